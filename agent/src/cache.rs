@@ -37,6 +37,12 @@ pub(crate) enum Request {
     Subscribe(PodUid, watch::Sender<Option<Snapshot>>),
     /// Inspect a pod.
     Refresh(PodUid, Generation, Causes),
+    /// The pod's worker makes calls and will request a refresh afterwards: the events of these calls are not urgent.
+    Busy(PodUid),
+    /// List all pods of the runtime.
+    Relist,
+    /// Running containers of a pod have other resources: the next inspection asks for all of their details.
+    Resized(PodUid),
     /// Stop watching the pod of a worker that has ended.
     Unsubscribe(PodUid),
 }
@@ -73,6 +79,21 @@ impl Cache {
         let generation = Generation(self.last_generation.fetch_add(1, Ordering::Relaxed) + 1);
         self.send(Request::Refresh(uid.clone(), generation, causes));
         generation
+    }
+
+    /// Announces that the worker of a pod changes it and will then call [`Cache::refresh`].
+    pub(crate) fn busy(&self, uid: &PodUid) {
+        self.send(Request::Busy(uid.clone()));
+    }
+
+    /// Requests a listing of all pods of the runtime.
+    pub(crate) fn relist(&self) {
+        self.send(Request::Relist);
+    }
+
+    /// Announces that running containers of a pod have other resources, of which no listing tells.
+    pub(crate) fn resized(&self, uid: &PodUid) {
+        self.send(Request::Resized(uid.clone()));
     }
 
     /// Ends [`Cache::subscribe`].

@@ -17,8 +17,19 @@ struct Cause {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Subject {
     Pod,
+    /// The pod's new sandbox, in which it starts.
+    Sandbox,
     /// A container, and the state that the cause led to.
     Container(String, ContainerPhase),
+}
+
+impl Subject {
+    fn is_of_pod(&self) -> bool {
+        match self {
+            Self::Pod | Self::Sandbox => true,
+            Self::Container(..) => false,
+        }
+    }
 }
 
 impl Causes {
@@ -27,6 +38,14 @@ impl Causes {
         Self(vec![Cause {
             subject: Subject::Pod,
             text: text.into(),
+        }])
+    }
+
+    /// The pod starts in a new sandbox, for a reason that the plan has.
+    pub(crate) fn new_sandbox(reason: &str) -> Self {
+        Self(vec![Cause {
+            subject: Subject::Sandbox,
+            text: format!("new sandbox: {reason}"),
         }])
     }
 
@@ -58,7 +77,24 @@ impl Causes {
 
     /// Whether a cause is the pod's as a whole.
     pub(crate) fn is_of_pod(&self) -> bool {
-        self.0.iter().any(|cause| cause.subject == Subject::Pod)
+        self.0.iter().any(|cause| cause.subject.is_of_pod())
+    }
+
+    /// Whether a cause is a container's.
+    pub(crate) fn is_about(&self, name: &str) -> bool {
+        let of =
+            |subject: &Subject| matches!(subject, Subject::Container(about, _) if about == name);
+        self.0.iter().any(|cause| of(&cause.subject))
+    }
+
+    /// The causes without the beginning of the pod, which is not why it ended.
+    #[must_use]
+    pub(crate) fn of_end(&self) -> Self {
+        let others = self
+            .0
+            .iter()
+            .filter(|cause| cause.subject != Subject::Sandbox);
+        Self(others.cloned().collect())
     }
 
     /// Adds the causes that are new.
@@ -79,7 +115,7 @@ impl Causes {
 
     /// Why the pod changed: its own causes, or else those of its containers.
     pub(crate) fn of_pod(&self) -> String {
-        let own = self.texts(|subject| *subject == Subject::Pod);
+        let own = self.texts(Subject::is_of_pod);
         if !own.is_empty() {
             return own;
         }

@@ -1,23 +1,42 @@
 //! Settings of the agent: directories, periods and limits.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Taint;
+
+use crate::gc::limits::DeadContainerLimits;
+use crate::images::ImageConfig;
 
 /// The configuration of the agent. [`Config::new`] has the defaults of a kubelet of Kubernetes 1.36.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The name this node has in pod statuses and in the environment of containers (`spec.nodeName`).
     pub node_name: String,
+    /// The agent's id on a runtime that others use too: its sandboxes get it as a label.
+    pub agent_id: Option<String>,
+    /// Whether every pod of the runtime is the agent's, as for a kubelet, even one without the agent's label.
+    pub adopt_node: bool,
     /// The directory of volumes, `etc-hosts` files and termination messages, below `pods/<uid>`.
     pub root_dir: PathBuf,
     /// The directory of container logs, below `<namespace>_<name>_<uid>`.
     pub pod_logs_dir: PathBuf,
     /// The resolv.conf for pods with `dnsPolicy: Default`; `None`: an empty one.
     pub resolv_conf: Option<PathBuf>,
+    /// The DNS servers of the cluster, for pods with `dnsPolicy: ClusterFirst`; empty without a cluster.
+    pub cluster_dns: Vec<String>,
+    /// The domain of the cluster; may be empty.
+    pub cluster_domain: String,
+    /// Names of the host, and the address at which pods reach it; `None`: hosts files have only the kubelet's entries.
+    pub host_names: Option<(IpAddr, Vec<String>)>,
     /// The node's own addresses, primary first: `status.hostIPs`.
     pub node_ips: Vec<String>,
-    /// Whether the log directory of a pod is removed with the pod.
+    /// Whether the logs of a pod are removed.
     pub remove_logs: bool,
+    /// Whether the runtime's events trigger inspections; without, it is relisted each [`Config::relist_period`] as by a kubelet.
+    pub event_driven_pleg: bool,
     /// How often all pods and containers are listed without an event stream.
     pub relist_period: Duration,
     /// How often all pods and containers are listed while events arrive.
@@ -28,33 +47,103 @@ pub struct Config {
     pub retry_after_error: Duration,
     /// First and maximum delay between restarts of a crashing container.
     pub crash_backoff: (Duration, Duration),
-    /// First and maximum delay between attempts to pull an image.
-    pub image_backoff: (Duration, Duration),
-    /// The number of concurrent image pulls.
-    pub parallel_pulls: usize,
-    /// How often orphaned pod directories are removed.
+    /// How images are pulled, checked and removed.
+    pub images: ImageConfig,
+    /// How often orphans are looked for, and pods that came back with their uid are started.
+    pub housekeeping_period: Duration,
+    /// How often is removed what is left of pods that no source has: dead sandboxes, logs and directories.
     pub gc_period: Duration,
+    /// Whether a pod's sandboxes and logs are removed with it. A kubelet leaves them to its garbage collection, so that a pod that
+    /// comes back counts its sandboxes on.
+    pub remove_at_once: bool,
+    /// How many dead containers are kept.
+    pub dead_containers: DeadContainerLimits,
+    /// When logs of containers are rotated; `None`: never.
+    pub log_rotation: Option<LogRotation>,
+    /// The directory of links to the logs of all containers, for log collectors; `None`: no links.
+    pub container_logs_dir: Option<PathBuf>,
+    /// Which pods the node takes.
+    pub admission: AdmissionConfig,
+}
+
+/// Which pods the node takes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AdmissionConfig {
+    /// The node's labels; `None`: it is taken for any node that a pod may name by name or label.
+    pub node_labels: Option<BTreeMap<String, String>>,
+    /// The node's taints.
+    pub taints: Vec<Taint>,
+    /// How many pods the node takes; `None`: any number. A kubelet takes 110.
+    pub max_pods: Option<u32>,
+    /// Sysctls that pods may set besides the safe ones; a `*` in the end stands for any rest.
+    pub allowed_unsafe_sysctls: Vec<String>,
+    /// What of the node pods may not request, because the system needs it.
+    pub system_reserved: BTreeMap<String, String>,
+    /// What of the node pods may not request, because its agents and its runtime need it.
+    pub kube_reserved: BTreeMap<String, String>,
+}
+
+/// When and how logs of containers are rotated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogRotation {
+    /// The size from which a log is rotated, bytes.
+    pub max_size: u64,
+    /// How many files a log may have, the current one included; at least 2.
+    pub max_files: usize,
+    /// How often sizes are looked at.
+    pub period: Duration,
+}
+
+impl Default for LogRotation {
+    /// 10 MiB, 5 files, every 10 s, as a kubelet.
+    fn default() -> Self {
+        Self {
+            max_size: 10 << 20,
+            max_files: 5,
+            period: Duration::from_secs(10),
+        }
+    }
 }
 
 impl Config {
+    /// Whether the agent may end a pod that no source has, given the agent that made it.
+    #[must_use]
+    pub fn owns(&self, maker: Option<&str>) -> bool {
+        match &self.agent_id {
+            Some(own) if !self.adopt_node => maker == Some(own),
+            Some(_) | None => true,
+        }
+    }
+
     /// The kubelet's defaults with the given directories.
     #[must_use]
     pub fn new(root_dir: PathBuf, pod_logs_dir: PathBuf) -> Self {
         Self {
+            container_logs_dir: Some(root_dir.join("containers")),
+            log_rotation: Some(LogRotation::default()),
+            admission: AdmissionConfig::default(),
             node_name: "localhost".to_owned(),
-            root_dir,
+            agent_id: None,
+            adopt_node: false,
             pod_logs_dir,
             resolv_conf: Some(PathBuf::from("/etc/resolv.conf")),
+            cluster_dns: Vec::new(),
+            cluster_domain: "cluster.local".to_owned(),
+            host_names: None,
             node_ips: vec!["127.0.0.1".to_owned()],
             remove_logs: true,
+            event_driven_pleg: true,
             relist_period: Duration::from_secs(1),
             relist_period_with_events: Duration::from_secs(10),
             resync_period: Duration::from_secs(60),
             retry_after_error: Duration::from_secs(10),
             crash_backoff: (Duration::from_secs(10), Duration::from_secs(300)),
-            image_backoff: (Duration::from_secs(10), Duration::from_secs(300)),
-            parallel_pulls: 1,
+            images: ImageConfig::new(&root_dir),
+            root_dir,
+            housekeeping_period: Duration::from_secs(2),
             gc_period: Duration::from_secs(60),
+            remove_at_once: true,
+            dead_containers: DeadContainerLimits::default(),
         }
     }
 }

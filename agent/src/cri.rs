@@ -1,5 +1,6 @@
 //! The container runtime as the agent sees it. No file outside `cri/` names a protobuf type.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
@@ -8,9 +9,9 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use tokio_stream::Stream;
 
-use crate::observed::{ContainerId, ObservedContainer, ObservedSandbox, SandboxId};
+use crate::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
 use crate::pod::PodUid;
-use crate::spec::{ContainerSpec, ImageSpec, SandboxSpec};
+use crate::spec::{ContainerSpec, HandlerFeatures, ImageSpec, Resources, SandboxSpec};
 
 #[cfg(any(test, feature = "testing"))]
 pub mod fake;
@@ -57,6 +58,18 @@ pub trait Cri: Send + Sync {
     /// All containers, or those of one pod. (ListContainers)
     async fn list_containers(&self, of: Option<&PodUid>) -> Result<Vec<ListedContainer>, CriError>;
 
+    /// Gives a container other limits. (UpdateContainerResources)
+    async fn update_container(&self, id: &ContainerId, limits: &Resources) -> Result<(), CriError>;
+    /// Tells a sandbox's new limits and overhead. (UpdatePodSandboxResources)
+    async fn update_sandbox(
+        &self,
+        id: &SandboxId,
+        limits: &Resources,
+        overhead: &Resources,
+    ) -> Result<(), CriError>;
+    /// The memory that a sandbox and its containers use. (PodSandboxStats)
+    async fn memory_usage(&self, id: &SandboxId) -> Result<MemoryUsage, CriError>;
+
     /// The image, if present. (ImageStatus)
     async fn image_status(&self, image: &ImageSpec) -> Result<Option<Image>, CriError>;
     /// Pulls an image and returns the reference for CreateContainer. It has no deadline; drop it to cancel. (PullImage)
@@ -64,7 +77,12 @@ pub trait Cri: Send + Sync {
         &self,
         image: &ImageSpec,
         sandbox: &SandboxSpec,
+        auth: Option<&RegistryAuth>,
     ) -> Result<String, CriError>;
+    /// All images. (ListImages)
+    async fn list_images(&self) -> Result<Vec<Image>, CriError>;
+    /// The ids of images that containers run or mount. (ListContainers, ContainerStatus)
+    async fn images_in_use(&self) -> Result<BTreeSet<String>, CriError>;
     /// Removes an image; idempotent. (RemoveImage)
     async fn remove_image(&self, image: &ImageSpec) -> Result<(), CriError>;
     /// Usage of the image file systems. (ImageFsInfo)
@@ -77,6 +95,8 @@ pub trait Cri: Send + Sync {
         command: &[String],
         timeout: Option<Duration>,
     ) -> Result<ExecOutput, CriError>;
+    /// How many bytes a container's writable layer takes; 0 if the runtime does not say. (ContainerStats)
+    async fn writable_layer(&self, id: &ContainerId) -> Result<u64, CriError>;
     /// Reopens a container's log file. (ReopenContainerLog)
     async fn reopen_log(&self, id: &ContainerId) -> Result<(), CriError>;
 
@@ -129,6 +149,8 @@ pub struct Version {
 pub struct RuntimeStatus {
     /// `RuntimeReady`, `NetworkReady` and others.
     pub conditions: Vec<RuntimeCondition>,
+    /// What its handlers support, by name; `None`: it does not say.
+    pub handlers: Option<BTreeMap<String, HandlerFeatures>>,
 }
 
 impl RuntimeStatus {
@@ -206,6 +228,8 @@ pub struct PodRef {
     pub namespace: String,
     /// Its name.
     pub name: String,
+    /// The id of the agent that made its sandbox, if that is known.
+    pub agent: Option<String>,
 }
 
 /// The state of a listed container, without the details.
@@ -238,6 +262,22 @@ pub struct Image {
     pub uid: Option<i64>,
     /// The user name of the image; may be empty.
     pub username: String,
+}
+
+/// A login at a registry.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RegistryAuth {
+    /// The user name.
+    pub username: String,
+    /// The password.
+    pub password: String,
+}
+
+impl fmt::Debug for RegistryAuth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Debug ends up in logs.
+        write!(f, "RegistryAuth({})", self.username)
+    }
 }
 
 /// Usage of a file system of images or containers.
@@ -284,7 +324,34 @@ impl CriError {
     /// True if the runtime refuses the request itself, so that the same one fails again in any state of the system.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
-        matches!(self.code, Code::InvalidArgument | Code::Unimplemented)
+        matches!(
+            self.code,
+            Code::InvalidArgument | Code::OutOfRange | Code::Unimplemented
+        )
+    }
+
+    /// The error as gRPC's Go library writes it, as in the messages of a kubelet.
+    #[must_use]
+    pub(crate) fn go_text(&self) -> String {
+        let code = match self.code {
+            Code::NotFound => "NotFound",
+            Code::Unimplemented => "Unimplemented",
+            Code::DeadlineExceeded => "DeadlineExceeded",
+            Code::Unavailable => "Unavailable",
+            Code::InvalidArgument => "InvalidArgument",
+            Code::AlreadyExists => "AlreadyExists",
+            Code::FailedPrecondition => "FailedPrecondition",
+            Code::PermissionDenied => "PermissionDenied",
+            Code::ResourceExhausted => "ResourceExhausted",
+            Code::Cancelled => "Canceled",
+            Code::Unauthenticated => "Unauthenticated",
+            Code::Aborted => "Aborted",
+            Code::OutOfRange => "OutOfRange",
+            Code::DataLoss => "DataLoss",
+            Code::Unknown => "Unknown",
+            Code::Internal => "Internal",
+        };
+        format!("rpc error: code = {code} desc = {}", self.message)
     }
 
     /// True if the runtime is unreachable.
@@ -313,6 +380,14 @@ pub enum Code {
     FailedPrecondition,
     /// The caller lacks permission.
     PermissionDenied,
+    /// The caller, or what it acts for, is not known.
+    Unauthenticated,
+    /// A concurrent call was in the way.
+    Aborted,
+    /// A value is out of its range.
+    OutOfRange,
+    /// Data is lost or damaged.
+    DataLoss,
     /// A limit is reached, or a message is too large.
     ResourceExhausted,
     /// The caller cancelled the call.
@@ -334,6 +409,10 @@ impl fmt::Display for Code {
             Self::AlreadyExists => "already exists",
             Self::FailedPrecondition => "failed precondition",
             Self::PermissionDenied => "permission denied",
+            Self::Unauthenticated => "unauthenticated",
+            Self::Aborted => "aborted",
+            Self::OutOfRange => "out of range",
+            Self::DataLoss => "data loss",
             Self::ResourceExhausted => "resource exhausted",
             Self::Cancelled => "cancelled",
             Self::Unknown => "failed",
@@ -376,7 +455,7 @@ pub enum ConnectError {
     },
     /// The user lacks permission for the socket.
     #[error(
-        "permission denied for the runtime socket {path}; run as the user who started the runtime, or set --runtime-endpoint"
+        "failed to connect to the runtime at {path}; run as its owner, as root or in its group, or choose another runtime with --runtime-endpoint"
     )]
     NotPermitted {
         /// The socket.

@@ -1,7 +1,7 @@
 //! The agent's own network connections (for probes and hooks), behind a trait so that tests need no network.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -25,5 +25,88 @@ pub struct SystemDialer;
 impl Dialer for SystemDialer {
     async fn tcp(&self, to: SocketAddr) -> io::Result<Box<dyn Connection>> {
         Ok(Box::new(tokio::net::TcpStream::connect(to).await?))
+    }
+}
+
+/// A connection that could not be opened, in the words of a kubelet.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// The host's name has no address.
+    #[error("dial tcp: lookup {host}: no such host")]
+    Lookup {
+        /// The name.
+        host: String,
+        /// The resolver's error, if it has one.
+        #[source]
+        source: Option<io::Error>,
+    },
+    /// The last of the host's addresses refuses.
+    #[error("dial tcp {to}: connect: {}", words(source))]
+    Connect {
+        /// The address.
+        to: SocketAddr,
+        /// The operating system's error.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Connects to a host by address or name, trying its addresses in turn. Without a host it is this one.
+///
+/// # Errors
+///
+/// If the host has no address, or none of them can be connected to.
+pub(crate) async fn dial(
+    dialer: &dyn Dialer,
+    host: &str,
+    port: u16,
+) -> Result<Box<dyn Connection>, DialError> {
+    let host = if host.is_empty() { "localhost" } else { host };
+    let lookup = |source| DialError::Lookup {
+        host: host.to_owned(),
+        source,
+    };
+    let addresses = match host.parse::<IpAddr>() {
+        Ok(address) => vec![SocketAddr::new(address, port)],
+        Err(_) => {
+            let found = tokio::net::lookup_host((host, port)).await;
+            found.map_err(|error| lookup(Some(error)))?.collect()
+        }
+    };
+    let mut failed = lookup(None);
+    for to in addresses {
+        match dialer.tcp(to).await {
+            Ok(connection) => return Ok(connection),
+            Err(source) => failed = DialError::Connect { to, source },
+        }
+    }
+    Err(failed)
+}
+
+/// An error of the operating system as Go writes it: in lower case, without its number.
+pub(crate) fn words(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut rest = text.chars();
+    match rest.next() {
+        Some(first) => first.to_lowercase().chain(rest).collect(),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn refused_connection_is_told_in_words_of_kubelet() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(dial(&SystemDialer, "localhost", port).await.is_ok());
+        drop(listener);
+        let error = dial(&SystemDialer, "127.0.0.1", port).await.err().unwrap();
+        let expected = format!("dial tcp 127.0.0.1:{port}: connect: connection refused");
+        assert_eq!(error.to_string(), expected);
     }
 }

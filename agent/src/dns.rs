@@ -19,14 +19,36 @@ pub struct DnsConfig {
 const MAX_SERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_CHARACTERS: usize = 2048;
+const MAX_SEARCH_LENGTH: usize = 253;
 
-/// A pod's DNS configuration, and warnings (the messages of `DNSConfigForming` and `MissingClusterDNS` events).
+/// A warning about a pod's DNS configuration: the event that a kubelet records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DnsWarning {
+    /// Whether it is about the node, not the pod.
+    pub of_node: bool,
+    /// The event's reason.
+    pub reason: &'static str,
+    /// The event's message.
+    pub message: String,
+}
+
+impl DnsWarning {
+    fn forming(message: String) -> Self {
+        Self {
+            of_node: false,
+            reason: "DNSConfigForming",
+            message,
+        }
+    }
+}
+
+/// A pod's DNS configuration, and warnings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodDns {
     /// The configuration of the sandbox.
     pub config: DnsConfig,
     /// Warnings for the pod's author.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<DnsWarning>,
 }
 
 /// Why the DNS configuration of a pod cannot be formed.
@@ -79,7 +101,7 @@ pub fn pod_dns(pod: &Pod, node: &Node) -> Result<PodDns, DnsError> {
     })
 }
 
-fn source(pod: &Pod, node: &Node, warnings: &mut Vec<String>) -> Source {
+fn source(pod: &Pod, node: &Node, warnings: &mut Vec<DnsWarning>) -> Source {
     let policy = pod.spec().dns_policy.as_deref().unwrap_or("ClusterFirst");
     let wants_cluster = match policy {
         "None" => return Source::Nothing,
@@ -93,11 +115,18 @@ fn source(pod: &Pod, node: &Node, warnings: &mut Vec<String>) -> Source {
         return Source::Node;
     }
     if node.cluster_dns.is_empty() {
-        warnings.push(format!(
-            "pod: {:?}. kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. \
-             Falling back to \"Default\" policy.",
-            pod.long_name()
-        ));
+        let message = "kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. \
+                       Falling back to \"Default\" policy.";
+        for (of_node, message) in [
+            (true, message.to_owned()),
+            (false, format!("pod: {:?}. {message}", pod.long_name())),
+        ] {
+            warnings.push(DnsWarning {
+                of_node,
+                reason: "MissingClusterDNS",
+                message,
+            });
+        }
         return Source::Node;
     }
     Source::Cluster
@@ -129,16 +158,16 @@ fn of_cluster(pod: &Pod, node: &Node) -> Result<DnsConfig, DnsError> {
         None => DnsConfig::default(),
     };
     let domain = &node.cluster_domain;
-    let mut searches = Vec::new();
+    let mut searches = host.searches;
     if !domain.is_empty() {
-        searches = vec![
+        let cluster = [
             format!("{}.svc.{domain}", pod.namespace()),
             format!("svc.{domain}"),
             domain.clone(),
         ];
+        searches.splice(0..0, cluster);
+        deduplicate(&mut searches);
     }
-    searches.extend(host.searches);
-    deduplicate(&mut searches);
     Ok(DnsConfig {
         servers: node.cluster_dns.clone(),
         searches,
@@ -160,16 +189,9 @@ pub fn parse_resolv_conf(text: &str) -> Result<DnsConfig, DnsError> {
                 .push(words.next().ok_or(DnsError::NoServer)?.to_owned()),
             "search" => {
                 // The root domain adds nothing to the search list.
-                let domains = words.map(|word| {
-                    if word == "." {
-                        word
-                    } else {
-                        word.trim_end_matches('.')
-                    }
-                });
-                dns.searches = domains
+                dns.searches = words
                     .filter(|word| *word != ".")
-                    .map(str::to_owned)
+                    .map(|word| word.strip_suffix('.').unwrap_or(word).to_owned())
                     .collect();
             }
             "options" => merge_options(
@@ -200,27 +222,32 @@ fn deduplicate(list: &mut Vec<String>) {
 }
 
 /// Drops what exceeds the resolver's limits, with a warning.
-fn limit(dns: &mut DnsConfig, warnings: &mut Vec<String>) {
+fn limit(dns: &mut DnsConfig, warnings: &mut Vec<DnsWarning>) {
     if dns.servers.len() > MAX_SERVERS {
         dns.servers.truncate(MAX_SERVERS);
-        warnings.push(format!(
+        warnings.push(DnsWarning::forming(format!(
             "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: {}",
             dns.servers.join(" ")
-        ));
+        )));
     }
     let mut exceeded = false;
     if dns.searches.len() > MAX_SEARCHES {
         dns.searches.truncate(MAX_SEARCHES);
         exceeded = true;
     }
-    while dns.searches.join(" ").chars().count() > MAX_SEARCH_CHARACTERS {
+    // Some resolvers abort at a longer one.
+    let before = dns.searches.len();
+    dns.searches
+        .retain(|search| search.len() <= MAX_SEARCH_LENGTH);
+    exceeded |= dns.searches.len() < before;
+    while dns.searches.join(" ").len() > MAX_SEARCH_CHARACTERS {
         dns.searches.pop();
         exceeded = true;
     }
     if exceeded {
-        warnings.push(format!(
+        warnings.push(DnsWarning::forming(format!(
             "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: {}",
             dns.searches.join(" ")
-        ));
+        )));
     }
 }

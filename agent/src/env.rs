@@ -1,48 +1,127 @@
-//! The environment of a container, and `$(VAR)` in its command and arguments.
+//! ◆ The environment of a container, and `$(VAR)` in its command and arguments.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go makeEnvironmentVariables and third_party/forked/golang/expansion.
 
+pub(crate) mod field;
+mod file;
+pub(crate) mod resource;
+mod services;
+
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{
-    Container, EnvVarSource, ObjectFieldSelector, ResourceFieldSelector,
+    ConfigMapKeySelector, Container, EnvFromSource, EnvVarSource, FileKeySelector,
+    SecretKeySelector,
 };
 
 use crate::node::Node;
+use crate::objects::Objects;
 use crate::pod::Pod;
-use crate::quantity::Quantity;
+
+pub use field::FieldError;
+pub use resource::ResourceError;
 
 /// Why an environment cannot be built; the waiting message of a container with reason `CreateContainerConfigError`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvError {
-    /// An unsupported field path.
-    #[error("environment variable {name}: unsupported field path {path:?}")]
-    FieldPath {
-        /// The variable.
-        name: String,
-        /// The field path.
-        path: String,
-    },
-    /// An unsupported resource or an invalid quantity.
-    #[error(
-        "environment variable {name}: unsupported resource {resource:?} of container {container:?}"
-    )]
-    Resource {
-        /// The variable.
-        name: String,
-        /// The resource.
-        resource: String,
-        /// The container.
-        container: String,
-    },
-    /// A source that needs an API server or is not supported.
-    #[error("environment variable {name}: {kind} is not available to static pods")]
-    Unavailable {
-        /// The variable, or the prefix of an `envFrom`.
-        name: String,
-        /// The kind of source.
+    /// The pod was not defaulted.
+    #[error("nil pod.spec.enableServiceLinks encountered, cannot construct envvars")]
+    NotDefaulted,
+    /// A field has no value.
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    /// A resource has no value.
+    #[error(transparent)]
+    Resource(#[from] ResourceError),
+    /// The agent has no API objects.
+    #[error("couldn't get {kind} {namespace}/{name}, no kubeClient defined")]
+    NoObjects {
+        /// `configMap` or `secret`.
         kind: &'static str,
+        /// The pod's namespace.
+        namespace: String,
+        /// The object.
+        name: String,
     },
+    /// There is no such object.
+    #[error("{kind} {name:?} not found")]
+    NoObject {
+        /// `configmap` or `secret`.
+        kind: &'static str,
+        /// The object.
+        name: String,
+    },
+    /// The object does not have the key.
+    #[error("couldn't find key {key} in {kind} {namespace}/{name}")]
+    NoKey {
+        /// The key.
+        key: String,
+        /// `ConfigMap` or `Secret`.
+        kind: &'static str,
+        /// The pod's namespace.
+        namespace: String,
+        /// The object.
+        name: String,
+    },
+    /// The volume with the file is not mounted.
+    #[error("cannot find the volume {volume:?} referenced by FileKeyRef")]
+    NoVolume {
+        /// The volume.
+        volume: String,
+    },
+    /// The file cannot be read, or is not one of environment variables.
+    #[error("couldn't parse env file")]
+    File,
+    /// The file does not have the variable.
+    #[error("environment variable key {key:?} not found in file {path:?}")]
+    NotInFile {
+        /// The variable.
+        key: String,
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl EnvError {
+    /// True if the manifest asks for what no attempt can give; false if an object or a file may appear.
+    pub(crate) fn is_of_manifest(&self) -> bool {
+        match self {
+            Self::NotDefaulted
+            | Self::Field(_)
+            | Self::Resource(_)
+            | Self::NoObjects { .. }
+            | Self::NoVolume { .. } => true,
+            Self::NoObject { .. } | Self::NoKey { .. } | Self::File | Self::NotInFile { .. } => {
+                false
+            }
+        }
+    }
+}
+
+/// A file of environment variables in a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EnvFile {
+    /// Its path on the node.
+    pub path: PathBuf,
+    /// What is in it; `None` if it cannot be read.
+    pub text: Option<String>,
+}
+
+/// The files that variables refer to, by volume and path in it. One whose volume is not mounted is absent.
+pub type EnvFiles = BTreeMap<(String, String), EnvFile>;
+
+/// What an environment depends on beside the pod.
+#[derive(Clone, Copy)]
+pub struct EnvInputs<'a> {
+    /// The node.
+    pub node: &'a Node,
+    /// The pod's addresses.
+    pub ips: &'a [String],
+    /// The API objects; `None` without an API server.
+    pub objects: Option<&'a dyn Objects>,
+    /// The files of variables.
+    pub files: &'a EnvFiles,
 }
 
 /// Replaces `$(NAME)` by `lookup(NAME)`; unknown references are unchanged, and `$$` is one `$`.
@@ -83,196 +162,215 @@ pub fn expand<'a>(text: &str, lookup: impl Fn(&str) -> Option<&'a str>) -> Strin
     out
 }
 
-/// The environment of a container: names are unique, in the order of their last definition.
-///
-/// `ips` are the pod's addresses, the primary one first.
+/// The files that a container's variables refer to, as volume and path in it.
+pub fn files(container: &Container) -> impl Iterator<Item = (&str, &str)> {
+    let sources = container.env.iter().flatten();
+    sources
+        .filter_map(|variable| variable.value_from.as_ref()?.file_key_ref.as_ref())
+        .map(|file| (file.volume_name.as_str(), file.path.as_str()))
+}
+
+/// The environment of a container: names are unique, in the order of their last definition, then those of services.
 pub fn environment(
     pod: &Pod,
     container: &Container,
-    ips: &[String],
-    node: &Node,
+    inputs: EnvInputs<'_>,
 ) -> Result<Vec<(String, String)>, EnvError> {
+    let links = pod.spec().enable_service_links;
+    let links = links.ok_or(EnvError::NotDefaulted)?;
+    let services = inputs
+        .objects
+        .map(|objects| services::variables(objects, pod.namespace(), links));
+    let services = services.unwrap_or_default();
+    let source = Source {
+        pod,
+        container,
+        inputs,
+    };
+    let mut variables = Variables::default();
     for from in container.env_from.iter().flatten() {
-        let (kind, optional) = if let Some(source) = &from.config_map_ref {
-            ("a ConfigMap", source.optional)
-        } else {
-            (
-                "a Secret",
-                from.secret_ref.as_ref().and_then(|source| source.optional),
-            )
-        };
-        if optional != Some(true) {
-            return Err(EnvError::Unavailable {
-                name: from.prefix.clone().unwrap_or_default(),
-                kind,
-            });
+        for (name, value) in source.all(from)? {
+            let prefix = from.prefix.as_deref().unwrap_or_default();
+            variables.set(&format!("{prefix}{name}"), value);
         }
     }
-    let mut names: Vec<String> = Vec::new();
-    let mut values: BTreeMap<String, String> = BTreeMap::new();
     for variable in container.env.iter().flatten() {
-        let name = &variable.name;
         let literal = variable.value.as_deref().unwrap_or_default();
         let value = match &variable.value_from {
-            // As in the kubelet, a literal takes precedence over a source.
-            Some(source) if literal.is_empty() => {
-                match sourced(pod, container, ips, node, name, source)? {
-                    Some(value) => value,
-                    None => continue,
-                }
-            }
-            Some(_) | None => expand(literal, |name| values.get(name).map(String::as_str)),
+            // A literal takes precedence over a source.
+            Some(from) if literal.is_empty() => source.value(from)?,
+            Some(_) | None => Some(expand(literal, |name| {
+                let own = variables.values.get(name);
+                own.or_else(|| services.get(name)).map(String::as_str)
+            })),
         };
-        names.retain(|known| known != name);
-        names.push(name.clone());
-        values.insert(name.clone(), value);
+        if let Some(value) = value {
+            variables.set(&variable.name, value);
+        }
     }
-    Ok(names
-        .into_iter()
-        .map(|name| {
-            let value = values.remove(&name).unwrap_or_default();
-            (name, value)
-        })
-        .collect())
+    for (name, value) in services {
+        if !variables.values.contains_key(&name) {
+            variables.set(&name, value);
+        }
+    }
+    Ok(variables.ordered())
 }
 
-/// The value of a variable's source; `None` if an optional source is missing: the variable is not set.
-fn sourced(
-    pod: &Pod,
-    container: &Container,
-    ips: &[String],
-    node: &Node,
-    name: &str,
-    source: &EnvVarSource,
-) -> Result<Option<String>, EnvError> {
-    let unavailable = |kind, optional: Option<bool>| match optional {
-        Some(true) => Ok(None),
-        Some(false) | None => Err(EnvError::Unavailable {
-            name: name.to_owned(),
+/// Variables in the order of their last definition.
+#[derive(Default)]
+struct Variables {
+    names: Vec<String>,
+    values: BTreeMap<String, String>,
+}
+
+impl Variables {
+    fn set(&mut self, name: &str, value: String) {
+        if self.values.insert(name.to_owned(), value).is_some() {
+            self.names.retain(|known| known != name);
+        }
+        self.names.push(name.to_owned());
+    }
+
+    fn ordered(mut self) -> Vec<(String, String)> {
+        let value = |name: String| Some((self.values.remove(&name)?, name));
+        let pairs = self.names.into_iter().filter_map(value);
+        pairs.map(|(value, name)| (name, value)).collect()
+    }
+}
+
+/// Where the values of a container's variables come from.
+struct Source<'a> {
+    pod: &'a Pod,
+    container: &'a Container,
+    inputs: EnvInputs<'a>,
+}
+
+impl Source<'_> {
+    /// All entries of an object; none of an optional one that is missing.
+    fn all(&self, from: &EnvFromSource) -> Result<BTreeMap<String, String>, EnvError> {
+        let found = if let Some(map) = &from.config_map_ref {
+            self.config_map(&map.name, map.optional)?
+        } else if let Some(secret) = &from.secret_ref {
+            self.secret(&secret.name, secret.optional)?
+        } else {
+            None
+        };
+        Ok(found.unwrap_or_default())
+    }
+
+    /// The value of a variable; `None` if an optional source is missing: the variable is not set.
+    fn value(&self, from: &EnvVarSource) -> Result<Option<String>, EnvError> {
+        let EnvInputs { node, ips, .. } = self.inputs;
+        if let Some(field) = &from.field_ref {
+            Ok(Some(field::value(self.pod, ips, node, field)?))
+        } else if let Some(wanted) = &from.resource_field_ref {
+            let value = resource::value(self.pod, self.container, node, wanted)?;
+            Ok(Some(value))
+        } else if let Some(ConfigMapKeySelector {
+            key,
+            name,
+            optional,
+        }) = &from.config_map_key_ref
+        {
+            let entries = self.config_map(name, *optional)?;
+            self.entry("ConfigMap", name, entries, key, *optional)
+        } else if let Some(SecretKeySelector {
+            key,
+            name,
+            optional,
+        }) = &from.secret_key_ref
+        {
+            let entries = self.secret(name, *optional)?;
+            self.entry("Secret", name, entries, key, *optional)
+        } else if let Some(file) = &from.file_key_ref {
+            self.in_file(file)
+        } else {
+            Ok(Some(String::new()))
+        }
+    }
+
+    fn objects(&self, kind: &'static str, name: &str) -> Result<&dyn Objects, EnvError> {
+        self.inputs.objects.ok_or_else(|| EnvError::NoObjects {
             kind,
-        }),
-    };
-    if let Some(field) = &source.field_ref {
-        self::field(pod, ips, node, name, field).map(Some)
-    } else if let Some(resource) = &source.resource_field_ref {
-        self::resource(pod, container, node, name, resource).map(Some)
-    } else if let Some(key) = &source.config_map_key_ref {
-        unavailable("a ConfigMap", key.optional)
-    } else if let Some(key) = &source.secret_key_ref {
-        unavailable("a Secret", key.optional)
-    } else if let Some(key) = &source.file_key_ref {
-        unavailable("a file of a volume", key.optional)
-    } else {
-        Ok(Some(String::new()))
+            namespace: self.pod.namespace().to_owned(),
+            name: name.to_owned(),
+        })
     }
-}
 
-fn field(
-    pod: &Pod,
-    ips: &[String],
-    node: &Node,
-    name: &str,
-    field: &ObjectFieldSelector,
-) -> Result<String, EnvError> {
-    let path = field.field_path.as_str();
-    let unsupported = || EnvError::FieldPath {
-        name: name.to_owned(),
-        path: path.to_owned(),
-    };
-    if let Some((map, key)) = path
-        .strip_suffix("']")
-        .and_then(|path| path.split_once("['"))
-    {
-        let metadata = &pod.api().metadata;
-        let map = match map {
-            "metadata.labels" => &metadata.labels,
-            "metadata.annotations" => &metadata.annotations,
-            _ => return Err(unsupported()),
+    fn config_map(&self, name: &str, optional: Option<bool>) -> Result<Entries, EnvError> {
+        let objects = self.objects("configMap", name)?;
+        match objects.config_map(self.pod.namespace(), name) {
+            Some(map) => Ok(Some(map.data.clone().unwrap_or_default())),
+            None => missing("configmap", name, optional),
+        }
+    }
+
+    fn secret(&self, name: &str, optional: Option<bool>) -> Result<Entries, EnvError> {
+        let objects = self.objects("secret", name)?;
+        let Some(secret) = objects.secret(self.pod.namespace(), name) else {
+            return missing("secret", name, optional);
         };
-        return Ok(map
-            .as_ref()
-            .and_then(|map| map.get(key))
-            .cloned()
-            .unwrap_or_default());
+        let entries = secret.data.iter().flatten();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok(Some(
+            entries
+                .map(|(key, value)| (key.clone(), text(&value.0)))
+                .collect(),
+        ))
     }
-    Ok(match path {
-        "metadata.name" => pod.name().to_owned(),
-        "metadata.namespace" => pod.namespace().to_owned(),
-        "metadata.labels" => listed(pod.labels()),
-        "metadata.annotations" => listed(pod.annotations()),
-        "metadata.uid" => pod.uid().to_string(),
-        "spec.nodeName" => pod
-            .spec()
-            .node_name
-            .clone()
-            .unwrap_or_else(|| node.name.clone()),
-        "spec.serviceAccountName" => pod.spec().service_account_name.clone().unwrap_or_default(),
-        "status.hostIP" => node.ips.first().cloned().unwrap_or_default(),
-        "status.hostIPs" => node.ips.join(","),
-        "status.podIP" => ips.first().cloned().unwrap_or_default(),
-        "status.podIPs" => ips.join(","),
-        _ => return Err(unsupported()),
-    })
+
+    /// One entry of an object.
+    fn entry(
+        &self,
+        kind: &'static str,
+        name: &str,
+        entries: Entries,
+        key: &str,
+        optional: Option<bool>,
+    ) -> Result<Option<String>, EnvError> {
+        let Some(mut entries) = entries else {
+            return Ok(None);
+        };
+        match entries.remove(key) {
+            None if optional != Some(true) => Err(EnvError::NoKey {
+                key: key.to_owned(),
+                kind,
+                namespace: self.pod.namespace().to_owned(),
+                name: name.to_owned(),
+            }),
+            found => Ok(found),
+        }
+    }
+
+    /// A variable of a file. An empty one counts as missing.
+    fn in_file(&self, wanted: &FileKeySelector) -> Result<Option<String>, EnvError> {
+        let place = (wanted.volume_name.clone(), wanted.path.clone());
+        let file = self.inputs.files.get(&place);
+        let file = file.ok_or(EnvError::NoVolume { volume: place.0 })?;
+        let text = file.text.as_deref().ok_or(EnvError::File)?;
+        let value = file::value(text, &wanted.key).map_err(|_| EnvError::File)?;
+        if !value.is_empty() {
+            Ok(Some(value))
+        } else if wanted.optional == Some(true) {
+            Ok(None)
+        } else {
+            Err(EnvError::NotInFile {
+                key: wanted.key.clone(),
+                path: file.path.clone(),
+            })
+        }
+    }
 }
 
-/// A map as the downward API writes it: `key="value"` lines with Go's escapes.
-fn listed<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> String {
-    let lines: Vec<String> = pairs
-        .map(|(key, value)| format!("{key}={value:?}"))
-        .collect();
-    lines.join("\n")
-}
+/// The entries of an object; `None` if it is optional and missing.
+type Entries = Option<BTreeMap<String, String>>;
 
-fn resource(
-    pod: &Pod,
-    container: &Container,
-    node: &Node,
-    name: &str,
-    wanted: &ResourceFieldSelector,
-) -> Result<String, EnvError> {
-    let about = match wanted.container_name.as_deref() {
-        None | Some("") => Some(container),
-        Some(other) => pod.container(other).map(|(_, container)| container),
-    };
-    let fail = || EnvError::Resource {
-        name: name.to_owned(),
-        resource: wanted.resource.clone(),
-        container: wanted.container_name.clone().unwrap_or_default(),
-    };
-    let (list, resource) = wanted.resource.split_once('.').ok_or_else(fail)?;
-    let resources = about.ok_or_else(fail)?.resources.as_ref();
-    let listed = match list {
-        "limits" => resources.and_then(|resources| resources.limits.as_ref()),
-        "requests" => resources.and_then(|resources| resources.requests.as_ref()),
-        _ => return Err(fail()),
-    };
-    let known = matches!(resource, "cpu" | "memory" | "ephemeral-storage")
-        || resource.starts_with("hugepages-");
-    if !known {
-        return Err(fail());
+fn missing(kind: &'static str, name: &str, optional: Option<bool>) -> Result<Entries, EnvError> {
+    if optional == Some(true) {
+        return Ok(None);
     }
-    let parse = |text: &str| Quantity::parse(text).map_err(|_| fail());
-    let quantity = match listed.and_then(|list| list.get(resource)) {
-        Some(quantity) => parse(&quantity.0)?,
-        // Without a limit the node's capacity applies.
-        None if list == "limits" => match node.allocatable.get(resource) {
-            Some(whole) => parse(whole)?,
-            None => Quantity::ZERO,
-        },
-        None => Quantity::ZERO,
-    };
-    let divisor = match wanted.divisor.as_ref().map(|divisor| divisor.0.as_str()) {
-        None | Some("" | "0") => Quantity::ONE,
-        Some(divisor) => parse(divisor)?,
-    };
-    // Rounded up; CPUs are counted in thousandths so that a divisor of 1m is exact.
-    let (value, divisor) = if resource == "cpu" {
-        (quantity.milli_value(), divisor.milli_value())
-    } else {
-        (quantity.value(), divisor.value())
-    };
-    let quotient = value.checked_div(divisor).ok_or_else(fail)?;
-    Ok((quotient + i64::from(value % divisor != 0)).to_string())
+    let name = name.to_owned();
+    Err(EnvError::NoObject { kind, name })
 }
 
 #[cfg(test)]

@@ -1,28 +1,33 @@
 //! Executes plans: makes the CRI calls of each action. It decides nothing. It reports failures to the worker and continues
 //! with the actions that do not depend on them.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::blocking::blocking;
 use crate::clock::until;
-use crate::cri::CriError;
-use crate::observed::{ContainerId, Observed, SandboxId};
-use crate::plan::terminate::{self, KillPlan};
-use crate::plan::{PodPlan, SandboxStep, Start, When};
-use crate::pod::{Pod, is_sidecar};
+use crate::cri::{Code, CriError, ListedContainer, ListedState, PodRef};
+use crate::events::Happening;
+use crate::observed::{ContainerId, Observed, ObservedContainer, SandboxId};
+use crate::plan::effects::Done;
+use crate::plan::{Blocks, HoldKey, PodPlan, Reset, SandboxStep, Start, Stop, When};
+use crate::pod::Pod;
+use crate::resize::files::ActuatedRecord;
 use crate::shared::Shared;
-use crate::spec::{self, HostVolume, SandboxSpec};
-use crate::volumes::{PodDirs, VolumeError};
+use crate::volumes::PodDirs;
 
 mod container;
+mod hook;
 pub(crate) mod kill;
+mod resize;
+mod sandbox;
+pub(crate) mod volumes;
+
+use kill::{Killer, StopFailure};
+use sandbox::SandboxContext;
 
 /// A message to the worker during execution.
 #[derive(Clone, Debug)]
@@ -35,15 +40,56 @@ pub(crate) enum Progress {
     Created(String, Duration),
     /// The container was started.
     Started(String, Duration),
+    /// The container's postStart hook has succeeded.
+    HookEnded(String),
+    /// The container's postStart hook has failed, with this message: the container will be stopped.
+    HookFailed(String, String),
+    /// A call succeeded.
+    Done(Done),
+    /// The pod's volumes are prepared.
+    Mounted,
+    /// Volumes were not prepared.
+    MountFailed(MountFailure),
     /// An action failed.
     Failed(Failure),
+    /// A resize failed, with this message.
+    ResizeFailed(String),
+}
+
+/// Volumes that were not prepared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MountFailure {
+    /// Their names.
+    pub(crate) volumes: Vec<String>,
+    /// The message of the first one's event.
+    pub(crate) message: String,
+    /// Every other attempt fails too.
+    pub(crate) refused: bool,
+}
+
+/// Why there is no sandbox to start containers in.
+pub(crate) enum NoSandbox {
+    /// It failed.
+    Failed(Failure),
+    /// Its volumes failed.
+    MountFailed(MountFailure),
+}
+
+impl From<Failure> for NoSandbox {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
 }
 
 /// A failed action, to be retried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
+    /// What to put off.
+    pub(crate) key: HoldKey,
     /// The container; `None` for the whole pod.
     pub(crate) container: Option<String>,
+    /// The attempt that was made but does not run: its exit counts, not the failure.
+    pub(crate) attempt: Option<ContainerId>,
     /// The reason for the waiting state, in CamelCase.
     pub(crate) reason: String,
     /// The error text.
@@ -60,76 +106,51 @@ pub(crate) struct Job {
     pub(crate) pod: Pod,
     pub(crate) dirs: PodDirs,
     pub(crate) observed: Arc<Observed>,
+    /// What the runtime was last told of CPU and memory.
+    pub(crate) actuated: ActuatedRecord,
     /// Cancelled when the pod must terminate: start nothing more.
     pub(crate) terminating: CancellationToken,
     pub(crate) progress: mpsc::UnboundedSender<Progress>,
 }
 
-/// The sandbox for new containers.
-struct SandboxContext {
-    id: SandboxId,
-    spec: SandboxSpec,
-    ips: Vec<String>,
-    volumes: BTreeMap<String, HostVolume>,
-}
-
 /// Executes a plan. Returns when every action succeeded or failed, or the pod must terminate.
 pub(crate) async fn execute(job: Arc<Job>, plan: PodPlan) {
-    if plan.kill_pod.is_some() && !job.kill_pod().await {
+    job.record_start(&plan);
+    if !job.stop_all(&plan).await {
         return;
     }
-    job.kill_containers(&plan).await;
     for reset in &plan.resets {
-        if reset.kill {
-            job.report_failure(
-                &reset.name,
-                "KillContainerError",
-                job.shared
-                    .cri
-                    .stop_container(&reset.id, Duration::ZERO)
-                    .await,
-            );
+        if !job.reset(reset).await {
+            return;
         }
-        job.remove(&reset.id).await;
     }
     for id in &plan.removes {
         job.remove(id).await;
     }
     let creates = matches!(plan.sandbox, SandboxStep::Create { .. });
     if !creates && !plan.starts().any(|start| start.when == When::Now) {
-        return;
+        return job.resize(&plan).await;
     }
     let sandbox = match job.prepare_sandbox(&plan.sandbox).await {
-        Ok(Some(sandbox)) => Arc::new(sandbox),
+        Ok(Some(sandbox)) => sandbox,
         Ok(None) => return,
-        Err(failure) => return job.send(Progress::Failed(failure)),
+        Err(NoSandbox::Failed(failure)) => return job.send(Progress::Failed(failure)),
+        Err(NoSandbox::MountFailed(failure)) => return job.send(Progress::MountFailed(failure)),
     };
-    for start in plan.start_ephemeral {
-        if start.when == When::Now {
-            container::start(&job, &sandbox, start).await;
-        }
-    }
-    for start in plan.start_init {
-        let name = start.name.clone();
-        let goes_on = start.when == When::Now && container::start(&job, &sandbox, start).await;
-        let sidecar = job
-            .pod
-            .container(&name)
-            .is_some_and(|(_, container)| is_sidecar(container));
-        if !goes_on && !sidecar {
+    for start in plan.start_ephemeral.iter().chain(&plan.start_init) {
+        if !start_now(&job, &sandbox, start).await && start.blocks == Blocks::LaterStarts {
             return;
         }
     }
-    let mut apps = JoinSet::new();
-    for start in plan
-        .start_apps
-        .into_iter()
-        .filter(|start| start.when == When::Now)
-    {
-        let (job, sandbox) = (Arc::clone(&job), Arc::clone(&sandbox));
-        apps.spawn(async move { container::start(&job, &sandbox, start).await });
+    job.resize(&plan).await;
+    for start in &plan.start_apps {
+        start_now(&job, &sandbox, start).await;
     }
-    apps.join_all().await;
+}
+
+/// Starts a container if it is to start now. Returns whether it started.
+async fn start_now(job: &Arc<Job>, sandbox: &SandboxContext, start: &Start) -> bool {
+    start.when == When::Now && container::start(job, sandbox, start.clone()).await
 }
 
 impl Job {
@@ -138,50 +159,134 @@ impl Job {
         let _ = self.progress.send(progress);
     }
 
-    /// Reports a failed call for a container.
-    fn report_failure(&self, container: &str, reason: &str, result: Result<(), CriError>) {
-        if let Err(error) = result {
-            self.send(Progress::Failed(Failure {
-                container: Some(container.to_owned()),
-                reason: reason.to_owned(),
-                message: error.to_string(),
-                until: None,
-                refused: false,
+    fn event(&self, container: Option<&str>, happening: &Happening) {
+        self.shared.events.record(&self.pod, container, happening);
+    }
+
+    fn record_start(&self, plan: &PodPlan) {
+        if let SandboxStep::Create {
+            replaces: Some(_), ..
+        } = plan.sandbox
+        {
+            self.event(None, &Happening::SandboxChanged);
+        }
+    }
+
+    /// Makes the plan's stops. Returns whether all of them succeeded.
+    async fn stop_all(&self, plan: &PodPlan) -> bool {
+        let killer = self.killer();
+        for stop in &plan.stops {
+            if !self.stop(&killer, stop, plan.kill_pod.is_some()).await {
+                return false;
+            }
+        }
+        let mut stopped = true;
+        for id in &plan.stop_sandboxes {
+            match self.shared.cri.stop_sandbox(id).await {
+                Ok(()) => self.send(Progress::Done(Done::StopSandbox(id.clone()))),
+                Err(error) => {
+                    let message = format!("failed to stop sandbox: {error}");
+                    self.send(Progress::Failed(pod_failure(
+                        "KillPodSandboxError",
+                        message,
+                    )));
+                    stopped = false;
+                }
+            }
+        }
+        stopped
+    }
+
+    fn killer(&self) -> Killer {
+        Killer {
+            shared: Arc::clone(&self.shared),
+            pod: self.pod.clone(),
+            host: first_ip(&self.pod, &self.shared, &self.observed),
+        }
+    }
+
+    /// Stops containers. A failure is one of the pod's if the whole pod is stopped.
+    async fn stop(&self, killer: &Killer, stop: &Stop, of_pod: bool) -> bool {
+        let mut failed = killer.kill(stop).await;
+        if !of_pod {
+            // Never two of one container.
+            failed.extend(self.still_running(stop).await);
+        }
+        for target in &stop.plan.targets {
+            if failed.iter().all(|failure| failure.id != target.id) {
+                self.send(Progress::Done(Done::Stop {
+                    name: target.name.clone(),
+                    id: target.id.clone(),
+                }));
+            }
+        }
+        for failure in &failed {
+            self.send(Progress::Failed(if of_pod {
+                let message = format!(
+                    "failed to stop container {}: {}",
+                    failure.name, failure.error
+                );
+                pod_failure("KillPodSandboxError", message)
+            } else {
+                Failure {
+                    key: HoldKey::Container(failure.id.clone()),
+                    container: Some(failure.name.clone()),
+                    ..pod_failure("KillContainerError", failure.error.to_string())
+                }
             }));
         }
+        failed.is_empty()
     }
 
-    /// Stops the pod's containers, then its sandboxes. Returns whether all of them stopped.
-    async fn kill_pod(&self) -> bool {
-        let running = running(&self.observed);
-        let plan = terminate::end_pod(&self.pod, &running, None);
-        let errors = stop_pod(&self.shared, plan, &self.observed).await;
-        for message in &errors {
-            self.send(Progress::Failed(pod_failure(
-                "KillPodSandboxError",
-                message.clone(),
-            )));
+    /// The containers that run although their stop succeeded.
+    async fn still_running(&self, stop: &Stop) -> Vec<StopFailure> {
+        let mut running = Vec::new();
+        for target in &stop.plan.targets {
+            let mut seen = self.observed.containers.iter();
+            let Some(seen) = seen.find(|seen| seen.id == target.id) else {
+                continue;
+            };
+            let listed = listed(seen, &self.pod);
+            let status = self.shared.cri.container_status(&listed).await;
+            if status.is_ok_and(|seen| seen.state.is_running()) {
+                running.push(StopFailure {
+                    id: target.id.clone(),
+                    name: target.name.clone(),
+                    error: CriError {
+                        call: "StopContainer",
+                        code: Code::Internal,
+                        message: "the call succeeded, but the container is still running"
+                            .to_owned(),
+                    },
+                });
+            }
         }
-        errors.is_empty()
+        running
     }
 
-    async fn kill_containers(&self, plan: &PodPlan) {
-        let targets = plan
-            .kills
-            .iter()
-            .flat_map(|kill| {
-                terminate::stop_one(&self.pod, &kill.id, &kill.name, kill.reason, None).targets
-            })
-            .collect();
-        for failed in kill::kill(
-            &self.shared.cri,
-            KillPlan { targets },
-            &self.shared.kill_now,
-        )
-        .await
+    /// Stops and removes a container of a pod that restarts as a whole.
+    async fn reset(&self, reset: &Reset) -> bool {
+        if let Some(stop) = &reset.stop
+            && !self.stop(&self.killer(), stop, false).await
         {
-            self.report_failure(&failed.name, "KillContainerError", Err(failed.error));
+            return false;
         }
+        let removed = self.shared.cri.remove_container(&reset.id).await;
+        match removed {
+            Ok(()) => self.send(Progress::Done(Done::Remove {
+                name: reset.name.clone(),
+                id: reset.id.clone(),
+            })),
+            Err(error) => {
+                self.send(Progress::Failed(Failure {
+                    key: HoldKey::Container(reset.id.clone()),
+                    container: Some(reset.name.clone()),
+                    ..pod_failure("KillContainerError", error.to_string())
+                }));
+                return false;
+            }
+        }
+        true
     }
 
     async fn remove(&self, id: &ContainerId) {
@@ -189,108 +294,22 @@ impl Job {
             tracing::warn!(pod = %self.pod.full_name(), container = %id, %error, "failed to remove container");
         }
     }
+}
 
-    /// Prepares volumes, the sandbox (created if the plan says so) and the hosts file. `None` if the pod must
-    /// terminate.
-    async fn prepare_sandbox(&self, step: &SandboxStep) -> Result<Option<SandboxContext>, Failure> {
-        if self.terminating.is_cancelled() {
-            return Ok(None);
-        }
-        let volumes = {
-            let (dirs, pod) = (self.dirs.clone(), self.pod.clone());
-            let prepared = blocking(move || dirs.prepare(&pod))
-                .await
-                .map_err(|error| volume_failure(&error))?;
-            let volume = |(name, host_path)| {
-                (
-                    name,
-                    HostVolume {
-                        host_path,
-                        readonly: false,
-                    },
-                )
-            };
-            prepared.into_iter().map(volume).collect()
-        };
-        let sandbox_failure = |error: CriError| Failure {
-            refused: error.is_refusal(),
-            ..pod_failure("CreatePodSandboxError", error.to_string())
-        };
-        let (id, spec, ips) = match step {
-            SandboxStep::None { .. } => return Ok(None),
-            SandboxStep::Keep { id, attempt } => {
-                let seen = self
-                    .observed
-                    .sandboxes
-                    .iter()
-                    .find(|sandbox| sandbox.id == *id);
-                let ips = seen
-                    .and_then(|sandbox| sandbox.ips.clone())
-                    .unwrap_or_default();
-                (id.clone(), self.sandbox_spec(*attempt, false).await?, ips)
-            }
-            SandboxStep::Create { attempt, .. } => {
-                let spec = self.sandbox_spec(*attempt, true).await?;
-                let id = self
-                    .shared
-                    .cri
-                    .run_sandbox(&spec)
-                    .await
-                    .map_err(sandbox_failure)?;
-                let status = self
-                    .shared
-                    .cri
-                    .sandbox_status(&id)
-                    .await
-                    .map_err(sandbox_failure)?;
-                (id, spec, status.ips.unwrap_or_default())
-            }
-        };
-        let ips: Vec<String> = if self.pod.host_network() {
-            self.shared.config.node_ips.clone()
-        } else {
-            ips.into_iter().filter(|ip| !ip.is_empty()).collect()
-        };
-        let text = self.shared.hosts_file(&self.pod, &ips).await;
-        let dirs = self.dirs.clone();
-        blocking(move || dirs.write_etc_hosts(&text))
-            .await
-            .map_err(|error| volume_failure(&error))?;
-        Ok(Some(SandboxContext {
-            id,
-            spec,
-            ips,
-            volumes,
-        }))
-    }
-
-    /// `warn` logs the warnings about the pod's manifest; once per sandbox is enough.
-    async fn sandbox_spec(&self, attempt: u32, warn: bool) -> Result<SandboxSpec, Failure> {
-        let node = self.shared.node_now().await;
-        let (mut spec, warnings) =
-            spec::sandbox(&self.pod, attempt, &node).map_err(|error| Failure {
-                refused: true,
-                ..pod_failure("ConfigPodSandboxError", error.to_string())
-            })?;
-        for warning in warnings.iter().filter(|_| warn) {
-            tracing::warn!(pod = %self.pod.full_name(), %warning, "pod DNS configuration was adjusted");
-        }
-        spec.log_directory.clone_from(&self.dirs.logs);
-        Ok(spec)
-    }
-
-    /// The running container that an ephemeral container targets.
-    fn target_of(&self, name: &str) -> Option<ContainerId> {
-        let ephemeral = self
-            .pod
-            .spec()
-            .ephemeral_containers
-            .iter()
-            .flatten()
-            .find(|container| container.name == name)?;
-        let target = ephemeral.target_container_name.as_deref()?;
-        let seen = self.observed.container(target)?;
-        seen.state.is_running().then(|| seen.id.clone())
+/// A container of a pod as a listing has it.
+fn listed(seen: &ObservedContainer, pod: &Pod) -> ListedContainer {
+    ListedContainer {
+        id: seen.id.clone(),
+        sandbox_id: seen.sandbox_id.clone(),
+        pod: PodRef {
+            uid: pod.uid().clone(),
+            namespace: pod.namespace().to_owned(),
+            name: pod.name().to_owned(),
+            agent: None,
+        },
+        name: seen.name.clone(),
+        state: ListedState::Running,
+        created_at: seen.created_at,
     }
 }
 
@@ -305,24 +324,57 @@ pub(crate) fn running(observed: &Observed) -> Vec<(ContainerId, String)> {
         .collect()
 }
 
-/// Stops containers according to a plan, then every ready sandbox. Returns the errors.
-pub(crate) async fn stop_pod(shared: &Shared, plan: KillPlan, observed: &Observed) -> Vec<String> {
-    let failed = kill::kill(&shared.cri, plan, &shared.kill_now).await;
-    let mut errors: Vec<String> = failed
-        .iter()
-        .map(|failed| format!("failed to stop container {}: {}", failed.name, failed.error))
-        .collect();
-    for sandbox in observed.sandboxes.iter().filter(|sandbox| sandbox.ready) {
-        if let Err(error) = shared.cri.stop_sandbox(&sandbox.id).await {
-            errors.push(format!("failed to stop sandbox: {error}"));
+/// The primary address of a pod, where its containers listen.
+pub(crate) fn first_ip(pod: &Pod, shared: &Shared, observed: &Observed) -> Option<String> {
+    if pod.host_network() {
+        return shared.config.node_ips.first().cloned();
+    }
+    let newest = observed.sandboxes.first()?;
+    let ips = newest.ips.as_ref()?;
+    ips.iter().find(|ip| !ip.is_empty()).cloned()
+}
+
+/// What came of stopping a pod.
+#[derive(Debug, Default)]
+pub(crate) struct PodStopped {
+    /// The calls that succeeded.
+    pub(crate) done: Vec<Done>,
+    /// The errors of those that failed.
+    pub(crate) errors: Vec<String>,
+}
+
+/// Stops containers according to a plan, then the sandboxes.
+pub(crate) async fn stop_pod(killer: &Killer, stop: &Stop, sandboxes: &[SandboxId]) -> PodStopped {
+    let failed = killer.kill(stop).await;
+    let mut stopped = PodStopped::default();
+    for target in &stop.plan.targets {
+        match failed.iter().find(|failure| failure.id == target.id) {
+            Some(failure) => stopped.errors.push(format!(
+                "failed to stop container {}: {}",
+                failure.name, failure.error
+            )),
+            None => stopped.done.push(Done::Stop {
+                name: target.name.clone(),
+                id: target.id.clone(),
+            }),
         }
     }
-    errors
+    for id in sandboxes {
+        match killer.shared.cri.stop_sandbox(id).await {
+            Ok(()) => stopped.done.push(Done::StopSandbox(id.clone())),
+            Err(error) => stopped
+                .errors
+                .push(format!("failed to stop sandbox: {error}")),
+        }
+    }
+    stopped
 }
 
 fn pod_failure(reason: &str, message: String) -> Failure {
     Failure {
+        key: HoldKey::Pod,
         container: None,
+        attempt: None,
         reason: reason.to_owned(),
         message,
         until: None,
@@ -330,10 +382,12 @@ fn pod_failure(reason: &str, message: String) -> Failure {
     }
 }
 
-fn volume_failure(error: &VolumeError) -> Failure {
-    Failure {
-        refused: error.is_of_manifest(),
-        ..pod_failure("FailedMount", chain(error))
+/// The runtime's message of an error, as a kubelet shows it.
+fn runtime_message(error: &CriError) -> String {
+    if error.message.is_empty() {
+        error.to_string()
+    } else {
+        error.message.clone()
     }
 }
 

@@ -3,6 +3,7 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go (GeneratePodHostNameAndDomain, managedHostsFileContent).
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 
 use crate::pod::Pod;
 
@@ -86,5 +87,15 @@ pub fn hosts_file(pod: &Pod, ips: &[String], cluster_domain: &str, node_hosts: &
             let _ = writeln!(text, "{}\t{names}", alias.ip);
         }
     }
+    text
+}
+
+/// A hosts file with names of the host, which a kubelet does not add. Entries of the pod come first: they count.
+pub fn with_host_names(mut text: String, address: IpAddr, names: &[String]) -> String {
+    let _ = writeln!(
+        text,
+        "\n# Entries added by crib.\n{address}\t{}",
+        names.join("\t")
+    );
     text
 }

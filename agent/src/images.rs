@@ -1,174 +1,425 @@
-//! Ensures that containers' images exist: checks, pulls, and records failures. `decide` makes the decision.
+//! Ensures that containers' images exist and that their pods may use them: checks, pulls, records. `decide`, `records`,
+//! `keyring` and `garbage` make the decisions.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use image_reference::Reference;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, until};
-use crate::cri::Image;
-use crate::cri::{Cri, CriError};
-use crate::pod::PodUid;
+use crate::cri::{Cri, Image, RegistryAuth};
+use crate::objects::Objects;
+use crate::pod::{Pod, PodUid};
 use crate::spec::{ImageSpec, ImageUser, SandboxSpec};
 
+pub(crate) mod collector;
 mod decide;
+pub mod docker_config;
+pub(crate) mod duration;
+mod events;
+mod garbage;
+pub mod keyring;
+mod limiter;
+mod node_logins;
+mod policy;
+mod provider;
+mod pull_records;
+mod record_files;
+mod records;
+pub mod reference;
+mod secret_file;
+mod settings;
 
-use decide::{Decision, PullBackoff};
-pub(crate) use decide::{PullError, PullPolicy};
+pub use decide::{PullError, PullPolicy};
+pub use events::ImageEvent;
+pub use garbage::{ImageGcPolicy, ImageGcPolicyError};
+pub use policy::{Allowlist, AllowlistError, CredentialVerification};
+pub use provider::{CredentialProviders, ProviderConfig, ProviderConfigError, ProvidersError};
+pub use secret_file::{SecretFileError, parse_secrets};
+pub use settings::ImageConfig;
+
+use decide::{PullBackoff, Reported};
+use keyring::{Credential, Keyring};
+use limiter::TokenBucket;
+use node_logins::NodeLogins;
+use provider::ProviderRunner;
+use pull_records::PullRecords;
+use records::{Access, Match, PullCredentials};
 
 /// Pulls images, a limited number at a time. All workers share it.
-pub(crate) struct Images {
+pub struct Images {
     cri: Arc<dyn Cri>,
     clock: Arc<dyn Clock>,
-    failures: Mutex<PullBackoff>,
+    objects: Arc<dyn Objects>,
+    root_dir: PathBuf,
+    verification: CredentialVerification,
+    backoff: Mutex<PullBackoff>,
+    limiter: Mutex<TokenBucket>,
     slots: Semaphore,
+    node_logins: NodeLogins,
+    providers: ProviderRunner,
+    /// Opened before the first use, which may list the runtime's images.
+    records: OnceCell<PullRecords>,
 }
 
-/// An image that exists in the runtime.
+/// What a container needs.
+#[derive(Clone, Copy, Debug)]
+pub struct ImageRequest<'a> {
+    /// The container's pod.
+    pub pod: &'a Pod,
+    /// The image in the container's spec.
+    pub image: &'a str,
+    /// Its `imagePullPolicy`.
+    pub policy: PullPolicy,
+    /// The sandbox that the container is for.
+    pub sandbox: &'a SandboxSpec,
+}
+
+/// An image that exists in the runtime, and that the pod may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ReadyImage {
+pub struct ReadyImage {
     /// The reference for CreateContainer.
-    pub(crate) reference: String,
+    pub reference: String,
     /// The user in the image's configuration.
-    pub(crate) user: ImageUser,
+    pub user: ImageUser,
     /// How long the pull took; `None` without a pull.
-    pub(crate) pull: Option<Duration>,
+    pub pull: Option<Duration>,
 }
 
-/// Why the image is missing.
+/// Why there is no image for the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ImageError {
+pub enum ImageError {
     /// The decision or the pull failed.
     Failed(PullError),
     /// The caller cancelled.
     Cancelled,
 }
 
+/// See [`ImageError`]; the event is still to be reported.
+enum Unready {
+    Reported(Reported),
+    Failed(PullError),
+    Cancelled,
+}
+
+impl From<Reported> for Unready {
+    fn from(reported: Reported) -> Self {
+        Self::Reported(reported)
+    }
+}
+
+/// A successful pull.
+struct Pulled {
+    reference: String,
+    user: ImageUser,
+    /// In bytes; 0 if the runtime does not tell.
+    size: u64,
+    used: Option<Credential>,
+    took: Duration,
+}
+
+/// Receives events of an image.
+type Report<'a> = &'a (dyn Fn(ImageEvent) + Send + Sync);
+
 impl Images {
-    pub(crate) fn new(
+    /// An owner of pulls, whose records are in `root_dir` and whose pull secrets are among `objects`.
+    pub fn new(
         cri: Arc<dyn Cri>,
         clock: Arc<dyn Clock>,
-        (first, max): (Duration, Duration),
-        parallel: usize,
+        objects: Arc<dyn Objects>,
+        root_dir: PathBuf,
+        config: &ImageConfig,
     ) -> Self {
+        let (first, max) = config.backoff;
+        let slots = config.pull_slots().unwrap_or(Semaphore::MAX_PERMITS);
+        let limiter =
+            TokenBucket::new(config.registry_pull_qps, config.registry_burst, clock.now());
         Self {
             cri,
+            objects,
+            root_dir,
+            verification: config.credential_verification.clone(),
+            backoff: Mutex::new(PullBackoff::new(first, max)),
+            limiter: Mutex::new(limiter),
+            slots: Semaphore::new(slots.min(Semaphore::MAX_PERMITS)),
+            node_logins: NodeLogins::new(config.docker_configs.clone()),
+            providers: ProviderRunner::new(config.credential_providers.clone(), Arc::clone(&clock)),
             clock,
-            failures: Mutex::new(PullBackoff::new(first, max)),
-            slots: Semaphore::new(parallel.max(1)),
+            records: OnceCell::new(),
         }
     }
 
-    /// Ensures that a container's image exists; aborts when `cancel` is cancelled.
-    pub(crate) async fn get(
+    /// Ensures that a container's image exists and that its pod may use it. Reports events as they occur. Aborts when `cancel`
+    /// is cancelled.
+    ///
+    /// # Errors
+    /// Fails with the waiting reason of the container.
+    pub async fn ensure(
         &self,
-        uid: &PodUid,
-        image: &str,
-        policy: PullPolicy,
-        sandbox: &SandboxSpec,
+        request: ImageRequest<'_>,
+        report: Report<'_>,
         cancel: &CancellationToken,
     ) -> Result<ReadyImage, ImageError> {
-        // Dropping the call makes the runtime abort the pull; a later pull is not affected.
-        tokio::select! {
+        self.find_or_pull(request, report, cancel)
+            .await
+            .map_err(|unready| match unready {
+                Unready::Reported((error, event)) => {
+                    report(event);
+                    ImageError::Failed(error)
+                }
+                Unready::Failed(error) => ImageError::Failed(error),
+                Unready::Cancelled => ImageError::Cancelled,
+            })
+    }
+
+    /// The delay that is on record for a pod's image; zero for none.
+    pub fn backoff(&self, uid: &PodUid, image: &str) -> Duration {
+        lock(&self.backoff).delay(&decide::backoff_key(uid, image))
+    }
+
+    async fn find_or_pull(
+        &self,
+        request: ImageRequest<'_>,
+        report: Report<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<ReadyImage, Unready> {
+        let spec = ImageSpec {
+            image: decide::name_for_runtime(request.image)?,
+            user_specified: String::new(),
+            runtime_handler: request.sandbox.runtime_handler.clone(),
+            annotations: request.sandbox.annotations.clone(),
+        };
+        let found = tokio::select! {
             biased;
-            () = cancel.cancelled() => Err(ImageError::Cancelled),
-            got = self.get_uncancelled(uid, image, policy, sandbox) => got.map_err(ImageError::Failed),
+            () = cancel.cancelled() => return Err(Unready::Cancelled),
+            found = self.find(request, report, &spec) => found?,
+        };
+        match found {
+            Ok(ready) => Ok(ready),
+            Err(credentials) => {
+                self.pull(request, report, &spec, &credentials, cancel)
+                    .await
+            }
         }
     }
 
-    async fn get_uncancelled(
+    /// Finds an image that is present and that the pod may use; else the credentials to pull it with.
+    async fn find(
         &self,
-        uid: &PodUid,
-        image: &str,
-        policy: PullPolicy,
-        sandbox: &SandboxSpec,
-    ) -> Result<ReadyImage, PullError> {
-        let spec = ImageSpec {
-            image: decide::normalized_reference(image)?,
-            user_specified: String::new(),
-            runtime_handler: sandbox.runtime_handler.clone(),
-            annotations: sandbox.annotations.clone(),
-        };
+        request: ImageRequest<'_>,
+        report: Report<'_>,
+        spec: &ImageSpec,
+    ) -> Result<Result<ReadyImage, Vec<Credential>>, Unready> {
+        let ImageRequest { image, policy, .. } = request;
         let present = match policy {
-            PullPolicy::Always => Ok(None),
-            PullPolicy::IfNotPresent | PullPolicy::Never => self.cri.image_status(&spec).await,
+            PullPolicy::Always => None,
+            PullPolicy::IfNotPresent | PullPolicy::Never => {
+                decide::inspected(self.cri.image_status(spec).await)?
+            }
         };
-        let user = present
-            .as_ref()
-            .ok()
-            .and_then(Option::as_ref)
-            .map(image_user)
-            .unwrap_or_default();
-        let present = present
-            .map(|found| found.map(|image| image.id))
-            .map_err(|error| error.to_string());
-        let key = format!("{uid}_{image}");
-        let decision = decide::decide(
-            image,
-            policy,
-            present,
-            &self.failures(),
-            &key,
-            self.clock.now(),
-        );
-        match decision {
-            Decision::Use(reference) => Ok(ReadyImage {
-                reference,
-                user,
-                pull: None,
-            }),
-            Decision::Fail(error) => Err(error),
-            Decision::Pull => self.pull(&key, image, &spec, sandbox).await,
+        let mut credentials = None;
+        if let Some(present) = present {
+            let records = self.records().await;
+            let granted = match records.access(&self.verification, image, &present.id).await {
+                Access::Granted => true,
+                Access::PullRequired => false,
+                Access::OfSecrets(recorded) => {
+                    let of_pod = self.credentials(request, report).await?;
+                    let matching = records::matching(&recorded, &of_pod);
+                    if let Match::Changed(new) = &matching {
+                        records.add(image, &present.id, new, self.clock.now()).await;
+                    }
+                    credentials = Some(of_pod);
+                    matching != Match::No
+                }
+            };
+            if granted {
+                report(ImageEvent::present(image));
+                return Ok(Ok(ReadyImage {
+                    user: image_user(&present),
+                    reference: present.id,
+                    pull: None,
+                }));
+            }
         }
+        decide::may_pull(image, policy)?;
+        Ok(Err(match credentials {
+            Some(credentials) => credentials,
+            None => self.credentials(request, report).await?,
+        }))
+    }
+
+    /// The credentials for a pull: those of the pod's secrets, then those of the node and of providers.
+    async fn credentials(
+        &self,
+        request: ImageRequest<'_>,
+        report: Report<'_>,
+    ) -> Result<Vec<Credential>, Unready> {
+        let failed = |error: &dyn std::error::Error| {
+            Unready::Failed(PullError::unstarted(error.to_string()))
+        };
+        let repository = Reference::with_any_port(request.image)
+            .map_err(|error| failed(&error))?
+            .repository;
+        let secrets = self.pull_secrets(request.pod, report);
+        let of_secrets = Keyring::of_secrets(&secrets).map_err(|error| failed(&error))?;
+        let mut credentials = of_secrets.lookup(&repository);
+        let now = self.clock.now();
+        credentials.extend(self.node_logins.lookup(&repository, now).await);
+        credentials.extend(self.providers.lookup(&repository, request.pod).await);
+        Ok(credentials)
+    }
+
+    /// The pod's pull secrets in their order. Missing ones are reported.
+    fn pull_secrets(&self, pod: &Pod, report: Report<'_>) -> Vec<Secret> {
+        let names = pod.spec().image_pull_secrets.iter().flatten();
+        let (mut secrets, mut missing) = (Vec::new(), Vec::new());
+        for name in names.map(|secret| secret.name.as_str()) {
+            match self.objects.secret(pod.namespace(), name) {
+                Some(secret) => secrets.push(Secret::clone(&secret)),
+                // The API allows an empty name.
+                None if name.is_empty() => {}
+                None => missing.push(name),
+            }
+        }
+        if !missing.is_empty() {
+            report(ImageEvent::secrets_missing(&missing));
+        }
+        secrets
     }
 
     async fn pull(
         &self,
-        key: &str,
-        image: &str,
+        request: ImageRequest<'_>,
+        report: Report<'_>,
         spec: &ImageSpec,
-        sandbox: &SandboxSpec,
-    ) -> Result<ReadyImage, PullError> {
-        let _slot = self.slots.acquire().await;
+        credentials: &[Credential],
+        cancel: &CancellationToken,
+    ) -> Result<ReadyImage, Unready> {
+        let image = request.image;
+        let key = decide::backoff_key(request.pod.uid(), image);
         let begun = self.clock.now();
-        let pulled = self.cri.pull_image(spec, sandbox).await;
+        decide::backed_off(image, &lock(&self.backoff), &key, begun)?;
+        let records = self.records().await;
+        records.begin(image).await.map_err(|error| {
+            let message = format!(
+                "Failed to record image pull intent for container image \"{image}\": {error}"
+            );
+            Unready::Failed(PullError::unstarted(message))
+        })?;
+        report(ImageEvent::pulling(image));
+        // Dropping the call makes the runtime abort the pull; a later pull is not affected.
+        let pulled = tokio::select! {
+            biased;
+            () = cancel.cancelled() => None,
+            pulled = self.pull_in_turn(spec, request.sandbox, credentials) => Some(pulled),
+        };
         let now = self.clock.now();
         match pulled {
-            Ok(reference) => {
-                self.failures().forget_old(now);
-                let pulled = ImageSpec {
-                    image: reference.clone(),
-                    ..spec.clone()
-                };
-                let status = self.cri.image_status(&pulled).await.ok().flatten();
-                let user = status.as_ref().map(image_user).unwrap_or_default();
-                Ok(ReadyImage {
-                    reference,
-                    user,
-                    pull: Some(until(begun, now)),
-                })
+            None => {
+                records.failed(image).await;
+                Err(Unready::Cancelled)
             }
-            Err(error) => {
-                let error = decide::pull_error(image, &error_text(&error));
-                self.failures().failed(key, &error, now);
-                Err(error)
+            Some(Err(attempts)) => {
+                records.failed(image).await;
+                let reported = decide::pull_failed(image, &attempts);
+                lock(&self.backoff).failed(&key, &reported.0, now);
+                Err(reported.into())
+            }
+            Some(Ok(pulled)) => {
+                let shown = PullCredentials::of(pulled.used.as_ref());
+                records
+                    .succeeded(image, &pulled.reference, &shown, now)
+                    .await;
+                lock(&self.backoff).forget_old(now);
+                let whole = until(begun, now);
+                report(ImageEvent::pulled(image, pulled.took, whole, pulled.size));
+                Ok(ReadyImage {
+                    reference: pulled.reference,
+                    user: pulled.user,
+                    pull: Some(whole),
+                })
             }
         }
     }
 
-    fn failures(&self) -> MutexGuard<'_, PullBackoff> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits for other pulls, then tries the credentials one after the other. The error has one text for each attempt.
+    async fn pull_in_turn(
+        &self,
+        spec: &ImageSpec,
+        sandbox: &SandboxSpec,
+        credentials: &[Credential],
+    ) -> Result<Pulled, Vec<String>> {
+        let _slot = self.slots.acquire().await;
+        let begun = self.clock.now();
+        if !lock(&self.limiter).take(begun) {
+            return Err(vec!["pull QPS exceeded".to_owned()]);
+        }
+        let with: Vec<Option<&Credential>> = if credentials.is_empty() {
+            vec![None]
+        } else {
+            credentials.iter().map(Some).collect()
+        };
+        let mut attempts = Vec::new();
+        for used in with {
+            let auth = used.map(|credential| RegistryAuth {
+                username: credential.username.clone(),
+                password: credential.password.clone(),
+            });
+            match self.cri.pull_image(spec, sandbox, auth.as_ref()).await {
+                Ok(reference) if reference.is_empty() => {
+                    attempts.push(format!("imageRef of image \"{}\" is not set", spec.image));
+                }
+                Ok(reference) => {
+                    let status = self.cri.image_status(spec).await.ok().flatten();
+                    return Ok(Pulled {
+                        size: status.as_ref().map_or(0, |image| image.size),
+                        user: self.user_of(spec, &reference, status).await,
+                        reference,
+                        used: used.cloned(),
+                        took: until(begun, self.clock.now()),
+                    });
+                }
+                Err(error) => attempts.push(decide::pull_error_text(&error)),
+            }
+        }
+        Err(attempts)
+    }
+
+    /// The user of a pulled image, from what the runtime has under its name, or under its reference if that is another image.
+    async fn user_of(&self, spec: &ImageSpec, reference: &str, named: Option<Image>) -> ImageUser {
+        let image = match named {
+            Some(image) if image.id == reference => Some(image),
+            Some(_) | None => {
+                let pulled = ImageSpec {
+                    image: reference.to_owned(),
+                    ..spec.clone()
+                };
+                self.cri.image_status(&pulled).await.ok().flatten()
+            }
+        };
+        image.as_ref().map(image_user).unwrap_or_default()
+    }
+
+    async fn records(&self) -> &PullRecords {
+        let open = || PullRecords::open(&self.root_dir, &*self.cri, self.clock.now());
+        self.records.get_or_init(open).await
+    }
+
+    /// Forgets the records of images that the runtime no longer has.
+    pub(crate) async fn prune_records(&self, images: &[Image], listed_at: Timestamp) {
+        let ids = images.iter().map(|image| image.id.clone()).collect();
+        self.records().await.prune(&ids, listed_at).await;
     }
 }
 
-/// The runtime's message, or the status code if the message is empty.
-fn error_text(error: &CriError) -> String {
-    if error.message.is_empty() {
-        error.code.to_string()
-    } else {
-        error.message.clone()
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn image_user(image: &Image) -> ImageUser {
@@ -178,3 +429,6 @@ fn image_user(image: &Image) -> ImageUser {
         (None, name) => ImageUser::Name(name.to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests;

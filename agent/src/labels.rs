@@ -1,10 +1,11 @@
-//! Labels and annotations that identify sandboxes and containers, and the hash of a container's spec.
+//! ◆ Labels and annotations that identify sandboxes and containers, and the hash of a container's spec.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/labels.go and pkg/kubelet/container/helpers.go.
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Container, ContainerPort};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, HTTPHeader, LifecycleHandler};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::pod::Pod;
 
@@ -32,6 +33,9 @@ pub const PORTS: &str = "io.kubernetes.container.ports";
 pub const DELETION_GRACE: &str = "io.kubernetes.pod.deletionGracePeriod";
 /// Annotation: `spec.terminationGracePeriodSeconds`.
 pub const TERMINATION_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
+
+/// Label of sandboxes: the id of the agent that made them. A kubelet has none, because it owns its node.
+pub const AGENT: &str = "crib.local/agent";
 
 /// The three labels of every sandbox and container of the pod.
 pub fn of_pod(pod: &Pod) -> BTreeMap<String, String> {
@@ -119,12 +123,70 @@ pub fn container_annotations(
             annotations.insert(name.to_owned(), seconds.to_string());
         }
     }
+    let lifecycle = container.lifecycle.as_ref();
+    if let Some(hook) = lifecycle.and_then(|lifecycle| lifecycle.pre_stop.as_ref()) {
+        annotations.insert(PRE_STOP.to_owned(), hook_json(hook));
+    }
     let ports = container.ports.as_deref().unwrap_or_default();
     if !ports.is_empty() {
         let ports: Vec<String> = ports.iter().map(port_json).collect();
         annotations.insert(PORTS.to_owned(), format!("[{}]", ports.join(",")));
     }
     annotations
+}
+
+/// Formats a lifecycle hook like Go's encoder.
+fn hook_json(hook: &LifecycleHandler) -> String {
+    let text = |key: &str, value: &Option<String>| {
+        let value = value.as_deref().filter(|value| !value.is_empty())?;
+        Some(format!("\"{key}\":{}", go_json_string(value)))
+    };
+    let list = |key: &str, items: Vec<String>| {
+        (!items.is_empty()).then(|| format!("\"{key}\":[{}]", items.join(",")))
+    };
+    let port = |port: &IntOrString| {
+        let port = match port {
+            IntOrString::Int(number) => number.to_string(),
+            IntOrString::String(name) => go_json_string(name),
+        };
+        Some(format!("\"port\":{port}"))
+    };
+    let exec = hook.exec.as_ref().map(|exec| {
+        let words = exec.command.iter().flatten();
+        let command = list("command", words.map(|word| go_json_string(word)).collect());
+        ("exec", vec![command])
+    });
+    let http = hook.http_get.as_ref().map(|http| {
+        let header = |header: &HTTPHeader| {
+            let (name, value) = (go_json_string(&header.name), go_json_string(&header.value));
+            format!("{{\"name\":{name},\"value\":{value}}}")
+        };
+        let headers = http.http_headers.iter().flatten().map(header).collect();
+        let members = vec![
+            text("path", &http.path),
+            port(&http.port),
+            text("host", &http.host),
+            text("scheme", &http.scheme),
+            list("httpHeaders", headers),
+        ];
+        ("httpGet", members)
+    });
+    let tcp = hook
+        .tcp_socket
+        .as_ref()
+        .map(|tcp| ("tcpSocket", vec![port(&tcp.port), text("host", &tcp.host)]));
+    let sleep = hook.sleep.as_ref().map(|sleep| {
+        let seconds = format!("\"seconds\":{}", sleep.seconds);
+        ("sleep", vec![Some(seconds)])
+    });
+    let handlers = [exec, http, tcp, sleep].into_iter().flatten();
+    let handlers: Vec<String> = handlers
+        .map(|(name, members)| {
+            let members: Vec<String> = members.into_iter().flatten().collect();
+            format!("\"{name}\":{{{}}}", members.join(","))
+        })
+        .collect();
+    format!("{{{}}}", handlers.join(","))
 }
 
 /// Formats a port like Go's encoder.

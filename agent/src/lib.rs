@@ -1,54 +1,87 @@
 //! The node agent: takes pods, makes Container Runtime Interface calls, and reports pod statuses.
 
+pub mod admission;
+pub mod agent_id;
+pub mod allocatable;
 pub mod backoff;
 mod blocking;
 mod cache;
 mod causes;
 pub mod clock;
 pub mod config;
+pub mod controllers;
 pub mod cri;
 pub mod dialer;
 pub mod dns;
 pub mod env;
+mod events;
+pub mod eviction;
 mod execute;
 mod gc;
 pub mod hosts;
-mod images;
+pub mod http_action;
+pub mod http_client;
+mod huge_pages;
+pub mod images;
+pub mod kubelet_config;
 pub mod labels;
+mod logs;
 pub mod manifest;
 mod node;
+pub mod node_address;
+pub mod objects;
 pub mod observed;
 pub mod plan;
 mod pleg;
 pub mod pod;
+pub mod probe;
 pub mod quantity;
+mod readiness;
+pub mod references;
 pub mod report;
+pub mod resize;
 mod shared;
 pub mod source;
 pub mod spec;
 pub mod status;
 mod sync_loop;
-mod volumes;
+mod totals;
+mod user_namespaces;
+pub mod volumes;
 mod worker;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use file_tree::Trash;
+use k8s_openapi::List;
+use k8s_openapi::api::core::v1::Pod as ApiPod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use config::Config;
-pub use report::{ContainerKind, ContainerPhase, ContainerReport, PodReport, Transition};
+pub use config::{AdmissionConfig, Config, LogRotation};
+pub use events::{Event, EventObject, EventType};
+pub use gc::limits::DeadContainerLimits;
+pub use report::{
+    ContainerKind, ContainerPhase, ContainerReport, PodReport, PublishedStatus, ReadinessChange,
+    Reports, Transition,
+};
 
 use blocking::blocking;
 use cache::Cache;
+use events::EventRecorder;
+use gc::collector::ContainerCollector;
 use images::Images;
+use images::collector::{ImageCollector, SystemDiskSpace};
 use pleg::RelistPeriods;
-use pod::PodUid;
+use probe::check::Checker;
+use probe::prober::Prober;
+use readiness::Readiness;
 use report::status_store::StatusStore;
 use shared::Shared;
+use user_namespaces::UserNamespaces;
+use volumes::token::Tokens;
 
 /// The agent's dependencies, which tests can replace.
 pub struct Parts {
@@ -58,6 +91,8 @@ pub struct Parts {
     pub clock: Arc<dyn clock::Clock>,
     /// Opens outgoing connections.
     pub dialer: Arc<dyn dialer::Dialer>,
+    /// ConfigMaps, Secrets and Services, which may change.
+    pub objects: Arc<dyn objects::Objects>,
     /// Sources of pods.
     pub sources: Vec<Box<dyn source::PodSource>>,
 }
@@ -65,8 +100,11 @@ pub struct Parts {
 /// A running agent. Dropping it ends its tasks, as [`Agent::stop`] does; pods keep running.
 #[derive(Debug)]
 pub struct Agent {
-    reports: watch::Receiver<Arc<BTreeMap<PodUid, PodReport>>>,
+    reports: watch::Receiver<Arc<Reports>>,
+    pods: watch::Receiver<Arc<Vec<pod::Pod>>>,
+    readiness: watch::Receiver<Readiness>,
     status_store: StatusStore,
+    events: EventRecorder,
     kill_now: watch::Sender<bool>,
     trash: Arc<Trash>,
     shutdown: CancellationToken,
@@ -79,14 +117,20 @@ pub struct Agent {
 /// |---|---|---|---|
 /// | sync loop | the list of workers | pods of the sources, pods of the runtime, exits of workers | pod updates |
 /// | worker, one per pod | its pod's lifecycle | pod updates (watch), snapshots (watch) | CRI calls, reports |
+/// | readiness | what the runtime last said of itself | its status, listings | what keeps pods waiting (watch) |
 /// | pleg | the last listing | the runtime's events, listings, refresh requests | snapshots |
+/// | logs | the paths of running containers' logs | listings | ReopenContainerLog |
+/// | prober | the state of all probes | pods and statuses of workers | CRI calls, connections, results |
+/// | image collector | when each image was used | listings of images, disk usage | RemoveImage |
+/// | container collector, with other limits than usual | nothing | listings of containers | RemoveContainer |
 /// | status store | the reports | reports of workers | reports (watch), transitions |
 #[must_use = "an agent ends when it is dropped"]
 pub fn start(config: Config, parts: Parts) -> Agent {
     let Parts {
         cri,
         clock,
-        dialer: _,
+        dialer,
+        objects,
         sources,
     } = parts;
     let (cache, requests) = Cache::new();
@@ -97,7 +141,9 @@ pub fn start(config: Config, parts: Parts) -> Agent {
     let mut tasks = JoinSet::new();
     let periods = RelistPeriods {
         alone: config.relist_period,
-        with_events: config.relist_period_with_events,
+        with_events: config
+            .event_driven_pleg
+            .then_some(config.relist_period_with_events),
     };
     tasks.spawn(pleg::run(
         Arc::clone(&cri),
@@ -107,33 +153,93 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         runtime_sender,
     ));
     tasks.spawn(status_store_task.run(Arc::clone(&clock)));
-    let trash = Arc::new(Trash::new(config.root_dir.join("trash")));
-    let shared = Shared {
-        trash: Arc::clone(&trash),
-        node: shared::node(&config),
-        images: Images::new(
+    if let Some(rotation) = config.log_rotation {
+        tasks.spawn(logs::run(
             Arc::clone(&cri),
             Arc::clone(&clock),
-            config.image_backoff,
-            config.parallel_pulls,
-        ),
+            rotation,
+            config.pod_logs_dir.clone(),
+            config.container_logs_dir.clone(),
+        ));
+    }
+    let images = Arc::new(Images::new(
+        Arc::clone(&cri),
+        Arc::clone(&clock),
+        Arc::clone(&objects),
+        config.root_dir.clone(),
+        &config.images,
+    ));
+    if let Some(policy) = config.images.garbage_collection {
+        let collector = ImageCollector {
+            cri: Arc::clone(&cri),
+            clock: Arc::clone(&clock),
+            images: Arc::clone(&images),
+            policy,
+            disk: Arc::new(SystemDiskSpace),
+        };
+        tasks.spawn(collector.run());
+    }
+    if !config.dead_containers.are_kept_by_workers() {
+        let collector = ContainerCollector {
+            cri: Arc::clone(&cri),
+            clock: Arc::clone(&clock),
+            config: config.clone(),
+        };
+        tasks.spawn(collector.run());
+    }
+    let trash = Arc::new(Trash::new(config.root_dir.join("trash")));
+    let events = EventRecorder::new(Arc::clone(&clock));
+    let started_at = clock.now();
+    let checker = Checker {
+        cri: Arc::clone(&cri),
+        dialer: Arc::clone(&dialer),
+    };
+    let (prober, prober_task) =
+        Prober::new(checker, Arc::clone(&clock), events.clone(), started_at);
+    tasks.spawn(prober_task.run());
+    let node = shared::node(&config);
+    let (readiness_sender, readiness) = watch::channel(Readiness::unknown());
+    tasks.spawn(readiness::run(
+        Arc::clone(&cri),
+        Arc::clone(&clock),
+        runtime.clone(),
+        readiness_sender,
+    ));
+    let shared = Shared {
+        prober,
+        trash: Arc::clone(&trash),
+        offer: shared::offer(&config, &node),
+        user_namespaces: UserNamespaces::new(&config.root_dir),
+        tokens: Tokens::new(&config.root_dir, &config.cluster_domain, &config.node_name),
+        node,
+        readiness: readiness.clone(),
+        objects,
+        images,
         config,
-        started_at: clock.now(),
+        started_at,
         cri,
         clock,
+        dialer,
         cache,
         status_store: status_store.clone(),
+        events: events.clone(),
         kill_now: kill_now_receiver,
     };
+    let (pods_sender, pods) = watch::channel(Arc::default());
     tasks.spawn(sync_loop::run(
         Arc::new(shared),
+        reports.clone(),
+        pods_sender,
         sources,
         runtime,
         shutdown.clone(),
     ));
     Agent {
         reports,
+        pods,
+        readiness,
         status_store,
+        events,
         kill_now,
         trash,
         shutdown,
@@ -141,10 +247,59 @@ pub fn start(config: Config, parts: Parts) -> Agent {
     }
 }
 
+/// What of an agent can be shown; clones show the same agent.
+#[derive(Clone, Debug)]
+pub struct AgentView {
+    reports: watch::Receiver<Arc<Reports>>,
+    pods: watch::Receiver<Arc<Vec<pod::Pod>>>,
+    readiness: watch::Receiver<Readiness>,
+}
+
+impl AgentView {
+    /// Why the agent is not healthy: the pods of the runtime were last listed more than 3 minutes ago.
+    ///
+    /// # Errors
+    ///
+    /// The reason, in a kubelet's words.
+    pub fn health(&self) -> Result<(), String> {
+        match &self.readiness.borrow().pleg {
+            Some(reason) => Err(reason.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// The pods of all sources with their present statuses, as a PodList.
+    #[must_use]
+    pub fn pod_list(&self) -> List<ApiPod> {
+        let (pods, reports) = (self.pods.borrow(), self.reports.borrow());
+        let with_status = |pod: &pod::Pod| {
+            let mut api = pod.api().clone();
+            if let Some(report) = reports.get(pod.uid()) {
+                api.status = Some(report.status.clone());
+            }
+            api
+        };
+        List {
+            items: pods.iter().map(with_status).collect(),
+            metadata: ListMeta::default(),
+        }
+    }
+}
+
 impl Agent {
+    /// What can be shown of the agent while it runs.
+    #[must_use]
+    pub fn view(&self) -> AgentView {
+        AgentView {
+            reports: self.reports.clone(),
+            pods: self.pods.clone(),
+            readiness: self.readiness.clone(),
+        }
+    }
+
     /// The latest report of every pod; of removed pods, the last thousand are kept.
     #[must_use]
-    pub fn reports(&self) -> watch::Receiver<Arc<BTreeMap<PodUid, PodReport>>> {
+    pub fn reports(&self) -> watch::Receiver<Arc<Reports>> {
         self.reports.clone()
     }
 
@@ -152,6 +307,24 @@ impl Agent {
     #[must_use]
     pub fn transitions(&self) -> mpsc::UnboundedReceiver<Transition> {
         self.status_store.subscribe()
+    }
+
+    /// Receives every later change of a container's readiness, in order.
+    #[must_use]
+    pub fn readiness(&self) -> mpsc::UnboundedReceiver<ReadinessChange> {
+        self.status_store.subscribe_readiness()
+    }
+
+    /// Receives every status that is published later, as a kubelet's status manager records them.
+    #[must_use]
+    pub fn statuses(&self) -> mpsc::UnboundedReceiver<PublishedStatus> {
+        self.status_store.subscribe_statuses()
+    }
+
+    /// Receives every later event about the pods, as a kubelet records them.
+    #[must_use]
+    pub fn events(&self) -> mpsc::UnboundedReceiver<Event> {
+        self.events.subscribe()
     }
 
     /// Kills the containers of all terminating pods immediately, now and later, without a grace period.

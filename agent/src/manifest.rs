@@ -2,22 +2,36 @@
 
 mod decode;
 mod defaults;
+pub mod fields;
+mod image_name;
+pub mod indexes;
+mod json;
+mod kinds;
 mod nearest;
+mod object;
 mod scalar;
+pub mod static_pod;
 mod support;
 #[cfg(test)]
 mod tests;
 mod tree;
 mod validate;
+mod workload;
 
 use std::fmt;
 
 use k8s_openapi::api::core::v1::Pod as ApiPod;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::pod::Pod;
-use tree::{Node, Position, Value};
+use support::{Severity, Unsupported};
+use tree::{Node, Policy, Position, Value};
 
+pub use kinds::Skipped;
+pub use object::Object;
 pub use validate::{FieldError, Rule};
+pub use workload::{Workload, WorkloadObject};
 
 /// How unknown fields are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,10 +48,30 @@ pub enum Strictness {
 pub struct Parsed {
     /// The pods, defaulted and validated, in the order of the text.
     pub pods: Vec<Pod>,
+    /// The objects that pods refer to, in the order of the text.
+    pub objects: Vec<Object>,
+    /// The objects that create pods, in the order of the text.
+    pub workloads: Vec<Workload>,
+    /// What is not run: other kinds of objects, and hooks of helm for other events than an installation.
+    pub skipped: Vec<Skipped>,
+    /// A list without items was found, which is no mistake.
+    pub has_empty_list: bool,
     /// The errors, in the order of the text.
     pub problems: Vec<Problem>,
     /// Fields that are not applied, or look like mistakes.
     pub warnings: Vec<Problem>,
+    /// Fields for which there is nothing that they could change, each with what is missing.
+    pub no_effect: Vec<Problem>,
+}
+
+impl Parsed {
+    /// Whether the text had no document.
+    fn is_nothing(&self) -> bool {
+        let has_pods = !self.pods.is_empty() || !self.workloads.is_empty();
+        let has_others =
+            !self.objects.is_empty() || !self.skipped.is_empty() || self.has_empty_list;
+        !has_pods && !has_others && self.problems.is_empty()
+    }
 }
 
 /// The longest part of a line that a problem shows, in characters.
@@ -82,6 +116,17 @@ impl fmt::Display for Problem {
     }
 }
 
+fn problem_at(file: &str, line: &str, place: Position, path: &str, message: &str) -> Problem {
+    Problem {
+        file: file.to_owned(),
+        line: place.line,
+        column: place.column,
+        path: path.to_owned(),
+        message: message.to_owned(),
+        text: line.to_owned(),
+    }
+}
+
 /// Returns the excerpt of a line and the padding before the caret: at most [`EXCERPT`] characters around `column`, without
 /// control characters, which could steer a terminal.
 fn excerpt(line: &str, column: usize) -> (String, String) {
@@ -112,7 +157,8 @@ fn excerpt(line: &str, column: usize) -> (String, String) {
     (text, indent)
 }
 
-/// Parses a manifest: YAML (1.1, like kubectl) or JSON, one or several documents, kinds Pod, List and PodList.
+/// Parses a manifest: YAML (1.1, like kubectl) or JSON, one or several documents, pods, objects that create pods or that pods refer
+/// to, and lists of them. Other kinds are returned by name.
 ///
 /// `file` is only used in messages and to derive the pods' uids. All problems are returned, not only the first.
 pub fn parse(file: &str, text: &str, strictness: Strictness) -> Parsed {
@@ -122,28 +168,29 @@ pub fn parse(file: &str, text: &str, strictness: Strictness) -> Parsed {
         strictness,
         parsed: Parsed::default(),
     };
-    let (documents, syntax_errors) = tree::read(text);
+    let (documents, syntax_errors) = tree::read(text, Policy::Author);
     for error in &syntax_errors {
         loader.problem(error.place, "", &error.message);
     }
     for document in &documents {
         loader.document(document);
     }
-    if loader.parsed.pods.is_empty() && loader.parsed.problems.is_empty() {
+    if loader.parsed.is_nothing() {
         loader.problem(
             Position { line: 1, column: 1 },
             "",
             "no pod found: expected apiVersion: v1, kind: Pod",
         );
     }
-    loader
-        .parsed
-        .problems
-        .sort_by_key(|problem| (problem.line, problem.column));
-    loader
-        .parsed
-        .warnings
-        .sort_by_key(|problem| (problem.line, problem.column));
+    let Parsed {
+        problems,
+        warnings,
+        no_effect,
+        ..
+    } = &mut loader.parsed;
+    for said in [problems, warnings, no_effect] {
+        said.sort_by_key(|problem| (problem.line, problem.column));
+    }
     loader.parsed
 }
 
@@ -163,17 +210,14 @@ struct Loader<'a> {
 
 impl Loader<'_> {
     fn at(&self, place: Position, path: &str, message: &str) -> Problem {
-        Problem {
-            file: self.file.to_owned(),
-            line: place.line,
-            column: place.column,
-            path: path.to_owned(),
-            message: message.to_owned(),
-            text: self
-                .lines
-                .get(place.line.saturating_sub(1))
-                .map_or_else(String::new, |line| (*line).to_owned()),
-        }
+        let line = self.lines.get(place.line.saturating_sub(1));
+        problem_at(
+            self.file,
+            line.copied().unwrap_or_default(),
+            place,
+            path,
+            message,
+        )
     }
 
     fn problem(&mut self, place: Position, path: &str, message: &str) {
@@ -186,166 +230,89 @@ impl Loader<'_> {
         self.parsed.warnings.push(warning);
     }
 
-    /// One document: a pod, a list of pods, or nothing.
-    fn document(&mut self, root: &Node) {
-        if is_empty(root) {
-            return;
-        }
-        match self.kind(root, "", None) {
-            Some("Pod") => self.pod(root, ""),
-            Some(list) => {
-                let default_kind = (list == "PodList").then_some("Pod");
-                let Some(items) = root.get("items") else {
-                    self.problem(root.place, "items", "missing: expected a list of pods");
-                    return;
-                };
-                let Value::Sequence(pods) = &items.value.value else {
-                    self.problem(items.value.place, "items", "expected a list of pods");
-                    return;
-                };
-                for (index, item) in pods.iter().enumerate() {
-                    let path = format!("items[{index}]");
-                    if self.kind(item, &path, default_kind).is_some() {
-                        self.pod(item, &path);
-                    }
-                }
-            }
-            None => {}
-        }
-    }
-
-    /// Checks apiVersion and kind. A list (`path` is not empty) may contain only pods, of kind `default` if it is
-    /// absent.
-    fn kind<'n>(
-        &mut self,
-        node: &'n Node,
-        path: &str,
-        default: Option<&'n str>,
-    ) -> Option<&'n str> {
-        if !matches!(node.value, Value::Mapping(_)) {
-            self.problem(
-                node.place,
-                path,
-                "expected a pod: an object with apiVersion, kind, metadata and spec",
-            );
-            return None;
-        }
-        let wanted: &[&str] = if path.is_empty() {
-            &["Pod", "List", "PodList"]
-        } else {
-            &["Pod"]
-        };
-        let field = |name: &str| {
-            if path.is_empty() {
-                name.to_owned()
-            } else {
-                format!("{path}.{name}")
-            }
-        };
-        let mut sound = true;
-        match node
-            .get("apiVersion")
-            .map(|entry| (entry.value.place, entry.value.text()))
-        {
-            Some((_, Some("v1"))) => {}
-            Some((place, found)) => {
-                let found = found.unwrap_or("something else");
-                self.problem(
-                    place,
-                    &field("apiVersion"),
-                    &format!("expected v1, found {found:?}"),
-                );
-                sound = false;
-            }
-            None if default.is_some() => {}
-            None => {
-                self.problem(node.place, &field("apiVersion"), "missing: expected v1");
-                sound = false;
-            }
-        }
-        let expected = wanted.join(", ");
-        match node
-            .get("kind")
-            .map(|entry| (entry.value.place, entry.value.text()))
-        {
-            Some((_, Some(kind))) if wanted.contains(&kind) => Some(kind).filter(|_| sound),
-            Some((place, found)) => {
-                let found = found.unwrap_or("something else");
-                self.problem(
-                    place,
-                    &field("kind"),
-                    &format!("kind {found:?} is not supported, expected {expected}"),
-                );
-                None
-            }
-            None if default.is_some() => default.filter(|_| sound),
-            None => {
-                self.problem(
-                    node.place,
-                    &field("kind"),
-                    &format!("missing: expected {expected}"),
-                );
-                None
-            }
-        }
-    }
-
     fn pod(&mut self, node: &Node, path: &str) {
-        let with_kind = with_kind(node);
-        let (pod, findings) = decode::decode::<ApiPod>(&with_kind, "");
-        let full = |field: &str| match (path.is_empty(), field.is_empty()) {
-            (true, _) => field.to_owned(),
-            (false, true) => path.to_owned(),
-            (false, false) => format!("{path}.{field}"),
+        let Some((pod, sound)) = self.decoded::<ApiPod>(node, path) else {
+            return;
         };
+        if let Some(spec) = &pod.spec {
+            self.unsupported(node, path, support::of_media("spec", spec));
+        }
+        let (mut pod, errors) = admit(pod);
+        if pod.metadata.uid.is_none() {
+            pod.metadata.uid = Some(uid(self.file, self.parsed.pods.len(), &pod));
+        }
+        self.errors(node, path, errors, sound);
+        self.parsed.pods.push(Pod::new(pod).with_origin(self.file));
+    }
+
+    /// Decodes an object and reports what did not decode, or is not supported. The flag says whether all other errors have
+    /// causes of their own.
+    fn decoded<T>(&mut self, node: &Node, path: &str) -> Option<(T, bool)>
+    where
+        T: DeserializeOwned + Serialize,
+    {
+        let (found, findings) = decode::decode::<T>(node, "");
+        let sound = self.findings(findings, path);
+        let found = found?;
+        // Before anything is defaulted: only what the author wrote counts.
+        self.unsupported(node, path, support::of_table(&found));
+        Some((found, sound))
+    }
+
+    /// Reports fields of the object at `path`.
+    fn unsupported(&mut self, node: &Node, path: &str, fields: Vec<Unsupported>) {
+        for unsupported in fields {
+            let place = node.locate(&unsupported.field);
+            let field = full_path(path, &unsupported.field);
+            let said = self.at(place, &field, &unsupported.message);
+            match unsupported.severity {
+                Severity::NoEffect => self.parsed.no_effect.push(said),
+                Severity::Warning => self.parsed.warnings.push(said),
+                Severity::Fatal => self.parsed.problems.push(said),
+            }
+        }
+    }
+
+    /// Reports what did not decode. Returns whether all other errors have causes of their own.
+    fn findings(&mut self, findings: Vec<decode::Finding>, path: &str) -> bool {
         let mut sound = true;
         for finding in findings {
+            let field = full_path(path, &finding.path);
             if finding.unknown_field && self.strictness == Strictness::Lenient {
-                self.warning(finding.place, &full(&finding.path), &finding.message);
+                self.warning(finding.place, &field, &finding.message);
             } else {
-                self.problem(finding.place, &full(&finding.path), &finding.message);
+                self.problem(finding.place, &field, &finding.message);
                 // An unknown field causes no other errors; a mismatched value, which was replaced by an empty one, could.
                 sound &= finding.unknown_field;
             }
         }
-        let Some(pod) = pod else { return };
-        let (mut pod, mut errors) = admit(pod);
-        if pod.metadata.uid.is_none() {
-            pod.metadata.uid = Some(uid(self.file, self.parsed.pods.len(), &pod));
-        }
+        sound
+    }
+
+    /// Reports invalid values.
+    fn errors(&mut self, node: &Node, path: &str, mut errors: Vec<FieldError>, sound: bool) {
         if !sound {
             // Fields that failed to decode were reported already.
-            let named: Vec<String> = self
-                .parsed
-                .problems
-                .iter()
-                .map(|problem| problem.path.clone())
-                .collect();
-            errors.retain(|error| !named.contains(&full(&error.field)));
+            let named = self.parsed.problems.iter();
+            let named: Vec<String> = named.map(|problem| problem.path.clone()).collect();
+            errors.retain(|error| !named.contains(&full_path(path, &error.field)));
         }
         for error in errors {
             self.problem(
                 node.locate(&error.field),
-                &full(&error.field),
+                &full_path(path, &error.field),
                 &error.to_string(),
             );
         }
-        for unsupported in support::unsupported_fields(&pod) {
-            if unsupported.fatal {
-                self.problem(
-                    node.locate(&unsupported.field),
-                    &full(&unsupported.field),
-                    &unsupported.message,
-                );
-            } else {
-                self.warning(
-                    node.locate(&unsupported.field),
-                    &full(&unsupported.field),
-                    &unsupported.message,
-                );
-            }
-        }
-        self.parsed.pods.push(Pod::new(pod));
+    }
+}
+
+/// The path of a field of the object at `path`.
+fn full_path(path: &str, field: &str) -> String {
+    match (path.is_empty(), field.is_empty()) {
+        (true, _) => field.to_owned(),
+        (false, true) => path.to_owned(),
+        (false, false) => format!("{path}.{field}"),
     }
 }
 
@@ -354,40 +321,22 @@ fn is_empty(node: &Node) -> bool {
     matches!(&node.value, Value::Scalar { text, plain: true } if scalar::plain(text) == scalar::Plain::Null)
 }
 
-/// Adds apiVersion and kind, which an item of a PodList may omit but the type requires.
-fn with_kind(node: &Node) -> Node {
-    let mut node = node.clone();
-    let place = node.place;
-    if let Value::Mapping(entries) = &mut node.value {
-        for (key, text) in [("apiVersion", "v1"), ("kind", "Pod")] {
-            if entries.iter().all(|entry| entry.key != key) {
-                let value = Node {
-                    place,
-                    value: Value::Scalar {
-                        text: text.to_owned(),
-                        plain: false,
-                    },
-                };
-                entries.push(tree::Entry {
-                    key: key.to_owned(),
-                    key_place: place,
-                    value,
-                });
-            }
-        }
-    }
-    node
-}
-
 /// Derives a uid for a pod without one: 32 hex digits from its content and position, so that it is stable.
 fn uid(file: &str, index: usize, pod: &ApiPod) -> String {
     let content = serde_json::to_string(pod).unwrap_or_default();
-    let text = format!("{file}\0{index}\0{content}");
-    let hash = text.bytes().fold(
+    hex_hash(&format!("{file}\0{index}\0{content}"))
+}
+
+fn hex_hash(text: &str) -> String {
+    format!("{:032x}", hash(text.as_bytes()))
+}
+
+/// FNV-1a of 128 bits.
+pub(crate) fn hash(bytes: &[u8]) -> u128 {
+    bytes.iter().fold(
         0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128,
         |hash, byte| {
-            (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+            (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
         },
-    );
-    format!("{hash:032x}")
+    )
 }

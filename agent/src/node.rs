@@ -1,6 +1,7 @@
-//! The node's facts and settings, for building sandboxes and containers.
+//! ◆ The node's facts and settings, for building sandboxes and containers.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// Facts and settings of the node.
@@ -8,8 +9,10 @@ use std::path::PathBuf;
 pub struct Node {
     /// The node's name.
     pub name: String,
-    /// The node's addresses, the preferred one first.
+    /// The node's configured addresses, the preferred one first; empty: IPv4 is preferred.
     pub ips: Vec<String>,
+    /// The node's addresses in its status; empty: the configured ones.
+    pub addresses: Vec<NodeAddress>,
     /// DNS servers of the cluster; empty without a cluster.
     pub cluster_dns: Vec<String>,
     /// Domain of the cluster; may be empty.
@@ -28,14 +31,102 @@ pub struct Node {
     pub allocatable: BTreeMap<String, String>,
     /// Memory of the machine, bytes; 0: unknown.
     pub memory_capacity: i64,
-    /// CPU limits are enforced, with this period in microseconds.
-    pub cpu_quota_period: Option<i64>,
+    /// The agent's id, with which its sandboxes are labelled.
+    pub agent_id: Option<String>,
+    /// Swap of the machine, bytes.
+    pub swap_capacity: i64,
+    /// Whether the kernel can limit a cgroup's swap.
+    pub swap_controller: bool,
+    /// Who may use swap.
+    pub swap_behavior: SwapBehavior,
+    /// Whether CPU limits are enforced.
+    pub cpu_quota: bool,
+    /// The period of CPU limits, in microseconds.
+    pub cpu_quota_period: i64,
+    /// How cgroups are made.
+    pub cgroup_driver: CgroupDriver,
+    /// The cgroup above those of pods.
+    pub cgroup_root: String,
+    /// Whether QoS classes and pods have cgroups.
+    pub cgroups_per_qos: bool,
+    /// The version of the cgroup hierarchy.
+    pub cgroup_version: CgroupVersion,
+    /// Whether the kernel kills one process of a container that is out of memory, not all of them.
+    pub single_process_oom_kill: bool,
+    /// Sizes of the machine's huge pages, as `2MB`.
+    pub hugepage_sizes: Vec<String>,
     /// Runtime handlers by name of their RuntimeClass.
     pub runtime_classes: BTreeMap<String, String>,
+    /// What the runtime's handlers support, by name; `None`: the runtime does not say.
+    pub runtime_handlers: Option<BTreeMap<String, HandlerFeatures>>,
+    /// Whether SELinux is enabled.
+    pub selinux: bool,
+    /// Whether `lifecycle.stopSignal` counts (gate ContainerStopSignals).
+    pub container_stop_signals: bool,
+}
+
+/// An address in a node's status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeAddress {
+    /// `InternalIP`, `ExternalIP`, `Hostname`, …
+    pub kind: String,
+    /// The address.
+    pub address: String,
+}
+
+/// How cgroups are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupDriver {
+    /// As directories.
+    Cgroupfs,
+    /// As slices of systemd.
+    Systemd,
+}
+
+/// The version of the cgroup hierarchy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupVersion {
+    /// A hierarchy for each controller.
+    V1,
+    /// The unified hierarchy.
+    V2,
+}
+
+/// Which containers may use swap (`memorySwap.swapBehavior`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SwapBehavior {
+    /// None.
+    NoSwap,
+    /// Those of Burstable pods, in proportion to their memory requests.
+    LimitedSwap,
+}
+
+/// What a runtime handler supports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HandlerFeatures {
+    /// Recursive read-only mounts.
+    pub recursive_read_only_mounts: bool,
+    /// User namespaces.
+    pub user_namespaces: bool,
+}
+
+/// A RuntimeClass that the node does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("runtimeclass.node.k8s.io {name:?} not found")]
+pub struct UnknownRuntimeClass {
+    name: String,
+}
+
+/// Converts a name from a manifest or label to a single path component, so that it cannot escape its directory.
+pub(crate) fn component(name: &str) -> String {
+    match name {
+        "" | "." | ".." => format!("_{name}"),
+        _ => name.replace('/', "_"),
+    }
 }
 
 impl Node {
-    /// A node with this name, the kubelet's defaults (Kubernetes 1.36), and no facts.
+    /// A node with this name, the kubelet's defaults (Kubernetes 1.36) but no cgroups of its own, and no facts.
     pub fn new(
         name: impl Into<String>,
         root_dir: impl Into<PathBuf>,
@@ -45,6 +136,7 @@ impl Node {
         Self {
             name: name.into(),
             ips: Vec::new(),
+            addresses: Vec::new(),
             cluster_dns: Vec::new(),
             cluster_domain: "cluster.local".to_owned(),
             resolv_conf: None,
@@ -54,19 +146,123 @@ impl Node {
             seccomp_default: false,
             allocatable: BTreeMap::new(),
             memory_capacity: 0,
-            cpu_quota_period: Some(100_000),
+            agent_id: None,
+            swap_capacity: 0,
+            swap_controller: false,
+            swap_behavior: SwapBehavior::NoSwap,
+            cpu_quota: true,
+            cpu_quota_period: 100_000,
+            cgroup_driver: CgroupDriver::Cgroupfs,
+            cgroup_root: "/".to_owned(),
+            cgroups_per_qos: false,
+            cgroup_version: CgroupVersion::V2,
+            single_process_oom_kill: true,
+            hugepage_sizes: Vec::new(),
             runtime_classes: BTreeMap::new(),
+            runtime_handlers: None,
+            selinux: false,
+            container_stop_signals: false,
         }
     }
 
     /// The directory of a pod: volumes, hosts file, termination messages.
     pub fn pod_dir(&self, uid: &crate::pod::PodUid) -> PathBuf {
-        self.root_dir.join("pods").join(uid.as_str())
+        self.root_dir.join("pods").join(component(uid.as_str()))
     }
 
     /// The log directory of a pod: `<namespace>_<name>_<uid>`.
     pub fn pod_log_dir(&self, pod: &crate::pod::Pod) -> PathBuf {
         self.pod_logs_dir
             .join(format!("{}_{}_{}", pod.namespace(), pod.name(), pod.uid()))
+    }
+
+    /// The runtime handler of a RuntimeClass; empty, the default one, for no class.
+    pub fn runtime_handler(&self, class: Option<&str>) -> Result<String, UnknownRuntimeClass> {
+        match class {
+            None | Some("") => Ok(String::new()),
+            Some(name) => {
+                let handler = self.runtime_classes.get(name).cloned();
+                handler.ok_or_else(|| UnknownRuntimeClass {
+                    name: name.to_owned(),
+                })
+            }
+        }
+    }
+
+    /// The node's own addresses, at most one of each family: `status.hostIPs` of its pods.
+    ///
+    /// Kubernetes 1.36, pkg/util/node GetNodeHostIPs: internal addresses before external ones.
+    pub fn host_ips(&self) -> Vec<String> {
+        let of_kind = |kind: &'static str| {
+            let addresses = self.addresses.iter();
+            addresses
+                .filter(move |address| address.kind == kind)
+                .map(|address| &address.address)
+        };
+        let all: Vec<&String> = if self.addresses.is_empty() {
+            self.ips.iter().collect()
+        } else {
+            of_kind("InternalIP").chain(of_kind("ExternalIP")).collect()
+        };
+        let mut parsed = all
+            .into_iter()
+            .filter_map(|text| text.parse::<IpAddr>().ok());
+        let Some(first) = parsed.next() else {
+            return Vec::new();
+        };
+        let second = parsed.find(|ip| ip.is_ipv6() != first.is_ipv6());
+        std::iter::once(first)
+            .chain(second)
+            .map(|ip| ip.to_string())
+            .collect()
+    }
+
+    /// A pod's addresses in the order of the node's preference, at most one of each family.
+    ///
+    /// Kubernetes 1.36, pkg/kubelet/kubelet_pods.go sortPodIPs.
+    pub fn sort_pod_ips(&self, ips: &[String]) -> Vec<String> {
+        let prefers_v6 = self
+            .ips
+            .first()
+            .and_then(|ip| ip.parse::<IpAddr>().ok())
+            .is_some_and(|ip| ip.is_ipv6());
+        let parsed: Vec<IpAddr> = ips.iter().filter_map(|ip| ip.parse().ok()).collect();
+        let of_family = |v6: bool| parsed.iter().find(|ip| ip.is_ipv6() == v6);
+        of_family(prefers_v6)
+            .into_iter()
+            .chain(of_family(!prefers_v6))
+            .map(ToString::to_string)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_ips_are_one_of_each_family_internal_first() {
+        let mut node = Node::new("n", "/r", "/l");
+        node.ips = vec!["10.0.0.1".to_owned()];
+        assert_eq!(node.host_ips(), ["10.0.0.1"]);
+        for (kind, address) in [
+            ("ExternalIP", "fd00::1"),
+            ("Hostname", "n"),
+            ("InternalIP", "10.0.0.2"),
+            ("InternalIP", "10.0.0.3"),
+        ] {
+            let (kind, address) = (kind.to_owned(), address.to_owned());
+            node.addresses.push(NodeAddress { kind, address });
+        }
+        assert_eq!(node.host_ips(), ["10.0.0.2", "fd00::1"]);
+    }
+
+    #[test]
+    fn pod_ips_follow_family_of_node() {
+        let mut node = Node::new("n", "/r", "/l");
+        let ips = ["fd00::2", "10.0.0.2", "10.0.0.3"].map(str::to_owned);
+        assert_eq!(node.sort_pod_ips(&ips), ["10.0.0.2", "fd00::2"]);
+        node.ips = vec!["fd00::1".to_owned()];
+        assert_eq!(node.sort_pod_ips(&ips), ["fd00::2", "10.0.0.2"]);
     }
 }

@@ -137,6 +137,30 @@ pub struct ObservedContainer {
     pub user: Option<ContainerUser>,
     /// Mounts, for finding the termination message file: container path and host path.
     pub mounts: Vec<(PathBuf, PathBuf)>,
+    /// Its limits in the kernel, if the runtime reports them.
+    pub resources: Option<ContainerResources>,
+}
+
+/// The limits of a container in the kernel; 0 where the runtime reports none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ContainerResources {
+    /// `cpu.shares`.
+    pub cpu_shares: i64,
+    /// CPU time for each period, in microseconds; -1: unlimited.
+    pub cpu_quota: i64,
+    /// That period, in microseconds.
+    pub cpu_period: i64,
+    /// Memory in bytes.
+    pub memory_limit: i64,
+}
+
+/// The memory that a pod uses, in bytes; `None`: not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUsage {
+    /// The pod with all of its containers.
+    pub pod: Option<u64>,
+    /// Each container's, by its name in the spec.
+    pub containers: BTreeMap<String, Option<u64>>,
 }
 
 /// State of a container.

@@ -1,14 +1,19 @@
 //! Decides the next actions for a pod from its observed state, without side effects.
 //!
-//! The executor processes a [`PodPlan`] in this order: `kill_pod`, `kills`, `resets`, `removes`, `sandbox`,
-//! `start_ephemeral`, `start_init`, `start_apps` (Kubernetes 1.36, kubelet SyncPod).
+//! The executor processes a [`PodPlan`] in this order: `stops`, `stop_sandboxes`, `resets`, `removes`, `sandbox`,
+//! `start_ephemeral`, `start_init`, `resize`, `start_apps` (Kubernetes 1.36, kubelet SyncPod).
 
 mod apps;
+pub mod effects;
+pub mod grace;
+pub mod holds;
 mod init;
 mod reset;
+pub mod resize;
 pub mod restart;
 mod sandbox;
 mod schedule;
+pub(crate) mod stop;
 pub mod terminate;
 
 use std::fmt;
@@ -18,14 +23,24 @@ use jiff::{SignedDuration, Timestamp};
 use crate::backoff::Backoff;
 use crate::observed::{ContainerId, Observed, SandboxId};
 use crate::pod::{ContainerKind, Pod};
+use crate::resize::actuated::{Actuated, CpuMemory};
+
+pub use holds::{HoldKey, Holds};
+pub use resize::Resize;
+pub(crate) use schedule::go_duration;
+pub use stop::{Stop, end_pod};
 
 /// State of a pod beyond the observed one, owned by the pod's worker.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// Restart series of the pod's containers.
     pub backoff: Backoff,
+    /// Actions that are put off because they failed or had no effect.
+    pub holds: Holds,
     /// A RestartAllContainers rule has fired and the reset is not complete.
     pub restart_all: bool,
+    /// What the runtime was last told of CPU and memory; `None`: all that the pod has.
+    pub actuated: Option<Actuated>,
 }
 
 impl History {
@@ -48,6 +63,10 @@ pub struct PodPlan {
     pub sandbox: SandboxStep,
     /// Containers to stop individually.
     pub kills: Vec<Kill>,
+    /// How to stop what `kill_pod` or `kills` names, one after the other. If one fails, nothing else is done.
+    pub stops: Vec<Stop>,
+    /// The sandboxes to stop afterwards, if the whole pod is stopped.
+    pub stop_sandboxes: Vec<SandboxId>,
     /// Containers to remove from the runtime, in order, because the whole pod restarts.
     pub resets: Vec<Reset>,
     /// Exited init containers to remove before the next attempt is created.
@@ -56,7 +75,9 @@ pub struct PodPlan {
     pub start_ephemeral: Vec<Start>,
     /// Init containers to start, in order; if one that is not a sidecar fails, the following ones are not started.
     pub start_init: Vec<Start>,
-    /// App containers to start, concurrently.
+    /// Running containers that get other CPU and memory.
+    pub resize: Option<Resize>,
+    /// App containers to start, one after the other.
     pub start_apps: Vec<Start>,
     /// Why there is nothing to do, if so.
     pub idle: Option<String>,
@@ -65,6 +86,28 @@ pub struct PodPlan {
 }
 
 impl PodPlan {
+    /// A plan without actions.
+    fn nothing() -> Self {
+        Self {
+            kill_pod: None,
+            sandbox: SandboxStep::None {
+                last: None,
+                attempt: 0,
+            },
+            kills: Vec::new(),
+            stops: Vec::new(),
+            stop_sandboxes: Vec::new(),
+            resets: Vec::new(),
+            removes: Vec::new(),
+            start_ephemeral: Vec::new(),
+            start_init: Vec::new(),
+            resize: None,
+            start_apps: Vec::new(),
+            idle: None,
+            finished: false,
+        }
+    }
+
     /// All starts in execution order.
     pub fn starts(&self) -> impl Iterator<Item = &Start> {
         self.start_ephemeral
@@ -73,11 +116,18 @@ impl PodPlan {
             .chain(&self.start_apps)
     }
 
+    /// The containers to remove.
+    pub fn removed(&self) -> impl Iterator<Item = &ContainerId> {
+        let resets = self.resets.iter().map(|reset| &reset.id);
+        self.removes.iter().chain(resets)
+    }
+
     /// Whether there is anything to do now; delayed starts do not count.
     pub fn does_something(&self) -> bool {
         self.kill_pod.is_some()
             || matches!(self.sandbox, SandboxStep::Create { .. })
             || !(self.kills.is_empty() && self.resets.is_empty())
+            || self.resize.is_some()
             || self.starts().any(|start| start.when == When::Now)
     }
 
@@ -176,6 +226,8 @@ pub struct Reset {
     pub name: String,
     /// It is still running: stop it first, without a grace period.
     pub kill: bool,
+    /// How to stop it.
+    pub stop: Option<Stop>,
 }
 
 /// One container to start.
@@ -196,6 +248,23 @@ pub struct Start {
     pub previous_end: Option<Timestamp>,
     /// The key of its restart series in [`History::backoff`].
     pub backoff_key: String,
+    /// Its image.
+    pub image: String,
+    /// When to pull the image (`imagePullPolicy`).
+    pub pull_policy: Option<String>,
+    /// The running container whose process namespace an ephemeral container joins.
+    pub target: Option<ContainerId>,
+    /// What its failure prevents.
+    pub blocks: Blocks,
+}
+
+/// What the failure of a start prevents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocks {
+    /// Nothing.
+    Nothing,
+    /// Every later start: an init container that is no sidecar.
+    LaterStarts,
 }
 
 /// When a container may start.
@@ -203,30 +272,31 @@ pub struct Start {
 pub enum When {
     /// Now.
     Now,
-    /// After its crash back-off.
+    /// After its crash back-off, or when a start that failed is repeated.
     Wait {
         /// The earliest time of the start.
         until: Timestamp,
         /// The recorded delay.
         delay: SignedDuration,
-        /// The kubelet's message for the waiting state `CrashLoopBackOff`.
+        /// The kubelet's message for the waiting state `CrashLoopBackOff`; empty if a start that failed is repeated.
         message: String,
     },
 }
 
 /// Plans the next actions for `pod`, which should run.
 ///
-/// Pure: the same arguments yield the same plan. Agrees with `computePodActions` of Kubernetes 1.36.2; the differences
-/// are listed beside the vectors in `tests/vectors/`.
+/// Pure: the same arguments yield the same plan. Agrees with `computePodActions` of Kubernetes 1.36.2, as
+/// docs/kubelet-parity.md shows.
 pub fn plan(pod: &Pod, observed: &Observed, history: &History, now: Timestamp) -> PodPlan {
     if history.restart_all {
-        return reset::plan(pod, observed);
+        return reset::plan(pod, observed, history, now);
     }
     let seen = sandbox::look(pod, observed);
-    let choice = match seen.change {
+    let mut choice = match seen.change {
         Some(reason) => sandbox::start_over(pod, observed, &seen, reason),
-        None => work_in_sandbox(pod, observed, &seen),
+        None => work_in_sandbox(pod, observed, &seen, history.actuated.as_ref()),
     };
+    choice.put_off(&history.holds, now);
     schedule::schedule(pod, observed, history, now, choice)
 }
 
@@ -257,7 +327,12 @@ pub fn needs_sandbox(pod: &Pod, observed: &Observed) -> bool {
 }
 
 /// The sandbox is usable: plan its containers.
-fn work_in_sandbox(pod: &Pod, observed: &Observed, seen: &sandbox::Seen) -> Choice {
+fn work_in_sandbox(
+    pod: &Pod,
+    observed: &Observed,
+    seen: &sandbox::Seen,
+    actuated: Option<&Actuated>,
+) -> Choice {
     let mut choice = Choice::with(seen.step());
     choice.ephemeral = pod
         .ephemeral_containers()
@@ -267,23 +342,26 @@ fn work_in_sandbox(pod: &Pod, observed: &Observed, seen: &sandbox::Seen) -> Choi
         .map(|(index, _)| Pick::new(index, "an ephemeral container starts once"))
         .collect();
 
-    let init = init::decide(pod, observed);
+    let init = init::decide(pod, observed, actuated);
     choice.kills.extend(init.kills);
     choice.init = init.start;
     if let Some(reason) = init.failed_for_good {
         choice.kill_pod = Some(reason);
         return choice;
     }
+    choice.resize = init.resize;
     if !init.initialized {
         choice.waits_for = init.waits_for;
         return choice;
     }
 
-    let apps = apps::decide(pod, observed);
+    let apps = apps::decide(pod, observed, actuated, &mut choice.resize);
+    choice.resize.of_pod = actuated.is_some_and(|now| now.pod != CpuMemory::of_pod(pod));
     choice.kills.extend(apps.kills);
     if apps.kept == 0 && apps.start.is_empty() {
         // Sidecars must not keep a pod alive in which no other container will run.
         choice.init.clear();
+        choice.resize = Resize::default();
         choice.kill_pod = Some("no app container is running or will be restarted".to_owned());
     } else if apps.kept > 0 {
         choice.waits_for = Some("its containers are running".to_owned());
@@ -300,6 +378,7 @@ struct Choice {
     kills: Vec<Kill>,
     ephemeral: Vec<Pick>,
     init: Vec<Pick>,
+    resize: Resize,
     apps: Vec<Pick>,
     waits_for: Option<String>,
 }
@@ -312,9 +391,30 @@ impl Choice {
             kills: Vec::new(),
             ephemeral: Vec::new(),
             init: Vec::new(),
+            resize: Resize::default(),
             apps: Vec::new(),
             waits_for: None,
         }
+    }
+
+    /// Leaves out what is put off. A start is put off when it is scheduled.
+    fn put_off(&mut self, holds: &Holds, now: Timestamp) {
+        let ends = self.kill_pod.is_some() && !matches!(self.sandbox, SandboxStep::Create { .. });
+        if !ends && holds.until(&HoldKey::Pod, now).is_some() {
+            *self = Self {
+                kills: std::mem::take(&mut self.kills),
+                waits_for: Some("an action on the pod failed and is repeated later".to_owned()),
+                ..Self::with(SandboxStep::None {
+                    last: None,
+                    attempt: 0,
+                })
+            };
+        }
+        if holds.until(&HoldKey::Resize, now).is_some() {
+            self.resize = Resize::default();
+        }
+        self.kills
+            .retain(|kill| !holds.holds_container(&kill.id, now));
     }
 }
 

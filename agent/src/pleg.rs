@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -15,28 +16,47 @@ use crate::cache::{Generation, Request, Snapshot};
 use crate::causes::Causes;
 use crate::clock::Clock;
 use crate::cri::{Cri, CriError, EventKind, PodRef, RuntimeEvent};
+use crate::observed::ContainerId;
 use crate::pod::PodUid;
 
-mod diff;
+pub(crate) mod diff;
 mod events;
 mod inspect;
 mod retry;
+mod timers;
 
 use diff::{Change, Listing};
 use events::StreamEvent;
 use inspect::{DetailCache, Inspection};
 use retry::Retry;
+use timers::Timers;
 
-/// The pods that have sandboxes or containers in the last full listing; `None` before the first listing.
-pub(crate) type RuntimePods = watch::Receiver<Option<Arc<BTreeMap<PodUid, PodRef>>>>;
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+const LONGEST_RETRY: Duration = Duration::from_secs(5);
+/// How long the events of a pod may wait that its worker is changing.
+const BUSY: Duration = Duration::from_millis(100);
+/// How long after an event about a pod without a worker the runtime is listed, like a kubelet's relist period.
+const UNKNOWN_POD: Duration = Duration::from_secs(1);
+
+/// The last full listing of the runtime; `None` before the first one.
+pub(crate) type RuntimePods = watch::Receiver<Option<Arc<RuntimeListing>>>;
+
+/// The sandboxes and containers of every pod in the runtime.
+#[derive(Debug)]
+pub(crate) struct RuntimeListing {
+    /// What ended before this is not listed as running.
+    pub(crate) begun: Timestamp,
+    /// The pods.
+    pub(crate) pods: BTreeMap<PodUid, (PodRef, Listing)>,
+}
 
 /// How often the runtime is relisted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RelistPeriods {
     /// Without an event stream.
     pub(crate) alone: Duration,
-    /// With an event stream.
-    pub(crate) with_events: Duration,
+    /// With an event stream; `None`: the runtime's events are not asked for.
+    pub(crate) with_events: Option<Duration>,
 }
 
 /// A pod that a worker subscribed to.
@@ -47,8 +67,15 @@ struct WatchedPod {
     inspecting: bool,
     /// The causes of the next inspection, which starts when the running one ends or the runtime answers again.
     pending: Option<Causes>,
+    /// Events that arrived during the inspection that is running, which may show them.
+    events: Vec<(String, Change, Causes)>,
     /// The newest generation requested for the pod.
     generation: Generation,
+    /// Its worker is changing it.
+    busy: bool,
+    /// Its worker has given running containers other resources.
+    resized: bool,
+    retry: Retry,
 }
 
 /// The result of work that a spawned task did.
@@ -59,7 +86,14 @@ enum Completed {
         Causes,
         Box<Result<Inspection, CriError>>,
     ),
-    Listed(Result<BTreeMap<PodUid, (PodRef, Listing)>, CriError>),
+    /// A container alone, `None` if it was not inspected before.
+    InspectedContainer(
+        PodUid,
+        Generation,
+        Causes,
+        Box<Result<Option<Inspection>, CriError>>,
+    ),
+    Listed(Result<RuntimeListing, CriError>),
 }
 
 struct Pleg {
@@ -67,13 +101,17 @@ struct Pleg {
     clock: Arc<dyn Clock>,
     periods: RelistPeriods,
     pods: BTreeMap<PodUid, WatchedPod>,
-    runtime_pods: watch::Sender<Option<Arc<BTreeMap<PodUid, PodRef>>>>,
+    runtime_pods: watch::Sender<Option<Arc<RuntimeListing>>>,
     runtime_name: String,
     work: JoinSet<Completed>,
     listing: bool,
     events: bool,
     next_relist: Instant,
+    /// Another listing was requested during the one that is under way.
+    relist_again: bool,
     retry: Retry,
+    /// When pods are inspected again that cannot be inspected now, or whose events may wait.
+    timers: Timers,
 }
 
 /// Runs until every [`crate::cache::Cache`] is dropped.
@@ -82,11 +120,13 @@ pub(crate) async fn run(
     clock: Arc<dyn Clock>,
     periods: RelistPeriods,
     mut requests: mpsc::UnboundedReceiver<Request>,
-    runtime_pods: watch::Sender<Option<Arc<BTreeMap<PodUid, PodRef>>>>,
+    runtime_pods: watch::Sender<Option<Arc<RuntimeListing>>>,
 ) {
     let (sender, mut stream) = mpsc::unbounded_channel();
     let mut streams = JoinSet::new();
-    streams.spawn(events::subscribe(Arc::clone(&cri), sender));
+    if periods.with_events.is_some() {
+        streams.spawn(events::subscribe(Arc::clone(&cri), sender));
+    }
     let mut pleg = Pleg {
         cri,
         clock,
@@ -98,9 +138,12 @@ pub(crate) async fn run(
         listing: false,
         events: false,
         next_relist: Instant::now(),
-        retry: Retry::new(Duration::from_millis(100), Duration::from_secs(5)),
+        relist_again: false,
+        retry: Retry::new(FIRST_RETRY, LONGEST_RETRY),
+        timers: Timers::default(),
     };
     loop {
+        let timer = pleg.timers.next();
         // Each arm is cancel safe: it only receives or sleeps.
         tokio::select! {
             request = requests.recv() => match request {
@@ -110,6 +153,9 @@ pub(crate) async fn run(
             Some(event) = stream.recv() => pleg.stream_event(event),
             Some(Ok(work)) = pleg.work.join_next() => pleg.completed(work),
             () = tokio::time::sleep_until(pleg.next_relist), if !pleg.listing => pleg.relist(),
+            () = tokio::time::sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => {
+                pleg.inspect_due();
+            }
         }
     }
 }
@@ -124,7 +170,11 @@ impl Pleg {
                     details: Arc::default(),
                     inspecting: false,
                     pending: None,
+                    events: Vec::new(),
                     generation: Generation::default(),
+                    busy: false,
+                    resized: false,
+                    retry: Retry::new(FIRST_RETRY, LONGEST_RETRY),
                 };
                 self.pods.insert(uid.clone(), watched);
                 self.refresh(&uid, Causes::pod("first inspection"));
@@ -132,11 +182,28 @@ impl Pleg {
             Request::Refresh(uid, generation, causes) => {
                 if let Some(pod) = self.pods.get_mut(&uid) {
                     pod.generation = generation;
+                    pod.busy = false;
                 }
                 self.refresh(&uid, causes);
             }
+            Request::Busy(uid) => {
+                if let Some(pod) = self.pods.get_mut(&uid) {
+                    pod.busy = true;
+                }
+            }
+            Request::Relist => {
+                // A listing that is under way may be older than what is to be seen.
+                self.relist_again = self.listing;
+                self.next_relist = Instant::now();
+            }
+            Request::Resized(uid) => {
+                if let Some(pod) = self.pods.get_mut(&uid) {
+                    pod.resized = true;
+                }
+            }
             Request::Unsubscribe(uid) => {
                 self.pods.remove(&uid);
+                self.timers.clear(&uid);
             }
         }
     }
@@ -191,10 +258,60 @@ impl Pleg {
                     .clone()
                     .or(name)
                     .unwrap_or_else(|| event.id.chars().take(12).collect());
-                self.refresh(&uid, change.cause(&name));
+                self.changed(&uid, &event.id, change, change.cause(&name));
             }
             // A sandbox, or a pod without a subscriber: relist.
             None => self.next_relist = Instant::now(),
+        }
+    }
+
+    /// A container or sandbox of a pod changed: inspects it alone if it is a container that was inspected before.
+    fn changed(&mut self, uid: &PodUid, id: &str, change: Change, causes: Causes) {
+        let Some(pod) = self.pods.get_mut(uid) else {
+            // It may be an orphan.
+            self.next_relist = self.next_relist.min(Instant::now() + UNKNOWN_POD);
+            return;
+        };
+        if pod.inspecting {
+            pod.events.push((id.to_owned(), change, causes));
+            return;
+        }
+        if pod.listing.shows(id, change) && pod.snapshots.borrow().is_some() {
+            return;
+        }
+        if pod.busy {
+            let causes = pod.pending.take().unwrap_or_default().and(causes);
+            pod.pending = Some(causes);
+            self.timers.set(uid, Instant::now() + BUSY);
+            return;
+        }
+        let id = ContainerId::new(id);
+        let last = pod.snapshots.borrow().clone();
+        let known = pod.listing.containers.contains_key(&id);
+        let (Some(last), true, None) = (last, known, &pod.pending) else {
+            return self.refresh(uid, causes);
+        };
+        pod.inspecting = true;
+        let (cri, uid) = (Arc::clone(&self.cri), uid.clone());
+        let (details, listing) = (Arc::clone(&pod.details), pod.listing.clone());
+        self.work.spawn(async move {
+            // Only the id is asked for.
+            let pod = PodRef {
+                uid: uid.clone(),
+                namespace: String::new(),
+                name: String::new(),
+                agent: None,
+            };
+            let observed = &last.observed;
+            let result =
+                inspect::inspect_container(&*cri, pod, &id, &details, listing, observed).await;
+            Completed::InspectedContainer(uid, last.generation, causes, Box::new(result))
+        });
+    }
+
+    fn inspect_due(&mut self) {
+        while let Some(uid) = self.timers.take_due(Instant::now()) {
+            self.refresh(&uid, Causes::default());
         }
     }
 
@@ -209,6 +326,10 @@ impl Pleg {
             return;
         }
         pod.inspecting = true;
+        if std::mem::take(&mut pod.resized) {
+            pod.details = Arc::new(pod.details.without_running());
+        }
+        self.timers.clear(uid);
         let (cri, now, details, generation) = (
             Arc::clone(&self.cri),
             self.clock.now(),
@@ -224,9 +345,9 @@ impl Pleg {
 
     fn relist(&mut self) {
         self.listing = true;
-        let cri = Arc::clone(&self.cri);
+        let (cri, begun) = (Arc::clone(&self.cri), self.clock.now());
         self.work
-            .spawn(async move { Completed::Listed(list(&*cri).await) });
+            .spawn(async move { Completed::Listed(list(&*cri, begun).await) });
     }
 
     fn completed(&mut self, work: Completed) {
@@ -234,6 +355,16 @@ impl Pleg {
             Completed::Inspected(uid, generation, causes, result) => {
                 self.inspected(&uid, generation, causes, *result)
             }
+            Completed::InspectedContainer(uid, generation, causes, result) => match *result {
+                Ok(Some(inspection)) => self.inspected(&uid, generation, causes, Ok(inspection)),
+                Err(error) => self.inspected(&uid, generation, causes, Err(error)),
+                Ok(None) => {
+                    if let Some(pod) = self.pods.get_mut(&uid) {
+                        pod.inspecting = false;
+                    }
+                    self.refresh(&uid, causes);
+                }
+            },
             Completed::Listed(result) => self.listed(result),
         }
     }
@@ -251,7 +382,7 @@ impl Pleg {
         pod.inspecting = false;
         match result {
             Ok(inspection) => {
-                self.retry.succeeded();
+                pod.retry.succeeded();
                 self.runtime_name
                     .clone_from(&inspection.observed.runtime_name);
                 pod.listing = inspection.listing;
@@ -261,22 +392,33 @@ impl Pleg {
                     generation,
                     causes,
                 }));
-                if let Some(again) = pod.pending.take() {
+                let again = std::mem::take(&mut pod.events)
+                    .into_iter()
+                    .filter(|(id, change, _)| !pod.listing.shows(id, *change))
+                    .map(|(_, _, causes)| causes)
+                    .chain(pod.pending.take())
+                    .reduce(Causes::and);
+                if let Some(again) = again {
                     self.refresh(uid, again);
                 }
             }
             Err(error) => {
                 tracing::warn!(pod = %uid, %error, "failed to inspect pod");
                 pod.pending = Some(causes.and(pod.pending.take().unwrap_or_default()));
-                self.next_relist = Instant::now() + self.retry.failed();
+                if error.is_unavailable() {
+                    // The next listing that succeeds repeats the inspections of all pods.
+                    self.next_relist = Instant::now() + self.retry.failed();
+                } else {
+                    self.timers.set(uid, Instant::now() + pod.retry.failed());
+                }
             }
         }
     }
 
-    fn listed(&mut self, result: Result<BTreeMap<PodUid, (PodRef, Listing)>, CriError>) {
+    fn listed(&mut self, result: Result<RuntimeListing, CriError>) {
         self.listing = false;
-        let pods = match result {
-            Ok(pods) => pods,
+        let listed = match result {
+            Ok(listed) => listed,
             Err(error) => {
                 tracing::warn!(%error, "failed to list pods of the runtime");
                 self.next_relist = Instant::now() + self.retry.failed();
@@ -284,35 +426,38 @@ impl Pleg {
             }
         };
         self.retry.succeeded();
-        self.next_relist = Instant::now()
-            + if self.events {
-                self.periods.with_events
-            } else {
-                self.periods.alone
-            };
+        let with_events = self.periods.with_events.filter(|_| self.events);
+        let period = if std::mem::take(&mut self.relist_again) {
+            Duration::ZERO
+        } else {
+            with_events.unwrap_or(self.periods.alone)
+        };
+        self.next_relist = Instant::now() + period;
         let nothing = Listing::default();
         let stale: Vec<(PodUid, Causes)> = self
             .pods
             .iter()
             .filter_map(|(uid, pod)| {
-                let listing = pods.get(uid).map_or(&nothing, |(_, listing)| listing);
+                let listing = listed
+                    .pods
+                    .get(uid)
+                    .map_or(&nothing, |(_, listing)| listing);
                 let causes = diff::causes(&diff::diff(&pod.listing, listing));
                 // Repeat a failed inspection even if the listing did not change.
-                (!causes.is_empty() || (pod.pending.is_some() && !pod.inspecting))
-                    .then(|| (uid.clone(), causes))
+                let forgotten =
+                    pod.pending.is_some() && !pod.inspecting && !self.timers.is_set(uid);
+                (!causes.is_empty() || forgotten).then(|| (uid.clone(), causes))
             })
             .collect();
         for (uid, causes) in stale {
             self.refresh(&uid, causes);
         }
-        self.runtime_pods.send_replace(Some(Arc::new(
-            pods.into_iter().map(|(uid, (pod, _))| (uid, pod)).collect(),
-        )));
+        self.runtime_pods.send_replace(Some(Arc::new(listed)));
     }
 }
 
 /// Lists all sandboxes and containers, grouped by pod.
-async fn list(cri: &dyn Cri) -> Result<BTreeMap<PodUid, (PodRef, Listing)>, CriError> {
+async fn list(cri: &dyn Cri, begun: Timestamp) -> Result<RuntimeListing, CriError> {
     let (sandboxes, containers) =
         tokio::try_join!(cri.list_sandboxes(None), cri.list_containers(None))?;
     let mut pods: BTreeMap<PodUid, (PodRef, Listing)> = BTreeMap::new();
@@ -322,7 +467,7 @@ async fn list(cri: &dyn Cri) -> Result<BTreeMap<PodUid, (PodRef, Listing)>, CriE
     for container in &containers {
         listing_of(&mut pods, &container.pod).add_container(container);
     }
-    Ok(pods)
+    Ok(RuntimeListing { begun, pods })
 }
 
 fn listing_of<'a>(

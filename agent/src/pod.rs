@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod as ApiPod, PodSpec};
 
@@ -74,35 +74,59 @@ pub fn is_sidecar(init: &Container) -> bool {
     init.restart_policy.as_deref() == Some("Always")
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 struct Inner {
     uid: PodUid,
+    origin: String,
     api: ApiPod,
-    spec: PodSpec,
     ephemeral: Vec<Container>,
 }
 
-/// A pod to run. [`crate::manifest::parse`] returns validated ones; clones share one allocation.
-#[derive(Clone, Debug, PartialEq)]
+/// A pod to run. [`crate::manifest::parse`] returns validated ones; clones share one allocation. Two are equal if their API
+/// objects are.
+#[derive(Clone, Debug)]
 pub struct Pod(Arc<Inner>);
+
+impl PartialEq for Pod {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.api == other.0.api
+    }
+}
 
 impl Pod {
     /// Wraps an API pod that is already defaulted and validated; one without a spec has no containers.
     pub fn new(api: ApiPod) -> Self {
+        Self::of(api, String::new())
+    }
+
+    /// The same pod, read from `origin`, which is a file or a URL.
+    #[must_use]
+    pub fn with_origin(self, origin: &str) -> Self {
+        let api = match Arc::try_unwrap(self.0) {
+            Ok(inner) => inner.api,
+            Err(shared) => shared.api.clone(),
+        };
+        Self::of(api, origin.to_owned())
+    }
+
+    fn of(api: ApiPod, origin: String) -> Self {
         let uid = PodUid::new(api.metadata.uid.clone().unwrap_or_default());
-        let spec = api.spec.clone().unwrap_or_default();
+        let spec = api.spec.iter();
         let ephemeral = spec
-            .ephemeral_containers
-            .iter()
-            .flatten()
+            .flat_map(|spec| spec.ephemeral_containers.iter().flatten())
             .map(as_container)
             .collect();
         Self(Arc::new(Inner {
             uid,
+            origin,
             api,
-            spec,
             ephemeral,
         }))
+    }
+
+    /// The file or URL that the pod was read from; may be empty. It is no part of the pod.
+    pub fn origin(&self) -> &str {
+        &self.0.origin
     }
 
     /// The whole API object.
@@ -112,7 +136,9 @@ impl Pod {
 
     /// The spec; empty if the object has none.
     pub fn spec(&self) -> &PodSpec {
-        &self.0.spec
+        /// Of a pod without one.
+        static EMPTY: LazyLock<PodSpec> = LazyLock::new(PodSpec::default);
+        self.0.api.spec.as_ref().unwrap_or(&EMPTY)
     }
 
     /// `metadata.uid`.
@@ -157,12 +183,12 @@ impl Pod {
 
     /// `spec.initContainers`, in order.
     pub fn init_containers(&self) -> &[Container] {
-        self.0.spec.init_containers.as_deref().unwrap_or_default()
+        self.spec().init_containers.as_deref().unwrap_or_default()
     }
 
     /// `spec.containers`, in order.
     pub fn containers(&self) -> &[Container] {
-        &self.0.spec.containers
+        &self.spec().containers
     }
 
     /// `spec.ephemeralContainers`, in order, as ordinary containers.
@@ -185,6 +211,11 @@ impl Pod {
         init.chain(apps).chain(ephemeral)
     }
 
+    /// The init and app containers, each in spec order.
+    pub fn init_and_apps(&self) -> impl Iterator<Item = &Container> {
+        self.init_containers().iter().chain(self.containers())
+    }
+
     /// The container of that name; names are unique across the three lists.
     pub fn container(&self, name: &str) -> Option<(ContainerKind, &Container)> {
         self.all_containers()
@@ -193,17 +224,17 @@ impl Pod {
 
     /// `spec.restartPolicy`.
     pub fn restart_policy(&self) -> RestartPolicy {
-        RestartPolicy::of(self.0.spec.restart_policy.as_deref())
+        RestartPolicy::of(self.spec().restart_policy.as_deref())
     }
 
     /// `spec.hostNetwork`.
     pub fn host_network(&self) -> bool {
-        self.0.spec.host_network == Some(true)
+        self.spec().host_network == Some(true)
     }
 
     /// `spec.terminationGracePeriodSeconds`, in seconds; 30 where absent.
     pub fn grace_seconds(&self) -> i64 {
-        self.0.spec.termination_grace_period_seconds.unwrap_or(30)
+        self.spec().termination_grace_period_seconds.unwrap_or(30)
     }
 
     /// Whether the pod is being deleted at the API server (`metadata.deletionTimestamp`).
@@ -211,10 +242,26 @@ impl Pod {
         self.0.api.metadata.deletion_timestamp.is_some()
     }
 
-    /// Whether it is a static pod: its source is not an API server (annotation `kubernetes.io/config.source`).
+    /// Whether anything changed that a source decides: a new status is no update.
+    pub fn is_updated_from(&self, old: &Self) -> bool {
+        let (new, old_meta) = (&self.0.api.metadata, &old.0.api.metadata);
+        self.spec() != old.spec()
+            || new.labels != old_meta.labels
+            || new.annotations != old_meta.annotations
+            || new.deletion_timestamp != old_meta.deletion_timestamp
+            || new.deletion_grace_period_seconds != old_meta.deletion_grace_period_seconds
+    }
+
+    /// Its source, as a kubelet names it: `api`, `file` or `http` (annotation `kubernetes.io/config.source`).
+    pub fn source(&self) -> Option<&str> {
+        let mut annotations = self.annotations();
+        let source = annotations.find(|(key, _)| *key == "kubernetes.io/config.source");
+        source.map(|(_, value)| value)
+    }
+
+    /// Whether it is a static pod: its source is not an API server.
     pub fn is_static(&self) -> bool {
-        self.annotations()
-            .any(|(key, value)| key == "kubernetes.io/config.source" && value != "api")
+        self.source().is_some_and(|source| source != "api")
     }
 }
 

@@ -1,6 +1,7 @@
 //! The agent's output about its pods: reports (the latest state) and transitions (the changes, in order).
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -12,6 +13,9 @@ use crate::pod::PodUid;
 pub(crate) mod status_store;
 pub(crate) mod transitions;
 
+/// The latest report of every pod. A copy costs nothing, and neither does a change while copies exist.
+pub type Reports = rpds::RedBlackTreeMapSync<PodUid, PodReport>;
+
 /// The latest state of one pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodReport {
@@ -21,8 +25,10 @@ pub struct PodReport {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The status as for a Kubernetes API server.
+    /// The status as of now: it shows what a sync does while it does it.
     pub status: PodStatus,
+    /// The status as a kubelet's status manager has it, for an API server: that of the beginning of the latest sync.
+    pub published: Arc<PodStatus>,
     /// Nothing of the pod runs or will run: its phase is terminal, or it was terminated.
     pub finished: bool,
     /// Its containers, sandboxes and directories are removed.
@@ -48,6 +54,8 @@ pub struct ContainerReport {
     pub exit_code: Option<i32>,
     /// It waits after a failure that every other attempt repeats: the manifest asks for what the runtime refuses.
     pub refused: bool,
+    /// It runs, and its probes say that it is ready.
+    pub ready: bool,
     /// How often it was restarted.
     pub restarts: u32,
     /// The image as the spec names it.
@@ -85,6 +93,36 @@ impl ContainerPhase {
             Self::Terminated => "Terminated",
         }
     }
+}
+
+/// A status as a kubelet's status manager records it, for an API server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PublishedStatus {
+    /// When it was published.
+    pub at: Timestamp,
+    /// The pod's identity.
+    pub uid: PodUid,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The status.
+    pub status: Arc<PodStatus>,
+}
+
+/// A container became ready, or is ready no longer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadinessChange {
+    /// When the agent observed it.
+    pub at: Timestamp,
+    /// `namespace/name`
+    pub pod: String,
+    /// The pod's identity.
+    pub uid: PodUid,
+    /// The container.
+    pub container: String,
+    /// Whether it is ready now.
+    pub ready: bool,
 }
 
 /// A state change of a pod or container.

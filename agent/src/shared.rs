@@ -1,34 +1,66 @@
 //! State that all workers share: configuration, node, and handles to the tasks and the runtime.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use file_tree::Trash;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Container;
 use tokio::sync::watch;
 
+use crate::admission::Offer;
+use crate::allocatable::allocatable;
 use crate::blocking::blocking;
 use crate::cache::Cache;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::cri::Cri;
+use crate::dialer::Dialer;
+use crate::events::EventRecorder;
 use crate::hosts;
+use crate::huge_pages;
 use crate::images::Images;
+use crate::node::CgroupVersion;
+use crate::objects::Objects;
 use crate::pod::Pod;
+use crate::probe::prober::Prober;
+use crate::readiness::Readiness;
 use crate::report::status_store::StatusStore;
 use crate::spec::Node;
+use crate::user_namespaces::UserNamespaces;
+use crate::volumes::token::Tokens;
+
+/// Exists where the kernel can limit memory and swap together.
+const SWAP_LIMIT_V1: &str = "/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes";
 
 /// The state that all workers share.
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) node: Node,
+    /// The API objects that pods may refer to.
+    pub(crate) objects: Arc<dyn Objects>,
+    /// Grants the ids of pods with a user namespace of their own.
+    pub(crate) user_namespaces: UserNamespaces,
+    /// Issues the tokens of projected volumes.
+    pub(crate) tokens: Tokens,
     pub(crate) cri: Arc<dyn Cri>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Opens the connections of hooks and probes.
+    pub(crate) dialer: Arc<dyn Dialer>,
     /// When the agent was started.
     pub(crate) started_at: Timestamp,
     pub(crate) cache: Cache,
-    pub(crate) images: Images,
+    pub(crate) images: Arc<Images>,
+    pub(crate) prober: Prober,
     pub(crate) status_store: StatusStore,
+    /// What the node offers, by which pods are taken or rejected.
+    pub(crate) offer: Offer,
+    /// What keeps pods from being brought to their desired state.
+    pub(crate) readiness: watch::Receiver<Readiness>,
+    /// Records events about the pods.
+    pub(crate) events: EventRecorder,
     /// The trash for removed pod directories.
     pub(crate) trash: Arc<Trash>,
     /// True: terminating pods get no grace period.
@@ -36,9 +68,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The node with its present resolver configuration.
-    pub(crate) async fn node_now(&self) -> Node {
+    /// The node with its present resolver configuration, and with what the runtime's handlers support if the pod depends on it.
+    pub(crate) async fn node_now(&self, pod: &Pod) -> Node {
         let mut node = self.node.clone();
+        if pod.spec().host_users == Some(false) {
+            self.add_handlers(&mut node).await;
+        }
         if let Some(path) = self.config.resolv_conf.clone() {
             node.resolv_conf = blocking(move || match std::fs::read_to_string(&path) {
                 Ok(text) => Some(text),
@@ -52,6 +87,25 @@ impl Shared {
         node
     }
 
+    /// The node for building a container, with what the runtime's handlers support if the container depends on it.
+    pub(crate) async fn node_for(&self, pod: &Pod, container: &Container) -> Node {
+        let mut node = self.node.clone();
+        let mut mounts = container.volume_mounts.iter().flatten();
+        if pod.spec().host_users == Some(false)
+            || mounts.any(|mount| mount.recursive_read_only.is_some())
+        {
+            self.add_handlers(&mut node).await;
+        }
+        node
+    }
+
+    async fn add_handlers(&self, node: &mut Node) {
+        match self.cri.status().await {
+            Ok(status) => node.runtime_handlers = status.handlers,
+            Err(error) => tracing::warn!(%error, "failed to get handlers of the runtime"),
+        }
+    }
+
     /// The text of a pod's hosts file.
     pub(crate) async fn hosts_file(&self, pod: &Pod, ips: &[String]) -> String {
         let of_node = if pod.host_network() {
@@ -59,7 +113,32 @@ impl Shared {
         } else {
             String::new()
         };
-        hosts::hosts_file(pod, ips, &self.node.cluster_domain, &of_node)
+        let text = hosts::hosts_file(pod, ips, &self.node.cluster_domain, &of_node);
+        match &self.config.host_names {
+            Some((address, names)) if !pod.host_network() => {
+                hosts::with_host_names(text, *address, names)
+            }
+            Some(_) | None => text,
+        }
+    }
+}
+
+/// What this node offers to pods.
+pub(crate) fn offer(config: &Config, node: &Node) -> Offer {
+    let rules = config.admission.clone();
+    let mut allocatable = node.allocatable.clone();
+    if let Some(most) = rules.max_pods {
+        allocatable.insert("pods".to_owned(), most.to_string());
+    }
+    Offer {
+        node_name: node.name.clone(),
+        labels: rules.node_labels,
+        taints: rules.taints,
+        allocatable,
+        strict_supplemental_groups: true,
+        app_armor: std::fs::read_to_string("/sys/module/apparmor/parameters/enabled")
+            .is_ok_and(|enabled| enabled.trim() == "Y"),
+        allowed_unsafe_sysctls: rules.allowed_unsafe_sysctls,
     }
 }
 
@@ -71,14 +150,46 @@ pub(crate) fn node(config: &Config) -> Node {
         config.pod_logs_dir.clone(),
     );
     node.ips.clone_from(&config.node_ips);
+    node.agent_id.clone_from(&config.agent_id);
+    node.cluster_dns.clone_from(&config.cluster_dns);
+    node.cluster_domain.clone_from(&config.cluster_domain);
     let memory = memory_bytes(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default());
     node.memory_capacity = memory;
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    node.allocatable = BTreeMap::from([
+    let mut capacity = BTreeMap::from([
         ("cpu".to_owned(), cpus.to_string()),
         ("memory".to_owned(), memory.to_string()),
     ]);
+    let huge_pages = huge_pages::read(Path::new(huge_pages::HUGE_PAGES));
+    node.hugepage_sizes = huge_pages.iter().filter_map(|it| it.size_name()).collect();
+    capacity.extend(huge_pages.iter().map(|it| it.capacity()));
+    // Without the unified hierarchy, whose settings need a cgroup of the agent's own to be known.
+    node.swap_controller = Path::new(SWAP_LIMIT_V1).exists();
+    if node.swap_controller {
+        node.cgroup_version = CgroupVersion::V1;
+    }
+    match space(&config.root_dir) {
+        Ok(space) => {
+            let storage = space.capacity.to_string();
+            capacity.insert("ephemeral-storage".to_owned(), storage);
+        }
+        Err(error) => {
+            tracing::warn!(%error, "failed to get the size of the agent's file system; pods that request ephemeral-storage are rejected");
+        }
+    }
+    let rules = &config.admission;
+    node.allocatable = allocatable(
+        &capacity,
+        &[&rules.system_reserved, &rules.kube_reserved],
+        &[],
+    );
     node
+}
+
+/// The size of the file system of a directory that need not exist yet.
+fn space(directory: &Path) -> io::Result<file_tree::Space> {
+    let existing = directory.ancestors().find(|ancestor| ancestor.exists());
+    file_tree::space(existing.unwrap_or(directory))
 }
 
 /// Parses the machine's memory in bytes from `/proc/meminfo`; 0 if it is absent.

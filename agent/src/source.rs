@@ -1,13 +1,23 @@
 //! Sources of pods. A source always yields its full set of pods; a pod that is missing from a later set is terminated.
 
 use async_trait::async_trait;
-use tokio::sync::watch;
+use tokio::sync::mpsc;
 
 use crate::pod::Pod;
 
 pub mod directory;
+pub mod files;
+pub mod merge;
+pub mod url;
 
 pub use directory::{DirectorySource, directory};
+pub use files::ManifestMode;
+pub use url::UrlSource;
+
+use merge::{DuplicatePod, SourceUpdate};
+
+/// The cause of the end of a pod that no source has any more.
+pub const REMOVED: &str = "removed from its source";
 
 /// A source of pods.
 #[async_trait]
@@ -20,27 +30,29 @@ pub trait PodSource: Send {
 
 /// A source whose pods are set by a [`PodsSender`].
 pub struct FixedSource {
-    pods: watch::Receiver<Option<Vec<Pod>>>,
+    sets: mpsc::UnboundedReceiver<Vec<Pod>>,
 }
 
 /// Sets the pods of a [`FixedSource`].
 #[derive(Debug)]
 pub struct PodsSender {
-    pods: watch::Sender<Option<Vec<Pod>>>,
+    sets: mpsc::UnboundedSender<Vec<Pod>>,
 }
 
 impl PodsSender {
-    /// Replaces the whole set.
+    /// Replaces the whole set. The source yields every set, in order: an object that is deleted without a grace period
+    /// changes and disappears at once, and the change says how it ends.
     pub fn set(&self, pods: Vec<Pod>) {
-        self.pods.send_replace(Some(pods));
+        // Without its agent the source has no reader.
+        let _ = self.sets.send(pods);
     }
 }
 
 /// Creates a source in memory, which yields nothing before the first [`PodsSender::set`].
 #[must_use]
 pub fn fixed() -> (FixedSource, PodsSender) {
-    let (sender, pods) = watch::channel(None);
-    (FixedSource { pods }, PodsSender { pods: sender })
+    let (sender, sets) = mpsc::unbounded_channel();
+    (FixedSource { sets }, PodsSender { sets: sender })
 }
 
 #[async_trait]
@@ -50,11 +62,21 @@ impl PodSource for FixedSource {
     }
 
     async fn next(&mut self) -> Option<Vec<Pod>> {
-        loop {
-            self.pods.changed().await.ok()?;
-            if let Some(pods) = self.pods.borrow_and_update().clone() {
-                return Some(pods);
-            }
-        }
+        self.sets.recv().await
+    }
+}
+
+/// Logs what changed in a source.
+fn log_updates(source: &str, updates: &[SourceUpdate]) {
+    for update in updates.iter().filter(|update| !update.pods.is_empty()) {
+        let pods: Vec<String> = update.pods.iter().map(Pod::full_name).collect();
+        tracing::info!(source, op = %update.op, ?pods, "pods of source changed");
+    }
+}
+
+/// Logs pods that are rejected because of their names.
+pub(crate) fn log_duplicates(duplicates: &[DuplicatePod]) {
+    for duplicate in duplicates {
+        tracing::error!("{duplicate}");
     }
 }

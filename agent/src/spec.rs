@@ -1,21 +1,39 @@
 //! Specifications of sandboxes and containers for the runtime, independent of the wire format.
 
+mod amounts;
+pub mod cgroup;
 mod container;
+pub mod cpu;
+pub mod mounts;
+mod namespaces;
+pub mod qos;
 pub mod resources;
 mod sandbox;
 mod security;
+mod swap;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub use crate::dns::DnsConfig;
-pub use crate::node::Node;
-pub use container::{
-    ContainerError, ContainerInputs, HostVolume, ImageUser, container, hosts_path,
-    mounts_hosts_file,
+pub use crate::node::{
+    CgroupDriver, CgroupVersion, HandlerFeatures, Node, NodeAddress, SwapBehavior,
 };
+pub use container::{ContainerError, ContainerInputs, ContainerPlan, ImageUser, container};
+pub use mounts::{HostVolume, SubPath, hosts_path, mounts_hosts_file};
+pub use namespaces::NamespaceError;
+pub(crate) use resources::page_size_name;
 pub use sandbox::{SandboxError, sandbox};
-pub use security::UserError;
+pub use security::{SecurityError, UserError};
+
+/// What the agent gave to a pod: an input of its sandbox and containers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodGrants {
+    /// The ids of its user namespace, if it asks for one.
+    pub user_namespace: Option<UserNamespace>,
+    /// Supplementary groups of its persistent volumes.
+    pub supplemental_groups: Vec<i64>,
+}
 
 /// A sandbox to create: the input of RunPodSandbox.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -196,6 +214,8 @@ pub struct ContainerSpec {
     pub stdin_once: bool,
     /// Allocate a terminal.
     pub tty: bool,
+    /// Name of the signal that stops it, such as `SIGTERM`; empty: the image's.
+    pub stop_signal: String,
     /// Resource limits.
     pub resources: Resources,
     /// Users, capabilities, profiles.
@@ -218,6 +238,8 @@ pub struct ImageSpec {
 /// One mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountSpec {
+    /// Name of the volume; empty for a termination message. The runtime does not get it.
+    pub name: String,
     /// Path in the container.
     pub container_path: String,
     /// Path on the node; empty for an image volume.
@@ -230,6 +252,12 @@ pub struct MountSpec {
     pub selinux_relabel: bool,
     /// Mount propagation.
     pub propagation: Propagation,
+    /// The image to mount, instead of a path on the node.
+    pub image: Option<ImageSpec>,
+    /// The part of the image; empty: all of it.
+    pub image_sub_path: String,
+    /// The ids that the files' owners are mapped to.
+    pub user_namespace: Option<UserNamespace>,
 }
 
 /// Mount propagation.

@@ -4,17 +4,27 @@
 
 mod conditions;
 mod containers;
+pub(crate) mod eviction;
+pub(crate) mod last;
+pub mod merge;
 mod phase;
 mod ready;
+pub(crate) mod record;
+mod resources;
+pub(crate) mod restarts;
+pub(crate) mod transition;
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus};
 
 use crate::observed::Observed;
+use crate::plan::restart;
 use crate::pod::Pod;
-use crate::spec::resources;
+use crate::resize::actuated::Actuated;
+use crate::resize::conditions::ResizeConditions;
+use crate::spec::resources as spec_resources;
 
 pub use phase::phase;
 
@@ -40,14 +50,18 @@ pub struct Inputs<'a> {
     pub start_errors: &'a BTreeMap<String, StartError>,
     /// The agent has terminated the pod: all containers have stopped and none will be started.
     pub terminated: bool,
-    /// A RestartAllContainers rule is restarting the whole pod.
-    pub restarting_all: bool,
     /// Whether the pod's probes are run.
     pub probes_registered: bool,
     /// When the agent was started.
     pub agent_started_at: Option<Timestamp>,
     /// The node's addresses, the preferred one first.
     pub node_ips: &'a [String],
+    /// Whether the pod's runtime handler can make read-only mounts recursive.
+    pub recursive_read_only: bool,
+    /// What the runtime was last told of CPU and memory, where it does not report them.
+    pub actuated: Option<&'a Actuated>,
+    /// The conditions of the pod's resize; `None`: there is none.
+    pub resize: Option<&'a ResizeConditions>,
 }
 
 /// Computes the status of a pod. The reporter sets transition times and `startTime`.
@@ -55,12 +69,13 @@ pub fn pod_status(inputs: &Inputs<'_>) -> PodStatus {
     let pod = inputs.pod;
     let api = pod.api().status.clone().unwrap_or_default();
     let old = inputs.previous.unwrap_or(&api);
+    let restarting = restart::restarts_all(pod, inputs.observed, old);
 
     let mut status = PodStatus {
-        qos_class: Some(resources::qos_class(pod).as_str().to_owned()),
-        container_statuses: filled(containers::apps(inputs, old)),
-        init_container_statuses: filled(containers::inits(inputs, old)),
-        ephemeral_container_statuses: filled(containers::ephemeral(inputs, old)),
+        qos_class: Some(spec_resources::qos_class(pod).as_str().to_owned()),
+        container_statuses: filled(containers::apps(inputs, old, restarting)),
+        init_container_statuses: filled(containers::inits(inputs, old, restarting)),
+        ephemeral_container_statuses: filled(containers::ephemeral(inputs, old, restarting)),
         ..PodStatus::default()
     };
     let all: Vec<_> = status
@@ -88,32 +103,33 @@ pub fn pod_status(inputs: &Inputs<'_>) -> PodStatus {
         status.reason = kept(&old.reason, &api.reason);
         status.message = kept(&old.message, &api.message);
     }
-    // A terminal phase at the API server is final.
-    let last = api
-        .phase
-        .as_deref()
-        .filter(|phase| is_terminal(phase))
-        .unwrap_or(next);
-    status.phase = Some(last.to_owned());
-    if !is_terminal(last) && deadline_passed(inputs, old, &api) {
+    status.phase = Some(next.to_owned());
+    if deadline_passed(inputs, old) {
         status.phase = Some("Failed".to_owned());
         status.reason = Some("DeadlineExceeded".to_owned());
         status.message =
             Some("Pod was active on the node longer than the specified deadline".to_owned());
     }
-    ready::mark_ready(inputs, old, &mut status);
+    // A terminal phase at the API server is final.
+    if let Some(last) = api.phase.as_deref().filter(|phase| is_terminal(phase)) {
+        status.phase = Some(last.to_owned());
+    }
+    ready::mark_ready(inputs, &mut status);
     status.conditions = filled(conditions::all(inputs, old, &api, &status));
     addresses(inputs, &mut status);
+    resources::of_pod(pod, &mut status);
     status
 }
 
-/// Whether the pod has exceeded `spec.activeDeadlineSeconds`.
-fn deadline_passed(inputs: &Inputs<'_>, old: &PodStatus, api: &PodStatus) -> bool {
-    let started = old.start_time.as_ref().or(api.start_time.as_ref());
+/// Whether the pod has exceeded `spec.activeDeadlineSeconds`, counted from the start that was last reported.
+fn deadline_passed(inputs: &Inputs<'_>, old: &PodStatus) -> bool {
     let deadline = inputs.pod.spec().active_deadline_seconds;
-    started.zip(deadline).is_some_and(|(started, deadline)| {
-        inputs.observed.at.duration_since(started.0) >= jiff::SignedDuration::from_secs(deadline)
-    })
+    old.start_time
+        .as_ref()
+        .zip(deadline)
+        .is_some_and(|(started, deadline)| {
+            inputs.observed.at.duration_since(started.0) >= SignedDuration::from_secs(deadline)
+        })
 }
 
 fn filled<T>(list: Vec<T>) -> Option<Vec<T>> {
@@ -155,6 +171,7 @@ fn addresses(inputs: &Inputs<'_>, status: &mut PodStatus) {
         inputs
             .node_ips
             .iter()
+            .take(2)
             .map(|ip| HostIP { ip: ip.clone() })
             .collect(),
     );

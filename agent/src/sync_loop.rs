@@ -1,55 +1,93 @@
 //! Reconciles the pods of the sources with the pods of the runtime: one task owns the list of workers.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
-use file_tree::Trash;
+use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{Id, JoinSet};
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::Taken;
 use crate::blocking::blocking;
-use crate::cri::PodRef;
+use crate::clock::after;
 use crate::pleg::RuntimePods;
 use crate::pod::{Pod, PodUid};
+use crate::report::Reports;
 use crate::shared::Shared;
-use crate::source::PodSource;
-use crate::worker::{self, PodUpdate, WorkItem};
+use crate::source::merge::{DuplicatePod, new_duplicates};
+use crate::source::{PodSource, log_duplicates};
+use crate::worker::{self, PodUpdate, WorkItem, rejected};
 
+mod entries;
+mod housekeeping;
+mod orphans;
+mod preemption;
 mod reconcile;
+mod resizes;
 
-use reconcile::{WorkerAction, WorkerState, desired_pods, orphans, reconcile};
-
-/// The loop's record of one worker.
-struct Entry {
-    state: WorkerState,
-    updates: watch::Sender<PodUpdate>,
-}
+use entries::{Entries, Entry};
+use housekeeping::Garbage;
+use preemption::Admission;
+use reconcile::{StartWait, WorkerAction, WorkerState, desired_pods, reconcile};
+use resizes::{Granted, Resizes};
 
 struct SyncLoop {
     shared: Arc<Shared>,
+    reports: watch::Receiver<Arc<Reports>>,
     /// The pods of each source; `None` until its first update.
     sources: Vec<Option<Vec<Pod>>>,
-    entries: BTreeMap<PodUid, Entry>,
+    /// The pods of all sources, without duplicates.
+    desired: Vec<Pod>,
+    /// Who shows the same pods.
+    published: watch::Sender<Arc<Vec<Pod>>>,
+    duplicates: BTreeSet<DuplicatePod>,
+    entries: Entries,
+    /// The desired pods without a worker whose start is put off.
+    waiting: BTreeMap<PodUid, StartWait>,
+    /// Counts starts that were put off, as a seed for jitter.
+    put_off: u64,
+    /// When workers ended, until a later listing of the runtime.
+    ended: BTreeMap<PodUid, Timestamp>,
+    garbage: Garbage,
+    /// A desired pod waits for the end of a worker.
+    waits: bool,
+    /// Critical pods that wait for evicted ones to end.
+    making_room: BTreeSet<PodUid>,
     tasks: JoinSet<()>,
     ids: BTreeMap<Id, PodUid>,
+    resizes: Resizes,
 }
 
 /// Runs until `shutdown`. The workers are stopped at the same time; pods keep running.
 pub(crate) async fn run(
     shared: Arc<Shared>,
+    reports: watch::Receiver<Arc<Reports>>,
+    published: watch::Sender<Arc<Vec<Pod>>>,
     sources: Vec<Box<dyn PodSource>>,
     mut runtime: RuntimePods,
     shutdown: CancellationToken,
 ) {
+    let entries = Entries::new(shared.status_store.subscribe_shares());
     let mut sync_loop = SyncLoop {
         shared,
+        reports,
         sources: sources.iter().map(|_| None).collect(),
-        entries: BTreeMap::new(),
+        desired: Vec::new(),
+        published,
+        duplicates: BTreeSet::new(),
+        entries,
+        waiting: BTreeMap::new(),
+        put_off: 0,
+        ended: BTreeMap::new(),
+        garbage: Garbage::default(),
+        waits: false,
+        making_room: BTreeSet::new(),
         tasks: JoinSet::new(),
         ids: BTreeMap::new(),
+        resizes: Resizes::new(),
     };
     let (sender, mut sets) = mpsc::channel(16);
     let mut readers = JoinSet::new();
@@ -66,22 +104,41 @@ pub(crate) async fn run(
         }
     })
     .await;
-    let mut garbage_collection =
-        tokio::time::interval_at(Instant::now(), sync_loop.shared.config.gc_period);
-    garbage_collection.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut housekeeping = periodic(sync_loop.shared.config.housekeeping_period);
+    let mut garbage_collection = periodic(sync_loop.shared.config.gc_period);
+    let clock = Arc::clone(&sync_loop.shared.clock);
     loop {
+        let retry_at = sync_loop.retry_at();
         // Each arm is cancel safe: it only receives or sleeps.
         tokio::select! {
             () = shutdown.cancelled() => return,
             Some((number, pods)) = sets.recv() => sync_loop.set_desired(number, pods),
             Some(ended) = sync_loop.tasks.join_next_with_id() => sync_loop.worker_ended(ended),
             Ok(()) = runtime.changed() => {
-                let pods = runtime.borrow_and_update().clone();
-                sync_loop.find_orphans(pods.iter().flat_map(|pods| pods.values()));
+                let listed = runtime.borrow_and_update().clone();
+                if let Some(listed) = listed {
+                    sync_loop.listed(&listed).await;
+                }
             }
-            _ = garbage_collection.tick() => sync_loop.collect_garbage(&runtime).await,
+            _ = housekeeping.tick() => {
+                let listed = runtime.borrow().clone();
+                sync_loop.keep_house(listed.as_deref()).await;
+            }
+            _ = garbage_collection.tick() => sync_loop.request_collection(),
+            () = clock.sleep_until(retry_at.unwrap_or_default()), if retry_at.is_some() => {
+                sync_loop.reconcile_workers();
+            }
+            () = sync_loop.resizes.due() => sync_loop.retry_resizes(),
+            Ok(()) = sync_loop.reports.changed(), if sync_loop.waits_for_reports() => sync_loop.reports_changed(),
         }
     }
+}
+
+/// Ticks in each period, first at the end of the first one.
+fn periodic(period: Duration) -> Interval {
+    let mut interval = tokio::time::interval_at(Instant::now() + period, period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
 }
 
 /// Forwards the updates of one source.
@@ -103,7 +160,24 @@ impl SyncLoop {
         if let Some(desired) = self.sources.get_mut(source) {
             *desired = Some(pods);
         }
+        let (desired, duplicates) = desired_pods(&self.sources);
+        self.desired = desired;
+        self.published.send_replace(Arc::new(self.desired.clone()));
+        log_duplicates(&new_duplicates(&mut self.duplicates, duplicates));
         self.reconcile_workers();
+    }
+
+    fn waits_for_reports(&self) -> bool {
+        self.resizes.are_pending() || !self.making_room.is_empty()
+    }
+
+    fn reports_changed(&mut self) {
+        if self.resizes.are_pending() {
+            self.see_reports();
+        }
+        if !self.making_room.is_empty() {
+            self.room_may_be_free();
+        }
     }
 
     fn worker_ended(&mut self, ended: Result<(Id, ()), tokio::task::JoinError>) {
@@ -114,120 +188,154 @@ impl SyncLoop {
                 error.id()
             }
         };
-        if let Some(uid) = self.ids.remove(&id) {
-            self.entries.remove(&uid);
+        let Some(uid) = self.ids.remove(&id) else {
+            return;
+        };
+        let ended = self.entries.remove(&uid);
+        self.ended.insert(uid.clone(), self.shared.clock.now());
+        // Most ends are those of removed pods: then nothing is to be compared. The worker of a desired pod has panicked.
+        if self.waits || ended.is_some_and(|entry| entry.state.desired.is_some()) {
+            if self.desired.iter().any(|pod| *pod.uid() == uid) {
+                self.waiting.insert(uid, StartWait::Housekeeping);
+            }
+            self.reconcile_workers();
         }
-        self.reconcile_workers();
     }
 
-    fn workers(&self) -> BTreeMap<PodUid, WorkerState> {
-        self.entries
-            .iter()
-            .map(|(uid, entry)| (uid.clone(), entry.state.clone()))
-            .collect()
+    /// When a pod whose start was put off is tried again.
+    fn retry_at(&self) -> Option<Timestamp> {
+        let times = self.waiting.values().filter_map(|wait| match wait {
+            StartWait::Until(until) => Some(*until),
+            StartWait::Housekeeping => None,
+        });
+        times.min()
+    }
+
+    fn sources_are_ready(&self) -> bool {
+        self.sources.iter().all(Option::is_some)
+    }
+
+    /// What the active pods take of the node now.
+    fn taken(&mut self) -> &Taken {
+        self.entries.count(&self.reports.borrow());
+        self.entries.taken()
     }
 
     fn reconcile_workers(&mut self) {
-        for action in reconcile(&desired_pods(&self.sources), &self.workers()) {
+        let now = self.shared.clock.now();
+        let wanted: BTreeSet<&PodUid> = self.desired.iter().map(Pod::uid).collect();
+        self.waiting
+            .retain(|uid, _| wanted.contains(uid) && self.entries.get(uid).is_none());
+        let actions = {
+            let workers = self.entries.states();
+            let reports = self.reports.borrow();
+            let finished = |uid: &PodUid| has_ended(&reports, uid);
+            reconcile(&self.desired, &workers, finished, &self.waiting, now)
+        };
+        let removes = actions
+            .iter()
+            .any(|action| matches!(action, WorkerAction::Terminate(..)));
+        let before = self.resizes.pushed();
+        for action in actions {
             self.apply(action);
         }
-    }
-
-    fn find_orphans<'a>(&mut self, runtime: impl Iterator<Item = &'a PodRef>) {
-        if self.sources.iter().all(Option::is_some) {
-            for action in orphans(runtime, &desired_pods(&self.sources), &self.workers()) {
-                self.apply(action);
-            }
+        // Resizes are looked at when all pods of an update are known.
+        if self.resizes.pushed() != before || (removes && self.resizes.are_pending()) {
+            self.retry_resizes();
         }
+        let is_waiting = |pod: &Pod| {
+            let entry = self.entries.get(pod.uid());
+            entry.is_none_or(|entry| entry.state.desired.is_none())
+        };
+        self.waits = self.desired.iter().any(is_waiting);
     }
 
     fn apply(&mut self, action: WorkerAction) {
         match action {
-            WorkerAction::Start(pod) => self.start(
-                WorkItem::Pod(pod.clone()),
-                Some(pod.clone()),
-                PodUpdate::Run(pod),
-            ),
-            WorkerAction::StartOrphan(of) => {
-                tracing::info!(pod = %format_args!("{}/{}", of.namespace, of.name), uid = %of.uid, "found orphaned pod");
-                self.start(
-                    WorkItem::Orphan(of),
-                    None,
-                    PodUpdate::Terminate("orphaned pod".to_owned()),
-                );
+            WorkerAction::Start(pod) => {
+                self.waiting.remove(pod.uid());
+                self.start_pod(pod);
+            }
+            WorkerAction::TryLater(uid) => {
+                self.put_off += 1;
+                let wait = self.shared.config.retry_after_error;
+                let wait = worker::jittered(wait, uid.as_str(), self.put_off);
+                let until = after(self.shared.clock.now(), wait);
+                tracing::info!(pod = %uid, %until, "pod waits for another of its name to end");
+                self.waiting.insert(uid, StartWait::Until(until));
             }
             WorkerAction::Update(pod) => {
                 if let Some(entry) = self.entries.get_mut(pod.uid()) {
-                    entry.state.desired = Some(pod.clone());
-                    entry.updates.send_replace(PodUpdate::Run(pod));
+                    let before = entry.state.desired.replace(pod.clone());
+                    self.update_allocated(&pod, before.as_ref());
                 }
             }
             WorkerAction::Terminate(uid, cause) => {
                 if let Some(entry) = self.entries.get_mut(&uid) {
-                    entry.state.desired = None;
-                    entry
-                        .updates
-                        .send_replace(PodUpdate::Terminate(cause.to_owned()));
+                    let last = entry.state.desired.take();
+                    entry.tell(PodUpdate::Terminate {
+                        cause: cause.to_owned(),
+                        last: last.map(|last| entry.granted.pod(&last).clone()),
+                    });
                 }
             }
         }
     }
 
-    fn start(&mut self, item: WorkItem, desired: Option<Pod>, update: PodUpdate) {
-        let pod = item.pod_ref();
-        let (updates, receiver) = watch::channel(update);
-        let handle = self
-            .tasks
-            .spawn(worker::run(Arc::clone(&self.shared), item, receiver));
-        self.ids.insert(handle.id(), pod.uid.clone());
-        self.entries.insert(
-            pod.uid.clone(),
-            Entry {
-                state: WorkerState { pod, desired },
-                updates,
-            },
-        );
+    /// Starts the worker of a pod, or reports the pod as rejected if the node does not take it.
+    fn start_pod(&mut self, pod: Pod) {
+        let shared = Arc::clone(&self.shared);
+        // An earlier agent may have granted it other resources than it is to have now.
+        let granted = Granted::recorded(&pod, &shared.config);
+        let admitted = self.admit(granted.pod(&pod));
+        let item = WorkItem::Pod(granted.pod(&pod).clone());
+        let state = WorkerState::of(&pod, item.pod_ref());
+        let (updates, receiver) = watch::channel(granted.update(&pod));
+        match admitted {
+            Ok(Admission::After(victims)) => self.make_room(&pod, &victims),
+            Ok(Admission::Now) => {
+                self.making_room.remove(pod.uid());
+                granted.keep(&pod, &shared.config);
+                let differs = granted.differs();
+                let worker = worker::run(shared, item, receiver);
+                self.start(state, updates, false, granted, worker);
+                if differs {
+                    self.push_resize(pod.uid());
+                }
+            }
+            Err(rejection) => {
+                self.making_room.remove(pod.uid());
+                let worker = rejected::run(shared, pod, rejection, receiver);
+                self.start(state, updates, true, granted, worker);
+            }
+        }
     }
 
-    /// Removes orphaned pod directories, which an agent that was killed may have left behind.
-    async fn collect_garbage(&mut self, runtime: &RuntimePods) {
-        let listed = runtime.borrow().clone();
-        let Some(listed) = listed.filter(|_| self.sources.iter().all(Option::is_some)) else {
-            return;
+    fn start(
+        &mut self,
+        state: WorkerState,
+        updates: watch::Sender<PodUpdate>,
+        rejected: bool,
+        granted: Granted,
+        worker: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let handle = self.tasks.spawn(worker);
+        let uid = state.pod.uid.clone();
+        self.ids.insert(handle.id(), uid.clone());
+        let entry = Entry {
+            state,
+            updates,
+            rejected,
+            granted,
+            evicted: false,
         };
-        let pods = self.shared.config.root_dir.join("pods");
-        let desired: Vec<PodUid> = desired_pods(&self.sources)
-            .iter()
-            .map(|pod| pod.uid().clone())
-            .collect();
-        let kept: Vec<PodUid> = desired
-            .into_iter()
-            .chain(self.entries.keys().cloned())
-            .chain(listed.keys().cloned())
-            .collect();
-        let trash = Arc::clone(&self.shared.trash);
-        blocking(move || remove_orphaned_dirs(&trash, &pods, &kept)).await;
+        self.entries.insert(uid, entry);
     }
 }
 
-/// Removes the directories in `pods` whose pod is not in `kept`.
-fn remove_orphaned_dirs(trash: &Trash, pods: &Path, kept: &[PodUid]) {
-    let Ok(entries) = std::fs::read_dir(pods) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        if kept
-            .iter()
-            .any(|uid| crate::volumes::component(uid.as_str()).as_str() == name)
-        {
-            continue;
-        }
-        tracing::info!(path = %entry.path().display(), "removing orphaned pod directory");
-        if let Err(error) = trash.put(&entry.path()) {
-            tracing::warn!(path = %entry.path().display(), %error, "failed to remove orphaned pod directory");
-        }
-    }
+/// Whether nothing of a pod runs any more.
+fn has_ended(reports: &Reports, uid: &PodUid) -> bool {
+    reports.get(uid).is_some_and(|report| report.finished)
 }
 
 #[cfg(test)]

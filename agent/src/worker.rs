@@ -3,85 +3,85 @@
 //! Updates arrive through a watch channel, so only the latest counts; a termination cannot be revoked. The worker observes
 //! its pod through the snapshots of [`crate::cache`]; after a change it waits for a snapshot of a later inspection.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use tokio::sync::{mpsc, watch};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::watch;
 
-use crate::blocking::blocking;
 use crate::cache::{Generation, Snapshot, Snapshots};
 use crate::causes::Causes;
-use crate::clock::after;
 use crate::cri::PodRef;
-use crate::execute::{self, Job, Progress};
-use crate::gc;
+use crate::events::Happening;
 use crate::observed::Observed;
 use crate::plan::{self, History, PodPlan, restart};
 use crate::pod::{Pod, PodUid};
+use crate::report::PodReport;
 use crate::report::transitions::Stage;
-use crate::report::{ContainerPhase, PodReport};
 use crate::shared::Shared;
+use crate::status::eviction::Eviction;
 use crate::volumes::PodDirs;
 
 mod cause;
+mod execution;
+mod garbage;
 mod messages;
+mod outcomes;
 pub(crate) mod phase;
+mod probes;
+mod publishing;
+pub(crate) mod rejected;
 mod reporting;
-mod start_backoff;
+mod resizing;
+mod settling;
+mod start_errors;
+mod storage;
 mod teardown;
+mod terminal;
+mod update;
+mod volumes;
+mod waiting;
 
 use messages::Messages;
+use outcomes::Expected;
 use phase::{Phase, PhaseEvent};
+use probes::Probes;
+use publishing::Published;
 use reporting::Timings;
-use start_backoff::{StartBackoff, jittered};
+use resizing::Resizing;
+use settling::Settling;
+use start_errors::StartErrors;
+use storage::Storage;
+use volumes::Volumes;
 
-/// The desired state of a worker's pod; only the latest counts.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum PodUpdate {
-    /// Run this pod.
-    Run(Pod),
-    /// Terminate the pod and remove what is left, for this cause.
-    Terminate(String),
-}
+pub(crate) use start_errors::jittered;
+pub(crate) use update::{PodUpdate, WorkItem};
 
-/// What a worker works on.
-#[derive(Clone, Debug)]
-pub(crate) enum WorkItem {
-    /// A pod of a source.
-    Pod(Pod),
-    /// A pod of the runtime that no source has.
-    Orphan(PodRef),
-}
-
-impl WorkItem {
-    /// Identifies the pod.
-    pub(crate) fn pod_ref(&self) -> PodRef {
-        match self {
-            Self::Pod(pod) => PodRef {
-                uid: pod.uid().clone(),
-                namespace: pod.namespace().to_owned(),
-                name: pod.name().to_owned(),
-            },
-            Self::Orphan(pod_ref) => pod_ref.clone(),
-        }
-    }
-}
+/// Why a pod ends of which nothing runs any more or will run again.
+const FINISHED: &str = "all containers have finished";
+/// Why a pod ends after `activeDeadlineSeconds`.
+const PAST_DEADLINE: &str = "active deadline exceeded";
 
 /// Runs a pod's worker until nothing of the pod is left.
 pub(crate) async fn run(shared: Arc<Shared>, item: WorkItem, updates: watch::Receiver<PodUpdate>) {
     let pod_ref = item.pod_ref();
+    let mut volumes = Volumes::new(&shared);
+    if let WorkItem::Pod(pod) = &item {
+        volumes.set_pod(pod);
+    }
+    let dirs = PodDirs::new(
+        &shared.config,
+        &pod_ref.uid,
+        &pod_ref.namespace,
+        &pod_ref.name,
+    );
+    let resizing = Resizing::new(&item, &dirs, &shared.node);
     let mut worker = Worker {
         snapshots: shared.cache.subscribe(&pod_ref.uid),
-        dirs: PodDirs::new(
-            &shared.config,
-            &pod_ref.uid,
-            &pod_ref.namespace,
-            &pod_ref.name,
-        ),
+        dirs,
         history: History {
             backoff: crash_backoff(&shared),
-            restart_all: false,
+            ..History::default()
         },
         pod: match item {
             WorkItem::Pod(pod) => Some(pod),
@@ -92,14 +92,29 @@ pub(crate) async fn run(shared: Arc<Shared>, item: WorkItem, updates: watch::Rec
         updates,
         phase: Phase::Syncing,
         termination_cause: None,
+        end_cause: FINISHED.to_owned(),
+        eviction: None,
+        grace: None,
         min_generation: Generation::default(),
-        start_backoff: StartBackoff::default(),
+        start_errors: StartErrors::default(),
+        expected: Expected::default(),
+        in_post_start: BTreeSet::new(),
+        failed_hooks: Causes::default(),
+        failures: 0,
         timings: Timings::default(),
         messages: Messages::default(),
+        probes: Probes::default(),
+        volumes,
+        storage: Storage::default(),
         last: None,
+        published: Published::default(),
+        settling: Settling::default(),
         resyncs: 0,
+        resizing,
     };
     worker.run_phases().await;
+    worker.shared.prober.remove(&worker.pod_ref.uid);
+    worker.shared.tokens.forget(&worker.pod_ref.uid);
     worker.shared.cache.unsubscribe(&worker.pod_ref.uid);
 }
 
@@ -124,18 +139,38 @@ struct Worker {
     updates: watch::Receiver<PodUpdate>,
     snapshots: Snapshots,
     phase: Phase,
-    /// Why the pod is terminated, once it is.
+    /// Why no source has the pod any more, once that is so.
     termination_cause: Option<String>,
+    /// Why the pod ends while its source still has it.
+    end_cause: String,
+    /// Why the agent evicts the pod, if it does.
+    eviction: Option<Eviction>,
+    /// The grace period of the pod's termination, once it terminates.
+    grace: Option<i64>,
     /// Snapshots of an older generation are stale.
     min_generation: Generation,
     history: History,
-    start_backoff: StartBackoff,
+    start_errors: StartErrors,
+    /// What the next snapshot must show.
+    expected: Expected,
+    /// Containers whose postStart hook has not succeeded yet: they do not count as running.
+    in_post_start: BTreeSet<String>,
+    /// Why containers of the present plan are stopped whose postStart hook has failed.
+    failed_hooks: Causes,
+    /// Counts failures, as a seed for jitter.
+    failures: u64,
     timings: Timings,
     messages: Messages,
+    probes: Probes,
+    volumes: Volumes,
+    storage: Storage,
     /// The last report.
     last: Option<PodReport>,
+    published: Published,
+    settling: Settling,
     /// Counts resyncs, as a seed for jitter.
     resyncs: u64,
+    resizing: Resizing,
 }
 
 impl Worker {
@@ -168,50 +203,130 @@ impl Worker {
             let Some(pod) = self.pod.clone() else {
                 return PhaseEvent::Deleted;
             };
-            let observed = self.with_messages(&snapshot).await;
+            let observed = self.observe(&snapshot).await;
+            self.settle(&observed);
+            self.follow_resize(&pod, &observed);
+            let changed = self.hear_events(&observed);
+            self.refresh_volumes(&pod, &observed).await;
             let now = self.shared.clock.now();
-            let (plan, wake) = self.plan(&pod, &observed, now);
-            self.report(&observed, Stage::Active, snapshot.causes);
-            if plan.finished {
+            let plan = self.plan(&pod, &observed, now);
+            self.settling.see(&observed, now);
+            let settles_at = self.settling.until(&plan, &observed, now);
+            if settles_at.is_none() {
+                self.begin_sync(&observed, changed);
+                self.note_crash_backoffs(&plan);
+            }
+            let causes = match self.deadline() {
+                Some(at) if at <= now => Causes::pod(PAST_DEADLINE),
+                Some(_) | None => snapshot.causes,
+            };
+            let evicted = self.exceeds_storage(&pod, &observed).await;
+            self.log_adoption(&observed);
+            self.report(&observed, Stage::Active, causes);
+            if evicted {
                 return PhaseEvent::Finished;
             }
+            if self.is_past_deadline() {
+                self.end_cause = PAST_DEADLINE.to_owned();
+                self.event(None, &Happening::DeadlineExceeded);
+                return PhaseEvent::Finished;
+            }
+            // The plan may have more to do for a pod whose end another agent began: a sidecar has ended by then.
+            if plan.finished || self.has_terminal_phase() {
+                return PhaseEvent::Finished;
+            }
+            self.run_probes(&pod, &observed);
+            if let Some(at) = settles_at {
+                self.tell_prober_meanwhile();
+                self.wait(Some(at), now).await;
+                continue;
+            }
+            if plan.does_something() && self.wait_for_runtime(&pod).await {
+                continue;
+            }
             if plan.does_something() {
-                let causes = cause::of_plan(&plan);
+                let causes = self.probes.take_causes().and(cause::of_plan(&plan));
+                self.shared.cache.busy(&self.pod_ref.uid);
+                self.published.make_due();
+                for id in plan.removed() {
+                    self.settling.forget(id.as_str());
+                }
                 self.execute(pod, observed, plan, &causes).await;
+                let causes = causes.and(std::mem::take(&mut self.failed_hooks));
                 self.min_generation = self.shared.cache.refresh(&self.pod_ref.uid, causes);
             } else if !self.collect_garbage(&observed).await {
-                self.wait(plan.wake_at().into_iter().chain(wake).min(), now)
-                    .await;
+                let wakes = [
+                    self.volumes.wake_at(),
+                    self.storage.wake_at(),
+                    plan.wake_at(),
+                    self.history.holds.next_end(now),
+                    self.deadline(),
+                ];
+                self.wait(wakes.into_iter().flatten().min(), now).await;
             }
         }
     }
 
-    /// Plans the next actions; the time is when the first deferred action is due.
-    fn plan(
-        &mut self,
-        pod: &Pod,
-        observed: &Observed,
-        now: Timestamp,
-    ) -> (PodPlan, Option<Timestamp>) {
+    /// Plans the next actions.
+    fn plan(&mut self, pod: &Pod, observed: &Observed, now: Timestamp) -> PodPlan {
         self.history.backoff.forget_old(now);
+        self.history.holds.forget_old(now);
+        self.history.actuated = Some(self.resizing.actuated.now());
         if restart::could_restart_all(pod) {
             let under_way = self.history.restart_all && !restart::all_removed(pod, observed);
             self.history.restart_all = under_way || restart::restart_all_matched(pod, observed);
         }
-        let mut plan = plan::plan(pod, observed, &self.history, now);
-        self.start_backoff.record_crash_backoffs(&plan);
-        let wake = self.start_backoff.defer(&mut plan, now);
+        let plan = plan::plan(pod, observed, &self.history, now);
         tracing::debug!(pod = %pod.full_name(), ?plan, "planned");
-        (plan, wake)
+        plan
     }
 
-    /// Takes the latest update. Returns whether a source still wants the pod.
-    fn take_update(&mut self) -> bool {
-        match self.updates.borrow_and_update().clone() {
-            PodUpdate::Run(pod) => self.pod = Some(pod),
-            PodUpdate::Terminate(cause) => self.termination_cause = Some(cause),
+    /// Notes which containers wait for their crash back-off.
+    fn note_crash_backoffs(&mut self, plan: &PodPlan) {
+        for name in self.start_errors.record_crash_backoffs(plan) {
+            self.event(Some(&name), &Happening::BackOff);
         }
-        self.termination_cause.is_none()
+    }
+
+    /// Takes the latest update. Returns whether the pod is still to run.
+    fn take_update(&mut self) -> bool {
+        let update = self.updates.borrow_and_update().clone();
+        let ends = update.ends();
+        match update {
+            PodUpdate::Run(pod, resize) => {
+                self.take_resize(&pod, resize);
+                if self.pod.as_ref().is_none_or(|old| pod.is_updated_from(old)) {
+                    // Whatever failed may succeed now.
+                    self.history.holds.release_all();
+                    self.published.make_due();
+                }
+                if self.pod.as_ref() != Some(&pod) {
+                    self.volumes.set_pod(&pod);
+                }
+                if ends {
+                    self.end_cause = "deleted".to_owned();
+                }
+                self.pod = Some(pod);
+            }
+            PodUpdate::Evict(eviction) => self.evict(eviction),
+            PodUpdate::Terminate { cause, last } => self.removed_from_source(cause, last),
+        }
+        !ends
+    }
+
+    /// Notes why no source has the pod any more, and how it was last.
+    fn removed_from_source(&mut self, cause: String, last: Option<Pod>) {
+        self.termination_cause = Some(cause);
+        if last.is_some() {
+            self.pod = last;
+        }
+    }
+
+    /// Records an event about the pod or one of its containers.
+    fn event(&self, container: Option<&str>, happening: &Happening) {
+        if let Some(pod) = &self.pod {
+            self.shared.events.record(pod, container, happening);
+        }
     }
 
     /// Waits for a snapshot of at least `min_generation`; `None` if the pod must terminate first.
@@ -234,166 +349,13 @@ impl Worker {
         }
     }
 
-    /// Waits for a snapshot, an update, or the time.
-    async fn wait(&mut self, wake: Option<Timestamp>, now: Timestamp) {
-        self.resyncs += 1;
-        let resync = after(
-            now,
-            jittered(
-                self.shared.config.resync_period,
-                self.pod_ref.uid.as_str(),
-                self.resyncs,
-            ),
-        );
-        let deadline = wake.map_or(resync, |wake| wake.min(resync));
-        let clock = Arc::clone(&self.shared.clock);
-        tokio::select! {
-            changed = self.updates.changed() => {
-                // The sender is gone: the agent is stopping, and pods keep running.
-                if changed.is_err() {
-                    std::future::pending::<()>().await;
-                }
-            }
-            changed = self.snapshots.changed() => {
-                if changed.is_err() {
-                    std::future::pending::<()>().await;
-                }
-            }
-            () = clock.sleep_until(deadline) => {}
-        }
-    }
-
-    /// Executes a plan and reports its progress.
-    async fn execute(&mut self, pod: Pod, observed: Arc<Observed>, plan: PodPlan, causes: &Causes) {
-        let (progress, mut progress_receiver) = mpsc::unbounded_channel();
-        let terminating = CancellationToken::new();
-        let job = Job {
-            shared: Arc::clone(&self.shared),
-            pod,
-            dirs: self.dirs.clone(),
-            observed,
-            terminating: terminating.clone(),
-            progress,
-        };
-        let work = execute::execute(Arc::new(job), plan);
-        tokio::pin!(work);
-        loop {
-            tokio::select! {
-                biased;
-                Some(progress) = progress_receiver.recv() => self.heard(progress),
-                // The finished work has dropped its sender; its last messages were received above.
-                () = &mut work => break,
-                // `take_update` takes the update itself when the work is done.
-                Ok(()) = self.updates.changed() => {
-                    if matches!(*self.updates.borrow(), PodUpdate::Terminate(_)) {
-                        terminating.cancel();
-                    }
-                }
-                Ok(()) = self.snapshots.changed() => self.seen_meanwhile(causes).await,
-            }
-        }
-        while let Ok(progress) = progress_receiver.try_recv() {
-            self.heard(progress);
-        }
-    }
-
-    fn heard(&mut self, progress: Progress) {
-        let now = self.shared.clock.now();
-        self.start_backoff.record(
-            &progress,
-            self.pod_ref.uid.as_str(),
-            self.shared.config.retry_after_error,
-            now,
-        );
-        match progress {
-            Progress::Starting(start) => self.history.started(&start, now),
-            Progress::Pulled(name, took) => self.timings.entry(&name).pull = Some(took),
-            Progress::Created(name, took) => self.timings.entry(&name).create = Some(took),
-            Progress::Started(name, took) => self.timings.entry(&name).start = Some(took),
-            Progress::Failed(failure) => {
-                tracing::warn!(
-                    pod = %format_args!("{}/{}", self.pod_ref.namespace, self.pod_ref.name),
-                    container = failure.container.as_deref(),
-                    reason = %failure.reason,
-                    error = %failure.message,
-                    "action failed; will retry"
-                );
-                let causes = match &failure.container {
-                    Some(name) => Causes::container(name, ContainerPhase::Waiting, failure.message),
-                    None => Causes::pod(failure.message),
-                };
-                self.report_again(causes);
-            }
-        }
-    }
-
-    /// Reports a snapshot that arrives during the execution of a plan with these causes.
-    async fn seen_meanwhile(&mut self, causes: &Causes) {
-        let snapshot = self.snapshots.borrow_and_update().clone();
-        if let Some(snapshot) = snapshot {
-            let observed = self.with_messages(&snapshot).await;
-            let causes = snapshot.causes.and(causes.clone());
-            self.report(&observed, Stage::Active, causes);
-        }
-    }
-
-    fn report_again(&mut self, causes: Causes) {
-        let observed = self
-            .snapshots
-            .borrow()
-            .as_ref()
-            .map(|snapshot| Arc::clone(&snapshot.observed));
-        if let Some(observed) = observed {
-            self.report(&observed, Stage::Active, causes);
-        }
-    }
-
-    /// Removes dead containers and sandboxes of a live pod. Returns whether it removed any.
-    async fn collect_garbage(&mut self, observed: &Observed) -> bool {
-        let garbage = gc::garbage(observed);
-        if garbage.is_empty() || self.history.restart_all {
-            return false;
-        }
-        let cri = Arc::clone(&self.shared.cri);
-        let mut failed = false;
-        for id in &garbage.containers {
-            failed |= self.noted(cri.remove_container(id).await);
-            let log = observed
-                .containers
-                .iter()
-                .find(|container| container.id == *id)
-                .and_then(|seen| seen.log_path.clone());
-            if let Some(log) = log {
-                let dirs = self.dirs.clone();
-                blocking(move || dirs.remove_log(&log)).await;
-            }
-        }
-        for id in &garbage.sandboxes {
-            failed |=
-                self.noted(cri.stop_sandbox(id).await) || self.noted(cri.remove_sandbox(id).await);
-        }
-        if failed {
-            // The next sync tries again; this is not urgent.
-            return false;
-        }
-        self.min_generation = self
-            .shared
-            .cache
-            .refresh(&self.pod_ref.uid, Causes::pod("garbage was collected"));
-        true
-    }
-
-    /// Logs an error. Returns whether there was one.
-    fn noted(&self, result: Result<(), crate::cri::CriError>) -> bool {
-        if let Err(error) = &result {
-            tracing::warn!(pod = %format_args!("{}/{}", self.pod_ref.namespace, self.pod_ref.name), %error, "failed to clean up");
-        }
-        result.is_err()
-    }
-
-    async fn with_messages(&mut self, snapshot: &Snapshot) -> Arc<Observed> {
+    /// The snapshot with termination messages and results of probes.
+    async fn observe(&mut self, snapshot: &Snapshot) -> Arc<Observed> {
         match &self.pod {
-            Some(pod) => self.messages.read(pod, &snapshot.observed).await,
+            Some(pod) => {
+                let observed = self.messages.read(pod, &snapshot.observed).await;
+                self.probes.add_to(observed)
+            }
             None => Arc::clone(&snapshot.observed),
         }
     }

@@ -18,7 +18,7 @@ pub struct Events {
 
 impl Events {
     /// Subscribes: every event after this returns is received.
-    pub(crate) async fn subscribe(client: &Client) -> Answer<Self> {
+    pub async fn subscribe(client: &Client) -> Answer<Self> {
         Ok(Self {
             stream: client.events().await?,
             seen: Vec::new(),

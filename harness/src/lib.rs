@@ -18,7 +18,7 @@
 //!
 //! Reading order: [`runtime`] and [`node`] start daemons, [`client`] and [`pod`] call them, [`eventually()`] waits,
 //! [`witness`] and [`leak`] observe from outside, [`fixture`] and [`fixture_image`] make configurations and images,
-//! [`registry`] serves images; [`streaming`] is the client side of exec, attach and port-forward.
+//! [`registry`] serves images; [`proxy`] records a client's calls; [`streaming`] is the client side of exec, attach and port-forward.
 
 pub mod binary;
 pub mod client;
@@ -32,6 +32,7 @@ pub mod netns;
 pub mod node;
 pub mod pod;
 pub mod process;
+pub mod proxy;
 pub mod registry;
 pub mod runtime;
 pub mod skip;
@@ -46,5 +47,6 @@ pub use leak::Leaks;
 pub use netns::Netns;
 pub use node::Node;
 pub use pod::Pod;
+pub use proxy::Proxy;
 pub use registry::Registry;
 pub use runtime::{Runtime, StartError};

@@ -4,7 +4,7 @@ mod pods;
 
 use std::fs::{self, File};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -113,6 +113,15 @@ impl Node {
     /// # Errors
     /// If it cannot be started.
     pub fn start_agent(&mut self) -> Result<(), StartError> {
+        let socket = self.runtime.socket();
+        self.start_agent_on(&socket)
+    }
+
+    /// Starts the agent with this socket as its runtime's, such as that of a [`crate::Proxy`]; a running one is killed first.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start_agent_on(&mut self, socket: &Path) -> Result<(), StartError> {
         let root = self.runtime.root();
         let log = File::options()
             .create(true)
@@ -123,7 +132,7 @@ impl Node {
         command.arg("agent");
         command
             .arg("--runtime-endpoint")
-            .arg(format!("unix://{}", self.runtime.socket().display()));
+            .arg(format!("unix://{}", socket.display()));
         command.arg("--manifests").arg(self.manifests());
         command.arg("--root-dir").arg(self.agent_root());
         command.arg("--pod-logs-dir").arg(root.join("logs"));

@@ -1,7 +1,9 @@
 //! Observes processes, files and links through the kernel, not through the tested runtime.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use file_tree::mountinfo::mounts;
@@ -151,10 +153,10 @@ impl Witness {
             .unwrap_or(0)
     }
 
-    /// The target of a link of `/proc/PID` (`cwd`, `root`, `exe`, `fd/3`).
+    /// The target of a link of `/proc/PID` (`cwd`, `root`, `exe`, `fd/3`), also if it was removed.
     #[must_use]
     pub fn link(self, name: &str) -> Option<PathBuf> {
-        fs::read_link(self.path(name)).ok()
+        fs::read_link(self.path(name)).ok().map(without_mark)
     }
 
     /// The targets of its open descriptors.
@@ -165,7 +167,7 @@ impl Witness {
             .flatten()
             .flatten();
         entries
-            .filter_map(|entry| fs::read_link(entry.path()).ok())
+            .filter_map(|entry| fs::read_link(entry.path()).ok().map(without_mark))
             .collect()
     }
 
@@ -236,6 +238,15 @@ pub fn cgroups_below(directory: &Path) -> Vec<PathBuf> {
         found.push(entry.path());
     }
     found
+}
+
+/// The path of a removed file without the kernel's mark (proc_pid_cwd(5)).
+fn without_mark(target: PathBuf) -> PathBuf {
+    let path = target.as_os_str().as_bytes();
+    match path.strip_suffix(b" (deleted)") {
+        Some(path) => PathBuf::from(OsStr::from_bytes(path)),
+        None => target,
+    }
 }
 
 #[cfg(test)]

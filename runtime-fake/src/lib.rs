@@ -47,6 +47,7 @@ pub use isolation::{EnterError, Isolation, IsolationRequest, UnknownIsolation, e
 pub use keeper::open_files::{TooFewFiles, raise_open_files};
 pub use keeper::{keep_descriptors, keeper_main};
 pub use keeper_client::Deadlines;
+pub use network::{EGRESS_COMMAND, serve_egress};
 pub use server::{ServeError, delete_trash, longest_end, serve};
 pub use store::OpenError;
 

@@ -1,5 +1,7 @@
 //! Formats a `resolv.conf`: pure.
 
+use std::net::IpAddr;
+
 /// Servers, search domains and options, one directive per line (resolv.conf(5)).
 pub(crate) fn conf(servers: &[String], searches: &[String], options: &[String]) -> String {
     let mut text = String::new();
@@ -15,9 +17,72 @@ pub(crate) fn conf(servers: &[String], searches: &[String], options: &[String]) 
     text
 }
 
+/// A `resolv.conf` in which `dns` replaces the servers that listen on the loopback interface of the host, whose own
+/// file is `host`: from a pod's network they are not reachable. A loopback server that the host does not use is the
+/// pod's own.
+pub(crate) fn for_pod(conf: &str, host: &str, dns: IpAddr) -> String {
+    let mut replaced = false;
+    let mut text = String::new();
+    for line in conf.lines() {
+        let on_host = server(line).is_some_and(|address| {
+            address.is_loopback() && host.lines().any(|of_host| server(of_host) == Some(address))
+        });
+        if !on_host {
+            text += &format!("{line}\n");
+        } else if !replaced {
+            replaced = true;
+            text += &format!("nameserver {dns}\n");
+        }
+    }
+    text
+}
+
+/// The name server in a line.
+fn server(line: &str) -> Option<IpAddr> {
+    let mut words = line.split_whitespace();
+    (words.next()? == "nameserver")
+        .then(|| words.next())??
+        .parse()
+        .ok()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use rstest::rstest;
+
     use super::*;
+
+    #[rstest]
+    #[case::stub(
+        "search a\nnameserver 127.0.0.53\n",
+        "nameserver 127.0.0.53\n",
+        "search a\nnameserver 10.9.9.9\n"
+    )]
+    #[case::once(
+        "nameserver 127.0.0.1\nnameserver ::1\nnameserver 10.0.0.1\n",
+        "nameserver ::1\nnameserver 127.0.0.1",
+        "nameserver 10.9.9.9\nnameserver 10.0.0.1\n"
+    )]
+    #[case::pods_own(
+        "nameserver 127.0.0.1\n",
+        "nameserver 127.0.0.53\n",
+        "nameserver 127.0.0.1\n"
+    )]
+    #[case::reachable(
+        "nameserver 10.0.0.1\n",
+        "nameserver 10.0.0.1\n",
+        "nameserver 10.0.0.1\n"
+    )]
+    fn loopback_servers_of_host_are_replaced(
+        #[case] conf: &str,
+        #[case] host: &str,
+        #[case] expected: &str,
+    ) {
+        let dns = Ipv4Addr::new(10, 9, 9, 9).into();
+        assert_eq!(for_pod(conf, host, dns), expected);
+    }
 
     #[test]
     fn resolv_conf_directives_are_written_in_order() {

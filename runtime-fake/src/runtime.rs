@@ -37,7 +37,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use error::{Error, io};
 use keeper::cgroup::Cgroups;
-pub(crate) use network::{Connected, Network, Opening, ReconfigureResult, Target};
+pub(crate) use network::{Connected, Network, Opening, ReconfigureResult, Target, WayOut};
 pub(crate) use pods::Pods;
 pub(crate) use ports::PortError;
 pub(crate) use program::Program;

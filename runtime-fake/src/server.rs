@@ -173,6 +173,8 @@ pub async fn serve(
     let admission = admission(&runtime.config);
     let pods = runtime.pods.clone();
     tokio::spawn(async move { pods.zygote().warm_up().await });
+    let network = runtime.network.clone();
+    tokio::spawn(blocking(move || network.way_out(false)));
     let stop = runtime.stopping.clone();
     let settings = runtime.config.streams;
     let target = Arc::new(runtime.clone());

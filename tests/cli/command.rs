@@ -10,6 +10,9 @@ use tokio::process::{Child, ChildStdout, Command};
 /// How long any single wait may take. Nothing here takes longer than a few seconds unless it hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The ordinary user of tests that run as root: `nobody`.
+const ORDINARY_USER: u32 = 65534;
+
 /// A place to run commands in. All temporary files of the commands are below it.
 pub(crate) struct Place {
     dir: tempfile::TempDir,
@@ -38,6 +41,7 @@ impl Place {
     /// Writes a file and returns its path as an argument.
     pub(crate) fn file(&self, name: &str, text: &str) -> String {
         let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, text).unwrap();
         path.to_str().unwrap().to_owned()
     }
@@ -71,6 +75,19 @@ impl Place {
         )
     }
 
+    /// Makes root run a command as an ordinary user, who gets the place; another user is one already.
+    pub(crate) fn as_ordinary_user(&self, mut command: Command) -> Command {
+        if nix::unistd::geteuid().is_root() {
+            let entries = std::fs::read_dir(self.dir.path()).unwrap();
+            let entries = entries.map(|entry| entry.unwrap().path());
+            for path in entries.chain([self.path("")]) {
+                std::os::unix::fs::chown(path, Some(ORDINARY_USER), Some(ORDINARY_USER)).unwrap();
+            }
+            command.uid(ORDINARY_USER).gid(ORDINARY_USER);
+        }
+        command
+    }
+
     /// Runs a command with something on its standard input.
     pub(crate) async fn crib_with_stdin(&self, args: &[&str], stdin: &str) -> Ended {
         let mut child = self.command(args).stdin(Stdio::piped()).spawn().unwrap();
@@ -87,13 +104,24 @@ impl Place {
 
     /// Starts a command whose lines are read one by one.
     pub(crate) fn start(&self, args: &[&str]) -> Running {
-        let mut child = self.command(args).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Running {
-            child,
-            lines,
-            seen: Vec::new(),
-        }
+        Running::start(self.command(args))
+    }
+
+    /// Starts a runtime with the socket `s` and the state directory `state`, and waits until it serves. Its pods end with it.
+    pub(crate) async fn runtime(&self) -> (Running, String) {
+        let (socket, state) = (self.path("s"), self.path("state"));
+        let (socket, state) = (socket.to_str().unwrap(), state.to_str().unwrap());
+        let args = [
+            "runtime",
+            "--listen",
+            socket,
+            "--state-dir",
+            state,
+            "--ephemeral",
+        ];
+        let mut runtime = self.start(&args);
+        runtime.line_with("listening").await;
+        (runtime, format!("unix://{socket}"))
     }
 
     /// What of the commands is left: files, mounts, and processes that were told of this place.
@@ -179,6 +207,17 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// Starts a command whose standard output and error are pipes.
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self {
+            child,
+            lines,
+            seen: Vec::new(),
+        }
+    }
+
     /// Reads lines until one contains `text`.
     pub(crate) async fn line_with(&mut self, text: &str) -> String {
         let found = tokio::time::timeout(PATIENCE, async {

@@ -43,23 +43,14 @@ async fn run_ends_on_signals_while_keeper_is_stopped() {
 #[tokio::test]
 async fn agent_ends_while_runtime_is_stopped() {
     let place = Place::new();
-    let [socket, state, manifests, root] = ["s", "state", "manifests", "agent"]
-        .map(|name| place.path(name).to_str().unwrap().to_owned());
-    std::fs::create_dir(&manifests).unwrap();
+    let [manifests, root] =
+        ["manifests", "agent"].map(|name| place.path(name).to_str().unwrap().to_owned());
     place.file("manifests/pod.yaml", FOREVER);
-    let mut runtime = place.start(&[
-        "runtime",
-        "--listen",
-        &socket,
-        "--state-dir",
-        &state,
-        "--ephemeral",
-    ]);
-    runtime.line_with("listening").await;
+    let (runtime, endpoint) = place.runtime().await;
     let agent = place.start(&[
         "agent",
         "--runtime-endpoint",
-        &format!("unix://{socket}"),
+        &endpoint,
         "--manifests",
         &manifests,
         "--root-dir",
@@ -84,17 +75,8 @@ async fn agent_ends_while_runtime_is_stopped() {
 async fn runtime_removes_its_bridge_while_client_stays_connected() {
     use std::io::{Read as _, Write as _};
     let place = Place::new();
-    let [socket, state] = ["s", "state"].map(|name| place.path(name).to_str().unwrap().to_owned());
-    let mut runtime = place.start(&[
-        "runtime",
-        "--listen",
-        &socket,
-        "--state-dir",
-        &state,
-        "--ephemeral",
-    ]);
-    runtime.line_with("listening").await;
-    let mut client = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+    let (runtime, _) = place.runtime().await;
+    let mut client = std::os::unix::net::UnixStream::connect(place.path("s")).unwrap();
     // HTTP/2's first bytes, with empty settings; the answer says that the runtime serves.
     client
         .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
@@ -102,7 +84,8 @@ async fn runtime_removes_its_bridge_while_client_stays_connected() {
     client.read_exact(&mut [0; 9]).unwrap();
     runtime.signal(Signal::SIGTERM);
     assert_eq!(runtime.end().await.code, Some(0));
-    let leaks = harness::Leaks::below(Path::new(&state)).with_state_dir(Path::new(&state));
+    let state = place.path("state");
+    let leaks = harness::Leaks::below(&state).with_state_dir(&state);
     let links = leaks.links();
     assert!(links.is_empty(), "{links:?}");
     place.wait_until_clean().await;

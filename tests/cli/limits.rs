@@ -3,19 +3,9 @@
 use super::command::{Ended, Place};
 use super::run::{assert_code, pod};
 
-/// The user that root's runs are made as: `nobody`.
-const NOBODY: u32 = 65534;
-
 /// Runs `crib` as a user who is not root.
 async fn as_user(place: &Place, args: &[&str]) -> Ended {
-    let mut command = place.command(args);
-    if nix::unistd::geteuid().is_root() {
-        for path in ["", "tmp", "p.yaml"] {
-            std::os::unix::fs::chown(place.path(path), Some(NOBODY), Some(NOBODY)).unwrap();
-        }
-        command.uid(NOBODY).gid(NOBODY);
-    }
-    place.end(command).await
+    place.end(place.as_ordinary_user(place.command(args))).await
 }
 
 fn limited(place: &Place) -> String {

@@ -146,6 +146,28 @@ async fn agent_exits_3_when_runtime_is_missing() {
 }
 
 #[tokio::test]
+async fn agent_exits_2_for_image_flags_that_it_cannot_follow() {
+    let place = Place::new();
+    let (manifests, secrets) = (place.path("tmp"), place.path("secrets.yaml"));
+    std::fs::write(&secrets, "apiVersion: v1\nkind: Pod\n").unwrap();
+    let secrets = secrets.to_str().unwrap();
+    let list = "--preloaded-images-verification-allowlist";
+    for (flags, word) in [
+        (["--pull-secrets", secrets], "is a \"Pod\""),
+        (["--pull-secrets", "/no/such/file"], "/no/such/file"),
+        ([list, "nginx"], "NeverVerifyAllowlistedImages"),
+        (["--image-gc-high-threshold", "80"], "must be less"),
+    ] {
+        let mut args = vec!["agent", "--runtime-endpoint", "/no/such.sock"];
+        args.extend(["--manifests", manifests.to_str().unwrap()]);
+        args.extend(flags);
+        let ended = place.crib(&args).await;
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.err.contains(word), "{ended:?}");
+    }
+}
+
+#[tokio::test]
 async fn runtime_announces_socket_and_removes_it_at_exit() {
     let place = Place::new();
     let (socket, state) = (place.path("a/crib.sock"), place.path("state"));
@@ -196,19 +218,10 @@ async fn runtime_announces_socket_and_removes_it_at_exit() {
 #[tokio::test]
 async fn agent_runs_manifests_and_leaves_pods_running_at_exit() {
     let place = Place::new();
-    let [socket, state, manifests, root] = ["s", "state", "manifests", "agent"]
-        .map(|name| place.path(name).to_str().unwrap().to_owned());
+    let [manifests, root] =
+        ["manifests", "agent"].map(|name| place.path(name).to_str().unwrap().to_owned());
     std::fs::create_dir(&manifests).unwrap();
-    let mut runtime = place.start(&[
-        "runtime",
-        "--listen",
-        &socket,
-        "--state-dir",
-        &state,
-        "--ephemeral",
-    ]);
-    runtime.line_with("listening").await;
-    let endpoint = format!("unix://{socket}");
+    let (runtime, endpoint) = place.runtime().await;
     let args = [
         "agent",
         "--runtime-endpoint",

@@ -97,6 +97,61 @@ async fn exec_exits_126_or_127_when_command_cannot_start(
 }
 
 #[tokio::test]
+async fn exec_runs_in_containers_that_fit_filters() {
+    let runtime = Runtime::with().start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut ids = Vec::new();
+    for name in ["web-1", "web-2", "db"] {
+        ids.push(pod.start(fixture::forever(name)).await.unwrap());
+    }
+    let [first, second, _] = ids.as_slice() else {
+        unreachable!()
+    };
+    let exec = async |args: &[&str]| {
+        let (code, out, err) = crib(&runtime, &[&["exec"], args].concat(), b"").await;
+        (code, String::from_utf8(out).unwrap(), err)
+    };
+    // The newest comes first. Flags after the command are its own.
+    let (code, out, _) = exec(&["--name", "^web", "ls", "-d", "/"]).await;
+    assert_eq!(
+        (code, out),
+        (Some(0), format!("{second}:\n/\n{first}:\n/\n"))
+    );
+    let (code, out, _) = exec(&["-q", "--latest", "echo", "-n", "one"]).await;
+    assert_eq!((code, out.as_str()), (Some(0), "one"));
+    let (code, out, _) = exec(&["--parallel", "--pod", &pod.id, "--", "echo", "all"]).await;
+    assert_eq!((code, out.as_str()), (Some(0), "all\nall\nall\n"));
+    let (code, out, _) = exec(&["-qs", "--state", "running", "echo", "sync"]).await;
+    assert_eq!((code, out.as_str()), (Some(0), "sync\nsync\nsync\n"));
+    // At the same time: each waits for the other's file.
+    let meet = "mktemp /dev/shm/XXXXXX; for n in $(seq 600); do set -- /dev/shm/*; [ $# -gt 1 ] && exit 5; sleep 0.1; done";
+    let (code, _, err) = exec(&["-x", "--name", "^web", "sh", "-c", meet]).await;
+    assert_eq!(code, Some(5), "{err}");
+    let (code, out, _) = exec(&["-q", "--name", "^web", "sh", "-c", "echo x; exit 6"]).await;
+    assert_eq!((code, out.as_str()), (Some(6), "x\nx\n"));
+
+    let (code, out, err) = exec(&["-qe", "--name", "^web", "/no/such/program"]).await;
+    assert_eq!((code, out.as_str()), (Some(0), ""));
+    assert_eq!(err.lines().count(), 2, "{err}");
+    let (code, _, err) = exec(&["--name", "nothing", "true"]).await;
+    assert_eq!(
+        (code, err.as_str()),
+        (Some(1), "crib: no container fits the filters\n")
+    );
+    let (code, _, err) = exec(&["-c", "main", "--name", "^web", "true"]).await;
+    assert!(
+        code == Some(2) && err.contains("cannot be used with"),
+        "{err}"
+    );
+    let (code, _, err) = exec(&["-i", "--name", "^web", "cat"]).await;
+    assert_eq!(code, Some(2));
+    assert_eq!(
+        err,
+        "crib: --interactive: 2 containers fit, and there is one standard input\n"
+    );
+}
+
+#[tokio::test]
 async fn exec_without_tty_detaches_on_ctrl_c() {
     let runtime = Runtime::with().start().await.unwrap();
     let pod = runtime.pod("p").await.unwrap();

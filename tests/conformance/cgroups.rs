@@ -140,7 +140,7 @@ async fn limits_apply_to_every_process_of_container() {
 }
 
 #[rstest]
-#[case::negative_memory(memory(-1), "memory_limit_in_bytes -1 is negative")]
+#[case::negative_memory(memory(-2), "memory_limit_in_bytes -2 is negative")]
 #[case::low_memory(memory(2000), "too low")]
 #[case::swap(LinuxContainerResources { memory_swap_limit_in_bytes: MIB, ..memory(2 * MIB) }, "memory and swap together")]
 #[case::quota(LinuxContainerResources { cpu_quota: -5, ..Default::default() }, "cpu_quota -5")]
@@ -305,6 +305,17 @@ async fn update_changes_limits_before_and_after_start() {
     runtime.client.start(&id).await.unwrap();
     let found = applied_limits(process(&mark).await);
     assert_eq!((&*found["quota"], &*found["memory"]), ("20000", "33554432"));
+    // No limit: -1, as a kubelet sends it.
+    let unlimited = LinuxContainerResources {
+        cpu_quota: -1,
+        ..memory(-1)
+    };
+    update(&runtime.client, &id, unlimited).await.unwrap();
+    let found = applied_limits(process(&mark).await);
+    assert!(["max", "-1"].contains(&&*found["quota"]), "{found:?}");
+    // The kernel's greatest number of pages on v1.
+    let memory_limits = ["max", "9223372036854771712"];
+    assert!(memory_limits.contains(&&*found["memory"]), "{found:?}");
     // Up and down, beyond the previous limit of memory and swap.
     for (limit, quota) in [(128 * MIB, 200_000), (16 * MIB, 10_000), (48 * MIB, -1)] {
         let next = LinuxContainerResources {
@@ -410,7 +421,17 @@ async fn pod_cpu_shares_set_weight_of_pod_cgroup() {
     assert!(["2048", "174"].contains(&&*weight()), "{}", weight());
     let request = UpdatePodSandboxResourcesRequest {
         pod_sandbox_id: pod.id.clone(),
-        resources: Some(memory(-1)),
+        resources: Some(LinuxContainerResources {
+            cpu_quota: -1,
+            ..memory(-1)
+        }),
+        overhead: None,
+    };
+    calls.update_pod_sandbox_resources(request).await.unwrap();
+    assert!(["2048", "174"].contains(&&*weight()), "{}", weight());
+    let request = UpdatePodSandboxResourcesRequest {
+        pod_sandbox_id: pod.id.clone(),
+        resources: Some(memory(-2)),
         overhead: None,
     };
     let refused = calls.update_pod_sandbox_resources(request).await;

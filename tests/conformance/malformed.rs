@@ -7,6 +7,7 @@
     reason = "kinds of fields that a bad value has nothing to do with"
 )]
 
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::{Buf as _, BufMut as _};
@@ -73,7 +74,16 @@ pub(crate) async fn call(
     method: &MethodDescriptor,
     request: Vec<u8>,
 ) -> Result<Vec<u8>, Status> {
-    let socket = runtime.socket();
+    call_at(&runtime.socket(), method, request).await
+}
+
+/// As [`call`], through a socket.
+pub(crate) async fn call_at(
+    socket: &Path,
+    method: &MethodDescriptor,
+    request: Vec<u8>,
+) -> Result<Vec<u8>, Status> {
+    let socket = socket.to_owned();
     let connector = tower::service_fn(move |_| {
         let socket = socket.clone();
         async move {

@@ -156,15 +156,20 @@ async fn pod_stats_include_containers_and_network() {
         .start(fixture::script("c", "exec sleep 1000"))
         .await
         .unwrap();
-    let mut client = runtime.client.runtime.clone();
-    let request = PodSandboxStatsRequest {
-        pod_sandbox_id: pod.id.clone(),
-    };
-    let stats = client.pod_sandbox_stats(request).await.unwrap();
-    let stats = stats.into_inner().stats.unwrap();
+    // Linux may bring a cgroup's counters of memory up to date only every 2 s.
+    let stats = eventually(PATIENCE, "memory of the pod", async || {
+        let request = PodSandboxStatsRequest {
+            pod_sandbox_id: pod.id.clone(),
+        };
+        let mut client = runtime.client.runtime.clone();
+        let answer = client.pod_sandbox_stats(request).await.unwrap();
+        let stats = answer.into_inner().stats.unwrap();
+        let rss = value(stats.linux.as_ref().unwrap().memory.unwrap().rss_bytes);
+        if rss > 0 { Ok(stats) } else { Err(stats) }
+    })
+    .await;
     assert_eq!(stats.attributes.unwrap().id, pod.id);
     let linux = stats.linux.unwrap();
-    assert!(value(linux.memory.unwrap().rss_bytes) > 0);
     assert!(linux.cpu.unwrap().usage_core_nano_seconds.is_some());
     assert_eq!(linux.containers.len(), 1);
     assert_eq!(
@@ -177,6 +182,7 @@ async fn pod_stats_include_containers_and_network() {
         assert!(interface.rx_bytes.is_some());
     }
 
+    let mut client = runtime.client.runtime.clone();
     let answer = client
         .list_pod_sandbox_stats(ListPodSandboxStatsRequest::default())
         .await

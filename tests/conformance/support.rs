@@ -150,9 +150,21 @@ pub(crate) fn directory(runtime: &Runtime, name: &str) -> PathBuf {
     path
 }
 
-/// Whether a process is the daemon, or the one that its keepers are forked from, which lives as long.
+/// Whether a process is the daemon, or one that lives as long: the zygote, and what connects the pods of a rootless runtime.
 pub(crate) fn is_daemon(runtime: &Runtime, process: Witness) -> bool {
     let daemon = runtime.pid();
     Some(process.pid) == daemon
         || Some(process.parent()) == daemon && process.text("comm").trim() == "crib-zygote"
+        || daemon.is_some() && is_egress(process)
+}
+
+/// Whether a process connects the pods of a rootless runtime, for which the program has one process or two.
+fn is_egress(process: Witness) -> bool {
+    let parent = |process: Witness| Witness {
+        pid: process.parent(),
+    };
+    let ancestors = std::iter::successors(Some(process), |process| Some(parent(*process)));
+    ancestors
+        .take(3)
+        .any(|process| process.text("comm").trim() == "crib-egress")
 }

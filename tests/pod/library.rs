@@ -1,12 +1,15 @@
 //! What the harness offers to the author of a test: waits that end, and say what they saw.
 
-use std::process::Command;
+use std::panic::AssertUnwindSafe;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use cri::v1::ContainerEventType;
+use cri::v1::{ContainerEventType, ContainerState};
 use harness::binary::NoBinary;
+use harness::process::Process;
 use harness::{Node, Runtime, StartError, fixture};
 
-use super::support::{FOREVER, manifest};
+use super::support::{FOREVER, container_in, manifest};
 
 #[tokio::test]
 async fn node_reports_exit_codes_and_logs_of_finished_pod() {
@@ -33,6 +36,68 @@ async fn node_waits_until_containers_run() {
     node.remove("web").await.unwrap();
     let error = node.remove("web").await.unwrap_err().to_string();
     assert!(error.contains("failed to remove its manifest"), "{error}");
+}
+
+/// Whether a wait is still waiting after a while, in which the pods here reach their states.
+async fn waits<T>(wait: impl Future<Output = T>) -> bool {
+    tokio::time::timeout(Duration::from_secs(1), wait)
+        .await
+        .is_err()
+}
+
+#[tokio::test]
+async fn finished_waits_for_every_container() {
+    let node = Node::start().await.unwrap();
+    let scripts = [
+        ("first", "exit 0"),
+        (
+            "last",
+            "until [ -e /shared/go ]; do sleep 0.05; done; exit 7",
+        ),
+    ];
+    assert!(waits(node.finished("job")).await, "there is no such pod");
+    node.apply(&manifest("job", "Never", &scripts)).unwrap();
+    let last = container_in(&node, "job", "last", ContainerState::ContainerRunning).await;
+    container_in(&node, "job", "first", ContainerState::ContainerExited).await;
+    assert!(waits(node.finished("job")).await, "a container runs");
+    let go = ["touch", "/shared/go"].map(str::to_owned).to_vec();
+    node.runtime.client.exec(&last.id, go, 10).await.unwrap();
+    let job = node.finished("job").await.unwrap();
+    assert_eq!((job.exit_code("first"), job.exit_code("last")), (0, 7));
+}
+
+#[tokio::test]
+async fn running_waits_for_every_named_container() {
+    let node = Node::start().await.unwrap();
+    assert!(
+        waits(node.running("web", &[])).await,
+        "there is no such pod"
+    );
+    let scripts = [("app", FOREVER), ("over", "exit 0")];
+    node.apply(&manifest("web", "Never", &scripts)).unwrap();
+    container_in(&node, "web", "over", ContainerState::ContainerExited).await;
+    node.running("web", &["app"]).await.unwrap();
+    assert!(
+        waits(node.running("web", &["app", "over"])).await,
+        "one has exited"
+    );
+    assert!(
+        waits(node.running("web", &["app", "none"])).await,
+        "one does not exist"
+    );
+}
+
+#[tokio::test]
+async fn node_names_process_that_is_left() {
+    let node = Node::start().await.unwrap();
+    let mut left = Command::new("sleep");
+    left.arg("1000").current_dir(node.runtime.root());
+    let left = Process::spawn(left.stdout(Stdio::null()).stderr(Stdio::null())).unwrap();
+    let checked = AssertUnwindSafe(|| node.assert_nothing_left());
+    let panic = std::panic::catch_unwind(checked).unwrap_err();
+    let message = panic.downcast_ref::<String>().unwrap();
+    let process = format!("left: process {} (sleep 1000)", left.pid());
+    assert!(message.contains(&process), "{process} is not in: {message}");
 }
 
 #[tokio::test]

@@ -3,7 +3,11 @@
 #![allow(clippy::unwrap_used)]
 
 mod crash;
+mod killed;
 mod library;
 mod life;
+mod probes;
+mod resize;
 mod support;
 mod trees;
+mod volumes;

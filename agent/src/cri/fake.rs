@@ -8,15 +8,20 @@ use jiff::Timestamp;
 use tokio::sync::{broadcast, watch};
 
 use super::{
-    Code, CriError, EventKind, ListedContainer, ListedSandbox, ListedState, PodRef, RuntimeEvent,
+    Code, CriError, EventKind, ExecOutput, Image, ListedContainer, ListedSandbox, ListedState,
+    PodRef, RuntimeEvent,
 };
 use crate::clock::Clock;
 use crate::labels;
-use crate::observed::{ContainerId, Exit, SandboxId};
+use crate::observed::{ContainerId, Exit, MemoryUsage, SandboxId};
 use crate::pod::PodUid;
 use crate::spec::{ContainerSpec, SandboxSpec};
 
+mod exec;
+pub mod killed;
+mod limits;
 mod service;
+mod start;
 
 /// The behaviour of an image's containers.
 #[derive(Clone, Debug)]
@@ -33,6 +38,12 @@ pub struct Behaviour {
     pub present: bool,
     /// The duration of a pull, and its error.
     pub pull: (Duration, Option<String>),
+    /// The size of the image, in bytes.
+    pub size: u64,
+    /// Whether the runtime asks to keep the image.
+    pub pinned: bool,
+    /// After so many starts of the image's containers, those to come run until they are stopped.
+    pub heals_after: Option<u64>,
 }
 
 impl Behaviour {
@@ -46,6 +57,9 @@ impl Behaviour {
             start_fails: None,
             present: true,
             pull: (Duration::ZERO, None),
+            size: 1,
+            pinned: false,
+            heals_after: None,
         }
     }
 
@@ -85,14 +99,48 @@ struct Sandbox {
 struct Inner {
     images: BTreeMap<String, Behaviour>,
     pulled: BTreeSet<String>,
+    removed: BTreeSet<String>,
     sandboxes: BTreeMap<SandboxId, Sandbox>,
     containers: BTreeMap<ContainerId, Container>,
     calls: Vec<Call>,
     failing: BTreeMap<&'static str, (u32, CriError)>,
+    /// Calls that succeed without effect, and how many of them are left.
+    idle: BTreeMap<&'static str, u32>,
+    delays: BTreeMap<&'static str, Duration>,
+    counts: BTreeMap<&'static str, u64>,
+    /// What commands do: how long they take, and their result.
+    commands: BTreeMap<String, (Duration, ExecOutput)>,
+    /// What commands in a container take and give.
+    execs: BTreeMap<String, (Duration, ExecOutput)>,
+    memory: MemoryUsage,
     serial: u64,
+    /// How many containers of an image were started.
+    starts: BTreeMap<String, u64>,
+    /// Containers that were started while another attempt of theirs was running.
+    twins: Vec<String>,
+    writes_logs: bool,
     down: bool,
     no_events: bool,
+    no_network: bool,
     mute: bool,
+}
+
+impl Inner {
+    /// The images that are present, with their names as ids.
+    fn listed_images(&self) -> Vec<Image> {
+        let present = self.images.iter().filter(|(name, behaviour)| {
+            self.pulled.contains(*name) || (behaviour.present && !self.removed.contains(*name))
+        });
+        present
+            .map(|(name, behaviour)| Image {
+                id: name.clone(),
+                repo_tags: vec![name.clone()],
+                size: behaviour.size,
+                pinned: behaviour.pinned,
+                ..Image::default()
+            })
+            .collect()
+    }
 }
 
 /// The scripted runtime. Clones share it.
@@ -145,6 +193,44 @@ impl FakeCri {
         (inner.sandboxes.len(), inner.containers.len())
     }
 
+    /// The size of all images that are present.
+    #[must_use]
+    pub fn image_bytes(&self) -> u64 {
+        let images = self.lock().listed_images();
+        images.iter().map(|image| image.size).sum()
+    }
+
+    /// Containers that were started while another attempt of theirs was running, with their attempts.
+    #[must_use]
+    pub fn twins(&self) -> Vec<String> {
+        self.lock().twins.clone()
+    }
+
+    /// The names and states of all containers and how many sandboxes are ready and not ready.
+    #[must_use]
+    pub fn contents(&self) -> (Vec<(String, String)>, (usize, usize)) {
+        let inner = self.lock();
+        let state = |listed: &ListedContainer| (listed.name.clone(), format!("{:?}", listed.state));
+        let containers = inner.containers.values();
+        let mut containers: Vec<_> = containers.map(|seen| state(&seen.listed)).collect();
+        containers.sort();
+        let ready = inner.sandboxes.values().filter(|seen| seen.listed.ready);
+        let ready = ready.count();
+        (containers, (ready, inner.sandboxes.len() - ready))
+    }
+
+    /// Makes a log file of each container that is started from now on, as a runtime does.
+    pub fn write_logs(&self) {
+        self.lock().writes_logs = true;
+    }
+
+    /// Forgets the containers of an image.
+    pub fn remove_containers_of(&self, image: &str) {
+        self.lock()
+            .containers
+            .retain(|_, container| container.spec.image.image != image);
+    }
+
     /// The names of running containers, sorted.
     #[must_use]
     pub fn running(&self) -> Vec<String> {
@@ -173,6 +259,52 @@ impl FakeCri {
                 },
             ),
         );
+    }
+
+    /// Makes the next `times` calls of one kind succeed without effect: RunPodSandbox, StopPodSandbox, StartContainer,
+    /// StopContainer or RemoveContainer.
+    pub fn idle(&self, call: &'static str, times: u32) {
+        self.lock().idle.insert(call, times);
+    }
+
+    /// Makes every later call of one kind take this long: RunPodSandbox or StartContainer.
+    pub fn delay(&self, call: &'static str, takes: Duration) {
+        self.lock().delays.insert(call, takes);
+    }
+
+    /// Defines what a command does that ExecSync runs. Other commands succeed at once.
+    pub fn command(&self, command: &[&str], takes: Duration, output: ExecOutput) {
+        let command = command.join(" ");
+        self.lock().commands.insert(command, (takes, output));
+    }
+
+    /// How often a call was made, by its name.
+    #[must_use]
+    pub fn count(&self, call: &str) -> u64 {
+        self.lock().counts.get(call).copied().unwrap_or_default()
+    }
+
+    /// How many calls were made.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.lock().counts.values().sum()
+    }
+
+    /// Defines what every later command in the containers of that name takes and gives.
+    pub fn exec(&self, container: &str, takes: Duration, exit_code: i32, stdout: &str) {
+        let output = ExecOutput {
+            stdout: stdout.as_bytes().to_vec(),
+            stderr: Vec::new(),
+            exit_code,
+        };
+        self.lock()
+            .execs
+            .insert(container.to_owned(), (takes, output));
+    }
+
+    /// What the runtime says of its network.
+    pub fn set_network_ready(&self, ready: bool) {
+        self.lock().no_network = !ready;
     }
 
     /// Makes the runtime unreachable, or reachable again.
@@ -212,6 +344,27 @@ impl FakeCri {
         }
     }
 
+    /// Ends the ready sandboxes, whose containers run on.
+    pub fn end_sandboxes(&self) {
+        let ready = self.ready_sandboxes();
+        for (id, pod) in ready {
+            if let Some(sandbox) = self.lock().sandboxes.get_mut(&id) {
+                sandbox.listed.ready = false;
+            }
+            self.emit(id.as_str(), EventKind::Stopped, Some(pod));
+        }
+    }
+
+    /// The ready sandboxes, each with its pod.
+    #[must_use]
+    pub fn ready_sandboxes(&self) -> Vec<(SandboxId, PodUid)> {
+        let inner = self.lock();
+        let ready = inner.sandboxes.values().filter(|it| it.listed.ready);
+        ready
+            .map(|it| (it.listed.id.clone(), it.listed.pod.uid.clone()))
+            .collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -220,6 +373,7 @@ impl FakeCri {
     fn called(&self, call: &'static str, about: &str) -> Result<(), CriError> {
         let at = self.clock.now();
         let mut inner = self.lock();
+        *inner.counts.entry(call).or_default() += 1;
         if inner.down {
             return Err(CriError {
                 call,
@@ -239,6 +393,24 @@ impl FakeCri {
                 Err(error.clone())
             }
             Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Whether this call is to have no effect.
+    fn is_idle(&self, call: &'static str) -> bool {
+        match self.lock().idle.get_mut(call) {
+            Some(times) if *times > 0 => {
+                *times -= 1;
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    async fn take_time(&self, call: &'static str) {
+        let takes = self.lock().delays.get(call).copied();
+        if let Some(takes) = takes {
+            tokio::time::sleep(takes).await;
         }
     }
 
@@ -316,5 +488,6 @@ fn pod_of(labels: &BTreeMap<String, String>) -> PodRef {
         uid: PodUid::new(label(labels::POD_UID)),
         namespace: label(labels::POD_NAMESPACE),
         name: label(labels::POD_NAME),
+        agent: labels.get(labels::AGENT).cloned(),
     }
 }

@@ -1,8 +1,8 @@
 //! The gRPC client for a runtime on a unix socket, with the kubelet's deadlines (Kubernetes 1.36, cri-client).
 
+use std::collections::BTreeSet;
 use std::future::Future;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,12 +16,12 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
 use super::{
-    Code, ConnectError, Cri, CriError, EventStream, ExecOutput, FsUsage, Image, ListedContainer,
-    ListedSandbox, RuntimeStatus, Version, wire,
+    Code, Cri, CriError, EventStream, ExecOutput, FsUsage, Image, ListedContainer, ListedSandbox,
+    RegistryAuth, RuntimeStatus, Version, wire,
 };
-use crate::observed::{ContainerId, ObservedContainer, ObservedSandbox, SandboxId};
+use crate::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
 use crate::pod::PodUid;
-use crate::spec::{ContainerSpec, ImageSpec, SandboxSpec};
+use crate::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
 
 /// The deadline of most calls.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -29,70 +29,10 @@ const DEADLINE: Duration = Duration::from_secs(120);
 const SANDBOX_DEADLINE: Duration = Duration::from_secs(240);
 /// The maximum size of messages.
 const MAX_MESSAGE: usize = 16 * 1024 * 1024;
-/// The maximum length of a unix socket path, without the terminating NUL.
-const MAX_SOCKET_PATH: usize = 107;
-/// How long [`connect`] waits for the first answer.
-const FIRST_ANSWER: Duration = Duration::from_secs(10);
 
-/// Connects to the runtime at an endpoint such as `unix:///run/crib/crib.sock`, and returns once it has answered Version.
-/// After a broken connection the next call reconnects.
-///
-/// # Errors
-/// Why the endpoint cannot be used, and what to do.
-pub async fn connect(endpoint: &str) -> Result<Arc<dyn Cri>, ConnectError> {
-    let path = socket_path(endpoint)?;
-    let shown = path.display().to_string();
-    probe(&path, &shown).await?;
-    let client = GrpcCri::new(path);
-    match tokio::time::timeout(FIRST_ANSWER, client.version()).await {
-        Ok(Ok(_)) => Ok(Arc::new(client)),
-        Ok(Err(source)) => Err(ConnectError::NotCri {
-            path: shown,
-            source,
-        }),
-        Err(_) => Err(ConnectError::Silent {
-            path: shown,
-            waited: FIRST_ANSWER,
-        }),
-    }
-}
+mod connect;
 
-/// The path in an endpoint: `unix:///a/b`, `unix:/a/b` or `/a/b`.
-fn socket_path(endpoint: &str) -> Result<PathBuf, ConnectError> {
-    let path = endpoint
-        .strip_prefix("unix://")
-        .or_else(|| endpoint.strip_prefix("unix:"))
-        .unwrap_or(endpoint);
-    if !path.starts_with('/') {
-        return Err(ConnectError::NotUnix {
-            endpoint: endpoint.to_owned(),
-        });
-    }
-    if path.len() > MAX_SOCKET_PATH {
-        return Err(ConnectError::PathTooLong {
-            path: path.to_owned(),
-            length: path.len(),
-        });
-    }
-    Ok(PathBuf::from(path))
-}
-
-/// Connects once to get the operating system's error.
-async fn probe(path: &Path, shown: &str) -> Result<(), ConnectError> {
-    match UnixStream::connect(path).await {
-        Ok(_) => Ok(()),
-        Err(source) if source.kind() == std::io::ErrorKind::PermissionDenied => {
-            Err(ConnectError::NotPermitted {
-                path: shown.to_owned(),
-                source,
-            })
-        }
-        Err(source) => Err(ConnectError::NotReachable {
-            path: shown.to_owned(),
-            source,
-        }),
-    }
-}
+pub use connect::connect;
 
 /// See [`connect`].
 struct GrpcCri {
@@ -327,6 +267,46 @@ impl Cri for GrpcCri {
             .collect())
     }
 
+    async fn update_container(&self, id: &ContainerId, limits: &Resources) -> Result<(), CriError> {
+        let request = wire::update_container(id, limits);
+        call!(
+            self.runtime(),
+            update_container_resources,
+            "UpdateContainerResources",
+            request
+        )
+        .map(drop)
+    }
+
+    async fn update_sandbox(
+        &self,
+        id: &SandboxId,
+        limits: &Resources,
+        overhead: &Resources,
+    ) -> Result<(), CriError> {
+        let request = wire::update_sandbox(id, limits, overhead);
+        call!(
+            self.runtime(),
+            update_pod_sandbox_resources,
+            "UpdatePodSandboxResources",
+            request
+        )
+        .map(drop)
+    }
+
+    async fn memory_usage(&self, id: &SandboxId) -> Result<MemoryUsage, CriError> {
+        let request = v1::PodSandboxStatsRequest {
+            pod_sandbox_id: id.as_str().to_owned(),
+        };
+        call!(
+            self.runtime(),
+            pod_sandbox_stats,
+            "PodSandboxStats",
+            request
+        )
+        .map(wire::memory_usage)
+    }
+
     async fn image_status(&self, image: &ImageSpec) -> Result<Option<Image>, CriError> {
         let request = v1::ImageStatusRequest {
             image: Some(wire::image_spec(image)),
@@ -341,16 +321,44 @@ impl Cri for GrpcCri {
         &self,
         image: &ImageSpec,
         sandbox: &SandboxSpec,
+        auth: Option<&RegistryAuth>,
     ) -> Result<String, CriError> {
         let request = v1::PullImageRequest {
             image: Some(wire::image_spec(image)),
-            auth: None,
+            auth: auth.map(wire::registry_auth),
             sandbox_config: Some(wire::sandbox_config(sandbox)),
         };
         match self.image().pull_image(request).await {
             Ok(answer) => Ok(answer.into_inner().image_ref),
             Err(status) => Err(wire::error("PullImage", &status)),
         }
+    }
+
+    async fn list_images(&self) -> Result<Vec<Image>, CriError> {
+        let request = v1::ListImagesRequest { filter: None };
+        let answer = call!(self.image(), list_images, "ListImages", request)?;
+        Ok(answer.images.into_iter().map(wire::image).collect())
+    }
+
+    async fn images_in_use(&self) -> Result<BTreeSet<String>, CriError> {
+        let request = v1::ListContainersRequest { filter: None };
+        let answer = call!(self.runtime(), list_containers, "ListContainers", request)?;
+        let mut ids = BTreeSet::new();
+        for container in answer.containers {
+            let request = v1::ContainerStatusRequest {
+                container_id: container.id.clone(),
+                verbose: false,
+            };
+            ids.insert(wire::image_id(container));
+            let answer = call!(self.runtime(), container_status, "ContainerStatus", request);
+            match answer {
+                Ok(answer) => ids.extend(wire::mounted_images(answer.status)),
+                // It was removed meanwhile.
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(ids)
     }
 
     async fn remove_image(&self, image: &ImageSpec) -> Result<(), CriError> {
@@ -410,6 +418,15 @@ impl Cri for GrpcCri {
         })
     }
 
+    async fn writable_layer(&self, id: &ContainerId) -> Result<u64, CriError> {
+        let request = v1::ContainerStatsRequest {
+            container_id: id.as_str().to_owned(),
+        };
+        let answer = call!(self.runtime(), container_stats, "ContainerStats", request)?;
+        let layer = answer.stats.and_then(|stats| stats.writable_layer);
+        Ok(layer.map_or(0, |layer| wire::fs_usage(layer).used_bytes))
+    }
+
     async fn reopen_log(&self, id: &ContainerId) -> Result<(), CriError> {
         let request = v1::ReopenContainerLogRequest {
             container_id: id.as_str().to_owned(),
@@ -436,6 +453,3 @@ impl Cri for GrpcCri {
         ))
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -9,18 +9,21 @@ use tonic::Status;
 
 use super::{
     Code, CriError, EventKind, FsUsage, Image, ListedContainer, ListedSandbox, ListedState, PodRef,
-    RuntimeCondition, RuntimeEvent, RuntimeStatus, Version,
+    RegistryAuth, RuntimeCondition, RuntimeEvent, RuntimeStatus, Version,
 };
 use crate::labels;
 use crate::observed::{
-    ContainerId, ContainerState, ContainerUser, Exit, NetworkMode, ObservedContainer,
-    ObservedSandbox, SandboxId,
+    ContainerId, ContainerResources, ContainerState, ContainerUser, Exit, NetworkMode,
+    ObservedContainer, ObservedSandbox, SandboxId,
 };
 use crate::pod::PodUid;
+use crate::spec::HandlerFeatures;
 
 mod request;
+mod resources;
 
 pub(super) use request::{container_config, image_spec, pod_selector, sandbox_config};
+pub(super) use resources::{memory_usage, update_container, update_sandbox};
 
 /// The CRI's nanoseconds since 1970 as a timestamp.
 fn timestamp(nanoseconds: i64) -> Timestamp {
@@ -36,10 +39,13 @@ pub(super) fn error(call: &'static str, status: &Status) -> CriError {
         tonic::Code::Unimplemented => Code::Unimplemented,
         tonic::Code::DeadlineExceeded => Code::DeadlineExceeded,
         tonic::Code::Unavailable => Code::Unavailable,
-        tonic::Code::InvalidArgument | tonic::Code::OutOfRange => Code::InvalidArgument,
+        tonic::Code::InvalidArgument => Code::InvalidArgument,
+        tonic::Code::OutOfRange => Code::OutOfRange,
         tonic::Code::AlreadyExists => Code::AlreadyExists,
-        tonic::Code::FailedPrecondition | tonic::Code::Aborted => Code::FailedPrecondition,
-        tonic::Code::PermissionDenied | tonic::Code::Unauthenticated => Code::PermissionDenied,
+        tonic::Code::FailedPrecondition => Code::FailedPrecondition,
+        tonic::Code::Aborted => Code::Aborted,
+        tonic::Code::PermissionDenied => Code::PermissionDenied,
+        tonic::Code::Unauthenticated => Code::Unauthenticated,
         tonic::Code::ResourceExhausted => Code::ResourceExhausted,
         tonic::Code::Cancelled => Code::Cancelled,
         // tonic reports a connection that breaks during a call as Unknown, with the transport's error as source.
@@ -47,7 +53,8 @@ pub(super) fn error(call: &'static str, status: &Status) -> CriError {
             Code::Unavailable
         }
         tonic::Code::Ok | tonic::Code::Unknown => Code::Unknown,
-        tonic::Code::Internal | tonic::Code::DataLoss => Code::Internal,
+        tonic::Code::Internal => Code::Internal,
+        tonic::Code::DataLoss => Code::DataLoss,
     };
     CriError {
         call,
@@ -81,8 +88,18 @@ pub(super) fn runtime_status(answer: v1::StatusResponse) -> RuntimeStatus {
         reason: from.reason,
         message: from.message,
     };
+    let handler = |from: v1::RuntimeHandler| {
+        let features = from.features.unwrap_or_default();
+        let features = HandlerFeatures {
+            recursive_read_only_mounts: features.recursive_read_only_mounts,
+            user_namespaces: features.user_namespaces,
+        };
+        (from.name, features)
+    };
+    let handlers = answer.runtime_handlers;
     RuntimeStatus {
         conditions: conditions.into_iter().map(condition).collect(),
+        handlers: (!handlers.is_empty()).then(|| handlers.into_iter().map(handler).collect()),
     }
 }
 
@@ -92,6 +109,7 @@ fn pod_ref(labels: &HashMap<String, String>) -> Option<PodRef> {
         uid: PodUid::new(labels.get(labels::POD_UID)?),
         namespace: labels.get(labels::POD_NAMESPACE)?.clone(),
         name: labels.get(labels::POD_NAME)?.clone(),
+        agent: labels.get(labels::AGENT).cloned(),
     })
 }
 
@@ -172,7 +190,8 @@ pub(super) fn container_status(
             code: from.exit_code,
             reason: from.reason,
             message: from.message,
-            started_at: (from.started_at != 0).then(|| timestamp(from.started_at)),
+            // A container that could not be started has none: 1970, as a kubelet shows it.
+            started_at: Some(timestamp(from.started_at)),
             finished_at: timestamp(from.finished_at),
         }),
         v1::ContainerState::ContainerUnknown => ContainerState::Unknown,
@@ -211,6 +230,15 @@ pub(super) fn container_status(
             .into_iter()
             .map(|mount| (mount.container_path.into(), mount.host_path.into()))
             .collect(),
+        resources: from
+            .resources
+            .and_then(|resources| resources.linux)
+            .map(|linux| ContainerResources {
+                cpu_shares: linux.cpu_shares,
+                cpu_quota: linux.cpu_quota,
+                cpu_period: linux.cpu_period,
+                memory_limit: linux.memory_limit_in_bytes,
+            }),
     })
 }
 
@@ -221,6 +249,30 @@ fn image_name(image: v1::ImageSpec) -> String {
     } else {
         image.user_specified_image
     }
+}
+
+pub(super) fn registry_auth(from: &RegistryAuth) -> v1::AuthConfig {
+    v1::AuthConfig {
+        username: from.username.clone(),
+        password: from.password.clone(),
+        ..v1::AuthConfig::default()
+    }
+}
+
+/// The id of a container's image; older runtimes know the reference only.
+pub(super) fn image_id(from: v1::Container) -> String {
+    if from.image_id.is_empty() {
+        from.image_ref
+    } else {
+        from.image_id
+    }
+}
+
+/// The images that a container mounts as volumes.
+pub(super) fn mounted_images(status: Option<v1::ContainerStatus>) -> impl Iterator<Item = String> {
+    let mounts = status.map(|status| status.mounts).unwrap_or_default();
+    let images = mounts.into_iter().filter_map(|mount| mount.image);
+    images.map(|image| image.image)
 }
 
 pub(super) fn image(from: v1::Image) -> Image {

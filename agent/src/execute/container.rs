@@ -1,16 +1,29 @@
-//! Starts one container: image, configuration, CreateContainer, StartContainer.
+//! Starts one container: image, configuration, CreateContainer, StartContainer, postStart hook.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
-use super::{Failure, Job, Progress, SandboxContext, chain, timed};
+use k8s_openapi::api::core::v1::Container;
+
+use super::kill::{Killer, kill_requested};
+use super::sandbox::SandboxContext;
+use super::{Failure, Job, Progress, chain, hook, runtime_message, timed};
 use crate::blocking::blocking;
-use crate::images::{ImageError, PullPolicy};
-use crate::plan::Start;
-use crate::spec::{self, ContainerInputs};
+use crate::env::{self, EnvFile, EnvFiles};
+use crate::events::Happening;
+use crate::images::{ImageError, ImageEvent, ImageRequest, PullError, PullPolicy};
+use crate::logs::links;
+use crate::observed::ContainerId;
+use crate::plan::effects::Done;
+use crate::plan::{HoldKey, Start, stop};
+use crate::resize::actuated::{Actuated, CpuMemory};
+use crate::spec::{self, ContainerInputs, ContainerSpec, HostVolume};
+use crate::volumes::subpath;
 
 /// Starts a container. Returns whether it started.
 pub(super) async fn start(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> bool {
-    let name = start.name.clone();
+    let (name, key) = (start.name.clone(), start.backoff_key.clone());
     match run(job, sandbox, start).await {
         Ok(()) => true,
         Err(NotStarted::Terminating) => false,
@@ -19,9 +32,12 @@ pub(super) async fn start(job: &Arc<Job>, sandbox: &SandboxContext, start: Start
             message,
             until,
             refused,
+            attempt,
         }) => {
             job.send(Progress::Failed(Failure {
+                key: HoldKey::Start(key),
                 container: Some(name),
+                attempt,
                 reason: reason.to_owned(),
                 message,
                 until,
@@ -43,6 +59,8 @@ enum NotStarted {
         until: Option<jiff::Timestamp>,
         /// Every other attempt fails too.
         refused: bool,
+        /// The container that was created.
+        attempt: Option<ContainerId>,
     },
 }
 
@@ -52,6 +70,18 @@ fn failed(reason: &'static str, message: String) -> NotStarted {
         message,
         until: None,
         refused: false,
+        attempt: None,
+    }
+}
+
+/// A failure of a container that was created.
+fn failed_after(id: &ContainerId, reason: &'static str, message: String) -> NotStarted {
+    NotStarted::Failed {
+        reason,
+        message,
+        until: None,
+        refused: false,
+        attempt: Some(id.clone()),
     }
 }
 
@@ -62,6 +92,7 @@ fn refused(reason: &'static str, message: String) -> NotStarted {
         message,
         until: None,
         refused: true,
+        attempt: None,
     }
 }
 
@@ -78,27 +109,24 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
     };
     job.send(Progress::Starting(start.clone()));
 
-    let image = container.image.as_deref().unwrap_or_default();
-    let policy = PullPolicy::of(container.image_pull_policy.as_deref());
+    let request = ImageRequest {
+        pod: &job.pod,
+        image: &start.image,
+        policy: PullPolicy::of(start.pull_policy.as_deref()),
+        sandbox: &sandbox.spec,
+    };
+    let mut mounts = container.volume_mounts.iter().flatten();
+    if let Some(error) = mounts.find_map(|mount| sandbox.failed_images.get(&mount.name)) {
+        return Err(no_image(job, &start.name, error.clone()));
+    }
+    let report = |event: ImageEvent| job.image_event(Some(&start.name), &event);
     let got = shared
         .images
-        .get(
-            job.pod.uid(),
-            image,
-            policy,
-            &sandbox.spec,
-            &job.terminating,
-        )
+        .ensure(request, &report, &job.terminating)
         .await
         .map_err(|no| match no {
             ImageError::Cancelled => NotStarted::Terminating,
-            ImageError::Failed(error) => NotStarted::Failed {
-                reason: error.reason,
-                // The reference in the manifest.
-                refused: error.reason == "InvalidImageName",
-                message: error.message,
-                until: error.until,
-            },
+            ImageError::Failed(error) => no_image(job, &start.name, error),
         })?;
     if let Some(took) = got.pull {
         job.send(Progress::Pulled(start.name.clone(), took));
@@ -112,24 +140,67 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
                 .map(|file| (attempt, file))
         })
         .await
-        .map_err(|error| failed("CreateContainerConfigError", chain(&error)))?
+        .map_err(|error| {
+            let message = chain(&error);
+            job.event(Some(&start.name), &Happening::Failed(message.clone()));
+            failed("CreateContainerConfigError", message)
+        })?
     };
-    let target = job.target_of(&start.name);
+    let env_files = if env::files(container).next().is_some() {
+        let (container, volumes) = (container.clone(), sandbox.volumes.clone());
+        blocking(move || read_env_files(&container, &volumes)).await
+    } else {
+        EnvFiles::default()
+    };
     let inputs = ContainerInputs {
         restart_count: attempt,
         ips: sandbox.ips.clone(),
         image_ref: got.reference,
         image_user: got.user,
         volumes: sandbox.volumes.clone(),
+        env_files,
         termination_log: Some(message_file),
-        target,
+        target: start.target.clone(),
+        grants: sandbox.grants.clone(),
     };
-    let spec = spec::container(&job.pod, container, &inputs, &shared.node)
-        .map_err(|error| refused("CreateContainerConfigError", error.to_string()))?;
+    let node = shared.node_for(&job.pod, container).await;
+    let objects = Some(shared.objects.as_ref());
+    let plan = spec::container(&job.pod, container, &inputs, objects, &node);
+    let sub_paths = plan.sub_paths;
+    if !sub_paths.is_empty() {
+        blocking(move || sub_paths.iter().try_for_each(subpath::prepare))
+            .await
+            .map_err(|error| {
+                tracing::warn!(pod = %job.pod.full_name(), container = %start.name, error = %chain(&error), "failed to prepare subPath");
+                let message = error.to_string();
+                job.event(Some(&start.name), &Happening::Failed(message.clone()));
+                failed("CreateContainerConfigError", message)
+            })?;
+    }
+    let spec = plan.spec.map_err(|error| {
+        let message = error.to_string();
+        job.event(Some(&start.name), &Happening::Failed(message.clone()));
+        let not_started = if error.is_of_manifest() {
+            refused
+        } else {
+            failed
+        };
+        not_started("CreateContainerConfigError", message)
+    })?;
     if job.terminating.is_cancelled() {
         return Err(NotStarted::Terminating);
     }
 
+    let (own, has) = (
+        CpuMemory::of_container(&job.pod, container),
+        job.actuated.now().container(&start.name),
+    );
+    if own != has {
+        let change = |now: &mut Actuated| {
+            now.containers.insert(start.name.clone(), own);
+        };
+        job.actuated.change(change).await;
+    }
     let (created, took) = timed(
         shared,
         shared
@@ -138,15 +209,112 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
     )
     .await;
     let id = created.map_err(|error| {
+        let message = runtime_message(&error);
+        job.event(Some(&start.name), &Happening::Failed(message.clone()));
         let not_started = if error.is_refusal() { refused } else { failed };
-        not_started("CreateContainerError", error.to_string())
+        not_started("CreateContainerError", message)
     })?;
+    job.event(Some(&start.name), &Happening::Created);
     job.send(Progress::Created(start.name.clone(), took));
     if job.terminating.is_cancelled() {
         return Err(NotStarted::Terminating);
     }
     let (started, took) = timed(shared, shared.cri.start_container(&id)).await;
-    started.map_err(|error| failed("RunContainerError", error.to_string()))?;
-    job.send(Progress::Started(start.name, took));
-    Ok(())
+    started.map_err(|error| {
+        let message = runtime_message(&error);
+        job.event(Some(&start.name), &Happening::Failed(message.clone()));
+        failed_after(&id, "RunContainerError", message)
+    })?;
+    job.event(Some(&start.name), &Happening::Started);
+    job.send(Progress::Started(start.name.clone(), took));
+    link_log(job, sandbox, &spec, &id).await;
+    job.send(Progress::Done(Done::Start {
+        name: start.name.clone(),
+        id: id.clone(),
+        backoff_key: start.backoff_key.clone(),
+    }));
+    post_start(job, sandbox, container, &id).await
+}
+
+/// There is no image: the container's own, or one that it mounts.
+fn no_image(job: &Job, container: &str, error: PullError) -> NotStarted {
+    let happening = Happening::Failed(error.reason.to_owned());
+    job.event(Some(container), &happening);
+    NotStarted::Failed {
+        reason: error.reason,
+        // The reference in the manifest.
+        refused: error.reason == "InvalidImageName",
+        message: error.message,
+        until: error.until,
+        attempt: None,
+    }
+}
+
+/// Makes the link by which log collectors find the container's log. A container runs without one too.
+async fn link_log(
+    job: &Job,
+    sandbox: &SandboxContext,
+    container: &ContainerSpec,
+    id: &ContainerId,
+) {
+    let Some(directory) = job.shared.config.container_logs_dir.clone() else {
+        return;
+    };
+    let name = links::name(&job.pod, &container.name, id);
+    let log = Path::new(&sandbox.spec.log_directory).join(&container.log_path);
+    if let Err(error) = blocking(move || links::make(&directory, &name, &log)).await {
+        tracing::warn!(pod = %job.pod.full_name(), container = container.name, %error, "failed to link to the container's log");
+    }
+}
+
+/// Runs the postStart hook. If it fails, the container is stopped. The pod's end waits for the hook, as in a kubelet, unless
+/// the agent is told to kill.
+async fn post_start(
+    job: &Arc<Job>,
+    sandbox: &SandboxContext,
+    container: &Container,
+    id: &ContainerId,
+) -> Result<(), NotStarted> {
+    let Some(handler) = container
+        .lifecycle
+        .as_ref()
+        .and_then(|lifecycle| lifecycle.post_start.as_ref())
+    else {
+        return Ok(());
+    };
+    let host = sandbox.ips.first().map(String::as_str);
+    let mut kill_now = job.shared.kill_now.clone();
+    let result = tokio::select! {
+        result = hook::run(&job.shared, &job.pod, container, handler, id, host) => result,
+        () = kill_requested(&mut kill_now) => Ok(()),
+    };
+    let Err(message) = result else {
+        job.send(Progress::HookEnded(container.name.clone()));
+        return Ok(());
+    };
+    tracing::warn!(pod = %job.pod.full_name(), container = %container.name, error = %message, "postStart hook failed");
+    // The event has no details, which may be secret.
+    job.event(Some(&container.name), &Happening::FailedPostStartHook);
+    let failed = Progress::HookFailed(container.name.clone(), message.clone());
+    job.send(failed);
+    let stop = stop::after_failed_post_start(&job.pod, id, &container.name);
+    let killer = Killer {
+        host: sandbox.ips.first().cloned(),
+        ..job.killer()
+    };
+    for failure in killer.kill(&stop).await {
+        tracing::warn!(pod = %job.pod.full_name(), container = %failure.name, error = %failure.error, "failed to stop container");
+    }
+    Err(failed_after(id, "PostStartHookError", message))
+}
+
+/// Reads the files of environment variables that a container refers to, of the volumes that are mounted.
+fn read_env_files(container: &Container, volumes: &BTreeMap<String, HostVolume>) -> EnvFiles {
+    let read = |(volume, path): (&str, &str)| {
+        let root = &volumes.get(volume)?.host_path;
+        let (shown, text) = subpath::read_file(root, Path::new(path));
+        let place = (volume.to_owned(), path.to_owned());
+        Some((place, EnvFile { path: shown, text }))
+    };
+    env::files(container).filter_map(read).collect()
 }

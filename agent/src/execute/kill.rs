@@ -1,6 +1,7 @@
-//! Executes a kill plan: stops all targets concurrently, each after the ones it waits for.
+//! Executes a kill plan: stops all targets concurrently, each after its preStop hook and the targets it waits for.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,97 +10,194 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::cri::{Cri, CriError};
-use crate::plan::terminate::{KillPlan, StopTarget};
+use super::hook;
+use crate::cri::CriError;
+use crate::events::Happening;
+use crate::observed::ContainerId;
+use crate::plan::Stop;
+use crate::plan::terminate::{MIN_STOP_SECONDS, StopTarget};
+use crate::pod::Pod;
+use crate::shared::Shared;
+
+/// How long a hook that outlives its container may take to notice.
+const HOOK_AFTER_STOP: Duration = Duration::from_secs(1);
 
 /// A container that could not be stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StopFailure {
+    /// The container.
+    pub(crate) id: ContainerId,
     /// The container's name.
     pub(crate) name: String,
     /// The error of the stop call.
     pub(crate) error: CriError,
 }
 
-/// Stops the targets of a plan. Once `kill_now` is true, no target waits for another and none gets a grace period, not even
-/// those whose stop is already running.
-pub(crate) async fn kill(
-    cri: &Arc<dyn Cri>,
-    plan: KillPlan,
-    kill_now: &watch::Receiver<bool>,
-) -> Vec<StopFailure> {
-    let stopped: BTreeMap<String, watch::Sender<bool>> = plan
-        .targets
-        .iter()
-        .map(|target| (target.name.clone(), watch::channel(false).0))
-        .collect();
-    let stopped = Arc::new(stopped);
-    let mut tasks = JoinSet::new();
-    for target in plan.targets {
-        let (cri, stopped, kill_now) = (Arc::clone(cri), Arc::clone(&stopped), kill_now.clone());
-        tasks.spawn(async move {
-            let result = stop(&*cri, &target, &stopped, kill_now).await;
-            match result {
-                Ok(()) => {
-                    if let Some(stopped) = stopped.get(&target.name) {
-                        stopped.send_replace(true);
-                    }
-                    None
-                }
-                Err(error) => Some(StopFailure {
-                    name: target.name,
-                    error,
-                }),
-            }
-        });
-    }
-    tasks.join_all().await.into_iter().flatten().collect()
+/// Stops containers of one pod.
+#[derive(Clone)]
+pub(crate) struct Killer {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) pod: Pod,
+    /// The pod's address, for HTTP hooks.
+    pub(crate) host: Option<String>,
 }
 
-async fn stop(
-    cri: &dyn Cri,
-    target: &StopTarget,
-    stopped: &BTreeMap<String, watch::Sender<bool>>,
-    mut kill_now: watch::Receiver<bool>,
-) -> Result<(), CriError> {
-    if target.pre_stop {
-        tracing::warn!(container = %target.name, "preStop hooks are not supported; skipping");
+type RunningHook<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+impl Killer {
+    /// Stops the targets of a plan. Once the agent is told to kill, no target waits for another or runs its hook, and each
+    /// gets the shortest grace period, even those whose stop is already running.
+    pub(crate) async fn kill(&self, stop: &Stop) -> Vec<StopFailure> {
+        let stopped: BTreeMap<String, watch::Sender<bool>> = stop
+            .plan
+            .targets
+            .iter()
+            .map(|target| (target.name.clone(), watch::channel(false).0))
+            .collect();
+        let stopped = Arc::new(stopped);
+        let mut tasks = JoinSet::new();
+        for target in stop.plan.targets.clone() {
+            let (killer, stopped, message) =
+                (self.clone(), Arc::clone(&stopped), stop.message.clone());
+            tasks.spawn(async move {
+                match killer.stop(&target, message, &stopped).await {
+                    Ok(()) => {
+                        if let Some(stopped) = stopped.get(&target.name) {
+                            stopped.send_replace(true);
+                        }
+                        None
+                    }
+                    Err(error) => Some(StopFailure {
+                        id: target.id,
+                        name: target.name,
+                        error,
+                    }),
+                }
+            });
+        }
+        tasks.join_all().await.into_iter().flatten().collect()
     }
-    let begun = Instant::now();
-    let wait_limit =
-        Duration::try_from(target.wait_limit(SignedDuration::ZERO)).unwrap_or_default();
-    let others = async {
-        for name in &target.waits_for {
-            if let Some(other) = stopped.get(name) {
-                let _ = other.subscribe().wait_for(|stopped| *stopped).await;
+
+    fn event(&self, target: &StopTarget, happening: &Happening) {
+        self.shared
+            .events
+            .record(&self.pod, Some(&target.name), happening);
+    }
+
+    async fn stop(
+        &self,
+        target: &StopTarget,
+        message: String,
+        stopped: &BTreeMap<String, watch::Sender<bool>>,
+    ) -> Result<(), CriError> {
+        self.event(target, &Happening::Killing(message));
+        let mut kill_now = self.shared.kill_now.clone();
+        let begun = Instant::now();
+        let mut hook = self.pre_stop(target);
+        if let Some(running) = &mut hook {
+            let ended = tokio::select! {
+                () = running => true,
+                () = tokio::time::sleep(seconds(target.grace)) => false,
+                () = kill_requested(&mut kill_now) => false,
+            };
+            // A hook that takes longer runs on until its container has ended.
+            if ended {
+                hook = None;
             }
         }
-    };
-    tokio::select! {
-        () = others => {}
-        () = tokio::time::sleep(wait_limit) => {}
-        () = kill_requested(&mut kill_now) => {}
+        let hook_took = SignedDuration::try_from(begun.elapsed()).unwrap_or_default();
+
+        let begun = Instant::now();
+        let wait_limit = Duration::try_from(target.wait_limit(hook_took)).unwrap_or_default();
+        let others = async {
+            for name in &target.waits_for {
+                if let Some(other) = stopped.get(name) {
+                    let _ = other.subscribe().wait_for(|stopped| *stopped).await;
+                }
+            }
+        };
+        tokio::select! {
+            () = others => {}
+            () = tokio::time::sleep(wait_limit) => {}
+            () = kill_requested(&mut kill_now) => {}
+        }
+        let waited = SignedDuration::try_from(begun.elapsed()).unwrap_or_default();
+        let timeout = if *kill_now.borrow() {
+            MIN_STOP_SECONDS
+        } else {
+            target.stop_timeout(hook_took, waited)
+        };
+        let result = self.stop_with_hook(target, timeout, kill_now, hook).await;
+        match result {
+            Err(error) if error.is_not_found() => Ok(()),
+            other => other,
+        }
     }
-    let waited = SignedDuration::try_from(begun.elapsed()).unwrap_or_default();
-    let seconds = target.stop_timeout(SignedDuration::ZERO, waited);
-    let grace = if *kill_now.borrow() {
-        0
-    } else {
-        u64::try_from(seconds).unwrap_or_default()
-    };
-    let result = tokio::select! {
-        result = cri.stop_container(&target.id, Duration::from_secs(grace)) => result,
-        // The runtime takes the shorter grace period of two stops; dropping the first call does not abort that stop.
-        () = kill_requested(&mut kill_now), if grace > 0 => cri.stop_container(&target.id, Duration::ZERO).await,
-    };
-    match result {
-        Err(error) if error.is_not_found() => Ok(()),
-        other => other,
+
+    /// Makes the call, while a hook that takes too long may still be running.
+    async fn stop_with_hook(
+        &self,
+        target: &StopTarget,
+        timeout: i64,
+        kill_now: watch::Receiver<bool>,
+        hook: Option<RunningHook<'_>>,
+    ) -> Result<(), CriError> {
+        let call = self.call(target, timeout, kill_now);
+        let Some(mut hook) = hook else {
+            return call.await;
+        };
+        tokio::pin!(call);
+        tokio::select! {
+            result = &mut call => {
+                // Its command ends with the container.
+                let _ = tokio::time::timeout(HOOK_AFTER_STOP, hook).await;
+                result
+            }
+            () = &mut hook => call.await,
+        }
     }
+
+    async fn call(
+        &self,
+        target: &StopTarget,
+        timeout: i64,
+        mut kill_now: watch::Receiver<bool>,
+    ) -> Result<(), CriError> {
+        let cri = &self.shared.cri;
+        tokio::select! {
+            result = cri.stop_container(&target.id, seconds(timeout)) => result,
+            // The runtime takes the shorter grace period of two stops; dropping the first call does not abort that stop.
+            () = kill_requested(&mut kill_now), if timeout > MIN_STOP_SECONDS => {
+                cri.stop_container(&target.id, seconds(MIN_STOP_SECONDS)).await
+            }
+        }
+    }
+
+    /// The preStop hook of a target, if it is to be run.
+    fn pre_stop<'a>(&'a self, target: &'a StopTarget) -> Option<RunningHook<'a>> {
+        if !target.pre_stop || *self.shared.kill_now.borrow() {
+            return None;
+        }
+        let pod = &self.pod;
+        let (_, container) = pod.container(&target.name)?;
+        let handler = container.lifecycle.as_ref()?.pre_stop.as_ref()?;
+        Some(Box::pin(async move {
+            let host = self.host.as_deref();
+            let result = hook::run(&self.shared, pod, container, handler, &target.id, host).await;
+            if let Err(message) = result {
+                tracing::warn!(pod = %pod.full_name(), container = %target.name, error = %message, "preStop hook failed");
+                self.event(target, &Happening::FailedPreStopHook);
+            }
+        }))
+    }
+}
+
+fn seconds(seconds: i64) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
 }
 
 /// Returns once `kill_now` is true; never returns if its sender is gone.
-async fn kill_requested(kill_now: &mut watch::Receiver<bool>) {
+pub(super) async fn kill_requested(kill_now: &mut watch::Receiver<bool>) {
     if kill_now.wait_for(|now| *now).await.is_err() {
         std::future::pending::<()>().await;
     }

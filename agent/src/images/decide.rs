@@ -7,11 +7,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::events::ImageEvent;
+use super::reference;
 use crate::clock::{after, until};
+use crate::cri::{Code, CriError};
+use crate::pod::PodUid;
 
 /// `imagePullPolicy`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PullPolicy {
+pub enum PullPolicy {
     /// Pull on every start.
     Always,
     /// Pull if the image does not exist.
@@ -22,7 +26,7 @@ pub(crate) enum PullPolicy {
 
 impl PullPolicy {
     /// Returns the policy of that name; defaulted manifests always have one.
-    pub(crate) fn of(name: Option<&str>) -> Self {
+    pub fn of(name: Option<&str>) -> Self {
         match name {
             Some("Always") => Self::Always,
             Some("Never") => Self::Never,
@@ -33,13 +37,13 @@ impl PullPolicy {
 
 /// Why a container has no image yet, as shown in its waiting state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PullError {
+pub struct PullError {
     /// The waiting reason, for example `ErrImagePull`.
-    pub(crate) reason: &'static str,
+    pub reason: &'static str,
     /// The error text.
-    pub(crate) message: String,
+    pub message: String,
     /// The earliest time of the next attempt.
-    pub(crate) until: Option<Timestamp>,
+    pub until: Option<Timestamp>,
 }
 
 impl PullError {
@@ -50,21 +54,22 @@ impl PullError {
             until: None,
         }
     }
+
+    /// A pull that could not even begin.
+    pub(crate) fn unstarted(message: String) -> Self {
+        Self::new("ErrImagePull", message)
+    }
 }
 
-/// What to do about an image.
-#[must_use]
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Decision {
-    /// Use the image with this reference.
-    Use(String),
-    /// Pull the image.
-    Pull,
-    /// Fail the start.
-    Fail(PullError),
+/// An error and the event that reports it.
+pub(crate) type Reported = (PullError, ImageEvent);
+
+/// The key of an image's back-off. An updated pod does not wait for the image that it had, and no pod waits for another.
+pub(crate) fn backoff_key(uid: &PodUid, image: &str) -> String {
+    format!("{uid}_{image}")
 }
 
-/// Back-off of failed pulls, by pod and image.
+/// Back-off of failed pulls, by [`backoff_key`].
 #[derive(Clone, Debug)]
 pub(crate) struct PullBackoff {
     first: Duration,
@@ -115,7 +120,6 @@ impl PullBackoff {
     }
 
     /// The recorded delay; zero for none.
-    #[cfg(test)]
     pub(crate) fn delay(&self, key: &str) -> Duration {
         self.entries
             .get(key)
@@ -130,119 +134,75 @@ impl PullBackoff {
     }
 }
 
-/// Adds the tag `latest` to a name that has neither tag nor digest.
-///
-/// # Errors
-/// Returns the kubelet's error for a malformed name.
-pub(crate) fn normalized_reference(image: &str) -> Result<String, PullError> {
-    let invalid = |why: &str| {
-        let message = format!(
-            "Failed to apply default image tag \"{image}\": couldn't parse image name \"{image}\": {why}"
-        );
-        PullError::new("InvalidImageName", message)
-    };
-    let (named, digest) = match image.split_once('@') {
-        Some((named, digest)) => (named, Some(digest)),
-        None => (image, None),
-    };
-    // A colon before the last slash belongs to the registry's port.
-    let last = named.rfind('/').map_or(0, |slash| slash + 1);
-    let (path, tag) = match named[last..].find(':') {
-        Some(colon) => (&named[..last + colon], Some(&named[last + colon + 1..])),
-        None => (named, None),
-    };
-    let (registry, repository) = match path.split_once('/') {
-        Some((first, rest))
-            if first.contains(['.', ':'])
-                || first == "localhost"
-                || first.contains(|c: char| c.is_ascii_uppercase()) =>
-        {
-            (Some(first), rest)
-        }
-        Some(_) | None => (None, path),
-    };
-    if repository.contains(|c: char| c.is_ascii_uppercase()) {
-        return Err(invalid(&format!(
-            "invalid reference format: repository name ({repository}) must be lowercase"
-        )));
-    }
-    let word = |part: &str| {
-        let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-        part.starts_with(edge)
-            && part.ends_with(edge)
-            && part
-                .chars()
-                .all(|c| edge(c) || matches!(c, '.' | '_' | '-'))
-    };
-    let tag_fits = |tag: &str| {
-        tag.len() <= 128
-            && tag.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
-            && tag
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
-    };
-    let digest_fits = |digest: &str| {
-        digest.split_once(':').is_some_and(|(algorithm, hex)| {
-            !algorithm.is_empty() && hex.len() >= 32 && hex.chars().all(|c| c.is_ascii_hexdigit())
-        })
-    };
-    let host_fits = |host: &str| {
-        host.chars()
-            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']'))
-    };
-    let fits = repository.split('/').all(word)
-        && registry.is_none_or(host_fits)
-        && tag.is_none_or(tag_fits)
-        && digest.is_none_or(digest_fits);
-    if !fits {
-        return Err(invalid("invalid reference format"));
-    }
-    Ok(if tag.is_none() && digest.is_none() {
-        format!("{image}:latest")
-    } else {
-        image.to_owned()
+/// The image's name as the runtime gets it.
+pub(crate) fn name_for_runtime(image: &str) -> Result<String, Reported> {
+    reference::with_default_tag(image).map_err(|message| {
+        let event = ImageEvent::inspect_failed(message.clone());
+        (PullError::new("InvalidImageName", message), event)
     })
 }
 
-/// Decides about an image. `present` is the result of ImageStatus, which [`PullPolicy::Always`] does not use.
-pub(crate) fn decide(
-    image: &str,
-    policy: PullPolicy,
-    present: Result<Option<String>, String>,
-    failures: &PullBackoff,
-    key: &str,
-    now: Timestamp,
-) -> Decision {
-    if policy != PullPolicy::Always {
-        match present {
-            Ok(Some(reference)) => return Decision::Use(reference),
-            Ok(None) if policy == PullPolicy::Never => {
-                let message =
-                    format!("Container image \"{image}\" is not present with pull policy of Never");
-                return Decision::Fail(PullError::new("ErrImageNeverPull", message));
-            }
-            Ok(None) => {}
-            Err(error) => {
-                let message = format!("Failed to inspect image \"\": {error}");
-                return Decision::Fail(PullError::new("ImageInspectError", message));
-            }
+/// The reference of a present image, from the answer of ImageStatus; `None`: it is absent.
+pub(crate) fn inspected<T>(answer: Result<Option<T>, CriError>) -> Result<Option<T>, Reported> {
+    answer.map_err(|error| {
+        let message = format!("Failed to inspect image \"\": {}", error.go_text());
+        let event = ImageEvent::inspect_failed(message.clone());
+        (PullError::new("ImageInspectError", message), event)
+    })
+}
+
+/// Decides about an image that is absent, or present but not for this pod without a pull. `Never` does not tell the two apart,
+/// so that nobody learns from it which images are present.
+pub(crate) fn may_pull(image: &str, policy: PullPolicy) -> Result<(), Reported> {
+    match policy {
+        PullPolicy::Never => {
+            let message =
+                format!("Container image \"{image}\" is not present with pull policy of Never");
+            let event = ImageEvent::never_pull(message.clone());
+            Err((PullError::new("ErrImageNeverPull", message), event))
         }
-    }
-    match failures.waiting(key, now) {
-        Some((end, what)) => {
-            let message = format!("Back-off pulling image \"{image}\": {what}");
-            Decision::Fail(PullError {
-                reason: "ImagePullBackOff",
-                message,
-                until: Some(end),
-            })
-        }
-        None => Decision::Pull,
+        PullPolicy::Always | PullPolicy::IfNotPresent => Ok(()),
     }
 }
 
+/// Fails while an earlier failure's back-off runs.
+pub(crate) fn backed_off(
+    image: &str,
+    backoff: &PullBackoff,
+    key: &str,
+    now: Timestamp,
+) -> Result<(), Reported> {
+    let Some((end, what)) = backoff.waiting(key, now) else {
+        return Ok(());
+    };
+    let error = PullError {
+        reason: "ImagePullBackOff",
+        message: format!("Back-off pulling image \"{image}\": {what}"),
+        until: Some(end),
+    };
+    Err((error, ImageEvent::back_off(image)))
+}
+
+/// Why none of the attempts of a pull, one for each credential, succeeded.
+pub(crate) fn pull_failed(image: &str, attempts: &[String]) -> Reported {
+    let mut different: Vec<&str> = Vec::new();
+    for attempt in attempts {
+        if !different.contains(&attempt.as_str()) {
+            different.push(attempt);
+        }
+    }
+    let text = match different[..] {
+        [one] => one.to_owned(),
+        _ => format!("[{}]", different.join(", ")),
+    };
+    (
+        pull_error(image, &text),
+        ImageEvent::pull_failed(image, &text),
+    )
+}
+
 /// Maps the error of a pull to its reason. Runtimes mark two kinds with a prefix (cri-api, errors).
-pub(crate) fn pull_error(image: &str, error: &str) -> PullError {
+fn pull_error(image: &str, error: &str) -> PullError {
     let kinds = [
         ("RegistryUnavailable", "the registry is unavailable"),
         (
@@ -261,154 +221,49 @@ pub(crate) fn pull_error(image: &str, error: &str) -> PullError {
     PullError::new("ErrImagePull", error.to_owned())
 }
 
+/// The error of PullImage as a kubelet shows it: without a code that says nothing.
+pub(crate) fn pull_error_text(error: &CriError) -> String {
+    match error.code {
+        Code::Unknown => error.message.clone(),
+        Code::NotFound
+        | Code::Unimplemented
+        | Code::DeadlineExceeded
+        | Code::Unavailable
+        | Code::InvalidArgument
+        | Code::AlreadyExists
+        | Code::FailedPrecondition
+        | Code::PermissionDenied
+        | Code::ResourceExhausted
+        | Code::Cancelled
+        | Code::Unauthenticated
+        | Code::Aborted
+        | Code::OutOfRange
+        | Code::DataLoss
+        | Code::Internal => error.go_text(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-    use std::io::Read;
-
-    use rstest::rstest;
-    use serde_json::Value;
-
     use super::*;
-
-    #[rstest]
-    #[case("web", Some("web:latest"))]
-    #[case("web:1", Some("web:1"))]
-    #[case("localhost:5000/a/b", Some("localhost:5000/a/b:latest"))]
-    #[case("crib.local/host", Some("crib.local/host:latest"))]
-    #[case("a/b__c-d:V1.2_3", Some("a/b__c-d:V1.2_3"))]
-    #[case("web:", None)]
-    #[case("", None)]
-    #[case("Web", None)]
-    #[case("a//b", None)]
-    #[case("-a", None)]
-    #[case("a@sha256:12", None)]
-    fn image_references_are_validated_and_tagged(
-        #[case] image: &str,
-        #[case] expected: Option<&str>,
-    ) {
-        assert_eq!(normalized_reference(image).ok().as_deref(), expected);
-    }
-
-    fn seconds(value: &Value) -> Duration {
-        Duration::from_secs_f64(value.as_f64().unwrap())
-    }
-
-    /// One step of a vector.
-    fn step(failures: &mut PullBackoff, step: &Value) -> Value {
-        let text = |key: &str| {
-            step.get(key)
-                .map(|value| value.as_str().unwrap().to_owned())
-        };
-        let epoch = Timestamp::UNIX_EPOCH;
-        let (image, key) = (
-            text("image").unwrap(),
-            format!("{}_{}", text("podUid").unwrap(), text("image").unwrap()),
-        );
-        let mut now = after(epoch, seconds(&step["at"]));
-        let mut answer = serde_json::Map::new();
-        let mut pulled = None;
-        let present = text("inspectError").map_or(Ok(text("presentRef")), Err);
-        let policy = PullPolicy::of(step["policy"].as_str());
-        let decision = match normalized_reference(&image) {
-            Ok(_) => decide(&image, policy, present, failures, &key, now),
-            Err(error) => Decision::Fail(error),
-        };
-        let error = match decision {
-            Decision::Use(reference) => {
-                answer.insert("imageRef".to_owned(), reference.into());
-                None
-            }
-            Decision::Fail(error) => Some(error),
-            Decision::Pull => {
-                pulled = normalized_reference(&image).ok();
-                now = after(now, seconds(&step["pull"]["takes"]));
-                match step["pull"].get("error") {
-                    Some(error) => {
-                        let error = pull_error(&image, error.as_str().unwrap());
-                        failures.failed(&key, &error, now);
-                        Some(error)
-                    }
-                    None => {
-                        failures.forget_old(now);
-                        answer.insert("imageRef".to_owned(), step["pull"]["ref"].clone());
-                        None
-                    }
-                }
-            }
-        };
-        if let Some(error) = error {
-            answer.insert("reason".to_owned(), error.reason.into());
-            answer.insert("message".to_owned(), error.message.into());
-        }
-        answer.insert("pullCalled".to_owned(), pulled.is_some().into());
-        answer.extend(pulled.map(|name| ("pulledImage".to_owned(), name.into())));
-        answer.insert(
-            "backoffSeconds".to_owned(),
-            failures.delay(&key).as_secs().into(),
-        );
-        answer.into()
-    }
-
-    #[test]
-    fn pull_decisions_match_kubernetes() {
-        let file = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../tests/vectors/image-backoff.jsonl.gz"
-        );
-        let mut text = String::new();
-        flate2::read::GzDecoder::new(std::fs::File::open(file).unwrap())
-            .read_to_string(&mut text)
-            .unwrap();
-        let (mut cases, mut differing) = (0, Vec::new());
-        for line in text.lines() {
-            let case: Value = serde_json::from_str(line).unwrap();
-            let mut failures = PullBackoff::new(Duration::from_secs(10), Duration::from_secs(300));
-            let expected = case["expected"].as_array().unwrap();
-            for (input, expected) in case["input"]["steps"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .zip(expected)
-            {
-                let mut expected = expected.as_object().unwrap().clone();
-                expected.retain(|key, _| key != "events" && key != "finishedAt");
-                if expected.get("imageRef").is_some() {
-                    // The message of a success event is not part of the decision.
-                    expected.remove("message");
-                }
-                let answer = step(&mut failures, input);
-                if answer != Value::Object(expected.clone()) {
-                    differing.push(format!(
-                        "{}: {input}\n  {answer}\n  {}",
-                        case["id"],
-                        Value::Object(expected)
-                    ));
-                    break;
-                }
-            }
-            cases += 1;
-        }
-        assert_eq!(cases, 700);
-        assert!(
-            differing.is_empty(),
-            "{} of {cases} differ:\n{}",
-            differing.len(),
-            differing[..differing.len().min(5)].join("\n")
-        );
-    }
 
     #[test]
     fn old_pull_failures_are_forgotten() {
         let mut failures = PullBackoff::new(Duration::from_secs(10), Duration::from_secs(300));
-        failures.failed(
-            "k",
-            &PullError::new("ErrImagePull", String::new()),
-            Timestamp::UNIX_EPOCH,
-        );
+        let error = PullError::unstarted(String::new());
+        failures.failed("k", &error, Timestamp::UNIX_EPOCH);
         failures.forget_old(after(Timestamp::UNIX_EPOCH, Duration::from_secs(600)));
         assert_eq!(failures.delay("k").as_secs(), 10);
         failures.forget_old(after(Timestamp::UNIX_EPOCH, Duration::from_secs(601)));
         assert_eq!(failures.delay("k").as_secs(), 0);
+    }
+
+    #[test]
+    fn different_errors_of_credentials_are_listed_once() {
+        let attempts = ["a", "b", "a"].map(str::to_owned);
+        assert_eq!(pull_failed("x", &attempts).0.message, "[a, b]");
+        assert_eq!(pull_failed("x", &attempts[..1]).0.message, "a");
+        let same = ["RegistryUnavailable", "RegistryUnavailable"].map(str::to_owned);
+        assert_eq!(pull_failed("x", &same).0.reason, "RegistryUnavailable");
     }
 }

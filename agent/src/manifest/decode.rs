@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use serde::de::value::{BorrowedStrDeserializer, SeqDeserializer, StrDeserializer};
+use serde::de::value::{SeqDeserializer, StrDeserializer, StringDeserializer};
 use serde::de::{
     self, Deserialize, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess,
     Visitor,
@@ -17,6 +17,7 @@ use serde::de::{
 use super::nearest::unknown;
 use super::scalar::{Plain, plain};
 use super::tree::{Entry, Node, Position, Value};
+use crate::quantity::Quantity;
 
 /// A problem found while decoding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -312,15 +313,26 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, Refused> {
-        // A quantity may be written as a number, but its type expects a string.
-        match (name, &self.node.value) {
-            ("Quantity", Value::Scalar { text, .. })
-                if !matches!(self.meaning(), Some(Plain::Bool(_) | Plain::Null)) =>
-            {
-                visitor.visit_newtype_struct(BorrowedStrDeserializer::new(text))
-            }
-            _ => visitor.visit_newtype_struct(self),
+        if name != "Quantity" {
+            return visitor.visit_newtype_struct(self);
         }
+        // A quantity may be written as a number, but its type expects a string.
+        let text = match self.meaning() {
+            Some(Plain::Text(text)) => text.to_owned(),
+            Some(Plain::Int(number)) => number.to_string(),
+            Some(Plain::Float(number)) => number.to_string(),
+            Some(Plain::Null) => "0".to_owned(),
+            Some(Plain::Bool(_)) | None => {
+                self.expected("a quantity");
+                "0".to_owned()
+            }
+        };
+        if let Err(error) = Quantity::parse(&text) {
+            self.notes
+                .note(self.node.place, &self.path, error.to_string());
+            return visitor.visit_newtype_struct(StrDeserializer::new("0"));
+        }
+        visitor.visit_newtype_struct(StringDeserializer::new(text))
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {

@@ -2,12 +2,17 @@
 //!
 //! Source: Kubernetes 1.36, pkg/apis/core/v1/defaults.go.
 
+mod resources;
+
 use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, EmptyDirVolumeSource, EnvVar, HTTPGetAction, LifecycleHandler, Pod,
-    PodSecurityContext, PodSpec, Probe, ResourceRequirements, Volume,
+    Container, ContainerPort, DownwardAPIVolumeFile, EmptyDirVolumeSource, EnvVar, HTTPGetAction,
+    LifecycleHandler, Pod, PodSecurityContext, PodSpec, Probe, ResourceFieldSelector,
+    ResourceRequirements, Volume,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::image_name;
 
 /// Applies all defaults to a pod.
 pub(super) fn apply(pod: &mut Pod) {
@@ -56,27 +61,12 @@ fn apply_spec(spec: &mut PodSpec) {
     {
         spec.service_account = Some(account);
     }
-    if let Some(resources) = &mut spec.resources {
-        let requested = |name: &str| {
-            let all = spec
-                .containers
-                .iter()
-                .chain(spec.init_containers.iter().flatten());
-            all.filter_map(|container| container.resources.as_ref())
-                .any(|resources| {
-                    [&resources.requests, &resources.limits]
-                        .into_iter()
-                        .flatten()
-                        .any(|list| list.contains_key(name))
-                })
-        };
-        apply_pod_resources(resources, requested);
-    }
     let host_network = spec.host_network == Some(true);
     let inits = spec.init_containers.iter_mut().flatten();
     for container in inits.chain(&mut spec.containers) {
         apply_container(container, host_network);
     }
+    resources::apply(spec);
     for container in spec.ephemeral_containers.iter_mut().flatten() {
         text(
             &mut container.termination_message_path,
@@ -126,27 +116,16 @@ fn apply_container(container: &mut Container, host_network: bool) {
             apply_hook(hook);
         }
     }
-    let resources = container
+    container
         .resources
         .get_or_insert_with(ResourceRequirements::default);
-    apply_resources(resources);
-    if let Some(security) = &mut container.security_context {
-        // Leave it absent: absent means Default.
-        if security.proc_mount.as_deref() == Some("") {
-            security.proc_mount = None;
-        }
-    }
 }
 
-/// `Always` for an image without a tag or with the tag `latest`, unless it has a digest; else `IfNotPresent`.
 fn pull_policy(image: &str) -> &'static str {
-    if image.contains('@') {
-        return "IfNotPresent";
-    }
-    let name = image.rsplit('/').next().unwrap_or_default();
-    match name.split_once(':') {
-        None | Some((_, "latest")) => "Always",
-        Some(_) => "IfNotPresent",
+    if image_name::is_latest(image) {
+        "Always"
+    } else {
+        "IfNotPresent"
     }
 }
 
@@ -165,12 +144,28 @@ fn apply_variable(variable: &mut EnvVar) {
         text(&mut field.api_version, "v1");
     }
     if let Some(resource) = &mut source.resource_field_ref {
-        resource
-            .divisor
-            .get_or_insert_with(|| Quantity("0".to_owned()));
+        apply_divisor(resource);
     }
     if let Some(file) = &mut source.file_key_ref {
         file.optional.get_or_insert(false);
+    }
+}
+
+fn apply_divisor(resource: &mut ResourceFieldSelector) {
+    let divisor = resource
+        .divisor
+        .get_or_insert_with(|| Quantity("0".to_owned()));
+    resources::rewrite(divisor);
+}
+
+fn apply_downward_files(items: Option<&mut Vec<DownwardAPIVolumeFile>>) {
+    for item in items.into_iter().flatten() {
+        if let Some(field) = &mut item.field_ref {
+            text(&mut field.api_version, "v1");
+        }
+        if let Some(resource) = &mut item.resource_field_ref {
+            apply_divisor(resource);
+        }
     }
 }
 
@@ -203,39 +198,6 @@ fn apply_http(http: &mut HTTPGetAction) {
     }
 }
 
-/// A request defaults to the limit.
-fn apply_resources(resources: &mut ResourceRequirements) {
-    let Some(limits) = &resources.limits else {
-        return;
-    };
-    if limits.is_empty() {
-        return;
-    }
-    let requests = resources.requests.get_or_insert_default();
-    for (name, limit) in limits {
-        requests
-            .entry(name.clone())
-            .or_insert_with(|| limit.clone());
-    }
-}
-
-/// The same for pod-level resources, except those that the containers request: their sum applies.
-fn apply_pod_resources(resources: &mut ResourceRequirements, requested: impl Fn(&str) -> bool) {
-    let Some(limits) = &resources.limits else {
-        return;
-    };
-    for (name, limit) in limits {
-        let huge = name.starts_with("hugepages-");
-        if huge || (matches!(name.as_str(), "cpu" | "memory") && !requested(name)) {
-            resources
-                .requests
-                .get_or_insert_default()
-                .entry(name.clone())
-                .or_insert_with(|| limit.clone());
-        }
-    }
-}
-
 fn apply_volume(volume: &mut Volume) {
     if is_without_source(volume) {
         volume.empty_dir = Some(EmptyDirVolumeSource::default());
@@ -251,16 +213,7 @@ fn apply_volume(volume: &mut Volume) {
     }
     if let Some(api) = &mut volume.downward_api {
         api.default_mode.get_or_insert(0o644);
-        for item in api.items.iter_mut().flatten() {
-            if let Some(field) = &mut item.field_ref {
-                text(&mut field.api_version, "v1");
-            }
-            if let Some(resource) = &mut item.resource_field_ref {
-                resource
-                    .divisor
-                    .get_or_insert_with(|| Quantity("0".to_owned()));
-            }
-        }
+        apply_downward_files(api.items.as_mut());
     }
     if let Some(projected) = &mut volume.projected {
         projected.default_mode.get_or_insert(0o644);
@@ -268,14 +221,8 @@ fn apply_volume(volume: &mut Volume) {
             if let Some(token) = &mut source.service_account_token {
                 token.expiration_seconds.get_or_insert(3600);
             }
-            for item in source
-                .downward_api
-                .iter_mut()
-                .flat_map(|api| api.items.iter_mut().flatten())
-            {
-                if let Some(field) = &mut item.field_ref {
-                    text(&mut field.api_version, "v1");
-                }
+            if let Some(api) = &mut source.downward_api {
+                apply_downward_files(api.items.as_mut());
             }
         }
     }
@@ -283,8 +230,45 @@ fn apply_volume(volume: &mut Volume) {
         let reference = image.reference.clone().unwrap_or_default();
         text(&mut image.pull_policy, pull_policy(&reference));
     }
+    if let Some(limit) = volume
+        .empty_dir
+        .as_mut()
+        .and_then(|dir| dir.size_limit.as_mut())
+    {
+        resources::rewrite(limit);
+    }
     if let Some(iscsi) = &mut volume.iscsi {
         text(&mut iscsi.iscsi_interface, "default");
+    }
+    if let Some(rbd) = &mut volume.rbd {
+        text(&mut rbd.pool, "rbd");
+        text(&mut rbd.user, "admin");
+        text(&mut rbd.keyring, "/etc/ceph/keyring");
+    }
+    if let Some(disk) = &mut volume.azure_disk {
+        disk.caching_mode
+            .get_or_insert_with(|| "ReadWrite".to_owned());
+        disk.fs_type.get_or_insert_with(|| "ext4".to_owned());
+        disk.read_only.get_or_insert(false);
+        disk.kind.get_or_insert_with(|| "Shared".to_owned());
+    }
+    if let Some(scale_io) = &mut volume.scale_io {
+        text(&mut scale_io.storage_mode, "ThinProvisioned");
+        text(&mut scale_io.fs_type, "xfs");
+    }
+    if let Some(template) = volume
+        .ephemeral
+        .as_mut()
+        .and_then(|ephemeral| ephemeral.volume_claim_template.as_mut())
+    {
+        template
+            .spec
+            .volume_mode
+            .get_or_insert_with(|| "Filesystem".to_owned());
+        if let Some(amounts) = &mut template.spec.resources {
+            resources::round(amounts.limits.as_mut());
+            resources::round(amounts.requests.as_mut());
+        }
     }
 }
 

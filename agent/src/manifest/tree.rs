@@ -1,9 +1,11 @@
 //! Parses YAML or JSON into trees of values with positions.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
+
+use super::json::{for_yaml, is_json};
+use super::scalar::{Plain, plain as meaning};
 
 /// How deep values may be nested; a pod needs about a dozen levels.
 const MAX_DEPTH: usize = 64;
@@ -43,6 +45,15 @@ pub(super) struct Entry {
     pub(super) value: Node,
 }
 
+/// The two policies of the decoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Policy {
+    /// For an author's manifest: every document counts, and a duplicate key is an error.
+    Author,
+    /// As a kubelet reads static pods: the first document counts, and the last of duplicate keys.
+    Kubelet,
+}
+
 /// A syntax error.
 #[derive(Clone, Debug)]
 pub(super) struct SyntaxError {
@@ -50,9 +61,13 @@ pub(super) struct SyntaxError {
     pub(super) message: String,
 }
 
-/// Parses all documents. A syntax error stops the parser; the documents before it are still returned.
-pub(super) fn read(text: &str) -> (Vec<Node>, Vec<SyntaxError>) {
-    let mut builder = Builder::default();
+/// Parses the documents that count. A syntax error stops the parser; the documents before it are still returned.
+pub(super) fn read(text: &str, policy: Policy) -> (Vec<Node>, Vec<SyntaxError>) {
+    let mut builder = Builder {
+        last_key_wins: policy == Policy::Kubelet,
+        is_json: is_json(text),
+        ..Builder::default()
+    };
     for event in Parser::new_from_str(&for_yaml(text)) {
         let taken = match event {
             Ok((event, span)) => builder.take(event, span),
@@ -62,21 +77,11 @@ pub(super) fn read(text: &str) -> (Vec<Node>, Vec<SyntaxError>) {
             builder.errors.push(error);
             break;
         }
+        if policy == Policy::Kubelet && !builder.documents.is_empty() {
+            break;
+        }
     }
     (builder.documents, builder.errors)
-}
-
-/// JSON allows tabs as indentation, YAML does not: replace them by spaces in JSON, which keeps all positions.
-fn for_yaml(text: &str) -> Cow<'_, str> {
-    let json = text
-        .trim_start_matches('\u{feff}')
-        .trim_start()
-        .starts_with('{');
-    if json && text.contains('\t') {
-        Cow::Owned(text.replace('\t', " "))
-    } else {
-        Cow::Borrowed(text)
-    }
 }
 
 fn syntax(error: &ScanError) -> SyntaxError {
@@ -113,6 +118,8 @@ struct Builder {
     open: Vec<Open>,
     anchors: BTreeMap<usize, Node>,
     values: usize,
+    last_key_wins: bool,
+    is_json: bool,
 }
 
 impl Builder {
@@ -207,7 +214,7 @@ impl Builder {
                 entries,
                 ..
             }) => {
-                let entries = merge(entries);
+                let entries = merge(entries)?;
                 self.put(
                     Node {
                         place,
@@ -244,6 +251,24 @@ impl Builder {
                 Some((key, key_place)) => {
                     let first = lines.get(&key).copied().filter(|_| key != MERGE);
                     if let Some(first) = first {
+                        if self.last_key_wins {
+                            let value = match entries.iter().position(|entry| entry.key == key) {
+                                Some(index) if self.is_json => {
+                                    overlaid(entries.remove(index).value, node)
+                                }
+                                Some(index) => {
+                                    entries.remove(index);
+                                    node
+                                }
+                                None => node,
+                            };
+                            entries.push(Entry {
+                                key,
+                                key_place,
+                                value,
+                            });
+                            return Ok(());
+                        }
                         let message = format!("duplicate key {key:?}, first given on line {first}");
                         self.errors.push(SyntaxError {
                             place: key_place,
@@ -259,7 +284,15 @@ impl Builder {
                     }
                 }
                 None => match node.value {
-                    Value::Scalar { text, .. } => *key = Some((text, node.place)),
+                    Value::Scalar { text, plain: true } if meaning(&text) == Plain::Null => {
+                        return Err(SyntaxError {
+                            place: node.place,
+                            message: "null cannot be a key".to_owned(),
+                        });
+                    }
+                    Value::Scalar { text, plain } => {
+                        *key = Some((key_text(text, plain), node.place));
+                    }
                     Value::Sequence(_) | Value::Mapping(_) => {
                         return Err(SyntaxError {
                             place: node.place,
@@ -273,10 +306,23 @@ impl Builder {
     }
 }
 
+/// The key as kubectl and the kubelet write it in JSON: `on` is `"true"`, `0x10` is `"16"`.
+fn key_text(text: String, plain: bool) -> String {
+    if !plain {
+        return text;
+    }
+    match meaning(&text) {
+        Plain::Bool(value) => value.to_string(),
+        Plain::Int(number) => number.to_string(),
+        Plain::Float(number) if number.is_finite() => number.to_string(),
+        Plain::Float(_) | Plain::Null | Plain::Text(_) => text,
+    }
+}
+
 const MERGE: &str = "<<";
 
 /// Merge key: `<<: *defaults` adds the entries of other mappings that are absent here.
-fn merge(entries: Vec<Entry>) -> Vec<Entry> {
+fn merge(entries: Vec<Entry>) -> Result<Vec<Entry>, SyntaxError> {
     let (merges, mut own): (Vec<Entry>, Vec<Entry>) =
         entries.into_iter().partition(|entry| entry.key == MERGE);
     let mut known: BTreeSet<String> = own.iter().map(|entry| entry.key.clone()).collect();
@@ -286,16 +332,46 @@ fn merge(entries: Vec<Entry>) -> Vec<Entry> {
             Value::Scalar { .. } | Value::Mapping(_) => vec![from.value],
         };
         for source in sources {
-            if let Value::Mapping(entries) = source.value {
-                for entry in entries {
-                    if known.insert(entry.key.clone()) {
-                        own.push(entry);
-                    }
+            let Value::Mapping(entries) = source.value else {
+                return Err(SyntaxError {
+                    place: source.place,
+                    message: format!("{MERGE} takes an object or a list of objects"),
+                });
+            };
+            for entry in entries {
+                if known.insert(entry.key.clone()) {
+                    own.push(entry);
                 }
             }
         }
     }
-    own
+    Ok(own)
+}
+
+/// The value of a key that JSON has twice: Go decodes the second object over the first.
+fn overlaid(first: Node, second: Node) -> Node {
+    match (first.value, second.value) {
+        (Value::Mapping(mut below), Value::Mapping(above)) => {
+            for entry in above {
+                match below.iter().position(|known| known.key == entry.key) {
+                    Some(index) => {
+                        let known = below.remove(index);
+                        let value = overlaid(known.value, entry.value);
+                        below.push(Entry { value, ..entry });
+                    }
+                    None => below.push(entry),
+                }
+            }
+            Node {
+                place: second.place,
+                value: Value::Mapping(below),
+            }
+        }
+        (Value::Mapping(_) | Value::Sequence(_) | Value::Scalar { .. }, value) => Node {
+            place: second.place,
+            value,
+        },
+    }
 }
 
 fn is_string(tag: Option<&Tag>) -> bool {

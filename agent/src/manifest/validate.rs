@@ -2,22 +2,35 @@
 //!
 //! Source: Kubernetes 1.36, pkg/apis/core/validation/validation.go, for pods at creation with default feature gates.
 
+mod annotations;
+mod claims;
 mod container;
+mod create;
 mod declared;
 mod dns;
 mod env;
+pub(super) mod job;
 mod lifecycle;
+mod metadata;
+mod mounts;
 mod names;
+pub(super) mod objects;
 mod probe;
 mod resources;
+mod scheduling;
 mod security;
+mod selectors;
+pub(super) mod service;
+#[cfg(test)]
+mod tests;
 mod volume;
+mod windows;
+pub(super) mod workload;
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-use k8s_openapi::api::core::v1::{Pod, PodSpec, Toleration};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 
 /// The kind of error, named as in the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +49,8 @@ pub enum Rule {
     NotFound,
     /// The value is too long.
     TooLong,
+    /// The list has too many items.
+    TooMany,
 }
 
 /// An invalid value.
@@ -63,6 +78,7 @@ impl fmt::Display for FieldError {
             Rule::Forbidden => f.write_str("must not be set")?,
             Rule::NotFound => write!(f, "{value:?} not found")?,
             Rule::TooLong => f.write_str("too long")?,
+            Rule::TooMany => f.write_str("too many")?,
         }
         if detail.is_empty() {
             Ok(())
@@ -172,78 +188,28 @@ impl Check {
 /// Validates a defaulted pod.
 pub(super) fn pod(pod: &Pod) -> Vec<FieldError> {
     let mut check = Check::default();
-    metadata(&mut check, &pod.metadata);
-    match &pod.spec {
-        Some(spec) => self::spec(&mut check, spec),
-        None => self::spec(&mut check, &PodSpec::default()),
-    }
+    let none = PodSpec::default();
+    let spec = pod.spec.as_ref().unwrap_or(&none);
+    metadata::check(&mut check, &pod.metadata);
+    annotations::check(&mut check, pod, spec);
+    self::spec(&mut check, pod, spec);
     check.errors
 }
 
-fn metadata(check: &mut Check, metadata: &ObjectMeta) {
-    let name = metadata.name.as_deref().unwrap_or_default();
-    let prefix = metadata.generate_name.as_deref().unwrap_or_default();
-    if !prefix.is_empty() && name.is_empty() {
-        check.required(
-            "metadata.name",
-            "generateName needs an API server: set a name",
-        );
-    } else if name.is_empty() {
-        check.required("metadata.name", "");
-    } else {
-        check.formed("metadata.name", name, names::dns_subdomain);
-    }
-    check.formed(
-        "metadata.namespace",
-        metadata.namespace.as_deref().unwrap_or_default(),
-        names::dns_label,
-    );
-    check.keys("metadata.labels", metadata.labels.iter().flatten(), true);
-    // Annotation keys may have upper-case letters in their prefix.
-    for key in metadata.annotations.iter().flatten().map(|(key, _)| key) {
-        if let Some(expected) = names::qualified(&key.to_lowercase()) {
-            check.invalid("metadata.annotations", key, expected);
-        }
-    }
-    // The API server's limit (Kubernetes 1.36, apimachinery, TotalAnnotationSizeLimitB).
-    const ANNOTATIONS: usize = 256 << 10;
-    let annotations = metadata.annotations.iter().flatten();
-    if annotations
-        .map(|(key, value)| key.len() + value.len())
-        .sum::<usize>()
-        > ANNOTATIONS
-    {
-        check.error(
-            Rule::TooLong,
-            "metadata.annotations",
-            "",
-            format!("must have at most {ANNOTATIONS} bytes in total, keys and values"),
-        );
-    }
-    for finalizer in metadata.finalizers.iter().flatten() {
-        if let Some(expected) = names::qualified(finalizer) {
-            check.invalid("metadata.finalizers", finalizer, expected);
-        }
-    }
-    for owner in metadata.owner_references.iter().flatten() {
-        for (field, value) in [
-            ("kind", &owner.kind),
-            ("name", &owner.name),
-            ("uid", &owner.uid),
-        ] {
-            if value.is_empty() {
-                check.invalid(
-                    format!("metadata.ownerReferences.{field}"),
-                    "",
-                    "must not be empty",
-                );
-            }
-        }
-    }
+/// The init and app containers of a pod, each with its path.
+fn containers(spec: &PodSpec) -> impl Iterator<Item = (String, &Container)> {
+    let inits = spec.init_containers.iter().flatten().enumerate();
+    let inits = inits.map(|(index, init)| (format!("spec.initContainers[{index}]"), init));
+    let apps = spec.containers.iter().enumerate();
+    inits.chain(apps.map(|(index, app)| (format!("spec.containers[{index}]"), app)))
 }
 
-fn spec(check: &mut Check, spec: &PodSpec) {
-    let volumes = volume::all(check, spec.volumes.as_deref().unwrap_or_default());
+fn spec(check: &mut Check, pod: &Pod, spec: &PodSpec) {
+    let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
+    let volumes = volume::all(check, pod_name, spec.volumes.as_deref().unwrap_or_default());
+    let annotations = pod.metadata.annotations.as_ref();
+    let is_mirror = annotations.is_some_and(|given| given.contains_key(annotations::MIRROR));
+    claims::of_pod(check, spec, is_mirror);
     container::all(check, spec, &volumes);
 
     check.maybe_one_of(
@@ -286,85 +252,53 @@ fn spec(check: &mut Check, spec: &PodSpec) {
             i64::from(i32::MAX),
         );
     }
-    check.keys(
-        "spec.nodeSelector",
-        spec.node_selector.iter().flatten(),
-        true,
-    );
     for (index, alias) in spec.host_aliases.iter().flatten().enumerate() {
-        if alias.ip.parse::<std::net::IpAddr>().is_err() {
-            check.invalid(
-                format!("spec.hostAliases[{index}].ip"),
-                &alias.ip,
-                NOT_AN_ADDRESS,
-            );
-        }
+        let field = format!("spec.hostAliases[{index}]");
+        check.formed(format!("{field}.ip"), &alias.ip, names::ip_address);
         for (place, name) in alias.hostnames.iter().flatten().enumerate() {
             check.formed(
-                format!("spec.hostAliases[{index}].hostnames[{place}]"),
+                format!("{field}.hostnames[{place}]"),
                 name,
                 names::dns_subdomain,
             );
         }
     }
-    for (index, toleration) in spec.tolerations.iter().flatten().enumerate() {
-        self::toleration(check, &format!("spec.tolerations[{index}]"), toleration);
-    }
     for (index, gate) in spec.readiness_gates.iter().flatten().enumerate() {
         let field = format!("spec.readinessGates[{index}].conditionType");
         check.formed(field, &gate.condition_type, names::qualified);
     }
-    if let Some(os) = &spec.os {
-        if os.name.is_empty() {
-            check.required("spec.os.name", "");
-        } else {
-            check.one_of("spec.os", &os.name, &["linux", "windows"]);
-        }
-    }
-    if spec.host_users == Some(false) {
-        for (field, set) in [
-            ("spec.hostNetwork", spec.host_network),
-            ("spec.hostPID", spec.host_pid),
-            ("spec.hostIPC", spec.host_ipc),
-        ] {
-            if set == Some(true) {
-                check.forbidden(field, "when `hostUsers` is false");
-            }
-        }
-    }
-    if spec.host_pid == Some(true) && spec.share_process_namespace == Some(true) {
-        check.invalid(
-            "spec.shareProcessNamespace",
-            true,
-            "ShareProcessNamespace and HostPID cannot both be enabled",
-        );
-    }
-    for (index, gate) in spec.scheduling_gates.iter().flatten().enumerate() {
-        check.formed(
-            format!("spec.schedulingGates[{index}]"),
-            &gate.name,
-            names::qualified,
-        );
-    }
-    if spec
-        .scheduling_gates
-        .as_ref()
-        .is_some_and(|gates| !gates.is_empty())
-        && spec
-            .node_name
-            .as_deref()
-            .is_some_and(|name| !name.is_empty())
-    {
-        check.forbidden(
-            "spec.nodeName",
-            "cannot be set until all schedulingGates have been cleared",
-        );
-    }
+    user_namespace(check, spec);
+    scheduling::check(check, spec);
     security::of_pod(check, spec);
     resources::of_pod(check, spec);
+    windows::os(check, spec);
+    windows::host_process(check, spec);
+    create::of_pod(check, spec);
 }
 
-const NOT_AN_ADDRESS: &str = "must be a valid IP address, such as 10.9.8.7 or 2001:db8::ffff";
+/// A pod with a user namespace of its own cannot share others with the node.
+fn user_namespace(check: &mut Check, spec: &PodSpec) {
+    if spec.host_users != Some(false) {
+        return;
+    }
+    let why = "when `hostUsers` is false";
+    // The API server's spelling of the fields.
+    for (field, set) in [
+        ("spec.hostNetwork", spec.host_network),
+        ("spec.HostPID", spec.host_pid),
+        ("spec.HostIPC", spec.host_ipc),
+    ] {
+        if set == Some(true) {
+            check.forbidden(field, why);
+        }
+    }
+    for (field, container) in containers(spec) {
+        let devices = container.volume_devices.as_ref();
+        if devices.is_some_and(|devices| !devices.is_empty()) {
+            check.forbidden(format!("{field}.volumeDevices"), why);
+        }
+    }
+}
 
 fn hostname_override(check: &mut Check, spec: &PodSpec, name: &str) {
     let field = "spec.hostnameOverride";
@@ -378,59 +312,6 @@ fn hostname_override(check: &mut Check, spec: &PodSpec, name: &str) {
         check.error(Rule::TooLong, field, name, "may not be more than 64 bytes");
     }
     check.formed(field, name, names::dns_subdomain);
-}
-
-fn toleration(check: &mut Check, field: &str, toleration: &Toleration) {
-    let text = |value: &Option<String>| value.clone().unwrap_or_default();
-    let (key, operator, effect) = (
-        text(&toleration.key),
-        text(&toleration.operator),
-        text(&toleration.effect),
-    );
-    if !key.is_empty() {
-        check.formed(format!("{field}.key"), &key, names::qualified);
-    } else if operator != "Exists" {
-        check.invalid(
-            format!("{field}.operator"),
-            &operator,
-            "operator must be Exists when `key` is empty",
-        );
-    }
-    if toleration.toleration_seconds.is_some() && effect != "NoExecute" {
-        check.invalid(
-            format!("{field}.effect"),
-            &effect,
-            "must be NoExecute when `tolerationSeconds` is set",
-        );
-    }
-    match operator.as_str() {
-        "" | "Equal" => {
-            if let Some(expected) = names::label_value(&text(&toleration.value)) {
-                check.invalid(
-                    format!("{field}.operator"),
-                    text(&toleration.value),
-                    expected,
-                );
-            }
-        }
-        "Exists" => {
-            if !text(&toleration.value).is_empty() {
-                check.invalid(
-                    format!("{field}.operator"),
-                    text(&toleration.value),
-                    "value must be empty when `operator` is Exists",
-                );
-            }
-        }
-        other => check.one_of(format!("{field}.operator"), other, &["Equal", "Exists"]),
-    }
-    if !effect.is_empty() {
-        check.one_of(
-            format!("{field}.effect"),
-            &effect,
-            &["NoSchedule", "PreferNoSchedule", "NoExecute"],
-        );
-    }
 }
 
 /// Reports duplicates.

@@ -6,8 +6,10 @@ use k8s_openapi::api::core::v1::Container;
 
 use crate::labels;
 use crate::observed::{ContainerState, Observed, ObservedContainer, ProbeResult};
+use crate::plan::resize::{Outcome, Resize};
 use crate::plan::{Kill, KillReason, Pick, restart};
 use crate::pod::{Pod, RestartPolicy};
+use crate::resize::actuated::Actuated;
 
 /// The actions for the app containers.
 #[derive(Debug, Default)]
@@ -18,13 +20,21 @@ pub(super) struct AppStep {
     pub(super) kept: usize,
 }
 
-/// Decides the actions for the app containers after initialization.
-pub(super) fn decide(pod: &Pod, observed: &Observed) -> AppStep {
+/// Decides the actions for the app containers after initialization, and adds those that are resized to `resize`.
+pub(super) fn decide(
+    pod: &Pod,
+    observed: &Observed,
+    actuated: Option<&Actuated>,
+    resize: &mut Resize,
+) -> AppStep {
     let mut step = AppStep::default();
     for (index, container) in pod.containers().iter().enumerate() {
         match observed.container(&container.name) {
             Some(seen) if seen.state.is_running() => {
-                step.running(pod, observed, index, container, seen)
+                if !step.stopped(pod, observed, index, container, seen) {
+                    let outcome = resize.consider(pod, container, seen, actuated);
+                    step.keep(index, container, seen, outcome);
+                }
             }
             seen => step.not_running(pod, observed, index, container, seen),
         }
@@ -68,17 +78,40 @@ impl AppStep {
         self.start.push(Pick::new(index, reason));
     }
 
-    fn running(
+    /// A running container that needs no stop keeps running, unless its resize requires a restart.
+    fn keep(
+        &mut self,
+        index: usize,
+        container: &Container,
+        seen: &ObservedContainer,
+        outcome: Outcome,
+    ) {
+        match outcome {
+            Outcome::Kept => self.kept += 1,
+            Outcome::Restarted => {
+                self.start.push(Pick::new(index, "it is resized"));
+                self.kills.push(Kill {
+                    id: seen.id.clone(),
+                    name: container.name.clone(),
+                    reason: KillReason::DefinitionChanged,
+                    message: format!("Container {} resize requires restart", container.name),
+                    restarts: true,
+                });
+            }
+        }
+    }
+
+    /// Stops a running container if it must stop. Returns whether it does.
+    fn stopped(
         &mut self,
         pod: &Pod,
         observed: &Observed,
         index: usize,
         container: &Container,
         seen: &ObservedContainer,
-    ) {
+    ) -> bool {
         let Some((reason, what, always)) = kill_reason(container, seen, observed) else {
-            self.kept += 1;
-            return;
+            return false;
         };
         // Restart rules do not apply: they match exit codes, and there is none yet.
         let policy = RestartPolicy::of_container(container).unwrap_or_else(|| pod.restart_policy());
@@ -95,6 +128,7 @@ impl AppStep {
             message,
             restarts,
         });
+        true
     }
 }
 

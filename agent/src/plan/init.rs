@@ -12,8 +12,10 @@ use crate::labels;
 use crate::observed::{
     ContainerState, Exit, Observed, ObservedContainer, ProbeResult, ProbeResults,
 };
+use crate::plan::resize::{Outcome, Resize};
 use crate::plan::{Kill, KillReason, Pick, restart};
 use crate::pod::{Pod, is_sidecar};
+use crate::resize::actuated::Actuated;
 
 /// The actions for the init containers.
 #[derive(Debug, Default)]
@@ -28,10 +30,20 @@ pub(super) struct InitStep {
     pub(super) failed_for_good: Option<String>,
     /// What the pod waits for.
     pub(super) waits_for: Option<String>,
+    /// Running init containers that get other CPU and memory.
+    pub(super) resize: Resize,
 }
 
 /// Decides the actions for the init containers.
-pub(super) fn decide(pod: &Pod, observed: &Observed) -> InitStep {
+pub(super) fn decide(pod: &Pod, observed: &Observed, actuated: Option<&Actuated>) -> InitStep {
+    let mut step = progress(pod, observed);
+    if step.failed_for_good.is_none() {
+        step.resize_running(pod, observed, actuated);
+    }
+    step
+}
+
+fn progress(pod: &Pod, observed: &Observed) -> InitStep {
     let inits = pod.init_containers();
     let mut step = InitStep::default();
     if inits.is_empty() || apps_were_reached(pod, observed) {
@@ -206,6 +218,31 @@ impl InitStep {
         Sidecar::Started
     }
 
+    /// Resizes what keeps running, from the last one to the first: sidecars that have started, and the init container at the
+    /// front.
+    fn resize_running(&mut self, pod: &Pod, observed: &Observed, actuated: Option<&Actuated>) {
+        for (index, container) in pod.init_containers().iter().enumerate().rev() {
+            let Some(seen) = observed.container(&container.name) else {
+                continue;
+            };
+            let is_considered = seen.state.is_running()
+                && self.kills.iter().all(|kill| kill.id != seen.id)
+                && if is_sidecar(container) {
+                    is_settled(container, seen, observed)
+                } else {
+                    !self.initialized
+                };
+            if !is_considered {
+                continue;
+            }
+            if self.resize.consider(pod, container, seen, actuated) == Outcome::Restarted {
+                let message = format!("Container {} resize requires restart", container.name);
+                self.replace(index, seen, KillReason::DefinitionChanged, message);
+            }
+        }
+        self.start.sort_by_key(|pick| pick.index);
+    }
+
     fn replace_unknown(&mut self, index: usize, seen: &ObservedContainer) {
         let message = "Init container is in \"unknown\" state, try killing it before restart";
         self.replace(index, seen, KillReason::Unknown, message.to_owned());
@@ -228,6 +265,13 @@ impl InitStep {
         self.start
             .push(Pick::new(index, "the last attempt is replaced"));
     }
+}
+
+/// Whether the probes of a running sidecar say that it has started and lives.
+fn is_settled(container: &Container, seen: &ObservedContainer, observed: &Observed) -> bool {
+    let probes = observed.probes.get(&seen.id).copied().unwrap_or_default();
+    let started = container.startup_probe.is_none() || probes.startup == Some(ProbeResult::Success);
+    started && (container.liveness_probe.is_none() || probes.liveness.is_some())
 }
 
 /// Whether an app container was already created in this sandbox.

@@ -13,10 +13,10 @@
 //! Source: Kubernetes 1.36, pkg/api/v1/pod/util.go, with the gates ContainerRestartRules and
 //! RestartAllContainersOnContainerExits on, as they are by default.
 
-use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, PodStatus};
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, ContainerStatus, PodStatus};
 
 use crate::observed::{ContainerState, Observed};
-use crate::pod::{ContainerKind, Pod, RestartPolicy};
+use crate::pod::{Pod, RestartPolicy};
 
 /// The action of a restart rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ pub fn should_start(pod: &Pod, container: &Container, observed: &Observed) -> bo
 
 /// Whether a container of the pod has a RestartAllContainers rule.
 pub fn could_restart_all(pod: &Pod) -> bool {
-    init_and_apps(pod).any(|container| {
+    pod.init_and_apps().any(|container| {
         container
             .restart_policy_rules
             .iter()
@@ -101,16 +101,9 @@ pub fn could_restart_all(pod: &Pod) -> bool {
     })
 }
 
-/// The init and app containers of the pod.
-pub(super) fn init_and_apps(pod: &Pod) -> impl Iterator<Item = &Container> {
-    pod.all_containers()
-        .filter(|(kind, _)| *kind != ContainerKind::Ephemeral)
-        .map(|(_, container)| container)
-}
-
 /// Whether the newest attempt of a container exited with a code for which a rule restarts the whole pod.
 pub fn restart_all_matched(pod: &Pod, observed: &Observed) -> bool {
-    init_and_apps(pod).any(|container| {
+    pod.init_and_apps().any(|container| {
         let exit = observed
             .container(&container.name)
             .and_then(|seen| seen.state.exit());
@@ -121,30 +114,58 @@ pub fn restart_all_matched(pod: &Pod, observed: &Observed) -> bool {
 
 /// Whether the runtime has no init or app container left.
 pub fn all_removed(pod: &Pod, observed: &Observed) -> bool {
-    init_and_apps(pod).all(|container| observed.container(&container.name).is_none())
+    pod.init_and_apps()
+        .all(|container| observed.container(&container.name).is_none())
 }
 
 /// Whether to restart the whole pod: a rule matches an exit in the runtime or in the pod's last `status`, or a restart of
 /// the whole pod is not complete (condition `AllContainersRestarting` of that status).
 pub fn restarts_all(pod: &Pod, observed: &Observed, status: &PodStatus) -> bool {
-    let under_way = status.conditions.iter().flatten().any(|condition| {
-        condition.type_ == "AllContainersRestarting" && condition.status == "True"
+    is_restarting_all(status)
+        || restart_all_matched(pod, observed)
+        || restart_all_reported(pod, observed, status)
+}
+
+/// Whether, according to a status alone, the whole pod is restarted.
+pub fn restarts_all_reported(pod: &Pod, status: &PodStatus) -> bool {
+    let exits = statuses(status).filter_map(|seen| {
+        let exit = seen.state.as_ref()?.terminated.as_ref()?;
+        let container = pod
+            .init_and_apps()
+            .find(|container| container.name == seen.name)?;
+        matched_rule(container, exit.exit_code)
     });
-    under_way || restart_all_matched(pod, observed) || restart_all_reported(pod, observed, status)
+    is_restarting_all(status)
+        || exits
+            .into_iter()
+            .any(|(_, action)| action == RuleAction::RestartAllContainers)
+}
+
+fn is_restarting_all(status: &PodStatus) -> bool {
+    status
+        .conditions
+        .iter()
+        .flatten()
+        .any(|condition| condition.type_ == "AllContainersRestarting" && condition.status == "True")
+}
+
+fn statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
+    status
+        .init_container_statuses
+        .iter()
+        .chain(&status.container_statuses)
+        .flatten()
 }
 
 /// Like [`restart_all_matched`], but with the exits in a status, for containers that exited according to the runtime.
 fn restart_all_reported(pod: &Pod, observed: &Observed, status: &PodStatus) -> bool {
-    let reported = status
-        .init_container_statuses
-        .iter()
-        .chain(&status.container_statuses)
-        .flatten();
-    reported
+    statuses(status)
         .filter_map(|seen| {
             let exit = seen.state.as_ref()?.terminated.as_ref()?;
             observed.container(&seen.name)?.state.exit()?;
-            let container = init_and_apps(pod).find(|container| container.name == seen.name)?;
+            let container = pod
+                .init_and_apps()
+                .find(|container| container.name == seen.name)?;
             matched_rule(container, exit.exit_code)
         })
         .any(|(_, action)| action == RuleAction::RestartAllContainers)

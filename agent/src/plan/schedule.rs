@@ -7,8 +7,10 @@ use k8s_openapi::api::core::v1::Container;
 
 use crate::backoff::Verdict;
 use crate::observed::{ContainerId, ContainerState, Observed};
-use crate::plan::{Choice, History, Pick, PodPlan, SandboxStep, Start, When};
-use crate::pod::{ContainerKind, Pod};
+use crate::plan::{
+    Blocks, Choice, History, HoldKey, Pick, PodPlan, SandboxStep, Start, When, stop,
+};
+use crate::pod::{ContainerKind, Pod, is_sidecar};
 
 /// Builds the plan of a choice.
 pub(super) fn schedule(
@@ -42,15 +44,20 @@ pub(super) fn schedule(
     let start_init = lists(ContainerKind::Init, pod.init_containers(), &choice.init);
     let start_apps = lists(ContainerKind::App, pod.containers(), &choice.apps);
     let creates = matches!(choice.sandbox, SandboxStep::Create { .. });
+    let (stops, stop_sandboxes) =
+        stop::stops(pod, observed, choice.kill_pod.is_some(), &choice.kills);
     let mut plan = PodPlan {
         removes: init_leftovers(pod, observed, creates, !start_init.is_empty()),
         finished: choice.kill_pod.is_some() && !creates,
         kill_pod: choice.kill_pod,
         sandbox: choice.sandbox,
         kills: choice.kills,
+        stops,
+        stop_sandboxes,
         resets: Vec::new(),
         start_ephemeral,
         start_init,
+        resize: Some(choice.resize).filter(|resize| !resize.is_empty()),
         start_apps,
         idle: None,
     };
@@ -65,7 +72,7 @@ pub(super) fn schedule(
                 .waits_for
                 .unwrap_or_else(|| "nothing to do".to_owned())
         } else {
-            format!("waiting for back-off of {waiting}")
+            format!("waiting to start {waiting}")
         });
     }
     plan
@@ -94,12 +101,26 @@ pub(super) fn start(
     let verdict = previous_end.map_or(Verdict::Now, |ended_at| {
         history.backoff.verdict(&key, ended_at, now)
     });
+    let held = || {
+        let stop = attempts()
+            .next()
+            .filter(|seen| history.holds.holds_container(&seen.id, now))
+            .map(|seen| HoldKey::Container(seen.id.clone()));
+        // Never two of one container: while its stop is put off, so is its start.
+        stop.into_iter()
+            .chain([HoldKey::Start(key.clone())])
+            .find_map(|key| history.holds.until(&key, now))
+    };
     Start {
         name: container.name.clone(),
         kind,
         restart_count: attempts().next().map(|seen| seen.restart_count + 1),
         when: match verdict {
-            Verdict::Now => When::Now,
+            Verdict::Now => held().map_or(When::Now, |until| When::Wait {
+                until,
+                delay: until.duration_since(now),
+                message: String::new(),
+            }),
             Verdict::Wait { until, delay } => When::Wait {
                 until,
                 delay,
@@ -109,7 +130,28 @@ pub(super) fn start(
         reason: reason.to_owned(),
         previous_end,
         backoff_key: key,
+        image: container.image.clone().unwrap_or_default(),
+        pull_policy: container.image_pull_policy.clone(),
+        target: target_of(pod, observed, &container.name),
+        blocks: if kind == ContainerKind::Init && !is_sidecar(container) {
+            Blocks::LaterStarts
+        } else {
+            Blocks::Nothing
+        },
     }
+}
+
+/// The running container that an ephemeral container targets.
+fn target_of(pod: &Pod, observed: &Observed, name: &str) -> Option<ContainerId> {
+    let ephemeral = pod
+        .spec()
+        .ephemeral_containers
+        .iter()
+        .flatten()
+        .find(|container| container.name == name)?;
+    let target = ephemeral.target_container_name.as_deref()?;
+    let seen = observed.container(target)?;
+    seen.state.is_running().then(|| seen.id.clone())
 }
 
 /// The key of a restart series: a new image begins a new series.
@@ -134,7 +176,7 @@ fn backoff_message(pod: &Pod, container: &str, delay: SignedDuration) -> String 
 }
 
 /// Formats a duration like Go: `10s`, `1m20s`, `2m40s`, `5m0s`, `1.5s`.
-fn go_duration(duration: SignedDuration) -> String {
+pub(crate) fn go_duration(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();
     let fraction = match duration.subsec_nanos() {
         0 => String::new(),

@@ -54,7 +54,8 @@ impl StopTarget {
 /// Plans the termination of the whole pod: `running` are the ids and names of its running containers.
 /// `grace_override` replaces the pod's grace period, in seconds (0: immediately, as on the second Ctrl-C).
 ///
-/// App containers stop concurrently; sidecars after all of them, in reverse order of the spec.
+/// App containers stop concurrently; sidecars after all of them, in reverse order of the spec. A container that no spec names
+/// is no target: see [`unnamed`].
 pub fn end_pod(
     pod: &Pod,
     running: &[(ContainerId, String)],
@@ -67,7 +68,10 @@ pub fn end_pod(
         .filter(|init| is_sidecar(init))
         .map(|init| init.name.as_str())
         .collect();
-    let targets = running.iter().map(|(id, name)| {
+    let named = running
+        .iter()
+        .filter(|(_, name)| pod.container(name).is_some());
+    let targets = named.map(|(id, name)| {
         let mut target = target(pod, id, name, KillReason::PodEnds, grace_override);
         let place = sidecars.iter().position(|sidecar| sidecar == name);
         if let Some(place) = place.filter(|_| target.grace > 0) {
@@ -88,6 +92,17 @@ pub fn end_pod(
     KillPlan {
         targets: targets.collect(),
     }
+}
+
+/// The running containers that no spec of the pod names. Without a spec there is no hook and no grace period to stop them
+/// with: a kubelet counts their stop as failed, and StopPodSandbox, which ends whatever runs in a sandbox, ends them.
+pub fn unnamed<'a>(
+    pod: &Pod,
+    running: &'a [(ContainerId, String)],
+) -> impl Iterator<Item = &'a (ContainerId, String)> {
+    running
+        .iter()
+        .filter(|(_, name)| pod.container(name).is_none())
 }
 
 /// Plans the stop of a single container of a running pod.

@@ -33,6 +33,41 @@ impl Listing {
         self.sandboxes.insert(sandbox.id.clone(), sandbox.ready);
     }
 
+    /// Whether a container runs or a sandbox is ready.
+    pub(crate) fn anything_runs(&self) -> bool {
+        let mut containers = self.containers.values();
+        self.sandboxes.values().any(|ready| *ready)
+            || containers.any(|(_, state)| *state == ListedState::Running)
+    }
+
+    /// Whether a change of a container or sandbox is already shown.
+    pub(crate) fn shows(&self, id: &str, change: Change) -> bool {
+        let container = self.containers.get(&ContainerId::new(id));
+        let container = container.map(|(_, state)| *state);
+        let sandbox = self.sandboxes.get(&SandboxId::new(id)).copied();
+        match change {
+            Change::Started => {
+                matches!(container, Some(ListedState::Running | ListedState::Exited))
+                    || sandbox == Some(true)
+            }
+            Change::Died => container == Some(ListedState::Exited) || sandbox == Some(false),
+            Change::Removed => container.is_none() && sandbox.is_none(),
+            Change::Changed => false,
+        }
+    }
+
+    /// Records another state of a container.
+    pub(crate) fn set_state(&mut self, id: &ContainerId, state: ListedState) {
+        if let Some((_, before)) = self.containers.get_mut(id) {
+            *before = state;
+        }
+    }
+
+    /// Forgets a container.
+    pub(crate) fn remove_container(&mut self, id: &ContainerId) {
+        self.containers.remove(id);
+    }
+
     pub(crate) fn add_container(&mut self, container: &ListedContainer) {
         self.containers.insert(
             container.id.clone(),

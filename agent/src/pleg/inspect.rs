@@ -6,11 +6,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::diff::Listing;
-use crate::cri::{Cri, CriError, ListedState};
-use crate::observed::{ContainerId, Observed, ObservedContainer, ObservedSandbox, SandboxId};
+use crate::cri::{Cri, CriError, ListedContainer, ListedState, PodRef};
+use crate::observed::{
+    ContainerId, ContainerState, Observed, ObservedContainer, ObservedSandbox, SandboxId,
+};
 use crate::pod::PodUid;
 
-/// Details from earlier inspections. They do not change while the state is the same, so each state is queried once.
+/// Details from earlier inspections. They do not change while the state is the same, so each state is queried once; only a
+/// resize changes them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DetailCache {
     containers: BTreeMap<ContainerId, (ListedState, ObservedContainer)>,
@@ -71,25 +74,86 @@ pub(super) async fn inspect(
             .containers
             .extend(container.map(|container| (listed.id.clone(), (listed.state, container))));
     }
-    let mut observed = Observed::nothing(now);
-    observed.runtime_name = runtime_name;
-    observed.sandboxes = found.sandboxes.values().cloned().collect();
-    observed
-        .sandboxes
-        .sort_by_key(|sandbox| std::cmp::Reverse((sandbox.created_at, sandbox.attempt)));
-    observed.containers = found
-        .containers
-        .values()
-        .map(|(_, container)| container.clone())
-        .collect();
-    observed.containers.sort_by_key(|container| {
-        std::cmp::Reverse((container.created_at, container.restart_count))
-    });
-    Ok(Inspection {
-        observed,
+    Ok(found.inspection(listing, runtime_name, now))
+}
+
+/// Inspects one container of a pod, of which everything else is as it was at `last`. `None` if it was not inspected before.
+///
+/// # Errors
+/// Returns the call's error. A container that is gone is not an error.
+pub(super) async fn inspect_container(
+    cri: &dyn Cri,
+    pod: PodRef,
+    id: &ContainerId,
+    details: &DetailCache,
+    mut listing: Listing,
+    last: &Observed,
+) -> Result<Option<Inspection>, CriError> {
+    let mut details = details.clone();
+    let Some((_, before)) = details.containers.remove(id) else {
+        return Ok(None);
+    };
+    let listed = ListedContainer {
+        id: before.id.clone(),
+        sandbox_id: before.sandbox_id.clone(),
+        pod,
+        name: before.name.clone(),
+        state: ListedState::Unknown,
+        created_at: before.created_at,
+    };
+    match unless_not_found(cri.container_status(&listed).await)? {
+        Some(seen) => {
+            let state = match seen.state {
+                ContainerState::Created => ListedState::Created,
+                ContainerState::Running { .. } => ListedState::Running,
+                ContainerState::Exited(_) => ListedState::Exited,
+                ContainerState::Unknown => ListedState::Unknown,
+            };
+            listing.set_state(id, state);
+            details.containers.insert(id.clone(), (state, seen));
+        }
+        None => listing.remove_container(id),
+    }
+    Ok(Some(details.inspection(
         listing,
-        details: found,
-    })
+        last.runtime_name.clone(),
+        last.at,
+    )))
+}
+
+impl DetailCache {
+    /// All but those of running containers.
+    pub(super) fn without_running(&self) -> Self {
+        let mut others = self.clone();
+        others
+            .containers
+            .retain(|_, (state, _)| *state != ListedState::Running);
+        others
+    }
+
+    /// What was found, as an inspection at this time.
+    fn inspection(self, listing: Listing, runtime_name: String, at: Timestamp) -> Inspection {
+        let found = self;
+        let mut observed = Observed::nothing(at);
+        observed.runtime_name = runtime_name;
+        observed.sandboxes = found.sandboxes.values().cloned().collect();
+        observed
+            .sandboxes
+            .sort_by_key(|sandbox| std::cmp::Reverse((sandbox.created_at, sandbox.attempt)));
+        observed.containers = found
+            .containers
+            .values()
+            .map(|(_, container)| container.clone())
+            .collect();
+        observed.containers.sort_by_key(|container| {
+            std::cmp::Reverse((container.created_at, container.restart_count))
+        });
+        Inspection {
+            observed,
+            listing,
+            details: found,
+        }
+    }
 }
 
 /// A sandbox without an address may still get one.

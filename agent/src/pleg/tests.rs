@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::cache::{Cache, Snapshots};
 use crate::clock::TokioClock;
+use crate::cri::Code;
 use crate::cri::fake::{Behaviour, FakeCri};
 use crate::labels;
 use crate::spec::{ContainerSpec, ImageSpec, SandboxSpec};
@@ -18,6 +19,11 @@ struct Scene {
 }
 
 fn scene() -> Scene {
+    scene_with(true)
+}
+
+/// A scene whose pleg listens to events, or does not.
+fn scene_with(events: bool) -> Scene {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(
         "2026-01-01T00:00:00Z".parse().unwrap(),
     ));
@@ -27,7 +33,7 @@ fn scene() -> Scene {
     let (sender, pods) = watch::channel(None);
     let periods = RelistPeriods {
         alone: Duration::from_secs(1),
-        with_events: Duration::from_secs(10),
+        with_events: events.then_some(Duration::from_secs(10)),
     };
     let mut task = JoinSet::new();
     task.spawn(run(
@@ -138,6 +144,23 @@ async fn relisting_every_second_replaces_events() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn without_event_driven_pleg_only_relisting_refreshes() {
+    let scene = scene_with(false);
+    let mut snapshots = scene.cache.subscribe(&PodUid::new("u1"));
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    let since = Instant::now();
+    start(&scene.fake).await;
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert!(!snapshots.borrow().as_ref().is_some_and(runs));
+    assert_eq!(seconds_until(&mut snapshots, since, runs).await, 0);
+    assert_eq!(seconds_until(&mut snapshots, since, ended).await, 30);
+    assert_eq!(scene.fake.count("GetContainerEvents"), 0);
+    // 33 s, each with a listing of sandboxes.
+    let listings = scene.fake.count("ListPodSandbox");
+    assert!((32..=40).contains(&listings), "{listings} listings");
+}
+
+#[tokio::test(start_paused = true)]
 async fn relisting_recovers_lost_events() {
     let scene = scene();
     let mut snapshots = scene.cache.subscribe(&PodUid::new("u1"));
@@ -191,11 +214,58 @@ async fn relisting_shows_pods_without_subscriber() {
         .pods
         .wait_for(|pods| {
             pods.as_ref()
-                .is_some_and(|pods| pods.contains_key(&PodUid::new("u1")))
+                .is_some_and(|listed| listed.pods.contains_key(&PodUid::new("u1")))
         })
         .await;
     assert_eq!(
-        found.unwrap().as_ref().unwrap()[&PodUid::new("u1")].name,
+        found.unwrap().as_ref().unwrap().pods[&PodUid::new("u1")]
+            .0
+            .name,
         "p"
     );
+}
+
+/// A second pod whose container has a status, beside one whose status always fails.
+#[tokio::test(start_paused = true)]
+async fn pod_that_cannot_be_inspected_is_retried_ever_more_rarely() {
+    let scene = scene();
+    let uid = PodUid::new("u1");
+    let mut snapshots = scene.cache.subscribe(&uid);
+    seconds_until(&mut snapshots, Instant::now(), |_| true).await;
+    scene
+        .fake
+        .fail("ContainerStatus", u32::MAX, Code::Internal, "broken");
+    start(&scene.fake).await;
+    for _ in 0..100 {
+        // Another pod, whose inspections succeed.
+        let other = PodUid::new("u2");
+        let mut snapshots = scene.cache.subscribe(&other);
+        seconds_until(&mut snapshots, Instant::now(), |_| true).await;
+        scene.cache.unsubscribe(&other);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let failed = scene.fake.count("ContainerStatus");
+    assert!((5..=15).contains(&failed), "{failed} attempts in 20 s");
+    scene
+        .fake
+        .fail("ContainerStatus", 0, Code::Internal, "broken");
+    let seen = seconds_until(&mut snapshots, Instant::now(), runs).await;
+    assert!(seen <= 5, "after {seen} s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn exit_of_known_container_costs_one_call() {
+    let scene = scene();
+    let mut snapshots = scene.cache.subscribe(&PodUid::new("u1"));
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    start(&scene.fake).await;
+    seconds_until(&mut snapshots, Instant::now(), runs).await;
+    tokio::time::sleep(Duration::from_secs(29)).await;
+    let before = scene.fake.total();
+    assert_eq!(
+        seconds_until(&mut snapshots, Instant::now(), ended).await,
+        1
+    );
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(scene.fake.total() - before, 1);
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 
-use super::transitions::{Stage, transitions};
-use super::{PodReport, Transition};
+use super::transitions::{Stage, changes_share, published_status, readiness, transitions};
+use super::{PodReport, PublishedStatus, ReadinessChange, Reports, Transition};
 use crate::causes::Causes;
 use crate::clock::Clock;
 use crate::pod::PodUid;
@@ -14,14 +14,14 @@ use crate::pod::PodUid;
 /// How many removed pods the store keeps, so that a client that polls rarely still sees how they ended.
 const KEPT_REMOVED: usize = 1000;
 
-/// The latest report of every pod.
-pub(crate) type Reports = watch::Receiver<Arc<BTreeMap<PodUid, PodReport>>>;
-
 /// A message to the store's task.
 #[derive(Debug)]
 enum Message {
     Publish(Box<PodReport>, Stage, Causes),
     Subscribe(mpsc::UnboundedSender<Transition>),
+    SubscribeReadiness(mpsc::UnboundedSender<ReadinessChange>),
+    SubscribeStatuses(mpsc::UnboundedSender<PublishedStatus>),
+    SubscribeShares(mpsc::UnboundedSender<PodUid>),
 }
 
 /// A handle to the store's task. Clones share the task.
@@ -33,12 +33,12 @@ pub(crate) struct StatusStore {
 /// The task that owns the reports.
 pub(crate) struct StatusStoreTask {
     messages: mpsc::UnboundedReceiver<Message>,
-    reports: watch::Sender<Arc<BTreeMap<PodUid, PodReport>>>,
+    reports: watch::Sender<Arc<Reports>>,
 }
 
 impl StatusStore {
     /// Creates a store: the handle, the task to run, and the published reports.
-    pub(crate) fn new() -> (Self, StatusStoreTask, Reports) {
+    pub(crate) fn new() -> (Self, StatusStoreTask, watch::Receiver<Arc<Reports>>) {
         let (sender, messages) = mpsc::unbounded_channel();
         let (reports, published) = watch::channel(Arc::default());
         (
@@ -62,6 +62,36 @@ impl StatusStore {
         let _ = self.messages.send(Message::Subscribe(sender));
         receiver
     }
+
+    /// Every change of a container's readiness from now on.
+    pub(crate) fn subscribe_readiness(&self) -> mpsc::UnboundedReceiver<ReadinessChange> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let _ = self.messages.send(Message::SubscribeReadiness(sender));
+        receiver
+    }
+
+    /// Every status that is published from now on.
+    pub(crate) fn subscribe_statuses(&self) -> mpsc::UnboundedReceiver<PublishedStatus> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let _ = self.messages.send(Message::SubscribeStatuses(sender));
+        receiver
+    }
+
+    /// The pods whose reports change what they take of the node from now on; the report is published before.
+    pub(crate) fn subscribe_shares(&self) -> mpsc::UnboundedReceiver<PodUid> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let _ = self.messages.send(Message::SubscribeShares(sender));
+        receiver
+    }
+}
+
+/// Sends changes to everybody who still listens.
+fn send_all<T: Clone>(subscribers: &mut Vec<mpsc::UnboundedSender<T>>, changes: &[T]) {
+    subscribers.retain(|subscriber| {
+        changes
+            .iter()
+            .all(|change| subscriber.send(change.clone()).is_ok())
+    });
 }
 
 impl StatusStoreTask {
@@ -70,22 +100,44 @@ impl StatusStoreTask {
         let mut stages: BTreeMap<PodUid, Stage> = BTreeMap::new();
         let mut removed: VecDeque<PodUid> = VecDeque::new();
         let mut subscribers: Vec<mpsc::UnboundedSender<Transition>> = Vec::new();
+        let mut of_readiness: Vec<mpsc::UnboundedSender<ReadinessChange>> = Vec::new();
+        let mut of_statuses: Vec<mpsc::UnboundedSender<PublishedStatus>> = Vec::new();
+        let mut of_shares: Vec<mpsc::UnboundedSender<PodUid>> = Vec::new();
         while let Some(message) = self.messages.recv().await {
             let (report, stage, causes) = match message {
                 Message::Subscribe(subscriber) => {
                     subscribers.push(subscriber);
                     continue;
                 }
+                Message::SubscribeReadiness(subscriber) => {
+                    of_readiness.push(subscriber);
+                    continue;
+                }
+                Message::SubscribeStatuses(subscriber) => {
+                    of_statuses.push(subscriber);
+                    continue;
+                }
+                Message::SubscribeShares(subscriber) => {
+                    of_shares.push(subscriber);
+                    continue;
+                }
                 Message::Publish(report, stage, causes) => (*report, stage, causes),
             };
             let uid = report.uid.clone();
-            let changes = {
+            let (changes, readiness, status, share, came_back) = {
                 let published = self.reports.borrow();
                 let old = published.get(&uid).zip(stages.get(&uid).copied());
                 if old.is_some_and(|(old, old_stage)| *old == report && old_stage == stage) {
                     continue;
                 }
-                transitions(old, (&report, stage), clock.now(), &causes)
+                let now = clock.now();
+                (
+                    transitions(old, (&report, stage), now, &causes),
+                    readiness(old.map(|(old, _)| old), &report, now),
+                    published_status(old.map(|(old, _)| old), &report, now),
+                    changes_share(old.map(|(old, _)| old), &report).then(|| uid.clone()),
+                    old.is_some_and(|(old, _)| old.removed && !report.removed),
+                )
             };
             for change in &changes {
                 log(change);
@@ -97,8 +149,9 @@ impl StatusStoreTask {
                     .then(|| removed.pop_front())
                     .flatten()
             } else {
-                // A removed pod may come back with the same uid.
-                removed.retain(|removed_uid| *removed_uid != uid);
+                if came_back {
+                    removed.retain(|removed_uid| *removed_uid != uid);
+                }
                 None
             };
             if let Some(removed_uid) = &forgotten {
@@ -106,16 +159,15 @@ impl StatusStoreTask {
             }
             self.reports.send_modify(|published| {
                 let published = Arc::make_mut(published);
-                published.insert(uid, report);
+                published.insert_mut(uid, report);
                 if let Some(removed_uid) = &forgotten {
-                    published.remove(removed_uid);
+                    published.remove_mut(removed_uid);
                 }
             });
-            subscribers.retain(|subscriber| {
-                changes
-                    .iter()
-                    .all(|change| subscriber.send(change.clone()).is_ok())
-            });
+            send_all(&mut subscribers, &changes);
+            send_all(&mut of_readiness, &readiness);
+            send_all(&mut of_statuses, status.as_slice());
+            send_all(&mut of_shares, share.as_slice());
         }
     }
 }

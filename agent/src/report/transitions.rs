@@ -1,8 +1,14 @@
 //! Computes the transitions between two reports of a pod.
 
-use jiff::Timestamp;
+use std::collections::BTreeMap;
 
-use super::{ContainerPhase, ContainerReport, PodReport, Transition};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use super::{
+    ContainerPhase, ContainerReport, PodReport, PublishedStatus, ReadinessChange, Transition,
+};
 use crate::causes::Causes;
 
 /// The stage of a pod's lifecycle, in addition to its phase.
@@ -65,7 +71,7 @@ pub(crate) fn transitions(
                 exit_code,
             });
         };
-    let mut changed = Vec::new();
+    let (mut changed, mut ended) = (Vec::new(), Vec::new());
     for container in &report.containers {
         let before = old.and_then(|(old, _)| {
             old.containers
@@ -82,15 +88,18 @@ pub(crate) fn transitions(
                 && container.state == ContainerPhase::Terminated
         });
         if from != to || another_run {
-            let ended = container.state == ContainerPhase::Terminated;
+            let has_ended = container.state == ContainerPhase::Terminated;
             let cause = causes.of_container(&container.name, container.state);
             changed.push(format!("{} {cause}", container.name));
+            if has_ended {
+                ended.push(format!("{} {cause}", container.name));
+            }
             push(
                 Some(container.name.clone()),
                 from,
                 to,
                 cause,
-                container.exit_code.filter(|_| ended),
+                container.exit_code.filter(|_| has_ended),
             );
         }
     }
@@ -100,15 +109,75 @@ pub(crate) fn transitions(
         pod_state(report, stage),
     );
     if from != to {
+        let is_end = !ended.is_empty() && matches!(to.as_str(), "Succeeded" | "Failed");
+        let causes = if is_end { &causes.of_end() } else { causes };
         // A pod follows its containers, unless something was done to it as a whole.
         let cause = if causes.is_of_pod() || changed.is_empty() {
             causes.of_pod()
+        } else if is_end {
+            ended.join(", ")
         } else {
             changed.join(", ")
         };
         push(None, from, to, cause, None);
     }
     found
+}
+
+/// Returns which containers became ready from `old` to `new`, or are ready no longer. One that is new was not ready.
+#[must_use]
+pub(crate) fn readiness(
+    old: Option<&PodReport>,
+    new: &PodReport,
+    at: Timestamp,
+) -> Vec<ReadinessChange> {
+    let was_ready = |name: &str| {
+        old.and_then(|old| old.containers.iter().find(|before| before.name == name))
+            .is_some_and(|before| before.ready)
+    };
+    new.containers
+        .iter()
+        .filter(|container| container.ready != was_ready(&container.name))
+        .map(|container| ReadinessChange {
+            at,
+            pod: format!("{}/{}", new.namespace, new.name),
+            uid: new.uid.clone(),
+            container: container.name.clone(),
+            ready: container.ready,
+        })
+        .collect()
+}
+
+/// Returns the status that was published from `old` to `new`, if there was one.
+#[must_use]
+pub(crate) fn published_status(
+    old: Option<&PodReport>,
+    new: &PodReport,
+    at: Timestamp,
+) -> Option<PublishedStatus> {
+    let is_new = old.is_none_or(|old| old.published != new.published);
+    is_new.then(|| PublishedStatus {
+        at,
+        uid: new.uid.clone(),
+        namespace: new.namespace.clone(),
+        name: new.name.clone(),
+        status: new.published.clone(),
+    })
+}
+
+/// Whether what the pod takes of the node may differ: it has finished, or its containers have other requests.
+#[must_use]
+pub(crate) fn changes_share(old: Option<&PodReport>, new: &PodReport) -> bool {
+    old.is_none_or(|old| {
+        old.finished != new.finished || !requests(&old.status).eq(requests(&new.status))
+    })
+}
+
+/// What the containers request that a status tells of.
+fn requests(status: &PodStatus) -> impl Iterator<Item = (&str, &BTreeMap<String, Quantity>)> {
+    let lists = [&status.container_statuses, &status.init_container_statuses];
+    let all = lists.into_iter().flatten().flatten();
+    all.filter_map(|of| Some((of.name.as_str(), of.resources.as_ref()?.requests.as_ref()?)))
 }
 
 #[cfg(test)]
@@ -125,6 +194,7 @@ mod tests {
             message: String::new(),
             exit_code: Some(3),
             refused: false,
+            ready: false,
             restarts: 0,
             image: String::new(),
             container_id: id.to_owned(),
@@ -144,6 +214,7 @@ mod tests {
                 phase: Some(phase.to_owned()),
                 ..Default::default()
             },
+            published: Default::default(),
             finished: false,
             removed: false,
             containers,
@@ -167,6 +238,26 @@ mod tests {
             .iter()
             .map(word)
             .collect()
+    }
+
+    #[test]
+    fn readiness_changes_are_told_once() {
+        let with = |ready| {
+            let container = ContainerReport {
+                ready,
+                ..container(ContainerPhase::Running, "", "c1")
+            };
+            pod("Running", vec![container])
+        };
+        let told = |old: Option<&PodReport>, new: &PodReport| -> Vec<bool> {
+            let changes = readiness(old, new, Timestamp::UNIX_EPOCH);
+            changes.into_iter().map(|change| change.ready).collect()
+        };
+        assert_eq!(told(None, &with(false)), Vec::<bool>::new());
+        assert_eq!(told(None, &with(true)), [true]);
+        assert_eq!(told(Some(&with(false)), &with(true)), [true]);
+        assert_eq!(told(Some(&with(true)), &with(true)), Vec::<bool>::new());
+        assert_eq!(told(Some(&with(true)), &with(false)), [false]);
     }
 
     #[test]

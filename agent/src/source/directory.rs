@@ -1,174 +1,168 @@
-//! A directory of manifests, watched with inotify and relisted periodically.
+//! Manifests of a directory or a file, watched with inotify and listed again periodically.
 //!
-//! As in Kubernetes 1.36, pkg/kubelet/config/file.go: names that begin with a dot are ignored, files of more than 10 MB are
-//! rejected, a missing directory has no pods. A file that cannot be read or parsed is reported once and keeps its previous
-//! pods; the other files are not affected.
+//! The watch is a hint which files to read; the listing finds what a watch does not see, such as the target of a link.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::io::{self, Read};
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use inotify::{EventStream, Inotify, WatchMask};
+use inotify::{Event, EventMask, EventStream, Inotify, WatchMask};
+use tokio::time::Instant;
 use tokio_stream::StreamExt;
 
 use super::PodSource;
+use super::files::{Changed, ManifestFiles, ManifestMode};
+use super::merge::{
+    DuplicatePod, Kept, SourcePods, StaticSource, new_duplicates, reject_duplicates,
+};
+use super::{log_duplicates, log_updates};
 use crate::blocking::blocking;
-use crate::manifest::{self, Strictness};
+use crate::clock::{Clock, SystemClock};
+use crate::manifest::Strictness;
 use crate::pod::Pod;
 
 /// Relist period while the directory is watched.
 const RELIST: Duration = Duration::from_secs(20);
 /// Relist period without a watch.
 const RELIST_UNWATCHED: Duration = Duration::from_secs(1);
-/// The largest manifest, in bytes.
-const MAX_BYTES: u64 = 10 * 1024 * 1024;
+
+/// The most events that one listing answers, so that a busy writer does not delay it for ever.
+const BURST: usize = 1000;
 
 /// See [`directory`].
 pub struct DirectorySource {
-    files: Files,
-    reported: bool,
+    path: PathBuf,
+    /// `None` while a listing that was cancelled still has them.
+    files: Option<ManifestFiles>,
+    mode: ManifestMode,
+    clock: Arc<dyn Clock>,
+    merged: SourcePods,
+    /// When everything is looked at again; `None`: now.
+    relist_at: Option<Instant>,
+    /// The last set; `None` before the first.
+    reported: Option<Vec<Pod>>,
+    duplicates: BTreeSet<DuplicatePod>,
     watch: Option<EventStream<[u8; 4096]>>,
 }
 
 /// Creates a source of the `*.yaml`, `*.yml` and `*.json` files in `path`; an unknown field is an error.
 #[must_use]
 pub fn directory(path: PathBuf) -> DirectorySource {
-    let files = Files {
-        path,
-        strictness: Strictness::Strict,
-        known: BTreeMap::new(),
-    };
-    DirectorySource {
-        files,
-        reported: false,
-        watch: None,
+    DirectorySource::new(path, ManifestMode::Crib(Strictness::Strict))
+}
+
+impl DirectorySource {
+    /// A source of the manifests at `path`, which is a directory or a file.
+    #[must_use]
+    pub fn new(path: PathBuf, mode: ManifestMode) -> Self {
+        Self {
+            path,
+            files: None,
+            mode,
+            clock: Arc::new(SystemClock),
+            merged: SourcePods::default(),
+            relist_at: None,
+            reported: None,
+            duplicates: BTreeSet::new(),
+            watch: None,
+        }
     }
-}
 
-/// The manifests of a directory.
-#[derive(Clone)]
-struct Files {
-    path: PathBuf,
-    strictness: Strictness,
-    known: BTreeMap<String, Manifest>,
-}
-
-/// One file: its last content, and the pods of its last valid content.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Manifest {
-    content: Content,
-    pods: Vec<Pod>,
-}
-
-/// The result of reading a file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum Content {
-    #[default]
-    Nothing,
-    Text(String),
-    Unreadable(String),
-}
-
-impl Files {
-    /// Reads the directory. Returns whether its pods changed.
-    fn read(&mut self) -> bool {
-        let names = match list(&self.path) {
-            Ok(names) => names,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                tracing::warn!(path = %self.path.display(), "manifest directory does not exist; treating it as empty");
-                Vec::new()
-            }
-            Err(error) => {
-                tracing::warn!(path = %self.path.display(), %error, "failed to list manifest directory; keeping its pods");
-                return false;
-            }
+    /// Waits until the manifests may have changed.
+    async fn wait_for_change(&mut self) -> Changed {
+        let Some(relist_at) = self.relist_at else {
+            return Changed::Unknown;
         };
-        let before = self.pods();
-        self.known.retain(|name, _| names.contains(name));
-        for name in names {
-            let path = self.path.join(&name);
-            let content = match read(&path) {
-                Ok(text) => Content::Text(text),
-                Err(error) => Content::Unreadable(error.to_string()),
+        let Some(events) = &mut self.watch else {
+            tokio::time::sleep(RELIST_UNWATCHED).await;
+            return Changed::Unknown;
+        };
+        let Ok(first) = tokio::time::timeout_at(relist_at, events.next()).await else {
+            return Changed::Unknown;
+        };
+        let mut names = BTreeSet::new();
+        let mut event = first;
+        for taken in 1.. {
+            match event.and_then(Result::ok).and_then(name_of) {
+                Some(name) => names.insert(name),
+                None => {
+                    self.watch = None;
+                    return Changed::Unknown;
+                }
             };
-            let manifest = self.known.entry(name).or_default();
-            if manifest.content != content {
-                manifest.take(&path, content, self.strictness);
+            if taken == BURST {
+                break;
+            }
+            // Takes what has arrived already: one listing for a burst of changes.
+            event = tokio::select! {
+                biased;
+                event = events.next() => event,
+                () = std::future::ready(()) => break,
+            };
+        }
+        // Volumes of Kubernetes switch all their files at once by such a link.
+        if names.iter().any(|name| name.as_bytes().starts_with(b"..")) {
+            return Changed::Unknown;
+        }
+        Changed::Names(names)
+    }
+
+    /// Lists the manifests. `None` if that failed.
+    async fn list(&mut self, changed: Changed) -> Option<Vec<Pod>> {
+        let mut files = self
+            .files
+            .take()
+            .unwrap_or_else(|| ManifestFiles::new(self.path.clone(), self.mode.clone()));
+        let now = self.clock.now();
+        if changed == Changed::Unknown {
+            self.relist_at = Some(Instant::now() + RELIST);
+        }
+        let (files, listed) = blocking(move || {
+            let listed = files.list(&changed, now);
+            (files, listed)
+        })
+        .await;
+        self.files = Some(files);
+        match listed {
+            Ok(pods) => Some(pods),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(path = %self.path.display(), error, "failed to list manifests; keeping the pods");
+                None
             }
         }
-        self.pods() != before
     }
 
-    fn pods(&self) -> Vec<Pod> {
-        self.known
-            .values()
-            .flat_map(|manifest| manifest.pods.clone())
-            .collect()
-    }
-}
-
-impl Manifest {
-    fn take(&mut self, path: &Path, content: Content, strictness: Strictness) {
-        match &content {
-            Content::Nothing => {}
-            Content::Unreadable(error) => {
-                tracing::warn!(path = %path.display(), %error, "failed to read manifest; keeping its pods");
+    /// The pods to run of those that the manifests have.
+    fn accept(&mut self, pods: Vec<Pod>) -> Vec<Pod> {
+        let (accepted, rejected) = match self.mode {
+            ManifestMode::Crib(_) => reject_duplicates(pods, Kept::First),
+            ManifestMode::Kubelet { .. } => {
+                let (updates, rejected) =
+                    self.merged
+                        .merge(StaticSource::File, pods, self.clock.now());
+                log_updates(&self.name(), &updates);
+                (self.merged.pods(), rejected)
             }
-            Content::Text(text) => {
-                let parsed = manifest::parse(&path.display().to_string(), text, strictness);
-                for warning in &parsed.warnings {
-                    tracing::warn!("{warning}");
-                }
-                for problem in &parsed.problems {
-                    tracing::error!("{problem}");
-                }
-                // A file is briefly empty while an editor writes it; that must not terminate its pods.
-                if text.trim().is_empty() {
-                    tracing::warn!(path = %path.display(), "manifest is empty; keeping its pods");
-                } else if parsed.problems.is_empty() {
-                    self.pods = parsed.pods;
-                } else {
-                    tracing::error!(path = %path.display(), "manifest is invalid; keeping its pods");
-                }
-            }
-        }
-        self.content = content;
-    }
-}
-
-/// Lists the manifests in a directory, sorted by name.
-fn list(path: &Path) -> io::Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(path)? {
-        let Ok(name) = entry?.file_name().into_string() else {
-            continue;
         };
-        let manifest = [".yaml", ".yml", ".json"]
-            .iter()
-            .any(|ending| name.ends_with(ending));
-        if manifest && !name.starts_with('.') && path.join(&name).is_file() {
-            names.push(name);
-        }
+        log_duplicates(&new_duplicates(&mut self.duplicates, rejected));
+        accepted
     }
-    names.sort();
-    Ok(names)
 }
 
-fn read(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let length = fs::File::open(path)?
-        .take(MAX_BYTES + 1)
-        .read_to_string(&mut text)?;
-    if length as u64 > MAX_BYTES {
-        return Err(io::Error::other("the file is larger than 10 MB"));
-    }
-    Ok(text)
+/// The file of an event. `None`: the event is about the directory itself, whose removal ends the watch, or says that
+/// events were lost.
+fn name_of(event: Event<OsString>) -> Option<OsString> {
+    let lost = event.mask.contains(EventMask::Q_OVERFLOW);
+    event.name.filter(|_| !lost)
 }
 
-/// Watches a directory for files that were written, added or removed.
+/// Watches a directory for files that were written, added or removed; for a file, the directory that it is in.
 fn watch(path: &Path) -> io::Result<EventStream<[u8; 4096]>> {
     let inotify = Inotify::init()?;
     let mask = WatchMask::CLOSE_WRITE
@@ -177,57 +171,35 @@ fn watch(path: &Path) -> io::Result<EventStream<[u8; 4096]>> {
         | WatchMask::DELETE
         | WatchMask::DELETE_SELF
         | WatchMask::MOVE_SELF;
-    inotify.watches().add(path, mask)?;
+    let directory = match path.parent() {
+        Some(parent) if path.is_file() && parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) if path.is_file() => parent,
+        Some(_) | None => path,
+    };
+    inotify.watches().add(directory, mask)?;
     inotify.into_event_stream([0; 4096])
-}
-
-impl DirectorySource {
-    /// Sets how unknown fields are treated.
-    #[must_use]
-    pub fn with_strictness(mut self, strictness: Strictness) -> Self {
-        self.files.strictness = strictness;
-        self
-    }
-
-    /// Waits until the directory may have changed.
-    async fn wait_for_change(&mut self) {
-        let Some(events) = &mut self.watch else {
-            return tokio::time::sleep(RELIST_UNWATCHED).await;
-        };
-        match tokio::time::timeout(RELIST, events.next()).await {
-            // An event without a name is about the directory itself, whose removal ends the watch: create a new one.
-            Ok(Some(Ok(event))) if event.name.is_some() => {}
-            Ok(_) => self.watch = None,
-            Err(_) => {}
-        }
-    }
 }
 
 #[async_trait]
 impl PodSource for DirectorySource {
     fn name(&self) -> String {
-        format!("directory {}", self.files.path.display())
+        format!("directory {}", self.path.display())
     }
 
     async fn next(&mut self) -> Option<Vec<Pod>> {
         loop {
-            if self.reported {
-                self.wait_for_change().await;
-            }
+            let changed = self.wait_for_change().await;
             if self.watch.is_none() {
                 // Watch before reading, so that no change in between is missed.
-                self.watch = watch(&self.files.path).ok();
+                self.watch = watch(&self.path).ok();
             }
-            let mut files = self.files.clone();
-            let (files, changed) = blocking(move || {
-                let changed = files.read();
-                (files, changed)
-            })
-            .await;
-            self.files = files;
-            if changed || !self.reported {
-                self.reported = true;
-                return Some(self.files.pods());
+            let Some(pods) = self.list(changed).await else {
+                continue;
+            };
+            let pods = self.accept(pods);
+            if self.reported.as_ref() != Some(&pods) {
+                self.reported = Some(pods.clone());
+                return Some(pods);
             }
         }
     }
@@ -235,7 +207,9 @@ impl PodSource for DirectorySource {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::fs;
+
     use super::*;
 
     fn manifest(name: &str) -> String {
@@ -301,17 +275,43 @@ mod tests {
         assert_eq!(next(&mut source).await, [""; 0]);
     }
 
-    #[test]
-    fn oversized_file_is_rejected() {
+    #[tokio::test]
+    async fn kubelet_mode_follows_a_single_file() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("large.yaml");
-        fs::File::create(&path)
-            .unwrap()
-            .set_len(MAX_BYTES + 1)
-            .unwrap();
+        let path = dir.path().join("only");
+        fs::write(&path, manifest("a")).unwrap();
+        let node_name = "n".to_owned();
+        let mut source = DirectorySource::new(path.clone(), ManifestMode::Kubelet { node_name });
+        assert_eq!(next(&mut source).await, ["a-n"]);
+        put(dir.path(), "only", &manifest("b"));
+        assert_eq!(next(&mut source).await, ["b-n"]);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(next(&mut source).await, [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn second_manifest_of_a_name_is_rejected() {
+        let dir = tempfile::tempdir().unwrap();
+        put(dir.path(), "a.yaml", &manifest("twin"));
+        put(dir.path(), "b.yaml", &manifest("twin"));
+        let mut source = directory(dir.path().to_owned());
+        assert_eq!(next(&mut source).await, ["twin"]);
+        let rejected: Vec<String> = source
+            .duplicates
+            .iter()
+            .map(|twin| twin.to_string())
+            .collect();
+        let file = |name: &str| dir.path().join(name).display().to_string();
         assert_eq!(
-            read(&path).unwrap_err().to_string(),
-            "the file is larger than 10 MB"
+            rejected,
+            [format!(
+                "{}: pod default/twin is also defined in {}, which is run instead",
+                file("b.yaml"),
+                file("a.yaml")
+            )]
         );
+        // The second one takes over when the first is gone.
+        fs::remove_file(dir.path().join("a.yaml")).unwrap();
+        assert_eq!(next(&mut source).await, ["twin"]);
     }
 }

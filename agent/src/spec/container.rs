@@ -1,19 +1,22 @@
-//! Builds container specifications.
+//! ◆ Builds container specifications.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_container.go generateContainerConfig,
-//! pkg/kubelet/kubelet_pods.go makeMounts.
+//! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_container.go generateContainerConfig.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::{Container, VolumeMount};
+use k8s_openapi::api::core::v1::Container;
 
-use crate::env::{self, EnvError};
+use crate::env::{self, EnvError, EnvFiles, EnvInputs};
 use crate::labels;
+use crate::objects::Objects;
 use crate::observed::ContainerId;
 use crate::pod::Pod;
-use crate::spec::security::UserError;
-use crate::spec::{ContainerSpec, ImageSpec, MountSpec, Node, Propagation, resources, security};
+use crate::spec::mounts::{self, MountError};
+use crate::spec::security::{self, SecurityError};
+use crate::spec::{
+    ContainerSpec, HostVolume, ImageSpec, MountSpec, Node, PodGrants, SubPath, resources,
+};
 
 /// The user in an image's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,15 +30,6 @@ pub enum ImageUser {
     Name(String),
 }
 
-/// A prepared volume.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HostVolume {
-    /// Its path on the node.
-    pub host_path: PathBuf,
-    /// Whether the volume itself is read-only.
-    pub readonly: bool,
-}
-
 /// The inputs for a container specification beside the pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerInputs {
@@ -47,12 +41,16 @@ pub struct ContainerInputs {
     pub image_ref: String,
     /// The user in the image's configuration.
     pub image_user: ImageUser,
-    /// The prepared volumes by name.
+    /// The mounted volumes by name.
     pub volumes: BTreeMap<String, HostVolume>,
+    /// Files of environment variables in them.
+    pub env_files: EnvFiles,
     /// The termination message file on the node; `None`: no such file.
     pub termination_log: Option<PathBuf>,
     /// The running container named by an ephemeral container's `targetContainerName`.
     pub target: Option<ContainerId>,
+    /// What the agent gave to the pod.
+    pub grants: PodGrants,
 }
 
 /// Why a container has no valid specification: the message of a waiting state with reason `CreateContainerConfigError`.
@@ -61,46 +59,103 @@ pub enum ContainerError {
     /// Its environment is invalid.
     #[error(transparent)]
     Env(#[from] EnvError),
-    /// Its user is not allowed.
+    /// Its mounts are wrong.
     #[error(transparent)]
-    User(#[from] UserError),
-    /// A subPath mount, which the agent does not support yet.
-    #[error("volume {volume:?} of container {container:?}: subPath is not supported yet")]
-    SubPath {
-        /// The volume.
-        volume: String,
-        /// The container.
-        container: String,
-    },
+    Mounts(#[from] MountError),
+    /// Its security settings are wrong.
+    #[error(transparent)]
+    Security(#[from] SecurityError),
 }
 
-/// Whether to mount the pod's hosts file: the pod has an address or host network, and no volume is mounted at that path.
-pub fn mounts_hosts_file(pod: &Pod, container: &Container, ips: &[String]) -> bool {
-    let taken = container
-        .volume_mounts
-        .iter()
-        .flatten()
-        .any(|mount| mount.mount_path == "/etc/hosts");
-    (pod.host_network() || !ips.is_empty()) && !taken
+impl ContainerError {
+    /// True if the manifest asks for what no attempt can give.
+    pub(crate) fn is_of_manifest(&self) -> bool {
+        match self {
+            Self::Env(error) => error.is_of_manifest(),
+            Self::Mounts(_) | Self::Security(_) => true,
+        }
+    }
 }
 
-/// The path of the pod's hosts file on the node.
-pub fn hosts_path(pod: &Pod, node: &Node) -> PathBuf {
-    node.pod_dir(pod.uid()).join("etc-hosts")
+/// How to make a container.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContainerPlan {
+    /// What to make in its volumes first, in order, even if there is no specification.
+    pub sub_paths: Vec<SubPath>,
+    /// Its specification.
+    pub spec: Result<ContainerSpec, ContainerError>,
 }
 
-/// Builds the specification of a container.
+/// Builds the specification of a container. `objects` are those that its variables may refer to; `None` without an API
+/// server.
 pub fn container(
     pod: &Pod,
     container: &Container,
     inputs: &ContainerInputs,
+    objects: Option<&dyn Objects>,
+    node: &Node,
+) -> ContainerPlan {
+    match mounted(pod, container, inputs, objects, node) {
+        Err(error) => ContainerPlan {
+            sub_paths: Vec::new(),
+            spec: Err(error),
+        },
+        Ok((envs, plan)) => ContainerPlan {
+            sub_paths: plan.sub_paths,
+            spec: plan
+                .mounts
+                .map_err(ContainerError::from)
+                .and_then(|mounts| with_mounts(pod, container, inputs, envs, mounts, node)),
+        },
+    }
+}
+
+type Envs = Vec<(String, String)>;
+
+fn by_name(envs: &Envs) -> BTreeMap<&str, &str> {
+    let pairs = envs.iter();
+    pairs
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect()
+}
+
+/// The environment and, with it, the mounts.
+fn mounted(
+    pod: &Pod,
+    container: &Container,
+    inputs: &ContainerInputs,
+    objects: Option<&dyn Objects>,
+    node: &Node,
+) -> Result<(Envs, mounts::MountPlan), ContainerError> {
+    mounts::no_devices(container)?;
+    let sources = EnvInputs {
+        node,
+        ips: &inputs.ips,
+        objects,
+        files: &inputs.env_files,
+    };
+    let envs = env::environment(pod, container, sources)?;
+    let plan = mounts::plan(
+        pod,
+        container,
+        &by_name(&envs),
+        &inputs.volumes,
+        &inputs.ips,
+        node,
+    );
+    Ok((envs, plan))
+}
+
+fn with_mounts(
+    pod: &Pod,
+    container: &Container,
+    inputs: &ContainerInputs,
+    envs: Envs,
+    mut mounts: Vec<MountSpec>,
     node: &Node,
 ) -> Result<ContainerSpec, ContainerError> {
-    let envs = env::environment(pod, container, &inputs.ips, node)?;
-    let values: BTreeMap<&str, &str> = envs
-        .iter()
-        .map(|(name, value)| (name.as_str(), value.as_str()))
-        .collect();
+    security::check_user(pod, container, &inputs.image_user).map_err(SecurityError::from)?;
+    let values = by_name(&envs);
     let expanded = |words: &Option<Vec<String>>| -> Vec<String> {
         words
             .iter()
@@ -109,6 +164,26 @@ pub fn container(
             .collect()
     };
     let (command, args) = (expanded(&container.command), expanded(&container.args));
+    let message_path = container
+        .termination_message_path
+        .as_deref()
+        .filter(|path| !path.is_empty());
+    if let (Some(path), Some(file)) = (message_path, &inputs.termination_log) {
+        mounts.push(mounts::termination_message(path, file, node));
+    }
+    let security = security::of_container(
+        pod,
+        container,
+        &inputs.image_user,
+        inputs.target.as_ref(),
+        &inputs.grants,
+        node,
+    )?;
+    for mount in &mut mounts {
+        mount.user_namespace.clone_from(&security.namespaces.user);
+    }
+    let lifecycle = container.lifecycle.as_ref();
+    let stop_signal = lifecycle.and_then(|lifecycle| lifecycle.stop_signal.clone());
     Ok(ContainerSpec {
         name: container.name.clone(),
         attempt: inputs.restart_count,
@@ -120,102 +195,18 @@ pub fn container(
         command,
         args,
         working_dir: container.working_dir.clone().unwrap_or_default(),
-        mounts: mounts(pod, container, inputs, node)?,
+        mounts,
         labels: labels::of_container(pod, container),
         annotations: labels::container_annotations(pod, container, inputs.restart_count),
         log_path: Path::new(&container.name).join(format!("{}.log", inputs.restart_count)),
         stdin: container.stdin == Some(true),
         stdin_once: container.stdin_once == Some(true),
         tty: container.tty == Some(true),
+        stop_signal: stop_signal
+            .filter(|_| node.container_stop_signals)
+            .unwrap_or_default(),
         resources: resources::of_container(pod, container, node),
-        security: security::of_container(
-            pod,
-            container,
-            &inputs.image_user,
-            inputs.target.as_ref(),
-            node,
-        )?,
+        security,
         envs,
     })
-}
-
-fn mounts(
-    pod: &Pod,
-    container: &Container,
-    inputs: &ContainerInputs,
-    node: &Node,
-) -> Result<Vec<MountSpec>, ContainerError> {
-    let mut mounts = Vec::new();
-    for mount in container.volume_mounts.iter().flatten() {
-        // Skip a volume that is not prepared, like the kubelet, which waits for volumes before this step.
-        let Some(volume) = inputs.volumes.get(&mount.name) else {
-            continue;
-        };
-        mounts.push(volume_mount(container, mount, volume)?);
-    }
-    if mounts_hosts_file(pod, container, &inputs.ips) {
-        let host_path = hosts_path(pod, node);
-        mounts.push(MountSpec {
-            container_path: "/etc/hosts".to_owned(),
-            host_path,
-            ..MountSpec::default()
-        });
-    }
-    let message_path = container
-        .termination_message_path
-        .as_deref()
-        .filter(|path| !path.is_empty());
-    if let (Some(path), Some(file)) = (message_path, &inputs.termination_log) {
-        let (container_path, host_path) = (cleaned(path), file.clone());
-        mounts.push(MountSpec {
-            container_path,
-            host_path,
-            ..MountSpec::default()
-        });
-    }
-    Ok(mounts)
-}
-
-fn volume_mount(
-    container: &Container,
-    mount: &VolumeMount,
-    volume: &HostVolume,
-) -> Result<MountSpec, ContainerError> {
-    let part = |path: &Option<String>| path.as_deref().is_some_and(|path| !path.is_empty());
-    if part(&mount.sub_path) || part(&mount.sub_path_expr) {
-        let (volume, container) = (mount.name.clone(), container.name.clone());
-        return Err(ContainerError::SubPath { volume, container });
-    }
-    let path = &mount.mount_path;
-    Ok(MountSpec {
-        container_path: if path.starts_with('/') {
-            path.clone()
-        } else {
-            format!("/{path}")
-        },
-        host_path: volume.host_path.clone(),
-        readonly: mount.read_only == Some(true) || volume.readonly,
-        recursive_read_only: mount.recursive_read_only.as_deref() == Some("Enabled"),
-        selinux_relabel: false,
-        propagation: match mount.mount_propagation.as_deref() {
-            Some("HostToContainer") => Propagation::HostToContainer,
-            Some("Bidirectional") => Propagation::Bidirectional,
-            Some(_) | None => Propagation::Private,
-        },
-    })
-}
-
-/// Normalizes a path relative to the root: removes `.`, `..` and doubled slashes.
-fn cleaned(path: &str) -> String {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                parts.pop();
-            }
-            name => parts.push(name),
-        }
-    }
-    format!("/{}", parts.join("/"))
 }

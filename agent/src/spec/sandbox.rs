@@ -1,14 +1,17 @@
-//! Builds sandbox specifications.
+//! ◆ Builds sandbox specifications.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_sandbox.go and kuberuntime_sandbox_linux.go.
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort};
 
-use crate::dns::{self, DnsError};
+use crate::dns::{self, DnsError, DnsWarning};
+use crate::node::UnknownRuntimeClass;
 use crate::pod::Pod;
+use crate::spec::namespaces::{self, NamespaceError};
+use crate::spec::security::{self, GroupsPolicyError};
 use crate::spec::{
-    Namespaces, Node, PortMapping, Protocol, SandboxSecurity, SandboxSpec, SecurityProfile,
-    resources, security,
+    Node, PodGrants, PortMapping, Protocol, SandboxSecurity, SandboxSpec, SecurityProfile, cgroup,
+    resources,
 };
 use crate::{hosts, labels};
 
@@ -22,72 +25,69 @@ pub enum SandboxError {
     #[error(transparent)]
     Dns(#[from] DnsError),
     /// The node does not have this RuntimeClass.
-    #[error("runtimeclass.node.k8s.io {name:?} not found")]
-    RuntimeClass {
-        /// The class.
-        name: String,
-    },
+    #[error(transparent)]
+    RuntimeClass(#[from] UnknownRuntimeClass),
     /// The host name is longer than the kernel allows.
     #[error("failed to construct FQDN from pod hostname and cluster domain, FQDN {name} is too long ({MAX_FQDN} characters is the max, {} characters requested)", .name.len())]
     Hostname {
         /// The name with its domain.
         name: String,
     },
-    /// The pod requests a user namespace, which the agent does not support yet.
-    #[error("can't set `spec.hostUsers: false`, runtime does not support user namespaces")]
-    UserNamespace,
+    /// The pod cannot have its namespaces.
+    #[error(transparent)]
+    Namespaces(#[from] NamespaceError),
+    /// There is no such policy.
+    #[error(transparent)]
+    Groups(#[from] GroupsPolicyError),
 }
 
 /// Builds the sandbox of a pod, with warnings for its author. `attempt` is the number of earlier sandboxes.
 pub fn sandbox(
     pod: &Pod,
     attempt: u32,
+    grants: &PodGrants,
     node: &Node,
-) -> Result<(SandboxSpec, Vec<String>), SandboxError> {
-    let spec = pod.spec();
-    if spec.host_users == Some(false) {
-        return Err(SandboxError::UserNamespace);
-    }
-    let runtime_handler =
-        match spec.runtime_class_name.as_deref() {
-            None | Some("") => String::new(),
-            Some(name) => node.runtime_classes.get(name).cloned().ok_or_else(|| {
-                SandboxError::RuntimeClass {
-                    name: name.to_owned(),
-                }
-            })?,
-        };
+) -> Result<(SandboxSpec, Vec<DnsWarning>), SandboxError> {
     let dns = dns::pod_dns(pod, node)?;
-    let hostname = hosts::sandbox_hostname(pod, &node.cluster_domain);
-    if hostname.len() > MAX_FQDN {
-        return Err(SandboxError::Hostname { name: hostname });
+    let mut hostname = String::new();
+    if !pod.host_network() {
+        hostname = hosts::sandbox_hostname(pod, &node.cluster_domain);
+        if hostname.len() > MAX_FQDN {
+            return Err(SandboxError::Hostname { name: hostname });
+        }
     }
+    let security = sandbox_security(pod, grants, node)?;
     let sandbox = SandboxSpec {
         name: pod.name().to_owned(),
         namespace: pod.namespace().to_owned(),
         uid: pod.uid().to_string(),
         attempt,
-        hostname: if pod.host_network() {
-            String::new()
-        } else {
-            hostname
-        },
+        hostname,
         log_directory: node.pod_log_dir(pod),
         dns: dns.config,
         port_mappings: port_mappings(pod),
-        labels: labels::of_sandbox(pod),
+        labels: sandbox_labels(pod, node),
         annotations: pod
             .annotations()
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .collect(),
-        cgroup_parent: String::new(),
+        cgroup_parent: cgroup::pod_path(pod, node).unwrap_or_default(),
         sysctls: sysctls(pod),
         overhead: resources::overhead(pod, node),
         resources: resources::of_sandbox(pod, node),
-        security: sandbox_security(pod),
-        runtime_handler,
+        security,
+        runtime_handler: node.runtime_handler(pod.spec().runtime_class_name.as_deref())?,
     };
     Ok((sandbox, dns.warnings))
+}
+
+/// The pod's labels and, if it is set, the agent's.
+fn sandbox_labels(pod: &Pod, node: &Node) -> std::collections::BTreeMap<String, String> {
+    let mut labels = labels::of_sandbox(pod);
+    if let Some(id) = &node.agent_id {
+        labels.insert(labels::AGENT.to_owned(), id.clone());
+    }
+    labels
 }
 
 /// The ports of app containers and sidecars, published on the node or not.
@@ -97,19 +97,21 @@ fn port_mappings(pod: &Pod) -> Vec<PortMapping> {
         .iter()
         .filter(|init| crate::pod::is_sidecar(init));
     let of_container = |container: &Container| {
-        let (mut mappings, mut unnamed): (Vec<PortMapping>, Vec<PortMapping>) = Default::default();
+        // A name, or else the mapping itself, is taken once.
+        let mut seen: Vec<(Option<String>, PortMapping)> = Vec::new();
         for port in container.ports.iter().flatten() {
+            let name = port.name.clone().filter(|name| !name.is_empty());
             let mapping = port_mapping(port);
-            // Deduplicate unnamed ports.
-            if port.name.as_deref().unwrap_or_default().is_empty() {
-                if unnamed.contains(&mapping) {
-                    continue;
-                }
-                unnamed.push(mapping.clone());
+            let taken = seen.iter().any(|(other, before)| match (&name, other) {
+                (Some(name), Some(other)) => name == other,
+                (None, None) => mapping == *before,
+                (Some(_), None) | (None, Some(_)) => false,
+            });
+            if !taken {
+                seen.push((name, mapping));
             }
-            mappings.push(mapping);
         }
-        mappings
+        seen.into_iter().map(|(_, mapping)| mapping)
     };
     pod.containers()
         .iter()
@@ -141,25 +143,32 @@ fn sysctls(pod: &Pod) -> std::collections::BTreeMap<String, String> {
         .collect()
 }
 
-fn sandbox_security(pod: &Pod) -> SandboxSecurity {
-    let namespaces: Namespaces = security::namespaces(pod, None);
+fn sandbox_security(
+    pod: &Pod,
+    grants: &PodGrants,
+    node: &Node,
+) -> Result<SandboxSecurity, SandboxError> {
+    let namespaces = namespaces::of_pod(pod, node, grants.user_namespace.as_ref())?;
     let own = pod.spec().security_context.clone().unwrap_or_default();
+    let mut groups: Vec<i64> = own.fs_group.into_iter().collect();
+    groups.extend(&grants.supplemental_groups);
+    groups.extend(own.supplemental_groups.iter().flatten());
     let privileged = pod
         .init_containers()
         .iter()
         .chain(pod.containers())
         .filter_map(|container| container.security_context.as_ref())
         .any(|security| security.privileged == Some(true));
-    SandboxSecurity {
+    Ok(SandboxSecurity {
         namespaces,
         run_as_user: own.run_as_user,
         run_as_group: own.run_as_group,
-        supplemental_groups: security::supplemental_groups(&own),
-        strict_supplemental_groups: security::strict_groups(&own),
+        supplemental_groups: groups,
+        strict_supplemental_groups: security::strict_groups(&own)?,
         privileged,
         selinux: own.se_linux_options.as_ref().map(security::selinux),
         // The sandbox's own process runs no user code, so it is always confined.
         seccomp: Some(SecurityProfile::RuntimeDefault),
         apparmor: None,
-    }
+    })
 }

@@ -1,6 +1,8 @@
-//! Merges the security contexts of pod and container: the container's setting wins.
+//! ◆ Merges the security contexts of pod and container: the container's setting wins.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/security_context.go, pkg/securitycontext/util.go.
+
+use std::path::{Component, Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{
     AppArmorProfile, Container, PodSecurityContext, SELinuxOptions, SeccompProfile, SecurityContext,
@@ -8,8 +10,9 @@ use k8s_openapi::api::core::v1::{
 
 use crate::observed::ContainerId;
 use crate::pod::Pod;
+use crate::spec::namespaces::{self, NamespaceError};
 use crate::spec::{
-    ContainerSecurity, ImageUser, NamespaceMode, Namespaces, Node, SecurityProfile, Selinux,
+    ContainerSecurity, ImageUser, NamespaceMode, Node, PodGrants, SecurityProfile, Selinux,
 };
 
 /// Paths hidden from containers whose `procMount` is Default.
@@ -58,6 +61,18 @@ pub enum UserError {
         /// The container.
         container: String,
     },
+    /// The image's user is no user.
+    #[error(
+        "container has runAsNonRoot and image has an invalid user id ({user}). (Must be 1-(2147483647)): must be between 0 and 2147483647, inclusive (pod: {pod:?}, container: {container})"
+    )]
+    ImageIsInvalid {
+        /// The user's id.
+        user: i64,
+        /// The pod.
+        pod: String,
+        /// The container.
+        container: String,
+    },
     /// The image's user is a name, which could be root's.
     #[error(
         "container has runAsNonRoot and image has non-numeric user ({user}), cannot verify user is non-root (pod: {pod:?}, container: {container})"
@@ -72,47 +87,42 @@ pub enum UserError {
     },
 }
 
-/// The namespace modes of a pod, or of a container that joins `target`.
-pub(super) fn namespaces(pod: &Pod, target: Option<&ContainerId>) -> Namespaces {
-    let spec = pod.spec();
-    let node_if = |host: Option<bool>| {
-        if host == Some(true) {
-            NamespaceMode::Node
-        } else {
-            NamespaceMode::Pod
-        }
-    };
-    // With a shared process namespace, there is nothing to join.
-    let pid = if spec.host_pid == Some(true) {
-        NamespaceMode::Node
-    } else if spec.share_process_namespace == Some(true) {
-        NamespaceMode::Pod
-    } else if target.is_some() {
-        NamespaceMode::Target
-    } else {
-        NamespaceMode::Container
-    };
-    Namespaces {
-        network: node_if(spec.host_network),
-        pid,
-        ipc: node_if(spec.host_ipc),
-        target_id: match pid {
-            NamespaceMode::Target => target.map(ToString::to_string).unwrap_or_default(),
-            NamespaceMode::Pod | NamespaceMode::Container | NamespaceMode::Node => String::new(),
-        },
-        user: None,
+/// Why a container has no security settings.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SecurityError {
+    /// Its user is not allowed.
+    #[error(transparent)]
+    User(#[from] UserError),
+    /// Its pod cannot have its namespaces.
+    #[error(transparent)]
+    Namespaces(#[from] NamespaceError),
+    /// A seccomp profile of the node without a file.
+    #[error("localhostProfile must be set if seccompProfile type is Localhost.")]
+    SeccompProfile,
+    /// An AppArmor profile of the node without a name.
+    #[error("missing localhost apparmor profile name")]
+    AppArmorProfile,
+    /// There is no such policy.
+    #[error(transparent)]
+    Groups(#[from] GroupsPolicyError),
+}
+
+/// There is no such policy for supplementary groups.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unsupported supplementalGroupsPolicy: {policy}")]
+pub struct GroupsPolicyError {
+    policy: String,
+}
+
+/// Whether the groups of the image's /etc/group are ignored.
+pub(super) fn strict_groups(pod: &PodSecurityContext) -> Result<bool, GroupsPolicyError> {
+    match pod.supplemental_groups_policy.as_deref() {
+        None | Some("Merge") => Ok(false),
+        Some("Strict") => Ok(true),
+        Some(policy) => Err(GroupsPolicyError {
+            policy: policy.to_owned(),
+        }),
     }
-}
-
-/// Supplementary groups of the pod: fsGroup, then `supplementalGroups`.
-pub(super) fn supplemental_groups(pod: &PodSecurityContext) -> Vec<i64> {
-    let mut groups: Vec<i64> = pod.fs_group.into_iter().collect();
-    groups.extend(pod.supplemental_groups.iter().flatten());
-    groups
-}
-
-pub(super) fn strict_groups(pod: &PodSecurityContext) -> bool {
-    pod.supplemental_groups_policy.as_deref() == Some("Strict")
 }
 
 pub(super) fn selinux(options: &SELinuxOptions) -> Selinux {
@@ -125,20 +135,49 @@ pub(super) fn selinux(options: &SELinuxOptions) -> Selinux {
     }
 }
 
+/// Checks `runAsNonRoot`.
+pub(super) fn check_user(
+    pod: &Pod,
+    container: &Container,
+    image_user: &ImageUser,
+) -> Result<(), UserError> {
+    let shared = pod.spec().security_context.clone().unwrap_or_default();
+    let own = container.security_context.clone().unwrap_or_default();
+    if own.run_as_non_root.or(shared.run_as_non_root) == Some(true) {
+        let user = own.run_as_user.or(shared.run_as_user);
+        not_root(pod, container, user, image_user)?;
+    }
+    Ok(())
+}
+
 /// Builds the security settings of a container.
 pub(super) fn of_container(
     pod: &Pod,
     container: &Container,
     image_user: &ImageUser,
     target: Option<&ContainerId>,
+    grants: &PodGrants,
     node: &Node,
-) -> Result<ContainerSecurity, UserError> {
+) -> Result<ContainerSecurity, SecurityError> {
     let shared = pod.spec().security_context.clone().unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();
     let run_as_user = own.run_as_user.or(shared.run_as_user);
-    if own.run_as_non_root.or(shared.run_as_non_root) == Some(true) {
-        not_root(pod, container, run_as_user, image_user)?;
+    let profile = own.seccomp_profile.as_ref();
+    let seccomp = seccomp(profile.or(shared.seccomp_profile.as_ref()), node)?;
+    let profile = own.app_armor_profile.as_ref();
+    let apparmor = match profile.or(shared.app_armor_profile.as_ref()) {
+        Some(profile) => Some(apparmor(profile)?),
+        None => annotated_apparmor(pod, container),
+    };
+    let mut namespaces = namespaces::of_pod(pod, node, grants.user_namespace.as_ref())?;
+    // With a shared process namespace, there is nothing to join.
+    if let Some(target) = target.filter(|_| namespaces.pid == NamespaceMode::Container) {
+        namespaces.pid = NamespaceMode::Target;
+        namespaces.target_id = target.to_string();
     }
+    let mut groups: Vec<i64> = shared.fs_group.into_iter().collect();
+    groups.extend(shared.supplemental_groups.iter().flatten());
+    groups.extend(&grants.supplemental_groups);
     let (user, username) = match (run_as_user, image_user) {
         (Some(user), _) => (Some(user), String::new()),
         (None, ImageUser::Unset) => (Some(0), String::new()),
@@ -159,7 +198,7 @@ pub(super) fn of_container(
         add_capabilities: capabilities.add.unwrap_or_default(),
         drop_capabilities: capabilities.drop.unwrap_or_default(),
         privileged,
-        namespaces: namespaces(pod, target),
+        namespaces,
         selinux: own
             .se_linux_options
             .as_ref()
@@ -169,23 +208,13 @@ pub(super) fn of_container(
         run_as_group: own.run_as_group.or(shared.run_as_group),
         run_as_username: username,
         readonly_rootfs: own.read_only_root_filesystem == Some(true),
-        supplemental_groups: supplemental_groups(&shared),
-        strict_supplemental_groups: strict_groups(&shared),
+        supplemental_groups: groups,
+        strict_supplemental_groups: strict_groups(&shared)?,
         no_new_privs: no_new_privs(&own),
         masked_paths: paths(&MASKED),
         readonly_paths: paths(&READ_ONLY),
-        seccomp: Some(seccomp(
-            own.seccomp_profile
-                .as_ref()
-                .or(shared.seccomp_profile.as_ref()),
-            node,
-        )),
-        apparmor: own
-            .app_armor_profile
-            .as_ref()
-            .or(shared.app_armor_profile.as_ref())
-            .map(apparmor)
-            .or_else(|| annotated_apparmor(pod, container)),
+        seccomp: Some(seccomp),
+        apparmor,
     })
 }
 
@@ -207,6 +236,13 @@ fn not_root(
         (None, ImageUser::Unset | ImageUser::Id(0)) => {
             Err(UserError::ImageIsRoot { pod, container })
         }
+        (None, ImageUser::Id(user)) if i32::try_from(*user).map_or(true, |user| user < 0) => {
+            Err(UserError::ImageIsInvalid {
+                user: *user,
+                pod,
+                container,
+            })
+        }
         (None, ImageUser::Id(_)) => Ok(()),
         (None, ImageUser::Name(user)) => Err(UserError::ImageNamesUser {
             user: user.clone(),
@@ -216,22 +252,40 @@ fn not_root(
     }
 }
 
-fn seccomp(profile: Option<&SeccompProfile>, node: &Node) -> SecurityProfile {
-    match profile.map(|profile| (profile.type_.as_str(), profile.localhost_profile.as_deref())) {
-        Some(("RuntimeDefault", _)) => SecurityProfile::RuntimeDefault,
-        Some(("Localhost", Some(file))) => {
-            SecurityProfile::Localhost(node.seccomp_root.join(file).to_string_lossy().into_owned())
+fn seccomp(
+    profile: Option<&SeccompProfile>,
+    node: &Node,
+) -> Result<SecurityProfile, SecurityError> {
+    let Some(profile) = profile else {
+        return Ok(if node.seccomp_default {
+            SecurityProfile::RuntimeDefault
+        } else {
+            SecurityProfile::Unconfined
+        });
+    };
+    match profile.type_.as_str() {
+        "RuntimeDefault" => Ok(SecurityProfile::RuntimeDefault),
+        "Localhost" => {
+            let file = profile.localhost_profile.as_deref();
+            let file = file.filter(|file| !file.is_empty());
+            let file = file.ok_or(SecurityError::SeccompProfile)?;
+            let names = Path::new(file).components();
+            let inner = names.filter(|name| matches!(name, Component::Normal(_)));
+            let path = node.seccomp_root.join(inner.collect::<PathBuf>());
+            Ok(SecurityProfile::Localhost(
+                path.to_string_lossy().into_owned(),
+            ))
         }
-        None if node.seccomp_default => SecurityProfile::RuntimeDefault,
-        Some(_) | None => SecurityProfile::Unconfined,
+        _ => Ok(SecurityProfile::Unconfined),
     }
 }
 
-fn apparmor(profile: &AppArmorProfile) -> SecurityProfile {
+fn apparmor(profile: &AppArmorProfile) -> Result<SecurityProfile, SecurityError> {
     match (profile.type_.as_str(), profile.localhost_profile.as_deref()) {
-        ("Localhost", Some(name)) => SecurityProfile::Localhost(name.to_owned()),
-        ("Unconfined", _) => SecurityProfile::Unconfined,
-        _ => SecurityProfile::RuntimeDefault,
+        ("Localhost", Some(name)) => Ok(SecurityProfile::Localhost(name.to_owned())),
+        ("Localhost", None) => Err(SecurityError::AppArmorProfile),
+        ("Unconfined", _) => Ok(SecurityProfile::Unconfined),
+        _ => Ok(SecurityProfile::RuntimeDefault),
     }
 }
 

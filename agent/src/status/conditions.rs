@@ -33,6 +33,14 @@ const TRUE: ConditionValue = ConditionValue {
     message: String::new(),
 };
 
+/// The condition of a pod that is evicted, which the agent shares with others.
+pub(super) const DISRUPTION_TARGET: &str = "DisruptionTarget";
+
+/// Whether the agent owns the conditions of that type.
+pub(super) fn is_own(kind: &str) -> bool {
+    OWN.contains(&kind)
+}
+
 fn false_with(reason: &'static str, message: String) -> ConditionValue {
     ConditionValue {
         status: "False",
@@ -61,19 +69,22 @@ pub(super) fn all(
         .conditions
         .iter()
         .flatten()
-        .filter(|condition| !OWN.contains(&condition.type_.as_str()))
+        .filter(|condition| !is_own(&condition.type_))
         .cloned()
         .collect();
+    if let Some(resize) = inputs.resize.filter(|_| !inputs.terminated) {
+        conditions.extend(resize.for_status(generation));
+    }
     // Keep the agent's own eviction condition, even if the API server does not have it yet.
     if let Some(disruption) = old
         .conditions
         .iter()
         .flatten()
-        .find(|condition| condition.type_ == "DisruptionTarget")
+        .find(|condition| condition.type_ == DISRUPTION_TARGET)
     {
         match conditions
             .iter_mut()
-            .find(|condition| condition.type_ == "DisruptionTarget")
+            .find(|condition| condition.type_ == DISRUPTION_TARGET)
         {
             Some(known) => *known = disruption.clone(),
             None => conditions.push(disruption.clone()),

@@ -11,10 +11,10 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::observed::{self, ContainerId, Observed, ObservedContainer};
+use crate::observed::{self, Observed, ObservedContainer};
 use crate::plan::restart;
 use crate::pod::{Pod, is_sidecar};
-use crate::status::Inputs;
+use crate::status::{Inputs, resources};
 
 /// Whether an app container was created in the pod's current sandbox and that sandbox is still usable.
 pub(super) fn has_initialized(pod: &Pod, observed: &Observed) -> bool {
@@ -31,35 +31,46 @@ pub(super) fn has_initialized(pod: &Pod, observed: &Observed) -> bool {
 }
 
 /// Statuses of the app containers, by name.
-pub(super) fn apps(inputs: &Inputs<'_>, old: &PodStatus) -> Vec<ContainerStatus> {
+pub(super) fn apps(inputs: &Inputs<'_>, old: &PodStatus, restarting: bool) -> Vec<ContainerStatus> {
     let mut statuses = statuses(
         inputs,
         old.container_statuses.as_deref(),
         inputs.pod.containers(),
         false,
+        restarting,
     );
     statuses.sort_by(|a, b| a.name.cmp(&b.name));
     statuses
 }
 
 /// Statuses of the init containers, in spec order.
-pub(super) fn inits(inputs: &Inputs<'_>, old: &PodStatus) -> Vec<ContainerStatus> {
+pub(super) fn inits(
+    inputs: &Inputs<'_>,
+    old: &PodStatus,
+    restarting: bool,
+) -> Vec<ContainerStatus> {
     statuses(
         inputs,
         old.init_container_statuses.as_deref(),
         inputs.pod.init_containers(),
         true,
+        restarting,
     )
 }
 
 /// Statuses of the ephemeral containers, by name.
-pub(super) fn ephemeral(inputs: &Inputs<'_>, old: &PodStatus) -> Vec<ContainerStatus> {
+pub(super) fn ephemeral(
+    inputs: &Inputs<'_>,
+    old: &PodStatus,
+    restarting: bool,
+) -> Vec<ContainerStatus> {
     let containers = inputs.pod.ephemeral_containers();
     let mut statuses = statuses(
         inputs,
         old.ephemeral_container_statuses.as_deref(),
         containers,
         false,
+        restarting,
     );
     statuses.sort_by(|a, b| a.name.cmp(&b.name));
     statuses
@@ -70,6 +81,7 @@ fn statuses(
     old: Option<&[ContainerStatus]>,
     containers: &[Container],
     init: bool,
+    restarting: bool,
 ) -> Vec<ContainerStatus> {
     let old: BTreeMap<&str, &ContainerStatus> = old
         .into_iter()
@@ -77,244 +89,240 @@ fn statuses(
         .map(|status| (status.name.as_str(), status))
         .collect();
     let one = |container: &Container| {
-        status(
+        let conversion = Conversion {
             inputs,
             container,
-            old.get(container.name.as_str()).copied(),
-            init,
-        )
+            old: old.get(container.name.as_str()).copied(),
+            restarting,
+        };
+        conversion.status(init)
     };
     containers.iter().map(one).collect()
 }
 
-fn status(
-    inputs: &Inputs<'_>,
-    container: &Container,
-    old: Option<&ContainerStatus>,
-    init: bool,
-) -> ContainerStatus {
-    let mut attempts = inputs
-        .observed
-        .containers
-        .iter()
-        .filter(|seen| seen.name == container.name);
-    let mut status = match attempts.next() {
-        Some(seen) => {
-            let mut status = seen_status(inputs, seen, old);
-            // Mounts do not change during a container's life: keep the ones reported before its creation.
-            status.volume_mounts = old.and_then(|old| old.volume_mounts.clone());
-            match attempts.next() {
-                Some(before) => {
-                    remember(&mut status, old);
-                    status.last_state = seen_status(inputs, before, old).state;
-                }
-                None => remember(&mut status, old),
-            }
-            status
-        }
-        None if init
-            && !is_sidecar(container)
-            && apps_were_made(inputs)
-            && (inputs.restarting_all || !has_ended(old)) =>
-        {
-            return forgotten_init(inputs, container, old);
-        }
-        None => unseen_status(inputs, container, old),
-    };
-    waits_instead(inputs, container, init, &mut status);
-    status
+/// The inputs of one container's status.
+struct Conversion<'a> {
+    inputs: &'a Inputs<'a>,
+    container: &'a Container,
+    /// The last status of the container.
+    old: Option<&'a ContainerStatus>,
+    /// A RestartAllContainers rule is restarting the whole pod.
+    restarting: bool,
 }
 
-fn has_ended(old: Option<&ContainerStatus>) -> bool {
-    old.and_then(|old| old.state.as_ref())
-        .is_some_and(|state| state.terminated.is_some())
-}
-
-/// The runtime has only the newest attempt; earlier ones are in the last status.
-fn remember(status: &mut ContainerStatus, old: Option<&ContainerStatus>) {
-    let Some(old) = old else { return };
-    let replaced = old.container_id != status.container_id && has_ended(Some(old));
-    status.last_state = if replaced {
-        old.state.clone()
-    } else {
-        old.last_state.clone()
-    };
-    let runs = status
-        .state
-        .as_ref()
-        .is_some_and(|state| state.running.is_some());
-    status.restart_count = status
-        .restart_count
-        .max(old.restart_count + i32::from(replaced && runs));
-}
-
-fn container_id(inputs: &Inputs<'_>, id: &ContainerId) -> String {
-    format!("{}://{id}", inputs.observed.runtime_name)
-}
-
-/// The status of an attempt that the runtime has.
-fn seen_status(
-    inputs: &Inputs<'_>,
-    seen: &ObservedContainer,
-    old: Option<&ContainerStatus>,
-) -> ContainerStatus {
-    let was_running = old
-        .and_then(|old| old.state.as_ref())
-        .is_some_and(|state| state.running.is_some());
-    let mut restarts = i32::try_from(seen.restart_count).unwrap_or(i32::MAX);
-    let state = match &seen.state {
-        observed::ContainerState::Running { started_at } => running(*started_at),
-        observed::ContainerState::Exited(exit) => terminated(ContainerStateTerminated {
-            container_id: Some(container_id(inputs, &seen.id)),
-            exit_code: exit.code,
-            finished_at: Some(Time(exit.finished_at)),
-            message: filled(&exit.message),
-            reason: filled(&exit.reason),
-            signal: None,
-            started_at: exit.started_at.map(Time),
-        }),
-        observed::ContainerState::Unknown if was_running => {
-            restarts = old.map_or(restarts, |old| old.restart_count + 1);
-            terminated(lost(
-                "The container could not be located when the pod was terminated",
-            ))
-        }
-        observed::ContainerState::Created | observed::ContainerState::Unknown => waiting("", ""),
-    };
-    ContainerStatus {
-        name: seen.name.clone(),
-        restart_count: restarts,
-        image: seen.image.clone(),
-        image_id: seen.image_ref.clone(),
-        container_id: Some(container_id(inputs, &seen.id)),
-        state: Some(state),
-        // Kept until `ready` sets it.
-        started: old.and_then(|old| old.started),
-        user: seen.user.as_ref().map(|user| ContainerUser {
-            linux: Some(LinuxContainerUser {
-                uid: user.uid,
-                gid: user.gid,
-                supplemental_groups: (!user.supplemental_groups.is_empty())
-                    .then(|| user.supplemental_groups.clone()),
-            }),
-        }),
-        ..ContainerStatus::default()
-    }
-}
-
-fn blank(container: &Container, state: ContainerState) -> ContainerStatus {
-    ContainerStatus {
-        name: container.name.clone(),
-        image: container.image.clone().unwrap_or_default(),
-        state: Some(state),
-        volume_mounts: volume_mounts(container),
-        ..ContainerStatus::default()
-    }
-}
-
-/// The status of an init container that the runtime no longer has although app containers exist: it completed.
-fn forgotten_init(
-    inputs: &Inputs<'_>,
-    container: &Container,
-    old: Option<&ContainerStatus>,
-) -> ContainerStatus {
-    let message = "Unable to get init container status from container runtime and pod has been initialized, treat it as \
-                   exited normally";
-    let exit = ContainerStateTerminated {
-        reason: filled("Completed"),
-        message: filled(message),
-        ..Default::default()
-    };
-    let mut status = blank(container, terminated(exit.clone()));
-    if let Some(old) = old {
-        if has_ended(Some(old)) {
-            status = ContainerStatus {
-                state: Some(terminated(exit)),
-                ..old.clone()
-            };
-        }
-        status.restart_count = old.restart_count;
-        status.last_state = old.last_state.clone();
-        if inputs.restarting_all {
-            removed_for_restart(&mut status, old);
-        } else {
-            lost_while_running(inputs, &mut status, old);
-        }
-    }
-    status
-}
-
-const RESTARTING: &str = "RestartingAllContainers";
+/// The message of an init container that the runtime no longer has although app containers exist.
+pub(super) const COMPLETED_UNSEEN: &str = "Unable to get init container status from container runtime and pod has been \
+                                           initialized, treat it as exited normally";
+/// The reason of a container that is removed because the whole pod restarts.
+pub(super) const RESTARTING: &str = "RestartingAllContainers";
 const REMOVED: &str = "The container is removed because RestartAllContainers in place";
 
-/// A container that was removed because the whole pod restarts counts as killed.
-fn removed_for_restart(status: &mut ContainerStatus, old: &ContainerStatus) {
-    let old_state = old.state.clone().unwrap_or_default();
-    let is_waiting = status
-        .state
-        .as_ref()
-        .is_some_and(|state| state.waiting.is_some());
-    if let Some(waiting) = &old_state.waiting {
-        if is_waiting && waiting.reason.as_deref() == Some(RESTARTING) {
-            status.state = Some(self::waiting(RESTARTING, REMOVED));
+impl Conversion<'_> {
+    fn status(&self, init: bool) -> ContainerStatus {
+        let mut attempts = self
+            .inputs
+            .observed
+            .containers
+            .iter()
+            .filter(|seen| seen.name == self.container.name);
+        let mut status = match attempts.next() {
+            Some(newest) => {
+                let mut status = self.seen(newest);
+                if let Some(before) = attempts.next() {
+                    status.last_state = self.seen(before).state;
+                }
+                status
+            }
+            None => self.unseen(),
+        };
+        if init && self.completed_unseen(&status) {
+            status.state = Some(terminated(ContainerStateTerminated {
+                reason: filled("Completed"),
+                message: filled(COMPLETED_UNSEEN),
+                ..ContainerStateTerminated::default()
+            }));
+        } else {
+            self.wait_instead(init, &mut status);
         }
-        return;
+        status
     }
-    if is_waiting {
-        status.state = Some(waiting(RESTARTING, REMOVED));
-    }
-    status.last_state = Some(terminated(ContainerStateTerminated {
-        exit_code: 137,
-        reason: filled(RESTARTING),
-        message: filled(REMOVED),
-        ..Default::default()
-    }));
-    status.restart_count += 1;
-}
 
-/// The status of a container that the runtime does not have: not created yet, or removed.
-fn unseen_status(
-    inputs: &Inputs<'_>,
-    container: &Container,
-    old: Option<&ContainerStatus>,
-) -> ContainerStatus {
-    let reason = if inputs.pod.init_containers().is_empty() {
-        "ContainerCreating"
-    } else {
-        "PodInitializing"
-    };
-    let mut status = blank(container, waiting(reason, ""));
-    let Some(old) = old else { return status };
-    if has_ended(Some(old)) {
-        // It may have been removed since: keep its last status.
-        status = old.clone();
+    fn old_state(&self) -> ContainerState {
+        self.old
+            .and_then(|old| old.state.clone())
+            .unwrap_or_default()
     }
-    status.restart_count = old.restart_count;
-    status.last_state = old.last_state.clone();
-    if inputs.restarting_all {
-        removed_for_restart(&mut status, old);
-    } else {
-        lost_while_running(inputs, &mut status, old);
-    }
-    status
-}
 
-/// A container that was running in the last status and is gone has stopped; it must not look as if it never ran.
-fn lost_while_running(inputs: &Inputs<'_>, status: &mut ContainerStatus, old: &ContainerStatus) {
-    let was_running = old
-        .state
-        .as_ref()
-        .is_some_and(|state| state.running.is_some());
-    let had_ended = status
-        .last_state
-        .as_ref()
-        .is_some_and(|last| last.terminated.is_some());
-    if was_running && !had_ended {
+    /// The status of an attempt that the runtime has.
+    fn seen(&self, seen: &ObservedContainer) -> ContainerStatus {
+        let id = format!("{}://{}", self.inputs.observed.runtime_name, seen.id);
+        let reported = i32::try_from(seen.restart_count).unwrap_or(i32::MAX);
+        let old_state = self.old_state();
+        let mut restarts = reported.max(self.old.map_or(0, |old| old.restart_count));
+        // RestartAllContainers removes earlier attempts from the runtime, so only the last status has them.
+        let last_exit = self.old.and_then(|old| {
+            let replaced = old.container_id.as_ref() != Some(&id);
+            let last = old
+                .last_state
+                .as_ref()
+                .and_then(|last| last.terminated.clone());
+            old_state.terminated.clone().filter(|_| replaced).or(last)
+        });
+        let state = match &seen.state {
+            observed::ContainerState::Running { started_at } => {
+                if let Some(old) = self.old
+                    && old_state.terminated.is_some()
+                    && old.restart_count >= reported
+                {
+                    restarts = old.restart_count.saturating_add(1);
+                }
+                running(*started_at)
+            }
+            observed::ContainerState::Exited(exit) => terminated(ContainerStateTerminated {
+                container_id: Some(id.clone()),
+                exit_code: exit.code,
+                finished_at: Some(Time(exit.finished_at)),
+                message: filled(&exit.message),
+                reason: filled(&exit.reason),
+                signal: None,
+                started_at: exit.started_at.map(Time),
+            }),
+            observed::ContainerState::Unknown if old_state.running.is_some() => {
+                restarts = self
+                    .old
+                    .map_or(restarts, |old| old.restart_count.saturating_add(1));
+                let reason = if self.restarting { RESTARTING } else { LOST };
+                terminated(killed(reason, NOT_LOCATED))
+            }
+            observed::ContainerState::Created | observed::ContainerState::Unknown => {
+                waiting("", "")
+            }
+        };
+        ContainerStatus {
+            name: seen.name.clone(),
+            restart_count: restarts,
+            image: seen.image.clone(),
+            image_id: seen.image_ref.clone(),
+            container_id: Some(id.clone()),
+            last_state: last_exit.map(terminated),
+            // A running container that had started stays so until `ready` has probe results.
+            started: self
+                .old
+                .filter(|_| seen.state.is_running())
+                .and_then(|old| old.started),
+            state: Some(state),
+            user: seen.user.as_ref().map(user),
+            resources: Some(resources::of_container(
+                self.container,
+                seen,
+                self.old.filter(|old| {
+                    old_state.running.is_some() && old.container_id.as_ref() == Some(&id)
+                }),
+                self.inputs
+                    .actuated
+                    .map(|told| told.container(&self.container.name)),
+            )),
+            allocated_resources: self
+                .container
+                .resources
+                .as_ref()
+                .and_then(|resources| resources.requests.clone()),
+            // Mounts do not change during a container's life: keep the ones reported before its creation.
+            volume_mounts: self.old.and_then(|old| old.volume_mounts.clone()),
+            ..ContainerStatus::default()
+        }
+    }
+
+    /// The status of a container that the runtime does not have: not created yet, or removed.
+    fn unseen(&self) -> ContainerStatus {
+        let reason = if self.inputs.pod.init_containers().is_empty() {
+            "ContainerCreating"
+        } else {
+            "PodInitializing"
+        };
+        let blank = ContainerStatus {
+            name: self.container.name.clone(),
+            image: self.container.image.clone().unwrap_or_default(),
+            state: Some(waiting(reason, "")),
+            volume_mounts: volume_mounts(self.container, self.inputs.recursive_read_only),
+            ..ContainerStatus::default()
+        };
+        let Some(old) = self.old else { return blank };
+        let old_state = self.old_state();
+        let mut status = if old_state.terminated.is_some() {
+            old.clone()
+        } else {
+            ContainerStatus {
+                restart_count: old.restart_count,
+                last_state: old.last_state.clone(),
+                ..blank
+            }
+        };
+        if self.restarting && old_state.waiting.is_none() {
+            // It was removed because the whole pod restarts, and counts as killed.
+            status.state = Some(waiting(RESTARTING, REMOVED));
+            let last = status.last_state.get_or_insert_default();
+            last.terminated = Some(killed(RESTARTING, REMOVED));
+            status.restart_count = old.restart_count.saturating_add(1);
+        } else if old_state.terminated.is_none() && old_state.running.is_some() {
+            self.note_loss(&mut status);
+        }
+        status
+    }
+
+    /// A container that was running in the last status and is gone has stopped; it must not look as if it never ran.
+    fn note_loss(&self, status: &mut ContainerStatus) {
+        let last = status.last_state.get_or_insert_default();
+        if last.terminated.is_some() {
+            return;
+        }
         let message = "The container could not be located when the pod was deleted.  The container used to be Running";
-        status.last_state = Some(terminated(lost(message)));
-        if !inputs.pod.is_deleted() {
-            status.restart_count += 1;
+        last.terminated = Some(killed(LOST, message));
+        if !self.inputs.pod.is_deleted() {
+            status.restart_count = status.restart_count.saturating_add(1);
         }
+    }
+
+    /// Whether the runtime no longer has this init container although app containers exist: it has completed.
+    fn completed_unseen(&self, status: &ContainerStatus) -> bool {
+        let is_waiting = status
+            .state
+            .as_ref()
+            .is_some_and(|state| state.waiting.is_some());
+        is_waiting
+            && !is_sidecar(self.container)
+            && self
+                .inputs
+                .observed
+                .container(&self.container.name)
+                .is_none()
+            && apps_were_made(self.inputs)
+    }
+
+    /// A container whose start failed is waiting, with the reason of the failure.
+    fn wait_instead(&self, init: bool, status: &mut ContainerStatus) {
+        let exit = self
+            .inputs
+            .observed
+            .container(&self.container.name)
+            .and_then(|seen| seen.state.exit());
+        if init && exit.is_some_and(|exit| exit.code == 0) {
+            return;
+        }
+        if !restart::should_start(self.inputs.pod, self.container, self.inputs.observed) {
+            return;
+        }
+        let Some(error) = self.inputs.start_errors.get(&self.container.name) else {
+            return;
+        };
+        if status
+            .state
+            .as_ref()
+            .is_some_and(|state| state.terminated.is_some())
+        {
+            status.last_state = status.state.take();
+        }
+        status.state = Some(waiting(&error.reason, &error.message));
     }
 }
 
@@ -333,34 +341,15 @@ fn apps_were_made(inputs: &Inputs<'_>) -> bool {
         })
 }
 
-/// A container whose start failed is waiting, with the reason of the failure.
-fn waits_instead(
-    inputs: &Inputs<'_>,
-    container: &Container,
-    init: bool,
-    status: &mut ContainerStatus,
-) {
-    let exit = inputs
-        .observed
-        .container(&container.name)
-        .and_then(|seen| seen.state.exit());
-    if init && exit.is_some_and(|exit| exit.code == 0) {
-        return;
+fn user(seen: &observed::ContainerUser) -> ContainerUser {
+    ContainerUser {
+        linux: Some(LinuxContainerUser {
+            uid: seen.uid,
+            gid: seen.gid,
+            supplemental_groups: (!seen.supplemental_groups.is_empty())
+                .then(|| seen.supplemental_groups.clone()),
+        }),
     }
-    if !restart::should_start(inputs.pod, container, inputs.observed) {
-        return;
-    }
-    let Some(error) = inputs.start_errors.get(&container.name) else {
-        return;
-    };
-    if status
-        .state
-        .as_ref()
-        .is_some_and(|state| state.terminated.is_some())
-    {
-        status.last_state = status.state.take();
-    }
-    status.state = Some(waiting(&error.reason, &error.message));
 }
 
 fn running(started_at: jiff::Timestamp) -> ContainerState {
@@ -391,11 +380,21 @@ fn terminated(exit: ContainerStateTerminated) -> ContainerState {
     }
 }
 
-/// The termination of a container whose exit was not observed.
-fn lost(message: &str) -> ContainerStateTerminated {
+/// The reason of an exit that was not observed.
+const LOST: &str = "ContainerStatusUnknown";
+
+const NOT_LOCATED: &str = "The container could not be located when the pod was terminated";
+
+/// The termination of a container of a pod that was terminated, if it is not known how it ended.
+pub(super) fn lost() -> ContainerStateTerminated {
+    killed(LOST, NOT_LOCATED)
+}
+
+/// The termination of a container that was killed, or is gone.
+fn killed(reason: &str, message: &str) -> ContainerStateTerminated {
     ContainerStateTerminated {
         exit_code: 137,
-        reason: filled("ContainerStatusUnknown"),
+        reason: filled(reason),
         message: filled(message),
         ..ContainerStateTerminated::default()
     }
@@ -405,7 +404,7 @@ fn filled(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-fn volume_mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
+fn volume_mounts(container: &Container, recursive: bool) -> Option<Vec<VolumeMountStatus>> {
     let mounts = container
         .volume_mounts
         .as_ref()
@@ -413,10 +412,25 @@ fn volume_mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
     let one = |mount: &VolumeMount| VolumeMountStatus {
         name: mount.name.clone(),
         mount_path: mount.mount_path.clone(),
-        read_only: mount.read_only,
-        // Reported before the container is created, when no recursive mount exists yet.
-        recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".to_owned()),
+        read_only: mount.read_only.filter(|read_only| *read_only),
+        recursive_read_only: (mount.read_only == Some(true)).then(|| {
+            let is = recursive && asks_for_recursion(mount);
+            if is { "Enabled" } else { "Disabled" }.to_owned()
+        }),
         ..VolumeMountStatus::default()
     };
     Some(mounts.iter().map(one).collect())
+}
+
+/// Whether a read-only mount is to hold for the mounts below it too, if the runtime can do that.
+fn asks_for_recursion(mount: &VolumeMount) -> bool {
+    let is_private = mount
+        .mount_propagation
+        .as_deref()
+        .is_none_or(|propagation| propagation == "None");
+    is_private
+        && matches!(
+            mount.recursive_read_only.as_deref(),
+            Some("IfPossible" | "Enabled")
+        )
 }

@@ -1,9 +1,13 @@
-//! ◆ Decides which workers to start and update, from the sources' pods, the present workers, and the runtime's pods.
+//! ◆ Decides which workers to start and update, from the sources' pods and the present workers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
+
 use crate::cri::PodRef;
 use crate::pod::{Pod, PodUid};
+use crate::source::REMOVED;
+use crate::source::merge::{DuplicatePod, Kept, reject_duplicates};
 
 /// The last update sent to a worker.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,6 +16,66 @@ pub(crate) struct WorkerState {
     pub(crate) pod: PodRef,
     /// The pod it was last told to run; `None` once it was told to terminate, and for orphans.
     pub(crate) desired: Option<Pod>,
+    /// Which other pods of its namespace and name its pod keeps waiting.
+    pub(crate) name: Name,
+}
+
+impl WorkerState {
+    /// The state of a worker that was just started.
+    pub(crate) fn of(pod: &Pod, pod_ref: PodRef) -> Self {
+        Self {
+            pod: pod_ref,
+            desired: Some(pod.clone()),
+            name: Name::of(pod),
+        }
+    }
+
+    /// The state of a worker for what is left of a pod that no source has.
+    pub(crate) fn orphan(pod: PodRef) -> Self {
+        Self {
+            pod,
+            desired: None,
+            name: Name::Shared,
+        }
+    }
+}
+
+/// How a pod shares its namespace and name with others (Kubernetes 1.36, pkg/kubelet/pod_workers.go allowPodStart).
+///
+/// | pod | another of its name | the pod starts |
+/// |---|---|---|
+/// | of an API server | has not ended | at once |
+/// | static | static, has not ended | if it has ended when the pod is tried again, 10 to 15 s later, and so on |
+/// | static | static, has ended | at once |
+/// | of another source | has anything left | when nothing is left of the other |
+/// | any | an orphan | at once |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Name {
+    /// Pods of an API server, and orphans.
+    Shared,
+    /// Static pods.
+    Static,
+    /// Pods of a source that a kubelet does not have.
+    Exclusive,
+}
+
+impl Name {
+    fn of(pod: &Pod) -> Self {
+        match pod.source() {
+            Some("api") => Self::Shared,
+            Some(_) => Self::Static,
+            None => Self::Exclusive,
+        }
+    }
+}
+
+/// Until when a pod without a worker waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StartWait {
+    /// Until this time, when it is tried again.
+    Until(Timestamp),
+    /// Until the next housekeeping: its earlier worker has ended.
+    Housekeeping,
 }
 
 /// A message for one worker, with its cause.
@@ -20,45 +84,50 @@ pub(crate) struct WorkerState {
 pub(crate) enum WorkerAction {
     /// Start a worker for a new pod.
     Start(Pod),
+    /// Try later to start a worker for a new pod.
+    TryLater(PodUid),
     /// Update a worker's pod.
     Update(Pod),
     /// Terminate a worker's pod.
     Terminate(PodUid, &'static str),
-    /// Start a worker that terminates an orphaned pod.
-    StartOrphan(PodRef),
 }
 
-/// The pods of all sources without duplicates, in the order of the sources and of their lists.
-pub(crate) fn desired_pods(sources: &[Option<Vec<Pod>>]) -> Vec<Pod> {
+/// The pods of all sources without duplicates, in the order of the sources and of their lists, and the pods that are
+/// rejected because an earlier one has their namespace and name.
+pub(crate) fn desired_pods(sources: &[Option<Vec<Pod>>]) -> (Vec<Pod>, Vec<DuplicatePod>) {
     let mut seen = BTreeSet::new();
-    sources
+    let pods = sources
         .iter()
         .flatten()
         .flatten()
         .filter(|pod| seen.insert(pod.uid().clone()))
         .cloned()
-        .collect()
+        .collect();
+    reject_duplicates(pods, Kept::First)
 }
 
-/// Compares the desired pods with the workers. A pod waits while a live pod has its name or its worker is terminating.
+/// Compares the desired pods with the workers. `finished` are the pods of which nothing runs any more, `waiting` the desired
+/// pods whose start is put off.
 pub(crate) fn reconcile(
     desired: &[Pod],
-    workers: &BTreeMap<PodUid, WorkerState>,
+    workers: &BTreeMap<&PodUid, &WorkerState>,
+    finished: impl Fn(&PodUid) -> bool,
+    waiting: &BTreeMap<PodUid, StartWait>,
+    now: Timestamp,
 ) -> Vec<WorkerAction> {
     let mut actions = Vec::new();
     let uids: BTreeSet<&PodUid> = desired.iter().map(Pod::uid).collect();
     for (uid, worker) in workers {
         if worker.desired.is_some() && !uids.contains(uid) {
-            actions.push(WorkerAction::Terminate(
-                uid.clone(),
-                "removed from its source",
-            ));
+            actions.push(WorkerAction::Terminate((*uid).clone(), REMOVED));
         }
     }
-    let mut names: BTreeSet<(&str, &str)> = workers
-        .values()
-        .map(|worker| (worker.pod.namespace.as_str(), worker.pod.name.as_str()))
-        .collect();
+    let mut names: BTreeMap<(&str, &str), Vec<(&PodUid, Name)>> = BTreeMap::new();
+    for worker in workers.values() {
+        let of = &worker.pod;
+        let named = names.entry((&of.namespace, &of.name)).or_default();
+        named.push((&of.uid, worker.name));
+    }
     for pod in desired {
         match workers.get(pod.uid()) {
             Some(WorkerState {
@@ -67,29 +136,31 @@ pub(crate) fn reconcile(
             }) if current != pod => actions.push(WorkerAction::Update(pod.clone())),
             Some(_) => {}
             None => {
-                if names.insert((pod.namespace(), pod.name())) {
-                    actions.push(WorkerAction::Start(pod.clone()));
+                let put_off = match waiting.get(pod.uid()) {
+                    Some(StartWait::Until(until)) => now < *until,
+                    Some(StartWait::Housekeeping) => true,
+                    None => false,
+                };
+                if put_off {
+                    continue;
+                }
+                let others = names.get(&(pod.namespace(), pod.name()));
+                let mut others = others.into_iter().flatten();
+                match Name::of(pod) {
+                    Name::Static
+                        if others.any(|(uid, name)| *name == Name::Static && !finished(uid)) =>
+                    {
+                        actions.push(WorkerAction::TryLater(pod.uid().clone()));
+                    }
+                    Name::Exclusive if others.any(|(_, name)| *name != Name::Shared) => {}
+                    Name::Shared | Name::Static | Name::Exclusive => {
+                        actions.push(WorkerAction::Start(pod.clone()));
+                    }
                 }
             }
         }
     }
     actions
-}
-
-/// Finds pods of the runtime that neither a source nor a worker has. Call it only after every
-/// source's first update, and with a listing that is newer than the last pod's removal.
-pub(crate) fn orphans<'a>(
-    runtime: impl IntoIterator<Item = &'a PodRef>,
-    desired: &[Pod],
-    workers: &BTreeMap<PodUid, WorkerState>,
-) -> Vec<WorkerAction> {
-    let uids: BTreeSet<&PodUid> = desired.iter().map(Pod::uid).collect();
-    let orphan = |of: &&PodRef| !uids.contains(&of.uid) && !workers.contains_key(&of.uid);
-    runtime
-        .into_iter()
-        .filter(orphan)
-        .map(|of| WorkerAction::StartOrphan(of.clone()))
-        .collect()
 }
 
 #[cfg(test)]
@@ -110,31 +181,63 @@ mod tests {
             uid: PodUid::new(uid),
             namespace: "default".to_owned(),
             name: name.to_owned(),
+            agent: None,
         }
     }
 
     /// Workers by uid and name, each with the image of its desired pod; `None` for one that is terminating.
     fn workers(list: &[(&str, &str, Option<&str>)]) -> BTreeMap<PodUid, WorkerState> {
+        workers_of(Name::Exclusive, list)
+    }
+
+    fn workers_of(
+        name_of: Name,
+        list: &[(&str, &str, Option<&str>)],
+    ) -> BTreeMap<PodUid, WorkerState> {
         let known = |(uid, name, image): &(&str, &str, Option<&str>)| {
             (
                 PodUid::new(*uid),
                 WorkerState {
                     pod: pod_ref(uid, name),
                     desired: image.map(|image| pod(uid, name, image)),
+                    name: name_of,
                 },
             )
         };
         list.iter().map(known).collect()
     }
 
+    fn refs(workers: &BTreeMap<PodUid, WorkerState>) -> BTreeMap<&PodUid, &WorkerState> {
+        workers.iter().collect()
+    }
+
+    fn from(source: &str, pod: &Pod) -> Pod {
+        let mut api = pod.api().clone();
+        let annotations = api.metadata.annotations.get_or_insert_default();
+        annotations.insert("kubernetes.io/config.source".to_owned(), source.to_owned());
+        Pod::new(api)
+    }
+
     fn shown(actions: &[WorkerAction]) -> Vec<String> {
         let show = |action: &WorkerAction| match action {
             WorkerAction::Start(pod) => format!("start {}", pod.uid()),
+            WorkerAction::TryLater(uid) => format!("later {uid}"),
             WorkerAction::Update(pod) => format!("update {}", pod.uid()),
             WorkerAction::Terminate(uid, _) => format!("end {uid}"),
-            WorkerAction::StartOrphan(of) => format!("orphan {}", of.uid),
         };
         actions.iter().map(show).collect()
+    }
+
+    fn reconcile(desired: &[Pod], workers: &BTreeMap<PodUid, WorkerState>) -> Vec<String> {
+        let waiting = BTreeMap::new();
+        let now = Timestamp::UNIX_EPOCH;
+        shown(&super::reconcile(
+            desired,
+            &refs(workers),
+            |_| false,
+            &waiting,
+            now,
+        ))
     }
 
     #[test]
@@ -150,52 +253,76 @@ mod tests {
             ("u9", "z", Some("x")),
         ]);
         assert_eq!(
-            shown(&reconcile(&desired, &workers)),
+            reconcile(&desired, &workers),
             ["end u9", "update u2", "start u3"]
         );
-        assert_eq!(
-            shown(&reconcile(&[], &self::workers(&[]))),
-            Vec::<String>::new()
-        );
+        assert_eq!(reconcile(&[], &self::workers(&[])), Vec::<String>::new());
     }
 
     #[test]
     fn terminating_pod_gets_no_update_and_restarts_when_gone() {
         let desired = [pod("u1", "a", "new")];
-        assert_eq!(
-            shown(&reconcile(&desired, &workers(&[("u1", "a", None)]))),
-            Vec::<String>::new()
-        );
-        assert_eq!(
-            shown(&reconcile(&[], &workers(&[("u1", "a", None)]))),
-            Vec::<String>::new()
-        );
-        assert_eq!(shown(&reconcile(&desired, &workers(&[]))), ["start u1"]);
+        let ending = workers(&[("u1", "a", None)]);
+        assert_eq!(reconcile(&desired, &ending), Vec::<String>::new());
+        assert_eq!(reconcile(&[], &ending), Vec::<String>::new());
+        assert_eq!(reconcile(&desired, &workers(&[])), ["start u1"]);
     }
 
     #[test]
-    fn pods_of_same_name_run_one_at_a_time() {
-        let desired = [pod("u2", "a", "new")];
-        assert_eq!(
-            shown(&reconcile(&desired, &workers(&[("u1", "a", Some("old"))]))),
-            ["end u1"]
-        );
-        assert_eq!(
-            shown(&reconcile(&desired, &workers(&[("u1", "a", None)]))),
-            Vec::<String>::new()
-        );
-        let twins = [pod("u1", "a", "x"), pod("u2", "a", "x")];
-        assert_eq!(shown(&reconcile(&twins, &workers(&[]))), ["start u1"]);
+    fn pods_of_same_name_wait_by_their_source() {
+        let api = from("api", &pod("u2", "a", "new"));
+        let file = from("file", &pod("u2", "a", "new"));
+        let own = pod("u2", "a", "new");
+        // The pod, the worker of its name, whether that one's pod has ended, and what is done.
+        let table = [
+            (&api, Some(Name::Shared), false, "start u2"),
+            (&api, Some(Name::Static), false, "start u2"),
+            (&file, None, false, "start u2"),
+            (&file, Some(Name::Shared), false, "start u2"),
+            (&file, Some(Name::Static), false, "later u2"),
+            (&file, Some(Name::Static), true, "start u2"),
+            (&own, None, false, "start u2"),
+            (&own, Some(Name::Shared), false, "start u2"),
+            (&own, Some(Name::Exclusive), false, ""),
+            (&own, Some(Name::Exclusive), true, ""),
+        ];
+        for (pod, other, ended, expected) in table {
+            let workers =
+                other.map_or_else(BTreeMap::new, |name| workers_of(name, &[("u1", "a", None)]));
+            let waiting = BTreeMap::new();
+            let actions = super::reconcile(
+                std::slice::from_ref(pod),
+                &refs(&workers),
+                |_| ended,
+                &waiting,
+                Timestamp::UNIX_EPOCH,
+            );
+            assert_eq!(shown(&actions).concat(), expected, "{pod:?} {other:?}");
+        }
+        let workers = workers(&[("u1", "a", Some("old"))]);
+        assert_eq!(reconcile(&[own], &workers), ["end u1"]);
     }
 
     #[test]
-    fn pods_without_source_and_worker_are_orphans() {
-        let runtime = [pod_ref("u1", "a"), pod_ref("u2", "b"), pod_ref("u3", "c")];
-        let workers = workers(&[("u2", "b", None)]);
-        assert_eq!(
-            shown(&orphans(&runtime, &[pod("u1", "a", "x")], &workers)),
-            ["orphan u3"]
-        );
+    fn waiting_pod_is_tried_again_when_its_time_has_come() {
+        let desired = [from("file", &pod("u2", "a", "new"))];
+        let second = |second| Timestamp::from_second(second).unwrap();
+        let holds = workers_of(Name::Static, &[("u1", "a", None)]);
+        let free = BTreeMap::new();
+        let until = StartWait::Until(second(10));
+        let table = [
+            (until, 9, &free, ""),
+            (until, 10, &free, "start u2"),
+            (until, 9, &holds, ""),
+            (until, 10, &holds, "later u2"),
+            (StartWait::Housekeeping, 99, &free, ""),
+        ];
+        for (wait, now, workers, expected) in table {
+            let waiting = BTreeMap::from([(PodUid::new("u2"), wait)]);
+            let now = second(now);
+            let actions = super::reconcile(&desired, &refs(workers), |_| false, &waiting, now);
+            assert_eq!(shown(&actions).concat(), expected, "{wait:?} {now}");
+        }
     }
 
     #[test]
@@ -205,7 +332,7 @@ mod tests {
             None,
             Some(vec![pod("u1", "a", "second"), pod("u2", "b", "x")]),
         ];
-        let merged = desired_pods(&sources);
+        let (merged, rejected) = desired_pods(&sources);
         assert_eq!(
             merged
                 .iter()
@@ -214,5 +341,20 @@ mod tests {
             ["u1", "u2"]
         );
         assert_eq!(merged[0].containers()[0].image.as_deref(), Some("first"));
+        assert_eq!(rejected, []);
+    }
+
+    #[test]
+    fn second_pod_of_a_name_is_rejected_over_all_sources() {
+        let sources = [
+            Some(vec![pod("u1", "a", "x").with_origin("pods/a.yaml")]),
+            Some(vec![pod("u2", "a", "x").with_origin("http://h/pods")]),
+        ];
+        let (merged, rejected) = desired_pods(&sources);
+        assert_eq!(merged.len(), 1);
+        assert_eq!(
+            rejected[0].to_string(),
+            "http://h/pods: pod default/a is also defined in pods/a.yaml, which is run instead"
+        );
     }
 }

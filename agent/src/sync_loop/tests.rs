@@ -1,8 +1,23 @@
 //! The whole agent on a paused clock, with the scripted runtime.
 #![allow(clippy::unwrap_used)]
 
+mod admission;
+mod ephemeral;
+mod events;
+mod hooks;
+mod housekeeping;
+mod killed;
 mod life;
+mod many;
+mod ownership;
+mod preemption;
+mod probes;
+mod repeats;
+mod resize;
 mod restarts;
+mod statuses;
+mod termination;
+mod volumes;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,8 +29,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::clock::{Clock, TokioClock, until};
+use crate::cri::Cri;
 use crate::cri::fake::{Behaviour, FakeCri};
 use crate::dialer::SystemDialer;
+use crate::objects::{ObjectStore, Objects};
 use crate::pod::{Pod, PodUid};
 use crate::source::{self, PodsSender};
 use crate::{Agent, Config, ContainerPhase, Parts, PodReport};
@@ -28,7 +45,12 @@ struct Scene {
     root: TempDir,
     agent: Option<Agent>,
     pods: Option<PodsSender>,
+    objects: Arc<ObjectStore>,
     relist: Duration,
+    /// The agent's id, and whether it adopts the node.
+    owner: (Option<String>, bool),
+    /// What is left of a pod goes with it, unlike in a kubelet.
+    remove_at_once: bool,
 }
 
 impl Scene {
@@ -36,37 +58,63 @@ impl Scene {
         Self::listing_every(seconds(10))
     }
 
+    /// A scene in which sandboxes and logs of removed pods are left to garbage collection.
+    fn as_kubelet() -> Self {
+        let mut scene = Self::without_agent(seconds(10));
+        scene.remove_at_once = false;
+        scene.start_agent();
+        scene
+    }
+
     /// A scene with this relist period while events arrive.
     fn listing_every(relist: Duration) -> Self {
+        let mut scene = Self::without_agent(relist);
+        scene.start_agent();
+        scene
+    }
+
+    /// A scene whose agent is still to be started.
+    fn without_agent(relist: Duration) -> Self {
         let epoch = "2026-01-01T00:00:00Z".parse().unwrap();
         let clock = Arc::new(TokioClock::starting_at(epoch));
         let fake = FakeCri::new(Arc::clone(&clock) as Arc<dyn Clock>);
         let root = tempfile::tempdir().unwrap();
-        let mut scene = Self {
+        Self {
             fake,
             clock,
             epoch,
             root,
             agent: None,
             pods: None,
+            objects: Arc::default(),
             relist,
-        };
-        scene.start_agent();
-        scene
+            owner: (None, false),
+            remove_at_once: true,
+        }
     }
 
     fn config(&self) -> Config {
         Config {
             resolv_conf: None,
+            log_rotation: None,
+            remove_at_once: self.remove_at_once,
             relist_period_with_events: self.relist,
+            agent_id: self.owner.0.clone(),
+            adopt_node: self.owner.1,
             ..Config::new(self.root.path().join("root"), self.root.path().join("logs"))
         }
     }
 
     fn start_agent(&mut self) {
+        self.start_agent_on(Arc::new(self.fake.clone()));
+    }
+
+    /// Starts an agent that sees the runtime in this way.
+    fn start_agent_on(&mut self, cri: Arc<dyn Cri>) {
         let (source, pods) = source::fixed();
         let parts = Parts {
-            cri: Arc::new(self.fake.clone()),
+            objects: Arc::clone(&self.objects) as Arc<dyn Objects>,
+            cri,
             clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
             dialer: Arc::new(SystemDialer),
             sources: vec![Box::new(source)],
@@ -78,6 +126,13 @@ impl Scene {
     async fn stop_agent(&mut self) {
         self.pods = None;
         self.agent.take().unwrap().stop().await;
+    }
+
+    /// Starts another agent with this id.
+    async fn restart_as(&mut self, id: Option<&str>, adopt_node: bool) {
+        self.stop_agent().await;
+        self.owner = (id.map(str::to_owned), adopt_node);
+        self.start_agent();
     }
 
     fn agent(&self) -> &Agent {
@@ -152,7 +207,7 @@ fn container(name: &str, image: &str) -> Value {
 
 fn pod_with(uid: &str, spec: Value) -> Pod {
     let mut spec = spec;
-    let defaults = json!({"restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "Default"});
+    let defaults = json!({"restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "Default", "enableServiceLinks": true});
     for (key, value) in defaults.as_object().unwrap() {
         spec.as_object_mut()
             .unwrap()

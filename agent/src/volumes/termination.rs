@@ -122,6 +122,7 @@ mod tests {
             log_path: Some(log),
             user: None,
             mounts: vec![("/dev/termination-log".into(), file)],
+            resources: None,
         }
     }
 

@@ -9,7 +9,7 @@ pub(super) fn of_plan(plan: &PodPlan) -> Causes {
     let mut causes = Causes::default();
     match (&plan.kill_pod, &plan.sandbox) {
         (_, SandboxStep::Create { reason, .. }) => {
-            causes.add(Causes::pod(format!("new sandbox: {reason}")));
+            causes.add(Causes::new_sandbox(reason));
         }
         (Some(reason), SandboxStep::Keep { .. } | SandboxStep::None { .. }) => {
             causes.add(Causes::pod(format!("stopped: {reason}")));
@@ -22,6 +22,9 @@ pub(super) fn of_plan(plan: &PodPlan) -> Causes {
     if !plan.resets.is_empty() {
         causes.add(Causes::pod("restarting all containers"));
     }
+    if plan.resize.is_some() {
+        causes.add(Causes::pod("its resources are resized"));
+    }
     for start in plan.starts().filter(|start| start.when == When::Now) {
         causes.add(Causes::started(&start.name, &start.reason));
     }
@@ -33,7 +36,7 @@ mod tests {
     use jiff::{SignedDuration, Timestamp};
 
     use super::*;
-    use crate::plan::Start;
+    use crate::plan::{Blocks, Start};
     use crate::pod::ContainerKind;
 
     #[test]
@@ -46,6 +49,10 @@ mod tests {
             reason: "it has not been started yet".to_owned(),
             previous_end: None,
             backoff_key: String::new(),
+            image: String::new(),
+            pull_policy: None,
+            target: None,
+            blocks: Blocks::Nothing,
         };
         let wait = When::Wait {
             until: Timestamp::UNIX_EPOCH,
@@ -60,17 +67,20 @@ mod tests {
                 reason: "the pod has no sandbox".to_owned(),
             },
             kills: Vec::new(),
+            stops: Vec::new(),
+            stop_sandboxes: Vec::new(),
             resets: Vec::new(),
             removes: Vec::new(),
             start_ephemeral: Vec::new(),
             start_init: Vec::new(),
+            resize: None,
             start_apps: vec![start("a", When::Now), start("b", wait)],
             idle: None,
             finished: false,
         };
         assert_eq!(
             of_plan(&plan),
-            Causes::pod("new sandbox: the pod has no sandbox")
+            Causes::new_sandbox("the pod has no sandbox")
                 .and(Causes::started("a", "it has not been started yet"))
         );
     }

@@ -1,11 +1,10 @@
 //! Builds and publishes a worker's reports.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState as ApiState, ContainerStatus, PodStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::Worker;
 use crate::causes::Causes;
@@ -13,6 +12,9 @@ use crate::observed::Observed;
 use crate::pod::Pod;
 use crate::report::transitions::Stage;
 use crate::report::{ContainerPhase, ContainerReport, PodReport};
+use crate::status::record::recorded;
+use crate::status::restarts::count_once;
+use crate::status::transition::illegal_restart;
 use crate::status::{Inputs, pod_status};
 
 /// The duration of each step of a container's last start.
@@ -37,7 +39,7 @@ impl Timings {
 
 /// Builds a pod's report from its status and the observed state.
 #[must_use]
-pub(super) fn pod_report(
+pub(crate) fn pod_report(
     pod: &Pod,
     status: &PodStatus,
     observed: &Observed,
@@ -73,6 +75,7 @@ pub(super) fn pod_report(
             message,
             exit_code: said.and_then(|said| exit_code(said)),
             refused: false,
+            ready: said.is_some_and(|said| said.ready),
             restarts: said.map_or(0, |said| u32::try_from(said.restart_count).unwrap_or(0)),
             image: container.image.clone().unwrap_or_default(),
             container_id: seen.map(|seen| seen.id.to_string()).unwrap_or_default(),
@@ -87,6 +90,7 @@ pub(super) fn pod_report(
         namespace: pod.namespace().to_owned(),
         name: pod.name().to_owned(),
         status: status.clone(),
+        published: Arc::new(status.clone()),
         finished: matches!(stage, Stage::Terminated | Stage::Removed),
         removed: stage == Stage::Removed,
         containers: containers.collect(),
@@ -122,20 +126,61 @@ fn exit_code(said: &ContainerStatus) -> Option<i32> {
 }
 
 impl Worker {
-    /// Reports the pod's present state. Orphans are not reported.
+    /// Logs, once, that the pod runs already, because an earlier agent started it.
+    pub(super) fn log_adoption(&self, observed: &Observed) {
+        if self.last.is_none() && !observed.sandboxes.is_empty() {
+            let running = observed.containers.iter();
+            let running = running.filter(|seen| seen.state.is_running()).count();
+            tracing::info!(pod = %format_args!("{}/{}", self.pod_ref.namespace, self.pod_ref.name), running, "adopted pod");
+        }
+    }
+
+    /// Reports the pod's present state, with the status that was published last. Orphans are not reported.
     pub(super) fn report(&mut self, observed: &Observed, stage: Stage, causes: Causes) {
         let Some(pod) = self.pod.clone() else { return };
-        let status = self.status_of(&pod, observed, stage);
+        let adjusted = self.as_reported(&pod, observed);
+        let observed = adjusted.as_ref().unwrap_or(observed);
+        let previous = self.last.as_ref().map(|last| &last.status);
+        let status = self.status_of(&pod, observed, previous, stage);
         let mut report = pod_report(&pod, &status, observed, &self.timings, stage);
+        report.published = self.published.status();
         for container in &mut report.containers {
-            let deferral = self.start_backoff.of(&container.name);
-            container.refused = container.state == ContainerPhase::Waiting
-                && deferral.is_some_and(|deferral| deferral.refused);
+            if container.state != ContainerPhase::Waiting {
+                continue;
+            }
+            let begins = matches!(
+                container.reason.as_str(),
+                "ContainerCreating" | "PodInitializing"
+            );
+            let of_pod = self.start_errors.of_pod().filter(|_| begins);
+            if let Some(failed) = of_pod {
+                container.reason.clone_from(&failed.error.reason);
+                container.message.clone_from(&failed.error.message);
+            }
+            let failed = of_pod.or_else(|| self.start_errors.of(&container.name));
+            container.refused = failed.is_some_and(|failed| failed.refused);
         }
         self.shared
             .status_store
             .publish(report.clone(), stage, causes);
         self.last = Some(report);
+    }
+
+    /// The observation as the status shows it, if that differs: a container counts as running once its postStart hook has
+    /// succeeded, and the deadline is compared with the present time.
+    fn as_reported(&self, pod: &Pod, observed: &Observed) -> Option<Observed> {
+        let has_deadline = pod.spec().active_deadline_seconds.is_some();
+        if self.in_post_start.is_empty() && !has_deadline {
+            return None;
+        }
+        let mut adjusted = observed.clone();
+        adjusted.at = self.shared.clock.now();
+        for name in &self.in_post_start {
+            adjusted
+                .containers
+                .retain(|seen| seen.name != *name || !seen.state.is_running());
+        }
+        Some(adjusted)
     }
 
     /// Reports the pod as removed, with its last reported status.
@@ -167,47 +212,86 @@ impl Worker {
         );
     }
 
-    fn status_of(&self, pod: &Pod, observed: &Observed, stage: Stage) -> PodStatus {
-        let previous = self.last.as_ref().map(|last| &last.status);
+    /// The status of what is observed, after `previous`.
+    pub(super) fn status_of(
+        &self,
+        pod: &Pod,
+        observed: &Observed,
+        previous: Option<&PodStatus>,
+        stage: Stage,
+    ) -> PodStatus {
         let start_errors = pod
             .all_containers()
             .filter_map(|(_, container)| {
                 Some((
                     container.name.clone(),
-                    self.start_backoff.of(&container.name)?.error.clone(),
+                    self.start_errors.of(&container.name)?.error.clone(),
                 ))
             })
             .collect();
-        let status = pod_status(&Inputs {
+        let has_ended = matches!(stage, Stage::Terminated | Stage::Removed);
+        let actuated = self.resizing.actuated.now();
+        let mut status = pod_status(&Inputs {
             pod,
             observed,
             previous,
             start_errors: &start_errors,
-            terminated: matches!(stage, Stage::Terminated | Stage::Removed),
-            restarting_all: self.history.restart_all,
-            // Probes are not implemented: a running container counts as started and ready.
-            probes_registered: false,
+            terminated: has_ended,
+            probes_registered: self.probes.are_registered(),
             agent_started_at: Some(self.shared.started_at),
             node_ips: &self.shared.config.node_ips,
+            // The agent does not ask the runtime for its handlers' features yet.
+            recursive_read_only: false,
+            actuated: Some(&actuated),
+            resize: Some(&self.resizing.conditions),
         });
-        stamped(status, previous, self.shared.clock.now())
+        if let Some(previous) = previous {
+            count_once(previous, &mut status);
+        }
+        if let Some(eviction) = &self.eviction {
+            eviction.record(pod, &mut status);
+        }
+        keep_addresses(&mut status, previous, observed);
+        if let Some(previous) = previous.or(pod.api().status.as_ref())
+            && let Some(container) = illegal_restart(pod, previous, &status)
+        {
+            tracing::error!(pod = %pod.full_name(), container, "kept the last status: the container ended for good, and the new status restarts it");
+            return previous.clone();
+        }
+        recorded(pod, status, previous, self.shared.clock.now())
     }
 }
 
-/// Sets the times that only the reporter knows: each condition's last transition, and when the pod was first seen.
-fn stamped(mut status: PodStatus, previous: Option<&PodStatus>, now: Timestamp) -> PodStatus {
-    for condition in status.conditions.iter_mut().flatten() {
-        let before = previous
-            .and_then(|previous| previous.conditions.as_ref())
-            .and_then(|before| before.iter().find(|before| before.type_ == condition.type_))
-            .filter(|before| before.status == condition.status);
-        condition.last_transition_time = match before {
-            Some(before) => before.last_transition_time.clone(),
-            None => Some(Time(now)),
-        };
+/// A pod whose sandboxes have all ended keeps its last addresses (Kubernetes 1.36, pkg/kubelet/pleg/generic.go).
+fn keep_addresses(status: &mut PodStatus, previous: Option<&PodStatus>, observed: &Observed) {
+    let ready = observed.sandboxes.iter().any(|sandbox| sandbox.ready);
+    if let Some(previous) = previous
+        && !ready
+        && status.pod_ips.is_none()
+    {
+        status.pod_ip.clone_from(&previous.pod_ip);
+        status.pod_ips.clone_from(&previous.pod_ips);
     }
-    status.start_time = previous
-        .and_then(|previous| previous.start_time.clone())
-        .or(Some(Time(now)));
-    status
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn ended_pod_keeps_its_last_address() {
+        let previous = PodStatus {
+            pod_ip: Some("10.0.0.7".to_owned()),
+            pod_ips: Some(Vec::new()),
+            ..PodStatus::default()
+        };
+        let ended = Observed::nothing(Timestamp::UNIX_EPOCH);
+        let mut status = PodStatus::default();
+        keep_addresses(&mut status, None, &ended);
+        assert_eq!(status.pod_ip, None);
+        keep_addresses(&mut status, Some(&previous), &ended);
+        assert_eq!(status.pod_ip, previous.pod_ip);
+    }
 }

@@ -4,17 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::phase::PhaseEvent;
-use super::{PodUpdate, Worker, latest};
+use super::{FINISHED, PodUpdate, Worker, latest};
 use crate::blocking::blocking;
 use crate::causes::Causes;
 use crate::clock::after;
-use crate::execute::{running, stop_pod};
-use crate::observed::Observed;
-use crate::plan::terminate::{KillPlan, StopTarget, end_pod};
+use crate::events::Happening;
+use crate::execute::kill::Killer;
+use crate::execute::{PodStopped, first_ip, running, stop_pod};
+use crate::observed::{Observed, ObservedContainer};
+use crate::plan::effects::{self, Done};
+use crate::plan::grace::effective_grace;
+use crate::plan::stop::{ORPHAN_GRACE, orphan};
+use crate::plan::{self};
 use crate::report::transitions::Stage;
 
-/// The grace period, in seconds, of orphaned containers (Kubernetes 1.36, kubelet, SyncTerminatingRuntimePod).
-const ORPHAN_GRACE: i64 = 1;
 /// The first delay before a failed removal is retried.
 const RETRY_REMOVAL: Duration = Duration::from_millis(100);
 /// The longest delay before a failed removal is retried.
@@ -23,83 +26,174 @@ const RETRY_REMOVAL_MAX: Duration = Duration::from_secs(10);
 impl Worker {
     /// Stops containers and sandboxes until none is left running.
     pub(super) async fn terminate(&mut self) -> PhaseEvent {
-        let cause = self
-            .termination_cause
-            .clone()
-            .unwrap_or_else(|| "all containers have finished".to_owned());
-        let mut failures = 0;
+        let mut done = Vec::new();
+        let mut stops = Causes::default();
+        self.shared.prober.stop_liveness_and_startup(self.uid());
         loop {
+            self.take_termination_update();
             let snapshot = latest(&mut self.snapshots, self.min_generation).await;
-            let observed = self.with_messages(&snapshot).await;
+            let observed = self.observe(&snapshot).await;
+            if stops.is_empty() || observed.anything_runs() {
+                self.publish(&observed, Stage::Terminating);
+            }
             if !observed.anything_runs() {
+                // A later snapshot may not have these causes.
+                if stops.is_empty() {
+                    let cause = self.cause_of_end();
+                    self.report(&observed, Stage::Terminated, Causes::pod(cause));
+                } else {
+                    let causes = snapshot.causes.and(stops);
+                    self.report(&observed, Stage::Terminating, causes);
+                }
                 return PhaseEvent::Stopped;
             }
-            // What runs now and has ended when it is looked at again was stopped.
-            let mut stops = Causes::default();
-            for (_, name) in running(&observed) {
-                stops.add(Causes::stopped(&name, &cause));
+            if self.repeats(&std::mem::take(&mut done), &observed) {
+                self.retry_termination().await;
+                continue;
             }
-            self.report(&observed, Stage::Terminating, Causes::pod(cause.clone()));
-            let plan = self.kill_plan(&observed);
-            let errors = {
-                let shared = Arc::clone(&self.shared);
-                let stopping = stop_pod(&shared, plan, &observed);
-                tokio::pin!(stopping);
-                loop {
-                    tokio::select! {
-                        errors = &mut stopping => break errors,
-                        Ok(()) = self.snapshots.changed() => {
-                            let seen = self.snapshots.borrow_and_update().clone();
-                            if let Some(seen) = seen {
-                                let observed = self.with_messages(&seen).await;
-                                let causes = seen.causes.and(stops.clone());
-                                self.report(&observed, Stage::Terminating, causes);
-                            }
-                        }
-                    }
+            // What runs now and has ended when it is looked at again was stopped.
+            let of_probes = self.probes.take_causes();
+            if !of_probes.is_empty() && self.end_cause == FINISHED {
+                self.end_cause = of_probes.of_pod();
+            }
+            stops.add(of_probes);
+            let cause = self.cause_of_end();
+            for (_, name) in running(&observed) {
+                if !stops.is_about(&name) {
+                    stops.add(Causes::stopped(&name, &cause));
                 }
+            }
+            self.report(&observed, Stage::Terminating, Causes::pod(cause));
+            let pod = match &self.pod {
+                Some(pod) => pod.clone(),
+                None => orphan(&self.pod_ref, &observed),
             };
-            for error in &errors {
+            let at_once = (*self.shared.kill_now.borrow()).then_some(0);
+            let grace = at_once.or(self.grace).unwrap_or(ORPHAN_GRACE);
+            let (stop, sandboxes) = plan::end_pod(&pod, &observed, Some(grace));
+            let killer = Killer {
+                shared: Arc::clone(&self.shared),
+                host: first_ip(&pod, &self.shared, &observed),
+                pod,
+            };
+            self.shared.cache.busy(self.uid());
+            let stopping = stop_pod(&killer, &stop, &sandboxes);
+            let stopped = self.reporting_meanwhile(stopping, &stops).await;
+            for error in &stopped.errors {
                 tracing::warn!(pod = %format_args!("{}/{}", self.pod_ref.namespace, self.pod_ref.name), %error, "failed to stop pod");
             }
-            if errors.is_empty() {
-                failures = 0;
-            } else {
-                self.pause(failures).await;
-                failures += 1;
+            if !stopped.errors.is_empty() {
+                self.event(None, &Happening::FailedKillPod(stopped.errors.join(", ")));
+                self.retry_termination().await;
+                done.clear();
+                continue;
             }
-            self.min_generation = self
-                .shared
-                .cache
-                .refresh(self.uid(), stops.and(Causes::pod("pod was stopped")));
+            done = stopped.done;
+            self.min_generation = self.shared.cache.refresh(
+                self.uid(),
+                stops.clone().and(Causes::pod("pod was stopped")),
+            );
         }
     }
 
-    fn kill_plan(&self, observed: &Observed) -> KillPlan {
-        let running = running(observed);
-        let at_once = (*self.shared.kill_now.borrow()).then_some(0);
-        match &self.pod {
-            Some(pod) => end_pod(pod, &running, at_once),
-            None => {
-                let target = |(id, name)| StopTarget {
-                    id,
-                    name,
-                    grace: at_once.unwrap_or(ORPHAN_GRACE),
-                    pre_stop: false,
-                    waits_for: Vec::new(),
-                };
-                KillPlan {
-                    targets: running.into_iter().map(target).collect(),
+    /// Waits for `stopping`, and reports snapshots that arrive meanwhile.
+    async fn reporting_meanwhile(
+        &mut self,
+        stopping: impl Future<Output = PodStopped>,
+        stops: &Causes,
+    ) -> PodStopped {
+        tokio::pin!(stopping);
+        loop {
+            tokio::select! {
+                stopped = &mut stopping => return stopped,
+                Ok(()) = self.updates.changed() => {
+                    self.take_termination_update();
+                    continue;
                 }
+                Ok(()) = self.snapshots.changed() => {}
+                () = self.probes.changed() => self.publish_probes(Stage::Terminating),
+            }
+            let seen = self.snapshots.borrow_and_update().clone();
+            if let Some(seen) = seen {
+                let observed = self.observe(&seen).await;
+                let causes = seen.causes.and(stops.clone());
+                self.report(&observed, Stage::Terminating, causes);
             }
         }
+    }
+
+    fn cause_of_end(&self) -> String {
+        self.termination_cause
+            .clone()
+            .unwrap_or_else(|| self.end_cause.clone())
+    }
+
+    /// Takes the latest update of a pod that terminates: only its grace period counts, and whether a source still has it. A
+    /// shorter grace period does not end a stop that is running, as in a kubelet.
+    fn take_termination_update(&mut self) {
+        let update = self.updates.borrow_and_update().clone();
+        match update {
+            PodUpdate::Evict(eviction) => self.evict(eviction),
+            PodUpdate::Terminate { cause, last } => self.removed_from_source(cause, last),
+            PodUpdate::Run(pod, _) if pod.is_deleted() => self.pod = Some(pod),
+            PodUpdate::Run(..) => {}
+        }
+        if let Some(pod) = &self.pod {
+            self.grace = Some(effective_grace(self.grace, pod));
+        }
+    }
+
+    /// Whether the calls of the last turn had no effect, so that repeating them at once has none either. Reports it.
+    fn repeats(&mut self, done: &[Done], observed: &Observed) -> bool {
+        let without_effect = effects::without_effect(done, observed);
+        for call in &without_effect {
+            tracing::warn!(
+                pod = %format_args!("{}/{}", self.pod_ref.namespace, self.pod_ref.name),
+                container = call.container.as_deref(),
+                error = %call.message,
+                "call had no effect; will retry"
+            );
+        }
+        if let Some(first) = without_effect.first() {
+            self.event(None, &Happening::FailedKillPod(first.message.clone()));
+            let causes = Causes::pod(first.message.clone());
+            self.report(observed, Stage::Terminating, causes);
+        }
+        !without_effect.is_empty()
+    }
+
+    /// Waits after an error until the pod is stopped again, unless it stops by itself: as after any other error, or until the
+    /// next housekeeping if no source has the pod (Kubernetes 1.36, pkg/kubelet/pod_workers.go SyncKnownPods). An update is
+    /// acted on at once.
+    async fn retry_termination(&mut self) {
+        let wait = match self.termination_cause {
+            Some(_) => self.shared.config.housekeeping_period,
+            None => self.next_retry(),
+        };
+        let clock = Arc::clone(&self.shared.clock);
+        let retry_at = after(clock.now(), wait);
+        let stopped = self.snapshots.wait_for(|seen| {
+            seen.as_ref()
+                .is_some_and(|seen| !seen.observed.anything_runs())
+        });
+        tokio::select! {
+            () = clock.sleep_until(retry_at) => {}
+            Ok(_) = stopped => {}
+            Ok(()) = self.updates.changed() => {}
+        }
+        self.min_generation = self
+            .shared
+            .cache
+            .refresh(self.uid(), Causes::pod("pod is stopped again"));
     }
 
     /// Reports the pod as terminated and waits until no source has it.
     pub(super) async fn await_removal(&mut self) -> PhaseEvent {
+        self.shared.prober.remove(self.uid());
         let seen = self.snapshots.borrow_and_update().clone();
         if let Some(snapshot) = seen {
-            let observed = self.with_messages(&snapshot).await;
+            let observed = self.observe(&snapshot).await;
+            self.publish(&observed, Stage::Terminated);
             self.report(&observed, Stage::Terminated, snapshot.causes);
         }
         loop {
@@ -115,34 +209,64 @@ impl Worker {
 
     /// A terminated pod ignores other updates. Returns whether a source still has it.
     fn take_termination(&mut self) -> bool {
-        if let PodUpdate::Terminate(cause) = &*self.updates.borrow_and_update() {
-            self.termination_cause = Some(cause.clone());
+        let update = self.updates.borrow_and_update().clone();
+        if let PodUpdate::Terminate { cause, last } = update {
+            self.removed_from_source(cause, last);
         }
         self.termination_cause.is_none()
     }
 
-    /// Removes containers, sandboxes and directories until none is left.
+    /// Removes containers and directories until none is left, and sandboxes and logs too unless they are left to garbage
+    /// collection, so that a pod that comes back before it counts its attempts on.
     pub(super) async fn remove(&mut self) -> PhaseEvent {
         let mut failures = 0;
-        self.min_generation = self
-            .shared
-            .cache
-            .refresh(self.uid(), Causes::pod("pod removal started"));
+        let mut done = Vec::new();
+        // What is left is known; that nothing is left must be seen now.
+        let is_empty = self.snapshots.borrow().as_ref().is_none_or(|seen| {
+            seen.observed.containers.is_empty() && seen.observed.sandboxes.is_empty()
+        });
+        if is_empty {
+            let causes = Causes::pod("pod removal started");
+            self.min_generation = self.shared.cache.refresh(self.uid(), causes);
+        }
         loop {
             let observed = latest(&mut self.snapshots, self.min_generation)
                 .await
                 .observed;
             let cri = Arc::clone(&self.shared.cri);
+            if self.repeats(&std::mem::take(&mut done), &observed) {
+                self.retry_removal().await;
+            }
             let mut failed = false;
+            let at_once = self.shared.config.remove_at_once;
+            let sandboxes = match at_once {
+                true => observed.sandboxes.as_slice(),
+                false => &[],
+            };
+            self.shared.cache.busy(self.uid());
             for container in &observed.containers {
-                failed |= self.noted(cri.remove_container(&container.id).await);
+                if self.noted(cri.remove_container(&container.id).await) {
+                    failed = true;
+                } else {
+                    self.remove_log(container).await;
+                    done.push(Done::Remove {
+                        name: container.name.clone(),
+                        id: container.id.clone(),
+                    });
+                }
             }
-            for sandbox in &observed.sandboxes {
-                failed |= self.noted(cri.stop_sandbox(&sandbox.id).await)
-                    || self.noted(cri.remove_sandbox(&sandbox.id).await);
+            for sandbox in sandboxes {
+                if self.noted(cri.stop_sandbox(&sandbox.id).await)
+                    || self.noted(cri.remove_sandbox(&sandbox.id).await)
+                {
+                    failed = true;
+                } else {
+                    done.push(Done::RemoveSandbox(sandbox.id.clone()));
+                }
             }
-            if observed.containers.is_empty() && observed.sandboxes.is_empty() {
-                let (dirs, logs) = (self.dirs.clone(), self.shared.config.remove_logs);
+            if observed.containers.is_empty() && sandboxes.is_empty() {
+                let logs = self.shared.config.remove_logs && at_once;
+                let dirs = self.dirs.clone();
                 let trash = Arc::clone(&self.shared.trash);
                 match blocking(move || dirs.remove(&trash, logs)).await {
                     Ok(()) => {
@@ -164,6 +288,23 @@ impl Worker {
                 .cache
                 .refresh(self.uid(), Causes::pod("pod was removed"));
         }
+    }
+
+    /// Removes the log of a removed container.
+    async fn remove_log(&self, container: &ObservedContainer) {
+        if !self.shared.config.remove_logs {
+            return;
+        }
+        if let Some(log) = container.log_path.clone() {
+            let dirs = self.dirs.clone();
+            blocking(move || dirs.remove_log(&log)).await;
+        }
+    }
+
+    async fn retry_removal(&mut self) {
+        let wait = self.next_retry();
+        let clock = &self.shared.clock;
+        clock.sleep_until(after(clock.now(), wait)).await;
     }
 
     async fn pause(&self, failures: u32) {

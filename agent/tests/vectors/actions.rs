@@ -4,12 +4,16 @@ use agent::plan::{self, History, PodPlan, SandboxStep, Start, When};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::support::{self, Case};
+use crate::judge::Set;
+use crate::read::Case;
+use crate::support;
 
-#[test]
-fn pod_actions_match_kubernetes() {
-    support::check("pod-actions", judge);
-}
+pub(crate) const SET: Set = Set {
+    name: "pod-actions",
+    about: "what is to be done next for a pod",
+    judge,
+    exceptions: &[],
+};
 
 fn judge(case: &Case) -> Result<(), String> {
     let now: Timestamp = "2026-03-01T13:00:00Z".parse().unwrap();

@@ -6,12 +6,16 @@ use agent::plan::{self, History, When};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::support::{self, Case};
+use crate::judge::Set;
+use crate::read::Case;
+use crate::support;
 
-#[test]
-fn crash_backoff_matches_kubernetes() {
-    support::check("crash-backoff", judge);
-}
+pub(crate) const SET: Set = Set {
+    name: "crash-backoff",
+    about: "how long a crashing container waits",
+    judge,
+    exceptions: &[],
+};
 
 /// Converts seconds since the start of the sequence to a time.
 fn moment(seconds: &Value) -> Timestamp {

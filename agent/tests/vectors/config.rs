@@ -1,85 +1,97 @@
 //! cri-sandbox-config and cri-container-config: the configurations sent to the runtime.
 //!
-//! Every field is compared except the cgroup settings that a kubelet with its own cgroups adds (`cgroup_parent`,
-//! `unified`, `hugepage_limits`) and deprecated fields. Out of scope: user namespaces, image volumes, volume subpaths,
-//! hooks, and everything from an API server.
+//! Every field is compared.
 
 use std::collections::BTreeMap;
 
 use agent::observed::ContainerId;
 use agent::pod::Pod;
 use agent::spec::{
-    self, ContainerInputs, ContainerSpec, HostVolume, ImageUser, MountSpec, NamespaceMode,
-    Namespaces, Propagation, Protocol, Resources, SandboxSpec, SecurityProfile, Selinux,
+    self, ContainerInputs, ContainerSpec, HostVolume, ImageSpec, ImageUser, MountSpec,
+    NamespaceMode, Namespaces, PodGrants, Propagation, Protocol, Resources, SandboxSpec,
+    SecurityProfile, Selinux, UserNamespace,
 };
 use k8s_openapi::api::core::v1::Container;
 use serde_json::{Map, Value, json};
 
 use crate::inside;
-use crate::support::{self, Case};
+use crate::judge::Set;
+use crate::read::Case;
+use crate::support;
 
-#[test]
-fn sandbox_config_matches_kubernetes() {
-    let in_scope = |case: &Case| {
-        let facts = &case.input["pod"]["spec"];
-        facts["hostUsers"] != false && case.input.get("extraSupplementalGroups").is_none()
-    };
-    support::check_within("cri-sandbox-config", in_scope, |case| {
-        let pod = support::pod(&case.input["pod"]);
-        let attempt = u32::try_from(case.input["attempt"].as_u64().unwrap_or_default()).unwrap();
-        match spec::sandbox(&pod, attempt, &inside::node(&case.input["node"])) {
-            Ok((sandbox, _)) => {
-                let handler = json!(sandbox.runtime_handler);
-                support::same(
-                    "runtime_handler",
-                    &handler,
-                    &json!(support::text(&case.expected["runtime_handler"])),
-                )?;
-                compare(&sandbox_words(&sandbox), &case.expected)
-            }
-            Err(error) => {
-                support::same("error", &json!(error.to_string()), &case.expected["error"])
-            }
+pub(crate) const SANDBOX: Set = Set {
+    name: "cri-sandbox-config",
+    about: "what the runtime is asked to make for a pod",
+    judge: sandbox_config,
+    exceptions: &[],
+};
+
+fn sandbox_config(case: &Case) -> Result<(), String> {
+    let pod = support::pod(&case.input["pod"]);
+    let attempt = u32::try_from(case.input["attempt"].as_u64().unwrap_or_default()).unwrap();
+    let node = inside::node(&case.input["node"]);
+    match spec::sandbox(&pod, attempt, &grants(&case.input), &node) {
+        Ok((sandbox, warnings)) => {
+            support::same(
+                "events",
+                &inside::events(&warnings),
+                &json!(support::list(&case.expected["events"])),
+            )?;
+            let handler = json!(sandbox.runtime_handler);
+            support::same(
+                "runtime_handler",
+                &handler,
+                &json!(support::text(&case.expected["runtime_handler"])),
+            )?;
+            compare(&sandbox_words(&sandbox), &case.expected)
         }
-    });
+        Err(error) => support::same("error", &json!(error.to_string()), &case.expected["error"]),
+    }
 }
 
-#[test]
-fn container_config_matches_kubernetes() {
-    support::check_within("cri-container-config", container_in_scope, |case| {
-        let pod = support::pod(&case.input["pod"]);
-        let container = container_of(case, &pod);
-        let node = inside::node(&case.input["node"]);
-        let directory = node
-            .pod_dir(pod.uid())
-            .join("containers")
-            .join(&container.name)
-            .join("<random>");
-        let image = &case.input["image"];
-        let inputs = ContainerInputs {
-            restart_count: u32::try_from(case.input["restartCount"].as_u64().unwrap_or_default())
-                .unwrap(),
-            ips: support::texts(&case.input["podIPs"]),
-            image_ref: support::text(&case.input["imageRef"]).to_owned(),
-            image_user: match (image["uid"].as_i64(), image["username"].as_str()) {
-                (Some(uid), _) => ImageUser::Id(uid),
-                (None, Some(name)) => ImageUser::Name(name.to_owned()),
-                (None, None) => ImageUser::Unset,
-            },
-            volumes: volumes(&case.input["volumes"]),
-            termination_log: Some(directory),
-            target: case.input["targetContainerID"]
-                .as_str()
-                .map(ContainerId::new),
-        };
-        match spec::container(&pod, &container, &inputs, &node) {
-            Ok(container) => compare(&container_words(&container), &case.expected),
-            Err(error) if case.expected.get("error").is_some() => {
-                support::same("error", &json!(error.to_string()), &case.expected["error"])
-            }
-            Err(error) => Err(format!("refused: {error}")),
+pub(crate) const CONTAINER: Set = Set {
+    name: "cri-container-config",
+    about: "what the runtime is asked to make for a container",
+    judge: container_config,
+    exceptions: &[],
+};
+
+fn container_config(case: &Case) -> Result<(), String> {
+    let pod = support::pod(&case.input["pod"]);
+    let container = container_of(case, &pod);
+    let node = inside::node(&case.input["node"]);
+    let directory = node
+        .pod_dir(pod.uid())
+        .join("containers")
+        .join(&container.name)
+        .join("<random>");
+    let image = &case.input["image"];
+    let inputs = ContainerInputs {
+        restart_count: u32::try_from(case.input["restartCount"].as_u64().unwrap_or_default())
+            .unwrap(),
+        ips: support::texts(&case.input["podIPs"]),
+        image_ref: support::text(&case.input["imageRef"]).to_owned(),
+        image_user: match (image["uid"].as_i64(), image["username"].as_str()) {
+            (Some(uid), _) => ImageUser::Id(uid),
+            (None, Some(name)) => ImageUser::Name(name.to_owned()),
+            (None, None) => ImageUser::Unset,
+        },
+        volumes: volumes(&case.input),
+        env_files: BTreeMap::new(),
+        grants: grants(&case.input),
+        termination_log: Some(directory),
+        target: case.input["targetContainerID"]
+            .as_str()
+            .map(ContainerId::new),
+    };
+    let objects = inside::objects(&case.input);
+    match spec::container(&pod, &container, &inputs, Some(&objects), &node).spec {
+        Ok(container) => compare(&container_words(&container), &case.expected),
+        Err(error) if case.expected.get("error").is_some() => {
+            support::same("error", &json!(error.to_string()), &case.expected["error"])
         }
-    });
+        Err(error) => Err(format!("refused: {error}")),
+    }
 }
 
 fn container_of(case: &Case, pod: &Pod) -> Container {
@@ -87,53 +99,43 @@ fn container_of(case: &Case, pod: &Pod) -> Container {
     pod.container(name).unwrap().1.clone()
 }
 
-/// Whether crib has every feature that the case uses.
-fn container_in_scope(case: &Case) -> bool {
-    let pod = support::pod(&case.input["pod"]);
-    let container = container_of(case, &pod);
-    let from_server = |container: &Container| {
-        let mut sources = container
-            .env
-            .iter()
-            .flatten()
-            .filter_map(|variable| variable.value_from.as_ref());
-        container
-            .env_from
-            .as_ref()
-            .is_some_and(|from| !from.is_empty())
-            || sources.any(|source| {
-                source.config_map_key_ref.is_some()
-                    || source.secret_key_ref.is_some()
-                    || source.file_key_ref.is_some()
-            })
-    };
-    let part = |path: &Option<String>| path.as_ref().is_some_and(|path| !path.is_empty());
-    let mut mounts = container.volume_mounts.iter().flatten();
-    let special = mounts.any(|mount| {
-        part(&mount.sub_path) || part(&mount.sub_path_expr) || mount.recursive_read_only.is_some()
-    });
-    let input = &case.input;
-    !(from_server(&container)
-        || special
-        || pod.spec().host_users == Some(false)
-        || container.lifecycle.is_some()
-        || container.volume_devices.is_some()
-        || input.get("imageVolumes").is_some()
-        || !support::list(&input["services"]).is_empty())
+fn grants(input: &Value) -> PodGrants {
+    let range = &input["node"]["userNamespaceRange"];
+    let number = |key: &str| u32::try_from(range[key].as_u64().unwrap_or_default()).unwrap();
+    let groups = support::list(&input["extraSupplementalGroups"]).iter();
+    PodGrants {
+        user_namespace: range.is_object().then(|| UserNamespace {
+            host_id: number("hostID"),
+            container_id: number("containerID"),
+            length: number("length"),
+        }),
+        supplemental_groups: groups.map(|group| group.as_i64().unwrap()).collect(),
+    }
 }
 
-fn volumes(volumes: &Value) -> BTreeMap<String, HostVolume> {
-    let volumes = volumes.as_object().into_iter().flatten();
+/// The volumes of a case.
+pub(crate) fn volumes(input: &Value) -> BTreeMap<String, HostVolume> {
+    let volumes = input["volumes"].as_object().into_iter().flatten();
     volumes
         .map(|(name, volume)| {
-            let host_path = support::text(&volume["hostPath"]).into();
-            (
-                name.clone(),
-                HostVolume {
-                    host_path,
-                    readonly: volume["readOnly"] == true,
-                },
-            )
+            let image = input["imageVolumes"].get(name).map(|image| ImageSpec {
+                image: support::text(&image["image"]).to_owned(),
+                user_specified: support::text(&image["user_specified_image"]).to_owned(),
+                runtime_handler: support::text(&image["runtime_handler"]).to_owned(),
+                annotations: serde_json::from_value(image["annotations"].clone())
+                    .unwrap_or_default(),
+            });
+            let volume = HostVolume {
+                host_path: support::text(&volume["hostPath"]).into(),
+                readonly: volume["readOnly"] == true,
+                relabel: matches!(
+                    support::text(&volume["type"]),
+                    "emptyDir" | "configMap" | "secret" | "projected" | "downwardAPI" | "image"
+                ),
+                spec_name: volume["specName"].as_str().map(str::to_owned),
+                image,
+            };
+            (name.clone(), volume)
         })
         .collect()
 }
@@ -153,17 +155,8 @@ fn compare(ours: &Value, expected: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Removes zeroes, empty strings, lists and objects, and the fields that are not compared.
+/// Removes zeroes, empty strings, lists and objects.
 fn tidy(value: Value) -> Value {
-    const NOT_COMPARED: [&str; 7] = [
-        "cgroup_parent",
-        "unified",
-        "hugepage_limits",
-        "apparmor_profile",
-        "seccomp_profile_path",
-        "stop_signal",
-        "userns_options",
-    ];
     match value {
         Value::Object(map) => {
             // An Int64Value of 0 differs from an absent one.
@@ -171,14 +164,14 @@ fn tidy(value: Value) -> Value {
             let kept = map
                 .into_iter()
                 .map(|(key, value)| (key, tidy(value)))
-                .filter(|(key, value)| {
+                .filter(|(_, value)| {
                     let empty = value.is_null()
                         || *value == json!("")
                         || *value == json!(false)
                         || *value == json!([])
                         || *value == json!({})
                         || (*value == json!(0) && !is_wrapper);
-                    !empty && !NOT_COMPARED.contains(&key.as_str())
+                    !empty
                 });
             Value::Object(kept.collect())
         }
@@ -213,6 +206,7 @@ fn sandbox_words(sandbox: &SandboxSpec) -> Value {
         "labels": sandbox.labels,
         "annotations": sandbox.annotations,
         "linux": {
+            "cgroup_parent": sandbox.cgroup_parent,
             "sysctls": sandbox.sysctls,
             "overhead": resources(&sandbox.overhead),
             "resources": resources(&sandbox.resources),
@@ -241,8 +235,7 @@ fn container_words(container: &ContainerSpec) -> Value {
     envs.sort_by_key(|env| env["key"].as_str().unwrap().to_owned());
     json!({
         "metadata": {"name": container.name, "attempt": container.attempt},
-        "image": {"image": container.image.image, "user_specified_image": container.image.user_specified,
-            "runtime_handler": container.image.runtime_handler},
+        "image": image(&container.image),
         "command": container.command,
         "args": container.args,
         "working_dir": container.working_dir,
@@ -254,6 +247,7 @@ fn container_words(container: &ContainerSpec) -> Value {
         "stdin": container.stdin,
         "stdin_once": container.stdin_once,
         "tty": container.tty,
+        "stop_signal": signal(&container.stop_signal),
         "linux": {
             "resources": resources(&container.resources),
             "security_context": {
@@ -273,19 +267,52 @@ fn container_words(container: &ContainerSpec) -> Value {
                 "readonly_paths": security.readonly_paths,
                 "seccomp": security.seccomp.as_ref().map(profile),
                 "apparmor": security.apparmor.as_ref().map(profile),
+                "apparmor_profile": security.apparmor.as_ref().map(apparmor_name),
             },
         },
     })
 }
 
-fn mount(mount: &MountSpec) -> Value {
-    let propagation = match mount.propagation {
+fn image(image: &ImageSpec) -> Value {
+    json!({"image": image.image, "user_specified_image": image.user_specified,
+        "runtime_handler": image.runtime_handler, "annotations": image.annotations})
+}
+
+fn signal(name: &str) -> String {
+    match name {
+        "" => "RUNTIME_DEFAULT".to_owned(),
+        name => name.replace('+', "PLUS").replace('-', "MINUS"),
+    }
+}
+
+fn apparmor_name(profile: &SecurityProfile) -> String {
+    match profile {
+        SecurityProfile::RuntimeDefault => "runtime/default".to_owned(),
+        SecurityProfile::Unconfined => "unconfined".to_owned(),
+        SecurityProfile::Localhost(name) => format!("localhost/{name}"),
+    }
+}
+
+fn mappings(user: Option<&UserNamespace>) -> Value {
+    let mapping = |ids: &UserNamespace| json!({"host_id": ids.host_id, "container_id": ids.container_id, "length": ids.length});
+    user.map_or(Value::Null, |ids| json!([mapping(ids)]))
+}
+
+/// The name of a propagation in the CRI.
+pub(crate) fn propagation(propagation: Propagation) -> &'static str {
+    match propagation {
         Propagation::Private => "PROPAGATION_PRIVATE",
         Propagation::HostToContainer => "PROPAGATION_HOST_TO_CONTAINER",
         Propagation::Bidirectional => "PROPAGATION_BIDIRECTIONAL",
-    };
+    }
+}
+
+fn mount(mount: &MountSpec) -> Value {
     json!({"container_path": mount.container_path, "host_path": mount.host_path, "readonly": mount.readonly,
-        "recursive_read_only": mount.recursive_read_only, "propagation": propagation})
+        "recursive_read_only": mount.recursive_read_only, "propagation": propagation(mount.propagation),
+        "selinux_relabel": mount.selinux_relabel, "image": mount.image.as_ref().map(image),
+        "image_sub_path": mount.image_sub_path, "uidMappings": mappings(mount.user_namespace.as_ref()),
+        "gidMappings": mappings(mount.user_namespace.as_ref())})
 }
 
 fn wrapped(value: Option<i64>) -> Value {
@@ -304,7 +331,9 @@ fn namespaces(namespaces: &Namespaces) -> Value {
         NamespaceMode::Target => "TARGET",
     };
     json!({"network": mode(namespaces.network), "pid": mode(namespaces.pid), "ipc": mode(namespaces.ipc),
-        "target_id": namespaces.target_id})
+        "target_id": namespaces.target_id, "userns_options": {
+            "mode": if namespaces.user.is_some() { "POD" } else { "NODE" },
+            "uids": mappings(namespaces.user.as_ref()), "gids": mappings(namespaces.user.as_ref())}})
 }
 
 fn selinux(label: &Selinux) -> Value {
@@ -333,5 +362,14 @@ fn resources(resources: &Resources) -> Value {
     ] {
         words.insert(name.to_owned(), json!(value));
     }
+    let mut pages: Vec<Value> = resources
+        .hugepage_limits
+        .iter()
+        .map(|(size, limit)| json!({"page_size": size, "limit": limit}))
+        .collect();
+    // Their order is not significant.
+    pages.sort_by_key(|page| std::cmp::Reverse(page["page_size"].to_string()));
+    words.insert("hugepage_limits".to_owned(), json!(pages));
+    words.insert("unified".to_owned(), json!(resources.unified));
     Value::Object(words)
 }

@@ -1,136 +1,168 @@
 //! The inside of a container: variable expansion, environment, hosts file, DNS.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
-use agent::spec::Node;
+use agent::dns::DnsWarning;
+use agent::env::{EnvFile, EnvFiles, EnvInputs};
+use agent::objects::{ObjectMap, Objects};
+use agent::spec::{CgroupDriver, CgroupVersion, HandlerFeatures, Node, NodeAddress, SwapBehavior};
 use agent::{dns, env, hosts};
+use k8s_openapi::api::core::v1::Container;
 use serde_json::{Map, Value, json};
 
-use crate::support::{self, Case};
+use crate::judge::Set;
+use crate::read::Case;
+use crate::support;
 
-#[test]
-fn variable_expansion_matches_kubernetes() {
-    support::check("var-expansion", |case| {
-        let vars = &case.input["vars"];
-        let ours = env::expand(support::text(&case.input["input"]), |name| {
-            vars.get(name).and_then(Value::as_str)
-        });
-        support::same(
-            "output",
-            &json!(ours),
-            &json!(support::text(&case.expected["output"])),
-        )
+pub(crate) const EXPANSION: Set = Set {
+    name: "var-expansion",
+    about: "variables in commands and arguments",
+    judge: expansion,
+    exceptions: &[],
+};
+
+fn expansion(case: &Case) -> Result<(), String> {
+    let vars = &case.input["vars"];
+    let ours = env::expand(support::text(&case.input["input"]), |name| {
+        vars.get(name).and_then(Value::as_str)
     });
+    support::same(
+        "output",
+        &json!(ours),
+        &json!(support::text(&case.expected["output"])),
+    )
 }
 
-#[test]
-fn container_environment_matches_kubernetes() {
-    // ConfigMaps, Secrets and services need an API server, which crib does not have.
-    let needs_server = |case: &Case| {
-        let pod = support::pod(&case.input["pod"]);
-        let (_, container) = pod
-            .container(support::text(&case.input["container"]))
-            .unwrap();
-        let sources = container
-            .env
-            .iter()
-            .flatten()
-            .filter_map(|variable| variable.value_from.as_ref());
-        let by_key = sources.into_iter().any(|source| {
-            source.config_map_key_ref.is_some()
-                || source.secret_key_ref.is_some()
-                || source.file_key_ref.is_some()
-        });
-        by_key
-            || container
-                .env_from
-                .as_ref()
-                .is_some_and(|from| !from.is_empty())
-            || !support::list(&case.input["services"]).is_empty()
+pub(crate) const ENVIRONMENT: Set = Set {
+    name: "container-env",
+    about: "the environment of a container",
+    judge: environment,
+    exceptions: &[],
+};
+
+fn environment(case: &Case) -> Result<(), String> {
+    let pod = support::pod(&case.input["pod"]);
+    let (_, container) = pod
+        .container(support::text(&case.input["container"]))
+        .unwrap();
+    let node = node(&case.input["node"]);
+    let objects = objects(&case.input);
+    let inputs = EnvInputs {
+        node: &node,
+        ips: &support::texts(&case.input["podIPs"]),
+        objects: (case.input["node"]["standalone"] != true).then_some(&objects as &dyn Objects),
+        files: &env_files(case, container),
     };
-    support::check_within(
-        "container-env",
-        |case| !needs_server(case),
-        |case| {
-            let pod = support::pod(&case.input["pod"]);
-            let (_, container) = pod
-                .container(support::text(&case.input["container"]))
-                .unwrap();
-            let node = node(&case.input["node"]);
-            match env::environment(
-                &pod,
-                container,
-                &support::texts(&case.input["podIPs"]),
-                &node,
-            ) {
-                Ok(ours) => {
-                    let ours: Map<String, Value> = ours
-                        .into_iter()
-                        .map(|(name, value)| (name, json!(value)))
-                        .collect();
-                    support::same("env", &Value::Object(ours), &case.expected["env"])
-                }
-                Err(error) if case.expected.get("error").is_some() => {
-                    let _ = error;
-                    Ok(())
-                }
-                Err(error) => Err(format!("{error}; expected {}", case.expected)),
-            }
-        },
-    );
+    match env::environment(&pod, container, inputs) {
+        Ok(ours) => {
+            let count = ours.len();
+            let ours: Map<String, Value> = ours
+                .into_iter()
+                .map(|(name, value)| (name, json!(value)))
+                .collect();
+            assert_eq!(ours.len(), count, "names are unique");
+            support::same("env", &Value::Object(ours), &case.expected["env"])
+        }
+        Err(error) => support::same("error", &json!(error.to_string()), &case.expected["error"]),
+    }
 }
 
-#[test]
-fn hosts_file_matches_kubernetes() {
-    support::check("hosts-file", |case| {
-        let pod = support::pod(&case.input["pod"]);
-        let domain = support::text(&case.input["clusterDomain"]);
-        let ips = support::texts(&case.input["podIPs"]);
-        let (name, pod_domain) = hosts::hostname(&pod, domain);
-        let mut ours = json!({"hostname": name});
-        if let Some(domain) = pod_domain {
-            ours["domain"] = json!(domain);
-        }
-        // For a container without mounts, the file exists exactly if there are addresses.
-        let mount = agent::spec::mounts_hosts_file(&pod, &Default::default(), &ips);
-        ours["mount"] = json!(mount);
-        if mount {
-            let node_hosts = support::text(&case.input["nodeHostsFile"]);
-            ours["content"] = json!(hosts::hosts_file(&pod, &ips, domain, node_hosts));
-        }
-        support::same("hosts", &ours, &case.expected)
-    });
+/// The files that a container's variables refer to.
+fn env_files(case: &Case, container: &Container) -> EnvFiles {
+    let file = |(volume, path): (&str, &str)| {
+        let root = case.input["volumes"].get(volume)?["hostPath"].as_str()?;
+        let text = case.input["volumeFiles"][volume][path].as_str();
+        let file = EnvFile {
+            path: Path::new(root).join(path),
+            text: text.map(str::to_owned),
+        };
+        Some(((volume.to_owned(), path.to_owned()), file))
+    };
+    env::files(container).filter_map(file).collect()
 }
 
-#[test]
-fn pod_dns_matches_kubernetes() {
-    support::check("pod-dns", |case| {
-        let pod = support::pod(&case.input["pod"]);
-        match dns::pod_dns(&pod, &node(&case.input["node"])) {
-            Ok(ours) => {
-                let mut options = ours.config.options;
-                options.sort();
-                let mut words: BTreeMap<&str, Value> = BTreeMap::new();
-                words.insert("options", json!(options));
-                words.insert("searches", json!(ours.config.searches));
-                words.insert("servers", json!(ours.config.servers));
-                let mut expected = json!({"options": [], "searches": [], "servers": []});
-                for (key, value) in case.expected["dns"].as_object().into_iter().flatten() {
-                    expected[key] = value.clone();
-                }
-                support::same("dns", &json!(words), &expected)?;
-                let events = support::list(&case.expected["events"]).iter();
-                let theirs: Vec<&str> = events
-                    .filter(|e| e["object"] == "Pod")
-                    .map(|e| support::text(&e["message"]))
-                    .collect();
-                support::same("warnings", &json!(ours.warnings), &json!(theirs))
+/// The API objects of a case.
+pub(crate) fn objects(input: &Value) -> ObjectMap {
+    let mut objects = ObjectMap::default();
+    for object in support::list(&input["configMaps"]) {
+        objects.insert_config_map(serde_json::from_value(object.clone()).unwrap());
+    }
+    for object in support::list(&input["secrets"]) {
+        objects.insert_secret(serde_json::from_value(object.clone()).unwrap());
+    }
+    for service in support::list(&input["services"]) {
+        let object = json!({
+            "metadata": {"namespace": service["namespace"], "name": service["name"]},
+            "spec": {"clusterIP": service["clusterIP"], "ports": service["ports"]},
+        });
+        objects.insert_service(serde_json::from_value(object).unwrap());
+    }
+    objects
+}
+
+/// Warnings about a pod's name resolution as events.
+pub(crate) fn events(warnings: &[DnsWarning]) -> Value {
+    let event = |warning: &DnsWarning| {
+        let object = if warning.of_node { "Node" } else { "Pod" };
+        json!({"object": object, "type": "Warning", "reason": warning.reason, "message": warning.message})
+    };
+    warnings.iter().map(event).collect()
+}
+
+pub(crate) const HOSTS: Set = Set {
+    name: "hosts-file",
+    about: "a container's hosts file",
+    judge: hosts_file,
+    exceptions: &[],
+};
+
+fn hosts_file(case: &Case) -> Result<(), String> {
+    let pod = support::pod(&case.input["pod"]);
+    let domain = support::text(&case.input["clusterDomain"]);
+    let ips = support::texts(&case.input["podIPs"]);
+    let (name, pod_domain) = hosts::hostname(&pod, domain);
+    let mut ours = json!({"hostname": name});
+    if let Some(domain) = pod_domain {
+        ours["domain"] = json!(domain);
+    }
+    // For a container without mounts, the file exists exactly if there are addresses.
+    let mount = agent::spec::mounts_hosts_file(&pod, &Default::default(), &ips);
+    ours["mount"] = json!(mount);
+    if mount {
+        let node_hosts = support::text(&case.input["nodeHostsFile"]);
+        ours["content"] = json!(hosts::hosts_file(&pod, &ips, domain, node_hosts));
+    }
+    support::same("hosts", &ours, &case.expected)
+}
+
+pub(crate) const DNS: Set = Set {
+    name: "pod-dns",
+    about: "a pod's name resolution",
+    judge: pod_dns,
+    exceptions: &[],
+};
+
+fn pod_dns(case: &Case) -> Result<(), String> {
+    let pod = support::pod(&case.input["pod"]);
+    match dns::pod_dns(&pod, &node(&case.input["node"])) {
+        Ok(ours) => {
+            let mut options = ours.config.options;
+            options.sort();
+            let mut words: BTreeMap<&str, Value> = BTreeMap::new();
+            words.insert("options", json!(options));
+            words.insert("searches", json!(ours.config.searches));
+            words.insert("servers", json!(ours.config.servers));
+            let mut expected = json!({"options": [], "searches": [], "servers": []});
+            for (key, value) in case.expected["dns"].as_object().into_iter().flatten() {
+                expected[key] = value.clone();
             }
-            Err(error) => {
-                support::same("error", &json!(error.to_string()), &case.expected["error"])
-            }
+            support::same("dns", &json!(words), &expected)?;
+            let theirs = json!(support::list(&case.expected["events"]));
+            support::same("events", &events(&ours.warnings), &theirs)
         }
-    });
+        Err(error) => support::same("error", &json!(error.to_string()), &case.expected["error"]),
+    }
 }
 
 /// The node of a case.
@@ -146,14 +178,13 @@ pub(crate) fn node(facts: &Value) -> Node {
         .get("resolvConf")
         .map(|text| support::text(text).to_owned());
     node.ips = support::texts(&facts["nodeIPs"]);
-    if node.ips.is_empty() {
-        // Without configured addresses, the node's internal ones are used.
-        let addresses = support::list(&facts["addresses"]).iter();
-        let internal = addresses.filter(|address| address["type"] == "InternalIP");
-        node.ips = internal
-            .map(|address| support::text(&address["address"]).to_owned())
-            .collect();
-    }
+    let addresses = support::list(&facts["addresses"]).iter();
+    node.addresses = addresses
+        .map(|address| NodeAddress {
+            kind: support::text(&address["type"]).to_owned(),
+            address: support::text(&address["address"]).to_owned(),
+        })
+        .collect();
     let pairs = |value: &Value| -> BTreeMap<String, String> {
         value
             .as_object()
@@ -167,7 +198,37 @@ pub(crate) fn node(facts: &Value) -> Node {
     node.seccomp_root = support::text(&facts["seccompProfileRoot"]).into();
     node.seccomp_default = facts["seccompDefault"] == true;
     node.memory_capacity = facts["memoryCapacity"].as_i64().unwrap_or_default();
-    node.cpu_quota_period =
-        (facts["cpuCFSQuota"] == true).then(|| facts["cpuCFSQuotaPeriodMicros"].as_i64().unwrap());
+    node.cpu_quota = facts["cpuCFSQuota"] == true;
+    node.cpu_quota_period = facts["cpuCFSQuotaPeriodMicros"].as_i64().unwrap_or(100_000);
+    node.cgroup_driver = match support::text(&facts["cgroupDriver"]) {
+        "systemd" => CgroupDriver::Systemd,
+        _ => CgroupDriver::Cgroupfs,
+    };
+    node.cgroup_root = support::text(&facts["cgroupRoot"]).to_owned();
+    node.cgroups_per_qos = facts["cgroupsPerQOS"] == true;
+    node.cgroup_version = if facts["cgroupVersion"] == 1 {
+        CgroupVersion::V1
+    } else {
+        CgroupVersion::V2
+    };
+    node.single_process_oom_kill = facts["singleProcessOOMKill"] == true;
+    node.hugepage_sizes = support::texts(&facts["hugePageSizes"]);
+    node.swap_capacity = facts["swapCapacity"].as_i64().unwrap_or_default();
+    node.swap_controller = facts["swapControllerAvailable"] == true;
+    node.swap_behavior = match support::text(&facts["memorySwapBehavior"]) {
+        "LimitedSwap" => SwapBehavior::LimitedSwap,
+        _ => SwapBehavior::NoSwap,
+    };
+    node.runtime_handlers = facts["runtimeHandlers"].as_array().map(|handlers| {
+        let handler = |handler: &Value| {
+            let features = HandlerFeatures {
+                recursive_read_only_mounts: handler["recursiveReadOnlyMounts"] == true,
+                user_namespaces: handler["userNamespaces"] == true,
+            };
+            (support::text(&handler["name"]).to_owned(), features)
+        };
+        handlers.iter().map(handler).collect()
+    });
+    node.container_stop_signals = facts["featureGates"]["ContainerStopSignals"] == true;
     node
 }

@@ -10,54 +10,83 @@ use agent::plan::terminate::{self, KillPlan, StopTarget};
 use jiff::SignedDuration;
 use serde_json::{Map, Value, json};
 
-use crate::support::{self, Case};
+use crate::judge::Set;
+use crate::read::Case;
+use crate::support;
 
-#[test]
-fn kill_order_matches_kubernetes() {
-    support::check("kill-order", |case| {
-        let pod = support::pod(&case.input["pod"]);
-        let running: Vec<_> = support::list(&case.input["running"])
-            .iter()
-            .map(|seen| {
-                (
-                    ContainerId::new(support::text(&seen["id"])),
-                    support::text(&seen["name"]).to_owned(),
-                )
-            })
-            .collect();
-        let plan = terminate::end_pod(&pod, &running, case.input["graceOverride"].as_i64());
-        let run = run(&plan, case);
-        let mut ours = run.words();
-        ours["sandboxesStopped"] = case.input["sandboxIds"].clone();
-        ours["sandboxStopAt"] = json!(support::seconds(run.end()));
-        agree(&ours, &case.expected)
-    });
+pub(crate) const ORDER: Set = Set {
+    name: "kill-order",
+    about: "in which order containers are stopped",
+    judge: kill_order,
+    exceptions: &[],
+};
+
+fn kill_order(case: &Case) -> Result<(), String> {
+    let pod = support::pod(&case.input["pod"]);
+    let running: Vec<_> = support::list(&case.input["running"])
+        .iter()
+        .map(|seen| {
+            (
+                ContainerId::new(support::text(&seen["id"])),
+                support::text(&seen["name"]).to_owned(),
+            )
+        })
+        .collect();
+    let plan = terminate::end_pod(&pod, &running, case.input["graceOverride"].as_i64());
+    let run = run(&plan, case);
+    let mut ours = run.words();
+    for (id, name) in terminate::unnamed(&pod, &running) {
+        insert_unnamed(&mut ours, &running, id, name);
+    }
+    ours["sandboxesStopped"] = case.input["sandboxIds"].clone();
+    ours["sandboxStopAt"] = json!(support::seconds(run.end()));
+    agree(&ours, &case.expected)
 }
 
-#[test]
-fn kill_grace_period_matches_kubernetes() {
-    support::check("kill-grace", |case| {
-        let pod = support::pod(&case.input["pod"]);
-        let reason = match support::text(&case.input["reason"]) {
-            "" => KillReason::PodEnds,
-            "LivenessProbe" => KillReason::LivenessProbe,
-            "StartupProbe" => KillReason::StartupProbe,
-            "FailedPostStartHook" => KillReason::FailedPostStartHook,
-            "RestartAllContainers" => KillReason::RestartAllContainers,
-            "Unknown" => KillReason::Unknown,
-            other => panic!("reason {other}"),
-        };
-        let id = ContainerId::new(support::text(&case.input["running"][0]["id"]));
-        let name = support::text(&case.input["container"]);
-        let plan = terminate::stop_one(
-            &pod,
-            &id,
-            name,
-            reason,
-            case.input["graceOverride"].as_i64(),
-        );
-        agree(&run(&plan, case).words(), &case.expected)
-    });
+/// Adds a container that is not stopped itself, in its place among the running ones.
+fn insert_unnamed(
+    ours: &mut Value,
+    running: &[(ContainerId, String)],
+    id: &ContainerId,
+    name: &str,
+) {
+    let place = running.iter().position(|(running, _)| running == id);
+    let words = json!({"name": name, "id": id.as_str()});
+    let containers = ours["containers"].as_array_mut().unwrap();
+    containers.insert(place.unwrap(), words);
+    let failed = ours["failedContainers"].as_array_mut().unwrap();
+    failed.push(json!(name));
+    failed.sort_by(|a, b| support::text(a).cmp(support::text(b)));
+}
+
+pub(crate) const GRACE: Set = Set {
+    name: "kill-grace",
+    about: "how much grace one container gets",
+    judge: kill_grace,
+    exceptions: &[],
+};
+
+fn kill_grace(case: &Case) -> Result<(), String> {
+    let pod = support::pod(&case.input["pod"]);
+    let reason = match support::text(&case.input["reason"]) {
+        "" => KillReason::PodEnds,
+        "LivenessProbe" => KillReason::LivenessProbe,
+        "StartupProbe" => KillReason::StartupProbe,
+        "FailedPostStartHook" => KillReason::FailedPostStartHook,
+        "RestartAllContainers" => KillReason::RestartAllContainers,
+        "Unknown" => KillReason::Unknown,
+        other => panic!("reason {other}"),
+    };
+    let id = ContainerId::new(support::text(&case.input["running"][0]["id"]));
+    let name = support::text(&case.input["container"]);
+    let plan = terminate::stop_one(
+        &pod,
+        &id,
+        name,
+        reason,
+        case.input["graceOverride"].as_i64(),
+    );
+    agree(&run(&plan, case).words(), &case.expected)
 }
 
 fn agree(ours: &Value, expected: &Value) -> Result<(), String> {

@@ -4,12 +4,16 @@ use agent::plan::restart;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::support::{self, Case};
+use crate::judge::Set;
+use crate::read::Case;
+use crate::support;
 
-#[test]
-fn restart_decisions_match_kubernetes() {
-    support::check("restart-decision", judge);
-}
+pub(crate) const SET: Set = Set {
+    name: "restart-decision",
+    about: "whether a container is started again",
+    judge,
+    exceptions: &[],
+};
 
 fn judge(case: &Case) -> Result<(), String> {
     let pod = support::pod(&case.input["pod"]);

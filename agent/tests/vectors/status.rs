@@ -6,27 +6,35 @@ use agent::status::{self, Inputs, StartError};
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use serde_json::{Value, json};
 
-use crate::support::{self, Case};
+use crate::judge::Set;
+use crate::read::Case;
+use crate::support;
 
-#[test]
-fn pod_phase_matches_kubernetes() {
-    support::check("pod-phase", |case| {
-        let pod = support::pod(&case.input["pod"]);
-        let statuses: Vec<ContainerStatus> =
-            serde_json::from_value(case.input["containerStatuses"].clone()).unwrap_or_default();
-        let (terminated, initialized) = (
-            case.input["terminated"] == true,
-            case.input["hasInitialized"] == true,
-        );
-        let ours = status::phase(&pod, &statuses, terminated, initialized);
-        support::same("phase", &json!(ours), &case.expected["phase"])
-    });
+pub(crate) const PHASE: Set = Set {
+    name: "pod-phase",
+    about: "the phase of a pod",
+    judge: pod_phase,
+    exceptions: &[],
+};
+
+fn pod_phase(case: &Case) -> Result<(), String> {
+    let pod = support::pod(&case.input["pod"]);
+    let statuses: Vec<ContainerStatus> =
+        serde_json::from_value(case.input["containerStatuses"].clone()).unwrap_or_default();
+    let (terminated, initialized) = (
+        case.input["terminated"] == true,
+        case.input["hasInitialized"] == true,
+    );
+    let ours = status::phase(&pod, &statuses, terminated, initialized);
+    support::same("phase", &json!(ours), &case.expected["phase"])
 }
 
-#[test]
-fn pod_status_matches_kubernetes() {
-    support::check("pod-status", judge);
-}
+pub(crate) const STATUS: Set = Set {
+    name: "pod-status",
+    about: "the status of a pod",
+    judge,
+    exceptions: &[],
+};
 
 fn judge(case: &Case) -> Result<(), String> {
     let input = &case.input;
@@ -54,10 +62,13 @@ fn judge(case: &Case) -> Result<(), String> {
         previous: previous.as_ref(),
         start_errors: &start_errors,
         terminated: input["terminated"] == true,
-        restarting_all: is_restarting(previous.as_ref().or(pod.api().status.as_ref())),
         probes_registered: input["probesRegistered"] == true,
         agent_started_at: Some(support::time(&input["agentStartedAt"])),
         node_ips: &support::texts(&input["nodeIPs"]),
+        // The recorded kubelet was not told which handlers its runtime has.
+        recursive_read_only: false,
+        actuated: None,
+        resize: None,
     });
     // Decode both with the same types, so that absent and empty members are equal.
     let expected: PodStatus = serde_json::from_value(case.expected.clone()).unwrap();
@@ -69,16 +80,6 @@ fn judge(case: &Case) -> Result<(), String> {
         support::same(what, &ours[what], theirs)?;
     }
     support::same("status", &ours, &expected)
-}
-
-/// Whether the last status shows a restart of the whole pod.
-fn is_restarting(last: Option<&PodStatus>) -> bool {
-    let conditions = last
-        .iter()
-        .flat_map(|last| last.conditions.iter().flatten());
-    conditions
-        .into_iter()
-        .any(|condition| condition.type_ == "AllContainersRestarting" && condition.status == "True")
 }
 
 /// Absent, null and empty are equal, except that an empty waiting state is a state.

@@ -4,13 +4,17 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::client::ClientArgs;
 use crate::commands::{
-    agent, attach, checkpoint, completions, create, events, exec, imagefsinfo, images, info,
-    inspect, inspecti, inspectp, load, logs, man, metricdescs, metricsp, pods, port_forward, ps,
-    pull, registry, rm, rmi, rmp, run, runp, runtime, runtime_config, start, stats, statsp, stop,
-    stopp, update, update_runtime_config, version,
+    agent, attach, checkpoint, completions, create, events, exec, explain_run, imagefsinfo, images,
+    info, inspect, inspecti, inspectp, load, logs, man, metricdescs, metricsp, pods, port_forward,
+    ps, pull, registry, rm, rmi, rmp, run, runp, runtime, runtime_config, start, stats, statsp,
+    stop, stopp, update, update_runtime_config, version,
 };
 use crate::exit::Exit;
 use crate::report::say;
+
+#[cfg(test)]
+mod documents;
+mod first_argument;
 
 /// Everything `crib` can be told.
 #[derive(Debug, Parser)]
@@ -30,8 +34,9 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::args::RunArgs),
+    ExplainRun(explain_run::ExplainRunArgs),
     Runtime(runtime::RuntimeArgs),
-    Agent(agent::AgentArgs),
+    Agent(Box<agent::AgentArgs>),
     Registry(registry::RegistryArgs),
     Pods(pods::PodsArgs),
     Ps(ps::PsArgs),
@@ -77,6 +82,7 @@ impl Command {
     fn inherit(&mut self, before: &ClientArgs) -> Result<(), &'static str> {
         match self {
             Self::Run(_)
+            | Self::ExplainRun(_)
             | Self::Runtime(_)
             | Self::Agent(_)
             | Self::Registry(_)
@@ -119,6 +125,14 @@ impl Command {
     }
 }
 
+impl Cli {
+    /// Reads the command line of this process, or ends it with a message.
+    pub(crate) fn read() -> Self {
+        let arguments = std::env::args_os().collect();
+        Self::parse_from(first_argument::separate(arguments, &mut Self::command()))
+    }
+}
+
 /// Does what was asked. Called while the process has one thread.
 pub(crate) fn dispatch(mut cli: Cli) -> Exit {
     if let Err(flag) = cli.command.inherit(&cli.client) {
@@ -129,8 +143,9 @@ pub(crate) fn dispatch(mut cli: Cli) -> Exit {
     }
     match cli.command {
         Command::Run(args) => run::run(&args),
+        Command::ExplainRun(args) => explain_run::run(&args),
         Command::Runtime(args) => runtime::run(args),
-        Command::Agent(args) => agent::run(args),
+        Command::Agent(args) => agent::run(*args),
         Command::Registry(args) => registry::run(&args),
         Command::Pods(args) => pods::run(&args),
         Command::Ps(args) => ps::run(&args),
@@ -191,6 +206,12 @@ mod tests {
     #[case("crib runtime --registry-mirror docker.io")]
     #[case("crib agent --manifests /m")]
     #[case("crib agent --runtime-endpoint unix:///s")]
+    #[case("crib agent --runtime-endpoint unix:///s --manifests /m --manifest-url-headers f")]
+    #[case("crib agent --runtime-endpoint unix:///s --manifests /m --manifest-mode strict")]
+    #[case("crib agent --runtime-endpoint unix:///s --manifests m --node-labels a")]
+    #[case("crib agent --runtime-endpoint unix:///s --manifests m --register-with-taints a=b")]
+    #[case("crib agent --runtime-endpoint unix:///s --manifests m --system-reserved gpu=1")]
+    #[case("crib agent --runtime-endpoint unix:///s --manifests m --event-driven-pleg=perhaps")]
     #[case("crib registry --listen 5000")]
     #[case("crib registry --auth basic")]
     #[case("crib registry --ca-file x")]
@@ -216,6 +237,21 @@ mod tests {
         "crib runtime --listen unix:///run/x.sock --until-stdin-closes --ephemeral --log-format json --log-level debug"
     )]
     #[case("crib agent --runtime-endpoint unix:///run/x.sock --manifests /m --node-name n")]
+    #[case(
+        "crib agent --runtime-endpoint unix:///s --manifest-url http://h/p --manifest-url-headers f"
+    )]
+    #[case(
+        "crib agent --runtime-endpoint unix:///s --manifests m --manifest-mode kubelet --adopt-node"
+    )]
+    #[case(
+        "crib agent --runtime-endpoint unix:///s --manifests m --config c.yaml --max-pods 9 --node-labels a=b,c=d --node-labels e="
+    )]
+    #[case(
+        "crib agent --runtime-endpoint unix:///s --manifests m --register-with-taints a=b:NoSchedule,c:NoExecute --kube-reserved cpu=1,memory=1Gi"
+    )]
+    #[case(
+        "crib agent --runtime-endpoint unix:///s --manifests m --event-driven-pleg=false --serialize-image-pulls=false --container-log-max-size -1"
+    )]
     #[case("crib version --output json")]
     #[case(
         "crib registry --listen [::1]:5000 --root d --load a --load b=n:1 --auth bearer --tls --ca-file c"

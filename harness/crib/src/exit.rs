@@ -25,10 +25,10 @@ pub(crate) enum Exit {
 
 /// The table as `--help` shows it.
 pub(crate) const TABLE: &str = "Exit codes:
-    0  every pod Succeeded
-    1  some pod Failed, or can never run
+    0  every pod and Job succeeded
+    1  some pod or Job failed, or can never run
     2  bad usage or a bad manifest: nothing was started
-    3  the runtime failed to start or ended by itself, or --strict refused the pods
+    3  the runtime failed to start or ended by itself, or --strict refused limits
   124  --timeout expired before every pod had finished
   130  interrupted: SIGINT, SIGTERM, SIGHUP, or standard output was closed";
 

@@ -6,8 +6,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 mod args;
 mod cli;
 mod client;
@@ -19,6 +17,7 @@ mod exit;
 mod live;
 mod logging;
 mod network;
+mod pod_dialer;
 mod report;
 mod shutdown;
 mod signals;
@@ -27,11 +26,13 @@ mod template;
 mod terminal;
 
 fn main() -> ExitCode {
-    if std::env::args_os()
-        .nth(1)
-        .is_some_and(|word| word == "__keeper")
-    {
-        runtime_fake::keeper_main();
+    match std::env::args_os().nth(1) {
+        Some(word) if word == "__keeper" => runtime_fake::keeper_main(),
+        Some(word) if word == runtime_fake::EGRESS_COMMAND => {
+            runtime_fake::serve_egress();
+            return ExitCode::SUCCESS;
+        }
+        Some(_) | None => {}
     }
-    cli::dispatch(cli::Cli::parse()).into()
+    cli::dispatch(cli::Cli::read()).into()
 }

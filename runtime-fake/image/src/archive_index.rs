@@ -4,15 +4,16 @@
 
 use std::collections::BTreeMap;
 
+use image_reference::Reference;
 use oci_spec::image::{Descriptor, ImageConfiguration, ImageIndex};
 use serde::Deserialize;
 
 use super::archive::Archive;
 use super::digest::Digest;
 use super::error::Problem;
+use super::file_name;
 use super::limits::Limits;
 use super::platform::Platform;
-use super::reference::{self, Reference};
 use super::resolve::{self, LayerSource, Next, Resolved, Walk, json};
 
 /// One image in an archive.
@@ -75,7 +76,7 @@ pub(crate) fn offers(
             let tags = image.repo_tags.clone().unwrap_or_default();
             let mut names: Vec<Reference> = tags.iter().filter_map(|t| t.parse().ok()).collect();
             if names.is_empty() && !has_index {
-                names.extend(reference::of_file(file_name, None));
+                names.extend(file_name::reference(file_name, None));
             }
             // `docker save` describes each image in both formats; prefer the index, which has digests.
             names.retain(|name| !known(name, &oci));
@@ -129,8 +130,8 @@ fn oci_names(descriptor: &Descriptor, file_name: &str) -> Vec<Reference> {
     let full = annotation("io.containerd.image.name").and_then(|name| name.parse().ok());
     let name = full.or_else(|| match annotation("org.opencontainers.image.ref.name") {
         Some(name) if name.contains(['/', ':']) => name.parse().ok(),
-        Some(tag) => reference::of_file(file_name, Some(tag)),
-        None => reference::of_file(file_name, None),
+        Some(tag) => file_name::reference(file_name, Some(tag)),
+        None => file_name::reference(file_name, None),
     });
     name.into_iter().collect()
 }

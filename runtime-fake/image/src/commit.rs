@@ -10,9 +10,9 @@ use super::error::ImageError;
 use super::import::{self, Failure, Importer, Source, lock};
 use super::metadata::{Metadata, store};
 use super::record::{Content, ImageConfig, ImageId, ImageRecord};
-use super::reference::Reference;
 use super::resolve::{LayerSource, Resolved};
 use super::{ImageStore, Limits};
+use image_reference::Reference;
 
 /// The name of an image, and the document that it refers to.
 #[derive(Debug, Clone)]

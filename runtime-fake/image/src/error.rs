@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::digest::{Digest, DigestError};
-use super::reference::ReferenceError;
+use image_reference::ReferenceError;
 mod registry;
 
 pub(crate) use registry::Fault;

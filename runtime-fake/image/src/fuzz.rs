@@ -3,6 +3,7 @@
 
 use std::{fs, io::Read as _, os::unix::fs::MetadataExt as _, path::Path};
 
+use image_reference::Reference;
 use oci_spec::image::{ImageConfiguration, ImageIndex, ImageManifest};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
@@ -22,7 +23,6 @@ use super::{
     pax::Extensions,
     platform::{Platform, architecture},
     record::ImageConfig,
-    reference::Reference,
     resolve,
     stream::{Budget, Counting, Decoder, Metered},
     tar_stream::{Kind, Sequential, TarReader},

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::digest::Digest;
 use super::platform::architecture;
 use super::record::{Content, ImageConfig, ImageId, ImageRecord};
-use super::reference::Reference;
+use image_reference::Reference;
 
 /// Its repository. Only the tag `latest` exists.
 pub(crate) const REPOSITORY: &str = "crib.local/host";

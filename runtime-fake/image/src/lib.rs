@@ -1,6 +1,6 @@
 //! **image**: pulls images from archives and registries and unpacks them into directories for overlayfs.
 //!
-//! The path of a pull: `reference` → `host` or `archives` (which archives) → `archive` (named blobs) →
+//! The path of a pull: `image_reference` → `host` or `archives` (which archives) → `archive` (named blobs) →
 //! `archive_index` (names) → `resolve` (documents, each verified) → `import` (each layer once, `commit` for all of
 //! them) → `stream` and `tar_stream` (one pass: decompress, `readahead`, count, hash) → `layer` (files) →
 //! `metadata` (records). [`ImageStore`] owns all state; its calls block.
@@ -18,6 +18,7 @@ mod commit;
 mod digest;
 mod disk;
 mod error;
+mod file_name;
 mod flatten;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -32,7 +33,6 @@ mod pax;
 pub(crate) mod platform;
 mod readahead;
 mod record;
-mod reference;
 mod registry;
 mod resolve;
 mod single_flight;
@@ -51,12 +51,12 @@ pub use self::error::{ImageError, Problem, PullError, PullFailure};
 pub use self::limits::Limits;
 pub use self::names::{ImageNames, names};
 pub use self::record::{ImageConfig, ImageId, ImageRecord, UserName};
-pub use self::reference::{Reference, ReferenceError, is_host};
 pub use self::registry::{
     Credentials, EVERY_HOST, Endpoint, Host, Login, Mirror, MirrorError, Puller, Registries,
     Rewrite, Secret, named_by_call,
 };
 pub use self::tar_stream::{Kind, Member, SeekFile, Skip, TarReader};
+pub use image_reference::{Reference, ReferenceError, is_host};
 
 use self::archive::Archive;
 use self::archives::ArchiveList;

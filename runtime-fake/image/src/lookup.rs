@@ -2,7 +2,7 @@
 
 use super::digest::Digest;
 use super::record::{ImageId, ImageRecord};
-use super::reference::Reference;
+use image_reference::Reference;
 
 /// Minimum digits of an ID without `sha256:`. Fewer could as well be a name: an image called `cafe` must not
 /// count as present because some ID begins like that.

@@ -1,7 +1,7 @@
 //! ◆ The names of an image in a container's status.
 
 use super::record::ImageRecord;
-use super::reference::Reference;
+use image_reference::Reference;
 
 /// Names that a kubelet copies into the pod's status.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -443,7 +443,7 @@ fn open_reports_files_that_are_no_archive() {
         matches!(
             error,
             ImageError::Reference {
-                source: ReferenceError::Format | ReferenceError::Uppercase,
+                source: ReferenceError::Format | ReferenceError::Uppercase(_),
                 ..
             }
         ),

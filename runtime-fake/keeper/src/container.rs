@@ -8,7 +8,6 @@
 use std::{
     collections::BTreeMap,
     fs::File,
-    io::Read as _,
     os::{
         fd::{AsFd as _, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
@@ -32,23 +31,23 @@ use crate::{
     limit::Limit,
     log::Stream,
     output::{Output, pipe_from_child},
-    plan::{IsolationMode, LaunchPlan, Pids, UserIds},
+    plan::{IsolationMode, LaunchPlan, Pids},
     pod::Pod,
     process,
     protocol::Exit,
-    report::Report,
+    report_pipe::{ReportEvent, ReportPipe},
     root,
     shared::Shared,
     sys::{self, Fork},
     terminal,
 };
 
-/// A container's state, with the number of the request that waits for the next one.
+/// A container's state, with the ticket of the request that waits for the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    Creating { number: u64 },
+    Creating { ticket: u64 },
     Created,
-    Starting { number: u64 },
+    Starting { ticket: u64 },
     Running,
     Exited,
 }
@@ -67,7 +66,7 @@ pub(crate) struct Container {
     pub(crate) started: Option<Timestamp>,
     pub(crate) start_error: Option<Failure>,
     pub(crate) exit: Option<Exit>,
-    /// The numbers of the Forget requests that wait for its exit.
+    /// The tickets of the Forget requests that wait for its exit.
     pub(crate) forget: Vec<u64>,
     /// Its cgroup, until it has ended.
     pub(crate) cgroup: Option<CgroupPath>,
@@ -98,61 +97,6 @@ enum Input {
     Kept(OwnedFd),
     /// The first client gets it; closing it ends the input (CRI v1, ContainerConfig.stdin_once).
     Once(Option<OwnedFd>),
-}
-
-/// An event from a report pipe.
-pub(crate) enum ReportEvent {
-    Nothing,
-    Ready(UserIds),
-    /// Another process, with this pid, becomes the program.
-    Born(i32),
-    Failed(Failure),
-    /// Closed: by a successful `execve`, or by the exit of the process.
-    Closed,
-}
-
-/// The reading end of a child's report pipe.
-pub(crate) struct ReportPipe {
-    pipe: File,
-    text: Vec<u8>,
-}
-
-impl ReportPipe {
-    pub(crate) fn new(pipe: std::os::fd::OwnedFd) -> Self {
-        Self {
-            pipe: pipe.into(),
-            text: Vec::new(),
-        }
-    }
-
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.pipe.as_fd()
-    }
-
-    /// Reads the next event. [`ReportEvent::Closed`] is the last one.
-    pub(crate) fn read(&mut self) -> ReportEvent {
-        loop {
-            if let Some(end) = self.text.iter().position(|b| *b == b'\n') {
-                let line: Vec<u8> = self.text.drain(..=end).collect();
-                return match serde_json::from_slice(&line) {
-                    Ok(Report::Ready(ids)) => ReportEvent::Ready(ids),
-                    Ok(Report::Born(pid)) => ReportEvent::Born(pid),
-                    Ok(Report::Failed(failure)) => ReportEvent::Failed(failure),
-                    Err(error) => ReportEvent::Failed(Failure::new(
-                        FailureKind::System,
-                        format!("a new process sent an invalid report: {error}"),
-                    )),
-                };
-            }
-            let mut chunk = [0u8; 4096];
-            match self.pipe.read(&mut chunk) {
-                Ok(0) => return ReportEvent::Closed,
-                Ok(n) => self.text.extend_from_slice(&chunk[..n]),
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(_) => return ReportEvent::Nothing,
-            }
-        }
-    }
 }
 
 /// The process namespace that a new container joins, if it joins one: the pod's, or that of another container.
@@ -196,7 +140,7 @@ impl Container {
         plan: &LaunchPlan,
         pod: &Pod,
         shared: Option<&Shared>,
-        number: u64,
+        ticket: u64,
     ) -> Step<Self> {
         let what = "make the container's pipes";
         let (report, child_report) = pipe_from_child().context(what)?;
@@ -261,7 +205,7 @@ impl Container {
             }
         };
         Ok(Self {
-            phase: Phase::Creating { number },
+            phase: Phase::Creating { ticket },
             pid,
             isolation: plan.isolation,
             output,
@@ -294,8 +238,25 @@ impl Container {
         self.orphans = false;
     }
 
+    /// Whose request waits until the program runs.
+    pub(crate) fn starting(&self) -> Option<u64> {
+        match self.phase {
+            Phase::Starting { ticket } => Some(ticket),
+            Phase::Creating { .. } | Phase::Created | Phase::Running | Phase::Exited => None,
+        }
+    }
+
+    /// Answers another request than the one that the container was started for. An error is how the start has failed.
+    pub(crate) fn start_for(&mut self, ticket: u64) -> Step {
+        if let Some(failure) = &self.start_error {
+            return Err(failure.clone());
+        }
+        self.phase = Phase::Starting { ticket };
+        Ok(())
+    }
+
     /// Opens the barrier.
-    pub(crate) fn start(&mut self, number: u64) -> Step {
+    pub(crate) fn start(&mut self, ticket: u64) -> Step {
         match self.phase {
             Phase::Created => {}
             Phase::Creating { .. } => {
@@ -332,7 +293,7 @@ impl Container {
                 "the container has no barrier left",
             ));
         };
-        self.phase = Phase::Starting { number };
+        self.phase = Phase::Starting { ticket };
         // If the process died at the barrier, its exit reports the reason.
         let _ = std::io::Write::write_all(&mut barrier, b"g");
         Ok(())

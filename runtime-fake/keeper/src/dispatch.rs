@@ -19,18 +19,22 @@ use crate::{
 
 impl Keeper {
     pub(crate) fn answer(&mut self, request: Request, descriptors: Vec<OwnedFd>) {
-        let number = request.number;
-        match self.call(request, descriptors) {
-            Ok(Some(outcome)) => self.reply(number, Ok(outcome)),
+        let ticket = self.tickets.take(request.number);
+        match self.call(request.call, ticket, descriptors) {
+            Ok(Some(outcome)) => self.reply(ticket, Ok(outcome)),
             Ok(None) => {}
-            Err(failure) => self.reply(number, Err(failure)),
+            Err(failure) => self.reply(ticket, Err(failure)),
         }
     }
 
     /// Handles a call; returns `None` if the answer comes later.
-    fn call(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> Step<Option<Outcome>> {
-        let number = request.number;
-        match request.call {
+    fn call(
+        &mut self,
+        call: Call,
+        ticket: u64,
+        descriptors: Vec<OwnedFd>,
+    ) -> Step<Option<Outcome>> {
+        match call {
             Call::Spawn => Err(Failure::new(
                 FailureKind::Invalid,
                 "only the zygote forks keepers",
@@ -58,7 +62,7 @@ impl Keeper {
                     return Err(wrong_state("the container is there already"));
                 }
                 let shared = container::joined(&self.containers, pod, &plan)?;
-                let created = Container::create(&plan, pod, shared.as_ref(), number);
+                let created = Container::create(&plan, pod, shared.as_ref(), ticket);
                 let created = created.inspect_err(|_| {
                     if let Some(cgroup) = &plan.cgroup {
                         self.cgroups.ended(cgroup.path.clone(), false);
@@ -68,7 +72,16 @@ impl Keeper {
                 Ok(None)
             }
             Call::Start { container, .. } => {
-                self.container(&container)?.start(number).map(|()| None)
+                let waiting = self.container(&container)?.starting();
+                let abandoned = waiting.is_some_and(|waiting| !self.tickets.is_open(waiting));
+                let found = self.container(&container)?;
+                let started = if abandoned {
+                    // The daemon that wanted it was killed; the next one is asked again.
+                    found.start_for(ticket)
+                } else {
+                    found.start(ticket)
+                };
+                started.map(|()| None)
             }
             Call::Signal { container, signal } => {
                 let target = self.container(&container)?;
@@ -86,7 +99,7 @@ impl Keeper {
                 };
                 let users = self.pod.as_ref().and_then(|p| p.user_namespace.as_ref());
                 self.execs
-                    .start(number, &plan, exec_target, users, descriptors)
+                    .start(ticket, &plan, exec_target, users, descriptors)
                     .map(|()| None)
             }
             Call::Attach {
@@ -101,7 +114,7 @@ impl Keeper {
                 let pipes = wanted.map(|(stream, _)| *stream).zip(descriptors).collect();
                 let input = self.container(&container)?.attach(stdin, pipes)?;
                 self.answered(Answer {
-                    number,
+                    ticket,
                     result: Ok(Outcome::Attached),
                     descriptors: input.into_iter().collect(),
                 });
@@ -110,7 +123,7 @@ impl Keeper {
             Call::Sockets => {
                 let descriptors = sockets()?;
                 self.answered(Answer {
-                    number,
+                    ticket,
                     result: Ok(Outcome::Sockets),
                     descriptors,
                 });
@@ -141,7 +154,7 @@ impl Keeper {
             }
             Call::Forget { container } => match self.containers.get_mut(&container) {
                 Some(found) if found.phase != Phase::Exited => {
-                    found.forget.push(number);
+                    found.forget.push(ticket);
                     found.killed = true;
                     found.signal(libc::SIGKILL);
                     Ok(None)
@@ -157,7 +170,7 @@ impl Keeper {
                 containers: self.containers.iter().map(|(id, c)| state(id, c)).collect(),
             })),
             Call::Shutdown => {
-                self.ending = Some(number);
+                self.ending = Some(ticket);
                 Ok(None)
             }
         }

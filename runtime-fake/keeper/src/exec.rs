@@ -11,7 +11,6 @@ use crate::{
     Answer,
     cgroup::directory::CgroupFds,
     child::{self, Ends, Target},
-    container::{ReportEvent, ReportPipe},
     exec_processes::{self, ExecScope},
     failure::{Context as _, Failure, FailureKind, Step},
     limit::{Limit, Verdict},
@@ -19,6 +18,7 @@ use crate::{
     plan::{ExecPlan, IsolationMode},
     process,
     protocol::{Event, Message, Outcome},
+    report_pipe::{ReportEvent, ReportPipe},
     shared,
     sys::{self, Fork},
     terminal,
@@ -44,8 +44,8 @@ pub(crate) struct ExecTarget {
 struct Exec {
     /// The container that it runs in.
     container: String,
-    /// The number of the request that waits until the program runs.
-    number: Option<u64>,
+    /// The ticket of the request that waits until the program runs.
+    ticket: Option<u64>,
     report: Option<ReportPipe>,
     /// The socket on which its terminal arrives, if it has one.
     terminal: Option<OwnedFd>,
@@ -62,7 +62,7 @@ impl Execs {
     /// Forks a process into a container. [`Self::hear`] returns the answer.
     pub(crate) fn start(
         &mut self,
-        number: u64,
+        ticket: u64,
         plan: &ExecPlan,
         target: ExecTarget,
         users: Option<&UserNamespace>,
@@ -118,7 +118,7 @@ impl Execs {
             pid,
             Exec {
                 container: target.container,
-                number: Some(number),
+                ticket: Some(ticket),
                 report: Some(ReportPipe::new(report)),
                 terminal,
                 scope: ExecScope::Session,
@@ -179,7 +179,7 @@ impl Execs {
 
     /// Whether any exec is still being set up: it may have a successor whose pid is not known yet.
     pub(crate) fn in_set_up(&self) -> bool {
-        self.running.values().any(|exec| exec.number.is_some())
+        self.running.values().any(|exec| exec.ticket.is_some())
     }
 
     /// Whether `pid` is an exec.
@@ -189,7 +189,7 @@ impl Execs {
 
     /// The time left until a set-up exceeds its limit.
     pub(crate) fn left(&self) -> Option<Duration> {
-        let in_set_up = self.running.values().filter(|exec| exec.number.is_some());
+        let in_set_up = self.running.values().filter(|exec| exec.ticket.is_some());
         in_set_up.map(|exec| exec.limit.left()).min()
     }
 
@@ -204,7 +204,7 @@ impl Execs {
         };
         let mut answers = Vec::new();
         for (pid, exec) in &mut self.running {
-            if exec.number.is_none() {
+            if exec.ticket.is_none() {
                 continue;
             }
             match exec.limit.check() {
@@ -252,7 +252,7 @@ impl Exec {
     /// The answer to the pending request, if there is one.
     fn answer(&mut self, pid: i32, result: Step<Outcome>) -> Option<Answer> {
         self.report = None;
-        let number = self.number.take()?;
+        let ticket = self.ticket.take()?;
         if result.is_ok() {
             self.scope = ExecScope::of(pid);
         }
@@ -269,7 +269,7 @@ impl Exec {
             None => (result, Vec::new()),
         };
         Some(Answer {
-            number,
+            ticket,
             result,
             descriptors,
         })

@@ -5,12 +5,14 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 
 use crate::{
     Keeper,
-    container::{Container, Phase, ReportEvent},
+    container::{Container, Phase},
     failure::{Failure, FailureKind},
     limit::Verdict,
     own_pid,
     protocol::{Event, Exit, Message, Outcome},
-    record, restore, sys,
+    record,
+    report_pipe::ReportEvent,
+    restore, sys,
 };
 
 impl Keeper {
@@ -21,8 +23,8 @@ impl Keeper {
                 return;
             };
             let (event, phase, pid) = (container.next_report(), container.phase, container.pid);
-            let (number, result) = match (event, phase) {
-                (ReportEvent::Ready(user), Phase::Creating { number }) => {
+            let (ticket, result) = match (event, phase) {
+                (ReportEvent::Ready(user), Phase::Creating { ticket }) => {
                     container.phase = Phase::Created;
                     let users = self
                         .pod
@@ -31,7 +33,7 @@ impl Keeper {
                     if let Some(uid) = users.and_then(|users| users.outside(&user)) {
                         container.own_streams(uid);
                     }
-                    (number, Ok(Outcome::Created { pid, user }))
+                    (ticket, Ok(Outcome::Created { pid, user }))
                 }
                 (ReportEvent::Born(successor), _) => {
                     container.pid = successor;
@@ -42,18 +44,18 @@ impl Keeper {
                 (ReportEvent::Closed, Phase::Starting { .. }) if container.restoring.is_some() => {
                     continue;
                 }
-                (ReportEvent::Closed, Phase::Starting { number })
+                (ReportEvent::Closed, Phase::Starting { ticket })
                     if container.start_error.is_none() =>
                 {
                     let at = Timestamp::now();
                     container.started = Some(at);
                     container.phase = Phase::Running;
                     let pid = container.successor.then_some(pid);
-                    (number, Ok(Outcome::Started { at, pid }))
+                    (ticket, Ok(Outcome::Started { at, pid }))
                 }
-                (ReportEvent::Failed(failure), Phase::Starting { number }) => {
+                (ReportEvent::Failed(failure), Phase::Starting { ticket }) => {
                     container.start_error = Some(failure.clone());
-                    (number, Err(failure))
+                    (ticket, Err(failure))
                 }
                 // Answered after its exit, so that the daemon can reuse the id at once.
                 (ReportEvent::Failed(failure), Phase::Creating { .. }) => {
@@ -65,7 +67,7 @@ impl Keeper {
                     continue;
                 }
             };
-            self.reply(number, result);
+            self.reply(ticket, result);
         }
     }
 
@@ -184,7 +186,7 @@ impl Keeper {
         let Some(container) = self.containers.get_mut(id) else {
             return false;
         };
-        let Phase::Starting { number } = container.phase else {
+        let Phase::Starting { ticket } = container.phase else {
             return false;
         };
         if container.start_error.is_some() {
@@ -197,12 +199,12 @@ impl Keeper {
             Ok(pid) => {
                 let at = Timestamp::now();
                 container.is_back(pid, at);
-                self.reply(number, Ok(Outcome::Started { at, pid: Some(pid) }));
+                self.reply(ticket, Ok(Outcome::Started { at, pid: Some(pid) }));
                 true
             }
             Err(failure) => {
                 container.start_error = Some(failure.clone());
-                self.reply(number, Err(failure));
+                self.reply(ticket, Err(failure));
                 false
             }
         }
@@ -222,7 +224,7 @@ impl Keeper {
         self.execs.kill_of(id);
         match before {
             // The container was never created: the answer to Create has the reason.
-            Phase::Creating { number } => {
+            Phase::Creating { ticket } => {
                 let failure = self.containers.remove(id).and_then(|c| c.start_error);
                 let unexplained = || {
                     Failure::new(
@@ -232,11 +234,11 @@ impl Keeper {
                         ),
                     )
                 };
-                self.reply(number, Err(failure.unwrap_or_else(unexplained)));
+                self.reply(ticket, Err(failure.unwrap_or_else(unexplained)));
             }
-            Phase::Starting { number } if !reported => {
+            Phase::Starting { ticket } if !reported => {
                 self.reply(
-                    number,
+                    ticket,
                     Err(Failure::new(
                         FailureKind::System,
                         format!(
@@ -253,8 +255,8 @@ impl Keeper {
         if !waiting.is_empty() {
             self.containers.remove(id);
         }
-        for number in waiting {
-            self.reply(number, Ok(Outcome::Done));
+        for ticket in waiting {
+            self.reply(ticket, Ok(Outcome::Done));
         }
     }
 
@@ -295,8 +297,8 @@ impl Keeper {
             }
         }
         self.cgroups.end(self.connection.is_none());
-        if let Some(number) = self.ending {
-            self.reply(number, Ok(Outcome::Done));
+        if let Some(ticket) = self.ending {
+            self.reply(ticket, Ok(Outcome::Done));
         }
         if let Some(connection) = &mut self.connection {
             // Without a connection, the daemon reads the records.

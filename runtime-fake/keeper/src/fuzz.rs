@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's tool")]
 
 mod accounts;
+mod interpreter;
 mod kernel;
 mod output;
 mod seccomp;
@@ -24,6 +25,7 @@ pub fn targets() -> Vec<Target> {
         TARGETS,
         crate::criu::fuzz::TARGETS,
         accounts::TARGETS,
+        interpreter::TARGETS,
         kernel::TARGETS,
         output::TARGETS,
         seccomp::TARGETS,

@@ -22,6 +22,7 @@ pub mod criu;
 mod dispatch;
 mod dump;
 mod exec;
+mod exec_error;
 mod exec_processes;
 mod exit;
 pub mod failure;
@@ -32,6 +33,7 @@ pub mod frame;
 pub mod fuzz;
 pub mod host;
 pub mod host_devices;
+mod interpreter;
 mod limit;
 pub mod liveness;
 pub mod log;
@@ -47,6 +49,7 @@ mod process;
 pub mod protocol;
 mod record;
 mod report;
+mod report_pipe;
 mod restore;
 mod root;
 pub mod seccomp;
@@ -54,6 +57,7 @@ mod secure_join;
 mod shared;
 mod sys;
 mod terminal;
+mod tickets;
 mod unshare;
 mod user;
 mod userns;
@@ -89,6 +93,7 @@ use pod::Pod;
 use protocol::{Message, Outcome};
 pub use sys::keep_descriptors;
 pub use sys::set_read_only;
+use tickets::Tickets;
 use zygote::Role;
 
 /// How long a keeper without a pod waits for its daemon.
@@ -134,6 +139,7 @@ fn keep() -> std::io::Result<()> {
         listener,
         signals,
         connection: None,
+        tickets: Tickets::default(),
         pod: None,
         containers: BTreeMap::new(),
         execs: Execs::default(),
@@ -146,7 +152,7 @@ fn keep() -> std::io::Result<()> {
 
 /// The answer to a request.
 struct Answer {
-    number: u64,
+    ticket: u64,
     result: Step<Outcome>,
     /// The file descriptors sent with the answer.
     descriptors: Vec<OwnedFd>,
@@ -156,13 +162,14 @@ struct Keeper {
     listener: UnixListener,
     signals: SignalFd,
     connection: Option<Connection>,
+    tickets: Tickets,
     pod: Option<Pod>,
     containers: BTreeMap<String, Container>,
     execs: Execs,
     cgroups: Cgroups,
     /// Reaped processes, with their exit codes, whose pids no container or exec has reported yet.
     early: Vec<(i32, i32)>,
-    /// The number of the Shutdown request, while the last processes exit.
+    /// The ticket of the Shutdown request, while the last processes exit; 0, which is none, if nobody asked.
     ending: Option<u64>,
 }
 
@@ -181,6 +188,7 @@ impl Keeper {
                 container.output.watchers.prune();
             }
             if let Ok((stream, _)) = self.listener.accept() {
+                self.tickets.void();
                 self.connection = Connection::new(stream).ok();
             }
             self.listen();
@@ -254,6 +262,7 @@ impl Keeper {
 
     fn lose_connection(&mut self, why: &std::io::Error) {
         self.connection = None;
+        self.tickets.void();
         if why.kind() != std::io::ErrorKind::UnexpectedEof {
             complain(&format!("the connection to the daemon failed: {why}"));
         }
@@ -272,18 +281,21 @@ impl Keeper {
         }
     }
 
-    fn reply(&mut self, number: u64, result: Step<Outcome>) {
+    fn reply(&mut self, ticket: u64, result: Step<Outcome>) {
         self.answered(Answer {
-            number,
+            ticket,
             result,
             descriptors: Vec::new(),
         });
     }
 
     fn answered(&mut self, answer: Answer) {
+        let Some(number) = self.tickets.redeem(answer.ticket) else {
+            return;
+        };
         if let Some(connection) = &mut self.connection {
             let message = Message::Reply {
-                number: answer.number,
+                number,
                 descriptors: answer.descriptors.len(),
                 result: answer.result,
             };

@@ -1,6 +1,12 @@
 //! The last steps of a process before its program: working directory, limits, ids, capabilities, `execve`.
 
-use std::{collections::BTreeMap, ffi::CString, io, os::unix::ffi::OsStrExt as _, path::Path};
+use std::{
+    collections::BTreeMap,
+    ffi::{CString, OsStr},
+    io,
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
+};
 
 use rustix::{
     fs::Mode,
@@ -10,6 +16,7 @@ use rustix::{
 };
 
 use crate::{
+    exec_error,
     failure::{Context as _, Failure, FailureKind, Step, plain},
     lsm, open_files,
     plan::{ProcessPlan, UserIds},
@@ -30,6 +37,8 @@ pub(crate) struct Ready {
     env: Vec<CString>,
     path: String,
     filter: Option<Filter>,
+    /// The filter after it was loaded early.
+    loaded_filter: Option<Filter>,
     /// The capabilities to set after the filter is loaded, if loading it needs another one.
     without_filter: Option<CapabilitySets>,
 }
@@ -110,6 +119,7 @@ pub(crate) fn prepare(
         env,
         path,
         filter,
+        loaded_filter: None,
         without_filter,
     })
 }
@@ -306,6 +316,7 @@ impl Ready {
             |filter: &mut Filter| Arch::native().is_some_and(|native| filter.allows(native, calls));
         if let Some(filter) = self.filter.take_if(passes) {
             sys::load_filter(&filter).context(LOAD_FILTER)?;
+            self.loaded_filter = Some(filter);
             if let Some(sets) = self.without_filter.take() {
                 rustix::thread::set_capabilities(None, sets).context("set capabilities")?;
             }
@@ -341,18 +352,21 @@ impl Ready {
             return failure;
         }
         let mut refused = None;
-        for candidate in candidates {
-            let error = sys::exec(&candidate, &self.argv, &self.env);
-            if named {
-                return explain(&name, &error);
-            }
+        for candidate in &candidates {
+            let error = sys::exec(candidate, &self.argv, &self.env);
             match error.raw_os_error() {
-                Some(libc::ENOENT | libc::ENOTDIR) => {}
-                _ => refused = Some(error),
+                Some(libc::ENOENT | libc::ENOTDIR) if !named => {}
+                _ => refused = Some((file(candidate), error)),
             }
         }
+        let filter = self.filter.as_ref().or(self.loaded_filter.as_ref());
+        // The kernel reports a missing interpreter as it does a missing program.
+        let refused = refused.or_else(|| {
+            let file = exec_error::first_existing(candidates.iter().map(file), filter)?;
+            Some((file, io::Error::from_raw_os_error(libc::ENOENT)))
+        });
         match refused {
-            Some(error) => explain(&name, &error),
+            Some((file, error)) => exec_error::explain(&name, file, &error, filter),
             None => Failure::new(
                 FailureKind::Invalid,
                 format!(
@@ -364,29 +378,6 @@ impl Ready {
     }
 }
 
-fn explain(name: &str, error: &std::io::Error) -> Failure {
-    match error.raw_os_error() {
-        Some(libc::ENOENT) if Path::new(name).exists() => Failure::new(
-            FailureKind::Invalid,
-            format!("exec: {name:?}: its interpreter or loader is not in the container's image"),
-        ),
-        Some(libc::ENOENT) => Failure::new(
-            FailureKind::Invalid,
-            format!("exec: {name:?}: no such file or directory in the container's image"),
-        ),
-        Some(libc::EACCES) => Failure::new(
-            FailureKind::Invalid,
-            format!(
-                "exec: {name:?}: permission denied: it is not an executable file for this user"
-            ),
-        ),
-        Some(libc::ENOEXEC) => Failure::new(
-            FailureKind::Invalid,
-            format!("exec: {name:?}: not a program for this machine, nor a script with a #! line"),
-        ),
-        _ => Failure::new(
-            FailureKind::Invalid,
-            format!("exec: {name:?}: {}", plain(error)),
-        ),
-    }
+fn file(path: &CString) -> &Path {
+    Path::new(OsStr::from_bytes(path.as_bytes()))
 }

@@ -10,6 +10,7 @@ use ipnet::{Ipv4Net, Ipv6Net};
 use super::bridge_config::BridgeConfig;
 use super::bridge_setup::open_here;
 use super::deletion::Deletions;
+use super::egress::MTU;
 use super::further::{self, Bridges};
 use super::link_query;
 use super::names::{further_bridge, host_interface, uplink};
@@ -50,6 +51,12 @@ pub struct Bridge {
     _claims: Vec<SubnetLock>,
 }
 
+/// The MTU of pods on a bridge in a namespace, if it is not the kernel's: in a private one a program copies their packets
+/// one by one, and needs large ones.
+fn mtu_in(namespace: Option<&OwnedFd>) -> Option<u32> {
+    namespace.map(|_| MTU)
+}
+
 impl Bridge {
     /// Creates the bridge, or takes over an earlier daemon's bridge of that name. `existing` are the sandboxes that
     /// the earlier daemon recorded, with their addresses: they keep these, and ports that they lost are attached
@@ -88,7 +95,9 @@ impl Bridge {
         if let Some(claims) = &config.claims {
             orphans::remove(netlink, claims, &links)?;
         }
-        let bridges = further::reconcile(netlink, &name, index, &links, existing, config.ports)?;
+        let mtu = mtu_in(config.namespace.as_ref());
+        let bridges =
+            further::reconcile(netlink, &name, index, &links, existing, config.ports, mtu)?;
         Ok(Bridge {
             index: opened.index,
             subnet: opened.subnet,
@@ -134,6 +143,11 @@ impl Bridge {
             v4: self.ipv4.then_some(self.subnet),
             v6: self.ipv6,
         }
+    }
+
+    /// See [`mtu_in`].
+    fn mtu(&self) -> Option<u32> {
+        mtu_in(self.namespace.as_ref())
     }
 
     /// The namespace of the bridge; `None` is the daemon's own.
@@ -227,8 +241,9 @@ impl Bridge {
             segment => further_bridge(&self.name, segment),
         };
         let make = |segment| {
-            let index = self
-                .with_netlink(|netlink| further::make(netlink, &self.name, self.index, segment))?;
+            let index = self.with_netlink(|netlink| {
+                further::make(netlink, &self.name, self.index, segment, self.mtu())
+            })?;
             let (upper, lower) = uplink(&self.name, segment);
             self.wait_until_it_forwards(&upper, &self.name)?;
             self.wait_until_it_forwards(&lower, &name_of(segment))?;
@@ -257,6 +272,7 @@ impl Bridge {
                     POD_INTERFACE,
                     Mac::of(address),
                     pod_netns,
+                    self.mtu(),
                 ),
                 requests::no_ipv6_link_local(host),
                 requests::up(host),

@@ -25,6 +25,7 @@ pub(super) fn make(
     first: &str,
     first_index: u32,
     segment: Segment,
+    mtu: Option<u32>,
 ) -> Result<u32, NetError> {
     remove(netlink, first, segment)?;
     let name = further_bridge(first, segment);
@@ -34,7 +35,7 @@ pub(super) fn make(
         requests::no_ipv6_link_local(Link::Name(&name)),
         // With ARP on, it would answer for the first bridge's addresses with its own hardware address.
         requests::no_arp(Link::Name(&name)),
-        requests::create_uplink(&upper, first_index, &lower),
+        requests::create_uplink(&upper, first_index, &lower, mtu),
         requests::no_ipv6_link_local(Link::Name(&upper)),
         requests::no_ipv6_link_local(Link::Name(&lower)),
     ])?;
@@ -78,6 +79,7 @@ pub(super) fn reconcile(
     links: &[LinkFacts],
     existing: &[(String, IpAddr)],
     ports: usize,
+    mtu: Option<u32>,
 ) -> Result<Bridges, NetError> {
     let by_name: BTreeMap<&str, &LinkFacts> = links.iter().map(|l| (l.name.as_str(), l)).collect();
     let index_of = |name: &str| {
@@ -152,7 +154,7 @@ pub(super) fn reconcile(
             "connecting a pod to its bridge again"
         );
         let (_, bridge) = bridges.place(sandbox, first, |segment| {
-            make(netlink, first, first_index, segment)
+            make(netlink, first, first_index, segment, mtu)
         })?;
         netlink.batch(&[requests::enslave(Link::Index(link.index), bridge)])?;
     }

@@ -9,7 +9,7 @@
 //! The bridge lives in the current network namespace (root) or in a private one (rootless). Daemons on one host
 //! share nothing: each has its own bridge, and its own locked subnets: IPv4, and IPv6 if the kernel has it. All
 //! calls block; a daemon makes them on a thread that may block. `nat` has the packet rules for traffic beyond the
-//! host, and `cni` the networks that plugins make instead.
+//! host, `egress` the way out of a private namespace, and `cni` the networks that plugins make instead.
 //!
 //! Reading order: `subnet` ◆, `ipam` ◆, `segments` ◆ and `names` ◆ decide, `link_query` observes, `requests` ◆
 //! builds the messages that `netlink` sends, `bridge_setup`, `further` and `bridge` execute; `subnet_lock`,
@@ -24,6 +24,7 @@ mod bridge_setup;
 pub mod cni;
 mod conntrack;
 mod deletion;
+mod egress;
 mod further;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -46,6 +47,10 @@ mod tests;
 
 pub use bridge::Bridge;
 pub use bridge_config::{BridgeConfig, Ipv6};
+pub use egress::{
+    COMMAND as EGRESS_COMMAND, DNS as EGRESS_DNS, Egress, EgressError, HOST as EGRESS_HOST,
+    Program as EgressProgram, serve_egress,
+};
 use ipam::Ipam;
 pub use ipam::IpamError;
 pub use nat::{Nat, tables};

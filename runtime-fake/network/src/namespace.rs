@@ -33,7 +33,8 @@ pub(super) fn make() -> io::Result<OwnedFd> {
     })
 }
 
-fn on_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+/// Runs `work` on a thread of its own, which nothing uses afterwards.
+pub(super) fn on_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let worker = thread::Builder::new()
             .name("netns".to_owned())

@@ -89,6 +89,12 @@ impl Nat {
         }
     }
 
+    /// Whether the kernel took rules: packets of pods reach other hosts.
+    pub fn is_applied(&self) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(state.applied, Some(Some(_)))
+    }
+
     /// Removes the table.
     pub fn close(self) {
         let state = self.state.into_inner();

@@ -73,6 +73,11 @@ fn orphans(
         .collect()
 }
 
+/// Whether there may be such a directory: only "not found" says that it is gone.
+fn may_exist(path: &Path) -> bool {
+    !matches!(path.try_exists(), Ok(false))
+}
+
 /// Removes the orphaned bridges among `links`, with their packet rules.
 pub(super) fn remove(
     netlink: &mut Netlink,
@@ -82,9 +87,7 @@ pub(super) fn remove(
     let Some(mount_namespace) = mount_namespace() else {
         return Ok(());
     };
-    // Only "not found" says that the directory is gone.
-    let exists = |path: &Path| !matches!(path.try_exists(), Ok(false));
-    for (bridge, owner) in orphans(links, mount_namespace, exists) {
+    for (bridge, owner) in orphans(links, mount_namespace, may_exist) {
         // A running daemon holds the lock, also one whose state directory was removed under it.
         let Ok(Some(lock)) = claims.take(&owner.subnet) else {
             continue;
@@ -144,6 +147,14 @@ mod tests {
     #[test]
     fn long_state_directory_gets_no_alias() {
         assert_eq!(owner(&"/x".repeat(200)).alias(), None);
+    }
+
+    #[rstest]
+    #[case::there("/proc/self", true)]
+    #[case::gone("/nowhere/state", false)]
+    #[case::unknown("/proc/self/status/state", true)]
+    fn directory_may_exist_unless_it_is_not_found(#[case] path: &str, #[case] expected: bool) {
+        assert_eq!(may_exist(Path::new(path)), expected);
     }
 
     #[test]

@@ -108,6 +108,7 @@ pub(super) fn create_veth(
     pod_name: &str,
     pod_mac: Mac,
     pod_netns: BorrowedFd<'_>,
+    mtu: Option<u32>,
 ) -> Request {
     let mut peer = Link::Name(pod_name).message();
     peer.attributes.extend([
@@ -115,17 +116,26 @@ pub(super) fn create_veth(
         LinkAttribute::NetNsFd(pod_netns.as_raw_fd()),
     ]);
     let doing = format!("creating the interface pair {host_name} and the pod's {pod_name}");
-    create_pair(doing, host_name, bridge, peer)
+    create_pair(doing, host_name, bridge, peer, mtu)
 }
 
 /// Creates a veth pair with both ends here; the first one is a port of the bridge. Both are down.
-pub(super) fn create_uplink(upper: &str, bridge: u32, lower: &str) -> Request {
+pub(super) fn create_uplink(upper: &str, bridge: u32, lower: &str, mtu: Option<u32>) -> Request {
     let doing = format!("creating the interface pair {upper} and {lower}");
-    create_pair(doing, upper, bridge, Link::Name(lower).message())
+    create_pair(doing, upper, bridge, Link::Name(lower).message(), mtu)
 }
 
-fn create_pair(doing: String, port: &str, bridge: u32, peer: LinkMessage) -> Request {
+fn create_pair(
+    doing: String,
+    port: &str,
+    bridge: u32,
+    mut peer: LinkMessage,
+    mtu: Option<u32>,
+) -> Request {
     let mut message = Link::Name(port).message();
+    for end in [&mut message, &mut peer] {
+        end.attributes.extend(mtu.map(LinkAttribute::Mtu));
+    }
     message.attributes.extend([
         LinkAttribute::Controller(bridge),
         LinkAttribute::LinkInfo(vec![

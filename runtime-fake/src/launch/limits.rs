@@ -66,6 +66,13 @@ pub(crate) fn updated(
         &mut new.memory_swap_limit_in_bytes,
         update.memory_swap_limit_in_bytes,
     );
+    // A limit of memory and swap together cannot outlive that of memory, so it goes with it, as in runc.
+    if update.memory_limit_in_bytes == -1
+        && update.memory_swap_limit_in_bytes == 0
+        && new.memory_swap_limit_in_bytes > 0
+    {
+        new.memory_swap_limit_in_bytes = -1;
+    }
     number(&mut new.oom_score_adj, update.oom_score_adj);
     let text = |old: &mut String, new: &str| {
         if !new.is_empty() {
@@ -114,6 +121,25 @@ mod tests {
         assert_eq!(new.hugepage_limits, [page("1GB", 1), page("2MB", 7)]);
         assert_eq!(updated(Some(&old), &Default::default()), old);
         assert_eq!(updated(None, &update), update);
+    }
+
+    #[rstest::rstest]
+    #[case::with_swap_limit(128 << 20, -1)]
+    #[case::without(0, 0)]
+    fn update_to_unlimited_memory_removes_swap_limit(#[case] old: i64, #[case] new: i64) {
+        let old = LinuxContainerResources {
+            memory_limit_in_bytes: 64 << 20,
+            memory_swap_limit_in_bytes: old,
+            ..Default::default()
+        };
+        let update = LinuxContainerResources {
+            memory_limit_in_bytes: -1,
+            ..Default::default()
+        };
+        let updated = updated(Some(&old), &update);
+        assert_eq!(updated.memory_limit_in_bytes, -1);
+        assert_eq!(updated.memory_swap_limit_in_bytes, new);
+        assert!(limits(Some(&updated)).is_ok());
     }
 
     #[test]

@@ -153,11 +153,8 @@ fn planned(
 
 fn host_source(mount: &Mount) -> Result<MountSource, Invalid> {
     let (path, target) = (&mount.host_path, &mount.container_path);
-    if !mount.image_sub_path.is_empty() {
-        return invalid(format!(
-            "mounts: image_sub_path (for {target}) needs an image"
-        ));
-    }
+    // A kubelet repeats the subPath of every mount of a pod that has images among its volumes. `host_path` is that part
+    // already, so image_sub_path does not count here (containerd).
     if !Path::new(path).is_absolute() || path.contains('\0') {
         return invalid(format!(
             "mounts: host_path {path:?} (for {target}) is not an absolute path"

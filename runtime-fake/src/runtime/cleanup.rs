@@ -71,7 +71,11 @@ pub(crate) async fn lose(id: &SandboxId, directory: &Path, store: &Store) {
     for container in unfinished {
         let _ = store.apply(Change::RemoveContainer(container)).await;
     }
-    let _ = store.apply(Change::Keeper(id.clone(), Ok(()))).await;
+    // A client that saw that a container has ended and its sandbox has not would start the next one there.
+    let mut changes = vec![
+        Change::Keeper(id.clone(), Ok(())),
+        Change::Sandbox(id.clone(), SandboxEvent::Stopped),
+    ];
     for container in left {
         orphan::kill(&directory.join("containers").join(container.as_str()));
         let exit = recorded_exit(&exit_record(directory, container.as_str()));
@@ -79,11 +83,9 @@ pub(crate) async fn lose(id: &SandboxId, directory: &Path, store: &Store) {
             || ContainerEvent::Lost(Timestamp::now()),
             ContainerEvent::Exited,
         );
-        let _ = store.apply(Change::Container(container, event)).await;
+        changes.push(Change::Container(container, event));
     }
-    let _ = store
-        .apply(Change::Sandbox(id.clone(), SandboxEvent::Stopped))
-        .await;
+    let _ = store.apply(Change::Together(changes)).await;
 }
 
 /// The exit that the keeper recorded. If it is missing or unreadable, the exit is unknown.

@@ -4,7 +4,7 @@ mod bridged;
 mod loopback;
 
 use std::{
-    io,
+    fmt, io,
     net::IpAddr,
     os::fd::{AsFd as _, OwnedFd},
     path::{Path, PathBuf},
@@ -13,7 +13,7 @@ use std::{
 use cri::v1::NamespaceMode;
 use keeper::plan::HostPort;
 use network::{
-    PodCidrs, PodNetns,
+    EGRESS_DNS, EGRESS_HOST, EgressProgram, PodCidrs, PodNetns,
     cni::{self, Cni, CniConfig, CniPod, CniRequest, CniResult, Dns, annotations_fit},
     loopback_up, private_netns,
 };
@@ -73,6 +73,56 @@ pub(crate) struct Target {
     pub(crate) ports: Vec<HostPort>,
 }
 
+/// How pods on the bridge reach other hosts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum WayOut {
+    /// The host forwards their packets.
+    Host,
+    /// A program copies them.
+    Program(EgressProgram),
+    /// They reach only the host and each other, for this reason.
+    None(String),
+}
+
+impl WayOut {
+    /// The address of the pods' DNS server, if the way out has one.
+    pub(crate) fn dns(&self) -> Option<IpAddr> {
+        match self {
+            Self::Program(_) => Some(EGRESS_DNS.into()),
+            Self::Host | Self::None(_) => None,
+        }
+    }
+
+    /// The address at which pods reach the loopback interface of the host, if there is one.
+    pub(crate) fn host(&self) -> Option<IpAddr> {
+        match self {
+            Self::Program(_) => Some(EGRESS_HOST.into()),
+            Self::Host | Self::None(_) => None,
+        }
+    }
+
+    /// The name of the program, `host`, or `none`.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Program(program) => program.name(),
+            Self::None(_) => "none",
+        }
+    }
+}
+
+impl fmt::Display for WayOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host => f.write_str("pods reach other hosts through this one"),
+            Self::Program(program) => {
+                write!(f, "pods reach other hosts through {}", program.name())
+            }
+            Self::None(reason) => write!(f, "pods do not reach other hosts: {reason}"),
+        }
+    }
+}
+
 /// The outcome of a new pod subnet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReconfigureResult {
@@ -121,9 +171,17 @@ impl Network {
     pub(crate) fn hold(&self, id: &SandboxId) -> Result<Vec<OwnedFd>, Error> {
         match self {
             Self::Host(loopbacks) => Ok(vec![loopbacks.reserve(id)?]),
-            Self::Bridge(_) | Self::Cni { .. } | Self::Nowhere { .. } => {
-                Ok(self.pin().into_iter().collect())
-            }
+            Self::Bridge(pods) => Ok(self.pin().into_iter().chain(pods.hold_egress()).collect()),
+            Self::Cni { .. } | Self::Nowhere { .. } => Ok(self.pin().into_iter().collect()),
+        }
+    }
+
+    /// How pods on the bridge reach other hosts; `None` if something else connects them. A failed way out is tried
+    /// again if `again`. Blocks while it starts.
+    pub(crate) fn way_out(&self, again: bool) -> Option<WayOut> {
+        match self {
+            Self::Bridge(pods) => pods.way_out(again),
+            Self::Cni { .. } | Self::Host(_) | Self::Nowhere { .. } => None,
         }
     }
 

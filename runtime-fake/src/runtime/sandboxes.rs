@@ -137,7 +137,11 @@ impl Runtime {
         let mut held = self.network.hold(&sandbox.id)?;
         let network_sysctls = plan.sysctl.iter().any(|(name, _)| of_network(name));
         let directory = plan.directory.clone();
-        write_files(&plan, &sandbox.config).map_err(io("write the sandbox's files"))?;
+        let dns = match plan.own_network {
+            true => self.dns().await,
+            false => None,
+        };
+        write_files(&plan, &sandbox.config, dns).map_err(io("write the sandbox's files"))?;
         let early = self.network.connects_early() && plan.own_network;
         // A pod's user namespace owns its network namespace, so its keeper creates both.
         let early = early && plan.user_namespace.is_none();
@@ -185,6 +189,12 @@ impl Runtime {
             pod.keeper.connected(forward, claimed.sockets).await?;
         }
         Ok(addresses)
+    }
+
+    /// The DNS server of the pods' way out, which is started if it does not run.
+    async fn dns(&self) -> Option<IpAddr> {
+        let network = self.network.clone();
+        blocking(move || network.way_out(true)).await?.dns()
     }
 
     async fn connect(
@@ -333,7 +343,11 @@ impl Runtime {
 }
 
 /// Writes the files that every container of the pod gets in `/etc`, unless its client mounts its own.
-fn write_files(plan: &PodPlan, config: &PodSandboxConfig) -> std::io::Result<()> {
+fn write_files(
+    plan: &PodPlan,
+    config: &PodSandboxConfig,
+    dns: Option<IpAddr>,
+) -> std::io::Result<()> {
     let directory = &plan.directory;
     // In a pod with its own user namespace, root is another user.
     let owner = plan.user_namespace.as_ref().map(IdMappings::root);
@@ -355,6 +369,10 @@ fn write_files(plan: &PodPlan, config: &PodSandboxConfig) -> std::io::Result<()>
     let resolv = match &config.dns_config {
         Some(dns) => resolv::conf(&dns.servers, &dns.searches, &dns.options),
         None => host("/etc/resolv.conf"),
+    };
+    let resolv = match dns {
+        Some(dns) => resolv::for_pod(&resolv, &host("/etc/resolv.conf"), dns),
+        None => resolv,
     };
     write(&directory.join("hostname"), &hostname, owner)?;
     write(&directory.join("hosts"), &hosts, owner)?;

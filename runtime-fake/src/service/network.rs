@@ -1,22 +1,28 @@
 //! The network condition in Status, and UpdateRuntimeConfig.
 
+use std::collections::HashMap;
+
 use cri::v1;
 use network::PodCidrs;
 use tonic::Status;
 
 use crate::{
     launch::Invalid,
-    runtime::{Error, Network, ReconfigureResult, Runtime, blocking, opening},
+    runtime::{Error, Network, ReconfigureResult, Runtime, WayOut, blocking, opening},
 };
 
 /// Whether pods can be attached, and if not, why.
 pub(super) async fn condition(runtime: &Runtime) -> v1::RuntimeCondition {
     let network = runtime.network.clone();
-    let not_ready = if network.is_open() {
-        None
-    } else {
-        blocking(move || network.not_ready()).await
-    };
+    let (not_ready, way_out) = blocking(move || {
+        let not_ready = if network.is_open() {
+            None
+        } else {
+            network.not_ready()
+        };
+        (not_ready, network.way_out(false))
+    })
+    .await;
     let reason = match (&not_ready, &*runtime.network) {
         (None, _) => "",
         (Some(_), Network::Cni { .. }) => "NetworkPluginNotReady",
@@ -26,8 +32,25 @@ pub(super) async fn condition(runtime: &Runtime) -> v1::RuntimeCondition {
         r#type: "NetworkReady".to_owned(),
         status: not_ready.is_none(),
         reason: reason.to_owned(),
-        message: not_ready.unwrap_or_default(),
+        message: not_ready
+            .or(way_out.map(|way_out| way_out.to_string()))
+            .unwrap_or_default(),
     }
+}
+
+/// How pods on the bridge reach other hosts, and the address at which they reach the host's loopback interface.
+pub(super) async fn info(runtime: &Runtime) -> HashMap<String, String> {
+    let network = runtime.network.clone();
+    let mut info = HashMap::new();
+    if let Some(way_out) = blocking(move || network.way_out(false)).await {
+        let host = way_out.host().map(|host| host.to_string());
+        info.extend(host.map(|host| ("hostAddress".to_owned(), host)));
+        if let WayOut::None(reason) = &way_out {
+            info.insert("egressMissing".to_owned(), reason.clone());
+        }
+        info.insert("egress".to_owned(), way_out.name().to_owned());
+    }
+    info
 }
 
 /// Sets the pod subnets that a client requests, if there are no pods yet. Existing pods are not an error, because

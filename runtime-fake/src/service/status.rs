@@ -27,6 +27,7 @@ pub(super) async fn status(runtime: &Runtime, verbose: bool) -> v1::StatusRespon
     };
     let mut info = std::collections::HashMap::new();
     if verbose {
+        info.extend(network::info(runtime).await);
         info.insert("isolation".to_owned(), isolation.to_string());
         info.insert("cgroups".to_owned(), runtime.cgroups.describe());
         info.extend(

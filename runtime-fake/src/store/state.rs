@@ -30,6 +30,8 @@ pub(crate) enum Change {
     RemoveContainer(ContainerId),
     /// A sandbox's keeper can be reached, or why it cannot.
     Keeper(SandboxId, Result<(), String>),
+    /// Several at once, so that no listing shows a part of them. One that is refused leaves the others.
+    Together(Vec<Change>),
 }
 
 /// Why a change was refused.
@@ -215,6 +217,14 @@ impl State {
             }
             Change::RemoveContainer(id) => self.remove_container(&id, &mut effects),
             Change::Keeper(id, reached) => self.keeper(&id, reached.err()),
+            Change::Together(changes) => {
+                for change in changes {
+                    if let Ok(more) = self.apply(change) {
+                        effects.records.extend(more.records);
+                        effects.events.extend(more.events);
+                    }
+                }
+            }
         }
         // Never overwrite an unreadable record.
         effects.records.retain(|record| match record {
@@ -392,6 +402,29 @@ mod tests {
         let removed = Change::RemoveSandbox(id.clone());
         assert_eq!(events_of(&mut state, removed), [EventKind::Deleted]);
         assert_eq!(events_of(&mut state, Change::RemoveSandbox(id)), []);
+    }
+
+    #[test]
+    fn changes_together_have_the_effects_of_each() {
+        let mut state = State::default();
+        let added = sandbox("a");
+        let id = added.id.clone();
+        let _ = state.apply(Change::AddSandbox(Box::new(added)));
+        let refused = Change::RemoveContainer(ContainerId::from_record("none"));
+        let missing = Change::Container(
+            ContainerId::from_record("none"),
+            ContainerEvent::Lost(jiff::Timestamp::UNIX_EPOCH),
+        );
+        let together = Change::Together(vec![
+            refused,
+            Change::Sandbox(id.clone(), SandboxEvent::Ready(Vec::new())),
+            missing,
+            Change::Sandbox(id, SandboxEvent::Stopped),
+        ]);
+        assert_eq!(
+            events_of(&mut state, together),
+            [EventKind::Created, EventKind::Started, EventKind::Stopped]
+        );
     }
 
     #[test]

@@ -5,25 +5,30 @@
 //! is looked up relative to the descriptor of its directory: no symbolic link is followed, and no mount is
 //! crossed unless the caller asks for it.
 //!
-//! [`mountinfo`] parses mount tables.
+//! [`part`] makes, finds and reads what a path in such a tree leads to, [`mountinfo`] parses mount tables.
 //!
 //! This package depends on no other package of the workspace, so that the runtime, the agent and the harness
 //! remove trees with the same code.
 
 pub mod mountinfo;
+pub mod part;
 pub mod private;
 mod remove;
+mod space;
 mod trash;
 mod walk;
 
+/// Why a visitor stops.
+pub use rustix::io::Errno;
+
 pub use remove::{RemoveError, remove, remove_at};
+pub use space::{Space, space};
 pub use trash::Trash;
 pub use walk::{Entry, Mounts, Visitor, names, open, walk};
 
 use rustix::{
     fd::{AsFd, AsRawFd as _, OwnedFd},
     fs::{CWD, Mode, OFlags, ResolveFlags},
-    io::Errno,
     path::Arg,
 };
 

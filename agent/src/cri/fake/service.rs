@@ -1,5 +1,6 @@
 //! The calls of the scripted runtime.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -7,19 +8,19 @@ use tokio::sync::watch;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::BroadcastStream;
 
-use super::{
-    Behaviour, Container, FakeCri, Inner, PoisonError, Sandbox, failed, not_found, pod_of,
-};
+use super::limits::kernel;
+use super::{Container, FakeCri, PoisonError, Sandbox, failed, not_found, pod_of};
 use crate::cri::{
     Code, Cri, CriError, EventKind, EventStream, ExecOutput, FsUsage, Image, ListedContainer,
-    ListedSandbox, ListedState, RuntimeCondition, RuntimeStatus, Version,
+    ListedSandbox, ListedState, RegistryAuth, RuntimeCondition, RuntimeStatus, Version,
 };
 use crate::labels;
 use crate::observed::{
-    ContainerId, ContainerState, NetworkMode, ObservedContainer, ObservedSandbox, SandboxId,
+    ContainerId, ContainerState, MemoryUsage, NetworkMode, ObservedContainer, ObservedSandbox,
+    SandboxId,
 };
 use crate::pod::PodUid;
-use crate::spec::{ContainerSpec, ImageSpec, NamespaceMode, SandboxSpec};
+use crate::spec::{ContainerSpec, ImageSpec, NamespaceMode, Resources, SandboxSpec};
 
 #[async_trait]
 impl Cri for FakeCri {
@@ -36,16 +37,19 @@ impl Cri for FakeCri {
         self.called("Status", "")?;
         let condition = |kind: &str| RuntimeCondition {
             kind: kind.to_owned(),
-            status: true,
+            status: kind == "RuntimeReady" || !self.lock().no_network,
             ..RuntimeCondition::default()
         };
         Ok(RuntimeStatus {
             conditions: vec![condition("RuntimeReady"), condition("NetworkReady")],
+            handlers: None,
         })
     }
 
     async fn run_sandbox(&self, spec: &SandboxSpec) -> Result<SandboxId, CriError> {
         self.called("RunPodSandbox", &format!("{}/{}", spec.name, spec.attempt))?;
+        self.take_time("RunPodSandbox").await;
+        let ready = !self.is_idle("RunPodSandbox");
         let now = self.clock.now();
         let mut inner = self.lock();
         inner.serial += 1;
@@ -53,7 +57,7 @@ impl Cri for FakeCri {
         let listed = ListedSandbox {
             id: id.clone(),
             pod: pod_of(&spec.labels),
-            ready: true,
+            ready,
             created_at: now,
         };
         let pod = listed.pod.uid.clone();
@@ -79,6 +83,9 @@ impl Cri for FakeCri {
             return Ok(());
         };
         self.called("StopPodSandbox", &name)?;
+        if self.is_idle("StopPodSandbox") {
+            return Ok(());
+        }
         let members: Vec<ContainerId> = {
             let mut inner = self.lock();
             if let Some(sandbox) = inner.sandboxes.get_mut(id) {
@@ -194,26 +201,11 @@ impl Cri for FakeCri {
 
     async fn start_container(&self, id: &ContainerId) -> Result<(), CriError> {
         self.called("StartContainer", &self.about(id))?;
-        let now = self.clock.now();
-        let (behaviour, pod) = {
-            let mut inner = self.lock();
-            let Inner {
-                containers, images, ..
-            } = &mut *inner;
-            let container = containers
-                .get_mut(id)
-                .ok_or_else(|| not_found("StartContainer", id.as_str()))?;
-            let behaviour = images
-                .get(container.spec.image.image.trim_end_matches(":latest"))
-                .cloned()
-                .unwrap_or_else(Behaviour::forever);
-            if let Some(message) = behaviour.start_fails {
-                return Err(failed("StartContainer", message));
-            }
-            container.listed.state = ListedState::Running;
-            container.started_at = Some(now);
-            (behaviour, container.listed.pod.uid.clone())
-        };
+        self.take_time("StartContainer").await;
+        if self.is_idle("StartContainer") {
+            return Ok(());
+        }
+        let (behaviour, pod) = self.lock().start(id, self.clock.now())?;
         self.emit(id.as_str(), EventKind::Started, Some(pod));
         if let Some((after, code)) = behaviour.ends {
             let (fake, id) = (self.clone(), id.clone());
@@ -230,6 +222,9 @@ impl Cri for FakeCri {
             "StopContainer",
             &format!("{} {}s", self.about(id), grace.as_secs()),
         )?;
+        if self.is_idle("StopContainer") {
+            return Ok(());
+        }
         let (mut ended, yields_after) = {
             let inner = self.lock();
             let Some(container) = inner.containers.get(id) else {
@@ -262,6 +257,9 @@ impl Cri for FakeCri {
             return Ok(());
         }
         self.called("RemoveContainer", &self.about(id))?;
+        if self.is_idle("RemoveContainer") {
+            return Ok(());
+        }
         let pod = self
             .lock()
             .containers
@@ -319,6 +317,7 @@ impl Cri for FakeCri {
                 .iter()
                 .map(|m| (m.container_path.clone().into(), m.host_path.clone()))
                 .collect(),
+            resources: Some(kernel(&spec.resources)),
         })
     }
 
@@ -336,25 +335,38 @@ impl Cri for FakeCri {
 
     async fn image_status(&self, image: &ImageSpec) -> Result<Option<Image>, CriError> {
         self.called("ImageStatus", "")?;
-        let inner = self.lock();
-        let present = inner
-            .images
-            .get(image.image.trim_end_matches(":latest"))
-            .is_some_and(|behaviour| behaviour.present);
-        let found = present || inner.pulled.contains(&image.image);
-        Ok(found.then(|| Image {
+        let name = image.image.trim_end_matches(":latest");
+        let listed = self.lock().listed_images();
+        // The id is the name as it was asked for.
+        let found = listed.into_iter().find(|listed| listed.id == name);
+        Ok(found.map(|found| Image {
             id: image.image.clone(),
-            size: 1,
-            ..Image::default()
+            ..found
         }))
+    }
+
+    async fn list_images(&self) -> Result<Vec<Image>, CriError> {
+        self.called("ListImages", "")?;
+        Ok(self.lock().listed_images())
+    }
+
+    async fn images_in_use(&self) -> Result<BTreeSet<String>, CriError> {
+        self.called("ListContainers", "")?;
+        let inner = self.lock();
+        let names = inner.containers.values().map(|c| &c.spec.image.image);
+        Ok(names
+            .map(|name| name.trim_end_matches(":latest").to_owned())
+            .collect())
     }
 
     async fn pull_image(
         &self,
         image: &ImageSpec,
         _sandbox: &SandboxSpec,
+        auth: Option<&RegistryAuth>,
     ) -> Result<String, CriError> {
-        self.called("PullImage", &image.image)?;
+        let user = auth.map_or(String::new(), |auth| format!(" as {}", auth.username));
+        self.called("PullImage", &format!("{}{user}", image.image))?;
         let behaviour = self
             .behaviour(&image.image)
             .ok_or_else(|| not_found("PullImage", &image.image))?;
@@ -362,7 +374,10 @@ impl Cri for FakeCri {
         match behaviour.pull.1 {
             Some(message) => Err(failed("PullImage", message)),
             None => {
-                self.lock().pulled.insert(image.image.clone());
+                let mut inner = self.lock();
+                let name = image.image.trim_end_matches(":latest");
+                inner.removed.remove(name);
+                inner.pulled.insert(name.to_owned());
                 Ok(image.image.clone())
             }
         }
@@ -370,23 +385,50 @@ impl Cri for FakeCri {
 
     async fn remove_image(&self, image: &ImageSpec) -> Result<(), CriError> {
         self.called("RemoveImage", &image.image)?;
-        self.lock().pulled.remove(&image.image);
+        let mut inner = self.lock();
+        inner.pulled.remove(&image.image);
+        inner.removed.insert(image.image.clone());
         Ok(())
     }
 
     async fn image_fs_info(&self) -> Result<Vec<FsUsage>, CriError> {
         self.called("ImageFsInfo", "")?;
-        Ok(Vec::new())
+        Ok(vec![FsUsage {
+            mountpoint: "/images".to_owned(),
+            ..FsUsage::default()
+        }])
     }
 
     async fn exec_sync(
         &self,
         id: &ContainerId,
-        _: &[String],
-        _: Option<Duration>,
+        command: &[String],
+        timeout: Option<Duration>,
     ) -> Result<ExecOutput, CriError> {
-        self.called("ExecSync", &self.about(id))?;
-        Ok(ExecOutput::default())
+        self.run_command(id, command, timeout).await
+    }
+
+    async fn update_container(&self, id: &ContainerId, limits: &Resources) -> Result<(), CriError> {
+        self.limit_container(id, limits)
+    }
+
+    async fn update_sandbox(
+        &self,
+        id: &SandboxId,
+        limits: &Resources,
+        _: &Resources,
+    ) -> Result<(), CriError> {
+        self.limit_sandbox(id, limits)
+    }
+
+    async fn memory_usage(&self, _: &SandboxId) -> Result<MemoryUsage, CriError> {
+        self.called("PodSandboxStats", "")?;
+        Ok(self.lock().memory.clone())
+    }
+
+    async fn writable_layer(&self, id: &ContainerId) -> Result<u64, CriError> {
+        self.called("ContainerStats", &self.about(id))?;
+        Ok(0)
     }
 
     async fn reopen_log(&self, id: &ContainerId) -> Result<(), CriError> {

@@ -9,6 +9,7 @@ use crate::pod::PodUid;
 use crate::spec::{
     ContainerSecurity, ContainerSpec, ImageSpec, MountSpec, NamespaceMode, Namespaces, PortMapping,
     Propagation, Protocol, Resources, SandboxSecurity, SandboxSpec, SecurityProfile, Selinux,
+    UserNamespace,
 };
 
 /// The label selector of a pod.
@@ -106,25 +107,44 @@ fn namespace_mode(from: NamespaceMode) -> i32 {
     .into()
 }
 
+/// The same for users and groups.
+fn id_mappings(from: Option<&UserNamespace>) -> Vec<v1::IdMapping> {
+    let mapping = |ids: &UserNamespace| v1::IdMapping {
+        host_id: ids.host_id,
+        container_id: ids.container_id,
+        length: ids.length,
+    };
+    from.map(mapping).into_iter().collect()
+}
+
+/// The deprecated way to name an AppArmor profile, for older runtimes.
+fn apparmor_name(from: &SecurityProfile) -> String {
+    match from {
+        SecurityProfile::RuntimeDefault => "runtime/default".to_owned(),
+        SecurityProfile::Unconfined => "unconfined".to_owned(),
+        SecurityProfile::Localhost(name) => format!("localhost/{name}"),
+    }
+}
+
+/// A signal by its name in Kubernetes, such as `SIGTERM` or `SIGRTMIN+1`; the image's by any other.
+fn signal(name: &str) -> i32 {
+    let name = name
+        .replace("SIGRTMIN+", "SIGRTMINPLUS")
+        .replace("SIGRTMAX-", "SIGRTMAXMINUS");
+    v1::Signal::from_str_name(&name)
+        .unwrap_or(v1::Signal::RuntimeDefault)
+        .into()
+}
+
 fn namespaces(from: &Namespaces) -> v1::NamespaceOption {
-    let user = match &from.user {
-        None => v1::UserNamespace {
-            mode: v1::NamespaceMode::Node.into(),
-            uids: Vec::new(),
-            gids: Vec::new(),
-        },
-        Some(user) => {
-            let mapping = v1::IdMapping {
-                host_id: user.host_id,
-                container_id: user.container_id,
-                length: user.length,
-            };
-            v1::UserNamespace {
-                mode: v1::NamespaceMode::Pod.into(),
-                uids: vec![mapping],
-                gids: vec![mapping],
-            }
-        }
+    let mode = match &from.user {
+        None => v1::NamespaceMode::Node,
+        Some(_) => v1::NamespaceMode::Pod,
+    };
+    let user = v1::UserNamespace {
+        mode: mode.into(),
+        uids: id_mappings(from.user.as_ref()),
+        gids: id_mappings(from.user.as_ref()),
     };
     v1::NamespaceOption {
         network: namespace_mode(from.network),
@@ -157,7 +177,7 @@ fn profile(from: &SecurityProfile) -> v1::SecurityProfile {
     }
 }
 
-fn resources(from: &Resources) -> v1::LinuxContainerResources {
+pub(super) fn resources(from: &Resources) -> v1::LinuxContainerResources {
     v1::LinuxContainerResources {
         cpu_period: from.cpu_period,
         cpu_quota: from.cpu_quota,
@@ -201,6 +221,10 @@ fn mount(from: &MountSpec) -> v1::Mount {
         recursive_read_only: from.recursive_read_only,
         selinux_relabel: from.selinux_relabel,
         propagation: propagation.into(),
+        uid_mappings: id_mappings(from.user_namespace.as_ref()),
+        gid_mappings: id_mappings(from.user_namespace.as_ref()),
+        image: from.image.as_ref().map(image_spec),
+        image_sub_path: from.image_sub_path.clone(),
         ..v1::Mount::default()
     }
 }
@@ -230,6 +254,7 @@ pub(in crate::cri) fn container_config(spec: &ContainerSpec) -> v1::ContainerCon
         stdin: spec.stdin,
         stdin_once: spec.stdin_once,
         tty: spec.tty,
+        stop_signal: signal(&spec.stop_signal),
         linux: Some(v1::LinuxContainerConfig {
             resources: Some(resources(&spec.resources)),
             security_context: Some(container_security(&spec.security)),
@@ -238,13 +263,23 @@ pub(in crate::cri) fn container_config(spec: &ContainerSpec) -> v1::ContainerCon
     }
 }
 
+/// A container that changes none has none.
+fn capabilities(from: &ContainerSecurity) -> Option<v1::Capability> {
+    let changed = !from.add_capabilities.is_empty() || !from.drop_capabilities.is_empty();
+    changed.then(|| v1::Capability {
+        add_capabilities: from.add_capabilities.clone(),
+        drop_capabilities: from.drop_capabilities.clone(),
+        add_ambient_capabilities: Vec::new(),
+    })
+}
+
+#[expect(
+    deprecated,
+    reason = "kubelets still name the AppArmor profile for older runtimes"
+)]
 fn container_security(from: &ContainerSecurity) -> v1::LinuxContainerSecurityContext {
     v1::LinuxContainerSecurityContext {
-        capabilities: Some(v1::Capability {
-            add_capabilities: from.add_capabilities.clone(),
-            drop_capabilities: from.drop_capabilities.clone(),
-            add_ambient_capabilities: Vec::new(),
-        }),
+        capabilities: capabilities(from),
         privileged: from.privileged,
         namespace_options: Some(namespaces(&from.namespaces)),
         selinux_options: from.selinux.as_ref().map(selinux),
@@ -259,6 +294,11 @@ fn container_security(from: &ContainerSecurity) -> v1::LinuxContainerSecurityCon
         readonly_paths: from.readonly_paths.clone(),
         seccomp: from.seccomp.as_ref().map(profile),
         apparmor: from.apparmor.as_ref().map(profile),
+        apparmor_profile: from
+            .apparmor
+            .as_ref()
+            .map(apparmor_name)
+            .unwrap_or_default(),
         ..v1::LinuxContainerSecurityContext::default()
     }
 }
@@ -267,7 +307,6 @@ fn container_security(from: &ContainerSecurity) -> v1::LinuxContainerSecurityCon
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::spec::UserNamespace;
 
     #[test]
     fn namespaces_are_converted_with_user_mapping() {

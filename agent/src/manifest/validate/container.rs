@@ -1,14 +1,15 @@
-//! Containers: names, images, ports, mounts, restart rules.
+//! Containers: names, images, ports, restart rules.
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec};
 
-use super::declared::{Kind, Volumes};
-use super::{Check, Rule, duplicate, env, lifecycle, names, probe, resources, security};
+use super::declared::Volumes;
+use super::{Check, Rule, duplicate, env, lifecycle, mounts, names, probe, resources, security};
+use crate::pod::is_sidecar;
 
 /// All containers of a pod.
-pub(super) fn all(check: &mut Check, spec: &PodSpec, volumes: &Volumes) {
+pub(super) fn all(check: &mut Check, spec: &PodSpec, volumes: &Volumes<'_>) {
     if spec.containers.is_empty() {
         check.required("spec.containers", "a pod has at least one container");
     }
@@ -17,61 +18,84 @@ pub(super) fn all(check: &mut Check, spec: &PodSpec, volumes: &Volumes) {
     for (index, container) in spec.containers.iter().enumerate() {
         let field = format!("spec.containers[{index}]");
         one(check, &field, container, spec, volumes);
-        if !container.name.is_empty() {
-            duplicate(
-                check,
-                &mut container_names,
-                format!("{field}.name"),
-                &container.name,
-            );
-        }
+        let name = format!("{field}.name");
+        duplicate(check, &mut container_names, name, &container.name);
         restart(check, &field, container);
+        long_running(check, &field, container, spec);
         self::host_ports(check, &field, container, &mut host_ports);
         if spec.host_network == Some(true) {
-            for (place, port) in container.ports.iter().flatten().enumerate() {
-                let host = port.host_port.unwrap_or_default();
-                if host != port.container_port {
-                    let field = format!("{field}.ports[{place}].hostPort");
-                    check.invalid(
-                        field,
-                        host,
-                        "must match `containerPort` when `hostNetwork` is true",
-                    );
-                }
-            }
+            node_ports(check, &field, container);
         }
     }
     for (index, init) in spec.init_containers.iter().flatten().enumerate() {
         let field = format!("spec.initContainers[{index}]");
         one(check, &field, init, spec, volumes);
-        if !init.name.is_empty() {
-            duplicate(
-                check,
-                &mut container_names,
-                format!("{field}.name"),
-                &init.name,
-            );
+        if !init.name.is_empty() || container_names.contains("") {
+            let name = format!("{field}.name");
+            duplicate(check, &mut container_names, name, &init.name);
         }
-        restart(check, &field, init);
-        if init.restart_policy.as_deref() == Some("Always") {
-            self::host_ports(check, &field, init, &mut host_ports);
-        } else {
-            let why = "may not be set for init containers without restartPolicy=Always";
-            for (name, set) in [
-                ("lifecycle", init.lifecycle.is_some()),
-                ("livenessProbe", init.liveness_probe.is_some()),
-                ("readinessProbe", init.readiness_probe.is_some()),
-                ("startupProbe", init.startup_probe.is_some()),
-            ] {
-                if set {
-                    check.forbidden(format!("{field}.{name}"), why);
-                }
-            }
+        self::init(check, &field, init, spec);
+    }
+}
+
+/// What holds for init containers only.
+fn init(check: &mut Check, field: &str, init: &Container, spec: &PodSpec) {
+    let has_rules = init
+        .restart_policy_rules
+        .as_ref()
+        .is_some_and(|rules| !rules.is_empty());
+    if init.restart_policy.is_some() {
+        restart(check, field, init);
+    } else if has_rules {
+        check.required(
+            format!("{field}.restartPolicy"),
+            "must be given when restartPolicyRules are",
+        );
+    }
+    // Init containers run one by one; the API server checks each by itself, and names the first.
+    host_ports(check, "spec.initContainers[0]", init, &mut BTreeSet::new());
+    if is_sidecar(init) {
+        long_running(check, field, init, spec);
+        return;
+    }
+    let why = "may not be set for init containers without restartPolicy=Always";
+    for (name, set) in [
+        ("lifecycle", init.lifecycle.is_some()),
+        ("livenessProbe", init.liveness_probe.is_some()),
+        ("readinessProbe", init.readiness_probe.is_some()),
+        ("startupProbe", init.startup_probe.is_some()),
+    ] {
+        if set {
+            check.forbidden(format!("{field}.{name}"), why);
+        }
+    }
+    for (place, policy) in init.resize_policy.iter().flatten().enumerate() {
+        if policy.restart_policy == "RestartContainer" {
+            check.invalid(
+                format!("{field}.resizePolicy[{place}].restartPolicy"),
+                &policy.restart_policy,
+                "must not be RestartContainer for init containers without restartPolicy=Always",
+            );
         }
     }
 }
 
-fn one(check: &mut Check, field: &str, container: &Container, spec: &PodSpec, volumes: &Volumes) {
+/// What holds for app containers and sidecars.
+fn long_running(check: &mut Check, field: &str, container: &Container, spec: &PodSpec) {
+    probe::of_container(check, field, container);
+    if let Some(hooks) = &container.lifecycle {
+        lifecycle::check(check, &format!("{field}.lifecycle"), hooks, spec);
+    }
+}
+
+/// What holds for every container.
+fn one(
+    check: &mut Check,
+    field: &str,
+    container: &Container,
+    spec: &PodSpec,
+    volumes: &Volumes<'_>,
+) {
     if container.name.is_empty() {
         check.required(format!("{field}.name"), "");
     } else {
@@ -87,11 +111,10 @@ fn one(check: &mut Check, field: &str, container: &Container, spec: &PodSpec, vo
             "must not have leading or trailing whitespace",
         );
     }
-    let policy = container.image_pull_policy.as_deref().unwrap_or_default();
-    check.one_of(
+    pull_policy(
+        check,
         format!("{field}.imagePullPolicy"),
-        policy,
-        &["Always", "IfNotPresent", "Never"],
+        container.image_pull_policy.as_deref(),
     );
     let policy = container
         .termination_message_policy
@@ -104,21 +127,22 @@ fn one(check: &mut Check, field: &str, container: &Container, spec: &PodSpec, vo
     );
     ports(check, field, container.ports.as_deref().unwrap_or_default());
     for (index, variable) in container.env.iter().flatten().enumerate() {
-        env::variable(check, &format!("{field}.env[{index}]"), variable, volumes);
+        env::variable(check, &format!("{field}.env[{index}]"), variable, spec);
     }
     for (index, from) in container.env_from.iter().flatten().enumerate() {
         env::from(check, &format!("{field}.envFrom"), index, from);
     }
-    mounts(check, field, container, volumes);
-    let is_init = field.starts_with("spec.init");
-    if !is_init || container.restart_policy.as_deref() == Some("Always") {
-        probe::of_container(check, field, container);
-        if let Some(hooks) = &container.lifecycle {
-            lifecycle::check(check, &format!("{field}.lifecycle"), hooks, spec);
-        }
-    }
-    resources::of_container(check, field, container);
+    mounts::check(check, field, container, volumes);
+    resources::of_container(check, field, container, spec);
     security::of_container(check, field, container, spec);
+}
+
+/// When an image is pulled; also of image volumes.
+pub(super) fn pull_policy(check: &mut Check, field: String, policy: Option<&str>) {
+    match policy.unwrap_or_default() {
+        "" => check.required(field, ""),
+        policy => check.one_of(field, policy, &["Always", "IfNotPresent", "Never"]),
+    }
 }
 
 fn ports(check: &mut Check, field: &str, ports: &[ContainerPort]) {
@@ -170,122 +194,16 @@ fn host_ports(check: &mut Check, field: &str, container: &Container, taken: &mut
     }
 }
 
-fn mounts(check: &mut Check, field: &str, container: &Container, volumes: &Volumes) {
-    let mut paths = BTreeSet::new();
-    for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
-        // The API server omits the index of some of these paths; do the same.
-        let (item, list) = (
-            format!("{field}.volumeMounts[{index}]"),
-            format!("{field}.volumeMounts"),
-        );
-        one_mount(check, &item, &list, mount, volumes, container);
-        if !mount.mount_path.is_empty() && !paths.insert(mount.mount_path.clone()) {
+/// With the node's network, a container's ports are the node's.
+fn node_ports(check: &mut Check, field: &str, container: &Container) {
+    for (place, port) in container.ports.iter().flatten().enumerate() {
+        let host = port.host_port.unwrap_or_default();
+        if host != port.container_port {
             check.invalid(
-                format!("{item}.mountPath"),
-                &mount.mount_path,
-                "must be unique",
+                format!("{field}.ports[{place}].hostPort"),
+                host,
+                "must match `containerPort` when `hostNetwork` is true",
             );
-        }
-    }
-    for (index, device) in container.volume_devices.iter().flatten().enumerate() {
-        let item = format!("{field}.volumeDevices[{index}]");
-        if device.name.is_empty() {
-            check.required(format!("{item}.name"), "");
-        } else {
-            match volumes.get(&device.name) {
-                None => check.error(Rule::NotFound, format!("{item}.name"), &device.name, ""),
-                Some(Kind::Claim) => {}
-                Some(Kind::Other) => {
-                    check.invalid(
-                        format!("{item}.name"),
-                        &device.name,
-                        "can only use volumes of a persistentVolumeClaim",
-                    );
-                }
-            }
-        }
-        if device.device_path.is_empty() {
-            check.required(format!("{item}.devicePath"), "");
-        } else {
-            check.formed(
-                format!("{item}.devicePath"),
-                &device.device_path,
-                names::no_backsteps,
-            );
-        }
-    }
-}
-
-fn one_mount(
-    check: &mut Check,
-    item: &str,
-    list: &str,
-    mount: &VolumeMount,
-    volumes: &Volumes,
-    container: &Container,
-) {
-    if mount.name.is_empty() {
-        check.required(format!("{item}.name"), "");
-    }
-    if !volumes.contains_key(&mount.name) {
-        check.error(
-            Rule::NotFound,
-            format!("{item}.name"),
-            &mount.name,
-            "no volume of that name is in spec.volumes",
-        );
-    }
-    if mount.mount_path.is_empty() {
-        check.required(format!("{item}.mountPath"), "");
-    }
-    let (part, expression) = (
-        mount.sub_path.as_deref().unwrap_or_default(),
-        mount.sub_path_expr.as_deref().unwrap_or_default(),
-    );
-    if !part.is_empty() {
-        check.formed(format!("{list}.subPath"), part, names::inner_path);
-    }
-    if !expression.is_empty() {
-        if !part.is_empty() {
-            check.invalid(
-                format!("{item}.subPathExpr"),
-                expression,
-                "subPathExpr and subPath are mutually exclusive",
-            );
-        }
-        check.formed(format!("{list}.subPathExpr"), expression, names::inner_path);
-    }
-    if let Some(propagation) = mount.mount_propagation.as_deref() {
-        let known = ["Bidirectional", "HostToContainer", "None"];
-        check.one_of(format!("{list}.mountPropagation"), propagation, &known);
-        let privileged = container
-            .security_context
-            .as_ref()
-            .is_some_and(|own| own.privileged == Some(true));
-        if propagation == "Bidirectional" && !privileged {
-            check.forbidden(
-                format!("{list}.mountPropagation"),
-                "Bidirectional is available only to privileged containers",
-            );
-        }
-    }
-    if let Some(recursive) = mount.recursive_read_only.as_deref() {
-        let field = format!("{list}.recursiveReadOnly");
-        check.one_of(&field, recursive, &["Disabled", "IfPossible", "Enabled"]);
-        if matches!(recursive, "IfPossible" | "Enabled") {
-            if mount.read_only != Some(true) {
-                check.forbidden(&field, "may only be specified when readOnly is true");
-            }
-            if mount
-                .mount_propagation
-                .as_deref()
-                .is_some_and(|propagation| propagation != "None")
-            {
-                check.forbidden(
-                    &field,
-                    "may only be specified when mountPropagation is None or not specified",
-                );
-            }
         }
     }
 }
@@ -310,7 +228,7 @@ fn restart(check: &mut Check, field: &str, container: &Container) {
     }
     if rules.len() > 20 {
         check.error(
-            Rule::TooLong,
+            Rule::TooMany,
             &list,
             rules.len(),
             "must have at most 20 rules",
@@ -323,27 +241,26 @@ fn restart(check: &mut Check, field: &str, container: &Container) {
             &rule.action,
             &["Restart", "RestartAllContainers"],
         );
-        match &rule.exit_codes {
-            None => check.required(format!("{field}.exitCodes"), "must be specified"),
-            Some(codes) => {
-                check.one_of(
-                    format!("{field}.exitCodes.operator"),
-                    &codes.operator,
-                    &["In", "NotIn"],
-                );
-                if codes
-                    .values
-                    .as_ref()
-                    .is_some_and(|values| values.len() > 255)
-                {
-                    check.error(
-                        Rule::TooLong,
-                        format!("{field}.exitCodes.values"),
-                        "",
-                        "must have at most 255 values",
-                    );
-                }
-            }
+        let Some(codes) = &rule.exit_codes else {
+            check.required(format!("{field}.exitCodes"), "must be specified");
+            continue;
+        };
+        check.one_of(
+            format!("{field}.exitCodes.operator"),
+            &codes.operator,
+            &["In", "NotIn"],
+        );
+        if codes
+            .values
+            .as_ref()
+            .is_some_and(|values| values.len() > 255)
+        {
+            check.error(
+                Rule::TooMany,
+                format!("{field}.exitCodes.values"),
+                "",
+                "must have at most 255 values",
+            );
         }
     }
 }

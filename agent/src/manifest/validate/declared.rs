@@ -2,14 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// What a container may do with a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// A persistent volume claim, which may be a block device.
-    Claim,
-    /// Anything else.
-    Other,
-}
+use k8s_openapi::api::core::v1::Volume;
 
-/// The volumes of a pod by name.
-pub(super) type Volumes = BTreeMap<String, Kind>;
+/// The valid volumes of a pod by name.
+pub(super) type Volumes<'a> = BTreeMap<&'a str, &'a Volume>;

@@ -1,12 +1,13 @@
 //! The environment of containers, and field references.
 
-use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, EnvVarSource};
+use k8s_openapi::api::core::v1::{
+    EnvFromSource, EnvVar, EnvVarSource, FileKeySelector, ObjectFieldSelector, PodSpec,
+};
 
-use super::declared::Volumes;
 use super::{Check, Rule, names, resources};
 
 /// One variable of a container.
-pub(super) fn variable(check: &mut Check, field: &str, variable: &EnvVar, volumes: &Volumes) {
+pub(super) fn variable(check: &mut Check, field: &str, variable: &EnvVar, spec: &PodSpec) {
     if variable.name.is_empty() {
         check.required(format!("{field}.name"), "");
     } else {
@@ -39,28 +40,12 @@ pub(super) fn variable(check: &mut Check, field: &str, variable: &EnvVar, volume
             "may not have more than one field specified at a time",
         );
     }
-    env_source(check, &field, source, volumes);
+    env_source(check, &field, source, spec);
 }
 
-fn env_source(check: &mut Check, field: &str, source: &EnvVarSource, volumes: &Volumes) {
+fn env_source(check: &mut Check, field: &str, source: &EnvVarSource, spec: &PodSpec) {
     if let Some(from) = &source.field_ref {
-        if let Some(version) = from
-            .api_version
-            .as_deref()
-            .filter(|version| *version != "v1")
-        {
-            check.invalid(
-                format!("{field}.fieldRef.fieldPath"),
-                version,
-                "apiVersion must be v1",
-            );
-        }
-        field_ref(
-            check,
-            &format!("{field}.fieldRef"),
-            &from.field_path,
-            &ENV_FIELDS,
-        );
+        field_ref(check, &format!("{field}.fieldRef"), from, &ENV_FIELDS);
     }
     if let Some(from) = &source.resource_field_ref {
         let field = format!("{field}.resourceFieldRef");
@@ -92,27 +77,36 @@ fn env_source(check: &mut Check, field: &str, source: &EnvVarSource, volumes: &V
         }
     }
     if let Some(from) = &source.file_key_ref {
-        let field = format!("{field}.fileKeyRef");
-        if from.key.is_empty() {
-            check.required(format!("{field}.key"), "");
-        } else {
-            check.formed(format!("{field}.key"), &from.key, names::env_name);
+        file_key(check, &format!("{field}.fileKeyRef"), from, spec);
+    }
+}
+
+/// A key of a file in an emptyDir volume.
+fn file_key(check: &mut Check, field: &str, from: &FileKeySelector, spec: &PodSpec) {
+    if from.key.is_empty() {
+        check.required(format!("{field}.key"), "");
+    } else {
+        check.formed(format!("{field}.key"), &from.key, names::env_name);
+    }
+    if from.path.is_empty() {
+        check.required(format!("{field}.path"), "");
+    } else {
+        check.formed(format!("{field}.path"), &from.path, names::no_backsteps);
+    }
+    let name = from.volume_name.as_str();
+    let field = format!("{field}.volumeName");
+    if name.is_empty() {
+        check.required(&field, "");
+    } else {
+        check.formed(&field, name, names::dns_label);
+    }
+    let mut volumes = spec.volumes.iter().flatten().rev();
+    match volumes.find(|volume| volume.name == name) {
+        None => check.error(Rule::NotFound, field, name, ""),
+        Some(volume) if volume.empty_dir.is_none() => {
+            check.invalid(field, name, "must be a volume of type emptyDir");
         }
-        if from.path.is_empty() {
-            check.required(format!("{field}.path"), "");
-        } else {
-            check.formed(format!("{field}.path"), &from.path, names::inner_path);
-        }
-        if from.volume_name.is_empty() {
-            check.required(format!("{field}.volumeName"), "");
-        } else if !volumes.contains_key(&from.volume_name) {
-            check.error(
-                Rule::NotFound,
-                format!("{field}.volumeName"),
-                &from.volume_name,
-                "",
-            );
-        }
+        Some(_) => {}
     }
 }
 
@@ -128,55 +122,66 @@ const ENV_FIELDS: [&str; 9] = [
     "status.podIPs",
 ];
 
-/// Fields that the API can convert; not all of them are allowed in an environment.
-const KNOWN_FIELDS: [&str; 12] = [
+/// Fields that the API knows; not all of them are allowed in an environment or a file.
+const KNOWN_FIELDS: [&str; 15] = [
     "metadata.annotations",
     "metadata.labels",
     "metadata.name",
     "metadata.namespace",
     "metadata.uid",
+    "spec.host",
     "spec.nodeName",
     "spec.restartPolicy",
     "spec.serviceAccountName",
     "spec.schedulerName",
     "status.phase",
     "status.hostIP",
+    "status.hostIPs",
     "status.podIP",
+    "status.podIPs",
 ];
 
-/// A reference to a field of the pod. `known` lists the fields allowed here.
-pub(super) fn field_ref(check: &mut Check, field: &str, path: &str, known: &[&str]) {
-    if path.is_empty() {
-        check.required(format!("{field}.fieldPath"), "");
-        return;
-    }
-    if let Some((map, key)) = path
-        .strip_suffix("']")
-        .and_then(|path| path.split_once("['"))
-    {
+/// A reference to a field of the pod. `allowed` lists the fields without subscripts that are allowed here.
+pub(super) fn field_ref(
+    check: &mut Check,
+    field: &str,
+    from: &ObjectFieldSelector,
+    allowed: &[&str],
+) {
+    let version = from.api_version.as_deref().unwrap_or_default();
+    let path = from.field_path.as_str();
+    let path_field = format!("{field}.fieldPath");
+    if version.is_empty() {
+        check.required(format!("{field}.apiVersion"), "");
+    } else if path.is_empty() {
+        check.required(path_field, "");
+    } else if version != "v1" {
+        check.invalid(path_field, path, "apiVersion must be v1");
+    } else if let Some((map, key)) = subscript(path) {
         match map {
             "metadata.annotations" => {
-                if let Some(expected) = names::qualified(&key.to_lowercase()) {
-                    check.invalid(field, key, expected);
-                }
+                check.formed(field, &key.to_lowercase(), names::qualified);
             }
             "metadata.labels" => check.formed(field, key, names::qualified),
-            _ => check.invalid(field, path, "does not support subscript"),
+            _ => check.invalid(path_field, path, "does not support subscript"),
         }
-        return;
-    }
-    let convertible = known.contains(&path)
-        || KNOWN_FIELDS.contains(&path)
-        || matches!(path, "status.hostIPs" | "status.podIPs");
-    if !convertible {
-        check.invalid(
-            format!("{field}.fieldPath"),
-            path,
-            "is not a supported field path",
-        );
+    } else if !KNOWN_FIELDS.contains(&path) {
+        check.invalid(path_field, path, "is not a supported field path");
     } else {
-        check.one_of(format!("{field}.fieldPath"), path, known);
+        // The oldest clients say spec.host.
+        let path = if path == "spec.host" {
+            "spec.nodeName"
+        } else {
+            path
+        };
+        check.one_of(path_field, path, allowed);
     }
+}
+
+/// Splits `metadata.labels['app']`.
+fn subscript(path: &str) -> Option<(&str, &str)> {
+    let (map, key) = path.strip_suffix("']")?.split_once("['")?;
+    (!map.is_empty()).then_some((map, key))
 }
 
 /// One `envFrom` source.
@@ -200,7 +205,12 @@ pub(super) fn from(check: &mut Check, list: &str, index: usize, from: &EnvFromSo
     for (kind, name) in sources {
         match name {
             Some("") => check.required(format!("{field}.{kind}.name"), ""),
-            Some(name) => check.formed(format!("{field}.{kind}.name"), name, names::dns_subdomain),
+            // As of a prefix: the API server has always allowed a hyphen at the end here.
+            Some(name) => check.formed(
+                format!("{field}.{kind}.name"),
+                name,
+                names::dns_subdomain_prefix,
+            ),
             None => {}
         }
     }

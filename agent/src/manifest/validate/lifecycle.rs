@@ -16,13 +16,19 @@ pub(super) fn check(check: &mut Check, field: &str, lifecycle: &Lifecycle, spec:
     }
     if let Some(signal) = lifecycle.stop_signal.as_deref() {
         let field = format!("{field}.stopSignal");
-        if spec.os.as_ref().is_none_or(|os| os.name.is_empty()) {
-            check.forbidden(
-                &field,
-                "may not be set for containers with empty `spec.os.name`",
-            );
-        }
-        if !is_signal(signal) {
+        let known = match spec.os.as_ref().map(|os| os.name.as_str()) {
+            None => {
+                check.forbidden(
+                    &field,
+                    "may not be set for containers with empty `spec.os.name`",
+                );
+                true
+            }
+            Some("linux") => is_signal(signal),
+            Some("windows") => matches!(signal, "SIGKILL" | "SIGTERM"),
+            Some(_) => true,
+        };
+        if !known {
             check.error(
                 Rule::NotSupported,
                 &field,

@@ -2,6 +2,8 @@
 //!
 //! Source: Kubernetes 1.36, apimachinery/pkg/util/validation.
 
+use std::net::IpAddr;
+
 const LABEL: &str =
     "must consist of lower-case letters, digits and '-', and begin and end with a letter or digit";
 const SUBDOMAIN: &str = "must consist of lower-case letters, digits, '-' and '.', and begin and end with a letter or digit";
@@ -37,6 +39,62 @@ pub(super) fn dns_subdomain(text: &str) -> Option<&'static str> {
     } else {
         (!text.split('.').all(is_label)).then_some(SUBDOMAIN)
     }
+}
+
+/// The prefix of a generated DNS name, which may end with a hyphen.
+pub(super) fn dns_subdomain_prefix(text: &str) -> Option<&'static str> {
+    match text.strip_suffix('-') {
+        Some(rest) if !rest.is_empty() => {
+            let mut chars = rest.chars();
+            chars.next_back();
+            dns_subdomain(&format!("{}a", chars.as_str()))
+        }
+        Some(_) | None => dns_subdomain(text),
+    }
+}
+
+/// A search domain: a DNS name that may have underscores and a dot at the end, or a dot alone.
+pub(super) fn search_domain(text: &str) -> Option<&'static str> {
+    let is_part = |part: &str| {
+        let part = part.strip_prefix('_').unwrap_or(part);
+        let bytes = part.as_bytes();
+        let ends = bytes.first().zip(bytes.last());
+        ends.is_some_and(|(first, last)| is_lower(*first) && is_lower(*last))
+            && bytes
+                .iter()
+                .all(|byte| is_lower(*byte) || matches!(byte, b'-' | b'_'))
+    };
+    let name = text.strip_suffix('.').unwrap_or(text);
+    if text == "." {
+        None
+    } else if name.len() > 253 {
+        Some("must be no more than 253 characters")
+    } else {
+        (!name.split('.').all(is_part)).then_some(SUBDOMAIN)
+    }
+}
+
+/// The address of a host.
+pub(super) fn ip_address(text: &str) -> Option<&'static str> {
+    match text.parse() {
+        Ok(IpAddr::V6(ip)) if ip.to_ipv4_mapped().is_some() => {
+            Some("must not be an IPv4-mapped IPv6 address")
+        }
+        Ok(IpAddr::V4(_) | IpAddr::V6(_)) => None,
+        Err(_) => Some("must be a valid IP address, such as 10.9.8.7 or 2001:db8::ffff"),
+    }
+}
+
+/// The name of a signer of certificates: a domain, `/` and a name.
+pub(super) fn signer(text: &str) -> Option<&'static str> {
+    const EXPECTED: &str = "must be a domain and a name, such as example.com/signer";
+    let Some((domain, name)) = text.split_once('/') else {
+        return Some(EXPECTED);
+    };
+    let labels = domain.split('.');
+    let is_domain =
+        domain.contains('.') && labels.into_iter().all(|part| dns_label(part).is_none());
+    (!is_domain || dns_subdomain(name).is_some()).then_some(EXPECTED)
 }
 
 fn is_name_part(text: &str) -> bool {

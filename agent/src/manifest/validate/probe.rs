@@ -102,9 +102,9 @@ pub(super) fn http(check: &mut Check, field: &str, http: &HTTPGetAction) {
         &["HTTP", "HTTPS"],
     );
     for header in http.http_headers.iter().flatten() {
-        let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         if header.name.is_empty() || !header.name.bytes().all(good) {
-            let expected = "must consist of letters, digits, '-' or '_'";
+            let expected = "must consist of letters, digits or '-'";
             check.invalid(format!("{field}.httpHeaders"), &header.name, expected);
         }
     }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{AppArmorProfile, Container, PodSpec, SeccompProfile};
+use k8s_openapi::api::core::v1::{AppArmorProfile, Container, PodSpec, SeccompProfile, Sysctl};
 
-use super::{Check, Rule, duplicate, names};
+use super::{Check, Rule, names, windows};
 
 /// The security context of the pod.
 pub(super) fn of_pod(check: &mut Check, spec: &PodSpec) {
@@ -51,39 +51,81 @@ pub(super) fn of_pod(check: &mut Check, spec: &PodSpec) {
     }
     seccomp(check, field, security.seccomp_profile.as_ref());
     apparmor(check, field, security.app_armor_profile.as_ref());
-    let mut seen = BTreeSet::new();
-    for (index, sysctl) in security.sysctls.iter().flatten().enumerate() {
-        let field = format!("{field}.sysctls[{index}].name");
-        if sysctl.name.is_empty() {
-            check.required(field, "");
-            continue;
-        }
-        if !is_sysctl(&sysctl.name) {
-            check.invalid(
-                &field,
-                &sysctl.name,
-                "must be names of lower-case letters, digits, '-' and '_' joined by '.' or '/'",
-            );
-        }
-        let name = sysctl.name.replace('/', ".");
-        let of_node = (spec.host_network == Some(true) && name.starts_with("net."))
-            || (spec.host_ipc == Some(true) && is_ipc_sysctl(&name));
-        if of_node {
-            check.invalid(
-                &field,
-                &sysctl.name,
-                "may not be set when the pod shares that namespace with the node",
-            );
-        }
-        duplicate(check, &mut seen, field, &name);
+    windows::options(
+        check,
+        &format!("{field}.windowsOptions"),
+        security.windows_options.as_ref(),
+    );
+    sysctls(check, spec, security.sysctls.as_deref().unwrap_or_default());
+    if spec.host_pid == Some(true) && spec.share_process_namespace == Some(true) {
+        check.invalid(
+            format!("{field}.shareProcessNamespace"),
+            true,
+            "ShareProcessNamespace and HostPID cannot both be enabled",
+        );
     }
 }
 
+fn sysctls(check: &mut Check, spec: &PodSpec, sysctls: &[Sysctl]) {
+    let mut seen = BTreeSet::new();
+    for (index, sysctl) in sysctls.iter().enumerate() {
+        let field = format!("spec.securityContext.sysctls[{index}].name");
+        let name = sysctl.name.as_str();
+        if name.is_empty() {
+            check.required(&field, "");
+        } else if !is_sysctl(name) {
+            check.invalid(
+                &field,
+                name,
+                "must be names of lower-case letters, digits, '-' and '_' joined by '.' or '/'",
+            );
+        } else if seen.contains(name) {
+            check.error(Rule::Duplicate, &field, name, "");
+        }
+        seen.insert(name);
+        let dotted = dotted(name);
+        let of_node = (spec.host_network == Some(true) && dotted.starts_with("net."))
+            || (spec.host_ipc == Some(true) && is_ipc_sysctl(&dotted));
+        if of_node {
+            check.invalid(
+                field,
+                name,
+                "may not be set when the pod shares that namespace with the node",
+            );
+        }
+    }
+}
+
+/// A sysctl's name with dots as separators, as in `net.ipv4.conf.eth0/100.rp_filter`.
+fn dotted(name: &str) -> String {
+    if name
+        .find(['.', '/'])
+        .is_none_or(|at| name[at..].starts_with('.'))
+    {
+        return name.to_owned();
+    }
+    let swap = |c| match c {
+        '.' => '/',
+        '/' => '.',
+        c => c,
+    };
+    name.chars().map(swap).collect()
+}
+
 fn is_ipc_sysctl(name: &str) -> bool {
-    name == "kernel.sem"
-        || ["kernel.shm", "kernel.msg", "fs.mqueue."]
-            .iter()
-            .any(|prefix| name.starts_with(prefix))
+    matches!(
+        name,
+        "kernel.sem"
+            | "kernel.shmall"
+            | "kernel.shmmax"
+            | "kernel.shmmni"
+            | "kernel.shm_rmid_forced"
+            | "kernel.shm"
+            | "kernel.msgmax"
+            | "kernel.msgmnb"
+            | "kernel.msgmni"
+            | "kernel.msg"
+    ) || name.starts_with("fs.mqueue.")
 }
 
 fn is_sysctl(name: &str) -> bool {
@@ -105,24 +147,21 @@ fn seccomp(check: &mut Check, field: &str, profile: Option<&SeccompProfile>) {
     let Some(profile) = profile else { return };
     let field = format!("{field}.seccompProfile");
     let file = format!("{field}.localhostProfile");
+    match profile.type_.as_str() {
+        "" => check.required(format!("{field}.type"), ""),
+        kind => check.one_of(
+            format!("{field}.type"),
+            kind,
+            &["Localhost", "RuntimeDefault", "Unconfined"],
+        ),
+    }
     match (profile.type_.as_str(), profile.localhost_profile.as_deref()) {
-        ("", _) => check.required(format!("{field}.type"), ""),
         ("Localhost", None) => check.required(file, "must be set when seccomp type is Localhost"),
         ("Localhost", Some(path)) => check.formed(file, path, names::inner_path),
-        (kind, path) => {
-            check.one_of(
-                format!("{field}.type"),
-                kind,
-                &["Localhost", "RuntimeDefault", "Unconfined"],
-            );
-            if path.is_some() {
-                check.invalid(
-                    file,
-                    path.unwrap_or_default(),
-                    "can only be set when seccomp type is Localhost",
-                );
-            }
+        (_, Some(path)) => {
+            check.invalid(file, path, "can only be set when seccomp type is Localhost")
         }
+        (_, None) => {}
     }
 }
 
@@ -132,22 +171,18 @@ fn apparmor(check: &mut Check, field: &str, profile: Option<&AppArmorProfile>) {
     let name = format!("{field}.localhostProfile");
     match (profile.type_.as_str(), profile.localhost_profile.as_deref()) {
         ("", _) => check.required(format!("{field}.type"), ""),
-        ("Localhost", None | Some("")) => {
-            check.required(name, "must be set when AppArmor type is Localhost")
-        }
+        ("Localhost", None) => check.required(name, "must be set when AppArmor type is Localhost"),
         ("Localhost", Some(profile)) => {
             if profile.trim() != profile {
-                check.invalid(name, profile, "must not be padded with whitespace");
-            } else if profile.len() > 4095 {
+                check.invalid(&name, profile, "must not be padded with whitespace");
+            } else if profile.is_empty() {
+                check.required(&name, "must be set when AppArmor type is Localhost");
+            }
+            if profile.len() > 4095 {
                 check.error(Rule::TooLong, name, "", "may not be more than 4095 bytes");
             }
         }
-        (kind, profile) => {
-            check.one_of(
-                format!("{field}.type"),
-                kind,
-                &["Localhost", "RuntimeDefault", "Unconfined"],
-            );
+        ("RuntimeDefault" | "Unconfined", profile) => {
             if let Some(profile) = profile {
                 check.invalid(
                     name,
@@ -156,6 +191,11 @@ fn apparmor(check: &mut Check, field: &str, profile: Option<&AppArmorProfile>) {
                 );
             }
         }
+        (kind, _) => check.one_of(
+            format!("{field}.type"),
+            kind,
+            &["Localhost", "RuntimeDefault", "Unconfined"],
+        ),
     }
 }
 
@@ -182,6 +222,11 @@ pub(super) fn of_container(check: &mut Check, field: &str, container: &Container
     }
     seccomp(check, &field, security.seccomp_profile.as_ref());
     apparmor(check, &field, security.app_armor_profile.as_ref());
+    windows::options(
+        check,
+        &format!("{field}.windowsOptions"),
+        security.windows_options.as_ref(),
+    );
     if security.allow_privilege_escalation == Some(false) {
         if security.privileged == Some(true) {
             check.invalid(

@@ -1,159 +1,218 @@
 //! Volumes: names, exactly one source each, and the rules of each kind of source.
 
+mod claim;
+mod legacy;
+mod projected;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{
-    DownwardAPIVolumeFile, HostPathVolumeSource, KeyToPath, ProjectedVolumeSource, Volume,
+    CSIVolumeSource, DownwardAPIVolumeFile, HostPathVolumeSource, KeyToPath, NFSVolumeSource,
+    Volume,
 };
 
-use super::declared::{Kind, Volumes};
-use super::{Check, duplicate, env, names, resources};
+use super::declared::Volumes;
+use super::{Check, container, duplicate, env, names, resources};
+use crate::quantity::Quantity;
 
 /// Validates all volumes of a pod; returns the valid ones by name.
-pub(super) fn all(check: &mut Check, volumes: &[Volume]) -> Volumes {
+pub(super) fn all<'a>(check: &mut Check, pod_name: &str, volumes: &'a [Volume]) -> Volumes<'a> {
     let mut found = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for (index, volume) in volumes.iter().enumerate() {
         let field = format!("spec.volumes[{index}]");
         let before = check.errors.len();
-        if volume.name.is_empty() {
-            check.required(format!("{field}.name"), "");
-        } else {
-            check.formed(format!("{field}.name"), &volume.name, names::dns_label);
-            duplicate(check, &mut seen, format!("{field}.name"), &volume.name);
-        }
         source(check, &field, volume);
-        if check.errors.len() == before || !volume.name.is_empty() {
-            let claim = volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some();
-            found.insert(
-                volume.name.clone(),
-                if claim { Kind::Claim } else { Kind::Other },
+        let name = format!("{field}.name");
+        if volume.name.is_empty() {
+            check.required(name, "");
+        } else {
+            check.formed(&name, &volume.name, names::dns_label);
+            if seen.contains(&volume.name) {
+                duplicate(check, &mut seen, name, &volume.name);
+            }
+        }
+        if volume.ephemeral.is_some() && !pod_name.is_empty() && !volume.name.is_empty() {
+            check.formed(
+                format!("{field}.name"),
+                &format!("{pod_name}-{}", volume.name),
+                names::dns_subdomain,
+            );
+        }
+        if check.errors.len() == before {
+            seen.insert(volume.name.clone());
+            found.insert(volume.name.as_str(), volume);
+        }
+        let claim = volume.persistent_volume_claim.as_ref();
+        let is_made =
+            claim.is_some_and(|claim| is_made_for_pod(&claim.claim_name, pod_name, volumes));
+        if let Some(claim) = claim.filter(|_| is_made) {
+            check.invalid(
+                format!("{field}.persistentVolumeClaim.claimName"),
+                &claim.claim_name,
+                "must not reference a claim that is created for an ephemeral volume",
             );
         }
     }
     found
 }
 
+fn is_made_for_pod(claim: &str, pod_name: &str, volumes: &[Volume]) -> bool {
+    let own = claim
+        .strip_prefix(pod_name)
+        .and_then(|rest| rest.strip_prefix('-'));
+    !pod_name.is_empty()
+        && volumes
+            .iter()
+            .filter(|volume| volume.ephemeral.is_some())
+            .any(|volume| own == Some(volume.name.as_str()))
+}
+
+/// The check of one source, given the path of its volume.
+type SourceCheck<'a> = Box<dyn Fn(&mut Check, &str) + 'a>;
+
+/// A kind of source: its field, and its check if the volume has it.
+type Source<'a> = (&'static str, Option<SourceCheck<'a>>);
+
+/// Wraps the check of a source.
+fn given<'a, T>(
+    source: &'a Option<T>,
+    name: &'static str,
+    check: fn(&mut Check, &str, &T),
+) -> Source<'a> {
+    let source = source.as_ref();
+    (
+        name,
+        source.map(|source| -> SourceCheck<'a> {
+            Box::new(move |found, field| check(found, &format!("{field}.{name}"), source))
+        }),
+    )
+}
+
+/// Checks the source of a volume, in the order of the API server: only the first one counts.
 fn source(check: &mut Check, field: &str, volume: &Volume) {
-    let mut sources = 0;
-    let mut first = |check: &mut Check, name: &str, given: bool| {
-        if given {
-            if sources > 0 {
+    let sources: [Source<'_>; 30] = [
+        given(&volume.empty_dir, "emptyDir", |check, field, dir| {
+            let limit = dir.size_limit.as_ref();
+            if limit.is_some_and(|limit| !is_amount(&limit.0)) {
                 check.forbidden(
-                    format!("{field}.{name}"),
-                    "may not specify more than 1 volume type",
+                    format!("{field}.sizeLimit"),
+                    "must be a valid resource quantity",
                 );
             }
-            sources += 1;
-        }
-        given && sources == 1
-    };
-    if first(check, "emptyDir", volume.empty_dir.is_some())
-        && let Some(limit) = volume
-            .empty_dir
-            .as_ref()
-            .and_then(|dir| dir.size_limit.as_ref())
-        && !crate::quantity::Quantity::parse(&limit.0).is_ok_and(|limit| !limit.is_negative())
-    {
+        }),
+        given(&volume.host_path, "hostPath", host_path),
+        given(&volume.git_repo, "gitRepo", legacy::git_repo),
+        given(
+            &volume.gce_persistent_disk,
+            "gcePersistentDisk",
+            legacy::gce_disk,
+        ),
+        given(
+            &volume.aws_elastic_block_store,
+            "awsElasticBlockStore",
+            legacy::aws_disk,
+        ),
+        given(&volume.secret, "secret", |check, field, secret| {
+            if secret.secret_name.as_deref().unwrap_or_default().is_empty() {
+                check.required(format!("{field}.secretName"), "");
+            }
+            mode(check, &format!("{field}.defaultMode"), secret.default_mode);
+            items(check, field, secret.items.as_deref());
+        }),
+        given(&volume.nfs, "nfs", nfs),
+        given(&volume.iscsi, "iscsi", legacy::iscsi),
+        given(&volume.glusterfs, "glusterfs", legacy::glusterfs),
+        given(&volume.flocker, "flocker", legacy::flocker),
+        given(
+            &volume.persistent_volume_claim,
+            "persistentVolumeClaim",
+            |check, field, claim| {
+                if claim.claim_name.is_empty() {
+                    check.required(format!("{field}.claimName"), "");
+                }
+            },
+        ),
+        given(&volume.rbd, "rbd", legacy::rbd),
+        given(&volume.cinder, "cinder", legacy::cinder),
+        given(&volume.cephfs, "cephfs", legacy::cephfs),
+        given(&volume.quobyte, "quobyte", legacy::quobyte),
+        given(&volume.downward_api, "downwardAPI", |check, field, api| {
+            mode(check, &format!("{field}.defaultMode"), api.default_mode);
+            for file in api.items.iter().flatten() {
+                downward_file(check, field, file);
+            }
+        }),
+        given(&volume.fc, "fc", legacy::fc),
+        given(&volume.flex_volume, "flexVolume", legacy::flex),
+        given(&volume.config_map, "configMap", |check, field, map| {
+            if map.name.is_empty() {
+                check.required(format!("{field}.name"), "");
+            }
+            mode(check, &format!("{field}.defaultMode"), map.default_mode);
+            items(check, field, map.items.as_deref());
+        }),
+        given(&volume.azure_file, "azureFile", legacy::azure_file),
+        given(&volume.vsphere_volume, "vsphereVolume", legacy::vsphere),
+        given(
+            &volume.photon_persistent_disk,
+            "photonPersistentDisk",
+            legacy::photon,
+        ),
+        given(&volume.portworx_volume, "portworxVolume", legacy::portworx),
+        given(&volume.azure_disk, "azureDisk", legacy::azure_disk),
+        given(&volume.storageos, "storageos", legacy::storageos),
+        given(&volume.projected, "projected", projected::check),
+        given(&volume.scale_io, "scaleIO", legacy::scale_io),
+        given(&volume.csi, "csi", csi),
+        given(&volume.ephemeral, "ephemeral", claim::ephemeral),
+        given(&volume.image, "image", |check, field, image| {
+            // A kubelet takes one without a reference; pulling it fails.
+            let policy = image.pull_policy.as_deref();
+            container::pull_policy(check, format!("{field}.pullPolicy"), policy);
+        }),
+    ];
+    let mut given = sources
+        .into_iter()
+        .filter_map(|(name, source)| Some((name, source?)));
+    match given.next() {
+        Some((_, first)) => first(check, field),
+        None => check.required(field, "must specify a volume type"),
+    }
+    for (name, _) in given {
+        // Two of the API server's names for them differ from the fields'.
+        let name = match name {
+            "cephfs" => "cephFS",
+            "downwardAPI" => "downwarAPI",
+            name => name,
+        };
         check.forbidden(
-            format!("{field}.emptyDir.sizeLimit"),
-            "must be a valid resource quantity",
+            format!("{field}.{name}"),
+            "may not specify more than 1 volume type",
         );
     }
-    if first(check, "hostPath", volume.host_path.is_some())
-        && let Some(path) = &volume.host_path
+    if let Some(iscsi) = &volume.iscsi
+        && iscsi.initiator_name.is_some()
+        && volume.name.len() + 1 + iscsi.target_portal.len() > 64
     {
-        host_path(check, &format!("{field}.hostPath"), path);
+        check.invalid(
+            format!("{field}.name"),
+            &volume.name,
+            "<volume name>:<iscsi.targetPortal> must have at most 64 characters if iscsi.initiatorName is given",
+        );
     }
-    if first(check, "secret", volume.secret.is_some())
-        && let Some(secret) = &volume.secret
-    {
-        let field = format!("{field}.secret");
-        if secret.secret_name.as_deref().unwrap_or_default().is_empty() {
-            check.required(format!("{field}.secretName"), "");
-        }
-        mode(check, &format!("{field}.defaultMode"), secret.default_mode);
-        items(check, &field, secret.items.as_deref());
-    }
-    if first(check, "configMap", volume.config_map.is_some())
-        && let Some(map) = &volume.config_map
-    {
-        let field = format!("{field}.configMap");
-        if map.name.is_empty() {
-            check.required(format!("{field}.name"), "");
-        }
-        mode(check, &format!("{field}.defaultMode"), map.default_mode);
-        items(check, &field, map.items.as_deref());
-    }
-    if first(check, "downwardAPI", volume.downward_api.is_some())
-        && let Some(api) = &volume.downward_api
-    {
-        let field = format!("{field}.downwardAPI");
-        mode(check, &format!("{field}.defaultMode"), api.default_mode);
-        for file in api.items.iter().flatten() {
-            downward_file(check, &field, file);
-        }
-    }
-    if first(check, "projected", volume.projected.is_some())
-        && let Some(projected) = &volume.projected
-    {
-        self::projected(check, &format!("{field}.projected"), projected);
-    }
-    if first(check, "nfs", volume.nfs.is_some())
-        && let Some(nfs) = &volume.nfs
-    {
-        if nfs.server.is_empty() {
-            check.required(format!("{field}.nfs.server"), "");
-        }
-        if !nfs.path.starts_with('/') {
-            check.invalid(
-                format!("{field}.nfs.path"),
-                &nfs.path,
-                "must be an absolute path",
-            );
-        }
-    }
-    if first(
-        check,
-        "persistentVolumeClaim",
-        volume.persistent_volume_claim.is_some(),
-    ) && volume
-        .persistent_volume_claim
-        .as_ref()
-        .is_some_and(|claim| claim.claim_name.is_empty())
-    {
-        check.required(format!("{field}.persistentVolumeClaim.claimName"), "");
-    }
-    if first(check, "csi", volume.csi.is_some())
-        && let Some(csi) = &volume.csi
-    {
-        if csi.driver.is_empty() {
-            check.required(format!("{field}.csi.driver"), "");
-        } else {
-            check.formed(
-                format!("{field}.csi.driver"),
-                &csi.driver.to_lowercase(),
-                names::dns_subdomain,
-            );
-        }
-    }
-    if first(check, "ephemeral", volume.ephemeral.is_some())
-        && volume
-            .ephemeral
-            .as_ref()
-            .is_some_and(|ephemeral| ephemeral.volume_claim_template.is_none())
-    {
-        check.required(format!("{field}.ephemeral.volumeClaimTemplate"), "");
-    }
-    first(check, "image", volume.image.is_some());
+}
+
+fn is_amount(text: &str) -> bool {
+    Quantity::parse(text).is_ok_and(|amount| !amount.is_negative())
 }
 
 fn host_path(check: &mut Check, field: &str, path: &HostPathVolumeSource) {
     if path.path.is_empty() {
         check.required(format!("{field}.path"), "");
-    } else {
-        check.formed(format!("{field}.path"), &path.path, names::no_backsteps);
+        return;
     }
+    check.formed(format!("{field}.path"), &path.path, names::no_backsteps);
     let known = [
         "",
         "BlockDevice",
@@ -165,6 +224,42 @@ fn host_path(check: &mut Check, field: &str, path: &HostPathVolumeSource) {
         "Socket",
     ];
     check.maybe_one_of(format!("{field}.type"), path.type_.as_deref(), &known);
+}
+
+fn nfs(check: &mut Check, field: &str, nfs: &NFSVolumeSource) {
+    if nfs.server.is_empty() {
+        check.required(format!("{field}.server"), "");
+    }
+    if nfs.path.is_empty() {
+        check.required(format!("{field}.path"), "");
+    }
+    if !nfs.path.starts_with('/') {
+        check.invalid(
+            format!("{field}.path"),
+            &nfs.path,
+            "must be an absolute path",
+        );
+    }
+}
+
+fn csi(check: &mut Check, field: &str, csi: &CSIVolumeSource) {
+    let driver = format!("{field}.driver");
+    if csi.driver.is_empty() {
+        check.required(driver, "");
+    } else {
+        if csi.driver.len() > 63 {
+            let detail = "may not be more than 63 bytes";
+            check.error(super::Rule::TooLong, &driver, &csi.driver, detail);
+        }
+        check.formed(driver, &csi.driver.to_lowercase(), names::dns_subdomain);
+    }
+    if let Some(secret) = &csi.node_publish_secret_ref {
+        if secret.name.is_empty() {
+            check.required(format!("{field}.nodePublishSecretRef.name"), "");
+        } else {
+            check.formed(format!("{field}.name"), &secret.name, names::dns_subdomain);
+        }
+    }
 }
 
 fn mode(check: &mut Check, field: &str, mode: Option<i32>) {
@@ -183,18 +278,18 @@ fn items(check: &mut Check, field: &str, items: Option<&[KeyToPath]>) {
         if item.key.is_empty() {
             check.required(format!("{field}.key"), "");
         }
+        if item.path.is_empty() {
+            check.required(format!("{field}.path"), "");
+        }
         file_path(check, &format!("{field}.path"), &item.path);
         mode(check, &format!("{field}.mode"), item.mode);
     }
 }
 
+/// The path of a file in a volume.
 fn file_path(check: &mut Check, field: &str, path: &str) {
-    if path.is_empty() {
-        check.required(field, "");
-        return;
-    }
     check.formed(field, path, names::inner_path);
-    if path.starts_with("..") && !path.starts_with("../") && path != ".." {
+    if path.starts_with("..") && !path.starts_with("../") {
         check.invalid(field, path, "must not start with '..'");
     }
 }
@@ -208,67 +303,25 @@ const VOLUME_FIELDS: [&str; 5] = [
 ];
 
 fn downward_file(check: &mut Check, field: &str, file: &DownwardAPIVolumeFile) {
+    if file.path.is_empty() {
+        check.required(format!("{field}.path"), "");
+    }
     file_path(check, &format!("{field}.path"), &file.path);
     match (&file.field_ref, &file.resource_field_ref) {
-        (Some(from), None) => {
-            env::field_ref(
-                check,
-                &format!("{field}.fieldRef"),
-                &from.field_path,
-                &VOLUME_FIELDS,
-            );
+        (Some(from), resource) => {
+            env::field_ref(check, &format!("{field}.fieldRef"), from, &VOLUME_FIELDS);
+            if resource.is_some() {
+                check.invalid(
+                    field,
+                    "resource",
+                    "fieldRef and resourceFieldRef cannot be specified together",
+                );
+            }
         }
         (None, Some(from)) => {
             resources::field_ref(check, &format!("{field}.resourceFieldRef"), from, false)
         }
-        (Some(_), Some(_)) => check.invalid(
-            field,
-            "resource",
-            "fieldRef and resourceFieldRef cannot be specified together",
-        ),
         (None, None) => check.required(field, "one of fieldRef and resourceFieldRef is required"),
     }
     mode(check, &format!("{field}.mode"), file.mode);
-}
-
-fn projected(check: &mut Check, field: &str, projected: &ProjectedVolumeSource) {
-    mode(
-        check,
-        &format!("{field}.defaultMode"),
-        projected.default_mode,
-    );
-    for (index, source) in projected.sources.iter().flatten().enumerate() {
-        let item = format!("{field}.sources[{index}]");
-        let given = [
-            source.secret.is_some(),
-            source.config_map.is_some(),
-            source.downward_api.is_some(),
-            source.service_account_token.is_some(),
-            source.cluster_trust_bundle.is_some(),
-            source.pod_certificate.is_some(),
-        ];
-        if given.iter().filter(|given| **given).count() > 1 {
-            check.forbidden(&item, "may not specify more than 1 volume type per source");
-        }
-        if let Some(secret) = &source.secret {
-            items(check, &format!("{item}.secret"), secret.items.as_deref());
-        }
-        if let Some(map) = &source.config_map {
-            items(check, &format!("{item}.configMap"), map.items.as_deref());
-        }
-        if let Some(token) = &source.service_account_token {
-            let seconds = token.expiration_seconds.unwrap_or(3600);
-            if seconds < 600 {
-                let field = format!("{item}.serviceAccountToken.expirationSeconds");
-                check.invalid(
-                    field,
-                    seconds,
-                    "may not specify a duration less than 10 minutes",
-                );
-            }
-            if token.path.is_empty() {
-                check.required(format!("{field}.path"), "");
-            }
-        }
-    }
 }

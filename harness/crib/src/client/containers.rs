@@ -48,6 +48,25 @@ pub(crate) struct ContainerFilterArgs {
     which: Which,
 }
 
+/// The ids of the filters' flags.
+pub(crate) const FILTERS: [&str; 8] = [
+    "pod",
+    "image",
+    "state",
+    "name",
+    "namespace",
+    "label",
+    "last",
+    "latest",
+];
+
+impl ContainerFilterArgs {
+    /// Whether any filter is given.
+    pub(crate) fn given(&self) -> bool {
+        self.pod.is_some() || self.image.is_some() || self.state.is_some() || self.which.given()
+    }
+}
+
 /// Names and namespaces of pods by their ids.
 pub(crate) type PodNames = HashMap<String, (String, String)>;
 

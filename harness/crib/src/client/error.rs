@@ -136,7 +136,7 @@ fn connect_hint(source: &io::Error) -> &'static str {
         ),
         (
             io::ErrorKind::PermissionDenied,
-            "only its owner, its group and root may connect",
+            "run as its owner, as root or in its group, or choose another runtime with --runtime-endpoint",
         ),
         (
             io::ErrorKind::ConnectionRefused,
@@ -219,7 +219,8 @@ pub(crate) fn start_failure_exit_code(message: &str) -> Option<u8> {
     }
     let not_there = [
         ": no such file or directory",
-        ": its interpreter or loader is not",
+        ": its interpreter ",
+        ": the interpreter ",
     ];
     let not_executable = [
         ": permission denied",
@@ -249,7 +250,11 @@ mod tests {
         r#"exec: "/no": no such file or directory in the container's image"#,
         Some(127)
     )]
-    #[case::loader(r#"exec: "/x": its interpreter or loader is not in the"#, Some(127))]
+    #[case::interpreter(r#"exec: "/x": its interpreter "/lib/ld.so" is not in the"#, Some(127))]
+    #[case::loader(
+        r#"exec: "/x": the interpreter "/lib/ld.so" of "/bin/sh" is not in the"#,
+        Some(127)
+    )]
     #[case::mode(r#"exec: "/x": permission denied: it is not an exec"#, Some(126))]
     #[case::format(r#"exec: "/x": not a program for this machine, nor"#, Some(126))]
     #[case::runc(

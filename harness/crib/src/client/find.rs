@@ -14,7 +14,7 @@ use super::{CallError, Cri, human, select};
 pub(crate) struct ContainerNameArgs {
     /// Name of the container, where a pod is given
     #[arg(short = 'c', long = "container", value_name = "NAME")]
-    name: Option<String>,
+    container_name: Option<String>,
 }
 
 /// What a runtime has.
@@ -69,7 +69,7 @@ pub(crate) async fn container_of<'a>(
     container: &ContainerNameArgs,
 ) -> Result<(&'a Cri, v1::Container), CallError> {
     let known = known(all, true).await?;
-    let found = meant_container(&known, text, container.name.as_deref())?;
+    let found = meant_container(&known, text, container.container_name.as_deref())?;
     Ok((found.cri, found.container.clone()))
 }
 

@@ -26,6 +26,12 @@ pub(crate) struct Which {
 }
 
 impl Which {
+    /// Whether any filter is given.
+    pub(crate) fn given(&self) -> bool {
+        let named = self.name.is_some() || self.namespace.is_some() || !self.label.is_empty();
+        named || self.latest || self.last.is_some()
+    }
+
     /// What the runtime selects itself.
     pub(crate) fn labels(&self) -> HashMap<String, String> {
         labels(&self.label)

@@ -1,70 +1,140 @@
-//! `crib agent`: keeps the pods of a directory of manifests running on any CRI runtime.
+//! `crib agent`: keeps the pods of manifests, in a directory or at a URL, running on any CRI runtime.
 
-use std::path::PathBuf;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent::agent_id::{self, AgentIdError};
 use agent::clock::SystemClock;
-use agent::dialer::SystemDialer;
-use clap::Args;
+use agent::cri::Cri;
+use agent::kubelet_config::{self, KubeletConfiguration};
+use agent::manifest::Strictness;
+use agent::objects::ObjectMap;
+use agent::source::{DirectorySource, ManifestMode, PodSource, UrlSource};
+use clap::{Args, ValueEnum};
 use runtime_fake::IsolationRequest;
 use tokio_util::sync::CancellationToken;
 
-use crate::args::UnixEndpoint;
+use crate::args::{UnixEndpoint, duration};
 use crate::dirs::default_dir;
 use crate::exit::Exit;
 use crate::logging::{self, LogArgs};
+use crate::pod_dialer::PodDialer;
 use crate::report::{complain, say};
 use crate::shutdown;
+
+mod images;
+mod logs;
+mod node;
+mod pairs;
+mod show;
+
+use images::ImageArgs;
+use logs::ContainerLogArgs;
+use node::NodeArgs;
+use show::ShowArgs;
 
 /// How long the agent may take to end.
 const LONGEST_END: Duration = Duration::from_secs(10);
 
-/// Run the pods of a manifest directory on a runtime
+/// What the longest delay between restarts of a container may be (Kubernetes 1.36, pkg/apis/kubelet/validation).
+const LONGEST_BACKOFF: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(300);
+
+/// Which manifests are read, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// *.yaml, *.yml and *.json, with any number of pods each; unknown fields are errors; an invalid file keeps its pods
+    Crib,
+    /// Every file, one static pod each, as a kubelet reads them; an invalid file has no pod
+    Kubelet,
+}
+
+/// Run the pods of manifests on a runtime
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   crib agent --runtime-endpoint unix:///run/crib/crib.sock --manifests /etc/crib/manifests
-  crib agent --runtime-endpoint unix:///run/containerd/containerd.sock --manifests pods/
+  crib agent --runtime-endpoint unix:///run/crib.sock --manifest-mode kubelet --manifests pods/
 
-The agent runs each manifest in the directory, recreates the pod of a changed one and ends the pod of a removed one. \
-Pods keep running when the agent exits; the next agent with the same directories adopts them. SIGTERM or \
-SIGINT ends it within 10 s, a second signal at once.")]
+The agent runs each manifest, recreates the pod of a changed one and ends the pod of a removed one. \
+Pods keep running when the agent exits; the next agent with the same directories adopts them. Pods that no manifest has \
+are ended only if this agent started them: give a runtime of its own --adopt-node to end the others too. SIGTERM or \
+SIGINT ends the agent within 10 s, a second signal at once.
+
+Flags have the names that they have for a kubelet, where it has them. Fields of --config count where no flag is given.")]
 pub(crate) struct AgentArgs {
     /// The runtime's CRI endpoint
     #[arg(long, value_name = "unix:///PATH", env = "CONTAINER_RUNTIME_ENDPOINT")]
     runtime_endpoint: UnixEndpoint,
-    /// Directory of manifests: *.yaml, *.yml and *.json
-    #[arg(long, value_name = "DIR")]
-    manifests: PathBuf,
+    /// KubeletConfiguration file; fields that the agent does not have are named in a warning
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Id of this agent, a label of its pods [default: made once and kept in --root-dir]
+    #[arg(long, value_name = "ID")]
+    agent_id: Option<String>,
+    /// Treat every pod of the runtime as this agent's, as a kubelet does
+    #[arg(long)]
+    adopt_node: bool,
     /// Directory for volumes [default: /var/lib/crib-agent for root, $XDG_DATA_HOME/crib-agent for others]
     #[arg(long, value_name = "DIR")]
     root_dir: Option<PathBuf>,
-    /// Directory for container logs [default: logs in --root-dir]
-    #[arg(long, value_name = "DIR")]
-    pod_logs_dir: Option<PathBuf>,
-    /// Name of this node [default: the host name]
-    #[arg(long, value_name = "NAME")]
-    node_name: Option<String>,
+    /// Follow the runtime's events, and list its pods every 10 s; false: list them every second, as a kubelet does
+    /// [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    event_driven_pleg: Option<bool>,
+    /// How often each pod is compared with its manifest if nothing happens (1m, 90s) [default: 1m]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    sync_frequency: Option<Duration>,
     #[command(flatten)]
     log: LogArgs,
+    #[command(flatten)]
+    source: SourceArgs,
+    #[command(flatten)]
+    node: NodeArgs,
+    #[command(flatten)]
+    container_logs: ContainerLogArgs,
+    #[command(flatten)]
+    images: ImageArgs,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// Where pods come from.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Manifests")]
+struct SourceArgs {
+    /// Directory of manifests, or one manifest
+    #[arg(long, value_name = "PATH", required_unless_present = "manifest_url")]
+    manifests: Option<PathBuf>,
+    /// How the manifests of --manifests are read
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = Mode::Crib)]
+    manifest_mode: Mode,
+    /// URL of a Pod or PodList, read every 20 s as a kubelet reads it
+    #[arg(long, value_name = "URL")]
+    manifest_url: Option<String>,
+    /// File of HTTP headers for --manifest-url, a line NAME: VALUE each
+    #[arg(long, value_name = "FILE", requires = "manifest_url")]
+    manifest_url_headers: Option<PathBuf>,
 }
 
 /// Runs until a signal. Called while the process has one thread.
 pub(crate) fn run(args: AgentArgs) -> Exit {
     logging::to_stderr(args.log);
-    if !args.manifests.is_dir() {
-        say(&format!(
-            "{} is not a directory: set --manifests to a directory of manifests",
-            args.manifests.display()
-        ));
-        return Exit::BadInput;
-    }
+    let node_name = args.node.node_name.clone();
+    let node_name = node_name.unwrap_or_else(super::node_name);
+    let sources = match sources(&args.source, &node_name) {
+        Ok(sources) => sources,
+        Err(problem) => {
+            say(&problem);
+            return Exit::BadInput;
+        }
+    };
     let root_dir = match args
         .root_dir
         .clone()
         .map_or_else(|| default_dir("crib-agent"), Ok)
     {
-        Ok(dir) => dir,
+        Ok(dir) => absolute(dir),
         Err(problem) => {
             say(&format!(
                 "{problem}: say where to keep volumes with --root-dir"
@@ -77,6 +147,26 @@ pub(crate) fn run(args: AgentArgs) -> Exit {
         complain(&error);
         return Exit::NoRuntime;
     }
+    let agent_id = match agent_id(&args, &root_dir) {
+        Ok(id) => id,
+        Err(error) => {
+            complain(&error);
+            return Exit::BadInput;
+        }
+    };
+    let file = args.config.as_deref().map(read_config).transpose();
+    let configured = file.and_then(|file| {
+        let file = file.unwrap_or_default();
+        let (config, objects) = config(&args, &file, root_dir.clone(), node_name, agent_id)?;
+        Ok((file, config, objects))
+    });
+    let (file, config, objects) = match configured {
+        Ok(configured) => configured,
+        Err(problem) => {
+            say(&problem);
+            return Exit::BadInput;
+        }
+    };
     // An ordinary user's containers own files as subordinate ids, which only a user namespace of the same ids can remove.
     if !nix::unistd::geteuid().is_root()
         && let Err(error) = runtime_fake::enter(IsolationRequest::Auto, Some(&root_dir))
@@ -101,13 +191,115 @@ pub(crate) fn run(args: AgentArgs) -> Exit {
             return Exit::NoRuntime;
         }
     };
-    let exit = tokio.block_on(serve(args, root_dir, shutdown));
+    let exit = tokio.block_on(serve(&args, &file, config, objects, sources, shutdown));
     // A blocking task that hangs, in a volume say, must not keep the command from ending.
     tokio.shutdown_background();
     exit
 }
 
-async fn serve(args: AgentArgs, root_dir: PathBuf, shutdown: CancellationToken) -> Exit {
+/// The agent's configuration and the objects that pods refer to, or what is wrong with the flags, in words.
+fn config(
+    args: &AgentArgs,
+    file: &KubeletConfiguration,
+    root_dir: PathBuf,
+    node_name: String,
+    agent_id: String,
+) -> Result<(agent::Config, ObjectMap), String> {
+    let pod_logs_dir = args.container_logs.pod_logs_dir.clone();
+    let pod_logs_dir = pod_logs_dir.map_or_else(|| root_dir.join("logs"), absolute);
+    let mut config = agent::Config::new(root_dir, pod_logs_dir);
+    config.node_name = node_name;
+    config.agent_id = Some(agent_id);
+    config.adopt_node = args.adopt_node;
+    config.remove_at_once = !args.adopt_node;
+    config.event_driven_pleg = args.event_driven_pleg.unwrap_or(true);
+    if let Some(period) = args.sync_frequency.or(file.sync_frequency) {
+        config.resync_period = period;
+    }
+    let restarts = file.crash_loop_back_off.as_ref();
+    if let Some(longest) = restarts.and_then(|back_off| back_off.max_container_restart_period) {
+        if !LONGEST_BACKOFF.contains(&longest) {
+            return Err(
+                "--config: crashLoopBackOff.maxContainerRestartPeriod: expected 1s to 300s"
+                    .to_owned(),
+            );
+        }
+        config.crash_backoff = (config.crash_backoff.0.min(longest), longest);
+    }
+    args.node.apply(file, &mut config)?;
+    args.container_logs.apply(file, &mut config)?;
+    let objects = args
+        .images
+        .apply(file, args.adopt_node, &mut config.images)?;
+    Ok((config, objects))
+}
+
+/// The runtime takes absolute paths only.
+fn absolute(path: PathBuf) -> PathBuf {
+    std::path::absolute(&path).unwrap_or(path)
+}
+
+/// Reads a kubelet's configuration, and warns about the fields that have no effect.
+fn read_config(path: &Path) -> Result<KubeletConfiguration, String> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("failed to read --config {}: {error}", path.display()))?;
+    let (config, ignored) = kubelet_config::parse(&text)
+        .map_err(|error| format!("--config {}: {error}", path.display()))?;
+    if !ignored.is_empty() {
+        let (file, fields) = (path.display(), ignored.join(", "));
+        tracing::warn!(%file, fields, "fields of --config have no effect");
+    }
+    Ok(config)
+}
+
+type Sources = Vec<Box<dyn PodSource>>;
+
+/// The sources that the flags name, or what is wrong with them, in words.
+fn sources(args: &SourceArgs, node_name: &str) -> Result<Sources, String> {
+    let mut sources = Sources::new();
+    if let Some(path) = &args.manifests {
+        if !path.exists() {
+            return Err(format!(
+                "{} does not exist: set --manifests to a directory of manifests, or to one manifest",
+                path.display()
+            ));
+        }
+        let node_name = node_name.to_owned();
+        let mode = match args.manifest_mode {
+            Mode::Crib => ManifestMode::Crib(Strictness::Strict),
+            Mode::Kubelet => ManifestMode::Kubelet { node_name },
+        };
+        sources.push(Box::new(DirectorySource::new(path.clone(), mode)));
+    }
+    if let Some(url) = &args.manifest_url {
+        let headers = match &args.manifest_url_headers {
+            Some(file) => std::fs::read_to_string(file)
+                .map_err(|error| format!("failed to read {}: {error}", file.display()))?,
+            None => String::new(),
+        };
+        let source = UrlSource::new(url, &headers, node_name.to_owned());
+        sources.push(Box::new(
+            source.map_err(|error| format!("--manifest-url: {error}"))?,
+        ));
+    }
+    Ok(sources)
+}
+
+fn agent_id(args: &AgentArgs, root_dir: &Path) -> Result<String, AgentIdError> {
+    match &args.agent_id {
+        Some(id) => agent_id::check(id).map(|()| id.clone()),
+        None => agent_id::kept_in(root_dir),
+    }
+}
+
+async fn serve(
+    args: &AgentArgs,
+    file: &KubeletConfiguration,
+    config: agent::Config,
+    objects: ObjectMap,
+    sources: Sources,
+    shutdown: CancellationToken,
+) -> Exit {
     let socket = args.runtime_endpoint.to_string();
     let connecting = agent::cri::grpc::connect(&socket);
     let connected = tokio::select! {
@@ -121,19 +313,44 @@ async fn serve(args: AgentArgs, root_dir: PathBuf, shutdown: CancellationToken) 
             return Exit::NoRuntime;
         }
     };
-    let pod_logs_dir = args.pod_logs_dir.unwrap_or_else(|| root_dir.join("logs"));
-    let mut config = agent::Config::new(root_dir, pod_logs_dir);
-    config.node_name = args.node_name.unwrap_or_else(super::node_name);
+    let sockets = match args.show.bind(file).await {
+        Ok(sockets) => sockets,
+        Err(problem) => {
+            say(&problem);
+            return Exit::BadInput;
+        }
+    };
+    announce(args, &config, cri.as_ref()).await;
     let parts = agent::Parts {
+        objects: Arc::new(objects),
         cri,
         clock: Arc::new(SystemClock),
-        dialer: Arc::new(SystemDialer),
-        sources: vec![Box::new(agent::source::directory(args.manifests))],
+        dialer: Arc::new(PodDialer::new(args.runtime_endpoint.path())),
+        sources,
     };
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), runtime = %args.runtime_endpoint, node = config.node_name, "starting");
     let agent = agent::start(config, parts);
-    shutdown.cancelled().await;
+    tokio::select! {
+        () = shutdown.cancelled() => {}
+        () = sockets.serve(agent.view()) => {}
+    }
     tracing::info!("stopping; the pods keep running");
     agent.stop().await;
     Exit::Success
+}
+
+/// Logs what the agent drives, and which pods are its own.
+async fn announce(args: &AgentArgs, config: &agent::Config, cri: &dyn Cri) {
+    let runtime = cri.version().await.map_or_else(
+        |error| error.to_string(),
+        |version| format!("{} {}", version.runtime_name, version.runtime_version),
+    );
+    let pods = match &config.agent_id {
+        Some(id) if !config.adopt_node => format!("those of agent {id}"),
+        Some(_) | None => "every pod of the runtime".to_owned(),
+    };
+    let node_ip = config.node_ips.join(",");
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"), endpoint = %args.runtime_endpoint, runtime, node = config.node_name, node_ip,
+        root_dir = %config.root_dir.display(), pods, "starting"
+    );
 }

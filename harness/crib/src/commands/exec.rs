@@ -1,25 +1,35 @@
 //! `crib exec`: runs a command in a container.
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::task::Poll;
 use std::time::Duration;
 
 use clap::Args;
 use cri::v1;
 
 use crate::args::duration;
+use crate::client::containers::{self, ContainerFilterArgs, FILTERS};
 use crate::client::find::ContainerNameArgs;
+use crate::client::output::print;
 use crate::client::{CallError, Cri, Endpoints, find, finish, start_failure_exit_code, with_codes};
 use crate::exit::Exit;
+use crate::report::complain;
 use crate::stream::{TransportArgs, join, standard};
 
 /// Run a command in a container
 #[derive(Debug, Args)]
-#[command(after_help = with_codes("\
+#[command(mut_arg("state", |state| state.short(None)), mut_arg("container_name", |name| name.conflicts_with_all(FILTERS)), override_usage = "\
+crib exec [OPTIONS] <CONTAINER> <COMMAND>...
+       crib exec [OPTIONS] <FILTER>... <COMMAND>...", after_help = with_codes("\
 Examples:
   crib exec -it 3f1c sh
   crib exec web cat /etc/hostname
   tar -c . | crib exec -i web tar -xC /srv
   crib exec --sync --timeout 5s web sh -c 'sleep 1; echo done'
+  crib exec --label app=web nginx -s reload
+
+With a filter, runs the command in each running container that fits it, one after another, and prints the id of each \
+before its output. The first command that fails is the exit code.
 
 Exits with the command's exit code, 127 if the program was not found, 126 if it is not executable. With --tty, Ctrl-C \
 goes to the command; without, it ends crib exec, and the command ends when it next reads or writes, as with kubectl \
@@ -31,7 +41,7 @@ pub(crate) struct ExecArgs {
     container_name: ContainerNameArgs,
     /// The command and its arguments
     #[arg(
-        required = true,
+        required_unless_present_any = FILTERS,
         trailing_var_arg = true,
         allow_hyphen_values = true,
         value_name = "COMMAND"
@@ -46,6 +56,17 @@ pub(crate) struct ExecArgs {
     /// Print the output after the command has exited
     #[arg(short, long, conflicts_with_all = ["interactive", "tty"])]
     sync: bool,
+    #[command(flatten)]
+    filter: ContainerFilterArgs,
+    /// Leave out the ids of containers
+    #[arg(short, long)]
+    quiet: bool,
+    /// Run it in all containers at the same time, without their ids
+    #[arg(short = 'x', long)]
+    parallel: bool,
+    /// Exit with 0 whatever fails
+    #[arg(short = 'e', long)]
+    ignore_errors: bool,
     #[command(flatten)]
     streaming: TransportArgs,
     /// With --sync, end the command after this time [default: never]
@@ -64,20 +85,123 @@ pub(crate) fn run(args: &ExecArgs) -> Exit {
             return Err(CallError::Usage(message.to_owned()));
         }
         let all = args.connection.open_all()?;
-        let (cri, container) =
-            find::container_of(&all, &args.container, &args.container_name).await?;
-        match args.sync {
-            true => sync(cri, &container.id, args).await,
-            false => stream(cri, &container.id, args).await,
+        let exit = match args.filter.given() {
+            true => in_selected(&all, args).await,
+            false => {
+                let (cri, container) =
+                    find::container_of(&all, &args.container, &args.container_name).await?;
+                in_one(cri, &container.id, &args.command, args).await
+            }
+        };
+        match exit {
+            Err(error) if args.ignore_errors => {
+                complain(&error);
+                Ok(Exit::Success)
+            }
+            Ok(Exit::Remote(_)) if args.ignore_errors => Ok(Exit::Success),
+            exit => exit,
         }
     })
 }
 
-async fn stream(cri: &Cri, id: &str, args: &ExecArgs) -> Result<Exit, CallError> {
+/// Runs it in the containers that fit the filters.
+async fn in_selected(all: &[Cri], args: &ExecArgs) -> Result<Exit, CallError> {
+    // There is no container among the arguments: the first one is the command.
+    let command: Vec<String> = std::iter::once(&args.container)
+        .chain(&args.command)
+        .cloned()
+        .collect();
+    let (selected, _) = containers::list(all, &args.filter, false, None).await?;
+    if selected.is_empty() {
+        return Err(CallError::NothingFits("container"));
+    }
+    if args.interactive && selected.len() > 1 {
+        let message = format!(
+            "--interactive: {} containers fit, and there is one standard input",
+            selected.len()
+        );
+        return Err(CallError::Usage(message));
+    }
+    let ids = selected.iter().map(|container| container.id.as_str());
+    let run = async |id: &str| {
+        if !args.quiet && !args.parallel {
+            print(&format!("{id}:"))?;
+        }
+        let (cri, _) = find::container_of(all, id, &ContainerNameArgs::default()).await?;
+        in_one(cri, id, &command, args).await
+    };
+    let mut ended = Vec::new();
+    if args.parallel {
+        ended = join_all(ids.map(run)).await;
+    } else {
+        for id in ids {
+            let one = run(id).await;
+            let over = matches!(
+                one,
+                Ok(Exit::Interrupted) | Err(CallError::Lost | CallError::Output(_))
+            );
+            ended.push(one);
+            if over {
+                break;
+            }
+        }
+    }
+    let failed = ended
+        .into_iter()
+        .filter(|one| !matches!(one, Ok(Exit::Success | Exit::Remote(0))));
+    let failed: Vec<_> = failed.collect();
+    // All but the first one, which the caller reports.
+    failed
+        .iter()
+        .skip(1)
+        .filter_map(|one| one.as_ref().err())
+        .for_each(|error| complain(error));
+    failed.into_iter().next().unwrap_or(Ok(Exit::Success))
+}
+
+/// Drives all at the same time; the outcomes are in the order of the futures.
+async fn join_all<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut running: Vec<_> = all.map(|one| (Box::pin(one), None)).collect();
+    std::future::poll_fn(|context| {
+        for (one, outcome) in running.iter_mut().filter(|(_, outcome)| outcome.is_none()) {
+            if let Poll::Ready(ended) = one.as_mut().poll(context) {
+                *outcome = Some(ended);
+            }
+        }
+        match running.iter().all(|(_, outcome)| outcome.is_some()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
+    running
+        .into_iter()
+        .filter_map(|(_, outcome)| outcome)
+        .collect()
+}
+
+async fn in_one(
+    cri: &Cri,
+    id: &str,
+    command: &[String],
+    args: &ExecArgs,
+) -> Result<Exit, CallError> {
+    match args.sync {
+        true => sync(cri, id, command, args).await,
+        false => stream(cri, id, command, args).await,
+    }
+}
+
+async fn stream(
+    cri: &Cri,
+    id: &str,
+    command: &[String],
+    args: &ExecArgs,
+) -> Result<Exit, CallError> {
     let streams = standard(args.interactive, args.tty);
     let request = v1::ExecRequest {
         container_id: id.to_owned(),
-        cmd: args.command.clone(),
+        cmd: command.to_vec(),
         tty: streams.tty,
         stdin: streams.stdin,
         stdout: streams.stdout,
@@ -93,14 +217,14 @@ async fn stream(cri: &Cri, id: &str, args: &ExecArgs) -> Result<Exit, CallError>
     .await
 }
 
-async fn sync(cri: &Cri, id: &str, args: &ExecArgs) -> Result<Exit, CallError> {
+async fn sync(cri: &Cri, id: &str, command: &[String], args: &ExecArgs) -> Result<Exit, CallError> {
     let whole_seconds = |time: Duration| {
         let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
         i64::try_from(seconds).unwrap_or(i64::MAX)
     };
     let timeout = args.timeout.map_or(0, whole_seconds);
     // The runtime enforces the timeout and reports it.
-    let answer = cri.runtime.exec(id, args.command.clone(), timeout);
+    let answer = cri.runtime.exec(id, command.to_vec(), timeout);
     let answer = match cri.call_without_timeout("ExecSync", answer).await {
         Err(CallError::Refused { status, .. })
             if start_failure_exit_code(status.message()).is_some() =>

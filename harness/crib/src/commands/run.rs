@@ -1,7 +1,7 @@
 //! `crib run`: pods from manifests to the end, in one command.
 //!
-//! Reading order: `args` (what can be typed), `inputs` (manifests, or every problem with them), `session` (the one loop:
-//! signals, the runtime, the agent, the log files), `lifecycle` (event to next step), `daemon` (the runtime as a child),
+//! Reading order: `args` (what can be typed), `inputs` (manifests, or every problem with them), `session` (the directory, the
+//! runtime, the end of both), `event_loop` (signals, the agent, the controllers of Jobs and their kind, the log files), `lifecycle` (event to next step), `daemon` (the runtime as a child),
 //! `reach` (how other commands find it), `means` (what it can do here), `orphans` (its keepers, when it was killed), `root`
 //! (the temporary directory), `dead_runs` and
 //! `clean_up` (what killed ones left), `tail` (log files to lines), `printer` (the only writer of
@@ -9,13 +9,14 @@
 //!
 //! | task | owns | receives | sends |
 //! |---|---|---|---|
-//! | session | lifecycle, daemon, agent | signals, timer, agent's reports and transitions | printer, tail |
+//! | session | lifecycle, daemon, agent, controllers | signals, timer, agent's reports and transitions | printer, tail |
 //! | tail | log files, inotify | session: directories to follow | printer: lines |
 //! | printer (thread) | standard output, standard error | session, tail | session: standard output was closed |
 
 use std::time::Instant;
 
 use self::args::RunArgs;
+use crate::commands::pull_secrets;
 use crate::exit::Exit;
 use crate::report::{complain, say};
 
@@ -24,6 +25,8 @@ mod clean_up;
 mod colour;
 mod daemon;
 mod dead_runs;
+mod ending;
+mod event_loop;
 mod inputs;
 mod json;
 mod label;
@@ -40,17 +43,19 @@ mod root;
 mod rows;
 mod screen;
 mod session;
+mod skipped;
 mod tail;
 mod view;
 
 pub(crate) use self::daemon::REMOVING;
 pub(crate) use self::dead_runs::RunLock;
+pub(crate) use self::inputs::{Inputs, load};
 pub(crate) use self::root::remove as remove_root;
 
 /// Runs the pods. Called while the process has one thread.
 pub(crate) fn run(args: &RunArgs) -> Exit {
     let started = Instant::now();
-    let inputs = match inputs::load(&args.manifests, args.lenient) {
+    let mut inputs = match inputs::load(&args.manifests(), args.lenient, args.strict) {
         Ok(inputs) => inputs,
         Err(problems) => {
             for problem in &problems {
@@ -59,6 +64,15 @@ pub(crate) fn run(args: &RunArgs) -> Exit {
             return Exit::BadInput;
         }
     };
+    if let Some(file) = &args.pull_secrets {
+        inputs.pull_secrets = match pull_secrets::read(file) {
+            Ok(secrets) => secrets,
+            Err(problem) => {
+                say(&problem);
+                return Exit::BadInput;
+            }
+        };
+    }
     let archives = match inputs::archives(&args.image_archive) {
         Ok(archives) => archives,
         Err(problem) => {

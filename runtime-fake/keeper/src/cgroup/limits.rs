@@ -19,7 +19,7 @@ pub struct Limits {
     pub cpu_quota: i64,
     /// 2 to 262144, as on v1.
     pub cpu_shares: i64,
-    /// Bytes.
+    /// Bytes; -1 is unlimited.
     pub memory: i64,
     /// Bytes of memory and swap together; -1 is unlimited.
     pub memory_and_swap: i64,
@@ -88,9 +88,9 @@ impl Limits {
     }
 
     fn check_memory(&self) -> Result<(), InvalidCgroup> {
-        if self.memory < 0 {
+        if self.memory < -1 {
             return invalid(format!(
-                "memory_limit_in_bytes {} is negative: leave it out for no limit",
+                "memory_limit_in_bytes {} is negative: give a limit, or -1 for no limit",
                 self.memory
             ));
         }
@@ -106,7 +106,7 @@ impl Limits {
                 "memory_swap_limit_in_bytes {swap} is negative: give a limit, or -1 for no limit"
             ));
         }
-        if swap > 0 && self.memory == 0 {
+        if swap > 0 && self.memory <= 0 {
             return invalid(
                 "memory_swap_limit_in_bytes is of memory and swap together: give memory_limit_in_bytes too",
             );
@@ -196,7 +196,9 @@ mod tests {
     #[case::unlimited(Limits { cpu_quota: -1, memory: 1 << 30, memory_and_swap: -1, ..limits() }, "")]
     #[case::swap(Limits { memory: 1 << 30, memory_and_swap: 2 << 30, ..limits() }, "")]
     #[case::lists(Limits { cpus: "0-2,7".into(), mems: "0".into(), ..limits() }, "")]
-    #[case::negative_memory(Limits { memory: -1, ..limits() }, "memory_limit_in_bytes -1 is negative")]
+    #[case::unlimited_memory(Limits { memory: -1, memory_and_swap: -1, ..limits() }, "")]
+    #[case::negative_memory(Limits { memory: -2, ..limits() }, "memory_limit_in_bytes -2 is negative")]
+    #[case::swap_without_limit(Limits { memory: -1, memory_and_swap: 5 << 20, ..limits() }, "give memory_limit_in_bytes too")]
     #[case::least_number(Limits { memory: i64::MIN, ..limits() }, "is negative")]
     #[case::little_memory(Limits { memory: 2000, ..limits() }, "memory_limit_in_bytes 2000 is too low")]
     #[case::swap_alone(Limits { memory_and_swap: 5 << 20, ..limits() }, "give memory_limit_in_bytes too")]

@@ -96,8 +96,9 @@ impl Writer<'_> {
         let Some(v2) = self.version(Memory, "memory_limit_in_bytes") else {
             return Ok(());
         };
+        let bytes = u64::try_from(limit).unwrap_or(u64::MAX);
         if let Some(used) = now.used
-            && used > limit.unsigned_abs()
+            && used > bytes
         {
             return invalid(format!(
                 "memory_limit_in_bytes {limit} is below what the container uses: {used} bytes; the old limit stays"
@@ -110,7 +111,11 @@ impl Writer<'_> {
             limits.memory_and_swap
         };
         if v2 {
-            self.write(Memory, "memory.max", limit);
+            if limit < 0 {
+                self.write(Memory, "memory.max", "max");
+            } else {
+                self.write(Memory, "memory.max", limit);
+            }
             if both < 0 {
                 self.write_if_there(Memory, "memory.swap.max", "max");
             } else {
@@ -118,9 +123,7 @@ impl Writer<'_> {
             }
         } else {
             // On v1 the lower of the two limits may never exceed the higher.
-            let raised = now
-                .memory_and_swap
-                .is_some_and(|old| limit.unsigned_abs() > old);
+            let raised = now.memory_and_swap.is_some_and(|old| bytes > old);
             let first = "memory.memsw.limit_in_bytes";
             if raised {
                 self.write_if_there(Memory, first, both);
@@ -189,7 +192,10 @@ impl Writer<'_> {
     }
 
     fn hugepages(&mut self, limits: &Limits) {
-        for (size, limit) in &limits.hugepages {
+        // A kubelet sends 0 for every size that a container does not ask for: without the controller, this is no loss.
+        let lacking = self.tree.branch(Controller::Hugetlb).is_none();
+        let pages = limits.hugepages.iter();
+        for (size, limit) in pages.filter(|(_, limit)| !lacking || **limit > 0) {
             let field = format!("hugepage_limits[{size}]");
             if let Some(v2) = self.version(Controller::Hugetlb, &field) {
                 let file = if v2 { "max" } else { "limit_in_bytes" };

@@ -87,6 +87,19 @@ fn mounts_are_ordered_by_depth_after_provided_files(
     );
 }
 
+#[test]
+fn sub_path_without_image_is_part_of_host_path_already() {
+    let mut mount = of("/volumes/part", "/mnt");
+    mount.image_sub_path = "part".into();
+    let plans = plan_on(IsolationMode::Root, vec![mount], &[]).unwrap();
+    let found = plans.iter().find(|m| m.destination == Path::new("/mnt"));
+    let source = &found.unwrap().source;
+    assert!(
+        matches!(source, MountSource::Host(path) if path == Path::new("/volumes/part")),
+        "{source:?}"
+    );
+}
+
 #[rstest]
 #[case::private(
     MountPropagation::PropagationPrivate,
@@ -143,7 +156,6 @@ fn with(mut mount: Mount, change: impl FnOnce(&mut Mount)) -> Mount {
 #[case::image_with_propagation(with(of_image("data", ""), |m| m.set_propagation(MountPropagation::PropagationHostToContainer)), "nothing is mounted into images")]
 #[case::sub_path_outside(of_image("data", "a/../../b"), "not a path inside the image")]
 #[case::sub_path_from_the_root(of_image("data", "/etc"), "not a path inside the image")]
-#[case::sub_path_without_image(with(of("/h", "/mnt"), |m| m.image_sub_path = "x".into()), "needs an image")]
 #[case::recursive_but_writable(with(of("/h", "/mnt"), |m| m.recursive_read_only = true), "needs readonly")]
 #[case::unknown_option(with(of("/h", "/mnt"), |m| m.mount_options = vec!["noexecute".into()]), "unknown mount_options \"noexecute\"")]
 #[case::id_mappings(with(of("/h", "/mnt"), |m| m.uid_mappings = vec![cri::v1::IdMapping::default()]), "needs both")]

@@ -4,22 +4,31 @@ use std::{
     collections::BTreeMap,
     io,
     net::IpAddr,
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     path::Path,
     sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
 use keeper::plan::{HostPort, Transport};
 use network::{
-    Bridge, BridgeConfig, Nat, NetError, PodNetns, PortRule, SubnetLockError, SubnetLocks,
+    Bridge, BridgeConfig, Egress, Nat, NetError, PodNetns, PortRule, SubnetLockError, SubnetLocks,
     private_netns,
 };
 
-use super::{Connected, Opening, ReconfigureResult, ended, set_up};
+use super::{Connected, Opening, ReconfigureResult, WayOut, ended, set_up};
 use crate::{isolation::Isolation, runtime::Error, store::Refused};
 
 /// The directory of subnet locks for daemons that share the host's network: only root can write there.
 const CLAIMS: &str = "/run/crib/subnets";
+
+/// This program, for the process of the way out. No container sees that process.
+const OWN_PROGRAM: &str = "/proc/self/exe";
+
+/// Why pods on a host that does not forward packets have no way out, with the remedy.
+const NOT_FORWARDING: &str = "this host does not forward packets: sysctl -w net.ipv4.ip_forward=1";
+
+/// Why a bridge in a namespace of its own has no way out.
+const NO_EGRESS: &str = "their network namespace cannot forward packets (see the log)";
 
 /// The network of pods with addresses on the bridge.
 pub(crate) struct Pods(RwLock<State>);
@@ -41,10 +50,11 @@ struct UnopenedBridge {
     reason: String,
 }
 
-/// A bridge, with its packet rules if it is in the host's network.
+/// A bridge, with its packet rules if it is in the host's network, else with its way out if it has one.
 struct Bridged {
     bridge: Bridge,
     nat: Option<Nat>,
+    egress: Option<Egress>,
 }
 
 impl State {
@@ -116,7 +126,7 @@ impl Pods {
     ) -> Result<Vec<IpAddr>, Error> {
         self.try_again();
         let state = self.read();
-        let Bridged { bridge, nat } = match &*state {
+        let Bridged { bridge, nat, .. } = match &*state {
             State::Open(bridged) => &**bridged,
             State::Failed(failed) => return Err(Error::NoNetwork(failed.reason.clone())),
             State::Closed => return Err(Refused::ShuttingDown.into()),
@@ -144,7 +154,7 @@ impl Pods {
         let State::Open(bridged) = &*state else {
             return Ok(());
         };
-        let Bridged { bridge, nat } = &**bridged;
+        let Bridged { bridge, nat, .. } = &**bridged;
         if let Some(nat) = nat {
             nat.remove(id);
         }
@@ -224,6 +234,32 @@ impl Pods {
         }
     }
 
+    /// What the bridge's way out needs a pod to hold.
+    pub(super) fn hold_egress(&self) -> Option<OwnedFd> {
+        let State::Open(bridged) = &*self.read() else {
+            return None;
+        };
+        bridged.egress.as_ref()?.hold().ok()
+    }
+
+    /// How pods reach other hosts; `None` without a bridge. A failed way out is tried again if `again`. Blocks.
+    pub(super) fn way_out(&self, again: bool) -> Option<WayOut> {
+        let state = self.read();
+        let State::Open(bridged) = &*state else {
+            return None;
+        };
+        let Bridged { nat, egress, .. } = &**bridged;
+        Some(match (nat, egress) {
+            (Some(nat), _) if nat.is_applied() => WayOut::Host,
+            (Some(_), _) => WayOut::None(NOT_FORWARDING.to_owned()),
+            (None, Some(egress)) => match egress.program(Path::new(OWN_PROGRAM), again) {
+                Ok(program) => WayOut::Program(program),
+                Err(error) => WayOut::None(error.to_string()),
+            },
+            (None, None) => WayOut::None(NO_EGRESS.to_owned()),
+        })
+    }
+
     /// Removes the bridge if no pod is attached. From now on no pod is: a call that still goes on is refused.
     pub(super) fn close(&self) {
         if let State::Open(bridged) = std::mem::replace(&mut *self.write(), State::Closed)
@@ -256,6 +292,8 @@ impl Bridged {
             state_dir: in_host.then(|| opening.state_dir.clone()),
             ..BridgeConfig::new(&opening.name).with_cidrs(opening.cidrs)
         };
+        let private = config.namespace.as_ref().map(OwnedFd::try_clone);
+        let private = private.transpose().ok().flatten();
         let first = existing
             .iter()
             .filter_map(|pod| Some((pod.id.clone(), *pod.addresses.first()?)));
@@ -271,7 +309,16 @@ impl Bridged {
                 ports.collect::<BTreeMap<_, _>>(),
             )
         });
-        Ok(Self { bridge, nat })
+        if nat.as_ref().is_some_and(|nat| !nat.is_applied()) {
+            let reason = NOT_FORWARDING;
+            tracing::warn!(reason, "pods do not reach other hosts");
+        }
+        let egress = private.and_then(|netns| open_egress(&bridge, netns.as_fd(), opening));
+        Ok(Self {
+            bridge,
+            nat,
+            egress,
+        })
     }
 
     /// The parameters of the current bridge.
@@ -283,11 +330,30 @@ impl Bridged {
     }
 
     fn close(self) -> Result<(), NetError> {
-        self.bridge.close()?;
+        let closed = self.bridge.close();
+        if let Some(egress) = self.egress {
+            egress.close(closed.is_ok());
+        }
+        closed?;
         if let Some(nat) = self.nat {
             nat.close();
         }
         Ok(())
+    }
+}
+
+/// The way out of a private namespace for the IPv4 subnets of its bridge, if there is any.
+fn open_egress(bridge: &Bridge, netns: BorrowedFd<'_>, opening: &Opening) -> Option<Egress> {
+    let mut subnets = bridge.subnets();
+    subnets.retain(|(network, _)| network.is_ipv4());
+    let opened = Egress::open(netns, &opening.state_dir, bridge.name(), &subnets);
+    match opened {
+        Ok(egress) => Some(egress),
+        Err(error) => {
+            let error = crate::chain(&error);
+            tracing::warn!(error, "no way out of the pods' network");
+            None
+        }
     }
 }
 

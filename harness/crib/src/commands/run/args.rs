@@ -13,12 +13,13 @@ const EXAMPLES: &str = "Examples:
   crib run examples/hello.yaml               until every container has ended
   crib run pods/ more.yaml                   the manifests of a directory, and a file
   generate-pod | crib run -                  from standard input
+  helm template . | crib run -               what helm prints: Jobs, Deployments and so on
   crib run --timeout 30s examples/forever.yaml
   crib run --output json pod.yaml | jq -r 'select(.type == \"log\") | .text'
   crib run --keep pod.yaml                   leave the pods when the command ends
 
-A pod whose containers are restarted for ever (restartPolicy Always), or whose image cannot be pulled, \
-runs until --timeout or Ctrl-C. A pod that the runtime refuses for what its manifest asks for fails at once. The first Ctrl-C ends the pods gracefully, the second kills them at once.
+Pods of Deployments and their kind, a pod whose containers are restarted for ever (restartPolicy Always), or one whose image \
+cannot be pulled, run until --timeout or Ctrl-C. A Job that completes after a failed pod is a success. A pod that the runtime refuses for what its manifest asks for fails at once. The first Ctrl-C ends the pods gracefully, the second kills them at once.
 ";
 
 /// Run the pods of manifests until they end, then clean up
@@ -26,12 +27,18 @@ runs until --timeout or Ctrl-C. A pod that the runtime refuses for what its mani
 #[command(after_help = format!("{EXAMPLES}\n{}", exit::TABLE))]
 pub(crate) struct RunArgs {
     /// Manifests: files, directories of *.yaml, *.yml and *.json files, or - for standard input
-    #[arg(value_name = "FILE|DIR|-", required = true)]
-    pub(crate) manifests: Vec<PathBuf>,
+    #[arg(value_name = "FILE|DIR|-", required_unless_present = "filename")]
+    manifests: Vec<PathBuf>,
+    /// The same, as kubectl takes them; repeatable
+    #[arg(long, short = 'f', value_name = "FILE|DIR|-")]
+    filename: Vec<PathBuf>,
     /// Print only container output and errors
     #[arg(long, short, conflicts_with = "output")]
     pub(crate) quiet: bool,
-    /// Output format; json is one object a line: transition, log, result
+    /// Print what a kubelet would record as events, and not only what nothing else tells
+    #[arg(long, conflicts_with_all = ["quiet", "output"])]
+    pub(crate) events: bool,
+    /// Output format; json is one object a line: transition, readiness, event, log, result
     #[arg(long, value_enum, default_value_t)]
     pub(crate) output: Output,
     /// End the pods after this time (90, 1.5s, 1m30s) and exit 124
@@ -43,12 +50,15 @@ pub(crate) struct RunArgs {
     /// Accept unknown fields in manifests with a warning
     #[arg(long)]
     pub(crate) lenient: bool,
-    /// Refuse pods whose limits cannot be applied, instead of warning
+    /// Refuse what is only warned about otherwise: limits that cannot be applied, and kinds that are not run
     #[arg(long)]
     pub(crate) strict: bool,
     /// An image archive (docker or OCI), an OCI layout, or a directory of them; repeatable
     #[arg(long, value_name = "PATH")]
     pub(crate) image_archive: Vec<PathBuf>,
+    /// Credentials for registries: docker's config.json for all pods, or manifests of Secrets for their imagePullSecrets
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pull_secrets: Option<PathBuf>,
     /// Isolation mode: auto, root, rootless or process
     #[arg(long, default_value_t = IsolationRequest::Auto)]
     pub(crate) isolation: IsolationRequest,
@@ -58,4 +68,15 @@ pub(crate) struct RunArgs {
     /// Where other commands look for the runtimes of runs
     #[arg(long, hide = true, default_value_os_t = live::directory())]
     pub(crate) live_dir: PathBuf,
+}
+
+impl RunArgs {
+    /// All manifests, those of `-f` last.
+    pub(crate) fn manifests(&self) -> Vec<PathBuf> {
+        self.manifests
+            .iter()
+            .chain(&self.filename)
+            .cloned()
+            .collect()
+    }
 }

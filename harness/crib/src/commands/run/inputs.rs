@@ -4,20 +4,35 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use agent::manifest::{self, Parsed, Strictness};
+use agent::manifest::{self, Object, Parsed, Problem, Strictness, Workload};
+use agent::objects::ObjectMap;
 use agent::pod::Pod;
+use agent::references;
+
+use super::skipped;
+use crate::commands::pull_secrets::PullSecrets;
 
 /// What is to be run.
 #[derive(Debug)]
 pub(crate) struct Inputs {
-    /// The pods, at least one, no two with the same name or uid.
+    /// The pods, no two with the same name or uid.
     pub(crate) pods: Vec<Pod>,
+    /// The objects that create pods, no two of a kind with the same name. There is at least one of these or those.
+    pub(crate) workloads: Vec<Workload>,
+    /// The objects that pods refer to.
+    pub(crate) objects: ObjectMap,
+    /// Their kinds, namespaces and names, as they are in the manifests.
+    pub(crate) object_names: Vec<String>,
     /// What looks like a mistake in a manifest.
     pub(crate) warnings: Vec<String>,
+    /// Fields that change nothing.
+    pub(crate) no_effect: Vec<Problem>,
+    /// Credentials for registries.
+    pub(crate) pull_secrets: PullSecrets,
 }
 
-/// Reads all manifests. The errors are what to print, one for each problem.
-pub(crate) fn load(paths: &[PathBuf], lenient: bool) -> Result<Inputs, Vec<String>> {
+/// Reads all manifests. The errors are what to print, one for each problem. What is skipped is one if `strict`, else a warning.
+pub(crate) fn load(paths: &[PathBuf], lenient: bool, strict: bool) -> Result<Inputs, Vec<String>> {
     let strictness = if lenient {
         Strictness::Lenient
     } else {
@@ -29,11 +44,19 @@ pub(crate) fn load(paths: &[PathBuf], lenient: bool) -> Result<Inputs, Vec<Strin
             problems.push(problem);
         }
     }
-    let parsed = texts
+    let parsed: Vec<(String, Parsed)> = texts
         .iter()
         .map(|(name, text)| (name.clone(), manifest::parse(name, text, strictness)))
         .collect();
-    merge(parsed, problems)
+    let skipped = parsed.iter().flat_map(|(_, parsed)| parsed.skipped.clone());
+    let skipped = skipped::sentences(&skipped.collect::<Vec<_>>());
+    if strict {
+        problems.extend(skipped.iter().map(|skipped| format!("--strict: {skipped}")));
+        return merge(parsed, problems);
+    }
+    let mut inputs = merge(parsed, problems)?;
+    inputs.warnings.extend(skipped);
+    Ok(inputs)
 }
 
 /// Makes the paths of image archives absolute; one that is not there is an error in words.
@@ -60,6 +83,12 @@ fn read_manifests(path: &Path, texts: &mut Vec<(String, String)>) -> Result<(), 
             .map_err(|error| format!("failed to read standard input: {error}"))?;
         texts.push(("<stdin>".to_owned(), decode("<stdin>", bytes)?));
         return Ok(());
+    }
+    if let Some(url) = path.to_str().filter(|path| is_url(path)) {
+        return Err(format!(
+            "{url}: a URL is not read, because what it serves is not under your control: download it first, look at it, \
+             and run the file"
+        ));
     }
     let said =
         |error: std::io::Error| format!("failed to read the manifest {}: {error}", path.display());
@@ -102,6 +131,10 @@ fn decode(name: &str, bytes: Vec<u8>) -> Result<String, String> {
     })
 }
 
+fn is_url(path: &str) -> bool {
+    path.starts_with("http://") || path.starts_with("https://")
+}
+
 fn is_manifest(path: &Path) -> bool {
     let hidden = path
         .file_name()
@@ -112,13 +145,35 @@ fn is_manifest(path: &Path) -> bool {
     known && !hidden
 }
 
-/// Merges the pods of all files; rejects duplicate names and an empty set.
+/// Merges the pods and objects of all files; rejects duplicate names, missing objects and an empty set.
 fn merge(files: Vec<(String, Parsed)>, mut problems: Vec<String>) -> Result<Inputs, Vec<String>> {
     let (mut pods, mut warnings) = (Vec::<Pod>::new(), Vec::new());
     let (mut names, mut uids) = (BTreeMap::new(), BTreeMap::new());
+    let mut all_objects: Vec<Object> = Vec::new();
+    let mut no_effect = Vec::new();
+    let mut workloads: Vec<Workload> = Vec::new();
     for (file, parsed) in files {
+        for object in parsed.objects {
+            let name = object.full_name();
+            if all_objects.iter().any(|other| other.full_name() == name) {
+                problems.push(format!(
+                    "{file}: {name} is in the manifests twice: give one of them another name"
+                ));
+            }
+            all_objects.push(object);
+        }
+        for workload in parsed.workloads {
+            let name = workload.full_name();
+            if workloads.iter().any(|other| other.full_name() == name) {
+                problems.push(format!(
+                    "{file}: {name} is in the manifests twice: give one of them another name"
+                ));
+            }
+            workloads.push(workload);
+        }
         problems.extend(parsed.problems.iter().map(ToString::to_string));
         warnings.extend(parsed.warnings.iter().map(ToString::to_string));
+        no_effect.extend(parsed.no_effect);
         for pod in parsed.pods {
             if let Some(other) = names.insert(pod.full_name(), file.clone()) {
                 let place = if other == file {
@@ -137,11 +192,37 @@ fn merge(files: Vec<(String, Parsed)>, mut problems: Vec<String>) -> Result<Inpu
             pods.push(pod);
         }
     }
-    if pods.is_empty() && problems.is_empty() {
+    if pods.is_empty() && workloads.is_empty() && problems.is_empty() {
         problems.push("no pod in the manifests: nothing to run".to_owned());
     }
+    let mut objects = ObjectMap::default();
+    let object_names = all_objects.iter().map(Object::full_name).collect();
+    objects.extend(all_objects);
     if problems.is_empty() {
-        Ok(Inputs { pods, warnings })
+        let bare = pods
+            .iter()
+            .map(|pod| (format!("pod {}", pod.full_name()), pod.clone()));
+        let owned = workloads
+            .iter()
+            .map(|workload| (workload.full_name(), workload.example()));
+        for (owner, pod) in bare.chain(owned) {
+            let missing = references::missing(&pod, &objects);
+            problems.extend(missing.iter().map(|name| {
+                let file = pod.origin();
+                format!("{file}: {owner} needs the {name}: add it to the manifests")
+            }));
+        }
+    }
+    if problems.is_empty() {
+        Ok(Inputs {
+            pods,
+            workloads,
+            objects,
+            object_names,
+            warnings,
+            no_effect,
+            pull_secrets: PullSecrets::default(),
+        })
     } else {
         Err(problems)
     }
@@ -235,6 +316,7 @@ mod tests {
                 PathBuf::from("/nowhere/b.yaml"),
             ],
             false,
+            false,
         )
         .unwrap_err();
         assert_eq!(missing.len(), 2, "{missing:?}");
@@ -243,6 +325,34 @@ mod tests {
                 .iter()
                 .all(|problem| problem.starts_with("failed to read the manifest /nowhere/")),
             "{missing:?}"
+        );
+    }
+
+    #[test]
+    fn missing_and_duplicate_objects_are_rejected() {
+        let text = |map: &str| {
+            format!(
+                "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {map}}}\n---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\n\
+                 spec:\n  containers: [{{name: c, image: x, envFrom: [{{configMapRef: {{name: m}}}}]}}]\n"
+            )
+        };
+        let parsed = |map: &str| {
+            let parsed = manifest::parse("x", &text(map), Strictness::Strict);
+            ("x".to_owned(), parsed)
+        };
+        let inputs = merge(vec![parsed("m")], vec![]).unwrap();
+        assert_eq!(
+            references::missing(&inputs.pods[0], &inputs.objects),
+            [""; 0]
+        );
+        assert_eq!(
+            merge(vec![parsed("other")], vec![]).unwrap_err(),
+            ["x: pod default/p needs the configmap default/m: add it to the manifests"]
+        );
+        let twice = merge(vec![parsed("m"), parsed("m")], vec![]).unwrap_err();
+        assert_eq!(
+            twice[0],
+            "x: configmap default/m is in the manifests twice: give one of them another name"
         );
     }
 

@@ -1,12 +1,19 @@
 //! ◆ `--output json`: one object a line, told apart by `type`. Pure.
 //!
 //! `transition`: `time`, `pod` (namespace/name), `uid`, `container` (absent for the pod as a whole), `from`, `to`, `cause`,
-//! `exit_code` (when a container ended). `log`: `time`, `pod`, `container`, `stream`, `text`. `result`, the last one:
-//! `exit_code` of the command and `pods` with `pod`, `uid`, `phase` and `containers` (`name`, `state`, `reason`, `exit_code`,
-//! `restarts`, and `pull_seconds`, `create_seconds`, `start_seconds` where measured).
+//! `exit_code` (when a container ended). `readiness`: `time`, `pod`, `uid`, `container`, `ready`. `event`, as a kubelet records
+//! it: `time`, `pod`, `uid`, `container` (absent for the pod as a whole), `kind` (Normal, Warning), `reason`, `message`,
+//! `count`. `log`: `time`, `pod`, `container`, `stream`, `text`. `result`, the last one:
+//! `exit_code` of the command and `pods` with `pod`, `uid`, `phase`, `reason` and `message` (where the pod has them), `qosClass`,
+//! `conditions` (as in the pod's status) and `containers` (`name`, `state`, `reason`, `message`, `exit_code`, `ready`,
+//! `restarts`, and `pull_seconds`, `create_seconds`, `start_seconds` where measured); with Jobs also `jobs` with `job`
+//! (namespace/name), `state` (Running, Complete, Failed), `reason` and `message` of its end, and how many pods `succeeded` and
+//! `failed` (of an Indexed Job, how many indexes succeeded).
 
-use agent::{ContainerReport, PodReport, Transition};
+use agent::controllers::JobResult;
+use agent::{ContainerReport, Event, PodReport, ReadinessChange, Transition};
 use harness::cri_log::Line;
+use k8s_openapi::api::core::v1::PodCondition;
 use serde::Serialize;
 
 use super::label::Label;
@@ -29,6 +36,24 @@ enum Object<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         exit_code: Option<i32>,
     },
+    Readiness {
+        time: String,
+        pod: &'a str,
+        uid: &'a str,
+        container: &'a str,
+        ready: bool,
+    },
+    Event {
+        time: String,
+        pod: String,
+        uid: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        container: Option<&'a str>,
+        kind: &'static str,
+        reason: &'a str,
+        message: &'a str,
+        count: u32,
+    },
     Log {
         time: &'a str,
         pod: &'a str,
@@ -39,7 +64,21 @@ enum Object<'a> {
     Result {
         exit_code: u8,
         pods: Vec<PodResult<'a>>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        jobs: Vec<JobEntry<'a>>,
     },
+}
+
+#[derive(Debug, Serialize)]
+struct JobEntry<'a> {
+    job: &'a str,
+    state: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<&'a str>,
+    succeeded: usize,
+    failed: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -47,6 +86,13 @@ struct PodResult<'a> {
     pod: String,
     uid: &'a str,
     phase: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<&'a str>,
+    #[serde(rename = "qosClass", skip_serializing_if = "Option::is_none")]
+    qos_class: Option<&'a str>,
+    conditions: &'a [PodCondition],
     containers: Vec<ContainerResult<'a>>,
 }
 
@@ -55,8 +101,11 @@ struct ContainerResult<'a> {
     name: &'a str,
     state: &'static str,
     reason: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    message: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     exit_code: Option<i32>,
+    ready: bool,
     restarts: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pull_seconds: Option<f64>,
@@ -80,6 +129,31 @@ pub(crate) fn transition(transition: &Transition) -> String {
     })
 }
 
+/// A container is ready, or no longer.
+pub(crate) fn readiness(change: &ReadinessChange) -> String {
+    line(&Object::Readiness {
+        time: change.at.to_string(),
+        pod: &change.pod,
+        uid: change.uid.as_str(),
+        container: &change.container,
+        ready: change.ready,
+    })
+}
+
+/// An event.
+pub(crate) fn event(event: &Event) -> String {
+    line(&Object::Event {
+        time: event.last_at.to_string(),
+        pod: format!("{}/{}", event.object.namespace, event.object.name),
+        uid: event.object.uid.as_str(),
+        container: event.object.container(),
+        kind: event.kind.as_str(),
+        reason: &event.reason,
+        message: &event.message,
+        count: event.count,
+    })
+}
+
 /// A line of a container.
 pub(crate) fn log(label: &Label, log: &Line) -> String {
     line(&Object::Log {
@@ -92,11 +166,24 @@ pub(crate) fn log(label: &Label, log: &Line) -> String {
 }
 
 /// How it ended.
-pub(crate) fn result(exit: Exit, reports: &Reports) -> String {
+pub(crate) fn result(exit: Exit, reports: &Reports, jobs: &[JobResult]) -> String {
     line(&Object::Result {
         exit_code: exit.code(),
         pods: reports.values().map(pod).collect(),
+        jobs: jobs.iter().map(job).collect(),
     })
+}
+
+fn job(result: &JobResult) -> JobEntry<'_> {
+    let reason = result.reason.as_ref();
+    JobEntry {
+        job: &result.job,
+        state: result.state,
+        reason: reason.map(|reason| reason.reason),
+        message: reason.map(|reason| reason.message.as_str()),
+        succeeded: result.counts.succeeded,
+        failed: result.counts.failed,
+    }
 }
 
 fn pod(report: &PodReport) -> PodResult<'_> {
@@ -104,6 +191,10 @@ fn pod(report: &PodReport) -> PodResult<'_> {
         pod: format!("{}/{}", report.namespace, report.name),
         uid: report.uid.as_str(),
         phase: report.status.phase.as_deref().unwrap_or("Unknown"),
+        reason: report.status.reason.as_deref(),
+        message: report.status.message.as_deref(),
+        qos_class: report.status.qos_class.as_deref(),
+        conditions: report.status.conditions.as_deref().unwrap_or_default(),
         containers: report.containers.iter().map(container).collect(),
     }
 }
@@ -113,7 +204,9 @@ fn container(report: &ContainerReport) -> ContainerResult<'_> {
         name: &report.name,
         state: report.state.as_str(),
         reason: &report.reason,
+        message: &report.message,
         exit_code: report.exit_code,
+        ready: report.ready,
         restarts: report.restarts,
         pull_seconds: report.pull.map(|took| took.as_secs_f64()),
         create_seconds: report.create.map(|took| took.as_secs_f64()),

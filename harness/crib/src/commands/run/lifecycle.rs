@@ -12,12 +12,13 @@
 //!  any state ──the runtime ended───────────────────▶ Over(3)
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use agent::PodReport;
+use agent::controllers::Tally;
 use agent::pod::PodUid;
 
-use super::reports::is_refused;
+use super::reports::{Reports, is_refused};
 use crate::exit::Exit;
 
 /// What happened.
@@ -51,40 +52,36 @@ pub(crate) enum Step {
     Finish(Exit),
 }
 
-/// How far the pods are.
+/// How far the pods, and the objects that create pods, are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodCounts {
-    /// Pods that are to be run.
-    pub(crate) pods: usize,
-    /// Of these, the ones the agent has reported.
-    pub(crate) seen: usize,
-    /// Of these, the ones that are over.
-    pub(crate) finished: usize,
-    /// Of these, the ones that did not succeed.
+    /// Pods of manifests, and objects, that the run waits for.
+    pub(crate) open: usize,
+    /// Those of both that did not succeed.
     pub(crate) failed: usize,
+    /// Pods of manifests and of controllers that the agent has reported and that have not ended.
+    pub(crate) running: usize,
 }
 
-/// Sums up what the agent reported about the wanted pods, which are to be kept or not.
+/// Sums up what the agent reported about the pods of manifests (`wanted`), which are to be kept or not, and the objects.
 pub(crate) fn count_pods(
     wanted: &BTreeSet<PodUid>,
-    reports: &BTreeMap<PodUid, PodReport>,
+    objects: Tally,
+    reports: &Reports,
     keep: bool,
 ) -> PodCounts {
-    let mut counts = PodCounts {
-        pods: wanted.len(),
-        ..PodCounts::default()
+    // Nothing more happens to a pod that cannot run; it is not ended when it is to be kept.
+    let is_over = |report: &PodReport| report.finished || keep && is_refused(report);
+    let has_failed = |report: &PodReport| report.status.phase.as_deref() != Some("Succeeded");
+    let over = || {
+        let reports = wanted.iter().filter_map(|uid| reports.get(uid));
+        reports.filter(|report| is_over(report))
     };
-    for report in wanted.iter().filter_map(|uid| reports.get(uid)) {
-        counts.seen += 1;
-        // Nothing more happens to a pod that cannot run; it is not ended when it is to be kept.
-        if report.finished || keep && is_refused(report) {
-            counts.finished += 1;
-            if report.status.phase.as_deref() != Some("Succeeded") {
-                counts.failed += 1;
-            }
-        }
+    PodCounts {
+        open: wanted.len() - over().count() + objects.open,
+        failed: over().filter(|report| has_failed(report)).count() + objects.failed,
+        running: reports.values().filter(|report| !is_over(report)).count(),
     }
-    counts
 }
 
 /// See the diagram above.
@@ -140,7 +137,7 @@ impl Lifecycle {
                 Step::Finish(Exit::NoRuntime)
             }
 
-            (State::Running, Event::Reported(tally)) if tally.finished == tally.pods => {
+            (State::Running, Event::Reported(tally)) if tally.open == 0 => {
                 Step::Finish(if tally.failed == 0 {
                     Exit::Success
                 } else {
@@ -157,7 +154,7 @@ impl Lifecycle {
 
             // A pod that the agent never saw, or does not report any more, does not run.
             (State::Ending(why) | State::Killing(why), Event::Reported(tally))
-                if tally.finished == tally.seen =>
+                if tally.running == 0 =>
             {
                 Step::Finish(why)
             }
@@ -180,34 +177,37 @@ mod tests {
     use super::*;
 
     const NONE: Event = Reported(PodCounts {
-        pods: 2,
-        seen: 0,
-        finished: 0,
+        open: 2,
         failed: 0,
+        running: 0,
     });
     const SOME: Event = Reported(PodCounts {
-        pods: 2,
-        seen: 2,
-        finished: 1,
+        open: 1,
         failed: 1,
+        running: 1,
     });
     const GOOD: Event = Reported(PodCounts {
-        pods: 2,
-        seen: 2,
-        finished: 2,
+        open: 0,
         failed: 0,
+        running: 0,
     });
     const BAD: Event = Reported(PodCounts {
-        pods: 2,
-        seen: 2,
-        finished: 2,
+        open: 0,
         failed: 1,
+        running: 0,
+    });
+    // The replaced pod of an object that has more to do.
+    const BETWEEN: Event = Reported(PodCounts {
+        open: 1,
+        failed: 0,
+        running: 0,
     });
 
     #[rstest]
     #[case::succeeded(false, &[NONE, SOME, GOOD], &[Step::Wait, Step::Wait, Step::Finish(Exit::Success)])]
     #[case::failed(false, &[BAD], &[Step::Finish(Exit::PodFailed)])]
     #[case::graceful(false, &[Signal, SOME, BAD], &[Step::End, Step::Wait, Step::Finish(Exit::Interrupted)])]
+    #[case::replaced(false, &[BETWEEN, Signal, BETWEEN], &[Step::Wait, Step::End, Step::Finish(Exit::Interrupted)])]
     #[case::never_seen(false, &[Signal, NONE], &[Step::End, Step::Finish(Exit::Interrupted)])]
     #[case::second_signal(false, &[Signal, Signal, BAD], &[Step::End, Step::Kill, Step::Finish(Exit::Interrupted)])]
     #[case::third_signal(false, &[Signal, Signal, Signal], &[Step::End, Step::Kill, Step::Finish(Exit::Interrupted)])]
@@ -230,18 +230,13 @@ mod tests {
     }
 
     fn event() -> impl Strategy<Value = Event> {
-        let reported = (1_usize..4, 0_usize..4, 0_usize..4, 0_usize..4).prop_map(
-            |(pods, seen, finished, failed)| {
-                let seen = seen.min(pods);
-                let finished = finished.min(seen);
-                Reported(PodCounts {
-                    pods,
-                    seen,
-                    finished,
-                    failed: failed.min(finished),
-                })
-            },
-        );
+        let reported = (0_usize..4, 0_usize..4, 0_usize..4).prop_map(|(open, failed, running)| {
+            Reported(PodCounts {
+                open,
+                failed,
+                running,
+            })
+        });
         prop_oneof![
             reported,
             Just(Signal),

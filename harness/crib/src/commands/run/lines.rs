@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use agent::{ContainerPhase, PodReport, Transition};
+use agent::{ContainerPhase, Event, PodReport, Transition};
 use harness::cri_log::Line;
 
 use super::colour::{Colour, paint};
@@ -44,6 +44,10 @@ fn colour_sequence(text: &str) -> Option<usize> {
 #[derive(Debug)]
 pub(crate) struct Prefixes {
     of: BTreeMap<Label, String>,
+    /// The namespace that is not shown, because all containers are in it.
+    hidden: Option<String>,
+    /// The width of a container's name.
+    width: usize,
     coloured: bool,
     terminal: bool,
 }
@@ -78,6 +82,8 @@ impl Prefixes {
             )
         };
         Self {
+            hidden: (!labels.is_empty() && !several).then(|| first.clone()),
+            width,
             of: labels
                 .iter()
                 .zip(Colour::CONTAINERS.iter().cycle())
@@ -88,11 +94,21 @@ impl Prefixes {
         }
     }
 
+    /// The prefix of a container whose pod was created later.
+    fn later(&self, label: &Label) -> String {
+        let pod = match label.pod.split_once('/') {
+            Some((namespace, name)) if self.hidden.as_deref() == Some(namespace) => name,
+            Some(_) | None => &label.pod,
+        };
+        let name = format!("{pod}/{}", label.container);
+        format!("{name:width$} |", width = self.width)
+    }
+
     /// The line as it is printed, its end included.
     pub(crate) fn line(&self, label: &Label, line: &Line) -> String {
         let prefix = match self.of.get(label) {
             Some(prefix) => prefix.clone(),
-            None => format!("{}/{} |", label.pod, label.container),
+            None => self.later(label),
         };
         // A container must not colour what follows its line.
         let reset = if self.coloured && line.text.contains('\x1b') {
@@ -106,6 +122,21 @@ impl Prefixes {
             format!("{prefix} {}{reset}\n", line.text)
         }
     }
+}
+
+/// Whether a transition tells a reader nothing: what a pod begins with is no change, unless it is its end too, and a
+/// container that is created and not yet started waits as before.
+pub(crate) fn is_unremarkable(transition: &Transition) -> bool {
+    let begins = transition.from.is_empty();
+    let ends_at_once = transition.container.is_none() && transition.to == "Failed";
+    begins && !ends_at_once || transition.to == "Waiting"
+}
+
+/// The message of a failed call of the runtime without the words that every one has in Go.
+pub(crate) fn without_call(message: &str) -> &str {
+    let call = message.strip_prefix("rpc error: code = ");
+    call.and_then(|call| call.split_once(" desc = "))
+        .map_or(message, |(_, said)| said)
 }
 
 /// A transition in one line. Why something waits after a failure is left to the note about it, which says it once.
@@ -126,7 +157,42 @@ pub(crate) fn transition(transition: &Transition) -> String {
         false => format!(" ({})", transition.cause),
     };
     let (from, to) = (&transition.from, &transition.to);
-    format!("{who}: {from} → {to}{code}{cause}")
+    let arrow = if from.is_empty() { "" } else { " → " };
+    format!("{who}: {from}{arrow}{to}{code}{cause}")
+}
+
+/// Whether an event says what neither a transition nor a note does, for the first time.
+pub(crate) fn is_told_by_event_alone(event: &Event) -> bool {
+    let alone = matches!(
+        event.reason.as_str(),
+        "Unhealthy"
+            | "ProbeWarning"
+            | "FailedPostStartHook"
+            | "FailedPreStopHook"
+            | "LifecycleHTTPFallback"
+            | "NetworkNotReady"
+            | "DNSConfigForming"
+            | "DeadlineExceeded"
+    );
+    alone && event.count == 1
+}
+
+/// An event in one line.
+pub(crate) fn event(event: &Event) -> String {
+    let object = &event.object;
+    let container = object.container().map(|name| format!(" {name}"));
+    let times = match event.count {
+        0 | 1 => String::new(),
+        count => format!(" ({count} times)"),
+    };
+    format!(
+        "{}/{}{}: {}: {}{times}",
+        object.namespace,
+        object.name,
+        container.unwrap_or_default(),
+        event.reason,
+        event.message.trim().replace('\n', " "),
+    )
 }
 
 /// What is to be said in the end about pods that did not succeed, in the order of their names.
@@ -151,7 +217,8 @@ fn failure(pod: &PodReport) -> String {
                 || "without an exit code".to_owned(),
                 |code| format!("with exit code {code}"),
             );
-            let words: Vec<&str> = [container.reason.as_str(), container.message.trim()]
+            let message = without_call(container.message.trim());
+            let words: Vec<&str> = [container.reason.as_str(), message]
                 .into_iter()
                 .filter(|word| !word.is_empty())
                 .collect();
@@ -173,13 +240,12 @@ fn failure(pod: &PodReport) -> String {
                     )
                 }),
         )
-        .chain(
-            pod.status
-                .message
-                .clone()
-                .filter(|message| !message.is_empty()),
-        )
         .collect();
+    let said = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let (reason, message) = (said(&pod.status.reason), said(&pod.status.message));
+    let own: Vec<String> = reason.into_iter().chain(message).collect();
+    let own = (!own.is_empty()).then(|| own.join(": "));
+    let why: Vec<String> = own.into_iter().chain(why).collect();
     let why = if why.is_empty() {
         String::new()
     } else {

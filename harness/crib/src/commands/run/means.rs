@@ -1,6 +1,7 @@
 //! What the runtime can do on this box: the isolation of its pods, and which of their limits it cannot apply.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::path::Path;
 
 use agent::pod::Pod;
@@ -16,6 +17,10 @@ pub(crate) struct Means {
     pub(crate) isolation: String,
     /// The resources whose limits are not applied, with the reason.
     not_applied: Option<(Vec<String>, String)>,
+    /// Why pods do not reach other hosts, if they do not.
+    pub(crate) no_egress: Option<String>,
+    /// The address at which pods reach the loopback interface of the host, if there is one.
+    host: Option<IpAddr>,
 }
 
 impl Means {
@@ -37,7 +42,15 @@ impl Means {
         Self {
             isolation: info.get("isolation").cloned().unwrap_or_default(),
             not_applied,
+            no_egress: info.get("egressMissing").cloned(),
+            host: info.get("hostAddress").and_then(|text| text.parse().ok()),
         }
+    }
+
+    /// The names of the host for the pods' hosts files, as in podman and Docker.
+    pub(crate) fn host_names(&self) -> Option<(IpAddr, Vec<String>)> {
+        let names = ["host.containers.internal", "host.docker.internal"];
+        Some((self.host?, names.map(str::to_owned).into()))
     }
 
     /// Which limits of the pods are not applied, why, and what helps; `None` if all are.
@@ -59,12 +72,15 @@ impl Means {
     }
 }
 
-/// Whether a container of the pod has a limit of this resource.
+/// Whether the pod as a whole, or a container of it, has a limit of this resource.
 fn has_limit(pod: &Pod, resource: &str) -> bool {
-    pod.all_containers().any(|(_, container)| {
-        let limits = container.resources.as_ref().and_then(|r| r.limits.as_ref());
-        limits.is_some_and(|limits| limits.contains_key(resource))
-    })
+    let containers = pod.all_containers();
+    containers
+        .map(|(_, container)| container.resources.as_ref())
+        .chain([pod.spec().resources.as_ref()])
+        .flatten()
+        .filter_map(|resources| resources.limits.as_ref())
+        .any(|limits| limits.contains_key(resource))
 }
 
 #[cfg(test)]
@@ -91,6 +107,19 @@ mod tests {
             ..PodSpec::default()
         });
         Pod::new(api)
+    }
+
+    #[test]
+    fn limits_of_whole_pod_count() {
+        let mut api = ApiPod::default();
+        api.metadata.name = Some("p".to_owned());
+        let container = pod("memory").spec().containers[0].clone();
+        api.spec = Some(PodSpec {
+            resources: container.resources,
+            ..PodSpec::default()
+        });
+        let means = means(Some("memory: no cgroups"));
+        assert!(means.dropped_limits(&[Pod::new(api)]).is_some());
     }
 
     fn means(not_applied: Option<&str>) -> Means {

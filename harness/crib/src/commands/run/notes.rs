@@ -6,6 +6,7 @@ use std::time::Duration;
 use agent::pod::{Pod, PodUid, RestartPolicy};
 use agent::{ContainerPhase, ContainerReport, PodReport};
 
+use super::lines::without_call;
 use super::reports::{Reports, is_failure_reason};
 
 /// What was said already.
@@ -25,14 +26,21 @@ impl Notes {
         } else {
             "until Ctrl-C"
         };
+        let mut notes = Self {
+            until,
+            once: BTreeSet::new(),
+            said: BTreeSet::new(),
+        };
+        notes.add(pods);
+        notes
+    }
+
+    /// There are more pods.
+    pub(crate) fn add(&mut self, pods: &[Pod]) {
         let once = pods
             .iter()
             .filter(|pod| pod.restart_policy() == RestartPolicy::Never);
-        Self {
-            until,
-            once: once.map(|pod| pod.uid().clone()).collect(),
-            said: BTreeSet::new(),
-        }
+        self.once.extend(once.map(|pod| pod.uid().clone()));
     }
 
     /// What to say before anything runs.
@@ -82,7 +90,7 @@ impl Notes {
 
     fn trouble(&self, pod: &PodReport, container: &ContainerReport) -> String {
         let (name, reason) = (&container.name, &container.reason);
-        let message = container.message.trim().replace('\n', " ");
+        let message = without_call(container.message.trim()).replace('\n', " ");
         let message = if message.is_empty() {
             String::new()
         } else {

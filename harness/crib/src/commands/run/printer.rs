@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use agent::Transition;
+use agent::controllers::JobResult;
+use agent::{Event, ReadinessChange, Transition};
 use harness::cri_log::Line;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::{OwnedSemaphorePermit, mpsc as tokio_mpsc, oneshot};
@@ -39,12 +40,16 @@ pub(crate) enum Print {
     },
     /// A change of a pod or container.
     Transition(Transition),
+    /// A container is ready, or no longer.
+    Readiness(ReadinessChange),
+    /// What a kubelet would record.
+    Event(Event),
     /// The latest state of all pods.
     Reports(Arc<Reports>),
     /// A sentence for the user.
     Note(String),
     /// How it ended; nothing but notes follows.
-    Result(Exit, Arc<Reports>),
+    Result(Exit, Arc<Reports>, Vec<JobResult>),
     /// Everything before this is to be written; then the sender is dropped.
     Flush(oneshot::Sender<()>),
 }
@@ -54,6 +59,8 @@ pub(crate) enum Print {
 pub(crate) struct Style {
     output: Output,
     quiet: bool,
+    /// All events, and not only those that nothing else tells.
+    events: bool,
     live: bool,
     colour_out: bool,
     colour_err: bool,
@@ -61,10 +68,17 @@ pub(crate) struct Style {
 
 impl Style {
     /// The style for the options and for what the two outputs are.
-    pub(crate) fn choose(output: Output, quiet: bool) -> Self {
+    pub(crate) fn choose(output: Output, quiet: bool, events: bool) -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         let (out, err) = (io::stdout().is_terminal(), io::stderr().is_terminal());
-        Self::of(output, quiet, out, err, dumb, no_color())
+        Self {
+            events,
+            ..Self::of(output, quiet, out, err, dumb, no_color())
+        }
+    }
+
+    fn shows(&self, event: &Event) -> bool {
+        self.events || (!self.quiet && lines::is_told_by_event_alone(event))
     }
 
     fn of(output: Output, quiet: bool, out: bool, err: bool, dumb: bool, no_color: bool) -> Self {
@@ -72,6 +86,7 @@ impl Style {
         Self {
             output,
             quiet,
+            events: false,
             live: err && !dumb && !quiet && output == Output::Text,
             colour_out: out && !plain && output == Output::Text,
             colour_err: err && !plain,
@@ -205,17 +220,26 @@ impl Thread {
             Print::Transition(transition) => match self.style.output {
                 Output::Json => self.out(&json::transition(&transition)),
                 Output::Text if self.style.quiet || self.style.live => {}
-                // What a pod begins with is no change.
-                Output::Text if transition.from.is_empty() => {}
+                Output::Text if lines::is_unremarkable(&transition) => {}
                 Output::Text => self.err(&lines::transition(&transition)),
+            },
+            Print::Readiness(change) => {
+                if self.style.output == Output::Json {
+                    self.out(&json::readiness(&change));
+                }
+            }
+            Print::Event(event) => match self.style.output {
+                Output::Json => self.out(&json::event(&event)),
+                Output::Text if self.style.shows(&event) => self.err(&lines::event(&event)),
+                Output::Text => {}
             },
             Print::Reports(reports) => self.reports = reports,
             Print::Note(text) => self.err(&format!("crib: {text}")),
-            Print::Result(exit, reports) => {
+            Print::Result(exit, reports, jobs) => {
                 self.reports = reports;
                 self.end_live();
                 match self.style.output {
-                    Output::Json => self.out(&json::result(exit, &self.reports)),
+                    Output::Json => self.out(&json::result(exit, &self.reports, &jobs)),
                     Output::Text if self.style.quiet => {}
                     Output::Text => self.table(),
                 }
@@ -368,6 +392,7 @@ mod tests {
                 Style {
                     output,
                     quiet,
+                    events: false,
                     live,
                     colour_out,
                     colour_err

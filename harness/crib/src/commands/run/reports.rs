@@ -1,12 +1,9 @@
 //! ◆ What the agent reported last, of all pods. Pure.
 
-use std::collections::BTreeMap;
-
 use agent::PodReport;
-use agent::pod::PodUid;
 
 /// The latest report of each pod.
-pub(crate) type Reports = BTreeMap<PodUid, PodReport>;
+pub(crate) use agent::Reports;
 
 /// Waiting for anything but these means that a step failed and is tried again: `FailedMount`, `ErrImagePull`,
 /// `CrashLoopBackOff` (reasons of the kubelet of Kubernetes 1.36).

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use agent::{ContainerKind, ContainerPhase, ContainerReport, PodReport};
 
+use super::lines::without_call;
 use super::marks::Mark;
 
 /// One row. Nothing in it is longer than one line or moves a cursor.
@@ -95,7 +96,7 @@ pub(crate) fn container_row(container: &ContainerReport) -> Row {
         && matches!(mark, Mark::Retrying | Mark::Failed)
         && !container.message.is_empty()
     {
-        notes.push(one_line(&container.message));
+        notes.push(one_line(without_call(&container.message)));
     }
     Row {
         mark,

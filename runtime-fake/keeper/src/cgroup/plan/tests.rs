@@ -89,6 +89,12 @@ fn text(limits: &Limits, tree: &Tree, now: &Now) -> String {
     memory(64, -1),
     "memory.limit_in_bytes=64 memory.memsw.limit_in_bytes?=-1"
 )]
+#[case::v1_no_limit(
+    v1(),
+    memory(-1, 0),
+    "memory.limit_in_bytes=-1 memory.memsw.limit_in_bytes?=-1"
+)]
+#[case::v2_no_limit(v2(), memory(-1, 0), "memory.max=max memory.swap.max?=max")]
 #[case::v2_memory(v2(), memory(64, 0), "memory.max=64 memory.swap.max?=0")]
 #[case::v2_swap(v2(), memory(64, 100), "memory.max=64 memory.swap.max?=36")]
 #[case::v2_all_swap(v2(), memory(64, -1), "memory.max=64 memory.swap.max?=max")]
@@ -148,6 +154,17 @@ fn unified_settings_need_controller_on_v2(
     assert!(text.contains(expected), "{text}");
 }
 
+#[rstest]
+#[case::no_controller(Tree::default(), "")]
+#[case::v2(v2(), "hugetlb.1GB.max=0 hugetlb.1GB.rsvd.max?=0")]
+fn no_huge_pages_need_no_controller(#[case] tree: Tree, #[case] expected: &str) {
+    let limits = Limits {
+        hugepages: [("1GB".to_owned(), 0)].into(),
+        ..limits()
+    };
+    assert_eq!(text(&limits, &tree, &Now::default()), expected);
+}
+
 #[test]
 fn missing_controller_is_reported_once() {
     let tree = Tree {
@@ -167,6 +184,7 @@ fn missing_controller_is_reported_once() {
 #[case::raised(64, 100, "memory.memsw.limit_in_bytes?=100 memory.limit_in_bytes=100")]
 #[case::lowered(64, 32, "memory.limit_in_bytes=32 memory.memsw.limit_in_bytes?=32")]
 #[case::same(64, 64, "memory.limit_in_bytes=64 memory.memsw.limit_in_bytes?=64")]
+#[case::removed(64, -1, "memory.memsw.limit_in_bytes?=-1 memory.limit_in_bytes=-1")]
 fn memory_limit_never_exceeds_memory_and_swap_during_update(
     #[case] old: u64,
     #[case] new: i64,

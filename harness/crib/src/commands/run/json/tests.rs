@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use agent::controllers::job::JobCounts;
+use agent::controllers::owned::Reason;
 use agent::pod::PodUid;
 use agent::{ContainerKind, ContainerPhase};
 use harness::cri_log::Stream;
@@ -50,6 +52,57 @@ fn transition_is_one_json_object() {
 }
 
 #[test]
+fn readiness_is_one_json_object() {
+    let change = ReadinessChange {
+        at: "2026-01-02T03:04:05Z".parse().unwrap(),
+        pod: "default/p".to_owned(),
+        uid: PodUid::new("u"),
+        container: "c".to_owned(),
+        ready: true,
+    };
+    check(
+        &readiness(&change),
+        serde_json::json!({
+            "type": "readiness", "time": "2026-01-02T03:04:05Z", "pod": "default/p", "uid": "u", "container": "c", "ready": true,
+        }),
+    );
+}
+
+#[test]
+fn event_is_one_json_object() {
+    let at = "2026-01-02T03:04:05Z".parse().unwrap();
+    let happened = Event {
+        object: agent::EventObject {
+            uid: PodUid::new("u"),
+            namespace: "default".to_owned(),
+            name: "p".to_owned(),
+            field_path: "spec.containers{c}".to_owned(),
+        },
+        kind: agent::EventType::Warning,
+        reason: "Unhealthy".to_owned(),
+        message: "Liveness probe failed".to_owned(),
+        count: 2,
+        first_at: at,
+        last_at: at,
+    };
+    check(
+        &event(&happened),
+        serde_json::json!({
+            "type": "event", "time": "2026-01-02T03:04:05Z", "pod": "default/p", "uid": "u", "container": "c", "kind": "Warning",
+            "reason": "Unhealthy", "message": "Liveness probe failed", "count": 2,
+        }),
+    );
+    let of_pod = Event {
+        object: agent::EventObject {
+            field_path: String::new(),
+            ..happened.object.clone()
+        },
+        ..happened
+    };
+    assert!(!event(&of_pod).contains("container"));
+}
+
+#[test]
 fn log_line_is_one_json_object() {
     let label = Label {
         pod: "default/p".to_owned(),
@@ -79,14 +132,37 @@ fn result_is_one_json_object() {
         ..a_container("c", ContainerKind::App, ContainerPhase::Terminated, "Error")
     }];
     check(
-        &result(Exit::PodFailed, &reports(vec![pod])),
+        &result(Exit::PodFailed, &reports(vec![pod]), &[]),
         serde_json::json!({
             "type": "result", "exit_code": 1,
             "pods": [{
-                "pod": "default/p", "uid": "p", "phase": "Failed",
+                "pod": "default/p", "uid": "p", "phase": "Failed", "conditions": [],
                 "containers": [{
-                    "name": "c", "state": "Terminated", "reason": "Error", "exit_code": 1, "restarts": 2, "start_seconds": 0.5,
+                    "name": "c", "state": "Terminated", "reason": "Error", "exit_code": 1, "ready": false, "restarts": 2, "start_seconds": 0.5,
                 }],
+            }],
+        }),
+    );
+}
+
+#[test]
+fn result_names_jobs_and_their_outcome() {
+    let job = JobResult {
+        job: "default/backup".to_owned(),
+        state: "Failed",
+        reason: Some(Reason::new("DeadlineExceeded", "too late")),
+        counts: JobCounts {
+            succeeded: 1,
+            failed: 2,
+        },
+    };
+    check(
+        &result(Exit::PodFailed, &reports(vec![]), &[job]),
+        serde_json::json!({
+            "type": "result", "exit_code": 1, "pods": [],
+            "jobs": [{
+                "job": "default/backup", "state": "Failed", "reason": "DeadlineExceeded", "message": "too late",
+                "succeeded": 1, "failed": 2,
             }],
         }),
     );

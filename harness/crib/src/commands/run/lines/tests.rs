@@ -30,7 +30,10 @@ fn prefixes_are_aligned_and_omit_single_namespace() {
     let prefixes = Prefixes::new(&[a.clone(), b.clone()], false, false);
     assert_eq!(prefixes.line(&a, &line("x")), "p/main    | x\n");
     assert_eq!(prefixes.line(&b, &line("")), "p/sidecar | \n");
-    assert_eq!(prefixes.line(&label("n/q", "c"), &line("x")), "n/q/c | x\n");
+    // Containers of pods that were created later.
+    let later = |pod: &str| prefixes.line(&label(pod, "c"), &line("x"));
+    assert_eq!(later("n/q"), "n/q/c     | x\n");
+    assert_eq!(later("default/q"), "q/c       | x\n");
 }
 
 #[test]

@@ -18,6 +18,7 @@ pub(crate) fn pod(name: &str, phase: &str) -> PodReport {
             phase: Some(phase.to_owned()),
             ..PodStatus::default()
         },
+        published: Default::default(),
         finished: matches!(phase, "Succeeded" | "Failed"),
         removed: false,
         containers: Vec::new(),
@@ -39,6 +40,7 @@ pub(crate) fn container(
         message: String::new(),
         exit_code: None,
         refused: false,
+        ready: false,
         restarts: 0,
         image: "crib.local/host".to_owned(),
         container_id: String::new(),
@@ -72,7 +74,7 @@ fn check(reports: &Reports, lines: &[&str]) {
 
 #[test]
 fn view_shows_pending_pod_before_first_report() {
-    check(&Reports::new(), &["⠋ starting  1.2s"]);
+    check(&Reports::default(), &["⠋ starting  1.2s"]);
 }
 
 #[test]
@@ -202,7 +204,7 @@ fn picture_never_exceeds_the_terminal() {
         )
     }];
     let mut all = many(9, 3);
-    all.insert(long.uid.clone(), long);
+    all.insert_mut(long.uid.clone(), long);
     for columns in 20..130 {
         for rows in 1..40 {
             let lines = picture(&all, FRAME, sized(columns, rows));

@@ -1,0 +1,200 @@
+//! ◆ Decides whether the node takes a pod, before anything of it is made.
+//!
+//! The checks and their order are the kubelet's (Kubernetes 1.36, pkg/kubelet/kubelet.go `NewMainKubelet`,
+//! pkg/kubelet/lifecycle, pkg/kubelet/sysctl): sysctls, operating system, supplemental groups, resources, node affinity, node
+//! name, host ports, taints, AppArmor. The first that fails names the reason. A critical pod is not rejected for want of
+//! resources while others can give way to it.
+
+mod affinity;
+mod ports;
+mod preemption;
+mod resources;
+mod share;
+mod sysctl;
+mod taints;
+mod taken;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{PodStatus, Taint};
+use serde::{Deserialize, Serialize};
+
+use crate::pod::{Pod, PodUid};
+use crate::spec::resources::qos_class;
+pub use taken::Taken;
+
+/// The label of nodes, and of pods that ask for it, with the operating system.
+const OS_LABEL: &str = "kubernetes.io/os";
+/// The only operating system.
+const OS: &str = "linux";
+
+/// What the node offers, as far as it decides whether it takes a pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Offer {
+    /// The node's name.
+    pub node_name: String,
+    /// The node's labels; `None`: it is taken for any node that a pod may name by name or label.
+    pub labels: Option<BTreeMap<String, String>>,
+    /// The node's taints.
+    pub taints: Vec<Taint>,
+    /// Allocatable quantities by resource name; `pods` is how many pods the node takes.
+    pub allocatable: BTreeMap<String, String>,
+    /// The runtime honours `supplementalGroupsPolicy: Strict`.
+    pub strict_supplemental_groups: bool,
+    /// AppArmor is enabled.
+    pub app_armor: bool,
+    /// Sysctls that pods may set besides the safe ones; a `*` in the end stands for any rest.
+    pub allowed_unsafe_sysctls: Vec<String>,
+}
+
+/// Why the node does not take a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rejection {
+    /// The reason in the pod's status and event, such as `OutOfcpu`.
+    pub reason: String,
+    /// What is missing, as a sentence.
+    pub message: String,
+}
+
+impl Rejection {
+    fn new(reason: &str, message: impl Into<String>) -> Self {
+        Self {
+            reason: reason.to_owned(),
+            message: message.into(),
+        }
+    }
+
+    /// A failed check of the scheduler's, which the kubelet repeats.
+    fn predicate(name: &str, what: &str) -> Self {
+        Self::new(name, format!("Predicate {name} failed: {what}"))
+    }
+
+    /// The status of a pod that was rejected.
+    #[must_use]
+    pub fn status(&self, pod: &Pod) -> PodStatus {
+        PodStatus {
+            phase: Some("Failed".to_owned()),
+            reason: Some(self.reason.clone()),
+            message: Some(format!("Pod was rejected: {}", self.message)),
+            qos_class: Some(qos_class(pod).as_str().to_owned()),
+            observed_generation: pod.api().metadata.generation,
+            ..PodStatus::default()
+        }
+    }
+}
+
+/// Whether the node takes `pod` beside the others that it has taken and that have not ended. What `taken` has of the pod
+/// itself does not count.
+///
+/// # Errors
+///
+/// The first check that fails.
+pub fn admit(pod: &Pod, taken: &Taken, offer: &Offer) -> Result<(), Rejection> {
+    before_resources(pod, offer)?;
+    match resources::shortages(pod, taken, &offer.allocatable).first() {
+        Some(shortage) => Err(shortage.rejection()),
+        None => after_resources(pod, taken, offer),
+    }
+}
+
+/// Like [`admit`], but the others give way to a critical pod: returns those that are to be evicted first.
+///
+/// # Errors
+///
+/// The first check that fails; for a critical pod that of resources is the last.
+pub fn admit_or_preempt(pod: &Pod, taken: &Taken, offer: &Offer) -> Result<Vec<PodUid>, Rejection> {
+    let shortages = resources::shortages(pod, taken, &offer.allocatable);
+    if shortages.is_empty() || !preemption::is_critical(pod) {
+        return admit(pod, taken, offer).map(|()| Vec::new());
+    }
+    before_resources(pod, offer)?;
+    after_resources(pod, taken, offer)?;
+    let others: Vec<&Pod> = taken.others(pod.uid()).collect();
+    preemption::victims(pod, &others, &shortages)
+}
+
+/// The checks before that of resources.
+fn before_resources(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
+    sysctl::check(pod, &offer.allowed_unsafe_sysctls)?;
+    operating_system(pod)?;
+    supplemental_groups(pod, offer)
+}
+
+/// The checks after that of resources.
+fn after_resources(pod: &Pod, taken: &Taken, offer: &Offer) -> Result<(), Rejection> {
+    affinity::check(pod, offer)?;
+    node_name(pod, offer)?;
+    ports::check(pod, taken)?;
+    taints::check(pod, &offer.taints)?;
+    app_armor(pod, offer)
+}
+
+fn operating_system(pod: &Pod) -> Result<(), Rejection> {
+    let mut labels = pod.labels();
+    if labels.any(|(key, value)| key == OS_LABEL && value != OS) {
+        return Err(Rejection::new(
+            "PodOSSelectorNodeLabelDoesNotMatch",
+            "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
+        ));
+    }
+    match &pod.spec().os {
+        Some(os) if os.name != OS => Err(Rejection::new(
+            "PodOSNotSupported",
+            "Failed to admit pod as the OS field doesn't match node OS",
+        )),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn supplemental_groups(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
+    let context = pod.spec().security_context.as_ref();
+    let policy = context.and_then(|context| context.supplemental_groups_policy.as_deref());
+    if policy == Some("Strict") && !offer.strict_supplemental_groups {
+        return Err(Rejection::new(
+            "SupplementalGroupsPolicyNotSupported",
+            "SupplementalGroupsPolicy=Strict is not supported in this node",
+        ));
+    }
+    Ok(())
+}
+
+fn node_name(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
+    let wanted = pod.spec().node_name.as_deref().unwrap_or_default();
+    if offer.labels.is_none() || wanted.is_empty() || wanted == offer.node_name {
+        return Ok(());
+    }
+    Err(Rejection::predicate(
+        "NodeName",
+        "node(s) didn't match the requested node name",
+    ))
+}
+
+/// A pod that asks for a profile needs AppArmor. One that is not new has been admitted before.
+fn app_armor(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
+    let status = pod.api().status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref());
+    if offer.app_armor || phase.is_some_and(|phase| phase != "Pending") || !asks_for_profile(pod) {
+        return Ok(());
+    }
+    Err(Rejection::new(
+        "AppArmor",
+        "Cannot enforce AppArmor: AppArmor is not enabled on the host",
+    ))
+}
+
+/// Whether the pod or a container has an AppArmor profile other than `Unconfined`.
+fn asks_for_profile(pod: &Pod) -> bool {
+    let of_pod = pod.spec().security_context.as_ref();
+    let of_pod = of_pod.and_then(|context| context.app_armor_profile.as_ref());
+    let of_containers = pod.all_containers().filter_map(|(_, container)| {
+        let context = container.security_context.as_ref()?;
+        context.app_armor_profile.as_ref()
+    });
+    of_pod
+        .into_iter()
+        .chain(of_containers)
+        .any(|profile| profile.type_ != "Unconfined")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! ◆ Whether the node is one that the pod's selector and required affinity name.
+//!
+//! Source: Kubernetes 1.36, component-helpers/scheduling/corev1/nodeaffinity: terms are alternatives, and one without
+//! requirements, or with one that cannot be read, matches no node.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
+
+use super::{Offer, Rejection};
+use crate::pod::Pod;
+
+pub(super) fn check(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
+    let Some(labels) = &offer.labels else {
+        return Ok(());
+    };
+    let mut selector = pod.spec().node_selector.iter().flatten();
+    let selected = selector.all(|(key, value)| labels.get(key) == Some(value));
+    let affinity = pod
+        .spec()
+        .affinity
+        .as_ref()
+        .and_then(|affinity| affinity.node_affinity.as_ref());
+    let required = affinity.and_then(|affinity| {
+        let required = &affinity.required_during_scheduling_ignored_during_execution;
+        required.as_ref()
+    });
+    let fits = required.is_none_or(|required| {
+        required
+            .node_selector_terms
+            .iter()
+            .any(|term| matches_term(term, &offer.node_name, labels))
+    });
+    if selected && fits {
+        return Ok(());
+    }
+    Err(Rejection::predicate(
+        "NodeAffinity",
+        "node(s) didn't match Pod's node affinity/selector",
+    ))
+}
+
+fn matches_term(
+    term: &NodeSelectorTerm,
+    node_name: &str,
+    node_labels: &BTreeMap<String, String>,
+) -> bool {
+    let labels = term.match_expressions.as_deref().unwrap_or_default();
+    let fields = term.match_fields.as_deref().unwrap_or_default();
+    let name = BTreeMap::from([("metadata.name".to_owned(), node_name.to_owned())]);
+    !(labels.is_empty() && fields.is_empty())
+        && labels
+            .iter()
+            .all(|requirement| matches(requirement, node_labels))
+        && fields.iter().all(|requirement| {
+            let values = requirement.values.as_deref().unwrap_or_default();
+            values.len() == 1
+                && matches!(requirement.operator.as_str(), "In" | "NotIn")
+                && matches(requirement, &name)
+        })
+}
+
+fn matches(requirement: &NodeSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
+    let value = labels.get(&requirement.key);
+    let values = requirement.values.as_deref().unwrap_or_default();
+    let is_listed = || value.is_some_and(|value| values.contains(value));
+    match requirement.operator.as_str() {
+        "In" => is_listed(),
+        "NotIn" => !is_listed(),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => compare(value, values).is_some_and(|(node, wanted)| node > wanted),
+        "Lt" => compare(value, values).is_some_and(|(node, wanted)| node < wanted),
+        _ => false,
+    }
+}
+
+/// Both sides as whole numbers, if they are that and exactly one is wanted.
+fn compare(value: Option<&String>, values: &[String]) -> Option<(i64, i64)> {
+    match values {
+        [wanted] => Some((value?.parse().ok()?, wanted.parse().ok()?)),
+        _ => None,
+    }
+}

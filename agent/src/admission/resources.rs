@@ -1,0 +1,102 @@
+//! ◆ Whether the pod's requests fit beside those of the other pods.
+//!
+//! Source: Kubernetes 1.36, pkg/scheduler/framework/plugins/noderesources, pkg/kubelet/lifecycle/predicate.go: extended
+//! resources that the node does not have are not asked for here, because a cluster may provide them.
+
+use std::collections::BTreeMap;
+
+use super::share::{requests, whole};
+use super::{Rejection, Taken};
+use crate::pod::Pod;
+use crate::quantity::Quantity;
+
+/// A resource of which the node has too little: whole units, of CPU thousandths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Shortage {
+    /// Its name.
+    pub(super) resource: String,
+    requested: i64,
+    used: i64,
+    capacity: i64,
+}
+
+impl Shortage {
+    /// How much the others would have to free.
+    pub(super) fn lacking(&self) -> i64 {
+        let free = self.capacity.saturating_sub(self.used);
+        self.requested.saturating_sub(free)
+    }
+
+    /// Why the pod is not taken.
+    pub(super) fn rejection(&self) -> Rejection {
+        let Self {
+            resource,
+            requested,
+            used,
+            capacity,
+        } = self;
+        Rejection::new(
+            &format!("OutOf{resource}"),
+            format!(
+                "Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
+            ),
+        )
+    }
+}
+
+/// What the node has too little of for `pod`, in the scheduler's order.
+pub(super) fn shortages(
+    pod: &Pod,
+    taken: &Taken,
+    allocatable: &BTreeMap<String, String>,
+) -> Vec<Shortage> {
+    let mut shortages = Vec::new();
+    let capacity = |name: &str| {
+        let amount = allocatable.get(name)?;
+        Quantity::parse(amount).ok()
+    };
+    let count = taken.count(pod.uid());
+    if let Some(capacity) = capacity("pods").map(Quantity::value)
+        && count >= capacity
+    {
+        shortages.push(Shortage {
+            resource: "pods".to_owned(),
+            requested: 1,
+            used: count,
+            capacity,
+        });
+    }
+    let wanted = requests(pod);
+    for name in in_order(&wanted) {
+        let Some(capacity) =
+            capacity(name).or_else(|| (!is_extended(name)).then_some(Quantity::ZERO))
+        else {
+            continue;
+        };
+        let (requested, used) = (wanted[name], taken.requested(name, pod.uid()));
+        let capacity = whole(name, capacity);
+        if requested > 0 && requested > capacity.saturating_sub(used) {
+            shortages.push(Shortage {
+                resource: name.to_owned(),
+                requested,
+                used,
+                capacity,
+            });
+        }
+    }
+    shortages
+}
+
+/// CPU, memory and storage come first, as in the scheduler; the others by name.
+fn in_order(wanted: &BTreeMap<String, i64>) -> impl Iterator<Item = &str> {
+    const FIRST: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+    let first = FIRST.into_iter().filter(|name| wanted.contains_key(*name));
+    let others = wanted.keys().map(String::as_str);
+    first.chain(others.filter(|name| !FIRST.contains(name)))
+}
+
+/// Extended resources have a domain of their own: neither `kubernetes.io` nor none.
+fn is_extended(name: &str) -> bool {
+    name.split_once('/')
+        .is_some_and(|(domain, _)| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
+}

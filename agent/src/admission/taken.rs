@@ -1,0 +1,170 @@
+//! ◆ What the pods that the node has taken use of it, kept as sums: a pod is counted when it comes, changes or goes, and not
+//! for each pod that is admitted beside it. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::ContainerPort;
+
+use super::share;
+use crate::pod::{Pod, PodUid};
+
+/// The pods that the node has taken, and the sums of what they request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Taken {
+    pods: BTreeMap<PodUid, Share>,
+    /// What all of them request by resource name; none is zero.
+    sums: BTreeMap<String, i128>,
+    /// Those that have host ports.
+    with_ports: BTreeSet<PodUid>,
+}
+
+/// What one pod takes.
+#[derive(Clone, Debug, PartialEq)]
+struct Share {
+    pod: Pod,
+    /// What it requests: whole units, of CPU thousandths.
+    requests: BTreeMap<String, i64>,
+}
+
+impl Taken {
+    /// Counts a pod, instead of what was counted of it before.
+    pub fn set(&mut self, pod: Pod) {
+        let uid = pod.uid();
+        if self.pods.get(uid).is_some_and(|share| share.pod == pod) {
+            return;
+        }
+        let uid = uid.clone();
+        self.remove(&uid);
+        let requests = share::requests(&pod);
+        add(&mut self.sums, &requests, 1);
+        if share::host_ports(&pod).next().is_some() {
+            self.with_ports.insert(uid.clone());
+        }
+        self.pods.insert(uid, Share { pod, requests });
+    }
+
+    /// Counts a pod no longer.
+    pub fn remove(&mut self, uid: &PodUid) {
+        if let Some(share) = self.pods.remove(uid) {
+            add(&mut self.sums, &share.requests, -1);
+            self.with_ports.remove(uid);
+        }
+    }
+
+    /// What each pod requests of one resource.
+    pub(crate) fn each(&self, resource: &str) -> impl Iterator<Item = (&PodUid, i64)> {
+        let request = move |share: &Share| share.requests.get(resource).copied();
+        let shares = self.pods.iter();
+        shares.map(move |(uid, share)| (uid, request(share).unwrap_or_default()))
+    }
+
+    /// All pods except this one, by uid.
+    pub(super) fn others(&self, except: &PodUid) -> impl Iterator<Item = &Pod> {
+        let others = self.pods.iter().filter(move |(uid, _)| *uid != except);
+        others.map(|(_, share)| &share.pod)
+    }
+
+    /// How many pods there are except this one.
+    pub(super) fn count(&self, except: &PodUid) -> i64 {
+        let count = self.pods.len() - usize::from(self.pods.contains_key(except));
+        i64::try_from(count).unwrap_or(i64::MAX)
+    }
+
+    /// What all pods except this one request of a resource.
+    pub(super) fn requested(&self, resource: &str, except: &PodUid) -> i64 {
+        let all = self.sums.get(resource).copied().unwrap_or_default();
+        let own = self.pods.get(except);
+        let own = own.and_then(|share| share.requests.get(resource).copied());
+        let others = all - i128::from(own.unwrap_or_default());
+        i64::try_from(others).unwrap_or(i64::MAX)
+    }
+
+    /// The host ports of all pods except this one.
+    pub(super) fn host_ports(&self, except: &PodUid) -> impl Iterator<Item = &ContainerPort> {
+        let others = self.with_ports.iter().filter(move |uid| *uid != except);
+        let shares = others.filter_map(|uid| self.pods.get(uid));
+        shares.flat_map(|share| share::host_ports(&share.pod))
+    }
+}
+
+impl FromIterator<Pod> for Taken {
+    fn from_iter<I: IntoIterator<Item = Pod>>(pods: I) -> Self {
+        let mut taken = Self::default();
+        for pod in pods {
+            taken.set(pod);
+        }
+        taken
+    }
+}
+
+fn add(sums: &mut BTreeMap<String, i128>, requests: &BTreeMap<String, i64>, times: i128) {
+    for (name, amount) in requests.iter().filter(|(_, amount)| **amount != 0) {
+        let sum = sums.entry(name.clone()).or_default();
+        *sum += i128::from(*amount) * times;
+        if *sum == 0 {
+            sums.remove(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(uid: &str, (millicores, storage, port): (u32, u64, u16)) -> Pod {
+        let requests =
+            json!({"cpu": format!("{millicores}m"), "ephemeral-storage": storage.to_string()});
+        let ports = json!([{"containerPort": 1, "hostPort": port}]);
+        let app = json!({"name": "app", "resources": {"requests": requests}, "ports": ports});
+        let api = json!({"metadata": {"name": uid, "uid": uid}, "spec": {"containers": [app]}});
+        Pod::new(serde_json::from_value(api).unwrap())
+    }
+
+    /// What a pod requests and its port; the storage of two may be more than a number holds.
+    fn amounts() -> impl Strategy<Value = (u32, u64, u16)> {
+        let storage = prop_oneof![Just(0), Just(7), Just(i64::MAX.unsigned_abs())];
+        (0..4000_u32, storage, 0..3_u16)
+    }
+
+    proptest! {
+        #[test]
+        fn sums_are_those_over_all_pods(
+            steps in proptest::collection::vec((0..5_u8, proptest::option::of(amounts())), 1..40),
+        ) {
+            let mut taken = Taken::default();
+            let mut all: BTreeMap<PodUid, Pod> = BTreeMap::new();
+            for (number, amounts) in steps {
+                let name = number.to_string();
+                let uid = PodUid::new(name.as_str());
+                match amounts {
+                    Some(amounts) => {
+                        taken.set(pod(&name, amounts));
+                        all.insert(uid, pod(&name, amounts));
+                    }
+                    None => {
+                        taken.remove(&uid);
+                        all.remove(&uid);
+                    }
+                }
+                for except in 0..6 {
+                    let except = PodUid::new(except.to_string());
+                    let others: Vec<&Pod> = all.values().filter(|pod| *pod.uid() != except).collect();
+                    for resource in ["cpu", "ephemeral-storage", "memory"] {
+                        let amounts = others.iter().map(|pod| share::request(pod, resource));
+                        let sum = amounts.fold(0, i64::saturating_add);
+                        prop_assert_eq!(taken.requested(resource, &except), sum, "{}", resource);
+                    }
+                    let ports = others.iter().flat_map(|pod| share::host_ports(pod));
+                    prop_assert!(taken.host_ports(&except).eq(ports));
+                    prop_assert_eq!(usize::try_from(taken.count(&except)).unwrap(), others.len());
+                    prop_assert!(taken.others(&except).eq(others));
+                }
+            }
+            prop_assert_eq!(taken, all.into_values().collect::<Taken>());
+        }
+    }
+}

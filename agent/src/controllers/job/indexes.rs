@@ -1,0 +1,50 @@
+//! ◆ The indexes of an Indexed Job: which succeeded, failed, or wait for a pod. Pure.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::batch::v1::JobSpec;
+
+use super::super::owned::OwnedPod;
+use super::count;
+use super::failure::{Verdict, verdict};
+
+/// The indexes of which a pod succeeded.
+pub(super) fn succeeded(pods: &[OwnedPod]) -> BTreeSet<u32> {
+    let succeeded = pods.iter().filter(|pod| pod.has_succeeded());
+    succeeded.filter_map(|pod| pod.index).collect()
+}
+
+/// The indexes that are given up: more pods of them failed than `backoffLimitPerIndex` allows, or a rule says so.
+pub(super) fn failed(job: &JobSpec, pods: &[OwnedPod]) -> BTreeSet<u32> {
+    let Some(limit) = job.backoff_limit_per_index else {
+        return BTreeSet::new();
+    };
+    let all = 0..u32::try_from(job.completions.unwrap_or_default()).unwrap_or_default();
+    let succeeded = succeeded(pods);
+    all.filter(|index| !succeeded.contains(index))
+        .filter(|index| {
+            let own = pods.iter().filter(|pod| pod.index == Some(*index));
+            let verdicts: Vec<Verdict> = own
+                .filter(|pod| pod.has_failed())
+                .map(|pod| verdict(job, pod))
+                .collect();
+            let counted = verdicts
+                .iter()
+                .filter(|verdict| **verdict != Verdict::Ignored);
+            counted.count() > count(limit) || verdicts.contains(&Verdict::IndexFails)
+        })
+        .collect()
+}
+
+/// The first indexes that need a pod, `most` of them.
+pub(super) fn pending(job: &JobSpec, pods: &[OwnedPod], most: usize) -> Vec<u32> {
+    let (succeeded, failed) = (succeeded(pods), failed(job, pods));
+    // With `podReplacementPolicy: Failed` a pod that is ending still has its index; otherwise none that ends is deleted here.
+    let taken = pods.iter().filter(|pod| pod.ended.is_none());
+    let taken: BTreeSet<u32> = taken.filter_map(|pod| pod.index).collect();
+    let all = 0..u32::try_from(job.completions.unwrap_or_default()).unwrap_or_default();
+    let mut free = all.filter(|index| {
+        !succeeded.contains(index) && !failed.contains(index) && !taken.contains(index)
+    });
+    free.by_ref().take(most).collect()
+}

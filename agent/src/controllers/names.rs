@@ -1,0 +1,78 @@
+//! ◆ Names of pods that controllers create, and hashes in their labels. Pure: random numbers come from a seed.
+
+use crate::manifest::hash;
+
+/// The letters and digits of generated names: no vowels, so that they make no words.
+const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// The longest name without its five generated characters.
+const LONGEST_PREFIX: usize = 58;
+
+/// Makes names that differ.
+#[derive(Debug)]
+pub(super) struct Names {
+    seed: u64,
+    made: u64,
+}
+
+impl Names {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { seed, made: 0 }
+    }
+
+    /// `prefix`, shortened where that is needed, and five characters.
+    pub(super) fn generate(&mut self, prefix: &str) -> String {
+        let prefix: String = prefix.chars().take(LONGEST_PREFIX).collect();
+        self.made += 1;
+        let (seed, made) = (self.seed, self.made);
+        let mut number = hash(format!("{seed}\0{made}\0{prefix}").as_bytes());
+        let mut name = prefix;
+        for _ in 0..5 {
+            let letter = usize::try_from(number % 27).unwrap_or_default();
+            name.extend(LETTERS.get(letter).map(|letter| char::from(*letter)));
+            number /= 27;
+        }
+        name
+    }
+
+    /// A uid that no other object has.
+    pub(super) fn uid(&mut self, owner: &str, name: &str) -> String {
+        self.made += 1;
+        let (seed, made) = (self.seed, self.made);
+        format!(
+            "{:032x}",
+            hash(format!("{seed}\0{made}\0{owner}\0{name}").as_bytes())
+        )
+    }
+}
+
+/// A hash of a template, as a label and a part of names.
+pub(super) fn template_hash(template: &str) -> String {
+    let hash = hash(template.as_bytes());
+    // Ten digits at most, as of a hash of 32 bits, each as one of the letters of names.
+    let digits = (hash % (1 << 32)).to_string();
+    let letter = |digit: u8| LETTERS.get(usize::from(digit % 27)).copied();
+    digits.bytes().filter_map(letter).map(char::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_names_differ_and_fit_a_label() {
+        let mut names = Names::new(7);
+        let (one, other) = (names.generate("web-"), names.generate("web-"));
+        assert_ne!(one, other);
+        assert!(one.starts_with("web-") && one.len() == 9, "{one}");
+        assert_eq!(names.generate(&"x".repeat(80)).len(), 63);
+        assert_ne!(names.uid("a", "b"), names.uid("a", "b"));
+        assert_eq!(Names::new(7).generate("web-"), one);
+    }
+
+    #[test]
+    fn hash_depends_on_the_template() {
+        assert_ne!(template_hash("a"), template_hash("b"));
+        assert!(template_hash("a").len() <= 10);
+    }
+}

@@ -1,0 +1,70 @@
+//! ◆ What a ReplicaSet wants, and a Deployment, which has one: a number of pods that never end. Pure.
+//!
+//! Source: Kubernetes 1.36, pkg/controller/replicaset/replica_set.go.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::backoff;
+use super::owned::{Action, OwnedPod, Plan};
+
+/// The wait after the second pod in a row that failed; the first one is replaced at once.
+const FIRST_DELAY: SignedDuration = SignedDuration::from_secs(1);
+/// The longest wait, as that of a kubelet's container restarts.
+const LONGEST_DELAY: SignedDuration = SignedDuration::from_mins(5);
+
+/// The pods that failed, of those that are replaced without an end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Failures {
+    count: usize,
+    last: Option<Timestamp>,
+}
+
+impl Failures {
+    /// Counts one more; those before a long time without any are forgotten.
+    #[must_use]
+    pub fn and(self, at: Timestamp) -> Self {
+        let is_old = |last: Timestamp| at.duration_since(last) > LONGEST_DELAY + LONGEST_DELAY;
+        let count = if self.last.is_some_and(is_old) {
+            0
+        } else {
+            self.count
+        };
+        Self {
+            count: count.saturating_add(1),
+            last: Some(at),
+        }
+    }
+
+    /// Until when the next replacement has to wait.
+    #[must_use]
+    pub fn until(self, now: Timestamp) -> Option<Timestamp> {
+        let repeated = self.count.saturating_sub(1);
+        backoff::until(repeated, self.last, FIRST_DELAY, LONGEST_DELAY, now)
+    }
+}
+
+/// What to do for `wanted` pods. Those that ended are deleted and replaced.
+pub fn plan(wanted: usize, pods: &[OwnedPod], failures: Failures, now: Timestamp) -> Plan {
+    let ended = pods
+        .iter()
+        .filter(|pod| pod.ended.is_some() && !pod.is_deleted);
+    let mut actions: Vec<Action> = ended
+        .map(|pod| Action::Delete(pod.pod.uid().clone(), "replaced"))
+        .collect();
+    let active: Vec<&OwnedPod> = pods.iter().filter(|pod| pod.is_active()).collect();
+    // Those that are not ready, and the youngest, go first.
+    let mut surplus: Vec<&&OwnedPod> = active.iter().rev().collect();
+    surplus.sort_by_key(|pod| pod.ready_since.is_some());
+    let count = active.len().saturating_sub(wanted);
+    let surplus = surplus.into_iter().take(count);
+    actions.extend(surplus.map(|pod| Action::Delete(pod.pod.uid().clone(), "scaled down")));
+    let missing = wanted.saturating_sub(active.len());
+    if missing == 0 {
+        return Plan::open(actions, None);
+    }
+    let until = failures.until(now);
+    if until.is_none() {
+        actions.extend((0..missing).map(|_| Action::Create(None)));
+    }
+    Plan::open(actions, until)
+}

@@ -1,0 +1,338 @@
+//! Objects from manifests, and what their controllers do as their pods go on.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::PodCondition;
+
+use super::*;
+use crate::manifest::{Strictness, parse};
+use crate::report::{ContainerKind, ContainerPhase, ContainerReport};
+
+/// Controllers, and an agent that does as it is told.
+struct World {
+    controllers: Controllers,
+    reports: Reports,
+    now: Timestamp,
+    /// The pods that exist, in the order of their creation.
+    pods: Vec<Pod>,
+}
+
+impl World {
+    fn new(manifest: &str) -> Self {
+        let parsed = parse("m.yaml", manifest, Strictness::Strict);
+        assert_eq!(parsed.problems, []);
+        let now = Timestamp::UNIX_EPOCH;
+        let mut world = Self {
+            controllers: Controllers::new(parsed.workloads, Refused::Deleted, 1, now),
+            reports: Reports::default(),
+            now,
+            pods: Vec::new(),
+        };
+        let _ = world.sync();
+        world
+    }
+
+    /// Syncs, and lets the agent see new pods. Returns what changed.
+    fn sync(&mut self) -> Changes {
+        let changes = self.controllers.sync(&self.reports, self.now);
+        self.see(&changes);
+        changes
+    }
+
+    fn see(&mut self, changes: &Changes) {
+        for pod in &changes.created {
+            self.pods.push(pod.clone());
+            self.report(pod, "Pending", |_| ());
+        }
+    }
+
+    fn report(&mut self, pod: &Pod, phase: &str, change: impl FnOnce(&mut PodReport)) {
+        let status = PodStatus {
+            phase: Some(phase.to_owned()),
+            ..PodStatus::default()
+        };
+        let mut report = PodReport {
+            uid: pod.uid().clone(),
+            namespace: pod.namespace().to_owned(),
+            name: pod.name().to_owned(),
+            published: std::sync::Arc::new(status.clone()),
+            status,
+            finished: matches!(phase, "Succeeded" | "Failed"),
+            removed: false,
+            containers: Vec::new(),
+        };
+        change(&mut report);
+        self.reports.insert_mut(pod.uid().clone(), report);
+    }
+
+    fn end(&mut self, pod: usize, phase: &str) -> Changes {
+        let pod = self.pods[pod].clone();
+        self.report(&pod, phase, |_| ());
+        self.sync()
+    }
+
+    /// The pod is gone after its deletion.
+    fn gone(&mut self, pod: usize) -> Changes {
+        let pod = self.pods[pod].clone();
+        self.report(&pod, "Failed", |report| report.removed = true);
+        self.sync()
+    }
+
+    fn ready(&mut self, pod: usize) -> Changes {
+        let pod = self.pods[pod].clone();
+        self.report(&pod, "Running", |report| {
+            report.status.conditions = Some(vec![PodCondition {
+                type_: "Ready".to_owned(),
+                status: "True".to_owned(),
+                ..PodCondition::default()
+            }]);
+        });
+        self.sync()
+    }
+
+    fn wait(&mut self, seconds: i64) -> Changes {
+        self.now += SignedDuration::from_secs(seconds);
+        self.sync()
+    }
+}
+
+fn names(changes: &Changes) -> Vec<&str> {
+    changes.created.iter().map(Pod::name).collect()
+}
+
+fn job(rest: &str) -> String {
+    format!(
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: work}}\nspec:\n  template:\n    metadata: {{labels: {{own: label}}}}\n    \
+         spec: {{restartPolicy: Never, containers: [{{name: c, image: i}}]}}\n{rest}"
+    )
+}
+
+fn set(kind: &str, rest: &str) -> String {
+    format!(
+        "apiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: web}}\nspec:\n  selector: {{matchLabels: {{app: web}}}}\n  template:\n    \
+         metadata: {{labels: {{app: web}}}}\n    spec: {{containers: [{{name: c, image: i}}]}}\n{rest}"
+    )
+}
+
+#[test]
+fn failed_pod_of_a_job_is_replaced_after_its_back_off() {
+    let mut world = World::new(&job(""));
+    let pod = &world.pods[0];
+    assert!(
+        pod.name().starts_with("work-") && pod.name().len() == 10,
+        "{}",
+        pod.name()
+    );
+    let uid = world.controllers.all[0]
+        .workload
+        .metadata()
+        .uid
+        .clone()
+        .unwrap();
+    let labels: Vec<(&str, &str)> = pod.labels().collect();
+    assert_eq!(
+        labels,
+        [
+            ("batch.kubernetes.io/controller-uid", uid.as_str()),
+            ("batch.kubernetes.io/job-name", "work"),
+            ("controller-uid", uid.as_str()),
+            ("job-name", "work"),
+            ("own", "label"),
+        ]
+    );
+    let owner = &pod.api().metadata.owner_references.as_ref().unwrap()[0];
+    assert_eq!((owner.kind.as_str(), owner.name.as_str()), ("Job", "work"));
+    let changes = world.end(0, "Failed");
+    assert_eq!(names(&changes), [""; 0]);
+    assert_eq!(
+        changes.again,
+        Some(world.now + SignedDuration::from_secs(10))
+    );
+    assert_eq!(names(&world.wait(9)), [""; 0]);
+    assert_eq!(names(&world.wait(1)).len(), 1);
+    let changes = world.end(1, "Succeeded");
+    assert_eq!(
+        changes.news,
+        ["job default/work is complete: Reached expected number of succeeded pods"]
+    );
+    assert_eq!(world.controllers.tally(), Tally::default());
+    let result = &world.controllers.jobs()[0];
+    assert_eq!(
+        (result.state, result.counts.succeeded, result.counts.failed),
+        ("Complete", 1, 1)
+    );
+}
+
+#[test]
+fn job_fails_beyond_its_limit_and_ends_its_other_pods() {
+    let mut world = World::new(&job(
+        "  backoffLimit: 0\n  parallelism: 2\n  completions: 2\n",
+    ));
+    assert_eq!(world.pods.len(), 2);
+    let changes = world.end(0, "Failed");
+    assert_eq!(
+        changes.news,
+        [
+            "job default/work failed: BackoffLimitExceeded: Job has reached the specified backoff limit"
+        ]
+    );
+    assert_eq!(
+        changes.deleted,
+        [(world.pods[1].uid().clone(), "its job failed")]
+    );
+    assert_eq!(world.controllers.tally(), Tally { open: 1, failed: 1 });
+    let _ = world.gone(1);
+    assert_eq!(world.controllers.tally(), Tally { open: 0, failed: 1 });
+}
+
+#[test]
+fn indexed_job_runs_each_index_once() {
+    let mut world = World::new(&job(
+        "  completionMode: Indexed\n  completions: 3\n  parallelism: 2\n",
+    ));
+    let pod = &world.pods[1];
+    assert!(
+        pod.name().starts_with("work-1-") && pod.name().len() == 12,
+        "{}",
+        pod.name()
+    );
+    assert_eq!(pod.spec().hostname.as_deref(), Some("work-1"));
+    let index = ("batch.kubernetes.io/job-completion-index", "1");
+    assert!(pod.labels().any(|label| label == index));
+    assert!(pod.annotations().any(|annotation| annotation == index));
+    let env = serde_json::to_value(&pod.containers()[0].env).unwrap();
+    assert_eq!(
+        env,
+        serde_json::json!([{"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {
+            "apiVersion": "v1", "fieldPath": "metadata.labels['batch.kubernetes.io/job-completion-index']"}}}])
+    );
+    let changes = world.end(1, "Succeeded");
+    assert!(
+        names(&changes)[0].starts_with("work-2-"),
+        "{:?}",
+        names(&changes)
+    );
+    let _ = world.end(0, "Succeeded");
+    let changes = world.end(2, "Succeeded");
+    assert_eq!(changes.news.len(), 1);
+}
+
+#[test]
+fn refused_pod_ends_its_object() {
+    let mut world = World::new(&job(""));
+    let pod = world.pods[0].clone();
+    world.report(&pod, "Pending", |report| {
+        report.containers.push(ContainerReport {
+            name: "c".to_owned(),
+            kind: ContainerKind::App,
+            state: ContainerPhase::Waiting,
+            reason: "CreateContainerError".to_owned(),
+            message: String::new(),
+            exit_code: None,
+            refused: true,
+            ready: false,
+            restarts: 0,
+            image: String::new(),
+            container_id: String::new(),
+            log_path: None,
+            pull: None,
+            create: None,
+            start: None,
+        });
+    });
+    let changes = world.sync();
+    assert_eq!(changes.deleted.len(), 1);
+    assert!(
+        changes.news[0].contains("failed: PodRefused"),
+        "{:?}",
+        changes.news
+    );
+    assert_eq!(names(&world.gone(0)), [""; 0]);
+    assert_eq!(world.controllers.tally(), Tally { open: 0, failed: 1 });
+}
+
+#[test]
+fn deployment_replaces_pods_that_ended() {
+    let mut world = World::new(&set("Deployment", "  replicas: 2\n"));
+    assert_eq!(world.pods.len(), 2);
+    let pod = &world.pods[0];
+    let hash = pod
+        .labels()
+        .find(|(key, _)| *key == "pod-template-hash")
+        .unwrap()
+        .1;
+    assert!(
+        pod.name().starts_with(&format!("web-{hash}-")),
+        "{}",
+        pod.name()
+    );
+    let owner = &pod.api().metadata.owner_references.as_ref().unwrap()[0];
+    assert_eq!(
+        (owner.kind.as_str(), owner.name.clone()),
+        ("ReplicaSet", format!("web-{hash}"))
+    );
+    let changes = world.end(0, "Failed");
+    assert_eq!(changes.deleted, [(world.pods[0].uid().clone(), "replaced")]);
+    assert_eq!(names(&changes).len(), 1, "the first one at once");
+    let changes = world.end(2, "Failed");
+    assert_eq!(names(&changes).len(), 0, "another one after a second");
+    assert_eq!(names(&world.wait(1)).len(), 1);
+    assert_eq!(world.controllers.tally(), Tally { open: 1, failed: 0 });
+    let changes = world.controllers.end(&world.reports, world.now);
+    assert_eq!(changes.deleted.len(), 2);
+}
+
+#[test]
+fn daemon_set_has_one_pod_that_tolerates_the_node() {
+    let world = World::new(&set("DaemonSet", ""));
+    assert_eq!(world.pods.len(), 1);
+    let tolerations = world.pods[0].spec().tolerations.as_ref().unwrap();
+    assert_eq!(tolerations.len(), 6);
+}
+
+#[test]
+fn stateful_set_starts_and_ends_pods_in_order() {
+    let mut world = World::new(&set("StatefulSet", "  replicas: 3\n  serviceName: db\n"));
+    assert_eq!(world.pods.len(), 1);
+    let first = world.pods[0].clone();
+    assert_eq!(first.name(), "web-0");
+    assert_eq!(
+        (
+            first.spec().hostname.as_deref(),
+            first.spec().subdomain.as_deref()
+        ),
+        (Some("web-0"), Some("db"))
+    );
+    assert!(
+        first
+            .labels()
+            .any(|label| label == ("apps.kubernetes.io/pod-index", "0"))
+    );
+    assert_eq!(names(&world.ready(0)), ["web-1"]);
+    assert_eq!(names(&world.ready(1)), ["web-2"]);
+    let _ = world.ready(2);
+    // One that ended has its successor when it is gone.
+    let changes = world.end(1, "Failed");
+    assert_eq!((changes.deleted.len(), names(&changes).len()), (1, 0));
+    assert_eq!(names(&world.gone(1)), ["web-1"]);
+    let _ = world.ready(3);
+    let ended = |changes: &Changes| -> Vec<PodUid> {
+        let deleted = changes.deleted.iter();
+        deleted.map(|(uid, _)| uid.clone()).collect()
+    };
+    let uid = |world: &World, pod: usize| vec![world.pods[pod].uid().clone()];
+    let changes = world.controllers.end(&world.reports, world.now);
+    assert_eq!(ended(&changes), uid(&world, 2));
+    assert_eq!(ended(&world.gone(2)), uid(&world, 3));
+    assert_eq!(ended(&world.gone(3)), uid(&world, 0));
+}
+
+#[test]
+fn parallel_stateful_set_waits_for_nobody() {
+    let world = World::new(&set(
+        "StatefulSet",
+        "  replicas: 3\n  podManagementPolicy: Parallel\n",
+    ));
+    let names: Vec<&str> = world.pods.iter().map(Pod::name).collect();
+    assert_eq!(names, ["web-0", "web-1", "web-2"]);
+}

@@ -1,0 +1,312 @@
+//! The scripted runtime as an agent sees it that is killed at one of its calls.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use super::FakeCri;
+use crate::cri::{
+    Cri, CriError, EventStream, ExecOutput, FsUsage, Image, ListedContainer, ListedSandbox,
+    RegistryAuth, RuntimeStatus, Version,
+};
+use crate::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
+use crate::pod::PodUid;
+use crate::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
+
+/// When in a call its client is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// The call does not reach the runtime.
+    Before,
+    /// The runtime has just taken the call, and carries it out.
+    During,
+    /// The runtime has carried the call out; its answer is lost.
+    After,
+}
+
+/// At which call a client is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KillPoint {
+    /// The number of the call, from 1.
+    pub call: u64,
+    /// When in that call. A call that changes nothing has one moment: before it.
+    pub moment: Moment,
+}
+
+/// The runtime until the client is killed; from then on no call is answered. Like a runtime with a server of its own, it goes
+/// on with a call whose client has gone. Clones share it.
+#[derive(Clone)]
+pub struct KilledCri {
+    fake: FakeCri,
+    point: KillPoint,
+    calls: Arc<AtomicU64>,
+    paused: Arc<AtomicBool>,
+    /// The call at which the client was killed.
+    killed: Arc<watch::Sender<Option<KilledAt>>>,
+}
+
+/// The call at which a client was killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KilledAt {
+    /// The name of the call.
+    pub call: &'static str,
+    /// Whether it changes something.
+    pub changes: bool,
+}
+
+/// Whether a call changes something, so that it matters whether it was carried out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Reads,
+    Changes,
+}
+
+impl KilledCri {
+    /// A client of `fake` that is killed at `point`.
+    #[must_use]
+    pub fn new(fake: FakeCri, point: KillPoint) -> Self {
+        Self {
+            fake,
+            point,
+            calls: Arc::default(),
+            paused: Arc::default(),
+            killed: Arc::new(watch::Sender::new(None)),
+        }
+    }
+
+    /// Waits until the client is killed.
+    pub async fn killed(&self) -> KilledAt {
+        let mut killed = self.killed.subscribe();
+        // The sender is in `self`.
+        let at = killed.wait_for(Option::is_some).await;
+        match at.ok().and_then(|at| *at) {
+            Some(at) => at,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// While paused, calls are not counted.
+    pub fn pause(&self, paused: bool) {
+        self.paused.store(paused, Ordering::Relaxed);
+    }
+
+    /// Counts a call. Returns the moment at which it kills the client, if it does.
+    async fn arrives(&self, name: &'static str, kind: Kind) -> Option<Moment> {
+        if self.killed.borrow().is_some() {
+            return std::future::pending().await;
+        }
+        if self.paused.load(Ordering::Relaxed) {
+            return None;
+        }
+        let number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        if number != self.point.call {
+            return None;
+        }
+        if kind == Kind::Reads || self.point.moment == Moment::Before {
+            return self.die(name, kind).await;
+        }
+        Some(self.point.moment)
+    }
+
+    async fn die<T>(&self, call: &'static str, kind: Kind) -> T {
+        let changes = kind == Kind::Changes;
+        self.killed.send_replace(Some(KilledAt { call, changes }));
+        std::future::pending().await
+    }
+
+    async fn reads<T>(&self, name: &'static str, work: impl Future<Output = T> + Send) -> T {
+        self.arrives(name, Kind::Reads).await;
+        work.await
+    }
+
+    async fn changes<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> T {
+        let moment = self.arrives(name, Kind::Changes).await;
+        let work = tokio::spawn(work);
+        if moment == Some(Moment::During) {
+            return self.die(name, Kind::Changes).await;
+        }
+        let answer = work.await;
+        if moment == Some(Moment::After) {
+            return self.die(name, Kind::Changes).await;
+        }
+        match answer {
+            Ok(answer) => answer,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+}
+
+#[async_trait]
+impl Cri for KilledCri {
+    async fn version(&self) -> Result<Version, CriError> {
+        self.reads("Version", self.fake.version()).await
+    }
+
+    async fn status(&self) -> Result<RuntimeStatus, CriError> {
+        self.reads("Status", self.fake.status()).await
+    }
+
+    async fn run_sandbox(&self, spec: &SandboxSpec) -> Result<SandboxId, CriError> {
+        let (fake, spec) = (self.fake.clone(), spec.clone());
+        let work = async move { fake.run_sandbox(&spec).await };
+        self.changes("RunPodSandbox", work).await
+    }
+
+    async fn stop_sandbox(&self, id: &SandboxId) -> Result<(), CriError> {
+        let (fake, id) = (self.fake.clone(), id.clone());
+        let work = async move { fake.stop_sandbox(&id).await };
+        self.changes("StopPodSandbox", work).await
+    }
+
+    async fn remove_sandbox(&self, id: &SandboxId) -> Result<(), CriError> {
+        let (fake, id) = (self.fake.clone(), id.clone());
+        let work = async move { fake.remove_sandbox(&id).await };
+        self.changes("RemovePodSandbox", work).await
+    }
+
+    async fn sandbox_status(&self, id: &SandboxId) -> Result<ObservedSandbox, CriError> {
+        self.reads("PodSandboxStatus", self.fake.sandbox_status(id))
+            .await
+    }
+
+    async fn list_sandboxes(&self, of: Option<&PodUid>) -> Result<Vec<ListedSandbox>, CriError> {
+        self.reads("ListPodSandbox", self.fake.list_sandboxes(of))
+            .await
+    }
+
+    async fn create_container(
+        &self,
+        sandbox: &SandboxId,
+        spec: &ContainerSpec,
+        sandbox_spec: &SandboxSpec,
+    ) -> Result<ContainerId, CriError> {
+        let fake = self.fake.clone();
+        let (id, spec, of_pod) = (sandbox.clone(), spec.clone(), sandbox_spec.clone());
+        let work = async move { fake.create_container(&id, &spec, &of_pod).await };
+        self.changes("CreateContainer", work).await
+    }
+
+    async fn start_container(&self, id: &ContainerId) -> Result<(), CriError> {
+        let (fake, id) = (self.fake.clone(), id.clone());
+        let work = async move { fake.start_container(&id).await };
+        self.changes("StartContainer", work).await
+    }
+
+    async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), CriError> {
+        let (fake, id) = (self.fake.clone(), id.clone());
+        let work = async move { fake.stop_container(&id, grace).await };
+        self.changes("StopContainer", work).await
+    }
+
+    async fn remove_container(&self, id: &ContainerId) -> Result<(), CriError> {
+        let (fake, id) = (self.fake.clone(), id.clone());
+        let work = async move { fake.remove_container(&id).await };
+        self.changes("RemoveContainer", work).await
+    }
+
+    async fn container_status(
+        &self,
+        listed: &ListedContainer,
+    ) -> Result<ObservedContainer, CriError> {
+        self.reads("ContainerStatus", self.fake.container_status(listed))
+            .await
+    }
+
+    async fn list_containers(&self, of: Option<&PodUid>) -> Result<Vec<ListedContainer>, CriError> {
+        self.reads("ListContainers", self.fake.list_containers(of))
+            .await
+    }
+
+    async fn image_status(&self, image: &ImageSpec) -> Result<Option<Image>, CriError> {
+        self.reads("ImageStatus", self.fake.image_status(image))
+            .await
+    }
+
+    async fn pull_image(
+        &self,
+        image: &ImageSpec,
+        sandbox: &SandboxSpec,
+        auth: Option<&RegistryAuth>,
+    ) -> Result<String, CriError> {
+        let fake = self.fake.clone();
+        let (image, sandbox, auth) = (image.clone(), sandbox.clone(), auth.cloned());
+        let work = async move { fake.pull_image(&image, &sandbox, auth.as_ref()).await };
+        self.changes("PullImage", work).await
+    }
+
+    async fn list_images(&self) -> Result<Vec<Image>, CriError> {
+        self.reads("ListImages", self.fake.list_images()).await
+    }
+
+    async fn images_in_use(&self) -> Result<BTreeSet<String>, CriError> {
+        self.reads("ListContainers", self.fake.images_in_use())
+            .await
+    }
+
+    async fn remove_image(&self, image: &ImageSpec) -> Result<(), CriError> {
+        let (fake, image) = (self.fake.clone(), image.clone());
+        let work = async move { fake.remove_image(&image).await };
+        self.changes("RemoveImage", work).await
+    }
+
+    async fn image_fs_info(&self) -> Result<Vec<FsUsage>, CriError> {
+        self.reads("ImageFsInfo", self.fake.image_fs_info()).await
+    }
+
+    async fn update_container(&self, id: &ContainerId, limits: &Resources) -> Result<(), CriError> {
+        let (fake, id, limits) = (self.fake.clone(), id.clone(), limits.clone());
+        let work = async move { fake.update_container(&id, &limits).await };
+        self.changes("UpdateContainerResources", work).await
+    }
+
+    async fn update_sandbox(
+        &self,
+        id: &SandboxId,
+        limits: &Resources,
+        overhead: &Resources,
+    ) -> Result<(), CriError> {
+        let (fake, id) = (self.fake.clone(), id.clone());
+        let (limits, overhead) = (limits.clone(), overhead.clone());
+        let work = async move { fake.update_sandbox(&id, &limits, &overhead).await };
+        self.changes("UpdatePodSandboxResources", work).await
+    }
+
+    async fn memory_usage(&self, id: &SandboxId) -> Result<MemoryUsage, CriError> {
+        self.reads("PodSandboxStats", self.fake.memory_usage(id))
+            .await
+    }
+
+    async fn exec_sync(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        timeout: Option<Duration>,
+    ) -> Result<ExecOutput, CriError> {
+        let (fake, id, command) = (self.fake.clone(), id.clone(), command.to_vec());
+        let work = async move { fake.exec_sync(&id, &command, timeout).await };
+        self.changes("ExecSync", work).await
+    }
+
+    async fn writable_layer(&self, id: &ContainerId) -> Result<u64, CriError> {
+        self.reads("ContainerStats", self.fake.writable_layer(id))
+            .await
+    }
+
+    async fn reopen_log(&self, id: &ContainerId) -> Result<(), CriError> {
+        let (fake, id) = (self.fake.clone(), id.clone());
+        let work = async move { fake.reopen_log(&id).await };
+        self.changes("ReopenContainerLog", work).await
+    }
+
+    async fn events(&self) -> Result<EventStream, CriError> {
+        self.reads("GetContainerEvents", self.fake.events()).await
+    }
+}

@@ -1,0 +1,97 @@
+//! ◆ Files of environment variables (`fileKeyRef`).
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/util/env: a strict subset of what a shell reads. A value is in single quotes and may
+//! have several lines.
+
+/// Not a file of environment variables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} is not NAME='value'")]
+pub(super) struct FileError {
+    line: usize,
+}
+
+/// The longest line.
+const LINE: usize = 64 * 1024;
+
+const BLANK: [char; 2] = [' ', '\t'];
+
+/// The value of a variable; empty if the file does not have it. What comes after the variable is not looked at.
+pub(super) fn value(text: &str, key: &str) -> Result<String, FileError> {
+    let mut lines = text
+        .strip_suffix('\n')
+        .unwrap_or(text)
+        .split('\n')
+        .enumerate()
+        .map(|(at, line)| {
+            let line = line.strip_suffix('\r').unwrap_or(line);
+            let fits = line.len() < LINE;
+            fits.then_some(line).ok_or(FileError { line: at + 1 })
+        })
+        .zip(1..);
+    while let Some((line, at)) = lines.next() {
+        let line = line?.trim_start_matches(BLANK);
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let wrong = FileError { line: at };
+        let (name, value) = line.split_once('=').ok_or(wrong)?;
+        if name.is_empty() || name.ends_with(BLANK) {
+            return Err(wrong);
+        }
+        if value.starts_with(BLANK) {
+            // A shell takes this for an empty value and a command.
+            if name == key {
+                return Ok(String::new());
+            }
+            continue;
+        }
+        let mut rest = value.strip_prefix('\'').ok_or(wrong)?;
+        let mut value = String::new();
+        let after = loop {
+            if let Some((last, after)) = rest.split_once('\'') {
+                value.push_str(last);
+                break after.trim_start_matches(BLANK);
+            }
+            value.push_str(rest);
+            value.push('\n');
+            rest = lines.next().ok_or(wrong)?.0?;
+        };
+        if !after.is_empty() && !after.starts_with('#') {
+            return Err(wrong);
+        }
+        if name == key {
+            return Ok(value);
+        }
+    }
+    Ok(String::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::value;
+
+    #[rstest]
+    #[case("A='1'\nB='2' # two\n", "B", Some("2"))]
+    #[case("  # comment\n\n\tA='one\ntwo'\n", "A", Some("one\ntwo"))]
+    #[case("A= 'x'\n", "A", Some(""))]
+    #[case("A='1'\nnonsense", "A", Some("1"))]
+    #[case("nonsense\nA='1'", "A", None)]
+    #[case("A ='1'", "A", None)]
+    #[case("A=1", "A", None)]
+    #[case("A='1", "A", None)]
+    #[case("A='1'x", "B", None)]
+    #[case("", "A", Some(""))]
+    fn value_is_read_strictly(#[case] text: &str, #[case] key: &str, #[case] read: Option<&str>) {
+        assert_eq!(value(text, key).ok().as_deref(), read);
+    }
+
+    proptest! {
+        #[test]
+        fn value_never_panics(text in ".*", key in ".*") {
+            let _ = value(&text, &key);
+        }
+    }
+}

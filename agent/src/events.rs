@@ -1,0 +1,172 @@
+//! Events about pods, as a kubelet records them: a stream of what was done to a pod, beside its status.
+//!
+//! `events/texts.rs` has the kubelet's reasons and messages as data, `events/correlate.rs` counts and aggregates them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+
+use crate::clock::Clock;
+use crate::pod::{Pod, PodUid};
+
+mod correlate;
+mod lru;
+mod resize;
+pub(crate) mod texts;
+
+use correlate::Correlator;
+pub(crate) use texts::{Happening, ResizeEvent};
+
+/// The type of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EventType {
+    /// For information.
+    Normal,
+    /// A failure.
+    Warning,
+}
+
+impl EventType {
+    /// The type's name in the Kubernetes API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+/// The object of an event (`involvedObject`): a pod, or a field of its spec.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventObject {
+    /// The pod's identity.
+    pub uid: PodUid,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// `spec.containers{NAME}` for a container; empty for the pod as a whole.
+    pub field_path: String,
+}
+
+impl EventObject {
+    /// The container's name, if it is about one.
+    #[must_use]
+    pub fn container(&self) -> Option<&str> {
+        let (_, name) = self.field_path.split_once('{')?;
+        name.strip_suffix('}')
+    }
+}
+
+/// An event, as `v1.Event` has it. The same event again is sent again with its new count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// What it is about.
+    pub object: EventObject,
+    /// Its type.
+    pub kind: EventType,
+    /// The reason, as one CamelCase word (`Started`, `BackOff`).
+    pub reason: String,
+    /// The message.
+    pub message: String,
+    /// How often it happened.
+    pub count: u32,
+    /// When it first happened.
+    pub first_at: Timestamp,
+    /// When it last happened.
+    pub last_at: Timestamp,
+}
+
+/// Records events: the one place that workers, image pulls and probes report to. Clones share it.
+#[derive(Clone)]
+pub(crate) struct EventRecorder {
+    inner: Arc<Mutex<Inner>>,
+    clock: Arc<dyn Clock>,
+}
+
+struct Inner {
+    correlator: Correlator,
+    subscribers: Vec<mpsc::UnboundedSender<Event>>,
+}
+
+impl std::fmt::Debug for EventRecorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EventRecorder").finish_non_exhaustive()
+    }
+}
+
+impl EventRecorder {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        let inner = Inner {
+            correlator: Correlator::default(),
+            subscribers: Vec::new(),
+        };
+        Self {
+            inner: Arc::new(Mutex::new(inner)),
+            clock,
+        }
+    }
+
+    /// Records what happened to a pod, or to one of its containers.
+    pub(crate) fn record(&self, pod: &Pod, container: Option<&str>, happening: &Happening) {
+        let object = texts::object(pod, container);
+        self.record_about(object, happening.text(pod, container));
+    }
+
+    /// Records an event whose text is known, about a pod or one of its containers.
+    pub(crate) fn record_text(
+        &self,
+        pod: &Pod,
+        container: Option<&str>,
+        kind: EventType,
+        reason: &str,
+        message: &str,
+    ) {
+        let object = texts::object(pod, container);
+        self.record_about(object, (kind, reason.to_owned(), message.to_owned()));
+    }
+
+    /// Records an event about an object.
+    fn record_about(
+        &self,
+        object: EventObject,
+        (kind, reason, message): (EventType, String, String),
+    ) {
+        let now = self.clock.now();
+        let event = Event {
+            object,
+            kind,
+            reason,
+            message,
+            count: 1,
+            first_at: now,
+            last_at: now,
+        };
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(event) = inner.correlator.correlate(event, now) else {
+            return;
+        };
+        tracing::debug!(
+            pod = %format_args!("{}/{}", event.object.namespace, event.object.name),
+            field = %event.object.field_path,
+            kind = event.kind.as_str(),
+            reason = %event.reason,
+            message = %event.message,
+            count = event.count,
+            "event"
+        );
+        inner
+            .subscribers
+            .retain(|subscriber| subscriber.send(event.clone()).is_ok());
+    }
+
+    /// Receives every later event.
+    pub(crate) fn subscribe(&self) -> mpsc::UnboundedReceiver<Event> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.subscribers.push(sender);
+        receiver
+    }
+}

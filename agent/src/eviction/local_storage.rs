@@ -1,0 +1,167 @@
+//! ◆ Whether a pod uses more local storage than it may: sizes of emptyDirs, and limits of ephemeral-storage.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/eviction/eviction_manager.go localStorageEviction.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+
+use crate::pod::Pod;
+use crate::totals::{self, Kind, amount};
+
+const STORAGE: &str = "ephemeral-storage";
+
+/// From this priority on a pod is critical: it is never evicted.
+const CRITICAL: i32 = 2_000_000_000;
+
+/// What a pod uses of local storage, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LocalUsage {
+    /// Its volumes in the agent's directory, by name.
+    pub(crate) volumes: BTreeMap<String, u64>,
+    /// Logs and writable layers of its containers, by name.
+    pub(crate) containers: BTreeMap<String, u64>,
+}
+
+impl LocalUsage {
+    fn total(&self) -> u64 {
+        self.volumes.values().chain(self.containers.values()).sum()
+    }
+}
+
+/// Whether the pod has a limit that is to be measured.
+pub(crate) fn is_limited(pod: &Pod) -> bool {
+    let mut volumes = pod.spec().volumes.iter().flatten();
+    let sized = volumes.any(|volume| {
+        let empty = volume.empty_dir.as_ref();
+        empty.is_some_and(|empty| empty.size_limit.is_some())
+    });
+    sized || totals::of_pod(pod.spec(), Kind::Limits).contains_key(STORAGE)
+}
+
+/// Why the pod is evicted, if it uses more than it may. Static and critical pods are never evicted.
+pub(crate) fn exceeded(pod: &Pod, usage: &LocalUsage) -> Option<String> {
+    let priority = pod.spec().priority.unwrap_or_default();
+    if pod.is_static() || priority >= CRITICAL {
+        return None;
+    }
+    of_volumes(pod, usage)
+        .or_else(|| of_pod(pod, usage))
+        .or_else(|| of_containers(pod, usage))
+}
+
+fn is_over(used: u64, limit: &ApiQuantity) -> bool {
+    let limit = u64::try_from(amount(limit).value()).unwrap_or_default();
+    used > limit
+}
+
+fn of_volumes(pod: &Pod, usage: &LocalUsage) -> Option<String> {
+    pod.spec().volumes.iter().flatten().find_map(|volume| {
+        let limit = volume.empty_dir.as_ref()?.size_limit.as_ref()?;
+        let used = *usage.volumes.get(&volume.name)?;
+        let over = !amount(limit).is_zero() && is_over(used, limit);
+        over.then(|| {
+            format!(
+                "Usage of EmptyDir volume {:?} exceeds the limit \"{}\". ",
+                volume.name,
+                amount(limit)
+            )
+        })
+    })
+}
+
+fn of_pod(pod: &Pod, usage: &LocalUsage) -> Option<String> {
+    let limits = totals::of_pod(pod.spec(), Kind::Limits);
+    let limit = limits.get(STORAGE)?;
+    is_over(usage.total(), limit).then(|| {
+        format!(
+            "Pod ephemeral local storage usage exceeds the total limit of containers {}. ",
+            amount(limit)
+        )
+    })
+}
+
+fn of_containers(pod: &Pod, usage: &LocalUsage) -> Option<String> {
+    pod.containers().iter().find_map(|container| {
+        let limit = Kind::Limits
+            .of(container.resources.as_ref())?
+            .get(STORAGE)
+            .filter(|limit| !amount(limit).is_zero())?;
+        let used = *usage.containers.get(&container.name)?;
+        is_over(used, limit).then(|| {
+            format!(
+                "Container {} exceeded its local ephemeral storage limit \"{}\". ",
+                container.name,
+                amount(limit)
+            )
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    const MI: u64 = 1 << 20;
+
+    fn pod(source: &str) -> Pod {
+        let limited = |name: &str, limit: &str| json!({"name": name, "resources": {"limits": {STORAGE: limit}}});
+        let pod = json!({
+            "metadata": {"name": "p", "annotations": {"kubernetes.io/config.source": source}},
+            "spec": {
+                "containers": [limited("a", "10Mi"), limited("b", "20Mi")],
+                "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "4096Ki"}}, {"name": "w", "emptyDir": {}}],
+            },
+        });
+        Pod::new(serde_json::from_value(pod).unwrap())
+    }
+
+    fn usage(v: u64, w: u64, a: u64, b: u64) -> LocalUsage {
+        let named = |pairs: [(&str, u64); 2]| {
+            pairs
+                .map(|(name, used)| (name.to_owned(), used * MI))
+                .into()
+        };
+        LocalUsage {
+            volumes: named([("v", v), ("w", w)]),
+            containers: named([("a", a), ("b", b)]),
+        }
+    }
+
+    #[rstest]
+    #[case(usage(4, 4, 10, 12), None)]
+    #[case(
+        usage(5, 0, 0, 0),
+        Some("Usage of EmptyDir volume \"v\" exceeds the limit \"4Mi\". ")
+    )]
+    #[case(
+        usage(4, 20, 3, 4),
+        Some("Pod ephemeral local storage usage exceeds the total limit of containers 30Mi. ")
+    )]
+    #[case(
+        usage(0, 0, 11, 0),
+        Some("Container a exceeded its local ephemeral storage limit \"10Mi\". ")
+    )]
+    fn message_is_that_of_a_kubelet(#[case] usage: LocalUsage, #[case] message: Option<&str>) {
+        assert_eq!(exceeded(&pod("api"), &usage).as_deref(), message);
+        assert_eq!(
+            exceeded(&pod("file"), &usage),
+            None,
+            "a static pod is critical"
+        );
+    }
+
+    #[test]
+    fn pod_without_limits_is_not_measured() {
+        assert!(is_limited(&pod("api")));
+        let plain = json!({"spec": {"containers": [{"name": "c"}], "volumes": [{"name": "v", "emptyDir": {}}]}});
+        assert!(!is_limited(&Pod::new(
+            serde_json::from_value(plain).unwrap()
+        )));
+    }
+}

@@ -1,0 +1,90 @@
+//! Resizes running containers: makes the calls of the steps, until one fails. What was not done is planned again.
+
+use super::Job;
+use crate::cri::{Code, CriError};
+use crate::execute::Progress;
+use crate::observed::SandboxId;
+use crate::plan::{PodPlan, Resize, SandboxStep};
+use crate::resize::steps::{NewLimits, Step, steps};
+use crate::spec::resources;
+
+impl Job {
+    /// Carries out the resize of a plan, if it has one.
+    pub(super) async fn resize(&self, plan: &PodPlan) {
+        let (Some(resize), SandboxStep::Keep { id, .. }) = (&plan.resize, &plan.sandbox) else {
+            return;
+        };
+        if self.terminating.is_cancelled() {
+            return;
+        }
+        let done = self.resize_in(id, resize).await;
+        // What failed may have been done in part.
+        self.shared.cache.resized(self.pod.uid());
+        if let Err(message) = done {
+            self.send(Progress::ResizeFailed(message));
+        }
+    }
+
+    async fn resize_in(&self, sandbox: &SandboxId, resize: &Resize) -> Result<(), String> {
+        let (node, actuated) = (&self.shared.node, self.actuated.now());
+        let limits = NewLimits::of(&self.pod, resize, &actuated, node);
+        if limits.any() {
+            let usage = self.shared.cri.memory_usage(sandbox).await.map_err(|error| {
+                tracing::warn!(pod = %self.pod.full_name(), %error, "failed to get the memory usage of a pod");
+                let pod = self.pod.long_name();
+                format!("unable to read memory usage for pod {pod:?}")
+            })?;
+            limits.check(&usage)?;
+        }
+        for step in steps(&self.pod, resize, &actuated, node) {
+            self.resize_step(sandbox, step).await?;
+        }
+        Ok(())
+    }
+
+    async fn resize_step(&self, sandbox: &SandboxId, step: Step) -> Result<(), String> {
+        let cri = &self.shared.cri;
+        match step {
+            Step::Pod {
+                of,
+                resources,
+                limits,
+            } => {
+                let overhead = resources::overhead(&self.pod, &self.shared.node);
+                let told = cri.update_sandbox(sandbox, &resources, &overhead).await;
+                if let Err(error) = told
+                    && !is_unknown_call(&error)
+                {
+                    return Err(format!(
+                        "failed to notify runtime for UpdatePodSandboxResources (resource={of}); resize rejected: \
+                         updatePodSandboxResources failed for sanboxID {:?}: {}",
+                        sandbox.as_str(),
+                        error.go_text()
+                    ));
+                }
+                self.actuated.change(|now| now.cgroup = limits).await;
+            }
+            Step::Container {
+                id,
+                name,
+                resources,
+                now,
+            } => {
+                let updated = cri.update_container(&id, &resources).await;
+                updated.map_err(|error| error.go_text())?;
+                let change = |all: &mut crate::resize::actuated::Actuated| {
+                    all.containers.insert(name, now);
+                };
+                self.actuated.change(change).await;
+            }
+            Step::Whole(now) => self.actuated.change(|all| all.pod = now).await,
+        }
+        Ok(())
+    }
+}
+
+/// Whether the runtime does not have the call, which is not needed. containerd 2.2 has no code for that.
+fn is_unknown_call(error: &CriError) -> bool {
+    error.code == Code::Unimplemented
+        || (error.code == Code::Unknown && error.message.contains("not implemented"))
+}

@@ -1,0 +1,255 @@
+//! Prepares what a pod's containers need: volumes, the sandbox, the hosts file.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Failure, Job, MountFailure, NoSandbox, Progress, chain, pod_failure, volumes};
+use crate::blocking::blocking;
+use crate::cri::CriError;
+use crate::events::{EventType, Happening};
+use crate::images::{ImageError, ImageEvent, ImageRequest, PullError, PullPolicy};
+use crate::observed::SandboxId;
+use crate::plan::SandboxStep;
+use crate::plan::effects::Done;
+use crate::resize::actuated::{Actuated, has_resources};
+use crate::spec::{self, HostVolume, ImageSpec, PodGrants, SandboxSpec};
+use crate::volumes::{MountError, Prepared, VolumeError};
+
+/// The sandbox for new containers.
+pub(super) struct SandboxContext {
+    pub(super) id: SandboxId,
+    pub(super) spec: SandboxSpec,
+    pub(super) ips: Vec<String>,
+    pub(super) volumes: BTreeMap<String, HostVolume>,
+    /// Why images are missing that are volumes.
+    pub(super) failed_images: BTreeMap<String, PullError>,
+    pub(super) grants: PodGrants,
+}
+
+impl Job {
+    /// Prepares volumes, the sandbox (created if the plan says so) and the hosts file. `None` if the pod must
+    /// terminate.
+    pub(super) async fn prepare_sandbox(
+        &self,
+        step: &SandboxStep,
+    ) -> Result<Option<SandboxContext>, NoSandbox> {
+        if self.terminating.is_cancelled() {
+            return Ok(None);
+        }
+        let mut volumes = self.prepare_volumes().await?;
+        self.send(Progress::Mounted);
+        let grants = self.grants().await?;
+        let (id, spec, ips) = match step {
+            SandboxStep::None { .. } => return Ok(None),
+            SandboxStep::Keep { id, attempt } => {
+                let seen = self
+                    .observed
+                    .sandboxes
+                    .iter()
+                    .find(|sandbox| sandbox.id == *id);
+                let ips = seen
+                    .and_then(|sandbox| sandbox.ips.clone())
+                    .unwrap_or_default();
+                {
+                    let spec = self.sandbox_spec(*attempt, &grants, false).await?;
+                    (id.clone(), spec, ips)
+                }
+            }
+            SandboxStep::Create { attempt, .. } => {
+                match self.create_sandbox(*attempt, &grants).await? {
+                    Some(created) => created,
+                    None => return Ok(None),
+                }
+            }
+        };
+        let ips: Vec<String> = if self.pod.host_network() {
+            self.shared.config.node_ips.clone()
+        } else {
+            ips.into_iter().filter(|ip| !ip.is_empty()).collect()
+        };
+        let text = self.shared.hosts_file(&self.pod, &ips).await;
+        let dirs = self.dirs.clone();
+        blocking(move || dirs.write_etc_hosts(&text))
+            .await
+            .map_err(|error| self.volume_failure(&error))?;
+        let Some(failed_images) = self.pull_volumes(&spec, &mut volumes).await else {
+            return Ok(None);
+        };
+        Ok(Some(SandboxContext {
+            id,
+            spec,
+            ips,
+            volumes,
+            failed_images,
+            grants,
+        }))
+    }
+
+    /// Pulls the images that are volumes. Returns the errors by the volume's name; `None` if the pod must terminate.
+    async fn pull_volumes(
+        &self,
+        sandbox: &SandboxSpec,
+        volumes: &mut BTreeMap<String, HostVolume>,
+    ) -> Option<BTreeMap<String, PullError>> {
+        let mut failed = BTreeMap::new();
+        for volume in self.pod.spec().volumes.iter().flatten() {
+            let Some(source) = &volume.image else {
+                continue;
+            };
+            let reference = source.reference.as_deref().unwrap_or_default();
+            let request = ImageRequest {
+                pod: &self.pod,
+                image: reference,
+                policy: PullPolicy::of(source.pull_policy.as_deref()),
+                sandbox,
+            };
+            let report = |event: ImageEvent| self.image_event(None, &event);
+            let images = &self.shared.images;
+            match images.ensure(request, &report, &self.terminating).await {
+                Ok(got) => {
+                    let image = ImageSpec {
+                        image: got.reference,
+                        user_specified: reference.to_owned(),
+                        runtime_handler: sandbox.runtime_handler.clone(),
+                        annotations: sandbox.annotations.clone(),
+                    };
+                    if let Some(volume) = volumes.get_mut(&volume.name) {
+                        volume.image = Some(image);
+                    }
+                }
+                Err(ImageError::Cancelled) => return None,
+                Err(ImageError::Failed(error)) => {
+                    failed.insert(volume.name.clone(), error);
+                }
+            }
+        }
+        Some(failed)
+    }
+
+    /// Records an event of an image.
+    pub(super) fn image_event(&self, container: Option<&str>, event: &ImageEvent) {
+        let container = container.filter(|_| !event.of_pod);
+        let kind = if event.warning {
+            EventType::Warning
+        } else {
+            EventType::Normal
+        };
+        self.shared
+            .events
+            .record_text(&self.pod, container, kind, event.reason, &event.message);
+    }
+
+    async fn prepare_volumes(&self) -> Result<BTreeMap<String, HostVolume>, NoSandbox> {
+        let prepared = volumes::prepare(&self.shared, &self.dirs, &self.pod)
+            .await
+            .map_err(|error| self.volume_failure(&error))?;
+        let Prepared { volumes, failed } = prepared;
+        volumes::record(&self.shared, &self.pod, &failed);
+        // Containers may use what is only out of date.
+        let missing = failed.iter();
+        let missing: Vec<&MountError> = missing
+            .filter(|error| !volumes.contains_key(&error.volume))
+            .collect();
+        match missing.first() {
+            None => Ok(volumes),
+            Some(first) => Err(NoSandbox::MountFailed(MountFailure {
+                volumes: missing.iter().map(|error| error.volume.clone()).collect(),
+                message: chain(*first),
+                refused: missing.iter().any(|error| error.source.is_of_manifest()),
+            })),
+        }
+    }
+
+    /// What the agent gives to the pod: the ids of its user namespace. They are recorded in its directory.
+    async fn grants(&self) -> Result<PodGrants, Failure> {
+        if self.pod.spec().host_users != Some(false) {
+            return Ok(PodGrants::default());
+        }
+        let (shared, directory) = (Arc::clone(&self.shared), self.dirs.pod.clone());
+        let granted = blocking(move || shared.user_namespaces.grant(&directory)).await;
+        let user_namespace = granted.map_err(|error| {
+            let message = chain(&error);
+            self.event(None, &Happening::FailedCreateSandbox(message.clone()));
+            pod_failure("ConfigPodSandboxError", message)
+        })?;
+        Ok(PodGrants {
+            user_namespace,
+            ..PodGrants::default()
+        })
+    }
+
+    /// Creates a sandbox. `None` if the pod must terminate: the call is given up, and a sandbox that comes of it anyway is
+    /// found by the next listing.
+    async fn create_sandbox(
+        &self,
+        attempt: u32,
+        grants: &PodGrants,
+    ) -> Result<Option<(SandboxId, SandboxSpec, Vec<String>)>, Failure> {
+        let failure = |error: &CriError| Failure {
+            refused: error.is_refusal(),
+            ..pod_failure("CreatePodSandboxError", error.to_string())
+        };
+        let spec = self.sandbox_spec(attempt, grants, true).await?;
+        let id = tokio::select! {
+            biased;
+            () = self.terminating.cancelled() => return Ok(None),
+            created = self.shared.cri.run_sandbox(&spec) => created.map_err(|error| {
+                self.event(None, &Happening::FailedCreateSandbox(error.go_text()));
+                failure(&error)
+            })?,
+        };
+        self.send(Progress::Done(Done::RunSandbox(id.clone())));
+        if has_resources(&self.pod) {
+            let made = Actuated::new(&self.pod, &self.shared.node);
+            let change = |now: &mut Actuated| (now.pod, now.cgroup) = (made.pod, made.cgroup);
+            self.actuated.change(change).await;
+        }
+        let status = self.shared.cri.sandbox_status(&id).await.map_err(|error| {
+            self.event(None, &Happening::FailedSandboxStatus(error.go_text()));
+            failure(&error)
+        })?;
+        Ok(Some((id, spec, status.ips.unwrap_or_default())))
+    }
+
+    /// `warn` logs the warnings about the pod's manifest; once per sandbox is enough.
+    async fn sandbox_spec(
+        &self,
+        attempt: u32,
+        grants: &PodGrants,
+        warn: bool,
+    ) -> Result<SandboxSpec, Failure> {
+        let node = self.shared.node_now(&self.pod).await;
+        let (mut spec, warnings) =
+            spec::sandbox(&self.pod, attempt, grants, &node).map_err(|error| {
+                let message = error.to_string();
+                self.event(None, &Happening::FailedCreateSandbox(message.clone()));
+                Failure {
+                    refused: true,
+                    ..pod_failure("ConfigPodSandboxError", message)
+                }
+            })?;
+        for warning in warnings.iter().filter(|_| warn) {
+            tracing::warn!(pod = %self.pod.full_name(), reason = warning.reason, warning = %warning.message, "pod DNS configuration was adjusted");
+            if !warning.of_node {
+                self.shared.events.record_text(
+                    &self.pod,
+                    None,
+                    EventType::Warning,
+                    warning.reason,
+                    &warning.message,
+                );
+            }
+        }
+        spec.log_directory.clone_from(&self.dirs.logs);
+        Ok(spec)
+    }
+
+    fn volume_failure(&self, error: &VolumeError) -> Failure {
+        let message = chain(error);
+        self.event(None, &Happening::FailedMount(message.clone()));
+        Failure {
+            refused: error.is_of_manifest(),
+            ..pod_failure("FailedMount", message)
+        }
+    }
+}

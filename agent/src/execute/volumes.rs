@@ -1,0 +1,67 @@
+//! Prepares the volumes of a pod, and brings those up to date that show objects or fields.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::chain;
+use crate::blocking::blocking;
+use crate::events::Happening;
+use crate::pod::Pod;
+use crate::shared::Shared;
+use crate::volumes::content::ContentInputs;
+use crate::volumes::{MountError, PodDirs, Prepared, VolumeError};
+
+/// Prepares all volumes.
+pub(super) async fn prepare(
+    shared: &Arc<Shared>,
+    dirs: &PodDirs,
+    pod: &Pod,
+) -> Result<Prepared, VolumeError> {
+    let dirs = dirs.clone();
+    with_inputs(shared, pod, move |pod, inputs, now| {
+        dirs.prepare(pod, inputs, now)
+    })
+    .await
+}
+
+/// Runs `work`, which may block, with what volumes show at present.
+async fn with_inputs<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    pod: &Pod,
+    work: impl FnOnce(&Pod, ContentInputs<'_>, Timestamp) -> T + Send + 'static,
+) -> T {
+    let (shared, pod) = (Arc::clone(shared), pod.clone());
+    blocking(move || {
+        let now = shared.clock.now();
+        let token = |wanted: &_| shared.tokens.token(&pod, wanted, now);
+        let inputs = ContentInputs {
+            node: &shared.node,
+            objects: shared.objects.as_ref(),
+            token: &token,
+        };
+        work(&pod, inputs, now)
+    })
+    .await
+}
+
+/// Brings the volumes up to date that show objects or fields. Returns whether all of them are.
+pub(crate) async fn refresh(shared: &Arc<Shared>, dirs: &PodDirs, pod: &Pod) -> bool {
+    let own = dirs.clone();
+    let failed = with_inputs(shared, pod, move |pod, inputs, now| {
+        own.refresh(pod, inputs, now)
+    })
+    .await;
+    record(shared, pod, &failed);
+    failed.is_empty()
+}
+
+/// Records an event for each volume that failed.
+pub(super) fn record(shared: &Shared, pod: &Pod, failed: &[MountError]) {
+    for error in failed {
+        let message = chain(error);
+        tracing::warn!(pod = %pod.full_name(), error = %message, "failed to prepare volume");
+        let event = Happening::FailedMount(message);
+        shared.events.record(pod, None, &event);
+    }
+}

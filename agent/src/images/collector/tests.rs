@@ -1,0 +1,164 @@
+//! Collections on a paused clock, with the scripted runtime.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Mutex;
+
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::clock::TokioClock;
+use crate::cri::fake::{Behaviour, FakeCri};
+use crate::images::ImageConfig;
+use crate::objects::ObjectMap;
+use crate::spec::{ContainerSpec, SandboxSpec};
+
+/// A file system of 1,000 bytes in which the runtime's images and `others` are.
+struct ScriptedDisk {
+    cri: FakeCri,
+    others: Mutex<u64>,
+}
+
+impl DiskSpace for ScriptedDisk {
+    fn space(&self, path: &Path) -> io::Result<ImageFs> {
+        assert_eq!(path, Path::new("/images"));
+        let used = self.cri.image_bytes() + *self.others.lock().unwrap();
+        Ok(ImageFs {
+            capacity: 1000,
+            available: 1000_u64.saturating_sub(used),
+        })
+    }
+}
+
+struct Node {
+    cri: FakeCri,
+    disk: Arc<ScriptedDisk>,
+    _root: TempDir,
+    collector: JoinHandle<()>,
+}
+
+impl Node {
+    fn start(policy: ImageGcPolicy, images: &[(&str, u64)]) -> Self {
+        let clock = Arc::new(TokioClock::starting_at(Timestamp::UNIX_EPOCH));
+        let cri = FakeCri::new(Arc::clone(&clock) as Arc<dyn Clock>);
+        for (name, size) in images {
+            let behaviour = Behaviour {
+                size: *size,
+                pinned: name.starts_with("pinned"),
+                ..Behaviour::forever()
+            };
+            cri.image(name, behaviour);
+        }
+        let root = tempfile::tempdir().unwrap();
+        let disk = Arc::new(ScriptedDisk {
+            cri: cri.clone(),
+            others: Mutex::new(0),
+        });
+        let images = Images::new(
+            Arc::new(cri.clone()),
+            Arc::clone(&clock) as Arc<dyn Clock>,
+            Arc::new(ObjectMap::default()),
+            root.path().to_owned(),
+            &ImageConfig::new(root.path()),
+        );
+        let collector = ImageCollector {
+            cri: Arc::new(cri.clone()),
+            clock,
+            images: Arc::new(images),
+            policy,
+            disk: Arc::clone(&disk) as Arc<dyn DiskSpace>,
+        };
+        Self {
+            cri,
+            disk,
+            _root: root,
+            collector: tokio::spawn(collector.run()),
+        }
+    }
+
+    /// Creates a container of the image, which needs a sandbox.
+    async fn uses(&self, image: &str) {
+        let sandbox = SandboxSpec::default();
+        let id = self.cri.run_sandbox(&sandbox).await.unwrap();
+        let mut container = ContainerSpec::default();
+        container.image.image = image.to_owned();
+        self.cri
+            .create_container(&id, &container, &sandbox)
+            .await
+            .unwrap();
+    }
+
+    async fn wait(&self, seconds: u64) {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+
+    fn removed(&self) -> Vec<String> {
+        let calls = self.cri.calls().into_iter();
+        calls
+            .filter_map(|call| call.text.strip_prefix("RemoveImage ").map(str::to_owned))
+            .collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn space_is_freed_from_least_recently_used_image_on() {
+    let node = Node::start(
+        ImageGcPolicy::default(),
+        &[("a", 100), ("b", 100), ("in-use", 300), ("pinned", 300)],
+    );
+    node.uses("in-use").await;
+    node.uses("a").await;
+    node.wait(1).await;
+    assert_eq!(node.removed(), [""; 0], "80 % are in use");
+    node.cri.remove_containers_of("a");
+    *node.disk.others.lock().unwrap() = 50;
+    node.wait(300).await;
+    assert_eq!(
+        node.removed(),
+        ["b"],
+        "85 % were in use, and a was used later"
+    );
+    *node.disk.others.lock().unwrap() = 400;
+    node.wait(300).await;
+    assert_eq!(node.removed(), ["b", "a"], "the rest is in use or pinned");
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_images_are_kept_for_the_minimum_age() {
+    let node = Node::start(ImageGcPolicy::default(), &[("a", 900)]);
+    node.wait(299).await;
+    assert_eq!(node.removed(), [""; 0]);
+    node.wait(2).await;
+    assert_eq!(node.removed(), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unused_images_are_removed_after_the_maximum_age() {
+    let policy = ImageGcPolicy::new(85, 80, Duration::ZERO, Duration::from_secs(1000)).unwrap();
+    let node = Node::start(policy, &[("a", 1), ("in-use", 1), ("pinned", 1)]);
+    node.uses("in-use").await;
+    node.wait(901).await;
+    assert_eq!(node.removed(), [""; 0]);
+    node.wait(300).await;
+    assert_eq!(node.removed(), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_tried_again_after_the_period() {
+    let node = Node::start(ImageGcPolicy::default(), &[("a", 900)]);
+    node.cri
+        .fail("RemoveImage", 1, crate::cri::Code::Internal, "busy");
+    node.wait(302).await;
+    assert_eq!(node.removed(), ["a"], "the call failed");
+    node.wait(300).await;
+    assert_eq!(node.removed(), ["a", "a"]);
+    assert_eq!(node.cri.image_bytes(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn collection_at_100_percent_does_nothing() {
+    let policy = ImageGcPolicy::new(100, 80, Duration::ZERO, Duration::ZERO).unwrap();
+    let node = Node::start(policy, &[("a", 1000)]);
+    node.wait(1000).await;
+    assert!(node.collector.is_finished() && node.removed().is_empty());
+}

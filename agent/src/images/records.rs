@@ -1,0 +1,320 @@
+//! ◆ Records of pulls: which credentials could pull an image, and who may therefore use it without another pull.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/images/pullmanager/image_pull_manager.go; the documents are those of
+//! kubelet.config.k8s.io/v1beta1.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::keyring::Credential;
+use super::policy::CredentialVerification;
+
+/// Secrets that only match are recorded up to this number, so that many namespaces do not make a record grow for ever.
+const MOST_MATCHED_SECRETS: usize = 100;
+
+/// What is known of a pulled image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PulledRecord {
+    /// The runtime's reference to the image.
+    pub image_ref: String,
+    /// When the record was changed.
+    pub updated_at: Timestamp,
+    /// Credentials by the `image` of containers, without tag and digest.
+    pub credentials: BTreeMap<String, PullCredentials>,
+}
+
+/// Whose credentials could pull an image.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(crate) struct PullCredentials {
+    /// Secrets.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kubernetes_secrets: Vec<PullSecretRecord>,
+    /// Service accounts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kubernetes_service_accounts: Vec<PullServiceAccountRecord>,
+    /// Every pod of the node may use the image.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub node_pods_accessible: bool,
+}
+
+/// A secret that could pull an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct PullSecretRecord {
+    /// The uid of the secret.
+    pub uid: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// See [`Credential::hash`].
+    pub credential_hash: String,
+}
+
+/// A service account that could pull an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PullServiceAccountRecord {
+    /// The uid of the service account.
+    pub uid: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl PullSecretRecord {
+    /// The record of a credential; `None` for one that is not from a secret.
+    fn of(credential: &Credential) -> Option<Self> {
+        let secret = credential.secret.as_ref()?;
+        Some(Self {
+            uid: secret.uid.clone(),
+            namespace: secret.namespace.clone(),
+            name: secret.name.clone(),
+            credential_hash: credential.hash.clone(),
+        })
+    }
+
+    fn coordinates(&self) -> (&str, &str, &str) {
+        (&self.namespace, &self.name, &self.uid)
+    }
+}
+
+impl PullCredentials {
+    /// What a successful pull with this credential shows; `None`: without one.
+    pub(crate) fn of(used: Option<&Credential>) -> Self {
+        match used.and_then(PullSecretRecord::of) {
+            Some(secret) => Self {
+                kubernetes_secrets: vec![secret],
+                ..Self::default()
+            },
+            None => Self {
+                node_pods_accessible: true,
+                ..Self::default()
+            },
+        }
+    }
+
+    /// Adds what others show. Returns whether that changed anything.
+    fn merge(&mut self, new: &Self) -> bool {
+        if self.node_pods_accessible {
+            return false;
+        }
+        if new.node_pods_accessible {
+            *self = new.clone();
+            return true;
+        }
+        let mut changed = false;
+        for secret in &new.kubernetes_secrets {
+            let known = self
+                .kubernetes_secrets
+                .iter_mut()
+                .find(|known| known.coordinates() == secret.coordinates());
+            match known {
+                Some(known) if known.credential_hash == secret.credential_hash => continue,
+                Some(known) => known.credential_hash.clone_from(&secret.credential_hash),
+                None => self.kubernetes_secrets.push(secret.clone()),
+            }
+            changed = true;
+        }
+        if changed {
+            self.kubernetes_secrets
+                .sort_by(|a, b| a.coordinates().cmp(&b.coordinates()));
+        }
+        changed
+    }
+}
+
+impl PulledRecord {
+    /// A record without credentials: to use the image, they have to be checked again.
+    pub(crate) fn new(image_ref: &str, now: Timestamp) -> Self {
+        Self {
+            image_ref: image_ref.to_owned(),
+            updated_at: now,
+            credentials: BTreeMap::new(),
+        }
+    }
+
+    /// Adds the credentials that could pull the image under a name. Returns whether the record changed.
+    pub(crate) fn add(&mut self, name: &str, new: &PullCredentials, now: Timestamp) -> bool {
+        let changed = match self.credentials.get_mut(name) {
+            Some(known) => known.merge(new),
+            None => {
+                self.credentials.insert(name.to_owned(), new.clone());
+                true
+            }
+        };
+        if changed {
+            self.updated_at = now;
+        }
+        changed
+    }
+}
+
+/// What the records say about a present image.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Known<'a> {
+    /// No record: something else brought the image here.
+    Nothing,
+    /// A pull is under way, or was when the agent ended.
+    Intended,
+    /// The agent pulled it.
+    Pulled(&'a PulledRecord),
+    /// A record that cannot be read.
+    Damaged,
+}
+
+/// Whether a pod may use a present image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// It may.
+    Granted,
+    /// Only after a pull with its credentials.
+    PullRequired,
+    /// If one of its secrets matches these, see [`matching`].
+    OfSecrets(PullCredentials),
+}
+
+/// Decides whether pods may use a present image.
+pub(crate) fn access(policy: &CredentialVerification, image: &str, known: Known<'_>) -> Access {
+    let record = match known {
+        Known::Damaged => return Access::PullRequired,
+        Known::Nothing | Known::Intended => None,
+        Known::Pulled(record) => Some(record),
+    };
+    if !policy.applies_to(image, !matches!(known, Known::Nothing)) {
+        return Access::Granted;
+    }
+    let credentials = image_reference::without_version(image)
+        .ok()
+        .zip(record)
+        .and_then(|(name, record)| record.credentials.get(name));
+    match credentials {
+        Some(credentials) if credentials.node_pods_accessible => Access::Granted,
+        Some(credentials) if !credentials.kubernetes_secrets.is_empty() => {
+            Access::OfSecrets(credentials.clone())
+        }
+        // A record of service accounts alone is another kubelet's: pods here have no tokens.
+        Some(_) | None => Access::PullRequired,
+    }
+}
+
+/// Whether one of a pod's credentials is on record: it has the same content, or is the same secret with new content, which
+/// counts as a rotation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Match {
+    /// None is.
+    No,
+    /// One is, exactly so.
+    Yes,
+    /// One is, and its new content or further secret is to be recorded.
+    Changed(PullCredentials),
+}
+
+/// Compares a pod's credentials with those on record, in their order.
+pub(crate) fn matching(recorded: &PullCredentials, of_pod: &[Credential]) -> Match {
+    let known = &recorded.kubernetes_secrets;
+    for secret in of_pod.iter().filter_map(PullSecretRecord::of) {
+        for candidate in known {
+            let same_content = !candidate.credential_hash.is_empty()
+                && candidate.credential_hash == secret.credential_hash;
+            let same_secret = candidate.coordinates() == secret.coordinates();
+            let room = known.len() < MOST_MATCHED_SECRETS;
+            match (same_content, same_secret) {
+                (true, true) => return Match::Yes,
+                (true, false) if !room => return Match::Yes,
+                (true, false) => {}
+                (false, true) if room => {}
+                (false, _) => continue,
+            }
+            return Match::Changed(PullCredentials {
+                kubernetes_secrets: vec![secret],
+                ..PullCredentials::default()
+            });
+        }
+    }
+    Match::No
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keyring::SecretRef;
+    use super::*;
+
+    fn credential(name: &str, uid: &str, hash: &str) -> Credential {
+        Credential {
+            username: String::new(),
+            password: String::new(),
+            hash: hash.to_owned(),
+            secret: Some(SecretRef {
+                namespace: "ns".to_owned(),
+                name: name.to_owned(),
+                uid: uid.to_owned(),
+            }),
+        }
+    }
+
+    fn recorded(secrets: &[Credential]) -> PullCredentials {
+        let mut all = PullCredentials::default();
+        for secret in secrets {
+            all.merge(&PullCredentials::of(Some(secret)));
+        }
+        all
+    }
+
+    #[test]
+    fn same_content_or_same_secret_matches() {
+        let known = recorded(&[credential("a", "1", "x")]);
+        assert_eq!(matching(&known, &[credential("a", "1", "x")]), Match::Yes);
+        for changed in [credential("b", "2", "x"), credential("a", "1", "y")] {
+            let expected = Match::Changed(recorded(std::slice::from_ref(&changed)));
+            assert_eq!(matching(&known, &[changed]), expected);
+        }
+        let others = [credential("a", "2", "y"), credential("b", "1", "y")];
+        assert_eq!(matching(&known, &others), Match::No);
+        let nodes_own = Credential {
+            secret: None,
+            ..credential("a", "1", "x")
+        };
+        assert_eq!(matching(&known, &[nodes_own]), Match::No);
+    }
+
+    #[test]
+    fn full_record_is_not_extended_by_matches() {
+        let secrets: Vec<_> = (0..100)
+            .map(|uid| credential("a", &uid.to_string(), "x"))
+            .collect();
+        let known = recorded(&secrets);
+        assert_eq!(matching(&known, &[credential("b", "1", "x")]), Match::Yes);
+        assert_eq!(matching(&known, &[credential("a", "1", "y")]), Match::No);
+    }
+
+    #[test]
+    fn records_are_merged_in_order_of_secrets() {
+        let mut record = PulledRecord::new("sha256:1", Timestamp::UNIX_EPOCH);
+        let later = Timestamp::MAX;
+        let of = |name, hash| PullCredentials::of(Some(&credential(name, "1", hash)));
+        assert!(record.add("q.io/a", &of("b", "x"), later));
+        assert!(record.add("q.io/a", &of("a", "x"), later));
+        assert!(!record.add("q.io/a", &of("b", "x"), later));
+        assert!(record.add("q.io/a", &of("b", "y"), later));
+        let secrets = record.credentials["q.io/a"].kubernetes_secrets.iter();
+        let secrets: Vec<_> = secrets
+            .map(|secret| (secret.name.as_str(), secret.credential_hash.as_str()))
+            .collect();
+        assert_eq!(secrets, [("a", "x"), ("b", "y")]);
+        assert!(record.add("q.io/a", &PullCredentials::of(None), later));
+        assert_eq!(record.credentials["q.io/a"], PullCredentials::of(None));
+        assert!(!record.add("q.io/a", &of("c", "x"), later));
+    }
+
+    #[test]
+    fn unreadable_record_needs_a_pull_under_every_policy() {
+        let policy = CredentialVerification::NeverVerify;
+        assert_eq!(access(&policy, "a", Known::Damaged), Access::PullRequired);
+        assert_eq!(access(&policy, "a", Known::Intended), Access::Granted);
+    }
+}

@@ -1,0 +1,193 @@
+//! ◆ A kubelet's configuration file: the fields that the agent honours.
+//!
+//! Source: Kubernetes 1.36, kubelet.config.k8s.io/v1beta1, KubeletConfiguration.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Taint;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use crate::images::duration::parse_go_duration;
+
+const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
+const KIND: &str = "KubeletConfiguration";
+
+/// The fields of a KubeletConfiguration that the agent honours; `None`: absent from the file.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "the names are Kubernetes'")]
+pub struct KubeletConfiguration {
+    pub max_pods: Option<u32>,
+    pub allowed_unsafe_sysctls: Option<Vec<String>>,
+    pub system_reserved: Option<BTreeMap<String, String>>,
+    pub kube_reserved: Option<BTreeMap<String, String>>,
+    pub register_with_taints: Option<Vec<Taint>>,
+    pub container_log_max_size: Option<String>,
+    pub container_log_max_files: Option<usize>,
+    #[serde(deserialize_with = "duration")]
+    pub container_log_monitor_interval: Option<Duration>,
+    pub serialize_image_pulls: Option<bool>,
+    pub max_parallel_image_pulls: Option<u32>,
+    #[serde(rename = "registryPullQPS")]
+    pub registry_pull_qps: Option<u32>,
+    pub registry_burst: Option<u32>,
+    pub image_pull_credentials_verification_policy: Option<String>,
+    pub preloaded_images_verification_allowlist: Option<Vec<String>>,
+    #[serde(rename = "imageGCHighThresholdPercent")]
+    pub image_gc_high_threshold_percent: Option<u8>,
+    #[serde(rename = "imageGCLowThresholdPercent")]
+    pub image_gc_low_threshold_percent: Option<u8>,
+    #[serde(rename = "imageMinimumGCAge", deserialize_with = "duration")]
+    pub image_minimum_gc_age: Option<Duration>,
+    #[serde(rename = "imageMaximumGCAge", deserialize_with = "duration")]
+    pub image_maximum_gc_age: Option<Duration>,
+    #[serde(rename = "clusterDNS")]
+    pub cluster_dns: Option<Vec<String>>,
+    pub cluster_domain: Option<String>,
+    pub resolv_conf: Option<String>,
+    #[serde(deserialize_with = "duration")]
+    pub sync_frequency: Option<Duration>,
+    pub healthz_port: Option<u16>,
+    pub read_only_port: Option<u16>,
+    pub healthz_bind_address: Option<String>,
+    pub crash_loop_back_off: Option<CrashLoopBackOff>,
+}
+
+/// `crashLoopBackOff`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct CrashLoopBackOff {
+    /// The longest delay between restarts, 1 s to 300 s.
+    #[serde(deserialize_with = "duration")]
+    pub max_container_restart_period: Option<Duration>,
+}
+
+/// Why a configuration file is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum KubeletConfigError {
+    /// It is not YAML.
+    #[error("it is not valid YAML or JSON: {0}")]
+    Syntax(String),
+    /// It is another kind of document.
+    #[error("expected apiVersion {API_VERSION} and kind {KIND}")]
+    Kind,
+    /// A field has another type or form.
+    #[error("{field}: {message}")]
+    Field {
+        /// The field.
+        field: String,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+/// Reads a configuration file. Also returns the names of the fields that have no effect on the agent.
+///
+/// # Errors
+///
+/// Fails if it is no KubeletConfiguration, or if a field that the agent honours is malformed.
+pub fn parse(text: &str) -> Result<(KubeletConfiguration, Vec<String>), KubeletConfigError> {
+    let document: Value = serde_saphyr::from_str(text)
+        .map_err(|error| KubeletConfigError::Syntax(error.to_string()))?;
+    let Value::Object(mut fields) = document else {
+        return Err(KubeletConfigError::Kind);
+    };
+    let is = |value: Option<Value>, expected: &str| value.is_some_and(|value| value == expected);
+    if !is(fields.remove("apiVersion"), API_VERSION) || !is(fields.remove("kind"), KIND) {
+        return Err(KubeletConfigError::Kind);
+    }
+    let mut supported = serde_json::Map::new();
+    let mut ignored = Vec::new();
+    for (field, value) in fields {
+        let alone = Value::Object([(field.clone(), value.clone())].into_iter().collect());
+        match serde_json::from_value::<KubeletConfiguration>(alone) {
+            Ok(_) => {
+                supported.insert(field, value);
+            }
+            Err(error)
+                if error
+                    .to_string()
+                    .starts_with(&format!("unknown field `{field}`")) =>
+            {
+                ignored.push(field);
+            }
+            Err(error) => {
+                let message = error.to_string();
+                return Err(KubeletConfigError::Field { field, message });
+            }
+        }
+    }
+    let parsed = serde_json::from_value(Value::Object(supported));
+    let parsed = parsed.map_err(|error| KubeletConfigError::Syntax(error.to_string()))?;
+    Ok((parsed, ignored))
+}
+
+fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let Some(text) = Option::<String>::deserialize(deserializer)? else {
+        return Ok(None);
+    };
+    let nanos = parse_go_duration(&text).and_then(|nanos| u64::try_from(nanos).ok());
+    let nanos = nanos.ok_or_else(|| {
+        serde::de::Error::custom(format!(
+            "invalid duration {text:?}: expected 10s, 1m30s or 2h"
+        ))
+    })?;
+    Ok(Some(Duration::from_nanos(nanos)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rstest::rstest;
+
+    use super::*;
+
+    const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+
+    #[test]
+    fn supported_fields_are_read_and_others_are_named() {
+        let text = format!(
+            "{HEAD}maxPods: 20\nregistryPullQPS: 0\nimageMinimumGCAge: 5m0s\nsystemReserved: {{cpu: 500m}}\n\
+             authentication: {{anonymous: {{enabled: false}}}}\nregisterWithTaints:\n- {{key: a, effect: NoSchedule}}\n\
+             crashLoopBackOff: {{maxContainerRestartPeriod: 30s}}\ncgroupDriver: systemd\n"
+        );
+        let (config, ignored) = parse(&text).unwrap();
+        assert_eq!(config.max_pods, Some(20));
+        assert_eq!(config.registry_pull_qps, Some(0));
+        assert_eq!(config.image_minimum_gc_age, Some(Duration::from_secs(300)));
+        assert_eq!(config.system_reserved.unwrap()["cpu"], "500m");
+        assert_eq!(config.register_with_taints.unwrap()[0].effect, "NoSchedule");
+        let period = config
+            .crash_loop_back_off
+            .unwrap()
+            .max_container_restart_period;
+        assert_eq!(period, Some(Duration::from_secs(30)));
+        assert_eq!(ignored, ["authentication", "cgroupDriver"]);
+    }
+
+    #[rstest]
+    #[case("maxPods: 1", "expected apiVersion")]
+    #[case("- 1", "expected apiVersion")]
+    #[case("a: [", "it is not valid YAML or JSON")]
+    fn other_documents_are_refused(#[case] text: &str, #[case] words: &str) {
+        let error = parse(text).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+
+    #[rstest]
+    #[case("maxPods: many", "maxPods: invalid type")]
+    #[case("maxPods: -1", "maxPods: invalid value")]
+    #[case("syncFrequency: soon", "syncFrequency: invalid duration \"soon\"")]
+    #[case("syncFrequency: -1s", "syncFrequency: invalid duration \"-1s\"")]
+    #[case(
+        "crashLoopBackOff: {most: 1s}",
+        "crashLoopBackOff: unknown field `most`"
+    )]
+    #[case("maxPods: 1\nmaxPods: 2", "duplicate")]
+    fn malformed_fields_are_refused(#[case] line: &str, #[case] words: &str) {
+        let error = parse(&format!("{HEAD}{line}\n")).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}

@@ -1,0 +1,163 @@
+//! Rotates the logs of running containers, and keeps the links by which log collectors find them.
+//!
+//! The runtime writes a container's log and appends to whatever file it has open; only ReopenContainerLog makes it begin
+//! another one. Source of the rules: Kubernetes 1.36, pkg/kubelet/logs/container_log_manager.go.
+
+pub(crate) mod files;
+pub(crate) mod links;
+mod plan;
+mod rotate;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::blocking::blocking;
+use crate::clock::{Clock, after};
+use crate::config::LogRotation;
+use crate::cri::{Cri, ListedContainer, ListedState};
+use crate::observed::ContainerId;
+
+/// Looks after the logs, forever.
+pub(crate) async fn run(
+    cri: Arc<dyn Cri>,
+    clock: Arc<dyn Clock>,
+    rotation: LogRotation,
+    pod_logs: PathBuf,
+    links: Option<PathBuf>,
+) {
+    let mut keeper = LogKeeper {
+        cri,
+        clock: Arc::clone(&clock),
+        rotation,
+        pod_logs,
+        paths: BTreeMap::new(),
+    };
+    loop {
+        clock.sleep_until(after(clock.now(), rotation.period)).await;
+        keeper.look().await;
+        if let Some(links) = links.clone() {
+            blocking(move || links::remove_dangling(&links)).await;
+        }
+    }
+}
+
+struct LogKeeper {
+    cri: Arc<dyn Cri>,
+    clock: Arc<dyn Clock>,
+    rotation: LogRotation,
+    /// The agent's directory of logs. What lies elsewhere is another agent's.
+    pod_logs: PathBuf,
+    /// The log of each running container, if it is one of the agent's. It never changes, so that a container is asked for it once.
+    paths: BTreeMap<ContainerId, Option<PathBuf>>,
+}
+
+impl LogKeeper {
+    /// Rotates each log that is too large. A container that fails is tried again the next time.
+    async fn look(&mut self) {
+        let listed = match self.cri.list_containers(None).await {
+            Ok(listed) => listed,
+            Err(error) => {
+                tracing::warn!(%error, "failed to list containers for the rotation of their logs");
+                return;
+            }
+        };
+        let running: BTreeMap<ContainerId, ListedContainer> = listed
+            .into_iter()
+            .filter(|container| container.state == ListedState::Running)
+            .map(|container| (container.id.clone(), container))
+            .collect();
+        self.paths.retain(|id, _| running.contains_key(id));
+        let mut logs = Vec::new();
+        for (id, container) in running {
+            logs.extend(self.path(&container).await.map(|log| (id, log)));
+        }
+        // One look at all of them, which most of the time finds nothing to do.
+        let max_size = self.rotation.max_size;
+        let large = blocking(move || {
+            logs.retain(|(_, log)| !is_smaller(log, max_size));
+            logs
+        });
+        for (id, path) in large.await {
+            if let Err(error) = self.rotate(&id, &path).await {
+                tracing::warn!(container = %id, log = %path.display(), error = &error as &dyn std::error::Error, "failed to rotate log");
+            }
+        }
+    }
+
+    async fn path(&mut self, container: &ListedContainer) -> Option<PathBuf> {
+        if let Some(path) = self.paths.get(&container.id) {
+            return path.clone();
+        }
+        match self.cri.container_status(container).await {
+            Ok(status) => {
+                let own = status
+                    .log_path
+                    .filter(|log| log.starts_with(&self.pod_logs));
+                self.paths.insert(container.id.clone(), own.clone());
+                own
+            }
+            Err(error) => {
+                tracing::warn!(container = %container.id, %error, "failed to ask for a container's log");
+                None
+            }
+        }
+    }
+
+    async fn rotate(&self, id: &ContainerId, log: &Path) -> Result<(), RotateError> {
+        let size = |log: &Path| {
+            let log = log.to_owned();
+            blocking(move || std::fs::symlink_metadata(log).map(|file| file.len()))
+        };
+        let size = match size(log).await {
+            // Somebody took the file away; the runtime still writes into it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.cri.reopen_log(id).await?;
+                size(log).await?
+            }
+            other => other?,
+        };
+        if size < self.rotation.max_size {
+            return Ok(());
+        }
+        let (old, files) = (log.to_owned(), self.rotation.max_files);
+        blocking(move || rotate::make_room(&old, files)).await?;
+        let rotated = rotated_name(log, self.clock.now());
+        let (from, to) = (log.to_owned(), rotated.clone());
+        blocking(move || std::fs::rename(from, to)).await?;
+        if let Err(error) = self.cri.reopen_log(id).await {
+            // The runtime still writes into the renamed file.
+            let (from, to) = (rotated, log.to_owned());
+            blocking(move || std::fs::rename(from, to)).await?;
+            return Err(error.into());
+        }
+        Ok(())
+    }
+}
+
+/// Whether a log is there and smaller than that.
+fn is_smaller(log: &Path, size: u64) -> bool {
+    std::fs::symlink_metadata(log).is_ok_and(|file| file.len() < size)
+}
+
+/// `LOG.20060102-150405`, in UTC.
+fn rotated_name(log: &Path, now: Timestamp) -> PathBuf {
+    let mut name = log.as_os_str().to_owned();
+    name.push(now.strftime(".%Y%m%d-%H%M%S").to_string());
+    name.into()
+}
+
+/// A log was not rotated.
+#[derive(Debug, thiserror::Error)]
+enum RotateError {
+    #[error("changing the files of the log")]
+    Files(#[from] io::Error),
+    #[error("having the runtime open the log anew")]
+    Reopen(#[from] crate::cri::CriError),
+}
+
+#[cfg(test)]
+mod tests;

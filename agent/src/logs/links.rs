@@ -1,0 +1,65 @@
+//! Links to the logs of all containers in one directory, where log collectors look for them.
+//!
+//! `POD_NAMESPACE_CONTAINER-ID.log` (Kubernetes 1.36, pkg/kubelet/kuberuntime/legacy.go).
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::observed::ContainerId;
+use crate::pod::Pod;
+
+/// The greatest length of a file's name, in bytes.
+const LONGEST_NAME: usize = 255;
+const SUFFIX: &str = ".log";
+
+/// The link's name. One that would be too long is cut before its suffix.
+pub(crate) fn name(pod: &Pod, container: &str, id: &ContainerId) -> OsString {
+    let mut name = format!("{}_{}_{container}-{id}", pod.name(), pod.namespace());
+    let mut end = name.len().min(LONGEST_NAME - SUFFIX.len());
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.truncate(end);
+    name.push_str(SUFFIX);
+    name.into()
+}
+
+/// Makes a link to a log that exists.
+///
+/// # Errors
+///
+/// The directory or the link could not be made.
+pub(crate) fn make(directory: &Path, name: &OsString, log: &Path) -> io::Result<()> {
+    if !log.exists() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(directory)?;
+    match std::os::unix::fs::symlink(log, directory.join(name)) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+/// Removes the links whose logs are gone. What is no link is left alone.
+pub(crate) fn remove_dangling(directory: &Path) {
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+        Err(error) => {
+            tracing::warn!(directory = %directory.display(), %error, "failed to list the links to logs");
+            return;
+        }
+    };
+    let links = entries.flatten().map(|entry| entry.path());
+    let dangling = links.filter(|link| link.is_symlink() && is_gone(link));
+    for link in dangling.collect::<Vec<PathBuf>>() {
+        if let Err(error) = std::fs::remove_file(&link) {
+            tracing::warn!(link = %link.display(), %error, "failed to remove the link to a log that is gone");
+        }
+    }
+}
+
+fn is_gone(link: &Path) -> bool {
+    matches!(std::fs::metadata(link), Err(error) if error.kind() == io::ErrorKind::NotFound)
+}

@@ -1,0 +1,69 @@
+//! ◆ The fields of volumes.
+
+use super::{Type, all, refused, some};
+
+const KINDS: &str = "this kind of volume is not supported yet, expected configMap, downwardAPI, emptyDir, hostPath, image, \
+                     projected or secret";
+const API_SERVER: &str = "not supported yet without an API server";
+
+pub(super) const TYPES: &[Type] = &[
+    some(
+        "Volume",
+        "configMap downwardAPI emptyDir hostPath image name projected secret",
+        &[
+            refused("awsElasticBlockStore", KINDS),
+            refused("azureDisk", KINDS),
+            refused("azureFile", KINDS),
+            refused("cephfs", KINDS),
+            refused("cinder", KINDS),
+            refused("csi", KINDS),
+            refused("ephemeral", KINDS),
+            refused("fc", KINDS),
+            refused("flexVolume", KINDS),
+            refused("flocker", KINDS),
+            refused("gcePersistentDisk", KINDS),
+            refused("gitRepo", KINDS),
+            refused("glusterfs", KINDS),
+            refused("iscsi", KINDS),
+            refused("nfs", KINDS),
+            refused("persistentVolumeClaim", KINDS),
+            refused("photonPersistentDisk", KINDS),
+            refused("portworxVolume", KINDS),
+            refused("quobyte", KINDS),
+            refused("rbd", KINDS),
+            refused("scaleIO", KINDS),
+            refused("storageos", KINDS),
+            refused("vsphereVolume", KINDS),
+        ],
+    ),
+    all("ConfigMapVolumeSource", "defaultMode items name optional"),
+    all("DownwardAPIVolumeSource", "defaultMode items"),
+    all(
+        "DownwardAPIVolumeFile",
+        "fieldRef mode path resourceFieldRef",
+    ),
+    all("EmptyDirVolumeSource", "medium sizeLimit"),
+    all("HostPathVolumeSource", "path type"),
+    all("ImageVolumeSource", "pullPolicy reference"),
+    all("KeyToPath", "key mode path"),
+    all("ProjectedVolumeSource", "defaultMode sources"),
+    some(
+        "VolumeProjection",
+        "configMap downwardAPI secret serviceAccountToken",
+        &[
+            refused("clusterTrustBundle", API_SERVER),
+            refused("podCertificate", API_SERVER),
+        ],
+    ),
+    all("ConfigMapProjection", "items name optional"),
+    all("DownwardAPIProjection", "items"),
+    all("SecretProjection", "items name optional"),
+    all(
+        "ServiceAccountTokenProjection",
+        "audience expirationSeconds path",
+    ),
+    all(
+        "SecretVolumeSource",
+        "defaultMode items optional secretName",
+    ),
+];

@@ -1,0 +1,184 @@
+//! Objects in manifests that pods refer to, or live in.
+
+use k8s_openapi::ByteString;
+use k8s_openapi::Metadata;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service, ServiceAccount};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::tree::Node;
+use super::{Loader, validate};
+
+/// An object that pods refer to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Object {
+    /// A ConfigMap.
+    ConfigMap(ConfigMap),
+    /// A Secret.
+    Secret(Secret),
+    /// A Service.
+    Service(Box<Service>),
+    /// A Namespace. Pods need none.
+    Namespace(Namespace),
+    /// A ServiceAccount. Pods may name any.
+    ServiceAccount(ServiceAccount),
+}
+
+impl Object {
+    /// Kind, namespace and name: `configmap default/settings`.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        let (kind, metadata) = match self {
+            Self::ConfigMap(map) => ("configmap", &map.metadata),
+            Self::Secret(secret) => ("secret", &secret.metadata),
+            Self::Service(service) => ("service", &service.metadata),
+            Self::Namespace(namespace) => {
+                let name = namespace.metadata.name.as_deref().unwrap_or_default();
+                return format!("namespace {name}");
+            }
+            Self::ServiceAccount(account) => ("serviceaccount", &account.metadata),
+        };
+        let namespace = metadata.namespace.as_deref().unwrap_or("default");
+        let name = metadata.name.as_deref().unwrap_or_default();
+        format!("{kind} {namespace}/{name}")
+    }
+}
+
+pub(super) fn in_namespace(metadata: &mut ObjectMeta) {
+    let namespace = metadata.namespace.get_or_insert_default();
+    if namespace.is_empty() {
+        "default".clone_into(namespace);
+    }
+}
+
+impl Loader<'_> {
+    pub(super) fn config_map(&mut self, node: &Node, path: &str) {
+        let Some((mut map, sound)) = self.decoded::<ConfigMap>(node, path) else {
+            return;
+        };
+        in_namespace(&mut map.metadata);
+        self.errors(node, path, validate::objects::config_map(&map), sound);
+        self.parsed.objects.push(Object::ConfigMap(map));
+    }
+
+    /// `stringData` replaces entries of `data`.
+    pub(super) fn secret(&mut self, node: &Node, path: &str) {
+        let Some((mut secret, sound)) = self.decoded::<Secret>(node, path) else {
+            return;
+        };
+        in_namespace(&mut secret.metadata);
+        let kind = secret.type_.get_or_insert_default();
+        if kind.is_empty() {
+            "Opaque".clone_into(kind);
+        }
+        for (key, text) in secret.string_data.take().unwrap_or_default() {
+            let data = secret.data.get_or_insert_default();
+            data.insert(key, ByteString(text.into_bytes()));
+        }
+        self.errors(node, path, validate::objects::secret(&secret), sound);
+        self.parsed.objects.push(Object::Secret(secret));
+    }
+
+    pub(super) fn service(&mut self, node: &Node, path: &str) {
+        let Some((mut service, sound)) = self.decoded::<Service>(node, path) else {
+            return;
+        };
+        in_namespace(&mut service.metadata);
+        validate::service::apply_defaults(&mut service);
+        self.errors(node, path, validate::service::service(&service), sound);
+        self.parsed.objects.push(Object::Service(Box::new(service)));
+    }
+
+    /// An object of which only the metadata is checked.
+    pub(super) fn plain_object<T>(&mut self, node: &Node, path: &str, wrap: fn(T) -> Object)
+    where
+        T: DeserializeOwned + Serialize + Metadata<Ty = ObjectMeta>,
+    {
+        let Some((mut object, sound)) = self.decoded::<T>(node, path) else {
+            return;
+        };
+        in_namespace(object.metadata_mut());
+        let errors = validate::objects::metadata_only(object.metadata());
+        self.errors(node, path, errors, sound);
+        self.parsed.objects.push(wrap(object));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rstest::rstest;
+
+    use super::super::{Parsed, Strictness, parse};
+    use super::*;
+
+    fn strict(text: &str) -> Parsed {
+        parse("m.yaml", text, Strictness::Strict)
+    }
+
+    #[test]
+    fn objects_of_documents_and_lists_are_decoded() {
+        let text = "apiVersion: v1
+kind: ConfigMap
+metadata: {name: m}
+data: {a: alpha}
+binaryData: {b: AAEC}
+---
+apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: Secret
+  metadata: {name: s, namespace: ns}
+  data: {x: eA==, z: eA==}
+  stringData: {z: text}
+";
+        let parsed = strict(text);
+        assert_eq!(parsed.problems, []);
+        let names: Vec<String> = parsed.objects.iter().map(Object::full_name).collect();
+        assert_eq!(names, ["configmap default/m", "secret ns/s"]);
+        let Object::Secret(secret) = &parsed.objects[1] else {
+            panic!("{:?}", parsed.objects);
+        };
+        let data = secret.data.as_ref().unwrap();
+        assert_eq!(
+            (data["x"].0.as_slice(), data["z"].0.as_slice()),
+            (&b"x"[..], &b"text"[..])
+        );
+        assert_eq!(secret.type_.as_deref(), Some("Opaque"));
+    }
+
+    #[rstest]
+    #[case("ConfigMap", "metadata: {name: A}", "metadata.name")]
+    #[case("ConfigMap", "metadata: {}", "metadata.name")]
+    #[case("ConfigMap", "metadata: {name: m}\ndata: {a/b: x}", "data[a/b]")]
+    #[case("ConfigMap", "metadata: {name: m}\ndate: {}", "date")]
+    #[case(
+        "ConfigMap",
+        "metadata: {name: m}\ndata: {a: x}\nbinaryData: {a: AAEC}",
+        "data[a]"
+    )]
+    #[case("Secret", "metadata: {name: s}\ndata: {a: 'no base64'}", "data.a")]
+    #[case(
+        "Secret",
+        "metadata: {name: s}\ntype: kubernetes.io/ssh-auth",
+        "data[ssh-privatekey]"
+    )]
+    #[case(
+        "Secret",
+        "metadata: {name: s}\ntype: kubernetes.io/tls\nstringData: {tls.crt: x}",
+        "data[tls.key]"
+    )]
+    #[case(
+        "Secret",
+        "metadata: {name: s}\ntype: kubernetes.io/dockerconfigjson\nstringData: {.dockerconfigjson: x}",
+        "data[.dockerconfigjson]"
+    )]
+    fn invalid_objects_are_refused(#[case] kind: &str, #[case] rest: &str, #[case] path: &str) {
+        let parsed = strict(&format!("apiVersion: v1\nkind: {kind}\n{rest}\n"));
+        let paths: Vec<&str> = parsed.problems.iter().map(|p| p.path.as_str()).collect();
+        assert_eq!(paths, [path], "{:?}", parsed.problems);
+    }
+}

@@ -1,0 +1,207 @@
+//! ◆ Deployments, ReplicaSets, DaemonSets and StatefulSets, but for their templates. Pure.
+//!
+//! Source: Kubernetes 1.36, pkg/apis/apps/validation/validation.go.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    LabelSelector, LabelSelectorRequirement, ObjectMeta,
+};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::{Check, FieldError, metadata, names, selectors};
+
+const RESTARTS: &str = "spec.template.spec.restartPolicy";
+
+/// Validates a Deployment.
+pub(in crate::manifest) fn deployment(object: &Deployment) -> Vec<FieldError> {
+    let mut check = start(&object.metadata);
+    let Some(spec) = &object.spec else {
+        return check.errors;
+    };
+    numbers(
+        &mut check,
+        &[
+            ("replicas", spec.replicas),
+            ("minReadySeconds", spec.min_ready_seconds),
+            ("revisionHistoryLimit", spec.revision_history_limit),
+            ("progressDeadlineSeconds", spec.progress_deadline_seconds),
+        ],
+    );
+    pods(&mut check, &spec.selector, Some(&spec.template));
+    if let Some(strategy) = &spec.strategy {
+        let kind = strategy.type_.as_deref();
+        check.maybe_one_of("spec.strategy.type", kind, &["Recreate", "RollingUpdate"]);
+        let rolling = strategy.rolling_update.as_ref();
+        if kind == Some("Recreate") && rolling.is_some() {
+            let why = "may not be specified when strategy `type` is 'Recreate'";
+            check.forbidden("spec.strategy.rollingUpdate", why);
+        }
+        let fields = rolling.map(|rolling| {
+            [
+                ("maxSurge", rolling.max_surge.as_ref()),
+                ("maxUnavailable", rolling.max_unavailable.as_ref()),
+            ]
+        });
+        for (name, value) in fields.into_iter().flatten() {
+            let field = format!("spec.strategy.rollingUpdate.{name}");
+            amount(&mut check, field, value);
+        }
+    }
+    check.errors
+}
+
+/// Validates a ReplicaSet.
+pub(in crate::manifest) fn replica_set(object: &ReplicaSet) -> Vec<FieldError> {
+    let mut check = start(&object.metadata);
+    if let Some(spec) = &object.spec {
+        let fields = [
+            ("replicas", spec.replicas),
+            ("minReadySeconds", spec.min_ready_seconds),
+        ];
+        numbers(&mut check, &fields);
+        pods(&mut check, &spec.selector, spec.template.as_ref());
+    }
+    check.errors
+}
+
+/// Validates a DaemonSet.
+pub(in crate::manifest) fn daemon_set(object: &DaemonSet) -> Vec<FieldError> {
+    let mut check = start(&object.metadata);
+    if let Some(spec) = &object.spec {
+        let fields = [
+            ("minReadySeconds", spec.min_ready_seconds),
+            ("revisionHistoryLimit", spec.revision_history_limit),
+        ];
+        numbers(&mut check, &fields);
+        pods(&mut check, &spec.selector, Some(&spec.template));
+        let strategy = spec.update_strategy.as_ref();
+        let kind = strategy.and_then(|strategy| strategy.type_.as_deref());
+        let known = ["OnDelete", "RollingUpdate"];
+        check.maybe_one_of("spec.updateStrategy.type", kind, &known);
+    }
+    check.errors
+}
+
+/// Validates a StatefulSet.
+pub(in crate::manifest) fn stateful_set(object: &StatefulSet) -> Vec<FieldError> {
+    let mut check = start(&object.metadata);
+    if let Some(spec) = &object.spec {
+        let start = spec.ordinals.as_ref().and_then(|ordinals| ordinals.start);
+        let fields = [
+            ("replicas", spec.replicas),
+            ("minReadySeconds", spec.min_ready_seconds),
+            ("revisionHistoryLimit", spec.revision_history_limit),
+            ("ordinals.start", start),
+        ];
+        numbers(&mut check, &fields);
+        pods(&mut check, &spec.selector, Some(&spec.template));
+        check.maybe_one_of(
+            "spec.podManagementPolicy",
+            spec.pod_management_policy.as_deref(),
+            &["OrderedReady", "Parallel"],
+        );
+        let strategy = spec.update_strategy.as_ref();
+        let kind = strategy.and_then(|strategy| strategy.type_.as_deref());
+        let known = ["OnDelete", "RollingUpdate"];
+        check.maybe_one_of("spec.updateStrategy.type", kind, &known);
+        if let Some(service) = spec.service_name.as_deref().filter(|name| !name.is_empty()) {
+            check.formed("spec.serviceName", service, names::dns_subdomain);
+        }
+        // Each pod's host name is the set's name with its ordinal.
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        let first = i64::from(start.unwrap_or_default());
+        let last = first + i64::from(spec.replicas.unwrap_or(1).max(1)) - 1;
+        let longest = format!("{name}-{last}");
+        if names::dns_subdomain(name).is_none()
+            && let Some(expected) = names::dns_label(&longest)
+        {
+            let detail = format!("the name of a host: {expected}");
+            check.invalid("metadata.name", longest, detail);
+        }
+    }
+    check.errors
+}
+
+fn start(metadata: &ObjectMeta) -> Check {
+    let mut check = Check::default();
+    metadata::check(&mut check, metadata);
+    check
+}
+
+fn numbers(check: &mut Check, fields: &[(&str, Option<i32>)]) {
+    for (name, number) in fields {
+        if let Some(number) = number.filter(|number| *number < 0) {
+            let detail = "must be greater than or equal to 0";
+            check.invalid(format!("spec.{name}"), number, detail);
+        }
+    }
+}
+
+/// A number of pods, or a share of them.
+fn amount(check: &mut Check, field: String, value: Option<&IntOrString>) {
+    match value {
+        Some(IntOrString::Int(number)) if *number < 0 => {
+            check.invalid(field, number, "must be greater than or equal to 0");
+        }
+        Some(IntOrString::String(text)) => {
+            let number = text
+                .strip_suffix('%')
+                .and_then(|number| number.parse().ok());
+            if number.is_none_or(|number: u32| number > 1000) {
+                check.invalid(field, text, "must be a number or a percentage, such as 25%");
+            }
+        }
+        Some(IntOrString::Int(_)) | None => {}
+    }
+}
+
+/// The selector, and what the pods of all these kinds have in common.
+fn pods(check: &mut Check, selector: &LabelSelector, template: Option<&PodTemplateSpec>) {
+    const FIELD: &str = "spec.selector";
+    let none = BTreeMap::new();
+    let metadata = template.and_then(|template| template.metadata.as_ref());
+    let labels = metadata.and_then(|metadata| metadata.labels.as_ref());
+    let labels = labels.unwrap_or(&none);
+    let before = check.errors.len();
+    selectors::labels(check, FIELD, Some(selector));
+    let pairs = selector.match_labels.iter().flatten();
+    let expressions = selector.match_expressions.iter().flatten();
+    if pairs.clone().next().is_none() && expressions.clone().next().is_none() {
+        check.required(FIELD, "it says which labels the pods have");
+    } else if check.errors.len() == before {
+        let matches = pairs
+            .clone()
+            .all(|(key, value)| labels.get(key) == Some(value))
+            && expressions.clone().all(|wanted| matches(wanted, labels));
+        if !matches {
+            let field = "spec.template.metadata.labels";
+            check.invalid(field, "", "`selector` does not match template `labels`");
+        }
+    }
+    let spec = template.and_then(|template| template.spec.as_ref());
+    if let Some(spec) = spec {
+        let policy = spec.restart_policy.as_deref().unwrap_or("Always");
+        check.one_of(RESTARTS, policy, &["Always"]);
+        if spec.active_deadline_seconds.is_some() {
+            let field = "spec.template.spec.activeDeadlineSeconds";
+            check.forbidden(field, "the pods of this kind never end");
+        }
+    }
+}
+
+fn matches(wanted: &LabelSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
+    let value = labels.get(&wanted.key);
+    let listed = || {
+        let mut values = wanted.values.iter().flatten();
+        values.any(|known| Some(known) == value)
+    };
+    match wanted.operator.as_str() {
+        "In" => listed(),
+        "NotIn" => !listed(),
+        "Exists" => value.is_some(),
+        _ => value.is_none(),
+    }
+}

@@ -1,0 +1,230 @@
+//! Objects in manifests whose pods a controller creates.
+
+use k8s_openapi::Metadata;
+use k8s_openapi::api::apps::v1::{
+    DaemonSet, DaemonSetSpec, Deployment, DeploymentSpec, ReplicaSet, ReplicaSetSpec, StatefulSet,
+    StatefulSetSpec,
+};
+use k8s_openapi::api::batch::v1::{Job, JobSpec};
+use k8s_openapi::api::core::v1::{Pod as ApiPod, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::tree::Node;
+use super::{FieldError, Loader, admit, full_path, hex_hash, object, support, validate};
+use crate::pod::Pod;
+
+/// Where the template is in the objects.
+const TEMPLATE: &str = "spec.template";
+
+/// An object whose pods a controller creates, defaulted and validated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workload {
+    /// What it is.
+    pub object: WorkloadObject,
+    /// The file that it was read from.
+    pub origin: String,
+}
+
+/// An object of one of the kinds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WorkloadObject {
+    /// Pods that work until enough of them have succeeded.
+    Job(Job),
+    /// Pods that never end, through a ReplicaSet.
+    Deployment(Deployment),
+    /// Pods that never end.
+    ReplicaSet(ReplicaSet),
+    /// One pod on the node.
+    DaemonSet(DaemonSet),
+    /// Pods with numbers that never end.
+    StatefulSet(StatefulSet),
+}
+
+impl Workload {
+    /// Its metadata; with a uid.
+    #[must_use]
+    pub fn metadata(&self) -> &ObjectMeta {
+        match &self.object {
+            WorkloadObject::Job(job) => &job.metadata,
+            WorkloadObject::Deployment(deployment) => &deployment.metadata,
+            WorkloadObject::ReplicaSet(set) => &set.metadata,
+            WorkloadObject::DaemonSet(set) => &set.metadata,
+            WorkloadObject::StatefulSet(set) => &set.metadata,
+        }
+    }
+
+    /// Its API version and kind.
+    #[must_use]
+    pub fn kind(&self) -> (&'static str, &'static str) {
+        match &self.object {
+            WorkloadObject::Job(_) => ("batch/v1", "Job"),
+            WorkloadObject::Deployment(_) => ("apps/v1", "Deployment"),
+            WorkloadObject::ReplicaSet(_) => ("apps/v1", "ReplicaSet"),
+            WorkloadObject::DaemonSet(_) => ("apps/v1", "DaemonSet"),
+            WorkloadObject::StatefulSet(_) => ("apps/v1", "StatefulSet"),
+        }
+    }
+
+    /// `metadata.name`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.metadata().name.as_deref().unwrap_or_default()
+    }
+
+    /// `metadata.namespace`.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.metadata().namespace.as_deref().unwrap_or("default")
+    }
+
+    /// Kind, namespace and name: `job default/backup`.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        let kind = self.kind().1.to_lowercase();
+        format!("{kind} {}/{}", self.namespace(), self.name())
+    }
+
+    /// What its pods are made from.
+    #[must_use]
+    pub fn template(&self) -> Option<&PodTemplateSpec> {
+        match &self.object {
+            WorkloadObject::Job(job) => job.spec.as_ref().map(|spec| &spec.template),
+            WorkloadObject::Deployment(deployment) => {
+                deployment.spec.as_ref().map(|spec| &spec.template)
+            }
+            WorkloadObject::ReplicaSet(set) => {
+                set.spec.as_ref().and_then(|spec| spec.template.as_ref())
+            }
+            WorkloadObject::DaemonSet(set) => set.spec.as_ref().map(|spec| &spec.template),
+            WorkloadObject::StatefulSet(set) => set.spec.as_ref().map(|spec| &spec.template),
+        }
+    }
+
+    /// A pod as its template describes one, with the object's name. It is not to be run.
+    #[must_use]
+    pub fn example(&self) -> Pod {
+        let template = self.template().cloned().unwrap_or_default();
+        let mut metadata = template.metadata.unwrap_or_default();
+        metadata.name = Some(self.name().to_owned());
+        metadata.namespace = Some(self.namespace().to_owned());
+        metadata.uid.clone_from(&self.metadata().uid);
+        let pod = ApiPod {
+            metadata,
+            spec: template.spec,
+            ..ApiPod::default()
+        };
+        Pod::new(pod).with_origin(&self.origin)
+    }
+}
+
+impl Loader<'_> {
+    pub(super) fn job(&mut self, node: &Node, path: &str) {
+        let Some((mut job, sound)) = self.workload_object::<Job>(node, path) else {
+            return;
+        };
+        let spec = job.spec.get_or_insert_with(JobSpec::default);
+        let mut errors = self.template(node, path, TEMPLATE, &mut spec.template);
+        validate::job::apply_defaults(spec);
+        errors.extend(validate::job::job(&job));
+        self.errors(node, path, errors, sound);
+        self.push(WorkloadObject::Job(job));
+    }
+
+    pub(super) fn deployment(&mut self, node: &Node, path: &str) {
+        let Some((mut object, sound)) = self.workload_object::<Deployment>(node, path) else {
+            return;
+        };
+        let spec = object.spec.get_or_insert_with(DeploymentSpec::default);
+        let mut errors = self.template(node, path, TEMPLATE, &mut spec.template);
+        errors.extend(validate::workload::deployment(&object));
+        self.errors(node, path, errors, sound);
+        self.push(WorkloadObject::Deployment(object));
+    }
+
+    pub(super) fn replica_set(&mut self, node: &Node, path: &str) {
+        let Some((mut object, sound)) = self.workload_object::<ReplicaSet>(node, path) else {
+            return;
+        };
+        let spec = object.spec.get_or_insert_with(ReplicaSetSpec::default);
+        let template = spec.template.get_or_insert_default();
+        let mut errors = self.template(node, path, TEMPLATE, template);
+        errors.extend(validate::workload::replica_set(&object));
+        self.errors(node, path, errors, sound);
+        self.push(WorkloadObject::ReplicaSet(object));
+    }
+
+    pub(super) fn daemon_set(&mut self, node: &Node, path: &str) {
+        let Some((mut object, sound)) = self.workload_object::<DaemonSet>(node, path) else {
+            return;
+        };
+        let spec = object.spec.get_or_insert_with(DaemonSetSpec::default);
+        let mut errors = self.template(node, path, TEMPLATE, &mut spec.template);
+        errors.extend(validate::workload::daemon_set(&object));
+        self.errors(node, path, errors, sound);
+        self.push(WorkloadObject::DaemonSet(object));
+    }
+
+    pub(super) fn stateful_set(&mut self, node: &Node, path: &str) {
+        let Some((mut object, sound)) = self.workload_object::<StatefulSet>(node, path) else {
+            return;
+        };
+        let spec = object.spec.get_or_insert_with(StatefulSetSpec::default);
+        let mut errors = self.template(node, path, TEMPLATE, &mut spec.template);
+        errors.extend(validate::workload::stateful_set(&object));
+        self.errors(node, path, errors, sound);
+        self.push(WorkloadObject::StatefulSet(object));
+    }
+
+    /// Decodes an object and gives it a namespace and a uid. The flag says whether it decoded without mismatches.
+    fn workload_object<T>(&mut self, node: &Node, path: &str) -> Option<(T, bool)>
+    where
+        T: DeserializeOwned + Serialize + Metadata<Ty = ObjectMeta>,
+    {
+        let (mut found, sound) = self.decoded::<T>(node, path)?;
+        let number = self.parsed.workloads.len();
+        let (file, metadata) = (self.file, found.metadata_mut());
+        object::in_namespace(metadata);
+        let name = metadata.name.as_deref().unwrap_or_default();
+        let namespace = metadata.namespace.as_deref().unwrap_or_default();
+        let content = format!("{file}\0{number}\0workload\0{namespace}\0{name}");
+        metadata.uid.get_or_insert_with(|| hex_hash(&content));
+        Some((found, sound))
+    }
+
+    /// Defaults and validates the pods that a template describes; `at` is the template's path in its object.
+    fn template(
+        &mut self,
+        node: &Node,
+        path: &str,
+        at: &str,
+        template: &mut PodTemplateSpec,
+    ) -> Vec<FieldError> {
+        let mut metadata = template.metadata.clone().unwrap_or_default();
+        // The controller names the pods.
+        metadata.name = Some("pod".to_owned());
+        metadata.generate_name = None;
+        metadata.namespace = None;
+        let spec = template.spec.take();
+        if let Some(spec) = &spec {
+            let at = full_path(at, "spec");
+            self.unsupported(node, path, support::of_media(&at, spec));
+        }
+        let (pod, mut errors) = admit(ApiPod {
+            metadata,
+            spec,
+            ..ApiPod::default()
+        });
+        for error in &mut errors {
+            error.field = full_path(at, &error.field);
+        }
+        template.spec = pod.spec;
+        errors
+    }
+
+    fn push(&mut self, object: WorkloadObject) {
+        let origin = self.file.to_owned();
+        self.parsed.workloads.push(Workload { object, origin });
+    }
+}

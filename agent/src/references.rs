@@ -1,0 +1,165 @@
+//! Which ConfigMaps and Secrets a pod refers to: pure.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Container, Secret, Volume};
+
+use crate::objects::Objects;
+use crate::pod::Pod;
+
+/// The objects without which a pod cannot start, and which are missing: as `configmap default/settings`.
+#[must_use]
+pub fn missing(pod: &Pod, objects: &dyn Objects) -> Vec<String> {
+    References::of(pod).missing(pod.namespace(), objects)
+}
+
+/// The names of the objects that a pod's volumes and variables refer to, and of its pull secrets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct References {
+    config_maps: BTreeSet<String>,
+    secrets: BTreeSet<String>,
+    /// Those of each that a container or a volume cannot do without.
+    needed_maps: BTreeSet<String>,
+    needed_secrets: BTreeSet<String>,
+}
+
+/// The objects that a pod refers to, as they are; `None` for each that is missing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Referenced {
+    config_maps: Vec<Option<Arc<ConfigMap>>>,
+    secrets: Vec<Option<Arc<Secret>>>,
+}
+
+impl References {
+    pub(crate) fn of(pod: &Pod) -> Self {
+        let mut found = Self::default();
+        for (_, container) in pod.all_containers() {
+            found.of_container(container);
+        }
+        for volume in pod.spec().volumes.iter().flatten() {
+            found.of_volume(volume);
+        }
+        let pull_secrets = pod.spec().image_pull_secrets.iter().flatten();
+        found
+            .secrets
+            .extend(pull_secrets.map(|secret| secret.name.clone()));
+        found
+    }
+
+    fn of_container(&mut self, container: &Container) {
+        for from in container.env_from.iter().flatten() {
+            if let Some(map) = &from.config_map_ref {
+                self.config_map(&map.name, map.optional);
+            }
+            if let Some(secret) = &from.secret_ref {
+                self.secret(&secret.name, secret.optional);
+            }
+        }
+        let variables = container.env.iter().flatten();
+        for source in variables.filter_map(|variable| variable.value_from.as_ref()) {
+            if let Some(key) = &source.config_map_key_ref {
+                self.config_map(&key.name, key.optional);
+            }
+            if let Some(key) = &source.secret_key_ref {
+                self.secret(&key.name, key.optional);
+            }
+        }
+    }
+
+    fn of_volume(&mut self, volume: &Volume) {
+        if let Some(map) = &volume.config_map {
+            self.config_map(&map.name, map.optional);
+        }
+        if let Some(secret) = &volume.secret {
+            let name = secret.secret_name.as_deref().unwrap_or_default();
+            self.secret(name, secret.optional);
+        }
+        let projected = volume.projected.iter();
+        for source in projected.flat_map(|projected| projected.sources.iter().flatten()) {
+            if let Some(map) = &source.config_map {
+                self.config_map(&map.name, map.optional);
+            }
+            if let Some(secret) = &source.secret {
+                self.secret(&secret.name, secret.optional);
+            }
+        }
+    }
+
+    fn config_map(&mut self, name: &str, optional: Option<bool>) {
+        self.config_maps.insert(name.to_owned());
+        if optional != Some(true) {
+            self.needed_maps.insert(name.to_owned());
+        }
+    }
+
+    fn secret(&mut self, name: &str, optional: Option<bool>) {
+        self.secrets.insert(name.to_owned());
+        if optional != Some(true) {
+            self.needed_secrets.insert(name.to_owned());
+        }
+    }
+
+    /// The objects that are needed and missing.
+    fn missing(&self, namespace: &str, objects: &dyn Objects) -> Vec<String> {
+        let maps = self.needed_maps.iter();
+        let maps = maps
+            .filter(|name| objects.config_map(namespace, name).is_none())
+            .map(|name| format!("configmap {namespace}/{name}"));
+        let secrets = self.needed_secrets.iter();
+        let secrets = secrets
+            .filter(|name| objects.secret(namespace, name).is_none())
+            .map(|name| format!("secret {namespace}/{name}"));
+        maps.chain(secrets).collect()
+    }
+
+    /// Looks the objects up.
+    pub(crate) fn look_up(&self, namespace: &str, objects: &dyn Objects) -> Referenced {
+        let maps = self.config_maps.iter();
+        let secrets = self.secrets.iter();
+        Referenced {
+            config_maps: maps
+                .map(|name| objects.config_map(namespace, name))
+                .collect(),
+            secrets: secrets
+                .map(|name| objects.secret(namespace, name))
+                .collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn references_come_from_volumes_variables_and_pull_secrets() {
+        let spec = json!({
+            "imagePullSecrets": [{"name": "pull"}],
+            "initContainers": [{"name": "i", "envFrom": [{"secretRef": {"name": "all"}}]}],
+            "containers": [{"name": "c",
+                "env": [
+                    {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "key", "key": "a"}}},
+                    {"name": "B", "valueFrom": {"secretKeyRef": {"name": "key", "key": "b"}}},
+                ],
+                "envFrom": [{"configMapRef": {"name": "all"}}]}],
+            "volumes": [
+                {"name": "m", "configMap": {"name": "volume"}},
+                {"name": "s", "secret": {"secretName": "volume"}},
+                {"name": "p", "projected": {"sources": [
+                    {"configMap": {"name": "part", "optional": true}}, {"secret": {"name": "part"}}]}},
+            ],
+        });
+        let pod = Pod::new(serde_json::from_value(json!({"spec": spec})).unwrap());
+        let found = References::of(&pod);
+        let names = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(" ");
+        assert_eq!(names(&found.config_maps), "all key part volume");
+        assert_eq!(names(&found.needed_maps), "all key volume");
+        assert_eq!(names(&found.secrets), "all key part pull volume");
+        assert_eq!(names(&found.needed_secrets), "all key part volume");
+    }
+}

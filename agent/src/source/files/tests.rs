@@ -1,0 +1,128 @@
+//! Which files are read, and when.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+fn manifest(name: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\nspec:\n  containers:\n  - name: app\n    image: crib.local/host\n"
+    )
+}
+
+fn kubelet(path: &Path) -> ManifestFiles {
+    let node_name = "n".to_owned();
+    ManifestFiles::new(path.to_owned(), ManifestMode::Kubelet { node_name })
+}
+
+fn names(files: &mut ManifestFiles) -> Vec<String> {
+    let pods = files.list(&Changed::Unknown, Timestamp::now()).unwrap();
+    pods.iter().map(|pod| pod.name().to_owned()).collect()
+}
+
+#[test]
+fn kubelet_reads_every_name_except_dotfiles_directories_and_fifos() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for (file, pod) in [("noext", "a"), ("b.txt", "b"), (".hidden.yaml", "hidden")] {
+        fs::write(at(file), manifest(pod)).unwrap();
+    }
+    fs::create_dir(at("sub")).unwrap();
+    fs::write(at("sub/c.yaml"), manifest("c")).unwrap();
+    symlink(at("sub/c.yaml"), at("link")).unwrap();
+    symlink(at("nowhere"), at("dangling")).unwrap();
+    assert_eq!(names(&mut kubelet(dir.path())), ["b-n", "c-n", "a-n"]);
+}
+
+#[test]
+fn kubelet_ends_the_pod_of_an_unreadable_manifest() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.yaml");
+    fs::write(&path, manifest("a")).unwrap();
+    let mut files = kubelet(dir.path());
+    assert_eq!(names(&mut files), ["a-n"]);
+    fs::write(&path, "kind: [").unwrap();
+    assert_eq!(names(&mut files), [""; 0]);
+}
+
+#[test]
+fn kubelet_keeps_pod_of_changed_manifest_that_became_invalid_until_next_listing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.yaml");
+    let event = Changed::Names(BTreeSet::from([OsString::from("a.yaml")]));
+    let after_event = |files: &mut ManifestFiles| files.list(&event, Timestamp::now()).unwrap();
+    fs::write(&path, manifest("a")).unwrap();
+    let mut files = kubelet(dir.path());
+    assert_eq!(names(&mut files), ["a-n"]);
+    fs::write(&path, "kind: [").unwrap();
+    assert_eq!(after_event(&mut files).len(), 1);
+    fs::write(&path, manifest("a")).unwrap();
+    assert_eq!(after_event(&mut files).len(), 1);
+    assert_eq!(names(&mut files), ["a-n"]);
+    fs::write(&path, "kind: [").unwrap();
+    assert_eq!(after_event(&mut files).len(), 1);
+    assert_eq!(names(&mut files), [""; 0]);
+}
+
+#[test]
+fn kubelet_keeps_the_pod_of_a_single_file_that_became_invalid() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("only");
+    fs::write(&path, manifest("a")).unwrap();
+    let mut files = kubelet(&path);
+    assert_eq!(names(&mut files), ["a-n"]);
+    fs::write(&path, "kind: [").unwrap();
+    assert!(matches!(
+        files.list(&Changed::Unknown, Timestamp::now()),
+        Err(ListError::Invalid)
+    ));
+    fs::remove_file(&path).unwrap();
+    assert_eq!(names(&mut files), [""; 0]);
+}
+
+#[test]
+fn only_changed_files_are_read_again() {
+    let dir = tempfile::tempdir().unwrap();
+    for index in 0..20 {
+        fs::write(
+            dir.path().join(format!("{index}")),
+            manifest(&format!("p{index}")),
+        )
+        .unwrap();
+    }
+    let mut files = kubelet(dir.path());
+    assert_eq!(names(&mut files).len(), 20);
+    let changed = Changed::Names([OsString::from("7")].into());
+    fs::write(dir.path().join("7"), manifest("other")).unwrap();
+    let pods = files.list(&changed, Timestamp::now()).unwrap();
+    assert!(pods.iter().any(|pod| pod.name() == "other-n"));
+    assert_eq!((pods.len(), files.reads()), (20, 21));
+    fs::remove_file(dir.path().join("7")).unwrap();
+    assert_eq!(files.list(&changed, Timestamp::now()).unwrap().len(), 19);
+    assert_eq!(files.reads(), 21);
+}
+
+#[test]
+fn files_that_just_changed_are_read_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a");
+    fs::write(&path, manifest("one")).unwrap();
+    let mut files = kubelet(dir.path());
+    assert_eq!(names(&mut files), ["one-n"]);
+    // As long, and within one tick of the kernel's clock.
+    fs::write(&path, manifest("two")).unwrap();
+    assert_eq!(names(&mut files), ["two-n"]);
+}
+
+#[test]
+fn oversized_file_is_rejected() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("large.yaml");
+    let file = fs::File::create(&path).unwrap();
+    file.set_len(u64::try_from(MAX_BYTES).unwrap()).unwrap();
+    assert_eq!(
+        read(&path).unwrap_err().to_string(),
+        "the file has 10 MiB or more"
+    );
+}

@@ -1,0 +1,404 @@
+//! ◆ Compares a source's pods with those it had: which are added, updated and removed.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/config/config.go.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod as ApiPod;
+
+use crate::pod::{Pod, PodUid};
+
+/// The annotation that names a pod's source.
+const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
+/// The annotation with the time at which a pod was first seen.
+const CONFIG_SEEN: &str = "kubernetes.io/config.seen";
+/// The annotation of mirror pods.
+const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
+/// The annotations that the agent sets itself; they make no difference between pods.
+const LOCAL: [&str; 3] = [CONFIG_SOURCE, CONFIG_SEEN, CONFIG_MIRROR];
+
+/// What happens to the pods of an update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PodOp {
+    /// They are new.
+    Add,
+    /// They changed.
+    Update,
+    /// They are to be deleted gracefully (`metadata.deletionTimestamp`).
+    Delete,
+    /// The source no longer has them.
+    Remove,
+    /// Only their status changed.
+    Reconcile,
+}
+
+impl fmt::Display for PodOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Add => "ADD",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Remove => "REMOVE",
+            Self::Reconcile => "RECONCILE",
+        })
+    }
+}
+
+/// A kind of source of static pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StaticSource {
+    /// A directory or a file.
+    File,
+    /// A URL.
+    Http,
+}
+
+impl StaticSource {
+    /// Its name in annotations.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Http => "http",
+        }
+    }
+
+    /// A kubelet keeps files by the names of their pods, where a later one replaces an earlier one.
+    fn kept(self) -> Kept {
+        match self {
+            Self::File => Kept::Last,
+            Self::Http => Kept::First,
+        }
+    }
+}
+
+/// Which of the pods of one name is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// The first one.
+    First,
+    /// The last one.
+    Last,
+}
+
+/// A change of a source's pods.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SourceUpdate {
+    /// What happens to the pods.
+    pub op: PodOp,
+    /// The pods; removed ones as they were last.
+    pub pods: Vec<Pod>,
+}
+
+/// A pod that is rejected because another one has its namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+#[error("{rejected}: pod {pod} is also defined in {kept}, which is run instead")]
+pub struct DuplicatePod {
+    /// `namespace/name`.
+    pub pod: String,
+    /// Where the rejected pod was read.
+    pub rejected: String,
+    /// Where the pod was read that keeps the name.
+    pub kept: String,
+}
+
+/// The pods of one source, with the annotations that a kubelet gives them.
+#[derive(Debug, Default)]
+pub struct SourcePods {
+    /// `None` before the first set.
+    pods: Option<BTreeMap<PodUid, Pod>>,
+    /// The pods of the last set, in its order.
+    order: Vec<PodUid>,
+}
+
+impl SourcePods {
+    /// Takes the source's full set, of which pods with a name that another one has are rejected. The first set
+    /// yields an update in any case: it tells that the source is ready.
+    pub fn merge(
+        &mut self,
+        source: StaticSource,
+        pods: Vec<Pod>,
+        now: Timestamp,
+    ) -> (Vec<SourceUpdate>, Vec<DuplicatePod>) {
+        let (pods, rejected) = reject_duplicates(pods, source.kept());
+        let source = source.as_str();
+        let is_first = self.pods.is_none();
+        let mut before = self.pods.take().unwrap_or_default();
+        let mut after = BTreeMap::new();
+        let mut changes: BTreeMap<PodOp, Vec<Pod>> = BTreeMap::new();
+        self.order.clear();
+        for pod in pods {
+            let (pod, op) = match before.remove(pod.uid()) {
+                Some(existing) => update(&existing, &pod, source),
+                None => (added(&pod, source, now), Some(PodOp::Add)),
+            };
+            if let Some(op) = op {
+                changes.entry(op).or_default().push(pod.clone());
+            }
+            self.order.push(pod.uid().clone());
+            after.insert(pod.uid().clone(), pod);
+        }
+        if !before.is_empty() {
+            changes.insert(PodOp::Remove, before.into_values().collect());
+        }
+        self.pods = Some(after);
+        let order = [
+            PodOp::Remove,
+            PodOp::Add,
+            PodOp::Update,
+            PodOp::Delete,
+            PodOp::Reconcile,
+        ];
+        let silent = !changes
+            .keys()
+            .any(|op| matches!(op, PodOp::Add | PodOp::Update | PodOp::Delete));
+        if is_first && silent {
+            changes.insert(PodOp::Add, Vec::new());
+        }
+        let updates = order
+            .into_iter()
+            .filter_map(|op| {
+                let pods = changes.remove(&op)?;
+                Some(SourceUpdate { op, pods })
+            })
+            .collect();
+        (updates, rejected)
+    }
+
+    /// The pods of the last set, in its order.
+    #[must_use]
+    pub fn pods(&self) -> Vec<Pod> {
+        let pods = self.pods.as_ref();
+        self.order
+            .iter()
+            .filter_map(|uid| pods.and_then(|pods| pods.get(uid)).cloned())
+            .collect()
+    }
+}
+
+/// Keeps one pod of each namespace and name.
+#[must_use]
+pub fn reject_duplicates(pods: Vec<Pod>, keep: Kept) -> (Vec<Pod>, Vec<DuplicatePod>) {
+    let mut kept: BTreeMap<String, usize> = BTreeMap::new();
+    for (index, pod) in pods.iter().enumerate() {
+        let name = pod.full_name();
+        match keep {
+            Kept::First => {
+                kept.entry(name).or_insert(index);
+            }
+            Kept::Last => {
+                kept.insert(name, index);
+            }
+        }
+    }
+    if kept.len() == pods.len() {
+        return (pods, Vec::new());
+    }
+    let mut rejected = Vec::new();
+    for (index, pod) in pods.iter().enumerate() {
+        let name = pod.full_name();
+        let winner = kept.get(&name).filter(|winner| **winner != index);
+        if let Some(winner) = winner.and_then(|winner| pods.get(*winner)) {
+            rejected.push(DuplicatePod {
+                pod: name,
+                rejected: pod.origin().to_owned(),
+                kept: winner.origin().to_owned(),
+            });
+        }
+    }
+    let kept: BTreeSet<usize> = kept.into_values().collect();
+    let pods = pods.into_iter().enumerate();
+    let accepted = pods
+        .filter(|(index, _)| kept.contains(index))
+        .map(|(_, pod)| pod);
+    (accepted.collect(), rejected)
+}
+
+/// The duplicates that `known` does not have yet; `known` becomes `now`.
+pub(crate) fn new_duplicates(
+    known: &mut BTreeSet<DuplicatePod>,
+    now: Vec<DuplicatePod>,
+) -> Vec<DuplicatePod> {
+    let new = now
+        .iter()
+        .filter(|duplicate| !known.contains(duplicate))
+        .cloned()
+        .collect();
+    *known = now.into_iter().collect();
+    new
+}
+
+fn with_annotations(pod: &Pod, change: impl FnOnce(&mut BTreeMap<String, String>)) -> Pod {
+    let mut api = pod.api().clone();
+    change(api.metadata.annotations.get_or_insert_default());
+    Pod::new(api).with_origin(pod.origin())
+}
+
+/// A new pod of `source`.
+fn added(pod: &Pod, source: &str, now: Timestamp) -> Pod {
+    with_annotations(pod, |annotations| {
+        annotations.insert(CONFIG_SOURCE.to_owned(), source.to_owned());
+        annotations.insert(CONFIG_SEEN.to_owned(), now.to_string());
+    })
+}
+
+/// What becomes of `existing` when its source says `wanted`.
+fn update(existing: &Pod, wanted: &Pod, source: &str) -> (Pod, Option<PodOp>) {
+    let (old, new) = (existing.api(), wanted.api());
+    if !differs(old, new) {
+        if old.status == new.status {
+            return (existing.clone(), None);
+        }
+        let mut api = old.clone();
+        api.status.clone_from(&new.status);
+        let pod = Pod::new(api).with_origin(wanted.origin());
+        return (pod, Some(PodOp::Reconcile));
+    }
+    let mut api = old.clone();
+    api.spec.clone_from(&new.spec);
+    api.status.clone_from(&new.status);
+    let (from, to) = (&new.metadata, &mut api.metadata);
+    to.labels.clone_from(&from.labels);
+    to.deletion_timestamp.clone_from(&from.deletion_timestamp);
+    to.deletion_grace_period_seconds = from.deletion_grace_period_seconds;
+    to.generation = from.generation;
+    let mut annotations = from.annotations.clone().unwrap_or_default();
+    annotations.insert(CONFIG_SOURCE.to_owned(), source.to_owned());
+    for key in LOCAL {
+        if let Some(value) = to.annotations.iter().flatten().find(|(own, _)| *own == key) {
+            annotations.insert(key.to_owned(), value.1.clone());
+        }
+    }
+    to.annotations = Some(annotations);
+    let op = if from.deletion_timestamp.is_some() {
+        PodOp::Delete
+    } else {
+        PodOp::Update
+    };
+    (Pod::new(api).with_origin(wanted.origin()), Some(op))
+}
+
+/// Whether two pods differ in anything that a running pod follows.
+fn differs(old: &ApiPod, new: &ApiPod) -> bool {
+    let (of, to) = (&old.metadata, &new.metadata);
+    old.spec != new.spec
+        || of.labels.iter().flatten().ne(to.labels.iter().flatten())
+        || of.deletion_timestamp != to.deletion_timestamp
+        || of.deletion_grace_period_seconds != to.deletion_grace_period_seconds
+        || !own_annotations(old).eq(own_annotations(new))
+}
+
+/// The annotations that the manifest has.
+fn own_annotations(pod: &ApiPod) -> impl Iterator<Item = (&String, &String)> {
+    let annotations = pod.metadata.annotations.iter().flatten();
+    annotations.filter(|(key, _)| !LOCAL.contains(&key.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(uid: &str, name: &str, image: &str) -> Pod {
+        let pod = json!({
+            "metadata": {"name": name, "namespace": "default", "uid": uid},
+            "spec": {"containers": [{"name": "app", "image": image}]},
+        });
+        Pod::new(serde_json::from_value(pod).unwrap()).with_origin(&format!("{uid}.yaml"))
+    }
+
+    /// The updates as `OP uid…`.
+    fn merged(source: &mut SourcePods, pods: &[Pod]) -> Vec<String> {
+        let (updates, _) = source.merge(StaticSource::File, pods.to_vec(), Timestamp::UNIX_EPOCH);
+        let show = |update: &SourceUpdate| {
+            let uids = update.pods.iter().map(|pod| format!(" {}", pod.uid()));
+            format!("{}{}", update.op, uids.collect::<String>())
+        };
+        updates.iter().map(show).collect()
+    }
+
+    #[test]
+    fn first_set_is_an_update_even_if_empty() {
+        let mut source = SourcePods::default();
+        assert_eq!(merged(&mut source, &[]), ["ADD"]);
+        assert_eq!(merged(&mut source, &[]), [""; 0]);
+    }
+
+    #[test]
+    fn sets_are_compared_by_uid() {
+        let mut source = SourcePods::default();
+        let first = [pod("u1", "a", "one"), pod("u2", "b", "one")];
+        assert_eq!(merged(&mut source, &first), ["ADD u1 u2"]);
+        let second = [pod("u2", "b", "two"), pod("u3", "c", "one")];
+        assert_eq!(
+            merged(&mut source, &second),
+            ["REMOVE u1", "ADD u3", "UPDATE u2"]
+        );
+        assert_eq!(merged(&mut source, &second), [""; 0]);
+        let images: Vec<_> = source
+            .pods()
+            .iter()
+            .map(|pod| pod.containers()[0].image.clone().unwrap())
+            .collect();
+        assert_eq!(images, ["two", "one"]);
+    }
+
+    #[test]
+    fn changed_status_is_reconciled_and_deletion_is_graceful() {
+        let mut source = SourcePods::default();
+        let change = |change: fn(&mut ApiPod)| {
+            let mut api = pod("u1", "a", "one").api().clone();
+            change(&mut api);
+            Pod::new(api)
+        };
+        let _ = merged(&mut source, &[pod("u1", "a", "one")]);
+        let status = change(|api| {
+            api.status.get_or_insert_default().phase = Some("Running".to_owned());
+        });
+        assert_eq!(merged(&mut source, &[status]), ["RECONCILE u1"]);
+        let deleted = change(|api| {
+            api.metadata.deletion_grace_period_seconds = Some(1);
+            let at = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+            api.metadata.deletion_timestamp = Some(at);
+        });
+        assert_eq!(merged(&mut source, &[deleted]), ["DELETE u1"]);
+    }
+
+    #[test]
+    fn pods_keep_the_time_at_which_they_were_first_seen() {
+        let mut source = SourcePods::default();
+        let _ = merged(&mut source, &[pod("u1", "a", "one")]);
+        let later = Timestamp::from_second(60).unwrap();
+        let (updates, _) = source.merge(StaticSource::File, vec![pod("u1", "a", "two")], later);
+        let seen: Vec<_> = updates[0].pods[0].annotations().collect();
+        assert_eq!(
+            seen,
+            [
+                (CONFIG_SEEN, "1970-01-01T00:00:00Z"),
+                (CONFIG_SOURCE, "file")
+            ]
+        );
+    }
+
+    #[test]
+    fn one_pod_of_a_name_is_rejected_with_both_files() {
+        let mut source = SourcePods::default();
+        let twins = vec![pod("u1", "a", "one"), pod("u2", "a", "two")];
+        let (updates, rejected) = source.merge(StaticSource::File, twins, Timestamp::UNIX_EPOCH);
+        assert_eq!(updates[0].pods.len(), 1);
+        assert_eq!(
+            rejected[0].to_string(),
+            "u1.yaml: pod default/a is also defined in u2.yaml, which is run instead"
+        );
+        let twins = vec![pod("u1", "a", "one"), pod("u2", "a", "two")];
+        let (kept, rejected) = reject_duplicates(twins, Kept::First);
+        assert_eq!(kept[0].uid().as_str(), "u1");
+        assert_eq!(
+            rejected[0].to_string(),
+            "u2.yaml: pod default/a is also defined in u1.yaml, which is run instead"
+        );
+    }
+}

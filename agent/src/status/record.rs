@@ -1,0 +1,100 @@
+//! ◆ What a status gets when it is recorded: times of transitions, the start of the pod, the generation that it is about.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/status/status_manager.go updateStatusInternal.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::pod::Pod;
+
+/// Completes a status that replaces `previous`; without one, the API server's copy stands in.
+pub(crate) fn recorded(
+    pod: &Pod,
+    mut status: PodStatus,
+    previous: Option<&PodStatus>,
+    now: Timestamp,
+) -> PodStatus {
+    let previous = previous.or(pod.api().status.as_ref());
+    for condition in status.conditions.iter_mut().flatten() {
+        if condition.type_.starts_with("PodResize") {
+            // It has the time at which it got its reason.
+            continue;
+        }
+        let before = previous
+            .and_then(|previous| previous.conditions.as_ref())
+            .and_then(|before| before.iter().find(|before| before.type_ == condition.type_))
+            .filter(|before| before.status == condition.status);
+        condition.last_transition_time = match before {
+            Some(before) => before.last_transition_time.clone(),
+            None => Some(Time(now)),
+        };
+    }
+    status.start_time = previous
+        .and_then(|previous| previous.start_time.clone())
+        .or(Some(Time(now)));
+    let generation = pod.api().metadata.generation.unwrap_or_default();
+    let before = previous.and_then(|previous| previous.observed_generation);
+    let observed = generation.max(before.unwrap_or_default());
+    // A static pod has no generation.
+    status.observed_generation = (observed != 0).then_some(observed);
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const BEFORE: &str = "2026-03-01T12:00:00Z";
+    const NOW: &str = "2026-03-01T13:00:00Z";
+
+    fn pod(generation: i64, status: Value) -> Pod {
+        let api = json!({"metadata": {"generation": generation}, "spec": {"containers": []}, "status": status});
+        Pod::new(serde_json::from_value(api).unwrap())
+    }
+
+    fn status(ready: &str) -> PodStatus {
+        let conditions = json!([{"type": "Ready", "status": ready}]);
+        serde_json::from_value(json!({"conditions": conditions})).unwrap()
+    }
+
+    fn recorded_now(pod: &Pod, ready: &str, previous: Option<&PodStatus>) -> Value {
+        let status = recorded(pod, status(ready), previous, NOW.parse().unwrap());
+        serde_json::to_value(status).unwrap()
+    }
+
+    #[test]
+    fn first_status_begins_now() {
+        let shown = recorded_now(&pod(0, json!({})), "True", None);
+        assert_eq!(shown["startTime"], NOW);
+        assert_eq!(shown["conditions"][0]["lastTransitionTime"], NOW);
+        assert!(shown.get("observedGeneration").is_none());
+    }
+
+    #[test]
+    fn unchanged_condition_keeps_its_time() {
+        let old = json!({
+            "startTime": BEFORE,
+            "observedGeneration": 3,
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": BEFORE}],
+        });
+        let old: PodStatus = serde_json::from_value(old).unwrap();
+        let shown = recorded_now(&pod(2, json!({})), "True", Some(&old));
+        assert_eq!(shown["startTime"], BEFORE);
+        assert_eq!(shown["observedGeneration"], 3, "it never goes back");
+        assert_eq!(shown["conditions"][0]["lastTransitionTime"], BEFORE);
+        let shown = recorded_now(&pod(4, json!({})), "False", Some(&old));
+        assert_eq!(shown["observedGeneration"], 4);
+        assert_eq!(shown["conditions"][0]["lastTransitionTime"], NOW);
+    }
+
+    #[test]
+    fn start_is_that_of_the_api_server_after_a_restart_of_the_agent() {
+        let shown = recorded_now(&pod(1, json!({"startTime": BEFORE})), "True", None);
+        assert_eq!(shown["startTime"], BEFORE);
+    }
+}

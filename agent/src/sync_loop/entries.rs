@@ -1,0 +1,129 @@
+//! The workers, and what their pods take of the node. A pod is counted again after each change of its worker's entry.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tokio::sync::{mpsc, watch};
+
+use super::reconcile::WorkerState;
+use super::resizes::Granted;
+use crate::admission::Taken;
+use crate::pod::{Pod, PodUid};
+use crate::report::{PodReport, Reports};
+use crate::resize::decision::counted;
+use crate::worker::PodUpdate;
+
+/// The loop's record of one worker.
+pub(super) struct Entry {
+    pub(super) state: WorkerState,
+    pub(super) updates: watch::Sender<PodUpdate>,
+    /// The node did not take the pod.
+    pub(super) rejected: bool,
+    /// What the pod was granted.
+    pub(super) granted: Granted,
+    /// The pod gives way to a critical one.
+    pub(super) evicted: bool,
+}
+
+impl Entry {
+    /// Tells the worker. What becomes of an evicted pod is decided, except that its source may remove it.
+    pub(super) fn tell(&self, update: PodUpdate) {
+        if self.evicted && !matches!(update, PodUpdate::Terminate { .. }) {
+            return;
+        }
+        self.updates.send_if_modified(|told| {
+            let differs = *told != update;
+            *told = update;
+            differs
+        });
+    }
+
+    /// The pod with the resources that count for others, while it is active.
+    fn active(&self, report: Option<&PodReport>) -> Option<Pod> {
+        if self.rejected || report.is_some_and(|report| report.finished) {
+            return None;
+        }
+        let pod = self.granted.pod(self.state.desired.as_ref()?);
+        let status = report.map(|report| &report.status);
+        Some(counted(pod, status).unwrap_or_else(|| pod.clone()))
+    }
+}
+
+/// See the module.
+pub(super) struct Entries {
+    all: BTreeMap<PodUid, Entry>,
+    /// What the active pods take, except for changes of `changed`.
+    taken: Taken,
+    /// The pods that are to be counted again.
+    changed: BTreeSet<PodUid>,
+    /// The pods whose reports changed what they take.
+    reported: mpsc::UnboundedReceiver<PodUid>,
+}
+
+impl Entries {
+    /// None yet. `reported` has the pods whose reports changed what they take.
+    pub(super) fn new(reported: mpsc::UnboundedReceiver<PodUid>) -> Self {
+        Self {
+            all: BTreeMap::new(),
+            taken: Taken::default(),
+            changed: BTreeSet::new(),
+            reported,
+        }
+    }
+
+    pub(super) fn get(&self, uid: &PodUid) -> Option<&Entry> {
+        self.all.get(uid)
+    }
+
+    pub(super) fn get_mut(&mut self, uid: &PodUid) -> Option<&mut Entry> {
+        let entry = self.all.get_mut(uid)?;
+        self.changed.insert(uid.clone());
+        Some(entry)
+    }
+
+    pub(super) fn insert(&mut self, uid: PodUid, entry: Entry) {
+        self.changed.insert(uid.clone());
+        self.all.insert(uid, entry);
+    }
+
+    pub(super) fn remove(&mut self, uid: &PodUid) -> Option<Entry> {
+        self.taken.remove(uid);
+        self.all.remove(uid)
+    }
+
+    pub(super) fn uids(&self) -> impl Iterator<Item = &PodUid> {
+        self.all.keys()
+    }
+
+    /// What each worker was told last.
+    pub(super) fn states(&self) -> BTreeMap<&PodUid, &WorkerState> {
+        let states = self.all.iter().map(|(uid, entry)| (uid, &entry.state));
+        states.collect()
+    }
+
+    pub(super) fn evicted(&self) -> impl Iterator<Item = &PodUid> {
+        let evicted = self.all.iter().filter(|(_, entry)| entry.evicted);
+        evicted.map(|(uid, _)| uid)
+    }
+
+    /// Counts the pods that have changed.
+    pub(super) fn count(&mut self, reports: &Reports) {
+        while let Ok(uid) = self.reported.try_recv() {
+            self.changed.insert(uid);
+        }
+        for uid in std::mem::take(&mut self.changed) {
+            let entry = self.all.get(&uid);
+            match entry.and_then(|entry| entry.active(reports.get(&uid))) {
+                Some(pod) => self.taken.set(pod),
+                None => self.taken.remove(&uid),
+            }
+        }
+    }
+
+    /// What the active pods took when they were counted last.
+    pub(super) fn taken(&self) -> &Taken {
+        &self.taken
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,240 @@
+//! Housekeeping every 2 s, and garbage collection every minute: what no source has any more is ended and removed.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go HandlePodCleanups and pkg/kubelet/kuberuntime/kuberuntime_gc.go.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use crate::blocking::blocking;
+use crate::cri::{ListedState, PodRef};
+use crate::node::component;
+use crate::plan::terminate::MIN_STOP_SECONDS;
+use crate::pleg::RuntimeListing;
+use crate::pleg::diff::Listing;
+use crate::pod::{Pod, PodUid};
+use crate::shared::Shared;
+use crate::worker::{self, PodUpdate, WorkItem, rejected};
+
+use super::SyncLoop;
+use super::orphans::{KnownPods, orphans};
+use super::reconcile::{StartWait, WorkerState};
+use super::resizes::Granted;
+
+/// What garbage collection is still to do.
+#[derive(Debug)]
+pub(super) struct Garbage {
+    /// Directories are looked at by the next housekeeping: an agent that was killed may have left some.
+    directories: bool,
+    /// When a collection was requested; it uses a listing of later.
+    requested: Option<Timestamp>,
+}
+
+impl Default for Garbage {
+    fn default() -> Self {
+        Self {
+            directories: true,
+            requested: None,
+        }
+    }
+}
+
+impl SyncLoop {
+    /// Ends orphans, removes their directories, and starts pods that came back while their earlier worker ended.
+    pub(super) async fn keep_house(&mut self, listed: Option<&RuntimeListing>) {
+        let Some(listed) = listed.filter(|_| self.sources_are_ready()) else {
+            return;
+        };
+        self.ended.retain(|_, at| listed.begun <= *at);
+        // So that what is to be counted does not pile up while no pod comes.
+        self.entries.count(&self.reports.borrow());
+        if std::mem::take(&mut self.garbage.directories) {
+            self.remove_orphaned_dirs(listed).await;
+        }
+        self.waiting
+            .retain(|_, wait| *wait != StartWait::Housekeeping);
+        self.reconcile_workers();
+
+        let config = &self.shared.config;
+        let has_worker = |uid: &PodUid| self.entries.get(uid).is_some();
+        let found = orphans(listed, &self.known(&has_worker), |maker| config.owns(maker));
+        let collects = config.remove_at_once && !found.ended.is_empty();
+        for pod in found.running {
+            self.end_orphan(pod);
+        }
+        if collects && self.garbage.requested.is_none() {
+            self.request_collection();
+        }
+    }
+
+    fn known<'a>(&'a self, has_worker: &'a dyn Fn(&PodUid) -> bool) -> KnownPods<'a> {
+        KnownPods {
+            desired: &self.desired,
+            has_worker,
+            ended: &self.ended,
+        }
+    }
+
+    fn end_orphan(&mut self, pod: &PodRef) {
+        tracing::info!(pod = %format_args!("{}/{}", pod.namespace, pod.name), uid = %pod.uid, "found orphaned pod");
+        let (updates, receiver) = watch::channel(PodUpdate::Terminate {
+            cause: "orphaned pod".to_owned(),
+            last: None,
+        });
+        let item = WorkItem::Orphan(pod.clone());
+        let worker = worker::run(Arc::clone(&self.shared), item, receiver);
+        self.start(
+            WorkerState::orphan(pod.clone()),
+            updates,
+            false,
+            Granted::default(),
+            worker,
+        );
+    }
+
+    /// Requests a listing, with which [`SyncLoop::listed`] collects garbage.
+    pub(super) fn request_collection(&mut self) {
+        self.garbage.directories = true;
+        self.garbage.requested = Some(self.shared.clock.now());
+        self.shared.cache.relist();
+    }
+
+    /// Takes a listing: collects garbage, if that was requested before the listing was begun.
+    pub(super) async fn listed(&mut self, listed: &RuntimeListing) {
+        let due = self.garbage.requested.is_some_and(|at| at <= listed.begun);
+        if !due || !self.sources_are_ready() {
+            return;
+        }
+        self.garbage.requested = None;
+        // First, for a pod that is being collected has a worker, whose logs stay.
+        self.remove_orphaned_logs(listed).await;
+        let config = &self.shared.config;
+        let has_worker = |uid: &PodUid| self.entries.get(uid).is_some();
+        let ended = orphans(listed, &self.known(&has_worker), |maker| config.owns(maker)).ended;
+        for (pod, listing) in ended {
+            let (updates, _) = watch::channel(PodUpdate::Terminate {
+                cause: "garbage collection".to_owned(),
+                last: None,
+            });
+            let work = collect(Arc::clone(&self.shared), pod.clone(), listing.clone());
+            self.start(
+                WorkerState::orphan(pod.clone()),
+                updates,
+                false,
+                Granted::default(),
+                work,
+            );
+        }
+    }
+
+    /// Removes the directories of pods that no source has and of which nothing runs.
+    async fn remove_orphaned_dirs(&self, listed: &RuntimeListing) {
+        let kept = self.kept(listed);
+        let (trash, root) = (
+            Arc::clone(&self.shared.trash),
+            self.shared.config.root_dir.clone(),
+        );
+        blocking(move || {
+            let is_kept = |name: &OsStr| kept.contains(name);
+            remove_others(&root.join("pods"), is_kept, |path| trash.put(path));
+            rejected::forget_others(&root, &kept);
+        })
+        .await;
+    }
+
+    /// Removes the logs of pods that no source has, unless the directory may have those of other agents.
+    async fn remove_orphaned_logs(&self, listed: &RuntimeListing) {
+        let config = &self.shared.config;
+        let is_own = config.owns(None) || config.pod_logs_dir.starts_with(&config.root_dir);
+        if !config.remove_logs || !is_own {
+            return;
+        }
+        let kept = self.kept(listed);
+        let logs = config.pod_logs_dir.clone();
+        blocking(move || {
+            // `<namespace>_<name>_<uid>`; anything else is not a pod's.
+            let is_kept = |name: &OsStr| {
+                let uid = name.to_str().and_then(|name| name.splitn(3, '_').nth(2));
+                uid.is_none_or(|uid| kept.contains(OsStr::new(uid)))
+            };
+            remove_others(&logs, is_kept, |path| Ok(file_tree::remove(path)?));
+        })
+        .await;
+    }
+
+    /// The file names of the uids of all pods that are desired, have a worker, or run.
+    fn kept(&self, listed: &RuntimeListing) -> BTreeSet<OsString> {
+        let desired = self.desired.iter().map(Pod::uid);
+        let running = listed.pods.iter();
+        let running = running.filter(|(_, (_, listing))| listing.anything_runs());
+        let kept = desired
+            .chain(self.entries.uids())
+            .chain(running.map(|(uid, _)| uid));
+        kept.map(|uid| component(uid.as_str()).as_str().into())
+            .collect()
+    }
+}
+
+/// Removes what is left of a pod of which nothing runs: its containers, then the sandboxes that hold none. The next
+/// collection repeats what fails.
+async fn collect(shared: Arc<Shared>, pod: PodRef, listing: Listing) {
+    let cri = &shared.cri;
+    let failed = |error: crate::cri::CriError| {
+        tracing::warn!(pod = %format_args!("{}/{}", pod.namespace, pod.name), %error, "failed to collect garbage");
+    };
+    let mut emptied = true;
+    for (id, (_, state)) in &listing.containers {
+        if *state == ListedState::Unknown {
+            // It may be running.
+            let grace = Duration::from_secs(MIN_STOP_SECONDS.unsigned_abs());
+            if let Err(error) = cri.stop_container(id, grace).await {
+                failed(error);
+                emptied = false;
+                continue;
+            }
+        }
+        if let Err(error) = cri.remove_container(id).await {
+            failed(error);
+            emptied = false;
+        }
+    }
+    if !emptied {
+        return;
+    }
+    for id in listing.sandboxes.keys() {
+        let removed = match cri.stop_sandbox(id).await {
+            Ok(()) => cri.remove_sandbox(id).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = removed {
+            failed(error);
+        }
+    }
+    tracing::info!(pod = %format_args!("{}/{}", pod.namespace, pod.name), uid = %pod.uid, "removed what was left of pod");
+}
+
+/// Removes the entries of a directory that are not kept.
+fn remove_others(
+    directory: &Path,
+    is_kept: impl Fn(&OsStr) -> bool,
+    remove: impl Fn(&Path) -> io::Result<()>,
+) {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        if is_kept(&entry.file_name()) {
+            continue;
+        }
+        tracing::info!(path = %entry.path().display(), "removing orphaned directory of a pod");
+        if let Err(error) = remove(&entry.path()) {
+            tracing::warn!(path = %entry.path().display(), %error, "failed to remove orphaned directory of a pod");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! ◆ Finds pods of the runtime that neither a source nor a worker has.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go HandlePodCleanups and pkg/kubelet/kuberuntime/kuberuntime_gc.go: of
+//! an orphan that runs everything is stopped at the next housekeeping; what has ended is left to garbage collection.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use crate::cri::PodRef;
+use crate::pleg::RuntimeListing;
+use crate::pleg::diff::Listing;
+use crate::pod::{Pod, PodUid};
+
+/// The pods that are taken care of.
+pub(crate) struct KnownPods<'a> {
+    pub(crate) desired: &'a [Pod],
+    pub(crate) has_worker: &'a dyn Fn(&PodUid) -> bool,
+    /// When workers ended. A listing that was begun earlier says nothing about their pods.
+    pub(crate) ended: &'a BTreeMap<PodUid, Timestamp>,
+}
+
+/// The orphans of a listing. Call it only after every source's first update. `owns` takes the agent that made a pod: pods
+/// of other agents are no orphans.
+#[must_use]
+pub(crate) fn orphans<'a>(
+    listed: &'a RuntimeListing,
+    known: &KnownPods<'_>,
+    owns: impl Fn(Option<&str>) -> bool,
+) -> Orphans<'a> {
+    let desired: BTreeSet<&PodUid> = known.desired.iter().map(Pod::uid).collect();
+    let mut orphans = Orphans::default();
+    for (uid, (pod, listing)) in &listed.pods {
+        let is_stale = known.ended.get(uid).is_some_and(|at| listed.begun <= *at);
+        if is_stale
+            || desired.contains(uid)
+            || (known.has_worker)(uid)
+            || !owns(pod.agent.as_deref())
+        {
+            continue;
+        }
+        if listing.anything_runs() {
+            orphans.running.push(pod);
+        } else {
+            orphans.ended.push((pod, listing));
+        }
+    }
+    orphans
+}
+
+/// Pods that no source has.
+#[derive(Debug, Default)]
+pub(crate) struct Orphans<'a> {
+    /// A container runs, or a sandbox is ready.
+    pub(crate) running: Vec<&'a PodRef>,
+    /// What is left of them can be removed.
+    pub(crate) ended: Vec<(&'a PodRef, &'a Listing)>,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+    use crate::cri::ListedState;
+    use crate::observed::{ContainerId, SandboxId};
+
+    /// What is listed of a pod: whether its sandbox is ready, and a container's state.
+    fn listing(ready: bool, state: ListedState) -> Listing {
+        Listing {
+            sandboxes: [(SandboxId::new("s"), ready)].into(),
+            containers: [(ContainerId::new("c"), ("app".to_owned(), state))].into(),
+        }
+    }
+
+    fn listed(pods: &[(&str, Option<&str>, Listing)]) -> RuntimeListing {
+        let pods = pods.iter().map(|(uid, agent, listing)| {
+            let of = PodRef {
+                uid: PodUid::new(*uid),
+                namespace: "default".to_owned(),
+                name: (*uid).to_owned(),
+                agent: agent.map(str::to_owned),
+            };
+            (of.uid.clone(), (of, listing.clone()))
+        });
+        RuntimeListing {
+            begun: Timestamp::from_second(10).unwrap(),
+            pods: pods.collect(),
+        }
+    }
+
+    /// The uids of those that run, and of those that have ended.
+    fn found(listed: &RuntimeListing, known: &KnownPods<'_>) -> (Vec<String>, Vec<String>) {
+        let orphans = orphans(listed, known, |maker| maker != Some("other"));
+        let running = orphans.running.iter().map(|of| of.uid.to_string());
+        let ended = orphans.ended.iter().map(|(of, _)| of.uid.to_string());
+        (running.collect(), ended.collect())
+    }
+
+    #[test]
+    fn pods_of_no_source_and_no_worker_are_orphans() {
+        let running = || listing(true, ListedState::Running);
+        let listed = listed(&[
+            ("desired", None, running()),
+            ("ended-before", None, running()),
+            ("ended-since", None, running()),
+            ("orphan", None, running()),
+            ("other", Some("other"), running()),
+            ("own", Some("own"), running()),
+            ("worker", None, running()),
+        ]);
+        let pod = json!({"metadata": {"name": "d", "uid": "desired"}, "spec": {"containers": []}});
+        let pod = Pod::new(serde_json::from_value(pod).unwrap());
+        let of = listed.pods[&PodUid::new("worker")].0.clone();
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let known = KnownPods {
+            desired: &[pod],
+            has_worker: &|uid| *uid == of.uid,
+            ended: &[
+                (PodUid::new("ended-before"), at(9)),
+                (PodUid::new("ended-since"), at(10)),
+            ]
+            .into(),
+        };
+        let (running, ended) = found(&listed, &known);
+        assert_eq!(running, ["ended-before", "orphan", "own"]);
+        assert_eq!(ended, Vec::<String>::new());
+    }
+
+    #[test]
+    fn orphan_runs_while_a_container_runs_or_a_sandbox_is_ready() {
+        let known = KnownPods {
+            desired: &[],
+            has_worker: &|_| false,
+            ended: &BTreeMap::new(),
+        };
+        let table = [
+            (true, ListedState::Running, true),
+            (true, ListedState::Exited, true),
+            (false, ListedState::Running, true),
+            (false, ListedState::Exited, false),
+            (false, ListedState::Created, false),
+            (false, ListedState::Unknown, false),
+        ];
+        for (ready, state, runs) in table {
+            let listed = listed(&[("u", None, listing(ready, state))]);
+            let (running, ended) = found(&listed, &known);
+            assert_eq!(
+                (running.len(), ended.len()),
+                (usize::from(runs), usize::from(!runs))
+            );
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Grants resizes: keeps those that are pending, and looks at them again when something has changed, or after a while.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/allocation/allocation_manager.go; pkg/kubelet/kubelet.go HandlePodUpdates,
+//! HandlePodReconcile.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::SyncLoop;
+use crate::Config;
+use crate::events::{Happening, ResizeEvent};
+use crate::pod::{Pod, PodUid};
+use crate::resize::ResizeState;
+use crate::resize::allocation::Allocation;
+use crate::resize::conditions::{DEFERRED, INFEASIBLE, set_pending};
+use crate::resize::decision::{Decision, decide};
+use crate::resize::files;
+use crate::resize::queue::Rank;
+use crate::volumes::PodDirs;
+use crate::worker::PodUpdate;
+
+/// How long a pending resize waits at most, if nothing changes.
+const RETRY: Duration = Duration::from_secs(180);
+/// The same, while not every source is known.
+const FIRST_RETRY: Duration = Duration::from_secs(30);
+
+/// What one pod was granted.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Granted {
+    allocation: Allocation,
+    /// The pod with it, if the source's pod has other resources.
+    in_place: Option<Pod>,
+    state: ResizeState,
+}
+
+fn directory(pod: &Pod, config: &Config) -> std::path::PathBuf {
+    PodDirs::new(config, pod.uid(), pod.namespace(), pod.name()).pod
+}
+
+impl Granted {
+    /// What an earlier agent granted; a new pod is granted what it asks for.
+    pub(super) fn recorded(pod: &Pod, config: &Config) -> Self {
+        let mut granted = Self {
+            allocation: files::allocated(&directory(pod, config))
+                .unwrap_or_else(|| Allocation::of(pod)),
+            ..Self::default()
+        };
+        granted.set_desired(pod);
+        granted
+    }
+
+    fn set_desired(&mut self, pod: &Pod) {
+        self.in_place = self.allocation.in_place_of_desired(pod);
+    }
+
+    /// Whether the source asks for something else.
+    pub(super) fn differs(&self) -> bool {
+        self.in_place.is_some()
+    }
+
+    /// The pod with what it was granted.
+    pub(super) fn pod<'a>(&'a self, desired: &'a Pod) -> &'a Pod {
+        self.in_place.as_ref().unwrap_or(desired)
+    }
+
+    pub(super) fn update(&self, desired: &Pod) -> PodUpdate {
+        PodUpdate::Run(self.pod(desired).clone(), self.state.clone())
+    }
+
+    /// Keeps it for the next agent.
+    pub(super) fn keep(&self, desired: &Pod, config: &Config) {
+        let directory = directory(desired, config);
+        let before = files::allocated(&directory);
+        files::keep_allocated(&directory, self.pod(desired), before.as_ref());
+    }
+}
+
+/// The resizes that are not granted yet.
+pub(super) struct Resizes {
+    /// The first one is looked at first.
+    queue: Vec<PodUid>,
+    /// How many were put there.
+    pushed: u64,
+    retry_at: Instant,
+    /// What each active pod used when the queue was last looked at: CPU and memory.
+    used: BTreeMap<PodUid, [i64; 2]>,
+}
+
+impl Resizes {
+    pub(super) fn new() -> Self {
+        Self {
+            queue: Vec::new(),
+            pushed: 0,
+            retry_at: Instant::now(),
+            used: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn are_pending(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    pub(super) fn pushed(&self) -> u64 {
+        self.pushed
+    }
+
+    /// Waits until pending resizes are to be looked at again.
+    pub(super) async fn due(&self) {
+        if self.queue.is_empty() {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep_until(self.retry_at).await;
+    }
+}
+
+impl SyncLoop {
+    /// Tells a worker of a new version of its pod, with what it was granted.
+    pub(super) fn update_allocated(&mut self, pod: &Pod, before: Option<&Pod>) {
+        let Some(entry) = self.entries.get_mut(pod.uid()) else {
+            return;
+        };
+        let granted = &mut entry.granted;
+        granted.set_desired(pod);
+        let is_resized =
+            before.is_none_or(|before| Allocation::of(before).in_place_of_desired(pod).is_some());
+        if granted.differs() && is_resized && !entry.rejected {
+            // It is told when the resize was looked at.
+            return self.push_resize(pod.uid());
+        }
+        if !granted.differs() {
+            // One that was pending is taken back.
+            granted.state.pending = None;
+        }
+        let update = granted.update(pod);
+        entry.tell(update);
+    }
+
+    /// Puts a pod's resize into its place in the queue.
+    pub(super) fn push_resize(&mut self, uid: &PodUid) {
+        self.resizes.pushed += 1;
+        if !self.resizes.queue.contains(uid) {
+            self.resizes.queue.push(uid.clone());
+        }
+        let rank = |uid: &PodUid| -> Option<Rank> {
+            let entry = self.entries.get(uid)?;
+            let desired = entry.state.desired.as_ref()?;
+            let since: Option<Timestamp> = entry.granted.state.pending.as_ref().map(|at| at.since);
+            Some(Rank::of(desired, entry.granted.pod(desired), since))
+        };
+        self.resizes.queue.sort_by_cached_key(rank);
+    }
+
+    /// Looks at all pending resizes, in their order.
+    pub(super) fn retry_resizes(&mut self) {
+        if !self.sources.iter().all(Option::is_some) {
+            self.resizes.retry_at = Instant::now() + FIRST_RETRY;
+            self.tell_pending();
+            return;
+        }
+        self.resizes.retry_at = Instant::now() + RETRY;
+        let queue = std::mem::take(&mut self.resizes.queue);
+        for uid in queue {
+            if self.look_at(&uid) {
+                self.resizes.queue.push(uid);
+            }
+        }
+        self.resizes.used = self.used();
+    }
+
+    /// Whether a pod's resize is granted; `None` if it has none.
+    fn decide(&self, uid: &PodUid) -> Option<Decision> {
+        let entry = self.entries.get(uid)?;
+        let desired = entry.state.desired.as_ref()?;
+        let allocated = entry.granted.in_place.as_ref()?;
+        let (shared, taken) = (&self.shared, self.entries.taken());
+        Some(decide(
+            desired,
+            allocated,
+            taken,
+            &shared.offer,
+            &shared.node,
+        ))
+    }
+
+    /// Decides on a pod's resize and tells its worker. Returns whether to look at it again.
+    fn look_at(&mut self, uid: &PodUid) -> bool {
+        self.entries.count(&self.reports.borrow());
+        let shared = &self.shared;
+        let Some(decision) = self.decide(uid) else {
+            return false;
+        };
+        let Some(entry) = self.entries.get_mut(uid) else {
+            return false;
+        };
+        let Some(desired) = entry.state.desired.clone() else {
+            return false;
+        };
+        let granted = &mut entry.granted;
+        let generation = desired.api().metadata.generation.unwrap_or_default();
+        let now = shared.clock.now();
+        let pending = &mut granted.state.pending;
+        let (event, again) = match decision {
+            Decision::Granted => {
+                granted.allocation = Allocation::of(&desired);
+                granted.in_place = None;
+                granted.state.granted += 1;
+                *pending = None;
+                granted.keep(&desired, &shared.config);
+                (Some(ResizeEvent::Started), false)
+            }
+            Decision::Deferred(why) => {
+                let is_news = set_pending(pending, DEFERRED, &why.message, generation, now);
+                (is_news.then_some(ResizeEvent::Deferred(why)), true)
+            }
+            Decision::Infeasible(why) => {
+                let is_news = set_pending(pending, INFEASIBLE, &why, generation, now);
+                (is_news.then_some(ResizeEvent::Infeasible(why)), false)
+            }
+        };
+        if let Some(event) = event {
+            tracing::info!(pod = %desired.full_name(), ?event, "decided on resize of pod");
+            let happening = Happening::Resize(event, generation);
+            shared.events.record(&desired, None, &happening);
+        }
+        let update = granted.update(&desired);
+        entry.tell(update);
+        again
+    }
+
+    /// Tells the workers of pending resizes of other changes to their pods.
+    fn tell_pending(&self) {
+        for uid in &self.resizes.queue {
+            if let Some(entry) = self.entries.get(uid)
+                && let Some(desired) = &entry.state.desired
+            {
+                entry.tell(entry.granted.update(desired));
+            }
+        }
+    }
+
+    /// Looks at pending resizes again if a pod has ended, or uses less than before.
+    pub(super) fn see_reports(&mut self) {
+        let used = self.used();
+        let freed = self.resizes.used.iter().any(|(uid, before)| {
+            used.get(uid)
+                .is_none_or(|now| now.iter().zip(before).any(|(now, before)| now < before))
+        });
+        if freed {
+            self.retry_resizes();
+        }
+    }
+
+    /// What each active pod uses.
+    fn used(&mut self) -> BTreeMap<PodUid, [i64; 2]> {
+        let taken = self.taken();
+        let amounts = taken.each("cpu").zip(taken.each("memory"));
+        let of = amounts.map(|((uid, cpu), (_, memory))| (uid.clone(), [cpu, memory]));
+        of.collect()
+    }
+}

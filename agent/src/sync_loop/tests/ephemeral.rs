@@ -1,0 +1,62 @@
+//! Ephemeral containers: added to a running pod, never restarted, and no obstacle to its end.
+
+use super::*;
+
+fn with_ephemeral(app: &str, ephemeral: Option<&str>) -> Pod {
+    let mut spec = json!({"restartPolicy": "Never", "containers": [container("app", app)]});
+    if let Some(image) = ephemeral {
+        spec["ephemeralContainers"] = json!([container("dbg", image)]);
+    }
+    pod_with("u1", spec)
+}
+
+#[tokio::test(start_paused = true)]
+async fn ephemeral_container_joins_running_pod_and_is_never_restarted() {
+    let scene = Scene::new();
+    scene.fake.image("app", Behaviour::forever());
+    scene.fake.image("debug", job(2, 1));
+    scene.want(&[with_ephemeral("app", None)]);
+    scene
+        .until("u1", "running", |report| phase(report) == "Running")
+        .await;
+    scene.want(&[with_ephemeral("app", Some("debug"))]);
+    tokio::time::sleep(seconds(60)).await;
+    assert_eq!(
+        scene.calls()[1..],
+        [
+            "CreateContainer app/0",
+            "StartContainer app/0",
+            "CreateContainer dbg/0",
+            "StartContainer dbg/0",
+        ]
+    );
+    assert_eq!(phase(&scene.report("u1")), "Running");
+    assert_eq!(
+        states(&scene.report("u1"))["dbg"],
+        ContainerPhase::Terminated
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn missing_image_of_ephemeral_container_does_not_keep_pod() {
+    let scene = Scene::new();
+    scene.fake.image("app", job(10, 0));
+    let gone = Behaviour {
+        present: false,
+        pull: (seconds(0), Some("not found".to_owned())),
+        ..Behaviour::forever()
+    };
+    scene.fake.image("gone:1", gone);
+    scene.want(&[with_ephemeral("app", None)]);
+    scene
+        .until("u1", "running", |report| phase(report) == "Running")
+        .await;
+    tokio::time::sleep(seconds(2)).await;
+    scene.want(&[with_ephemeral("app", Some("gone:1"))]);
+    let finished = scene
+        .until("u1", "finished", |report| report.finished)
+        .await;
+    assert_eq!(finished, 10);
+    assert_eq!(phase(&scene.report("u1")), "Succeeded");
+    assert_eq!(scene.seconds("PullImage gone:1"), [2]);
+}

@@ -1,0 +1,299 @@
+//! What no source has any more, as a kubelet ends and removes it, and the pods that take its place.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::*;
+use crate::cri::Code;
+
+/// A pod as a source of this kind gives it.
+fn of_source(source: &str, pod: &Pod) -> Pod {
+    let mut api = pod.api().clone();
+    let annotations = api.metadata.annotations.get_or_insert_default();
+    annotations.insert("kubernetes.io/config.source".to_owned(), source.to_owned());
+    Pod::new(api)
+}
+
+/// A pod of the same name, as an edited manifest gives it.
+fn replacing(pod: &Pod, uid: &str) -> Pod {
+    let mut api = pod.api().clone();
+    api.metadata.uid = Some(uid.to_owned());
+    Pod::new(api)
+}
+
+/// Ends this long after it was told to.
+fn slow(after: u64) -> Behaviour {
+    Behaviour {
+        yields_after: Some(seconds(after)),
+        ..Behaviour::forever()
+    }
+}
+
+async fn start_running(scene: &Scene, pod: &Pod) {
+    scene.want(std::slice::from_ref(pod));
+    scene
+        .until(pod.uid().as_str(), "running", |report| {
+            phase(report) == "Running"
+        })
+        .await;
+}
+
+/// How many seconds after this one the second pod of the name was started.
+async fn replaced_after(scene: &Scene, new: &Pod) -> u64 {
+    let begun = scene.second(scene.clock.now());
+    start_running(scene, new).await;
+    scene.seconds("StartContainer app/0")[1] - begun
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphan_that_runs_is_stopped_by_housekeeping() {
+    let mut scene = Scene::as_kubelet();
+    scene.fake.image("deaf", slow(3600));
+    start_running(&scene, &pod("u1", "deaf", "Always")).await;
+    scene.stop_agent().await;
+    tokio::time::sleep(seconds(10)).await;
+    scene.start_agent();
+    let mut events = scene.agent().events();
+    scene.want(&[]);
+    tokio::time::sleep(seconds(10)).await;
+    assert_eq!(scene.seconds("StopContainer app/0 2s"), [12]);
+    assert_eq!(scene.seconds("StopPodSandbox pod-u1"), [14]);
+    assert_eq!(scene.fake.population(), (1, 0), "the sandbox is left");
+    assert!(!scene.pod_dir("u1").exists());
+    let event = events.try_recv().unwrap();
+    assert_eq!(
+        (event.reason.as_str(), event.object.field_path.as_str()),
+        ("Killing", "spec.containers{app}")
+    );
+    tokio::time::sleep(seconds(120)).await;
+    scene.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphan_is_left_alone_before_every_source_is_ready() {
+    let mut scene = Scene::as_kubelet();
+    scene.fake.image("app", Behaviour::forever());
+    start_running(&scene, &pod("u1", "app", "Always")).await;
+    scene.stop_agent().await;
+    scene.start_agent();
+    tokio::time::sleep(seconds(300)).await;
+    assert_eq!(scene.fake.running(), ["app"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphan_that_has_ended_is_left_to_garbage_collection() {
+    let mut scene = Scene::as_kubelet();
+    scene.fake.image("job", job(1, 0));
+    scene.want(&[pod("u1", "job", "Never")]);
+    scene
+        .until("u1", "finished", |report| report.finished)
+        .await;
+    scene.stop_agent().await;
+    scene.start_agent();
+    scene.want(&[]);
+    tokio::time::sleep(seconds(30)).await;
+    assert_eq!(scene.fake.population(), (1, 1));
+    assert!(!scene.pod_dir("u1").exists(), "nothing of it runs");
+    tokio::time::sleep(seconds(120)).await;
+    scene.assert_clean();
+}
+
+/// Without `--adopt-node`, everything of a pod is removed when it ends, and nothing waits for the next garbage collection.
+#[tokio::test(start_paused = true)]
+async fn orphan_that_has_ended_is_collected_at_once_beside_others() {
+    let mut scene = Scene::new();
+    scene.fake.image("job", job(1, 0));
+    scene.want(&[pod("u1", "job", "Never")]);
+    scene
+        .until("u1", "finished", |report| report.finished)
+        .await;
+    scene.stop_agent().await;
+    scene.start_agent();
+    scene.want(&[]);
+    tokio::time::sleep(seconds(10)).await;
+    scene.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_that_comes_back_counts_its_sandboxes_on() {
+    let scene = Scene::as_kubelet();
+    scene.fake.image("app", Behaviour::forever());
+    let pod = pod("u1", "app", "Always");
+    start_running(&scene, &pod).await;
+    scene.want(&[]);
+    scene.until("u1", "removed", |report| report.removed).await;
+    assert_eq!(scene.fake.population(), (1, 0));
+    tokio::time::sleep(seconds(10)).await;
+    start_running(&scene, &pod).await;
+    assert_eq!(scene.seconds("RunPodSandbox pod-u1/1").len(), 1);
+    assert_eq!(scene.seconds("StartContainer app/0").len(), 2);
+    scene.want(&[]);
+    tokio::time::sleep(seconds(130)).await;
+    scene.assert_clean();
+    start_running(&scene, &pod).await;
+    assert_eq!(
+        scene.seconds("RunPodSandbox pod-u1/0").len(),
+        2,
+        "nothing was left"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_that_comes_back_while_it_ends_starts_at_next_housekeeping() {
+    let scene = Scene::as_kubelet();
+    scene.fake.image("slow", slow(5));
+    let pod = pod("u1", "slow", "Always");
+    start_running(&scene, &pod).await;
+    tokio::time::sleep(seconds(10)).await;
+    scene.want(&[]);
+    tokio::time::sleep(seconds(1)).await;
+    scene.want(std::slice::from_ref(&pod));
+    tokio::time::sleep(seconds(10)).await;
+    assert_eq!(scene.seconds("StopPodSandbox pod-u1")[0], 15);
+    assert_eq!(scene.seconds("RunPodSandbox pod-u1/1"), [16]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn static_pod_that_replaces_another_is_tried_again_after_10_to_15_s() {
+    // How long the old pod takes to end, and when the new one may have been tried again after that.
+    for (ends_after, earliest, latest) in [(0, 10, 15), (9, 10, 15), (16, 20, 30)] {
+        let scene = Scene::as_kubelet();
+        scene.fake.image("slow", slow(ends_after));
+        let old = of_source("file", &pod("u1", "slow", "Always"));
+        start_running(&scene, &old).await;
+        let waited = replaced_after(&scene, &replacing(&old, "u2")).await;
+        assert!(
+            (earliest..=latest).contains(&waited),
+            "{ends_after}: {waited}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn static_pod_does_not_wait_for_one_that_has_ended() {
+    let scene = Scene::as_kubelet();
+    scene.fake.image("app", Behaviour::forever());
+    let old = of_source("file", &pod("u1", "app", "Always"));
+    start_running(&scene, &old).await;
+    scene.want(&[]);
+    scene
+        .until("u1", "finished", |report| report.finished)
+        .await;
+    assert_eq!(replaced_after(&scene, &replacing(&old, "u2")).await, 0);
+
+    let scene = Scene::as_kubelet();
+    scene.fake.image("job", job(1, 0));
+    let old = of_source("file", &pod("u1", "job", "Never"));
+    scene.want(std::slice::from_ref(&old));
+    scene
+        .until("u1", "finished", |report| report.finished)
+        .await;
+    assert_eq!(replaced_after(&scene, &replacing(&old, "u2")).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_latest_of_several_replacing_pods_starts() {
+    let scene = Scene::as_kubelet();
+    scene.fake.image("app", Behaviour::forever());
+    let old = of_source("file", &pod("u1", "app", "Always"));
+    start_running(&scene, &old).await;
+    scene.want(&[replacing(&old, "u2")]);
+    tokio::time::sleep(seconds(5)).await;
+    let waited = replaced_after(&scene, &replacing(&old, "u3")).await;
+    assert_eq!(waited, 0, "the old one has ended meanwhile");
+    tokio::time::sleep(seconds(60)).await;
+    assert_eq!(scene.seconds("StartContainer app/0").len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_of_an_api_server_does_not_wait_for_one_of_its_name() {
+    let scene = Scene::as_kubelet();
+    scene.fake.image("slow", slow(20));
+    let old = of_source("api", &pod("u1", "slow", "Always"));
+    start_running(&scene, &old).await;
+    assert_eq!(replaced_after(&scene, &replacing(&old, "u2")).await, 0);
+    assert_eq!(scene.fake.running().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn last_change_before_removal_says_how_the_pod_ends() {
+    let scene = Scene::as_kubelet();
+    scene.fake.image("deaf", slow(3600));
+    let pod = of_source("api", &pod("u1", "deaf", "Always"));
+    start_running(&scene, &pod).await;
+    let mut api = pod.api().clone();
+    api.metadata.deletion_timestamp = Some(Time(scene.clock.now()));
+    api.metadata.deletion_grace_period_seconds = Some(0);
+    scene.want(&[Pod::new(api)]);
+    scene.want(&[]);
+    let removed = scene.until("u1", "removed", |report| report.removed).await;
+    assert_eq!(removed, 2);
+    assert_eq!(scene.seconds("StopContainer app/0 2s"), [0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_stop_is_repeated_by_housekeeping_or_after_the_back_off() {
+    for (has_source, earliest, latest) in [(false, 2, 2), (true, 10, 15)] {
+        let scene = Scene::as_kubelet();
+        scene.fake.image("app", Behaviour::forever());
+        let pod = of_source("api", &pod("u1", "app", "Always"));
+        start_running(&scene, &pod).await;
+        scene
+            .fake
+            .fail("StopContainer", 1, Code::Internal, "no such cgroup");
+        scene.fake.idle("StopPodSandbox", 1);
+        if has_source {
+            let mut api = pod.api().clone();
+            api.metadata.deletion_timestamp = Some(Time(scene.clock.now()));
+            scene.want(&[Pod::new(api)]);
+        } else {
+            scene.want(&[]);
+        }
+        let finished = scene
+            .until("u1", "finished", |report| report.finished)
+            .await;
+        assert!(
+            (earliest..=latest).contains(&finished),
+            "{has_source}: {finished}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn logs_and_directories_of_unknown_pods_are_removed() {
+    let scene = Scene::as_kubelet();
+    scene.fake.image("app", Behaviour::forever());
+    let (pods, logs) = (
+        scene.root.path().join("root/pods"),
+        scene.root.path().join("logs"),
+    );
+    for path in [
+        pods.join("u9/volumes"),
+        logs.join("default_gone_u9/app"),
+        logs.join("lost+found"),
+    ] {
+        std::fs::create_dir_all(path).unwrap();
+    }
+    start_running(&scene, &pod("u1", "app", "Always")).await;
+    tokio::time::sleep(seconds(3)).await;
+    assert!(!pods.join("u9").exists());
+    assert!(logs.join("default_gone_u9").exists());
+    tokio::time::sleep(seconds(60)).await;
+    assert!(!logs.join("default_gone_u9").exists());
+    assert!(logs.join("lost+found").exists(), "it is not a pod's");
+    assert!(logs.join("default_pod-u1_u1").exists() && pods.join("u1").exists());
+}
+
+#[tokio::test(start_paused = true)]
+async fn logs_are_kept_that_may_be_those_of_another_agent() {
+    let mut scene = Scene::as_kubelet();
+    let log = scene.root.path().join("logs/default_gone_u9");
+    std::fs::create_dir_all(&log).unwrap();
+    scene.restart_as(Some("own"), false).await;
+    scene.want(&[]);
+    tokio::time::sleep(seconds(130)).await;
+    assert!(log.exists());
+    scene.restart_as(Some("own"), true).await;
+    scene.want(&[]);
+    tokio::time::sleep(seconds(130)).await;
+    assert!(!log.exists());
+}

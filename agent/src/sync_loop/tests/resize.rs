@@ -1,0 +1,326 @@
+//! Pods whose CPU and memory change while they run.
+
+use k8s_openapi::api::core::v1::PodCondition;
+
+use super::*;
+use crate::cri::Code;
+use crate::observed::MemoryUsage;
+
+/// CPU and memory, as requests and limits.
+fn both(cpu: &str, memory: &str) -> Value {
+    json!({"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": cpu, "memory": memory}})
+}
+
+/// A pod of that generation, with one container.
+fn sized(uid: &str, generation: i64, resources: Value, policy: Value) -> Pod {
+    let mut app = container("app", "app");
+    app["resources"] = resources;
+    app["resizePolicy"] = policy;
+    let mut api = pod_with(uid, json!({"containers": [app]})).api().clone();
+    api.metadata.generation = Some(generation);
+    Pod::new(api)
+}
+
+fn scene() -> Scene {
+    let scene = Scene::new();
+    scene.fake.image("app", Behaviour::forever());
+    scene
+}
+
+/// The condition of a resize, if it is true.
+fn condition(report: &PodReport, kind: &str) -> Option<PodCondition> {
+    let mut all = report.status.conditions.iter().flatten();
+    all.find(|condition| condition.type_ == kind).cloned()
+}
+
+fn resizes(report: &PodReport) -> bool {
+    condition(report, "PodResizeInProgress").is_some()
+}
+
+/// Whether the first container has this CPU limit according to the status.
+fn has_cpu(report: &PodReport, cpu: &str) -> bool {
+    let statuses = report.status.container_statuses.iter().flatten();
+    let mut limits = statuses.filter_map(|status| status.resources.as_ref()?.limits.as_ref());
+    limits.any(|limits| limits["cpu"].0 == cpu)
+}
+
+async fn running(scene: &Scene, uid: &str) {
+    let runs = |report: &PodReport| phase(report) == "Running";
+    scene.until(uid, "running", runs).await;
+}
+
+/// The calls that change resources.
+fn updates(scene: &Scene) -> Vec<String> {
+    let calls = scene.calls().into_iter();
+    calls.filter(|call| call.starts_with("Update")).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn resources_change_without_a_restart() {
+    let scene = scene();
+    let mut events = scene.agent().events();
+    scene.want(&[sized("u1", 1, both("500m", "64Mi"), json!([]))]);
+    running(&scene, "u1").await;
+    scene.want(&[sized("u1", 2, both("1", "128Mi"), json!([]))]);
+    let report = |report: &PodReport| has_cpu(report, "1") && !resizes(report);
+    scene.until("u1", "resized", report).await;
+    assert_eq!(
+        updates(&scene),
+        [
+            "UpdatePodSandboxResources pod-u1 shares=512 quota=50000 memory=134217728",
+            "UpdateContainerResources app/0 shares=512 quota=50000 memory=134217728",
+            "UpdatePodSandboxResources pod-u1 shares=512 quota=100000 memory=134217728",
+            "UpdatePodSandboxResources pod-u1 shares=1024 quota=100000 memory=134217728",
+            "UpdateContainerResources app/0 shares=1024 quota=100000 memory=134217728",
+        ]
+    );
+    assert!(scene.seconds("StartContainer app/1").is_empty());
+    let report = scene.report("u1");
+    let status = &report.status.container_statuses.as_ref().unwrap()[0];
+    assert_eq!(status.allocated_resources.as_ref().unwrap()["cpu"].0, "1");
+    assert_eq!(report.status.observed_generation, Some(2));
+    let mut seen = Vec::new();
+    while let Ok(event) = events.try_recv() {
+        if event.reason.starts_with("Resize") {
+            seen.push((event.reason, event.message));
+        }
+    }
+    let summary = "{\"containers\":[{\"name\":\"app\",\"resources\":{\"limits\":{\"cpu\":\"1\",\"memory\":\"128Mi\"},\
+                   \"requests\":{\"cpu\":\"1\",\"memory\":\"128Mi\"}}}],\"generation\":2}";
+    assert_eq!(
+        seen,
+        [
+            (
+                "ResizeStarted".to_owned(),
+                format!("Pod resize started: {summary}")
+            ),
+            (
+                "ResizeCompleted".to_owned(),
+                format!("Pod resize completed: {summary}")
+            ),
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn policy_restarts_the_container() {
+    let scene = scene();
+    let policy = json!([{"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
+    scene.want(&[sized("u1", 1, both("1", "64Mi"), policy.clone())]);
+    running(&scene, "u1").await;
+    scene.want(&[sized("u1", 2, both("1", "128Mi"), policy)]);
+    let restarted = |report: &PodReport| {
+        report.containers[0].restarts == 1 && phase(report) == "Running" && !resizes(report)
+    };
+    scene.until("u1", "restarted", restarted).await;
+    assert_eq!(
+        scene.calls()[3..],
+        [
+            "StopContainer app/0 30s",
+            "UpdatePodSandboxResources pod-u1 shares=1024 quota=100000 memory=134217728",
+            "CreateContainer app/1",
+            "StartContainer app/1",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn resize_waits_for_another_pod_to_go() {
+    let cpus = std::thread::available_parallelism().unwrap().get() * 1000;
+    let most = format!("{}m", cpus - 300);
+    let scene = scene();
+    let small = |generation, cpu: &str| sized("u1", generation, both(cpu, "64Mi"), json!([]));
+    let large = sized("u2", 1, both(&most, "64Mi"), json!([]));
+    scene.want(&[small(1, "200m"), large.clone()]);
+    running(&scene, "u1").await;
+    running(&scene, "u2").await;
+    scene.want(&[small(2, "400m"), large]);
+    let is_pending = |report: &PodReport| condition(report, "PodResizePending").is_some();
+    scene.until("u1", "deferred", is_pending).await;
+    let pending = condition(&scene.report("u1"), "PodResizePending").unwrap();
+    assert_eq!(pending.reason.as_deref(), Some("Deferred"));
+    let used = cpus - 300;
+    assert_eq!(
+        pending.message.unwrap(),
+        format!(
+            "Node didn't have enough resource: cpu, requested: 400, used: {used}, capacity: {cpus}"
+        )
+    );
+    assert_eq!(pending.observed_generation, Some(2));
+    assert_eq!(updates(&scene), Vec::<String>::new());
+    scene.want(&[small(2, "400m")]);
+    let report = |report: &PodReport| has_cpu(report, "400m") && !is_pending(report);
+    scene.until("u1", "resized", report).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn resize_waits_for_another_pod_to_shrink_or_end() {
+    let cpus = std::thread::available_parallelism().unwrap().get() * 1000;
+    let most = format!("{}m", cpus - 300);
+    for ends in [false, true] {
+        let scene = scene();
+        let of =
+            |uid: &str, generation, cpu: &str| sized(uid, generation, both(cpu, "64Mi"), json!([]));
+        let large = if ends {
+            scene.fake.image("job", job(100, 0));
+            let mut api = of("u2", 1, &most).api().clone();
+            let spec = api.spec.as_mut().unwrap();
+            spec.restart_policy = Some("Never".to_owned());
+            spec.containers[0].image = Some("job".to_owned());
+            Pod::new(api)
+        } else {
+            of("u2", 1, &most)
+        };
+        scene.want(&[of("u1", 1, "200m"), large.clone()]);
+        running(&scene, "u1").await;
+        running(&scene, "u2").await;
+        scene.want(&[of("u1", 2, "400m"), large]);
+        let is_pending = |report: &PodReport| condition(report, "PodResizePending").is_some();
+        scene.until("u1", "deferred", is_pending).await;
+        if !ends {
+            scene.want(&[of("u1", 2, "400m"), of("u2", 2, "100m")]);
+        }
+        let report = |report: &PodReport| has_cpu(report, "400m");
+        let at = scene.until("u1", "resized", report).await;
+        assert!(at <= 110, "not only after three minutes: {at}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pending_resize_can_be_taken_back() {
+    let scene = scene();
+    let small = |generation, resources| sized("u1", generation, resources, json!([]));
+    scene.want(&[small(1, both("200m", "64Mi"))]);
+    running(&scene, "u1").await;
+    // Another QoS class.
+    scene.want(&[small(2, json!({"requests": {"cpu": "200m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "64Mi"}}))]);
+    let pending = |report: &PodReport| condition(report, "PodResizePending");
+    let is_pending = |report: &PodReport| pending(report).is_some();
+    scene.until("u1", "infeasible", is_pending).await;
+    let condition = pending(&scene.report("u1")).unwrap();
+    assert_eq!(condition.reason.as_deref(), Some("Infeasible"));
+    assert_eq!(
+        condition.message.as_deref(),
+        Some("Pod QOS Class may not change as a result of resizing")
+    );
+    scene.want(&[small(3, both("200m", "64Mi"))]);
+    let report = |report: &PodReport| !is_pending(report);
+    scene.until("u1", "taken back", report).await;
+    assert_eq!(updates(&scene), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_resize_is_tried_again() {
+    let scene = scene();
+    scene.want(&[sized("u1", 1, both("500m", "64Mi"), json!([]))]);
+    running(&scene, "u1").await;
+    let failing = "UpdateContainerResources";
+    scene.fake.fail(failing, 1, Code::Unknown, "no");
+    scene.want(&[sized("u1", 2, both("1", "64Mi"), json!([]))]);
+    let failed = |report: &PodReport| {
+        condition(report, "PodResizeInProgress").is_some_and(|of| {
+            of.reason.as_deref() == Some("Error")
+                && of.message.as_deref() == Some("rpc error: code = Unknown desc = no")
+                && of.observed_generation == Some(2)
+        })
+    };
+    let at = scene.until("u1", "failed", failed).await;
+    let report = |report: &PodReport| has_cpu(report, "1") && !resizes(report);
+    let then = scene.until("u1", "resized", report).await;
+    assert!((10..=15).contains(&(then - at)), "{}", then - at);
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_in_use_is_not_taken() {
+    let scene = scene();
+    scene.want(&[sized("u1", 1, both("1", "128Mi"), json!([]))]);
+    running(&scene, "u1").await;
+    let used = |bytes: u64| MemoryUsage {
+        pod: Some(bytes),
+        containers: BTreeMap::from([("app".to_owned(), Some(0))]),
+    };
+    scene.fake.set_memory(used(100 << 20));
+    scene.want(&[sized("u1", 2, both("1", "64Mi"), json!([]))]);
+    let failed = |report: &PodReport| {
+        condition(report, "PodResizeInProgress").is_some_and(|of| of.reason.is_some())
+    };
+    scene.until("u1", "failed", failed).await;
+    let condition = condition(&scene.report("u1"), "PodResizeInProgress").unwrap();
+    assert_eq!(
+        condition.message.as_deref(),
+        Some(
+            "cannot decrease memory limits: attempting to set pod memory limit (67108864) below current usage (104857600)"
+        )
+    );
+    assert_eq!(updates(&scene), Vec::<String>::new());
+    scene.fake.set_memory(used(1 << 20));
+    let report = |report: &PodReport| !resizes(report);
+    scene.until("u1", "resized", report).await;
+    assert_eq!(updates(&scene).len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn next_agent_knows_what_was_granted_and_done() {
+    let mut scene = scene();
+    scene.want(&[sized("u1", 1, both("500m", "64Mi"), json!([]))]);
+    running(&scene, "u1").await;
+    // Granted, but not done.
+    scene
+        .fake
+        .fail("UpdateContainerResources", 1, Code::Unavailable, "gone");
+    scene.want(&[sized("u1", 2, both("1", "64Mi"), json!([]))]);
+    scene.until("u1", "in progress", resizes).await;
+    scene.stop_agent().await;
+    scene.start_agent();
+    scene.want(&[sized("u1", 2, both("1", "64Mi"), json!([]))]);
+    let report = |report: &PodReport| has_cpu(report, "1") && !resizes(report);
+    scene.until("u1", "resized", report).await;
+    // Not granted.
+    let infeasible = || sized("u1", 3, both("1", "0"), json!([]));
+    let pending = |report: &PodReport| condition(report, "PodResizePending").is_some();
+    scene.want(&[infeasible()]);
+    scene.until("u1", "pending", pending).await;
+    let before = updates(&scene).len();
+    scene.stop_agent().await;
+    scene.start_agent();
+    scene.want(&[infeasible()]);
+    let report = |report: &PodReport| pending(report) && phase(report) == "Running";
+    scene.until("u1", "pending again", report).await;
+    tokio::time::sleep(seconds(300)).await;
+    assert_eq!(updates(&scene).len(), before);
+    assert!(has_cpu(&scene.report("u1"), "1"));
+    assert!(scene.seconds("StartContainer app/1").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn sidecar_is_resized_too() {
+    let scene = scene();
+    let pod = |generation: i64, cpu: &str| {
+        let mut side = container("side", "app");
+        side["restartPolicy"] = json!("Always");
+        side["resources"] = both(cpu, "64Mi");
+        let mut app = container("app", "app");
+        app["resources"] = both("100m", "64Mi");
+        let spec = json!({"initContainers": [side], "containers": [app]});
+        let mut api = pod_with("u1", spec).api().clone();
+        api.metadata.generation = Some(generation);
+        Pod::new(api)
+    };
+    scene.want(&[pod(1, "200m")]);
+    running(&scene, "u1").await;
+    scene.want(&[pod(2, "100m")]);
+    let report = |report: &PodReport| {
+        report.status.observed_generation == Some(2)
+            && !resizes(report)
+            && !updates(&scene).is_empty()
+    };
+    scene.until("u1", "resized", report).await;
+    assert_eq!(
+        updates(&scene),
+        [
+            "UpdateContainerResources side/0 shares=102 quota=10000 memory=67108864",
+            "UpdatePodSandboxResources pod-u1 shares=204 quota=30000 memory=134217728",
+            "UpdatePodSandboxResources pod-u1 shares=204 quota=20000 memory=134217728",
+        ]
+    );
+}

@@ -1,0 +1,169 @@
+//! The files of volumes: ConfigMaps, Secrets, fields of the pod, tokens, and several of them in one volume.
+#![allow(clippy::unwrap_used)]
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::objects::ObjectMap;
+
+fn objects() -> ObjectMap {
+    let mut objects = ObjectMap::default();
+    let map = json!({"metadata": {"name": "m", "namespace": "n"},
+        "data": {"a": "alpha", "b": "beta"}, "binaryData": {"bin": "AAEC"}});
+    objects.insert_config_map(serde_json::from_value(map).unwrap());
+    let secret = json!({"metadata": {"name": "s", "namespace": "n"}, "data": {"k": "eA=="}});
+    objects.insert_secret(serde_json::from_value(secret).unwrap());
+    objects
+}
+
+fn pod(security: Value) -> Pod {
+    let limits = json!({"limits": {"cpu": "1500m"}, "requests": {"memory": "64Mi"}});
+    let pod = json!({
+        "metadata": {"name": "p", "namespace": "n", "uid": "u1",
+            "labels": {"b": "2", "a": "x\"y"}, "annotations": {"note": "text"}},
+        "spec": {"securityContext": security, "containers": [{"name": "c", "resources": limits}],
+            "initContainers": [{"name": "i"}]},
+    });
+    Pod::new(serde_json::from_value(pod).unwrap())
+}
+
+fn files_of(pod: &Pod, volume: Value) -> Result<Payload, ContentError> {
+    let mut volume = volume;
+    volume["name"] = json!("v");
+    let volume: Volume = serde_json::from_value(volume).unwrap();
+    let mut node = Node::new("node", "/r", "/l");
+    let allocatable = [("cpu", "4"), ("memory", "8Gi")];
+    node.allocatable = allocatable
+        .map(|(name, amount)| (name.to_owned(), amount.to_owned()))
+        .into();
+    let inputs = ContentInputs {
+        node: &node,
+        objects: &objects(),
+        token: &|wanted| Ok(format!("token for {}", wanted.audience.as_deref().unwrap())),
+    };
+    payload(pod, &volume, inputs)
+}
+
+/// Each file as `path mode text`.
+fn listed(volume: Value) -> Vec<String> {
+    let files = files_of(&pod(json!({})), volume).unwrap();
+    let line = |(path, content): (PathBuf, FileContent)| {
+        let text = String::from_utf8_lossy(&content.data).into_owned();
+        format!("{} {:o} {text}", path.display(), content.mode)
+    };
+    files.into_iter().map(line).collect()
+}
+
+#[test]
+fn every_entry_of_an_object_is_a_file() {
+    assert_eq!(
+        listed(json!({"configMap": {"name": "m", "defaultMode": 0o640}})),
+        ["a 640 alpha", "b 640 beta", "bin 640 \0\u{1}\u{2}"]
+    );
+    assert_eq!(listed(json!({"secret": {"secretName": "s"}})), ["k 644 x"]);
+}
+
+#[test]
+fn items_choose_entries_paths_and_modes() {
+    let items = json!([{"key": "a", "path": "x//./y", "mode": 0o400}, {"key": "b", "path": "z"}]);
+    assert_eq!(
+        listed(json!({"configMap": {"name": "m", "items": items, "defaultMode": 0o600}})),
+        ["x/y 400 alpha", "z 600 beta"]
+    );
+}
+
+#[test]
+fn optional_objects_and_keys_may_be_missing() {
+    let items = json!([{"key": "a", "path": "a"}, {"key": "none", "path": "b"}]);
+    let map = json!({"configMap": {"name": "m", "optional": true, "items": items}});
+    assert_eq!(listed(map), ["a 644 alpha"]);
+    let secret = json!({"secret": {"secretName": "gone", "optional": true}});
+    assert_eq!(listed(secret), [""; 0]);
+}
+
+#[rstest]
+#[case(json!({"configMap": {"name": "gone"}}), "configmap \"gone\" not found")]
+#[case(json!({"secret": {"secretName": "gone"}}), "secret \"gone\" not found")]
+#[case(
+    json!({"configMap": {"name": "m", "items": [{"key": "x", "path": "x"}]}}),
+    "configmap references non-existent config key: x"
+)]
+#[case(
+    json!({"secret": {"secretName": "s", "items": [{"key": "x", "path": "x"}]}}),
+    "references non-existent secret key: x"
+)]
+#[case(
+    json!({"projected": {"sources": [{"secret": {"name": "gone"}}, {"configMap": {"name": "m"}}]}}),
+    "secret \"gone\" not found"
+)]
+#[case(
+    json!({"projected": {"sources": [{"secret": {"name": "gone"}}, {"configMap": {"name": "off"}}]}}),
+    "[secret \"gone\" not found, configmap \"off\" not found]"
+)]
+#[case(
+    json!({"downwardAPI": {"items": [{"path": "x", "fieldRef": {"fieldPath": "status.phase"}}]}}),
+    "unsupported fieldPath: status.phase"
+)]
+fn errors_are_those_of_a_kubelet(#[case] volume: Value, #[case] message: &str) {
+    let error = files_of(&pod(json!({})), volume).unwrap_err();
+    assert_eq!(error.to_string(), message);
+}
+
+#[rstest]
+#[case("../x")]
+#[case("..x")]
+#[case("a/../../x")]
+#[case("/x")]
+#[case(".")]
+fn paths_stay_in_the_volume(#[case] path: &str) {
+    let volume = json!({"configMap": {"name": "m", "items": [{"key": "a", "path": path}]}});
+    let error = files_of(&pod(json!({})), volume).unwrap_err();
+    assert!(matches!(error, ContentError::Path { .. }), "{error}");
+}
+
+#[rstest]
+#[case(json!({"fieldRef": {"fieldPath": "metadata.labels"}}), "a=\"x\\\"y\"\nb=\"2\"")]
+#[case(json!({"fieldRef": {"fieldPath": "metadata.labels['b']"}}), "2")]
+#[case(json!({"fieldRef": {"fieldPath": "metadata.annotations['note']"}}), "text")]
+#[case(json!({"fieldRef": {"fieldPath": "metadata.namespace"}}), "n")]
+#[case(json!({"fieldRef": {"fieldPath": "metadata.uid"}}), "u1")]
+#[case(json!({"resourceFieldRef": {"containerName": "c", "resource": "limits.cpu", "divisor": "1m"}}), "1500")]
+#[case(json!({"resourceFieldRef": {"containerName": "c", "resource": "limits.memory"}}), "8589934592")]
+#[case(json!({"resourceFieldRef": {"containerName": "i", "resource": "limits.cpu"}}), "4")]
+#[case(json!({"resourceFieldRef": {"containerName": "c", "resource": "requests.memory", "divisor": "1Mi"}}), "64")]
+fn downward_files_show_fields_and_resources(#[case] source: Value, #[case] text: &str) {
+    let mut item = source;
+    item["path"] = json!("f");
+    let volume = json!({"downwardAPI": {"items": [item]}});
+    assert_eq!(listed(volume), [format!("f 644 {text}")]);
+}
+
+#[test]
+fn later_sources_of_a_projected_volume_win() {
+    let sources = json!([
+        {"configMap": {"name": "m", "items": [{"key": "a", "path": "f"}, {"key": "b", "path": "g"}]}},
+        {"secret": {"name": "s", "items": [{"key": "k", "path": "f", "mode": 0o400}]}},
+        {"serviceAccountToken": {"path": "t", "audience": "vault"}},
+    ]);
+    assert_eq!(
+        listed(json!({"projected": {"sources": sources, "defaultMode": 0o444}})),
+        ["f 400 x", "g 444 beta", "t 444 token for vault"]
+    );
+}
+
+#[rstest]
+#[case(json!({"runAsUser": 1000}), 0o600, Some(1000))]
+#[case(json!({"fsGroup": 2000}), 0o600, None)]
+#[case(json!({}), 0o644, None)]
+fn token_is_readable_only_by_user_or_group(
+    #[case] security: Value,
+    #[case] mode: u32,
+    #[case] owner: Option<u32>,
+) {
+    let source = json!({"serviceAccountToken": {"path": "t", "audience": "a"}});
+    let volume = json!({"projected": {"sources": [source]}});
+    let files = files_of(&pod(security), volume).unwrap();
+    let token = &files[Path::new("t")];
+    assert_eq!((token.mode, token.owner), (mode, owner));
+}

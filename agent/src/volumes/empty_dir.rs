@@ -1,0 +1,47 @@
+//! emptyDir volumes: directories of the pod that are empty at first.
+//!
+//! Source: Kubernetes 1.36, pkg/volume/emptydir.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::EmptyDirVolumeSource;
+
+use super::directory::make_dir;
+use super::error::{VolumeError, failed};
+use super::ownership;
+
+const PLUGIN: &str = "kubernetes.io~empty-dir";
+
+/// The volume's directory in that of its pod.
+pub(super) fn path(pod: &Path, name: &str) -> PathBuf {
+    pod.join("volumes").join(PLUGIN).join(name)
+}
+
+/// Makes the directory of a volume, once. A kubelet notes in the same place that a volume is ready: until then it has no
+/// content, and its group may not be set.
+pub(super) fn prepare(
+    pod: &Path,
+    name: &str,
+    source: &EmptyDirVolumeSource,
+    group: Option<u32>,
+) -> Result<PathBuf, VolumeError> {
+    let path = path(pod, name);
+    let ready = pod.join("plugins").join(PLUGIN).join(name).join("ready");
+    if ready.exists() && path.is_dir() {
+        return Ok(path);
+    }
+    let medium = source.medium.as_deref().unwrap_or_default();
+    if !medium.is_empty() {
+        tracing::warn!(volume = %name, medium, "emptyDir medium is not supported; using a directory");
+    }
+    make_dir(&path, 0o777)?;
+    if let Some(group) = group {
+        ownership::give_to_group(&path, group, false).map_err(failed("set the group of", &path))?;
+    }
+    if let Some(parent) = ready.parent() {
+        make_dir(parent, 0o750)?;
+    }
+    fs::write(&ready, "").map_err(failed("create", &ready))?;
+    Ok(path)
+}

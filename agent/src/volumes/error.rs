@@ -1,0 +1,69 @@
+//! Errors of volumes and of a pod's directories.
+
+use std::io;
+use std::path::Path;
+
+use super::content::ContentError;
+
+/// An error of a volume or pod directory.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum VolumeError {
+    /// An I/O error.
+    #[error("failed to {action} {path}")]
+    Io {
+        /// The failed operation.
+        action: &'static str,
+        /// The path.
+        path: String,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The path is not of the volume's type.
+    #[error("hostPath type check failed: {path} is not {expected}")]
+    WrongType {
+        /// Its path.
+        path: String,
+        /// The expected type.
+        expected: &'static str,
+    },
+    /// The volume's type is unknown.
+    #[error("{kind:?} is an invalid volume type")]
+    UnknownType {
+        /// The type.
+        kind: String,
+    },
+    /// The volume's files are unknown.
+    #[error(transparent)]
+    Content(#[from] ContentError),
+    /// `fsGroup` is no id of a group.
+    #[error("fsGroup {group} is not the id of a group")]
+    Group {
+        /// The id.
+        group: i64,
+    },
+    /// The agent does not support this kind of volume.
+    #[error("this kind of volume is not supported")]
+    Unsupported,
+}
+
+impl VolumeError {
+    /// True if the manifest asks for what no attempt can give.
+    pub(crate) fn is_of_manifest(&self) -> bool {
+        match self {
+            Self::UnknownType { .. } | Self::Group { .. } | Self::Unsupported => true,
+            Self::Content(error) => error.is_of_manifest(),
+            Self::Io { .. } | Self::WrongType { .. } => false,
+        }
+    }
+}
+
+/// Adds the operation and its path to an I/O error.
+pub(super) fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VolumeError {
+    let path = path.display().to_string();
+    move |source| VolumeError::Io {
+        action,
+        path,
+        source,
+    }
+}

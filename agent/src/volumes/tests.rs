@@ -1,0 +1,209 @@
+//! Directories, volumes and files of a pod on disk.
+#![allow(clippy::unwrap_used)]
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+use rstest::rstest;
+use serde_json::json;
+
+use super::*;
+use crate::node::Node;
+use crate::objects::ObjectMap;
+
+fn pod(volumes: serde_json::Value) -> Pod {
+    let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "u1"}, "spec": {"containers": [], "volumes": volumes}});
+    Pod::new(serde_json::from_value(pod).unwrap())
+}
+
+/// Prepares a pod's volumes with these objects.
+fn prepare_with(dirs: &PodDirs, pod: &Pod, objects: &ObjectMap) -> Prepared {
+    let node = Node::new("node", "/r", "/l");
+    let inputs = ContentInputs {
+        node: &node,
+        objects,
+        token: &|_| Ok("token".to_owned()),
+    };
+    dirs.prepare(pod, inputs, Timestamp::UNIX_EPOCH).unwrap()
+}
+
+fn prepare(dirs: &PodDirs, pod: &Pod) -> Prepared {
+    prepare_with(dirs, pod, &ObjectMap::default())
+}
+
+fn dirs(root: &Path) -> PodDirs {
+    PodDirs::new(
+        &Config::new(root.join("root"), root.join("logs")),
+        &PodUid::new("u1"),
+        "default",
+        "p",
+    )
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+#[test]
+fn empty_dir_is_world_writable_and_keeps_content() {
+    let root = tempfile::tempdir().unwrap();
+    let (dirs, pod) = (
+        dirs(root.path()),
+        pod(json!([{"name": "shared", "emptyDir": {}}])),
+    );
+    let path = prepare(&dirs, &pod).volumes["shared"].host_path.clone();
+    assert_eq!(
+        path,
+        root.path()
+            .join("root/pods/u1/volumes/kubernetes.io~empty-dir/shared")
+    );
+    assert_eq!(mode(&path), 0o777);
+    fs::write(path.join("f"), "x").unwrap();
+    prepare(&dirs, &pod);
+    assert_eq!(fs::read_to_string(path.join("f")).unwrap(), "x");
+    let trash = Trash::new(root.path().join("root/trash"));
+    dirs.remove(&trash, true).unwrap();
+    assert!(!root.path().join("root/pods/u1").exists());
+    assert!(!root.path().join("logs/default_p_u1").exists());
+    dirs.remove(&trash, true).unwrap();
+}
+
+#[rstest]
+#[case("", "missing", true)]
+#[case("Directory", "dir", true)]
+#[case("Directory", "file", false)]
+#[case("Directory", "missing", false)]
+#[case("DirectoryOrCreate", "missing", true)]
+#[case("DirectoryOrCreate", "file", false)]
+#[case("File", "file", true)]
+#[case("File", "dir", false)]
+#[case("FileOrCreate", "missing", true)]
+#[case("Socket", "socket", true)]
+#[case("Socket", "file", false)]
+#[case("CharDevice", "file", false)]
+#[case("BlockDevice", "dir", false)]
+#[case("Nonsense", "dir", false)]
+fn host_path_type_is_checked(#[case] kind: &str, #[case] name: &str, #[case] fits: bool) {
+    let root = tempfile::tempdir().unwrap();
+    fs::create_dir(root.path().join("dir")).unwrap();
+    fs::write(root.path().join("file"), "").unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(root.path().join("socket")).unwrap();
+    let path = root.path().join(name);
+    let pod = pod(json!([{"name": "v", "hostPath": {"path": path, "type": kind}}]));
+    assert_eq!(prepare(&dirs(root.path()), &pod).failed.is_empty(), fits);
+    assert_eq!(
+        path.exists(),
+        name != "missing" || kind.ends_with("OrCreate")
+    );
+    if kind == "DirectoryOrCreate" && fits {
+        assert_eq!(mode(&path), 0o755);
+    }
+}
+
+#[rstest]
+#[case("..", "_..")]
+#[case("", "_")]
+#[case("../../etc", ".._.._etc")]
+#[case("u1", "u1")]
+fn uid_cannot_escape_root_directory(#[case] uid: &str, #[case] name: &str) {
+    let config = Config::new("/r".into(), "/l".into());
+    assert_eq!(
+        PodDirs::new(&config, &PodUid::new(uid), "n", "p").pod,
+        Path::new("/r/pods").join(name)
+    );
+}
+
+#[test]
+fn unsupported_volume_fails_by_name() {
+    let root = tempfile::tempdir().unwrap();
+    let pod = pod(json!([{"name": "s", "nfs": {"server": "x", "path": "/"}}]));
+    let prepared = prepare(&dirs(root.path()), &pod);
+    assert_eq!(prepared.failed[0].volume, "s");
+    assert!(prepared.failed[0].source.is_of_manifest());
+    assert!(prepared.volumes.is_empty());
+}
+
+fn config_map(text: &str) -> ObjectMap {
+    let mut objects = ObjectMap::default();
+    let map = json!({"metadata": {"name": "m", "namespace": "default"}, "data": {"k": text}});
+    objects.insert_config_map(serde_json::from_value(map).unwrap());
+    objects
+}
+
+#[test]
+fn files_stay_when_their_object_is_removed() {
+    let root = tempfile::tempdir().unwrap();
+    let dirs = dirs(root.path());
+    let pod = pod(json!([{"name": "v", "configMap": {"name": "m", "defaultMode": 0o400}}]));
+    let missing = prepare(&dirs, &pod);
+    assert!(missing.volumes.is_empty());
+    assert!(!missing.failed[0].source.is_of_manifest());
+
+    let prepared = prepare_with(&dirs, &pod, &config_map("1"));
+    assert!(prepared.failed.is_empty(), "{:?}", prepared.failed);
+    let volume = &prepared.volumes["v"];
+    assert!(volume.readonly);
+    assert!(
+        volume
+            .host_path
+            .ends_with("pods/u1/volumes/kubernetes.io~configmap/v")
+    );
+    assert_eq!(mode(&volume.host_path), 0o777);
+    let file = volume.host_path.join("k");
+    assert_eq!(
+        (fs::read_to_string(&file).unwrap().as_str(), mode(&file)),
+        ("1", 0o400)
+    );
+
+    let removed = prepare(&dirs, &pod);
+    assert_eq!((removed.volumes.len(), removed.failed.len()), (1, 1));
+    assert_eq!(fs::read_to_string(&file).unwrap(), "1");
+}
+
+#[test]
+fn volumes_are_given_to_group_of_pod() {
+    let root = tempfile::tempdir().unwrap();
+    let dirs = dirs(root.path());
+    // A group that every user may give to its own files.
+    let group = root.path().metadata().unwrap().gid();
+    let spec = json!({"containers": [], "securityContext": {"fsGroup": group}, "volumes": [
+        {"name": "e", "emptyDir": {}}, {"name": "m", "configMap": {"name": "m", "defaultMode": 0o400}}]});
+    let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "u1"}, "spec": spec});
+    let pod = Pod::new(serde_json::from_value(pod).unwrap());
+    let prepared = prepare_with(&dirs, &pod, &config_map("1"));
+    let empty = &prepared.volumes["e"].host_path;
+    let map = &prepared.volumes["m"].host_path;
+    assert_eq!((mode(empty), mode(map)), (0o2777, 0o2777));
+    assert_eq!(mode(&map.join("k")), 0o440);
+    // What containers do with it later is left alone.
+    fs::set_permissions(empty, fs::Permissions::from_mode(0o700)).unwrap();
+    let prepared = prepare_with(&dirs, &pod, &config_map("1"));
+    assert_eq!(mode(&prepared.volumes["e"].host_path), 0o700);
+}
+
+#[test]
+fn restart_count_is_taken_from_logs() {
+    let root = tempfile::tempdir().unwrap();
+    let dirs = dirs(root.path());
+    assert_eq!(dirs.restart_count_by_logs("app"), 0);
+    fs::create_dir_all(dirs.logs.join("app")).unwrap();
+    for name in ["0.log", "4.log", "3.log.20260101-000000.gz", "x.log"] {
+        fs::write(dirs.logs.join("app").join(name), "").unwrap();
+    }
+    assert_eq!(dirs.restart_count_by_logs("app"), 5);
+}
+
+#[test]
+fn termination_message_file_is_empty_and_world_writable() {
+    let root = tempfile::tempdir().unwrap();
+    let dirs = dirs(root.path());
+    let path = dirs.make_termination_message("app", 3).unwrap();
+    assert!(path.ends_with("pods/u1/containers/app/00000003"));
+    assert_eq!(
+        (mode(&path), fs::read_to_string(&path).unwrap().len()),
+        (0o666, 0)
+    );
+    dirs.make_termination_message("app", 4).unwrap();
+    assert!(path.exists());
+    dirs.make_termination_message("app", 5).unwrap();
+    assert!(!path.exists(), "two attempts later it is forgotten");
+}

@@ -1,0 +1,377 @@
+//! Service account tokens of projected volumes: JSON Web Tokens that the agent signs itself.
+//!
+//! Without an API server the agent is its own issuer: its key is in the agent's directory, and `service-account.jwks` beside it
+//! has the public key, by which a program can verify the tokens of its clients. Claims and refresh as in Kubernetes 1.36,
+//! pkg/serviceaccount/claims.go and pkg/kubelet/token/token_manager.go.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::ServiceAccountTokenProjection;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+
+use crate::pod::{Pod, PodUid};
+
+/// The API's default of `expirationSeconds`.
+const DEFAULT_SECONDS: i64 = 3600;
+/// A token is replaced when it is this old, whatever its expiration.
+const MAX_AGE: SignedDuration = SignedDuration::from_hours(24);
+
+/// Why there is no token.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TokenError {
+    /// The key cannot be read or written.
+    #[error("failed to use service account key {path}: {problem}")]
+    Key {
+        /// Its path.
+        path: String,
+        /// The cause.
+        problem: String,
+    },
+    /// The token cannot be signed.
+    #[error("failed to sign service account token")]
+    Sign,
+}
+
+/// Issues tokens, and keeps those that are not to be replaced yet.
+#[derive(Debug)]
+pub(crate) struct Tokens {
+    root: PathBuf,
+    issuer: String,
+    node_name: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    key: Option<EcdsaKeyPair>,
+    issued: BTreeMap<Subject, Issued>,
+}
+
+/// What a token is for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Subject {
+    uid: PodUid,
+    namespace: String,
+    account: String,
+    audience: Option<String>,
+    seconds: i64,
+}
+
+#[derive(Clone, Debug)]
+struct Issued {
+    text: String,
+    refresh_at: Timestamp,
+}
+
+impl Tokens {
+    /// Tokens for the pods of a node whose agent keeps its key in `root`.
+    pub(crate) fn new(root: &Path, cluster_domain: &str, node_name: &str) -> Self {
+        let domain = match cluster_domain {
+            "" => String::new(),
+            domain => format!(".{domain}"),
+        };
+        Self {
+            root: root.to_owned(),
+            issuer: format!("https://kubernetes.default.svc{domain}"),
+            node_name: node_name.to_owned(),
+            state: Mutex::default(),
+        }
+    }
+
+    /// The token that a pod's volume asks for: the last one, until it is to be replaced.
+    pub(crate) fn token(
+        &self,
+        pod: &Pod,
+        wanted: &ServiceAccountTokenProjection,
+        now: Timestamp,
+    ) -> Result<String, TokenError> {
+        let account = pod.spec().service_account_name.clone();
+        let subject = Subject {
+            uid: pod.uid().clone(),
+            namespace: pod.namespace().to_owned(),
+            account: account
+                .filter(|name| !name.is_empty())
+                .unwrap_or_else(|| "default".to_owned()),
+            audience: wanted
+                .audience
+                .clone()
+                .filter(|audience| !audience.is_empty()),
+            seconds: wanted.expiration_seconds.unwrap_or(DEFAULT_SECONDS),
+        };
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(issued) = state.issued.get(&subject)
+            && now < issued.refresh_at
+        {
+            return Ok(issued.text.clone());
+        }
+        let key = match state.key.take() {
+            Some(key) => key,
+            None => self.key()?,
+        };
+        let text = self.signed(&key, pod, &subject, now);
+        state.key = Some(key);
+        let issued = Issued {
+            text: text?,
+            refresh_at: refresh_at(now, subject.seconds),
+        };
+        let text = issued.text.clone();
+        state.issued.insert(subject, issued);
+        Ok(text)
+    }
+
+    /// When the first of a pod's tokens is to be replaced.
+    pub(crate) fn refresh_at(&self, uid: &PodUid) -> Option<Timestamp> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = state
+            .issued
+            .iter()
+            .filter(|(subject, _)| subject.uid == *uid);
+        own.map(|(_, issued)| issued.refresh_at).min()
+    }
+
+    /// Forgets the tokens of a pod that is gone.
+    pub(crate) fn forget(&self, uid: &PodUid) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.issued.retain(|subject, _| subject.uid != *uid);
+    }
+
+    fn signed(
+        &self,
+        key: &EcdsaKeyPair,
+        pod: &Pod,
+        subject: &Subject,
+        now: Timestamp,
+    ) -> Result<String, TokenError> {
+        let random = SystemRandom::new();
+        let mut id = [0_u8; 16];
+        random.fill(&mut id).map_err(|_| TokenError::Sign)?;
+        let header = json!({"alg": "ES256", "typ": "JWT", "kid": key_id(key)});
+        let Subject {
+            namespace,
+            account,
+            seconds,
+            ..
+        } = subject;
+        let issued_at = now.as_second();
+        let claims = json!({
+            "iss": self.issuer,
+            "sub": format!("system:serviceaccount:{namespace}:{account}"),
+            "aud": [subject.audience.as_deref().unwrap_or(&self.issuer)],
+            "iat": issued_at,
+            "nbf": issued_at,
+            "exp": issued_at.saturating_add(*seconds),
+            "jti": as_uuid(&id),
+            "kubernetes.io": {
+                "namespace": namespace,
+                "serviceaccount": {
+                    "name": account,
+                    "uid": as_uuid(&Sha256::digest(format!("{namespace}/{account}"))),
+                },
+                "pod": {"name": pod.name(), "uid": pod.uid().as_str()},
+                "node": {"name": self.node_name},
+            },
+        });
+        let encoded = |part: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(part);
+        let signed = format!(
+            "{}.{}",
+            encoded(header.to_string().as_bytes()),
+            encoded(claims.to_string().as_bytes())
+        );
+        let signature = key
+            .sign(&random, signed.as_bytes())
+            .map_err(|_| TokenError::Sign)?;
+        Ok(format!("{signed}.{}", encoded(signature.as_ref())))
+    }
+
+    /// Reads the key, or makes one.
+    fn key(&self) -> Result<EcdsaKeyPair, TokenError> {
+        let path = self.root.join("service-account.key");
+        let failed = |problem: String| TokenError::Key {
+            path: path.display().to_string(),
+            problem,
+        };
+        let random = SystemRandom::new();
+        let parse = |bytes: &[u8]| {
+            EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, bytes, &random)
+                .map_err(|error| failed(format!("{error}; remove it to have a new one made")))
+        };
+        match fs::read(&path) {
+            Ok(bytes) => return parse(&bytes),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(failed(error.to_string()));
+            }
+            Err(_) => {}
+        }
+        let made = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random)
+            .map_err(|error| failed(error.to_string()))?;
+        let key = parse(made.as_ref())?;
+        let keys = self.root.join("service-account.jwks");
+        replace(&path, made.as_ref(), 0o600)
+            .and_then(|()| replace(&keys, public_keys(&key).as_bytes(), 0o644))
+            .map_err(|error| failed(error.to_string()))?;
+        Ok(key)
+    }
+}
+
+/// When a token issued now is replaced: after four fifths of its life, or a day. pkg/kubelet/token/token_manager.go
+/// requiresRefresh, without its jitter.
+fn refresh_at(now: Timestamp, seconds: i64) -> Timestamp {
+    let share = SignedDuration::from_secs(seconds.saturating_mul(4) / 5);
+    now.saturating_add(share.min(MAX_AGE))
+        .unwrap_or(Timestamp::MAX)
+}
+
+/// Writes a file whole or not at all.
+fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let new = path.with_extension("new");
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(&new)?;
+    file.write_all(bytes)?;
+    fs::rename(&new, path)
+}
+
+fn key_id(key: &EcdsaKeyPair) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(key.public_key().as_ref()))
+}
+
+/// The public key as a JSON Web Key Set (RFC 7517). An uncompressed point is 4, then both coordinates.
+fn public_keys(key: &EcdsaKeyPair) -> String {
+    let point = key.public_key().as_ref();
+    let (x, y) = point[1..].split_at(32);
+    let encoded = |part: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(part);
+    json!({"keys": [{
+        "kty": "EC", "crv": "P-256", "alg": "ES256", "use": "sig",
+        "kid": key_id(key), "x": encoded(x), "y": encoded(y),
+    }]})
+    .to_string()
+}
+
+/// The first 16 bytes as a UUID.
+fn as_uuid(bytes: &[u8]) -> String {
+    let digits: String = bytes
+        .iter()
+        .take(16)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let part = |from: usize, to: usize| digits.get(from..to).unwrap_or_default();
+    [
+        part(0, 8),
+        part(8, 12),
+        part(12, 16),
+        part(16, 20),
+        part(20, 32),
+    ]
+    .join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use ring::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
+    use serde_json::Value;
+
+    use super::*;
+
+    fn pod() -> Pod {
+        let pod = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u1"},
+            "spec": {"containers": [], "serviceAccountName": "robot"}});
+        Pod::new(serde_json::from_value(pod).unwrap())
+    }
+
+    fn projection(audience: &str) -> ServiceAccountTokenProjection {
+        ServiceAccountTokenProjection {
+            audience: Some(audience.to_owned()),
+            expiration_seconds: Some(1000),
+            path: "token".to_owned(),
+        }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn decoded(part: &str) -> Vec<u8> {
+        BASE64_URL_SAFE_NO_PAD.decode(part).unwrap()
+    }
+
+    #[test]
+    fn token_is_signed_by_published_key_and_names_its_pod() {
+        let root = tempfile::tempdir().unwrap();
+        let tokens = Tokens::new(root.path(), "cluster.local", "node");
+        let token = tokens.token(&pod(), &projection("vault"), at(100)).unwrap();
+        let parts: Vec<&str> = token.split('.').collect();
+        let claims: Value = serde_json::from_slice(&decoded(parts[1])).unwrap();
+        assert_eq!(claims["sub"], "system:serviceaccount:n:robot");
+        assert_eq!(claims["aud"], json!(["vault"]));
+        assert_eq!(
+            (&claims["iat"], &claims["exp"]),
+            (&json!(100), &json!(1100))
+        );
+        assert_eq!(claims["kubernetes.io"]["pod"]["uid"], "u1");
+        let keys = fs::read(root.path().join("service-account.jwks")).unwrap();
+        let keys: Value = serde_json::from_slice(&keys).unwrap();
+        let key = &keys["keys"][0];
+        let header: Value = serde_json::from_slice(&decoded(parts[0])).unwrap();
+        assert_eq!(header["kid"], key["kid"]);
+        let mut point = vec![4];
+        point.extend(decoded(key["x"].as_str().unwrap()));
+        point.extend(decoded(key["y"].as_str().unwrap()));
+        let signed = format!("{}.{}", parts[0], parts[1]);
+        UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point)
+            .verify(signed.as_bytes(), &decoded(parts[2]))
+            .unwrap();
+    }
+
+    #[test]
+    fn token_is_replaced_after_four_fifths_of_its_life() {
+        let root = tempfile::tempdir().unwrap();
+        let tokens = Tokens::new(root.path(), "", "node");
+        let token = |second| tokens.token(&pod(), &projection(""), at(second)).unwrap();
+        let first = token(0);
+        assert_eq!(token(799), first);
+        assert_eq!(tokens.refresh_at(pod().uid()), Some(at(800)));
+        assert_ne!(token(800), first);
+        tokens.forget(pod().uid());
+        assert_eq!(tokens.refresh_at(pod().uid()), None);
+    }
+
+    #[test]
+    fn key_is_private_and_outlives_agent() {
+        let root = tempfile::tempdir().unwrap();
+        let kid = |token: String| token.split('.').next().unwrap().to_owned();
+        let first = Tokens::new(root.path(), "", "node");
+        let first = first.token(&pod(), &projection("a"), at(0)).unwrap();
+        let second = Tokens::new(root.path(), "", "node");
+        let second = second.token(&pod(), &projection("a"), at(0)).unwrap();
+        assert_eq!(kid(first), kid(second));
+        let key = root.path().join("service-account.key");
+        assert_eq!(key.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        fs::write(&key, "x").unwrap();
+        let broken = Tokens::new(root.path(), "", "node").token(&pod(), &projection("a"), at(0));
+        assert!(matches!(broken, Err(TokenError::Key { .. })), "{broken:?}");
+    }
+}

@@ -1,0 +1,85 @@
+//! Executes a plan and reports what happens meanwhile.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::Worker;
+use crate::causes::Causes;
+use crate::execute::{self, Job};
+use crate::observed::Observed;
+use crate::plan::PodPlan;
+use crate::pod::Pod;
+use crate::report::transitions::Stage;
+
+impl Worker {
+    /// Executes a plan and reports its progress.
+    pub(super) async fn execute(
+        &mut self,
+        pod: Pod,
+        observed: Arc<Observed>,
+        plan: PodPlan,
+        causes: &Causes,
+    ) {
+        let (progress, mut progress_receiver) = mpsc::unbounded_channel();
+        let terminating = CancellationToken::new();
+        let job = Job {
+            shared: Arc::clone(&self.shared),
+            pod,
+            dirs: self.dirs.clone(),
+            observed,
+            actuated: self.resizing.actuated.clone(),
+            terminating: terminating.clone(),
+            progress,
+        };
+        let work = execute::execute(Arc::new(job), plan);
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                Some(progress) = progress_receiver.recv() => self.heard(progress),
+                // The finished work has dropped its sender; its last messages were received above.
+                () = &mut work => break,
+                // `take_update` takes the update itself when the work is done.
+                Ok(()) = self.updates.changed() => {
+                    if self.updates.borrow().ends() {
+                        terminating.cancel();
+                    }
+                }
+                Ok(()) = self.snapshots.changed() => self.seen_meanwhile(causes).await,
+                () = self.probes.changed() => {
+                    self.publish_probes(Stage::Active);
+                    self.seen_meanwhile(causes).await;
+                }
+            }
+        }
+        while let Ok(progress) = progress_receiver.try_recv() {
+            self.heard(progress);
+        }
+        self.in_post_start.clear();
+    }
+
+    /// Reports a snapshot that arrives during the execution of a plan with these causes.
+    async fn seen_meanwhile(&mut self, causes: &Causes) {
+        let snapshot = self.snapshots.borrow_and_update().clone();
+        if let Some(snapshot) = snapshot {
+            let observed = self.observe(&snapshot).await;
+            let causes = snapshot.causes.and(causes.clone());
+            let causes = causes.and(self.failed_hooks.clone());
+            self.report(&observed, Stage::Active, causes);
+        }
+    }
+
+    pub(super) fn report_again(&mut self, causes: Causes) {
+        let observed = self
+            .snapshots
+            .borrow()
+            .as_ref()
+            .map(|snapshot| Arc::clone(&snapshot.observed));
+        if let Some(observed) = observed {
+            let observed = self.probes.add_to(observed);
+            self.report(&observed, Stage::Active, causes);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Removes what a live pod has left behind.
+
+use std::sync::Arc;
+
+use super::Worker;
+use crate::blocking::blocking;
+use crate::causes::Causes;
+use crate::cri::CriError;
+use crate::gc;
+use crate::observed::Observed;
+use crate::plan::HoldKey;
+use crate::plan::effects::Done;
+
+impl Worker {
+    /// Removes dead containers and sandboxes of a live pod. Returns whether it removed any.
+    pub(super) async fn collect_garbage(&mut self, observed: &Observed) -> bool {
+        let garbage = gc::garbage(
+            observed,
+            self.shared.config.dead_containers,
+            &self.history.holds,
+            self.shared.clock.now(),
+        );
+        if garbage.is_empty() || self.history.restart_all {
+            return false;
+        }
+        let cri = Arc::clone(&self.shared.cri);
+        let mut failed = false;
+        self.shared.cache.busy(&self.pod_ref.uid);
+        for (id, name) in garbage.containers {
+            self.settling.forget(id.as_str());
+            if self.noted(cri.remove_container(&id).await) {
+                self.put_off(HoldKey::Container(id));
+                failed = true;
+                continue;
+            }
+            let log = observed
+                .containers
+                .iter()
+                .find(|container| container.id == id)
+                .and_then(|seen| seen.log_path.clone());
+            if let Some(log) = log {
+                let dirs = self.dirs.clone();
+                blocking(move || dirs.remove_log(&log)).await;
+            }
+            self.expected.add(Done::Remove { name, id });
+        }
+        for id in garbage.sandboxes {
+            self.settling.forget(id.as_str());
+            if self.noted(cri.stop_sandbox(&id).await) || self.noted(cri.remove_sandbox(&id).await)
+            {
+                self.put_off(HoldKey::Sandbox(id));
+                failed = true;
+            } else {
+                self.expected.add(Done::RemoveSandbox(id));
+            }
+        }
+        let causes = Causes::pod("garbage was collected");
+        if failed {
+            // This is not urgent.
+            self.shared.cache.refresh(&self.pod_ref.uid, causes);
+            return false;
+        }
+        self.min_generation = self.shared.cache.refresh(&self.pod_ref.uid, causes);
+        true
+    }
+
+    /// Logs an error. Returns whether there was one.
+    pub(super) fn noted(&self, result: Result<(), CriError>) -> bool {
+        if let Err(error) = &result {
+            tracing::warn!(pod = %format_args!("{}/{}", self.pod_ref.namespace, self.pod_ref.name), %error, "failed to clean up");
+        }
+        result.is_err()
+    }
+}

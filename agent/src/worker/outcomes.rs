@@ -1,0 +1,163 @@
+//! Follows the execution of a plan: what was done, what failed, and what succeeded without effect.
+
+use std::time::Duration;
+
+use super::Worker;
+use super::start_errors::jittered;
+use crate::causes::Causes;
+use crate::clock::after;
+use crate::execute::{Failure, Progress};
+use crate::observed::{ContainerId, Observed};
+use crate::plan::HoldKey;
+use crate::plan::effects::{self, Done, WithoutEffect};
+use crate::report::ContainerPhase;
+
+/// What the next snapshot must show.
+#[derive(Debug, Default)]
+pub(super) struct Expected {
+    /// The calls that succeeded.
+    done: Vec<Done>,
+    /// Containers that were created but failed to start or to stay. The exit of one that has ended is counted by the crash
+    /// back-off, which replaces the hold of its start.
+    failed_attempts: Vec<(ContainerId, HoldKey)>,
+}
+
+impl Expected {
+    pub(super) fn add(&mut self, done: Done) {
+        self.done.push(done);
+    }
+}
+
+impl Worker {
+    /// Takes a message of an execution.
+    pub(super) fn heard(&mut self, progress: Progress) {
+        let now = self.shared.clock.now();
+        self.start_errors.record(&progress);
+        match progress {
+            Progress::Starting(start) => {
+                self.history.holds.release(&HoldKey::Pod);
+                self.history.started(&start, now);
+                let has_hook = self
+                    .pod
+                    .as_ref()
+                    .and_then(|pod| pod.container(&start.name)?.1.lifecycle.as_ref())
+                    .is_some_and(|lifecycle| lifecycle.post_start.is_some());
+                if has_hook {
+                    self.in_post_start.insert(start.name);
+                }
+            }
+            Progress::Pulled(name, took) => self.timings.entry(&name).pull = Some(took),
+            Progress::Created(name, took) => self.timings.entry(&name).create = Some(took),
+            Progress::Started(name, took) => self.timings.entry(&name).start = Some(took),
+            Progress::HookEnded(name) => {
+                self.in_post_start.remove(&name);
+                self.report_again(Causes::started(&name, "its postStart hook has ended"));
+            }
+            Progress::HookFailed(name, message) => {
+                let why = format!("PostStartHook failed: {message}");
+                self.failed_hooks.add(Causes::stopped(&name, &why));
+            }
+            Progress::Done(done) => {
+                if let Done::Start { backoff_key, .. } = &done {
+                    let key = HoldKey::Start(backoff_key.clone());
+                    self.history.holds.release(&key);
+                }
+                if matches!(done, Done::RunSandbox(_)) {
+                    self.publish_sandbox_ready();
+                }
+                self.expected.add(done);
+            }
+            Progress::Mounted => self.volumes.mounted(),
+            Progress::MountFailed(failure) => {
+                let until = self.mount_failed(&failure, now);
+                self.failed(Failure {
+                    key: HoldKey::Pod,
+                    container: None,
+                    attempt: None,
+                    reason: "FailedMount".to_owned(),
+                    message: failure.message,
+                    until: Some(until),
+                    refused: failure.refused,
+                });
+            }
+            Progress::Failed(failure) => self.failed(failure),
+            Progress::ResizeFailed(message) => self.resize_failed(message),
+        }
+    }
+
+    fn failed(&mut self, failure: Failure) {
+        match failure.until {
+            Some(until) => self.history.holds.put_off(failure.key.clone(), until),
+            None if matches!(failure.key, HoldKey::Start(_)) => {
+                let until = after(self.shared.clock.now(), self.next_retry());
+                let holds = &mut self.history.holds;
+                holds.put_off_until_event(failure.key.clone(), until);
+            }
+            None => self.put_off(failure.key.clone()),
+        }
+        // A kubelet's next sync comes with an event or a retry.
+        self.published.not_due();
+        if let Some(attempt) = failure.attempt {
+            self.expected.failed_attempts.push((attempt, failure.key));
+        }
+        tracing::warn!(
+            pod = %format_args!("{}/{}", self.pod_ref.namespace, self.pod_ref.name),
+            container = failure.container.as_deref(),
+            reason = %failure.reason,
+            error = %failure.message,
+            "action failed; will retry"
+        );
+        let causes = match &failure.container {
+            Some(name) => {
+                self.in_post_start.remove(name);
+                Causes::container(name, ContainerPhase::Waiting, failure.message)
+            }
+            None => Causes::pod(failure.message),
+        };
+        self.report_again(causes);
+    }
+
+    /// Puts an action off for as long as a kubelet waits after an error.
+    pub(super) fn put_off(&mut self, key: HoldKey) {
+        let wait = self.next_retry();
+        let until = after(self.shared.clock.now(), wait);
+        self.history.holds.put_off(key, until);
+    }
+
+    /// How long to wait after an error, with a new jitter each time.
+    pub(super) fn next_retry(&mut self) -> Duration {
+        self.failures += 1;
+        let wait = self.shared.config.retry_after_error;
+        jittered(wait, self.pod_ref.uid.as_str(), self.failures)
+    }
+
+    /// Compares what was done with what is observed afterwards.
+    pub(super) fn settle(&mut self, observed: &Observed) {
+        let expected = std::mem::take(&mut self.expected);
+        for (id, key) in expected.failed_attempts {
+            let mut attempts = observed.containers.iter();
+            if attempts.any(|seen| seen.id == id && seen.state.exit().is_some()) {
+                self.history.holds.release(&key);
+            }
+        }
+        for without_effect in effects::without_effect(&expected.done, observed) {
+            let WithoutEffect {
+                key,
+                container,
+                reason,
+                message,
+            } = without_effect;
+            // Not even an event ends the wait: the call may never have an effect.
+            let until = after(self.shared.clock.now(), self.next_retry());
+            self.heard(Progress::Failed(Failure {
+                key,
+                container,
+                attempt: None,
+                reason: reason.to_owned(),
+                message,
+                until: Some(until),
+                refused: false,
+            }));
+        }
+    }
+}

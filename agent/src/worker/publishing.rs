@@ -1,0 +1,170 @@
+//! Publishes a pod's status when a kubelet does: when a sync begins, with what was seen before it.
+//!
+//! What a sync does shows in the status that the next one begins with (Kubernetes 1.36, pkg/kubelet/kubelet.go SyncPod and
+//! SyncTerminatingPod). Only two things are published in between: that a new sandbox is ready (OnPodSandboxReady), and what
+//! probes found (pkg/kubelet/status/status_manager.go SetContainerReadiness and SetContainerStartup).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::Worker;
+use crate::causes::Causes;
+use crate::observed::Observed;
+use crate::report::transitions::Stage;
+use crate::status::last::last_status;
+
+/// The status that was published last.
+#[derive(Clone, Debug)]
+pub(super) struct Published {
+    status: Option<Arc<PodStatus>>,
+    /// What it shows.
+    observed: Option<Arc<Observed>>,
+    /// A sync is to begin even if nothing of the pod has changed.
+    due: bool,
+}
+
+impl Default for Published {
+    fn default() -> Self {
+        Self {
+            status: None,
+            observed: None,
+            due: true,
+        }
+    }
+}
+
+impl Published {
+    /// The status; an empty one before the first.
+    pub(super) fn status(&self) -> Arc<PodStatus> {
+        self.status.clone().unwrap_or_default()
+    }
+
+    /// A sync is to begin whatever is seen next.
+    pub(super) fn make_due(&mut self) {
+        self.due = true;
+    }
+
+    /// No sync is to begin until something changes.
+    pub(super) fn not_due(&mut self) {
+        self.due = false;
+    }
+}
+
+/// What of a pod has started, and what has ended. Changes are what a kubelet's PLEG sends events about.
+fn events(observed: &Observed) -> BTreeSet<(&str, bool)> {
+    let containers = observed
+        .containers
+        .iter()
+        .filter(|seen| seen.state.is_running() || seen.state.exit().is_some());
+    let containers = containers.map(|seen| (seen.id.as_str(), seen.state.is_running()));
+    let sandboxes = observed.sandboxes.iter();
+    sandboxes
+        .map(|seen| (seen.id.as_str(), seen.ready))
+        .chain(containers)
+        .collect()
+}
+
+/// Whether something of the pod has started or ended. That the remains of what had ended are gone is no event.
+fn has_event(before: &Observed, now: &Observed) -> bool {
+    let (before, now) = (events(before), events(now));
+    let is_gone = |id: &str| !now.contains(&(id, true)) && !now.contains(&(id, false));
+    !now.is_subset(&before) || before.iter().any(|(id, runs)| *runs && is_gone(id))
+}
+
+/// Whether a status of `now` can differ from one of `before`, without what is gone.
+fn differs(before: &Observed, now: &Observed) -> bool {
+    let mut containers = now.containers.iter();
+    let mut sandboxes = now.sandboxes.iter();
+    containers.any(|seen| !before.containers.contains(seen))
+        || sandboxes.any(|seen| !before.sandboxes.contains(seen))
+        || before.probes != now.probes
+}
+
+/// The status of a pod whose sandbox has become ready in the middle of a sync: nothing else of it changes.
+fn with_ready_sandbox(status: &PodStatus, now: Timestamp) -> PodStatus {
+    let mut status = status.clone();
+    let conditions = status.conditions.get_or_insert_default();
+    let condition = conditions
+        .iter_mut()
+        .find(|condition| condition.type_ == "PodReadyToStartContainers");
+    match condition {
+        Some(condition) if condition.status == "True" => {}
+        Some(condition) => {
+            *condition = PodCondition {
+                type_: condition.type_.clone(),
+                status: "True".to_owned(),
+                observed_generation: condition.observed_generation,
+                last_transition_time: Some(Time(now)),
+                ..PodCondition::default()
+            }
+        }
+        None => {}
+    }
+    status
+}
+
+impl Worker {
+    /// Starts that failed are tried again after an event. Returns whether there is one that is not published yet.
+    pub(super) fn hear_events(&mut self, observed: &Observed) -> bool {
+        let before = self.published.observed.as_ref();
+        let heard = before.is_some_and(|before| has_event(before, observed));
+        if heard {
+            self.history.holds.event();
+        }
+        heard
+    }
+
+    /// Begins a sync, if a kubelet would: publishes the status. `changed`: there was an event.
+    pub(super) fn begin_sync(&mut self, observed: &Arc<Observed>, changed: bool) {
+        let before = self.published.observed.as_ref();
+        let differs = before.is_none_or(|before| changed || differs(before, observed));
+        if !differs && !self.published.due {
+            return;
+        }
+        self.published.due = false;
+        self.publish(observed, Stage::Active);
+    }
+
+    /// Publishes the status of what is observed. The next report has it.
+    pub(super) fn publish(&mut self, observed: &Arc<Observed>, stage: Stage) {
+        let Some(pod) = self.pod.clone() else { return };
+        let mut present = None;
+        if pod.spec().active_deadline_seconds.is_some() {
+            let now = present.insert(Observed::clone(observed));
+            now.at = self.shared.clock.now();
+        }
+        let seen = present.as_ref().unwrap_or(observed);
+        let previous = self.published.status.clone();
+        let mut status = self.status_of(&pod, seen, previous.as_deref(), stage);
+        // Live reports go on saying what was really seen of each container.
+        if matches!(stage, Stage::Terminated | Stage::Removed) {
+            status = last_status(&pod, status);
+        }
+        let status = Arc::new(status);
+        self.published.status = Some(Arc::clone(&status));
+        self.published.observed = Some(Arc::clone(observed));
+        self.tell_prober(status);
+    }
+
+    /// Publishes results of probes that arrive in the middle of a sync.
+    pub(super) fn publish_probes(&mut self, stage: Stage) {
+        if let Some(observed) = self.published.observed.clone() {
+            let observed = self.probes.add_to(observed);
+            self.publish(&observed, stage);
+        }
+    }
+
+    /// Publishes that the pod's sandbox is ready, in the middle of a sync.
+    pub(super) fn publish_sandbox_ready(&mut self) {
+        let Some(before) = &self.published.status else {
+            return;
+        };
+        let status = with_ready_sandbox(before, self.shared.clock.now());
+        self.published.status = Some(Arc::new(status));
+        self.report_again(Causes::pod("sandbox is ready"));
+    }
+}

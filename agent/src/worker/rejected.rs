@@ -1,0 +1,108 @@
+//! The life of a pod that the node does not take: reported as failed until no source has it.
+//!
+//! Its rejection is kept in a file, so that it stays rejected when the agent is started again, whatever the node then has.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tokio::sync::watch;
+
+use super::PodUpdate;
+use super::reporting::{Timings, pod_report};
+use crate::admission::Rejection;
+use crate::blocking::blocking;
+use crate::causes::Causes;
+use crate::events::Happening;
+use crate::observed::Observed;
+use crate::pod::{Pod, PodUid};
+use crate::report::transitions::Stage;
+use crate::shared::Shared;
+use crate::volumes::component;
+
+/// The directory of the records.
+fn records(root: &Path) -> PathBuf {
+    root.join("rejected")
+}
+
+/// Where a pod's rejection is kept.
+fn record(root: &Path, uid: &PodUid) -> PathBuf {
+    records(root).join(component(uid.as_str()).as_str())
+}
+
+/// Removes the records of pods that went while no agent ran: those whose name is not in `kept`.
+pub(crate) fn forget_others(root: &Path, kept: &BTreeSet<OsString>) {
+    let Ok(entries) = std::fs::read_dir(records(root)) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        if !kept.contains(&entry.file_name()) {
+            forget(&entry.path());
+        }
+    }
+}
+
+/// The rejection of an earlier agent, if there is one that can be read.
+pub(crate) fn recorded(root: &Path, uid: &PodUid) -> Option<Rejection> {
+    let text = std::fs::read(record(root, uid)).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+/// Reports a pod as rejected until its last update ends it.
+pub(crate) async fn run(
+    shared: Arc<Shared>,
+    pod: Pod,
+    rejection: Rejection,
+    mut updates: watch::Receiver<PodUpdate>,
+) {
+    tracing::warn!(pod = %pod.full_name(), reason = rejection.reason, message = rejection.message, "pod rejected");
+    let file = record(&shared.config.root_dir, pod.uid());
+    if let Err(error) = keep(file.clone(), rejection.clone()).await {
+        tracing::warn!(path = %file.display(), %error, "failed to record the rejection of a pod");
+    }
+    let happening = Happening::Rejected(rejection.clone());
+    shared.events.record(&pod, None, &happening);
+    let now = shared.clock.now();
+    let mut status = rejection.status(&pod);
+    status.start_time = Some(Time(now));
+    let observed = Observed::nothing(now);
+    let report = |stage| pod_report(&pod, &status, &observed, &Timings::default(), stage);
+    let cause = Causes::pod(format!("{}: {}", rejection.reason, rejection.message));
+    shared
+        .status_store
+        .publish(report(Stage::Terminated), Stage::Terminated, cause);
+
+    let is_ended = |update: &PodUpdate| matches!(update, PodUpdate::Terminate { .. });
+    let agent_stops = updates.wait_for(is_ended).await.is_err();
+    if agent_stops {
+        return std::future::pending().await;
+    }
+    blocking(move || forget(&file)).await;
+    shared.status_store.publish(
+        report(Stage::Removed),
+        Stage::Removed,
+        Causes::pod("pod was removed"),
+    );
+}
+
+async fn keep(file: PathBuf, rejection: Rejection) -> io::Result<()> {
+    blocking(move || {
+        if let Some(directory) = file.parent() {
+            std::fs::create_dir_all(directory)?;
+        }
+        std::fs::write(file, serde_json::to_vec(&rejection)?)
+    })
+    .await
+}
+
+fn forget(file: &Path) {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(path = %file.display(), %error, "failed to remove the record of a rejected pod");
+        }
+        Ok(()) | Err(_) => {}
+    }
+}

@@ -1,0 +1,85 @@
+//! Follows the resizes of a pod: which one is in progress, and when it is complete.
+
+use super::{WorkItem, Worker};
+use crate::events::{Happening, ResizeEvent};
+use crate::observed::Observed;
+use crate::plan::HoldKey;
+use crate::pod::Pod;
+use crate::resize::ResizeState;
+use crate::resize::actuated::Actuated;
+use crate::resize::conditions::ResizeConditions;
+use crate::resize::files::ActuatedRecord;
+use crate::spec::Node;
+use crate::volumes::PodDirs;
+
+/// The state of a pod's resizes.
+#[derive(Debug)]
+pub(super) struct Resizing {
+    /// What the runtime was last told.
+    pub(super) actuated: ActuatedRecord,
+    /// The conditions that the status shows.
+    pub(super) conditions: ResizeConditions,
+    /// How many of the granted resizes are known.
+    granted: u64,
+}
+
+impl Resizing {
+    pub(super) fn new(item: &WorkItem, dirs: &PodDirs, node: &Node) -> Self {
+        let assumed = match item {
+            WorkItem::Pod(pod) => Actuated::new(pod, node),
+            WorkItem::Orphan(_) => Actuated::default(),
+        };
+        Self {
+            actuated: ActuatedRecord::open(dirs.pod.clone(), assumed),
+            conditions: ResizeConditions::default(),
+            granted: 0,
+        }
+    }
+}
+
+/// The generation of a pod; 0: it has none.
+pub(crate) fn generation(pod: &Pod) -> i64 {
+    pod.api().metadata.generation.unwrap_or_default()
+}
+
+impl Worker {
+    /// Takes what the sync loop says of the resizes of a pod.
+    pub(super) fn take_resize(&mut self, pod: &Pod, state: ResizeState) {
+        let resizing = &mut self.resizing;
+        resizing.conditions.pending = state.pending;
+        if state.granted != resizing.granted {
+            resizing.granted = state.granted;
+            let now = self.shared.clock.now();
+            resizing.conditions.granted(generation(pod), now);
+        }
+    }
+
+    /// Compares what runs with what was granted.
+    pub(super) fn follow_resize(&mut self, pod: &Pod, observed: &Observed) {
+        let is_running = |name: &str| {
+            let seen = observed.container(name);
+            seen.is_some_and(|seen| seen.state.is_running())
+        };
+        let actuated = self.resizing.actuated.now();
+        let conditions = &mut self.resizing.conditions;
+        if actuated.differs_from(pod, is_running) {
+            conditions.in_progress(generation(pod), self.shared.clock.now());
+        } else if let Some(generation) = conditions.complete() {
+            let completed = Happening::Resize(ResizeEvent::Completed, generation);
+            self.event(None, &completed);
+        }
+    }
+
+    /// Notes that a resize failed. It is tried again later.
+    pub(super) fn resize_failed(&mut self, message: String) {
+        let Some(pod) = self.pod.clone() else { return };
+        tracing::warn!(pod = %pod.full_name(), error = %message, "failed to resize pod; will retry");
+        self.put_off(HoldKey::Resize);
+        let now = self.shared.clock.now();
+        let conditions = &mut self.resizing.conditions;
+        if let Some(generation) = conditions.failed(&message, generation(&pod), now) {
+            let failed = Happening::Resize(ResizeEvent::Error(message), generation);
+            self.event(None, &failed);
+        }
+    }
+}

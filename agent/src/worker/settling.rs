@@ -1,0 +1,200 @@
+//! ◆ How long to wait before a pod is repaired: what happens to it from outside comes in several steps.
+//!
+//! The end of a sandbox is first seen as the end of its containers, one after the other. A kubelet lists its pods once a
+//! second, so that it mostly sees the whole; an agent that repairs the pod at the first event would start a container in a
+//! sandbox that is about to end. Nor is a step published before the whole is seen.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::clock::after;
+use crate::observed::Observed;
+use crate::plan::{PodPlan, SandboxStep, When};
+
+/// How long after the last end of a container or sandbox its pod is repaired: the mean delay until a kubelet sees it.
+const SETTLE: SignedDuration = SignedDuration::from_millis(500);
+
+/// What was seen of a pod last, and when something of it was seen to end or to be gone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Settling {
+    /// The ids of containers and sandboxes, and whether each runs or is ready.
+    seen: BTreeMap<String, bool>,
+    last_end: Option<Timestamp>,
+    last_loss: Option<Timestamp>,
+}
+
+impl Settling {
+    /// Notes what is seen at a time.
+    pub(super) fn see(&mut self, observed: &Observed, now: Timestamp) {
+        let containers = observed.containers.iter();
+        let containers = containers.map(|seen| (seen.id.to_string(), seen.state.is_running()));
+        let sandboxes = observed.sandboxes.iter();
+        let sandboxes = sandboxes.map(|seen| (seen.id.to_string(), seen.ready));
+        let present: BTreeMap<String, bool> = containers.chain(sandboxes).collect();
+        for (id, ran) in &self.seen {
+            match present.get(id) {
+                Some(runs) if *runs || !ran => {}
+                Some(_) => self.last_end = Some(now),
+                None => self.last_loss = Some(now),
+            }
+        }
+        self.seen = present;
+    }
+
+    /// Forgets what the agent itself removes: that it is gone is no news.
+    pub(super) fn forget(&mut self, id: &str) {
+        self.seen.remove(id);
+    }
+
+    /// When the plan of a pod may be executed, and what is seen published, if that is later than `now`.
+    #[must_use]
+    pub(super) fn until(
+        &self,
+        plan: &PodPlan,
+        observed: &Observed,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let replaces_sandbox = matches!(plan.sandbox, SandboxStep::Create { .. });
+        let starts_now = || plan.starts().filter(|start| start.when == When::Now);
+        let repairs = replaces_sandbox || starts_now().any(|start| start.previous_end.is_some());
+        let exits = observed
+            .containers
+            .iter()
+            .filter_map(|seen| seen.state.exit());
+        let ends = exits
+            .map(|exit| exit.finished_at)
+            .chain(self.last_end)
+            .filter(|_| repairs);
+        // What is gone may be the first part of a pod to go.
+        let loss = self
+            .last_loss
+            .filter(|_| repairs || starts_now().next().is_some());
+        let settled = ends.chain(loss).max()?.checked_add(SETTLE).ok()?;
+        // The runtime's clock may be another one.
+        let latest = after(now, SETTLE.unsigned_abs());
+        (now < settled).then(|| settled.min(latest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+    use crate::observed::{
+        ContainerId, ContainerState, Exit, NetworkMode, ObservedContainer, ObservedSandbox,
+        SandboxId,
+    };
+    use crate::plan::{self, History};
+    use crate::pod::Pod;
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp::from_millisecond(millis).unwrap()
+    }
+
+    /// A pod's sandbox and its only container, which has ended at this time.
+    fn ended(ready: bool, finished_at: i64) -> Observed {
+        let exit = Exit {
+            code: 1,
+            reason: "Error".to_owned(),
+            message: String::new(),
+            started_at: None,
+            finished_at: at(finished_at),
+        };
+        let container = ObservedContainer {
+            id: ContainerId::new("c"),
+            name: "app".to_owned(),
+            sandbox_id: SandboxId::new("s"),
+            state: ContainerState::Exited(exit),
+            created_at: at(0),
+            restart_count: 0,
+            image: String::new(),
+            image_ref: String::new(),
+            hash: String::new(),
+            log_path: None,
+            user: None,
+            mounts: Vec::new(),
+            resources: None,
+        };
+        let sandbox = ObservedSandbox {
+            id: SandboxId::new("s"),
+            ready,
+            attempt: 0,
+            created_at: at(0),
+            network: NetworkMode::Pod,
+            ips: Some(vec!["10.0.0.2".to_owned()]),
+        };
+        Observed {
+            sandboxes: vec![sandbox],
+            containers: vec![container],
+            ..Observed::nothing(at(0))
+        }
+    }
+
+    #[test]
+    fn repair_waits_half_a_second_after_the_last_end() {
+        let pod = json!({
+            "metadata": {"name": "p", "namespace": "default", "uid": "u"},
+            "spec": {"restartPolicy": "Always", "containers": [{"name": "app", "image": "i"}]},
+        });
+        let pod = Pod::new(serde_json::from_value(pod).unwrap());
+        let nothing = Observed::nothing(at(0));
+        let table = [
+            (ended(true, 1000), 1001, Some(1500)),
+            (ended(true, 1000), 1500, None),
+            (ended(false, 1000), 1001, Some(1500)),
+            (ended(false, 1000), 1500, None),
+            // The runtime's clock is ahead.
+            (ended(true, 9000), 1001, Some(1501)),
+            // The pod starts.
+            (nothing, 1001, None),
+        ];
+        for (observed, now, expected) in table {
+            let plan = plan::plan(&pod, &observed, &History::default(), at(now));
+            assert!(plan.does_something());
+            let settles = Settling::default().until(&plan, &observed, at(now));
+            assert_eq!(settles, expected.map(at), "{now} {observed:?}");
+        }
+    }
+
+    #[test]
+    fn repair_waits_half_a_second_after_the_last_look_at_which_something_was_gone() {
+        let pod = json!({
+            "metadata": {"name": "p", "namespace": "default", "uid": "u"},
+            "spec": {"restartPolicy": "Always", "containers": [{"name": "app", "image": "i"}]},
+        });
+        let pod = Pod::new(serde_json::from_value(pod).unwrap());
+        let without_container = |ready: bool| Observed {
+            containers: Vec::new(),
+            ..ended(ready, 0)
+        };
+        let nothing = Observed::nothing(at(0));
+        let table = [
+            // It has not changed since it was first seen.
+            (ended(true, 0), 2000, None),
+            (without_container(true), 3000, Some(3500)),
+            (without_container(false), 3100, Some(3600)),
+            (without_container(false), 3600, None),
+            (nothing.clone(), 3700, Some(4200)),
+            (nothing, 4200, None),
+        ];
+        let mut settling = Settling::default();
+        for (observed, now, expected) in table {
+            settling.see(&observed, at(now));
+            let plan = plan::plan(&pod, &observed, &History::default(), at(now));
+            assert!(plan.does_something());
+            let settles = settling.until(&plan, &observed, at(now));
+            assert_eq!(settles, expected.map(at), "{now} {observed:?}");
+        }
+        // What the agent has removed itself is no reason to wait.
+        let mut settling = Settling::default();
+        settling.see(&ended(true, 0), at(2000));
+        settling.forget("c");
+        let left = without_container(true);
+        settling.see(&left, at(3000));
+        let plan = plan::plan(&pod, &left, &History::default(), at(3000));
+        assert_eq!(settling.until(&plan, &left, at(3000)), None);
+    }
+}

@@ -1,0 +1,75 @@
+//! Measures what a pod with limits uses of local storage, and evicts one that uses too much.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::Worker;
+use crate::blocking::blocking;
+use crate::clock::after;
+use crate::eviction::local_storage::{self, LocalUsage};
+use crate::observed::Observed;
+use crate::pod::Pod;
+use crate::status::eviction::Eviction;
+
+/// How often a kubelet looks. Kubernetes 1.36, pkg/kubelet/kubelet.go evictionMonitoringPeriod.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// The grace period of an evicted pod in seconds. Kubernetes 1.36, pkg/kubelet/eviction immediateEvictionGracePeriodSeconds.
+const GRACE: i64 = 1;
+
+/// When the pod is measured.
+#[derive(Debug, Default)]
+pub(super) struct Storage {
+    next: Option<Timestamp>,
+}
+
+impl Storage {
+    pub(super) fn wake_at(&self) -> Option<Timestamp> {
+        self.next
+    }
+}
+
+impl Worker {
+    /// Measures the pod if that is due. Returns whether it is evicted.
+    pub(super) async fn exceeds_storage(&mut self, pod: &Pod, observed: &Observed) -> bool {
+        if !local_storage::is_limited(pod) {
+            self.storage.next = None;
+            return false;
+        }
+        let now = self.shared.clock.now();
+        let due = *self.storage.next.get_or_insert(after(now, PERIOD));
+        if due > now {
+            return false;
+        }
+        self.storage.next = Some(after(now, PERIOD));
+        let usage = self.storage_usage(pod, observed).await;
+        let Some(message) = local_storage::exceeded(pod, &usage) else {
+            return false;
+        };
+        self.evict(Eviction::of_local_storage(message));
+        self.grace = Some(GRACE);
+        true
+    }
+
+    /// What cannot be measured counts as unused, as in a kubelet.
+    async fn storage_usage(&self, pod: &Pod, observed: &Observed) -> LocalUsage {
+        let (dirs, of) = (self.dirs.clone(), pod.clone());
+        let LocalUsage {
+            volumes,
+            mut containers,
+        } = blocking(move || dirs.usage(&of)).await;
+        for seen in &observed.containers {
+            match self.shared.cri.writable_layer(&seen.id).await {
+                Ok(used) => *containers.entry(seen.name.clone()).or_default() += used,
+                Err(error) => {
+                    tracing::debug!(pod = %pod.full_name(), container = %seen.id, %error, "failed to measure container");
+                }
+            }
+        }
+        LocalUsage {
+            volumes,
+            containers,
+        }
+    }
+}

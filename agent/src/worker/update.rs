@@ -1,0 +1,56 @@
+//! What a worker works on, and what the sync loop tells it.
+
+use crate::cri::PodRef;
+use crate::pod::Pod;
+use crate::resize::ResizeState;
+use crate::status::eviction::Eviction;
+
+/// The desired state of a worker's pod; only the latest counts.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum PodUpdate {
+    /// Run this pod, which has its allocated resources.
+    Run(Pod, ResizeState),
+    /// Terminate the pod, which its source still has.
+    Evict(Eviction),
+    /// Terminate the pod and remove what is left.
+    Terminate {
+        /// The cause.
+        cause: String,
+        /// The pod as its source had it last, if it did: it may say how the pod ends.
+        last: Option<Pod>,
+    },
+}
+
+impl PodUpdate {
+    /// Whether the pod is to end: no source has it any more, or it is deleted at the API server.
+    pub(super) fn ends(&self) -> bool {
+        match self {
+            Self::Run(pod, _) => pod.is_deleted(),
+            Self::Evict(_) | Self::Terminate { .. } => true,
+        }
+    }
+}
+
+/// What a worker works on.
+#[derive(Clone, Debug)]
+pub(crate) enum WorkItem {
+    /// A pod of a source.
+    Pod(Pod),
+    /// A pod of the runtime that no source has.
+    Orphan(PodRef),
+}
+
+impl WorkItem {
+    /// Identifies the pod.
+    pub(crate) fn pod_ref(&self) -> PodRef {
+        match self {
+            Self::Pod(pod) => PodRef {
+                uid: pod.uid().clone(),
+                namespace: pod.namespace().to_owned(),
+                name: pod.name().to_owned(),
+                agent: None,
+            },
+            Self::Orphan(pod_ref) => pod_ref.clone(),
+        }
+    }
+}

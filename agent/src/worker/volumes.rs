@@ -1,0 +1,166 @@
+//! Keeps a pod's volumes up to date, and says when volumes that failed are tried again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use super::Worker;
+use crate::clock::after;
+use crate::events::Happening;
+use crate::execute::{self, MountFailure};
+use crate::observed::Observed;
+use crate::pod::Pod;
+use crate::references::{Referenced, References};
+use crate::shared::Shared;
+use crate::volumes::content;
+
+/// The first delay before a volume that failed is tried again, and the longest one. Each is twice the one before. Kubernetes
+/// 1.36, pkg/util/goroutinemap/exponentialbackoff.
+const RETRY: Duration = Duration::from_millis(500);
+const RETRY_MAX: Duration = Duration::from_secs(122);
+
+/// How long a kubelet waits for volumes before it says which are missing. Kubernetes 1.36, pkg/kubelet/volumemanager.
+const PATIENCE: Duration = Duration::from_secs(123);
+
+/// What a pod's volumes show, and what failed.
+#[derive(Debug, Default)]
+pub(super) struct Volumes {
+    /// Whether any of them has files that the agent keeps up to date.
+    written: bool,
+    references: References,
+    /// The objects when the volumes were brought up to date last.
+    seen: Referenced,
+    changes: Option<watch::Receiver<u64>>,
+    /// What they show may have changed.
+    stale: bool,
+    /// When to try again, or to replace a token.
+    refresh_at: Option<Timestamp>,
+    failures: u32,
+    /// Since when the pod waits for volumes.
+    waiting_since: Option<Timestamp>,
+}
+
+impl Volumes {
+    /// Nothing is known of the pod yet.
+    pub(super) fn new(shared: &Shared) -> Self {
+        Self {
+            changes: shared.objects.changes(),
+            stale: true,
+            ..Self::default()
+        }
+    }
+
+    /// Takes a new version of the pod, whose fields volumes may show.
+    pub(super) fn set_pod(&mut self, pod: &Pod) {
+        let mut volumes = pod.spec().volumes.iter().flatten();
+        self.written = volumes.any(content::is_written);
+        self.references = References::of(pod);
+        self.stale = true;
+    }
+
+    /// Waits until objects have changed.
+    pub(super) async fn changed(&mut self) {
+        let changed = match &mut self.changes {
+            Some(changes) => changes.changed().await.is_ok(),
+            None => false,
+        };
+        if !changed {
+            // They never change again.
+            self.changes = None;
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// When volumes are to be brought up to date without another cause.
+    pub(super) fn wake_at(&self) -> Option<Timestamp> {
+        self.refresh_at.filter(|_| self.written)
+    }
+
+    fn is_due(&self, now: Timestamp) -> bool {
+        self.written && (self.stale || self.refresh_at.is_some_and(|at| at <= now))
+    }
+
+    /// All volumes are prepared.
+    pub(super) fn mounted(&mut self) {
+        self.failures = 0;
+        self.waiting_since = None;
+    }
+
+    /// A volume failed. Returns when to try again.
+    fn failed(&mut self, now: Timestamp) -> Timestamp {
+        let wait = RETRY.saturating_mul(2_u32.saturating_pow(self.failures));
+        self.failures += 1;
+        after(now, wait.min(RETRY_MAX))
+    }
+}
+
+impl Worker {
+    /// Notes that volumes of the pod failed before it could start. Returns when to try again.
+    pub(super) fn mount_failed(&mut self, failure: &MountFailure, now: Timestamp) -> Timestamp {
+        let since = *self.volumes.waiting_since.get_or_insert(now);
+        if after(since, PATIENCE) <= now {
+            self.volumes.waiting_since = Some(now);
+            self.event(
+                None,
+                &Happening::FailedMount(format!(
+                    "Unable to attach or mount volumes: unmounted volumes=[{}], unattached volumes=[], failed to process \
+                     volumes=[]: context deadline exceeded",
+                    failure.volumes.join(" ")
+                )),
+            );
+        }
+        self.volumes.failed(now)
+    }
+
+    /// Brings the volumes of a pod up to date that has started.
+    pub(super) async fn refresh_volumes(&mut self, pod: &Pod, observed: &Observed) {
+        let now = self.shared.clock.now();
+        let mut sandboxes = observed.sandboxes.iter();
+        if !self.volumes.is_due(now) || !sandboxes.any(|sandbox| sandbox.ready) {
+            return;
+        }
+        let objects = Arc::clone(&self.shared.objects);
+        let references = &self.volumes.references;
+        self.volumes.seen = references.look_up(pod.namespace(), objects.as_ref());
+        self.volumes.stale = false;
+        self.volumes.refresh_at = if execute::volumes::refresh(&self.shared, &self.dirs, pod).await
+        {
+            self.volumes.failures = 0;
+            self.shared.tokens.refresh_at(pod.uid())
+        } else {
+            Some(self.volumes.failed(now))
+        };
+    }
+
+    /// If the objects changed that the pod refers to: what failed may succeed now, and volumes show something else.
+    pub(super) fn take_object_changes(&mut self) {
+        let Some(pod) = &self.pod else { return };
+        let objects = self.shared.objects.as_ref();
+        let found = self.volumes.references.look_up(pod.namespace(), objects);
+        if found != self.volumes.seen {
+            self.volumes.seen = found;
+            self.volumes.stale = true;
+            self.history.holds.release_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_volumes_are_retried_after_twice_the_time() {
+        let mut volumes = Volumes::default();
+        let now = Timestamp::UNIX_EPOCH;
+        let waits: Vec<i128> = (0..10)
+            .map(|_| volumes.failed(now).as_millisecond().into())
+            .collect();
+        assert_eq!(waits[..4], [500, 1000, 2000, 4000]);
+        assert_eq!(waits[8..], [122_000, 122_000]);
+        volumes.mounted();
+        assert_eq!(volumes.failed(now).as_millisecond(), 500);
+    }
+}

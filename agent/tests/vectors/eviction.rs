@@ -1,0 +1,215 @@
+//! eviction-*: thresholds, signals, and the order in which pods are evicted.
+
+use std::collections::BTreeMap;
+
+use agent::eviction::Signal;
+use agent::eviction::config::{ConfigError, EvictionConfig, Threshold, ThresholdValue};
+use agent::eviction::message::message;
+use agent::eviction::observe::{node_conditions, observe, thresholds_met};
+use agent::eviction::rank::{Candidate, FsLayout, rank};
+use agent::eviction::stats::{NodeStats, PodStats};
+use agent::pod::Pod;
+use serde_json::{Map, Value, json};
+
+use crate::judge::Set;
+use crate::read::Case;
+use crate::support;
+
+pub(crate) const THRESHOLDS: Set = Set {
+    name: "eviction-thresholds",
+    about: "the thresholds of an eviction configuration",
+    judge: judge_thresholds,
+    exceptions: &[],
+};
+
+pub(crate) const SIGNALS: Set = Set {
+    name: "eviction-signals",
+    about: "what is observed of a node, and which thresholds are met",
+    judge: judge_signals,
+    exceptions: &[],
+};
+
+pub(crate) const RANK: Set = Set {
+    name: "eviction-rank",
+    about: "which pod is evicted first, and what is said of it",
+    judge: judge_rank,
+    exceptions: &[],
+};
+
+fn config(input: &Value) -> EvictionConfig {
+    let map = |key: &str| -> BTreeMap<String, String> {
+        let entries = input[key].as_object().into_iter().flatten();
+        entries
+            .map(|(name, value)| (name.clone(), support::text(value).to_owned()))
+            .collect()
+    };
+    EvictionConfig {
+        enforce_node_allocatable: support::texts(&input["enforceNodeAllocatable"]),
+        hard: map("evictionHard"),
+        soft: map("evictionSoft"),
+        soft_grace_period: map("evictionSoftGracePeriod"),
+        minimum_reclaim: map("evictionMinimumReclaim"),
+    }
+}
+
+/// The thresholds as in the files: sorted by signal, hard ones first.
+fn shown(thresholds: &[&Threshold]) -> Value {
+    let value = |value: &ThresholdValue| match value {
+        ThresholdValue::Quantity { text, .. } => json!({"quantity": text}),
+        // The files have what is left of NaN as a 64-bit integer.
+        ThresholdValue::Percentage(share) if share.is_nan() => {
+            json!({"percentage": -922_337_203_685_477.6})
+        }
+        ThresholdValue::Percentage(share) => {
+            let percent = (f64::from(*share) * 100.0 * 1000.0).round() / 1000.0;
+            json!({"percentage": support::seconds(percent)})
+        }
+    };
+    let mut sorted = thresholds.to_vec();
+    sorted.sort_by_key(|threshold| threshold.signal.as_str());
+    let all: Vec<Value> = sorted
+        .iter()
+        .map(|threshold| {
+            let mut shown = Map::new();
+            shown.insert("signal".to_owned(), json!(threshold.signal.as_str()));
+            shown.insert("operator".to_owned(), json!("LessThan"));
+            shown.insert("value".to_owned(), value(&threshold.value));
+            if !threshold.grace_period.is_zero() {
+                let seconds = support::seconds(threshold.grace_period.as_secs_f64());
+                shown.insert("gracePeriodSeconds".to_owned(), seconds);
+            }
+            if let Some(reclaim) = &threshold.minimum_reclaim {
+                shown.insert("minReclaim".to_owned(), value(reclaim));
+            }
+            Value::Object(shown)
+        })
+        .collect();
+    json!(all)
+}
+
+fn judge_thresholds(case: &Case) -> Result<(), String> {
+    let thresholds = match config(&case.input).thresholds() {
+        Ok(thresholds) => thresholds,
+        Err(error) => {
+            let theirs = case.expected["error"].as_str();
+            let theirs = theirs.ok_or(format!("refused ({error}): {}", case.expected))?;
+            // Parsers of numbers say it in words of their own.
+            let parser = matches!(
+                error,
+                ConfigError::Percentage(_) | ConfigError::Quantity(_) | ConfigError::Duration(_)
+            );
+            return if parser {
+                Ok(())
+            } else {
+                support::same("error", &json!(error.to_string()), &json!(theirs))
+            };
+        }
+    };
+    if case.expected["error"].is_string() {
+        return Err(format!("accepted, but expected {}", case.expected));
+    }
+    let thresholds: Vec<&Threshold> = thresholds.iter().collect();
+    let theirs = &case.expected["thresholds"];
+    support::same("thresholds", &shown(&thresholds), theirs)
+}
+
+fn judge_signals(case: &Case) -> Result<(), String> {
+    let stats: NodeStats = serde_json::from_value(case.input["nodeStats"].clone()).unwrap();
+    let thresholds = config(&case.input["config"])
+        .thresholds()
+        .map_err(|error| error.to_string())?;
+    let observed = observe(&stats);
+    let observations: Map<String, Value> = observed
+        .iter()
+        .map(|(signal, seen)| {
+            let seen = json!({"available": seen.available, "capacity": seen.capacity});
+            (signal.as_str().to_owned(), seen)
+        })
+        .collect();
+    let expected = &case.expected;
+    support::same(
+        "observations",
+        &json!(observations),
+        &expected["observations"],
+    )?;
+    let met = thresholds_met(&thresholds, &observed, false);
+    support::same("met", &shown(&met), &expected["met"])?;
+    let reclaimed = thresholds_met(&thresholds, &observed, true);
+    support::same(
+        "metWithMinReclaim",
+        &shown(&reclaimed),
+        &expected["metWithMinReclaim"],
+    )?;
+    let mut conditions = node_conditions(&met);
+    conditions.sort_unstable();
+    support::same(
+        "nodeConditions",
+        &json!(conditions),
+        &expected["nodeConditions"],
+    )
+}
+
+fn judge_rank(case: &Case) -> Result<(), String> {
+    let input = &case.input;
+    let pods: Vec<Pod> = support::list(&input["pods"])
+        .iter()
+        .map(support::pod)
+        .collect();
+    let stats: Vec<PodStats> = serde_json::from_value(input["podStats"].clone()).unwrap();
+    let candidates: Vec<Candidate<'_>> = pods
+        .iter()
+        .map(|pod| Candidate {
+            pod,
+            stats: stats
+                .iter()
+                .find(|stats| stats.pod_ref.uid == pod.uid().as_str()),
+        })
+        .collect();
+    let signal = Signal::named(support::text(&input["signal"])).unwrap();
+    let layout = match (
+        input["dedicatedImageFs"] == true,
+        input["splitContainerFs"] == true,
+    ) {
+        (true, true) => FsLayout::ImagesOnly,
+        (true, false) => FsLayout::Images,
+        (false, _) => FsLayout::One,
+    };
+    let names = |group: &[Candidate<'_>]| {
+        let mut names: Vec<&str> = group.iter().map(|candidate| candidate.pod.name()).collect();
+        names.sort_unstable();
+        json!(names)
+    };
+    let groups = rank(signal, layout, &candidates);
+    let ours: Vec<Value> = groups.iter().map(|group| names(group)).collect();
+    let theirs: Vec<Value> = support::list(&case.expected["order"])
+        .iter()
+        .map(|group| {
+            let mut names = support::texts(group);
+            names.sort_unstable();
+            json!(names)
+        })
+        .collect();
+    support::same("order", &json!(ours), &json!(theirs))?;
+
+    let node: NodeStats = serde_json::from_value(input["nodeStats"].clone()).unwrap();
+    let thresholds = config(&json!({
+        "evictionHard": input["threshold"],
+        "enforceNodeAllocatable": ["pods"],
+    }))
+    .thresholds()
+    .map_err(|error| error.to_string())?;
+    let thresholds: Vec<&Threshold> = thresholds
+        .iter()
+        .filter(|threshold| threshold.signal == signal)
+        .collect();
+    let of = candidates
+        .iter()
+        .find(|candidate| candidate.pod.name() == support::text(&input["message_pod"]));
+    let said = message(signal.resource(), of.unwrap(), &thresholds, &observe(&node));
+    support::same("message", &json!(said.message), &case.expected["message"])?;
+    support::same(
+        "annotations",
+        &json!(said.annotations),
+        &case.expected["message_annotations"],
+    )
+}

@@ -1,0 +1,150 @@
+//! container-mounts: the mounts of a container, and what is made in its volumes for them.
+//!
+//! Each case has its volumes in a temporary directory that stands for the root of the node's file system.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use agent::spec::{HostVolume, MountSpec, mounts};
+use agent::volumes::subpath;
+use serde_json::{Value, json};
+
+use crate::judge::Set;
+use crate::read::Case;
+use crate::{config, inside, support};
+
+pub(crate) const SET: Set = Set {
+    name: "container-mounts",
+    about: "the mounts of a container, and the parts of volumes made for them",
+    judge: container_mounts,
+    exceptions: &[],
+};
+
+fn container_mounts(case: &Case) -> Result<(), String> {
+    let root = tempfile::tempdir().unwrap();
+    let inner = |path: &Path| root.path().join(path.strip_prefix("/").unwrap());
+    let pod = support::pod(&case.input["pod"]);
+    let (_, container) = pod
+        .container(support::text(&case.input["container"]))
+        .unwrap();
+    let mut node = inside::node(&case.input["node"]);
+    node.root_dir = inner(&node.root_dir);
+    node.selinux = true;
+    let mut volumes = config::volumes(&case.input);
+    for (name, volume) in &mut volumes {
+        if !volume.host_path.as_os_str().is_empty() {
+            volume.host_path = inner(&volume.host_path);
+            make_directory(&volume.host_path, &case.input["volumes"][name]["mode"]);
+        }
+    }
+    for entry in support::list(&case.input["entries"]) {
+        make_entry(entry, &volumes);
+    }
+    let before = contents(&volumes);
+    let env = case.input["env"].as_object().into_iter().flatten();
+    let env = env
+        .map(|(name, value)| (name.as_str(), support::text(value)))
+        .collect();
+    let ips = support::texts(&case.input["podIPs"]);
+    let plan = mounts::plan(&pod, container, &env, &volumes, &ips, &node);
+    let prepared = plan.sub_paths.iter().try_for_each(subpath::prepare);
+    let outcome = match prepared {
+        Ok(()) => plan.mounts.map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    let mut ours = match outcome {
+        Ok(mounts) => {
+            json!({"mounts": mounts.iter().map(|m| words(m, root.path())).collect::<Vec<_>>()})
+        }
+        Err(error) => json!({"error": error}),
+    };
+    let created: Vec<Value> = contents(&volumes)
+        .into_iter()
+        .filter(|(place, _)| !before.contains_key(place))
+        .map(|((volume, path), (kind, mode))| {
+            json!({"volume": volume, "path": path, "type": kind, "mode": format!("{mode:04o}")})
+        })
+        .collect();
+    if !created.is_empty() {
+        ours["created"] = json!(created);
+    }
+    let mut expected = case.expected.clone();
+    if let Some(created) = expected["created"].as_array_mut() {
+        created.sort_by_key(|entry| (entry["volume"].to_string(), entry["path"].to_string()));
+    }
+    if expected["created"].is_null() {
+        expected.as_object_mut().unwrap().remove("created");
+    }
+    support::same("mounts", &ours, &expected)
+}
+
+fn set_mode(path: &Path, mode: &Value) {
+    if let Some(mode) = mode.as_str() {
+        let mode = u32::from_str_radix(mode, 8).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+}
+
+fn make_directory(path: &Path, mode: &Value) {
+    fs::create_dir_all(path).unwrap();
+    set_mode(path, mode);
+}
+
+fn make_entry(entry: &Value, volumes: &BTreeMap<String, HostVolume>) {
+    let volume = &volumes[support::text(&entry["volume"])].host_path;
+    let path = volume.join(support::text(&entry["path"]));
+    match support::text(&entry["type"]) {
+        "dir" => make_directory(&path, &entry["mode"]),
+        "file" => fs::write(&path, "x").unwrap(),
+        "symlink" => {
+            let target = support::text(&entry["target"]);
+            symlink(target.replace("<volume>", volume.to_str().unwrap()), &path).unwrap();
+        }
+        other => panic!("an entry of type {other}"),
+    }
+}
+
+/// Volume and path → type and mode.
+type Contents = BTreeMap<(String, String), (&'static str, u32)>;
+
+fn contents(volumes: &BTreeMap<String, HostVolume>) -> Contents {
+    let mut found = Contents::new();
+    for (name, volume) in volumes {
+        let mut open: Vec<PathBuf> = vec![volume.host_path.clone()];
+        while let Some(directory) = open.pop() {
+            for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+                let metadata = entry.metadata().unwrap();
+                let path = entry.path();
+                let kind = match metadata.file_type() {
+                    kind if kind.is_dir() => {
+                        open.push(path.clone());
+                        "dir"
+                    }
+                    kind if kind.is_symlink() => "symlink",
+                    _ => "file",
+                };
+                let path = path.strip_prefix(&volume.host_path).unwrap();
+                let place = (name.clone(), path.to_str().unwrap().to_owned());
+                found.insert(place, (kind, metadata.permissions().mode() & 0o7777));
+            }
+        }
+    }
+    found
+}
+
+fn words(mount: &MountSpec, root: &Path) -> Value {
+    let mut words = json!({
+        "name": mount.name,
+        "containerPath": mount.container_path,
+        "readOnly": mount.readonly,
+        "recursiveReadOnly": mount.recursive_read_only,
+        "propagation": config::propagation(mount.propagation),
+        "selinuxRelabel": mount.selinux_relabel,
+    });
+    if let Ok(path) = mount.host_path.strip_prefix(root) {
+        words["hostPath"] = json!(Path::new("/").join(path));
+    }
+    words
+}

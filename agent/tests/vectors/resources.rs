@@ -1,0 +1,121 @@
+//! quantities, cpu-conversions and qos-cgroup: how resources are read, and what becomes of them.
+
+use agent::quantity::{Quantity, canonical};
+use agent::spec::{cgroup, cpu, qos};
+use serde_json::{Map, Value, json};
+
+use crate::inside;
+use crate::judge::Set;
+use crate::read::Case;
+use crate::support;
+
+pub(crate) const QUANTITIES: Set = Set {
+    name: "quantities",
+    about: "what a quantity means, and how the API server writes it back",
+    judge: quantity,
+    exceptions: &[],
+};
+
+fn quantity(case: &Case) -> Result<(), String> {
+    let text = support::text(&case.input["s"]);
+    let (quantity, canonical) = match (Quantity::parse(text), canonical(text)) {
+        (Ok(quantity), Ok(canonical)) => (quantity, canonical),
+        (Err(error), Err(_)) => {
+            let ours = json!({"error": error.api_message()});
+            return support::same("quantity", &ours, &case.expected);
+        }
+        (parsed, canonical) => return Err(format!("{parsed:?}, but {canonical:?}")),
+    };
+    let sign = match () {
+        () if quantity.is_negative() => -1,
+        () if quantity.is_zero() => 0,
+        () => 1,
+    };
+    let mut ours = json!({
+        "canonical": canonical.text,
+        "format": quantity.format().as_str(),
+        "sign": sign,
+        "value": quantity.value(),
+        "milli_value": quantity.milli_value(),
+    });
+    if let Some(exact) = canonical.exact_integer {
+        ours["exact_int64"] = json!(exact);
+    }
+    support::same("quantity", &ours, &case.expected)
+}
+
+pub(crate) const CPU: Set = Set {
+    name: "cpu-conversions",
+    about: "CPU quantities in the kernel's units",
+    judge: cpu_conversion,
+    exceptions: &[],
+};
+
+fn cpu_conversion(case: &Case) -> Result<(), String> {
+    let input = |key: &str| case.input[key].as_i64();
+    let ours = match (input("milliCPU"), input("weight"), input("quotaMicros")) {
+        (Some(milli), _, _) => {
+            let shares = cpu::shares(milli);
+            json!({
+                "shares": shares,
+                "quotaMicros": cpu::quota(milli, input("periodMicros").unwrap()),
+                "weight": cpu::weight(shares),
+                "milliCPUFromShares": cpu::milli_of_shares(shares),
+            })
+        }
+        (None, Some(weight), _) => json!({"shares": cpu::shares_of_weight(weight)}),
+        (None, None, quota) => {
+            let period = input("periodMicros").unwrap();
+            json!({"milliCPU": cpu::milli_of_quota(quota.unwrap(), period)})
+        }
+    };
+    support::same("conversion", &ours, &case.expected)
+}
+
+pub(crate) const QOS: Set = Set {
+    name: "qos-cgroup",
+    about: "QoS classes, OOM scores, and the cgroups of pods",
+    judge: qos_cgroup,
+    exceptions: &[],
+};
+
+fn qos_cgroup(case: &Case) -> Result<(), String> {
+    let pod = support::pod(&case.input["pod"]);
+    let node = inside::node(&case.input["node"]);
+    let containers = pod.init_containers().iter().chain(pod.containers());
+    let scores: Map<String, Value> = containers
+        .map(|container| {
+            let score = qos::oom_score(&pod, container, node.memory_capacity);
+            (container.name.clone(), json!(score))
+        })
+        .collect();
+    let values = cgroup::pod_cgroup(&pod, &node);
+    let mut own =
+        json!({"cpuShares": values.cpu_shares, "cpuWeight": cpu::weight(values.cpu_shares)});
+    if let Some((quota, period)) = values.cpu_quota {
+        own["cpuQuota"] = json!(quota);
+        own["cpuPeriod"] = json!(period);
+    }
+    if let Some(memory) = values.memory {
+        own["memory"] = json!(memory);
+    }
+    if !values.hugepages.is_empty() {
+        own["hugePageLimitByPageSizeBytes"] = json!(values.hugepages);
+    }
+    let mut ours = json!({
+        "qosClass": qos::qos_class(&pod).as_str(),
+        "oomScoreAdj": scores,
+        "cgroupParent": cgroup::pod_path(&pod, &node).unwrap_or_default(),
+        "podCgroup": own,
+    });
+    for (name, class) in [
+        ("guaranteed", qos::QosClass::Guaranteed),
+        ("burstable", qos::QosClass::Burstable),
+        ("besteffort", qos::QosClass::BestEffort),
+    ] {
+        if let Some(path) = cgroup::class_path(&node, class) {
+            ours["qosCgroups"][name] = json!(path);
+        }
+    }
+    support::same("qos", &ours, &case.expected)
+}

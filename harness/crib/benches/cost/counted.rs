@@ -1,0 +1,130 @@
+//! A runtime whose calls are counted, and timed while one pod at a time is measured.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use agent::cri::{
+    Cri, CriError, EventStream, ExecOutput, FsUsage, Image, ListedContainer, ListedSandbox,
+    RegistryAuth, RuntimeStatus, Version,
+};
+use agent::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
+use agent::pod::PodUid;
+use agent::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
+use async_trait::async_trait;
+
+/// See the module.
+pub(crate) struct Counted {
+    inner: Arc<dyn Cri>,
+    calls: Mutex<Calls>,
+}
+
+#[derive(Default)]
+struct Calls {
+    count: u64,
+    /// Since when calls about pods are timed, and those that have ended since.
+    timed: Option<(Instant, Vec<(Instant, Instant)>)>,
+}
+
+/// A call that has not ended.
+struct Begun<'a> {
+    of: &'a Counted,
+    /// When it began; `None` if it is about no pod.
+    at: Option<Instant>,
+}
+
+impl Counted {
+    pub(crate) fn new(inner: Arc<dyn Cri>) -> Self {
+        Self {
+            inner,
+            calls: Mutex::default(),
+        }
+    }
+
+    fn calls(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many calls were made.
+    pub(crate) fn count(&self) -> u64 {
+        self.calls().count
+    }
+
+    /// Begins to time calls.
+    pub(crate) fn time(&self) {
+        self.calls().timed = Some((Instant::now(), Vec::new()));
+    }
+
+    /// How much of the time until now was spent in calls about pods since [`Self::time`]; of calls at the same time, once.
+    pub(crate) fn timed(&self) -> Duration {
+        let Some((mut until, mut timed)) = self.calls().timed.take() else {
+            return Duration::ZERO;
+        };
+        timed.sort_unstable();
+        let mut sum = Duration::ZERO;
+        for (begin, end) in timed {
+            // A call may have begun before calls were timed.
+            let begin = begin.max(until);
+            sum += end.saturating_duration_since(begin);
+            until = end.max(begin);
+        }
+        sum
+    }
+
+    fn begin(&self, is_of_pod: bool) -> Begun<'_> {
+        self.calls().count += 1;
+        let at = is_of_pod.then(Instant::now);
+        Begun { of: self, at }
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        let mut calls = self.of.calls();
+        if let (Some(at), Some((_, timed))) = (self.at, &mut calls.timed) {
+            timed.push((at, Instant::now()));
+        }
+    }
+}
+
+/// Forwards each call; the condition says whether it is about a pod.
+macro_rules! forward {
+    ($($method:ident($($argument:ident: $type:ty),*) -> $output:ty, if $of_pod:expr;)*) => {
+        #[async_trait]
+        impl Cri for Counted {
+            $(async fn $method(&self, $($argument: $type),*) -> Result<$output, CriError> {
+                let _begun = self.begin($of_pod);
+                self.inner.$method($($argument),*).await
+            })*
+        }
+    };
+}
+
+forward! {
+    version() -> Version, if false;
+    status() -> RuntimeStatus, if false;
+    run_sandbox(spec: &SandboxSpec) -> SandboxId, if true;
+    stop_sandbox(id: &SandboxId) -> (), if true;
+    remove_sandbox(id: &SandboxId) -> (), if true;
+    sandbox_status(id: &SandboxId) -> ObservedSandbox, if true;
+    list_sandboxes(of: Option<&PodUid>) -> Vec<ListedSandbox>, if of.is_some();
+    create_container(sandbox: &SandboxId, spec: &ContainerSpec, of: &SandboxSpec) -> ContainerId, if true;
+    start_container(id: &ContainerId) -> (), if true;
+    stop_container(id: &ContainerId, grace: Duration) -> (), if true;
+    remove_container(id: &ContainerId) -> (), if true;
+    container_status(listed: &ListedContainer) -> ObservedContainer, if true;
+    list_containers(of: Option<&PodUid>) -> Vec<ListedContainer>, if of.is_some();
+    update_container(id: &ContainerId, limits: &Resources) -> (), if true;
+    update_sandbox(id: &SandboxId, limits: &Resources, overhead: &Resources) -> (), if true;
+    memory_usage(id: &SandboxId) -> MemoryUsage, if true;
+    image_status(image: &ImageSpec) -> Option<Image>, if true;
+    pull_image(image: &ImageSpec, sandbox: &SandboxSpec, auth: Option<&RegistryAuth>) -> String, if true;
+    list_images() -> Vec<Image>, if false;
+    images_in_use() -> BTreeSet<String>, if false;
+    remove_image(image: &ImageSpec) -> (), if false;
+    image_fs_info() -> Vec<FsUsage>, if false;
+    exec_sync(id: &ContainerId, command: &[String], timeout: Option<Duration>) -> ExecOutput, if true;
+    writable_layer(id: &ContainerId) -> u64, if false;
+    reopen_log(id: &ContainerId) -> (), if false;
+    events() -> EventStream, if false;
+}

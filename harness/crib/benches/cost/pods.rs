@@ -1,0 +1,89 @@
+//! What the life of many pods costs: their start, rest, the agent's restart beside them, and their end.
+
+use std::io::{self, Write as _};
+use std::time::{Duration, Instant};
+
+use crate::node::Node;
+use crate::usage::memory;
+use crate::{Failed, IDLE};
+
+/// Pods that are started one after the other beside the others, to see what each waits for the agent.
+const ALONE: usize = 100;
+/// After this nothing is left to be done for pods that have just become ready.
+const SETTLED: Duration = Duration::from_secs(2);
+
+pub(crate) fn print_head() -> io::Result<()> {
+    writeln!(
+        io::stdout(),
+        "\
+An init and an app container each; ms of processor time and CRI calls a pod; own: the time of one more pod from its manifest
+to ready outside of calls, ms; idle for {} s
+      |        start        |     own     |            idle             |    adopt    |     end
+ pods |    ms  calls  s all |   p50   p99 | % core calls/s wakes/s   MB |    ms calls |    ms calls",
+        IDLE.as_secs()
+    )
+}
+
+pub(crate) async fn measure(pods: usize) -> Result<(), Failed> {
+    let mut node = Node::start().await?;
+    let begun = node.used()?;
+    node.each(0..pods, Node::write)?;
+    node.until_ready(pods).await?;
+    let started = node.used()?;
+    tokio::time::sleep(SETTLED).await;
+
+    let names: Vec<String> = (0..ALONE).map(|number| format!("alone-{number}")).collect();
+    let mut own = Vec::new();
+    for name in &names {
+        own.push(alone(&mut node, name).await?);
+    }
+    for name in &names {
+        node.delete(name)?;
+    }
+    node.until_removed(ALONE).await?;
+    own.sort_unstable();
+    let at = |share: usize| own[(own.len() * share / 100).min(own.len() - 1)].as_secs_f64() * 1e3;
+    tokio::time::sleep(SETTLED).await;
+
+    let rested = node.used()?;
+    tokio::time::sleep(IDLE).await;
+    let idle = node.used()?;
+    let megabytes = memory()?;
+
+    node.restart_agent().await;
+    let stopped = node.used()?;
+    node.until_ready(pods).await?;
+    tokio::time::sleep(SETTLED).await;
+    let adopted = node.used()?;
+
+    node.each(0..pods, Node::delete)?;
+    node.until_removed(pods).await?;
+    let ended = node.used()?;
+    writeln!(
+        io::stdout(),
+        "{pods:5} | {:5.2} {:6.1} {:6.2} | {:5.2} {:5.2} | {:6.2} {:7.1} {:7.1} {:4.0} | {:5.2} {:5.1} | {:5.2} {:5.1}",
+        started.cpu(&begun, pods),
+        started.calls(&begun, pods),
+        started.seconds(&begun),
+        at(50),
+        at(99),
+        idle.share(&rested),
+        idle.calls(&rested, 1) / idle.seconds(&rested),
+        idle.wakes(&rested),
+        megabytes,
+        adopted.cpu(&stopped, pods),
+        adopted.calls(&stopped, pods),
+        ended.cpu(&adopted, pods),
+        ended.calls(&adopted, pods),
+    )?;
+    Ok(())
+}
+
+/// The time that one more pod takes to become ready, without that of its calls.
+async fn alone(node: &mut Node, name: &str) -> Result<Duration, Failed> {
+    node.cri.time();
+    let begun = Instant::now();
+    node.write(name)?;
+    node.until_ready(1).await?;
+    Ok(begun.elapsed().saturating_sub(node.cri.timed()))
+}

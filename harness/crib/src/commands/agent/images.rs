@@ -1,0 +1,199 @@
+//! Flags of `crib agent` about images, named like those of a kubelet and of its configuration.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use agent::images::{
+    Allowlist, CredentialProviders, CredentialVerification, ImageConfig, ImageGcPolicy,
+};
+use agent::kubelet_config::KubeletConfiguration;
+use agent::objects::ObjectMap;
+use clap::{Args, ValueEnum};
+
+use crate::args::duration;
+use crate::commands::pull_secrets;
+use crate::report::chain;
+
+/// `imagePullCredentialsVerificationPolicy`
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum VerificationPolicy {
+    /// Any pod may use any image on the node
+    #[value(name = "NeverVerify")]
+    NeverVerify,
+    /// Any pod may use images that the agent has not pulled
+    #[value(name = "NeverVerifyPreloadedImages")]
+    NeverVerifyPreloadedImages,
+    /// Any pod may use the images of the allowlist
+    #[value(name = "NeverVerifyAllowlistedImages")]
+    NeverVerifyAllowlistedImages,
+    /// A pod needs credentials that could pull the image
+    #[value(name = "AlwaysVerify")]
+    AlwaysVerify,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Images")]
+pub(super) struct ImageArgs {
+    /// Credentials for registries: docker's config.json for all pods, or manifests of Secrets for their imagePullSecrets
+    #[arg(long, value_name = "FILE")]
+    pull_secrets: Option<PathBuf>,
+    /// CredentialProviderConfig file, or a directory of them
+    #[arg(
+        long,
+        value_name = "PATH",
+        requires = "image_credential_provider_bin_dir"
+    )]
+    image_credential_provider_config: Option<PathBuf>,
+    /// Directory of the credential providers' programs
+    #[arg(
+        long,
+        value_name = "DIR",
+        requires = "image_credential_provider_config"
+    )]
+    image_credential_provider_bin_dir: Option<PathBuf>,
+    /// Which images that are present need credentials of the pod [default: NeverVerifyPreloadedImages]
+    #[arg(long, value_name = "POLICY")]
+    image_pull_credentials_verification_policy: Option<VerificationPolicy>,
+    /// Image, or prefix that ends with /*, for NeverVerifyAllowlistedImages; repeatable
+    #[arg(long, value_name = "IMAGE")]
+    preloaded_images_verification_allowlist: Vec<String>,
+    /// Pull one image at a time [default: true, unless --max-parallel-image-pulls is more than 1]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    serialize_image_pulls: Option<bool>,
+    /// Pulls at a time [default: 1, no limit with --serialize-image-pulls=false]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_parallel_image_pulls: Option<u32>,
+    /// Pulls a second, 0 for no limit [default: 5]
+    #[arg(long, value_name = "N")]
+    registry_qps: Option<u32>,
+    /// Pulls that may begin at once [default: 10]
+    #[arg(long, value_name = "N")]
+    registry_burst: Option<u32>,
+    /// Disk usage above which unused images are removed, including images that others pulled; 100: never [default: never,
+    /// 85 with --adopt-node]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    image_gc_high_threshold: Option<u8>,
+    /// Disk usage down to which unused images are removed [default: 80]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    image_gc_low_threshold: Option<u8>,
+    /// How long an image has to be unused before it is removed (2m, 90s) [default: 2m]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    minimum_image_ttl_duration: Option<Duration>,
+}
+
+impl ImageArgs {
+    /// Sets what the flags say, or else the file of the kubelet's configuration, and reads the files that they name.
+    pub(super) fn apply(
+        &self,
+        file: &KubeletConfiguration,
+        adopt_node: bool,
+        config: &mut ImageConfig,
+    ) -> Result<ObjectMap, String> {
+        config.max_parallel_image_pulls = self
+            .max_parallel_image_pulls
+            .or(file.max_parallel_image_pulls);
+        let serialize = self.serialize_image_pulls.or(file.serialize_image_pulls);
+        let several = config.max_parallel_image_pulls.is_some_and(|most| most > 1);
+        if serialize == Some(true) && several {
+            return Err("--serialize-image-pulls allows one pull at a time: leave it out, or --max-parallel-image-pulls".to_owned());
+        }
+        config.serialize_image_pulls = serialize.unwrap_or(!several);
+        let defaults = (config.registry_pull_qps, config.registry_burst);
+        config.registry_pull_qps = self
+            .registry_qps
+            .or(file.registry_pull_qps)
+            .unwrap_or(defaults.0);
+        config.registry_burst = self
+            .registry_burst
+            .or(file.registry_burst)
+            .unwrap_or(defaults.1);
+        config.credential_verification = self.verification(file)?;
+        config.garbage_collection = self.garbage_collection(file, adopt_node)?;
+        if let (Some(file), Some(bin_dir)) = (
+            &self.image_credential_provider_config,
+            &self.image_credential_provider_bin_dir,
+        ) {
+            config.credential_providers =
+                CredentialProviders::read(file, bin_dir).map_err(|error| chain(&error))?;
+        }
+        let secrets = self.pull_secrets.as_deref().map(pull_secrets::read);
+        Ok(secrets.transpose()?.unwrap_or_default().apply(config))
+    }
+
+    /// The images of a shared runtime may be others' too, so they are removed on request only.
+    fn garbage_collection(
+        &self,
+        file: &KubeletConfiguration,
+        adopt_node: bool,
+    ) -> Result<Option<ImageGcPolicy>, String> {
+        let high = self
+            .image_gc_high_threshold
+            .or(file.image_gc_high_threshold_percent);
+        let low = self
+            .image_gc_low_threshold
+            .or(file.image_gc_low_threshold_percent);
+        let most = file.image_maximum_gc_age;
+        if high.is_none() && most.is_none() && !adopt_node {
+            return match low {
+                Some(_) => {
+                    Err("--image-gc-low-threshold needs --image-gc-high-threshold".to_owned())
+                }
+                None => Ok(None),
+            };
+        }
+        let least = self
+            .minimum_image_ttl_duration
+            .or(file.image_minimum_gc_age);
+        let policy = ImageGcPolicy::new(
+            high.unwrap_or(85),
+            low.unwrap_or(80),
+            least.unwrap_or(Duration::from_secs(120)),
+            most.unwrap_or(Duration::ZERO),
+        );
+        policy.map(Some).map_err(|error| {
+            format!("--image-gc-high-threshold, --image-gc-low-threshold, --minimum-image-ttl-duration: {error}")
+        })
+    }
+
+    fn verification(&self, file: &KubeletConfiguration) -> Result<CredentialVerification, String> {
+        let patterns = match self.preloaded_images_verification_allowlist.as_slice() {
+            [] => file
+                .preloaded_images_verification_allowlist
+                .clone()
+                .unwrap_or_default(),
+            flags => flags.to_vec(),
+        };
+        let in_file = file.image_pull_credentials_verification_policy.as_deref();
+        let in_file = in_file.map(|name| {
+            VerificationPolicy::from_str(name, false).map_err(|_| {
+                format!(
+                    "--config: imagePullCredentialsVerificationPolicy: there is no policy {name:?}"
+                )
+            })
+        });
+        let policy = match self.image_pull_credentials_verification_policy {
+            Some(policy) => policy,
+            None => in_file
+                .transpose()?
+                .unwrap_or(VerificationPolicy::NeverVerifyPreloadedImages),
+        };
+        match policy {
+            VerificationPolicy::NeverVerifyAllowlistedImages => {
+                let allowlist = Allowlist::new(patterns.iter().map(String::as_str));
+                allowlist
+                    .map(CredentialVerification::NeverVerifyAllowlistedImages)
+                    .map_err(|error| format!("--preloaded-images-verification-allowlist: {}", chain(&error)))
+            }
+            _ if !patterns.is_empty() => Err(
+                "--preloaded-images-verification-allowlist needs --image-pull-credentials-verification-policy \
+                 NeverVerifyAllowlistedImages"
+                    .to_owned(),
+            ),
+            VerificationPolicy::NeverVerify => Ok(CredentialVerification::NeverVerify),
+            VerificationPolicy::NeverVerifyPreloadedImages => {
+                Ok(CredentialVerification::NeverVerifyPreloadedImages)
+            }
+            VerificationPolicy::AlwaysVerify => Ok(CredentialVerification::AlwaysVerify),
+        }
+    }
+}

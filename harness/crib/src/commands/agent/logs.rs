@@ -1,0 +1,54 @@
+//! Flags of `crib agent` about container logs.
+
+use std::path::PathBuf;
+
+use agent::kubelet_config::KubeletConfiguration;
+use agent::quantity::Quantity;
+use agent::{Config, LogRotation};
+use clap::Args;
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Container logs")]
+pub(super) struct ContainerLogArgs {
+    /// Directory for container logs [default: logs in --root-dir]
+    #[arg(long, value_name = "DIR")]
+    pub(super) pod_logs_dir: Option<PathBuf>,
+    /// Bytes from which a log is rotated, such as 10Mi; less than zero: never [default: 10Mi]
+    #[arg(long, value_name = "QUANTITY", allow_hyphen_values = true)]
+    container_log_max_size: Option<String>,
+    /// Files that a container's log may have, 2 or more [default: 5]
+    #[arg(long, value_name = "N")]
+    container_log_max_files: Option<usize>,
+}
+
+impl ContainerLogArgs {
+    /// Sets what the flags say, or else the file.
+    pub(super) fn apply(
+        &self,
+        file: &KubeletConfiguration,
+        config: &mut Config,
+    ) -> Result<(), String> {
+        let mut rotation = LogRotation::default();
+        let max_files = self
+            .container_log_max_files
+            .or(file.container_log_max_files);
+        rotation.max_files = max_files.unwrap_or(rotation.max_files);
+        if rotation.max_files < 2 {
+            return Err("--container-log-max-files: a log needs at least 2 files".to_owned());
+        }
+        rotation.period = file
+            .container_log_monitor_interval
+            .unwrap_or(rotation.period);
+        let size = self.container_log_max_size.as_ref();
+        config.log_rotation = match size.or(file.container_log_max_size.as_ref()) {
+            None => Some(rotation),
+            Some(size) => {
+                let amount = Quantity::parse(size)
+                    .map_err(|error| format!("--container-log-max-size: {error}"))?;
+                rotation.max_size = u64::try_from(amount.value()).unwrap_or_default();
+                (!amount.is_negative()).then_some(rotation)
+            }
+        };
+        Ok(())
+    }
+}

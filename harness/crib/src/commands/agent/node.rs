@@ -1,0 +1,146 @@
+//! Flags of `crib agent` about the node: its address, its DNS, and which pods it takes.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use agent::kubelet_config::KubeletConfiguration;
+use agent::{Config, node_address};
+use clap::Args;
+use k8s_openapi::api::core::v1::Taint;
+
+use super::pairs;
+
+/// How many pods a kubelet takes.
+const MAX_PODS: u32 = 110;
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Node")]
+pub(super) struct NodeArgs {
+    /// Name of this node [default: the host name]
+    #[arg(long, value_name = "NAME")]
+    pub(super) node_name: Option<String>,
+    /// Address of this node, or one of each family; pods see it as status.hostIP [default: an address of this machine
+    /// that the node's name resolves to, else that of the default route]
+    #[arg(long, value_name = "IP", value_delimiter = ',')]
+    node_ip: Vec<IpAddr>,
+    /// DNS servers for pods with dnsPolicy ClusterFirst [default: none, they use the node's]
+    #[arg(long, value_name = "IP", value_delimiter = ',')]
+    cluster_dns: Vec<IpAddr>,
+    /// Domain of the cluster [default: cluster.local]
+    #[arg(long, value_name = "DOMAIN")]
+    cluster_domain: Option<String>,
+    /// Resolver configuration that pods inherit, or "" for none [default: /etc/resolv.conf]
+    #[arg(long, value_name = "FILE")]
+    resolv_conf: Option<PathBuf>,
+    /// Pods that the node takes at a time [default: no limit, 110 with --adopt-node]
+    #[arg(long, value_name = "N")]
+    max_pods: Option<u32>,
+    /// Labels of the node, by which nodeSelector and node affinity choose [default: none, every selector matches]
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pairs::pair)]
+    node_labels: Vec<(String, String)>,
+    /// Taints of the node, which a pod needs tolerations for
+    #[arg(long, value_name = "KEY=VALUE:EFFECT", value_delimiter = ',', value_parser = pairs::taint)]
+    register_with_taints: Vec<Taint>,
+    /// Sysctls that pods may set besides the safe ones; a pattern ends with *
+    #[arg(long, value_name = "SYSCTL", value_delimiter = ',')]
+    allowed_unsafe_sysctls: Vec<String>,
+    /// What the system needs of cpu, memory, ephemeral-storage, pid; pods cannot request it
+    #[arg(long, value_name = "RESOURCE=QUANTITY", value_delimiter = ',', value_parser = pairs::reservation)]
+    system_reserved: Vec<(String, String)>,
+    /// What runtime and agent need, as --system-reserved
+    #[arg(long, value_name = "RESOURCE=QUANTITY", value_delimiter = ',', value_parser = pairs::reservation)]
+    kube_reserved: Vec<(String, String)>,
+}
+
+impl NodeArgs {
+    /// Sets what the flags say, or else the file. `config` has the node's name already.
+    pub(super) fn apply(
+        &self,
+        file: &KubeletConfiguration,
+        config: &mut Config,
+    ) -> Result<(), String> {
+        for address in &self.node_ip {
+            node_address::check(*address).map_err(|error| format!("--node-ip: {error}"))?;
+        }
+        config.node_ips = match self.node_ip.as_slice() {
+            [] => vec![node_address::of_node(&config.node_name).to_string()],
+            [one] => vec![one.to_string()],
+            [one, two] if one.is_ipv4() != two.is_ipv4() => vec![one.to_string(), two.to_string()],
+            _ => return Err("--node-ip: give one address, or one of each family".to_owned()),
+        };
+        let servers = self.cluster_dns.iter().map(IpAddr::to_string).collect();
+        config.cluster_dns = given(servers)
+            .or(file.cluster_dns.clone())
+            .unwrap_or_default();
+        if let Some(domain) = self.cluster_domain.clone().or(file.cluster_domain.clone()) {
+            config.cluster_domain = domain;
+        }
+        let resolv_conf = file.resolv_conf.as_ref().map(PathBuf::from);
+        if let Some(path) = self.resolv_conf.clone().or(resolv_conf) {
+            config.resolv_conf = Some(path).filter(|path| !path.as_os_str().is_empty());
+        }
+        let rules = &mut config.admission;
+        let of_kubelet = config.adopt_node.then_some(MAX_PODS);
+        rules.max_pods = self.max_pods.or(file.max_pods).or(of_kubelet);
+        rules.node_labels = given(self.node_labels.clone())
+            .map(|labels| with_own_labels(&config.node_name, pairs::map(&labels)));
+        rules.taints = given(self.register_with_taints.clone())
+            .or(file.register_with_taints.clone())
+            .unwrap_or_default();
+        rules.allowed_unsafe_sysctls = given(self.allowed_unsafe_sysctls.clone())
+            .or(file.allowed_unsafe_sysctls.clone())
+            .unwrap_or_default();
+        rules.system_reserved = reserved(
+            &self.system_reserved,
+            file.system_reserved.as_ref(),
+            "systemReserved",
+        )?;
+        rules.kube_reserved = reserved(
+            &self.kube_reserved,
+            file.kube_reserved.as_ref(),
+            "kubeReserved",
+        )?;
+        Ok(())
+    }
+}
+
+fn given<T>(list: Vec<T>) -> Option<Vec<T>> {
+    (!list.is_empty()).then_some(list)
+}
+
+fn reserved(
+    flag: &[(String, String)],
+    file: Option<&BTreeMap<String, String>>,
+    field: &str,
+) -> Result<BTreeMap<String, String>, String> {
+    if !flag.is_empty() {
+        return Ok(pairs::map(flag));
+    }
+    let pairs = file.into_iter().flatten();
+    let checked = pairs.map(|(name, amount)| pairs::reservation(&format!("{name}={amount}")));
+    checked
+        .collect::<Result<_, String>>()
+        .map_err(|problem| format!("--config: {field}: {problem}"))
+}
+
+/// The labels with those that a kubelet gives every node (pkg/kubelet/kubelet_node_status.go, initialNode).
+fn with_own_labels(name: &str, mut labels: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    for (key, value) in [
+        ("kubernetes.io/hostname", name),
+        ("kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", arch),
+        ("beta.kubernetes.io/os", "linux"),
+        ("beta.kubernetes.io/arch", arch),
+    ] {
+        labels
+            .entry(key.to_owned())
+            .or_insert_with(|| value.to_owned());
+    }
+    labels
+}

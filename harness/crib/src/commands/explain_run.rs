@@ -1,0 +1,68 @@
+//! `crib explain-run`: what `crib run` would do with manifests, without doing it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use self::model::Explained;
+use super::run::load;
+use crate::args::Output;
+use crate::client::output::print;
+use crate::client::{CallError, finish};
+use crate::exit::Exit;
+use crate::report::say;
+
+mod model;
+mod text;
+
+/// Show what `crib run` would start, pull and mount, and which fields have no effect
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  crib explain-run pod.yaml
+  helm template chart | crib explain-run -
+  crib explain-run --output json pods/ | jq -r '.pods[].containers[].image'
+
+Nothing is started, pulled or changed. Exit codes:
+    0  crib run would start it
+    2  bad usage, or something is refused")]
+pub(crate) struct ExplainRunArgs {
+    /// Manifests: files, directories of *.yaml, *.yml and *.json files, or - for standard input
+    #[arg(value_name = "FILE|DIR|-", required_unless_present = "filename")]
+    manifests: Vec<PathBuf>,
+    /// The same, as kubectl takes them; repeatable
+    #[arg(long, short = 'f', value_name = "FILE|DIR|-")]
+    filename: Vec<PathBuf>,
+    /// Accept unknown fields in manifests with a warning
+    #[arg(long)]
+    lenient: bool,
+    /// Refuse what is only warned about otherwise: kinds that are not run
+    #[arg(long)]
+    strict: bool,
+    /// Output format
+    #[arg(long, short, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// Shows it.
+pub(crate) fn run(args: &ExplainRunArgs) -> Exit {
+    let manifests = [args.manifests.as_slice(), &args.filename].concat();
+    let inputs = match load(&manifests, args.lenient, args.strict) {
+        Ok(inputs) => inputs,
+        Err(problems) => {
+            problems.iter().for_each(|problem| say(problem));
+            return Exit::BadInput;
+        }
+    };
+    let explained = Explained::of(&inputs);
+    finish(async {
+        let text = match args.output {
+            Output::Text => text::of(&explained),
+            Output::Json => serde_json::to_string(&explained).map_err(|error| CallError::Io {
+                doing: "write the answer".to_owned(),
+                source: error.into(),
+            })?,
+        };
+        print(&text)?;
+        Ok(Exit::Success)
+    })
+}

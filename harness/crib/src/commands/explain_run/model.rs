@@ -1,0 +1,316 @@
+//! ◆ What `crib run` would do, as data: its JSON form is what `--output json` prints.
+
+use std::collections::BTreeMap;
+
+use agent::manifest::{Problem, Workload, WorkloadObject};
+use agent::pod::{ContainerKind, Pod, is_sidecar};
+use agent::spec::qos::qos_class;
+use k8s_openapi::api::core::v1::{
+    Container, EnvFromSource, HTTPGetAction, Probe, ResourceRequirements, Volume, VolumeMount,
+    VolumeProjection,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde::Serialize;
+
+use crate::commands::run::Inputs;
+
+/// Everything that would be done.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Explained {
+    pub(super) pods: Vec<ExplainedPod>,
+    /// ConfigMaps and Secrets, such as `configmap default/settings`.
+    pub(super) objects: Vec<String>,
+    /// Fields that have no effect, which `crib run` says nothing about.
+    pub(super) no_effect: Vec<Place>,
+    /// What `crib run` would warn of.
+    pub(super) warnings: Vec<String>,
+}
+
+/// A field in a manifest.
+#[derive(Debug, Serialize)]
+pub(super) struct Place {
+    pub(super) file: String,
+    pub(super) line: usize,
+    pub(super) column: usize,
+    pub(super) path: String,
+    pub(super) reason: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ExplainedPod {
+    /// What creates pods of this kind, such as `deployment default/web`; none for a pod of its own.
+    pub(super) controller: Option<String>,
+    /// How many of them run at once.
+    pub(super) count: i32,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) file: String,
+    pub(super) restart_policy: String,
+    pub(super) grace_seconds: i64,
+    pub(super) qos_class: &'static str,
+    pub(super) host_network: bool,
+    pub(super) volumes: Vec<ExplainedVolume>,
+    /// In the order in which they start.
+    pub(super) containers: Vec<ExplainedContainer>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct ExplainedVolume {
+    pub(super) name: String,
+    /// Such as `ConfigMap settings`.
+    pub(super) source: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ExplainedContainer {
+    pub(super) name: String,
+    /// `init`, `sidecar` or `app`.
+    pub(super) kind: &'static str,
+    pub(super) image: String,
+    pub(super) image_pull_policy: String,
+    /// Instead of the image's own entry point.
+    pub(super) command: Vec<String>,
+    pub(super) args: Vec<String>,
+    pub(super) ports: Vec<String>,
+    /// Names of variables, and of the objects that bring others.
+    pub(super) env: Vec<String>,
+    pub(super) mounts: Vec<ExplainedMount>,
+    pub(super) requests: BTreeMap<String, String>,
+    pub(super) limits: BTreeMap<String, String>,
+    pub(super) probes: BTreeMap<&'static str, String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ExplainedMount {
+    pub(super) path: String,
+    pub(super) volume: String,
+    pub(super) sub_path: Option<String>,
+    pub(super) read_only: bool,
+}
+
+impl Explained {
+    /// What `crib run` would do with `inputs`.
+    pub(super) fn of(inputs: &Inputs) -> Self {
+        Self {
+            pods: inputs
+                .pods
+                .iter()
+                .map(pod)
+                .chain(inputs.workloads.iter().map(created))
+                .collect(),
+            objects: inputs.object_names.clone(),
+            no_effect: inputs.no_effect.iter().map(place).collect(),
+            warnings: inputs.warnings.clone(),
+        }
+    }
+}
+
+fn place(problem: &Problem) -> Place {
+    Place {
+        file: problem.file.clone(),
+        line: problem.line,
+        column: problem.column,
+        path: problem.path.clone(),
+        reason: problem.message.clone(),
+    }
+}
+
+/// The pods that a controller creates.
+fn created(workload: &Workload) -> ExplainedPod {
+    let count = match &workload.object {
+        WorkloadObject::Deployment(object) => object.spec.as_ref().and_then(|spec| spec.replicas),
+        WorkloadObject::ReplicaSet(object) => object.spec.as_ref().and_then(|spec| spec.replicas),
+        WorkloadObject::StatefulSet(object) => object.spec.as_ref().and_then(|spec| spec.replicas),
+        WorkloadObject::Job(object) => object.spec.as_ref().and_then(|spec| {
+            let (parallelism, completions) = (spec.parallelism, spec.completions);
+            parallelism.map(|pods| completions.map_or(pods, |completions| completions.min(pods)))
+        }),
+        WorkloadObject::DaemonSet(_) => None,
+    };
+    ExplainedPod {
+        controller: Some(workload.full_name()),
+        count: count.unwrap_or(1),
+        ..pod(&workload.example())
+    }
+}
+
+fn pod(pod: &Pod) -> ExplainedPod {
+    let spec = pod.spec();
+    // Init containers first, in their order.
+    let containers = pod
+        .all_containers()
+        .filter(|(kind, _)| *kind != ContainerKind::Ephemeral)
+        .map(|(kind, of)| container(kind, of))
+        .collect();
+    ExplainedPod {
+        controller: None,
+        count: 1,
+        namespace: pod.namespace().to_owned(),
+        name: pod.name().to_owned(),
+        file: pod.origin().to_owned(),
+        restart_policy: spec.restart_policy.clone().unwrap_or_default(),
+        grace_seconds: pod.grace_seconds(),
+        qos_class: qos_class(pod).as_str(),
+        host_network: pod.host_network(),
+        volumes: spec.volumes.iter().flatten().map(volume).collect(),
+        containers,
+    }
+}
+
+fn container(kind: ContainerKind, of: &Container) -> ExplainedContainer {
+    let kind = match kind {
+        ContainerKind::Init if is_sidecar(of) => "sidecar",
+        ContainerKind::Init => "init",
+        ContainerKind::App | ContainerKind::Ephemeral => "app",
+    };
+    let amounts = |given: fn(&ResourceRequirements) -> &Option<BTreeMap<String, Quantity>>| {
+        let all = of.resources.as_ref().and_then(|all| given(all).as_ref());
+        all.into_iter()
+            .flatten()
+            .map(|(name, Quantity(amount))| (name.clone(), amount.clone()))
+            .collect()
+    };
+    let names = of
+        .env
+        .iter()
+        .flatten()
+        .map(|variable| variable.name.clone());
+    ExplainedContainer {
+        name: of.name.clone(),
+        kind,
+        image: of.image.clone().unwrap_or_default(),
+        image_pull_policy: of.image_pull_policy.clone().unwrap_or_default(),
+        command: of.command.clone().unwrap_or_default(),
+        args: of.args.clone().unwrap_or_default(),
+        ports: ports(of),
+        env: of
+            .env_from
+            .iter()
+            .flatten()
+            .map(env_from)
+            .chain(names)
+            .collect(),
+        mounts: of.volume_mounts.iter().flatten().map(mount).collect(),
+        requests: amounts(|all| &all.requests),
+        limits: amounts(|all| &all.limits),
+        probes: [
+            ("startup", &of.startup_probe),
+            ("readiness", &of.readiness_probe),
+            ("liveness", &of.liveness_probe),
+        ]
+        .into_iter()
+        .filter_map(|(name, given)| Some((name, probe(given.as_ref()?))))
+        .collect(),
+    }
+}
+
+fn ports(of: &Container) -> Vec<String> {
+    let all = of.ports.iter().flatten();
+    all.map(|port| {
+        let protocol = port.protocol.as_deref().unwrap_or("TCP");
+        let inside = format!("{}/{protocol}", port.container_port);
+        match port.host_port {
+            Some(host) => format!("{inside} as host port {host}"),
+            None => inside,
+        }
+    })
+    .collect()
+}
+
+fn env_from(source: &EnvFromSource) -> String {
+    let map = source.config_map_ref.as_ref();
+    let secret = source.secret_ref.as_ref();
+    let map = map.map(|map| format!("all of ConfigMap {}", map.name));
+    map.or_else(|| secret.map(|secret| format!("all of Secret {}", secret.name)))
+        .unwrap_or_default()
+}
+
+fn mount(of: &VolumeMount) -> ExplainedMount {
+    ExplainedMount {
+        path: of.mount_path.clone(),
+        volume: of.name.clone(),
+        sub_path: of.sub_path_expr.clone().or_else(|| of.sub_path.clone()),
+        read_only: of.read_only == Some(true),
+    }
+}
+
+fn volume(of: &Volume) -> ExplainedVolume {
+    ExplainedVolume {
+        name: of.name.clone(),
+        source: source(of),
+    }
+}
+
+fn source(of: &Volume) -> String {
+    if let Some(map) = &of.config_map {
+        return format!("ConfigMap {}", map.name);
+    }
+    if let Some(secret) = &of.secret {
+        return format!(
+            "Secret {}",
+            secret.secret_name.as_deref().unwrap_or_default()
+        );
+    }
+    if let Some(host) = &of.host_path {
+        return format!("{} of the host", host.path);
+    }
+    if let Some(image) = &of.image {
+        return format!("image {}", image.reference.as_deref().unwrap_or_default());
+    }
+    if let Some(projected) = &of.projected {
+        let parts: Vec<String> = projected.sources.iter().flatten().map(part).collect();
+        return parts.join(", ");
+    }
+    if of.downward_api.is_some() {
+        return "fields of the pod".to_owned();
+    }
+    match of.empty_dir.as_ref().and_then(|dir| dir.medium.as_deref()) {
+        None | Some("") => "an empty directory".to_owned(),
+        Some(medium) => format!("an empty directory ({medium})"),
+    }
+}
+
+fn part(of: &VolumeProjection) -> String {
+    if let Some(map) = &of.config_map {
+        return format!("ConfigMap {}", map.name);
+    }
+    if let Some(secret) = &of.secret {
+        return format!("Secret {}", secret.name);
+    }
+    match &of.service_account_token {
+        Some(_) => "a token of its service account".to_owned(),
+        None => "fields of the pod".to_owned(),
+    }
+}
+
+fn probe(of: &Probe) -> String {
+    let action = if let Some(http) = &of.http_get {
+        http_get(http)
+    } else if let Some(tcp) = &of.tcp_socket {
+        format!("a connection to port {}", port(&tcp.port))
+    } else if let Some(grpc) = &of.grpc {
+        format!("gRPC on port {}", grpc.port)
+    } else {
+        let command = of.exec.as_ref().and_then(|exec| exec.command.clone());
+        command.unwrap_or_default().join(" ")
+    };
+    format!("{action} every {} s", of.period_seconds.unwrap_or(10))
+}
+
+fn http_get(of: &HTTPGetAction) -> String {
+    let scheme = of.scheme.as_deref().unwrap_or("HTTP").to_lowercase();
+    let path = of.path.as_deref().unwrap_or("/");
+    format!("GET {scheme}://:{}{path}", port(&of.port))
+}
+
+fn port(of: &IntOrString) -> String {
+    match of {
+        IntOrString::Int(number) => number.to_string(),
+        IntOrString::String(name) => name.clone(),
+    }
+}

@@ -1,0 +1,130 @@
+//! ◆ What `crib run` would do, as text for people.
+
+use std::fmt::Write;
+
+use super::model::{Explained, ExplainedContainer, ExplainedMount, ExplainedPod};
+
+/// The whole text, without the end of its last line.
+pub(super) fn of(explained: &Explained) -> String {
+    let mut lines = Vec::new();
+    for pod in &explained.pods {
+        of_pod(&mut lines, pod);
+        lines.push(String::new());
+    }
+    list(&mut lines, "objects", &explained.objects);
+    let places = explained.no_effect.iter().map(|at| {
+        format!(
+            "{}:{}:{}: {}: {}",
+            at.file, at.line, at.column, at.path, at.reason
+        )
+    });
+    list(&mut lines, "no effect", &places.collect::<Vec<_>>());
+    list(&mut lines, "warnings", &explained.warnings);
+    while lines.last().is_some_and(String::is_empty) {
+        lines.pop();
+    }
+    lines.join("\n")
+}
+
+/// A heading and its lines, if there are any.
+fn list(lines: &mut Vec<String>, heading: &str, entries: &[String]) {
+    if entries.is_empty() {
+        return;
+    }
+    lines.push(heading.to_owned());
+    let each = entries.iter().flat_map(|entry| entry.lines());
+    lines.extend(each.map(|line| format!("  {line}")));
+    lines.push(String::new());
+}
+
+fn of_pod(lines: &mut Vec<String>, pod: &ExplainedPod) {
+    let what = match (&pod.controller, pod.count) {
+        (None, _) => format!("pod {}/{}", pod.namespace, pod.name),
+        (Some(controller), 1) => format!("{controller}: 1 pod"),
+        (Some(controller), count) => format!("{controller}: {count} pods"),
+    };
+    lines.push(format!("{what} from {}", pod.file));
+    let network = if pod.host_network {
+        "the host's network"
+    } else {
+        "a network of its own"
+    };
+    lines.push(format!(
+        "  restart policy {}, {} s to end, QoS class {}, {network}",
+        pod.restart_policy, pod.grace_seconds, pod.qos_class
+    ));
+    for volume in &pod.volumes {
+        lines.push(format!("  volume {}: {}", volume.name, volume.source));
+    }
+    for container in &pod.containers {
+        of_container(lines, container);
+    }
+}
+
+fn of_container(lines: &mut Vec<String>, container: &ExplainedContainer) {
+    let kind = match container.kind {
+        "app" => "container",
+        "init" => "init container",
+        other => other,
+    };
+    lines.push(format!("  {kind} {}", container.name));
+    let pulled = match container.image_pull_policy.as_str() {
+        "Always" => "pulled each time",
+        "Never" => "never pulled",
+        _ => "pulled unless it is there",
+    };
+    let mut row = |name: &str, text: String| {
+        if !text.is_empty() {
+            lines.push(format!("    {name:<9} {text}"));
+        }
+    };
+    row("image", format!("{}, {pulled}", container.image));
+    row("command", words(&container.command));
+    row("arguments", words(&container.args));
+    row("ports", container.ports.join(", "));
+    row("env", container.env.join(", "));
+    for mount in &container.mounts {
+        row("mount", of_mount(mount));
+    }
+    row("requests", pairs(&container.requests));
+    row("limits", pairs(&container.limits));
+    for (name, probe) in &container.probes {
+        row(name, probe.clone());
+    }
+}
+
+fn of_mount(mount: &ExplainedMount) -> String {
+    let mut text = format!("{} from {}", mount.path, mount.volume);
+    if let Some(part) = &mount.sub_path {
+        let _ = write!(text, "/{part}");
+    }
+    if mount.read_only {
+        text.push_str(", read-only");
+    }
+    text
+}
+
+fn pairs(amounts: &std::collections::BTreeMap<String, String>) -> String {
+    let each: Vec<String> = amounts
+        .iter()
+        .map(|(name, amount)| format!("{name} {amount}"))
+        .collect();
+    each.join(", ")
+}
+
+/// Words as a shell takes them, on one line.
+fn words(words: &[String]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| quote(word)).collect();
+    quoted.join(" ")
+}
+
+fn quote(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    if word.chars().any(char::is_control) {
+        return format!("{word:?}");
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}

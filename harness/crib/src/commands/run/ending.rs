@@ -1,0 +1,68 @@
+//! ◆ Why the pods end, in words. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use agent::pod::PodUid;
+use agent::{Transition, source};
+
+use super::lifecycle::Event;
+
+/// The transition with the cause that the agent does not know: why its source lost the pod.
+pub(super) fn with_cause_of_removal(
+    mut transition: Transition,
+    removed: &BTreeMap<PodUid, &str>,
+) -> Transition {
+    if let Some(why) = removed.get(&transition.uid) {
+        transition.cause = transition.cause.replace(source::REMOVED, why);
+    }
+    transition
+}
+
+/// Why the pods end.
+pub(super) fn cause_of_end(event: Event) -> &'static str {
+    match event {
+        Event::TimedOut => "--timeout is over",
+        Event::OutputClosed => "standard output was closed",
+        Event::Signal | Event::Reported(_) | Event::Overdue | Event::RuntimeEnded => "interrupted",
+    }
+}
+
+/// The message when pods begin to end.
+pub(super) fn ending(event: Event, grace: Duration) -> String {
+    let why = match event {
+        Event::TimedOut => "timed out: ",
+        Event::OutputClosed => "standard output was closed: ",
+        Event::Signal | Event::Reported(_) | Event::Overdue | Event::RuntimeEnded => "",
+    };
+    format!(
+        "{why}ending the pods, which may take {} s; Ctrl-C kills them at once",
+        grace.as_secs()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn cause_of_removal_replaces_that_of_the_agent() {
+        let transition = |uid: &str, cause: &str| Transition {
+            at: "2026-01-02T03:04:05Z".parse().unwrap(),
+            pod: "default/p".to_owned(),
+            uid: PodUid::new(uid),
+            container: None,
+            from: "Pending".to_owned(),
+            to: "Terminating".to_owned(),
+            cause: cause.to_owned(),
+            exit_code: None,
+        };
+        let removed = BTreeMap::from([(PodUid::new("a"), "it cannot run")]);
+        let cause = |uid, cause| with_cause_of_removal(transition(uid, cause), &removed).cause;
+        let stopped = format!("stopped: {}", source::REMOVED);
+        assert_eq!(cause("a", &stopped), "stopped: it cannot run");
+        assert_eq!(cause("a", "exited"), "exited");
+        assert_eq!(cause("b", &stopped), stopped);
+    }
+}

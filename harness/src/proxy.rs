@@ -1,0 +1,118 @@
+//! A proxy between a CRI client and a runtime, which forwards every call unchanged and records it.
+//!
+//! It forwards HTTP/2 requests, not messages: metadata, deadlines, streams, cancellation, trailers and error details reach
+//! the other side as they were sent, and a call that this version of the CRI does not have is forwarded too. Messages are
+//! decoded only when a record is read. Each client connection has a connection to the runtime of its own, and ends with it.
+//!
+//! ```no_run
+//! use harness::{Client, Proxy, Runtime};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let runtime = Runtime::start().await?;
+//! let proxy = Proxy::start(&runtime.root().join("proxy.sock"), &runtime.socket())?;
+//! Client::new(proxy.socket()).version().await?;
+//! for call in proxy.recording().calls() {
+//!     println!("{}", call.json());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `frames` ◆ | splits the bytes of a gRPC body into messages |
+//! | `json` | decodes messages by the contract's descriptors |
+//! | `record` | the recorded calls |
+//! | `body` | a body that is recorded while it passes |
+//! | `forward` | forwards the requests of one connection |
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tokio::net::UnixListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+mod body;
+mod forward;
+mod frames;
+mod json;
+mod record;
+
+pub use record::{Call, Message, Recording};
+
+/// A proxy that listens on a unix socket. Dropping it closes all connections and removes the socket.
+#[derive(Debug)]
+pub struct Proxy {
+    socket: PathBuf,
+    recording: Recording,
+    /// Ends the task, and with it all connections.
+    _shutdown: DropGuard,
+}
+
+impl Proxy {
+    /// Listens on the socket `listen` and forwards to the runtime's socket, which need not exist yet. The directory of
+    /// `listen` decides who may connect; the runtime sees the proxy's user as its peer.
+    ///
+    /// # Errors
+    /// Binding failed.
+    pub fn start(listen: &Path, runtime: &Path) -> io::Result<Self> {
+        let listener = UnixListener::bind(listen)?;
+        let recording = Recording::new();
+        let shutdown = CancellationToken::new();
+        let accepting = accept(
+            listener,
+            runtime.to_owned(),
+            recording.clone(),
+            shutdown.clone(),
+        );
+        tokio::spawn(accepting);
+        Ok(Self {
+            socket: listen.to_owned(),
+            recording,
+            _shutdown: shutdown.drop_guard(),
+        })
+    }
+
+    /// The socket that it listens on.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The calls so far.
+    #[must_use]
+    pub fn recording(&self) -> &Recording {
+        &self.recording
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // A socket that is gone already is what is wanted.
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+async fn accept(
+    listener: UnixListener,
+    runtime: PathBuf,
+    recording: Recording,
+    shutdown: CancellationToken,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            // Dropping the set ends the connections.
+            () = shutdown.cancelled() => return,
+            // Collects connections that ended, so that the set does not grow.
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(forward::connection(stream, runtime.clone(), recording.clone()));
+                }
+                Err(error) => tracing::warn!(%error, "failed to accept connection"),
+            }
+        }
+    }
+}

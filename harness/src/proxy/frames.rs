@@ -1,0 +1,82 @@
+//! Splits the bytes of a gRPC body into messages, as they arrive. ◆
+
+use bytes::{Buf as _, Bytes, BytesMut};
+
+/// The length of a message's prefix: a flag and the length of the message (gRPC over HTTP/2, Length-Prefixed-Message).
+const PREFIX: usize = 5;
+
+/// A message of a gRPC body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Frame {
+    /// Whether the message is compressed.
+    pub(super) compressed: bool,
+    pub(super) message: Bytes,
+}
+
+/// The bytes of a body that are not a whole message yet.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    pending: BytesMut,
+}
+
+impl Frames {
+    /// Takes the next bytes of the body, and returns the messages that they complete.
+    pub(super) fn push(&mut self, data: &[u8]) -> Vec<Frame> {
+        self.pending.extend_from_slice(data);
+        let mut complete = Vec::new();
+        while let Some((&flag, rest)) = self.pending.split_first()
+            && let Some(length) = rest.first_chunk::<4>()
+        {
+            // An absurd length only means that the message is never complete.
+            let length = u32::from_be_bytes(*length) as usize;
+            if rest.len() - 4 < length {
+                break;
+            }
+            self.pending.advance(PREFIX);
+            complete.push(Frame {
+                compressed: flag == 1,
+                message: self.pending.split_to(length).freeze(),
+            });
+        }
+        complete
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn messages_are_found_in_chunks_of_any_size(
+            messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..6),
+            chunk in 1_usize..50,
+        ) {
+            let mut body = Vec::new();
+            for message in &messages {
+                body.push(0);
+                body.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+                body.extend(message);
+            }
+            let mut frames = Frames::default();
+            let found: Vec<_> = body.chunks(chunk).flat_map(|data| frames.push(data)).collect();
+            let found: Vec<_> = found.into_iter().map(|frame| frame.message.to_vec()).collect();
+            prop_assert_eq!(found, messages);
+        }
+    }
+
+    #[test]
+    fn incomplete_message_is_held_back() {
+        let mut frames = Frames::default();
+        assert!(frames.push(&[1, 0xff, 0xff, 0xff, 0xff, 7]).is_empty());
+        let mut frames = Frames::default();
+        assert!(frames.push(&[1, 0, 0, 0]).is_empty());
+        let found = frames.push(&[1, 9, 0]);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].compressed);
+        assert_eq!(found[0].message.as_ref(), [9]);
+    }
+}

@@ -1,0 +1,206 @@
+//! The process that keeps a program running while the daemon or a pod needs it, and serves the pods' DNS.
+//!
+//! It is the first process of a process namespace, so that the program never outlives it. The daemon and every pod's
+//! keeper hold the write end of its FIFO; when all are closed, it ends.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    io::{self, Read as _, Write as _},
+    os::{
+        fd::{AsFd as _, BorrowedFd},
+        unix::fs::OpenOptionsExt as _,
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::{
+    fs::OFlags,
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+
+use super::{
+    dns,
+    program::{Program, has_default_route},
+};
+use crate::namespace::within;
+
+/// `RTMGRP_IPV4_ROUTE` of linux/rtnetlink.h: changes of routes.
+const ROUTE_CHANGES: u32 = 0x40;
+/// Timeout for the program to configure its interface. It takes some milliseconds.
+const READY_WITHIN: Duration = Duration::from_secs(8);
+/// The longest part of the program's messages that is reported.
+const MESSAGE: u64 = 2048;
+/// The report when pods can reach other hosts.
+pub(super) const READY: &str = "ready";
+
+/// Runs the process: `FIFO NAME PATH`, with the network namespace as standard input. Standard output receives
+/// [`READY`] or an error message.
+pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
+    let arguments: Vec<OsString> = arguments.collect();
+    let [fifo, name, path] = &arguments[..] else {
+        return Err(io::Error::other("expected FIFO NAME PATH"));
+    };
+    let program = name.to_str().and_then(Program::named);
+    let program = program.ok_or_else(|| io::Error::other("unknown program"))?;
+    let fifo = PathBuf::from(fifo);
+    let _ = rustix::thread::set_name(c"crib-egress");
+    // Signals from the daemon's terminal must not reach it.
+    let _ = rustix::process::setsid();
+    let users = open_users(&fifo)?;
+    let netns = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    let mut child = Command::new(path)
+        .args(program.arguments("/proc/self/fd/0"))
+        .env_clear()
+        .current_dir("/")
+        .stdin(netns.try_clone()?)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let served = serve(program, &mut child, netns.as_fd(), &users);
+    let _ = child.kill();
+    let _ = child.wait();
+    if events(&[(users.as_fd(), PollFlags::empty())], Some(Instant::now()))?[0] {
+        let _ = fs::remove_file(&fifo);
+    }
+    served
+}
+
+/// Reports when pods can reach other hosts, and returns when the program has ended or nothing uses it.
+fn serve(
+    program: Program,
+    child: &mut Child,
+    netns: BorrowedFd<'_>,
+    users: &File,
+) -> io::Result<()> {
+    let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    let routes = within(Some(netns), || -> io::Result<Socket> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind(&SocketAddr::new(0, ROUTE_CHANGES))?;
+        socket.set_non_blocking(true)?;
+        Ok(socket)
+    })??;
+    let deadline = Instant::now() + READY_WITHIN;
+    loop {
+        let table = within(Some(netns), || {
+            fs::read_to_string("/proc/thread-self/net/route")
+        })??;
+        if has_default_route(&table, program) {
+            break;
+        }
+        let happened = events(
+            &[
+                (ended.as_fd(), PollFlags::POLLIN),
+                (users.as_fd(), PollFlags::empty()),
+                (routes.as_fd(), PollFlags::POLLIN),
+            ],
+            Some(deadline),
+        )?;
+        match happened[..] {
+            [true, ..] => return Err(io::Error::other(last_words(child))),
+            [_, true, _] => return Ok(()),
+            [_, _, true] => drain(&routes),
+            _ => {
+                return Err(io::Error::other(
+                    "it did not configure its interface in time",
+                ));
+            }
+        }
+    }
+    dns::serve(netns)?;
+    report(READY);
+    discard(child);
+    events(
+        &[
+            (ended.as_fd(), PollFlags::POLLIN),
+            (users.as_fd(), PollFlags::empty()),
+        ],
+        None,
+    )?;
+    Ok(())
+}
+
+/// Opens the read end of the FIFO. The kernel tells the end of its users only to a reader that saw one: the daemon may
+/// have ended before this open.
+fn open_users(fifo: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let users = File::options().read(true).custom_flags(flags).open(fifo)?;
+    drop(File::options().write(true).custom_flags(flags).open(fifo)?);
+    Ok(users)
+}
+
+/// Waits for any of the events, and tells which happened: none after `deadline`. The end of a pipe always counts.
+fn events(
+    descriptors: &[(BorrowedFd<'_>, PollFlags)],
+    deadline: Option<Instant>,
+) -> io::Result<Vec<bool>> {
+    let mut polled: Vec<PollFd<'_>> = descriptors
+        .iter()
+        .map(|(descriptor, flags)| PollFd::new(*descriptor, *flags))
+        .collect();
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let timeout = match left {
+            Some(left) => PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX),
+            None => PollTimeout::NONE,
+        };
+        match poll(&mut polled, timeout) {
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+            Ok(_) => return Ok(polled.iter().map(|fd| fd.any().unwrap_or(true)).collect()),
+        }
+    }
+}
+
+/// Forgets the changes of routes that were told so far.
+fn drain(routes: &Socket) {
+    let mut buffer = Vec::with_capacity(64 * 1024);
+    while routes.recv(&mut buffer, 0).is_ok() {
+        buffer.clear();
+    }
+}
+
+/// Writes the daemon's answer, and closes the daemon's pipe.
+fn report(text: &str) {
+    let _ = io::stdout().write_all(text.as_bytes());
+    let _ = io::stdout().flush();
+    if let Ok(null) = File::options().write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdout(null);
+    }
+}
+
+/// Reports why the process ends.
+pub(super) fn report_failure(error: &io::Error) {
+    report(&error.to_string());
+}
+
+/// The messages of a program that has ended, in one line.
+fn last_words(child: &mut Child) -> String {
+    let mut text = Vec::new();
+    if let Some(stderr) = &mut child.stderr {
+        let _ = stderr.take(MESSAGE).read_to_end(&mut text);
+    }
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .filter(|l| !l.is_empty())
+        .collect();
+    match lines.is_empty() {
+        true => "it ended without a message".to_owned(),
+        false => lines.join(", "),
+    }
+}
+
+/// Reads and forgets what the program says from now on, so that it never waits for a full pipe.
+fn discard(child: &mut Child) {
+    if let Some(mut stderr) = child.stderr.take() {
+        let _ = std::thread::Builder::new()
+            .name("messages".to_owned())
+            .spawn(move || io::copy(&mut stderr, &mut io::sink()));
+    }
+}

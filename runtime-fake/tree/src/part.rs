@@ -1,0 +1,200 @@
+//! Parts of a tree by their path: makes, finds and reads them.
+//!
+//! The tree may have symbolic links to anywhere, and the processes that own it may put new ones in while it is looked at. So
+//! links are resolved first, the result must be in the tree, and it is opened again without following any.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+/// The path without `.` and doubled slashes.
+#[must_use]
+pub fn without_dots(path: &Path) -> PathBuf {
+    path.components()
+        .filter(|part| *part != Component::CurDir)
+        .collect()
+}
+
+/// The path relative to the tree, if it is in it.
+fn within<'a>(path: &'a Path, tree: &Path) -> io::Result<&'a Path> {
+    path.strip_prefix(tree).map_err(|_| {
+        let problem = "the path leaves its directory";
+        io::Error::new(io::ErrorKind::PermissionDenied, problem)
+    })
+}
+
+/// Opens what a path without links leads to from the top of the tree.
+fn open(tree: &Path, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    if path.as_os_str().is_empty() {
+        // The whole tree, which may be a file.
+        return Ok(rustix::fs::open(tree, flags, Mode::empty())?);
+    }
+    let top = crate::open(tree)?;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    Ok(rustix::fs::openat2(
+        top,
+        path,
+        flags,
+        Mode::empty(),
+        resolve,
+    )?)
+}
+
+/// Makes the directories of a path that are missing, with the mode of the top of the tree.
+///
+/// # Errors
+/// The path leads out of the tree or through something else than directories, or what the kernel says.
+pub fn make_directories(tree: &Path, path: &Path) -> io::Result<()> {
+    let mode = Mode::from_raw_mode(fs::metadata(tree)?.mode() & 0o7777);
+    let tree = fs::canonicalize(tree)?;
+    let (found, missing) = split(&tree, &without_dots(path))?;
+    let found = fs::canonicalize(found)?;
+    let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut parent = open(&tree, within(&found, &tree)?, directory)?;
+    for name in missing.components() {
+        let name = name.as_os_str();
+        // Where something is by now, even a dangling link, this fails.
+        rustix::fs::mkdirat(&parent, name, mode)?;
+        parent = rustix::fs::openat(&parent, name, directory, Mode::empty())?;
+        // Despite the umask.
+        rustix::fs::fchmod(&parent, mode)?;
+    }
+    Ok(())
+}
+
+/// Splits a path in a tree into what exists, links followed, and the rest.
+fn split(tree: &Path, path: &Path) -> io::Result<(PathBuf, PathBuf)> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let mut found = tree.to_owned();
+    let mut directory = rustix::fs::openat(CWD, tree, flags, Mode::empty())?;
+    let mut rest = path.components();
+    loop {
+        let before = rest.as_path().to_owned();
+        let Some(name) = rest.next() else {
+            return Ok((found, before));
+        };
+        match rustix::fs::openat(&directory, name.as_os_str(), flags, Mode::empty()) {
+            Ok(next) => directory = next,
+            Err(Errno::NOENT) => return Ok((found, before)),
+            Err(error) => return Err(error.into()),
+        }
+        found.push(name);
+    }
+}
+
+/// Where a path in a tree leads, without links.
+///
+/// # Errors
+/// The path leads out of the tree, or what the kernel says.
+pub fn find(tree: &Path, path: &Path) -> io::Result<PathBuf> {
+    let found = fs::canonicalize(tree.join(without_dots(path)))?;
+    let tree = fs::canonicalize(tree)?;
+    open(&tree, within(&found, &tree)?, OFlags::PATH)?;
+    Ok(found)
+}
+
+/// Opens a regular file of a tree for reading. Links are followed as if the tree were the root.
+///
+/// # Errors
+/// It is no regular file, or what the kernel says.
+pub fn open_file(tree: &Path, path: &Path) -> io::Result<File> {
+    let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let top = rustix::fs::open(tree, directory, Mode::empty())?;
+    // A FIFO must not keep the caller waiting for a writer.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let file = File::from(rustix::fs::openat2(
+        top,
+        path,
+        flags,
+        Mode::empty(),
+        resolve,
+    )?);
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::from(io::ErrorKind::InvalidInput))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    fn tree() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let tree = root.path().join("tree");
+        fs::create_dir_all(tree.join("dir")).unwrap();
+        fs::create_dir(root.path().join("outside")).unwrap();
+        fs::write(root.path().join("outside/secret"), "x").unwrap();
+        fs::set_permissions(&tree, fs::Permissions::from_mode(0o2775)).unwrap();
+        fs::write(tree.join("file"), "x").unwrap();
+        symlink("dir", tree.join("inward")).unwrap();
+        symlink("../outside", tree.join("outward")).unwrap();
+        symlink("nowhere", tree.join("dangling")).unwrap();
+        root
+    }
+
+    #[test]
+    fn made_directories_have_mode_of_top() {
+        let root = tree();
+        let tree = root.path().join("tree");
+        make_directories(&tree, Path::new("./a//b")).unwrap();
+        make_directories(&tree, Path::new("inward/c")).unwrap();
+        for path in ["a", "a/b", "dir/c"] {
+            let made = fs::metadata(tree.join(path)).unwrap();
+            assert_eq!(made.permissions().mode() & 0o7777, 0o2775, "{path}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_made_outside() {
+        let root = tree();
+        for path in [
+            "outward/a",
+            "dangling",
+            "dangling/a",
+            "file/a",
+            "../outside/a",
+        ] {
+            make_directories(&root.path().join("tree"), Path::new(path)).unwrap_err();
+        }
+        assert_eq!(
+            fs::read_dir(root.path().join("outside")).unwrap().count(),
+            1
+        );
+    }
+
+    #[test]
+    fn parts_are_found_inside_only() {
+        let root = tree();
+        let tree = root.path().join("tree");
+        let found = |path: &str| find(&tree, Path::new(path)).ok();
+        let real = fs::canonicalize(&tree).unwrap();
+        assert_eq!(found("inward"), Some(real.join("dir")));
+        assert_eq!(found("./file"), Some(real.join("file")));
+        assert_eq!(found("."), Some(real));
+        assert_eq!(found("outward"), None);
+        assert_eq!(found("outward/secret"), None);
+        assert_eq!(found("missing"), None);
+    }
+
+    #[test]
+    fn files_are_read_inside_only() {
+        let root = tree();
+        let tree = root.path().join("tree");
+        assert!(open_file(&tree, Path::new("file")).is_ok());
+        assert!(open_file(&tree, Path::new("outward/secret")).is_err());
+        assert!(open_file(&tree, Path::new("dir")).is_err());
+    }
+}

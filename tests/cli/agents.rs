@@ -1,0 +1,126 @@
+//! `crib agent` on a runtime that several agents share, and in the mode of a kubelet.
+
+use nix::sys::signal::Signal;
+
+use super::command::{PATIENCE, Place};
+
+/// A runtime, and agents that use it.
+struct Shared {
+    place: Place,
+    endpoint: String,
+}
+
+impl Shared {
+    fn args(&self, root: &str, manifests: &str, more: &[&str]) -> Vec<String> {
+        let path = |name: &str| self.place.path(name).to_str().unwrap().to_owned();
+        let (root, manifests) = (path(root), path(manifests));
+        std::fs::create_dir_all(&manifests).unwrap();
+        let args = [
+            "agent",
+            "--runtime-endpoint",
+            &self.endpoint,
+            "--root-dir",
+            &root,
+            "--manifests",
+            &manifests,
+            "--node-name",
+            "node-1",
+        ];
+        args.iter()
+            .chain(more)
+            .map(|arg| (*arg).to_owned())
+            .collect()
+    }
+
+    /// The names of the pods that run, sorted.
+    async fn ready(&self) -> String {
+        let args = [
+            "pods",
+            "--runtime-endpoint",
+            &self.endpoint,
+            "--state",
+            "ready",
+            "-o",
+            "json",
+        ];
+        let ended = self.place.crib(&args).await;
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let pods: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
+        let pods = pods["items"].as_array().cloned().unwrap_or_default();
+        let names = pods.iter().map(|pod| pod["metadata"]["name"].as_str());
+        let mut names: Vec<&str> = names.flatten().collect();
+        names.sort_unstable();
+        names.join(" ")
+    }
+
+    async fn wait_for(&self, pods: &str) {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let ready = self.ready().await;
+            if ready == pods {
+                return;
+            }
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "waited for {pods:?}; last seen: {ready:?}"
+            );
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+}
+
+const POD: &str = "apiVersion: v1
+kind: Pod
+metadata:
+  name: web
+spec:
+  terminationGracePeriodSeconds: 1
+  unknownField: 1
+  containers:
+  - name: app
+    image: crib.local/host
+    command: [sleep, '3600']
+";
+
+#[tokio::test]
+async fn agent_ends_pods_of_other_agents_only_if_it_adopts_the_node() {
+    let place = Place::new();
+    let (runtime, endpoint) = place.runtime().await;
+    let shared = Shared { place, endpoint };
+    let start = |args: Vec<String>| {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        shared.place.start(&args)
+    };
+
+    // As a kubelet: any file name, unknown fields ignored, the node's name in the pod's.
+    let one = start(shared.args("one", "static", &["--manifest-mode", "kubelet"]));
+    shared.place.file("static/web", POD);
+    shared.wait_for("web-node-1").await;
+
+    // Another agent has its own pod and leaves the first one alone, also when its own ends.
+    let two = start(shared.args("two", "pods", &[]));
+    let own = POD
+        .replace("name: web", "name: own")
+        .replace("  unknownField: 1\n", "");
+    shared.place.file("pods/own.yaml", &own);
+    shared.wait_for("own web-node-1").await;
+    std::fs::remove_file(shared.place.path("pods/own.yaml")).unwrap();
+    shared.wait_for("web-node-1").await;
+
+    // A manifest that becomes unreadable ends its pod in kubelet mode.
+    shared.place.file("static/web", "kind: [");
+    shared.wait_for("").await;
+    shared.place.file("static/web", POD);
+    shared.wait_for("web-node-1").await;
+    for agent in [one, two] {
+        agent.signal(Signal::SIGTERM);
+        assert_eq!(agent.end().await.code, Some(0));
+    }
+
+    let three = start(shared.args("three", "none", &["--adopt-node"]));
+    shared.wait_for("").await;
+    three.signal(Signal::SIGTERM);
+    assert_eq!(three.end().await.code, Some(0));
+    runtime.signal(Signal::SIGTERM);
+    assert_eq!(runtime.end().await.code, Some(0));
+}

@@ -1,0 +1,281 @@
+//! `crib run` with objects whose pods a controller creates: Jobs, Deployments, DaemonSets and StatefulSets.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::command::{Ended, Place, Running};
+use super::run::assert_code;
+
+const DEPLOYMENT: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../examples/deployment.yaml"
+);
+const JOB: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/job.yaml");
+
+/// An object with a template of one container that runs a shell script.
+fn object(kind: &str, name: &str, fields: &str, template: &str, script: &str) -> String {
+    let group = match kind {
+        "Job" | "CronJob" => "batch/v1",
+        _ => "apps/v1",
+    };
+    format!(
+        "apiVersion: {group}\nkind: {kind}\nmetadata: {{name: {name}}}\nspec:\n{fields}  template:\n    metadata: {{labels: {{app: \
+         {name}}}}}\n    spec:\n{template}      containers:\n      - name: main\n        image: crib.local/host\n        command: \
+         [bash, -c, {script:?}]\n"
+    )
+}
+
+const NEVER: &str = "      restartPolicy: Never\n";
+
+/// The last line of `--output json`.
+fn result(ended: &Ended) -> serde_json::Value {
+    let last = ended.out.lines().last().unwrap();
+    let result: serde_json::Value = serde_json::from_str(last).unwrap();
+    assert_eq!(result["type"], "result", "{last}");
+    result
+}
+
+#[tokio::test]
+async fn example_job_succeeds_at_its_second_attempt() {
+    let place = Place::new();
+    let ended = place.crib(&["run", JOB]).await;
+    assert_code(&ended, 0);
+    for words in ["the first attempt fails", "the second attempt succeeds"] {
+        assert!(ended.out.contains(words), "{words}: {}", ended.out);
+    }
+    let news = "crib: job default/retries is complete: Reached expected number of succeeded pods";
+    assert!(ended.err.contains(news), "{}", ended.err);
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn job_completes_after_a_failed_pod() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("shared")).unwrap();
+    let shared = place.path("shared");
+    let template = format!(
+        "{NEVER}      volumes: [{{name: shared, hostPath: {{path: {}}}}}]\n",
+        shared.display()
+    );
+    let script = "mkdir /shared/tried && exit 3; echo second pod";
+    let manifest = object("Job", "work", "", &template, script)
+        + "        volumeMounts: [{name: shared, mountPath: /shared}]\n";
+    let manifest = place.file("job.yaml", &manifest);
+    let ended = place.crib(&["run", "--output", "json", &manifest]).await;
+    assert_code(&ended, 0);
+    let result = result(&ended);
+    assert_eq!(
+        result["jobs"],
+        serde_json::json!([{
+            "job": "default/work", "state": "Complete", "reason": "CompletionsReached",
+            "message": "Reached expected number of succeeded pods", "succeeded": 1, "failed": 1,
+        }])
+    );
+    let pods = result["pods"].as_array().unwrap();
+    let mut phases: Vec<&str> = pods
+        .iter()
+        .map(|pod| pod["phase"].as_str().unwrap())
+        .collect();
+    phases.sort_unstable();
+    assert_eq!(phases, ["Failed", "Succeeded"]);
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn job_fails_at_its_limit_with_exit_code_1() {
+    let place = Place::new();
+    let manifest = object("Job", "work", "  backoffLimit: 0\n", NEVER, "exit 7");
+    let ended = place
+        .crib(&["run", &place.file("job.yaml", &manifest)])
+        .await;
+    assert_code(&ended, 1);
+    let news = "crib: job default/work failed: BackoffLimitExceeded: Job has reached the specified backoff limit";
+    assert!(ended.err.contains(news), "{}", ended.err);
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn indexed_job_tells_each_pod_its_index() {
+    let place = Place::new();
+    let fields = "  completionMode: Indexed\n  completions: 2\n  parallelism: 2\n";
+    let script = "echo index $JOB_COMPLETION_INDEX";
+    let manifest = object("Job", "work", fields, NEVER, script);
+    let ended = place
+        .crib(&["run", "-q", &place.file("job.yaml", &manifest)])
+        .await;
+    assert_code(&ended, 0);
+    for index in 0..2 {
+        let line = ended
+            .out
+            .lines()
+            .find(|line| line.starts_with(&format!("work-{index}-")));
+        let words = format!("index {index}");
+        assert!(
+            line.is_some_and(|line| line.ends_with(&words)),
+            "{}",
+            ended.out
+        );
+    }
+    place.assert_clean();
+}
+
+/// The process ids of containers whose command line has `words`.
+fn processes(place: &Place, words: &str) -> Vec<Pid> {
+    let left = place.left();
+    let lines = left.iter().filter(|line| line.contains(words));
+    lines
+        .filter_map(|line| {
+            let (pid, _) = line.strip_prefix("process ")?.split_once(' ')?;
+            Some(Pid::from_raw(pid.parse().unwrap()))
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn example_deployment_runs_two_pods_until_interrupted() {
+    let place = Place::new();
+    let mut running = place.start(&["run", DEPLOYMENT]);
+    for _ in 0..2 {
+        running.line_with("hello from the ConfigMap").await;
+    }
+    running.signal(Signal::SIGINT);
+    let ended = running.end().await;
+    assert_code(&ended, 130);
+    assert_eq!(ended.out.matches("goodbye").count(), 2, "{}", ended.out);
+    assert!(ended.err.contains("run until Ctrl-C"), "{}", ended.err);
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn deployment_restarts_killed_containers_of_both_pods() {
+    let place = Place::new();
+    let mark = place.path("").display().to_string();
+    let script = format!(": {mark}; echo up; while true; do sleep 1; done");
+    let fields = "  replicas: 2\n  selector: {matchLabels: {app: web}}\n";
+    let template = "      terminationGracePeriodSeconds: 0\n";
+    let manifest = object("Deployment", "web", fields, template, &script);
+    let mut running = place.start(&["run", &place.file("web.yaml", &manifest)]);
+    for _ in 0..2 {
+        running.line_with("| up").await;
+    }
+    let found = processes(&place, "while true");
+    assert_eq!(found.len(), 2, "{:#?}", place.left());
+    for pid in found {
+        kill(pid, Signal::SIGKILL).unwrap();
+    }
+    for _ in 0..2 {
+        running.line_with("| up").await;
+    }
+    running.signal(Signal::SIGINT);
+    assert_code(&running.end().await, 130);
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn deployment_replaces_evicted_pod() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("shared")).unwrap();
+    let template = format!(
+        "      volumes:\n      - {{name: shared, hostPath: {{path: {}}}}}\n      - {{name: small, emptyDir: {{sizeLimit: 1Mi}}}}\n",
+        place.path("shared").display()
+    );
+    let script = "if mkdir /shared/tried; then head -c 8M /dev/zero >/small/big; echo first; else echo second; fi; exec sleep 86400";
+    let manifest = object(
+        "Deployment",
+        "web",
+        "  selector: {matchLabels: {app: web}}\n",
+        &template,
+        script,
+    ) + "        volumeMounts:\n        - {name: shared, mountPath: /shared}\n        - {name: small, mountPath: /small}\n";
+    let mut running = place.start(&["run", &place.file("web.yaml", &manifest)]);
+    let first = running.line_with("| first").await;
+    let second = running.line_with("| second").await;
+    let pod = |line: &str| line.split('/').next().unwrap().to_owned();
+    assert_ne!(pod(&first), pod(&second));
+    // Bash replaced by sleep ignores SIGTERM as the first process: the second signal ends it at once.
+    running.signal(Signal::SIGINT);
+    running.signal(Signal::SIGTERM);
+    assert_code(&running.end().await, 130);
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn deployment_is_ended_by_timeout_with_124() {
+    let place = Place::new();
+    let script = "trap 'exit 0' TERM; sleep 86400 & wait";
+    let fields = "  selector: {matchLabels: {app: web}}\n";
+    let manifest = object("Deployment", "web", fields, "", script);
+    let manifest = place.file("web.yaml", &manifest);
+    let ended = place.crib(&["run", "--timeout", "1s", &manifest]).await;
+    assert_code(&ended, 124);
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn daemon_set_has_one_pod_on_the_node() {
+    let place = Place::new();
+    let script = "trap 'exit 0' TERM; echo up; sleep 86400 & wait";
+    let fields = "  selector: {matchLabels: {app: logs}}\n";
+    let manifest = object("DaemonSet", "logs", fields, "", script);
+    let manifest = place.file("logs.yaml", &manifest);
+    let mut running = place.start(&["run", "--output", "json", &manifest]);
+    running.line_with("\"up\"").await;
+    running.signal(Signal::SIGINT);
+    let ended = running.end().await;
+    assert_code(&ended, 130);
+    assert_eq!(result(&ended)["pods"].as_array().unwrap().len(), 1);
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn stateful_set_starts_and_ends_its_pods_in_order() {
+    let place = Place::new();
+    let script = "trap 'echo bye; exit 0' TERM; echo up; while true; do sleep 0.1; done";
+    let fields = "  replicas: 3\n  selector: {matchLabels: {app: db}}\n";
+    let manifest = object("StatefulSet", "db", fields, "", script);
+    let manifest = place.file("db.yaml", &manifest);
+    let mut running: Running = place.start(&["run", &manifest]);
+    running.line_with("db-2/main | up").await;
+    running.signal(Signal::SIGINT);
+    let ended = running.end().await;
+    assert_code(&ended, 130);
+    let said: Vec<&str> = ended.out.lines().collect();
+    assert_eq!(
+        said,
+        [
+            "db-0/main | up",
+            "db-1/main | up",
+            "db-2/main | up",
+            "db-2/main | bye",
+            "db-1/main | bye",
+            "db-0/main | bye",
+        ]
+    );
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn mistakes_in_templates_are_told_with_their_paths() {
+    let place = Place::new();
+    let manifest = object(
+        "Deployment",
+        "web",
+        "",
+        "      restartPolicy: Never\n",
+        "exit 0",
+    )
+    .replace("image:", "imgae:");
+    let ended = place
+        .crib(&["run", &place.file("web.yaml", &manifest)])
+        .await;
+    assert_code(&ended, 2);
+    for words in [
+        "spec.selector: a value is required",
+        "spec.template.spec.restartPolicy: unsupported value \"Never\": expected one of Always",
+        "spec.template.spec.containers[0].imgae: unknown field \"imgae\", did you mean \"image\"?",
+        "spec.template.spec.containers[0].image: a value is required",
+    ] {
+        assert!(ended.err.contains(words), "{words}: {}", ended.err);
+    }
+    place.assert_clean();
+}

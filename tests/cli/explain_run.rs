@@ -1,0 +1,130 @@
+//! `crib explain-run`: what would be done, without doing it.
+
+use serde_json::{Value, json};
+
+use super::command::Place;
+use super::run::assert_code;
+
+const MANIFEST: &str = "apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  schedulerName: other
+  readinessGates: [{conditionType: a/b}]
+  volumes: [{name: settings, configMap: {name: settings}}, {name: data, emptyDir: {}}]
+  initContainers:
+  - {name: prepare, image: tools:1, command: [sh, -c, 'echo it''s done']}
+  - {name: logs, image: tools:1, restartPolicy: Always}
+  containers:
+  - name: app
+    image: registry.example/app
+    args: [--fast]
+    env: [{name: COLOUR, value: red}]
+    envFrom: [{configMapRef: {name: settings}}]
+    ports: [{containerPort: 80, hostPort: 8080}]
+    resources: {limits: {memory: 64Mi}}
+    readinessProbe: {httpGet: {port: 80, path: /ready}}
+    volumeMounts: [{name: settings, mountPath: /etc/app, readOnly: true}, {name: data, mountPath: /data, subPath: app}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: workers, namespace: jobs}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: w}}
+  template:
+    metadata: {labels: {app: w}}
+    spec: {hostNetwork: true, containers: [{name: w, image: 'w:2', imagePullPolicy: Never}]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+";
+
+#[tokio::test]
+async fn explain_run_shows_what_would_be_done() {
+    let place = Place::new();
+    let manifest = place.file("m.yaml", MANIFEST);
+    let ended = place.crib(&["explain-run", &manifest]).await;
+    assert_code(&ended, 0);
+    assert_eq!(
+        ended.out,
+        format!(
+            "pod default/web from {manifest}
+  restart policy Always, 30 s to end, QoS class Burstable, a network of its own
+  volume settings: ConfigMap settings
+  volume data: an empty directory
+  init container prepare
+    image     tools:1, pulled unless it is there
+    command   sh -c 'echo it'\\''s done'
+  sidecar logs
+    image     tools:1, pulled unless it is there
+  container app
+    image     registry.example/app, pulled each time
+    arguments --fast
+    ports     80/TCP as host port 8080
+    env       all of ConfigMap settings, COLOUR
+    mount     /etc/app from settings, read-only
+    mount     /data from data/app
+    requests  memory 64Mi
+    limits    memory 64Mi
+    readiness GET http://:80/ready every 10 s
+
+deployment jobs/workers: 3 pods from {manifest}
+  restart policy Always, 30 s to end, QoS class BestEffort, the host's network
+  container w
+    image     w:2, never pulled
+
+objects
+  configmap default/settings
+
+no effect
+  {manifest}:5:18: spec.schedulerName: there is no scheduler
+
+warnings
+  {manifest}:6:3: spec.readinessGates: cannot be met without an API server: the pod will never be Ready
+    6 |   readinessGates: [{{conditionType: a/b}}]
+      |   ^
+"
+        )
+    );
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn explain_run_prints_json_for_programs() {
+    let place = Place::new();
+    let manifest = place.file("m.yaml", MANIFEST);
+    let ended = place
+        .crib(&["explain-run", "--output", "json", "-f", &manifest])
+        .await;
+    assert_code(&ended, 0);
+    let all: Value = serde_json::from_str(&ended.out).unwrap();
+    let pods = &all["pods"];
+    assert_eq!(
+        pods[0]["containers"][2]["mounts"],
+        json!([
+            {"path": "/etc/app", "volume": "settings", "subPath": null, "readOnly": true},
+            {"path": "/data", "volume": "data", "subPath": "app", "readOnly": false},
+        ])
+    );
+    assert_eq!(
+        (&pods[1]["controller"], &pods[1]["count"]),
+        (&json!("deployment jobs/workers"), &json!(3))
+    );
+    assert_eq!(all["noEffect"][0]["path"], "spec.schedulerName");
+    place.assert_clean();
+}
+
+/// As `crib run` would: every problem, and nothing else.
+#[tokio::test]
+async fn explain_run_refuses_what_run_refuses() {
+    let place = Place::new();
+    let text = MANIFEST.replace("emptyDir: {}", "nfs: {server: s, path: /p}");
+    let manifest = place.file("m.yaml", &text);
+    let ended = place.crib(&["explain-run", &manifest]).await;
+    assert_code(&ended, 2);
+    assert_eq!(ended.out, "");
+    assert!(ended.err.contains("spec.volumes[1].nfs"), "{}", ended.err);
+    place.assert_clean();
+}

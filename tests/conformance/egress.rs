@@ -1,0 +1,247 @@
+//! The way out of a rootless runtime's pods: to the host's loopback interface, to other machines, and to name servers.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::Ipv4Addr;
+use std::process::Stdio;
+
+use harness::process::Process;
+use harness::{Netns, PATIENCE, Pod, Runtime, eventually};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, UdpSocket};
+
+use crate::support::skip_if;
+
+/// The user that root starts a rootless runtime as: one without subordinate ids.
+const NOBODY: u32 = 65534;
+/// The address of the host's loopback interface in pods.
+const HOST: &str = "169.254.77.2";
+/// The pods' name server.
+const DNS: &str = "169.254.77.100";
+
+/// Why no program can connect pods here.
+fn no_program() -> Option<String> {
+    let installed = ["pasta", "slirp4netns"].iter().any(|name| {
+        let directories = ["/usr/local/bin", "/usr/bin", "/bin"];
+        let mut paths = directories
+            .iter()
+            .map(|directory| format!("{directory}/{name}"));
+        paths.any(|path| std::path::Path::new(&path).is_file())
+    });
+    if !installed {
+        return Some("neither pasta nor slirp4netns is installed".to_owned());
+    }
+    let mut test = std::process::Command::new("setpriv");
+    if nix::unistd::geteuid().is_root() {
+        test.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    }
+    let opened = test
+        .args(["sh", "-c", "exec 3<>/dev/net/tun"])
+        .output()
+        .unwrap();
+    (!opened.status.success()).then(|| "users cannot open /dev/net/tun".to_owned())
+}
+
+/// A runtime of an ordinary user.
+fn rootless() -> harness::runtime::Options {
+    let options = Runtime::with().isolation("rootless").durable();
+    match nix::unistd::geteuid().is_root() {
+        true => options.user(NOBODY, NOBODY),
+        false => options,
+    }
+}
+
+async fn start(name: &str, options: harness::runtime::Options) -> Option<Runtime> {
+    match options.start().await {
+        Ok(runtime) => Some(runtime),
+        Err(error) => {
+            let text = error.to_string();
+            assert!(text.contains("isolation rootless is unavailable"), "{text}");
+            eprintln!("{name}: {text}");
+            None
+        }
+    }
+}
+
+/// The runtime's way out, and the message of its network condition.
+async fn way_out(runtime: &Runtime) -> (String, String) {
+    let answer = runtime.client.status().await.unwrap();
+    let conditions = answer.status.unwrap().conditions;
+    let network = conditions
+        .into_iter()
+        .find(|c| c.r#type == "NetworkReady")
+        .unwrap();
+    assert!(network.status, "{network:?}");
+    let program = answer.info.get("egress").cloned().unwrap_or_default();
+    (program, network.message)
+}
+
+/// What the server at `address` answers to a line that a container of the pod sends over `transport`.
+async fn ask(pod: &Pod, transport: &str, address: &str, port: u16) -> String {
+    let name = harness::fixture::unique("client");
+    let script = format!(
+        "exec timeout 20 bash -c 'exec 3<>/dev/{transport}/{address}/{port} && echo question >&3 && head -n 1 <&3'"
+    );
+    pod.output(pod.script(&name, &script)).await.unwrap()
+}
+
+/// Answers every client over TCP and UDP on one port of the loopback interface.
+async fn serve() -> u16 {
+    let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = tcp.local_addr().unwrap().port();
+    let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = tcp.accept().await {
+            let mut question = [0; 9];
+            client.read_exact(&mut question).await.unwrap();
+            client.write_all(b"answer over tcp\n").await.unwrap();
+        }
+    });
+    tokio::spawn(async move {
+        let mut question = [0; 64];
+        while let Ok((_, client)) = udp.recv_from(&mut question).await {
+            udp.send_to(b"answer over udp\n", client).await.unwrap();
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn rootless_pods_reach_host_while_any_lives() {
+    let name = "rootless_pods_reach_host_while_any_lives";
+    skip_if!(name, no_program());
+    let Some(mut runtime) = start(name, rootless()).await else {
+        harness::skip!(name, "user namespaces are not available");
+    };
+    let (program, message) = way_out(&runtime).await;
+    assert!(
+        ["pasta", "slirp4netns"].contains(&program.as_str()),
+        "{program}: {message}"
+    );
+    assert_eq!(message, format!("pods reach other hosts through {program}"));
+    let port = serve().await;
+    let pod = runtime.pod("a").await.unwrap();
+    assert_eq!(ask(&pod, "tcp", HOST, port).await, "answer over tcp\n");
+    assert_eq!(ask(&pod, "udp", HOST, port).await, "answer over udp\n");
+    // The program copies packets one by one: with the kernel's 1500 bytes a stream has 1 MB/s.
+    let mtu = pod.script("mtu", "cat /sys/class/net/eth0/mtu");
+    assert_eq!(pod.output(mtu).await.unwrap(), "65520\n");
+
+    // Without the daemon the pod keeps its way out, and the next daemon finds the same process.
+    let processes = egress_processes(&runtime);
+    assert_eq!(processes.len(), 1, "{processes:?}");
+    runtime.kill9().await;
+    runtime.restart().await.unwrap();
+    assert_eq!(way_out(&runtime).await.0, program);
+    assert_eq!(egress_processes(&runtime), processes);
+    assert_eq!(ask(&pod, "tcp", HOST, port).await, "answer over tcp\n");
+
+    // The program ends with the last pod when there is no daemon, and with the daemon when there is no pod.
+    runtime.client.stop_pod(&pod.id).await.unwrap();
+    runtime.kill9().await;
+    eventually(PATIENCE, "the way out to end", || async {
+        let left = egress_processes(&runtime);
+        left.is_empty().then_some(()).ok_or(left)
+    })
+    .await;
+    runtime.restart().await.unwrap();
+    assert_eq!(way_out(&runtime).await.0, program);
+}
+
+/// A killed program is started again for pods that run.
+#[tokio::test]
+async fn killed_egress_program_is_replaced() {
+    let name = "killed_egress_program_is_replaced";
+    skip_if!(name, no_program());
+    let Some(runtime) = start(name, rootless()).await else {
+        harness::skip!(name, "user namespaces are not available");
+    };
+    let port = serve().await;
+    let pod = runtime.pod("a").await.unwrap();
+    way_out(&runtime).await;
+    let processes = egress_processes(&runtime);
+    for process in &processes {
+        let pid = nix::unistd::Pid::from_raw(*process);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+    }
+    eventually(PATIENCE, "another process", || async {
+        way_out(&runtime).await;
+        let now = egress_processes(&runtime);
+        let replaced = now.len() == 1 && now != processes;
+        replaced.then_some(()).ok_or(now)
+    })
+    .await;
+    assert_eq!(ask(&pod, "tcp", HOST, port).await, "answer over tcp\n");
+}
+
+/// The processes that keep the runtime's way out.
+fn egress_processes(runtime: &Runtime) -> Vec<i32> {
+    let fifo = runtime.state_dir().join("egress-").display().to_string();
+    let command = |process: &harness::witness::Witness| process.command_line();
+    let all = harness::witness::processes().into_iter();
+    let own = all.filter(|process| command(process).contains(&fifo));
+    own.map(|process| process.pid).collect()
+}
+
+/// Answers every query with its own bytes, as an answer.
+const NAME_SERVER: &str = r#"exec perl -MIO::Socket::INET -e '
+    $server = IO::Socket::INET->new(Proto => "udp", LocalAddr => $ARGV[0], LocalPort => 53) or die "bind: $!";
+    $| = 1; print "ready\n";
+    while ($server->recv($query, 512)) { $server->send("answer to $query") }' "$0""#;
+
+/// The network of the runtime is the test's own, and another machine in it has the name server of this box.
+#[test]
+fn rootless_pods_reach_name_server_and_other_machines() {
+    let name = "rootless_pods_reach_name_server_and_other_machines";
+    if !nix::unistd::geteuid().is_root() {
+        harness::skip!(name, "needs root and the host's network namespace");
+    }
+    skip_if!(name, no_program());
+    let (host, other) = (Netns::make().unwrap(), Netns::make().unwrap());
+    host.connect("203.0.113.1/24", &other, "203.0.113.2/24")
+        .unwrap();
+    host.run("ip", &["route", "add", "default", "via", "203.0.113.2"])
+        .unwrap();
+    let conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let server = conf.lines().find_map(|line| {
+        let address = line.strip_prefix("nameserver ")?.trim();
+        address.parse::<Ipv4Addr>().ok()
+    });
+    let server = server.unwrap_or(Ipv4Addr::LOCALHOST);
+    let at = if server.is_loopback() { &host } else { &other };
+    if !server.is_loopback() {
+        let address = format!("{server}/32");
+        at.run("ip", &["address", "add", &address, "dev", "lo"])
+            .unwrap();
+    }
+    let mut command = at.command("sh");
+    command.args(["-c", NAME_SERVER, &server.to_string()]);
+    let mut process = Process::spawn(command.stdout(Stdio::piped())).unwrap();
+    let mut ready = String::new();
+    let stdout = process.take_stdout().unwrap();
+    BufReader::new(stdout).read_line(&mut ready).unwrap();
+    assert_eq!(ready, "ready\n");
+
+    // A user other than root starts the runtime, and only root enters a namespace: so a thread of the test does.
+    let netns = std::fs::File::open(host.path()).unwrap();
+    let work = move || {
+        nix::sched::setns(netns, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        let executor = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        executor.unwrap().block_on(ask_name_server(name, server));
+    };
+    std::thread::spawn(work).join().unwrap();
+}
+
+async fn ask_name_server(name: &str, server: Ipv4Addr) {
+    let Some(runtime) = start(name, rootless()).await else {
+        harness::skip!(name, "user namespaces are not available");
+    };
+    let pod = runtime.pod("a").await.unwrap();
+    assert_eq!(ask(&pod, "udp", DNS, 53).await, "answer to question\n");
+    if !server.is_loopback() {
+        // The same server is another machine too.
+        let server = server.to_string();
+        assert_eq!(ask(&pod, "udp", &server, 53).await, "answer to question\n");
+    }
+}

@@ -1,0 +1,24 @@
+//! Differences that are neither the agent's nor the kubelet's: those of another runtime, and those of a run that is recorded
+//! now. ◆
+
+use crate::difference::{Difference, NONE};
+
+/// A rule that explains differences.
+#[derive(Debug)]
+pub(crate) struct Explanation {
+    pub(crate) reason: &'static str,
+    pub(crate) applies: fn(&Difference) -> bool,
+}
+
+/// Of Debian's containerd, 1.6; the recorded one was 2.4.
+pub(crate) const CONTAINERD: [Explanation; 1] = [Explanation {
+    reason: "this containerd does not report the user of a container, as 2.0 and later do",
+    applies: |difference| {
+        ["status", "history"].contains(&difference.kind)
+            && difference.place.ends_with(".user")
+            && difference.crib == NONE
+    },
+}];
+
+/// Of a kubelet that runs its pods on crib's runtime.
+pub(crate) const KUBELET: [Explanation; 0] = [];

@@ -1,0 +1,309 @@
+//! Replays recorded scenarios of a kubelet's pods: the same manifests and the same events have to give the same CRI calls
+//! and the same statuses. See README.md beside this file.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a malformed recording has to fail the test"
+)]
+
+mod compare;
+mod containerd;
+mod difference;
+mod exceptions;
+mod explanations;
+mod history;
+mod images;
+mod judge;
+mod kubelet;
+mod library;
+mod lost_sandboxes;
+mod node;
+mod normal;
+mod objects;
+mod open;
+mod operations;
+mod pods;
+mod probes;
+mod record;
+mod replay;
+mod runtime;
+mod scenario;
+mod source;
+mod table;
+mod timeline;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use judge::{Outcome, Trial, Verdict};
+use node::{AgentKind, Parts};
+use runtime::RuntimeKind;
+use scenario::Scenario;
+use source::Source;
+
+/// Names of the scenarios to replay, separated by commas; all of them when it is not set.
+const CHOSEN: &str = "CRIB_SCENARIOS";
+/// Set to write the sample anew, from all scenarios.
+const UPDATE_SAMPLE: &str = "CRIB_UPDATE_TRACES_SAMPLE";
+/// Set to write `open.tsv` anew, from all scenarios.
+const UPDATE_OPEN: &str = "CRIB_UPDATE_TRACES_OPEN";
+/// Set in the namespaces that containerd and a kubelet need, by `tests/interop/alone`.
+const ALONE: &str = "CRIB_ALONE";
+/// The program of a kubelet.
+const KUBELET: &str = "KUBELET";
+/// A directory for what that kubelet did, a directory each scenario.
+const RECORD: &str = "CRIB_RECORD";
+/// How many scenarios are replayed at once: they wait most of the time.
+const AT_ONCE: usize = 16;
+const AT_ONCE_AGAIN: usize = 4;
+/// The same with a containerd or a kubelet for each.
+const AT_ONCE_OTHERS: usize = 5;
+/// How many scenarios are replayed a second time.
+const FEW: usize = 40;
+
+/// What is replayed on containerd.
+const ON_CONTAINERD: [&str; 10] = [
+    "exit0-never",
+    "ext-kill9-never",
+    "grace0-ignore-term",
+    "hostport",
+    "init-two-ok",
+    "liveness-http-ok",
+    "pull-ifnotpresent-absent",
+    "sidecar-end-short-grace",
+    "termmsg-file",
+    "vol-subpath",
+];
+
+/// What a kubelet does now beside crib's agent.
+const BESIDE_KUBELET: [&str; 20] = [
+    "agent-restart-running",
+    "cmd-not-found-always",
+    "deadline",
+    "exit0-never",
+    "exit1-onfailure",
+    "ext-kill-pause",
+    "ext-stop-container",
+    "image-missing",
+    "init-fail-never",
+    "init-two-ok",
+    "liveness-exec-fail",
+    "liveness-http-ok",
+    "poststart-fail",
+    "prestop-exec-short",
+    "pull-never-absent",
+    "sidecar-end-short-grace",
+    "sidecar-job-never",
+    "startup-slow",
+    "two-apps-both-end-never",
+    "update-env-slow-stop",
+];
+
+#[test]
+fn agent_acts_as_kubelet_did() {
+    if !nix::unistd::geteuid().is_root() {
+        harness::skip!(
+            "agent_acts_as_kubelet_did",
+            "pods of a rootless runtime cannot be probed from the host"
+        );
+    }
+    if !images::busybox_is_here() {
+        harness::skip!(
+            "agent_acts_as_kubelet_did",
+            "there is no busybox for the images of the scenarios"
+        );
+    }
+    let source = Source::find();
+    let all = source.scenarios();
+    if std::env::var_os(UPDATE_SAMPLE).is_some() {
+        source::write_sample(&all);
+    }
+    let chosen = std::env::var(CHOSEN).ok();
+    let scenarios = match &chosen {
+        Some(names) => named(all, &names.split(',').collect::<Vec<_>>()),
+        None => all,
+    };
+    let tokio = tokio_runtime();
+    let open = open::open();
+    let trial = Arc::new(Trial::RECORDED);
+    let mut verdicts = tokio.block_on(async {
+        let verdicts = replay_all(scenarios.clone(), &trial, AT_ONCE).await;
+        again(verdicts, scenarios, &trial, &open).await
+    });
+    verdicts.sort_by(|a, b| a.name.cmp(&b.name));
+    table::write(&verdicts);
+    if std::env::var_os(UPDATE_OPEN).is_some() {
+        assert!(chosen.is_none(), "the list is written from all scenarios");
+        open::write(&verdicts);
+    }
+    say(&format!("{source}\n{}", table::text(&verdicts)));
+    let (wrong, closed) = table::against_open(&verdicts, &open);
+    if !closed.is_empty() {
+        // Some depend on which of two things comes first, so this is no failure.
+        let closed = closed.join(", ");
+        say(&format!(
+            "tests/traces/open.tsv lists scenarios that agreed: {closed}"
+        ));
+    }
+    assert!(
+        wrong.is_empty(),
+        "scenarios differ (see target/traces): {}",
+        wrong.join(", ")
+    );
+}
+
+/// The same agent on another runtime.
+#[test]
+fn agent_acts_on_containerd_as_kubelet_did() {
+    if std::env::var_os(ALONE).is_none() {
+        harness::skip!(
+            "agent_acts_on_containerd_as_kubelet_did",
+            "containerd needs namespaces of its own: tests/interop/agent-on-containerd"
+        );
+    }
+    let trial = Trial {
+        parts: Parts {
+            runtime: RuntimeKind::Containerd,
+            agent: AgentKind::Crib,
+        },
+        explanations: &explanations::CONTAINERD,
+        ..Trial::RECORDED
+    };
+    compare_few(&ON_CONTAINERD, trial);
+}
+
+/// Any doubt about what a kubelet does is settled by this.
+#[test]
+fn agent_acts_as_kubelet_does() {
+    let Some(kubelet) = std::env::var_os(KUBELET).filter(|_| std::env::var_os(ALONE).is_some())
+    else {
+        harness::skip!(
+            "agent_acts_as_kubelet_does",
+            "it needs a kubelet, and namespaces of its own: tests/interop/kubelet/compare"
+        );
+    };
+    let trial = Trial {
+        parts: Parts {
+            runtime: RuntimeKind::Crib,
+            agent: AgentKind::CribOfDirectory,
+        },
+        kubelet: Some(kubelet.into()),
+        record: std::env::var_os(RECORD).map(PathBuf::from),
+        explanations: &explanations::KUBELET,
+    };
+    compare_few(&BESIDE_KUBELET, trial);
+}
+
+/// Judges the scenarios of these names, or those that were chosen.
+fn compare_few(names: &[&str], trial: Trial) {
+    let chosen = std::env::var(CHOSEN).ok();
+    let chosen: Option<Vec<&str>> = chosen.as_ref().map(|names| names.split(',').collect());
+    let source = Source::find();
+    let scenarios = named(source.scenarios(), chosen.as_deref().unwrap_or(names));
+    let trial = Arc::new(trial);
+    let mut verdicts = tokio_runtime().block_on(replay_all(scenarios, &trial, AT_ONCE_OTHERS));
+    verdicts.sort_by(|a, b| a.name.cmp(&b.name));
+    table::write(&verdicts);
+    say(&format!("{source}\n{}", table::text(&verdicts)));
+    let (wrong, _) = table::against_open(&verdicts, &open::open());
+    assert!(
+        wrong.is_empty(),
+        "scenarios differ (see target/traces): {}",
+        wrong.join(", ")
+    );
+}
+
+/// The scenarios of these names.
+fn named(mut scenarios: Vec<Scenario>, names: &[&str]) -> Vec<Scenario> {
+    for name in names {
+        assert!(
+            scenarios.iter().any(|scenario| scenario.name == *name),
+            "there is no scenario {name}"
+        );
+    }
+    scenarios.retain(|scenario| names.contains(&scenario.name.as_str()));
+    scenarios
+}
+
+fn tokio_runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+/// Writes a text that is always visible: the test runner does not capture this.
+fn say(text: &str) {
+    writeln!(std::io::stderr().lock(), "{text}").unwrap();
+}
+
+/// Replays the scenarios again that ought to agree, if they are few: on a machine that is busy a call may come too late.
+async fn again(
+    mut verdicts: Vec<Verdict>,
+    mut scenarios: Vec<Scenario>,
+    trial: &Arc<Trial>,
+    open: &[(String, String)],
+) -> Vec<Verdict> {
+    let wrong: Vec<String> = {
+        let (wrong, _) = table::against_open(&verdicts, open);
+        wrong.into_iter().map(str::to_owned).collect()
+    };
+    if wrong.is_empty() || wrong.len() > FEW {
+        return verdicts;
+    }
+    scenarios.retain(|scenario| wrong.contains(&scenario.name));
+    verdicts.retain(|verdict| !wrong.contains(&verdict.name));
+    verdicts.extend(replay_all(scenarios, trial, AT_ONCE_AGAIN).await);
+    verdicts
+}
+
+/// Replays scenarios side by side, the long ones first.
+async fn replay_all(
+    mut scenarios: Vec<Scenario>,
+    trial: &Arc<Trial>,
+    at_once: usize,
+) -> Vec<Verdict> {
+    scenarios.sort_by(|a, b| b.end().total_cmp(&a.end()));
+    let registry = Arc::new(images::registry().await);
+    let places = Arc::new(Semaphore::new(at_once));
+    // A port of the host can be used by one scenario at a time.
+    let host_ports = Arc::new(Semaphore::new(1));
+    let mut running = JoinSet::new();
+    for scenario in scenarios {
+        let (registry, places, host_ports) = (registry.clone(), places.clone(), host_ports.clone());
+        let trial = trial.clone();
+        running.spawn(async move {
+            let _port = match scenario.manifest.contains("hostPort:") {
+                true => Some(host_ports.acquire_owned().await.unwrap()),
+                false => None,
+            };
+            let _place = places.acquire_owned().await.unwrap();
+            let (name, about) = (scenario.name.clone(), scenario.about().to_owned());
+            let judging =
+                tokio::spawn(async move { judge::judge(&scenario, &registry, &trial).await });
+            let outcome = judging.await.unwrap_or_else(|error| {
+                Outcome::Broken(
+                    error
+                        .try_into_panic()
+                        .map_or_else(|error| error.to_string(), said),
+                )
+            });
+            Verdict {
+                name,
+                about,
+                outcome,
+            }
+        });
+    }
+    running.join_all().await
+}
+
+/// What a panic says.
+fn said(panic: Box<dyn std::any::Any + Send>) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("it panicked").to_owned()
+}

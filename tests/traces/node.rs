@@ -1,0 +1,361 @@
+//! The node of a scenario: a runtime, a recorder and an agent, in a directory of their own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use agent::objects::ObjectMap;
+use agent::pod::Pod;
+use cri::v1;
+use harness::{Proxy, Registry};
+use jiff::Timestamp;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::kubelet::Kubelet;
+use crate::library::Library;
+use crate::runtime::{NodeRuntime, RuntimeKind};
+
+/// The resolv.conf of the recorded node.
+const RESOLV_CONF: &str = "nameserver 192.0.2.53\nnameserver 192.0.2.54\nsearch node.example.test example.test\noptions timeout:2 edns0\n";
+/// How long the parts of a node may take to start.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a node is made of.
+#[derive(Debug, Clone)]
+pub(crate) struct Parts {
+    pub(crate) runtime: RuntimeKind,
+    pub(crate) agent: AgentKind,
+}
+
+/// What decides about a node's pods.
+#[derive(Debug, Clone)]
+pub(crate) enum AgentKind {
+    /// crib's agent, with pods that the scenario gives it.
+    Crib,
+    /// crib's agent, which reads its pods from a directory as a kubelet does.
+    CribOfDirectory,
+    /// The real kubelet, by its program.
+    Kubelet(PathBuf),
+}
+
+impl Parts {
+    /// What is to be tested.
+    pub(crate) const CRIB: Self = Self {
+        runtime: RuntimeKind::Crib,
+        agent: AgentKind::Crib,
+    };
+}
+
+/// A pod as an agent reports it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PodState {
+    /// As in `status.json`.
+    pub(crate) entry: Value,
+    /// Nothing of the pod runs or will run. Only crib's agent says so.
+    pub(crate) finished: bool,
+}
+
+impl PodState {
+    pub(crate) fn uid(&self) -> &str {
+        let uid = &self.entry["metadata"]["uid"];
+        uid.as_str().unwrap_or_default()
+    }
+
+    pub(crate) fn phase(&self) -> &str {
+        let phase = &self.entry["status"]["phase"];
+        phase.as_str().unwrap_or_default()
+    }
+}
+
+/// A node. Its parts are ended by [`Node::end`].
+pub(crate) struct Node {
+    agent: NodeAgent,
+    proxy: Proxy,
+    runtime: NodeRuntime,
+    name: String,
+    /// The agent reads its pods from files.
+    reads_files: bool,
+}
+
+enum NodeAgent {
+    Crib(Library),
+    Kubelet(Kubelet),
+}
+
+impl Node {
+    /// A node that has these images, with an agent that has seen that nothing runs.
+    pub(crate) async fn start(
+        parts: &Parts,
+        (name, address): (&str, &'static str),
+        registry: &Registry,
+        images: &[String],
+    ) -> Self {
+        let runtime = NodeRuntime::start(parts.runtime, registry).await;
+        for image in images {
+            runtime.client().pull(image).await.unwrap();
+        }
+        let root = runtime.root();
+        fs::write(root.join("resolv.conf"), RESOLV_CONF).unwrap();
+        fs::create_dir_all(root.join("manifests")).unwrap();
+        host_directory(&root.join("hostdir"));
+        let proxy = Proxy::start(&root.join("proxy.sock"), &runtime.socket()).unwrap();
+        let agent = match &parts.agent {
+            AgentKind::Crib => NodeAgent::Crib(Library::new(address, None)),
+            AgentKind::CribOfDirectory => {
+                let manifests = root.join("manifests");
+                NodeAgent::Crib(Library::new(address, Some(manifests)))
+            }
+            AgentKind::Kubelet(program) => NodeAgent::Kubelet(Kubelet::new(program, &root)),
+        };
+        let mut node = Self {
+            agent,
+            proxy,
+            runtime,
+            name: name.to_owned(),
+            reads_files: !matches!(parts.agent, AgentKind::Crib),
+        };
+        node.start_agent().await;
+        let listed = node.proxy.recording().until(|calls| {
+            let mut ended = calls.iter().filter(|call| call.end.is_some());
+            ended
+                .any(|call| call.method == "ListContainers")
+                .then_some(())
+        });
+        tokio::time::timeout(PATIENCE, listed).await.unwrap();
+        if let Some(kubelet) = node.kubelet() {
+            kubelet.sync_loop_runs().await;
+        }
+        node
+    }
+
+    pub(crate) fn root(&self) -> PathBuf {
+        self.runtime.root()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn proxy(&self) -> &Proxy {
+        &self.proxy
+    }
+
+    /// Whether the agent reads its pods from files.
+    pub(crate) fn reads_files(&self) -> bool {
+        self.reads_files
+    }
+
+    /// Replaces the files of the directory of manifests.
+    pub(crate) fn write_manifests(&self, name: &str, texts: &[String]) {
+        let directory = self.root().join("manifests");
+        let path = |index: usize| directory.join(format!("{name}-{index}.yaml"));
+        for (index, text) in texts.iter().enumerate() {
+            // Files whose names begin with a dot are ignored.
+            let draft = directory.join(".draft");
+            fs::write(&draft, text).unwrap();
+            fs::rename(draft, path(index)).unwrap();
+        }
+        for index in texts.len().. {
+            if fs::remove_file(path(index)).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The kubelet, if the node has one.
+    pub(crate) fn kubelet(&self) -> Option<&Kubelet> {
+        match &self.agent {
+            NodeAgent::Crib(_) => None,
+            NodeAgent::Kubelet(kubelet) => Some(kubelet),
+        }
+    }
+
+    /// Replaces the objects that pods of crib's agent refer to.
+    pub(crate) fn set_objects(&self, objects: ObjectMap) {
+        if let NodeAgent::Crib(agent) = &self.agent {
+            agent.set_objects(objects);
+        }
+    }
+
+    /// Every status of the pods that was published or, by a kubelet, seen; `zero` on both clocks.
+    pub(crate) fn history(&mut self, zero: (Instant, Timestamp)) -> Vec<Value> {
+        match &mut self.agent {
+            NodeAgent::Crib(agent) => agent.history(zero.1),
+            NodeAgent::Kubelet(kubelet) => kubelet.history(zero.0),
+        }
+    }
+
+    /// Replaces the pods of crib's agent.
+    pub(crate) fn set_pods(&mut self, pods: Vec<Pod>) {
+        if let NodeAgent::Crib(agent) = &mut self.agent {
+            agent.set_pods(pods);
+        }
+    }
+
+    /// The latest state of each pod.
+    pub(crate) fn pods(&self) -> Vec<PodState> {
+        match &self.agent {
+            NodeAgent::Crib(agent) => agent.pods(),
+            NodeAgent::Kubelet(kubelet) => kubelet.pods(),
+        }
+    }
+
+    /// Waits until a look at the pods finds something, at most for a time.
+    pub(crate) async fn until(
+        &self,
+        limit: Duration,
+        found: impl FnMut(&[PodState]) -> bool,
+    ) -> bool {
+        match &self.agent {
+            NodeAgent::Crib(agent) => agent.until(limit, found).await,
+            NodeAgent::Kubelet(kubelet) => kubelet.until(limit, found).await,
+        }
+    }
+
+    /// The events about pods, as in `events.json`.
+    pub(crate) fn events(&mut self, zero: Timestamp) -> Vec<Value> {
+        match &mut self.agent {
+            NodeAgent::Crib(agent) => agent.events(zero),
+            NodeAgent::Kubelet(kubelet) => kubelet.events(zero),
+        }
+    }
+
+    pub(crate) async fn start_agent(&mut self) {
+        match &mut self.agent {
+            NodeAgent::Crib(agent) => {
+                let root = self.runtime.root();
+                agent.start(&self.name, &root, self.proxy.socket()).await;
+            }
+            NodeAgent::Kubelet(kubelet) => kubelet.start(&self.name, self.proxy.socket()).await,
+        }
+    }
+
+    pub(crate) async fn stop_agent(&mut self) {
+        match &mut self.agent {
+            NodeAgent::Crib(agent) => agent.stop().await,
+            NodeAgent::Kubelet(kubelet) => kubelet.stop().await,
+        }
+    }
+
+    pub(crate) async fn stop_runtime(&mut self) {
+        self.runtime.stop().await;
+    }
+
+    pub(crate) async fn start_runtime(&mut self) {
+        self.runtime.restart().await;
+    }
+
+    /// Kills the first process of the running container of this name.
+    pub(crate) async fn kill_container(&self, name: &str) {
+        let id = self.running(name).await;
+        let request = v1::ContainerStatusRequest {
+            container_id: id,
+            verbose: true,
+        };
+        let answer = self
+            .runtime
+            .client()
+            .runtime
+            .clone()
+            .container_status(request)
+            .await
+            .unwrap();
+        kill_process(answer.into_inner().info.get("info"));
+    }
+
+    /// Kills the process of the only ready sandbox, whose containers run on. In crib's runtime they would end with it: there
+    /// the agent alone sees that the sandbox has ended, unless it is compared with a kubelet on the same runtime.
+    pub(crate) async fn kill_sandbox(&self) {
+        let id = self.sandbox().await;
+        if let (NodeAgent::Crib(agent), NodeRuntime::Crib(_), false) =
+            (&self.agent, &self.runtime, self.reads_files)
+        {
+            return agent.lose_sandbox(&id);
+        }
+        let request = v1::PodSandboxStatusRequest {
+            pod_sandbox_id: id,
+            verbose: true,
+        };
+        let answer = self
+            .runtime
+            .client()
+            .runtime
+            .clone()
+            .pod_sandbox_status(request)
+            .await
+            .unwrap();
+        kill_process(answer.into_inner().info.get("info"));
+    }
+
+    pub(crate) async fn stop_container(&self, name: &str) {
+        let id = self.running(name).await;
+        self.runtime.client().stop(&id, 2).await.unwrap();
+    }
+
+    /// Removes the only ready sandbox in one call, which also ends its containers, between two looks of crib's agent.
+    pub(crate) async fn remove_sandbox(&self) {
+        let id = self.sandbox().await;
+        let _unseen = match &self.agent {
+            NodeAgent::Crib(agent) => Some(agent.unseen().await),
+            NodeAgent::Kubelet(_) => None,
+        };
+        self.runtime.client().remove_pod(&id).await.unwrap();
+    }
+
+    async fn sandbox(&self) -> String {
+        let state = v1::PodSandboxStateValue {
+            state: v1::PodSandboxState::SandboxReady.into(),
+        };
+        let filter = v1::PodSandboxFilter {
+            state: Some(state),
+            ..Default::default()
+        };
+        let found = self.runtime.client().pods(filter).await.unwrap();
+        found[0].id.clone()
+    }
+
+    async fn running(&self, name: &str) -> String {
+        let state = v1::ContainerStateValue {
+            state: v1::ContainerState::ContainerRunning.into(),
+        };
+        let filter = v1::ContainerFilter {
+            state: Some(state),
+            ..Default::default()
+        };
+        let all = self.runtime.client().containers(filter).await.unwrap();
+        let named = |c: &&v1::Container| c.metadata.as_ref().is_some_and(|m| m.name == name);
+        all.iter().find(named).unwrap().id.clone()
+    }
+
+    /// Ends everything. A text says what went wrong.
+    pub(crate) async fn end(mut self) -> Result<(), String> {
+        self.stop_agent().await;
+        let Self {
+            agent,
+            proxy,
+            runtime,
+            ..
+        } = self;
+        if let NodeAgent::Kubelet(kubelet) = agent {
+            kubelet.end().await;
+        }
+        drop(proxy);
+        runtime.end().await
+    }
+}
+
+/// The directory for volumes of type hostPath, as the recorded one.
+fn host_directory(path: &Path) {
+    fs::create_dir_all(path.join("b/in-b")).unwrap();
+    fs::write(path.join("f.txt"), "f\n").unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", path.join("link")).unwrap();
+}
+
+fn kill_process(info: Option<&String>) {
+    let info: Value = serde_json::from_str(info.unwrap()).unwrap();
+    let pid = i32::try_from(info["pid"].as_i64().unwrap()).unwrap();
+    assert!(pid > 1, "{info}");
+    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+}
