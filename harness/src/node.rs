@@ -136,6 +136,8 @@ impl Node {
         command.arg("--manifests").arg(self.manifests());
         command.arg("--root-dir").arg(self.agent_root());
         command.arg("--pod-logs-dir").arg(root.join("logs"));
+        // The limit of a kubelet, 10 pulls at once and then 5 a second, spares registries; here it would put pods off.
+        command.args(["--registry-qps", "0"]);
         command
             .current_dir("/")
             .stdin(Stdio::null())
