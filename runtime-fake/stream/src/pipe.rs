@@ -3,7 +3,7 @@
 use std::{
     io,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -87,16 +87,24 @@ pub(super) struct Flow {
     pub(super) reset: CancellationToken,
     /// Whether the peer uses windows: see [`super::spdy`].
     heeded: AtomicBool,
+    /// Nothing is read from the connection now, so that no window can become wider.
+    stalled: Arc<AtomicBool>,
 }
 
 impl Flow {
-    pub(super) fn new(window: i64, heeded: bool) -> Self {
+    pub(super) fn new(window: i64, heeded: bool, stalled: Arc<AtomicBool>) -> Self {
         Self {
             window: Mutex::new(window),
             news: Notify::new(),
             reset: CancellationToken::new(),
             heeded: AtomicBool::new(heeded),
+            stalled,
         }
+    }
+
+    /// The connection's reading has stalled: a sender that waits for room goes on.
+    pub(super) fn stalled(&self) {
+        self.news.notify_waiters();
     }
 
     /// From now on the sender waits for room in the window.
@@ -132,11 +140,8 @@ impl Flow {
     fn take(&self, wanted: usize) -> Option<usize> {
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         let all = i64::try_from(wanted).unwrap_or(i64::MAX);
-        let room = if self.heeded.load(Ordering::Relaxed) {
-            all.min(*window)
-        } else {
-            all
-        };
+        let obeyed = self.heeded.load(Ordering::Relaxed) && !self.stalled.load(Ordering::SeqCst);
+        let room = if obeyed { all.min(*window) } else { all };
         if room <= 0 {
             return None;
         }
@@ -150,7 +155,7 @@ pub struct Outlet {
     pub(super) id: u32,
     pub(super) to: mpsc::Sender<Piece>,
     /// The windows of the stream and of the connection, if the protocol has them.
-    pub(super) flows: Vec<std::sync::Arc<Flow>>,
+    pub(super) flows: Vec<Arc<Flow>>,
     /// Cancelled when the peer has reset the stream.
     pub(super) reset: CancellationToken,
 }

@@ -9,8 +9,10 @@
 //!
 //! The peers that matter (moby/spdystream 0.5, in every Kubernetes client) ignore windows: they neither widen
 //! ours nor obey theirs. So this side obeys windows only once the peer has sent a frame about them. Before that,
-//! TCP flow control alone makes this side wait for a slow reader. This side widens its own windows as bytes are
-//! read, for peers that obey them.
+//! TCP flow control alone makes this side wait for a slow reader. The same holds while this side reads nothing
+//! since a stream's queue is full: window updates of the peer wait behind its data, and the stream's reader may wait
+//! for the peer to get what this side sends. This side widens its own windows as bytes are read, for peers that obey
+//! them.
 //!
 //! A peer cannot make this side use unbounded memory: data frames are delivered in chunks, control frames and
 //! headers have a maximum length, streams a maximum number, and a peer that requests replies without reading them

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader},
-    sync::mpsc,
+    sync::mpsc::{self, error::TrySendError},
 };
 
 use super::{
@@ -80,8 +80,12 @@ impl<R: AsyncRead + Unpin> Reader<'_, R> {
             left -= length;
             self.shared.arrived(u32::try_from(length).unwrap_or(0));
             // Drop data for a closed stream: the peer sent it before it saw the close. spdystream drops it too.
-            if let Some(chunks) = self.shared.chunks(id) {
+            if let Some(chunks) = self.shared.chunks(id)
+                && let Err(TrySendError::Full(chunk)) = chunks.try_send(chunk)
+            {
+                self.shared.stall(true);
                 hand_on(chunk, &chunks, || self.shared.heartbeat()).await;
+                self.shared.stall(false);
             }
         }
         if fin {

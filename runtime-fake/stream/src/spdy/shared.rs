@@ -60,12 +60,15 @@ pub(super) struct Shared {
     /// The connection's send window.
     whole: Arc<Flow>,
     windows_heeded: AtomicBool,
+    /// Nothing is read now, since a stream's queue is full.
+    stalled: Arc<AtomicBool>,
     /// Bytes received since the last window update for the connection.
     untold: AtomicU32,
 }
 
 impl Shared {
     pub(super) fn new(role: Role) -> Self {
+        let stalled = Arc::<AtomicBool>::default();
         Self {
             role,
             state: Mutex::new(State {
@@ -76,8 +79,9 @@ impl Shared {
                 initial_window: i64::from(INITIAL_WINDOW),
             }),
             news: Notify::new(),
-            whole: Arc::new(Flow::new(i64::from(INITIAL_WINDOW), false)),
+            whole: Arc::new(Flow::new(i64::from(INITIAL_WINDOW), false, stalled.clone())),
             windows_heeded: AtomicBool::new(false),
+            stalled,
             untold: AtomicU32::new(0),
         }
     }
@@ -171,7 +175,11 @@ impl Shared {
     ) -> (Inlet, Outlet) {
         let (sender, chunks) = mpsc::channel(CHUNKS);
         let heeded = self.windows_heeded.load(Ordering::Relaxed);
-        let flow = Arc::new(Flow::new(state.initial_window, heeded));
+        let flow = Arc::new(Flow::new(
+            state.initial_window,
+            heeded,
+            self.stalled.clone(),
+        ));
         let entry = Entry {
             chunks: Some(sender),
             ended: false,
@@ -212,6 +220,18 @@ impl Shared {
                 id: 0,
                 delta: untold,
             });
+        }
+    }
+
+    /// Whether reading waits for a stream whose queue is full. The peer's window updates wait behind its data then, so senders do
+    /// not wait for them: what fills the queue may be waiting for what they send.
+    pub(super) fn stall(&self, stalled: bool) {
+        self.stalled.store(stalled, Ordering::SeqCst);
+        if stalled {
+            self.whole.stalled();
+            for entry in self.state().streams.values() {
+                entry.flow.stalled();
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use super::*;
 use crate::{
     frame::{Frame, HEAD, Head, INITIAL_WINDOW_SIZE, control, data_head, head},
     headers::Deflater,
+    pipe::PIECE,
 };
 
 /// A peer that reads and writes frames.
@@ -176,4 +177,32 @@ async fn reading_widens_windows() {
             break;
         }
     }
+}
+
+#[tokio::test]
+async fn sender_does_not_wait_for_windows_while_nothing_is_read() {
+    let (id, delta) = (1, 1);
+    let (mut stream, mut peer) = served(&[]).await;
+    peer.say(&Frame::WindowUpdate { id, delta }).await;
+    // More than the queue takes: what the peer says later is not read before these bytes are.
+    let chunk = [0; PIECE];
+    for _ in 0..PIECES * 4 {
+        let head = data_head(id, false, chunk.len());
+        peer.0.write_all(&head).await.unwrap();
+        peer.0.write_all(&chunk).await.unwrap();
+    }
+    let length = 300_000;
+    let sent = stream.outlet.send(Bytes::from(vec![0; length]));
+    let both = async { tokio::join!(sent, peer.data()) };
+    let (sent, got) = tokio::time::timeout(Duration::from_secs(30), both)
+        .await
+        .expect("the sender waits for a window");
+    assert_eq!((sent, got), (Ok(()), length));
+    // The window that was overdrawn holds again once reading goes on.
+    let mut taken = 0;
+    while taken < chunk.len() * PIECES * 4 {
+        taken += stream.inlet.next().await.unwrap().len();
+    }
+    send(stream, 10_000);
+    assert_eq!(peer.data().await, 0);
 }
