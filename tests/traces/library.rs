@@ -59,6 +59,8 @@ impl Library {
         let mut config = agent::Config::new(root.join("root"), root.join("pod-logs"));
         config.node_name = node.to_owned();
         config.remove_at_once = false;
+        // The recorded kubelets looked once a second.
+        config.event_driven_pleg = false;
         config.node_ips = vec![self.address.to_owned()];
         config.resolv_conf = Some(root.join("resolv.conf"));
         config.cluster_dns = vec![CLUSTER_DNS.to_owned()];
