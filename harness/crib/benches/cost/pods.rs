@@ -11,6 +11,8 @@ use crate::{Failed, IDLE};
 const ALONE: usize = 100;
 /// After this nothing is left to be done for pods that have just become ready.
 const SETTLED: Duration = Duration::from_secs(2);
+/// After this each container has been asked once for its log: what rotates logs looks at them every 10 s.
+const LOGS_SEEN: Duration = Duration::from_secs(12);
 
 pub(crate) fn print_head() -> io::Result<()> {
     writeln!(
@@ -43,7 +45,7 @@ pub(crate) async fn measure(pods: usize) -> Result<(), Failed> {
     node.until_removed(ALONE).await?;
     own.sort_unstable();
     let at = |share: usize| own[(own.len() * share / 100).min(own.len() - 1)].as_secs_f64() * 1e3;
-    tokio::time::sleep(SETTLED).await;
+    tokio::time::sleep(LOGS_SEEN).await;
 
     let rested = node.used()?;
     tokio::time::sleep(IDLE).await;
