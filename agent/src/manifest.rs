@@ -10,6 +10,7 @@ mod kinds;
 mod nearest;
 mod object;
 mod scalar;
+pub mod schedule;
 pub mod static_pod;
 mod support;
 #[cfg(test)]

@@ -279,3 +279,56 @@ async fn mistakes_in_templates_are_told_with_their_paths() {
     }
     place.assert_clean();
 }
+
+/// A CronJob whose pods run a shell script.
+fn cron_job(schedule: &str, fields: &str, script: &str) -> String {
+    format!(
+        "apiVersion: batch/v1\nkind: CronJob\nmetadata: {{name: tick}}\nspec:\n  schedule: {schedule:?}\n{fields}  jobTemplate:\n    \
+         spec:\n      backoffLimit: 0\n      template:\n        spec:\n          restartPolicy: Never\n          containers:\n          - \
+         name: main\n            image: crib.local/host\n            command: [bash, -c, {script:?}]\n"
+    )
+}
+
+#[tokio::test]
+async fn cron_job_starts_jobs_until_interrupted() {
+    let place = Place::new();
+    let manifest = cron_job("@every 1s", "  concurrencyPolicy: Forbid\n", "echo tock");
+    let mut running = place.start(&["run", &place.file("tick.yaml", &manifest)]);
+    let first = running.line_with("| tock").await;
+    let second = running.line_with("| tock").await;
+    let pod = |line: &str| {
+        let part = line.split('/').find(|part| part.starts_with("tick-"));
+        part.map(str::to_owned)
+    };
+    assert!(pod(&first).is_some(), "{first}");
+    assert_ne!(pod(&first), pod(&second));
+    running.signal(Signal::SIGINT);
+    let ended = running.end().await;
+    assert_code(&ended, 130);
+    let news = "crib: cronjob default/tick starts job tick-";
+    assert!(ended.err.contains(news), "{}", ended.err);
+    place.assert_clean();
+}
+
+#[rstest::rstest]
+#[case::succeeds("echo once", 0, "Complete")]
+#[case::fails("exit 3", 1, "Failed")]
+#[tokio::test]
+async fn run_now_starts_each_cron_job_once_and_ends_with_it(
+    #[case] script: &str,
+    #[case] code: i32,
+    #[case] state: &str,
+) {
+    let place = Place::new();
+    let manifest = cron_job("@yearly", "  suspend: true\n", script);
+    let manifest = place.file("tick.yaml", &manifest);
+    let ended = place
+        .crib(&["run", "--now", "--output", "json", &manifest])
+        .await;
+    assert_code(&ended, code);
+    let result = result(&ended);
+    let jobs = result["jobs"].as_array().unwrap();
+    assert_eq!(jobs.len(), 1, "{result}");
+    assert_eq!(jobs[0]["state"], state);
+    place.assert_clean();
+}

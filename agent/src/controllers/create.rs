@@ -68,7 +68,7 @@ impl Creator {
             WorkloadObject::Deployment(_) => {
                 labels.push(label("pod-template-hash", &self.hash));
             }
-            WorkloadObject::ReplicaSet(_) => {}
+            WorkloadObject::ReplicaSet(_) | WorkloadObject::CronJob(_) => {}
             WorkloadObject::DaemonSet(_) => {
                 labels.push(label("controller-revision-hash", &self.hash));
                 labels.push(label("pod-template-generation", "1"));
@@ -104,7 +104,10 @@ fn edit(object: &WorkloadObject, index: Option<u32>, spec: &mut PodSpec) {
                 .filter(|name| !name.is_empty())
                 .or(spec.subdomain.take());
         }
-        WorkloadObject::Job(_) | WorkloadObject::Deployment(_) | WorkloadObject::ReplicaSet(_) => {}
+        WorkloadObject::Job(_)
+        | WorkloadObject::CronJob(_)
+        | WorkloadObject::Deployment(_)
+        | WorkloadObject::ReplicaSet(_) => {}
     }
 }
 

@@ -5,7 +5,7 @@ use super::tree::{Node, Position, Value};
 use super::{Loader, full_path, is_empty, nearest};
 
 /// The kinds that are decoded, with their API versions.
-const KINDS: [(&str, &str); 11] = [
+const KINDS: [(&str, &str); 12] = [
     ("Pod", "v1"),
     ("ConfigMap", "v1"),
     ("Secret", "v1"),
@@ -13,6 +13,7 @@ const KINDS: [(&str, &str); 11] = [
     ("Namespace", "v1"),
     ("ServiceAccount", "v1"),
     ("Job", "batch/v1"),
+    ("CronJob", "batch/v1"),
     ("Deployment", "apps/v1"),
     ("ReplicaSet", "apps/v1"),
     ("DaemonSet", "apps/v1"),
@@ -20,7 +21,7 @@ const KINDS: [(&str, &str); 11] = [
 ];
 
 /// The other kinds of the API groups of [`KINDS`]. A kind of such a group that is in neither list is misspelt.
-const OTHERS: [(&str, &str); 13] = [
+const OTHERS: [(&str, &str); 12] = [
     ("Binding", "v1"),
     ("ComponentStatus", "v1"),
     ("Endpoints", "v1"),
@@ -33,7 +34,6 @@ const OTHERS: [(&str, &str); 13] = [
     ("ReplicationController", "v1"),
     ("ResourceQuota", "v1"),
     ("ControllerRevision", "apps/v1"),
-    ("CronJob", "batch/v1"),
 ];
 
 /// The events of a helm release at which a hook runs when a chart is installed.
@@ -118,6 +118,7 @@ impl Loader<'_> {
             "Namespace" => self.plain_object(node, path, Object::Namespace),
             "ServiceAccount" => self.plain_object(node, path, Object::ServiceAccount),
             "Job" => self.job(node, path),
+            "CronJob" => self.cron_job(node, path),
             "Deployment" => self.deployment(node, path),
             "ReplicaSet" => self.replica_set(node, path),
             "DaemonSet" => self.daemon_set(node, path),

@@ -6,6 +6,7 @@ mod annotations;
 mod claims;
 mod container;
 mod create;
+pub(super) mod cron_job;
 mod declared;
 mod dns;
 mod env;

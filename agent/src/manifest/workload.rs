@@ -5,7 +5,7 @@ use k8s_openapi::api::apps::v1::{
     DaemonSet, DaemonSetSpec, Deployment, DeploymentSpec, ReplicaSet, ReplicaSetSpec, StatefulSet,
     StatefulSetSpec,
 };
-use k8s_openapi::api::batch::v1::{Job, JobSpec};
+use k8s_openapi::api::batch::v1::{CronJob, Job, JobSpec};
 use k8s_openapi::api::core::v1::{Pod as ApiPod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
@@ -32,6 +32,8 @@ pub struct Workload {
 pub enum WorkloadObject {
     /// Pods that work until enough of them have succeeded.
     Job(Job),
+    /// Jobs at the times of a schedule.
+    CronJob(Box<CronJob>),
     /// Pods that never end, through a ReplicaSet.
     Deployment(Deployment),
     /// Pods that never end.
@@ -48,6 +50,7 @@ impl Workload {
     pub fn metadata(&self) -> &ObjectMeta {
         match &self.object {
             WorkloadObject::Job(job) => &job.metadata,
+            WorkloadObject::CronJob(job) => &job.metadata,
             WorkloadObject::Deployment(deployment) => &deployment.metadata,
             WorkloadObject::ReplicaSet(set) => &set.metadata,
             WorkloadObject::DaemonSet(set) => &set.metadata,
@@ -60,6 +63,7 @@ impl Workload {
     pub fn kind(&self) -> (&'static str, &'static str) {
         match &self.object {
             WorkloadObject::Job(_) => ("batch/v1", "Job"),
+            WorkloadObject::CronJob(_) => ("batch/v1", "CronJob"),
             WorkloadObject::Deployment(_) => ("apps/v1", "Deployment"),
             WorkloadObject::ReplicaSet(_) => ("apps/v1", "ReplicaSet"),
             WorkloadObject::DaemonSet(_) => ("apps/v1", "DaemonSet"),
@@ -91,6 +95,10 @@ impl Workload {
     pub fn template(&self) -> Option<&PodTemplateSpec> {
         match &self.object {
             WorkloadObject::Job(job) => job.spec.as_ref().map(|spec| &spec.template),
+            WorkloadObject::CronJob(job) => {
+                let job = job.spec.job_template.spec.as_ref();
+                job.map(|spec| &spec.template)
+            }
             WorkloadObject::Deployment(deployment) => {
                 deployment.spec.as_ref().map(|spec| &spec.template)
             }
@@ -130,6 +138,21 @@ impl Loader<'_> {
         errors.extend(validate::job::job(&job));
         self.errors(node, path, errors, sound);
         self.push(WorkloadObject::Job(job));
+    }
+
+    pub(super) fn cron_job(&mut self, node: &Node, path: &str) {
+        let Some((mut object, sound)) = self.workload_object::<CronJob>(node, path) else {
+            return;
+        };
+        let spec = &mut object.spec;
+        let job = spec.job_template.spec.get_or_insert_default();
+        let at = "spec.jobTemplate.spec.template";
+        let mut errors = self.template(node, path, at, &mut job.template);
+        validate::job::apply_defaults(job);
+        validate::cron_job::apply_defaults(spec);
+        errors.extend(validate::cron_job::cron_job(&object));
+        self.errors(node, path, errors, sound);
+        self.push(WorkloadObject::CronJob(Box::new(object)));
     }
 
     pub(super) fn deployment(&mut self, node: &Node, path: &str) {

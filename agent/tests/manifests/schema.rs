@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::Resource;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service, ServiceAccount};
 use serde::de::value::{Error, StrDeserializer};
 use serde::de::{
@@ -26,6 +26,7 @@ pub(crate) fn of_kinds() -> (Schema, Vec<&'static str>) {
         add::<DaemonSet>(&schema),
         add::<StatefulSet>(&schema),
         add::<Job>(&schema),
+        add::<CronJob>(&schema),
         add::<ConfigMap>(&schema),
         add::<Secret>(&schema),
         add::<Service>(&schema),

@@ -89,6 +89,23 @@ pub(super) const TYPES: &[Type] = &[
             ),
         ],
     ),
+    some(
+        "CronJob",
+        "apiVersion kind metadata spec",
+        &[no_effect("status", STATUS)],
+    ),
+    some(
+        "CronJobSpec",
+        "concurrencyPolicy failedJobsHistoryLimit jobTemplate schedule startingDeadlineSeconds successfulJobsHistoryLimit",
+        &[
+            done(
+                "suspend",
+                "no Job is started, unless `crib run --now` says so, and `crib run` does not wait for the CronJob",
+            ),
+            done("timeZone", "without it the schedule is in UTC"),
+        ],
+    ),
+    all("JobTemplateSpec", "metadata spec"),
     all("PodFailurePolicy", "rules"),
     all("PodFailurePolicyRule", "action onExitCodes onPodConditions"),
     all(

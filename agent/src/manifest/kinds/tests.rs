@@ -57,7 +57,7 @@ fn other_kinds_are_skipped_by_name() {
     "v1",
     "Aquarium",
     "m.yaml:2:7: kind: kind \"Aquarium\" is not known, expected Pod, ConfigMap, Secret, Service, Namespace, ServiceAccount, \
-     Job, Deployment, ReplicaSet, DaemonSet, StatefulSet, List"
+     Job, CronJob, Deployment, ReplicaSet, DaemonSet, StatefulSet, List"
 )]
 #[case::old_group(
     "extensions/v1beta1",
@@ -240,4 +240,81 @@ fn stateful_sets_are_validated(#[case] rest: &str, #[case] path: &str) {
 fn jobs_are_validated(#[case] policy: &str, #[case] rest: &str, #[case] expected: &[&str]) {
     let template = format!(", restartPolicy: {policy}");
     assert_eq!(workload("Job", &template, rest), expected);
+}
+
+#[rstest]
+#[case::good(
+    "schedule: 0 9 * * mon-fri, timeZone: Europe/Berlin, concurrencyPolicy: Forbid",
+    ""
+)]
+#[case::no_schedule("suspend: true", "spec.schedule")]
+#[case::malformed("schedule: 0 9 * *", "spec.schedule")]
+#[case::zone_in_schedule("schedule: CRON_TZ=UTC 0 9 * * *", "spec.schedule")]
+#[case::zone("schedule: '@daily', timeZone: Mars/Olympus", "spec.timeZone")]
+#[case::policy(
+    "schedule: '@daily', concurrencyPolicy: Queue",
+    "spec.concurrencyPolicy"
+)]
+#[case::deadline(
+    "schedule: '@daily', startingDeadlineSeconds: -1",
+    "spec.startingDeadlineSeconds"
+)]
+#[case::successful(
+    "schedule: '@daily', successfulJobsHistoryLimit: -1",
+    "spec.successfulJobsHistoryLimit"
+)]
+#[case::failed(
+    "schedule: '@daily', failedJobsHistoryLimit: -1",
+    "spec.failedJobsHistoryLimit"
+)]
+#[case::unknown("schedule: '@daily', shedule: x", "spec.shedule")]
+fn cron_jobs_are_validated(#[case] fields: &str, #[case] path: &str) {
+    let (fields, job) = (
+        fields.replace(", ", "\n  "),
+        "spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}",
+    );
+    let parsed = strict(&format!(
+        "apiVersion: batch/v1\nkind: CronJob\nmetadata: {{name: x}}\nspec:\n  {fields}\n  jobTemplate: {{{job}}}\n"
+    ));
+    let paths: Vec<&str> = parsed.problems.iter().map(|p| p.path.as_str()).collect();
+    let expected: Vec<&str> = Some(path)
+        .filter(|path| !path.is_empty())
+        .into_iter()
+        .collect();
+    assert_eq!(paths, expected, "{:?}", parsed.problems);
+}
+
+#[rstest]
+#[case::long_name(&"n".repeat(53), "restartPolicy: Never", "{}", "metadata.name")]
+#[case::restarts(
+    "x",
+    "restartPolicy: Always",
+    "{}",
+    "spec.jobTemplate.spec.template.spec.restartPolicy"
+)]
+#[case::image(
+    "x",
+    "restartPolicy: Maybe",
+    "{}",
+    "spec.jobTemplate.spec.template.spec.restartPolicy"
+)]
+#[case::selector(
+    "x",
+    "restartPolicy: Never",
+    "manualSelector: true",
+    "spec.jobTemplate.spec.manualSelector"
+)]
+fn jobs_of_cron_jobs_are_validated(
+    #[case] name: &str,
+    #[case] policy: &str,
+    #[case] rest: &str,
+    #[case] path: &str,
+) {
+    let rest = rest.replace("{}", "backoffLimit: 1");
+    let parsed = strict(&format!(
+        "apiVersion: batch/v1\nkind: CronJob\nmetadata: {{name: {name}}}\nspec:\n  schedule: '@daily'\n  jobTemplate:\n    spec:\n      \
+         {rest}\n      template: {{spec: {{{policy}, containers: [{{name: c, image: i}}]}}}}\n"
+    ));
+    let paths: Vec<&str> = parsed.problems.iter().map(|p| p.path.as_str()).collect();
+    assert!(paths.contains(&path), "{:?}", parsed.problems);
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use agent::manifest::{Problem, Workload, WorkloadObject};
 use agent::pod::{ContainerKind, Pod, is_sidecar};
 use agent::spec::qos::qos_class;
+use k8s_openapi::api::batch::v1::JobSpec;
 use k8s_openapi::api::core::v1::{
     Container, EnvFromSource, HTTPGetAction, Probe, ResourceRequirements, Volume, VolumeMount,
     VolumeProjection,
@@ -43,6 +44,8 @@ pub(super) struct Place {
 pub(super) struct ExplainedPod {
     /// What creates pods of this kind, such as `deployment default/web`; none for a pod of its own.
     pub(super) controller: Option<String>,
+    /// When a CronJob starts Jobs, such as `*/5 * * * * (UTC)`.
+    pub(super) schedule: Option<String>,
     /// How many of them run at once.
     pub(super) count: i32,
     pub(super) namespace: String,
@@ -126,17 +129,38 @@ fn created(workload: &Workload) -> ExplainedPod {
         WorkloadObject::Deployment(object) => object.spec.as_ref().and_then(|spec| spec.replicas),
         WorkloadObject::ReplicaSet(object) => object.spec.as_ref().and_then(|spec| spec.replicas),
         WorkloadObject::StatefulSet(object) => object.spec.as_ref().and_then(|spec| spec.replicas),
-        WorkloadObject::Job(object) => object.spec.as_ref().and_then(|spec| {
-            let (parallelism, completions) = (spec.parallelism, spec.completions);
-            parallelism.map(|pods| completions.map_or(pods, |completions| completions.min(pods)))
-        }),
+        WorkloadObject::Job(object) => object.spec.as_ref().and_then(pods_of_job),
+        WorkloadObject::CronJob(object) => {
+            object.spec.job_template.spec.as_ref().and_then(pods_of_job)
+        }
         WorkloadObject::DaemonSet(_) => None,
     };
     ExplainedPod {
         controller: Some(workload.full_name()),
+        schedule: schedule(&workload.object),
         count: count.unwrap_or(1),
         ..pod(&workload.example())
     }
+}
+
+fn pods_of_job(spec: &JobSpec) -> Option<i32> {
+    let (parallelism, completions) = (spec.parallelism, spec.completions);
+    parallelism.map(|pods| completions.map_or(pods, |completions| completions.min(pods)))
+}
+
+/// When a CronJob starts Jobs, in words.
+fn schedule(object: &WorkloadObject) -> Option<String> {
+    let WorkloadObject::CronJob(object) = object else {
+        return None;
+    };
+    let spec = &object.spec;
+    let zone = spec.time_zone.as_deref().unwrap_or("UTC");
+    let suspended = if spec.suspend == Some(true) {
+        ", suspended"
+    } else {
+        ""
+    };
+    Some(format!("{} ({zone}){suspended}", spec.schedule))
 }
 
 fn pod(pod: &Pod) -> ExplainedPod {
@@ -149,6 +173,7 @@ fn pod(pod: &Pod) -> ExplainedPod {
         .collect();
     ExplainedPod {
         controller: None,
+        schedule: None,
         count: 1,
         namespace: pod.namespace().to_owned(),
         name: pod.name().to_owned(),

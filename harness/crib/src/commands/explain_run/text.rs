@@ -44,6 +44,9 @@ fn of_pod(lines: &mut Vec<String>, pod: &ExplainedPod) {
         (Some(controller), count) => format!("{controller}: {count} pods"),
     };
     lines.push(format!("{what} from {}", pod.file));
+    if let Some(schedule) = &pod.schedule {
+        lines.push(format!("  a job at each time of {schedule}"));
+    }
     let network = if pod.host_network {
         "the host's network"
     } else {

@@ -18,7 +18,7 @@ const EXAMPLES: &str = "Examples:
   crib run --output json pod.yaml | jq -r 'select(.type == \"log\") | .text'
   crib run --keep pod.yaml                   leave the pods when the command ends
 
-Pods of Deployments and their kind, a pod whose containers are restarted for ever (restartPolicy Always), or one whose image \
+CronJobs start Jobs until --timeout or Ctrl-C. Pods of Deployments and their kind, a pod whose containers are restarted for ever (restartPolicy Always), or one whose image \
 cannot be pulled, run until --timeout or Ctrl-C. A Job that completes after a failed pod is a success. A pod that the runtime refuses for what its manifest asks for fails at once. The first Ctrl-C ends the pods gracefully, the second kills them at once.
 ";
 
@@ -44,6 +44,9 @@ pub(crate) struct RunArgs {
     /// End the pods after this time (90, 1.5s, 1m30s) and exit 124
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(crate) timeout: Option<Duration>,
+    /// Start one Job of each CronJob now, whatever its schedule says, and none later
+    #[arg(long)]
+    pub(crate) now: bool,
     /// Keep the pods running on their runtime, and print how to inspect and end them
     #[arg(long)]
     pub(crate) keep: bool,

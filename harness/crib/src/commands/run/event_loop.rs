@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agent::clock::{Clock as _, SystemClock};
-use agent::controllers::{Changes, Controllers, Refused};
+use agent::controllers::{Changes, Controllers, CronStarts, Refused};
 use agent::pod::{Pod, PodUid};
 use agent::source::{self, PodsSender};
 use agent::{Agent, Event as PodEvent, ReadinessChange, Transition};
@@ -116,7 +116,12 @@ impl Loop {
         };
         let now = SystemClock.now();
         let seed = RandomState::new().hash_one(std::process::id());
-        let mut controllers = Controllers::new(inputs.workloads, refused, seed, now);
+        let starts = if args.now {
+            CronStarts::Now
+        } else {
+            CronStarts::Scheduled
+        };
+        let mut controllers = Controllers::new(inputs.workloads, refused, starts, seed, now);
         let first = controllers.sync(&Reports::default(), now);
         pods.extend(first.created);
 

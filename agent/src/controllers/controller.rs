@@ -1,0 +1,291 @@
+//! ◆ The controller of one object: its pods as reported, and the plan of its kind carried out. Pure.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodStatus;
+
+use super::create::Creator;
+use super::names::Names;
+use super::owned::{Action, Outcome, OwnedPod, Plan, Reason, earlier};
+use super::replica_set::Failures;
+use super::{Changes, JobResult, Refused, daemon_set, job, replica_set, stateful_set};
+use crate::manifest::{Workload, WorkloadObject};
+use crate::pod::PodUid;
+use crate::report::{PodReport, Reports};
+
+/// One object and its pods.
+#[derive(Debug)]
+pub(super) struct Controller {
+    workload: Workload,
+    creator: Creator,
+    started: Timestamp,
+    pods: Vec<OwnedPod>,
+    failures: Failures,
+    outcome: Outcome,
+    is_ending: bool,
+    /// The object does not exist any more: its pods are deleted, and then it is forgotten.
+    is_deleted: bool,
+}
+
+impl Controller {
+    pub(super) fn new(workload: Workload, now: Timestamp) -> Self {
+        Self {
+            creator: Creator::new(&workload),
+            workload,
+            started: now,
+            pods: Vec::new(),
+            failures: Failures::default(),
+            outcome: Outcome::Open,
+            is_ending: false,
+            is_deleted: false,
+        }
+    }
+
+    /// Takes the latest reports, decides, and carries that out.
+    pub(super) fn sync(
+        &mut self,
+        reports: &Reports,
+        refused: Refused,
+        names: &mut Names,
+        now: Timestamp,
+        changes: &mut Changes,
+    ) {
+        let is_refused = self.observe(reports, now);
+        if self.outcome != Outcome::Open || self.is_deleted {
+            return;
+        }
+        let plan = match is_refused {
+            Some(pod) => self.refuse(&pod, refused),
+            None => self.plan(now),
+        };
+        changes.again = earlier(changes.again, plan.again);
+        self.apply(plan, names, changes);
+    }
+
+    /// No pod is created any more.
+    pub(super) fn end(&mut self) {
+        self.is_ending = true;
+    }
+
+    /// Deletes the object with all its pods, those that ended too.
+    pub(super) fn delete(&mut self, why: &'static str, changes: &mut Changes) {
+        self.is_deleted = true;
+        for owned in self.pods.iter_mut().filter(|owned| !owned.is_deleted) {
+            owned.is_deleted = true;
+            changes.deleted.push((owned.pod.uid().clone(), why));
+        }
+    }
+
+    /// Whether it was deleted.
+    pub(super) fn is_deleted(&self) -> bool {
+        self.is_deleted
+    }
+
+    /// Whether it was deleted and so were its pods.
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_deleted && self.pods.is_empty()
+    }
+
+    pub(super) fn workload(&self) -> &Workload {
+        &self.workload
+    }
+
+    pub(super) fn outcome(&self) -> &Outcome {
+        &self.outcome
+    }
+
+    pub(super) fn owns(&self, uid: &PodUid) -> bool {
+        self.pods.iter().any(|owned| owned.pod.uid() == uid)
+    }
+
+    /// Whether it has more to do, or its pods still end.
+    pub(super) fn is_open(&self) -> bool {
+        // Those that are refused and kept never end.
+        let ends = || {
+            let mut pods = self.pods.iter();
+            pods.any(|pod| pod.is_deleted && pod.ended.is_none())
+        };
+        match self.outcome {
+            Outcome::Open if !self.is_deleted => true,
+            Outcome::Open | Outcome::Complete(_) | Outcome::Failed(_) => ends(),
+        }
+    }
+
+    /// How long its pods may take to end.
+    pub(super) fn longest_end(&self) -> Duration {
+        let graces = self.pods.iter().filter(|pod| pod.ended.is_none());
+        let graces = graces.map(|pod| pod.pod.grace_seconds());
+        let longest = if self.ends_in_order() {
+            graces.fold(0, i64::saturating_add)
+        } else {
+            graces.max().unwrap_or_default()
+        };
+        Duration::from_secs(u64::try_from(longest).unwrap_or_default())
+    }
+
+    /// Takes what is reported of its pods. Returns the name of one that can never run.
+    fn observe(&mut self, reports: &Reports, now: Timestamp) -> Option<String> {
+        let mut refused = None;
+        self.pods.retain_mut(|owned| {
+            let Some(report) = reports.get(owned.pod.uid()) else {
+                // One that was deleted before the agent saw it never runs.
+                return !owned.is_deleted;
+            };
+            if owned.ended.is_none() {
+                observe(owned, report, now);
+                if owned.has_failed() {
+                    self.failures = self.failures.and(now);
+                }
+            }
+            if owned.is_active() && report.containers.iter().any(|container| container.refused) {
+                refused.get_or_insert_with(|| owned.pod.full_name());
+            }
+            let is_gone = report.removed && owned.is_deleted;
+            let is_counted = matches!(self.workload.object, WorkloadObject::Job(_));
+            !is_gone || is_counted && !self.is_deleted
+        });
+        refused
+    }
+
+    fn plan(&self, now: Timestamp) -> Plan {
+        let wanted = |number: Option<i32>| {
+            let number = if self.is_ending {
+                0
+            } else {
+                number.unwrap_or(1)
+            };
+            u32::try_from(number).unwrap_or_default()
+        };
+        let replicas = |number| usize::try_from(wanted(number)).unwrap_or_default();
+        match &self.workload.object {
+            WorkloadObject::Job(_) if self.is_ending => {
+                let actions = self.deletion("its run is over");
+                Plan::open(actions, None)
+            }
+            WorkloadObject::Job(job) => {
+                let spec = job.spec.clone().unwrap_or_default();
+                job::plan(&spec, self.started, &self.pods, now)
+            }
+            WorkloadObject::Deployment(deployment) => {
+                let wanted = replicas(deployment.spec.as_ref().and_then(|spec| spec.replicas));
+                replica_set::plan(wanted, &self.pods, self.failures, now)
+            }
+            WorkloadObject::ReplicaSet(set) => {
+                let wanted = replicas(set.spec.as_ref().and_then(|spec| spec.replicas));
+                replica_set::plan(wanted, &self.pods, self.failures, now)
+            }
+            WorkloadObject::DaemonSet(_) if self.is_ending => {
+                replica_set::plan(0, &self.pods, self.failures, now)
+            }
+            WorkloadObject::DaemonSet(_) => daemon_set::plan(&self.pods, self.failures, now),
+            // It has no pods: its Jobs have controllers of their own.
+            WorkloadObject::CronJob(_) => Plan::open(Vec::new(), None),
+            WorkloadObject::StatefulSet(set) => {
+                let spec = set.spec.clone().unwrap_or_default();
+                stateful_set::plan(&spec, wanted(spec.replicas), &self.pods, now)
+            }
+        }
+    }
+
+    /// The end of an object whose pods cannot run.
+    fn refuse(&self, pod: &str, refused: Refused) -> Plan {
+        let message = format!("pod {pod} cannot run, and neither could another one");
+        Plan {
+            actions: match refused {
+                Refused::Deleted => self.deletion("it cannot run"),
+                Refused::Kept => Vec::new(),
+            },
+            again: None,
+            outcome: Outcome::Failed(Reason::new("PodRefused", message)),
+        }
+    }
+
+    fn deletion(&self, why: &'static str) -> Vec<Action> {
+        let active = self.pods.iter().filter(|pod| pod.is_active());
+        active
+            .map(|pod| Action::Delete(pod.pod.uid().clone(), why))
+            .collect()
+    }
+
+    fn apply(&mut self, plan: Plan, names: &mut Names, changes: &mut Changes) {
+        for action in plan.actions {
+            match action {
+                Action::Create(index) => {
+                    let pod = self.creator.pod(&self.workload, index, names);
+                    changes.created.push(pod.clone());
+                    self.pods.push(OwnedPod::new(pod, index));
+                }
+                Action::Delete(uid, why) => {
+                    let owned = self.pods.iter_mut().find(|owned| *owned.pod.uid() == uid);
+                    if let Some(owned) = owned {
+                        owned.is_deleted = true;
+                        changes.deleted.push((uid, why));
+                    }
+                }
+            }
+        }
+        let name = self.workload.full_name();
+        match &plan.outcome {
+            Outcome::Open => {}
+            Outcome::Complete(reason) => {
+                changes
+                    .news
+                    .push(format!("{name} is complete: {}", reason.message));
+            }
+            Outcome::Failed(reason) => {
+                let Reason { reason, message } = reason;
+                changes
+                    .news
+                    .push(format!("{name} failed: {reason}: {message}"));
+            }
+        }
+        self.outcome = plan.outcome;
+    }
+
+    /// Whether its pods end one after the other.
+    fn ends_in_order(&self) -> bool {
+        let WorkloadObject::StatefulSet(set) = &self.workload.object else {
+            return false;
+        };
+        let policy = set.spec.as_ref().map(|spec| &spec.pod_management_policy);
+        policy.is_some_and(|policy| policy.as_deref() != Some("Parallel"))
+    }
+
+    /// How a Job is; `None` for other kinds.
+    pub(super) fn job(&self) -> Option<JobResult> {
+        let WorkloadObject::Job(job) = &self.workload.object else {
+            return None;
+        };
+        let spec = job.spec.clone().unwrap_or_default();
+        let (state, reason) = match &self.outcome {
+            Outcome::Open => ("Running", None),
+            Outcome::Complete(reason) => ("Complete", Some(reason.clone())),
+            Outcome::Failed(reason) => ("Failed", Some(reason.clone())),
+        };
+        Some(JobResult {
+            job: format!("{}/{}", self.workload.namespace(), self.workload.name()),
+            state,
+            reason,
+            counts: job::counts(&spec, &self.pods),
+        })
+    }
+}
+
+/// Takes what is reported of a pod that has not ended.
+fn observe(owned: &mut OwnedPod, report: &PodReport, now: Timestamp) {
+    owned.status.clone_from(&report.status);
+    if report.finished {
+        owned.ended = Some(now);
+    }
+    if is_ready(&report.status) {
+        owned.ready_since.get_or_insert(now);
+    } else {
+        owned.ready_since = None;
+    }
+}
+
+fn is_ready(status: &PodStatus) -> bool {
+    let mut conditions = status.conditions.iter().flatten();
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}

@@ -1,0 +1,207 @@
+//! ◆ Carries out what CronJobs want: Jobs that are started, and those that are deleted. Pure.
+
+use jiff::{Timestamp, Zoned};
+use k8s_openapi::api::batch::v1::{CronJobSpec, Job};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+use super::controller::Controller;
+use super::cron_job::{self, CronPlan, CronRun, CronRunState, Missed, Timetable, job_name};
+use super::names::Names;
+use super::owned::{Outcome, earlier};
+use super::{Changes, CronStarts};
+use crate::manifest::{Workload, WorkloadObject, schedule};
+
+/// The annotation of a Job with the time that it is for.
+const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
+/// The annotation of a Job that was started by hand.
+const BY_HAND: (&str, &str) = ("cronjob.kubernetes.io/instantiate", "manual");
+
+/// One CronJob.
+#[derive(Debug)]
+pub(super) struct Cron {
+    workload: Workload,
+    spec: CronJobSpec,
+    timetable: Timetable,
+    starts: CronStarts,
+    created: Timestamp,
+    /// The time of the last Job.
+    last: Option<Timestamp>,
+    /// The last time without a Job that was told.
+    told: Option<Timestamp>,
+    told_many: bool,
+    /// Its first time was told.
+    is_announced: bool,
+}
+
+impl Cron {
+    /// `None` for an object of another kind, or one that was not validated.
+    pub(super) fn new(workload: Workload, starts: CronStarts, now: Timestamp) -> Option<Self> {
+        let WorkloadObject::CronJob(object) = &workload.object else {
+            return None;
+        };
+        let spec = object.spec.clone();
+        let timetable = Timetable {
+            schedule: schedule::parse(&spec.schedule).ok()?,
+            zone: schedule::zone(spec.time_zone.as_deref()).ok()?,
+        };
+        Some(Self {
+            workload,
+            spec,
+            timetable,
+            starts,
+            created: now,
+            last: None,
+            told: None,
+            told_many: false,
+            is_announced: false,
+        })
+    }
+
+    /// Whether more Jobs will be started.
+    pub(super) fn is_open(&self) -> bool {
+        match self.starts {
+            CronStarts::Scheduled => self.spec.suspend != Some(true),
+            CronStarts::Now => self.last.is_none(),
+        }
+    }
+
+    /// Decides with its Jobs among `all`, and carries that out. Returns the controller of a new Job.
+    pub(super) fn sync(
+        &mut self,
+        all: &mut [Controller],
+        names: &mut Names,
+        now: Timestamp,
+        changes: &mut Changes,
+    ) -> Option<Controller> {
+        let plan = match self.starts {
+            CronStarts::Scheduled => {
+                let since = (self.created, self.last);
+                cron_job::plan(&self.spec, &self.timetable, since, &self.runs(all), now)
+            }
+            CronStarts::Now => CronPlan {
+                start: self.last.is_none().then_some(now),
+                ..CronPlan::default()
+            },
+        };
+        changes.again = earlier(changes.again, plan.again);
+        self.tell(&plan, changes);
+        for (name, why) in &plan.delete {
+            let job = all
+                .iter_mut()
+                .find(|job| self.owns(job) && !job.is_deleted() && job.workload().name() == name);
+            if let Some(job) = job {
+                job.delete(why, changes);
+            }
+        }
+        let time = plan.start?;
+        self.last = Some(time);
+        let job = self.job(time, names);
+        let (name, job_name) = (self.workload.full_name(), job.name());
+        changes.news.push(format!("{name} starts job {job_name}"));
+        Some(Controller::new(job, now))
+    }
+
+    fn tell(&mut self, plan: &CronPlan, changes: &mut Changes) {
+        let name = self.workload.full_name();
+        if !self.is_announced && self.starts == CronStarts::Scheduled {
+            self.is_announced = true;
+            changes.news.push(match plan.again {
+                Some(time) => {
+                    let time = rfc3339(&time.to_zoned(self.timetable.zone.clone()));
+                    format!("{name} starts its next job at {time}; crib run --now starts one now")
+                }
+                None if self.spec.suspend == Some(true) => {
+                    format!("{name} is suspended and starts no job; crib run --now starts one now")
+                }
+                None => format!("{name} starts no job: its schedule names no day that exists"),
+            });
+        }
+        if let Some((time, missed)) = &plan.missed
+            && self.told != Some(*time)
+        {
+            self.told = Some(*time);
+            changes.news.push(match missed {
+                Missed::TooLate => {
+                    format!("{name} starts no job for {time}: its startingDeadlineSeconds are over")
+                }
+                Missed::JobActive(job) => {
+                    format!("{name} starts no job for {time} yet: job {job} still runs (concurrencyPolicy Forbid)")
+                }
+            });
+        }
+        if plan.missed_many && !self.told_many {
+            changes.news.push(format!(
+                "{name} has too many missed start times: set or decrease spec.startingDeadlineSeconds, or check the clock"
+            ));
+        }
+        self.told_many = plan.missed_many;
+    }
+
+    fn runs(&self, all: &[Controller]) -> Vec<CronRun> {
+        let own = all.iter().filter(|job| self.owns(job) && !job.is_deleted());
+        own.map(|job| CronRun {
+            name: job.workload().name().to_owned(),
+            state: match job.outcome() {
+                Outcome::Open => CronRunState::Active,
+                Outcome::Complete(_) => CronRunState::Complete,
+                Outcome::Failed(_) => CronRunState::Failed,
+            },
+        })
+        .collect()
+    }
+
+    fn owns(&self, job: &Controller) -> bool {
+        let mut owners = job.workload().metadata().owner_references.iter().flatten();
+        owners.any(|owner| Some(&owner.uid) == self.workload.metadata().uid.as_ref())
+    }
+
+    /// The Job for a time.
+    fn job(&self, time: Timestamp, names: &mut Names) -> Workload {
+        let cron_job = &self.workload;
+        let name = job_name(cron_job.name(), time);
+        let uid = cron_job.metadata().uid.clone().unwrap_or_default();
+        let template = self.spec.job_template.clone();
+        let mut metadata = template.metadata.unwrap_or_default();
+        let annotations = metadata.annotations.get_or_insert_default();
+        match self.starts {
+            CronStarts::Scheduled => {
+                let time = time.to_zoned(self.timetable.zone.clone());
+                annotations.insert(SCHEDULED.to_owned(), rfc3339(&time));
+            }
+            CronStarts::Now => {
+                annotations.insert(BY_HAND.0.to_owned(), BY_HAND.1.to_owned());
+            }
+        }
+        let metadata = ObjectMeta {
+            uid: Some(names.uid(&uid, &name)),
+            name: Some(name),
+            namespace: Some(cron_job.namespace().to_owned()),
+            labels: metadata.labels,
+            annotations: metadata.annotations,
+            owner_references: Some(vec![OwnerReference {
+                api_version: "batch/v1".to_owned(),
+                kind: "CronJob".to_owned(),
+                name: cron_job.name().to_owned(),
+                uid,
+                controller: Some(true),
+                block_owner_deletion: Some(true),
+            }]),
+            ..ObjectMeta::default()
+        };
+        Workload {
+            object: WorkloadObject::Job(Job {
+                metadata,
+                spec: template.spec,
+                status: None,
+            }),
+            origin: cron_job.origin.clone(),
+        }
+    }
+}
+
+/// As Go writes it, with a `Z` for UTC.
+fn rfc3339(time: &Zoned) -> String {
+    let zone = if time.offset().is_zero() { "Z" } else { "%:z" };
+    time.strftime(&format!("%Y-%m-%dT%H:%M:%S{zone}"))
+        .to_string()
+}
