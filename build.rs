@@ -1,7 +1,7 @@
-//! Compiles `proto/cri.proto` with a compiler written in Rust, so that no `protoc` is needed.
+//! Compiles `proto/cri.proto` and `proto/services.proto` with a compiler written in Rust, so that no `protoc` is needed.
 //!
-//! It writes two results to `OUT_DIR`: the Rust types, and `cri.bin`,
-//! the encoded descriptors that `proto/contract.rs` checks.
+//! It writes to `OUT_DIR`: the Rust types, and `cri.bin`,
+//! the encoded descriptors of the first one, which `proto/contract.rs` checks.
 
 use std::{env, fs, path::PathBuf};
 
@@ -69,5 +69,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         PathBuf::from(env::var("OUT_DIR")?).join("cri.bin"),
         descriptors,
     )?;
+    println!("cargo:rerun-if-changed=proto/services.proto");
+    let mut compiler = protox::Compiler::new(["proto"])?;
+    compiler
+        .include_source_info(true)
+        .open_file("services.proto")?;
+    tonic_prost_build::configure().compile_fds(compiler.file_descriptor_set())?;
     Ok(())
 }

@@ -9,6 +9,7 @@
 //! | `proto/contract.rs` | the test that the two are equal, field by field |
 //! | `proto/redact.rs` | the `Debug` form of credentials, without the secrets |
 //! | `proto/text.rs` | the JSON form of environment variables' values, for a runtime's records |
+//! | `proto/services.proto` | an extension of crib's own runtime: Services in the pod network, compiled into [`services`] |
 //! | `build.rs` | compiles the contract into [`v1`] and [`DESCRIPTORS`] |
 //!
 //! Clients start at [`v1::runtime_service_client::RuntimeServiceClient`] and
@@ -27,6 +28,15 @@ mod text;
 )]
 pub mod v1 {
     tonic::include_proto!("runtime.v1");
+}
+
+/// The generated types of package `crib.services.v1`.
+#[expect(
+    missing_docs,
+    reason = "the contract comments on the less obvious fields only"
+)]
+pub mod services {
+    tonic::include_proto!("crib.services.v1");
 }
 
 /// The compiled contract: an encoded `google.protobuf.FileDescriptorSet` of one file, without comments.

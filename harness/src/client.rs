@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
+use cri::services::services_client::ServicesClient;
 use cri::v1;
 use cri::v1::image_service_client::ImageServiceClient;
 use cri::v1::runtime_service_client::RuntimeServiceClient;
@@ -25,6 +26,8 @@ pub struct Client {
     pub runtime: RuntimeServiceClient<Channel>,
     /// Every call of the ImageService, for calls without a method here.
     pub images: ImageServiceClient<Channel>,
+    /// Services in the pod network: an extension, which only crib's own runtime has.
+    pub services: ServicesClient<Channel>,
 }
 
 impl Client {
@@ -47,6 +50,7 @@ impl Client {
             runtime: RuntimeServiceClient::new(channel.clone())
                 .max_decoding_message_size(MAX_MESSAGE)
                 .max_encoding_message_size(2 * MAX_MESSAGE),
+            services: ServicesClient::new(channel.clone()).max_encoding_message_size(MAX_MESSAGE),
             images: ImageServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE),
         }
     }

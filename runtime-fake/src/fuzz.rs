@@ -15,6 +15,7 @@ pub fn targets() -> Vec<Target> {
         crate::checkpoint::fuzz::TARGETS,
         crate::launch::fuzz::TARGETS,
         crate::server::fuzz::TARGETS,
+        crate::services::fuzz::TARGETS,
         crate::stats::fuzz::TARGETS,
         crate::streaming::fuzz::TARGETS,
     ]

@@ -13,6 +13,7 @@
 //! | reach (a pod) | the way to its keeper | the keeper's notifications | changes to the store |
 //! | stream server (one) | tokens | clients with a URL | their streams to processes and pods |
 //! | stream client (a connection, and a forwarded port) | one connection | bytes | bytes |
+//! | Services (a thread, while a client serves some) | the ports of Services, the DNS server | tables (channel) | connections to pods |
 //! | operation (a call) | nothing | a request | an answer; it continues when its client disconnects |
 
 mod cdi;
@@ -35,6 +36,7 @@ mod sandbox;
 mod security_modules;
 mod server;
 mod service;
+mod services;
 mod stats;
 mod store;
 mod streaming;

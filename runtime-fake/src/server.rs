@@ -10,8 +10,9 @@ mod requests;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use cri::v1::{
-    image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer,
+use cri::{
+    services::services_server::ServicesServer as ServicesGrpc,
+    v1::{image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer},
 };
 use file_tree::RemoveError;
 use keeper::cgroup::Cgroups;
@@ -25,7 +26,7 @@ use crate::{
     recovery,
     runtime::{Network, Pods, Program, Runtime, blocking},
     security_modules::Modules,
-    service::{CriService, image::ImageServer},
+    service::{CriService, image::ImageServer, services::ServicesServer},
     store::{self, OpenError, Store},
     streaming,
 };
@@ -167,6 +168,10 @@ pub async fn serve(
         image_service
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE),
+    )
+    .add_service(
+        ServicesGrpc::new(ServicesServer::new(runtime.clone()))
+            .max_decoding_message_size(MAX_MESSAGE),
     )
     .add_service(health_service)
     .prepare();

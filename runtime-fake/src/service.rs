@@ -10,6 +10,7 @@ pub(crate) mod image;
 mod lists;
 mod network;
 mod resources;
+pub(crate) mod services;
 mod stats;
 mod status;
 mod streaming;

@@ -1,5 +1,6 @@
 //! The pod network: addresses, subnets, and connections between pods.
 
+mod services;
 mod subnets;
 
 use cri::v1;

@@ -1,5 +1,7 @@
 //! The bridge of one daemon: opens or takes it over, attaches and detaches pods, and closes it.
 
+mod leases;
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,6 +25,8 @@ use super::subnet_lock::SubnetLock;
 use super::{
     Attachment, Ipam, IpamError, Mac, NetError, POD_INTERFACE, PodCidrs, namespace, subnet6,
 };
+
+pub use leases::Lease;
 
 /// How long an interface may take to reach the forwarding state. The kernel needs a few milliseconds.
 const FORWARDING_WITHIN: Duration = Duration::from_secs(5);

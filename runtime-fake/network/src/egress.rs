@@ -43,6 +43,7 @@ use rustix::{
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
+pub use dns::servers as name_servers;
 pub(crate) use program::MTU;
 pub use program::{DNS, HOST, Program};
 

@@ -45,8 +45,9 @@ mod subnet_lock;
 #[cfg(test)]
 mod tests;
 
-pub use bridge::Bridge;
+pub use bridge::{Bridge, Lease};
 pub use bridge_config::{BridgeConfig, Ipv6};
+pub use egress::name_servers;
 pub use egress::{
     COMMAND as EGRESS_COMMAND, DNS as EGRESS_DNS, Egress, EgressError, HOST as EGRESS_HOST,
     Program as EgressProgram, serve_egress,
@@ -198,6 +199,9 @@ pub enum NetError {
         /// The time waited, in milliseconds.
         waited_ms: u128,
     },
+    /// Services have IPv4 addresses only.
+    #[error("Services need IPv4 addresses, and pods have none here (--pod-cidr)")]
+    NoIpv4,
     /// Attaching failed, and so did removing what it had created.
     #[error("{}; then removing the half-made interface failed", chain(attach))]
     Cleanup {

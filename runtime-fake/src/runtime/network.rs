@@ -13,7 +13,7 @@ use std::{
 use cri::v1::NamespaceMode;
 use keeper::plan::HostPort;
 use network::{
-    EGRESS_DNS, EGRESS_HOST, EgressProgram, PodCidrs, PodNetns,
+    EGRESS_DNS, EGRESS_HOST, EgressProgram, Lease, PodCidrs, PodNetns,
     cni::{self, Cni, CniConfig, CniPod, CniRequest, CniResult, Dns, annotations_fit},
     loopback_up, private_netns,
 };
@@ -336,6 +336,26 @@ impl Network {
             Self::Cni { .. } | Self::Host(_) | Self::Nowhere { .. } => {
                 Ok(ReconfigureResult::NotOurs)
             }
+        }
+    }
+
+    /// Attaches a network namespace with this many further addresses to the bridge, for Services.
+    pub(crate) fn lease_services(&self, addresses: usize) -> Result<Lease, Error> {
+        let unable =
+            |reason: &str| Err(Error::Unable(format!("Services are not served: {reason}")));
+        match self {
+            Self::Bridge(pods) => pods.lease_services(addresses),
+            Self::Cni { .. } => unable("CNI plugins connect the pods"),
+            Self::Host(_) => unable("pods share the host's network (isolation `process`)"),
+            Self::Nowhere { reason } => unable(reason),
+        }
+    }
+
+    /// Detaches the network namespace of Services.
+    pub(crate) fn release_services(&self, lease: Lease) -> Result<(), Error> {
+        match self {
+            Self::Bridge(pods) => pods.release_services(lease),
+            Self::Cni { .. } | Self::Host(_) | Self::Nowhere { .. } => Ok(()),
         }
     }
 

@@ -74,6 +74,7 @@ fn refusal(refused: &Refused) -> Code {
 fn net(error: &NetError) -> Code {
     match error {
         NetError::Full { .. } | NetError::NoPorts { .. } => Code::ResourceExhausted,
+        NetError::NoIpv4 => Code::FailedPrecondition,
         NetError::Netlink(_)
         | NetError::Namespace { .. }
         | NetError::BridgeName { .. }

@@ -143,7 +143,8 @@ fn copy_message(mut from: impl Read, mut to: impl Write) -> io::Result<()> {
     to.write_all(&message)
 }
 
-fn servers() -> Vec<SocketAddr> {
+/// The host's name servers.
+pub fn servers() -> Vec<SocketAddr> {
     name_servers(&fs::read_to_string(RESOLV_CONF).unwrap_or_default())
 }
 

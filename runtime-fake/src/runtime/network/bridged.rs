@@ -11,8 +11,8 @@ use std::{
 
 use keeper::plan::{HostPort, Transport};
 use network::{
-    Bridge, BridgeConfig, Egress, Nat, NetError, PodNetns, PortRule, SubnetLockError, SubnetLocks,
-    private_netns,
+    Bridge, BridgeConfig, Egress, Lease, Nat, NetError, PodNetns, PortRule, SubnetLockError,
+    SubnetLocks, private_netns,
 };
 
 use super::{Connected, Opening, ReconfigureResult, WayOut, ended, set_up};
@@ -23,6 +23,9 @@ const CLAIMS: &str = "/run/crib/subnets";
 
 /// This program, for the process of the way out. No container sees that process.
 const OWN_PROGRAM: &str = "/proc/self/exe";
+
+/// The holder of the addresses of Services, beside sandboxes. It is no sandbox's id, which has no such letter.
+const SERVICES: &str = "services";
 
 /// Why pods on a host that does not forward packets have no way out, with the remedy.
 const NOT_FORWARDING: &str = "this host does not forward packets: sysctl -w net.ipv4.ip_forward=1";
@@ -159,6 +162,28 @@ impl Pods {
             nat.remove(id);
         }
         bridge.detach(id).map_err(|source| Error::Net {
+            what: "take down",
+            source,
+        })
+    }
+
+    /// Attaches a network namespace for Services.
+    pub(super) fn lease_services(&self, addresses: usize) -> Result<Lease, Error> {
+        self.try_again();
+        match &*self.read() {
+            State::Open(bridged) => bridged.bridge.lease(SERVICES, addresses).map_err(set_up),
+            State::Failed(failed) => Err(Error::NoNetwork(failed.reason.clone())),
+            State::Closed => Err(Refused::ShuttingDown.into()),
+        }
+    }
+
+    /// Detaches the network namespace of Services.
+    pub(super) fn release_services(&self, lease: Lease) -> Result<(), Error> {
+        let State::Open(bridged) = &*self.read() else {
+            return Ok(());
+        };
+        let released = bridged.bridge.release(lease);
+        released.map_err(|source| Error::Net {
             what: "take down",
             source,
         })

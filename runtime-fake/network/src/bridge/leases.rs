@@ -1,0 +1,98 @@
+//! Addresses of the pod network that are no pod's own: those of Services, on one attached network namespace.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use ipnet::Ipv4Net;
+
+use super::{Bridge, Netlink, link_query, requests, within};
+use crate::{NetError, POD_INTERFACE, private_netns};
+
+/// A network namespace on the bridge, attached as a pod is, with further addresses. [`Bridge::release`] detaches it.
+#[derive(Debug)]
+pub struct Lease {
+    /// The namespace.
+    pub netns: OwnedFd,
+    /// Its own address.
+    pub address: Ipv4Addr,
+    /// The further ones.
+    pub addresses: Vec<Ipv4Addr>,
+    holder: String,
+}
+
+impl Lease {
+    fn further(&self, number: usize) -> String {
+        format!("{}/{number}", self.holder)
+    }
+}
+
+impl Bridge {
+    /// Makes a network namespace, and attaches it with `further` addresses beside its own. No pod gets one of them before
+    /// [`Bridge::release`]. On failure it removes what it created.
+    pub fn lease(&self, holder: &str, further: usize) -> Result<Lease, NetError> {
+        let netns = private_netns()?;
+        let attached = self.attach(holder, netns.as_fd())?;
+        let mut lease = Lease {
+            netns,
+            address: Ipv4Addr::UNSPECIFIED,
+            addresses: Vec::new(),
+            holder: holder.to_owned(),
+        };
+        let own = attached.ips.iter().find_map(|ip| match ip {
+            IpAddr::V4(ip) => Some(*ip),
+            IpAddr::V6(_) => None,
+        });
+        let leased = match own {
+            Some(own) => {
+                lease.address = own;
+                self.lease_further(&mut lease, further)
+            }
+            None => Err(NetError::NoIpv4),
+        };
+        match leased {
+            Ok(()) => Ok(lease),
+            Err(error) => match self.release(lease) {
+                Ok(()) => Err(error),
+                Err(cleanup) => Err(NetError::Cleanup {
+                    attach: Box::new(error),
+                    cleanup: Box::new(cleanup),
+                }),
+            },
+        }
+    }
+
+    fn lease_further(&self, lease: &mut Lease, further: usize) -> Result<(), NetError> {
+        for number in 0..further {
+            let allocated = self.ipam().allocate(&lease.further(number));
+            let address = allocated.map_err(|error| self.no_address(error))?;
+            lease.addresses.push(address);
+        }
+        within(Some(lease.netns.as_fd()), || {
+            let mut netlink = Netlink::open()?;
+            let link = link_query::link(&mut netlink, POD_INTERFACE)?;
+            let index = link
+                .ok_or_else(|| NetError::Vanished {
+                    name: POD_INTERFACE.to_owned(),
+                })?
+                .index;
+            let single = |address: &Ipv4Addr| Ipv4Net::from(*address);
+            let addresses = lease.addresses.iter();
+            let steps: Vec<_> = addresses
+                .map(|address| requests::add_address(index, *address, single(address)))
+                .collect();
+            if !steps.is_empty() {
+                netlink.batch(&steps)?;
+            }
+            Ok(())
+        })?
+    }
+
+    /// Detaches the namespace and frees the addresses.
+    pub fn release(&self, lease: Lease) -> Result<(), NetError> {
+        let detached = self.detach(&lease.holder);
+        for number in 0..lease.addresses.len() {
+            self.ipam().free(&lease.further(number));
+        }
+        detached
+    }
+}

@@ -1,0 +1,249 @@
+//! `crib.services.v1.Services`: Services in the pod network, for as long as a client's stream is open.
+
+use std::{net::Ipv4Addr, net::SocketAddrV4, sync::Arc, time::Duration};
+
+use cri::services::{self as wire, services_server::Services as Service};
+use tokio::{
+    runtime::Handle,
+    sync::{Mutex, OwnedMutexGuard, mpsc},
+    time::timeout,
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::{
+    runtime::{Network, Runtime, blocking},
+    services::{
+        Services,
+        table::{Backends, Balancer, Front, Name, Table, Transport},
+    },
+};
+
+/// The addresses of one client, at most.
+const ADDRESSES: u32 = 1024;
+/// Limit on the wait for the end of an earlier client, whose stream has just ended.
+const EARLIER_CLIENT: Duration = Duration::from_secs(5);
+
+/// The service over one runtime.
+pub(crate) struct ServicesServer {
+    runtime: Runtime,
+    /// Held while a client is served.
+    client: Arc<Mutex<()>>,
+}
+
+impl ServicesServer {
+    pub(crate) fn new(runtime: Runtime) -> Self {
+        Self {
+            runtime,
+            client: Arc::default(),
+        }
+    }
+}
+
+type Answers = mpsc::Sender<Result<wire::ServeResponse, Status>>;
+
+#[tonic::async_trait]
+impl Service for ServicesServer {
+    type ServeStream = ReceiverStream<Result<wire::ServeResponse, Status>>;
+
+    async fn serve(
+        &self,
+        request: Request<Streaming<wire::ServeRequest>>,
+    ) -> Result<Response<Self::ServeStream>, Status> {
+        let client = timeout(EARLIER_CLIENT, self.client.clone().lock_owned()).await;
+        let client = client.map_err(|_| {
+            Status::failed_precondition(
+                "another client's Services are served: end that client first",
+            )
+        })?;
+        let (answers, responses) = mpsc::channel(1);
+        let (runtime, requests) = (self.runtime.clone(), request.into_inner());
+        // Tracked, so that the addresses are released before the daemon closes the bridge.
+        self.runtime.tasks.spawn(async move {
+            if let Err(status) = converse(&runtime, requests, &answers, client).await {
+                let _ = answers.send(Err(status)).await;
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(responses)))
+    }
+}
+
+/// Serves one client to the end of its stream.
+async fn converse(
+    runtime: &Runtime,
+    mut requests: Streaming<wire::ServeRequest>,
+    answers: &Answers,
+    _client: OwnedMutexGuard<()>,
+) -> Result<(), Status> {
+    let Some(first) = next(runtime, &mut requests, answers).await? else {
+        return Ok(());
+    };
+    if first.addresses > ADDRESSES || first.table.is_some() {
+        return Err(Status::invalid_argument(format!(
+            "the first request leases addresses, at most {ADDRESSES}, and has no table"
+        )));
+    }
+    let network = runtime.network.clone();
+    let lease = blocking(move || network.lease_services(first.addresses as usize)).await?;
+    let started = match lease.netns.try_clone() {
+        Ok(netns) => Services::start(netns, lease.address, Handle::current()).await,
+        Err(error) => Err(error),
+    };
+    let served = match started {
+        Ok(services) => {
+            let response = wire::ServeResponse {
+                dns_server: lease.address.to_string(),
+                addresses: lease.addresses.iter().map(Ipv4Addr::to_string).collect(),
+                problems: Vec::new(),
+            };
+            tracing::info!(address = %lease.address, "Services are served");
+            let served = serve_tables(runtime, &services, response, &mut requests, answers).await;
+            blocking(move || services.stop()).await;
+            served
+        }
+        Err(error) => Err(Status::internal(format!(
+            "failed to serve Services: {error}"
+        ))),
+    };
+    let network: Arc<Network> = runtime.network.clone();
+    let released = blocking(move || network.release_services(lease)).await;
+    tracing::info!("Services are withdrawn");
+    served.and(released.map_err(Status::from))
+}
+
+async fn serve_tables(
+    runtime: &Runtime,
+    services: &Services,
+    first: wire::ServeResponse,
+    requests: &mut Streaming<wire::ServeRequest>,
+    answers: &Answers,
+) -> Result<(), Status> {
+    let mut response = first;
+    loop {
+        if answers.send(Ok(response)).await.is_err() {
+            return Ok(());
+        }
+        let Some(request) = next(runtime, requests, answers).await? else {
+            return Ok(());
+        };
+        let table = table(request.table.unwrap_or_default())?;
+        response = wire::ServeResponse {
+            problems: services.apply(table).await,
+            ..wire::ServeResponse::default()
+        };
+    }
+}
+
+/// The client's next request; `None` when its stream has ended, or the daemon ends.
+async fn next(
+    runtime: &Runtime,
+    requests: &mut Streaming<wire::ServeRequest>,
+    answers: &Answers,
+) -> Result<Option<wire::ServeRequest>, Status> {
+    tokio::select! {
+        request = requests.message() => request,
+        () = runtime.stopping.cancelled() => Ok(None),
+        () = answers.closed() => Ok(None),
+    }
+}
+
+fn address(text: &str) -> Result<Ipv4Addr, Status> {
+    text.parse()
+        .map_err(|_| Status::invalid_argument(format!("{text:?} is not an IPv4 address")))
+}
+
+fn port(number: u32) -> Result<u16, Status> {
+    let port = u16::try_from(number).ok().filter(|port| *port > 0);
+    port.ok_or_else(|| Status::invalid_argument(format!("{number} is not a port")))
+}
+
+fn table(table: wire::Table) -> Result<Table, Status> {
+    let names = table.names.into_iter().map(name);
+    let balancers = table.balancers.into_iter().map(balancer);
+    Ok(Table {
+        zone: table.zone,
+        names: names.collect::<Result<_, _>>()?,
+        balancers: balancers.collect::<Result<_, _>>()?,
+    })
+}
+
+fn name(name: wire::Name) -> Result<Name, Status> {
+    let addresses = name.addresses.iter().map(|text| address(text));
+    let servers = name.servers.into_iter();
+    let servers = servers.map(|server| Ok::<_, Status>((server.target, port(server.port)?)));
+    Ok(Name {
+        name: name.name.to_ascii_lowercase(),
+        addresses: addresses.collect::<Result<_, _>>()?,
+        alias: Some(name.alias).filter(|alias| !alias.is_empty()),
+        servers: servers.collect::<Result<_, _>>()?,
+        pointer: Some(name.pointer).filter(|pointer| !pointer.is_empty()),
+    })
+}
+
+fn balancer(balancer: wire::Balancer) -> Result<Balancer, Status> {
+    let transport = match balancer.transport() {
+        wire::Transport::Tcp => Transport::Tcp,
+        wire::Transport::Udp => Transport::Udp,
+    };
+    let front = match balancer.address.as_str() {
+        "" => None,
+        text => Some(address(text)?),
+    };
+    let backends = balancer.backends.iter().map(|backend| {
+        Ok::<_, Status>(SocketAddrV4::new(
+            address(&backend.address)?,
+            port(backend.port)?,
+        ))
+    });
+    Ok(Balancer {
+        front: Front {
+            transport,
+            address: front,
+            port: port(balancer.port)?,
+        },
+        backends: Backends {
+            list: backends.collect::<Result<_, _>>()?,
+            affinity: (balancer.affinity_seconds > 0)
+                .then(|| Duration::from_secs(balancer.affinity_seconds.into())),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn balancer_of(address: &str, port: u32, backend: (&str, u32)) -> wire::Table {
+        wire::Table {
+            balancers: vec![wire::Balancer {
+                address: address.to_owned(),
+                port,
+                backends: vec![wire::Backend {
+                    address: backend.0.to_owned(),
+                    port: backend.1,
+                }],
+                ..wire::Balancer::default()
+            }],
+            ..wire::Table::default()
+        }
+    }
+
+    #[rstest]
+    #[case::sound("10.0.0.1", 80, ("10.0.0.2", 8080), None)]
+    #[case::host_port("", 30_080, ("10.0.0.2", 8080), None)]
+    #[case::no_address("web", 80, ("10.0.0.2", 8080), Some("\"web\" is not an IPv4 address"))]
+    #[case::ipv6_backend("10.0.0.1", 80, ("fd00::2", 80), Some("\"fd00::2\" is not an IPv4 address"))]
+    #[case::port_0("10.0.0.1", 0, ("10.0.0.2", 8080), Some("0 is not a port"))]
+    #[case::large_port("10.0.0.1", 80, ("10.0.0.2", 65_536), Some("65536 is not a port"))]
+    fn tables_are_checked(
+        #[case] address: &str,
+        #[case] port: u32,
+        #[case] backend: (&str, u32),
+        #[case] problem: Option<&str>,
+    ) {
+        let read = table(balancer_of(address, port, backend));
+        assert_eq!(read.err().as_ref().map(Status::message), problem);
+    }
+}

@@ -1,0 +1,248 @@
+//! Services in the pod network: names by a DNS server, and ports by a proxy, on a thread of their own.
+//!
+//! ```text
+//! pod ── bridge ── network namespace of Services: DNS server's address, ClusterIPs ── proxy ── bridge ── pod behind the Service
+//!                  host ports of Services (sockets of the host's namespace) ──────────┘
+//! ```
+//!
+//! The namespace is a neighbour of the pods on the bridge, so that all of this works without privileges, packet rules or a
+//! host that forwards packets, takes no address or port of the host, and is gone with the process. Connections have the
+//! namespace's address as their source, so that a pod also reaches itself through a Service.
+//!
+//! Reading order: `table` ◆, `zone` ◆, `message` ◆ and `choice` ◆ decide; `dns`, `resolver`, `streams` and `datagrams` serve.
+
+mod choice;
+mod datagrams;
+mod dns;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+mod message;
+mod resolver;
+mod streams;
+pub(crate) mod table;
+#[cfg(test)]
+mod tests;
+mod zone;
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::Ipv4Addr,
+    os::fd::OwnedFd,
+    sync::Arc,
+    thread::{self, JoinHandle},
+};
+
+use nix::{
+    sched::{CloneFlags, setns},
+    sys::resource::{Resource, getrlimit},
+};
+use tokio::{
+    net::{TcpListener, UdpSocket},
+    runtime::{Builder, Handle},
+    sync::{Semaphore, mpsc, oneshot, watch},
+};
+
+use table::{Backends, Front, Table, Transport};
+use zone::Zone;
+
+/// The connections of all Services together, at most. Each has two sockets.
+const CONNECTIONS: usize = 8192;
+
+/// The limit on connections that leaves the daemon half of its file descriptors.
+fn connections() -> usize {
+    let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
+    usize::try_from(limit / 4).map_or(CONNECTIONS, |share| share.min(CONNECTIONS))
+}
+
+/// The thread that serves. Dropping it ends it and all connections.
+#[derive(Debug)]
+pub(crate) struct Services {
+    tables: Option<mpsc::Sender<(Table, oneshot::Sender<Vec<String>>)>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Services {
+    /// Starts the thread in the namespace, with a DNS server at `address`. `host` runs tasks in the host's network.
+    pub(crate) async fn start(netns: OwnedFd, address: Ipv4Addr, host: Handle) -> io::Result<Self> {
+        let (tables, receiver) = mpsc::channel(1);
+        let (started, ready) = oneshot::channel();
+        let thread = thread::Builder::new().name("services".to_owned());
+        let thread = thread.spawn(move || {
+            let entered = setns(&netns, CloneFlags::CLONE_NEWNET).map_err(io::Error::from);
+            drop(netns);
+            // All sockets of this runtime are made on this thread, in the namespace.
+            let runtime = entered.and_then(|()| Builder::new_current_thread().enable_all().build());
+            match runtime {
+                Ok(runtime) => runtime.block_on(serve(address, host, receiver, started)),
+                Err(error) => drop(started.send(Err(error))),
+            }
+        })?;
+        let services = Self {
+            tables: Some(tables),
+            thread: Some(thread),
+        };
+        match ready.await {
+            Ok(started) => started.map(|()| services),
+            Err(_) => Err(io::Error::other("the thread ended")),
+        }
+    }
+
+    /// Replaces the table. Returns what of it is not served, in sentences.
+    pub(crate) async fn apply(&self, table: Table) -> Vec<String> {
+        let (done, problems) = oneshot::channel();
+        if let Some(tables) = &self.tables
+            && tables.send((table, done)).await.is_ok()
+            && let Ok(problems) = problems.await
+        {
+            return problems;
+        }
+        vec!["the thread that serves Services has ended".to_owned()]
+    }
+
+    /// Ends the thread. Blocks until it has ended.
+    pub(crate) fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        drop(self.tables.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that serves Services panicked");
+        }
+    }
+}
+
+impl Drop for Services {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+async fn serve(
+    address: Ipv4Addr,
+    host: Handle,
+    mut tables: mpsc::Receiver<(Table, oneshot::Sender<Vec<String>>)>,
+    started: oneshot::Sender<io::Result<()>>,
+) {
+    let (zone, zones) = watch::channel(Arc::default());
+    let dns = dns::serve(address, zones, host.clone()).await;
+    let failed = dns.is_err();
+    if started.send(dns).is_err() || failed {
+        return;
+    }
+    let mut ports = Ports {
+        host,
+        running: BTreeMap::new(),
+        connections: Arc::new(Semaphore::new(connections())),
+    };
+    while let Some((table, done)) = tables.recv().await {
+        zone.send_replace(Arc::new(Zone::new(&table)));
+        let problems = ports.apply(table).await;
+        let _ = done.send(problems);
+    }
+}
+
+/// The ports that are served.
+struct Ports {
+    host: Handle,
+    running: BTreeMap<Front, Running>,
+    connections: Arc<Semaphore>,
+}
+
+/// A port that is served.
+struct Running {
+    backends: watch::Sender<Backends>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Ports {
+    /// Serves the ports that have backends, and no others: the kernel refuses connections to these.
+    async fn apply(&mut self, table: Table) -> Vec<String> {
+        let balancers = table.balancers.into_iter();
+        let mut wanted: BTreeMap<Front, Backends> = balancers
+            .filter(|balancer| !balancer.backends.list.is_empty())
+            .map(|balancer| (balancer.front, balancer.backends))
+            .collect();
+        let running = std::mem::take(&mut self.running);
+        for (front, port) in running {
+            match wanted.remove(&front) {
+                Some(backends) => {
+                    port.backends.send_if_modified(|now| {
+                        let changed = *now != backends;
+                        *now = backends;
+                        changed
+                    });
+                    self.running.insert(front, port);
+                }
+                None => {
+                    drop(port.backends);
+                    // Its socket is closed then.
+                    let _ = port.task.await;
+                }
+            }
+        }
+        let mut problems = Vec::new();
+        for (front, backends) in wanted {
+            match self.open(front, backends).await {
+                Ok(port) => drop(self.running.insert(front, port)),
+                Err(error) => problems.push(problem(front, &error)),
+            }
+        }
+        problems
+    }
+
+    async fn open(&self, front: Front, backends: Backends) -> io::Result<Running> {
+        let (backends, receiver) = watch::channel(backends);
+        let task = match front.transport {
+            Transport::Tcp => {
+                let listener = match front.address {
+                    Some(address) => TcpListener::bind((address, front.port)).await?,
+                    None => TcpListener::from_std(self.host_listener(front.port).await?)?,
+                };
+                tokio::spawn(streams::serve(listener, receiver, self.connections.clone()))
+            }
+            Transport::Udp => {
+                let socket = match front.address {
+                    Some(address) => UdpSocket::bind((address, front.port)).await?,
+                    None => UdpSocket::from_std(self.host_socket(front.port).await?)?,
+                };
+                tokio::spawn(datagrams::serve(socket, receiver, self.connections.clone()))
+            }
+        };
+        Ok(Running { backends, task })
+    }
+
+    /// A listening socket of the host's network, made by a task there.
+    async fn host_listener(&self, port: u16) -> io::Result<std::net::TcpListener> {
+        let bound = self.host.spawn(async move {
+            let listener = std::net::TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
+            listener.set_nonblocking(true).map(|()| listener)
+        });
+        bound.await.map_err(io::Error::other)?
+    }
+
+    async fn host_socket(&self, port: u16) -> io::Result<std::net::UdpSocket> {
+        let bound = self.host.spawn(async move {
+            let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
+            socket.set_nonblocking(true).map(|()| socket)
+        });
+        bound.await.map_err(io::Error::other)?
+    }
+}
+
+fn problem(front: Front, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            format!("{front} is taken by another program: choose another one")
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!(
+                "{front} is below those that an ordinary user may listen on: choose a higher one"
+            )
+        }
+        _ => format!("{front} is not served: {error}"),
+    }
+}
