@@ -40,6 +40,7 @@ mod readiness;
 pub mod references;
 pub mod report;
 pub mod resize;
+pub mod services;
 mod shared;
 pub mod source;
 pub mod spec;
@@ -122,6 +123,7 @@ pub struct Agent {
 /// | logs | the paths of running containers' logs | listings | ReopenContainerLog |
 /// | prober | the state of all probes | pods and statuses of workers | CRI calls, connections, results |
 /// | image collector | when each image was used | listings of images, disk usage | RemoveImage |
+/// | publisher of Services, if there is a network for them | the last table | Services, pods, reports | tables |
 /// | container collector, with other limits than usual | nothing | listings of containers | RemoveContainer |
 /// | status store | the reports | reports of workers | reports (watch), transitions |
 #[must_use = "an agent ends when it is dropped"]
@@ -325,6 +327,18 @@ impl Agent {
     #[must_use]
     pub fn events(&self) -> mpsc::UnboundedReceiver<Event> {
         self.events.subscribe()
+    }
+
+    /// Publishes the table of the Services of `objects`, now and when something changes, until the agent ends.
+    pub fn serve_services(
+        &mut self,
+        domain: &str,
+        objects: Arc<dyn objects::Objects>,
+        network: Arc<dyn services::ServiceNetwork>,
+    ) {
+        let (pods, reports) = (self.pods.clone(), self.reports.clone());
+        let publish = services::publish(domain.to_owned(), objects, pods, reports, network);
+        self.tasks.spawn(publish);
     }
 
     /// Kills the containers of all terminating pods immediately, now and later, without a grace period.

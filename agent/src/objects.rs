@@ -20,6 +20,9 @@ pub trait Objects: Send + Sync {
     /// The Services of the namespace, by name.
     fn services(&self, namespace: &str) -> Vec<Arc<Service>>;
 
+    /// The Services of all namespaces.
+    fn all_services(&self) -> Vec<Arc<Service>>;
+
     /// Sees that objects changed, from now on; `None` if they never do.
     fn changes(&self) -> Option<watch::Receiver<u64>> {
         None
@@ -105,6 +108,10 @@ impl Objects for ObjectMap {
             .map(|(_, service)| Arc::clone(service))
             .collect()
     }
+
+    fn all_services(&self) -> Vec<Arc<Service>> {
+        self.services.values().map(Arc::clone).collect()
+    }
 }
 
 /// Objects in memory that can be replaced while pods use them.
@@ -149,6 +156,10 @@ impl Objects for ObjectStore {
 
     fn services(&self, namespace: &str) -> Vec<Arc<Service>> {
         self.current().services(namespace)
+    }
+
+    fn all_services(&self) -> Vec<Arc<Service>> {
+        self.current().all_services()
     }
 
     fn changes(&self) -> Option<watch::Receiver<u64>> {

@@ -24,6 +24,7 @@ mod reference;
 mod registry;
 mod run;
 mod servers;
+mod services;
 mod socket_access;
 mod streams;
 mod temporary;

@@ -150,6 +150,10 @@ impl Objects for Secrets {
         Some(Arc::new(secret(found)))
     }
 
+    fn all_services(&self) -> Vec<Arc<Service>> {
+        Vec::new()
+    }
+
     fn services(&self, _: &str) -> Vec<Arc<Service>> {
         Vec::new()
     }

@@ -1,7 +1,9 @@
 //! ◆ The fields of objects that pods refer to, or live in.
 
-use super::{Type, no_effect, some, warned};
+use super::{Type, all, done, no_effect, some, warned};
 
+const ONE_NODE: &str = "there is one node";
+const NO_LOAD_BALANCER: &str = "there is no load balancer";
 const FIXED: &str = "objects do not change while `crib run` runs";
 
 pub(super) const TYPES: &[Type] = &[
@@ -17,15 +19,48 @@ pub(super) const TYPES: &[Type] = &[
     ),
     some(
         "Service",
-        "apiVersion kind metadata",
+        "apiVersion kind metadata spec",
+        &[no_effect("status", "there is no load balancer")],
+    ),
+    some(
+        "ServiceSpec",
+        "externalName ports publishNotReadyAddresses selector sessionAffinity sessionAffinityConfig",
         &[
-            warned(
-                "spec",
-                "not supported yet: no pod is reached through a Service, nor found by its name",
+            done("allocateLoadBalancerNodePorts", ""),
+            done(
+                "clusterIP",
+                "an address of the pods' network replaces it; `None` is honoured",
             ),
-            no_effect("status", "there is no load balancer"),
+            no_effect("clusterIPs", "Services have one IPv4 address"),
+            warned(
+                "externalIPs",
+                "has no effect: the host does not route them; use nodePort",
+            ),
+            no_effect("externalTrafficPolicy", ONE_NODE),
+            no_effect("healthCheckNodePort", NO_LOAD_BALANCER),
+            no_effect("internalTrafficPolicy", ONE_NODE),
+            no_effect("ipFamilies", "Services have one IPv4 address"),
+            no_effect("ipFamilyPolicy", "Services have one IPv4 address"),
+            no_effect("loadBalancerClass", NO_LOAD_BALANCER),
+            no_effect("loadBalancerIP", NO_LOAD_BALANCER),
+            no_effect("loadBalancerSourceRanges", NO_LOAD_BALANCER),
+            no_effect("trafficDistribution", ONE_NODE),
+            done(
+                "type",
+                "`LoadBalancer` is treated as `NodePort`, with a warning",
+            ),
         ],
     ),
+    some(
+        "ServicePort",
+        "name nodePort port targetPort",
+        &[
+            no_effect("appProtocol", "nothing looks into the data"),
+            done("protocol", "SCTP is not served, with a warning"),
+        ],
+    ),
+    all("SessionAffinityConfig", "clientIP"),
+    all("ClientIPConfig", "timeoutSeconds"),
     some(
         "Namespace",
         "apiVersion kind metadata",

@@ -2,7 +2,7 @@
 //!
 //! Reading order: `args` (what can be typed), `inputs` (manifests, or every problem with them), `session` (the directory, the
 //! runtime, the end of both), `event_loop` (signals, the agent, the controllers of Jobs and their kind, the log files), `lifecycle` (event to next step), `daemon` (the runtime as a child),
-//! `reach` (how other commands find it), `means` (what it can do here), `orphans` (its keepers, when it was killed), `root`
+//! `reach` (how other commands find it), `services` (their stream), `means` (what it can do here), `orphans` (its keepers, when it was killed), `root`
 //! (the temporary directory), `dead_runs` and
 //! `clean_up` (what killed ones left), `tail` (log files to lines), `printer` (the only writer of
 //! the two outputs) with `view`, `rows`, `marks`, `lines`, `notes` and `json`, which only make text.
@@ -42,6 +42,7 @@ mod reports;
 mod root;
 mod rows;
 mod screen;
+mod services;
 mod session;
 mod skipped;
 mod tail;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use agent::clock::{Clock as _, SystemClock};
 use agent::controllers::{Changes, Controllers, CronStarts, Refused};
+use agent::objects::Objects;
 use agent::pod::{Pod, PodUid};
 use agent::source::{self, PodsSender};
 use agent::{Agent, Event as PodEvent, ReadinessChange, Transition};
@@ -26,6 +27,7 @@ use super::notes::Notes;
 use super::printer::{Print, Printer, Style};
 use super::reports::{Reports, is_refused};
 use super::root::Root;
+use super::services;
 use super::tail::Tail;
 use crate::exit::Exit;
 use crate::pod_dialer::PodDialer;
@@ -47,6 +49,8 @@ pub(super) struct Loop {
     transitions: mpsc::UnboundedReceiver<Transition>,
     readiness: mpsc::UnboundedReceiver<ReadinessChange>,
     events: mpsc::UnboundedReceiver<PodEvent>,
+    /// What goes wrong with Services; ends when there are none.
+    service_problems: mpsc::UnboundedReceiver<String>,
     pods: PodsSender,
     /// The pods that the agent is to run.
     desired: Vec<Pod>,
@@ -97,14 +101,43 @@ impl Loop {
         config.images.garbage_collection = None;
         config.images.registry_pull_qps = 0;
         objects.merge(inputs.pull_secrets.apply(&mut config.images));
+        let seed = RandomState::new().hash_one(std::process::id());
+        let (served, mut service_notes) =
+            match services::open(&root.socket(), &mut objects, seed).await {
+                Ok(served) => (served, Vec::new()),
+                Err(reason) if args.strict => {
+                    return Err(format!("--strict: pods do not reach Services: {reason}"));
+                }
+                Err(reason) => {
+                    let warning = format!("warning: pods do not reach Services: {reason}");
+                    (None, vec![warning])
+                }
+            };
+        let domain = config.cluster_domain.clone();
+        let objects: Arc<dyn Objects> = Arc::new(objects);
+        let (service_problems, network) = match served {
+            Some(served) => {
+                config.cluster_dns = vec![served.dns];
+                service_notes.extend(served.notes);
+                if args.keep {
+                    let warning = "warning: Services end with this command, also with --keep";
+                    service_notes.push(warning.to_owned());
+                }
+                (served.problems, Some(served.network))
+            }
+            None => (mpsc::unbounded_channel().1, None),
+        };
         let parts = agent::Parts {
-            objects: Arc::new(objects),
+            objects: Arc::clone(&objects),
             cri,
             clock: Arc::new(SystemClock),
             dialer: Arc::new(PodDialer::new(&root.socket())),
             sources: vec![Box::new(fixed)],
         };
-        let agent = agent::start(config, parts);
+        let mut agent = agent::start(config, parts);
+        if let Some(network) = network {
+            agent.serve_services(&domain, objects, network);
+        }
         let (reports, transitions) = (agent.reports(), agent.transitions());
         let (readiness, events) = (agent.readiness(), agent.events());
 
@@ -115,7 +148,6 @@ impl Loop {
             Refused::Deleted
         };
         let now = SystemClock.now();
-        let seed = RandomState::new().hash_one(std::process::id());
         let starts = if args.now {
             CronStarts::Now
         } else {
@@ -144,6 +176,9 @@ impl Loop {
                 .into_iter()
                 .for_each(|line| printer.note(line));
         }
+        service_notes
+            .into_iter()
+            .for_each(|line| printer.note(line));
         first.news.into_iter().for_each(|line| printer.note(line));
         let longest_grace = pods
             .iter()
@@ -159,6 +194,7 @@ impl Loop {
             transitions,
             readiness,
             events,
+            service_problems,
             pods: sender,
             wanted,
             controllers,
@@ -243,6 +279,7 @@ impl Loop {
                     self.printer.print(Print::Transition(transition));
                 }
                 Some(change) = self.readiness.recv() => self.printer.print(Print::Readiness(change)),
+                Some(problem) = self.service_problems.recv() => self.printer.note(problem),
                 Some(event) = self.events.recv() => self.printer.print(Print::Event(event)),
                 Ok(()) = self.reports.changed() => {
                     let reports = self.reports.borrow_and_update().clone();

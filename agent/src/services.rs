@@ -1,0 +1,94 @@
+//! Services: their addresses, their names, and the ready pods behind their ports.
+//!
+//! The agent knows Services and which pods are ready; the pod network is the runtime's, and the CRI has no call for either. So
+//! the planner's table goes through [`ServiceNetwork`], which crib's own runtime has behind its socket
+//! (`proto/services.proto`), and other runtimes do not have.
+//!
+//! Reading order: `assign` ◆ gives each Service what an API server gives it, `plan` ◆ makes the table, `publisher` follows pods.
+
+mod assign;
+mod plan;
+mod publisher;
+#[cfg(test)]
+mod tests;
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
+
+pub use assign::{addresses_needed, assign};
+pub use plan::plan;
+pub(crate) use publisher::publish;
+
+/// Serves names and ports in the pod network.
+pub trait ServiceNetwork: Send + Sync {
+    /// Replaces the table, now or soon. Only the latest one counts.
+    fn publish(&self, table: ServiceTable);
+}
+
+/// What is served for all Services.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceTable {
+    /// The domain of the names: others in it do not exist.
+    pub zone: String,
+    /// The names, in order.
+    pub names: Vec<ServiceName>,
+    /// The ports.
+    pub balancers: Vec<Balancer>,
+}
+
+/// The DNS records of one name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceName {
+    /// The full name, in lower case and without a final dot.
+    pub name: String,
+    /// A records.
+    pub addresses: Vec<Ipv4Addr>,
+    /// The target of the CNAME record.
+    pub alias: Option<String>,
+    /// SRV records: names and ports.
+    pub servers: Vec<(String, u16)>,
+    /// The target of the PTR record.
+    pub pointer: Option<String>,
+}
+
+/// A port whose connections go to pods. Without backends it refuses them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Balancer {
+    /// The ClusterIP; `None`: all addresses of the node (a NodePort).
+    pub address: Option<Ipv4Addr>,
+    /// The port.
+    pub port: u16,
+    /// Its protocol.
+    pub transport: Transport,
+    /// The ports of ready pods.
+    pub backends: Vec<SocketAddrV4>,
+    /// How long a client stays with a pod.
+    pub affinity: Option<Duration>,
+}
+
+/// A protocol that Services are served with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Transport {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+impl Transport {
+    /// The protocol of a ServicePort or ContainerPort; `None` for SCTP.
+    fn named(protocol: Option<&str>) -> Option<Self> {
+        match protocol.unwrap_or_default() {
+            "" | "TCP" => Some(Self::Tcp),
+            "UDP" => Some(Self::Udp),
+            _ => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Publishes the table again when Services, pods or their readiness change.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::{ServiceNetwork, plan};
+use crate::objects::Objects;
+use crate::pod::Pod;
+use crate::report::Reports;
+
+/// Runs until the agent ends.
+pub(crate) async fn publish(
+    domain: String,
+    objects: Arc<dyn Objects>,
+    mut pods: watch::Receiver<Arc<Vec<Pod>>>,
+    mut reports: watch::Receiver<Arc<Reports>>,
+    network: Arc<dyn ServiceNetwork>,
+) {
+    let mut changes = objects.changes();
+    let mut published = None;
+    loop {
+        let table = {
+            let (services, pods) = (objects.all_services(), pods.borrow_and_update().clone());
+            let reports = reports.borrow_and_update().clone();
+            plan(&domain, services.iter().map(Arc::as_ref), &pods, |uid| {
+                reports.get(uid).map(|report| &report.status)
+            })
+        };
+        if published.as_ref() != Some(&table) {
+            network.publish(table.clone());
+            published = Some(table);
+        }
+        let of_objects = async {
+            match &mut changes {
+                Some(changes) => changes.changed().await,
+                None => std::future::pending().await,
+            }
+        };
+        // All can be cancelled: a change stays unseen until the next turn.
+        let changed = tokio::select! {
+            changed = pods.changed() => changed,
+            changed = reports.changed() => changed,
+            changed = of_objects => changed,
+        };
+        if changed.is_err() {
+            return;
+        }
+    }
+}

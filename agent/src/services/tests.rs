@@ -1,0 +1,251 @@
+//! Tests of addresses and tables of Services.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Pod as ApiPod, PodStatus, Service};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::objects::{ObjectMap, Objects as _};
+use crate::pod::Pod;
+
+fn service(name: &str, spec: Value) -> Service {
+    let object = json!({"metadata": {"name": name, "namespace": "default"}, "spec": spec});
+    serde_json::from_value(object).unwrap()
+}
+
+fn pod(name: &str, spec: Value) -> Pod {
+    let ports = json!([
+        {"name": "http", "containerPort": 8080},
+        {"name": "dns", "containerPort": 53, "protocol": "UDP"},
+    ]);
+    let mut object = json!({
+        "metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "main", "ports": ports}]},
+    });
+    object["spec"]
+        .as_object_mut()
+        .unwrap()
+        .extend(spec.as_object().unwrap().clone());
+    let api: ApiPod = serde_json::from_value(object).unwrap();
+    Pod::new(api)
+}
+
+fn status(ip: &str, ready: bool) -> PodStatus {
+    serde_json::from_value(json!({
+        "phase": "Running",
+        "podIP": ip,
+        "podIPs": [{"ip": "fd00::9"}, {"ip": ip}],
+        "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}],
+    }))
+    .unwrap()
+}
+
+/// The table of one Service before three pods: two are ready.
+fn table(spec: Value) -> ServiceTable {
+    let pods = [
+        pod("web-0", json!({"hostname": "web-0", "subdomain": "web"})),
+        pod("web-1", json!({"hostname": "web-1", "subdomain": "other"})),
+        pod("web-2", json!({})),
+    ];
+    let statuses: BTreeMap<&str, PodStatus> = [
+        ("web-0", status("10.0.0.5", true)),
+        ("web-1", status("10.0.0.4", true)),
+        ("web-2", status("10.0.0.6", false)),
+    ]
+    .into();
+    let service = service("web", spec);
+    plan("cluster.local", [&service], &pods, |uid| {
+        statuses.get(uid.as_str())
+    })
+}
+
+/// Names with their records, in words.
+fn names(table: &ServiceTable) -> Vec<String> {
+    let words = |name: &ServiceName| {
+        let addresses = name.addresses.iter().map(ToString::to_string);
+        let servers = name
+            .servers
+            .iter()
+            .map(|(target, port)| format!("{target}:{port}"));
+        let alias = name.alias.iter().map(|alias| format!("={alias}"));
+        let pointer = name.pointer.iter().map(|target| format!(">{target}"));
+        let records = addresses.chain(servers).chain(alias).chain(pointer);
+        format!("{} {}", name.name, records.collect::<Vec<_>>().join(" "))
+            .replace("default.svc.cluster.local", "D")
+    };
+    table.names.iter().map(words).collect()
+}
+
+/// Ports with their backends, in words.
+fn ports(table: &ServiceTable) -> Vec<String> {
+    let words = |balancer: &Balancer| {
+        let address = balancer
+            .address
+            .map_or("node".to_owned(), |ip| ip.to_string());
+        let backends: Vec<String> = balancer.backends.iter().map(ToString::to_string).collect();
+        let affinity = balancer.affinity.map(|time| format!(" for {time:?}"));
+        let (transport, port) = (balancer.transport.name(), balancer.port);
+        let affinity = affinity.unwrap_or_default();
+        format!(
+            "{address} {transport} {port} → {}{affinity}",
+            backends.join(" ")
+        )
+    };
+    table.balancers.iter().map(words).collect()
+}
+
+#[rstest]
+#[case::number(json!({"ports": [{"port": 80}]}), &["10.1.0.1 tcp 80 → 10.0.0.4:80 10.0.0.5:80"])]
+#[case::target(json!({"ports": [{"port": 80, "targetPort": 81}]}), &["10.1.0.1 tcp 80 → 10.0.0.4:81 10.0.0.5:81"])]
+#[case::named(json!({"ports": [{"port": 80, "targetPort": "http"}]}), &["10.1.0.1 tcp 80 → 10.0.0.4:8080 10.0.0.5:8080"])]
+#[case::named_of_other_protocol(json!({"ports": [{"port": 80, "targetPort": "dns"}]}), &["10.1.0.1 tcp 80 → "])]
+#[case::several(
+    json!({"ports": [{"name": "a", "port": 80}, {"name": "b", "port": 53, "protocol": "UDP", "targetPort": "dns"}]}),
+    &["10.1.0.1 tcp 80 → 10.0.0.4:80 10.0.0.5:80", "10.1.0.1 udp 53 → 10.0.0.4:53 10.0.0.5:53"]
+)]
+#[case::node_port(
+    json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30080}]}),
+    &["10.1.0.1 tcp 80 → 10.0.0.4:80 10.0.0.5:80", "node tcp 30080 → 10.0.0.4:80 10.0.0.5:80"]
+)]
+#[case::not_ready(
+    json!({"publishNotReadyAddresses": true, "ports": [{"port": 80}]}),
+    &["10.1.0.1 tcp 80 → 10.0.0.4:80 10.0.0.5:80 10.0.0.6:80"]
+)]
+#[case::affinity(
+    json!({"sessionAffinity": "ClientIP", "ports": [{"port": 80}]}),
+    &["10.1.0.1 tcp 80 → 10.0.0.4:80 10.0.0.5:80 for 10800s"]
+)]
+#[case::affinity_time(
+    json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 7}}, "ports": [{"port": 80}]}),
+    &["10.1.0.1 tcp 80 → 10.0.0.4:80 10.0.0.5:80 for 7s"]
+)]
+#[case::no_such_pods(json!({"selector": {"app": "db"}, "ports": [{"port": 80}]}), &["10.1.0.1 tcp 80 → "])]
+#[case::no_selector(json!({"selector": {}, "ports": [{"port": 80}]}), &["10.1.0.1 tcp 80 → "])]
+#[case::sctp(json!({"ports": [{"port": 80, "protocol": "SCTP"}]}), &[])]
+#[case::no_address_yet(json!({"clusterIP": "", "ports": [{"port": 80}]}), &[])]
+fn ports_lead_to_pods(#[case] mut spec: Value, #[case] expected: &[&str]) {
+    let fields = spec.as_object_mut().unwrap();
+    fields.entry("clusterIP").or_insert(json!("10.1.0.1"));
+    fields.entry("selector").or_insert(json!({"app": "web"}));
+    assert_eq!(ports(&table(spec)), expected);
+}
+
+#[rstest]
+#[case::cluster_ip(
+    json!({"clusterIP": "10.1.0.1", "ports": [{"name": "http", "port": 80, "targetPort": 8080}]}),
+    &["1.0.1.10.in-addr.arpa >web.D", "_http._tcp.web.D web.D:80", "web.D 10.1.0.1"]
+)]
+#[case::headless(
+    json!({"clusterIP": "None", "ports": [{"name": "http", "port": 80, "targetPort": "http"}]}),
+    &[
+        "10-0-0-4.web.D 10.0.0.4",
+        "4.0.0.10.in-addr.arpa >10-0-0-4.web.D",
+        "5.0.0.10.in-addr.arpa >web-0.web.D",
+        "_http._tcp.web.D 10-0-0-4.web.D:8080 web-0.web.D:8080",
+        "web-0.web.D 10.0.0.5",
+        "web.D 10.0.0.4 10.0.0.5",
+    ]
+)]
+#[case::headless_without_pods(json!({"clusterIP": "None", "selector": {"app": "db"}}), &["web.D "])]
+#[case::external(json!({"type": "ExternalName", "externalName": "Db.example.org."}), &["web.D =Db.example.org"])]
+fn names_are_those_of_the_specification(#[case] mut spec: Value, #[case] expected: &[&str]) {
+    let fields = spec.as_object_mut().unwrap();
+    fields.entry("selector").or_insert(json!({"app": "web"}));
+    assert_eq!(names(&table(spec)), expected);
+}
+
+#[test]
+fn ended_pod_is_no_endpoint() {
+    let mut ended = status("10.0.0.5", true);
+    ended.phase = Some("Succeeded".to_owned());
+    let spec = json!({"clusterIP": "10.1.0.1", "publishNotReadyAddresses": true,
+        "selector": {"app": "web"}, "ports": [{"port": 80}]});
+    let (service, pods) = (service("web", spec), [pod("web-0", json!({}))]);
+    let table = plan("cluster.local", [&service], &pods, |_| Some(&ended));
+    assert_eq!(ports(&table), ["10.1.0.1 tcp 80 → "]);
+}
+
+#[test]
+fn pods_of_another_namespace_are_not_chosen() {
+    let mut service = service(
+        "web",
+        json!({"clusterIP": "10.1.0.1", "selector": {"app": "web"}, "ports": [{"port": 80}]}),
+    );
+    service.metadata.namespace = Some("other".to_owned());
+    let (ready, pods) = (status("10.0.0.5", true), [pod("web-0", json!({}))]);
+    let table = plan("cluster.local", [&service], &pods, |_| Some(&ready));
+    assert_eq!(ports(&table), ["10.1.0.1 tcp 80 → "]);
+}
+
+/// The Services with what they were given, and the warnings.
+fn assigned(specs: &[Value], seed: u64) -> (Vec<String>, Vec<String>) {
+    let mut objects = ObjectMap::default();
+    for (number, spec) in specs.iter().enumerate() {
+        objects.insert_service(service(&format!("s{number}"), spec.clone()));
+    }
+    let needed = u8::try_from(addresses_needed(&objects)).unwrap();
+    let addresses: Vec<Ipv4Addr> = (1..=needed).map(|last| [10, 1, 0, last].into()).collect();
+    let warnings = assign(&mut objects, &addresses, seed);
+    let words = |service: &Service| {
+        let spec = service.spec.as_ref().unwrap();
+        let ports = spec.ports.iter().flatten();
+        let ports: Vec<String> = ports
+            .filter_map(|port| Some(port.node_port?.to_string()))
+            .collect();
+        format!(
+            "{} {}",
+            spec.cluster_ip.as_deref().unwrap_or("-"),
+            ports.join(" ")
+        )
+    };
+    let services = objects.all_services();
+    (
+        services.iter().map(|service| words(service)).collect(),
+        warnings,
+    )
+}
+
+#[test]
+fn each_service_gets_an_address_and_node_ports() {
+    let select = json!({"app": "web"});
+    let (services, warnings) = assigned(
+        &[
+            json!({"selector": select, "ports": [{"port": 80}]}),
+            json!({"clusterIP": "None", "selector": select}),
+            json!({"type": "ExternalName", "externalName": "example.org"}),
+            json!({"type": "NodePort", "selector": select, "ports": [{"port": 80}, {"port": 81, "nodePort": 30000}]}),
+            json!({"type": "NodePort", "selector": select, "ports": [{"port": 80}]}),
+        ],
+        2767,
+    );
+    // The search begins at the last one, goes on with the first one, and passes one that is given.
+    assert_eq!(
+        services,
+        [
+            "10.1.0.1 ",
+            "None ",
+            "- ",
+            "10.1.0.2 32767 30000",
+            "10.1.0.3 30001"
+        ]
+    );
+    assert_eq!(warnings, [""; 0]);
+}
+
+#[rstest]
+#[case::load_balancer(json!({"type": "LoadBalancer"}), "type LoadBalancer is treated as NodePort: there is no load balancer here")]
+#[case::given(json!({"clusterIP": "10.96.0.9"}), "clusterIP 10.96.0.9 is replaced by 10.1.0.1: the address is not in the pods' network here")]
+#[case::no_selector(json!({"selector": null}), "it has no selector, and refuses connections: kinds Endpoints and EndpointSlice are not run; give it a selector")]
+#[case::ipv6(json!({"ipFamilies": ["IPv6"]}), "it has an IPv4 address, and no IPv6 one")]
+#[case::sctp(json!({"ports": [{"port": 7, "protocol": "SCTP"}]}), "port 7 is not served: SCTP is not balanced, only TCP and UDP are")]
+fn what_differs_is_warned_of(#[case] fields: Value, #[case] expected: &str) {
+    let mut spec = json!({"selector": {"app": "web"}, "ports": [{"port": 80}]});
+    spec.as_object_mut()
+        .unwrap()
+        .extend(fields.as_object().unwrap().clone());
+    let (_, warnings) = assigned(&[spec], 0);
+    assert_eq!(warnings, [format!("service default/s0: {expected}")]);
+}

@@ -1,0 +1,270 @@
+//! Services of `crib run`: pods find each other by name, and ports lead to ready pods, from other pods and from the host.
+
+use nix::sys::signal::Signal;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::net::TcpStream;
+use tokio::process::ChildStderr;
+use tokio::time::timeout;
+
+use super::command::{PATIENCE, Place, Running, eventually};
+use super::run::assert_code;
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/service.yaml");
+
+/// A StatefulSet of two servers, which tell their names by TCP and UDP, and Services for it.
+const SERVERS: &str = r#"
+apiVersion: v1
+kind: Service
+metadata: {name: db}
+spec: {clusterIP: None, selector: {app: db}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  selector: {app: db}
+  ports:
+  - {name: stream, port: 80, targetPort: stream}
+  - {name: datagram, port: 5353, protocol: UDP, targetPort: datagram}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: nobody}
+spec: {selector: {app: nobody}, ports: [{port: 80}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: alias}
+spec: {type: ExternalName, externalName: web.default.svc.cluster.local}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  serviceName: db
+  replicas: 2
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers:
+      - name: main
+        image: crib.local/host
+        ports:
+        - {name: stream, containerPort: 8080}
+        - {name: datagram, containerPort: 8053, protocol: UDP}
+        readinessProbe: {tcpSocket: {port: stream}, periodSeconds: 1}
+        command: [perl, -MIO::Socket::INET, -MIO::Select, -e]
+        args:
+        - |
+          my $udp = IO::Socket::INET->new(LocalPort => 8053, Proto => "udp") or die $@;
+          my $tcp = IO::Socket::INET->new(LocalPort => 8080, Listen => 9) or die $@;
+          my $all = IO::Select->new($udp, $tcp);
+          while (my @ready = $all->can_read) {
+              for (@ready) {
+                  if ($_ == $udp) { $udp->recv(my $asked, 99); $udp->send("$ENV{HOSTNAME} heard $asked"); }
+                  else { my $client = $tcp->accept(); print {$client} "$ENV{HOSTNAME}\n"; }
+              }
+          }
+        env: [{name: HOSTNAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
+"#;
+
+/// Waits for both servers, then says what it finds.
+const CLIENT: &str = r#"
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: client}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - name: main
+        image: crib.local/host
+        command: [bash, -c]
+        args:
+        - |
+          until [ "$(getent ahostsv4 db | grep -c STREAM)" = 2 ]; do sleep 0.1; done
+          for name in web web.default web.default.svc web.default.svc.cluster.local db db-0.db db-1.db.default alias; do
+            getent ahostsv4 "$name" >/dev/null && echo "found $name"
+          done
+          for name in none none.default.svc.cluster.local web.other db-2.db; do
+            getent ahostsv4 "$name" >/dev/null || echo "missing $name"
+          done
+          for turn in 1 2 3 4; do exec 3<>/dev/tcp/web/80 && cat <&3; done | sort | uniq -c | sed 's/^ */stream /'
+          exec 4<>/dev/udp/web/5353 && printf ping >&4 && dd bs=99 count=1 <&4 2>/dev/null; echo
+          exec 3<>/dev/tcp/alias/80 && echo "alias leads to $(cat <&3)"
+          exec 3<>"/dev/tcp/$WEB_SERVICE_HOST/$WEB_SERVICE_PORT_STREAM" && echo "variables lead to $(cat <&3)"
+          (exec 3<>/dev/tcp/nobody/80) 2>&1 | grep -o 'Connection refused'
+"#;
+
+/// A pod that asks itself through its Service.
+const MIRROR: &str = r#"
+apiVersion: v1
+kind: Service
+metadata: {name: mirror}
+spec: {selector: {app: mirror}, ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: lonely, labels: {app: mirror}}
+spec:
+  restartPolicy: Never
+  containers:
+  - name: main
+    image: crib.local/host
+    command: [bash, -c]
+    args:
+    - |
+      perl -MIO::Socket::INET -e '
+        my $tcp = IO::Socket::INET->new(LocalPort => 8080, Listen => 9) or die $@;
+        while (my $client = $tcp->accept()) { print {$client} "it is me\n"; }' &
+      answer=
+      until [ "$answer" ]; do
+        sleep 0.1
+        exec 3<>/dev/tcp/mirror/80 && answer=$(cat <&3)
+      done 2>/dev/null
+      echo "$answer"
+      kill %1
+"#;
+
+/// A Service, and a pod that needs none.
+const NOTHING: &str = r#"
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {selector: {app: web}, ports: [{port: 80}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: nothing}
+spec:
+  restartPolicy: Never
+  containers: [{name: main, image: crib.local/host, command: ["true"]}]
+"#;
+
+/// The lines of a command's standard error until one contains `text`: that one.
+async fn line_with(lines: &mut Lines<BufReader<ChildStderr>>, text: &str) -> String {
+    let mut seen = Vec::new();
+    let found = timeout(PATIENCE, async {
+        while let Some(line) = lines.next_line().await.unwrap() {
+            if line.contains(text) {
+                return Some(line);
+            }
+            seen.push(line);
+        }
+        None
+    });
+    let found = found.await.ok().flatten();
+    found.unwrap_or_else(|| panic!("no line with {text:?}: {seen:#?}"))
+}
+
+/// Starts the example; returns its node port.
+async fn start_example(place: &Place) -> (Running, Lines<BufReader<ChildStderr>>, u16) {
+    let mut running = place.start(&["run", EXAMPLE]);
+    let mut notes = BufReader::new(running.child.stderr.take().unwrap()).lines();
+    let line = line_with(&mut notes, "service default/web: port 80 is reached at").await;
+    let (_, port) = line.rsplit_once("127.0.0.1:").unwrap();
+    (running, notes, port.parse().unwrap())
+}
+
+async fn page(port: u16) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await?;
+    Ok(text)
+}
+
+#[tokio::test]
+async fn example_is_reached_by_name_and_from_host_and_gone_after_kill() {
+    let place = Place::new();
+    let (mut running, notes, port) = start_example(&place).await;
+    let line = running.line_with("client-").await;
+    assert!(line.starts_with("client-"), "{line}");
+    running.line_with("hello from the ConfigMap").await;
+    // A server is ready: the client was answered.
+    let page = page(port).await.unwrap();
+    assert_eq!(page, "HTTP/1.0 200 OK\r\n\r\nhello from the ConfigMap\n");
+    running.signal(Signal::SIGKILL);
+    drop(notes);
+    running.child.wait().await.unwrap();
+    eventually("nothing listens on the node port", || {
+        let left = std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+        left.then(|| port.to_string()).into_iter().collect()
+    })
+    .await;
+    place.wait_until_clean().await;
+}
+
+#[tokio::test]
+async fn names_and_ports_of_services_lead_to_ready_pods() {
+    let place = Place::new();
+    let manifest = place.file("services.yaml", &format!("{SERVERS}{CLIENT}"));
+    let mut running = place.start(&["run", "-q", &manifest]);
+    let mut seen = Vec::new();
+    for expected in [
+        "found web",
+        "found web.default",
+        "found web.default.svc",
+        "found web.default.svc.cluster.local",
+        "found db",
+        "found db-0.db",
+        "found db-1.db.default",
+        "found alias",
+        "missing none",
+        "missing none.default.svc.cluster.local",
+        "missing web.other",
+        "missing db-2.db",
+        "stream 2 db-0",
+        "stream 2 db-1",
+        " heard ping",
+        "alias leads to db-",
+        "variables lead to db-",
+        "Connection refused",
+    ] {
+        let line = running.line_with("client-").await;
+        assert!(
+            line.contains(expected),
+            "{expected:?}: {line:?} after {seen:#?}"
+        );
+        seen.push(line);
+    }
+    running.signal(Signal::SIGINT);
+    assert_code(&running.end().await, 130);
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn pod_reaches_itself_through_its_service() {
+    let place = Place::new();
+    let manifest = place.file("mirror.yaml", MIRROR);
+    let ended = place.crib(&["run", "-q", &manifest]).await;
+    assert_code(&ended, 0);
+    assert!(ended.out.contains("it is me"), "{}", ended.out);
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn services_without_network_namespaces_are_warned_of_and_strictly_refused() {
+    let place = Place::new();
+    let manifest = place.file("nothing.yaml", NOTHING);
+    let args = ["run", "--isolation", "process", &manifest];
+    let ended = place.crib(&args).await;
+    let reason = "pods do not reach Services: Services are not served: pods share the host's network (isolation `process`)";
+    assert!(
+        ended.err.contains(&format!("crib: warning: {reason}")),
+        "{}",
+        ended.err
+    );
+    let ended = place.crib(&[&args[..], &["--strict"]].concat()).await;
+    assert_code(&ended, 3);
+    assert!(
+        ended.err.contains(&format!("--strict: {reason}")),
+        "{}",
+        ended.err
+    );
+    place.assert_clean();
+}
