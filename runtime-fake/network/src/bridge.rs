@@ -127,6 +127,14 @@ impl Bridge {
         self.subnet
     }
 
+    /// The bridge's address, which is the pods' default gateway.
+    pub fn gateway(&self) -> IpAddr {
+        match self.ipv6 {
+            Some(ipv6) if !self.ipv4 => IpAddr::V6(ipv6.gateway()),
+            Some(_) | None => IpAddr::V4(self.subnet.gateway()),
+        }
+    }
+
     /// The subnets that pods have addresses in, IPv4 first.
     pub fn subnets(&self) -> Vec<(IpAddr, u8)> {
         let v4 = (IpAddr::V4(self.subnet.network()), self.subnet.prefix_len());
@@ -178,10 +186,7 @@ impl Bridge {
                     .first()
                     .map_or(IpAddr::V4(address), |(ip, _)| *ip),
                 ips: self.addresses(address).iter().map(|(ip, _)| *ip).collect(),
-                gateway: match self.ipv6 {
-                    Some(ipv6) if !self.ipv4 => IpAddr::V6(ipv6.gateway()),
-                    Some(_) | None => IpAddr::V4(self.subnet.gateway()),
-                },
+                gateway: self.gateway(),
                 host_interface,
                 mac: Mac::of(address),
             }),

@@ -185,6 +185,14 @@ impl Network {
         }
     }
 
+    /// The host's address in the pods' network, if the host has one there.
+    pub(crate) fn host_address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Bridge(pods) => pods.host_address(),
+            Self::Cni { .. } | Self::Host(_) | Self::Nowhere { .. } => None,
+        }
+    }
+
     /// Whether pods are attached while their keepers start: only the bridge's attachments can be undone by the
     /// runtime itself.
     pub(crate) fn connects_early(&self) -> bool {

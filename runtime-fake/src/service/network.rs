@@ -38,12 +38,14 @@ pub(super) async fn condition(runtime: &Runtime) -> v1::RuntimeCondition {
     }
 }
 
-/// How pods on the bridge reach other hosts, and the address at which they reach the host's loopback interface.
+/// How pods on the bridge reach other hosts, and the address at which they reach the host: programs that listen on its
+/// loopback interface only are reached through a program, and not as root.
 pub(super) async fn info(runtime: &Runtime) -> HashMap<String, String> {
     let network = runtime.network.clone();
     let mut info = HashMap::new();
-    if let Some(way_out) = blocking(move || network.way_out(false)).await {
-        let host = way_out.host().map(|host| host.to_string());
+    let found = move || Some((network.way_out(false)?, network.host_address()));
+    if let Some((way_out, address)) = blocking(found).await {
+        let host = way_out.host().or(address).map(|host| host.to_string());
         info.extend(host.map(|host| ("hostAddress".to_owned(), host)));
         if let WayOut::None(reason) = &way_out {
             info.insert("egressMissing".to_owned(), reason.clone());

@@ -267,6 +267,14 @@ impl Pods {
         bridged.egress.as_ref()?.hold().ok()
     }
 
+    /// The address of a bridge in the host's network: the host itself has it.
+    pub(super) fn host_address(&self) -> Option<IpAddr> {
+        match &*self.read() {
+            State::Open(bridged) if bridged.nat.is_some() => Some(bridged.bridge.gateway()),
+            State::Open(_) | State::Failed(_) | State::Closed => None,
+        }
+    }
+
     /// How pods reach other hosts; `None` without a bridge. A failed way out is tried again if `again`. Blocks.
     pub(super) fn way_out(&self, again: bool) -> Option<WayOut> {
         let state = self.read();

@@ -19,7 +19,7 @@ pub(crate) struct Means {
     not_applied: Option<(Vec<String>, String)>,
     /// Why pods do not reach other hosts, if they do not.
     pub(crate) no_egress: Option<String>,
-    /// The address at which pods reach the loopback interface of the host, if there is one.
+    /// The address at which pods reach the host, if there is one.
     host: Option<IpAddr>,
 }
 
