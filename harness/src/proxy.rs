@@ -1,4 +1,4 @@
-//! A proxy between a CRI client and a runtime, which forwards every call unchanged and records it.
+//! A proxy between a CRI client and a runtime, which records every call, and forwards it unchanged or with faults.
 //!
 //! It forwards HTTP/2 requests, not messages: metadata, deadlines, streams, cancellation, trailers and error details reach
 //! the other side as they were sent, and a call that this version of the CRI does not have is forwarded too. Messages are
@@ -24,21 +24,31 @@
 //! | `json` | decodes messages by the contract's descriptors |
 //! | `record` | the recorded calls |
 //! | `body` | a body that is recorded while it passes |
+//! | `fault` | a fault, from its text |
+//! | `alter` | alters fields of encoded messages |
+//! | `faulty` | what faults do with one call |
 //! | `forward` | forwards the requests of one connection |
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+mod alter;
 mod body;
+mod fault;
+mod faulty;
 mod forward;
 mod frames;
 mod json;
 mod record;
 
+use faulty::Faults;
+
+pub use fault::{BadFault, Fault};
 pub use record::{Call, Message, Recording};
 
 /// A proxy that listens on a unix socket. Dropping it closes all connections and removes the socket.
@@ -57,6 +67,14 @@ impl Proxy {
     /// # Errors
     /// Binding failed.
     pub fn start(listen: &Path, runtime: &Path) -> io::Result<Self> {
+        Self::with_faults(listen, runtime, Vec::new())
+    }
+
+    /// As [`Self::start`], for a runtime that is to have these faults.
+    ///
+    /// # Errors
+    /// Binding failed.
+    pub fn with_faults(listen: &Path, runtime: &Path, faults: Vec<Fault>) -> io::Result<Self> {
         let listener = UnixListener::bind(listen)?;
         let recording = Recording::new();
         let shutdown = CancellationToken::new();
@@ -64,6 +82,7 @@ impl Proxy {
             listener,
             runtime.to_owned(),
             recording.clone(),
+            Arc::new(Faults::new(faults)),
             shutdown.clone(),
         );
         tokio::spawn(accepting);
@@ -98,6 +117,7 @@ async fn accept(
     listener: UnixListener,
     runtime: PathBuf,
     recording: Recording,
+    faults: Arc<Faults>,
     shutdown: CancellationToken,
 ) {
     let mut connections = JoinSet::new();
@@ -109,7 +129,12 @@ async fn accept(
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(forward::connection(stream, runtime.clone(), recording.clone()));
+                    connections.spawn(forward::connection(
+                        stream,
+                        runtime.clone(),
+                        recording.clone(),
+                        Arc::clone(&faults),
+                    ));
                 }
                 Err(error) => tracing::warn!(%error, "failed to accept connection"),
             }

@@ -4,12 +4,24 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
 use hyper::HeaderMap;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tonic::Code;
 
 use super::frames::Frames;
 use super::record::{Slot, status_message};
+
+/// A body of either side, as it is sent on.
+pub(super) type Forwarded = UnsyncBoxBody<Bytes, hyper::Error>;
+
+/// A body of bytes that are there already.
+pub(super) fn whole(bytes: Bytes) -> Forwarded {
+    Full::new(bytes)
+        .map_err(|never| match never {})
+        .boxed_unsync()
+}
 
 /// What a body belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

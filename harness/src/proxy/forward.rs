@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Empty;
+use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
 use hyper::service::service_fn;
@@ -15,7 +16,8 @@ use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
-use super::body::{self, Recorded, Side};
+use super::body::{self, Forwarded, Recorded, Side};
+use super::faulty::{CallFaults, Faults, Passed};
 use super::record::{self, Recording, Slot};
 
 /// Flow control must not make a call slower: what fits in a message fits in a window.
@@ -37,7 +39,12 @@ impl Drop for Unanswered {
 }
 
 /// Serves one client until it or the runtime closes its connection.
-pub(super) async fn connection(client: UnixStream, runtime: PathBuf, recording: Recording) {
+pub(super) async fn connection(
+    client: UnixStream,
+    runtime: PathBuf,
+    recording: Recording,
+    faults: Arc<Faults>,
+) {
     let stream = match UnixStream::connect(&runtime).await {
         Ok(stream) => stream,
         Err(error) => {
@@ -49,7 +56,7 @@ pub(super) async fn connection(client: UnixStream, runtime: PathBuf, recording: 
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
         .max_header_list_size(MAX_HEADERS)
-        .handshake::<_, Recorded>(TokioIo::new(stream))
+        .handshake::<_, Forwarded>(TokioIo::new(stream))
         .await;
     let (sender, upstream) = match shaken {
         Ok(shaken) => shaken,
@@ -60,7 +67,8 @@ pub(super) async fn connection(client: UnixStream, runtime: PathBuf, recording: 
     };
     let service = service_fn(move |request| {
         let slot = recording.begin(request.uri().path(), deadline(&request));
-        call(sender.clone(), request, slot)
+        let faults = faults.for_call(request.uri().path());
+        call(sender.clone(), request, slot, faults)
     });
     let downstream = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
         .initial_stream_window_size(WINDOW)
@@ -109,12 +117,27 @@ fn deadline(request: &Request<Incoming>) -> Option<Duration> {
 }
 
 async fn call(
-    mut runtime: SendRequest<Recorded>,
+    mut runtime: SendRequest<Forwarded>,
     request: Request<Incoming>,
     slot: Slot,
-) -> Result<Response<Recorded>, hyper::Error> {
+    faults: Option<CallFaults>,
+) -> Result<Response<Forwarded>, hyper::Error> {
     let mut unanswered = Unanswered(Some(slot.clone()));
-    let request = request.map(|body| Recorded::new(body, Side::Request, slot.clone()));
+    let mut request =
+        request.map(|body| Recorded::new(body, Side::Request, slot.clone()).boxed_unsync());
+    let faults = match faults {
+        None => None,
+        Some(mut faults) => match faults.before(request).await? {
+            Passed::On(altered) => {
+                request = altered;
+                Some(faults)
+            }
+            Passed::Answered(code, response) => {
+                slot.end(code, "a fault of the proxy".to_owned());
+                return Ok(response);
+            }
+        },
+    };
     let response = match runtime.send_request(request).await {
         Ok(response) => response,
         Err(error) if body::is_lost(&error) => {
@@ -130,5 +153,9 @@ async fn call(
     body::end(&slot, response.headers());
     // From here on the body ends the call.
     unanswered.0 = None;
-    Ok(response.map(|body| Recorded::new(body, Side::Response, slot)))
+    let response = response.map(|body| Recorded::new(body, Side::Response, slot).boxed_unsync());
+    match faults {
+        None => Ok(response),
+        Some(faults) => faults.after(response).await,
+    }
 }

@@ -1,6 +1,6 @@
 //! Splits the bytes of a gRPC body into messages, as they arrive. ◆
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 
 /// The length of a message's prefix: a flag and the length of the message (gRPC over HTTP/2, Length-Prefixed-Message).
 const PREFIX: usize = 5;
@@ -11,6 +11,18 @@ pub(super) struct Frame {
     /// Whether the message is compressed.
     pub(super) compressed: bool,
     pub(super) message: Bytes,
+}
+
+impl Frame {
+    /// The frame as it is sent.
+    pub(super) fn encode(&self) -> Bytes {
+        let mut bytes = BytesMut::with_capacity(PREFIX + self.message.len());
+        bytes.put_u8(u8::from(self.compressed));
+        // A message that was received has a length of 32 bits; an altered one is hardly longer.
+        bytes.put_u32(u32::try_from(self.message.len()).unwrap_or(u32::MAX));
+        bytes.extend_from_slice(&self.message);
+        bytes.freeze()
+    }
 }
 
 /// The bytes of a body that are not a whole message yet.
@@ -63,6 +75,8 @@ mod tests {
             }
             let mut frames = Frames::default();
             let found: Vec<_> = body.chunks(chunk).flat_map(|data| frames.push(data)).collect();
+            let sent: Vec<u8> = found.iter().flat_map(Frame::encode).collect();
+            prop_assert_eq!(&sent, &body);
             let found: Vec<_> = found.into_iter().map(|frame| frame.message.to_vec()).collect();
             prop_assert_eq!(found, messages);
         }

@@ -20,6 +20,17 @@ pub(super) fn method(path: &str) -> Option<MethodDescriptor> {
     service.methods().find(|method| method.name() == name)
 }
 
+/// The names of all calls of the contract.
+pub(super) fn methods() -> Vec<String> {
+    let services = pool().into_iter().flat_map(DescriptorPool::services);
+    services
+        .flat_map(|service| {
+            let names = service.methods().map(|method| method.name().to_owned());
+            names.collect::<Vec<_>>()
+        })
+        .collect()
+}
+
 /// A message as JSON: fields with their default value are left out, 64-bit integers are strings, bytes are base64, secrets
 /// are replaced.
 pub(super) fn decode(descriptor: MessageDescriptor, bytes: &[u8]) -> Result<Value, String> {

@@ -1,5 +1,7 @@
 //! The recorded calls: bytes while they are made, decoded when they are read.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,7 +21,9 @@ pub struct Recording {
 #[derive(Debug)]
 struct Shared {
     zero: Mutex<Instant>,
-    calls: Mutex<Vec<Stored>>,
+    /// By number, in the order in which they began.
+    calls: Mutex<BTreeMap<usize, Stored>>,
+    begun: AtomicUsize,
     /// How often `calls` has changed.
     changes: watch::Sender<u64>,
 }
@@ -79,6 +83,7 @@ impl Recording {
             shared: Arc::new(Shared {
                 zero: Mutex::new(Instant::now()),
                 calls: Mutex::default(),
+                begun: AtomicUsize::new(0),
                 changes: watch::Sender::new(0),
             }),
         }
@@ -94,7 +99,16 @@ impl Recording {
     pub fn calls(&self) -> Vec<Call> {
         let zero = *lock(&self.shared.zero);
         let calls = lock(&self.shared.calls);
-        calls.iter().map(|stored| stored.call(zero)).collect()
+        calls.values().map(|stored| stored.call(zero)).collect()
+    }
+
+    /// Takes the calls that have ended out of the recording, which grows otherwise.
+    #[must_use]
+    pub fn take_ended(&self) -> Vec<Call> {
+        let zero = *lock(&self.shared.zero);
+        let mut calls = lock(&self.shared.calls);
+        let ended = calls.extract_if(.., |_, stored| stored.end.is_some());
+        ended.map(|(_, stored)| stored.call(zero)).collect()
     }
 
     /// Waits until `found` finds something in the calls, and returns that. `found` is called after each change.
@@ -112,7 +126,8 @@ impl Recording {
 
     pub(super) fn begin(&self, path: &str, deadline: Option<Duration>) -> Slot {
         let mut calls = lock(&self.shared.calls);
-        calls.push(Stored {
+        let index = self.shared.begun.fetch_add(1, Ordering::Relaxed);
+        let stored = Stored {
             path: path.to_owned(),
             start: Instant::now(),
             end: None,
@@ -121,8 +136,8 @@ impl Recording {
             responses: Vec::new(),
             code: None,
             message: String::new(),
-        });
-        let index = calls.len() - 1;
+        };
+        calls.insert(index, stored);
         drop(calls);
         self.changed();
         Slot {
@@ -138,7 +153,7 @@ impl Recording {
 
 impl Slot {
     fn change(&self, change: impl FnOnce(&mut Stored)) {
-        if let Some(stored) = lock(&self.recording.shared.calls).get_mut(self.index) {
+        if let Some(stored) = lock(&self.recording.shared.calls).get_mut(&self.index) {
             change(stored);
         }
         self.recording.changed();
