@@ -21,6 +21,7 @@
 //! [`registry`] serves images; [`proxy`] records a client's calls; [`streaming`] is the client side of exec, attach and port-forward.
 
 pub mod binary;
+pub mod check;
 pub mod client;
 pub mod cri_log;
 pub mod events;

@@ -47,6 +47,7 @@ mod pull;
 mod records;
 mod recovery;
 mod robustness;
+mod rules;
 mod runtime_handlers;
 mod sandbox;
 mod seccomp;

@@ -142,9 +142,10 @@ impl Command {
     ///
     /// # Errors
     /// If the command has no standard input, or has closed it.
-    pub async fn write(&self, bytes: &[u8]) -> Result<(), Gone> {
-        let stdin = self.stdin.as_ref().ok_or(Gone)?;
-        stdin.send(Bytes::copy_from_slice(bytes)).await
+    pub fn write<'a>(&'a self, bytes: &[u8]) -> impl Future<Output = Result<(), Gone>> + use<'a> {
+        // Without the output streams, which cannot be shared by threads, the future can be sent to another one.
+        let (stdin, bytes) = (self.stdin.as_ref(), Bytes::copy_from_slice(bytes));
+        async move { stdin.ok_or(Gone)?.send(bytes).await }
     }
 
     /// Ends its standard input, if the protocol supports that.

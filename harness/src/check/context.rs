@@ -1,0 +1,276 @@
+//! What the body of a rule has: a client whose calls are recorded, and configurations of pods and containers that are its own.
+
+use std::fmt::Debug;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cri::v1;
+use cri::v1::{ContainerState, PodSandboxState};
+
+use super::images::TestImages;
+use super::outcome::{Outcome, Verdict, failed};
+use crate::client::Client;
+use crate::cri_log;
+use crate::eventually::within;
+use crate::fixture;
+use crate::pod::Pod;
+
+/// The label of everything that a check makes; its value is the run's.
+pub const RUN_LABEL: &str = "crib.local/check";
+/// The label with the id of the rule that made it.
+pub const RULE_LABEL: &str = "crib.local/check-rule";
+/// The annotation with the run's directory, whose lock tells whether the run still lives.
+pub(super) const DIRECTORY_ANNOTATION: &str = "crib.local/check-directory";
+/// The namespace of the pods of a check.
+const NAMESPACE: &str = "crib-check";
+
+/// What all rules of a run share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// The value of [`RUN_LABEL`].
+    pub(super) run: String,
+    /// The run's directory.
+    pub(super) directory: PathBuf,
+    /// The image of containers.
+    pub(super) image: String,
+    /// The images that rules pull and remove.
+    pub(super) images: Result<TestImages, String>,
+    /// How long a rule waits for a state.
+    pub(super) patience: Duration,
+    /// Why pods have no namespaces, if so.
+    pub(super) no_namespaces: Option<String>,
+    /// Why containers run as one user only, if so.
+    pub(super) no_users: Option<String>,
+    /// Why limits have no effect, if so.
+    pub(super) no_limits: Option<String>,
+}
+
+/// What the body of a rule has.
+#[derive(Debug, Clone)]
+pub struct Context {
+    /// A client of the endpoint. Its calls are recorded.
+    pub client: Client,
+    pub(super) rule: &'static str,
+    pub(super) shared: Arc<Shared>,
+}
+
+impl Context {
+    /// A name that nothing else has.
+    #[must_use]
+    pub fn unique(&self, word: &str) -> String {
+        fixture::unique(&format!("{}-{word}", self.rule.to_lowercase()))
+    }
+
+    /// The configuration of a pod of this rule.
+    #[must_use]
+    pub fn sandbox(&self) -> v1::PodSandboxConfig {
+        let name = self.unique("pod");
+        let mut config = fixture::sandbox(&name);
+        if let Some(metadata) = &mut config.metadata {
+            NAMESPACE.clone_into(&mut metadata.namespace);
+        }
+        config.hostname = "checked".to_owned();
+        let directory = self.shared.directory.join("logs").join(&name);
+        config.log_directory = directory.display().to_string();
+        config.labels.extend(self.labels());
+        let directory = self.shared.directory.display().to_string();
+        config
+            .annotations
+            .insert(DIRECTORY_ANNOTATION.to_owned(), directory);
+        config
+    }
+
+    fn labels(&self) -> [(String, String); 2] {
+        [
+            (RUN_LABEL.to_owned(), self.shared.run.clone()),
+            (RULE_LABEL.to_owned(), self.rule.to_owned()),
+        ]
+    }
+
+    /// Runs a pod.
+    pub async fn pod(&self) -> Verdict<Pod> {
+        self.pod_of(self.sandbox()).await
+    }
+
+    /// Runs a pod of this configuration.
+    pub async fn pod_of(&self, config: v1::PodSandboxConfig) -> Verdict<Pod> {
+        std::fs::create_dir_all(&config.log_directory)
+            .map_err(|error| Outcome::Skipped(format!("no log directory: {error}")))?;
+        Ok(Pod::run(&self.client, config).await?)
+    }
+
+    /// The configuration of a container that runs a shell script.
+    #[must_use]
+    pub fn script(&self, name: &str, text: &str) -> v1::ContainerConfig {
+        self.container(fixture::script(name, text))
+    }
+
+    /// The configuration of a container that runs until it is stopped, and exits with 143 on SIGTERM.
+    #[must_use]
+    pub fn forever(&self, name: &str) -> v1::ContainerConfig {
+        self.script(
+            name,
+            "trap 'exit 143' TERM; echo ready; while :; do sleep 1000 & wait $!; done",
+        )
+    }
+
+    fn container(&self, mut config: v1::ContainerConfig) -> v1::ContainerConfig {
+        config
+            .image
+            .get_or_insert_default()
+            .image
+            .clone_from(&self.shared.image);
+        config.labels.extend(self.labels());
+        config
+    }
+
+    /// Starts a container of [`Self::forever`] and waits until it has a handler for SIGTERM.
+    pub async fn running(&self, pod: &Pod) -> Verdict<String> {
+        let id = pod.start(self.forever("c")).await?;
+        self.logged(pod, &id, "ready").await?;
+        Ok(id)
+    }
+
+    /// Waits until a container has exited.
+    pub async fn exited(&self, id: &str) -> Verdict<v1::ContainerStatus> {
+        self.until(
+            &format!("container {id} to be CONTAINER_EXITED"),
+            async || match self.client.container(id).await {
+                Ok(status) if status.state() != ContainerState::ContainerExited => Err(status),
+                result => Ok(result),
+            },
+        )
+        .await?
+        .map_err(Outcome::from)
+    }
+
+    /// Runs a script in a pod of its own until its end, and returns what it wrote to standard output.
+    pub async fn output(&self, config: v1::ContainerConfig) -> Verdict<String> {
+        let pod = self.pod().await?;
+        self.output_in(&pod, config).await
+    }
+
+    /// Runs a container until its end, and returns what it wrote to standard output.
+    pub async fn output_in(&self, pod: &Pod, config: v1::ContainerConfig) -> Verdict<String> {
+        let id = pod.start(config).await?;
+        let status = self.exited(&id).await?;
+        let text = |stream| {
+            let lines = self
+                .lines(pod, &id)
+                .into_iter()
+                .filter(|line| line.stream == stream);
+            lines.map(|line| line.text + "\n").collect::<String>()
+        };
+        match status.exit_code {
+            0 => Ok(text(cri_log::Stream::Stdout)),
+            code => failed(
+                "the exit of the container",
+                "exit code 0",
+                format!(
+                    "exit code {code} ({} {}) after {:?}",
+                    status.reason,
+                    status.message,
+                    text(cri_log::Stream::Stderr)
+                ),
+            ),
+        }
+    }
+
+    /// The lines in the log file of the container `c` of a pod, where its configuration has it.
+    #[must_use]
+    pub fn lines(&self, pod: &Pod, _id: &str) -> Vec<cri_log::Line> {
+        cri_log::lines(&std::fs::read(self.log_path(pod)).unwrap_or_default())
+    }
+
+    /// The log file of the container `c` of a pod.
+    #[must_use]
+    pub fn log_path(&self, pod: &Pod) -> PathBuf {
+        pod.log_directory().join("c.log")
+    }
+
+    /// Waits until the container `c` of a pod has logged a line.
+    pub async fn logged(&self, pod: &Pod, id: &str, line: &str) -> Verdict {
+        self.until(&format!("the line {line:?} in the log"), async || {
+            let lines = self.lines(pod, id);
+            match lines.iter().any(|have| have.text == line) {
+                true => Ok(()),
+                false => Err(lines),
+            }
+        })
+        .await
+    }
+
+    /// Waits until `look` returns `Ok`.
+    pub async fn until<T, S, F>(&self, what: &str, look: impl FnMut() -> F) -> Verdict<T>
+    where
+        S: Debug,
+        F: Future<Output = Result<T, S>>,
+    {
+        Ok(within(self.shared.patience, what, look).await?)
+    }
+
+    /// The only pod that a filter finds, if it finds this one.
+    pub async fn listed_pod(&self, id: &str) -> Verdict<Option<v1::PodSandbox>> {
+        let all = self.client.pods(v1::PodSandboxFilter::default()).await?;
+        Ok(all.into_iter().find(|pod| pod.id == id))
+    }
+
+    /// The container in an unfiltered list.
+    pub async fn listed_container(&self, id: &str) -> Verdict<Option<v1::Container>> {
+        let all = self
+            .client
+            .containers(v1::ContainerFilter::default())
+            .await?;
+        Ok(all.into_iter().find(|container| container.id == id))
+    }
+
+    /// The status of a pod.
+    pub async fn pod_status(&self, id: &str) -> Verdict<v1::PodSandboxStatus> {
+        match self.client.pod(id).await?.status {
+            Some(status) => Ok(status),
+            None => failed("PodSandboxStatus", "a status", "an answer without one"),
+        }
+    }
+
+    /// Fails unless the list and the status of a pod have this state.
+    pub async fn pod_is(&self, id: &str, state: PodSandboxState) -> Verdict {
+        let status = self.pod_status(id).await?;
+        super::outcome::equal("the state in PodSandboxStatus", &status.state(), &state)?;
+        let listed = self.listed_pod(id).await?.map(|pod| pod.state());
+        super::outcome::equal("the state in ListPodSandbox", &listed, &Some(state))
+    }
+
+    /// Fails unless the list and the status of a container have this state.
+    pub async fn container_is(&self, id: &str, state: ContainerState) -> Verdict {
+        let status = self.client.container(id).await?;
+        super::outcome::equal("the state in ContainerStatus", &status.state(), &state)?;
+        let listed = self.listed_container(id).await?.map(|one| one.state());
+        super::outcome::equal("the state in ListContainers", &listed, &Some(state))
+    }
+
+    /// The images that a rule may pull and remove.
+    pub(super) fn images(&self) -> Verdict<&TestImages> {
+        let why = |why: &String| Outcome::Skipped(why.clone());
+        self.shared.images.as_ref().map_err(why)
+    }
+
+    /// Skips the rule where pods have no namespaces.
+    pub(super) fn needs_namespaces(&self) -> Verdict {
+        skip_for(self.shared.no_namespaces.as_ref())
+    }
+
+    /// Skips the rule where containers run as one user only.
+    pub(super) fn needs_users(&self) -> Verdict {
+        skip_for(self.shared.no_users.as_ref())
+    }
+
+    /// Skips the rule where limits have no effect.
+    pub(super) fn needs_limits(&self) -> Verdict {
+        skip_for(self.shared.no_limits.as_ref())
+    }
+}
+
+fn skip_for(reason: Option<&String>) -> Verdict {
+    reason.map_or(Ok(()), |why| Err(Outcome::Skipped(why.clone())))
+}

@@ -1,0 +1,120 @@
+//! Images that an endpoint can use without the internet: from a registry in this process, made of this machine's programs.
+
+use std::io;
+
+use tonic::Status;
+
+use crate::client::Client;
+use crate::fixture_image::{ImageBuilder, Layer};
+use crate::registry::{LoadError, Registry, RegistryError};
+
+/// The programs in the image of containers.
+const PROGRAMS: &[&str] = &[
+    "cat", "chmod", "env", "head", "hostname", "id", "ls", "mkdir", "pwd", "rm", "sh", "sleep",
+    "touch", "tr",
+];
+
+/// Why there are no images.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ImageError {
+    /// The registry does not start.
+    #[error("failed to start a registry")]
+    Registry(#[from] RegistryError),
+    /// An image cannot be made.
+    #[error("failed to make an image of this machine's programs: name one with --image")]
+    Program(#[source] io::Error),
+    /// An image cannot be loaded.
+    #[error("failed to load an image into the registry")]
+    Load(#[from] LoadError),
+    /// The endpoint does not pull.
+    #[error("the runtime cannot pull {image} ({}): name an image that it has with --image", status.message())]
+    Pull {
+        /// The image.
+        image: String,
+        /// What the runtime answered.
+        status: Box<Status>,
+    },
+}
+
+/// A registry of this process with the images of a check.
+#[derive(Debug)]
+pub(super) struct TestImages {
+    registry: Registry,
+    run: String,
+}
+
+impl TestImages {
+    /// Starts the registry.
+    pub(super) async fn start(run: &str) -> Result<Self, ImageError> {
+        Ok(Self {
+            registry: Registry::start().await?,
+            run: run.to_owned(),
+        })
+    }
+
+    /// Ends the registry.
+    pub(super) async fn stop(self) {
+        self.registry.stop().await;
+    }
+
+    /// The full name of an image of this run, without a tag.
+    #[must_use]
+    pub(super) fn name(&self, name: &str) -> String {
+        format!("{}/{}/{name}", self.registry.host(), self.run)
+    }
+
+    /// Whether a name is that of an image of this registry.
+    pub(super) fn has(&self, name: &str) -> bool {
+        name.starts_with(&format!("{}/", self.registry.host()))
+    }
+
+    /// Adds a small image as `NAME:TAG`, which holds `content`, and returns its digest.
+    pub(super) fn add(
+        &self,
+        name_and_tag: &str,
+        content: &str,
+        change: impl FnOnce(ImageBuilder) -> ImageBuilder,
+    ) -> Result<String, LoadError> {
+        // Runs at the same time must not share an image, which one of them removes.
+        let content = format!("{}: {content}", self.run);
+        let layer = Layer::new().file("content", 0o644, content);
+        let builder = ImageBuilder::new(&format!("{}/{name_and_tag}", self.run));
+        let digest = self.registry.add(&change(builder.layer(layer)))?;
+        Ok(digest.to_string())
+    }
+
+    /// Adds an image with a shell, and has the endpoint pull it. Returns its name.
+    pub(super) async fn shell(&self, client: &Client) -> Result<String, ImageError> {
+        let mut layer = Layer::new()
+            .directory("tmp", 0o1777)
+            .directory("proc", 0o755)
+            .directory("sys", 0o755)
+            .directory("dev", 0o755)
+            .file(
+                "etc/passwd",
+                0o644,
+                "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n",
+            )
+            .file("etc/group", 0o644, "root:x:0:\nnogroup:x:65534:\n");
+        for program in PROGRAMS {
+            let path = ["/bin", "/usr/bin"].map(|directory| format!("{directory}/{program}"));
+            let Some(path) = path
+                .iter()
+                .find(|path| std::path::Path::new(path).is_file())
+            else {
+                continue;
+            };
+            layer = layer.host_program(path).map_err(ImageError::Program)?;
+        }
+        self.registry
+            .add(&ImageBuilder::new(&format!("{}/shell:1", self.run)).layer(layer))?;
+        let image = format!("{}:1", self.name("shell"));
+        match client.pull(&image).await {
+            Ok(_) => Ok(image),
+            Err(status) => Err(ImageError::Pull {
+                image,
+                status: Box::new(status),
+            }),
+        }
+    }
+}

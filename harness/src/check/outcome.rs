@@ -1,0 +1,157 @@
+//! How a rule ends, and the comparisons that end it.
+
+use std::fmt::Debug;
+
+use tonic::{Code, Status};
+
+use crate::eventually::WaitError;
+
+/// What a rule comes to when it does not pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The runtime breaks the promise.
+    Fail {
+        /// What was looked at.
+        what: String,
+        /// What the rule expects of it.
+        expected: String,
+        /// What was seen.
+        seen: String,
+    },
+    /// A call was refused that the rule needs.
+    Refused {
+        /// The code.
+        code: Code,
+        /// The runtime's words.
+        message: String,
+    },
+    /// Runtimes differ here: what this one does.
+    Diverges(String),
+    /// The runtime does not have this: its own words.
+    Unsupported(String),
+    /// The box, or the endpoint's configuration, cannot do this: the reason.
+    Skipped(String),
+}
+
+/// What a rule's body returns.
+pub type Verdict<T = ()> = Result<T, Outcome>;
+
+impl From<Status> for Outcome {
+    fn from(status: Status) -> Self {
+        Self::Refused {
+            code: status.code(),
+            message: status.message().to_owned(),
+        }
+    }
+}
+
+impl From<WaitError> for Outcome {
+    fn from(error: WaitError) -> Self {
+        Self::Fail {
+            what: error.what,
+            expected: format!("to be so within {} s", error.limit.as_secs_f64()),
+            seen: error.last,
+        }
+    }
+}
+
+/// A failure, for what cannot be compared by [`equal`].
+pub fn failed<T>(
+    what: impl Into<String>,
+    expected: impl Into<String>,
+    seen: impl Into<String>,
+) -> Verdict<T> {
+    Err(Outcome::Fail {
+        what: what.into(),
+        expected: expected.into(),
+        seen: seen.into(),
+    })
+}
+
+/// Fails unless both are equal.
+pub fn equal<T, U>(what: &str, seen: &T, expected: &U) -> Verdict
+where
+    T: PartialEq<U> + Debug + ?Sized,
+    U: Debug + ?Sized,
+{
+    match seen == expected {
+        true => Ok(()),
+        false => failed(what, format!("{expected:?}"), format!("{seen:?}")),
+    }
+}
+
+/// Fails unless the condition holds; `expected` says it in words.
+pub fn ensure(holds: bool, what: &str, expected: &str, seen: impl Debug) -> Verdict {
+    match holds {
+        true => Ok(()),
+        false => failed(what, expected, format!("{seen:?}")),
+    }
+}
+
+/// Fails unless the call was refused by a runtime that understood it; returns what it said.
+pub fn refused<T: Debug>(what: &str, answer: Result<T, Status>) -> Verdict<Status> {
+    match answer {
+        Err(status) if !matches!(status.code(), Code::Unavailable | Code::Unimplemented) => {
+            Ok(status)
+        }
+        Err(status) => Err(status.into()),
+        Ok(answer) => failed(what, "an error", format!("success: {answer:?}")),
+    }
+}
+
+/// Fails unless the call was refused with this code.
+pub fn refused_with<T: Debug>(what: &str, answer: Result<T, Status>, code: Code) -> Verdict {
+    let status = refused(what, answer)?;
+    match status.code() == code {
+        true => Ok(()),
+        false => failed(
+            what,
+            format!("the code {code:?}"),
+            format!("{:?}: {}", status.code(), status.message()),
+        ),
+    }
+}
+
+/// Fails unless every entry of `expected` is in `seen`.
+pub fn includes(
+    what: &str,
+    seen: &std::collections::HashMap<String, String>,
+    expected: &std::collections::HashMap<String, String>,
+) -> Verdict {
+    let missing = expected
+        .iter()
+        .find(|(key, value)| seen.get(*key) != Some(*value));
+    match missing {
+        None => Ok(()),
+        Some((key, value)) => failed(what, format!("{key:?}: {value:?}"), format!("{seen:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_of_absent_runtime_or_call_is_no_refusal() {
+        assert!(refused("x", Err::<(), _>(Status::not_found("no"))).is_ok());
+        for status in [
+            Status::unavailable("gone"),
+            Status::unimplemented("no such call"),
+        ] {
+            let outcome = refused("x", Err::<(), _>(status));
+            assert!(matches!(outcome, Err(Outcome::Refused { .. })));
+        }
+        assert!(matches!(refused("x", Ok(1)), Err(Outcome::Fail { .. })));
+    }
+
+    #[test]
+    fn other_code_fails_with_both_codes() {
+        let seen = refused_with(
+            "x",
+            Err::<(), _>(Status::internal("broken")),
+            Code::NotFound,
+        );
+        let expected = failed("x", "the code NotFound", "Internal: broken");
+        assert_eq!(seen, expected);
+    }
+}

@@ -1,0 +1,67 @@
+//! Reports of a check: a text for people, JSON, JUnit's XML and TAP for machines.
+
+mod json;
+mod junit;
+mod tap;
+mod text;
+
+pub use json::{json, trace};
+pub use junit::junit;
+pub use tap::tap;
+pub use text::{failure, line, summary};
+
+use super::outcome::Outcome;
+use super::rule::Rule;
+use super::run::RuleResult;
+
+/// The word for how a rule ended.
+#[must_use]
+pub fn word(result: &RuleResult) -> &'static str {
+    match &result.outcome {
+        Ok(()) => "pass",
+        Err(Outcome::Fail { .. } | Outcome::Refused { .. }) => "fail",
+        Err(Outcome::Diverges(_)) => "diverges",
+        Err(Outcome::Unsupported(_)) => "unsupported",
+        Err(Outcome::Skipped(_)) => "skipped",
+    }
+}
+
+/// What there is to say of how a rule ended, in one line.
+#[must_use]
+pub fn reason(result: &RuleResult) -> String {
+    match &result.outcome {
+        Ok(()) => String::new(),
+        Err(Outcome::Fail {
+            what,
+            expected,
+            seen,
+        }) => format!("{what}: expected {expected}, seen {}", brief(seen)),
+        Err(Outcome::Refused { code, message }) => format!("{code:?}: {message}"),
+        Err(Outcome::Diverges(why) | Outcome::Unsupported(why) | Outcome::Skipped(why)) => {
+            why.clone()
+        }
+    }
+}
+
+/// The command that runs a rule alone.
+#[must_use]
+pub fn command(report_endpoint: &str, rule: &Rule) -> String {
+    format!(
+        "crib check --runtime-endpoint {report_endpoint} --select {}",
+        rule.id
+    )
+}
+
+/// One line, and not a long one.
+fn brief(text: &str) -> String {
+    const LONGEST: usize = 300;
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(LONGEST) {
+        None => line,
+        Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+#[path = "report/tests.rs"]
+mod tests;

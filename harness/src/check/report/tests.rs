@@ -1,0 +1,128 @@
+//! Tests of the reports.
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use super::*;
+use crate::check::baseline::Baseline;
+use crate::check::outcome::failed;
+use crate::check::rule::Severity;
+use crate::check::run::Report;
+
+static MUST: Rule = rule("CRI-CTR-001", Severity::Must);
+static MAY: Rule = rule("CRI-CTR-002", Severity::May);
+static SHOULD: Rule = rule("CRI-CTR-003", Severity::Should);
+
+const fn rule(id: &'static str, severity: Severity) -> Rule {
+    Rule {
+        id,
+        severity,
+        says: "It holds <#1>.",
+        source: "a source",
+        tags: &[],
+        calls: &["Version"],
+        faults: &[],
+        body: |_| Box::pin(async { Ok(()) }),
+    }
+}
+
+fn report() -> Report {
+    let result = |rule, outcome| RuleResult {
+        rule,
+        outcome,
+        took: Duration::from_millis(1500),
+        calls: Vec::new(),
+    };
+    Report {
+        runtime: "some 1.2".to_owned(),
+        endpoint: "unix:///s".to_owned(),
+        results: vec![
+            result(&MUST, Ok(())),
+            result(&MAY, failed("the \"state\"", "a", "b\u{1}\nc")),
+            result(&SHOULD, Err(Outcome::Skipped("no box".to_owned()))),
+        ],
+        interrupted: false,
+        left: vec!["pod x: busy".to_owned()],
+        took: Duration::from_secs(2),
+    }
+}
+
+#[test]
+fn only_failures_of_severity_or_worse_fail() {
+    let report = report();
+    let baseline = Baseline::default();
+    assert!(baseline.fails(&report, Severity::May));
+    assert!(!baseline.fails(&report, Severity::Should));
+}
+
+#[test]
+fn known_failure_does_not_fail_and_passing_one_is_outdated() {
+    let report = report();
+    let baseline = Baseline::parse("CRI-CTR-001\told\nCRI-CTR-002\told\n").unwrap();
+    assert!(!baseline.fails(&report, Severity::May));
+    assert_eq!(baseline.outdated(&report), ["CRI-CTR-001"]);
+}
+
+#[test]
+fn summary_counts_results_and_names_what_is_left() {
+    let expected = "3 rules on some 1.2 in 2.0 s: 1 pass, 1 fail, 0 diverges, 0 unsupported, 1 skipped\nnot removed: pod x: busy";
+    assert_eq!(summary(&report()), expected);
+}
+
+#[test]
+fn failure_has_rule_difference_and_command() {
+    let report = report();
+    let text = failure(&report.endpoint, &report.results[1]);
+    for part in [
+        "CRI-CTR-002 (may) fails after 1.5 s",
+        "looked at the \"state\"",
+        "expected  a",
+        "crib check --runtime-endpoint unix:///s --select CRI-CTR-002",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn tap_has_a_line_for_each_rule() {
+    let text = tap(&report());
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.starts_with("# "))
+        .collect();
+    let expected = [
+        "TAP version 13",
+        "1..3",
+        "ok 1 - CRI-CTR-001 It holds <\\#1>.",
+        "not ok 2 - CRI-CTR-002 It holds <\\#1>.",
+        "ok 3 - CRI-CTR-003 It holds <\\#1>. # SKIP skipped: no box",
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn junit_escapes_what_xml_does_not_hold() {
+    let text = junit(&report());
+    assert!(
+        text.contains("tests=\"3\" failures=\"1\" skipped=\"1\""),
+        "{text}"
+    );
+    assert!(
+        text.contains("name=\"CRI-CTR-001 It holds &lt;#1&gt;.\""),
+        "{text}"
+    );
+    assert!(
+        text.contains("the &quot;state&quot;: expected a, seen b\u{fffd} c"),
+        "{text}"
+    );
+    assert!(!text.contains('\u{1}'));
+}
+
+#[test]
+fn json_has_difference_of_failures_alone() {
+    let value = json(&report());
+    assert_eq!(value["rules"][0]["result"], "pass");
+    assert_eq!(value["rules"][0]["difference"], serde_json::Value::Null);
+    assert_eq!(value["rules"][1]["difference"]["expected"], "a");
+    assert_eq!(value["rules"][2]["reason"], "no box");
+}

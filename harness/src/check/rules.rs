@@ -1,0 +1,67 @@
+//! All rules: one file for each area.
+
+mod configuration;
+mod container;
+mod container_echo;
+mod event;
+mod exec;
+mod image;
+mod listing;
+mod log;
+mod runtime;
+mod sandbox;
+mod sandbox_echo;
+mod statistics;
+mod stop;
+
+use super::rule::Rule;
+
+/// Every rule, by area.
+#[must_use]
+pub fn all() -> Vec<&'static Rule> {
+    let areas = [
+        runtime::RULES,
+        sandbox::RULES,
+        sandbox_echo::RULES,
+        container::RULES,
+        container_echo::RULES,
+        listing::RULES,
+        configuration::RULES,
+        stop::RULES,
+        exec::RULES,
+        log::RULES,
+        event::RULES,
+        image::RULES,
+        statistics::RULES,
+    ];
+    areas.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::proxy::Fault;
+
+    #[test]
+    fn ids_are_unique_and_of_known_areas() {
+        let mut seen = BTreeSet::new();
+        for rule in all() {
+            assert!(seen.insert(rule.id), "{} is there twice", rule.id);
+            assert_ne!(rule.area(), "other", "{}", rule.id);
+            assert!(rule.says.ends_with('.'), "{}: {}", rule.id, rule.says);
+        }
+    }
+
+    #[test]
+    fn each_rule_names_faults_that_parse() {
+        for rule in all() {
+            assert!(!rule.faults.is_empty(), "{} names no fault", rule.id);
+            for fault in rule.faults {
+                fault.parse::<Fault>().unwrap();
+            }
+        }
+    }
+}

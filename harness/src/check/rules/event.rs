@@ -1,0 +1,268 @@
+//! Rules of GetContainerEvents: order, completeness, and the statuses that events carry.
+
+use cri::v1;
+use cri::v1::ContainerEventType::{
+    ContainerCreatedEvent as Created, ContainerDeletedEvent as Deleted,
+    ContainerStartedEvent as Started, ContainerStoppedEvent as Stopped,
+};
+use cri::v1::{ContainerEventResponse, ContainerEventType, ContainerState, PodSandboxState};
+use tonic::Streaming;
+
+use crate::check::context::Context;
+use crate::check::outcome::{Verdict, ensure, equal, failed};
+use crate::check::rule::sources::{API, CONTAINERD, KUBELET};
+use crate::check::rule::{Rule, Severity};
+use crate::pod::Pod;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-EVT-001",
+        severity: Severity::Should,
+        says: "Each change of a sandbox and its container is one event, in the order in which they happen.",
+        source: CONTAINERD,
+        tags: &["kubelet", "evented-pleg", "order"],
+        calls: &["GetContainerEvents"],
+        faults: &[
+            "GetContainerEvents if container_event_type = \"CONTAINER_STARTED_EVENT\" lose",
+            "GetContainerEvents if container_event_type = \"CONTAINER_STOPPED_EVENT\" repeat",
+            "GetContainerEvents if container_event_type = \"CONTAINER_STARTED_EVENT\" late 2",
+            "GetContainerEvents set container_event_type \"CONTAINER_STARTED_EVENT\"",
+        ],
+        body: |x| Box::pin(each_change_is_one_event(x)),
+    },
+    Rule {
+        id: "CRI-EVT-002",
+        severity: Severity::Should,
+        says: "Every subscriber receives every event.",
+        source: CONTAINERD,
+        tags: &["evented-pleg"],
+        calls: &["GetContainerEvents"],
+        faults: &[
+            "GetContainerEvents after 1 lose",
+            "GetContainerEvents after 1 if container_event_type = \"CONTAINER_DELETED_EVENT\" repeat",
+        ],
+        body: |x| Box::pin(every_subscriber_receives_every_event(x)),
+    },
+    Rule {
+        id: "CRI-EVT-003",
+        severity: Severity::Should,
+        says: "An event carries the statuses of the sandbox and its containers as they were then, and the last one no sandbox.",
+        source: CONTAINERD,
+        tags: &["kubelet", "evented-pleg"],
+        calls: &["GetContainerEvents"],
+        faults: &[
+            "GetContainerEvents drop pod_sandbox_status",
+            "GetContainerEvents drop containers_statuses",
+            "GetContainerEvents set containers_statuses.state \"CONTAINER_RUNNING\"",
+            "GetContainerEvents set pod_sandbox_status.state \"SANDBOX_NOTREADY\"",
+        ],
+        body: |x| Box::pin(events_carry_statuses(x)),
+    },
+    Rule {
+        id: "CRI-EVT-004",
+        severity: Severity::Should,
+        says: "The event of a container's end carries its exit code and reason.",
+        source: KUBELET,
+        tags: &["kubelet", "evented-pleg", "exit"],
+        calls: &["GetContainerEvents"],
+        faults: &[
+            "GetContainerEvents drop containers_statuses.exit_code",
+            "GetContainerEvents drop containers_statuses.reason",
+            "GetContainerEvents if container_event_type = \"CONTAINER_STOPPED_EVENT\" lose",
+        ],
+        body: |x| Box::pin(exit_event_carries_exit_code(x)),
+    },
+    Rule {
+        id: "CRI-EVT-005",
+        severity: Severity::Should,
+        says: "The times of a sandbox's events are set, in nanoseconds, and do not go back.",
+        source: API,
+        tags: &["evented-pleg", "time"],
+        calls: &["GetContainerEvents"],
+        faults: &[
+            "GetContainerEvents drop created_at",
+            "GetContainerEvents if container_event_type = \"CONTAINER_STARTED_EVENT\" set created_at 1500000000000000000",
+        ],
+        body: |x| Box::pin(event_times_do_not_go_back(x)),
+    },
+];
+
+type Subscription = Streaming<ContainerEventResponse>;
+
+/// Subscribes. Some runtimes answer with the first event, so that a call would wait for one.
+async fn subscribe(
+    x: &Context,
+) -> Verdict<tokio::task::JoinHandle<Result<Subscription, tonic::Status>>> {
+    let client = x.client.clone();
+    let mut subscribing = tokio::spawn(async move { client.events().await });
+    // What refuses does so at once; what is slow is taken to have subscribed.
+    let answer =
+        tokio::time::timeout(std::time::Duration::from_millis(500), &mut subscribing).await;
+    match answer {
+        Ok(Ok(Ok(stream))) => Ok(tokio::spawn(std::future::ready(Ok(stream)))),
+        Ok(Ok(Err(status))) => Err(status.into()),
+        Ok(Err(error)) => failed("GetContainerEvents", "an answer", error.to_string()),
+        Err(_) => Ok(subscribing),
+    }
+}
+
+/// The events of a sandbox and its containers, up to the one that deletes the sandbox.
+async fn events_of(
+    x: &Context,
+    subscription: tokio::task::JoinHandle<Result<Subscription, tonic::Status>>,
+    ids: &[&str],
+) -> Verdict<Vec<ContainerEventResponse>> {
+    let mut events = Vec::new();
+    let reading = async {
+        let mut stream = match subscription.await {
+            Ok(answer) => answer?,
+            Err(error) => return failed("GetContainerEvents", "an answer", error.to_string()),
+        };
+        loop {
+            let Some(event) = stream.message().await? else {
+                return failed("the stream of events", "to go on", "its end");
+            };
+            if !ids.contains(&event.container_id.as_str()) {
+                continue;
+            }
+            let last = Some(&event.container_id.as_str()) == ids.first()
+                && event.container_event_type() == Deleted;
+            events.push(event);
+            if last {
+                return Ok(());
+            }
+        }
+    };
+    match tokio::time::timeout(x.shared.patience, reading).await {
+        Ok(read) => read.map(|()| events),
+        Err(_) => {
+            let seen: Vec<_> = events.iter().map(kind).collect();
+            failed(
+                "the events up to the sandbox's end",
+                "to come",
+                format!("{seen:?}"),
+            )
+        }
+    }
+}
+
+fn kind(event: &ContainerEventResponse) -> (String, ContainerEventType) {
+    (event.container_id.clone(), event.container_event_type())
+}
+
+/// Runs and removes a pod with a container that exits with 143.
+async fn live(x: &Context) -> Verdict<(Pod, String)> {
+    let pod = x.pod().await?;
+    let id = x.running(&pod).await?;
+    x.client.stop(&id, 30).await?;
+    x.client.remove(&id).await?;
+    x.client.stop_pod(&pod.id).await?;
+    x.client.remove_pod(&pod.id).await?;
+    Ok((pod, id))
+}
+
+async fn heard(x: &Context) -> Verdict<(Pod, String, Vec<ContainerEventResponse>)> {
+    let subscription = subscribe(x).await?;
+    let (pod, id) = live(x).await?;
+    let events = events_of(x, subscription, &[&pod.id, &id]).await?;
+    Ok((pod, id, events))
+}
+
+async fn each_change_is_one_event(x: &Context) -> Verdict {
+    let (pod, id, events) = heard(x).await?;
+    let seen: Vec<_> = events.iter().map(kind).collect();
+    let expected = [
+        (&pod.id, Created),
+        (&pod.id, Started),
+        (&id, Created),
+        (&id, Started),
+        (&id, Stopped),
+        (&id, Deleted),
+        (&pod.id, Stopped),
+        (&pod.id, Deleted),
+    ];
+    let expected: Vec<_> = expected.map(|(id, kind)| (id.clone(), kind)).into();
+    equal("the events", &seen, &expected)
+}
+
+async fn every_subscriber_receives_every_event(x: &Context) -> Verdict {
+    let first = subscribe(x).await?;
+    let second = subscribe(x).await?;
+    let (pod, id) = live(x).await?;
+    let ids = [pod.id.as_str(), id.as_str()];
+    let first: Vec<_> = events_of(x, first, &ids).await?.iter().map(kind).collect();
+    let second: Vec<_> = events_of(x, second, &ids).await?.iter().map(kind).collect();
+    equal("the events of the second subscriber", &second, &first)
+}
+
+async fn events_carry_statuses(x: &Context) -> Verdict {
+    let (pod, id, events) = heard(x).await?;
+    let Some((last, before)) = events.split_last() else {
+        return failed("the events", "some", "none");
+    };
+    equal(
+        "the sandbox in its last event",
+        &last.pod_sandbox_status,
+        &None,
+    )?;
+    for event in before {
+        let sandbox = event.pod_sandbox_status.clone().unwrap_or_default();
+        equal("the sandbox of an event", &sandbox.id, &pod.id)?;
+        let expected = match (event.container_id == id, event.container_event_type()) {
+            (true, Created) => ContainerState::ContainerCreated,
+            (true, Started) => ContainerState::ContainerRunning,
+            (true, Stopped) => ContainerState::ContainerExited,
+            (false, Started) => {
+                equal(
+                    "the sandbox's state as it starts",
+                    &sandbox.state(),
+                    &PodSandboxState::SandboxReady,
+                )?;
+                continue;
+            }
+            _ => continue,
+        };
+        let status = event
+            .containers_statuses
+            .iter()
+            .find(|status| status.id == id);
+        let state = status.map(v1::ContainerStatus::state);
+        let what = format!(
+            "the container's state in {}",
+            event.container_event_type().as_str_name()
+        );
+        equal(&what, &state, &Some(expected))?;
+    }
+    Ok(())
+}
+
+async fn exit_event_carries_exit_code(x: &Context) -> Verdict {
+    let (_, id, events) = heard(x).await?;
+    let stopped = events
+        .iter()
+        .find(|event| kind(event) == (id.clone(), Stopped));
+    let status = stopped.and_then(|event| {
+        event
+            .containers_statuses
+            .iter()
+            .find(|status| status.id == id)
+    });
+    let seen = status.map(|status| (status.exit_code, status.reason.as_str()));
+    equal(
+        "exit code and reason in the event",
+        &seen,
+        &Some((143, "Error")),
+    )
+}
+
+async fn event_times_do_not_go_back(x: &Context) -> Verdict {
+    let (_, _, events) = heard(x).await?;
+    let times: Vec<i64> = events.iter().map(|event| event.created_at).collect();
+    let since_2020 = times.iter().all(|time| *time > 1_577_836_800_000_000_000);
+    ensure(
+        since_2020 && times.is_sorted(),
+        "created_at of the events",
+        "nanoseconds since 1970, in order",
+        times,
+    )
+}

@@ -1,0 +1,408 @@
+//! Rules of ExecSync, and of the streams of Exec and Attach.
+
+use std::time::Duration;
+
+use cri::v1;
+use tokio::time::Instant;
+
+use super::sandbox::UNKNOWN;
+use crate::check::context::Context;
+use crate::check::outcome::{Verdict, ensure, equal, failed, refused};
+use crate::check::rule::sources::{API, CRITEST, KUBELET};
+use crate::check::rule::{Rule, Severity};
+use crate::streaming::{self, Streams, Transport};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-EXE-001",
+        severity: Severity::Must,
+        says: "ExecSync returns what the command wrote, standard output and standard error apart, byte for byte.",
+        source: CRITEST,
+        tags: &["kubelet", "probe"],
+        calls: &["ExecSync"],
+        faults: &[
+            "ExecSync drop stdout",
+            "ExecSync drop stderr",
+            "ExecSync set stdout \"b3V0Cg==\"",
+        ],
+        body: |x| Box::pin(exec_sync_returns_both_outputs(x)),
+    },
+    Rule {
+        id: "CRI-EXE-002",
+        severity: Severity::Must,
+        says: "A command that fails is no error of ExecSync: its exit code is in the answer.",
+        source: KUBELET,
+        tags: &["kubelet", "probe", "exit"],
+        calls: &["ExecSync"],
+        faults: &["ExecSync drop exit_code", "ExecSync fail UNKNOWN"],
+        body: |x| Box::pin(exec_sync_returns_exit_code(x)),
+    },
+    Rule {
+        id: "CRI-EXE-003",
+        severity: Severity::Must,
+        says: "ExecSync ends with an error when its timeout is over, and the command ends with it.",
+        source: CRITEST,
+        tags: &["kubelet", "probe", "time"],
+        calls: &["ExecSync"],
+        faults: &[
+            "ExecSync if request timeout = \"1\" request drop timeout",
+            "ExecSync if request timeout = \"1\" recode DEADLINE_EXCEEDED OK",
+            "ExecSync if request timeout = \"1\" answer DEADLINE_EXCEEDED",
+        ],
+        body: |x| Box::pin(exec_sync_ends_with_its_timeout(x)),
+    },
+    Rule {
+        id: "CRI-EXE-004",
+        severity: Severity::Must,
+        says: "ExecSync in an unknown container is refused.",
+        source: API,
+        tags: &["codes"],
+        calls: &["ExecSync"],
+        faults: &["ExecSync swallow"],
+        body: |x| Box::pin(exec_in_unknown_container_is_refused(x)),
+    },
+    Rule {
+        id: "CRI-EXE-005",
+        severity: Severity::Must,
+        says: "ExecSync in a container that does not run is refused.",
+        source: API,
+        tags: &["kubelet", "state"],
+        calls: &["ExecSync"],
+        faults: &["ExecSync swallow", "ExecSync after 1 swallow"],
+        body: |x| Box::pin(exec_in_container_that_does_not_run_is_refused(x)),
+    },
+    Rule {
+        id: "CRI-EXE-006",
+        severity: Severity::Must,
+        says: "ExecSync runs its command in the container's own environment and working directory.",
+        source: API,
+        tags: &["process"],
+        calls: &["ExecSync"],
+        faults: &[
+            "CreateContainer request drop config.envs",
+            "CreateContainer request drop config.working_dir",
+        ],
+        body: |x| Box::pin(exec_has_environment_of_container(x)),
+    },
+    Rule {
+        id: "CRI-EXE-010",
+        severity: Severity::Must,
+        says: "The URL that Exec returns carries the command's output and exit code over SPDY, which a kubelet speaks.",
+        source: KUBELET,
+        tags: &["kubelet", "stream"],
+        calls: &["Exec"],
+        faults: &[
+            "Exec drop url",
+            "Exec set url \"http://127.0.0.1:1/exec/none\"",
+            "Exec request set cmd [\"/bin/sh\", \"-c\", \"exit 7\"]",
+        ],
+        body: |x| Box::pin(exec_streams(x, Transport::Spdy)),
+    },
+    Rule {
+        id: "CRI-EXE-011",
+        severity: Severity::Should,
+        says: "The URL that Exec returns carries the command's output and exit code over a WebSocket.",
+        source: KUBELET,
+        tags: &["stream"],
+        calls: &["Exec"],
+        faults: &[
+            "Exec drop url",
+            "Exec request set cmd [\"/bin/sh\", \"-c\", \"exit 7\"]",
+        ],
+        body: |x| Box::pin(exec_streams(x, Transport::WebSocket)),
+    },
+    Rule {
+        id: "CRI-EXE-012",
+        severity: Severity::Must,
+        says: "Standard input of Exec reaches the command, and its end too.",
+        source: CRITEST,
+        tags: &["kubelet", "stream"],
+        calls: &["Exec"],
+        faults: &["Exec request drop stdin"],
+        body: |x| Box::pin(exec_carries_stdin(x)),
+    },
+    Rule {
+        id: "CRI-EXE-013",
+        severity: Severity::Must,
+        says: "Exec without any stream, and Exec with a terminal and standard error, are refused.",
+        source: API,
+        tags: &["input", "stream"],
+        calls: &["Exec"],
+        faults: &["Exec request set stdout true", "Exec request drop stderr"],
+        body: |x| Box::pin(exec_with_bad_streams_is_refused(x)),
+    },
+    Rule {
+        id: "CRI-EXE-014",
+        severity: Severity::Must,
+        says: "Attach carries the output of a running container from then on.",
+        source: CRITEST,
+        tags: &["kubelet", "stream"],
+        calls: &["Attach"],
+        faults: &[
+            "Attach drop url",
+            "CreateContainer request drop config.stdin",
+        ],
+        body: |x| Box::pin(attach_carries_both_ways(x)),
+    },
+    Rule {
+        id: "CRI-EXE-015",
+        severity: Severity::Must,
+        says: "Exec and Attach of an unknown container, and PortForward of an unknown sandbox, are refused.",
+        source: API,
+        tags: &["codes", "stream"],
+        calls: &["Exec", "Attach", "PortForward"],
+        faults: &["Exec swallow", "Attach swallow", "PortForward swallow"],
+        body: |x| Box::pin(streams_of_unknown_objects_are_refused(x)),
+    },
+];
+
+async fn running(x: &Context) -> Verdict<String> {
+    let pod = x.pod().await?;
+    x.running(&pod).await
+}
+
+async fn exec_sync_returns_both_outputs(x: &Context) -> Verdict {
+    let id = running(x).await?;
+    let answer = x
+        .client
+        .exec(
+            &id,
+            ["/bin/sh", "-c", "printf 'out\\000\\377'; printf err >&2"],
+            10,
+        )
+        .await?;
+    equal(
+        "stdout",
+        &answer.stdout.as_slice(),
+        &b"out\0\xff".as_slice(),
+    )?;
+    equal("stderr", &answer.stderr.as_slice(), &b"err".as_slice())?;
+    equal("exit_code", &answer.exit_code, &0)
+}
+
+async fn exec_sync_returns_exit_code(x: &Context) -> Verdict {
+    let id = running(x).await?;
+    let answer = x.client.exec(&id, ["/bin/sh", "-c", "exit 42"], 10).await?;
+    equal("exit_code", &answer.exit_code, &42)
+}
+
+async fn exec_sync_ends_with_its_timeout(x: &Context) -> Verdict {
+    let id = running(x).await?;
+    let began = Instant::now();
+    let script = "echo began >/tmp/began; exec sleep 15";
+    refused(
+        "ExecSync of a command that takes 15 s, with a timeout of 1 s",
+        x.client.exec(&id, ["/bin/sh", "-c", script], 1).await,
+    )?;
+    let took = began.elapsed();
+    let in_time = took > Duration::from_millis(900) && took < Duration::from_secs(9);
+    ensure(
+        in_time,
+        "ExecSync with a timeout of 1 s",
+        "to take between 0.9 and 9 s",
+        took,
+    )?;
+    let files = x.client.sh(&id, "rm /tmp/began && echo it ran").await?;
+    equal("the command", files.as_str(), "it ran\n")?;
+    let processes = "for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$f 2>/dev/null; echo; done";
+    x.until("the command to end with its timeout", async || {
+        let all = x
+            .client
+            .sh(&id, processes)
+            .await
+            .map_err(|status| status.to_string())?;
+        match all.lines().find(|line| line.trim() == "sleep 15") {
+            None => Ok(()),
+            Some(_) => Err(all),
+        }
+    })
+    .await
+}
+
+async fn exec_in_unknown_container_is_refused(x: &Context) -> Verdict {
+    let answer = x.client.exec(UNKNOWN, ["/bin/sh"], 10).await;
+    refused("ExecSync in an unknown container", answer).map(drop)
+}
+
+async fn exec_in_container_that_does_not_run_is_refused(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let id = pod.create(x.script("c", "exit 0")).await?;
+    let command = ["/bin/sh", "-c", "true"];
+    refused(
+        "ExecSync in a created container",
+        x.client.exec(&id, command, 10).await,
+    )?;
+    x.client.start(&id).await?;
+    x.exited(&id).await?;
+    refused(
+        "ExecSync in an exited container",
+        x.client.exec(&id, command, 10).await,
+    )
+    .map(drop)
+}
+
+async fn exec_has_environment_of_container(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let mut config = x.forever("c");
+    config.working_dir = "/tmp".to_owned();
+    config.envs.push(v1::KeyValue {
+        key: "CHECKED".to_owned(),
+        value: b"yes".to_vec(),
+    });
+    let id = pod.start(config).await?;
+    let output = x.client.sh(&id, "echo \"$CHECKED $PWD\"").await?;
+    equal(
+        "the environment of the command",
+        output.as_str(),
+        "yes /tmp\n",
+    )
+}
+
+async fn exec_url(x: &Context, id: &str, command: &str, stdin: bool) -> Verdict<String> {
+    let request = v1::ExecRequest {
+        container_id: id.to_owned(),
+        cmd: ["/bin/sh", "-c", command].map(str::to_owned).into(),
+        stdin,
+        stdout: true,
+        stderr: !stdin,
+        tty: false,
+    };
+    Ok(x.client
+        .runtime
+        .clone()
+        .exec(request)
+        .await?
+        .into_inner()
+        .url)
+}
+
+async fn exec_streams(x: &Context, transport: Transport) -> Verdict {
+    let id = running(x).await?;
+    let url = exec_url(x, &id, "echo out; echo err >&2; exit 7", false).await?;
+    let wanted = Streams {
+        stdout: true,
+        stderr: true,
+        ..Streams::default()
+    };
+    let mut command = match streaming::command(&url, wanted, transport).await {
+        Ok(command) => command,
+        Err(error) => return failed("the URL of Exec", "a stream", format!("{url}: {error:?}")),
+    };
+    let (stdout, stderr) = tokio::join!(
+        streaming::text(&mut command.stdout),
+        streaming::text(&mut command.stderr)
+    );
+    equal("standard output", stdout.as_str(), "out\n")?;
+    equal("standard error", stderr.as_str(), "err\n")?;
+    match command.ended().await {
+        Ok(code) => equal("the exit code", &code, &7),
+        Err(error) => failed(
+            "the end of the stream",
+            "the exit code 7",
+            format!("{error:?}"),
+        ),
+    }
+}
+
+async fn exec_carries_stdin(x: &Context) -> Verdict {
+    let id = running(x).await?;
+    let url = exec_url(x, &id, "cat; echo end", true).await?;
+    let wanted = Streams {
+        stdin: true,
+        stdout: true,
+        ..Streams::default()
+    };
+    let mut command = match streaming::command(&url, wanted, Transport::Spdy).await {
+        Ok(command) => command,
+        Err(error) => return failed("the URL of Exec", "a stream", format!("{url}: {error:?}")),
+    };
+    if let Err(error) = command.write(b"hello\n").await {
+        return failed("standard input", "to be taken", format!("{error:?}"));
+    }
+    command.end_stdin().await;
+    let stdout = streaming::text(&mut command.stdout).await;
+    equal("standard output", stdout.as_str(), "hello\nend\n")
+}
+
+async fn exec_with_bad_streams_is_refused(x: &Context) -> Verdict {
+    let id = running(x).await?;
+    let request = v1::ExecRequest {
+        container_id: id,
+        cmd: vec!["/bin/sh".to_owned()],
+        ..Default::default()
+    };
+    let none = x.client.runtime.clone().exec(request.clone()).await;
+    refused("Exec without streams", none)?;
+    let request = v1::ExecRequest {
+        tty: true,
+        stdout: true,
+        stderr: true,
+        ..request
+    };
+    let both = x.client.runtime.clone().exec(request).await;
+    refused("Exec with tty and stderr", both).map(drop)
+}
+
+async fn attach_carries_both_ways(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let mut config = x.script("c", "echo ready; read line; echo \"got $line\"");
+    config.stdin = true;
+    let id = pod.start(config).await?;
+    x.logged(&pod, &id, "ready").await?;
+    let request = v1::AttachRequest {
+        container_id: id.clone(),
+        stdin: true,
+        stdout: true,
+        ..Default::default()
+    };
+    let url = x
+        .client
+        .runtime
+        .clone()
+        .attach(request)
+        .await?
+        .into_inner()
+        .url;
+    let wanted = Streams {
+        stdin: true,
+        stdout: true,
+        ..Streams::default()
+    };
+    let mut attached = match streaming::command(&url, wanted, Transport::Spdy).await {
+        Ok(attached) => attached,
+        Err(error) => return failed("the URL of Attach", "a stream", format!("{url}: {error:?}")),
+    };
+    if let Err(error) = attached.write(b"hello\n").await {
+        return failed("standard input", "to be taken", format!("{error:?}"));
+    }
+    let stdout = streaming::text(&mut attached.stdout).await;
+    equal("the output since Attach", stdout.as_str(), "got hello\n")
+}
+
+async fn streams_of_unknown_objects_are_refused(x: &Context) -> Verdict {
+    let request = v1::ExecRequest {
+        container_id: UNKNOWN.to_owned(),
+        cmd: vec!["/bin/sh".to_owned()],
+        stdout: true,
+        ..Default::default()
+    };
+    refused(
+        "Exec in an unknown container",
+        x.client.runtime.clone().exec(request).await,
+    )?;
+    let request = v1::AttachRequest {
+        container_id: UNKNOWN.to_owned(),
+        stdout: true,
+        ..Default::default()
+    };
+    refused(
+        "Attach to an unknown container",
+        x.client.runtime.clone().attach(request).await,
+    )?;
+    let request = v1::PortForwardRequest {
+        pod_sandbox_id: UNKNOWN.to_owned(),
+        port: vec![80],
+    };
+    let answer = x.client.runtime.clone().port_forward(request).await;
+    refused("PortForward of an unknown sandbox", answer).map(drop)
+}

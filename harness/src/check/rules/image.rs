@@ -1,0 +1,441 @@
+//! Rules of images: pull, status, list, remove, with images of a registry of this process.
+
+use cri::v1;
+
+use crate::check::context::Context;
+use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed, refused};
+use crate::check::rule::sources::{API, CRITEST, KUBELET};
+use crate::check::rule::{Rule, Severity};
+use crate::fixture_image::ImageBuilder;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-IMG-001",
+        severity: Severity::Must,
+        says: "A pulled image has a status with an id, a size and the tag that it was pulled by.",
+        source: CRITEST,
+        tags: &["kubelet"],
+        calls: &["PullImage", "ImageStatus"],
+        faults: &[
+            "ImageStatus drop image.id",
+            "ImageStatus drop image.size",
+            "ImageStatus drop image.repo_tags",
+            "PullImage swallow",
+        ],
+        body: |x| Box::pin(pulled_image_has_status(x)),
+    },
+    Rule {
+        id: "CRI-IMG-002",
+        severity: Severity::Must,
+        says: "ImageStatus of an image that is not there is no error and has no image.",
+        source: API,
+        tags: &["kubelet", "codes"],
+        calls: &["ImageStatus"],
+        faults: &[
+            "ImageStatus set image {\"id\": \"x\", \"size\": 1}",
+            "ImageStatus answer NOT_FOUND",
+        ],
+        body: |x| Box::pin(missing_image_has_no_status(x)),
+    },
+    Rule {
+        id: "CRI-IMG-003",
+        severity: Severity::Must,
+        says: "A pulled image is listed as ImageStatus has it.",
+        source: CRITEST,
+        tags: &["kubelet", "agreement"],
+        calls: &["PullImage", "ListImages", "ImageStatus"],
+        faults: &[
+            "ListImages drop images",
+            "ListImages drop images.repo_digests",
+            "ListImages set images.size 1",
+        ],
+        body: |x| Box::pin(pulled_image_is_listed(x)),
+    },
+    Rule {
+        id: "CRI-IMG-004",
+        severity: Severity::Must,
+        says: "ImageStatus answers the same for an image's id, its tag and its digest.",
+        source: CRITEST,
+        tags: &["kubelet", "names"],
+        calls: &["ImageStatus"],
+        faults: &[
+            "ImageStatus after 1 drop image",
+            "ImageStatus after 2 drop image",
+        ],
+        body: |x| Box::pin(every_name_has_the_same_status(x)),
+    },
+    Rule {
+        id: "CRI-IMG-005",
+        severity: Severity::Must,
+        says: "PullImage returns what ImageStatus finds the image by.",
+        source: KUBELET,
+        tags: &["kubelet", "names"],
+        calls: &["PullImage", "ImageStatus"],
+        faults: &[
+            "PullImage set image_ref \"sha256:none\"",
+            "PullImage drop image_ref",
+        ],
+        body: |x| Box::pin(pull_returns_name_of_image(x)),
+    },
+    Rule {
+        id: "CRI-IMG-006",
+        severity: Severity::Must,
+        says: "A removed image is in no list and has no status, by any of its names.",
+        source: CRITEST,
+        tags: &["kubelet"],
+        calls: &["RemoveImage", "ImageStatus", "ListImages"],
+        faults: &["RemoveImage swallow"],
+        body: |x| Box::pin(removed_image_is_gone(x)),
+    },
+    Rule {
+        id: "CRI-IMG-007",
+        severity: Severity::Must,
+        says: "RemoveImage of an image that is not there succeeds.",
+        source: API,
+        tags: &["kubelet", "idempotence"],
+        calls: &["RemoveImage"],
+        faults: &["RemoveImage answer NOT_FOUND"],
+        body: |x| Box::pin(remove_of_missing_image_succeeds(x)),
+    },
+    Rule {
+        id: "CRI-IMG-008",
+        severity: Severity::Must,
+        says: "An image that was pulled by its digest has that digest and no tag.",
+        source: CRITEST,
+        tags: &["kubelet", "names"],
+        calls: &["PullImage", "ImageStatus"],
+        faults: &[
+            "ImageStatus drop image.repo_digests",
+            "ImageStatus set image.repo_tags [\"a:b\"]",
+        ],
+        body: |x| Box::pin(image_pulled_by_digest_has_no_tag(x)),
+    },
+    Rule {
+        id: "CRI-IMG-009",
+        severity: Severity::Must,
+        says: "An image that is pulled without a tag is pulled as latest.",
+        source: CRITEST,
+        tags: &["names"],
+        calls: &["PullImage", "ImageStatus"],
+        faults: &[
+            "ImageStatus set image.repo_tags [\"a:1\"]",
+            "PullImage swallow",
+        ],
+        body: |x| Box::pin(image_without_tag_is_latest(x)),
+    },
+    Rule {
+        id: "CRI-IMG-010",
+        severity: Severity::Must,
+        says: "PullImage of an image that no registry has is an error.",
+        source: KUBELET,
+        tags: &["kubelet", "codes"],
+        calls: &["PullImage"],
+        faults: &["PullImage swallow"],
+        body: |x| Box::pin(pull_of_missing_image_fails(x)),
+    },
+    Rule {
+        id: "CRI-IMG-011",
+        severity: Severity::Must,
+        says: "The status of an image has the user of its configuration, as a number or as a name.",
+        source: CRITEST,
+        tags: &["kubelet", "user"],
+        calls: &["ImageStatus"],
+        faults: &[
+            "ImageStatus drop image.uid",
+            "ImageStatus drop image.username",
+        ],
+        body: |x| Box::pin(status_has_user_of_image(x)),
+    },
+    Rule {
+        id: "CRI-IMG-012",
+        severity: Severity::Must,
+        says: "Several tags of one image are one image in the list, which has all of them.",
+        source: CRITEST,
+        tags: &["names"],
+        calls: &["ListImages"],
+        faults: &[
+            "ListImages set images.repo_tags [\"a:1\"]",
+            "ListImages drop images.repo_tags",
+        ],
+        body: |x| Box::pin(several_tags_are_one_image(x)),
+    },
+    Rule {
+        id: "CRI-IMG-013",
+        severity: Severity::Should,
+        says: "ListImages filtered by a name returns that image alone.",
+        source: API,
+        tags: &["filter"],
+        calls: &["ListImages"],
+        faults: &["ListImages request drop filter", "ListImages drop images"],
+        body: |x| Box::pin(images_are_filtered_by_name(x)),
+    },
+    Rule {
+        id: "CRI-IMG-014",
+        severity: Severity::Must,
+        says: "RemoveImage calls of one image at once all succeed, and it is gone after them.",
+        source: CRITEST,
+        tags: &["concurrency", "idempotence"],
+        calls: &["RemoveImage", "ImageStatus"],
+        faults: &[
+            "RemoveImage after 2 answer NOT_FOUND",
+            "RemoveImage swallow",
+        ],
+        body: |x| Box::pin(concurrent_removals_succeed(x)),
+    },
+    Rule {
+        id: "CRI-IMG-015",
+        severity: Severity::Must,
+        says: "PullImage of an image that is there succeeds and returns the same.",
+        source: KUBELET,
+        tags: &["kubelet", "idempotence"],
+        calls: &["PullImage"],
+        faults: &[
+            "PullImage after 1 answer ALREADY_EXISTS",
+            "PullImage after 1 set image_ref \"x\"",
+        ],
+        body: |x| Box::pin(second_pull_returns_the_same(x)),
+    },
+];
+
+/// Adds an image of this rule to the registry; returns its name with the tag, and its digest.
+fn add(
+    x: &Context,
+    tag: &str,
+    change: impl FnOnce(ImageBuilder) -> ImageBuilder,
+) -> Verdict<(String, String)> {
+    let images = x.images()?;
+    let name = x.rule.to_lowercase();
+    match images.add(&format!("{name}:{tag}"), &format!("{name} {tag}"), change) {
+        Ok(digest) => Ok((format!("{}:{tag}", images.name(&name)), digest)),
+        Err(error) => Err(Outcome::Skipped(error.to_string())),
+    }
+}
+
+/// Adds an image and pulls it.
+async fn pulled(x: &Context) -> Verdict<(String, v1::Image)> {
+    let (name, _) = add(x, "1", |image| image)?;
+    pull(x, &name).await?;
+    Ok((name.clone(), status(x, &name).await?))
+}
+
+/// Pulls from the registry of this process, which some endpoints are not configured for.
+async fn pull(x: &Context, name: &str) -> Verdict<String> {
+    match x.client.pull(name).await {
+        Err(status) if status.message().contains("HTTP response to HTTPS client") => {
+            Err(Outcome::Skipped(format!(
+                "the endpoint needs 127.0.0.1 as an insecure registry: {}",
+                status.message()
+            )))
+        }
+        answer => Ok(answer?),
+    }
+}
+
+async fn status(x: &Context, name: &str) -> Verdict<v1::Image> {
+    match x.client.image(name).await? {
+        Some(image) => Ok(image),
+        None => failed(format!("ImageStatus of {name}"), "an image", "none"),
+    }
+}
+
+async fn pulled_image_has_status(x: &Context) -> Verdict {
+    let (name, image) = pulled(x).await?;
+    ensure(!image.id.is_empty(), "the id", "not empty", &image)?;
+    ensure(image.size > 0, "the size", "not 0", &image)?;
+    equal("repo_tags", &image.repo_tags, &vec![name])
+}
+
+async fn missing_image_has_no_status(x: &Context) -> Verdict {
+    let name = "127.0.0.1:1/crib-check/no/such/image:1";
+    equal("ImageStatus", &x.client.image(name).await?, &None)
+}
+
+async fn pulled_image_is_listed(x: &Context) -> Verdict {
+    let (name, image) = pulled(x).await?;
+    let all = x.client.list_images().await?;
+    let listed = all.into_iter().find(|one| one.repo_tags.contains(&name));
+    equal("the image in ListImages", &listed, &Some(image))
+}
+
+async fn every_name_has_the_same_status(x: &Context) -> Verdict {
+    let (name, image) = pulled(x).await?;
+    let names = [&image.id]
+        .into_iter()
+        .chain(&image.repo_digests)
+        .chain([&name]);
+    for name in names {
+        let same = x.client.image(name).await?;
+        equal(
+            &format!("ImageStatus of {name}"),
+            &same.as_ref(),
+            &Some(&image),
+        )?;
+    }
+    Ok(())
+}
+
+async fn pull_returns_name_of_image(x: &Context) -> Verdict {
+    let (name, _) = add(x, "1", |image| image)?;
+    let reference = pull(x, &name).await?;
+    ensure(!reference.is_empty(), "image_ref", "not empty", &reference)?;
+    let (by_reference, by_name) = (status(x, &reference).await?, status(x, &name).await?);
+    equal(
+        "ImageStatus of what PullImage returned",
+        &by_reference.id,
+        &by_name.id,
+    )
+}
+
+async fn removed_image_is_gone(x: &Context) -> Verdict {
+    let (name, image) = pulled(x).await?;
+    x.client.remove_image(&name).await?;
+    for name in [&name, &image.id].into_iter().chain(&image.repo_digests) {
+        equal(
+            &format!("ImageStatus of {name}"),
+            &x.client.image(name).await?,
+            &None,
+        )?;
+    }
+    let all = x.client.list_images().await?;
+    let listed = all.iter().find(|one| one.id == image.id);
+    equal("the removed image in ListImages", &listed, &None)
+}
+
+async fn remove_of_missing_image_succeeds(x: &Context) -> Verdict {
+    let name = "127.0.0.1:1/crib-check/no/such/image:1";
+    x.client.remove_image(name).await?;
+    Ok(x.client.remove_image(name).await?)
+}
+
+async fn image_pulled_by_digest_has_no_tag(x: &Context) -> Verdict {
+    let (name, digest) = add(x, "1", |image| image)?;
+    let repository = name.strip_suffix(":1").unwrap_or(&name);
+    let by_digest = format!("{repository}@{digest}");
+    pull(x, &by_digest).await?;
+    let image = status(x, &by_digest).await?;
+    equal("repo_digests", &image.repo_digests, &vec![by_digest])?;
+    equal("repo_tags", &image.repo_tags, &Vec::<String>::new())
+}
+
+async fn image_without_tag_is_latest(x: &Context) -> Verdict {
+    let (name, _) = add(x, "latest", |image| image)?;
+    let bare = name.strip_suffix(":latest").unwrap_or(&name);
+    pull(x, bare).await?;
+    equal("repo_tags", &status(x, bare).await?.repo_tags, &vec![name])
+}
+
+async fn pull_of_missing_image_fails(x: &Context) -> Verdict {
+    let name = format!("{}:none", x.images()?.name("no-such-image"));
+    refused("PullImage of a missing image", x.client.pull(&name).await).map(drop)
+}
+
+async fn status_has_user_of_image(x: &Context) -> Verdict {
+    for (tag, user, expected) in [
+        ("number", "1002", (Some(1002), "")),
+        ("name", "www-data", (None, "www-data")),
+        ("both", "1003:group", (Some(1003), "")),
+    ] {
+        let (name, _) = add(x, tag, |image| image.user(user))?;
+        pull(x, &name).await?;
+        let image = status(x, &name).await?;
+        let seen = (image.uid.map(|uid| uid.value), image.username.as_str());
+        equal(
+            &format!("uid and username of an image with USER {user}"),
+            &seen,
+            &expected,
+        )?;
+    }
+    Ok(())
+}
+
+async fn several_tags_are_one_image(x: &Context) -> Verdict {
+    let images = x.images()?;
+    let name = x.rule.to_lowercase();
+    let mut tags = Vec::new();
+    for tag in ["a", "b", "c"] {
+        images
+            .add(&format!("{name}:{tag}"), "the same", |image| image)
+            .map_err(|error| Outcome::Skipped(error.to_string()))?;
+        let full = format!("{}:{tag}", images.name(&name));
+        pull(x, &full).await?;
+        tags.push(full);
+    }
+    let all = x.client.list_images().await?;
+    let ours = all
+        .into_iter()
+        .filter(|image| image.repo_tags.iter().any(|tag| tags.contains(tag)));
+    let seen: Vec<Vec<String>> = ours
+        .map(|mut image| {
+            image.repo_tags.sort();
+            image.repo_tags
+        })
+        .collect();
+    equal("repo_tags in ListImages", &seen, &vec![tags])
+}
+
+async fn images_are_filtered_by_name(x: &Context) -> Verdict {
+    let (name, image) = pulled(x).await?;
+    let request = v1::ListImagesRequest {
+        filter: Some(v1::ImageFilter {
+            image: Some(v1::ImageSpec {
+                image: name,
+                ..Default::default()
+            }),
+        }),
+    };
+    let answer = x
+        .client
+        .images
+        .clone()
+        .list_images(request)
+        .await?
+        .into_inner();
+    let ids: Vec<String> = answer.images.into_iter().map(|image| image.id).collect();
+    equal("ListImages by a name", &ids, &vec![image.id])?;
+    let request = v1::ListImagesRequest {
+        filter: Some(v1::ImageFilter {
+            image: Some(v1::ImageSpec {
+                image: "127.0.0.1:1/crib-check/no/such/image:1".to_owned(),
+                ..Default::default()
+            }),
+        }),
+    };
+    let answer = x
+        .client
+        .images
+        .clone()
+        .list_images(request)
+        .await?
+        .into_inner();
+    equal(
+        "ListImages by a name that is not there",
+        &answer.images,
+        &Vec::new(),
+    )
+}
+
+async fn concurrent_removals_succeed(x: &Context) -> Verdict {
+    let (_, image) = pulled(x).await?;
+    let mut removals = tokio::task::JoinSet::new();
+    for _ in 0..5 {
+        let (client, id) = (x.client.clone(), image.id.clone());
+        removals.spawn(async move { client.remove_image(&id).await });
+    }
+    while let Some(removal) = removals.join_next().await {
+        match removal {
+            Ok(answer) => answer?,
+            Err(error) => return failed("RemoveImage", "to end", error.to_string()),
+        }
+    }
+    equal("ImageStatus", &x.client.image(&image.id).await?, &None)
+}
+
+async fn second_pull_returns_the_same(x: &Context) -> Verdict {
+    let (name, _) = add(x, "1", |image| image)?;
+    let first = pull(x, &name).await?;
+    equal(
+        "what the second PullImage returns",
+        &pull(x, &name).await?,
+        &first,
+    )
+}

@@ -1,0 +1,368 @@
+//! Rules of lists: filters, and their streaming forms.
+
+use std::collections::BTreeSet;
+
+use cri::v1;
+use cri::v1::{ContainerFilter, ContainerState, PodSandboxFilter, PodSandboxState};
+
+use crate::check::context::{Context, RULE_LABEL, RUN_LABEL};
+use crate::check::outcome::{Verdict, equal};
+use crate::check::rule::sources::{API, CRIO, CRITEST};
+use crate::check::rule::{Rule, Severity};
+use crate::pod::Pod;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-SBX-040",
+        severity: Severity::Must,
+        says: "ListPodSandbox filtered by id returns that sandbox alone.",
+        source: CRITEST,
+        tags: &["kubelet", "filter"],
+        calls: &["ListPodSandbox"],
+        faults: &[
+            "ListPodSandbox request drop filter.id",
+            "ListPodSandbox drop items",
+        ],
+        body: |x| Box::pin(sandboxes_are_filtered_by_id(x)),
+    },
+    Rule {
+        id: "CRI-SBX-041",
+        severity: Severity::Must,
+        says: "ListPodSandbox filtered by state returns the sandboxes in that state.",
+        source: CRIO,
+        tags: &["kubelet", "filter"],
+        calls: &["ListPodSandbox"],
+        faults: &["ListPodSandbox request drop filter.state"],
+        body: |x| Box::pin(sandboxes_are_filtered_by_state(x)),
+    },
+    Rule {
+        id: "CRI-SBX-042",
+        severity: Severity::Must,
+        says: "ListPodSandbox filtered by labels returns the sandboxes that have all of them.",
+        source: CRIO,
+        tags: &["kubelet", "filter"],
+        calls: &["ListPodSandbox"],
+        faults: &[
+            "ListPodSandbox request drop filter.label_selector",
+            "ListPodSandbox request drop filter.label_selector.colour",
+        ],
+        body: |x| Box::pin(sandboxes_are_filtered_by_labels(x)),
+    },
+    Rule {
+        id: "CRI-SBX-043",
+        severity: Severity::Should,
+        says: "StreamPodSandboxes returns what ListPodSandbox returns.",
+        source: API,
+        tags: &["filter", "agreement", "stream"],
+        calls: &["StreamPodSandboxes"],
+        faults: &[
+            "StreamPodSandboxes lose",
+            "StreamPodSandboxes request drop filter",
+        ],
+        body: |x| Box::pin(streamed_sandboxes_are_the_listed_ones(x)),
+    },
+    Rule {
+        id: "CRI-CTR-040",
+        severity: Severity::Must,
+        says: "ListContainers filtered by id returns that container alone.",
+        source: CRITEST,
+        tags: &["kubelet", "filter"],
+        calls: &["ListContainers"],
+        faults: &[
+            "ListContainers request drop filter.id",
+            "ListContainers drop containers",
+        ],
+        body: |x| Box::pin(containers_are_filtered_by_id(x)),
+    },
+    Rule {
+        id: "CRI-CTR-041",
+        severity: Severity::Must,
+        says: "ListContainers filtered by state returns the containers in that state.",
+        source: CRIO,
+        tags: &["kubelet", "filter"],
+        calls: &["ListContainers"],
+        faults: &["ListContainers request drop filter.state"],
+        body: |x| Box::pin(containers_are_filtered_by_state(x)),
+    },
+    Rule {
+        id: "CRI-CTR-042",
+        severity: Severity::Must,
+        says: "ListContainers filtered by sandbox returns the containers of that sandbox.",
+        source: CRIO,
+        tags: &["kubelet", "filter"],
+        calls: &["ListContainers"],
+        faults: &["ListContainers request drop filter.pod_sandbox_id"],
+        body: |x| Box::pin(containers_are_filtered_by_sandbox(x)),
+    },
+    Rule {
+        id: "CRI-CTR-043",
+        severity: Severity::Must,
+        says: "ListContainers filtered by labels returns the containers that have all of them.",
+        source: CRIO,
+        tags: &["kubelet", "filter"],
+        calls: &["ListContainers"],
+        faults: &[
+            "ListContainers request drop filter.label_selector",
+            "ListContainers request drop filter.label_selector.colour",
+        ],
+        body: |x| Box::pin(containers_are_filtered_by_labels(x)),
+    },
+    Rule {
+        id: "CRI-CTR-044",
+        severity: Severity::Should,
+        says: "StreamContainers returns what ListContainers returns.",
+        source: API,
+        tags: &["filter", "agreement", "stream"],
+        calls: &["StreamContainers"],
+        faults: &[
+            "StreamContainers lose",
+            "StreamContainers request drop filter",
+        ],
+        body: |x| Box::pin(streamed_containers_are_the_listed_ones(x)),
+    },
+];
+
+/// The ids of those that are this rule's, of a list.
+async fn pods(x: &Context, filter: PodSandboxFilter) -> Verdict<BTreeSet<String>> {
+    let all = x.client.pods(filter).await?.into_iter();
+    let ours = all.filter(|pod| is_ours(x, &pod.labels));
+    Ok(ours.map(|pod| pod.id).collect())
+}
+
+async fn containers(x: &Context, filter: ContainerFilter) -> Verdict<BTreeSet<String>> {
+    let all = x.client.containers(filter).await?.into_iter();
+    let ours = all.filter(|container| is_ours(x, &container.labels));
+    Ok(ours.map(|container| container.id).collect())
+}
+
+/// Others use the runtime too: only what this rule has made is compared.
+fn is_ours(x: &Context, labels: &std::collections::HashMap<String, String>) -> bool {
+    labels.get(RUN_LABEL) == Some(&x.shared.run)
+        && labels.get(RULE_LABEL).is_some_and(|rule| rule == x.rule)
+}
+
+fn ids<'a>(all: impl IntoIterator<Item = &'a String>) -> BTreeSet<String> {
+    all.into_iter().cloned().collect()
+}
+
+fn colour(labels: &mut std::collections::HashMap<String, String>, colour: &str, size: &str) {
+    labels.insert("colour".to_owned(), colour.to_owned());
+    labels.insert("size".to_owned(), size.to_owned());
+}
+
+async fn two_pods(x: &Context) -> Verdict<[Pod; 2]> {
+    let mut first = x.sandbox();
+    colour(&mut first.labels, "red", "small");
+    let mut second = x.sandbox();
+    colour(&mut second.labels, "blue", "small");
+    Ok([x.pod_of(first).await?, x.pod_of(second).await?])
+}
+
+async fn two_containers(x: &Context) -> Verdict<(Pod, [String; 2])> {
+    let pod = x.pod().await?;
+    let mut first = x.forever("c");
+    colour(&mut first.labels, "red", "small");
+    let mut second = x.forever("d");
+    colour(&mut second.labels, "blue", "small");
+    let both = [pod.create(first).await?, pod.create(second).await?];
+    Ok((pod, both))
+}
+
+async fn sandboxes_are_filtered_by_id(x: &Context) -> Verdict {
+    let [first, _] = two_pods(x).await?;
+    let filter = PodSandboxFilter {
+        id: first.id.clone(),
+        ..Default::default()
+    };
+    equal(
+        "ListPodSandbox by id",
+        &pods(x, filter).await?,
+        &ids([&first.id]),
+    )
+}
+
+async fn sandboxes_are_filtered_by_state(x: &Context) -> Verdict {
+    let [first, second] = two_pods(x).await?;
+    x.client.stop_pod(&second.id).await?;
+    for (state, expected) in [
+        (PodSandboxState::SandboxReady, &first.id),
+        (PodSandboxState::SandboxNotready, &second.id),
+    ] {
+        let filter = PodSandboxFilter {
+            state: Some(v1::PodSandboxStateValue {
+                state: state.into(),
+            }),
+            ..Default::default()
+        };
+        let what = format!("ListPodSandbox by {}", state.as_str_name());
+        equal(&what, &pods(x, filter).await?, &ids([expected]))?;
+    }
+    Ok(())
+}
+
+async fn sandboxes_are_filtered_by_labels(x: &Context) -> Verdict {
+    let [first, second] = two_pods(x).await?;
+    let filter = |pairs: &[(&str, &str)]| PodSandboxFilter {
+        label_selector: pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect(),
+        ..Default::default()
+    };
+    let both = filter(&[("size", "small")]);
+    equal(
+        "ListPodSandbox by one label",
+        &pods(x, both).await?,
+        &ids([&first.id, &second.id]),
+    )?;
+    let red = filter(&[("size", "small"), ("colour", "red")]);
+    equal(
+        "ListPodSandbox by two labels",
+        &pods(x, red).await?,
+        &ids([&first.id]),
+    )?;
+    let none = filter(&[("size", "large"), ("colour", "red")]);
+    equal(
+        "ListPodSandbox by a label that is not there",
+        &pods(x, none).await?,
+        &ids([]),
+    )
+}
+
+async fn streamed_sandboxes_are_the_listed_ones(x: &Context) -> Verdict {
+    let [first, second] = two_pods(x).await?;
+    let filter = PodSandboxFilter {
+        label_selector: [("colour".to_owned(), "red".to_owned())].into(),
+        ..Default::default()
+    };
+    for (filter, expected) in [
+        (None, ids([&first.id, &second.id])),
+        (Some(filter), ids([&first.id])),
+    ] {
+        let request = v1::StreamPodSandboxesRequest { filter };
+        let mut stream = x
+            .client
+            .runtime
+            .clone()
+            .stream_pod_sandboxes(request)
+            .await?
+            .into_inner();
+        let mut seen = BTreeSet::new();
+        while let Some(message) = stream.message().await? {
+            let ours = message
+                .pod_sandboxes
+                .into_iter()
+                .filter(|pod| is_ours(x, &pod.labels));
+            seen.extend(ours.map(|pod| pod.id));
+        }
+        equal("StreamPodSandboxes", &seen, &expected)?;
+    }
+    Ok(())
+}
+
+async fn containers_are_filtered_by_id(x: &Context) -> Verdict {
+    let (_pod, [first, _]) = two_containers(x).await?;
+    let filter = ContainerFilter {
+        id: first.clone(),
+        ..Default::default()
+    };
+    equal(
+        "ListContainers by id",
+        &containers(x, filter).await?,
+        &ids([&first]),
+    )
+}
+
+async fn containers_are_filtered_by_state(x: &Context) -> Verdict {
+    let (_pod, [first, second]) = two_containers(x).await?;
+    x.client.start(&second).await?;
+    for (state, expected) in [
+        (ContainerState::ContainerCreated, &first),
+        (ContainerState::ContainerRunning, &second),
+    ] {
+        let filter = ContainerFilter {
+            state: Some(v1::ContainerStateValue {
+                state: state.into(),
+            }),
+            ..Default::default()
+        };
+        let what = format!("ListContainers by {}", state.as_str_name());
+        equal(&what, &containers(x, filter).await?, &ids([expected]))?;
+    }
+    Ok(())
+}
+
+async fn containers_are_filtered_by_sandbox(x: &Context) -> Verdict {
+    let [first, second] = two_pods(x).await?;
+    let in_first = first.create(x.forever("c")).await?;
+    second.create(x.forever("c")).await?;
+    let filter = ContainerFilter {
+        pod_sandbox_id: first.id.clone(),
+        ..Default::default()
+    };
+    equal(
+        "ListContainers by sandbox",
+        &containers(x, filter).await?,
+        &ids([&in_first]),
+    )
+}
+
+async fn containers_are_filtered_by_labels(x: &Context) -> Verdict {
+    let (_pod, [first, second]) = two_containers(x).await?;
+    let filter = |pairs: &[(&str, &str)]| ContainerFilter {
+        label_selector: pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect(),
+        ..Default::default()
+    };
+    let both = filter(&[("size", "small")]);
+    equal(
+        "ListContainers by one label",
+        &containers(x, both).await?,
+        &ids([&first, &second]),
+    )?;
+    let red = filter(&[("size", "small"), ("colour", "red")]);
+    equal(
+        "ListContainers by two labels",
+        &containers(x, red).await?,
+        &ids([&first]),
+    )?;
+    let none = filter(&[("size", "large"), ("colour", "red")]);
+    equal(
+        "ListContainers by a label that is not there",
+        &containers(x, none).await?,
+        &ids([]),
+    )
+}
+
+async fn streamed_containers_are_the_listed_ones(x: &Context) -> Verdict {
+    let (_pod, [first, second]) = two_containers(x).await?;
+    let filter = ContainerFilter {
+        label_selector: [("colour".to_owned(), "red".to_owned())].into(),
+        ..Default::default()
+    };
+    for (filter, expected) in [
+        (None, ids([&first, &second])),
+        (Some(filter), ids([&first])),
+    ] {
+        let request = v1::StreamContainersRequest { filter };
+        let mut stream = x
+            .client
+            .runtime
+            .clone()
+            .stream_containers(request)
+            .await?
+            .into_inner();
+        let mut seen = BTreeSet::new();
+        while let Some(message) = stream.message().await? {
+            let ours = message
+                .containers
+                .into_iter()
+                .filter(|one| is_ours(x, &one.labels));
+            seen.extend(ours.map(|one| one.id));
+        }
+        equal("StreamContainers", &seen, &expected)?;
+    }
+    Ok(())
+}

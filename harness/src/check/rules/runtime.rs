@@ -1,0 +1,226 @@
+//! Rules of Version, Status, RuntimeConfig and ImageFsInfo.
+
+use cri::v1;
+
+use crate::check::context::Context;
+use crate::check::outcome::{Verdict, ensure, equal, failed};
+use crate::check::rule::sources::{API, CRITEST, KUBELET};
+use crate::check::rule::{Rule, Severity};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-RTM-001",
+        severity: Severity::Must,
+        says: "Version names the protocol version 0.1.0, the runtime, its version and its API version; a kubelet exits otherwise.",
+        source: KUBELET,
+        tags: &["kubelet", "start"],
+        calls: &["Version"],
+        faults: &[
+            "Version set version \"0.2.0\"",
+            "Version drop runtime_name",
+            "Version drop runtime_version",
+            "Version drop runtime_api_version",
+        ],
+        body: |x| Box::pin(version_is_complete(x)),
+    },
+    Rule {
+        id: "CRI-RTM-002",
+        severity: Severity::Must,
+        says: "The version of the runtime begins with three numbers, so that a kubelet can parse it.",
+        source: KUBELET,
+        tags: &["kubelet", "start"],
+        calls: &["Version"],
+        faults: &[
+            "Version set runtime_version \"devel\"",
+            "Version set runtime_version \"v2\"",
+        ],
+        body: |x| Box::pin(runtime_version_is_semantic(x)),
+    },
+    Rule {
+        id: "CRI-RTM-003",
+        severity: Severity::Must,
+        says: "Status reports the conditions RuntimeReady and NetworkReady, and both are true where pods can run.",
+        source: CRITEST,
+        tags: &["kubelet", "start"],
+        calls: &["Status"],
+        faults: &[
+            "Status drop status.conditions",
+            "Status drop status",
+            "Status set status.conditions [{\"type\": \"RuntimeReady\", \"status\": true}]",
+            "Status drop status.conditions.status",
+        ],
+        body: |x| Box::pin(status_has_conditions(x)),
+    },
+    Rule {
+        id: "CRI-RTM-004",
+        severity: Severity::Should,
+        says: "Status lists the default runtime handler, whose name is empty, with its features.",
+        source: KUBELET,
+        tags: &["kubelet", "features"],
+        calls: &["Status"],
+        faults: &[
+            "Status drop runtime_handlers",
+            "Status set runtime_handlers.name \"runc\"",
+            "Status drop runtime_handlers.features",
+        ],
+        body: |x| Box::pin(status_lists_default_handler(x)),
+    },
+    Rule {
+        id: "CRI-RTM-005",
+        severity: Severity::May,
+        says: "Status carries info only when it is asked to be verbose.",
+        source: API,
+        tags: &["crictl"],
+        calls: &["Status"],
+        faults: &["Status request set verbose true"],
+        body: |x| Box::pin(info_is_for_verbose_status(x)),
+    },
+    Rule {
+        id: "CRI-RTM-006",
+        severity: Severity::Should,
+        says: "RuntimeConfig names the cgroup driver; without it a kubelet takes the default value for systemd.",
+        source: KUBELET,
+        tags: &["kubelet", "start"],
+        calls: &["RuntimeConfig"],
+        faults: &[
+            "RuntimeConfig drop linux",
+            "RuntimeConfig answer UNAVAILABLE",
+        ],
+        body: |x| Box::pin(runtime_config_names_cgroup_driver(x)),
+    },
+    Rule {
+        id: "CRI-RTM-007",
+        severity: Severity::Must,
+        says: "ImageFsInfo reports an image file system with a time, a usage and a mount point that exists; a kubelet exits otherwise.",
+        source: KUBELET,
+        tags: &["kubelet", "start", "statistics"],
+        calls: &["ImageFsInfo"],
+        faults: &[
+            "ImageFsInfo drop image_filesystems",
+            "ImageFsInfo drop image_filesystems.timestamp",
+            "ImageFsInfo drop image_filesystems.used_bytes",
+            "ImageFsInfo set image_filesystems.fs_id.mountpoint \"/no/such/directory\"",
+        ],
+        body: |x| Box::pin(image_fs_info_is_complete(x)),
+    },
+];
+
+async fn version_is_complete(x: &Context) -> Verdict {
+    let version = x.client.version().await?;
+    equal("version", version.version.as_str(), "0.1.0")?;
+    ensure(
+        !version.runtime_name.is_empty(),
+        "runtime_name",
+        "a name",
+        &version,
+    )?;
+    ensure(
+        !version.runtime_version.is_empty(),
+        "runtime_version",
+        "a version",
+        &version,
+    )?;
+    ensure(
+        !version.runtime_api_version.is_empty(),
+        "runtime_api_version",
+        "a version",
+        &version,
+    )
+}
+
+async fn runtime_version_is_semantic(x: &Context) -> Verdict {
+    let version = x.client.version().await?.runtime_version;
+    let numbers = version.strip_prefix('v').unwrap_or(&version);
+    let numbers = numbers.split(['-', '+', '~']).next().unwrap_or_default();
+    let parsed = numbers
+        .split('.')
+        .filter(|part| part.parse::<u64>().is_ok())
+        .count();
+    ensure(
+        parsed >= 3,
+        "runtime_version",
+        "three numbers, such as 1.2.3",
+        version,
+    )
+}
+
+async fn status_has_conditions(x: &Context) -> Verdict {
+    let status = x.client.status().await?.status.unwrap_or_default();
+    for kind in ["RuntimeReady", "NetworkReady"] {
+        match status
+            .conditions
+            .iter()
+            .find(|condition| condition.r#type == kind)
+        {
+            None => {
+                return failed(
+                    format!("the condition {kind}"),
+                    "to be there",
+                    format!("{status:?}"),
+                );
+            }
+            Some(condition) => ensure(condition.status, kind, "true", condition)?,
+        }
+    }
+    Ok(())
+}
+
+async fn status_lists_default_handler(x: &Context) -> Verdict {
+    let handlers = x.client.status().await?.runtime_handlers;
+    let default = handlers.iter().find(|handler| handler.name.is_empty());
+    let complete = default.is_some_and(|handler| handler.features.is_some());
+    ensure(
+        complete,
+        "runtime_handlers",
+        "one with the name \"\" and features",
+        handlers,
+    )
+}
+
+async fn info_is_for_verbose_status(x: &Context) -> Verdict {
+    let request = v1::StatusRequest { verbose: false };
+    let brief = x.client.runtime.clone().status(request).await?.into_inner();
+    ensure(
+        brief.info.is_empty(),
+        "info without verbose",
+        "none",
+        brief.info,
+    )
+}
+
+async fn runtime_config_names_cgroup_driver(x: &Context) -> Verdict {
+    let request = v1::RuntimeConfigRequest::default();
+    let config = x
+        .client
+        .runtime
+        .clone()
+        .runtime_config(request)
+        .await?
+        .into_inner();
+    ensure(config.linux.is_some(), "linux", "a cgroup driver", config)
+}
+
+async fn image_fs_info_is_complete(x: &Context) -> Verdict {
+    let request = v1::ImageFsInfoRequest {};
+    let answer = x
+        .client
+        .images
+        .clone()
+        .image_fs_info(request)
+        .await?
+        .into_inner();
+    let Some(usage) = answer.image_filesystems.first() else {
+        return failed("image_filesystems", "one at least", format!("{answer:?}"));
+    };
+    ensure(usage.timestamp > 0, "timestamp", "not 0", usage)?;
+    ensure(usage.used_bytes.is_some(), "used_bytes", "to be set", usage)?;
+    let mountpoint = usage.fs_id.clone().unwrap_or_default().mountpoint;
+    let exists = std::path::Path::new(&mountpoint).is_absolute()
+        && std::path::Path::new(&mountpoint).exists();
+    ensure(
+        exists,
+        "the mount point of the image file system",
+        "a path that exists",
+        mountpoint,
+    )
+}

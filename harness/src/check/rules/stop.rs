@@ -1,0 +1,318 @@
+//! Rules of StopContainer: signals, grace periods, idempotence.
+
+use std::time::Duration;
+
+use cri::v1;
+use cri::v1::ContainerState;
+use tokio::time::Instant;
+
+use super::sandbox::UNKNOWN;
+use crate::check::context::Context;
+use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed};
+use crate::check::rule::sources::{API, CONTAINERD, CRIO, CRITEST, KUBELET};
+use crate::check::rule::{Rule, Severity};
+use crate::pod::Pod;
+
+/// A grace period that no rule waits for.
+const LONG: i64 = 3600;
+/// Tells that it was asked to end, and does not.
+const STUBBORN: &str = "trap 'echo asked' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-STP-001",
+        severity: Severity::Must,
+        says: "A container is exited when StopContainer returns, in its status and in the list.",
+        source: CRITEST,
+        tags: &["kubelet", "state"],
+        calls: &["StopContainer", "ContainerStatus", "ListContainers"],
+        faults: &[
+            "StopContainer swallow",
+            "ContainerStatus set status.state \"CONTAINER_RUNNING\"",
+            "ListContainers set containers.state \"CONTAINER_RUNNING\"",
+        ],
+        body: |x| Box::pin(stopped_container_is_exited(x)),
+    },
+    Rule {
+        id: "CRI-STP-002",
+        severity: Severity::Must,
+        says: "StopContainer of an exited container succeeds.",
+        source: API,
+        tags: &["kubelet", "idempotence"],
+        calls: &["StopContainer"],
+        faults: &[
+            "StopContainer after 1 answer FAILED_PRECONDITION",
+            "StopContainer after 1 hang",
+        ],
+        body: |x| Box::pin(second_stop_succeeds(x)),
+    },
+    Rule {
+        id: "CRI-STP-003",
+        severity: Severity::Must,
+        says: "StopContainer of a container that is gone, or never was, succeeds.",
+        source: CRITEST,
+        tags: &["kubelet", "idempotence"],
+        calls: &["StopContainer"],
+        faults: &["StopContainer answer NOT_FOUND"],
+        body: |x| Box::pin(stop_of_unknown_container_succeeds(x)),
+    },
+    Rule {
+        id: "CRI-STP-004",
+        severity: Severity::Must,
+        says: "StopContainer sends SIGTERM first, and the container's own exit code is reported.",
+        source: KUBELET,
+        tags: &["kubelet", "signal", "exit"],
+        calls: &["StopContainer", "ContainerStatus"],
+        faults: &[
+            "StopContainer request set timeout 0",
+            "ContainerStatus set status.exit_code 137",
+        ],
+        body: |x| Box::pin(stop_sends_sigterm(x)),
+    },
+    Rule {
+        id: "CRI-STP-005",
+        severity: Severity::Must,
+        says: "StopContainer kills a container that has not ended within its grace period, and not much later.",
+        source: KUBELET,
+        tags: &["kubelet", "signal", "time"],
+        calls: &["StopContainer"],
+        faults: &[
+            "StopContainer request set timeout 3600",
+            "StopContainer request set timeout 0",
+            "StopContainer delay 10",
+        ],
+        body: |x| Box::pin(stop_kills_after_grace_period(x)),
+    },
+    Rule {
+        id: "CRI-STP-006",
+        severity: Severity::Must,
+        says: "A second StopContainer with a shorter grace period ends the container at once.",
+        source: CRIO,
+        tags: &["kubelet", "signal", "concurrency"],
+        calls: &["StopContainer"],
+        faults: &["StopContainer request set timeout 3600"],
+        body: |x| Box::pin(shorter_grace_period_wins(x)),
+    },
+    Rule {
+        id: "CRI-STP-007",
+        severity: Severity::Should,
+        says: "StopContainer sends the stop signal of the container's configuration, which its status names.",
+        source: KUBELET,
+        tags: &["signal"],
+        calls: &["StopContainer", "ContainerStatus"],
+        faults: &[
+            "CreateContainer request drop config.stop_signal",
+            "ContainerStatus set status.stop_signal \"SIGTERM\"",
+        ],
+        body: |x| Box::pin(configured_signal_is_sent(x)),
+    },
+    Rule {
+        id: "CRI-STP-008",
+        severity: Severity::Should,
+        says: "A StopContainer that its client cancels does not kill the container when the grace period is over.",
+        source: CONTAINERD,
+        tags: &["cancellation"],
+        calls: &["StopContainer"],
+        faults: &["StopContainer request set timeout 0"],
+        body: |x| Box::pin(cancelled_stop_does_not_kill(x)),
+    },
+    Rule {
+        id: "CRI-STP-009",
+        severity: Severity::Must,
+        says: "Commands can be executed in a container during its grace period.",
+        source: CRIO,
+        tags: &["kubelet", "exec"],
+        calls: &["StopContainer", "ExecSync"],
+        faults: &[
+            "ExecSync answer FAILED_PRECONDITION",
+            "StopContainer request set timeout 0",
+        ],
+        body: |x| Box::pin(exec_works_in_grace_period(x)),
+    },
+    Rule {
+        id: "CRI-STP-010",
+        severity: Severity::Must,
+        says: "StopContainer calls of one container at once all succeed.",
+        source: CRIO,
+        tags: &["concurrency"],
+        calls: &["StopContainer"],
+        faults: &[
+            "StopContainer after 5 answer UNAVAILABLE",
+            "StopContainer after 5 hang",
+        ],
+        body: |x| Box::pin(concurrent_stops_succeed(x)),
+    },
+    Rule {
+        id: "CRI-STP-011",
+        severity: Severity::Must,
+        says: "A container that was created and not started is exited after StopContainer, or stays created: it never runs.",
+        source: API,
+        tags: &["state"],
+        calls: &["StopContainer"],
+        faults: &[
+            "StopContainer answer FAILED_PRECONDITION",
+            "ContainerStatus set status.state \"CONTAINER_RUNNING\"",
+        ],
+        body: |x| Box::pin(created_container_is_stopped(x)),
+    },
+];
+
+async fn stubborn(x: &Context) -> Verdict<(Pod, String)> {
+    let pod = x.pod().await?;
+    let id = pod.start(x.script("c", STUBBORN)).await?;
+    x.logged(&pod, &id, "ready").await?;
+    Ok((pod, id))
+}
+
+/// Calls StopContainer in the background.
+fn stop_in_background(
+    x: &Context,
+    id: &str,
+    grace: i64,
+) -> tokio::task::JoinHandle<Result<(), tonic::Status>> {
+    let (client, id) = (x.client.clone(), id.to_owned());
+    tokio::spawn(async move { client.stop(&id, grace).await })
+}
+
+async fn stopped_container_is_exited(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let id = x.running(&pod).await?;
+    x.client.stop(&id, 30).await?;
+    x.container_is(&id, ContainerState::ContainerExited).await
+}
+
+async fn second_stop_succeeds(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let id = x.running(&pod).await?;
+    x.client.stop(&id, 30).await?;
+    Ok(x.client.stop(&id, 30).await?)
+}
+
+async fn stop_of_unknown_container_succeeds(x: &Context) -> Verdict {
+    Ok(x.client.stop(UNKNOWN, 30).await?)
+}
+
+async fn stop_sends_sigterm(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let id = x.running(&pod).await?;
+    x.client.stop(&id, LONG).await?;
+    let status = x.client.container(&id).await?;
+    equal("the exit code", &status.exit_code, &143)?;
+    equal("the reason", status.reason.as_str(), "Error")
+}
+
+async fn stop_kills_after_grace_period(x: &Context) -> Verdict {
+    let (pod, id) = stubborn(x).await?;
+    let began = Instant::now();
+    x.client.stop(&id, 1).await?;
+    let took = began.elapsed();
+    let in_time = took >= Duration::from_millis(900) && took < Duration::from_secs(9);
+    ensure(
+        in_time,
+        "StopContainer with a grace period of 1 s",
+        "to take between 0.9 and 9 s",
+        took,
+    )?;
+    let status = x.client.container(&id).await?;
+    equal("the exit code", &status.exit_code, &137)?;
+    x.logged(&pod, &id, "asked").await
+}
+
+async fn shorter_grace_period_wins(x: &Context) -> Verdict {
+    let (pod, id) = stubborn(x).await?;
+    let long = stop_in_background(x, &id, LONG);
+    x.logged(&pod, &id, "asked").await?;
+    x.client.stop(&id, 0).await?;
+    let status = x.client.container(&id).await?;
+    equal("the exit code", &status.exit_code, &137)?;
+    match long.await {
+        Ok(answer) => Ok(answer?),
+        Err(error) => failed("the first StopContainer", "to end", error.to_string()),
+    }
+}
+
+async fn configured_signal_is_sent(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let text = "trap 'exit 10' USR1; trap 'exit 11' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
+    let mut config = x.script("c", text);
+    config.stop_signal = v1::Signal::Sigusr1.into();
+    let id = pod.start(config).await?;
+    x.logged(&pod, &id, "ready").await?;
+    let named = x.client.container(&id).await?.stop_signal();
+    equal(
+        "stop_signal in ContainerStatus",
+        &named,
+        &v1::Signal::Sigusr1,
+    )?;
+    x.client.stop(&id, LONG).await?;
+    equal(
+        "the exit code",
+        &x.client.container(&id).await?.exit_code,
+        &10,
+    )
+}
+
+async fn cancelled_stop_does_not_kill(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    // It counts half seconds since SIGTERM.
+    let text = "trap 'asked=yes; echo asked' TERM; echo ready; n=0
+        while :; do sleep 0.5 & wait $!; [ -z \"$asked\" ] || { n=$((n + 1)); echo $n; }; done";
+    let id = pod.start(x.script("c", text)).await?;
+    x.logged(&pod, &id, "ready").await?;
+    let stop = stop_in_background(x, &id, 1);
+    x.logged(&pod, &id, "asked").await?;
+    stop.abort();
+    // It still runs well after the grace period.
+    x.logged(&pod, &id, "5").await?;
+    x.container_is(&id, ContainerState::ContainerRunning).await
+}
+
+async fn exec_works_in_grace_period(x: &Context) -> Verdict {
+    let (pod, id) = stubborn(x).await?;
+    let stop = stop_in_background(x, &id, LONG);
+    x.logged(&pod, &id, "asked").await?;
+    let answer = x
+        .client
+        .exec(&id, ["/bin/sh", "-c", "echo still"], 10)
+        .await?;
+    equal(
+        "the output of a command in the grace period",
+        &answer.stdout.as_slice(),
+        &b"still\n".as_slice(),
+    )?;
+    x.client.stop(&id, 0).await?;
+    match stop.await {
+        Ok(answer) => Ok(answer?),
+        Err(error) => failed("the first StopContainer", "to end", error.to_string()),
+    }
+}
+
+async fn concurrent_stops_succeed(x: &Context) -> Verdict {
+    let (_pod, id) = stubborn(x).await?;
+    let stops: Vec<_> = (0..10).map(|_| stop_in_background(x, &id, 1)).collect();
+    for stop in stops {
+        match stop.await {
+            Ok(answer) => answer?,
+            Err(error) => return failed("StopContainer", "to end", error.to_string()),
+        }
+    }
+    x.container_is(&id, ContainerState::ContainerExited).await
+}
+
+async fn created_container_is_stopped(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let id = pod.create(x.forever("c")).await?;
+    x.client.stop(&id, 1).await?;
+    let status = x.client.container(&id).await?;
+    match status.state() {
+        ContainerState::ContainerExited => Ok::<(), Outcome>(()),
+        ContainerState::ContainerCreated => Err(Outcome::Diverges(
+            "the container stays CONTAINER_CREATED".to_owned(),
+        )),
+        state @ (ContainerState::ContainerRunning | ContainerState::ContainerUnknown) => failed(
+            "the state",
+            "CONTAINER_EXITED or CONTAINER_CREATED",
+            state.as_str_name(),
+        ),
+    }
+}

@@ -1,0 +1,201 @@
+//! The rules of `crib check`: runtime-fake keeps them all, and each one fails on the faults that it names.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cri::v1::PodSandboxFilter;
+use harness::check::{self, Options, Outcome, RUN_LABEL, Rule, RuleResult};
+use harness::proxy::Fault;
+use harness::{Pod, Runtime};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// The rules that the box cannot run, by what they need.
+fn skipped(result: &RuleResult) -> bool {
+    matches!(result.outcome, Err(Outcome::Skipped(_)))
+}
+
+async fn results(options: Options) -> Vec<RuleResult> {
+    let report = check::check(options, CancellationToken::new(), |_| {})
+        .await
+        .unwrap();
+    assert_eq!(report.left, Vec::<String>::new());
+    report.results
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runtime_keeps_every_rule() {
+    let runtime = Runtime::start().await.unwrap();
+    let isolation = runtime.isolation().await.unwrap();
+    let results = results(Options::new(&runtime.socket())).await;
+    assert_eq!(results.len(), check::all().len());
+    let mut broken = String::new();
+    for result in &results {
+        if result.outcome.is_err() && !skipped(result) {
+            broken += &check::report::failure("ENDPOINT", result);
+            // Writing to a string does not fail.
+            let _ = writeln!(broken, "{:?}", result.outcome);
+        }
+        if result.outcome.is_ok() {
+            let made = |call: &&&str| result.calls.iter().any(|one| one.method == **call);
+            let unused: Vec<_> = result
+                .rule
+                .calls
+                .iter()
+                .filter(|call| !made(call))
+                .collect();
+            assert!(
+                unused.is_empty(),
+                "{} does not call {unused:?}",
+                result.rule.id
+            );
+        }
+    }
+    assert!(broken.is_empty(), "{broken}");
+    if isolation == "root" {
+        let of_limits = |one: &&RuleResult| !one.rule.tags.contains(&"resources");
+        let skipped: Vec<_> = results
+            .iter()
+            .filter(of_limits)
+            .filter(|one| skipped(one))
+            .collect();
+        assert!(skipped.is_empty(), "{skipped:?}");
+    }
+}
+
+#[test]
+fn rules_document_is_up_to_date() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rules.md");
+    let text = check::document(&check::all());
+    if std::env::var_os("CRIB_UPDATE_DOCS").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        written == text,
+        "docs/rules.md is out of date: write it anew with CRIB_UPDATE_DOCS=1"
+    );
+}
+
+/// A fault that a rule must catch, and what the rule said instead.
+async fn uncaught(
+    socket: std::path::PathBuf,
+    rule: &'static Rule,
+    text: &'static str,
+) -> Option<String> {
+    let mut options = Options::new(&socket);
+    options.rules = vec![rule];
+    options.faults = vec![text.parse::<Fault>().unwrap()];
+    // A fault that hangs, or a state that never comes, is to be noticed soon.
+    options.patience = Duration::from_secs(5);
+    options.deadline = Duration::from_secs(20);
+    let report = check::check(options, CancellationToken::new(), |_| {}).await;
+    let result = report.unwrap().results.pop().unwrap();
+    let caught = matches!(result.outcome, Err(Outcome::Fail { .. })) || skipped(&result);
+    (!caught).then(|| format!("{} ends with {:?} despite: {text}", rule.id, result.outcome))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_rule_fails_on_each_of_its_faults() {
+    let runtime = Runtime::with().start().await.unwrap();
+    let slots = Arc::new(Semaphore::new(12));
+    let mut faulty = JoinSet::new();
+    for rule in check::all() {
+        for text in rule.faults {
+            let (slots, socket) = (Arc::clone(&slots), runtime.socket());
+            faulty.spawn(async move {
+                let _slot = slots.acquire().await.unwrap();
+                uncaught(socket, rule, text).await
+            });
+        }
+    }
+    let mut uncaught: Vec<String> = faulty.join_all().await.into_iter().flatten().collect();
+    uncaught.sort();
+    assert!(uncaught.is_empty(), "{uncaught:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hanging_call_costs_its_rule_alone() {
+    let runtime = Runtime::with().start().await.unwrap();
+    let mut options = Options::new(&runtime.socket());
+    let chosen = ["CRI-STA-004".to_owned(), "CRI-SBX-007".to_owned()];
+    options.rules = check::choose(&check::all(), &chosen, &[]).unwrap();
+    options.faults = vec!["ContainerStats hang".parse().unwrap()];
+    options.deadline = Duration::from_secs(2);
+    let results = results(options).await;
+    let failed: Vec<_> = results
+        .iter()
+        .map(|one| (one.rule.id, one.outcome.is_err()))
+        .collect();
+    assert_eq!(failed, [("CRI-SBX-007", false), ("CRI-STA-004", true)]);
+    let text = check::report::failure("unix:///s", &results[1]);
+    assert!(
+        text.contains("to end within 2 s") && text.contains("no end"),
+        "{text}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interrupted_check_removes_what_it_made() {
+    let runtime = Runtime::with().start().await.unwrap();
+    let other = runtime.pod("other").await.unwrap();
+    let mut options = Options::new(&runtime.socket());
+    // It waits for a line that never comes.
+    let chosen = ["CRI-STP-001".to_owned()];
+    options.rules = check::choose(&check::all(), &chosen, &[]).unwrap();
+    options.faults = vec!["StopContainer hang".parse().unwrap()];
+    let interrupt = CancellationToken::new();
+    let checking = tokio::spawn(check::check(options, interrupt.clone(), |_| {}));
+    harness::eventually(harness::PATIENCE, "a container of the check", async || {
+        let all = runtime.client.containers(Default::default()).await.unwrap();
+        if all.iter().any(|one| one.labels.contains_key(RUN_LABEL)) {
+            Ok(())
+        } else {
+            Err(all)
+        }
+    })
+    .await;
+    interrupt.cancel();
+    let report = checking.await.unwrap().unwrap();
+    assert!(report.interrupted && report.left.is_empty(), "{report:?}");
+    let left = runtime
+        .client
+        .pods(PodSandboxFilter::default())
+        .await
+        .unwrap();
+    let left: Vec<_> = left.into_iter().map(|pod| pod.id).collect();
+    assert_eq!(left, [other.id]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn check_removes_what_killed_check_left_and_nothing_else() {
+    let runtime = Runtime::with().start().await.unwrap();
+    let (dead, live) = (runtime.root().join("dead"), runtime.root().join("live"));
+    std::fs::create_dir(&live).unwrap();
+    let lock = std::fs::File::create(live.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let mut pods = Vec::new();
+    for directory in [&dead, &live] {
+        let mut config = runtime.sandbox("p");
+        let run = directory.file_name().unwrap().to_str().unwrap();
+        config.labels.insert(RUN_LABEL.to_owned(), run.to_owned());
+        let directory = directory.display().to_string();
+        config
+            .annotations
+            .insert("crib.local/check-directory".to_owned(), directory);
+        pods.push(Pod::run(&runtime.client, config).await.unwrap().id);
+    }
+    let mut options = Options::new(&runtime.socket());
+    options.rules = check::choose(&check::all(), &["CRI-RTM-001".to_owned()], &[]).unwrap();
+    results(options).await;
+    let left = runtime
+        .client
+        .pods(PodSandboxFilter::default())
+        .await
+        .unwrap();
+    let left: Vec<_> = left.into_iter().map(|pod| pod.id).collect();
+    assert_eq!(left, pods[1..]);
+    drop(lock);
+}
