@@ -4,6 +4,7 @@
 mod agent_flags;
 mod agents;
 mod calls;
+mod check;
 mod command;
 mod controllers;
 mod crictl;

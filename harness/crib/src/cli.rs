@@ -4,10 +4,10 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::client::ClientArgs;
 use crate::commands::{
-    agent, attach, checkpoint, completions, create, events, exec, explain_run, imagefsinfo, images,
-    info, inspect, inspecti, inspectp, load, logs, man, metricdescs, metricsp, pods, port_forward,
-    ps, pull, registry, rm, rmi, rmp, run, runp, runtime, runtime_config, start, stats, statsp,
-    stop, stopp, update, update_runtime_config, version,
+    agent, attach, check, checkpoint, completions, create, events, exec, explain_run, imagefsinfo,
+    images, info, inspect, inspecti, inspectp, load, logs, man, metricdescs, metricsp, pods,
+    port_forward, proxy, ps, pull, registry, rm, rmi, rmp, run, runp, runtime, runtime_config,
+    start, stats, statsp, stop, stopp, update, update_runtime_config, version,
 };
 use crate::exit::Exit;
 use crate::report::say;
@@ -38,6 +38,8 @@ enum Command {
     Runtime(runtime::RuntimeArgs),
     Agent(Box<agent::AgentArgs>),
     Registry(registry::RegistryArgs),
+    Check(check::CheckArgs),
+    Proxy(proxy::ProxyArgs),
     Pods(pods::PodsArgs),
     Ps(ps::PsArgs),
     #[command(aliases = ["image", "img"])]
@@ -86,8 +88,10 @@ impl Command {
             | Self::Runtime(_)
             | Self::Agent(_)
             | Self::Registry(_)
+            | Self::Proxy(_)
             | Self::Completions(_)
             | Self::Man(_) => return before.given().map_or(Ok(()), Err),
+            Self::Check(args) => args.connection.inherit(before),
             Self::Pods(args) => args.connection.inherit(before),
             Self::Ps(args) => args.connection.inherit(before),
             Self::Images(args) => args.connection.inherit(before),
@@ -147,6 +151,8 @@ pub(crate) fn dispatch(mut cli: Cli) -> Exit {
         Command::Runtime(args) => runtime::run(args),
         Command::Agent(args) => agent::run(*args),
         Command::Registry(args) => registry::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Proxy(args) => proxy::run(&args),
         Command::Pods(args) => pods::run(&args),
         Command::Ps(args) => ps::run(&args),
         Command::Images(args) => images::run(&args),
@@ -215,6 +221,10 @@ mod tests {
     #[case("crib registry --listen 5000")]
     #[case("crib registry --auth basic")]
     #[case("crib registry --ca-file x")]
+    #[case("crib check --report html=x")]
+    #[case("crib check --fail-on never")]
+    #[case("crib proxy --listen /a")]
+    #[case("crib proxy --listen /a --upstream /b --fault dance")]
     #[case("crib completions cobol")]
     #[case("crib dance")]
     fn parser_rejects_bad_flags_with_exit_code_2(#[case] line: &str) {
@@ -256,6 +266,10 @@ mod tests {
     #[case(
         "crib registry --listen [::1]:5000 --root d --load a --load b=n:1 --auth bearer --tls --ca-file c"
     )]
+    #[case(
+        "crib check --select must,sandbox --skip CRI-CTR-017 --fail-on may --report json=a --report tap=b --trace c --baseline d"
+    )]
+    #[case("crib proxy --listen unix:///a --upstream /b --trace c")]
     #[case("crib completions bash")]
     fn parser_accepts_documented_flags(#[case] line: &str) {
         Cli::try_parse_from(line.split(' ')).unwrap();

@@ -81,6 +81,14 @@ impl Endpoints {
         }
     }
 
+    /// The sockets of the runtime and of the service for its images, as [`Self::open`] finds them.
+    pub(crate) fn sockets(&self) -> Result<(PathBuf, PathBuf), CallError> {
+        let runtime = self.open()?.endpoint;
+        let images = self.settings()?.image_endpoint;
+        let images = images.as_ref().unwrap_or(&runtime).path().to_owned();
+        Ok((runtime.path().to_owned(), images))
+    }
+
     /// The runtime that was named; else the one at the usual sockets, if any, then those of all `crib run`s. One at least.
     pub(crate) fn open_all(&self) -> Result<Vec<Cri>, CallError> {
         let settings = self.settings()?;

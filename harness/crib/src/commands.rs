@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod attach;
+pub(crate) mod check;
 pub(crate) mod checkpoint;
 pub(crate) mod completions;
 pub(crate) mod create;
@@ -21,6 +22,7 @@ pub(crate) mod metricdescs;
 pub(crate) mod metricsp;
 pub(crate) mod pods;
 pub(crate) mod port_forward;
+pub(crate) mod proxy;
 pub(crate) mod ps;
 pub(crate) mod pull;
 pub(crate) mod pull_secrets;

@@ -1,0 +1,282 @@
+//! `crib check`: whether a CRI runtime keeps the promises of the protocol.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use harness::check::report::{self, failure, line, summary, word};
+use harness::check::{self, Baseline, CheckError, Options, Report, Rule, Severity};
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio_util::sync::CancellationToken;
+
+use crate::args::duration;
+use crate::client::output::{escape_control, print};
+use crate::client::{CallError, Endpoints, finish};
+use crate::exit::Exit;
+use crate::report::{chain, say};
+use crate::signals::Signals;
+
+/// Which failures count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum FailOn {
+    /// Rules that a kubelet does not work without.
+    Must,
+    /// Also those that a feature of a client does not work without.
+    #[default]
+    Should,
+    /// Every rule.
+    May,
+}
+
+/// The form of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    Json,
+    Junit,
+    Tap,
+}
+
+/// A report, and the file that it is written to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Destination {
+    form: Form,
+    file: PathBuf,
+}
+
+impl FromStr for Destination {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = || format!("expected json=FILE, junit=FILE or tap=FILE, not {text:?}");
+        let (form, file) = text.split_once('=').ok_or_else(expected)?;
+        match Form::from_str(form, false) {
+            Ok(form) if !file.is_empty() => Ok(Self {
+                form,
+                file: file.into(),
+            }),
+            Ok(_) | Err(_) => Err(expected()),
+        }
+    }
+}
+
+/// Check whether a CRI runtime keeps the promises of the protocol
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  crib check --runtime-endpoint unix:///run/containerd/containerd.sock
+  crib check --select container --skip CRI-CTR-017
+  crib check --select must --report junit=check.xml --trace calls.jsonl
+
+A word of --select or --skip is the id of a rule (CRI-CTR-017) or its beginning (CRI-CTR), a severity, an area, a tag or \
+a call (StopContainer). --list shows them, docs/rules.md describes them.
+
+Rules run in pods of their own beside the runtime's other users; the pods are removed at the end, and those of a check \
+that was killed by the next one. Containers run an image of this machine's programs from a registry in this process, \
+which the runtime has to reach at 127.0.0.1 without TLS, or --image.
+
+Exit codes:
+    0  no rule of severity --fail-on or above failed
+    1  some did
+    2  bad usage
+    3  no runtime found, it does not answer, or there is no image for containers
+  130  interrupted: a signal, or standard output was closed")]
+pub(crate) struct CheckArgs {
+    /// Run only the rules that this word means; repeatable, or separated by commas
+    #[arg(long, value_name = "WORD", value_delimiter = ',')]
+    select: Vec<String>,
+    /// Do not run the rules that this word means; repeatable, or separated by commas
+    #[arg(long, value_name = "WORD", value_delimiter = ',')]
+    skip: Vec<String>,
+    /// The least severity whose failures count
+    #[arg(long, value_enum, default_value_t)]
+    fail_on: FailOn,
+    /// List the rules, and run none
+    #[arg(long)]
+    list: bool,
+    /// Image of the containers, with a shell [default: one of this machine's programs]
+    #[arg(long, value_name = "NAME")]
+    image: Option<String>,
+    /// How many rules run at once
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    parallel: usize,
+    /// How long a rule may take
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    deadline: Duration,
+    /// Known failures, which do not count: lines of an id, a tab and an explanation
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
+    /// Write a report: json=FILE, junit=FILE or tap=FILE; repeatable
+    #[arg(long, value_name = "FORM=FILE")]
+    report: Vec<Destination>,
+    /// Write all calls, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) connection: Endpoints,
+}
+
+/// Runs the rules, or lists them.
+pub(crate) fn run(args: &CheckArgs) -> Exit {
+    finish(check(args))
+}
+
+async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
+    let rules = check::choose(&check::all(), &args.select, &args.skip)
+        .map_err(|error| CallError::Usage(error.to_string()))?;
+    if args.list {
+        for rule in rules {
+            print(&listed(rule))?;
+        }
+        return Ok(Exit::Success);
+    }
+    let baseline = match &args.baseline {
+        Some(file) => known(file)?,
+        None => Baseline::default(),
+    };
+    let (runtime, images) = args.connection.sockets()?;
+    let options = Options {
+        runtime,
+        images,
+        image: args.image.clone(),
+        rules,
+        parallel: args.parallel,
+        deadline: args.deadline,
+        patience: args.deadline / 3,
+        faults: Vec::new(),
+    };
+    let mut signals = Signals::listen().map_err(|source| CallError::Io {
+        doing: "listen for signals".to_owned(),
+        source,
+    })?;
+    let interrupt = CancellationToken::new();
+    let bar = bar(options.rules.len());
+    let mut failed = 0;
+    let checking = check::check(options, interrupt.clone(), |result| {
+        failed += usize::from(word(result) == "fail");
+        bar.inc(1);
+        bar.set_message(format!("{failed} failed, {} ended", result.rule.id));
+    });
+    tokio::pin!(checking);
+    let ended = tokio::select! {
+        ended = &mut checking => ended,
+        _ = signals.next() => {
+            interrupt.cancel();
+            checking.await
+        }
+    };
+    bar.finish_and_clear();
+    let report = match ended {
+        Ok(report) => report,
+        Err(error) => {
+            say(&chain(&error));
+            return Ok(match error {
+                CheckError::NoRuntime(_) | CheckError::NoImage(_) => Exit::NoRuntime,
+                CheckError::Io { .. } => Exit::Failed,
+            });
+        }
+    };
+    show(&report, &baseline)?;
+    write(args, &report)?;
+    let severity = match args.fail_on {
+        FailOn::Must => Severity::Must,
+        FailOn::Should => Severity::Should,
+        FailOn::May => Severity::May,
+    };
+    Ok(if report.interrupted {
+        Exit::Interrupted
+    } else if baseline.fails(&report, severity) {
+        Exit::Failed
+    } else {
+        Exit::Success
+    })
+}
+
+fn listed(rule: &Rule) -> String {
+    format!(
+        "{} {:6} {}\n    {}; {}; {}",
+        rule.id,
+        rule.severity,
+        rule.says,
+        rule.area(),
+        rule.tags.join(", "),
+        rule.calls.join(", ")
+    )
+}
+
+/// How far it is, on a terminal.
+fn bar(rules: usize) -> ProgressBar {
+    let bar = ProgressBar::new(u64::try_from(rules).unwrap_or(u64::MAX));
+    match ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+fn known(file: &Path) -> Result<Baseline, CallError> {
+    let text = std::fs::read_to_string(file).map_err(|source| CallError::Io {
+        doing: format!("read the baseline {}", file.display()),
+        source,
+    })?;
+    Baseline::parse(&text)
+        .map_err(|error| CallError::Usage(format!("invalid baseline {}: {error}", file.display())))
+}
+
+fn show(report: &Report, baseline: &Baseline) -> Result<(), CallError> {
+    for result in &report.results {
+        print(&escape_control(&line(result)))?;
+    }
+    for result in report.results.iter().filter(|one| word(one) == "fail") {
+        print("")?;
+        for line in failure(&report.endpoint, result).lines() {
+            print(&escape_control(line))?;
+        }
+        if let Some(why) = baseline.explanation(result.rule.id) {
+            print(&format!("  known     {why}"))?;
+        }
+    }
+    for id in baseline.outdated(report) {
+        print(&format!("\n{id} passes: take it out of the baseline"))?;
+    }
+    print("")?;
+    print(&summary(report))
+}
+
+fn write(args: &CheckArgs, report: &Report) -> Result<(), CallError> {
+    let write = |file: &PathBuf, text: String| {
+        std::fs::write(file, text).map_err(|source| CallError::Io {
+            doing: format!("write {}", file.display()),
+            source,
+        })
+    };
+    for Destination { form, file } in &args.report {
+        let text = match form {
+            Form::Json => format!("{:#}\n", report::json(report)),
+            Form::Junit => report::junit(report),
+            Form::Tap => report::tap(report),
+        };
+        write(file, text)?;
+    }
+    match &args.trace {
+        Some(file) => write(file, report::trace(report)),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn report_names_form_and_file() {
+        let expected = Destination {
+            form: Form::Junit,
+            file: "a=b.xml".into(),
+        };
+        assert_eq!("junit=a=b.xml".parse(), Ok(expected));
+        for bad in ["json", "json=", "html=x", ""] {
+            bad.parse::<Destination>().unwrap_err();
+        }
+    }
+}
