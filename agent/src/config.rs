@@ -21,6 +21,8 @@ pub struct Config {
     pub adopt_node: bool,
     /// The directory of volumes, `etc-hosts` files and termination messages, below `pods/<uid>`.
     pub root_dir: PathBuf,
+    /// The directory of the volumes of claims, which are kept.
+    pub volumes_dir: PathBuf,
     /// The directory of container logs, below `<namespace>_<name>_<uid>`.
     pub pod_logs_dir: PathBuf,
     /// The resolv.conf for pods with `dnsPolicy: Default`; `None`: an empty one.
@@ -120,6 +122,7 @@ impl Config {
     pub fn new(root_dir: PathBuf, pod_logs_dir: PathBuf) -> Self {
         Self {
             container_logs_dir: Some(root_dir.join("containers")),
+            volumes_dir: root_dir.join("volumes"),
             log_rotation: Some(LogRotation::default()),
             admission: AdmissionConfig::default(),
             node_name: "localhost".to_owned(),

@@ -7,6 +7,7 @@ pub mod backoff;
 mod blocking;
 mod cache;
 mod causes;
+pub mod claims;
 pub mod clock;
 pub mod config;
 pub mod controllers;
@@ -40,6 +41,7 @@ mod readiness;
 pub mod references;
 pub mod report;
 pub mod resize;
+mod selector;
 pub mod services;
 mod shared;
 pub mod source;
@@ -82,6 +84,7 @@ use readiness::Readiness;
 use report::status_store::StatusStore;
 use shared::Shared;
 use user_namespaces::UserNamespaces;
+use volumes::claim::Claims;
 use volumes::token::Tokens;
 
 /// The agent's dependencies, which tests can replace.
@@ -92,7 +95,7 @@ pub struct Parts {
     pub clock: Arc<dyn clock::Clock>,
     /// Opens outgoing connections.
     pub dialer: Arc<dyn dialer::Dialer>,
-    /// ConfigMaps, Secrets and Services, which may change.
+    /// ConfigMaps, Secrets, claims and the like, which may change.
     pub objects: Arc<dyn objects::Objects>,
     /// Sources of pods.
     pub sources: Vec<Box<dyn source::PodSource>>,
@@ -213,6 +216,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         offer: shared::offer(&config, &node),
         user_namespaces: UserNamespaces::new(&config.root_dir),
         tokens: Tokens::new(&config.root_dir, &config.cluster_domain, &config.node_name),
+        claims: Claims::new(config.volumes_dir.clone()),
         node,
         readiness: readiness.clone(),
         objects,

@@ -12,6 +12,7 @@ mod object;
 mod scalar;
 pub mod schedule;
 pub mod static_pod;
+pub(crate) mod storage;
 mod support;
 #[cfg(test)]
 mod tests;

@@ -3,13 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret, Service, ServiceAccount,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::watch;
 
-use crate::manifest::Object;
+use crate::manifest::storage::claims_of_pod;
+use crate::manifest::{Object, Workload, WorkloadObject};
 
-/// ConfigMaps, Secrets and Services by namespace.
+/// The objects by namespace; PersistentVolumes have none.
 pub trait Objects: Send + Sync {
     /// The ConfigMap of that name.
     fn config_map(&self, namespace: &str, name: &str) -> Option<Arc<ConfigMap>>;
@@ -22,6 +26,30 @@ pub trait Objects: Send + Sync {
 
     /// The Services of all namespaces.
     fn all_services(&self) -> Vec<Arc<Service>>;
+
+    /// The PersistentVolumeClaim of that name.
+    fn persistent_volume_claim(
+        &self,
+        _namespace: &str,
+        _name: &str,
+    ) -> Option<Arc<PersistentVolumeClaim>> {
+        None
+    }
+
+    /// All PersistentVolumeClaims.
+    fn persistent_volume_claims(&self) -> Vec<Arc<PersistentVolumeClaim>> {
+        Vec::new()
+    }
+
+    /// All PersistentVolumes.
+    fn persistent_volumes(&self) -> Vec<Arc<PersistentVolume>> {
+        Vec::new()
+    }
+
+    /// The ServiceAccount of that name.
+    fn service_account(&self, _namespace: &str, _name: &str) -> Option<Arc<ServiceAccount>> {
+        None
+    }
 
     /// Sees that objects changed, from now on; `None` if they never do.
     fn changes(&self) -> Option<watch::Receiver<u64>> {
@@ -38,6 +66,11 @@ pub struct ObjectMap {
     config_maps: BTreeMap<Key, Arc<ConfigMap>>,
     secrets: BTreeMap<Key, Arc<Secret>>,
     services: BTreeMap<Key, Arc<Service>>,
+    claims: BTreeMap<Key, Arc<PersistentVolumeClaim>>,
+    volumes: BTreeMap<String, Arc<PersistentVolume>>,
+    service_accounts: BTreeMap<Key, Arc<ServiceAccount>>,
+    /// Those that make claims for their pods.
+    stateful_sets: Vec<Arc<StatefulSet>>,
 }
 
 fn key(metadata: &ObjectMeta) -> Key {
@@ -56,6 +89,10 @@ impl ObjectMap {
         self.config_maps.extend(other.config_maps);
         self.secrets.extend(other.secrets);
         self.services.extend(other.services);
+        self.claims.extend(other.claims);
+        self.volumes.extend(other.volumes);
+        self.service_accounts.extend(other.service_accounts);
+        self.stateful_sets.extend(other.stateful_sets);
     }
 
     /// Adds a ConfigMap, or replaces the one of that name.
@@ -67,6 +104,50 @@ impl ObjectMap {
     /// Adds a Secret, or replaces the one of that name.
     pub fn insert_secret(&mut self, object: Secret) {
         self.secrets.insert(key(&object.metadata), Arc::new(object));
+    }
+
+    /// Adds a PersistentVolumeClaim, or replaces the one of that name.
+    pub fn insert_persistent_volume_claim(&mut self, object: PersistentVolumeClaim) {
+        self.claims.insert(key(&object.metadata), Arc::new(object));
+    }
+
+    /// Adds a PersistentVolume, or replaces the one of that name.
+    pub fn insert_persistent_volume(&mut self, object: PersistentVolume) {
+        let name = object.metadata.name.clone().unwrap_or_default();
+        self.volumes.insert(name, Arc::new(object));
+    }
+
+    /// Adds a ServiceAccount, or replaces the one of that name.
+    pub fn insert_service_account(&mut self, object: ServiceAccount) {
+        self.service_accounts
+            .insert(key(&object.metadata), Arc::new(object));
+    }
+
+    /// Adds the claims that a StatefulSet makes for its pods. They are found by their names, and not listed: there is one for
+    /// each pod that there may ever be.
+    pub fn insert_claims_of(&mut self, workload: &Workload) {
+        if let WorkloadObject::StatefulSet(set) = &workload.object {
+            self.stateful_sets.push(Arc::new(set.clone()));
+        }
+    }
+
+    fn claim_of_stateful_set(&self, namespace: &str, name: &str) -> Option<PersistentVolumeClaim> {
+        let mut sets = self
+            .stateful_sets
+            .iter()
+            .filter(|set| set.metadata.namespace.as_deref().unwrap_or("default") == namespace);
+        sets.find_map(|set| {
+            // TEMPLATE-SET-ORDINAL
+            let (before, ordinal) = name.rsplit_once('-')?;
+            let ordinal: u32 = ordinal.parse().ok()?;
+            let set_name = set.metadata.name.as_deref().unwrap_or_default();
+            if !before.ends_with(set_name) {
+                return None;
+            }
+            let pod = format!("{set_name}-{ordinal}");
+            let mut claims = claims_of_pod(set, &pod).into_iter();
+            claims.find(|claim| claim.metadata.name.as_deref() == Some(name))
+        })
     }
 
     /// Adds a Service, or replaces the one of that name.
@@ -84,8 +165,13 @@ impl Extend<Object> for ObjectMap {
                 Object::ConfigMap(map) => self.insert_config_map(map),
                 Object::Secret(secret) => self.insert_secret(secret),
                 Object::Service(service) => self.insert_service(*service),
-                // Pods live in namespaces, and name accounts, without them.
-                Object::Namespace(_) | Object::ServiceAccount(_) => {}
+                Object::ServiceAccount(account) => self.insert_service_account(account),
+                Object::PersistentVolumeClaim(claim) => {
+                    self.insert_persistent_volume_claim(*claim);
+                }
+                Object::PersistentVolume(volume) => self.insert_persistent_volume(*volume),
+                // Pods live in namespaces without them.
+                Object::Namespace(_) => {}
             }
         }
     }
@@ -111,6 +197,27 @@ impl Objects for ObjectMap {
 
     fn all_services(&self) -> Vec<Arc<Service>> {
         self.services.values().map(Arc::clone).collect()
+    }
+
+    fn persistent_volume_claim(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Arc<PersistentVolumeClaim>> {
+        get(&self.claims, namespace, name)
+            .or_else(|| self.claim_of_stateful_set(namespace, name).map(Arc::new))
+    }
+
+    fn persistent_volume_claims(&self) -> Vec<Arc<PersistentVolumeClaim>> {
+        self.claims.values().cloned().collect()
+    }
+
+    fn persistent_volumes(&self) -> Vec<Arc<PersistentVolume>> {
+        self.volumes.values().cloned().collect()
+    }
+
+    fn service_account(&self, namespace: &str, name: &str) -> Option<Arc<ServiceAccount>> {
+        get(&self.service_accounts, namespace, name)
     }
 }
 
@@ -160,6 +267,26 @@ impl Objects for ObjectStore {
 
     fn all_services(&self) -> Vec<Arc<Service>> {
         self.current().all_services()
+    }
+
+    fn persistent_volume_claim(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Arc<PersistentVolumeClaim>> {
+        self.current().persistent_volume_claim(namespace, name)
+    }
+
+    fn persistent_volume_claims(&self) -> Vec<Arc<PersistentVolumeClaim>> {
+        self.current().persistent_volume_claims()
+    }
+
+    fn persistent_volumes(&self) -> Vec<Arc<PersistentVolume>> {
+        self.current().persistent_volumes()
+    }
+
+    fn service_account(&self, namespace: &str, name: &str) -> Option<Arc<ServiceAccount>> {
+        self.current().service_account(namespace, name)
     }
 
     fn changes(&self) -> Option<watch::Receiver<u64>> {

@@ -1,9 +1,11 @@
-//! Which ConfigMaps and Secrets a pod refers to: pure.
+//! Which ConfigMaps, Secrets and claims a pod refers to: pure.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Container, Secret, Volume};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Container, PersistentVolume, PersistentVolumeClaim, Secret, Volume,
+};
 
 use crate::objects::Objects;
 use crate::pod::Pod;
@@ -22,6 +24,9 @@ pub(crate) struct References {
     /// Those of each that a container or a volume cannot do without.
     needed_maps: BTreeSet<String>,
     needed_secrets: BTreeSet<String>,
+    claims: BTreeSet<String>,
+    /// Whether any volume is that of a claim, which any PersistentVolume may fit.
+    has_claims: bool,
 }
 
 /// The objects that a pod refers to, as they are; `None` for each that is missing.
@@ -29,6 +34,9 @@ pub(crate) struct References {
 pub(crate) struct Referenced {
     config_maps: Vec<Option<Arc<ConfigMap>>>,
     secrets: Vec<Option<Arc<Secret>>>,
+    claims: Vec<Option<Arc<PersistentVolumeClaim>>>,
+    /// All that claims may be bound to, if there are claims.
+    volumes: Vec<Arc<PersistentVolume>>,
 }
 
 impl References {
@@ -75,6 +83,10 @@ impl References {
             let name = secret.secret_name.as_deref().unwrap_or_default();
             self.secret(name, secret.optional);
         }
+        if let Some(claim) = &volume.persistent_volume_claim {
+            self.claims.insert(claim.claim_name.clone());
+        }
+        self.has_claims |= volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some();
         let projected = volume.projected.iter();
         for source in projected.flat_map(|projected| projected.sources.iter().flatten()) {
             if let Some(map) = &source.config_map {
@@ -110,14 +122,26 @@ impl References {
         let secrets = secrets
             .filter(|name| objects.secret(namespace, name).is_none())
             .map(|name| format!("secret {namespace}/{name}"));
-        maps.chain(secrets).collect()
+        let claims = self.claims.iter();
+        let claims = claims
+            .filter(|name| objects.persistent_volume_claim(namespace, name).is_none())
+            .map(|name| format!("persistentvolumeclaim {namespace}/{name}"));
+        maps.chain(secrets).chain(claims).collect()
     }
 
     /// Looks the objects up.
     pub(crate) fn look_up(&self, namespace: &str, objects: &dyn Objects) -> Referenced {
         let maps = self.config_maps.iter();
         let secrets = self.secrets.iter();
+        let claims = self.claims.iter();
         Referenced {
+            claims: claims
+                .map(|name| objects.persistent_volume_claim(namespace, name))
+                .collect(),
+            volumes: match self.has_claims {
+                true => objects.persistent_volumes(),
+                false => Vec::new(),
+            },
             config_maps: maps
                 .map(|name| objects.config_map(namespace, name))
                 .collect(),

@@ -30,6 +30,7 @@ use crate::readiness::Readiness;
 use crate::report::status_store::StatusStore;
 use crate::spec::Node;
 use crate::user_namespaces::UserNamespaces;
+use crate::volumes::claim::Claims;
 use crate::volumes::token::Tokens;
 
 /// Exists where the kernel can limit memory and swap together.
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) user_namespaces: UserNamespaces,
     /// Issues the tokens of projected volumes.
     pub(crate) tokens: Tokens,
+    /// What claims are bound to.
+    pub(crate) claims: Claims,
     pub(crate) cri: Arc<dyn Cri>,
     pub(crate) clock: Arc<dyn Clock>,
     /// Opens the connections of hooks and probes.

@@ -25,12 +25,12 @@ pub(crate) use crate::node::component;
 pub(crate) use error::VolumeError;
 
 mod atomic;
+pub(crate) mod claim;
 pub(crate) mod content;
 mod directory;
 mod empty_dir;
 mod error;
 mod host_path;
-mod ownership;
 pub mod subpath;
 pub(crate) mod termination;
 pub(crate) mod token;
@@ -47,12 +47,26 @@ pub(crate) struct PodDirs {
 
 /// A volume that was not prepared, or not brought up to date.
 #[derive(Debug, thiserror::Error)]
-#[error("MountVolume.SetUp failed for volume {volume:?} ")]
+#[error("{}", self.head())]
 pub(crate) struct MountError {
     /// The volume's name.
     pub(crate) volume: String,
     /// The cause.
     pub(crate) source: VolumeError,
+}
+
+impl MountError {
+    /// The beginning of a kubelet's message: a claim fails before anything is mounted.
+    fn head(&self) -> String {
+        let volume = &self.volume;
+        match self.source {
+            VolumeError::Claim(_) => format!(
+                "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], failed to process \
+                 volumes=[{volume}]"
+            ),
+            _ => format!("MountVolume.SetUp failed for volume {volume:?} "),
+        }
+    }
 }
 
 /// What came of preparing the volumes of a pod.
@@ -143,7 +157,7 @@ impl PodDirs {
                 }
                 written.map(|()| own_volume(path, true))
             }
-            None => self.volume(pod, volume),
+            None => self.volume(pod, volume, inputs),
         };
         match made {
             Ok(volume) => {
@@ -156,8 +170,18 @@ impl PodDirs {
         }
     }
 
-    fn volume(&self, pod: &Pod, volume: &Volume) -> Result<HostVolume, VolumeError> {
-        if let Some(empty) = &volume.empty_dir {
+    fn volume(
+        &self,
+        pod: &Pod,
+        volume: &Volume,
+        inputs: ContentInputs<'_>,
+    ) -> Result<HostVolume, VolumeError> {
+        let ContentInputs {
+            claims, objects, ..
+        } = inputs;
+        if let Some(found) = claims.prepare(pod, &self.pod, volume, objects) {
+            found
+        } else if let Some(empty) = &volume.empty_dir {
             let path = empty_dir::prepare(&self.pod, &volume.name, empty, group(pod)?)?;
             Ok(own_volume(path, false))
         } else if let Some(source) = &volume.host_path {
@@ -314,7 +338,7 @@ fn write_files(
     let files = content::payload(pod, volume, inputs)?;
     let group = group(pod)?;
     make_dir(path, 0o777)?;
-    let own = || group.map_or(Ok(()), |group| ownership::give_to_group(path, group, true));
+    let own = || group.map_or(Ok(()), |group| file_tree::give_to_group(path, group, true));
     atomic::write(path, &files, now, own).map_err(failed("write", path))
 }
 

@@ -51,6 +51,7 @@ impl Place {
         command
             .args(args)
             .env("TMPDIR", self.path("tmp"))
+            .env("CRIB_VOLUMES_DIR", self.path("volumes"))
             .env("XDG_DATA_HOME", self.path("data"))
             .env("XDG_RUNTIME_DIR", self.path("xdg"))
             .stdin(Stdio::null())

@@ -33,3 +33,4 @@ mod terminal;
 mod tmux;
 mod told;
 mod usage;
+mod volumes;

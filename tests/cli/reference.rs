@@ -4,10 +4,13 @@ use std::path::PathBuf;
 
 use super::command::Place;
 
-/// The commands that `crib --help` lists.
-async fn commands(place: &Place) -> Vec<String> {
-    let help = place.crib(&["--help"]).await.out;
-    let list = help.split("Commands:\n").nth(1).unwrap();
+/// The commands that the help of `crib`, or of one of its commands, lists.
+async fn commands(place: &Place, of: &str) -> Vec<String> {
+    let args: Vec<&str> = of.split_whitespace().chain(["--help"]).collect();
+    let help = place.crib(&args).await.out;
+    let Some(list) = help.split("Commands:\n").nth(1) else {
+        return Vec::new();
+    };
     let lines = list.lines().take_while(|line| !line.is_empty());
     // A description that takes more than one line goes on further to the right.
     let lines = lines.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
@@ -23,9 +26,15 @@ async fn reference_of_commands_is_up_to_date() {
     let mut text = "# Commands\n\nThis is what `--help` prints. To write it anew: \
         `CRIB_UPDATE_DOCS=1 cargo test --test cli reference`.\n"
         .to_owned();
-    let names = commands(&place).await;
+    let names = commands(&place, "").await;
     assert!(names.len() > 30, "{names:?}");
-    for name in [vec![String::new()], names].concat() {
+    let mut all = vec![String::new()];
+    for name in names {
+        let of = commands(&place, &name).await;
+        all.push(name.clone());
+        all.extend(of.iter().map(|command| format!("{name} {command}")));
+    }
+    for name in all {
         let args: Vec<&str> = name.split_whitespace().chain(["--help"]).collect();
         let help = place.crib(&args).await.out;
         let help: Vec<&str> = help.trim_end().lines().map(str::trim_end).collect();
@@ -74,7 +83,7 @@ async fn manual_pages_are_printed_and_written() {
         .crib(&["man", "-o", directory.to_str().unwrap()])
         .await;
     assert_eq!(written.code, Some(0), "{written:?}");
-    for name in commands(&place).await {
+    for name in commands(&place, "").await {
         let page = directory.join(format!("crib-{name}.1"));
         assert!(page.exists(), "{}", page.display());
     }

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ObjectFieldSelector, PodS
 use super::daemon_set;
 use super::names::{Names, template_hash};
 use super::template::{self, Additions, Owner};
+use crate::manifest::storage::mount_claims;
 use crate::manifest::{Workload, WorkloadObject};
 use crate::pod::Pod;
 
@@ -87,18 +88,21 @@ impl Creator {
         let name = name.unwrap_or_else(|| names.generate(&format!("{}-", owner.name)));
         let uid = names.uid(&owner.uid, &name);
         let template = workload.template().cloned().unwrap_or_default();
-        template::pod(&template, owner, (name, uid), additions, |spec| {
-            edit(&workload.object, index, spec);
+        template::pod(&template, owner, (name.clone(), uid), additions, |spec| {
+            edit(&workload.object, index, &name, spec);
         })
     }
 }
 
 /// What a controller adds to the spec of a pod.
-fn edit(object: &WorkloadObject, index: Option<u32>, spec: &mut PodSpec) {
+fn edit(object: &WorkloadObject, index: Option<u32>, name: &str, spec: &mut PodSpec) {
     match object {
         WorkloadObject::Job(_) if index.is_some() => completion_index(spec),
         WorkloadObject::DaemonSet(_) => daemon_set::tolerate(spec),
         WorkloadObject::StatefulSet(set) => {
+            let templates = set.spec.as_ref();
+            let templates = templates.and_then(|spec| spec.volume_claim_templates.as_deref());
+            mount_claims(spec, templates.unwrap_or_default(), name);
             let service = set.spec.as_ref().and_then(|spec| spec.service_name.clone());
             spec.subdomain = service
                 .filter(|name| !name.is_empty())

@@ -39,6 +39,7 @@ async fn with_inputs<T: Send + 'static>(
             node: &shared.node,
             objects: shared.objects.as_ref(),
             token: &token,
+            claims: &shared.claims,
         };
         work(&pod, inputs, now)
     })

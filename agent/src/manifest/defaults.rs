@@ -6,8 +6,8 @@ mod resources;
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, DownwardAPIVolumeFile, EmptyDirVolumeSource, EnvVar, HTTPGetAction,
-    LifecycleHandler, Pod, PodSecurityContext, PodSpec, Probe, ResourceFieldSelector,
-    ResourceRequirements, Volume,
+    LifecycleHandler, PersistentVolumeClaimSpec, PersistentVolumeSpec, Pod, PodSecurityContext,
+    PodSpec, Probe, ResourceFieldSelector, ResourceRequirements, Volume,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -261,14 +261,28 @@ fn apply_volume(volume: &mut Volume) {
         .as_mut()
         .and_then(|ephemeral| ephemeral.volume_claim_template.as_mut())
     {
-        template
-            .spec
-            .volume_mode
-            .get_or_insert_with(|| "Filesystem".to_owned());
-        if let Some(amounts) = &mut template.spec.resources {
-            resources::round(amounts.limits.as_mut());
-            resources::round(amounts.requests.as_mut());
-        }
+        apply_claim(&mut template.spec);
+    }
+}
+
+/// Applies all defaults to the spec of a claim.
+pub(super) fn apply_claim(spec: &mut PersistentVolumeClaimSpec) {
+    spec.volume_mode
+        .get_or_insert_with(|| "Filesystem".to_owned());
+    if let Some(amounts) = &mut spec.resources {
+        resources::round(amounts.limits.as_mut());
+        resources::round(amounts.requests.as_mut());
+    }
+}
+
+/// Applies all defaults to the spec of a persistent volume.
+pub(super) fn apply_persistent_volume(spec: &mut PersistentVolumeSpec) {
+    text(&mut spec.persistent_volume_reclaim_policy, "Retain");
+    spec.volume_mode
+        .get_or_insert_with(|| "Filesystem".to_owned());
+    resources::round(spec.capacity.as_mut());
+    if let Some(path) = &mut spec.host_path {
+        path.type_.get_or_insert_default();
     }
 }
 

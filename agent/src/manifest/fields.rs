@@ -3,6 +3,7 @@
 mod containers;
 mod objects;
 mod pods;
+mod storage;
 mod volumes;
 mod workloads;
 
@@ -45,6 +46,7 @@ pub fn types() -> impl Iterator<Item = &'static Type> {
         pods::TYPES,
         containers::TYPES,
         volumes::TYPES,
+        storage::TYPES,
         workloads::TYPES,
         objects::TYPES,
     ]

@@ -5,13 +5,15 @@ use super::tree::{Node, Position, Value};
 use super::{Loader, full_path, is_empty, nearest};
 
 /// The kinds that are decoded, with their API versions.
-const KINDS: [(&str, &str); 12] = [
+const KINDS: [(&str, &str); 14] = [
     ("Pod", "v1"),
     ("ConfigMap", "v1"),
     ("Secret", "v1"),
     ("Service", "v1"),
     ("Namespace", "v1"),
     ("ServiceAccount", "v1"),
+    ("PersistentVolumeClaim", "v1"),
+    ("PersistentVolume", "v1"),
     ("Job", "batch/v1"),
     ("CronJob", "batch/v1"),
     ("Deployment", "apps/v1"),
@@ -21,15 +23,13 @@ const KINDS: [(&str, &str); 12] = [
 ];
 
 /// The other kinds of the API groups of [`KINDS`]. A kind of such a group that is in neither list is misspelt.
-const OTHERS: [(&str, &str); 12] = [
+const OTHERS: [(&str, &str); 10] = [
     ("Binding", "v1"),
     ("ComponentStatus", "v1"),
     ("Endpoints", "v1"),
     ("Event", "v1"),
     ("LimitRange", "v1"),
     ("Node", "v1"),
-    ("PersistentVolume", "v1"),
-    ("PersistentVolumeClaim", "v1"),
     ("PodTemplate", "v1"),
     ("ReplicationController", "v1"),
     ("ResourceQuota", "v1"),
@@ -117,6 +117,8 @@ impl Loader<'_> {
             "Service" => self.service(node, path),
             "Namespace" => self.plain_object(node, path, Object::Namespace),
             "ServiceAccount" => self.plain_object(node, path, Object::ServiceAccount),
+            "PersistentVolumeClaim" => self.persistent_volume_claim(node, path),
+            "PersistentVolume" => self.persistent_volume(node, path),
             "Job" => self.job(node, path),
             "CronJob" => self.cron_job(node, path),
             "Deployment" => self.deployment(node, path),

@@ -2,7 +2,9 @@
 
 use k8s_openapi::ByteString;
 use k8s_openapi::Metadata;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim, Secret, Service, ServiceAccount,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -23,6 +25,10 @@ pub enum Object {
     Namespace(Namespace),
     /// A ServiceAccount. Pods may name any.
     ServiceAccount(ServiceAccount),
+    /// A PersistentVolumeClaim.
+    PersistentVolumeClaim(Box<PersistentVolumeClaim>),
+    /// A PersistentVolume.
+    PersistentVolume(Box<PersistentVolume>),
 }
 
 impl Object {
@@ -38,6 +44,11 @@ impl Object {
                 return format!("namespace {name}");
             }
             Self::ServiceAccount(account) => ("serviceaccount", &account.metadata),
+            Self::PersistentVolumeClaim(claim) => ("persistentvolumeclaim", &claim.metadata),
+            Self::PersistentVolume(volume) => {
+                let name = volume.metadata.name.as_deref().unwrap_or_default();
+                return format!("persistentvolume {name}");
+            }
         };
         let namespace = metadata.namespace.as_deref().unwrap_or("default");
         let name = metadata.name.as_deref().unwrap_or_default();

@@ -2,7 +2,10 @@
 
 mod walk;
 
-use k8s_openapi::api::core::v1::{Pod, PodSpec, Volume};
+use k8s_openapi::api::apps::v1::StatefulSetSpec;
+use k8s_openapi::api::core::v1::{
+    PersistentVolumeClaimSpec, PersistentVolumeSpec, Pod, PodSpec, Volume,
+};
 use serde::Serialize;
 
 use super::fields::{Support, support};
@@ -54,12 +57,78 @@ pub(super) fn of_table(object: &impl Serialize) -> Vec<Unsupported> {
     found
 }
 
-/// What depends on the media of the emptyDirs of a pod's spec, which is at `at`.
+/// What depends on values in the volumes of a pod's spec, which is at `at`.
 pub(super) fn of_media(at: &str, spec: &PodSpec) -> Vec<Unsupported> {
     let volumes = spec.volumes.iter().flatten().enumerate();
     volumes
-        .filter_map(|(index, volume)| of_medium(&format!("{at}.volumes[{index}]"), volume))
+        .flat_map(|(index, volume)| {
+            let at = format!("{at}.volumes[{index}]");
+            let claim = of_ephemeral(&at, volume);
+            of_medium(&at, volume).into_iter().chain(claim)
+        })
         .collect()
+}
+
+const BLOCK: &str = "block devices are not supported: use volumeMode Filesystem";
+
+/// What depends on values of a claim's spec, which is at `at`.
+pub(super) fn of_claim(at: &str, spec: &PersistentVolumeClaimSpec) -> Vec<Unsupported> {
+    let modes = spec.access_modes.iter().flatten();
+    let is_single = modes
+        .enumerate()
+        .find(|(_, mode)| *mode == "ReadWriteOncePod");
+    let single = is_single.map(|(index, _)| Unsupported {
+        field: format!("{at}.accessModes[{index}]"),
+        message: "counts as ReadWriteOnce: several pods can use the volume at a time".to_owned(),
+        severity: Severity::Warning,
+    });
+    let block = of_mode(at, spec.volume_mode.as_deref());
+    single.into_iter().chain(block).collect()
+}
+
+/// What depends on values of a persistent volume's spec.
+pub(super) fn of_persistent_volume(spec: &PersistentVolumeSpec) -> Vec<Unsupported> {
+    let block = of_mode("spec", spec.volume_mode.as_deref());
+    block.into_iter().collect()
+}
+
+fn of_mode(at: &str, mode: Option<&str>) -> Option<Unsupported> {
+    (mode == Some("Block")).then(|| Unsupported {
+        field: format!("{at}.volumeMode"),
+        message: BLOCK.to_owned(),
+        severity: Severity::Fatal,
+    })
+}
+
+/// What depends on values of the claims that a StatefulSet makes.
+pub(super) fn of_claim_templates(spec: &StatefulSetSpec) -> Vec<Unsupported> {
+    let templates = spec.volume_claim_templates.iter().flatten().enumerate();
+    let mut found: Vec<Unsupported> = templates
+        .filter_map(|(index, claim)| {
+            let at = format!("spec.volumeClaimTemplates[{index}].spec");
+            claim.spec.as_ref().map(|spec| of_claim(&at, spec))
+        })
+        .flatten()
+        .collect();
+    let policy = spec.persistent_volume_claim_retention_policy.as_ref();
+    let deleted = policy.and_then(|policy| policy.when_deleted.as_deref());
+    if deleted == Some("Delete") {
+        found.push(Unsupported {
+            field: "spec.persistentVolumeClaimRetentionPolicy.whenDeleted".to_owned(),
+            message: "has no effect: the claims are kept: remove them with crib volume rm"
+                .to_owned(),
+            severity: Severity::Warning,
+        });
+    }
+    found
+}
+
+/// What depends on the claim of an ephemeral volume.
+fn of_ephemeral(at: &str, volume: &Volume) -> Vec<Unsupported> {
+    let template = volume.ephemeral.as_ref();
+    let template = template.and_then(|ephemeral| ephemeral.volume_claim_template.as_ref());
+    let at = format!("{at}.ephemeral.volumeClaimTemplate.spec");
+    template.map_or_else(Vec::new, |template| of_claim(&at, &template.spec))
 }
 
 fn of_medium(at: &str, volume: &Volume) -> Option<Unsupported> {

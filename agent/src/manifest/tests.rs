@@ -144,8 +144,8 @@ fn lists_and_documents_may_have_several_pods() {
         problems(&strict(&list)),
         [
             "pod.yaml:3:9: items[0].apiVersion: missing: expected v1",
-            "pod.yaml:3:9: items[0].kind: missing: expected Pod, ConfigMap, Secret, Service, Namespace, ServiceAccount, Job, CronJob, \
-             Deployment, ReplicaSet, DaemonSet, StatefulSet, List"
+            "pod.yaml:3:9: items[0].kind: missing: expected Pod, ConfigMap, Secret, Service, Namespace, ServiceAccount, \
+             PersistentVolumeClaim, PersistentVolume, Job, CronJob, Deployment, ReplicaSet, DaemonSet, StatefulSet, List"
         ]
     );
 }
@@ -186,10 +186,7 @@ fn anchors_and_merges_are_expanded_within_limits() {
 }
 
 #[rstest]
-#[case(
-    "  volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]\n",
-    "spec.volumes[0].persistentVolumeClaim"
-)]
+#[case("  volumes: [{name: v, csi: {driver: d}}]\n", "spec.volumes[0].csi")]
 #[case(
     "  resourceClaims: [{name: c, resourceClaimName: r}]\n",
     "spec.resourceClaims"

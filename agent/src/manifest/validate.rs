@@ -22,6 +22,7 @@ mod scheduling;
 mod security;
 mod selectors;
 pub(super) mod service;
+pub(super) mod storage;
 #[cfg(test)]
 mod tests;
 mod volume;

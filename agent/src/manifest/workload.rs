@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::tree::Node;
-use super::{FieldError, Loader, admit, full_path, hex_hash, object, support, validate};
+use super::{FieldError, Loader, admit, full_path, hex_hash, object, storage, support, validate};
 use crate::pod::Pod;
 
 /// Where the template is in the objects.
@@ -127,6 +127,12 @@ impl Workload {
     }
 }
 
+/// The ordinal of the first pod.
+fn first_ordinal(spec: &StatefulSetSpec) -> i32 {
+    let ordinals = spec.ordinals.as_ref();
+    ordinals.and_then(|ordinals| ordinals.start).unwrap_or(0)
+}
+
 impl Loader<'_> {
     pub(super) fn job(&mut self, node: &Node, path: &str) {
         let Some((mut job, sound)) = self.workload_object::<Job>(node, path) else {
@@ -193,7 +199,15 @@ impl Loader<'_> {
         let Some((mut object, sound)) = self.workload_object::<StatefulSet>(node, path) else {
             return;
         };
+        let name = object.metadata.name.clone().unwrap_or_default();
         let spec = object.spec.get_or_insert_with(StatefulSetSpec::default);
+        self.unsupported(node, path, support::of_claim_templates(spec));
+        storage::default_templates(spec.volume_claim_templates.as_mut());
+        // Containers may mount what the controller adds. The claims of the first pod stand for those of all.
+        let first = format!("{name}-{}", first_ordinal(spec));
+        let templates = spec.volume_claim_templates.clone().unwrap_or_default();
+        let pod_spec = spec.template.spec.get_or_insert_default();
+        storage::mount_claims(pod_spec, &templates, &first);
         let mut errors = self.template(node, path, TEMPLATE, &mut spec.template);
         errors.extend(validate::workload::stateful_set(&object));
         self.errors(node, path, errors, sound);

@@ -9,7 +9,6 @@ use k8s_openapi::api::core::v1::EmptyDirVolumeSource;
 
 use super::directory::make_dir;
 use super::error::{VolumeError, failed};
-use super::ownership;
 
 const PLUGIN: &str = "kubernetes.io~empty-dir";
 
@@ -37,7 +36,7 @@ pub(super) fn prepare(
     }
     make_dir(&path, 0o777)?;
     if let Some(group) = group {
-        ownership::give_to_group(&path, group, false).map_err(failed("set the group of", &path))?;
+        file_tree::give_to_group(&path, group, false).map_err(failed("set the group of", &path))?;
     }
     if let Some(parent) = ready.parent() {
         make_dir(parent, 0o750)?;

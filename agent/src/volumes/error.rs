@@ -4,6 +4,8 @@ use std::io;
 use std::path::Path;
 
 use super::content::ContentError;
+use crate::claims::directories::DirectoryError;
+use crate::claims::{ClaimName, Unbound};
 
 /// An error of a volume or pod directory.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +38,12 @@ pub(crate) enum VolumeError {
     /// The volume's files are unknown.
     #[error(transparent)]
     Content(#[from] ContentError),
+    /// A claim has no volume.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// The directory of a claim.
+    #[error(transparent)]
+    Directory(DirectoryError),
     /// `fsGroup` is no id of a group.
     #[error("fsGroup {group} is not the id of a group")]
     Group {
@@ -47,13 +55,45 @@ pub(crate) enum VolumeError {
     Unsupported,
 }
 
+/// Why a claim has no volume: part of the message of a `FailedMount` event.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClaimError {
+    /// There is no such claim.
+    #[error(
+        "error processing PVC {claim}: failed to fetch PVC from API server: persistentvolumeclaims {:?} not found",
+        .claim.name
+    )]
+    NotFound {
+        /// The claim.
+        claim: ClaimName,
+    },
+    /// It is bound to nothing.
+    #[error("error processing PVC {name}: PVC is not bound: {reason}")]
+    Unbound {
+        /// The claim.
+        name: ClaimName,
+        /// Why.
+        reason: Unbound,
+    },
+    /// The claim of an ephemeral volume's name is not its own.
+    #[error(
+        "error processing PVC {name}: PVC {name} was not created for pod {pod} (pod is not owner)"
+    )]
+    NotOfPod {
+        /// The claim.
+        name: ClaimName,
+        /// The pod.
+        pod: String,
+    },
+}
+
 impl VolumeError {
     /// True if the manifest asks for what no attempt can give.
     pub(crate) fn is_of_manifest(&self) -> bool {
         match self {
             Self::UnknownType { .. } | Self::Group { .. } | Self::Unsupported => true,
             Self::Content(error) => error.is_of_manifest(),
-            Self::Io { .. } | Self::WrongType { .. } => false,
+            Self::Io { .. } | Self::WrongType { .. } | Self::Claim(_) | Self::Directory(_) => false,
         }
     }
 }

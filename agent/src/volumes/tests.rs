@@ -21,6 +21,7 @@ fn prepare_with(dirs: &PodDirs, pod: &Pod, objects: &ObjectMap) -> Prepared {
     let inputs = ContentInputs {
         node: &node,
         objects,
+        claims: &claim::Claims::new(dirs.pod.join("../../claims")),
         token: &|_| Ok("token".to_owned()),
     };
     dirs.prepare(pod, inputs, Timestamp::UNIX_EPOCH).unwrap()

@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::Resource;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
+    ServiceAccount,
+};
 use serde::de::value::{Error, StrDeserializer};
 use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor,
@@ -32,6 +35,8 @@ pub(crate) fn of_kinds() -> (Schema, Vec<&'static str>) {
         add::<Service>(&schema),
         add::<Namespace>(&schema),
         add::<ServiceAccount>(&schema),
+        add::<PersistentVolumeClaim>(&schema),
+        add::<PersistentVolume>(&schema),
     ];
     (schema.into_inner(), kinds)
 }

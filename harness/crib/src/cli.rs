@@ -7,7 +7,7 @@ use crate::commands::{
     agent, attach, check, checkpoint, completions, create, events, exec, explain_run, imagefsinfo,
     images, info, inspect, inspecti, inspectp, load, logs, man, metricdescs, metricsp, pods,
     port_forward, proxy, ps, pull, registry, rm, rmi, rmp, run, runp, runtime, runtime_config,
-    start, stats, statsp, stop, stopp, update, update_runtime_config, version,
+    start, stats, statsp, stop, stopp, update, update_runtime_config, version, volume,
 };
 use crate::exit::Exit;
 use crate::report::say;
@@ -40,6 +40,7 @@ enum Command {
     Registry(registry::RegistryArgs),
     Check(check::CheckArgs),
     Proxy(proxy::ProxyArgs),
+    Volume(volume::VolumeArgs),
     Pods(pods::PodsArgs),
     Ps(ps::PsArgs),
     #[command(aliases = ["image", "img"])]
@@ -89,6 +90,7 @@ impl Command {
             | Self::Agent(_)
             | Self::Registry(_)
             | Self::Proxy(_)
+            | Self::Volume(_)
             | Self::Completions(_)
             | Self::Man(_) => return before.given().map_or(Ok(()), Err),
             Self::Check(args) => args.connection.inherit(before),
@@ -153,6 +155,7 @@ pub(crate) fn dispatch(mut cli: Cli) -> Exit {
         Command::Registry(args) => registry::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Proxy(args) => proxy::run(&args),
+        Command::Volume(args) => volume::run(&args),
         Command::Pods(args) => pods::run(&args),
         Command::Ps(args) => ps::run(&args),
         Command::Images(args) => images::run(&args),

@@ -42,6 +42,7 @@ pub(crate) mod stopp;
 pub(crate) mod update;
 pub(crate) mod update_runtime_config;
 pub(crate) mod version;
+pub(crate) mod volume;
 
 /// The name of this machine, which pods see as the name of their node.
 pub(crate) fn node_name() -> String {

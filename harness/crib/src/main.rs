@@ -24,6 +24,7 @@ mod signals;
 mod stream;
 mod template;
 mod terminal;
+mod volumes_dir;
 
 fn main() -> ExitCode {
     match std::env::args_os().nth(1) {

@@ -10,6 +10,7 @@
 //! This package depends on no other package of the workspace, so that the runtime, the agent and the harness
 //! remove trees with the same code.
 
+mod group;
 pub mod mountinfo;
 pub mod part;
 pub mod private;
@@ -21,6 +22,7 @@ mod walk;
 /// Why a visitor stops.
 pub use rustix::io::Errno;
 
+pub use group::{give_to_group, is_of_group};
 pub use remove::{RemoveError, remove, remove_at};
 pub use space::{Space, space};
 pub use trash::Trash;

@@ -2,14 +2,14 @@
 
 use super::{Type, all, refused, some};
 
-const KINDS: &str = "this kind of volume is not supported yet, expected configMap, downwardAPI, emptyDir, hostPath, image, \
-                     projected or secret";
+const KINDS: &str = "this kind of volume is not supported yet, expected configMap, downwardAPI, emptyDir, ephemeral, hostPath, \
+                     image, persistentVolumeClaim, projected or secret";
 const API_SERVER: &str = "not supported yet without an API server";
 
 pub(super) const TYPES: &[Type] = &[
     some(
         "Volume",
-        "configMap downwardAPI emptyDir hostPath image name projected secret",
+        "configMap downwardAPI emptyDir ephemeral hostPath image name persistentVolumeClaim projected secret",
         &[
             refused("awsElasticBlockStore", KINDS),
             refused("azureDisk", KINDS),
@@ -17,7 +17,6 @@ pub(super) const TYPES: &[Type] = &[
             refused("cephfs", KINDS),
             refused("cinder", KINDS),
             refused("csi", KINDS),
-            refused("ephemeral", KINDS),
             refused("fc", KINDS),
             refused("flexVolume", KINDS),
             refused("flocker", KINDS),
@@ -26,7 +25,6 @@ pub(super) const TYPES: &[Type] = &[
             refused("glusterfs", KINDS),
             refused("iscsi", KINDS),
             refused("nfs", KINDS),
-            refused("persistentVolumeClaim", KINDS),
             refused("photonPersistentDisk", KINDS),
             refused("portworxVolume", KINDS),
             refused("quobyte", KINDS),

@@ -1,6 +1,6 @@
 //! ◆ The fields of objects that create pods.
 
-use super::{Type, all, done, no_effect, refused, some, warned};
+use super::{Type, all, done, no_effect, some, warned};
 
 const STATUS: &str = "the controller finds it out";
 const NO_UPDATES: &str = "the object does not change while `crib run` runs";
@@ -54,21 +54,25 @@ pub(super) const TYPES: &[Type] = &[
     ),
     some(
         "StatefulSetSpec",
-        "minReadySeconds ordinals podManagementPolicy replicas selector serviceName template",
+        "minReadySeconds ordinals persistentVolumeClaimRetentionPolicy podManagementPolicy replicas selector serviceName \
+         template volumeClaimTemplates",
         &[
-            no_effect(
-                "persistentVolumeClaimRetentionPolicy",
-                "there are no claims",
-            ),
             no_effect("revisionHistoryLimit", NO_UPDATES),
             no_effect("updateStrategy", NO_ROLLOUT),
-            refused(
-                "volumeClaimTemplates",
-                "not supported yet: use an emptyDir or hostPath volume",
-            ),
         ],
     ),
     all("StatefulSetOrdinals", "start"),
+    some(
+        "StatefulSetPersistentVolumeClaimRetentionPolicy",
+        "",
+        &[
+            done(
+                "whenDeleted",
+                "`Retain`; a warning that the claims are kept: `Delete`",
+            ),
+            no_effect("whenScaled", NO_UPDATES),
+        ],
+    ),
     some(
         "Job",
         "apiVersion kind metadata spec",

@@ -57,7 +57,7 @@ fn other_kinds_are_skipped_by_name() {
     "v1",
     "Aquarium",
     "m.yaml:2:7: kind: kind \"Aquarium\" is not known, expected Pod, ConfigMap, Secret, Service, Namespace, ServiceAccount, \
-     Job, CronJob, Deployment, ReplicaSet, DaemonSet, StatefulSet, List"
+     PersistentVolumeClaim, PersistentVolume, Job, CronJob, Deployment, ReplicaSet, DaemonSet, StatefulSet, List"
 )]
 #[case::old_group(
     "extensions/v1beta1",
@@ -197,8 +197,12 @@ fn pods_of_a_set_never_end(#[case] template: &str, #[case] rest: &str, #[case] p
 #[rstest]
 #[case("  podManagementPolicy: Sorted\n", "spec.podManagementPolicy")]
 #[case(
-    "  volumeClaimTemplates: [{metadata: {name: v}}]\n",
-    "spec.volumeClaimTemplates"
+    "  volumeClaimTemplates: [{metadata: {name: v}, spec: {accessModes: [ReadWriteOnce]}}]\n",
+    "spec.volumeClaimTemplates[0].spec.resources[storage]"
+)]
+#[case(
+    "  persistentVolumeClaimRetentionPolicy: {whenScaled: Keep}\n",
+    "spec.persistentVolumeClaimRetentionPolicy.whenScaled"
 )]
 #[case("  ordinals: {start: -1}\n", "spec.ordinals.start")]
 fn stateful_sets_are_validated(#[case] rest: &str, #[case] path: &str) {

@@ -1,6 +1,6 @@
 //! Volumes: names, exactly one source each, and the rules of each kind of source.
 
-mod claim;
+pub(super) mod claim;
 mod legacy;
 mod projected;
 
@@ -207,7 +207,7 @@ fn is_amount(text: &str) -> bool {
     Quantity::parse(text).is_ok_and(|amount| !amount.is_negative())
 }
 
-fn host_path(check: &mut Check, field: &str, path: &HostPathVolumeSource) {
+pub(super) fn host_path(check: &mut Check, field: &str, path: &HostPathVolumeSource) {
     if path.path.is_empty() {
         check.required(format!("{field}.path"), "");
         return;

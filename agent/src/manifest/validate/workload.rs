@@ -6,12 +6,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
-    LabelSelector, LabelSelectorRequirement, ObjectMeta,
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{Check, FieldError, metadata, names, selectors};
+use super::{Check, FieldError, metadata, names, selectors, storage};
+use crate::selector::{self, matches_selector};
 
 const RESTARTS: &str = "spec.template.spec.restartPolicy";
 
@@ -103,6 +102,7 @@ pub(in crate::manifest) fn stateful_set(object: &StatefulSet) -> Vec<FieldError>
             spec.pod_management_policy.as_deref(),
             &["OrderedReady", "Parallel"],
         );
+        storage::templates(&mut check, spec);
         let strategy = spec.update_strategy.as_ref();
         let kind = strategy.and_then(|strategy| strategy.type_.as_deref());
         let known = ["OnDelete", "RollingUpdate"];
@@ -167,16 +167,10 @@ fn pods(check: &mut Check, selector: &LabelSelector, template: Option<&PodTempla
     let labels = labels.unwrap_or(&none);
     let before = check.errors.len();
     selectors::labels(check, FIELD, Some(selector));
-    let pairs = selector.match_labels.iter().flatten();
-    let expressions = selector.match_expressions.iter().flatten();
-    if pairs.clone().next().is_none() && expressions.clone().next().is_none() {
+    if selector::is_empty(selector) {
         check.required(FIELD, "it says which labels the pods have");
     } else if check.errors.len() == before {
-        let matches = pairs
-            .clone()
-            .all(|(key, value)| labels.get(key) == Some(value))
-            && expressions.clone().all(|wanted| matches(wanted, labels));
-        if !matches {
+        if !matches_selector(selector, labels) {
             let field = "spec.template.metadata.labels";
             check.invalid(field, "", "`selector` does not match template `labels`");
         }
@@ -189,19 +183,5 @@ fn pods(check: &mut Check, selector: &LabelSelector, template: Option<&PodTempla
             let field = "spec.template.spec.activeDeadlineSeconds";
             check.forbidden(field, "the pods of this kind never end");
         }
-    }
-}
-
-fn matches(wanted: &LabelSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
-    let value = labels.get(&wanted.key);
-    let listed = || {
-        let mut values = wanted.values.iter().flatten();
-        values.any(|known| Some(known) == value)
-    };
-    match wanted.operator.as_str() {
-        "In" => listed(),
-        "NotIn" => !listed(),
-        "Exists" => value.is_some(),
-        _ => value.is_none(),
     }
 }

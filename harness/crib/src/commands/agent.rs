@@ -23,6 +23,7 @@ use crate::logging::{self, LogArgs};
 use crate::pod_dialer::PodDialer;
 use crate::report::{complain, say};
 use crate::shutdown;
+use crate::volumes_dir::VolumesDirArgs;
 
 mod images;
 mod logs;
@@ -78,6 +79,8 @@ pub(crate) struct AgentArgs {
     /// Directory for volumes [default: /var/lib/crib-agent for root, $XDG_DATA_HOME/crib-agent for others]
     #[arg(long, value_name = "DIR")]
     root_dir: Option<PathBuf>,
+    #[command(flatten)]
+    volumes: VolumesDirArgs,
     /// Follow the runtime's events, and list its pods every 10 s; false: list them every second, as a kubelet does
     /// [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -208,6 +211,10 @@ fn config(
     let pod_logs_dir = args.container_logs.pod_logs_dir.clone();
     let pod_logs_dir = pod_logs_dir.map_or_else(|| root_dir.join("logs"), absolute);
     let mut config = agent::Config::new(root_dir, pod_logs_dir);
+    // Without a home directory, claims have their directories where the agent keeps everything.
+    if let Ok(directory) = args.volumes.directory() {
+        config.volumes_dir = directory;
+    }
     config.node_name = node_name;
     config.agent_id = Some(agent_id);
     config.adopt_node = args.adopt_node;

@@ -21,6 +21,7 @@ use crate::exit::Exit;
 use crate::report::{complain, say};
 
 pub(crate) mod args;
+mod claims;
 mod clean_up;
 mod colour;
 mod daemon;
@@ -81,6 +82,15 @@ pub(crate) fn run(args: &RunArgs) -> Exit {
             return Exit::BadInput;
         }
     };
+    match args.volumes.directory() {
+        Ok(directory) => inputs.volumes_dir = directory,
+        Err(problem) if !inputs.claims.is_empty() => {
+            say(&problem);
+            return Exit::BadInput;
+        }
+        // Nothing is kept there.
+        Err(_) => {}
+    }
     // Only in the user namespace of its pods can an ordinary user remove what they wrote as other users. Root needs no
     // help, and the runtime finds out by itself what the box allows.
     if !nix::unistd::geteuid().is_root()

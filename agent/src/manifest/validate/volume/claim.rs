@@ -55,7 +55,11 @@ fn template_metadata(check: &mut Check, field: &str, given: &ObjectMeta) {
     }
 }
 
-fn spec(check: &mut Check, field: &str, spec: &PersistentVolumeClaimSpec) {
+pub(in crate::manifest::validate) fn spec(
+    check: &mut Check,
+    field: &str,
+    spec: &PersistentVolumeClaimSpec,
+) {
     access_modes(
         check,
         format!("{field}.accessModes"),
@@ -93,7 +97,11 @@ fn spec(check: &mut Check, field: &str, spec: &PersistentVolumeClaimSpec) {
     data_sources(check, field, spec);
 }
 
-fn access_modes(check: &mut Check, field: String, modes: &[String]) {
+pub(in crate::manifest::validate) fn access_modes(
+    check: &mut Check,
+    field: String,
+    modes: &[String],
+) {
     const SINGLE_POD: &str = "ReadWriteOncePod";
     let shared = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce"];
     if modes.is_empty() {

@@ -284,6 +284,12 @@ fn source(of: &Volume) -> String {
     if let Some(host) = &of.host_path {
         return format!("{} of the host", host.path);
     }
+    if let Some(claim) = &of.persistent_volume_claim {
+        return format!("PersistentVolumeClaim {}", claim.claim_name);
+    }
+    if of.ephemeral.is_some() {
+        return "a claim that ends with the pod".to_owned();
+    }
     if let Some(image) = &of.image {
         return format!("image {}", image.reference.as_deref().unwrap_or_default());
     }

@@ -7,6 +7,7 @@ use clap::Args;
 use runtime_fake::IsolationRequest;
 
 use crate::args::{Output, duration};
+use crate::volumes_dir::VolumesDirArgs;
 use crate::{exit, live};
 
 const EXAMPLES: &str = "Examples:
@@ -68,6 +69,8 @@ pub(crate) struct RunArgs {
     /// Directory that keeps images for the next run; pods of an earlier run in it are removed
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) volumes: VolumesDirArgs,
     /// Where other commands look for the runtimes of runs
     #[arg(long, hide = true, default_value_os_t = live::directory())]
     pub(crate) live_dir: PathBuf,

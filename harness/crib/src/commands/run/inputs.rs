@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use agent::claims::ClaimName;
 use agent::manifest::{self, Object, Parsed, Problem, Strictness, Workload};
 use agent::objects::ObjectMap;
 use agent::pod::Pod;
 use agent::references;
 
-use super::skipped;
+use super::{claims, skipped};
 use crate::commands::pull_secrets::PullSecrets;
 
 /// What is to be run.
@@ -21,6 +22,10 @@ pub(crate) struct Inputs {
     pub(crate) workloads: Vec<Workload>,
     /// The objects that pods refer to.
     pub(crate) objects: ObjectMap,
+    /// The claims that pods mount; for pods of StatefulSets, those of the first one.
+    pub(crate) claims: Vec<ClaimName>,
+    /// Where their volumes are kept.
+    pub(crate) volumes_dir: PathBuf,
     /// Their kinds, namespaces and names, as they are in the manifests.
     pub(crate) object_names: Vec<String>,
     /// What looks like a mistake in a manifest.
@@ -198,6 +203,11 @@ fn merge(files: Vec<(String, Parsed)>, mut problems: Vec<String>) -> Result<Inpu
     let mut objects = ObjectMap::default();
     let object_names = all_objects.iter().map(Object::full_name).collect();
     objects.extend(all_objects);
+    for workload in &workloads {
+        objects.insert_claims_of(workload);
+    }
+    let examples: Vec<Pod> = workloads.iter().map(Workload::example).collect();
+    let used = claims::used(pods.iter().chain(&examples));
     if problems.is_empty() {
         let bare = pods
             .iter()
@@ -214,7 +224,12 @@ fn merge(files: Vec<(String, Parsed)>, mut problems: Vec<String>) -> Result<Inpu
         }
     }
     if problems.is_empty() {
+        problems = claims::problems(&used, &objects);
+    }
+    if problems.is_empty() {
         Ok(Inputs {
+            claims: used,
+            volumes_dir: PathBuf::new(),
             pods,
             workloads,
             objects,

@@ -147,6 +147,12 @@ async fn announce(args: &RunArgs, inputs: &Inputs, root: &Root) -> Result<Means,
             say(&format!("pods do not reach other hosts: {reason}"));
         }
     }
+    if !args.quiet && !inputs.claims.is_empty() {
+        let directory = inputs.volumes_dir.display();
+        say(&format!(
+            "volumes of claims are kept in {directory}: list and remove them with crib volume"
+        ));
+    }
     for warning in &inputs.warnings {
         say(&format!("warning: {warning}"));
     }

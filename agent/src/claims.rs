@@ -1,0 +1,273 @@
+//! ◆ Which volume a claim is bound to: a PersistentVolume that fits, or a directory of its own. Pure.
+//!
+//! Source: Kubernetes 1.36, component-helpers/storage/volume/pv_helpers.go and pkg/controller/volume/persistentvolume/index.go. The
+//! directory stands for what the provisioner of a storage class makes: every class has one.
+
+pub mod directories;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+
+use crate::objects::Objects;
+use crate::quantity::Quantity;
+use crate::selector::{self, matches_selector};
+use crate::totals::amount;
+
+/// The namespace and the name of a claim. `Display` writes `default/data`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClaimName {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+}
+
+impl ClaimName {
+    /// The name of a claim in a namespace.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
+    /// The name that a claim has.
+    #[must_use]
+    pub fn of(claim: &PersistentVolumeClaim) -> Self {
+        let namespace = claim.metadata.namespace.as_deref().unwrap_or("default");
+        Self::new(
+            namespace,
+            claim.metadata.name.as_deref().unwrap_or_default(),
+        )
+    }
+}
+
+impl fmt::Display for ClaimName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// What a claim is bound to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// The PersistentVolume of this name.
+    Volume(String),
+    /// A directory of its own.
+    Directory,
+}
+
+/// Why a claim is bound to nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unbound {
+    /// The volume that it names does not exist.
+    #[error("there is no PersistentVolume {0:?}, which its volumeName names")]
+    NoVolume(String),
+    /// The volume that it names is another claim's.
+    #[error("PersistentVolume {volume:?}, which its volumeName names, is bound to claim {claim}")]
+    Taken {
+        /// The volume.
+        volume: String,
+        /// The other claim.
+        claim: ClaimName,
+    },
+    /// The volume that it names, or whose claimRef names it, does not fit.
+    #[error("PersistentVolume {volume:?} is meant for it, but {mismatch}")]
+    Mismatch {
+        /// The volume.
+        volume: String,
+        /// Why it does not fit.
+        mismatch: Mismatch,
+    },
+    /// No volume fits, and it wants no new one.
+    #[error(
+        "no PersistentVolume fits, and its storageClassName is empty, so that none is made for it: add a PersistentVolume, or \
+         leave storageClassName out"
+    )]
+    NoClass,
+    /// No volume fits, and a new one would not match.
+    #[error(
+        "no PersistentVolume matches its selector, and none is made for a claim with a selector: add a PersistentVolume, or leave \
+         selector out"
+    )]
+    Selector,
+}
+
+/// Why a volume does not fit a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Mismatch {
+    /// It is too small.
+    #[error("its capacity is smaller than what the claim requests")]
+    Capacity,
+    /// It lacks a mode.
+    #[error("it lacks one of the claim's accessModes")]
+    AccessModes,
+    /// The classes differ.
+    #[error("its storageClassName is another one")]
+    Class,
+    /// The modes differ.
+    #[error("its volumeMode is another one")]
+    VolumeMode,
+    /// The claim's selector does not match its labels.
+    #[error("the claim's selector does not match its labels")]
+    Selector,
+}
+
+/// The claims of volumes, by the volumes' names.
+pub type Bound = BTreeMap<String, ClaimName>;
+
+/// Decides what a claim is bound to, given the claims of volumes that are bound already.
+///
+/// # Errors
+/// Why it is bound to nothing.
+pub fn bind(
+    claim: &PersistentVolumeClaim,
+    volumes: &[impl AsRef<PersistentVolume>],
+    bound: &Bound,
+) -> Result<Binding, Unbound> {
+    let own = ClaimName::of(claim);
+    let owner = |volume: &PersistentVolume| {
+        let bound = bound.get(name_of(volume)).cloned();
+        bound.or_else(|| reserved_for(volume))
+    };
+    let volumes = || volumes.iter().map(AsRef::as_ref);
+    let spec = claim.spec.clone().unwrap_or_default();
+    let meant = |volume: &PersistentVolume, mismatch: Option<Mismatch>| match mismatch {
+        None => Ok(Binding::Volume(name_of(volume).to_owned())),
+        Some(mismatch) => Err(Unbound::Mismatch {
+            volume: name_of(volume).to_owned(),
+            mismatch,
+        }),
+    };
+    if let Some(name) = spec.volume_name.filter(|name| !name.is_empty()) {
+        let Some(volume) = volumes().find(|volume| name_of(volume) == name) else {
+            return Err(Unbound::NoVolume(name));
+        };
+        return match owner(volume) {
+            Some(other) if other != own => Err(Unbound::Taken {
+                volume: name,
+                claim: other,
+            }),
+            // The selector is for the choice of a volume, and this one is chosen.
+            _ => meant(volume, mismatches(claim, volume).find(not_of_selector)),
+        };
+    }
+    if let Some(volume) = volumes().find(|volume| owner(volume).as_ref() == Some(&own)) {
+        let counts =
+            |mismatch: &Mismatch| matches!(mismatch, Mismatch::Capacity | Mismatch::VolumeMode);
+        return meant(volume, mismatches(claim, volume).find(counts));
+    }
+    let best = volumes()
+        .filter(|volume| owner(volume).is_none() && mismatches(claim, volume).next().is_none())
+        .min_by_key(|volume| (modes(volume).len(), capacity(volume), name_of(volume)));
+    if let Some(volume) = best {
+        return Ok(Binding::Volume(name_of(volume).to_owned()));
+    }
+    if spec.storage_class_name.as_deref() == Some("") {
+        return Err(Unbound::NoClass);
+    }
+    match spec
+        .selector
+        .as_ref()
+        .is_some_and(|selector| !selector::is_empty(selector))
+    {
+        true => Err(Unbound::Selector),
+        false => Ok(Binding::Directory),
+    }
+}
+
+/// What all claims of `objects` are bound to, in the order of their names, those first that name a volume.
+#[must_use]
+pub fn bind_all(
+    objects: &dyn Objects,
+    mut bound: Bound,
+) -> (BTreeMap<ClaimName, Result<Binding, Unbound>>, Bound) {
+    let volumes = objects.persistent_volumes();
+    let mut claims = objects.persistent_volume_claims();
+    let names_volume = |claim: &PersistentVolumeClaim| {
+        let spec = claim.spec.as_ref();
+        let name = spec.and_then(|spec| spec.volume_name.as_deref());
+        name.is_some_and(|name| !name.is_empty())
+    };
+    claims.sort_by_key(|claim| (!names_volume(claim), ClaimName::of(claim)));
+    let mut all = BTreeMap::new();
+    for claim in claims {
+        let binding = bind(&claim, &volumes, &bound);
+        let name = ClaimName::of(&claim);
+        if let Ok(Binding::Volume(volume)) = &binding {
+            bound.insert(volume.clone(), name.clone());
+        }
+        all.insert(name, binding);
+    }
+    (all, bound)
+}
+
+fn not_of_selector(mismatch: &Mismatch) -> bool {
+    *mismatch != Mismatch::Selector
+}
+
+/// The claim that a volume's `claimRef` names.
+fn reserved_for(volume: &PersistentVolume) -> Option<ClaimName> {
+    let claim = volume.spec.as_ref()?.claim_ref.as_ref()?;
+    let namespace = claim.namespace.as_deref().filter(|name| !name.is_empty());
+    Some(ClaimName::new(
+        namespace.unwrap_or("default"),
+        claim.name.clone().unwrap_or_default(),
+    ))
+}
+
+/// Why a volume does not fit a claim; nothing if it does.
+fn mismatches(
+    claim: &PersistentVolumeClaim,
+    volume: &PersistentVolume,
+) -> impl Iterator<Item = Mismatch> {
+    let wanted = claim.spec.clone().unwrap_or_default();
+    let offered = volume.spec.clone().unwrap_or_default();
+    let requests = wanted.resources.and_then(|resources| resources.requests);
+    let request = requests.and_then(|mut requests| requests.remove("storage"));
+    let is_too_small = request.is_some_and(|request| capacity(volume) < Some(amount(&request)));
+    let lacks_mode = {
+        let mut modes_wanted = wanted.access_modes.iter().flatten();
+        modes_wanted.any(|mode| !modes(volume).contains(mode))
+    };
+    let text = |text: Option<String>, default: &str| {
+        text.filter(|text| !text.is_empty())
+            .unwrap_or_else(|| default.to_owned())
+    };
+    let has_other_class =
+        text(wanted.storage_class_name, "") != text(offered.storage_class_name, "");
+    let has_other_mode =
+        text(wanted.volume_mode, "Filesystem") != text(offered.volume_mode, "Filesystem");
+    let labels = volume.metadata.labels.clone().unwrap_or_default();
+    let is_unselected = wanted
+        .selector
+        .is_some_and(|selector| !matches_selector(&selector, &labels));
+    [
+        is_too_small.then_some(Mismatch::Capacity),
+        lacks_mode.then_some(Mismatch::AccessModes),
+        has_other_class.then_some(Mismatch::Class),
+        has_other_mode.then_some(Mismatch::VolumeMode),
+        is_unselected.then_some(Mismatch::Selector),
+    ]
+    .into_iter()
+    .flatten()
+}
+
+fn name_of(volume: &PersistentVolume) -> &str {
+    volume.metadata.name.as_deref().unwrap_or_default()
+}
+
+fn modes(volume: &PersistentVolume) -> &[String] {
+    let spec = volume.spec.as_ref();
+    let modes = spec.and_then(|spec| spec.access_modes.as_deref());
+    modes.unwrap_or_default()
+}
+
+fn capacity(volume: &PersistentVolume) -> Option<Quantity> {
+    let capacity = volume.spec.as_ref()?.capacity.as_ref()?;
+    capacity.get("storage").map(amount)
+}

@@ -1,0 +1,172 @@
+//! Volumes of claims on disk.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::objects::ObjectMap;
+
+fn claim(name: &str, fields: Value) -> PersistentVolumeClaim {
+    let mut spec =
+        json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+    for (name, value) in fields.as_object().unwrap() {
+        spec[name] = value.clone();
+    }
+    let metadata = json!({"name": name, "namespace": "default"});
+    serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
+}
+
+fn pod(security: Value, volumes: Value) -> Pod {
+    let spec = json!({"containers": [], "securityContext": security, "volumes": volumes});
+    let metadata = json!({"name": "p", "namespace": "default", "uid": "u1"});
+    Pod::new(serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap())
+}
+
+struct Fixture {
+    root: tempfile::TempDir,
+    claims: Claims,
+    objects: ObjectMap,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        Self {
+            claims: Claims::new(root.path().join("volumes")),
+            objects: ObjectMap::default(),
+            root,
+        }
+    }
+
+    /// Prepares the first volume of a pod.
+    fn prepare(&self, pod: &Pod) -> Result<HostVolume, String> {
+        let volume = &pod.spec().volumes.as_ref().unwrap()[0];
+        let dir = self.root.path().join("pod");
+        let found = self.claims.prepare(pod, &dir, volume, &self.objects);
+        found.unwrap().map_err(|error| error.to_string())
+    }
+
+    fn add_volume(&mut self, source: Value) {
+        let mut spec = json!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}});
+        for (name, value) in source.as_object().unwrap() {
+            spec[name] = value.clone();
+        }
+        let volume = json!({"metadata": {"name": "disk"}, "spec": spec});
+        let volume = serde_json::from_value(volume).unwrap();
+        self.objects.insert_persistent_volume(volume);
+    }
+}
+
+fn volumes() -> Value {
+    json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
+}
+
+#[test]
+fn claim_without_a_volume_has_a_directory_that_is_kept() {
+    let mut fixture = Fixture::new();
+    let error = fixture.prepare(&pod(json!({}), volumes())).unwrap_err();
+    assert_eq!(
+        error,
+        "error processing PVC default/data: failed to fetch PVC from API server: persistentvolumeclaims \"data\" not found"
+    );
+    fixture
+        .objects
+        .insert_persistent_volume_claim(claim("data", json!({})));
+    let found = fixture.prepare(&pod(json!({}), volumes())).unwrap();
+    let path = fixture.root.path().join("volumes/default/data/volume");
+    assert_eq!((&found.host_path, found.readonly), (&path, false));
+    fs::write(path.join("f"), "kept").unwrap();
+    let readonly =
+        json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data", "readOnly": true}}]);
+    assert!(fixture.prepare(&pod(json!({}), readonly)).unwrap().readonly);
+    // Another agent, later.
+    fixture.claims = Claims::new(fixture.root.path().join("volumes"));
+    fixture.prepare(&pod(json!({}), volumes())).unwrap();
+    assert_eq!(fs::read_to_string(path.join("f")).unwrap(), "kept");
+}
+
+#[test]
+fn claim_that_fits_no_volume_waits_with_the_reason() {
+    let mut fixture = Fixture::new();
+    let named = claim("data", json!({"volumeName": "other"}));
+    fixture.objects.insert_persistent_volume_claim(named);
+    assert_eq!(
+        fixture.prepare(&pod(json!({}), volumes())).unwrap_err(),
+        "error processing PVC default/data: PVC is not bound: there is no PersistentVolume \"other\", which its volumeName names"
+    );
+}
+
+#[test]
+fn local_volume_must_be_a_directory() {
+    let mut fixture = Fixture::new();
+    fixture
+        .objects
+        .insert_persistent_volume_claim(claim("data", json!({})));
+    let path = fixture.root.path().join("disk");
+    fixture.add_volume(json!({"local": {"path": path}}));
+    let error = fixture.prepare(&pod(json!({}), volumes())).unwrap_err();
+    assert!(
+        error.starts_with("failed to find the local volume "),
+        "{error}"
+    );
+    fs::write(&path, "").unwrap();
+    let error = fixture.prepare(&pod(json!({}), volumes())).unwrap_err();
+    assert!(error.ends_with("is not a directory"), "{error}");
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    let found = fixture.prepare(&pod(json!({}), volumes())).unwrap();
+    assert_eq!(
+        (found.host_path, found.spec_name),
+        (path, Some("disk".to_owned()))
+    );
+}
+
+#[test]
+fn ephemeral_volume_is_in_the_directory_of_its_pod() {
+    let mut fixture = Fixture::new();
+    let spec = claim("", json!({})).spec.unwrap();
+    let volume = json!([{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}]);
+    let found = fixture.prepare(&pod(json!({}), volume.clone())).unwrap();
+    assert!(
+        found
+            .host_path
+            .starts_with(fixture.root.path().join("pod/volumes"))
+    );
+    assert!(!fixture.root.path().join("volumes").exists());
+    fixture
+        .objects
+        .insert_persistent_volume_claim(claim("p-v", json!({})));
+    assert_eq!(
+        fixture.prepare(&pod(json!({}), volume)).unwrap_err(),
+        "error processing PVC default/p-v: PVC default/p-v was not created for pod default/p (pod is not owner)"
+    );
+}
+
+#[test]
+fn group_is_set_as_the_policy_says() {
+    let mut fixture = Fixture::new();
+    fixture
+        .objects
+        .insert_persistent_volume_claim(claim("data", json!({})));
+    let path = fixture
+        .prepare(&pod(json!({}), volumes()))
+        .unwrap()
+        .host_path;
+    let file = path.join("f");
+    fs::write(&file, "").unwrap();
+    let group = fs::metadata(&path).unwrap().gid();
+    let mode = || fs::metadata(&file).unwrap().mode() & 0o777;
+    let set_mode = || super::super::set_mode(&file, 0o600).unwrap();
+    set_mode();
+    fixture
+        .prepare(&pod(json!({"fsGroup": group}), volumes()))
+        .unwrap();
+    assert_eq!(mode(), 0o660);
+    set_mode();
+    let policy = json!({"fsGroup": group, "fsGroupChangePolicy": "OnRootMismatch"});
+    fixture.prepare(&pod(policy, volumes())).unwrap();
+    assert_eq!(mode(), 0o600, "the root has the group already");
+}

@@ -1,0 +1,162 @@
+//! `crib run` with claims, and `crib volume`.
+
+use nix::sys::signal::Signal;
+
+use super::command::{Ended, Place};
+use super::run::assert_code;
+
+const STATEFUL_SET: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../examples/stateful-set.yaml"
+);
+
+/// A claim with these fields beside the usual ones.
+fn claim(name: &str, fields: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {name}}}\nspec:\n  accessModes: [ReadWriteOnce]\n  \
+         resources: {{requests: {{storage: 1Mi}}}}\n{fields}---\n"
+    )
+}
+
+/// A pod that mounts a volume at `/mnt` and runs a shell script.
+fn pod(name: &str, volume: &str, script: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  restartPolicy: Never\n  volumes: [{{name: v, {volume}}}]\n  \
+         containers:\n  - name: main\n    image: crib.local/host\n    command: [bash, -c, {script:?}]\n    volumeMounts: \
+         [{{name: v, mountPath: /mnt}}]\n---\n"
+    )
+}
+
+const DATA: &str = "persistentVolumeClaim: {claimName: data}";
+
+async fn run(place: &Place, text: &str) -> Ended {
+    let manifest = place.file("m.yaml", text);
+    place.crib(&["run", "-q", &manifest]).await
+}
+
+#[tokio::test]
+async fn example_stateful_set_finds_its_data_again() {
+    let place = Place::new();
+    for number in 1..=2 {
+        let mut running = place.start(&["run", STATEFUL_SET]);
+        let ready = format!("database system is ready, start number {number}");
+        running.line_with(&ready).await;
+        let removal = place.crib(&["volume", "rm", "data-postgres-0"]).await;
+        assert_code(&removal, 1);
+        assert!(removal.err.contains("is in use"), "{}", removal.err);
+        running.signal(Signal::SIGINT);
+        let ended = running.end().await;
+        assert_code(&ended, 130);
+        assert!(ended.out.contains("is shut down"), "{}", ended.out);
+        place.assert_clean();
+    }
+    let list = place.crib(&["volume", "ls", "-q"]).await;
+    assert_eq!(list.out, "default/data-postgres-0\n");
+    let removal = place.crib(&["volume", "rm", "data-postgres-0"]).await;
+    assert_code(&removal, 0);
+    let list = place.crib(&["volume", "ls", "-q"]).await;
+    assert_eq!(list.out, "");
+    assert!(!place.path("volumes/default").exists());
+}
+
+#[tokio::test]
+async fn claim_is_shared_by_pods_and_kept_until_it_is_removed() {
+    let place = Place::new();
+    let script = "mkdir /mnt/d && chmod 0 /mnt/d && echo written >/mnt/f";
+    let text = claim("data", "") + &pod("writer", DATA, script);
+    assert_code(&run(&place, &text).await, 0);
+    place.assert_clean();
+    let script = "cat /mnt/f; touch /mnt/f 2>/dev/null || echo read-only";
+    let readonly = "persistentVolumeClaim: {claimName: data, readOnly: true}";
+    let text = claim("data", "") + &pod("reader", readonly, script);
+    let ended = run(&place, &text).await;
+    assert_code(&ended, 0);
+    assert!(ended.out.contains("written"), "{}", ended.out);
+    assert!(ended.out.contains("read-only"), "{}", ended.out);
+
+    let list = place.crib(&["volume", "ls", "-o", "json"]).await;
+    let list: serde_json::Value = serde_json::from_str(&list.out).unwrap();
+    let path = place.path("volumes/default/data/volume");
+    let volume = &list["volumes"][0];
+    assert_eq!(volume["path"], path.to_str().unwrap());
+    assert_eq!(volume["inUse"], false);
+    let table = place.crib(&["volume", "ls"]).await;
+    assert!(table.out.starts_with("VOLUME NAME"), "{}", table.out);
+    assert!(table.out.contains("default/data"), "{}", table.out);
+    assert_code(&place.crib(&["volume", "rm", "--all"]).await, 0);
+    assert!(!path.exists());
+    let again = place.crib(&["volume", "rm", "data"]).await;
+    assert_code(&again, 1);
+    assert!(
+        again.err.contains("volume \"default/data\" not found"),
+        "{}",
+        again.err
+    );
+    assert_code(&place.crib(&["volume", "rm", "-f", "data"]).await, 0);
+}
+
+#[tokio::test]
+async fn claim_is_bound_to_the_persistent_volume_that_fits() {
+    let place = Place::new();
+    let disk = place.path("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let volume = format!(
+        "apiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: disk}}\nspec:\n  accessModes: [ReadWriteOnce]\n  capacity: \
+         {{storage: 2Mi}}\n  storageClassName: manual\n  hostPath: {{path: {}}}\n---\n",
+        disk.display()
+    );
+    let text =
+        volume + &claim("data", "  storageClassName: manual\n") + &pod("p", DATA, "echo x >/mnt/f");
+    assert_code(&run(&place, &text).await, 0);
+    assert_eq!(std::fs::read_to_string(disk.join("f")).unwrap(), "x\n");
+    let list = place.crib(&["volume", "ls", "-q"]).await;
+    assert_eq!(list.out, "");
+}
+
+#[tokio::test]
+async fn ephemeral_volume_ends_with_its_pod() {
+    let place = Place::new();
+    let volume = "ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}}}";
+    let script = "ls -A /mnt; echo x >/mnt/f; echo files: $(ls -A /mnt)";
+    for _ in 0..2 {
+        let ended = run(&place, &pod("p", volume, script)).await;
+        assert_code(&ended, 0);
+        assert!(ended.out.trim_end().ends_with("files: f"), "{}", ended.out);
+        place.assert_clean();
+    }
+    assert!(!place.path("volumes").exists());
+}
+
+#[tokio::test]
+async fn claims_that_cannot_be_bound_are_refused_with_the_reason() {
+    let place = Place::new();
+    let cases = [
+        (
+            pod("p", DATA, "true"),
+            "pod default/p needs the persistentvolumeclaim default/data: add it to the manifests",
+        ),
+        (
+            claim("data", "  storageClassName: ''\n") + &pod("p", DATA, "true"),
+            "persistentvolumeclaim default/data has no volume: no PersistentVolume fits, and its storageClassName is empty",
+        ),
+        (
+            claim("data", "  volumeName: gone\n") + &pod("p", DATA, "true"),
+            "there is no PersistentVolume \"gone\", which its volumeName names",
+        ),
+        (
+            "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: v}\nspec: {accessModes: [ReadWriteOnce], capacity: {storage: \
+             1Gi}, nfs: {server: s, path: /p}}\n"
+                .to_owned(),
+            "spec.nfs: this kind of PersistentVolume is not supported",
+        ),
+        (
+            claim("data", "  volumeMode: Block\n") + &pod("p", DATA, "true"),
+            "spec.volumeMode: block devices are not supported: use volumeMode Filesystem",
+        ),
+    ];
+    for (text, reason) in cases {
+        let ended = run(&place, &text).await;
+        assert_code(&ended, 2);
+        assert!(ended.err.contains(reason), "{reason}: {}", ended.err);
+    }
+}
