@@ -9,6 +9,7 @@ mod image_defaults;
 mod invalid;
 mod limits;
 mod log;
+mod memory;
 pub(crate) mod mounts;
 mod paths;
 mod plan;

@@ -17,7 +17,7 @@ pub use crate::cgroup::device::DeviceKind;
 pub use devices::{DeviceNode, DevicePlan, Found};
 pub use ids::{IdMappings, LinuxIdMapping};
 pub use log::LogPlan;
-pub use mounts::{MountFlag, MountPlan, MountSource, Propagation};
+pub use mounts::{MemoryVolume, MountFlag, MountPlan, MountSource, Propagation};
 pub use ports::{Forward, ForwardPlan, HostPort, Transport};
 
 use crate::cgroup::CgroupPlan;
@@ -72,6 +72,9 @@ pub struct PodPlan {
     /// The soft limit of open files of its processes, if it differs from the keeper's.
     #[serde(default)]
     pub open_files: Option<u64>,
+    /// Its volumes in memory.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory_volumes: Vec<MemoryVolume>,
 }
 
 /// A container, from its root file system to the arguments of its first process.

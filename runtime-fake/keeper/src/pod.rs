@@ -15,7 +15,7 @@ use rustix::{
 use crate::{
     failure::{Context as _, Failure, FailureKind, Step},
     pause::{self, Pause},
-    plan::{IsolationMode, PodPlan, of_network},
+    plan::{IsolationMode, MemoryVolume, PodPlan, of_network},
     root::overlay,
     unshare::unshare,
     userns::UserNamespace,
@@ -88,6 +88,9 @@ pub(crate) fn set_up(plan: PodPlan, mut held: Vec<OwnedFd>) -> Step<Pod> {
         if plan.own_ipc {
             shm = Some(mount_shm(&plan)?);
         }
+        for volume in &plan.memory_volumes {
+            mount_memory(&plan, volume)?;
+        }
         if user_namespace.is_none() {
             set_sysctls()?;
         }
@@ -121,6 +124,27 @@ fn mount_shm(plan: &PodPlan) -> Step<PathBuf> {
             .context("give the pod its shared memory")?;
     }
     Ok(at)
+}
+
+/// Mounts a volume in memory, writable by every user as one on the disk is.
+fn mount_memory(plan: &PodPlan, volume: &MemoryVolume) -> Step {
+    let what = format!("mount the volume {} in memory", volume.path.display());
+    let label = overlay::context(plan.mount_label.as_deref());
+    let mode = match volume.group {
+        Some(group) => format!("mode=2777,gid={group}"),
+        None => "mode=0777".to_owned(),
+    };
+    let options = CString::new(format!("{mode},size={}{label}", volume.size));
+    let options = options.map_err(io::Error::from).context(&what)?;
+    let flags = MountFlags::empty();
+    mount(
+        "tmpfs",
+        &volume.at,
+        "tmpfs",
+        flags,
+        Some(options.as_c_str()),
+    )
+    .context(&what)
 }
 
 /// Sets network kernel parameters. Some belong to an interface, which exists once the pod is connected.

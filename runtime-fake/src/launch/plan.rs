@@ -19,7 +19,7 @@ use super::{
     capability, devices,
     image_defaults::ImageDefaults,
     invalid::{Invalid, invalid},
-    log, mounts, paths, ports, seccomp, security, signal, strings, sysctl, userns,
+    log, memory, mounts, paths, ports, seccomp, security, signal, strings, sysctl, userns,
 };
 
 /// The default stop signal, unless the image or the client names another one.
@@ -114,6 +114,7 @@ pub(crate) fn pod(
     } else {
         String::new()
     };
+    let memory_volumes = memory::volumes(config, isolation, &directory)?;
     Ok(PodPlan {
         isolation,
         directory,
@@ -141,6 +142,7 @@ pub(crate) fn pod(
         cgroup: None,
         mount_label: None,
         open_files: None,
+        memory_volumes,
     })
 }
 
@@ -185,11 +187,13 @@ pub(crate) fn container(
     }
     let requested = context.namespace_options.clone().unwrap_or(pod.clone());
     let in_pod = |mode: i32| mode != NamespaceMode::Node as i32;
-    let mounts = if inputs.isolation == IsolationMode::Process {
+    let mut mounts = if inputs.isolation == IsolationMode::Process {
         mounts::without_namespace(&config.mounts)?
     } else {
         mounts::with_namespace(config, &inputs)?
     };
+    let of_pod = memory::volumes(sandbox, inputs.isolation, inputs.sandbox_directory)?;
+    memory::redirect(&mut mounts, &of_pod);
     if inputs.isolation == IsolationMode::Process {
         check_without_namespaces(context, &inputs.root)?;
     }

@@ -354,6 +354,9 @@ fn write_files(
     if plan.own_ipc {
         private::make(&directory.join("shm")).map_err(std::io::Error::other)?;
     }
+    for volume in &plan.memory_volumes {
+        private::make(&volume.at).map_err(std::io::Error::other)?;
+    }
     let host = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let (hostname, hosts) = if plan.hostname.is_empty() {
         (host("/etc/hostname"), host("/etc/hosts"))

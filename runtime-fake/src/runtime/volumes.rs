@@ -49,7 +49,10 @@ pub(super) fn name_images(config: &mut ContainerConfig, ids: &BTreeMap<String, S
 pub(super) fn directories(mounts: &[MountPlan]) -> impl Iterator<Item = PathBuf> {
     mounts.iter().filter_map(|mount| match &mount.source {
         MountSource::Image { layers, at, .. } if layers.len() > 1 => Some(at.clone()),
-        MountSource::Image { .. } | MountSource::Host(_) | MountSource::Own => None,
+        MountSource::Image { .. }
+        | MountSource::Host(_)
+        | MountSource::Memory { .. }
+        | MountSource::Own => None,
     })
 }
 

@@ -46,8 +46,28 @@ pub enum MountSource {
         /// The mount point for the layers, in the container's directory; a copy if overlayfs does not work.
         at: PathBuf,
     },
+    /// A volume of the pod in memory, which the keeper has mounted.
+    Memory {
+        /// Its mount point, in the sandbox's directory.
+        at: PathBuf,
+        /// Relative to it; what is missing is created as a directory.
+        sub_path: PathBuf,
+    },
     /// The same path in the container's own root: it stays writable when the root is read-only.
     Own,
+}
+
+/// A volume of a pod in memory. All its containers share it, and it ends with the pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryVolume {
+    /// The host path by which the client names it.
+    pub path: PathBuf,
+    /// Its mount point, in the sandbox's directory.
+    pub at: PathBuf,
+    /// Its size in bytes.
+    pub size: u64,
+    /// The group of its files.
+    pub group: Option<u32>,
 }
 
 /// Whether later mounts propagate.

@@ -23,7 +23,7 @@ use crate::mount::{in_namespace, is_proc};
 use crate::{
     failure::{Context as _, Failure, FailureKind, Step, plain},
     lsm,
-    mount::{attach, clone_tree, open_dir},
+    mount::{attach, clone_mount, clone_tree, open_dir},
     plan::{IsolationMode, MountFlag, MountPlan, MountSource, Propagation},
     root::overlay,
     secure_join::Root,
@@ -72,7 +72,7 @@ pub(crate) fn open(
 ) -> Step<Vec<Source>> {
     let of_host = |mount: &MountPlan| match &mount.source {
         MountSource::Host(path) => open_host(mount, path, label).map(Some),
-        MountSource::Image { .. } | MountSource::Own => Ok(None),
+        MountSource::Image { .. } | MountSource::Memory { .. } | MountSource::Own => Ok(None),
     };
     let all = || mounts.iter().map(of_host).collect::<Step<Vec<_>>>();
     let mut sources = match host {
@@ -87,6 +87,10 @@ pub(crate) fn open(
         } = &mount.source
         {
             *source = Some(open_image(isolation, mount, layers, sub_path, at, label)?);
+        }
+        // It is mounted in the pod's mount namespace, not in the host's.
+        if let MountSource::Memory { at, sub_path } = &mount.source {
+            *source = Some(open_memory(mount, at, sub_path)?);
         }
     }
     Ok(sources.into_iter().map(Source).collect())
@@ -276,6 +280,35 @@ fn open_image(
     Ok(tree)
 }
 
+/// A volume of the pod in memory, or a part of one.
+fn open_memory(mount: &MountPlan, at: &Path, sub_path: &Path) -> Step<OwnedFd> {
+    let what = format!(
+        "mount a volume in memory at {}",
+        mount.destination.display()
+    );
+    if mount.propagation != Propagation::Private {
+        let message = format!("failed to {what}: its propagation has to be private");
+        return Err(Failure::new(FailureKind::Invalid, message));
+    }
+    let volume = Root::new(open_dir(at).context(&what)?);
+    let sub_path = match sub_path.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => sub_path,
+    };
+    let found = match volume.existing(sub_path).context(&what)? {
+        Some(found) => found,
+        None => {
+            file_tree::part::make_directories(at, sub_path).context(&what)?;
+            let made = volume.existing(sub_path).context(&what)?;
+            made.ok_or(Errno::NOENT).context(&what)?
+        }
+    };
+    let tree = clone_mount(found.as_fd(), false).context(&what)?;
+    sys::set_propagation(tree.as_fd(), libc::MS_PRIVATE).context(&what)?;
+    forbid(mount, &tree)?;
+    Ok(tree)
+}
+
 /// Attaches `source` at the destination in `plan`.
 pub(crate) fn place(root: &Root, plan: &MountPlan, source: Source) -> Step {
     let Some(source) = source.0 else {
@@ -312,6 +345,7 @@ fn named(plan: &MountPlan) -> String {
     match &plan.source {
         MountSource::Host(path) => path.display().to_string(),
         MountSource::Image { .. } => "an image".to_owned(),
+        MountSource::Memory { .. } => "a volume in memory".to_owned(),
         MountSource::Own => "a volume of the image".to_owned(),
     }
 }
