@@ -4,6 +4,7 @@ mod amounts;
 pub mod cgroup;
 mod container;
 pub mod cpu;
+pub(crate) mod memory;
 pub mod mounts;
 mod namespaces;
 pub mod qos;

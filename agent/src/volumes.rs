@@ -15,8 +15,10 @@ use crate::config::Config;
 use crate::eviction::local_storage::LocalUsage;
 use crate::logs::files;
 use crate::pod::{Pod, PodUid};
+use crate::spec::memory::is_in_memory;
 use crate::spec::{HostVolume, ImageSpec};
 
+use claim::Claims;
 use content::ContentInputs;
 use directory::{make_dir, set_mode};
 use error::failed;
@@ -30,6 +32,7 @@ pub(crate) mod content;
 mod directory;
 mod empty_dir;
 mod error;
+mod group;
 mod host_path;
 pub mod subpath;
 pub(crate) mod termination;
@@ -43,6 +46,17 @@ pub(crate) struct PodDirs {
     pub(crate) pod: PathBuf,
     /// `<logs>/<namespace>_<name>_<uid>`
     pub(crate) logs: PathBuf,
+}
+
+/// What volumes are prepared with.
+#[derive(Clone, Copy)]
+pub(crate) struct VolumeInputs<'a> {
+    /// What their files show.
+    pub(crate) content: ContentInputs<'a>,
+    /// What claims are bound to.
+    pub(crate) claims: &'a Claims,
+    /// The runtime keeps emptyDir volumes in memory.
+    pub(crate) has_memory_volumes: bool,
 }
 
 /// A volume that was not prepared, or not brought up to date.
@@ -110,7 +124,7 @@ impl PodDirs {
     pub(crate) fn prepare(
         &self,
         pod: &Pod,
-        inputs: ContentInputs<'_>,
+        inputs: VolumeInputs<'_>,
         now: Timestamp,
     ) -> Result<Prepared, VolumeError> {
         make_dir(&self.pod, 0o750)?;
@@ -126,7 +140,7 @@ impl PodDirs {
     pub(crate) fn refresh(
         &self,
         pod: &Pod,
-        inputs: ContentInputs<'_>,
+        inputs: VolumeInputs<'_>,
         now: Timestamp,
     ) -> Vec<MountError> {
         let mut prepared = Prepared::default();
@@ -141,7 +155,7 @@ impl PodDirs {
         &self,
         pod: &Pod,
         volume: &Volume,
-        inputs: ContentInputs<'_>,
+        inputs: VolumeInputs<'_>,
         now: Timestamp,
         prepared: &mut Prepared,
     ) {
@@ -149,7 +163,7 @@ impl PodDirs {
         let made = match content::kind(volume) {
             Some(kind) => {
                 let path = self.pod.join("volumes").join(kind).join(name);
-                let written = write_files(&path, pod, volume, inputs, now);
+                let written = write_files(&path, pod, volume, inputs.content, now);
                 if written.is_err() && atomic::is_written(&path) {
                     prepared
                         .volumes
@@ -170,19 +184,32 @@ impl PodDirs {
         }
     }
 
+    /// The path of an emptyDir volume.
+    pub(crate) fn empty_dir(&self, name: &str) -> PathBuf {
+        empty_dir::path(&self.pod, name)
+    }
+
     fn volume(
         &self,
         pod: &Pod,
         volume: &Volume,
-        inputs: ContentInputs<'_>,
+        inputs: VolumeInputs<'_>,
     ) -> Result<HostVolume, VolumeError> {
-        let ContentInputs {
-            claims, objects, ..
-        } = inputs;
-        if let Some(found) = claims.prepare(pod, &self.pod, volume, objects) {
+        let objects = inputs.content.objects;
+        if let Some(found) = inputs.claims.prepare(pod, &self.pod, volume, objects) {
             found
         } else if let Some(empty) = &volume.empty_dir {
-            let path = empty_dir::prepare(&self.pod, &volume.name, empty, group(pod)?)?;
+            if is_in_memory(empty) {
+                if !inputs.has_memory_volumes {
+                    return Err(VolumeError::Memory);
+                }
+                return Ok(HostVolume {
+                    host_path: self.empty_dir(&volume.name),
+                    in_memory: true,
+                    ..HostVolume::default()
+                });
+            }
+            let path = empty_dir::prepare(&self.pod, &volume.name, group::of_pod(pod)?)?;
             Ok(own_volume(path, false))
         } else if let Some(source) = &volume.host_path {
             Ok(HostVolume {
@@ -318,15 +345,6 @@ fn own_volume(host_path: PathBuf, readonly: bool) -> HostVolume {
     }
 }
 
-/// The group that a pod's volumes are given to.
-fn group(pod: &Pod) -> Result<Option<u32>, VolumeError> {
-    let security = pod.spec().security_context.as_ref();
-    let group = security.and_then(|security| security.fs_group);
-    group
-        .map(|group| u32::try_from(group).map_err(|_| VolumeError::Group { group }))
-        .transpose()
-}
-
 /// Writes the files of a volume that shows objects or fields.
 fn write_files(
     path: &Path,
@@ -336,7 +354,7 @@ fn write_files(
     now: Timestamp,
 ) -> Result<(), VolumeError> {
     let files = content::payload(pod, volume, inputs)?;
-    let group = group(pod)?;
+    let group = group::of_pod(pod)?;
     make_dir(path, 0o777)?;
     let own = || group.map_or(Ok(()), |group| file_tree::give_to_group(path, group, true));
     atomic::write(path, &files, now, own).map_err(failed("write", path))

@@ -160,3 +160,66 @@ async fn claims_that_cannot_be_bound_are_refused_with_the_reason() {
         assert!(ended.err.contains(reason), "{reason}: {}", ended.err);
     }
 }
+
+/// A pod whose emptyDir is in memory: one container fills it, the other sees it, and a part of it.
+const IN_MEMORY: &str = "apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  restartPolicy: Never
+  volumes: [{name: v, emptyDir: {medium: Memory, sizeLimit: 1Mi}}]
+  containers:
+  - name: writer
+    image: crib.local/host
+    volumeMounts: [{name: v, mountPath: /mnt}]
+    command: [bash, -c]
+    args:
+    - |
+      echo file system: $(stat -f -c %T /mnt), mode $(stat -c %a /mnt)
+      echo shared >/mnt/f
+      until [ -e /mnt/part/x ]; do sleep 0.05; done
+      cat /mnt/part/x
+      dd if=/dev/zero of=/mnt/big bs=64K count=64 2>&1 | grep -o 'No space left on device'
+      touch /mnt/part/over
+  - name: reader
+    image: crib.local/host
+    volumeMounts: [{name: v, mountPath: /mnt, readOnly: true}, {name: v, mountPath: /opt, subPath: part}]
+    command: [bash, -c]
+    args:
+    - |
+      until [ -s /mnt/f ]; do sleep 0.05; done
+      cat /mnt/f
+      touch /mnt/g 2>/dev/null || echo read-only
+      echo from the part >/opt/x
+      until [ -e /opt/over ]; do sleep 0.05; done
+";
+
+#[tokio::test]
+async fn empty_dir_in_memory_is_shared_limited_and_ends_with_its_pod() {
+    let place = Place::new();
+    let ended = run(&place, IN_MEMORY).await;
+    assert_code(&ended, 0);
+    for words in [
+        "file system: tmpfs, mode 777",
+        "shared",
+        "read-only",
+        "from the part",
+        "No space left on device",
+    ] {
+        assert!(ended.out.contains(words), "{words}: {}", ended.out);
+    }
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn empty_dir_in_memory_is_refused_without_namespaces() {
+    let place = Place::new();
+    let manifest = place.file("m.yaml", IN_MEMORY);
+    let ended = place
+        .crib(&["run", "--isolation", "process", &manifest])
+        .await;
+    assert_code(&ended, 1);
+    let reason = "need a mount namespace, which isolation process has not: leave medium out";
+    assert!(ended.err.contains(reason), "{}", ended.err);
+    place.assert_clean();
+}

@@ -12,7 +12,7 @@ use crate::observed::SandboxId;
 use crate::plan::SandboxStep;
 use crate::plan::effects::Done;
 use crate::resize::actuated::{Actuated, has_resources};
-use crate::spec::{self, HostVolume, ImageSpec, PodGrants, SandboxSpec};
+use crate::spec::{self, HostVolume, ImageSpec, PodGrants, SandboxSpec, memory};
 use crate::volumes::{MountError, Prepared, VolumeError};
 
 /// The sandbox for new containers.
@@ -239,6 +239,11 @@ impl Job {
                     &warning.message,
                 );
             }
+        }
+        let path = |name: &str| self.dirs.empty_dir(name);
+        if let Some(volumes) = memory::annotation(&self.pod, &node, path) {
+            spec.annotations
+                .insert(memory::ANNOTATION.to_owned(), volumes);
         }
         spec.log_directory.clone_from(&self.dirs.logs);
         Ok(spec)

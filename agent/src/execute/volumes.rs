@@ -10,7 +10,7 @@ use crate::events::Happening;
 use crate::pod::Pod;
 use crate::shared::Shared;
 use crate::volumes::content::ContentInputs;
-use crate::volumes::{MountError, PodDirs, Prepared, VolumeError};
+use crate::volumes::{MountError, PodDirs, Prepared, VolumeError, VolumeInputs};
 
 /// Prepares all volumes.
 pub(super) async fn prepare(
@@ -29,17 +29,21 @@ pub(super) async fn prepare(
 async fn with_inputs<T: Send + 'static>(
     shared: &Arc<Shared>,
     pod: &Pod,
-    work: impl FnOnce(&Pod, ContentInputs<'_>, Timestamp) -> T + Send + 'static,
+    work: impl FnOnce(&Pod, VolumeInputs<'_>, Timestamp) -> T + Send + 'static,
 ) -> T {
     let (shared, pod) = (Arc::clone(shared), pod.clone());
     blocking(move || {
         let now = shared.clock.now();
         let token = |wanted: &_| shared.tokens.token(&pod, wanted, now);
-        let inputs = ContentInputs {
+        let content = ContentInputs {
             node: &shared.node,
             objects: shared.objects.as_ref(),
             token: &token,
+        };
+        let inputs = VolumeInputs {
+            content,
             claims: &shared.claims,
+            has_memory_volumes: shared.config.has_memory_volumes,
         };
         work(&pod, inputs, now)
     })

@@ -133,19 +133,13 @@ fn of_ephemeral(at: &str, volume: &Volume) -> Vec<Unsupported> {
 
 fn of_medium(at: &str, volume: &Volume) -> Option<Unsupported> {
     let medium = volume.empty_dir.as_ref()?.medium.as_deref()?;
-    let (message, severity) = if medium.starts_with("HugePages") {
-        ("huge pages are not supported yet", Severity::Fatal)
-    } else if medium == "Memory" {
-        (
-            "not supported yet: uses a directory on disk",
-            Severity::Warning,
-        )
-    } else {
+    if !medium.starts_with("HugePages") {
         return None;
-    };
+    }
     Some(Unsupported {
         field: format!("{at}.emptyDir.medium"),
-        message: message.to_owned(),
-        severity,
+        message: "volumes of huge pages are not supported: use medium Memory, or leave it out"
+            .to_owned(),
+        severity: Severity::Fatal,
     })
 }

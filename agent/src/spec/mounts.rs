@@ -6,7 +6,7 @@
 //! makes no mounts: at the same path it puts a link to what it found in the volume.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Container, VolumeDevice, VolumeMount};
 
@@ -24,6 +24,8 @@ pub struct HostVolume {
     pub readonly: bool,
     /// Whether it is the agent's own, so that its content may get the container's SELinux label.
     pub relabel: bool,
+    /// Whether the runtime keeps it in memory, and the path is only its name.
+    pub in_memory: bool,
     /// The name of its persistent volume, if it is one.
     pub spec_name: Option<String>,
     /// The image, for a volume that is one.
@@ -233,7 +235,14 @@ impl Planner<'_> {
         })?;
         let sub_path = self.sub_path(mount)?;
         let mut host_path = volume.host_path.clone();
-        if volume.image.is_none() && !sub_path.is_empty() {
+        if volume.in_memory {
+            // The runtime finds the part, in the volume.
+            host_path.extend(
+                Path::new(&sub_path)
+                    .components()
+                    .skip_while(|part| matches!(part, Component::RootDir | Component::CurDir)),
+            );
+        } else if volume.image.is_none() && !sub_path.is_empty() {
             let of_volume = volume.spec_name.as_deref().unwrap_or(name);
             host_path = self
                 .node

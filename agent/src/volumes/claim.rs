@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Volume
 
 use super::directory::make_dir;
 use super::error::{ClaimError, VolumeError, failed};
-use super::host_path;
+use super::{group, host_path};
 use crate::claims::directories::{ClaimDirectories, HeldDirectory};
 use crate::claims::{Binding, Bound, ClaimName, bind, bind_all};
 use crate::objects::Objects;
@@ -211,7 +211,7 @@ fn local(path: &str) -> Result<PathBuf, VolumeError> {
 
 /// Gives a persistent volume to the pod's group, as its policy says.
 fn give_to_group(pod: &Pod, path: &Path, readonly: bool) -> Result<(), VolumeError> {
-    let Some(group) = super::group(pod)? else {
+    let Some(group) = group::of_pod(pod)? else {
         return Ok(());
     };
     let security = pod.spec().security_context.as_ref();

@@ -10,7 +10,6 @@ use k8s_openapi::api::core::v1::{
     VolumeProjection,
 };
 
-use super::claim::Claims;
 use super::token::TokenError;
 use crate::env::{FieldError, ResourceError, field, resource};
 use crate::node::Node;
@@ -104,7 +103,6 @@ pub(crate) struct ContentInputs<'a> {
     pub(crate) node: &'a Node,
     pub(crate) objects: &'a dyn Objects,
     pub(crate) token: TokenSource<'a>,
-    pub(crate) claims: &'a Claims,
 }
 
 /// Whether the agent writes the files of this volume, and again when they change.

@@ -5,8 +5,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::EmptyDirVolumeSource;
-
 use super::directory::make_dir;
 use super::error::{VolumeError, failed};
 
@@ -19,20 +17,11 @@ pub(super) fn path(pod: &Path, name: &str) -> PathBuf {
 
 /// Makes the directory of a volume, once. A kubelet notes in the same place that a volume is ready: until then it has no
 /// content, and its group may not be set.
-pub(super) fn prepare(
-    pod: &Path,
-    name: &str,
-    source: &EmptyDirVolumeSource,
-    group: Option<u32>,
-) -> Result<PathBuf, VolumeError> {
+pub(super) fn prepare(pod: &Path, name: &str, group: Option<u32>) -> Result<PathBuf, VolumeError> {
     let path = path(pod, name);
     let ready = pod.join("plugins").join(PLUGIN).join(name).join("ready");
     if ready.exists() && path.is_dir() {
         return Ok(path);
-    }
-    let medium = source.medium.as_deref().unwrap_or_default();
-    if !medium.is_empty() {
-        tracing::warn!(volume = %name, medium, "emptyDir medium is not supported; using a directory");
     }
     make_dir(&path, 0o777)?;
     if let Some(group) = group {

@@ -44,6 +44,11 @@ pub(crate) enum VolumeError {
     /// The directory of a claim.
     #[error(transparent)]
     Directory(DirectoryError),
+    /// The runtime has no volumes in memory.
+    #[error(
+        "this runtime cannot keep an emptyDir in memory (medium Memory), as crib's own does: leave medium out, or use crib runtime"
+    )]
+    Memory,
     /// `fsGroup` is no id of a group.
     #[error("fsGroup {group} is not the id of a group")]
     Group {
@@ -91,7 +96,9 @@ impl VolumeError {
     /// True if the manifest asks for what no attempt can give.
     pub(crate) fn is_of_manifest(&self) -> bool {
         match self {
-            Self::UnknownType { .. } | Self::Group { .. } | Self::Unsupported => true,
+            Self::UnknownType { .. } | Self::Group { .. } | Self::Memory | Self::Unsupported => {
+                true
+            }
             Self::Content(error) => error.is_of_manifest(),
             Self::Io { .. } | Self::WrongType { .. } | Self::Claim(_) | Self::Directory(_) => false,
         }

@@ -18,11 +18,15 @@ fn pod(volumes: serde_json::Value) -> Pod {
 /// Prepares a pod's volumes with these objects.
 fn prepare_with(dirs: &PodDirs, pod: &Pod, objects: &ObjectMap) -> Prepared {
     let node = Node::new("node", "/r", "/l");
-    let inputs = ContentInputs {
+    let content = ContentInputs {
         node: &node,
         objects,
-        claims: &claim::Claims::new(dirs.pod.join("../../claims")),
         token: &|_| Ok("token".to_owned()),
+    };
+    let inputs = VolumeInputs {
+        content,
+        claims: &claim::Claims::new(dirs.pod.join("../../claims")),
+        has_memory_volumes: false,
     };
     dirs.prepare(pod, inputs, Timestamp::UNIX_EPOCH).unwrap()
 }
@@ -207,4 +211,18 @@ fn termination_message_file_is_empty_and_world_writable() {
     assert!(path.exists());
     dirs.make_termination_message("app", 5).unwrap();
     assert!(!path.exists(), "two attempts later it is forgotten");
+}
+
+#[test]
+fn volume_in_memory_needs_a_runtime_that_has_them() {
+    let root = tempfile::tempdir().unwrap();
+    let pod = pod(json!([{"name": "v", "emptyDir": {"medium": "Memory"}}]));
+    let prepared = prepare(&dirs(root.path()), &pod);
+    let error = &prepared.failed[0].source;
+    assert!(error.is_of_manifest());
+    assert!(
+        error
+            .to_string()
+            .ends_with("leave medium out, or use crib runtime")
+    );
 }

@@ -134,6 +134,7 @@ pub(crate) fn volumes(input: &Value) -> BTreeMap<String, HostVolume> {
                 ),
                 spec_name: volume["specName"].as_str().map(str::to_owned),
                 image,
+                in_memory: false,
             };
             (name.clone(), volume)
         })

@@ -1,6 +1,6 @@
 //! ◆ The fields of volumes.
 
-use super::{Type, all, refused, some};
+use super::{Type, all, done, refused, some};
 
 const KINDS: &str = "this kind of volume is not supported yet, expected configMap, downwardAPI, emptyDir, ephemeral, hostPath, \
                      image, persistentVolumeClaim, projected or secret";
@@ -40,7 +40,14 @@ pub(super) const TYPES: &[Type] = &[
         "DownwardAPIVolumeFile",
         "fieldRef mode path resourceFieldRef",
     ),
-    all("EmptyDirVolumeSource", "medium sizeLimit"),
+    some(
+        "EmptyDirVolumeSource",
+        "sizeLimit",
+        &[done(
+            "medium",
+            "`Memory` with crib's own runtime and namespaces, else the pod is refused; `HugePages` is refused",
+        )],
+    ),
     all("HostPathVolumeSource", "path type"),
     all("ImageVolumeSource", "pullPolicy reference"),
     all("KeyToPath", "key mode path"),

@@ -40,7 +40,6 @@ fn files_of(pod: &Pod, volume: Value) -> Result<Payload, ContentError> {
     let inputs = ContentInputs {
         node: &node,
         objects: &objects(),
-        claims: &Claims::new("/claims".into()),
         token: &|wanted| Ok(format!("token for {}", wanted.audience.as_deref().unwrap())),
     };
     payload(pod, &volume, inputs)
