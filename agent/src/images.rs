@@ -15,6 +15,7 @@ use crate::clock::{Clock, until};
 use crate::cri::{Cri, Image, RegistryAuth};
 use crate::objects::Objects;
 use crate::pod::{Pod, PodUid};
+use crate::references;
 use crate::spec::{ImageSpec, ImageUser, SandboxSpec};
 
 pub(crate) mod collector;
@@ -277,9 +278,9 @@ impl Images {
 
     /// The pod's pull secrets in their order. Missing ones are reported.
     fn pull_secrets(&self, pod: &Pod, report: Report<'_>) -> Vec<Secret> {
-        let names = pod.spec().image_pull_secrets.iter().flatten();
+        let names = references::pull_secrets(pod, self.objects.as_ref());
         let (mut secrets, mut missing) = (Vec::new(), Vec::new());
-        for name in names.map(|secret| secret.name.as_str()) {
+        for name in names.iter().map(String::as_str) {
             match self.objects.secret(pod.namespace(), name) {
                 Some(secret) => secrets.push(Secret::clone(&secret)),
                 // The API allows an empty name.

@@ -1,5 +1,7 @@
 //! The API objects that pods refer to, as a read-only view.
 
+pub mod directory;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 

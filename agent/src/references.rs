@@ -16,6 +16,22 @@ pub fn missing(pod: &Pod, objects: &dyn Objects) -> Vec<String> {
     References::of(pod).missing(pod.namespace(), objects)
 }
 
+/// The names of a pod's pull secrets: its own or, if it has none, those of its ServiceAccount. Kubernetes 1.36,
+/// plugin/pkg/admission/serviceaccount.
+pub(crate) fn pull_secrets(pod: &Pod, objects: &dyn Objects) -> Vec<String> {
+    let spec = pod.spec();
+    let own = spec.image_pull_secrets.as_deref().unwrap_or_default();
+    let account = spec.service_account_name.as_deref();
+    let account = account.filter(|name| !name.is_empty());
+    let account = objects.service_account(pod.namespace(), account.unwrap_or("default"));
+    let of_account = account.and_then(|account| account.image_pull_secrets.clone());
+    let secrets = match own {
+        [] => of_account.unwrap_or_default(),
+        own => own.to_vec(),
+    };
+    secrets.into_iter().map(|secret| secret.name).collect()
+}
+
 /// The names of the objects that a pod's volumes and variables refer to, and of its pull secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct References {
@@ -159,6 +175,29 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[rstest::rstest]
+    #[case(json!({}), "of-default")]
+    #[case(json!({"serviceAccountName": "builder"}), "of-builder")]
+    #[case(json!({"serviceAccountName": "missing"}), "")]
+    #[case(json!({"serviceAccountName": "builder", "imagePullSecrets": [{"name": "own"}]}), "own")]
+    fn pull_secrets_are_the_pods_or_those_of_its_account(
+        #[case] spec: serde_json::Value,
+        #[case] expected: &str,
+    ) {
+        let mut objects = crate::objects::ObjectMap::default();
+        for name in ["default", "builder"] {
+            let secrets = [json!({"name": format!("of-{name}")})];
+            let account = json!({"metadata": {"name": name}, "imagePullSecrets": secrets});
+            objects.insert_service_account(serde_json::from_value(account).unwrap());
+        }
+        let mut pod = json!({"metadata": {"namespace": "default"}, "spec": {"containers": []}});
+        for (field, value) in spec.as_object().unwrap() {
+            pod["spec"][field] = value.clone();
+        }
+        let pod = Pod::new(serde_json::from_value(pod).unwrap());
+        assert_eq!(pull_secrets(&pod, &objects).join(" "), expected);
+    }
 
     #[test]
     fn references_come_from_volumes_variables_and_pull_secrets() {

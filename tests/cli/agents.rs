@@ -124,3 +124,47 @@ async fn agent_ends_pods_of_other_agents_only_if_it_adopts_the_node() {
     runtime.signal(Signal::SIGTERM);
     assert_eq!(runtime.end().await.code, Some(0));
 }
+
+/// A pod that waits for a ConfigMap.
+const WAITING: &str = "apiVersion: v1
+kind: Pod
+metadata: {name: configured}
+spec:
+  terminationGracePeriodSeconds: 1
+  volumes: [{name: v, configMap: {name: settings}}]
+  containers:
+  - name: app
+    image: crib.local/host
+    volumeMounts: [{name: v, mountPath: /mnt}]
+    command: [sleep, '3600']
+";
+
+#[tokio::test]
+async fn agent_follows_a_directory_of_objects() {
+    let place = Place::new();
+    let (runtime, endpoint) = place.runtime().await;
+    let shared = Shared { place, endpoint };
+    let objects = shared.place.path("objects");
+    let args = shared.args("one", "pods", &["--objects", objects.to_str().unwrap()]);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let agent = shared.place.start(&args);
+    shared.place.file(
+        "pods/other.yaml",
+        &WAITING
+            .replace("configured", "other")
+            .replace("settings", "others"),
+    );
+    shared.place.file("pods/pod.yaml", WAITING);
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: others}\n";
+    shared.place.file("objects/others.yaml", map);
+    // The other pod still waits.
+    shared.wait_for("other").await;
+    shared
+        .place
+        .file("objects/settings.yaml", &map.replace("others", "settings"));
+    shared.wait_for("configured other").await;
+    for running in [agent, runtime] {
+        running.signal(Signal::SIGTERM);
+        running.end().await;
+    }
+}

@@ -163,7 +163,7 @@ fn name_of(event: Event<OsString>) -> Option<OsString> {
 }
 
 /// Watches a directory for files that were written, added or removed; for a file, the directory that it is in.
-fn watch(path: &Path) -> io::Result<EventStream<[u8; 4096]>> {
+pub(crate) fn watch(path: &Path) -> io::Result<EventStream<[u8; 4096]>> {
     let inotify = Inotify::init()?;
     let mask = WatchMask::CLOSE_WRITE
         | WatchMask::MOVED_TO

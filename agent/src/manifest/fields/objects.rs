@@ -77,9 +77,9 @@ pub(super) const TYPES: &[Type] = &[
                 "automountServiceAccountToken",
                 "no token is mounted on its own",
             ),
-            warned(
+            done(
                 "imagePullSecrets",
-                "has no effect: name them in the pods' imagePullSecrets",
+                "for pods of the account that name none themselves",
             ),
             no_effect("secrets", "there is no API server to show them to"),
         ],

@@ -10,7 +10,8 @@ use agent::clock::SystemClock;
 use agent::cri::Cri;
 use agent::kubelet_config::{self, KubeletConfiguration};
 use agent::manifest::Strictness;
-use agent::objects::ObjectMap;
+use agent::objects::directory::ObjectsDirectory;
+use agent::objects::{ObjectMap, ObjectStore};
 use agent::source::{DirectorySource, ManifestMode, PodSource, UrlSource};
 use clap::{Args, ValueEnum};
 use runtime_fake::IsolationRequest;
@@ -109,6 +110,9 @@ struct SourceArgs {
     /// Directory of manifests, or one manifest
     #[arg(long, value_name = "PATH", required_unless_present = "manifest_url")]
     manifests: Option<PathBuf>,
+    /// Directory of ConfigMaps, Secrets, claims and other objects that pods refer to, which is watched
+    #[arg(long, value_name = "DIR")]
+    objects: Option<PathBuf>,
     /// How the manifests of --manifests are read
     #[arg(long, value_name = "MODE", value_enum, default_value_t = Mode::Crib)]
     manifest_mode: Mode,
@@ -302,7 +306,7 @@ fn agent_id(args: &AgentArgs, root_dir: &Path) -> Result<String, AgentIdError> {
 async fn serve(
     args: &AgentArgs,
     file: &KubeletConfiguration,
-    config: agent::Config,
+    mut config: agent::Config,
     objects: ObjectMap,
     sources: Sources,
     shutdown: CancellationToken,
@@ -320,6 +324,9 @@ async fn serve(
             return Exit::NoRuntime;
         }
     };
+    // Another runtime would mount a directory on the disk.
+    let runtime = cri.version().await;
+    config.has_memory_volumes = runtime.is_ok_and(|version| version.runtime_name == "crib");
     let sockets = match args.show.bind(file).await {
         Ok(sockets) => sockets,
         Err(problem) => {
@@ -328,8 +335,15 @@ async fn serve(
         }
     };
     announce(args, &config, cri.as_ref()).await;
+    let store = Arc::new(ObjectStore::default());
+    let mut directory = args.source.objects.clone().map(ObjectsDirectory::new);
+    // Before any pod asks for them.
+    store.set(match &mut directory {
+        Some(directory) => directory.read(&objects).await,
+        None => objects.clone(),
+    });
     let parts = agent::Parts {
-        objects: Arc::new(objects),
+        objects: Arc::clone(&store) as Arc<dyn agent::objects::Objects>,
         cri,
         clock: Arc::new(SystemClock),
         dialer: Arc::new(PodDialer::new(args.runtime_endpoint.path())),
@@ -339,10 +353,19 @@ async fn serve(
     tokio::select! {
         () = shutdown.cancelled() => {}
         () = sockets.serve(agent.view()) => {}
+        () = follow(directory, objects, &store) => {}
     }
     tracing::info!("stopping; the pods keep running");
     agent.stop().await;
     Exit::Success
+}
+
+/// Keeps the objects as those of the directory are, if there is one. Never returns.
+async fn follow(directory: Option<ObjectsDirectory>, others: ObjectMap, store: &ObjectStore) {
+    match directory {
+        Some(directory) => directory.follow(others, store).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Logs what the agent drives, and which pods are its own.
