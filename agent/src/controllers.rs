@@ -15,6 +15,7 @@ pub mod job;
 mod names;
 pub mod owned;
 pub mod replica_set;
+pub mod rollout;
 pub mod stateful_set;
 mod template;
 #[cfg(test)]
@@ -27,7 +28,7 @@ use jiff::Timestamp;
 use crate::manifest::{Workload, WorkloadObject};
 use crate::pod::{Pod, PodUid};
 use crate::report::Reports;
-use controller::Controller;
+use controller::{Controller, Updated};
 use crons::Cron;
 use job::JobCounts;
 use names::Names;
@@ -130,6 +131,63 @@ impl Controllers {
             | WorkloadObject::DaemonSet(_)
             | WorkloadObject::StatefulSet(_) => self.all.push(Controller::new(workload, now)),
         }
+    }
+
+    /// Takes the objects of changed manifests: all that there are now. Those that are missing end with their pods, and those that
+    /// changed go on with what they are now, or, where that cannot change, are created anew.
+    pub fn apply(&mut self, workloads: Vec<Workload>, now: Timestamp) -> Changes {
+        const REMOVED: &str = "its manifest was removed";
+        const REPLACED: &str = "replaced, because its manifest changed";
+        let mut changes = Changes::default();
+        let is_there = |of: &Workload| {
+            let name = of.full_name();
+            workloads
+                .iter()
+                .any(|workload| workload.full_name() == name)
+        };
+        let (kept, removed): (Vec<Cron>, Vec<Cron>) = std::mem::take(&mut self.crons)
+            .into_iter()
+            .partition(|cron| is_there(cron.workload()));
+        self.crons = kept;
+        let crons = removed.iter().map(|cron| cron.workload().full_name());
+        let mut ended: Vec<String> = crons.collect();
+        for controller in &mut self.all {
+            let is_started = self.crons.iter().any(|cron| cron.owns(controller));
+            if controller.is_deleted() || is_started || is_there(controller.workload()) {
+                continue;
+            }
+            controller.delete(REMOVED, &mut changes);
+            ended.push(controller.workload().full_name());
+        }
+        let told = ended.iter().map(|name| format!("{name} ends: {REMOVED}"));
+        changes.news.extend(told);
+        for workload in workloads {
+            let name = workload.full_name();
+            let has_name = |of: &Workload| of.full_name() == name;
+            if let Some(cron) = self.crons.iter_mut().find(|cron| has_name(cron.workload())) {
+                if cron.update(workload, now) {
+                    changes.news.push(format!("{name} is updated"));
+                }
+                continue;
+            }
+            let mut others = self.all.iter_mut();
+            let other = others.find(|other| !other.is_deleted() && has_name(other.workload()));
+            match other.map(|other| (other.update(workload.clone()), other)) {
+                None => {
+                    changes.news.push(format!("{name} is new"));
+                    self.add(workload, now);
+                }
+                Some((Updated::Same, _)) => {}
+                Some((Updated::Changed, _)) => changes.news.push(format!("{name} is updated")),
+                Some((Updated::Replaced(mut new), old)) => {
+                    old.delete(REPLACED, &mut changes);
+                    changes.news.push(format!("{name} is {REPLACED}"));
+                    new.set_uid(Some(self.names.uid("replaced", &name)));
+                    self.add(*new, now);
+                }
+            }
+        }
+        changes
     }
 
     /// Takes the latest reports and decides.

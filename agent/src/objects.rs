@@ -108,6 +108,14 @@ impl ObjectMap {
         self.secrets.insert(key(&object.metadata), Arc::new(object));
     }
 
+    /// Replaces all Services.
+    pub fn set_services(&mut self, services: impl IntoIterator<Item = Arc<Service>>) {
+        let services = services.into_iter();
+        self.services = services
+            .map(|service| (key(&service.metadata), service))
+            .collect();
+    }
+
     /// Adds a PersistentVolumeClaim, or replaces the one of that name.
     pub fn insert_persistent_volume_claim(&mut self, object: PersistentVolumeClaim) {
         self.claims.insert(key(&object.metadata), Arc::new(object));

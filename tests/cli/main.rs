@@ -34,3 +34,4 @@ mod tmux;
 mod told;
 mod usage;
 mod volumes;
+mod watch;

@@ -9,7 +9,7 @@ use super::create::Creator;
 use super::names::Names;
 use super::owned::{Action, Outcome, OwnedPod, Plan, Reason, earlier};
 use super::replica_set::Failures;
-use super::{Changes, JobResult, Refused, daemon_set, job, replica_set, stateful_set};
+use super::{Changes, JobResult, Refused, daemon_set, job, replica_set, rollout, stateful_set};
 use crate::manifest::{Workload, WorkloadObject};
 use crate::pod::PodUid;
 use crate::report::{PodReport, Reports};
@@ -26,6 +26,16 @@ pub(super) struct Controller {
     is_ending: bool,
     /// The object does not exist any more: its pods are deleted, and then it is forgotten.
     is_deleted: bool,
+}
+
+/// What becomes of an object with another manifest.
+pub(super) enum Updated {
+    /// It has not changed.
+    Same,
+    /// It has changed.
+    Changed,
+    /// It has to be created anew, from this.
+    Replaced(Box<Workload>),
 }
 
 impl Controller {
@@ -61,6 +71,23 @@ impl Controller {
         };
         changes.again = earlier(changes.again, plan.again);
         self.apply(plan, names, changes);
+    }
+
+    /// Takes the object of a changed manifest. One that is over, or of which something changed that cannot change, has to be
+    /// created anew.
+    pub(super) fn update(&mut self, mut workload: Workload) -> Updated {
+        let uid = self.workload.metadata().uid.clone();
+        let replaced = workload.clone();
+        workload.set_uid(uid);
+        if workload == self.workload {
+            return Updated::Same;
+        }
+        if self.outcome != Outcome::Open || !self.workload.may_become(&workload) {
+            return Updated::Replaced(Box::new(replaced));
+        }
+        self.creator = Creator::new(&workload);
+        self.workload = workload;
+        Updated::Changed
     }
 
     /// No pod is created any more.
@@ -168,8 +195,12 @@ impl Controller {
                 job::plan(&spec, self.started, &self.pods, now)
             }
             WorkloadObject::Deployment(deployment) => {
-                let wanted = replicas(deployment.spec.as_ref().and_then(|spec| spec.replicas));
-                replica_set::plan(wanted, &self.pods, self.failures, now)
+                let spec = deployment.spec.clone().unwrap_or_default();
+                let (wanted, revision) = (replicas(spec.replicas), self.creator.revision());
+                let (pods, failures) = (&self.pods, self.failures);
+                rollout::deployment(&spec, wanted, revision, pods, failures, now)
+                    .filter(|_| !self.is_ending)
+                    .unwrap_or_else(|| replica_set::plan(wanted, pods, failures, now))
             }
             WorkloadObject::ReplicaSet(set) => {
                 let wanted = replicas(set.spec.as_ref().and_then(|spec| spec.replicas));
@@ -178,12 +209,20 @@ impl Controller {
             WorkloadObject::DaemonSet(_) if self.is_ending => {
                 replica_set::plan(0, &self.pods, self.failures, now)
             }
-            WorkloadObject::DaemonSet(_) => daemon_set::plan(&self.pods, self.failures, now),
+            WorkloadObject::DaemonSet(set) => {
+                let spec = set.spec.clone().unwrap_or_default();
+                rollout::daemon_set(&spec, self.creator.revision(), &self.pods)
+                    .unwrap_or_else(|| daemon_set::plan(&self.pods, self.failures, now))
+            }
             // It has no pods: its Jobs have controllers of their own.
             WorkloadObject::CronJob(_) => Plan::open(Vec::new(), None),
             WorkloadObject::StatefulSet(set) => {
                 let spec = set.spec.clone().unwrap_or_default();
-                stateful_set::plan(&spec, wanted(spec.replicas), &self.pods, now)
+                let plan = stateful_set::plan(&spec, wanted(spec.replicas), &self.pods, now);
+                let is_settled = plan.actions.is_empty() && !self.is_ending;
+                let next = is_settled
+                    .then(|| rollout::stateful_set(&spec, self.creator.revision(), &self.pods));
+                next.flatten().unwrap_or(plan)
             }
         }
     }
@@ -214,7 +253,8 @@ impl Controller {
                 Action::Create(index) => {
                     let pod = self.creator.pod(&self.workload, index, names);
                     changes.created.push(pod.clone());
-                    self.pods.push(OwnedPod::new(pod, index));
+                    let revision = self.creator.revision();
+                    self.pods.push(OwnedPod::new(pod, index, revision));
                 }
                 Action::Delete(uid, why) => {
                     let owned = self.pods.iter_mut().find(|owned| *owned.pod.uid() == uid);

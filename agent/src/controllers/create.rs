@@ -43,6 +43,11 @@ impl Creator {
         Self { owner, hash }
     }
 
+    /// The hash of the template.
+    pub(super) fn revision(&self) -> &str {
+        &self.hash
+    }
+
     /// A new pod, with this ordinal or completion index.
     pub(super) fn pod(&self, workload: &Workload, index: Option<u32>, names: &mut Names) -> Pod {
         let owner = &self.owner;

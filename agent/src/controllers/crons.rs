@@ -57,6 +57,27 @@ impl Cron {
         })
     }
 
+    pub(super) fn workload(&self) -> &Workload {
+        &self.workload
+    }
+
+    /// Takes the object of a changed manifest; says whether it has changed.
+    pub(super) fn update(&mut self, mut workload: Workload, now: Timestamp) -> bool {
+        workload.set_uid(self.workload.metadata().uid.clone());
+        if workload == self.workload {
+            return false;
+        }
+        if let Some(changed) = Self::new(workload, self.starts, now) {
+            *self = Self {
+                created: self.created,
+                last: self.last,
+                told: self.told,
+                ..changed
+            };
+        }
+        true
+    }
+
     /// Whether more Jobs will be started.
     pub(super) fn is_open(&self) -> bool {
         match self.starts {
@@ -150,7 +171,8 @@ impl Cron {
         .collect()
     }
 
-    fn owns(&self, job: &Controller) -> bool {
+    /// Whether it started the Job.
+    pub(super) fn owns(&self, job: &Controller) -> bool {
         let mut owners = job.workload().metadata().owner_references.iter().flatten();
         owners.any(|owner| Some(&owner.uid) == self.workload.metadata().uid.as_ref())
     }

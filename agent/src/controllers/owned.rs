@@ -20,12 +20,14 @@ pub struct OwnedPod {
     pub ended: Option<Timestamp>,
     /// The controller has deleted it.
     pub is_deleted: bool,
+    /// The hash of the template that it was made from.
+    pub revision: String,
 }
 
 impl OwnedPod {
     /// A pod that the agent has not seen yet.
     #[must_use]
-    pub fn new(pod: Pod, index: Option<u32>) -> Self {
+    pub fn new(pod: Pod, index: Option<u32>, revision: &str) -> Self {
         Self {
             pod,
             index,
@@ -33,6 +35,7 @@ impl OwnedPod {
             ready_since: None,
             ended: None,
             is_deleted: false,
+            revision: revision.to_owned(),
         }
     }
 

@@ -254,7 +254,7 @@ kind: Deployment
 metadata: {name: web}
 spec:
   paused: true
-  strategy: {type: Recreate}
+  revisionHistoryLimit: 3
   selector: {matchLabels: {app: web}}
   template:
     metadata: {labels: {app: web}}
@@ -279,7 +279,7 @@ spec:
         paths(&parsed.warnings),
         ["spec.paused", "spec.template.spec.readinessGates"]
     );
-    assert_eq!(paths(&parsed.no_effect), ["spec.strategy"]);
+    assert_eq!(paths(&parsed.no_effect), ["spec.revisionHistoryLimit"]);
 }
 
 #[test]

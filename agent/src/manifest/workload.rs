@@ -110,6 +110,47 @@ impl Workload {
         }
     }
 
+    /// Gives it another uid.
+    pub(crate) fn set_uid(&mut self, uid: Option<String>) {
+        let metadata = match &mut self.object {
+            WorkloadObject::Job(job) => &mut job.metadata,
+            WorkloadObject::CronJob(job) => &mut job.metadata,
+            WorkloadObject::Deployment(deployment) => &mut deployment.metadata,
+            WorkloadObject::ReplicaSet(set) => &mut set.metadata,
+            WorkloadObject::DaemonSet(set) => &mut set.metadata,
+            WorkloadObject::StatefulSet(set) => &mut set.metadata,
+        };
+        metadata.uid = uid;
+    }
+
+    /// Whether an object that exists may be changed to the other one.
+    ///
+    /// Source: Kubernetes 1.36, pkg/apis/batch/validation/validation.go and pkg/apis/apps/validation/validation.go.
+    #[must_use]
+    pub(crate) fn may_become(&self, other: &Self) -> bool {
+        use WorkloadObject as Of;
+        match (&self.object, &other.object) {
+            (Of::Job(old), Of::Job(new)) => fixed_of_job(old) == fixed_of_job(new),
+            (Of::CronJob(_), Of::CronJob(_)) => true,
+            (Of::Deployment(old), Of::Deployment(new)) => {
+                let fixed = |of: &Deployment| of.spec.as_ref().map(|spec| spec.selector.clone());
+                fixed(old) == fixed(new)
+            }
+            (Of::ReplicaSet(old), Of::ReplicaSet(new)) => {
+                let fixed = |of: &ReplicaSet| of.spec.as_ref().map(|spec| spec.selector.clone());
+                fixed(old) == fixed(new)
+            }
+            (Of::DaemonSet(old), Of::DaemonSet(new)) => {
+                let fixed = |of: &DaemonSet| of.spec.as_ref().map(|spec| spec.selector.clone());
+                fixed(old) == fixed(new)
+            }
+            (Of::StatefulSet(old), Of::StatefulSet(new)) => {
+                fixed_of_stateful_set(old) == fixed_of_stateful_set(new)
+            }
+            _ => false,
+        }
+    }
+
     /// A pod as its template describes one, with the object's name. It is not to be run.
     #[must_use]
     pub fn example(&self) -> Pod {
@@ -131,6 +172,34 @@ impl Workload {
 fn first_ordinal(spec: &StatefulSetSpec) -> i32 {
     let ordinals = spec.ordinals.as_ref();
     ordinals.and_then(|ordinals| ordinals.start).unwrap_or(0)
+}
+
+/// What cannot change of a Job that exists.
+fn fixed_of_job(job: &Job) -> Option<JobSpec> {
+    let spec = job.spec.clone()?;
+    Some(JobSpec {
+        active_deadline_seconds: None,
+        backoff_limit: None,
+        parallelism: None,
+        suspend: None,
+        ttl_seconds_after_finished: None,
+        ..spec
+    })
+}
+
+/// What cannot change of a StatefulSet that exists.
+fn fixed_of_stateful_set(set: &StatefulSet) -> Option<StatefulSetSpec> {
+    let spec = set.spec.clone()?;
+    Some(StatefulSetSpec {
+        min_ready_seconds: None,
+        ordinals: None,
+        persistent_volume_claim_retention_policy: None,
+        replicas: None,
+        revision_history_limit: None,
+        template: PodTemplateSpec::default(),
+        update_strategy: None,
+        ..spec
+    })
 }
 
 impl Loader<'_> {

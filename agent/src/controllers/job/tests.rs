@@ -25,7 +25,7 @@ fn pod(number: usize, text: &str) -> OwnedPod {
         "S" => "Succeeded",
         _ => "Running",
     };
-    let mut owned = OwnedPod::new(Pod::new(serde_json::from_value(api).unwrap()), index);
+    let mut owned = OwnedPod::new(Pod::new(serde_json::from_value(api).unwrap()), index, "");
     owned.ended = ended;
     let state = if ended.is_some() {
         json!({"terminated": {"exitCode": code}})

@@ -3,8 +3,8 @@
 use super::{Type, all, done, no_effect, some, warned};
 
 const STATUS: &str = "the controller finds it out";
-const NO_UPDATES: &str = "the object does not change while `crib run` runs";
-const NO_ROLLOUT: &str = "there is no earlier version of the pods to replace";
+const ROLLOUT: &str = "when `crib run --watch` sees that the template changed";
+const NO_UPDATES: &str = "no earlier version is kept";
 
 pub(super) const TYPES: &[Type] = &[
     some(
@@ -14,13 +14,12 @@ pub(super) const TYPES: &[Type] = &[
     ),
     some(
         "DeploymentSpec",
-        "replicas selector template",
+        "minReadySeconds replicas selector template",
         &[
-            no_effect("minReadySeconds", NO_ROLLOUT),
             warned("paused", "has no effect: the pods are started all the same"),
-            no_effect("progressDeadlineSeconds", NO_ROLLOUT),
+            no_effect("progressDeadlineSeconds", "a rollout may take any time"),
             no_effect("revisionHistoryLimit", NO_UPDATES),
-            no_effect("strategy", NO_ROLLOUT),
+            done("strategy", ROLLOUT),
         ],
     ),
     some(
@@ -42,9 +41,9 @@ pub(super) const TYPES: &[Type] = &[
         "DaemonSetSpec",
         "selector template",
         &[
-            no_effect("minReadySeconds", NO_ROLLOUT),
+            no_effect("minReadySeconds", "there is one node, and one pod"),
             no_effect("revisionHistoryLimit", NO_UPDATES),
-            no_effect("updateStrategy", NO_ROLLOUT),
+            done("updateStrategy", ROLLOUT),
         ],
     ),
     some(
@@ -58,10 +57,27 @@ pub(super) const TYPES: &[Type] = &[
          template volumeClaimTemplates",
         &[
             no_effect("revisionHistoryLimit", NO_UPDATES),
-            no_effect("updateStrategy", NO_ROLLOUT),
+            done("updateStrategy", ROLLOUT),
         ],
     ),
     all("StatefulSetOrdinals", "start"),
+    all("DeploymentStrategy", "rollingUpdate type"),
+    all("RollingUpdateDeployment", "maxSurge maxUnavailable"),
+    all("DaemonSetUpdateStrategy", "rollingUpdate type"),
+    some(
+        "RollingUpdateDaemonSet",
+        "maxUnavailable",
+        &[no_effect(
+            "maxSurge",
+            "the pod ends before the next one starts",
+        )],
+    ),
+    all("StatefulSetUpdateStrategy", "rollingUpdate type"),
+    some(
+        "RollingUpdateStatefulSetStrategy",
+        "partition",
+        &[no_effect("maxUnavailable", "pods are replaced one by one")],
+    ),
     some(
         "StatefulSetPersistentVolumeClaimRetentionPolicy",
         "",
@@ -70,7 +86,7 @@ pub(super) const TYPES: &[Type] = &[
                 "whenDeleted",
                 "`Retain`; a warning that the claims are kept: `Delete`",
             ),
-            no_effect("whenScaled", NO_UPDATES),
+            no_effect("whenScaled", "claims are kept"),
         ],
     ),
     some(

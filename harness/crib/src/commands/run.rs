@@ -1,8 +1,9 @@
 //! `crib run`: pods from manifests to the end, in one command.
 //!
 //! Reading order: `args` (what can be typed), `inputs` (manifests, or every problem with them), `session` (the directory, the
-//! runtime, the end of both), `event_loop` (signals, the agent, the controllers of Jobs and their kind, the log files), `lifecycle` (event to next step), `daemon` (the runtime as a child),
-//! `reach` (how other commands find it), `services` (their stream), `means` (what it can do here), `orphans` (its keepers, when it was killed), `root`
+//! runtime, the end of both), `event_loop` (signals, the agent, the controllers of Jobs and their kind, the log files), `lifecycle` (event to next step),
+//! `manifest_watch` and `apply` (`--watch`: changed manifests, and what that does to their pods), `daemon` (the runtime as a child),
+//! `reach` (how other commands find it), `services` (their stream), `fixed_services`, `means` (what it can do here), `orphans` (its keepers, when it was killed), `root`
 //! (the temporary directory), `dead_runs` and
 //! `clean_up` (what killed ones left), `tail` (log files to lines), `printer` (the only writer of
 //! the two outputs) with `view`, `rows`, `marks`, `lines`, `notes` and `json`, which only make text.
@@ -20,6 +21,7 @@ use crate::commands::pull_secrets;
 use crate::exit::Exit;
 use crate::report::{complain, say};
 
+mod apply;
 pub(crate) mod args;
 mod claims;
 mod clean_up;
@@ -28,11 +30,13 @@ mod daemon;
 mod dead_runs;
 mod ending;
 mod event_loop;
+mod fixed_services;
 mod inputs;
 mod json;
 mod label;
 mod lifecycle;
 mod lines;
+mod manifest_watch;
 mod marks;
 mod means;
 mod notes;
@@ -57,6 +61,10 @@ pub(crate) use self::root::remove as remove_root;
 /// Runs the pods. Called while the process has one thread.
 pub(crate) fn run(args: &RunArgs) -> Exit {
     let started = Instant::now();
+    if args.watch && args.manifests().iter().any(|path| path.as_os_str() == "-") {
+        say("--watch: standard input cannot be watched: give files or directories");
+        return Exit::BadInput;
+    }
     let mut inputs = match inputs::load(&args.manifests(), args.lenient, args.strict) {
         Ok(inputs) => inputs,
         Err(problems) => {

@@ -17,6 +17,7 @@ const EXAMPLES: &str = "Examples:
   helm template . | crib run -               what helm prints: Jobs, Deployments and so on
   crib run --timeout 30s examples/forever.yaml
   crib run --output json pod.yaml | jq -r 'select(.type == \"log\") | .text'
+  crib run --watch pods/                     and again, whenever a file changes
   crib run --keep pod.yaml                   leave the pods when the command ends
 
 CronJobs start Jobs until --timeout or Ctrl-C. Pods of Deployments and their kind, a pod whose containers are restarted for ever (restartPolicy Always), or one whose image \
@@ -48,6 +49,9 @@ pub(crate) struct RunArgs {
     /// Start one Job of each CronJob now, whatever its schedule says, and none later
     #[arg(long)]
     pub(crate) now: bool,
+    /// Apply changes of the manifests while the pods run, until --timeout or Ctrl-C
+    #[arg(long, conflicts_with = "keep")]
+    pub(crate) watch: bool,
     /// Keep the pods running on their runtime, and print how to inspect and end them
     #[arg(long)]
     pub(crate) keep: bool,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use agent::clock::{Clock as _, SystemClock};
 use agent::controllers::{Changes, Controllers, CronStarts, Refused};
-use agent::objects::Objects;
+use agent::objects::{ObjectMap, ObjectStore, Objects as _};
 use agent::pod::{Pod, PodUid};
 use agent::source::{self, PodsSender};
 use agent::{Agent, Event as PodEvent, ReadinessChange, Transition};
@@ -19,9 +19,11 @@ use tokio::time::Instant as Alarm;
 use super::args::RunArgs;
 use super::daemon::Daemon;
 use super::ending::{cause_of_end, ending, with_cause_of_removal};
+use super::fixed_services::FixedServices;
 use super::inputs::Inputs;
 use super::label::Label;
 use super::lifecycle::{Event, Lifecycle, PodCounts, Step, count_pods};
+use super::manifest_watch::{self, Reloaded};
 use super::means::Means;
 use super::notes::Notes;
 use super::printer::{Print, Printer, Style};
@@ -33,6 +35,8 @@ use crate::exit::Exit;
 use crate::pod_dialer::PodDialer;
 use crate::report::chain;
 use crate::signals::Signals;
+
+mod reload;
 
 /// How long the agent and the runtime may take beyond the longest grace period of the pods.
 const EXTRA_GRACE: Duration = Duration::from_secs(15);
@@ -59,6 +63,16 @@ pub(super) struct Loop {
     keep: bool,
     /// The pods of manifests.
     wanted: BTreeSet<PodUid>,
+    /// The same, as the manifests have them.
+    bare: Vec<Pod>,
+    /// The uids of all pods that manifests ever had.
+    used: BTreeSet<PodUid>,
+    objects: Arc<ObjectStore>,
+    services: FixedServices,
+    /// The Secrets of `--pull-secrets`.
+    pull_secrets: ObjectMap,
+    /// The manifests after each change.
+    reloaded: Option<mpsc::UnboundedReceiver<Reloaded>>,
     /// The objects that create the other pods.
     controllers: Controllers,
     /// When they are to look again.
@@ -102,7 +116,9 @@ impl Loop {
         // The user's images stay, and as many of them are pulled as the pods need.
         config.images.garbage_collection = None;
         config.images.registry_pull_qps = 0;
-        objects.merge(inputs.pull_secrets.apply(&mut config.images));
+        let pull_secrets = inputs.pull_secrets.apply(&mut config.images);
+        objects.merge(pull_secrets.clone());
+        let services = objects.all_services();
         let seed = RandomState::new().hash_one(std::process::id());
         let (served, mut service_notes) =
             match services::open(&root.socket(), &mut objects, seed).await {
@@ -116,7 +132,8 @@ impl Loop {
                 }
             };
         let domain = config.cluster_domain.clone();
-        let objects: Arc<dyn Objects> = Arc::new(objects);
+        let services = FixedServices::new(services, objects.all_services());
+        let objects = Arc::new(ObjectStore::new(objects));
         let (service_problems, network) = match served {
             Some(served) => {
                 config.cluster_dns = vec![served.dns];
@@ -129,8 +146,14 @@ impl Loop {
             }
             None => (mpsc::unbounded_channel().1, None),
         };
+        let reloaded = if args.watch {
+            let started = manifest_watch::start(args);
+            Some(started.map_err(|error| format!("failed to watch the manifests: {error}"))?)
+        } else {
+            None
+        };
         let parts = agent::Parts {
-            objects: Arc::clone(&objects),
+            objects: objects.clone(),
             cri,
             clock: Arc::new(SystemClock),
             dialer: Arc::new(PodDialer::new(&root.socket())),
@@ -138,12 +161,13 @@ impl Loop {
         };
         let mut agent = agent::start(config, parts);
         if let Some(network) = network {
-            agent.serve_services(&domain, objects, network);
+            agent.serve_services(&domain, objects.clone(), network);
         }
         let (reports, transitions) = (agent.reports(), agent.transitions());
         let (readiness, events) = (agent.readiness(), agent.events());
 
-        let wanted = pods.iter().map(|pod| pod.uid().clone()).collect();
+        let bare = pods.clone();
+        let wanted: BTreeSet<PodUid> = pods.iter().map(|pod| pod.uid().clone()).collect();
         let refused = if args.keep {
             Refused::Kept
         } else {
@@ -198,7 +222,13 @@ impl Loop {
             events,
             service_problems,
             pods: sender,
+            used: wanted.clone(),
             wanted,
+            bare,
+            objects,
+            services,
+            pull_secrets,
+            reloaded,
             controllers,
             // Once at once: there may be nothing to run, and then nothing is reported.
             controllers_due: Some(Alarm::now()),
@@ -282,6 +312,7 @@ impl Loop {
                 }
                 Some(change) = self.readiness.recv() => self.printer.print(Print::Readiness(change)),
                 Some(problem) = self.service_problems.recv() => self.printer.note(problem),
+                Some(reloaded) = next_of(&mut self.reloaded) => self.reload(reloaded),
                 Some(event) = self.events.recv() => self.printer.print(Print::Event(event)),
                 Ok(()) = self.reports.changed() => {
                     let reports = self.reports.borrow_and_update().clone();
@@ -335,7 +366,10 @@ impl Loop {
     }
 
     fn count(&self, reports: &Reports) -> PodCounts {
-        count_pods(&self.wanted, self.controllers.tally(), reports, self.keep)
+        let mut tally = self.controllers.tally();
+        // The next change may bring more pods.
+        tally.open += usize::from(self.reloaded.is_some());
+        count_pods(&self.wanted, tally, reports, self.keep)
     }
 
     /// Ends the pods that can never succeed. A kubelet tries for ever, and so does `crib agent`; this command has an end.
@@ -364,6 +398,7 @@ impl Loop {
             Step::Wait => return None,
             Step::Finish(exit) => return Some(exit),
             Step::End => {
+                self.reloaded = None;
                 let grace = self.longest_grace.max(self.controllers.longest_end());
                 self.printer.note(ending(event, grace));
                 let reports = self.reports.borrow().clone();
@@ -377,6 +412,7 @@ impl Loop {
                 grace.saturating_add(EXTRA_GRACE)
             }
             Step::Kill => {
+                self.reloaded = None;
                 self.printer.note("killing the pods");
                 self.end(|_| true, cause_of_end(event));
                 self.agent.kill_now();
@@ -400,6 +436,14 @@ fn alarm_at(at: Timestamp) -> Alarm {
     let now = Alarm::now();
     // One that is farther away than clocks go is looked at again in a day.
     now.checked_add(wait).unwrap_or(now + DAY)
+}
+
+/// The next message; waits for ever where there is no channel.
+async fn next_of<T>(channel: &mut Option<mpsc::UnboundedReceiver<T>>) -> Option<T> {
+    match channel {
+        Some(channel) => channel.recv().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Returns at `at`; never if `None`.

@@ -36,8 +36,27 @@ pub(crate) struct Inputs {
     pub(crate) pull_secrets: PullSecrets,
 }
 
+/// What is done when there is nothing to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Empty {
+    /// It is an error.
+    Refused,
+    /// It is taken: there was something before, or will be.
+    Accepted,
+}
+
 /// Reads all manifests. The errors are what to print, one for each problem. What is skipped is one if `strict`, else a warning.
 pub(crate) fn load(paths: &[PathBuf], lenient: bool, strict: bool) -> Result<Inputs, Vec<String>> {
+    load_or_none(paths, lenient, strict, Empty::Refused)
+}
+
+/// The same, where there may be nothing to run.
+pub(crate) fn load_or_none(
+    paths: &[PathBuf],
+    lenient: bool,
+    strict: bool,
+    empty: Empty,
+) -> Result<Inputs, Vec<String>> {
     let strictness = if lenient {
         Strictness::Lenient
     } else {
@@ -45,7 +64,7 @@ pub(crate) fn load(paths: &[PathBuf], lenient: bool, strict: bool) -> Result<Inp
     };
     let (mut texts, mut problems) = (Vec::new(), Vec::new());
     for path in paths {
-        if let Err(problem) = read_manifests(path, &mut texts) {
+        if let Err(problem) = read_manifests(path, empty, &mut texts) {
             problems.push(problem);
         }
     }
@@ -57,9 +76,9 @@ pub(crate) fn load(paths: &[PathBuf], lenient: bool, strict: bool) -> Result<Inp
     let skipped = skipped::sentences(&skipped.collect::<Vec<_>>());
     if strict {
         problems.extend(skipped.iter().map(|skipped| format!("--strict: {skipped}")));
-        return merge(parsed, problems);
+        return merge(parsed, problems, empty);
     }
-    let mut inputs = merge(parsed, problems)?;
+    let mut inputs = merge(parsed, problems, empty)?;
     inputs.warnings.extend(skipped);
     Ok(inputs)
 }
@@ -80,7 +99,11 @@ pub(crate) fn archives(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
 }
 
 /// Appends the name and the text of each manifest that `path` stands for.
-fn read_manifests(path: &Path, texts: &mut Vec<(String, String)>) -> Result<(), String> {
+fn read_manifests(
+    path: &Path,
+    empty: Empty,
+    texts: &mut Vec<(String, String)>,
+) -> Result<(), String> {
     if path == Path::new("-") {
         let mut bytes = Vec::new();
         std::io::stdin()
@@ -108,7 +131,7 @@ fn read_manifests(path: &Path, texts: &mut Vec<(String, String)>) -> Result<(), 
             files.push(file);
         }
     }
-    if files.is_empty() {
+    if files.is_empty() && empty == Empty::Refused {
         return Err(format!(
             "{}: no *.yaml, *.yml or *.json file in this directory",
             path.display()
@@ -151,7 +174,11 @@ fn is_manifest(path: &Path) -> bool {
 }
 
 /// Merges the pods and objects of all files; rejects duplicate names, missing objects and an empty set.
-fn merge(files: Vec<(String, Parsed)>, mut problems: Vec<String>) -> Result<Inputs, Vec<String>> {
+fn merge(
+    files: Vec<(String, Parsed)>,
+    mut problems: Vec<String>,
+    empty: Empty,
+) -> Result<Inputs, Vec<String>> {
     let (mut pods, mut warnings) = (Vec::<Pod>::new(), Vec::new());
     let (mut names, mut uids) = (BTreeMap::new(), BTreeMap::new());
     let mut all_objects: Vec<Object> = Vec::new();
@@ -197,7 +224,8 @@ fn merge(files: Vec<(String, Parsed)>, mut problems: Vec<String>) -> Result<Inpu
             pods.push(pod);
         }
     }
-    if pods.is_empty() && workloads.is_empty() && problems.is_empty() {
+    let is_empty = pods.is_empty() && workloads.is_empty();
+    if is_empty && problems.is_empty() && empty == Empty::Refused {
         problems.push("no pod in the manifests: nothing to run".to_owned());
     }
     let mut objects = ObjectMap::default();
@@ -282,6 +310,7 @@ mod tests {
                 file("y", vec![pod("c", "3")]),
             ],
             vec![],
+            Empty::Refused,
         )
         .unwrap();
         let names: Vec<&str> = inputs.pods.iter().map(Pod::name).collect();
@@ -296,6 +325,7 @@ mod tests {
                 file("y", vec![pod("a", "2")]),
             ],
             vec![],
+            Empty::Refused,
         )
         .unwrap_err();
         assert_eq!(
@@ -308,15 +338,19 @@ mod tests {
     fn duplicate_pod_name_in_one_file_is_rejected() {
         let twice = file("x", vec![pod("a", "1"), pod("a", "2")]);
         assert_eq!(
-            merge(vec![twice], vec![]).unwrap_err(),
+            merge(vec![twice], vec![], Empty::Refused).unwrap_err(),
             ["x: pod default/a is in it twice: give one of them another name"]
         );
     }
 
     #[test]
     fn duplicate_pod_uid_is_rejected() {
-        let problems =
-            merge(vec![file("x", vec![pod("a", "1"), pod("b", "1")])], vec![]).unwrap_err();
+        let problems = merge(
+            vec![file("x", vec![pod("a", "1"), pod("b", "1")])],
+            vec![],
+            Empty::Refused,
+        )
+        .unwrap_err();
         assert_eq!(
             problems,
             ["x: pod default/b has the metadata.uid of pod default/a: leave it out, or change it"]
@@ -355,16 +389,16 @@ mod tests {
             let parsed = manifest::parse("x", &text(map), Strictness::Strict);
             ("x".to_owned(), parsed)
         };
-        let inputs = merge(vec![parsed("m")], vec![]).unwrap();
+        let inputs = merge(vec![parsed("m")], vec![], Empty::Refused).unwrap();
         assert_eq!(
             references::missing(&inputs.pods[0], &inputs.objects),
             [""; 0]
         );
         assert_eq!(
-            merge(vec![parsed("other")], vec![]).unwrap_err(),
+            merge(vec![parsed("other")], vec![], Empty::Refused).unwrap_err(),
             ["x: pod default/p needs the configmap default/m: add it to the manifests"]
         );
-        let twice = merge(vec![parsed("m"), parsed("m")], vec![]).unwrap_err();
+        let twice = merge(vec![parsed("m"), parsed("m")], vec![], Empty::Refused).unwrap_err();
         assert_eq!(
             twice[0],
             "x: configmap default/m is in the manifests twice: give one of them another name"
@@ -372,9 +406,18 @@ mod tests {
     }
 
     #[test]
+    fn empty_directory_may_be_accepted() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = [dir.path().to_owned()];
+        load(&paths, false, false).unwrap_err();
+        let inputs = load_or_none(&paths, false, false, Empty::Accepted).unwrap();
+        assert_eq!(inputs.pods, []);
+    }
+
+    #[test]
     fn empty_input_is_rejected() {
         assert_eq!(
-            merge(vec![], vec![]).unwrap_err(),
+            merge(vec![], vec![], Empty::Refused).unwrap_err(),
             ["no pod in the manifests: nothing to run"]
         );
     }
@@ -399,7 +442,7 @@ mod tests {
             std::fs::write(dir.path().join(name), name).unwrap();
         }
         let mut texts = Vec::new();
-        read_manifests(dir.path(), &mut texts).unwrap();
+        read_manifests(dir.path(), Empty::Refused, &mut texts).unwrap();
         let read: Vec<&str> = texts.iter().map(|(_, text)| text.as_str()).collect();
         assert_eq!(read, ["a.json", "b.yml"]);
     }
@@ -409,13 +452,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut texts = Vec::new();
         assert!(
-            read_manifests(dir.path(), &mut texts)
+            read_manifests(dir.path(), Empty::Refused, &mut texts)
                 .unwrap_err()
                 .contains("no *.yaml")
         );
         std::fs::write(dir.path().join("x.yaml"), b"ok\xff").unwrap();
         assert!(
-            read_manifests(dir.path(), &mut texts)
+            read_manifests(dir.path(), Empty::Refused, &mut texts)
                 .unwrap_err()
                 .ends_with("byte 2 is not UTF-8: a manifest is YAML or JSON text")
         );

@@ -1,0 +1,75 @@
+//! Objects whose manifests change while their pods run.
+
+use super::*;
+
+/// The objects of a manifest, as after a change of its file.
+fn apply(world: &mut World, manifest: &str) -> Vec<String> {
+    let parsed = parse("m.yaml", manifest, Strictness::Strict);
+    assert_eq!(parsed.problems, []);
+    let changes = world.controllers.apply(parsed.workloads, world.now);
+    let mut news = changes.news;
+    news.extend(world.sync().news);
+    news
+}
+
+#[test]
+fn changed_deployment_replaces_its_pod_when_the_new_one_is_ready() {
+    let mut world = World::new(&set("Deployment", ""));
+    let _ = world.ready(0);
+    let changed = set("Deployment", "").replace("image: i", "image: j");
+    let news = apply(&mut world, &changed);
+    assert_eq!(news, ["deployment default/web is updated"]);
+    assert_eq!(world.pods.len(), 2);
+    let first = world.pods[0].uid().clone();
+    let changes = world.ready(1);
+    let why = "replaced by a pod of the changed template";
+    assert_eq!(changes.deleted, [(first, why)]);
+    assert_eq!(apply(&mut world, &changed), [""; 0]);
+    let _ = world.gone(0);
+    assert_eq!(world.pods.len(), 2);
+}
+
+#[test]
+fn changed_job_is_created_anew_and_a_removed_one_ends() {
+    let mut world = World::new(&job(""));
+    let more = job("  parallelism: 1\n  backoffLimit: 9\n  completions: 1\n");
+    assert_eq!(apply(&mut world, &more), ["job default/work is updated"]);
+    assert_eq!(world.pods.len(), 1);
+    let news = apply(&mut world, &job("").replace("image: i", "image: j"));
+    assert_eq!(
+        news,
+        ["job default/work is replaced, because its manifest changed"]
+    );
+    assert_eq!(world.pods.len(), 2);
+    let news = apply(&mut world, &cron_job(""));
+    assert_eq!(
+        news[..2],
+        [
+            "job default/work ends: its manifest was removed",
+            "cronjob default/tick is new"
+        ]
+    );
+    for pod in 0..2 {
+        let _ = world.gone(pod);
+    }
+    assert_eq!(world.controllers.tally(), Tally { open: 1, failed: 0 });
+}
+
+#[test]
+fn changed_cron_job_keeps_its_jobs_and_a_removed_one_ends_them() {
+    let mut world = World::new(&cron_job(""));
+    let _ = world.wait(60);
+    let changed = cron_job("  concurrencyPolicy: Forbid\n");
+    assert_eq!(
+        apply(&mut world, &changed)[0],
+        "cronjob default/tick is updated"
+    );
+    assert_eq!(world.pods.len(), 1);
+    let news = apply(&mut world, &job(""));
+    assert!(
+        news.contains(&"cronjob default/tick ends: its manifest was removed".to_owned()),
+        "{news:?}"
+    );
+    let _ = world.gone(0);
+    assert_eq!(world.controllers.jobs().len(), 1);
+}

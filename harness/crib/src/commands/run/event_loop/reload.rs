@@ -1,0 +1,60 @@
+//! Takes manifests that changed during `crib run --watch`.
+
+use std::time::Duration;
+
+use agent::clock::{Clock as _, SystemClock};
+use agent::pod::{Pod, PodUid};
+
+use super::super::apply;
+use super::super::manifest_watch::Reloaded;
+use super::Loop;
+
+impl Loop {
+    /// Takes manifests that changed; if something is wrong with them all stays as it is.
+    pub(super) fn reload(&mut self, reloaded: Reloaded) {
+        let mut inputs = match reloaded {
+            Ok(inputs) => inputs,
+            Err(problems) => {
+                problems
+                    .into_iter()
+                    .for_each(|line| self.printer.note(line));
+                self.printer
+                    .note("the manifests cannot be applied: the pods stay as they are");
+                return;
+            }
+        };
+        for warning in &inputs.warnings {
+            self.printer.note(format!("warning: {warning}"));
+        }
+        inputs.objects.merge(self.pull_secrets.clone());
+        if let Some(warning) = self.services.keep(&mut inputs.objects) {
+            self.printer.note(warning);
+        }
+        self.objects.set(inputs.objects);
+        let reports = self.reports.borrow().clone();
+        let has_ended = |uid: &PodUid| reports.get(uid).is_some_and(|report| report.finished);
+        let applied = apply::pods(&self.bare, inputs.pods, &self.used, has_ended);
+        let uids = applied.pods.iter().map(|pod| pod.uid().clone());
+        self.wanted = uids.collect();
+        self.used.extend(self.wanted.iter().cloned());
+        self.notes.add(&applied.started);
+        self.removed.extend(applied.ended);
+        let bare = std::mem::replace(&mut self.bare, applied.pods);
+        let was_bare = |pod: &Pod| bare.iter().any(|bare| bare.uid() == pod.uid());
+        self.desired.retain(|pod| !was_bare(pod));
+        self.desired.extend(self.bare.iter().cloned());
+        let graces = self.bare.iter().map(Pod::grace_seconds);
+        let grace = graces.max().and_then(|grace| u64::try_from(grace).ok());
+        let grace = Duration::from_secs(grace.unwrap_or_default());
+        self.longest_grace = self.longest_grace.max(grace);
+        for line in applied.news {
+            self.printer.note(line);
+        }
+        self.pods.set(self.desired.clone());
+        let now = SystemClock.now();
+        let changes = self.controllers.apply(inputs.workloads, now);
+        self.apply(changes);
+        let changes = self.controllers.sync(&reports, now);
+        self.apply(changes);
+    }
+}

@@ -1,0 +1,152 @@
+//! `crib run --watch`: what changes of the manifests do to pods that run.
+
+use nix::sys::signal::Signal;
+
+use super::command::{Place, Running};
+use super::run::assert_code;
+
+const TRAP: &str = "trap 'echo bye; exit 0' TERM; ";
+
+fn pod(name: &str, says: &str) -> String {
+    let script = format!("{TRAP}echo {says}; while true; do sleep 0.1; done");
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  containers:\n  - name: main\n    image: crib.local/host\n    \
+         command: [bash, -c, {script:?}]\n"
+    )
+}
+
+fn deployment(says: &str) -> String {
+    let script = format!("{TRAP}echo {says}; while true; do sleep 0.1; done");
+    format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\nspec:\n  selector: {{matchLabels: {{app: web}}}}\n  template:\n    \
+         metadata: {{labels: {{app: web}}}}\n    spec:\n      containers:\n      - name: main\n        image: crib.local/host\n        \
+         command: [bash, -c, {script:?}]\n"
+    )
+}
+
+/// A directory of manifests.
+fn directory(place: &Place) -> String {
+    std::fs::create_dir(place.path("manifests")).unwrap();
+    place.path("manifests").display().to_string()
+}
+
+/// Puts a file in place as editors do: written beside it, and renamed.
+fn replace(place: &Place, name: &str, text: &str) {
+    let new = place.path("manifests").join(format!("{name}~"));
+    std::fs::write(&new, text).unwrap();
+    std::fs::rename(new, place.path("manifests").join(name)).unwrap();
+}
+
+/// Reads standard error until it has these words.
+async fn errors_until(running: &mut Running, words: &str) -> String {
+    use tokio::io::AsyncReadExt as _;
+    let stderr = running.child.stderr.as_mut().unwrap();
+    let mut text = Vec::new();
+    let read = async {
+        while !String::from_utf8_lossy(&text).contains(words) {
+            text.push(stderr.read_u8().await.unwrap());
+        }
+    };
+    let found = tokio::time::timeout(std::time::Duration::from_secs(60), read).await;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    assert!(found.is_ok(), "no {words:?} within 60 s: {text}");
+    text
+}
+
+#[tokio::test]
+async fn watched_directory_adds_replaces_and_removes_pods() {
+    let place = Place::new();
+    let manifests = directory(&place);
+    replace(&place, "a.yaml", &pod("a", "first-a"));
+    let mut running = place.start(&["run", "--watch", &manifests]);
+    running.line_with("first-a").await;
+    replace(&place, "b.yaml", &pod("b", "first-b"));
+    running.line_with("first-b").await;
+    replace(&place, "a.yaml", &pod("a", "second-a"));
+    running.line_with("bye").await;
+    running.line_with("second-a").await;
+    std::fs::remove_file(place.path("manifests/b.yaml")).unwrap();
+    running.line_with("bye").await;
+    running.signal(Signal::SIGINT);
+    let ended = running.end().await;
+    assert_code(&ended, 130);
+    for news in [
+        "crib: pod default/b is new",
+        "crib: pod default/a is replaced, because its manifest changed",
+        "crib: pod default/b ends: its manifest was removed",
+    ] {
+        assert!(ended.err.contains(news), "{news}: {}", ended.err);
+    }
+    // Pod b was never touched by a change of a, and each pod started once for each of its manifests.
+    for (words, times) in [("first-a", 1), ("second-a", 1), ("first-b", 1), ("bye", 3)] {
+        assert_eq!(
+            ended.out.matches(words).count(),
+            times,
+            "{words}: {}",
+            ended.out
+        );
+    }
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn invalid_change_is_told_and_pods_stay() {
+    let place = Place::new();
+    let manifests = directory(&place);
+    replace(&place, "a.yaml", &pod("a", "first-a"));
+    let mut running = place.start(&["run", "--watch", &manifests]);
+    running.line_with("first-a").await;
+    replace(
+        &place,
+        "a.yaml",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {}\n",
+    );
+    let words = "the manifests cannot be applied: the pods stay as they are";
+    let errors = errors_until(&mut running, words).await;
+    assert!(errors.contains("spec.containers"), "{errors}");
+    // The same manifest as before changes nothing.
+    replace(&place, "a.yaml", &pod("a", "first-a"));
+    replace(&place, "b.yaml", &pod("b", "first-b"));
+    running.line_with("first-b").await;
+    running.signal(Signal::SIGINT);
+    let ended = running.end().await;
+    assert_code(&ended, 130);
+    assert_eq!(ended.out.matches("first-a").count(), 1, "{}", ended.out);
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn changed_deployment_rolls() {
+    let place = Place::new();
+    let manifests = directory(&place);
+    replace(&place, "web.yaml", &deployment("first-web"));
+    let mut running = place.start(&["run", "--watch", &manifests]);
+    running.line_with("first-web").await;
+    replace(&place, "web.yaml", &deployment("second-web"));
+    running.line_with("second-web").await;
+    running.line_with("bye").await;
+    running.signal(Signal::SIGINT);
+    let ended = running.end().await;
+    assert_code(&ended, 130);
+    // The new pod runs before the old one ends.
+    let said: Vec<&str> = ended
+        .out
+        .lines()
+        .filter_map(|line| line.rsplit("| ").next())
+        .collect();
+    assert_eq!(said, ["first-web", "second-web", "bye", "bye"]);
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn standard_input_cannot_be_watched() {
+    let place = Place::new();
+    let ended = place.crib(&["run", "--watch", "-"]).await;
+    assert_code(&ended, 2);
+    assert!(
+        ended.err.contains("standard input cannot be watched"),
+        "{}",
+        ended.err
+    );
+    place.assert_clean();
+}
