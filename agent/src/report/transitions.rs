@@ -82,10 +82,14 @@ pub(crate) fn transitions(
             before.map(container_state).unwrap_or_default(),
             container_state(container),
         );
-        // The id reveals a run that started and exited between two reports.
+        // The id reveals a run that started and exited, or one that took another's place, between two reports.
         let another_run = before.is_some_and(|before| {
             before.container_id != container.container_id
-                && container.state == ContainerPhase::Terminated
+                && match container.state {
+                    ContainerPhase::Terminated => true,
+                    ContainerPhase::Running => !before.container_id.is_empty(),
+                    ContainerPhase::Waiting => false,
+                }
         });
         if from != to || another_run {
             let has_ended = container.state == ContainerPhase::Terminated;
@@ -326,6 +330,20 @@ mod tests {
             words(Some((&first, Stage::Active)), (&second, Stage::Active)),
             ["app: Terminated(Error) -> Terminated(Error) 3"]
         );
+    }
+
+    #[test]
+    fn restart_between_two_reports_is_not_lost() {
+        let running = |id| pod("Running", vec![container(ContainerPhase::Running, "", id)]);
+        let told = |first: &PodReport, second: &PodReport| {
+            words(Some((first, Stage::Active)), (second, Stage::Active))
+        };
+        assert_eq!(
+            told(&running("c1"), &running("c2")),
+            ["app: Running -> Running"]
+        );
+        // Its id was not known yet.
+        assert_eq!(told(&running(""), &running("c2")), Vec::<String>::new());
     }
 
     #[test]
