@@ -11,6 +11,7 @@ mod crictl;
 mod dead_runs;
 mod ends;
 mod events;
+mod examples;
 mod explain_run;
 mod interpreters;
 mod kinds;
