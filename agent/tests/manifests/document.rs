@@ -45,7 +45,9 @@ fn section(text: &mut String, known: &Type) {
     )
     .unwrap();
     let names: Vec<&str> = known.done.split_whitespace().collect();
-    writeln!(text, "| {} | has its effect |", list(&names)).unwrap();
+    if !names.is_empty() {
+        writeln!(text, "| {} | has its effect |", list(&names)).unwrap();
+    }
     for field in known.others {
         let done = match field.support {
             Support::Done(remark) => format!("has its effect: {remark}"),
