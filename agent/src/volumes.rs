@@ -73,12 +73,13 @@ impl MountError {
     /// The beginning of a kubelet's message: a claim fails before anything is mounted.
     fn head(&self) -> String {
         let volume = &self.volume;
-        match self.source {
-            VolumeError::Claim(_) => format!(
+        if matches!(self.source, VolumeError::Claim(_)) {
+            format!(
                 "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], failed to process \
                  volumes=[{volume}]"
-            ),
-            _ => format!("MountVolume.SetUp failed for volume {volume:?} "),
+            )
+        } else {
+            format!("MountVolume.SetUp failed for volume {volume:?} ")
         }
     }
 }

@@ -234,15 +234,12 @@ impl Ports {
 }
 
 fn problem(front: Front, error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            format!("{front} is taken by another program: choose another one")
-        }
-        io::ErrorKind::PermissionDenied => {
-            format!(
-                "{front} is below those that an ordinary user may listen on: choose a higher one"
-            )
-        }
-        _ => format!("{front} is not served: {error}"),
+    let kind = error.kind();
+    if kind == io::ErrorKind::AddrInUse {
+        format!("{front} is taken by another program: choose another one")
+    } else if kind == io::ErrorKind::PermissionDenied {
+        format!("{front} is below those that an ordinary user may listen on: choose a higher one")
+    } else {
+        format!("{front} is not served: {error}")
     }
 }

@@ -215,8 +215,8 @@ mod tests {
         wait("m", Some("two")).await;
         // One that is invalid keeps what it had; another file shows that it was read.
         put(&path, "a.yaml", "kind: [");
-        put(&path, "b.yml", &map("n", "three"));
-        wait("n", Some("three")).await;
+        put(&path, "b.yml", &map("other", "three"));
+        wait("other", Some("three")).await;
         assert!(has("m", Some("two")));
         fs::remove_file(path.join("a.yaml")).unwrap();
         wait("m", None).await;

@@ -35,7 +35,7 @@ struct State {
 
 /// What a claim is bound to, on the node.
 enum Found {
-    Volume(PersistentVolume),
+    Volume(Box<PersistentVolume>),
     Directory(PathBuf),
 }
 
@@ -85,7 +85,7 @@ impl Claims {
             claim: name.clone(),
         })?;
         match self.bind(&claim, objects)? {
-            Some(volume) => Ok(Found::Volume(volume)),
+            Some(volume) => Ok(Found::Volume(Box::new(volume))),
             None => {
                 let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(held) = state.held.get(name).filter(|held| held.path.is_dir()) {
@@ -119,7 +119,7 @@ impl Claims {
             return Err(ClaimError::NotOfPod { name, pod }.into());
         }
         match self.bind(claim, objects)? {
-            Some(volume) => Ok(Found::Volume(volume)),
+            Some(volume) => Ok(Found::Volume(Box::new(volume))),
             None => {
                 make_dir(&own, 0o777)?;
                 Ok(Found::Directory(own))

@@ -169,11 +169,9 @@ fn pods(check: &mut Check, selector: &LabelSelector, template: Option<&PodTempla
     selectors::labels(check, FIELD, Some(selector));
     if selector::is_empty(selector) {
         check.required(FIELD, "it says which labels the pods have");
-    } else if check.errors.len() == before {
-        if !matches_selector(selector, labels) {
-            let field = "spec.template.metadata.labels";
-            check.invalid(field, "", "`selector` does not match template `labels`");
-        }
+    } else if check.errors.len() == before && !matches_selector(selector, labels) {
+        let field = "spec.template.metadata.labels";
+        check.invalid(field, "", "`selector` does not match template `labels`");
     }
     let spec = template.and_then(|template| template.spec.as_ref());
     if let Some(spec) = spec {

@@ -61,7 +61,7 @@ mod tests {
     fn services_stay_and_a_difference_is_told_once() {
         let (written, served) = (service("db", None), service("db", Some("10.0.0.9")));
         let mut fixed = FixedServices::new(vec![written.clone()], vec![served.clone()]);
-        let mut same = objects(&[written.clone()]);
+        let mut same = objects(std::slice::from_ref(&written));
         assert_eq!(fixed.keep(&mut same), None);
         assert_eq!(same.all_services(), std::slice::from_ref(&served));
         let mut keep = |services: &[Arc<Service>]| {

@@ -87,11 +87,10 @@ async fn connect(socket: &Path, needed: usize) -> Result<Opened, Status> {
 }
 
 fn reason(status: &Status) -> String {
-    match status.code() {
-        Code::Unimplemented => {
-            "the CRI has no call for Services, and this runtime no extension for them".to_owned()
-        }
-        _ => status.message().to_owned(),
+    if status.code() == Code::Unimplemented {
+        "the CRI has no call for Services, and this runtime no extension for them".to_owned()
+    } else {
+        status.message().to_owned()
     }
 }
 
