@@ -19,8 +19,8 @@ use crate::signals::Signals;
 #[command(after_help = "\
 Examples:
   crib proxy --listen unix:///run/p.sock --upstream unix:///run/crib/crib.sock --trace calls.jsonl
-  crib proxy --listen /run/p.sock --upstream /run/crib/crib.sock --fault 'StopContainer after 2 hang'
-  crib proxy ... --fault 'ContainerStatus set status.state \"CONTAINER_EXITED\"'
+  crib proxy --listen /tmp/p.sock --upstream /tmp/r.sock --fault 'StopContainer after 2 hang'
+  crib proxy --listen /tmp/p.sock --upstream /tmp/r.sock --fault 'ListImages answer UNAVAILABLE'
 
 A fault is CALL [after N] [if [request|response] FIELD.FIELD = JSON] and one of:
   answer CODE           answer that code; the runtime does not see the call
