@@ -1,7 +1,7 @@
 //! The directories of claims: kept when pods and agents end, listed and removed by `crib volume`.
 //!
-//! `BASE/NAMESPACE/NAME/volume` is what containers see. An agent whose pods use it holds a shared lock on `lock` beside it, and
-//! whoever removes it an exclusive one.
+//! `BASE/NAMESPACE/NAME/volume` is what containers see. An agent whose pods use it holds a shared lock on `lock` beside it. To
+//! remove it takes an exclusive lock, so that nothing is removed while a pod uses it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};

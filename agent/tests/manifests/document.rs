@@ -17,8 +17,8 @@ pub(crate) fn text(kinds: &[&str]) -> String {
          Every field of Kubernetes 1.36 in Pods and their configuration; pods.md has the [other kinds](pods.md#kinds). This page is written by\n\
          `CRIB_UPDATE_DOCS=1 cargo test -p agent --test manifests` from the table by which manifests are checked; a test compares\n\
          that table with Kubernetes' types.\n\n\
-         A field *has its effect* if it does what it does on a node of a cluster. *No effect* means that the field is accepted and\n\
-         that there is nothing here that it could change. *A warning* means that it has no effect, and that `crib run` warns. What is\n\
+         A field *has its effect* if it does what it does on a node of a cluster. *No effect* means that the field is accepted,\n\
+         and that nothing here depends on it. *A warning* means that it has no effect, and that `crib run` warns. What is\n\
          *refused* is an error: nothing is started. An unknown field is an error too, unless `--lenient` is given.\n\n",
     );
     writeln!(text, "Kinds: {}, and lists of them.", list(kinds)).unwrap();
