@@ -15,6 +15,38 @@
 //! # }
 //! ```
 //!
+//! Rules of your own run beside them:
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use harness::check::outcome::{Verdict, equal};
+//! use harness::check::{self, Baseline, Context, Options, Rule, Severity};
+//! # use tokio_util::sync::CancellationToken;
+//!
+//! static OWN: Rule = Rule {
+//!     id: "OUR-CTR-001",
+//!     severity: Severity::Must,
+//!     says: "A container sees the host name of its pod.",
+//!     source: "our scheduler",
+//!     tags: &[],
+//!     calls: &["CreateContainer"],
+//!     faults: &[],
+//!     body: |context| Box::pin(sees_host_name(context)),
+//! };
+//!
+//! async fn sees_host_name(context: &Context) -> Verdict {
+//!     let output = context.output(context.script("c", "hostname")).await?;
+//!     equal("the output of hostname", output.trim(), "checked")
+//! }
+//!
+//! let mut options = Options::new("/run/containerd/containerd.sock".as_ref());
+//! options.rules.push(&OWN);
+//! let report = check::check(options, CancellationToken::new(), |_| {}).await?;
+//! assert!(!Baseline::default().fails(&report, Severity::Should));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Each rule has pods, a connection and a deadline of its own. The connection goes through a recording [`crate::Proxy`], so a
 //! failure shows its calls. Every rule names faults (see [`crate::proxy::Fault`]) that it catches: a test runs it against them.
 //!
@@ -30,10 +62,12 @@
 //! | `run` | runs rules |
 //! | `document` ◆ | the page that describes them |
 //! | `baseline` ◆ | the known failures of a runtime |
-//! | `report` | reports: text, JSON, JUnit, TAP |
+//! | `report` ◆ | reports: text, HTML, JSON, JUnit, SARIF, TAP |
+//! | `compare` ◆ | what differs between two reports |
 
 mod baseline;
 mod cleanup;
+pub mod compare;
 mod context;
 mod document;
 mod images;

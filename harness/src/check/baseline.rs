@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::report::word;
+use super::outcome::word;
 use super::rule::Severity;
 use super::run::Report;
 
@@ -54,7 +54,7 @@ impl Baseline {
     #[must_use]
     pub fn fails(&self, report: &Report, severity: Severity) -> bool {
         report.results.iter().any(|result| {
-            word(result) == "fail"
+            word(&result.outcome) == "fail"
                 && result.rule.severity >= severity
                 && self.explanation(result.rule.id).is_none()
         })
@@ -63,7 +63,10 @@ impl Baseline {
     /// The ids of rules that are known to fail and pass.
     #[must_use]
     pub fn outdated<'a>(&self, report: &'a Report) -> Vec<&'a str> {
-        let passed = report.results.iter().filter(|one| word(one) == "pass");
+        let passed = report
+            .results
+            .iter()
+            .filter(|one| word(&one.outcome) == "pass");
         passed
             .map(|result| result.rule.id)
             .filter(|id| self.explanation(id).is_some())

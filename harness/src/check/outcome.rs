@@ -36,6 +36,18 @@ pub enum Outcome {
 /// What a rule's body returns.
 pub type Verdict<T = ()> = Result<T, Outcome>;
 
+/// The word for a result, as reports have it.
+#[must_use]
+pub fn word(result: &Verdict) -> &'static str {
+    match result {
+        Ok(()) => "pass",
+        Err(Outcome::Fail { .. } | Outcome::Refused { .. }) => "fail",
+        Err(Outcome::Diverges(_)) => "diverges",
+        Err(Outcome::Unsupported(_)) => "unsupported",
+        Err(Outcome::Skipped(_)) => "skipped",
+    }
+}
+
 impl From<Status> for Outcome {
     fn from(status: Status) -> Self {
         Self::Refused {

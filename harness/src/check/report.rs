@@ -1,29 +1,30 @@
-//! Reports of a check: a text for people, JSON, JUnit's XML and TAP for machines.
+//! Reports of a check: a text and an HTML page for people, JSON, JUnit's XML, SARIF and TAP for machines.
 
+mod comparison;
+mod escape;
+mod html;
 mod json;
 mod junit;
+mod sarif;
 mod tap;
 mod text;
 
+pub use comparison::comparison;
+pub use html::{comparison_html, html};
 pub use json::{json, trace};
 pub use junit::junit;
+pub use sarif::sarif;
 pub use tap::tap;
 pub use text::{failure, line, summary};
 
-use super::outcome::Outcome;
+use super::outcome::{self, Outcome};
 use super::rule::Rule;
 use super::run::RuleResult;
 
 /// The word for how a rule ended.
 #[must_use]
 pub fn word(result: &RuleResult) -> &'static str {
-    match &result.outcome {
-        Ok(()) => "pass",
-        Err(Outcome::Fail { .. } | Outcome::Refused { .. }) => "fail",
-        Err(Outcome::Diverges(_)) => "diverges",
-        Err(Outcome::Unsupported(_)) => "unsupported",
-        Err(Outcome::Skipped(_)) => "skipped",
-    }
+    outcome::word(&result.outcome)
 }
 
 /// What there is to say of how a rule ended, in one line.

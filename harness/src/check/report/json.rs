@@ -1,5 +1,7 @@
 //! ◆ The report as JSON, and the recording of all calls.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::{command, reason, word};
@@ -21,7 +23,25 @@ pub fn json(report: &Report) -> Value {
         "interrupted": report.interrupted,
         "notRemoved": report.left,
         "rules": results,
+        "calls": durations(report),
     })
+}
+
+/// How long the successful calls took, by name: what a later report is compared with.
+fn durations(report: &Report) -> Vec<Value> {
+    let mut all: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for call in report.results.iter().flat_map(|result| &result.calls) {
+        let succeeded = call.code.is_some_and(|code| i32::from(code) == 0);
+        if let (Some(end), true) = (call.end, succeeded) {
+            all.entry(&call.method).or_default().push(end - call.start);
+        }
+    }
+    let medians = all.into_iter().map(|(call, mut durations)| {
+        durations.sort_by(f64::total_cmp);
+        let median = durations.get(durations.len() / 2);
+        json!({"call": call, "count": durations.len(), "medianSeconds": median})
+    });
+    medians.collect()
 }
 
 fn of_rule(report: &Report, result: &RuleResult) -> Value {

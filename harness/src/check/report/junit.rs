@@ -1,5 +1,6 @@
 //! ◆ The report as JUnit's XML, which CI systems show.
 
+use super::escape::escaped;
 use super::{failure, reason, word};
 use crate::check::run::Report;
 
@@ -44,23 +45,4 @@ pub fn junit(report: &Report) -> String {
         };
     }
     text + "</testsuite>\n"
-}
-
-/// A text as XML 1.0 has it, in which most control characters have no form.
-fn escaped(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\n' | '\t' => safe.push(letter),
-            letter if letter.is_control() || matches!(letter, '\u{fffe}' | '\u{ffff}') => {
-                safe.push('\u{fffd}');
-            }
-            letter => safe.push(letter),
-        }
-    }
-    safe
 }

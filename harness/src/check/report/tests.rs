@@ -126,3 +126,57 @@ fn json_has_difference_of_failures_alone() {
     assert_eq!(value["rules"][1]["difference"]["expected"], "a");
     assert_eq!(value["rules"][2]["reason"], "no box");
 }
+
+#[test]
+fn sarif_has_failures_as_results_and_the_rest_as_notifications() {
+    let baseline = Baseline::parse("CRI-CTR-002\told\n").unwrap();
+    let log = sarif(&report(), &baseline);
+    assert_eq!(log["version"], "2.1.0");
+    let run = &log["runs"][0];
+    let driver = &run["tool"]["driver"];
+    assert_eq!(driver["name"], "crib check");
+    assert_eq!(driver["rules"].as_array().unwrap().len(), 3);
+    assert_eq!(driver["rules"][1]["helpUri"], "docs/rules.md#cri-ctr-002");
+    let results = run["results"].as_array().unwrap();
+    assert_eq!(results.len(), 1);
+    let result = &results[0];
+    // The index leads to the rule of that id, as the schema demands.
+    let index = usize::try_from(result["ruleIndex"].as_u64().unwrap()).unwrap();
+    assert_eq!(driver["rules"][index]["id"], result["ruleId"]);
+    assert_eq!(result["level"], "note");
+    assert!(result["message"]["text"].is_string());
+    assert_eq!(result["suppressions"][0]["justification"], "old");
+    assert_eq!(run["invocations"][0]["executionSuccessful"], true);
+    let notes = run["invocations"][0]["toolExecutionNotifications"]
+        .as_array()
+        .unwrap();
+    assert_eq!(notes.len(), 1);
+    assert_eq!(notes[0]["message"]["text"], "skipped: no box");
+    let unknown = sarif(&report(), &Baseline::default());
+    let result = &unknown["runs"][0]["results"][0];
+    assert_eq!(result["suppressions"], serde_json::Value::Null);
+}
+
+#[test]
+fn saved_report_is_compared() {
+    use crate::check::compare::{Saved, compare};
+    let value = json(&report());
+    let old: Saved = serde_json::from_value(value.clone()).unwrap();
+    let mut new = old.clone();
+    new.rules[0].result = "fail".to_owned();
+    new.rules[0].reason = "</script>".to_owned();
+    new.rules[1].result = "pass".to_owned();
+    let found = compare(&old, &new);
+    let text = comparison(&found);
+    for part in [
+        "new failures: 1\n  CRI-CTR-001 must   pass → fail  It holds <#1>.\n    </script>\n",
+        "mended: 1\n  CRI-CTR-002 may    fail → pass",
+        "1 rules ended as before",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let page = comparison_html(&found);
+    assert!(page.contains("new failures: 1</h2>"), "{page}");
+    assert!(page.contains("<pre>&lt;/script&gt;</pre>"), "{page}");
+    assert_eq!(page.matches("</script>").count(), 1, "{page}");
+}

@@ -1,0 +1,43 @@
+//! ◆ The comparison of two reports as text.
+
+use super::brief;
+use crate::check::compare::{Change, Comparison};
+
+/// The changed rules by change, and the slower calls. Nothing is said of changes that no rule has.
+#[must_use]
+pub fn comparison(comparison: &Comparison) -> String {
+    let mut text = format!("old: {}\nnew: {}\n", comparison.old, comparison.new);
+    for (change, heading) in Change::HEADINGS {
+        let rows: Vec<_> = comparison.with(change).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        text += &format!("\n{heading}: {}\n", rows.len());
+        for row in rows {
+            let result = |result: &Option<String>| result.clone().unwrap_or("absent".to_owned());
+            text += &format!(
+                "  {} {:6} {} → {}  {}\n",
+                row.rule.id,
+                row.rule.severity,
+                result(&row.old),
+                result(&row.new),
+                row.rule.says
+            );
+            if !row.rule.reason.is_empty() {
+                text += &format!("    {}\n", brief(&row.rule.reason));
+            }
+        }
+    }
+    if !comparison.slower.is_empty() {
+        text += &format!("\nslower calls: {}\n", comparison.slower.len());
+        for one in &comparison.slower {
+            text += &format!(
+                "  {}: median {:.1} ms → {:.1} ms\n",
+                one.call,
+                one.old * 1e3,
+                one.new * 1e3
+            );
+        }
+    }
+    text + &format!("\n{} rules ended as before", comparison.same)
+}
