@@ -62,6 +62,7 @@
 //! | `run` | runs rules |
 //! | `document` ◆ | the page that describes them |
 //! | `baseline` ◆ | the known failures of a runtime |
+//! | `profile` ◆ | which rules a client depends on |
 //! | `report` ◆ | reports: text, HTML, JSON, JUnit, SARIF, TAP |
 //! | `compare` ◆ | what differs between two reports |
 
@@ -72,6 +73,7 @@ mod context;
 mod document;
 mod images;
 pub mod outcome;
+mod profile;
 pub mod report;
 mod rule;
 mod rules;
@@ -82,6 +84,7 @@ pub use baseline::{BadBaseline, Baseline};
 pub use context::{Context, RULE_LABEL, RUN_LABEL};
 pub use document::document;
 pub use outcome::Outcome;
+pub use profile::Profile;
 pub use rule::{Rule, Running, Severity};
 pub use rules::all;
 pub use run::{CheckError, Options, Report, RuleResult, check};
