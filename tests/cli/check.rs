@@ -1,5 +1,7 @@
 //! `crib check` and `crib proxy`.
 
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+
 use super::command::{Place, eventually};
 
 #[tokio::test]
@@ -24,7 +26,8 @@ async fn check_of_runtime_passes_and_writes_reports() {
     let place = Place::new();
     let (_runtime, endpoint) = place.runtime().await;
     let file = |name: &str| place.path(name).to_str().unwrap().to_owned();
-    let reports = ["json", "junit", "tap"].map(|form| format!("{form}={}", file(form)));
+    let reports =
+        ["html", "json", "junit", "sarif", "tap"].map(|form| format!("{form}={}", file(form)));
     let select = "runtime,CRI-SBX-001";
     let mut args = vec!["check", "--runtime-endpoint", &endpoint, "--select", select];
     for report in &reports {
@@ -40,6 +43,9 @@ async fn check_of_runtime_passes_and_writes_reports() {
     assert_eq!(json["rules"].as_array().unwrap().len(), 8);
     assert!(read("junit").contains("tests=\"8\" failures=\"0\""));
     assert!(read("tap").starts_with("TAP version 13\n1..8\n"));
+    assert!(read("html").contains("8 of 8 rules"));
+    let sarif: serde_json::Value = serde_json::from_str(&read("sarif")).unwrap();
+    assert_eq!(sarif["runs"][0]["results"], serde_json::json!([]));
     let calls = read("trace");
     let first: serde_json::Value = serde_json::from_str(calls.lines().next().unwrap()).unwrap();
     assert_eq!(first["rule"], "CRI-RTM-001");
@@ -112,4 +118,160 @@ async fn check_without_runtime_exits_3() {
         .crib(&["check", "--runtime-endpoint", &endpoint])
         .await;
     assert_eq!(ended.code, Some(3), "{ended:?}");
+}
+
+#[tokio::test]
+async fn compare_exits_1_for_new_failures_and_2_for_what_is_no_report() {
+    let place = Place::new();
+    let report = |result: &str, median: f64| {
+        serde_json::json!({
+            "runtime": "some 1.0",
+            "rules": [{"id": "CRI-CTR-001", "severity": "must", "says": "It holds.", "result": result, "reason": "seen"}],
+            "calls": [{"call": "Version", "count": 9, "medianSeconds": median}],
+        })
+        .to_string()
+    };
+    let old = place.file("old", &report("pass", 0.01));
+    let new = place.file("new", &report("fail", 0.03));
+    let (page, none) = (place.path("page"), place.file("none", "{}"));
+    let worse = place
+        .crib(&[
+            "check",
+            "compare",
+            &old,
+            &new,
+            "--html",
+            page.to_str().unwrap(),
+        ])
+        .await;
+    assert_eq!(worse.code, Some(1), "{worse:?}");
+    for part in [
+        "new failures: 1\n  CRI-CTR-001 must   pass → fail  It holds.\n    seen\n",
+        "slower calls: 1\n  Version: median 10.0 ms → 30.0 ms\n",
+    ] {
+        assert!(worse.out.contains(part), "{part}: {}", worse.out);
+    }
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("new failures: 1</h2>"), "{page}");
+    let better = place.crib(&["check", "compare", &new, &old]).await;
+    assert_eq!(better.code, Some(0), "{better:?}");
+    assert!(better.out.contains("mended: 1\n"), "{}", better.out);
+    let bad = place.crib(&["check", "compare", &old, &none]).await;
+    assert_eq!(bad.code, Some(2), "{bad:?}");
+    assert!(
+        bad.err.contains("is no report of --report json=FILE"),
+        "{bad:?}"
+    );
+}
+
+#[tokio::test]
+async fn profile_leaves_out_rules_of_other_clients() {
+    let place = Place::new();
+    let rules = async |profile: &str| {
+        let listed = place.crib(&["check", "--list", "--profile", profile]).await;
+        assert_eq!(listed.code, Some(0), "{listed:?}");
+        let lines = listed.out.lines().filter(|line| line.starts_with("CRI-"));
+        lines.count()
+    };
+    let (kubelet, crictl, full) = (
+        rules("kubelet").await,
+        rules("crictl").await,
+        rules("full").await,
+    );
+    assert!(
+        crictl < kubelet && kubelet < full,
+        "{crictl} {kubelet} {full}"
+    );
+}
+
+#[tokio::test]
+async fn second_signal_ends_check_whose_runtime_hangs() {
+    let place = Place::new();
+    let (_runtime, upstream) = place.runtime().await;
+    let socket = place.path("p");
+    let socket = socket.to_str().unwrap();
+    // The rule waits for its call, then the removal of its pod for its own.
+    let faults = [
+        "--fault",
+        "PodSandboxStatus hang",
+        "--fault",
+        "StopPodSandbox hang",
+    ];
+    let trace = place.path("trace");
+    let mut args = vec!["proxy", "--listen", socket, "--upstream", &upstream];
+    args.extend(faults);
+    args.extend(["--trace", trace.to_str().unwrap()]);
+    let mut proxy = place.start(&args);
+    proxy.line_with("listening").await;
+    let endpoint = format!("unix://{socket}");
+    let mut check = place.start(&[
+        "check",
+        "--runtime-endpoint",
+        &endpoint,
+        "--select",
+        "CRI-SBX-031",
+    ]);
+    pod_of_check(&trace).await;
+    let mut said = BufReader::new(check.child.stderr.take().unwrap()).lines();
+    check.signal(nix::sys::signal::Signal::SIGINT);
+    let first = said.next_line().await.unwrap().unwrap();
+    let expected =
+        "crib: received SIGINT: removing the pods of the check; a second signal ends at once";
+    assert_eq!(first, expected);
+    // Another signal: the same one again at once would count as an echo of the first.
+    check.signal(nix::sys::signal::Signal::SIGTERM);
+    let ended = check.end().await;
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    let last = said.next_line().await.unwrap().unwrap();
+    assert_eq!(
+        last,
+        "crib: pods of the check are left: the next check removes them"
+    );
+}
+
+#[tokio::test]
+async fn signal_ends_check_and_removes_its_pods() {
+    let place = Place::new();
+    let (_runtime, upstream) = place.runtime().await;
+    let (socket, trace) = (place.path("p"), place.path("trace"));
+    let (socket, trace_file) = (socket.to_str().unwrap(), trace.to_str().unwrap());
+    let mut proxy = place.start(&[
+        "proxy",
+        "--listen",
+        socket,
+        "--upstream",
+        &upstream,
+        "--fault",
+        "PodSandboxStatus hang",
+        "--trace",
+        trace_file,
+    ]);
+    proxy.line_with("listening").await;
+    let endpoint = format!("unix://{socket}");
+    let select = ["--select", "CRI-SBX-031"];
+    let args = [&["check", "--runtime-endpoint", &endpoint], &select[..]].concat();
+    let check = place.start(&args);
+    pod_of_check(&trace).await;
+    check.signal(nix::sys::signal::Signal::SIGINT);
+    let ended = check.end().await;
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    let last =
+        "interrupted: the other rules did not end; everything that the check made is removed";
+    assert!(ended.out.ends_with(last), "{ended:?}");
+    let pods = place
+        .crib(&["pods", "--quiet", "--runtime-endpoint", &upstream])
+        .await;
+    assert_eq!((pods.code, pods.out.as_str()), (Some(0), ""), "{pods:?}");
+}
+
+/// Waits until the check behind a proxy with this trace has a pod.
+async fn pod_of_check(trace: &std::path::Path) {
+    eventually("the pod of the check", || {
+        let text = std::fs::read_to_string(trace).unwrap_or_default();
+        match text.contains("\"method\":\"RunPodSandbox\"") {
+            true => Vec::new(),
+            false => vec![text],
+        }
+    })
+    .await;
 }

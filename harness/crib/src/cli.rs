@@ -224,7 +224,10 @@ mod tests {
     #[case("crib registry --listen 5000")]
     #[case("crib registry --auth basic")]
     #[case("crib registry --ca-file x")]
-    #[case("crib check --report html=x")]
+    #[case("crib check --report pdf=x")]
+    #[case("crib check --profile dockershim")]
+    #[case("crib check compare old.json")]
+    #[case("crib check --list compare old.json new.json")]
     #[case("crib check --fail-on never")]
     #[case("crib proxy --listen /a")]
     #[case("crib proxy --listen /a --upstream /b --fault dance")]
@@ -272,6 +275,8 @@ mod tests {
     #[case(
         "crib check --select must,sandbox --skip CRI-CTR-017 --fail-on may --report json=a --report tap=b --trace c --baseline d"
     )]
+    #[case("crib check --profile crictl --report html=a --report sarif=b")]
+    #[case("crib check compare old.json new.json --html c")]
     #[case("crib proxy --listen unix:///a --upstream /b --trace c")]
     #[case("crib completions bash")]
     fn parser_accepts_documented_flags(#[case] line: &str) {

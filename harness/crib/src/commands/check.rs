@@ -1,12 +1,14 @@
 //! `crib check`: whether a CRI runtime keeps the promises of the protocol.
 
+mod compare;
+
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use harness::check::report::{self, failure, line, summary, word};
-use harness::check::{self, Baseline, CheckError, Options, Report, Rule, Severity};
+use harness::check::{self, Baseline, CheckError, Options, Profile, Report, Rule, Severity};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio_util::sync::CancellationToken;
 
@@ -29,11 +31,25 @@ enum FailOn {
     May,
 }
 
+/// The client whose rules are checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Client {
+    /// What a kubelet depends on.
+    Kubelet,
+    /// What crictl depends on.
+    Crictl,
+    /// Every rule.
+    #[default]
+    Full,
+}
+
 /// The form of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Form {
+    Html,
     Json,
     Junit,
+    Sarif,
     Tap,
 }
 
@@ -48,7 +64,11 @@ impl FromStr for Destination {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let expected = || format!("expected json=FILE, junit=FILE or tap=FILE, not {text:?}");
+        let expected = || {
+            format!(
+                "expected html=FILE, json=FILE, junit=FILE, sarif=FILE or tap=FILE, not {text:?}"
+            )
+        };
         let (form, file) = text.split_once('=').ok_or_else(expected)?;
         match Form::from_str(form, false) {
             Ok(form) if !file.is_empty() => Ok(Self {
@@ -62,18 +82,22 @@ impl FromStr for Destination {
 
 /// Check whether a CRI runtime keeps the promises of the protocol
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
 Examples:
   crib check --runtime-endpoint unix:///run/containerd/containerd.sock
   crib check --select container --skip CRI-CTR-017
+  crib check --profile kubelet --report html=check.html --report json=check.json
   crib check --select must --report junit=check.xml --trace calls.jsonl
+  crib check compare old.json check.json
 
 A word of --select or --skip is the id of a rule (CRI-CTR-017) or its beginning (CRI-CTR), a severity, an area, a tag or \
-a call (StopContainer). --list shows them, docs/rules.md describes them.
+a call (StopContainer). --list shows them, docs/rules.md describes them; docs/check.md shows how to check a runtime.
 
 Rules run in pods of their own beside the runtime's other users; the pods are removed at the end, and those of a check \
 that was killed by the next one. Containers run an image of this machine's programs from a registry in this process, \
-which the runtime has to reach at 127.0.0.1 without TLS, or --image.
+which the runtime has to reach at 127.0.0.1 without TLS, or --image. A signal ends the check early and removes its pods; \
+a second one ends it at once.
 
 Exit codes:
     0  no rule of severity --fail-on or above failed
@@ -82,6 +106,11 @@ Exit codes:
     3  no runtime found, it does not answer, or there is no image for containers
   130  interrupted: a signal, or standard output was closed")]
 pub(crate) struct CheckArgs {
+    #[command(subcommand)]
+    command: Option<CheckCommand>,
+    /// Run only the rules that this client depends on
+    #[arg(long, value_enum, default_value_t)]
+    profile: Client,
     /// Run only the rules that this word means; repeatable, or separated by commas
     #[arg(long, value_name = "WORD", value_delimiter = ',')]
     select: Vec<String>,
@@ -106,7 +135,7 @@ pub(crate) struct CheckArgs {
     /// Known failures, which do not count: lines of an id, a tab and an explanation
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
-    /// Write a report: json=FILE, junit=FILE or tap=FILE; repeatable
+    /// Write a report: html=FILE, json=FILE, junit=FILE, sarif=FILE or tap=FILE; repeatable
     #[arg(long, value_name = "FORM=FILE")]
     report: Vec<Destination>,
     /// Write all calls, one JSON object a line
@@ -116,14 +145,30 @@ pub(crate) struct CheckArgs {
     pub(crate) connection: Endpoints,
 }
 
-/// Runs the rules, or lists them.
+/// What else can be done.
+#[derive(Debug, Subcommand)]
+enum CheckCommand {
+    Compare(compare::CompareArgs),
+}
+
+/// Runs the rules, lists them, or compares reports.
 pub(crate) fn run(args: &CheckArgs) -> Exit {
-    finish(check(args))
+    match &args.command {
+        Some(CheckCommand::Compare(args)) => compare::run(args),
+        None => finish(check(args)),
+    }
 }
 
 async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
-    let rules = check::choose(&check::all(), &args.select, &args.skip)
+    let profile = match args.profile {
+        Client::Kubelet => Profile::Kubelet,
+        Client::Crictl => Profile::Crictl,
+        Client::Full => Profile::Full,
+    };
+    // A word that means a rule outside of the profile is no mistake.
+    let mut rules = check::choose(&check::all(), &args.select, &args.skip)
         .map_err(|error| CallError::Usage(error.to_string()))?;
+    rules.retain(|rule| profile.has(rule));
     if args.list {
         for rule in rules {
             print(&listed(rule))?;
@@ -160,9 +205,17 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
     tokio::pin!(checking);
     let ended = tokio::select! {
         ended = &mut checking => ended,
-        _ = signals.next() => {
+        signal = signals.next() => {
+            bar.finish_and_clear();
+            say(&format!("received {signal}: removing the pods of the check; a second signal ends at once"));
             interrupt.cancel();
-            checking.await
+            tokio::select! {
+                ended = &mut checking => ended,
+                _ = signals.next() => {
+                    say("pods of the check are left: the next check removes them");
+                    return Ok(Exit::Interrupted);
+                }
+            }
         }
     };
     bar.finish_and_clear();
@@ -177,7 +230,7 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
         }
     };
     show(&report, &baseline)?;
-    write(args, &report)?;
+    write(args, &report, &baseline)?;
     let severity = match args.fail_on {
         FailOn::Must => Severity::Must,
         FailOn::Should => Severity::Should,
@@ -242,25 +295,28 @@ fn show(report: &Report, baseline: &Baseline) -> Result<(), CallError> {
     print(&summary(report))
 }
 
-fn write(args: &CheckArgs, report: &Report) -> Result<(), CallError> {
-    let write = |file: &PathBuf, text: String| {
-        std::fs::write(file, text).map_err(|source| CallError::Io {
-            doing: format!("write {}", file.display()),
-            source,
-        })
-    };
+fn write(args: &CheckArgs, report: &Report, baseline: &Baseline) -> Result<(), CallError> {
     for Destination { form, file } in &args.report {
         let text = match form {
+            Form::Html => report::html(report, baseline),
             Form::Json => format!("{:#}\n", report::json(report)),
             Form::Junit => report::junit(report),
+            Form::Sarif => format!("{:#}\n", report::sarif(report, baseline)),
             Form::Tap => report::tap(report),
         };
-        write(file, text)?;
+        write_file(file, &text)?;
     }
     match &args.trace {
-        Some(file) => write(file, report::trace(report)),
+        Some(file) => write_file(file, &report::trace(report)),
         None => Ok(()),
     }
+}
+
+fn write_file(file: &Path, text: &str) -> Result<(), CallError> {
+    std::fs::write(file, text).map_err(|source| CallError::Io {
+        doing: format!("write {}", file.display()),
+        source,
+    })
 }
 
 #[cfg(test)]
@@ -275,7 +331,7 @@ mod tests {
             file: "a=b.xml".into(),
         };
         assert_eq!("junit=a=b.xml".parse(), Ok(expected));
-        for bad in ["json", "json=", "html=x", ""] {
+        for bad in ["json", "json=", "pdf=x", ""] {
             bad.parse::<Destination>().unwrap_err();
         }
     }

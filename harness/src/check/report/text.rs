@@ -88,6 +88,12 @@ pub fn summary(report: &Report) -> String {
         report.runtime,
         report.took.as_secs_f64()
     );
+    if report.interrupted {
+        text += "\ninterrupted: the other rules did not end";
+        if report.left.is_empty() {
+            text += "; everything that the check made is removed";
+        }
+    }
     for left in &report.left {
         text += &format!("\nnot removed: {left}");
     }

@@ -1,0 +1,68 @@
+//! `crib check compare`: what differs between two reports.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use harness::check::compare::{Saved, compare};
+use harness::check::report::{comparison, comparison_html};
+
+use super::write_file;
+use crate::client::output::{escape_control, print};
+use crate::client::{CallError, finish};
+use crate::exit::Exit;
+
+/// Compare two reports of crib check: new failures, mended rules, slower calls
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  crib check compare old.json new.json
+  crib check compare old.json new.json --html comparison.html
+
+The reports are those of --report json=FILE. A call is slower if its median is 1.5 times as long and 5 ms longer, of at \
+least 5 calls in each report.
+
+Exit codes:
+    0  no rule fails that did not fail before
+    1  some do
+    2  bad usage, or a file is no report")]
+pub(super) struct CompareArgs {
+    /// Report of the earlier check
+    #[arg(value_name = "OLD")]
+    old: PathBuf,
+    /// Report of the later check
+    #[arg(value_name = "NEW")]
+    new: PathBuf,
+    /// Also write the comparison as a page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// Compares, and prints what differs.
+pub(super) fn run(args: &CompareArgs) -> Exit {
+    finish(async { show(args) })
+}
+
+fn show(args: &CompareArgs) -> Result<Exit, CallError> {
+    let found = compare(&saved(&args.old)?, &saved(&args.new)?);
+    for line in comparison(&found).lines() {
+        print(&escape_control(line))?;
+    }
+    if let Some(file) = &args.html {
+        write_file(file, &comparison_html(&found))?;
+    }
+    Ok(match found.is_worse() {
+        true => Exit::Failed,
+        false => Exit::Success,
+    })
+}
+
+fn saved(file: &Path) -> Result<Saved, CallError> {
+    let usage = |error: &dyn std::error::Error| {
+        let file = file.display();
+        CallError::Usage(format!(
+            "{file} is no report of --report json=FILE: {error}"
+        ))
+    };
+    let text = std::fs::read_to_string(file).map_err(|error| usage(&error))?;
+    serde_json::from_str(&text).map_err(|error| usage(&error))
+}
