@@ -3,8 +3,10 @@
 
 mod agent_flags;
 mod agents;
+mod browser;
 mod calls;
 mod check;
+mod check_page;
 mod command;
 mod controllers;
 mod crictl;
