@@ -33,7 +33,7 @@ spec:
 "#;
 
 /// Where each command of the README's blocks is run: by a test of this package, or elsewhere, or why not.
-const COMMANDS: [(&str, By); 33] = [
+const COMMANDS: [(&str, By); 34] = [
     (
         "cargo install --locked --path harness/crib",
         By::Nothing("a release build takes minutes; cargo test builds the same program"),
@@ -53,6 +53,10 @@ const COMMANDS: [(&str, By); 33] = [
     (
         "crib run examples/hello.yaml",
         By::Test("run", "run_exits_0_when_pods_succeed"),
+    ),
+    (
+        "crib check --runtime-endpoint unix:///run/containerd/containerd.sock --report html=check.html",
+        By::Test("check", "check_of_runtime_passes_and_writes_reports"),
     ),
     (
         "crib runtime --listen unix:///run/crib/crib.sock",
