@@ -55,6 +55,7 @@
 //! | `outcome` | how a rule ends |
 //! | `context` | what the body of a rule has |
 //! | `images` | images from a registry of this process |
+//! | `configuration` ◆ | how a runtime is to be configured for them |
 //! | `rule` | a rule |
 //! | `rules` | all of them, a file for each area |
 //! | `select` ◆ | which rules run |
@@ -69,6 +70,7 @@
 mod baseline;
 mod cleanup;
 pub mod compare;
+mod configuration;
 mod context;
 mod document;
 mod images;
@@ -81,6 +83,7 @@ mod run;
 mod select;
 
 pub use baseline::{BadBaseline, Baseline};
+pub use configuration::{ConfigurableRuntime, registry_configuration};
 pub use context::{Context, RULE_LABEL, RUN_LABEL};
 pub use document::document;
 pub use outcome::Outcome;

@@ -116,6 +116,30 @@ async fn skopeo_pushes_and_pulls() {
 }
 
 #[tokio::test]
+async fn printed_configuration_lets_library_of_crio_pull() {
+    let place = Place::new();
+    let archive = archive(&place, "quay.io/team/it:1");
+    let (running, host) = registry(&place, &["--load", &archive]).await;
+    let port = host.rsplit_once(':').unwrap().1;
+    let args = ["check", "--print-config", "crio", "--registry-port", port];
+    let printed = place.crib(&args).await;
+    assert_eq!(printed.code, Some(0), "{printed:?}");
+    let image = format!("docker://{host}/quay.io/team/it:1");
+    for (name, text, works) in [("empty", "", false), ("printed", &*printed.out, true)] {
+        let file = place.file(name, text);
+        let option = format!("--registries-conf={file}");
+        let Some((pulled, said)) = skopeo(&[&option, "inspect", &image]).await else {
+            harness::skip!(
+                "printed_configuration_lets_library_of_crio_pull",
+                "there is no skopeo: apt-get install skopeo"
+            );
+        };
+        assert_eq!(pulled, works, "{name}: {said}");
+    }
+    end(running).await;
+}
+
+#[tokio::test]
 async fn skopeo_authenticates_with_token_over_tls() {
     let place = Place::new();
     let archive = archive(&place, "unnamed") + "=team/it:1";

@@ -1,6 +1,7 @@
 //! Images that an endpoint can use without the internet: from a registry in this process, made of this machine's programs.
 
 use std::io;
+use std::net::Ipv4Addr;
 
 use tonic::Status;
 
@@ -44,10 +45,11 @@ pub(super) struct TestImages {
 }
 
 impl TestImages {
-    /// Starts the registry.
-    pub(super) async fn start(run: &str) -> Result<Self, ImageError> {
+    /// Starts the registry at this port of 127.0.0.1, or at a free one.
+    pub(super) async fn start(run: &str, port: Option<u16>) -> Result<Self, ImageError> {
+        let address = (Ipv4Addr::LOCALHOST, port.unwrap_or(0)).into();
         Ok(Self {
-            registry: Registry::start().await?,
+            registry: Registry::with().listen(address).start().await?,
             run: run.to_owned(),
         })
     }

@@ -50,6 +50,8 @@ pub struct Options {
     pub images: PathBuf,
     /// The image of containers; otherwise one that the endpoint has, or gets from a registry of this process.
     pub image: Option<String>,
+    /// The port of that registry at 127.0.0.1; otherwise a free one.
+    pub registry_port: Option<u16>,
     /// The rules.
     pub rules: Vec<&'static Rule>,
     /// How many run at once.
@@ -70,6 +72,7 @@ impl Options {
             runtime: socket.to_owned(),
             images: socket.to_owned(),
             image: None,
+            registry_port: None,
             rules: super::all(),
             parallel: 8,
             deadline: Duration::from_secs(60),
@@ -221,9 +224,11 @@ async fn prepare(
 ) -> Result<Shared, CheckError> {
     let name = directory.file_name().unwrap_or_default();
     let run = name.to_string_lossy().into_owned();
-    let images = TestImages::start(&run)
-        .await
-        .map_err(|error| error.to_string());
+    let images = TestImages::start(&run, options.registry_port).await;
+    let images = images.map_err(|error| match std::error::Error::source(&error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    });
     let image = match (&options.image, runtime_name, &images) {
         (Some(image), _, _) => image.clone(),
         // crib has an image of the host's root.

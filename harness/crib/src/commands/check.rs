@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use harness::check::report::{self, failure, line, summary, word};
-use harness::check::{self, Baseline, CheckError, Options, Profile, Report, Rule, Severity};
+use harness::check::{
+    self, Baseline, CheckError, ConfigurableRuntime, Options, Profile, Report, Rule, Severity,
+    registry_configuration,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio_util::sync::CancellationToken;
 
@@ -41,6 +44,13 @@ enum Client {
     /// Every rule.
     #[default]
     Full,
+}
+
+/// A runtime whose configuration can be printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Configurable {
+    Containerd,
+    Crio,
 }
 
 /// The form of a report.
@@ -89,6 +99,7 @@ Examples:
   crib check --select container --skip CRI-CTR-017
   crib check --profile kubelet --report html=check.html --report json=check.json
   crib check --select must --report junit=check.xml --trace calls.jsonl
+  crib check --print-config crio --registry-port 5055
   crib check compare old.json check.json
 
 A word of --select or --skip is the id of a rule (CRI-CTR-017) or its beginning (CRI-CTR), a severity, an area, a tag or \
@@ -126,6 +137,12 @@ pub(crate) struct CheckArgs {
     /// Image of the containers, with a shell [default: one of this machine's programs]
     #[arg(long, value_name = "NAME")]
     image: Option<String>,
+    /// Port of the registry at 127.0.0.1 that serves the images [default: a free one]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    registry_port: Option<u16>,
+    /// Print the configuration with which this runtime pulls from --registry-port, and run no rule
+    #[arg(long, value_enum, value_name = "RUNTIME", requires = "registry_port")]
+    print_config: Option<Configurable>,
     /// How many rules run at once
     #[arg(long, value_name = "N", default_value_t = 8)]
     parallel: usize,
@@ -160,6 +177,14 @@ pub(crate) fn run(args: &CheckArgs) -> Exit {
 }
 
 async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
+    if let (Some(runtime), Some(port)) = (args.print_config, args.registry_port) {
+        let runtime = match runtime {
+            Configurable::Containerd => ConfigurableRuntime::Containerd,
+            Configurable::Crio => ConfigurableRuntime::Crio,
+        };
+        print(registry_configuration(runtime, port).trim_end())?;
+        return Ok(Exit::Success);
+    }
     let profile = match args.profile {
         Client::Kubelet => Profile::Kubelet,
         Client::Crictl => Profile::Crictl,
@@ -184,6 +209,7 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
         runtime,
         images,
         image: args.image.clone(),
+        registry_port: args.registry_port,
         rules,
         parallel: args.parallel,
         deadline: args.deadline,
