@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
@@ -11,7 +12,10 @@ use tokio::process::{Child, Command};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-use super::command::{PATIENCE, Place};
+use super::command::Place;
+
+/// How long any single wait may take: a cold start reads 300 MB, beside all other tests.
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Chromium with one page.
 pub(crate) struct Browser {
