@@ -23,9 +23,6 @@ pub struct Config {
     pub root_dir: PathBuf,
     /// The directory of the volumes of claims, which are kept.
     pub volumes_dir: PathBuf,
-    /// The runtime is crib's own: it keeps emptyDir volumes in memory where an annotation of the sandbox asks for them. Without,
-    /// pods with such volumes are refused.
-    pub has_memory_volumes: bool,
     /// The directory of container logs, below `<namespace>_<name>_<uid>`.
     pub pod_logs_dir: PathBuf,
     /// The resolv.conf for pods with `dnsPolicy: Default`; `None`: an empty one.
@@ -125,7 +122,6 @@ impl Config {
     pub fn new(root_dir: PathBuf, pod_logs_dir: PathBuf) -> Self {
         Self {
             container_logs_dir: Some(root_dir.join("containers")),
-            has_memory_volumes: false,
             volumes_dir: root_dir.join("volumes"),
             log_rotation: Some(LogRotation::default()),
             admission: AdmissionConfig::default(),

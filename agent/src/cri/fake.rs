@@ -122,6 +122,8 @@ struct Inner {
     down: bool,
     no_events: bool,
     no_network: bool,
+    /// What Version says it is, instead of `fake`.
+    name: Option<&'static str>,
     mute: bool,
 }
 
@@ -305,6 +307,11 @@ impl FakeCri {
     /// What the runtime says of its network.
     pub fn set_network_ready(&self, ready: bool) {
         self.lock().no_network = !ready;
+    }
+
+    /// Makes Version say that it is another runtime.
+    pub fn name(&self, name: &'static str) {
+        self.lock().name = Some(name);
     }
 
     /// Makes the runtime unreachable, or reachable again.

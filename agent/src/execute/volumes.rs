@@ -9,6 +9,7 @@ use crate::blocking::blocking;
 use crate::events::Happening;
 use crate::pod::Pod;
 use crate::shared::Shared;
+use crate::spec::memory;
 use crate::volumes::content::ContentInputs;
 use crate::volumes::{MountError, PodDirs, Prepared, VolumeError, VolumeInputs};
 
@@ -19,16 +20,25 @@ pub(super) async fn prepare(
     pod: &Pod,
 ) -> Result<Prepared, VolumeError> {
     let dirs = dirs.clone();
-    with_inputs(shared, pod, move |pod, inputs, now| {
+    let has_memory_volumes = memory::is_wanted(pod) && runtime_is_crib(shared).await?;
+    with_inputs(shared, pod, has_memory_volumes, move |pod, inputs, now| {
         dirs.prepare(pod, inputs, now)
     })
     .await
+}
+
+/// Whether the runtime is crib's own, which keeps emptyDir volumes in memory where an annotation of the sandbox asks for them.
+/// Another one would mount a directory on the disk. Asked for each pod: at the agent's start it may not have been there.
+async fn runtime_is_crib(shared: &Shared) -> Result<bool, VolumeError> {
+    let version = shared.cri.version().await.map_err(VolumeError::Runtime)?;
+    Ok(version.runtime_name == "crib")
 }
 
 /// Runs `work`, which may block, with what volumes show at present.
 async fn with_inputs<T: Send + 'static>(
     shared: &Arc<Shared>,
     pod: &Pod,
+    has_memory_volumes: bool,
     work: impl FnOnce(&Pod, VolumeInputs<'_>, Timestamp) -> T + Send + 'static,
 ) -> T {
     let (shared, pod) = (Arc::clone(shared), pod.clone());
@@ -43,7 +53,7 @@ async fn with_inputs<T: Send + 'static>(
         let inputs = VolumeInputs {
             content,
             claims: &shared.claims,
-            has_memory_volumes: shared.config.has_memory_volumes,
+            has_memory_volumes,
         };
         work(&pod, inputs, now)
     })
@@ -53,7 +63,8 @@ async fn with_inputs<T: Send + 'static>(
 /// Brings the volumes up to date that show objects or fields. Returns whether all of them are.
 pub(crate) async fn refresh(shared: &Arc<Shared>, dirs: &PodDirs, pod: &Pod) -> bool {
     let own = dirs.clone();
-    let failed = with_inputs(shared, pod, move |pod, inputs, now| {
+    // What is in memory shows nothing that could change.
+    let failed = with_inputs(shared, pod, false, move |pod, inputs, now| {
         own.refresh(pod, inputs, now)
     })
     .await;

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::content::ContentError;
 use crate::claims::directories::DirectoryError;
 use crate::claims::{ClaimName, Unbound};
+use crate::cri::CriError;
 
 /// An error of a volume or pod directory.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +50,9 @@ pub(crate) enum VolumeError {
         "this runtime cannot keep an emptyDir in memory (medium Memory), as crib's own does: leave medium out, or use crib runtime"
     )]
     Memory,
+    /// The runtime does not say whether it has volumes in memory.
+    #[error("failed to ask the runtime whether it keeps an emptyDir in memory (medium Memory)")]
+    Runtime(#[source] CriError),
     /// `fsGroup` is no id of a group.
     #[error("fsGroup {group} is not the id of a group")]
     Group {
@@ -100,7 +104,11 @@ impl VolumeError {
                 true
             }
             Self::Content(error) => error.is_of_manifest(),
-            Self::Io { .. } | Self::WrongType { .. } | Self::Claim(_) | Self::Directory(_) => false,
+            Self::Io { .. }
+            | Self::WrongType { .. }
+            | Self::Claim(_)
+            | Self::Directory(_)
+            | Self::Runtime(_) => false,
         }
     }
 }

@@ -27,7 +27,7 @@ impl Cri for FakeCri {
     async fn version(&self) -> Result<Version, CriError> {
         self.called("Version", "")?;
         Ok(Version {
-            runtime_name: "fake".to_owned(),
+            runtime_name: self.lock().name.unwrap_or("fake").to_owned(),
             runtime_version: "1.0.0".to_owned(),
             api_version: "v1".to_owned(),
         })

@@ -6,6 +6,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::*;
 use crate::Event;
+use crate::cri::Code;
 use crate::objects::ObjectMap;
 
 /// The message of a container's state.
@@ -41,6 +42,39 @@ async fn parts_of_volumes_are_made_before_create() {
     scene.want(&[]);
     scene.until("u1", "removed", |report| report.removed).await;
     scene.assert_clean();
+}
+
+/// A pod with a volume in memory, for the runtime of a scene.
+fn pod_in_memory() -> Pod {
+    let mut app = container("app", "app");
+    app["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
+    let volume = json!({"name": "v", "emptyDir": {"medium": "Memory"}});
+    pod_with("u1", json!({"containers": [app], "volumes": [volume]}))
+}
+
+#[tokio::test(start_paused = true)]
+async fn volume_in_memory_waits_for_runtime_that_was_not_there_at_start() {
+    let scene = Scene::new();
+    scene.fake.image("app", Behaviour::forever());
+    scene.fake.name("crib");
+    scene.fake.fail("Version", 3, Code::Unavailable, "not yet");
+    scene.want(&[pod_in_memory()]);
+    scene
+        .until("u1", "running", |report| phase(report) == "Running")
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn volume_in_memory_is_refused_by_other_runtimes() {
+    let scene = Scene::new();
+    scene.fake.image("app", Behaviour::forever());
+    scene.fake.name("containerd");
+    scene.want(&[pod_in_memory()]);
+    scene
+        .until("u1", "refused", |report| {
+            message(report, "app").contains("cannot keep an emptyDir in memory")
+        })
+        .await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -306,7 +306,7 @@ fn agent_id(args: &AgentArgs, root_dir: &Path) -> Result<String, AgentIdError> {
 async fn serve(
     args: &AgentArgs,
     file: &KubeletConfiguration,
-    mut config: agent::Config,
+    config: agent::Config,
     objects: ObjectMap,
     sources: Sources,
     shutdown: CancellationToken,
@@ -324,9 +324,6 @@ async fn serve(
             return Exit::NoRuntime;
         }
     };
-    // Another runtime would mount a directory on the disk.
-    let runtime = cri.version().await;
-    config.has_memory_volumes = runtime.is_ok_and(|version| version.runtime_name == "crib");
     let sockets = match args.show.bind(file).await {
         Ok(sockets) => sockets,
         Err(problem) => {

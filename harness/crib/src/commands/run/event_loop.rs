@@ -104,7 +104,6 @@ impl Loop {
         let (fixed, sender) = source::fixed();
         let mut config = agent::Config::new(root.agent(), root.pod_logs());
         config.volumes_dir = inputs.volumes_dir;
-        config.has_memory_volumes = true;
         config.node_name = crate::commands::node_name();
         config.node_ips = vec![agent::node_address::of_default_route().to_string()];
         config.host_names = means.host_names();
