@@ -10,6 +10,21 @@ pub(crate) struct Explanation {
     pub(crate) applies: fn(&Difference) -> bool,
 }
 
+/// A kubelet mounts volumes in memory itself; crib's agent touches no mounts, and asks crib's runtime by an annotation.
+const MEMORY_VOLUMES: Explanation = Explanation {
+    reason: "crib's agent asks crib's runtime for volumes in memory, which a kubelet mounts itself",
+    applies: |difference| {
+        difference.kind == "config"
+            && difference
+                .place
+                .ends_with(".annotations.crib.local/memory-volumes")
+            && difference.kubelet == NONE
+    },
+};
+
+/// Of the recorded kubelet.
+pub(crate) const RECORDED: [Explanation; 1] = [MEMORY_VOLUMES];
+
 /// Of Debian's containerd, 1.6; the recorded one was 2.4.
 pub(crate) const CONTAINERD: [Explanation; 1] = [Explanation {
     reason: "this containerd does not report the user of a container, as 2.0 and later do",
@@ -21,4 +36,4 @@ pub(crate) const CONTAINERD: [Explanation; 1] = [Explanation {
 }];
 
 /// Of a kubelet that runs its pods on crib's runtime.
-pub(crate) const KUBELET: [Explanation; 0] = [];
+pub(crate) const KUBELET: [Explanation; 1] = [MEMORY_VOLUMES];

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::compare::Sides;
 use crate::difference::{Difference, NONE};
 use crate::exceptions::EXCEPTIONS;
-use crate::explanations::Explanation;
+use crate::explanations::{self, Explanation};
 use crate::history::{Entry, Histories, containers, is_restarted};
 use crate::node::Parts;
 use crate::normal::{Symbols, text, without_empty};
@@ -44,7 +44,7 @@ impl Trial {
         parts: Parts::CRIB,
         kubelet: None,
         record: None,
-        explanations: &[],
+        explanations: &explanations::RECORDED,
     };
 }
 
