@@ -24,7 +24,7 @@ async fn run_closes_its_directory_to_other_users() {
     let place = Place::new();
     let manifest = place.file(
         "p.yaml",
-        &pod("p", "echo ready; trap 'exit 0' TERM; sleep 1000 & wait"),
+        &pod("p", "trap 'exit 0' TERM; echo ready; sleep 1000 & wait"),
     );
     let mut running = place.start(&["run", &manifest]);
     running.line_with("ready").await;
