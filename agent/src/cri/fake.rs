@@ -310,7 +310,7 @@ impl FakeCri {
     }
 
     /// Makes Version say that it is another runtime.
-    pub fn name(&self, name: &'static str) {
+    pub fn set_name(&self, name: &'static str) {
         self.lock().name = Some(name);
     }
 

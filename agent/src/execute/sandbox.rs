@@ -140,7 +140,8 @@ impl Job {
     }
 
     async fn prepare_volumes(&self) -> Result<BTreeMap<String, HostVolume>, NoSandbox> {
-        let prepared = volumes::prepare(&self.shared, &self.dirs, &self.pod)
+        let runtime_name = &self.observed.runtime_name;
+        let prepared = volumes::prepare(&self.shared, &self.dirs, &self.pod, runtime_name)
             .await
             .map_err(|error| self.volume_failure(&error))?;
         let Prepared { volumes, failed } = prepared;

@@ -9,29 +9,24 @@ use crate::blocking::blocking;
 use crate::events::Happening;
 use crate::pod::Pod;
 use crate::shared::Shared;
-use crate::spec::memory;
 use crate::volumes::content::ContentInputs;
 use crate::volumes::{MountError, PodDirs, Prepared, VolumeError, VolumeInputs};
 
-/// Prepares all volumes.
+/// Prepares all volumes, for a runtime of this name.
 pub(super) async fn prepare(
     shared: &Arc<Shared>,
     dirs: &PodDirs,
     pod: &Pod,
+    runtime_name: &str,
 ) -> Result<Prepared, VolumeError> {
     let dirs = dirs.clone();
-    let has_memory_volumes = memory::is_wanted(pod) && runtime_is_crib(shared).await?;
+    // crib's own keeps an emptyDir in memory where an annotation of the sandbox asks for it; another one would mount a
+    // directory on the disk.
+    let has_memory_volumes = runtime_name == "crib";
     with_inputs(shared, pod, has_memory_volumes, move |pod, inputs, now| {
         dirs.prepare(pod, inputs, now)
     })
     .await
-}
-
-/// Whether the runtime is crib's own, which keeps emptyDir volumes in memory where an annotation of the sandbox asks for them.
-/// Another one would mount a directory on the disk. Asked for each pod: at the agent's start it may not have been there.
-async fn runtime_is_crib(shared: &Shared) -> Result<bool, VolumeError> {
-    let version = shared.cri.version().await.map_err(VolumeError::Runtime)?;
-    Ok(version.runtime_name == "crib")
 }
 
 /// Runs `work`, which may block, with what volumes show at present.

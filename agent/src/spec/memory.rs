@@ -21,11 +21,6 @@ pub(crate) fn is_in_memory(volume: &EmptyDirVolumeSource) -> bool {
     volume.medium.as_deref() == Some("Memory")
 }
 
-/// Whether a pod has volumes in memory.
-pub(crate) fn is_wanted(pod: &Pod) -> bool {
-    of_pod(pod).next().is_some()
-}
-
 /// The annotation for a pod whose emptyDir volumes have the paths that `path` gives; `None` if none of them is in memory.
 pub(crate) fn annotation<P: AsRef<Path>>(
     pod: &Pod,

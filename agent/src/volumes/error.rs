@@ -6,7 +6,6 @@ use std::path::Path;
 use super::content::ContentError;
 use crate::claims::directories::DirectoryError;
 use crate::claims::{ClaimName, Unbound};
-use crate::cri::CriError;
 
 /// An error of a volume or pod directory.
 #[derive(Debug, thiserror::Error)]
@@ -50,9 +49,6 @@ pub(crate) enum VolumeError {
         "this runtime cannot keep an emptyDir in memory (medium Memory), as crib's own does: leave medium out, or use crib runtime"
     )]
     Memory,
-    /// The runtime does not say whether it has volumes in memory.
-    #[error("failed to ask the runtime whether it keeps an emptyDir in memory (medium Memory)")]
-    Runtime(#[source] CriError),
     /// `fsGroup` is no id of a group.
     #[error("fsGroup {group} is not the id of a group")]
     Group {
@@ -104,11 +100,7 @@ impl VolumeError {
                 true
             }
             Self::Content(error) => error.is_of_manifest(),
-            Self::Io { .. }
-            | Self::WrongType { .. }
-            | Self::Claim(_)
-            | Self::Directory(_)
-            | Self::Runtime(_) => false,
+            Self::Io { .. } | Self::WrongType { .. } | Self::Claim(_) | Self::Directory(_) => false,
         }
     }
 }

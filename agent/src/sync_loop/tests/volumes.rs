@@ -6,7 +6,6 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::*;
 use crate::Event;
-use crate::cri::Code;
 use crate::objects::ObjectMap;
 
 /// The message of a container's state.
@@ -56,9 +55,11 @@ fn pod_in_memory() -> Pod {
 async fn volume_in_memory_waits_for_runtime_that_was_not_there_at_start() {
     let scene = Scene::new();
     scene.fake.image("app", Behaviour::forever());
-    scene.fake.name("crib");
-    scene.fake.fail("Version", 3, Code::Unavailable, "not yet");
+    scene.fake.set_name("crib");
+    scene.fake.set_down(true);
     scene.want(&[pod_in_memory()]);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    scene.fake.set_down(false);
     scene
         .until("u1", "running", |report| phase(report) == "Running")
         .await;
@@ -68,7 +69,7 @@ async fn volume_in_memory_waits_for_runtime_that_was_not_there_at_start() {
 async fn volume_in_memory_is_refused_by_other_runtimes() {
     let scene = Scene::new();
     scene.fake.image("app", Behaviour::forever());
-    scene.fake.name("containerd");
+    scene.fake.set_name("containerd");
     scene.want(&[pod_in_memory()]);
     scene
         .until("u1", "refused", |report| {
