@@ -18,6 +18,9 @@ pub struct Saved {
     pub runtime: String,
     /// The rules that ran.
     pub rules: Vec<SavedRule>,
+    /// Whether a signal ended the check, so that rules are missing.
+    #[serde(default)]
+    pub interrupted: bool,
     /// How long the successful calls took. Reports of earlier versions have none.
     #[serde(default)]
     pub calls: Vec<SavedCall>,
@@ -103,6 +106,8 @@ pub struct Comparison {
     pub slower: Vec<Slower>,
     /// How many rules ended as before.
     pub same: usize,
+    /// Whether one of the checks was interrupted: then rules are missing, and nothing is known of them.
+    pub incomplete: bool,
 }
 
 impl Comparison {
@@ -162,6 +167,7 @@ pub fn compare(old: &Saved, new: &Saved) -> Comparison {
         old: old.runtime.clone(),
         new: new.runtime.clone(),
         same: rules - differences.len(),
+        incomplete: old.interrupted || new.interrupted,
         differences,
         slower: slower(&old.calls, &new.calls),
     }
@@ -265,6 +271,7 @@ mod tests {
                     reason: String::new(),
                 })
                 .collect(),
+            interrupted: false,
             calls: Vec::new(),
         };
         let old = report(&[("A", "fail"), ("B", "pass"), ("C", "pass"), ("D", "pass")]);
@@ -284,5 +291,12 @@ mod tests {
         assert_eq!(found.same, 1);
         assert!(found.is_worse());
         assert!(!compare(&new, &new).is_worse());
+        let interrupted = Saved {
+            interrupted: true,
+            ..new.clone()
+        };
+        let incomplete = |old, new| compare(old, new).incomplete;
+        assert!(!incomplete(&old, &new));
+        assert!(incomplete(&old, &interrupted) && incomplete(&interrupted, &new));
     }
 }

@@ -3,6 +3,9 @@
 use super::brief;
 use crate::check::compare::{Change, Comparison};
 
+/// Said of a comparison that cannot be complete.
+pub(super) const INCOMPLETE: &str = "a check was interrupted: rules are missing, and may fail";
+
 /// The changed rules by change, and the slower calls. Nothing is said of changes that no rule has.
 #[must_use]
 pub fn comparison(comparison: &Comparison) -> String {
@@ -38,6 +41,9 @@ pub fn comparison(comparison: &Comparison) -> String {
                 one.new * 1e3
             );
         }
+    }
+    if comparison.incomplete {
+        text += &format!("\n{INCOMPLETE}\n");
     }
     text + &format!("\n{} rules ended as before", comparison.same)
 }

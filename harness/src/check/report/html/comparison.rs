@@ -1,5 +1,6 @@
 //! ◆ The comparison of two reports as an HTML page.
 
+use super::super::comparison::INCOMPLETE;
 use super::super::escape::escaped;
 use super::page;
 use crate::check::compare::{Change, Comparison};
@@ -8,10 +9,14 @@ use crate::check::compare::{Change, Comparison};
 #[must_use]
 pub fn html(comparison: &Comparison) -> String {
     let mut text = format!(
-        "<header>\n<h1>crib check compare</h1>\n<p>old: {}; new: {}; {} rules ended as before</p>\n</header>\n<main>\n",
+        "<header>\n<h1>crib check compare</h1>\n<p>old: {}; new: {}; {} rules ended as before</p>\n{}</header>\n<main>\n",
         escaped(&comparison.old),
         escaped(&comparison.new),
         comparison.same,
+        match comparison.incomplete {
+            true => format!("<p>{INCOMPLETE}</p>\n"),
+            false => String::new(),
+        },
     );
     for (change, heading) in Change::HEADINGS {
         let rows: Vec<_> = comparison.with(change).collect();
