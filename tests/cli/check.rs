@@ -1,8 +1,10 @@
 //! `crib check` and `crib proxy`.
 
+use std::path::{Path, PathBuf};
+
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use super::command::{Place, eventually};
+use super::command::{Place, Running, eventually};
 
 #[tokio::test]
 async fn check_lists_rules_that_words_mean() {
@@ -19,6 +21,18 @@ async fn check_lists_rules_that_words_mean() {
     assert_eq!(none.code, Some(2));
     let expected = "crib: no rule has the id, tag, area, call or severity \"dance\": `crib check --list` shows all\n";
     assert_eq!(none.err, expected);
+    // Nothing to check would always pass.
+    let args = [
+        "check",
+        "--profile",
+        "crictl",
+        "--select",
+        "StreamPodSandboxes",
+    ];
+    let left_out = place.crib(&args).await;
+    assert_eq!(left_out.code, Some(2), "{left_out:?}");
+    let expected = "crib: no rule is left: --profile, --select and --skip leave out all of them\n";
+    assert_eq!(left_out.err, expected);
 }
 
 #[tokio::test]
@@ -58,22 +72,8 @@ async fn check_of_runtime_passes_and_writes_reports() {
 async fn check_fails_behind_faulty_proxy_and_not_with_baseline() {
     let place = Place::new();
     let (_runtime, upstream) = place.runtime().await;
-    let (socket, trace) = (place.path("p"), place.path("trace"));
-    let (socket, trace_file) = (socket.to_str().unwrap(), trace.to_str().unwrap());
-    let fault = "PodSandboxStatus drop status.labels";
-    let mut proxy = place.start(&[
-        "proxy",
-        "--listen",
-        socket,
-        "--upstream",
-        &upstream,
-        "--fault",
-        fault,
-        "--trace",
-        trace_file,
-    ]);
-    proxy.line_with("listening").await;
-    let endpoint = format!("unix://{socket}");
+    let (_proxy, endpoint, trace) =
+        proxy(&place, &upstream, &["PodSandboxStatus drop status.labels"]).await;
     let args = [
         "check",
         "--runtime-endpoint",
@@ -100,14 +100,7 @@ async fn check_fails_behind_faulty_proxy_and_not_with_baseline() {
         "{}",
         known.out
     );
-    eventually("the calls in the trace", || {
-        let text = std::fs::read_to_string(&trace).unwrap_or_default();
-        match text.contains("\"method\":\"RunPodSandbox\"") {
-            true => Vec::new(),
-            false => vec![text],
-        }
-    })
-    .await;
+    pod_of_check(&trace).await;
 }
 
 #[tokio::test]
@@ -156,6 +149,13 @@ async fn compare_exits_1_for_new_failures_and_2_for_what_is_no_report() {
     let better = place.crib(&["check", "compare", &new, &old]).await;
     assert_eq!(better.code, Some(0), "{better:?}");
     assert!(better.out.contains("mended: 1\n"), "{}", better.out);
+    let cut = report("pass", 0.01).replacen('{', r#"{"interrupted": true,"#, 1);
+    let cut = place
+        .crib(&["check", "compare", &old, &place.file("cut", &cut)])
+        .await;
+    let said =
+        "a check was interrupted: rules are missing, and may fail\n\n1 rules ended as before\n";
+    assert!(cut.out.ends_with(said), "{cut:?}");
     let bad = place.crib(&["check", "compare", &old, &none]).await;
     assert_eq!(bad.code, Some(2), "{bad:?}");
     assert!(
@@ -188,22 +188,9 @@ async fn profile_leaves_out_rules_of_other_clients() {
 async fn second_signal_ends_check_whose_runtime_hangs() {
     let place = Place::new();
     let (_runtime, upstream) = place.runtime().await;
-    let socket = place.path("p");
-    let socket = socket.to_str().unwrap();
     // The rule waits for its call, then the removal of its pod for its own.
-    let faults = [
-        "--fault",
-        "PodSandboxStatus hang",
-        "--fault",
-        "StopPodSandbox hang",
-    ];
-    let trace = place.path("trace");
-    let mut args = vec!["proxy", "--listen", socket, "--upstream", &upstream];
-    args.extend(faults);
-    args.extend(["--trace", trace.to_str().unwrap()]);
-    let mut proxy = place.start(&args);
-    proxy.line_with("listening").await;
-    let endpoint = format!("unix://{socket}");
+    let faults = ["PodSandboxStatus hang", "StopPodSandbox hang"];
+    let (_proxy, endpoint, trace) = proxy(&place, &upstream, &faults).await;
     let mut check = place.start(&[
         "check",
         "--runtime-endpoint",
@@ -233,21 +220,7 @@ async fn second_signal_ends_check_whose_runtime_hangs() {
 async fn signal_ends_check_and_removes_its_pods() {
     let place = Place::new();
     let (_runtime, upstream) = place.runtime().await;
-    let (socket, trace) = (place.path("p"), place.path("trace"));
-    let (socket, trace_file) = (socket.to_str().unwrap(), trace.to_str().unwrap());
-    let mut proxy = place.start(&[
-        "proxy",
-        "--listen",
-        socket,
-        "--upstream",
-        &upstream,
-        "--fault",
-        "PodSandboxStatus hang",
-        "--trace",
-        trace_file,
-    ]);
-    proxy.line_with("listening").await;
-    let endpoint = format!("unix://{socket}");
+    let (_proxy, endpoint, trace) = proxy(&place, &upstream, &["PodSandboxStatus hang"]).await;
     let select = ["--select", "CRI-SBX-031"];
     let args = [&["check", "--runtime-endpoint", &endpoint], &select[..]].concat();
     let check = place.start(&args);
@@ -264,8 +237,27 @@ async fn signal_ends_check_and_removes_its_pods() {
     assert_eq!((pods.code, pods.out.as_str()), (Some(0), ""), "{pods:?}");
 }
 
+/// Starts a proxy with faults before a runtime. Returns it, its endpoint, and the file with its calls.
+async fn proxy(place: &Place, upstream: &str, faults: &[&str]) -> (Running, String, PathBuf) {
+    let (socket, trace) = (place.path("p"), place.path("trace"));
+    let (socket, file) = (socket.to_str().unwrap(), trace.to_str().unwrap());
+    let mut args = vec![
+        "proxy",
+        "--listen",
+        socket,
+        "--upstream",
+        upstream,
+        "--trace",
+        file,
+    ];
+    args.extend(faults.iter().flat_map(|fault| ["--fault", fault]));
+    let mut running = place.start(&args);
+    running.line_with("listening").await;
+    (running, format!("unix://{socket}"), trace)
+}
+
 /// Waits until the check behind a proxy with this trace has a pod.
-async fn pod_of_check(trace: &std::path::Path) {
+async fn pod_of_check(trace: &Path) {
     eventually("the pod of the check", || {
         let text = std::fs::read_to_string(trace).unwrap_or_default();
         match text.contains("\"method\":\"RunPodSandbox\"") {

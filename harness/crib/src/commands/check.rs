@@ -194,6 +194,10 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
     let mut rules = check::choose(&check::all(), &args.select, &args.skip)
         .map_err(|error| CallError::Usage(error.to_string()))?;
     rules.retain(|rule| profile.has(rule));
+    if rules.is_empty() {
+        let none = "no rule is left: --profile, --select and --skip leave out all of them";
+        return Err(CallError::Usage(none.to_owned()));
+    }
     if args.list {
         for rule in rules {
             print(&listed(rule))?;
