@@ -38,7 +38,7 @@ async fn check_lists_rules_that_words_mean() {
 #[tokio::test]
 async fn check_of_runtime_passes_and_writes_reports() {
     let place = Place::new();
-    let (_runtime, endpoint) = place.runtime().await;
+    let (runtime, endpoint) = place.runtime().await;
     let file = |name: &str| place.path(name).to_str().unwrap().to_owned();
     let reports =
         ["html", "json", "junit", "sarif", "tap"].map(|form| format!("{form}={}", file(form)));
@@ -66,14 +66,16 @@ async fn check_of_runtime_passes_and_writes_reports() {
     let left = std::fs::read_dir(place.path("tmp")).unwrap();
     let left: Vec<_> = left.map(|entry| entry.unwrap().path()).collect();
     assert_eq!(left, Vec::<std::path::PathBuf>::new());
+    runtime.stop().await;
+    place.assert_clean();
 }
 
 #[tokio::test]
 async fn check_fails_behind_faulty_proxy_and_not_with_baseline() {
     let place = Place::new();
-    let (_runtime, upstream) = place.runtime().await;
-    let (_proxy, endpoint, trace) =
-        proxy(&place, &upstream, &["PodSandboxStatus drop status.labels"]).await;
+    let (runtime, upstream) = place.runtime().await;
+    let (proxy, endpoint, trace) =
+        start_proxy(&place, &upstream, &["PodSandboxStatus drop status.labels"]).await;
     let args = [
         "check",
         "--runtime-endpoint",
@@ -101,6 +103,9 @@ async fn check_fails_behind_faulty_proxy_and_not_with_baseline() {
         known.out
     );
     pod_of_check(&trace).await;
+    proxy.stop().await;
+    runtime.stop().await;
+    place.assert_clean();
 }
 
 #[tokio::test]
@@ -187,10 +192,10 @@ async fn profile_leaves_out_rules_of_other_clients() {
 #[tokio::test]
 async fn second_signal_ends_check_whose_runtime_hangs() {
     let place = Place::new();
-    let (_runtime, upstream) = place.runtime().await;
+    let (runtime, upstream) = place.runtime().await;
     // The rule waits for its call, then the removal of its pod for its own.
     let faults = ["PodSandboxStatus hang", "StopPodSandbox hang"];
-    let (_proxy, endpoint, trace) = proxy(&place, &upstream, &faults).await;
+    let (proxy, endpoint, trace) = start_proxy(&place, &upstream, &faults).await;
     let mut check = place.start(&[
         "check",
         "--runtime-endpoint",
@@ -214,13 +219,15 @@ async fn second_signal_ends_check_whose_runtime_hangs() {
         last,
         "crib: pods of the check are left: the next check removes them"
     );
+    proxy.stop().await;
+    runtime.stop().await;
 }
 
 #[tokio::test]
 async fn signal_ends_check_and_removes_its_pods() {
     let place = Place::new();
-    let (_runtime, upstream) = place.runtime().await;
-    let (_proxy, endpoint, trace) = proxy(&place, &upstream, &["PodSandboxStatus hang"]).await;
+    let (runtime, upstream) = place.runtime().await;
+    let (proxy, endpoint, trace) = start_proxy(&place, &upstream, &["PodSandboxStatus hang"]).await;
     let select = ["--select", "CRI-SBX-031"];
     let args = [&["check", "--runtime-endpoint", &endpoint], &select[..]].concat();
     let check = place.start(&args);
@@ -235,10 +242,13 @@ async fn signal_ends_check_and_removes_its_pods() {
         .crib(&["pods", "--quiet", "--runtime-endpoint", &upstream])
         .await;
     assert_eq!((pods.code, pods.out.as_str()), (Some(0), ""), "{pods:?}");
+    proxy.stop().await;
+    runtime.stop().await;
+    place.assert_clean();
 }
 
 /// Starts a proxy with faults before a runtime. Returns it, its endpoint, and the file with its calls.
-async fn proxy(place: &Place, upstream: &str, faults: &[&str]) -> (Running, String, PathBuf) {
+async fn start_proxy(place: &Place, upstream: &str, faults: &[&str]) -> (Running, String, PathBuf) {
     let (socket, trace) = (place.path("p"), place.path("trace"));
     let (socket, file) = (socket.to_str().unwrap(), trace.to_str().unwrap());
     let mut args = vec![

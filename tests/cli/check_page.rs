@@ -15,7 +15,7 @@ const SHOWN: &str = "[document.getElementById('shown').textContent, \
 
 /// The report on a runtime that has hostile text in each version and breaks a rule with it.
 async fn report(place: &Place) -> PathBuf {
-    let (_runtime, upstream) = place.runtime().await;
+    let (runtime, upstream) = place.runtime().await;
     let socket = place.path("p");
     let listen = socket.to_str().unwrap();
     let faults = [
@@ -47,6 +47,8 @@ async fn report(place: &Place) -> PathBuf {
     ];
     let checked = place.crib(&args).await;
     assert_eq!(checked.code, Some(1), "{checked:?}");
+    proxy.stop().await;
+    runtime.stop().await;
     page
 }
 

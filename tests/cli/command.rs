@@ -249,6 +249,13 @@ impl Running {
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).unwrap();
     }
 
+    /// Ends a server, so that it removes what it made: one that is dropped is killed.
+    pub(crate) async fn stop(self) {
+        self.signal(nix::sys::signal::Signal::SIGTERM);
+        let ended = self.end().await;
+        assert_eq!(ended.code, Some(0), "{}", ended.err);
+    }
+
     /// Closes the reading end of its standard output.
     pub(crate) fn stop_reading(self) -> Child {
         self.child

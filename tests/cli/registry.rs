@@ -3,7 +3,6 @@
 use std::process::Stdio;
 
 use harness::fixture_image::{ImageBuilder, Layer};
-use nix::sys::signal::Signal;
 use tokio::process::Command;
 
 use super::command::{PATIENCE, Place, Running};
@@ -17,13 +16,6 @@ async fn registry(place: &Place, args: &[&str]) -> (Running, String) {
     let url = line.strip_prefix("listening on ").unwrap();
     let host = url.split_once("://").unwrap().1.to_owned();
     (running, host)
-}
-
-/// Asks it to end, which it does in order.
-async fn end(running: Running) {
-    running.signal(Signal::SIGTERM);
-    let ended = running.end().await;
-    assert_eq!(ended.code, Some(0), "{}", ended.err);
 }
 
 /// An archive with one small image.
@@ -100,7 +92,7 @@ async fn skopeo_pushes_and_pulls() {
         let config: serde_json::Value = serde_json::from_str(&inspected).unwrap();
         assert_eq!(config["config"]["User"], "7");
     }
-    end(running).await;
+    running.stop().await;
 
     // What was pushed is there for the next one, which is told of nothing else.
     let (running, host) = registry(&place, &["--root", root]).await;
@@ -111,7 +103,7 @@ async fn skopeo_pushes_and_pulls() {
         format!("docker://{host}/a/v2s2")
     );
     assert!(tags.contains("\"2\""), "{tags}");
-    end(running).await;
+    running.stop().await;
     place.assert_clean();
 }
 
@@ -136,7 +128,7 @@ async fn printed_configuration_lets_library_of_crio_pull() {
         };
         assert_eq!(pulled, works, "{name}: {said}");
     }
-    end(running).await;
+    running.stop().await;
 }
 
 #[tokio::test]
@@ -179,7 +171,7 @@ async fn skopeo_authenticates_with_token_over_tls() {
             .unwrap();
         assert!(!good && said.contains("unauthorized"), "{wrong}: {said}");
     }
-    end(running).await;
+    running.stop().await;
     place.assert_clean();
 }
 
@@ -221,7 +213,6 @@ async fn registry_listens_on_host_names_and_on_all_addresses() {
         let mut registry = place.start(&["registry", "--listen", listen]);
         let line = registry.line_with("listening on ").await;
         assert!(line.contains(url), "{listen}: {line}");
-        registry.signal(nix::sys::signal::Signal::SIGTERM);
-        registry.end().await;
+        registry.stop().await;
     }
 }
