@@ -20,6 +20,10 @@ impl Verdict {
             Outcome::Broken(_) => "broken",
         }
     }
+
+    pub(crate) fn is_wrong(&self) -> bool {
+        matches!(self.outcome, Outcome::Differs(_) | Outcome::Broken(_))
+    }
 }
 
 /// A line for each scenario, the first differences, and the numbers.
