@@ -73,6 +73,7 @@ pub mod compare;
 mod configuration;
 mod context;
 mod document;
+mod held;
 mod images;
 pub mod outcome;
 mod profile;

@@ -7,12 +7,12 @@ use tonic::Status;
 
 use crate::client::Client;
 use crate::fixture_image::{ImageBuilder, Layer};
-use crate::registry::{LoadError, Registry, RegistryError};
+use crate::registry::{Fault, LoadError, Registry, RegistryError};
 
 /// The programs in the image of containers.
 const PROGRAMS: &[&str] = &[
-    "cat", "chmod", "env", "head", "hostname", "id", "ls", "mkdir", "pwd", "rm", "sh", "sleep",
-    "touch", "tr",
+    "cat", "chmod", "env", "head", "hostname", "id", "ls", "mkdir", "perl", "pwd", "rm", "sh",
+    "sleep", "stty", "touch", "tr",
 ];
 
 /// Why there are no images.
@@ -63,6 +63,24 @@ impl TestImages {
     #[must_use]
     pub(super) fn name(&self, name: &str) -> String {
         format!("{}/{}/{name}", self.registry.host(), self.run)
+    }
+
+    /// The path of an image's repository, by which faults and requests of one rule are told from those of others.
+    #[must_use]
+    pub(super) fn repository(&self, name: &str) -> String {
+        format!("/{}/{name}", self.run)
+    }
+
+    /// Has the registry misbehave; the fault must name a repository, since rules share the registry.
+    pub(super) fn fail(&self, fault: Fault) {
+        self.registry.fail(fault);
+    }
+
+    /// How many requests were made whose path contains this.
+    #[must_use]
+    pub(super) fn seen(&self, part: &str) -> usize {
+        let seen = self.registry.seen();
+        seen.iter().filter(|one| one.path.contains(part)).count()
     }
 
     /// Whether a name is that of an image of this registry.

@@ -1,5 +1,9 @@
 //! All rules: one file for each area.
 
+mod agreement;
+mod cancellation;
+mod codes;
+mod concurrency;
 mod configuration;
 mod container;
 mod container_echo;
@@ -8,11 +12,13 @@ mod exec;
 mod image;
 mod listing;
 mod log;
+mod process;
 mod runtime;
 mod sandbox;
 mod sandbox_echo;
 mod statistics;
 mod stop;
+mod streamed_lists;
 
 use super::rule::Rule;
 
@@ -26,8 +32,14 @@ pub fn all() -> Vec<&'static Rule> {
         container::RULES,
         container_echo::RULES,
         listing::RULES,
+        streamed_lists::RULES,
+        agreement::RULES,
+        codes::RULES,
         configuration::RULES,
         stop::RULES,
+        process::RULES,
+        concurrency::RULES,
+        cancellation::RULES,
         exec::RULES,
         log::RULES,
         event::RULES,

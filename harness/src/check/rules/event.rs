@@ -87,10 +87,10 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-type Subscription = Streaming<ContainerEventResponse>;
+pub(super) type Subscription = Streaming<ContainerEventResponse>;
 
 /// Subscribes. Some runtimes answer with the first event, so that a call would wait for one.
-async fn subscribe(
+pub(super) async fn subscribe(
     x: &Context,
 ) -> Verdict<tokio::task::JoinHandle<Result<Subscription, tonic::Status>>> {
     let client = x.client.clone();
@@ -107,7 +107,7 @@ async fn subscribe(
 }
 
 /// The events of a sandbox and its containers, up to the one that deletes the sandbox.
-async fn events_of(
+pub(super) async fn events_of(
     x: &Context,
     subscription: tokio::task::JoinHandle<Result<Subscription, tonic::Status>>,
     ids: &[&str],
@@ -146,7 +146,7 @@ async fn events_of(
     }
 }
 
-fn kind(event: &ContainerEventResponse) -> (String, ContainerEventType) {
+pub(super) fn kind(event: &ContainerEventResponse) -> (String, ContainerEventType) {
     (event.container_id.clone(), event.container_event_type())
 }
 

@@ -1,6 +1,7 @@
 //! Rules of images: pull, status, list, remove, with images of a registry of this process.
 
 use cri::v1;
+use tonic::Status;
 
 use crate::check::context::Context;
 use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed, refused};
@@ -198,7 +199,7 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// Adds an image of this rule to the registry; returns its name with the tag, and its digest.
-fn add(
+pub(super) fn add(
     x: &Context,
     tag: &str,
     change: impl FnOnce(ImageBuilder) -> ImageBuilder,
@@ -212,26 +213,29 @@ fn add(
 }
 
 /// Adds an image and pulls it.
-async fn pulled(x: &Context) -> Verdict<(String, v1::Image)> {
+pub(super) async fn pulled(x: &Context) -> Verdict<(String, v1::Image)> {
     let (name, _) = add(x, "1", |image| image)?;
     pull(x, &name).await?;
     Ok((name.clone(), status(x, &name).await?))
 }
 
-/// Pulls from the registry of this process, which some endpoints are not configured for.
-async fn pull(x: &Context, name: &str) -> Verdict<String> {
-    match x.client.pull(name).await {
-        Err(status) if status.message().contains("HTTP response to HTTPS client") => {
-            Err(Outcome::Skipped(format!(
-                "the endpoint needs 127.0.0.1 as an insecure registry: {}",
-                status.message()
-            )))
-        }
-        answer => Ok(answer?),
+/// Pulls from the registry of this process.
+pub(super) async fn pull(x: &Context, name: &str) -> Verdict<String> {
+    x.client.pull(name).await.map_err(refusal)
+}
+
+/// What a refused pull means: some endpoints are not configured for the registry of this process.
+pub(super) fn refusal(status: Status) -> Outcome {
+    match status.message().contains("HTTP response to HTTPS client") {
+        true => Outcome::Skipped(format!(
+            "the endpoint needs 127.0.0.1 as an insecure registry: {}",
+            status.message()
+        )),
+        false => Outcome::from(status),
     }
 }
 
-async fn status(x: &Context, name: &str) -> Verdict<v1::Image> {
+pub(super) async fn status(x: &Context, name: &str) -> Verdict<v1::Image> {
     match x.client.image(name).await? {
         Some(image) => Ok(image),
         None => failed(format!("ImageStatus of {name}"), "an image", "none"),

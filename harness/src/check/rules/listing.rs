@@ -1,4 +1,4 @@
-//! Rules of lists: filters, and their streaming forms.
+//! Rules of lists: filters.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use cri::v1::{ContainerFilter, ContainerState, PodSandboxFilter, PodSandboxState
 
 use crate::check::context::{Context, RULE_LABEL, RUN_LABEL};
 use crate::check::outcome::{Verdict, equal};
-use crate::check::rule::sources::{API, CRIO, CRITEST};
+use crate::check::rule::sources::{CRIO, CRITEST};
 use crate::check::rule::{Rule, Severity};
 use crate::pod::Pod;
 
@@ -47,19 +47,6 @@ pub(super) const RULES: &[Rule] = &[
             "ListPodSandbox request drop filter.label_selector.colour",
         ],
         body: |x| Box::pin(sandboxes_are_filtered_by_labels(x)),
-    },
-    Rule {
-        id: "CRI-SBX-043",
-        severity: Severity::Should,
-        says: "StreamPodSandboxes returns what ListPodSandbox returns.",
-        source: API,
-        tags: &["filter", "agreement", "stream"],
-        calls: &["StreamPodSandboxes"],
-        faults: &[
-            "StreamPodSandboxes lose",
-            "StreamPodSandboxes request drop filter",
-        ],
-        body: |x| Box::pin(streamed_sandboxes_are_the_listed_ones(x)),
     },
     Rule {
         id: "CRI-CTR-040",
@@ -107,19 +94,6 @@ pub(super) const RULES: &[Rule] = &[
         ],
         body: |x| Box::pin(containers_are_filtered_by_labels(x)),
     },
-    Rule {
-        id: "CRI-CTR-044",
-        severity: Severity::Should,
-        says: "StreamContainers returns what ListContainers returns.",
-        source: API,
-        tags: &["filter", "agreement", "stream"],
-        calls: &["StreamContainers"],
-        faults: &[
-            "StreamContainers lose",
-            "StreamContainers request drop filter",
-        ],
-        body: |x| Box::pin(streamed_containers_are_the_listed_ones(x)),
-    },
 ];
 
 /// The ids of those that are this rule's, of a list.
@@ -136,7 +110,7 @@ async fn containers(x: &Context, filter: ContainerFilter) -> Verdict<BTreeSet<St
 }
 
 /// Others use the runtime too: only what this rule has made is compared.
-fn is_ours(x: &Context, labels: &std::collections::HashMap<String, String>) -> bool {
+pub(super) fn is_ours(x: &Context, labels: &std::collections::HashMap<String, String>) -> bool {
     labels.get(RUN_LABEL) == Some(&x.shared.run)
         && labels.get(RULE_LABEL).is_some_and(|rule| rule == x.rule)
 }
@@ -145,12 +119,16 @@ fn ids<'a>(all: impl IntoIterator<Item = &'a String>) -> BTreeSet<String> {
     all.into_iter().cloned().collect()
 }
 
-fn colour(labels: &mut std::collections::HashMap<String, String>, colour: &str, size: &str) {
+pub(super) fn colour(
+    labels: &mut std::collections::HashMap<String, String>,
+    colour: &str,
+    size: &str,
+) {
     labels.insert("colour".to_owned(), colour.to_owned());
     labels.insert("size".to_owned(), size.to_owned());
 }
 
-async fn two_pods(x: &Context) -> Verdict<[Pod; 2]> {
+pub(super) async fn two_pods(x: &Context) -> Verdict<[Pod; 2]> {
     let mut first = x.sandbox();
     colour(&mut first.labels, "red", "small");
     let mut second = x.sandbox();
@@ -158,7 +136,7 @@ async fn two_pods(x: &Context) -> Verdict<[Pod; 2]> {
     Ok([x.pod_of(first).await?, x.pod_of(second).await?])
 }
 
-async fn two_containers(x: &Context) -> Verdict<(Pod, [String; 2])> {
+pub(super) async fn two_containers(x: &Context) -> Verdict<(Pod, [String; 2])> {
     let pod = x.pod().await?;
     let mut first = x.forever("c");
     colour(&mut first.labels, "red", "small");
@@ -227,37 +205,6 @@ async fn sandboxes_are_filtered_by_labels(x: &Context) -> Verdict {
         &pods(x, none).await?,
         &ids([]),
     )
-}
-
-async fn streamed_sandboxes_are_the_listed_ones(x: &Context) -> Verdict {
-    let [first, second] = two_pods(x).await?;
-    let filter = PodSandboxFilter {
-        label_selector: [("colour".to_owned(), "red".to_owned())].into(),
-        ..Default::default()
-    };
-    for (filter, expected) in [
-        (None, ids([&first.id, &second.id])),
-        (Some(filter), ids([&first.id])),
-    ] {
-        let request = v1::StreamPodSandboxesRequest { filter };
-        let mut stream = x
-            .client
-            .runtime
-            .clone()
-            .stream_pod_sandboxes(request)
-            .await?
-            .into_inner();
-        let mut seen = BTreeSet::new();
-        while let Some(message) = stream.message().await? {
-            let ours = message
-                .pod_sandboxes
-                .into_iter()
-                .filter(|pod| is_ours(x, &pod.labels));
-            seen.extend(ours.map(|pod| pod.id));
-        }
-        equal("StreamPodSandboxes", &seen, &expected)?;
-    }
-    Ok(())
 }
 
 async fn containers_are_filtered_by_id(x: &Context) -> Verdict {
@@ -334,35 +281,4 @@ async fn containers_are_filtered_by_labels(x: &Context) -> Verdict {
         &containers(x, none).await?,
         &ids([]),
     )
-}
-
-async fn streamed_containers_are_the_listed_ones(x: &Context) -> Verdict {
-    let (_pod, [first, second]) = two_containers(x).await?;
-    let filter = ContainerFilter {
-        label_selector: [("colour".to_owned(), "red".to_owned())].into(),
-        ..Default::default()
-    };
-    for (filter, expected) in [
-        (None, ids([&first, &second])),
-        (Some(filter), ids([&first])),
-    ] {
-        let request = v1::StreamContainersRequest { filter };
-        let mut stream = x
-            .client
-            .runtime
-            .clone()
-            .stream_containers(request)
-            .await?
-            .into_inner();
-        let mut seen = BTreeSet::new();
-        while let Some(message) = stream.message().await? {
-            let ours = message
-                .containers
-                .into_iter()
-                .filter(|one| is_ours(x, &one.labels));
-            seen.extend(ours.map(|one| one.id));
-        }
-        equal("StreamContainers", &seen, &expected)?;
-    }
-    Ok(())
 }

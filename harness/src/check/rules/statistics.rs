@@ -148,7 +148,7 @@ async fn listed(x: &Context, filter: ContainerStatsFilter) -> Verdict<Vec<v1::Co
 
 /// What a runtime answers of a sandbox's statistics. A kubelet always names a cgroup parent, which some runtimes need; the pods
 /// of a rule have none, because it would be left behind.
-fn without_cgroup_parent<T>(answer: Result<T, Status>) -> Verdict<T> {
+pub(super) fn without_cgroup_parent<T>(answer: Result<T, Status>) -> Verdict<T> {
     match answer {
         Err(status) if status.message().contains("cgroupPath is empty") => Err(Outcome::Diverges(
             format!("needs a cgroup parent: {}", status.message()),

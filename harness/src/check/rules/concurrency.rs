@@ -1,0 +1,362 @@
+//! Rules of calls that are made at once.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+use cri::v1;
+use cri::v1::{ContainerState, PodSandboxState};
+use tokio::task::JoinSet;
+use tonic::{Code, Status};
+
+use crate::check::context::Context;
+use crate::check::outcome::{Verdict, ensure, equal, failed, refused};
+use crate::check::rule::sources::{API, CRIO, KUBELET};
+use crate::check::rule::{Rule, Severity};
+
+/// How many calls are made at once.
+const MANY: u32 = 6;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-CON-001",
+        severity: Severity::Must,
+        says: "Pods that are run at once all get ready, each with an id and an address of its own.",
+        source: KUBELET,
+        tags: &["kubelet", "concurrency", "network"],
+        calls: &["RunPodSandbox", "PodSandboxStatus"],
+        faults: &[
+            "RunPodSandbox after 3 answer UNKNOWN",
+            "PodSandboxStatus set status.network.ip \"10.11.12.13\"",
+            "PodSandboxStatus after 2 set status.state \"SANDBOX_NOTREADY\"",
+        ],
+        body: |x| Box::pin(pods_are_run_at_once(x)),
+    },
+    Rule {
+        id: "CRI-CON-002",
+        severity: Severity::Must,
+        says: "Containers of a pod that are created and started at once all run, each with an id of its own.",
+        source: KUBELET,
+        tags: &["kubelet", "concurrency"],
+        calls: &["CreateContainer", "StartContainer", "ListContainers"],
+        faults: &[
+            "CreateContainer after 3 answer ALREADY_EXISTS",
+            "StartContainer after 4 swallow",
+            "CreateContainer after 4 swallow",
+            "ListContainers set containers.pod_sandbox_id \"other\"",
+        ],
+        body: |x| Box::pin(containers_are_started_at_once(x)),
+    },
+    Rule {
+        id: "CRI-CON-003",
+        severity: Severity::Must,
+        says: "RemoveContainer calls of one container at once all succeed, and it is gone after them.",
+        source: KUBELET,
+        tags: &["kubelet", "concurrency", "idempotence"],
+        calls: &["RemoveContainer", "ContainerStatus"],
+        faults: &[
+            "RemoveContainer after 1 answer NOT_FOUND",
+            "RemoveContainer swallow",
+        ],
+        body: |x| Box::pin(container_is_removed_at_once(x)),
+    },
+    Rule {
+        id: "CRI-CON-004",
+        severity: Severity::Must,
+        says: "A running container that is stopped and removed at once is gone, and both calls end.",
+        source: KUBELET,
+        tags: &["concurrency", "state"],
+        calls: &["StopContainer", "RemoveContainer", "ContainerStatus"],
+        faults: &[
+            "RemoveContainer swallow",
+            "StopContainer hang",
+            "ContainerStatus recode NOT_FOUND INTERNAL",
+        ],
+        body: |x| Box::pin(container_is_stopped_and_removed_at_once(x)),
+    },
+    Rule {
+        id: "CRI-CON-005",
+        severity: Severity::Must,
+        says: "StopPodSandbox calls at once all succeed, and so do RemovePodSandbox calls.",
+        source: KUBELET,
+        tags: &["kubelet", "concurrency", "idempotence"],
+        calls: &["StopPodSandbox", "RemovePodSandbox"],
+        faults: &[
+            "StopPodSandbox after 2 answer UNKNOWN",
+            "RemovePodSandbox after 2 answer NOT_FOUND",
+            "RemovePodSandbox swallow",
+        ],
+        body: |x| Box::pin(pod_is_removed_at_once(x)),
+    },
+    Rule {
+        id: "CRI-CON-006",
+        severity: Severity::Must,
+        says: "RunPodSandbox calls with the same metadata at once make one sandbox.",
+        source: API,
+        tags: &["kubelet", "concurrency", "names"],
+        calls: &["RunPodSandbox", "ListPodSandbox"],
+        faults: &[
+            "RunPodSandbox after 1 request set config.metadata.attempt 7",
+            "RunPodSandbox answer UNKNOWN",
+            "ListPodSandbox drop items",
+        ],
+        body: |x| Box::pin(same_pod_is_made_once(x)),
+    },
+    Rule {
+        id: "CRI-CON-007",
+        severity: Severity::Must,
+        says: "Commands of ExecSync that run at once have each their own output and exit code.",
+        source: KUBELET,
+        tags: &["kubelet", "concurrency", "probe", "exec"],
+        calls: &["ExecSync"],
+        faults: &[
+            "ExecSync after 2 set stdout \"MAo=\"",
+            "ExecSync after 3 drop exit_code",
+            "ExecSync after 4 answer UNKNOWN",
+        ],
+        body: |x| Box::pin(commands_run_at_once(x)),
+    },
+    Rule {
+        id: "CRI-CON-008",
+        severity: Severity::Must,
+        says: "While one container is in its grace period, the runtime lists, runs and stops others.",
+        source: CRIO,
+        tags: &["kubelet", "concurrency", "signal"],
+        calls: &[
+            "StopContainer",
+            "ListContainers",
+            "ContainerStatus",
+            "RunPodSandbox",
+            "StartContainer",
+        ],
+        faults: &[
+            "ContainerStatus set status.state \"CONTAINER_EXITED\"",
+            "ListContainers drop containers",
+            "RunPodSandbox after 1 hang",
+            "StopContainer after 1 hang",
+        ],
+        body: |x| Box::pin(grace_period_keeps_nothing_waiting(x)),
+    },
+];
+
+/// The answers of calls that are made at once.
+async fn at_once<T, F>(calls: impl IntoIterator<Item = F>) -> Verdict<Vec<Result<T, Status>>>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, Status>> + Send + 'static,
+{
+    let mut running: JoinSet<_> = calls.into_iter().collect();
+    let mut answers = Vec::new();
+    while let Some(ended) = running.join_next().await {
+        match ended {
+            Ok(answer) => answers.push(answer),
+            Err(error) => return failed("a call", "to end", error.to_string()),
+        }
+    }
+    Ok(answers)
+}
+
+/// What calls return that are made at once and have to succeed.
+async fn all_succeed<T, F>(calls: impl IntoIterator<Item = F>) -> Verdict<Vec<T>>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, Status>> + Send + 'static,
+{
+    let answers = at_once(calls).await?;
+    Ok(answers.into_iter().collect::<Result<_, _>>()?)
+}
+
+fn distinct<T: Ord + Clone + Debug>(what: &str, all: &[T]) -> Verdict {
+    let different: BTreeSet<T> = all.iter().cloned().collect();
+    ensure(different.len() == all.len(), what, "all different", all)
+}
+
+async fn pods_are_run_at_once(x: &Context) -> Verdict {
+    let calls = (0..MANY).map(|_| {
+        let x = x.clone();
+        async move {
+            let config = x.sandbox();
+            // Where it cannot be made, the runtime says so.
+            drop(std::fs::create_dir_all(&config.log_directory));
+            x.client.run_pod(config).await
+        }
+    });
+    let ids = all_succeed(calls).await?;
+    distinct("the ids of the sandboxes", &ids)?;
+    let mut addresses = Vec::new();
+    for id in &ids {
+        x.pod_is(id, PodSandboxState::SandboxReady).await?;
+        addresses.push(x.pod_status(id).await?.network.unwrap_or_default().ip);
+    }
+    // Without networks of their own pods have none.
+    addresses.retain(|address| !address.is_empty());
+    match x.needs_namespaces() {
+        Ok(()) => distinct("the addresses of the sandboxes", &addresses),
+        Err(_) => Ok(()),
+    }
+}
+
+async fn containers_are_started_at_once(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let calls = (0..MANY).map(|number| {
+        let config = x.forever(&format!("c{number}"));
+        let pod = pod.clone();
+        async move { pod.start(config).await }
+    });
+    let ids = all_succeed(calls).await?;
+    distinct("the ids of the containers", &ids)?;
+    let filter = v1::ContainerFilter {
+        pod_sandbox_id: pod.id.clone(),
+        ..Default::default()
+    };
+    let listed = x.client.containers(filter).await?.into_iter();
+    let ours = listed.filter(|one| {
+        one.pod_sandbox_id == pod.id && one.state() == ContainerState::ContainerRunning
+    });
+    let listed: BTreeSet<String> = ours.map(|one| one.id).collect();
+    equal(
+        "the running containers of the sandbox",
+        &listed,
+        &ids.into_iter().collect(),
+    )
+}
+
+async fn is_gone(x: &Context, id: &str) -> Verdict {
+    let status = refused("ContainerStatus", x.client.container(id).await)?;
+    equal(
+        "the code of ContainerStatus",
+        &status.code(),
+        &Code::NotFound,
+    )?;
+    equal("the list", &x.listed_container(id).await?, &None)
+}
+
+async fn container_is_removed_at_once(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let id = pod.start(x.script("c", "exit 0")).await?;
+    x.exited(&id).await?;
+    let calls = (0..MANY).map(|_| {
+        let (client, id) = (x.client.clone(), id.clone());
+        async move { client.remove(&id).await }
+    });
+    all_succeed(calls).await?;
+    is_gone(x, &id).await
+}
+
+async fn container_is_stopped_and_removed_at_once(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let id = x.running(&pod).await?;
+    let stop = {
+        let (client, id) = (x.client.clone(), id.clone());
+        async move { client.stop(&id, 10).await }
+    };
+    let stop = tokio::spawn(stop);
+    x.client.remove(&id).await?;
+    // It was there or it was not: both are answers.
+    match tokio::time::timeout(x.shared.patience, stop).await {
+        Ok(Ok(Ok(()) | Err(_))) => {}
+        Ok(Err(error)) => return failed("StopContainer", "to end", error.to_string()),
+        Err(_) => return failed("StopContainer of a removed container", "to end", "no end"),
+    }
+    is_gone(x, &id).await
+}
+
+async fn pod_is_removed_at_once(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    x.running(&pod).await?;
+    let stops = (0..MANY).map(|_| {
+        let pod = pod.clone();
+        async move { pod.client.stop_pod(&pod.id).await }
+    });
+    all_succeed(stops).await?;
+    let removals = (0..MANY).map(|_| {
+        let pod = pod.clone();
+        async move { pod.client.remove_pod(&pod.id).await }
+    });
+    all_succeed(removals).await?;
+    let left = x.listed_pod(&pod.id).await?;
+    equal("the removed sandbox in ListPodSandbox", &left, &None)
+}
+
+async fn same_pod_is_made_once(x: &Context) -> Verdict {
+    let config = x.sandbox();
+    drop(std::fs::create_dir_all(&config.log_directory));
+    let calls = (0..MANY).map(|_| {
+        let (client, config) = (x.client.clone(), config.clone());
+        async move { client.run_pod(config).await }
+    });
+    let answers = at_once(calls).await?;
+    let ids: BTreeSet<String> = answers.iter().flatten().cloned().collect();
+    if ids.is_empty() {
+        let refusals: Vec<_> = answers
+            .iter()
+            .filter_map(|one| one.as_ref().err())
+            .collect();
+        return failed(
+            "one RunPodSandbox of all",
+            "to succeed",
+            format!("{refusals:?}"),
+        );
+    }
+    let all = x.client.pods(v1::PodSandboxFilter::default()).await?;
+    let uid = |metadata: &Option<v1::PodSandboxMetadata>| metadata.clone().unwrap_or_default().uid;
+    let ours = all
+        .iter()
+        .filter(|pod| uid(&pod.metadata) == uid(&config.metadata));
+    let listed: BTreeSet<String> = ours.map(|pod| pod.id.clone()).collect();
+    equal("the number of sandboxes", &listed.len(), &1)?;
+    equal("the sandboxes that RunPodSandbox returned", &ids, &listed)
+}
+
+async fn commands_run_at_once(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let id = x.running(&pod).await?;
+    let calls = (0..MANY).map(|number| {
+        let (client, id) = (x.client.clone(), id.clone());
+        async move {
+            let script = format!("echo {number}; echo e{number} >&2; exit {number}");
+            let answer = client.exec(&id, ["/bin/sh", "-c", &script], 30).await?;
+            Ok((number, answer))
+        }
+    });
+    for (number, answer) in all_succeed(calls).await? {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let seen = (text(&answer.stdout), text(&answer.stderr), answer.exit_code);
+        let expected = (
+            format!("{number}\n"),
+            format!("e{number}\n"),
+            i32::try_from(number).unwrap_or_default(),
+        );
+        equal("output and exit code of a command", &seen, &expected)?;
+    }
+    Ok(())
+}
+
+async fn grace_period_keeps_nothing_waiting(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let stubborn = "trap 'echo asked' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
+    let id = pod.start(x.script("c", stubborn)).await?;
+    x.logged(&pod, &id, "ready").await?;
+    let (client, stopped) = (x.client.clone(), id.clone());
+    let stop = tokio::spawn(async move { client.stop(&stopped, 3600).await });
+    x.logged(&pod, &id, "asked").await?;
+    x.container_is(&id, ContainerState::ContainerRunning)
+        .await?;
+    let beside = pod.start(x.forever("d")).await?;
+    let other = x.pod().await?;
+    let there = x.running(&other).await?;
+    for id in [&beside, &there] {
+        x.client.stop(id, 0).await?;
+        x.container_is(id, ContainerState::ContainerExited).await?;
+    }
+    ensure(
+        !stop.is_finished(),
+        "the first StopContainer",
+        "to wait",
+        &id,
+    )?;
+    x.client.stop(&id, 0).await?;
+    match stop.await {
+        Ok(answer) => Ok(answer?),
+        Err(error) => failed("the first StopContainer", "to end", error.to_string()),
+    }
+}

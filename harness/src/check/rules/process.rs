@@ -1,0 +1,390 @@
+//! Rules of processes: that all of a container's end when it ends, and what is told of their end.
+
+use cri::v1;
+use cri::v1::{ContainerState, NamespaceMode};
+use tokio::time::Instant;
+
+use super::sandbox_echo::now;
+use crate::check::context::Context;
+use crate::check::held::{HOLD, Held};
+use crate::check::outcome::{Verdict, ensure, equal, failed};
+use crate::check::rule::sources::{API, CRIO, KUBELET};
+use crate::check::rule::{Rule, Severity};
+use crate::fixture;
+use crate::pod::Pod;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-PRC-001",
+        severity: Severity::Must,
+        says: "No process of a container lives on after StopContainer, also none that ignores SIGTERM.",
+        source: API,
+        tags: &["kubelet", "signal"],
+        calls: &["StopContainer"],
+        faults: &[
+            "StopContainer swallow",
+            "StopContainer answer DEADLINE_EXCEEDED",
+        ],
+        body: |x| Box::pin(stop_ends_every_process(x)),
+    },
+    Rule {
+        id: "CRI-PRC-002",
+        severity: Severity::Must,
+        says: "A container is reported as exited when its first process has ended, not before, and the others end with it.",
+        source: KUBELET,
+        tags: &["kubelet", "exit", "state"],
+        calls: &["ContainerStatus"],
+        faults: &[
+            "ContainerStatus set status.state \"CONTAINER_EXITED\"",
+            "ContainerStatus set status.state \"CONTAINER_RUNNING\"",
+            "ListContainers set containers.state \"CONTAINER_EXITED\"",
+        ],
+        body: |x| Box::pin(exit_is_that_of_first_process(x)),
+    },
+    Rule {
+        id: "CRI-PRC-003",
+        severity: Severity::Must,
+        says: "No process of a pod lives on after StopPodSandbox.",
+        source: API,
+        tags: &["kubelet", "signal"],
+        calls: &["StopPodSandbox"],
+        faults: &[
+            "StopPodSandbox swallow",
+            "StopPodSandbox answer DEADLINE_EXCEEDED",
+        ],
+        body: |x| Box::pin(pod_stop_ends_every_process(x)),
+    },
+    Rule {
+        id: "CRI-PRC-004",
+        severity: Severity::Must,
+        says: "No process of a container lives on after RemoveContainer.",
+        source: API,
+        tags: &["kubelet", "signal"],
+        calls: &["RemoveContainer"],
+        faults: &["RemoveContainer swallow"],
+        body: |x| Box::pin(removal_ends_every_process(x)),
+    },
+    Rule {
+        id: "CRI-PRC-005",
+        severity: Severity::Must,
+        says: "No process of a pod lives on after RemovePodSandbox.",
+        source: API,
+        tags: &["kubelet", "signal"],
+        calls: &["RemovePodSandbox"],
+        faults: &["RemovePodSandbox swallow"],
+        body: |x| Box::pin(pod_removal_ends_every_process(x)),
+    },
+    Rule {
+        id: "CRI-PRC-006",
+        severity: Severity::Must,
+        says: "A command of ExecSync ends with the container that it runs in, and so does the call.",
+        source: CRIO,
+        tags: &["exec", "signal"],
+        calls: &["ExecSync", "StopContainer"],
+        faults: &[
+            "StopContainer swallow",
+            "ExecSync hang",
+            "ExecSync request set cmd [\"/bin/sh\", \"-c\", \"sleep 1000\"]",
+        ],
+        body: |x| Box::pin(exec_ends_with_container(x)),
+    },
+    Rule {
+        id: "CRI-PRC-007",
+        severity: Severity::Must,
+        says: "In a pod with one process namespace, StopContainer ends the container's processes and no other container's.",
+        source: CRIO,
+        tags: &["kubelet", "signal", "namespaces"],
+        calls: &["StopContainer", "ContainerStatus"],
+        faults: &[
+            "StopContainer swallow",
+            "ContainerStatus set status.state \"CONTAINER_EXITED\"",
+        ],
+        body: |x| Box::pin(stop_in_shared_namespace_ends_one_container(x)),
+    },
+    Rule {
+        id: "CRI-PRC-008",
+        severity: Severity::Must,
+        says: "A container that ends within its grace period is not killed before: its own exit code is reported.",
+        source: KUBELET,
+        tags: &["kubelet", "signal", "time", "exit"],
+        calls: &["StopContainer", "ContainerStatus"],
+        faults: &[
+            "StopContainer request set timeout 1",
+            "StopContainer request drop timeout",
+            "ContainerStatus set status.exit_code 137",
+        ],
+        body: |x| Box::pin(grace_period_is_not_shortened(x)),
+    },
+    Rule {
+        id: "CRI-PRC-009",
+        severity: Severity::Must,
+        says: "Each exit code from 0 to 255 is reported as it is, with the reason Completed for 0 and Error for the others.",
+        source: KUBELET,
+        tags: &["kubelet", "exit"],
+        calls: &["ContainerStatus"],
+        faults: &[
+            "ContainerStatus if status.exit_code = 255 set status.exit_code -1",
+            "ContainerStatus if status.exit_code = 2 set status.exit_code 1",
+            "ContainerStatus if status.exit_code = 126 set status.reason \"ContainerCannotRun\"",
+            "ContainerStatus drop status.exit_code",
+        ],
+        body: |x| Box::pin(exit_codes_are_reported(x)),
+    },
+    Rule {
+        id: "CRI-PRC-010",
+        severity: Severity::Must,
+        says: "The times of start and finish are those at which the process began and ended.",
+        source: KUBELET,
+        tags: &["kubelet", "time"],
+        calls: &["ContainerStatus"],
+        faults: &[
+            "ContainerStatus drop status.started_at",
+            "ContainerStatus if status.state = \"CONTAINER_EXITED\" drop status.finished_at",
+            "ContainerStatus if status.state = \"CONTAINER_EXITED\" set status.finished_at 1500000000000000000",
+            "ContainerStatus if status.state = \"CONTAINER_EXITED\" set status.started_at 1500000000000000000",
+            "ContainerStatus if status.state = \"CONTAINER_EXITED\" set status.finished_at 1800000000",
+        ],
+        body: |x| Box::pin(times_are_those_of_process(x)),
+    },
+    Rule {
+        id: "CRI-PRC-011",
+        severity: Severity::Must,
+        says: "What is told of an exited container stays as it is, also after StopContainer and StopPodSandbox.",
+        source: KUBELET,
+        tags: &["kubelet", "exit", "state"],
+        calls: &["ContainerStatus", "StopContainer", "StopPodSandbox"],
+        faults: &[
+            "ContainerStatus drop status.exit_code",
+            "ContainerStatus if status.state = \"CONTAINER_EXITED\" drop status.reason",
+            "ListContainers set containers.state \"CONTAINER_RUNNING\"",
+        ],
+        body: |x| Box::pin(end_is_told_unchanged(x)),
+    },
+    Rule {
+        id: "CRI-PRC-012",
+        severity: Severity::Must,
+        says: "The process that runs is that of the configuration, once: it begins with StartContainer and is not started again.",
+        source: API,
+        tags: &["kubelet", "state", "restart"],
+        calls: &["CreateContainer", "StartContainer"],
+        faults: &[
+            "StartContainer swallow",
+            "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo up >>/mnt/log; echo up >>/mnt/log\"]",
+        ],
+        body: |x| Box::pin(process_runs_once(x)),
+    },
+];
+
+/// Ignores SIGTERM, as its children do.
+const STUBBORN: &str = "trap '' TERM; sleep 1000 & sleep 1000 & while :; do sleep 1000; done";
+
+/// Starts a container whose processes hold a FIFO, and waits for it.
+async fn holding(x: &Context, pod: &Pod, name: &str, script: &str) -> Verdict<(String, Held)> {
+    let mut held = Held::new(x)?;
+    let mut config = x.script(name, &format!("{HOLD}{script}"));
+    held.mount(&mut config);
+    let namespaces = fixture::security(&mut config)
+        .namespace_options
+        .get_or_insert_default();
+    let of_pod = pod.config.linux.as_ref();
+    let of_pod =
+        of_pod.and_then(|linux| linux.security_context.as_ref()?.namespace_options.as_ref());
+    namespaces.pid = of_pod.map_or(namespaces.pid, |of_pod| of_pod.pid);
+    let id = pod.start(config).await?;
+    held.up(x, 1).await?;
+    Ok((id, held))
+}
+
+async fn stop_ends_every_process(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let (id, mut held) = holding(x, &pod, "c", STUBBORN).await?;
+    x.client.stop(&id, 1).await?;
+    held.ends(x, "StopContainer").await
+}
+
+async fn exit_is_that_of_first_process(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let script = "(trap '' TERM HUP; sleep 1000) & while [ ! -e /mnt/go ]; do sleep 0.1; done";
+    let (id, mut held) = holding(x, &pod, "c", script).await?;
+    x.container_is(&id, ContainerState::ContainerRunning)
+        .await?;
+    let go = held.directory.join("go");
+    if let Err(error) = std::fs::write(&go, "") {
+        return failed(
+            "the directory of the FIFO",
+            "to be written",
+            error.to_string(),
+        );
+    }
+    x.exited(&id).await?;
+    held.ends(x, "the exit of the container").await
+}
+
+async fn pod_stop_ends_every_process(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let (_, mut first) = holding(x, &pod, "c", STUBBORN).await?;
+    let (_, mut second) = holding(x, &pod, "d", STUBBORN).await?;
+    x.client.stop_pod(&pod.id).await?;
+    first.ends(x, "StopPodSandbox").await?;
+    second.ends(x, "StopPodSandbox").await
+}
+
+async fn removal_ends_every_process(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let (id, mut held) = holding(x, &pod, "c", STUBBORN).await?;
+    x.client.remove(&id).await?;
+    held.ends(x, "RemoveContainer").await
+}
+
+async fn pod_removal_ends_every_process(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let (_, mut held) = holding(x, &pod, "c", STUBBORN).await?;
+    x.client.remove_pod(&pod.id).await?;
+    held.ends(x, "RemovePodSandbox").await
+}
+
+async fn exec_ends_with_container(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let mut held = Held::new(x)?;
+    let mut config = x.forever("c");
+    held.mount(&mut config);
+    let id = pod.start(config).await?;
+    x.logged(&pod, &id, "ready").await?;
+    let (client, container) = (x.client.clone(), id.clone());
+    let script = format!("{HOLD}{STUBBORN}");
+    let exec =
+        tokio::spawn(async move { client.exec(&container, ["/bin/sh", "-c", &script], 0).await });
+    held.up(x, 1).await?;
+    x.client.stop(&id, 1).await?;
+    held.ends(x, "StopContainer").await?;
+    match tokio::time::timeout(x.shared.patience, exec).await {
+        // Whether it is an error, or an exit code, is the runtime's choice.
+        Ok(_) => Ok(()),
+        Err(_) => failed("ExecSync of a command that was killed", "to end", "no end"),
+    }
+}
+
+async fn stop_in_shared_namespace_ends_one_container(x: &Context) -> Verdict {
+    let mut config = x.sandbox();
+    fixture::pod_namespaces(&mut config).pid = NamespaceMode::Pod.into();
+    let pod = x.pod_of(config).await?;
+    let (first, mut ending) = holding(x, &pod, "c", STUBBORN).await?;
+    let (second, mut staying) = holding(x, &pod, "d", STUBBORN).await?;
+    x.client.stop(&first, 0).await?;
+    ending.ends(x, "StopContainer").await?;
+    x.container_is(&second, ContainerState::ContainerRunning)
+        .await?;
+    ensure(
+        staying.is_held(),
+        "the processes of the other container",
+        "to live on",
+        "none lives",
+    )
+}
+
+async fn grace_period_is_not_shortened(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let script = "trap 'echo asked; sleep 3; exit 9' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
+    let id = pod.start(x.script("c", script)).await?;
+    x.logged(&pod, &id, "ready").await?;
+    let began = Instant::now();
+    x.client.stop(&id, 60).await?;
+    let took = began.elapsed();
+    ensure(
+        took.as_secs() >= 2,
+        "StopContainer of a container that needs 3 s to end",
+        "to wait for it",
+        took,
+    )?;
+    let status = x.client.container(&id).await?;
+    equal("the exit code", &status.exit_code, &9)?;
+    equal("the reason", status.reason.as_str(), "Error")
+}
+
+async fn exit_codes_are_reported(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    for (attempt, code) in (0..).zip([0, 1, 2, 126, 127, 128, 200, 255]) {
+        let mut config = x.script("c", &format!("exit {code}"));
+        config.metadata.get_or_insert_default().attempt = attempt;
+        let id = pod.start(config).await?;
+        let status = x.exited(&id).await?;
+        equal("the exit code", &status.exit_code, &code)?;
+        let reason = if code == 0 { "Completed" } else { "Error" };
+        let what = format!("the reason for exit code {code}");
+        equal(&what, status.reason.as_str(), reason)?;
+    }
+    Ok(())
+}
+
+/// Clocks of a kernel have ticks of up to 10 ms.
+const TICK: i64 = 50_000_000;
+
+async fn times_are_those_of_process(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let script = "echo ready; while [ ! -e /mnt/go ]; do sleep 0.1; done";
+    let before = now() - TICK;
+    let (id, held) = holding(x, &pod, "c", script).await?;
+    let started = now() + TICK;
+    let asked = now() - TICK;
+    if let Err(error) = std::fs::write(held.directory.join("go"), "") {
+        return failed(
+            "the directory of the FIFO",
+            "to be written",
+            error.to_string(),
+        );
+    }
+    let status = x.exited(&id).await?;
+    let (began, ended) = (status.started_at, status.finished_at);
+    ensure(
+        (before..=started).contains(&began),
+        "started_at",
+        &format!("between {before} and {started}"),
+        began,
+    )?;
+    let last = now() + TICK;
+    ensure(
+        (asked..=last).contains(&ended),
+        "finished_at",
+        &format!("between {asked} and {last}"),
+        ended,
+    )
+}
+
+async fn end_is_told_unchanged(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let id = pod.start(x.script("c", "exit 33")).await?;
+    let first = x.exited(&id).await?;
+    let told = (first.exit_code, first.reason.as_str());
+    equal("the exit code and the reason", &told, &(33, "Error"))?;
+    still(x, &first, "the exit").await?;
+    x.client.stop(&id, 1).await?;
+    still(x, &first, "StopContainer").await?;
+    x.client.stop_pod(&pod.id).await?;
+    still(x, &first, "StopPodSandbox").await
+}
+
+/// Fails unless the container is told of as in this status.
+async fn still(x: &Context, first: &v1::ContainerStatus, after: &str) -> Verdict {
+    let what = format!("ContainerStatus after {after}");
+    equal(&what, &x.client.container(&first.id).await?, first)?;
+    x.container_is(&first.id, ContainerState::ContainerExited)
+        .await
+}
+
+async fn process_runs_once(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let held = Held::new(x)?;
+    let mut config = x.script("c", "echo up >>/mnt/log; exit 1");
+    held.mount(&mut config);
+    let id = pod.create(config).await?;
+    let log = held.directory.join("log");
+    let lines = || std::fs::read_to_string(&log).unwrap_or_default();
+    equal("what ran before StartContainer", lines().as_str(), "")?;
+    x.client.start(&id).await?;
+    x.exited(&id).await?;
+    // What restarts it does so as it sees the exit.
+    let other = pod.start(x.script("d", "exit 0")).await?;
+    x.exited(&other).await?;
+    equal("what ran", lines().as_str(), "up\n")?;
+    x.container_is(&id, ContainerState::ContainerExited).await
+}
