@@ -3,6 +3,7 @@
 
 mod agent_flags;
 mod agents;
+mod background;
 mod browser;
 mod calls;
 mod check;

@@ -33,7 +33,7 @@ spec:
 "#;
 
 /// Where each command of the README's blocks is run: by a test of this package, or elsewhere, or why not.
-const COMMANDS: [(&str, By); 34] = [
+const COMMANDS: [(&str, By); 36] = [
     (
         "cargo install --locked --path harness/crib",
         By::Nothing("a release build takes minutes; cargo test builds the same program"),
@@ -161,6 +161,14 @@ const COMMANDS: [(&str, By); 34] = [
     (
         "crib logs server",
         By::Test("live", "pods_of_all_runs_are_found_without_endpoint"),
+    ),
+    (
+        "crib run --name web pod.yaml",
+        By::Test("background", "named_run_is_listed_and_gone_after_down"),
+    ),
+    (
+        "crib down web",
+        By::Test("background", "named_run_is_listed_and_gone_after_down"),
     ),
     (
         "crib exec server sh",

@@ -4,10 +4,11 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::client::ClientArgs;
 use crate::commands::{
-    agent, attach, check, checkpoint, completions, create, events, exec, explain_run, imagefsinfo,
-    images, info, inspect, inspecti, inspectp, load, logs, man, metricdescs, metricsp, pods,
-    port_forward, proxy, ps, pull, registry, rm, rmi, rmp, run, runp, runtime, runtime_config,
-    start, stats, statsp, stop, stopp, update, update_runtime_config, version, volume,
+    agent, attach, check, checkpoint, completions, create, down, events, exec, explain_run,
+    imagefsinfo, images, info, inspect, inspecti, inspectp, load, logs, man, metricdescs, metricsp,
+    pods, port_forward, proxy, ps, pull, registry, rm, rmi, rmp, run, runp, runtime,
+    runtime_config, start, stats, statsp, stop, stopp, update, update_runtime_config, version,
+    volume,
 };
 use crate::exit::Exit;
 use crate::report::say;
@@ -33,7 +34,8 @@ pub(crate) struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 enum Command {
-    Run(run::args::RunArgs),
+    Run(Box<run::args::RunArgs>),
+    Down(down::DownArgs),
     ExplainRun(explain_run::ExplainRunArgs),
     Runtime(runtime::RuntimeArgs),
     Agent(Box<agent::AgentArgs>),
@@ -85,6 +87,7 @@ impl Command {
     fn inherit(&mut self, before: &ClientArgs) -> Result<(), &'static str> {
         match self {
             Self::Run(_)
+            | Self::Down(_)
             | Self::ExplainRun(_)
             | Self::Runtime(_)
             | Self::Agent(_)
@@ -149,6 +152,7 @@ pub(crate) fn dispatch(mut cli: Cli) -> Exit {
     }
     match cli.command {
         Command::Run(args) => run::run(&args),
+        Command::Down(args) => down::run(&args),
         Command::ExplainRun(args) => explain_run::run(&args),
         Command::Runtime(args) => runtime::run(args),
         Command::Agent(args) => agent::run(*args),
@@ -210,6 +214,13 @@ mod tests {
     #[case("crib run a.yaml --timeout soon")]
     #[case("crib run a.yaml --quiet --output json")]
     #[case("crib run a.yaml --isolation strong")]
+    #[case("crib run a.yaml --name Web")]
+    #[case("crib run a.yaml --name web --keep")]
+    #[case("crib run a.yaml --name web --output json")]
+    #[case("crib run a.yaml --detached")]
+    #[case("crib down")]
+    #[case("crib down --all web")]
+    #[case("crib ps --run web --runtime-endpoint unix:///s")]
     #[case("crib runtime --listen tcp://localhost:1")]
     #[case("crib runtime --listen unix://relative")]
     #[case("crib runtime --registry-mirror docker.io")]
@@ -248,6 +259,9 @@ mod tests {
         "crib run a.yaml --output json --timeout 1m30s --image-archive x.tar --image-archive dir"
     )]
     #[case("crib run a.yaml --isolation rootless --state-dir /tmp/x")]
+    #[case("crib run a.yaml --name web --watch --timeout 5m --quiet")]
+    #[case("crib down web db --force")]
+    #[case("crib ps --run web")]
     #[case("crib runtime")]
     #[case(
         "crib runtime --config c.yaml --registry-mirror docker.io=http://127.0.0.1:5000 --registry-mirror *=https://m"

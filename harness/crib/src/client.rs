@@ -11,8 +11,9 @@ use harness::client::Answer;
 use crate::args::UnixEndpoint;
 use crate::endpoint::default_listen;
 use crate::exit::{CALLS, Exit};
-use crate::live;
+use crate::live::{self, NamedRun, RunName};
 use crate::report::complain;
+use crate::run_socket;
 use crate::signals::Signals;
 
 pub(crate) mod config;
@@ -46,6 +47,7 @@ pub(crate) struct Cri {
     pub(crate) endpoint: UnixEndpoint,
     /// Whether it is that of a `crib run`, which may end at any time.
     of_run: bool,
+    run: Option<RunName>,
     timeout: Option<Duration>,
 }
 
@@ -92,18 +94,37 @@ impl Endpoints {
     /// The runtime that was named; else the one at the usual sockets, if any, then those of all `crib run`s. One at least.
     pub(crate) fn open_all(&self) -> Result<Vec<Cri>, CallError> {
         let settings = self.settings()?;
+        let directory = live::directory();
+        let failed = |source| CallError::Io {
+            doing: format!("look for runs in {}", directory.display()),
+            source,
+        };
+        if let Some(name) = &self.run {
+            let named = live::named_runs(&directory).map_err(failed)?;
+            let Some(run) = named.iter().find(|run| run.name == *name) else {
+                return Err(CallError::UnknownRun {
+                    name: name.clone(),
+                    known: named.into_iter().map(|run| run.name).collect(),
+                });
+            };
+            let endpoint = UnixEndpoint::at(run_socket::runtime_socket(&run.directory));
+            let mut cri = connect(&settings, &endpoint, true)?;
+            cri.run = Some(run.name.clone());
+            return Ok(vec![cri]);
+        }
         if let Some(endpoint) = &settings.runtime_endpoint {
             return Ok(vec![connect(&settings, endpoint, false)?]);
         }
-        let live = live::endpoints(&live::directory()).map_err(|source| CallError::Io {
-            doing: format!("look for runs in {}", live::directory().display()),
-            source,
-        })?;
+        let live = live::endpoints(&directory).map_err(failed)?;
+        let named = live::named_runs(&directory).map_err(failed)?;
         let usual = find().and_then(|endpoint| connect(&settings, &endpoint, false));
         // A run may end between the two steps.
-        let runs = live
-            .iter()
-            .filter_map(|endpoint| connect(&settings, endpoint, true).ok());
+        let runs = live.iter().filter_map(|endpoint| {
+            let mut cri = connect(&settings, endpoint, true).ok()?;
+            let of = |run: &&NamedRun| endpoint.path().parent() == Some(&run.directory);
+            cri.run = named.iter().find(of).map(|run| run.name.clone());
+            Some(cri)
+        });
         let mut all: Vec<Cri> = runs.collect();
         match usual {
             Ok(usual) => all.insert(0, usual),
@@ -133,6 +154,7 @@ fn connect(
         images,
         endpoint: endpoint.clone(),
         of_run,
+        run: None,
         timeout: settings.timeout,
     })
 }
@@ -186,6 +208,11 @@ impl Cri {
             Err(error) if self.of_run && error.exit() == Exit::NoRuntime => Ok(None),
             answer => answer.map(Some),
         }
+    }
+
+    /// The name of the run that it belongs to.
+    pub(crate) fn run(&self) -> Option<&RunName> {
+        self.run.as_ref()
     }
 
     /// How long a call may take, if the user said so.

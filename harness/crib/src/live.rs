@@ -13,6 +13,10 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::args::UnixEndpoint;
 
+mod names;
+
+pub(crate) use names::{NameError, NamedRun, RunName, TakenName, named_runs};
+
 /// Where the entries are: in the user's runtime directory, else in a private one below the temporary directory. To be called
 /// before the process enters a user namespace, in which the user has another id.
 pub(crate) fn directory() -> PathBuf {
@@ -35,15 +39,7 @@ pub(crate) struct Entry {
 impl Entry {
     /// Adds an entry for an endpoint.
     pub(crate) fn add(directory: &Path, endpoint: &UnixEndpoint) -> io::Result<Self> {
-        // The last of the other runtimes may remove the empty directory between the two steps.
-        let _lock = loop {
-            make(directory)?;
-            match lock(directory) {
-                Ok(lock) => break lock,
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-        };
+        let _lock = make_and_lock(directory)?;
         let mut file = tempfile::Builder::new()
             .prefix("")
             .rand_bytes(12)
@@ -76,25 +72,47 @@ pub(crate) fn endpoints(directory: &Path) -> io::Result<Vec<UnixEndpoint>> {
         lock => lock?,
     };
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(directory)? {
-        let path = entry?.path();
-        let Ok(mut file) = File::open(&path) else {
-            continue;
-        };
-        if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
-            let _ = std::fs::remove_file(&path);
-            continue;
-        }
+    for (path, mut file) in sweep(directory)? {
         let mut text = String::new();
-        if file.read_to_string(&mut text).is_ok() {
+        if names::of_file(&path).is_none() && file.read_to_string(&mut text).is_ok() {
             found.extend(text.parse::<UnixEndpoint>());
         }
     }
     if found.is_empty() {
+        // Fails while runs have names.
         let _ = std::fs::remove_dir(directory);
     }
     found.sort_by(|a, b| a.path().cmp(b.path()));
     Ok(found)
+}
+
+/// The files of those that live. The other ones are removed. To be called with the lock of the directory.
+fn sweep(directory: &Path) -> io::Result<Vec<(PathBuf, File)>> {
+    let mut living = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        let Ok(file) = File::open(&path) else {
+            continue;
+        };
+        if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
+            let _ = std::fs::remove_file(&path);
+        } else {
+            living.push((path, file));
+        }
+    }
+    Ok(living)
+}
+
+/// Makes the directory, if it is not there, and locks it.
+fn make_and_lock(directory: &Path) -> io::Result<File> {
+    // The last of the others may remove the empty directory between the two steps.
+    loop {
+        make(directory)?;
+        match lock(directory) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            lock => return lock,
+        }
+    }
 }
 
 /// Makes the directory, for this user only. [`lock`] finds out whether what has the name already will do.

@@ -19,6 +19,7 @@ mod logging;
 mod network;
 mod pod_dialer;
 mod report;
+mod run_socket;
 mod shutdown;
 mod signals;
 mod stream;

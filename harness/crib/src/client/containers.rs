@@ -7,6 +7,7 @@ use cri::v1;
 
 use super::select::{Which, newest};
 use super::{CallError, Cri};
+use crate::live::RunName;
 
 /// A container's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -67,8 +68,19 @@ impl ContainerFilterArgs {
     }
 }
 
-/// Names and namespaces of pods by their ids.
-pub(crate) type PodNames = HashMap<String, (String, String)>;
+/// What a pod is called.
+#[derive(Clone, Debug)]
+pub(crate) struct PodName {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its namespace.
+    pub(crate) namespace: String,
+    /// The name of its run, if it has one.
+    pub(crate) run: Option<RunName>,
+}
+
+/// The names of pods by their ids.
+pub(crate) type PodNames = HashMap<String, PodName>;
 
 /// The containers that fit, the newest first, and the names of all pods. Those that run, unless `all` or a state is asked for.
 pub(crate) async fn list(
@@ -122,20 +134,25 @@ async fn list_one(
     let pods = pod_names(cri).await?;
     containers.retain(|container| {
         let pod = pods.get(&container.pod_sandbox_id);
-        let namespace = pod.map_or("", |pod| &pod.1);
+        let namespace = pod.map_or("", |pod| &pod.namespace);
         args.which.fits(&name(container), namespace)
             && (args.image.is_none() || is_of(container, args.image.as_deref(), image.as_ref()))
     });
     Ok((containers, pods))
 }
 
-/// Names and namespaces of pods by their ids.
+/// The names of pods by their ids.
 async fn pod_names(cri: &Cri) -> Result<PodNames, CallError> {
     let all = cri.runtime.pods(v1::PodSandboxFilter::default());
     let pods = cri.call("ListPodSandbox", all).await?;
     let named = pods.into_iter().map(|pod| {
         let metadata = pod.metadata.unwrap_or_default();
-        (pod.id, (metadata.name, metadata.namespace))
+        let name = PodName {
+            name: metadata.name,
+            namespace: metadata.namespace,
+            run: cri.run().cloned(),
+        };
+        (pod.id, name)
     });
     Ok(named.collect())
 }

@@ -9,6 +9,7 @@ use harness::streaming::DialError;
 
 use crate::args::UnixEndpoint;
 use crate::exit::Exit;
+use crate::live::RunName;
 use crate::template::TemplateError;
 
 /// Why a command failed.
@@ -91,6 +92,14 @@ pub(crate) enum CallError {
     /// No runtime was named, and several serve.
     #[error("several runtimes serve: choose one with --runtime-endpoint: {}", .0.join(", "))]
     SeveralRuntimes(Vec<String>),
+    /// No run in the background has the name.
+    #[error("no run is named {name}: {}", there_are(known))]
+    UnknownRun {
+        /// The name.
+        name: RunName,
+        /// The names that there are.
+        known: Vec<RunName>,
+    },
     /// The arguments are invalid.
     #[error("{0}")]
     Usage(String),
@@ -111,6 +120,15 @@ pub(crate) enum CallError {
     /// Some of several operations failed, and each was reported.
     #[error("some operations failed")]
     AlreadyReported,
+}
+
+fn there_are(known: &[RunName]) -> String {
+    let known: Vec<&str> = known.iter().map(RunName::as_str).collect();
+    match known.as_slice() {
+        [] => "there is none with a name".to_owned(),
+        [one] => format!("there is {one}"),
+        some => format!("there are {}", some.join(", ")),
+    }
 }
 
 fn choices(all: &[String]) -> String {
@@ -181,6 +199,7 @@ impl CallError {
             | Self::Stream(DialError::Url(_) | DialError::Refused { .. })
             | Self::NotFound { .. }
             | Self::NothingFits(_)
+            | Self::UnknownRun { .. }
             | Self::StillRunning { .. }
             | Self::Ambiguous { .. }
             | Self::Template(_)

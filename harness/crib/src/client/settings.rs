@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::{CALL_TIMEOUT, CallError};
 use crate::args::{UnixEndpoint, duration};
+use crate::live::RunName;
 use crate::report::chain;
 
 /// The file that crictl reads when it is not told of another one.
@@ -46,6 +47,9 @@ pub(crate) struct Endpoints {
     /// The image service's CRI endpoint [env: IMAGE_SERVICE_ENDPOINT] [default: the runtime's]
     #[arg(long, value_name = "unix:///PATH")]
     image_endpoint: Option<UnixEndpoint>,
+    /// The runtime of the run with this name (`crib run --name`)
+    #[arg(long, value_name = "NAME", conflicts_with = "runtime_endpoint")]
+    pub(super) run: Option<RunName>,
     #[arg(skip)]
     before: ClientArgs,
 }
@@ -243,6 +247,7 @@ mod tests {
         let mut endpoints = Endpoints {
             runtime_endpoint: endpoint("/after"),
             image_endpoint: None,
+            run: None,
             before: ClientArgs::default(),
         };
         endpoints.inherit(&ClientArgs {

@@ -3,7 +3,7 @@
 use clap::Args;
 use cri::v1;
 
-use crate::client::containers::{self, ContainerFilterArgs, PodNames, name};
+use crate::client::containers::{self, ContainerFilterArgs, PodName, PodNames, name};
 use crate::client::output::{Columns, Listing, now, print};
 use crate::client::status::{escaped, pairs};
 use crate::client::{CallError, Connection, Cri, finish, human, with_codes};
@@ -85,7 +85,7 @@ async fn resolve(all: &[Cri], containers: &mut [v1::Container]) -> Result<(), Ca
 fn lines(container: &v1::Container, pods: &PodNames) -> Vec<String> {
     let metadata = container.metadata.clone().unwrap_or_default();
     let pod = pods.get(&container.pod_sandbox_id);
-    let namespace = pod.map_or("unknown", |(_, namespace)| namespace);
+    let namespace = pod.map_or("unknown", |pod| &pod.namespace);
     let image = container.image.clone().unwrap_or_default().image;
     let mut lines = vec![
         format!("ID: {}", container.id),
@@ -97,6 +97,8 @@ fn lines(container: &v1::Container, pods: &PodNames) -> Vec<String> {
         format!("Image: {image}"),
         format!("Created: {}", human::ago(container.created_at, now())),
     ];
+    let run = pod.and_then(|pod| pod.run.as_ref());
+    lines.extend(run.map(|run| format!("Run: {run}")));
     lines.extend(pairs("Labels:", &container.labels));
     lines.extend(pairs("Annotations:", &container.annotations));
     lines.push(String::new());
@@ -104,7 +106,12 @@ fn lines(container: &v1::Container, pods: &PodNames) -> Vec<String> {
 }
 
 fn table(args: &PsArgs, containers: &[v1::Container], pods: &PodNames) -> Result<(), CallError> {
-    let mut columns = Columns::new(&[
+    let pod_of = |container: &v1::Container| pods.get(&container.pod_sandbox_id);
+    // Programs may count the columns of crictl.
+    let has_runs = containers
+        .iter()
+        .any(|container| pod_of(container).is_some_and(|pod| pod.run.is_some()));
+    let mut headings = vec![
         "CONTAINER",
         "IMAGE",
         "CREATED",
@@ -114,20 +121,21 @@ fn table(args: &PsArgs, containers: &[v1::Container], pods: &PodNames) -> Result
         "POD ID",
         "POD",
         "NAMESPACE",
-    ]);
+    ];
+    headings.extend(has_runs.then_some("RUN"));
+    let mut columns = Columns::new(&headings);
     for container in containers {
-        let unknown = ("unknown".to_owned(), "unknown".to_owned());
-        let (pod, namespace) = pods
-            .get(&container.pod_sandbox_id)
-            .cloned()
-            .unwrap_or(unknown);
+        let pod = pod_of(container);
+        let name_of = |part: fn(&PodName) -> &String| {
+            pod.map_or_else(|| "unknown".to_owned(), |pod| part(pod).clone())
+        };
         let image = container.image.clone().unwrap_or_default();
         let image = match image.user_specified_image.as_str() {
             "" => image.image,
             said => said.to_owned(),
         };
         let attempt = container.metadata.as_ref().map_or(0, |of| of.attempt);
-        columns.row([
+        let mut cells = vec![
             human::id(&container.id, args.listing.no_trunc).to_owned(),
             shown_image(&image, args.listing.no_trunc),
             human::ago(container.created_at, now()),
@@ -135,9 +143,14 @@ fn table(args: &PsArgs, containers: &[v1::Container], pods: &PodNames) -> Result
             name(container),
             attempt.to_string(),
             human::id(&container.pod_sandbox_id, args.listing.no_trunc).to_owned(),
-            pod,
-            namespace,
-        ]);
+            name_of(|pod| &pod.name),
+            name_of(|pod| &pod.namespace),
+        ];
+        if has_runs {
+            let run = pod.and_then(|pod| pod.run.as_ref());
+            cells.push(run.map(ToString::to_string).unwrap_or_default());
+        }
+        columns.row(cells);
     }
     columns.print()
 }

@@ -5,12 +5,14 @@
 //! `manifest_watch` and `apply` (`--watch`: changed manifests, and what that does to their pods), `daemon` (the runtime as a child),
 //! `reach` (how other commands find it), `services` (their stream), `fixed_services`, `means` (what it can do here), `orphans` (its keepers, when it was killed), `root`
 //! (the temporary directory), `dead_runs` and
-//! `clean_up` (what killed ones left), `tail` (log files to lines), `printer` (the only writer of
+//! `clean_up` (what killed ones left), `detach`, `background` and `started` (`--name`: the command at the terminal, the one in the
+//! background, and when the first one ends), `questions` and `history` (what other commands ask), `tail` (log files to lines), `printer` (the only writer of
 //! the two outputs) with `view`, `rows`, `marks`, `lines`, `notes` and `json`, which only make text.
 //!
 //! | task | owns | receives | sends |
 //! |---|---|---|---|
-//! | session | lifecycle, daemon, agent, controllers | signals, timer, agent's reports and transitions | printer, tail |
+//! | session | lifecycle, daemon, agent, controllers | signals, timer, agent's reports and transitions, questions | printer, tail, answers |
+//! | questions | the socket `run.sock` | other commands | session |
 //! | tail | log files, inotify | session: directories to follow | printer: lines |
 //! | printer (thread) | standard output, standard error | session, tail | session: standard output was closed |
 
@@ -23,14 +25,17 @@ use crate::report::{complain, say};
 
 mod apply;
 pub(crate) mod args;
+mod background;
 mod claims;
 mod clean_up;
 mod colour;
 mod daemon;
 mod dead_runs;
+mod detach;
 mod ending;
 mod event_loop;
 mod fixed_services;
+mod history;
 mod inputs;
 mod json;
 mod label;
@@ -42,6 +47,7 @@ mod means;
 mod notes;
 mod orphans;
 mod printer;
+mod questions;
 mod reach;
 mod reports;
 mod root;
@@ -50,12 +56,16 @@ mod screen;
 mod services;
 mod session;
 mod skipped;
+mod started;
 mod tail;
 mod view;
 
+use self::background::Background;
+pub(crate) use self::clean_up::remove_dead_run;
 pub(crate) use self::daemon::REMOVING;
-pub(crate) use self::dead_runs::RunLock;
+pub(crate) use self::dead_runs::{RunLock, with_names};
 pub(crate) use self::inputs::{Inputs, load};
+pub(crate) use self::orphans::adopt as adopt_orphans;
 pub(crate) use self::root::remove as remove_root;
 
 /// Runs the pods. Called while the process has one thread.
@@ -64,6 +74,9 @@ pub(crate) fn run(args: &RunArgs) -> Exit {
     if args.watch && args.manifests().iter().any(|path| path.as_os_str() == "-") {
         say("--watch: standard input cannot be watched: give files or directories");
         return Exit::BadInput;
+    }
+    if let Some(name) = args.name.as_ref().filter(|_| !args.detached) {
+        return detach::start(args, name);
     }
     let mut inputs = match inputs::load(&args.manifests(), args.lenient, args.strict) {
         Ok(inputs) => inputs,
@@ -99,6 +112,13 @@ pub(crate) fn run(args: &RunArgs) -> Exit {
         // Nothing is kept there.
         Err(_) => {}
     }
+    let background = match args.detached.then(Background::enter).transpose() {
+        Ok(background) => background,
+        Err(error) => {
+            say(&format!("failed to leave the terminal: {error}"));
+            return Exit::NoRuntime;
+        }
+    };
     // Only in the user namespace of its pods can an ordinary user remove what they wrote as other users. Root needs no
     // help, and the runtime finds out by itself what the box allows.
     if !nix::unistd::geteuid().is_root()
@@ -118,7 +138,9 @@ pub(crate) fn run(args: &RunArgs) -> Exit {
             return Exit::NoRuntime;
         }
     };
-    let exit = tokio.block_on(session::session(args, inputs, archives, started));
+    let exit = tokio.block_on(session::session(
+        args, inputs, archives, background, started,
+    ));
     // A blocking task that hangs must not keep the command from ending.
     tokio.shutdown_background();
     exit

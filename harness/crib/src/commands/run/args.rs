@@ -7,6 +7,7 @@ use clap::Args;
 use runtime_fake::IsolationRequest;
 
 use crate::args::{Output, duration};
+use crate::live::RunName;
 use crate::volumes_dir::VolumesDirArgs;
 use crate::{exit, live};
 
@@ -19,6 +20,7 @@ const EXAMPLES: &str = "Examples:
   crib run --output json pod.yaml | jq -r 'select(.type == \"log\") | .text'
   crib run --watch pods/                     and again, whenever a file changes
   crib run --keep pod.yaml                   leave the pods when the command ends
+  crib run --name web pods/                  in the background, until crib down web
 
 CronJobs start Jobs until --timeout or Ctrl-C. Pods of Deployments and their kind, a pod whose containers are restarted for ever (restartPolicy Always), or one whose image \
 cannot be pulled, run until --timeout or Ctrl-C. A Job that completes after a failed pod is a success. A pod that the runtime refuses for what its manifest asks for fails at once. The first Ctrl-C ends the pods gracefully, the second kills them at once.
@@ -55,6 +57,12 @@ pub(crate) struct RunArgs {
     /// Keep the pods running on their runtime, and print how to inspect and end them
     #[arg(long)]
     pub(crate) keep: bool,
+    /// Run in the background under this name, until `crib down NAME` or --timeout: the command ends when the pods have started
+    #[arg(long, conflicts_with_all = ["keep", "output"])]
+    pub(crate) name: Option<RunName>,
+    /// This is the command in the background
+    #[arg(long, hide = true, requires = "name")]
+    pub(crate) detached: bool,
     /// Accept unknown fields in manifests with a warning
     #[arg(long)]
     pub(crate) lenient: bool,

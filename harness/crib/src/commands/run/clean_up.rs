@@ -1,37 +1,50 @@
 //! Removes what a killed runtime has left: with a runtime that finds it in the state directory.
 
-use super::args::RunArgs;
+use std::path::{Path, PathBuf};
+
+use runtime_fake::IsolationRequest;
+
 use super::daemon::{Daemon, Launch};
+use super::dead_runs::RunLock;
 use super::root::{self, Root};
 use super::{dead_runs, orphans};
 use crate::report::{chain, say};
 
 /// Removes what runs have left that were killed together with their runtimes.
-pub(crate) async fn remove_dead_runs(args: &RunArgs) {
-    for (path, _lock) in dead_runs::dead_runs(&std::env::temp_dir()) {
-        let root = Root::of_earlier(path);
-        let launch = Launch {
-            state_dir: root.state(),
-            root,
-            isolation: args.isolation.to_string(),
-            image_archives: Vec::new(),
-            keep: false,
-            live_dir: args.live_dir.clone(),
-        };
-        let cleared = match launch.state_dir.exists() {
-            true => clear(&launch).await,
-            false => Ok(()),
-        };
-        let path = launch.root.path();
-        if let Err(problem) =
-            cleared.and_then(|()| root::remove(path).map_err(|error| chain(&error)))
-        {
-            say(&format!(
-                "failed to remove {}, which a killed run left: {problem}",
-                path.display()
-            ));
+pub(crate) async fn remove_dead_runs(isolation: IsolationRequest, live_dir: &Path) {
+    for (path, lock) in dead_runs::dead_runs(&std::env::temp_dir()) {
+        if let Err(problem) = remove_dead_run(path, lock, isolation, live_dir).await {
+            say(&problem);
         }
     }
+}
+
+/// Removes what one has left. The error is a sentence.
+pub(crate) async fn remove_dead_run(
+    path: PathBuf,
+    _lock: RunLock,
+    isolation: IsolationRequest,
+    live_dir: &Path,
+) -> Result<(), String> {
+    let root = Root::of_earlier(path);
+    let launch = Launch {
+        state_dir: root.state(),
+        root,
+        isolation: isolation.to_string(),
+        image_archives: Vec::new(),
+        keep: false,
+        live_dir: live_dir.to_owned(),
+    };
+    let cleared = match launch.state_dir.exists() {
+        true => clear(&launch).await,
+        false => Ok(()),
+    };
+    let path = launch.root.path();
+    let removed = cleared.and_then(|()| root::remove(path).map_err(|error| chain(&error)));
+    removed.map_err(|problem| {
+        let path = path.display();
+        format!("failed to remove {path}, which a killed run left: {problem}")
+    })
 }
 
 /// A runtime that was killed may leave network links and control groups. The next one with its state finds and removes them.

@@ -13,9 +13,12 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 
 use super::root::PREFIX;
+use crate::live::RunName;
 
 /// The name of the file in a run's directory.
 const LOCK: &str = "lock";
+/// The file that has the run's name, if it has one.
+const NAME: &str = "name";
 
 /// A shared lock on a run's directory, until it is dropped or this process ends.
 #[derive(Debug)]
@@ -42,6 +45,33 @@ impl RunLock {
 
     /// Takes the lock of a dead run's directory; `None` if the run is alive or another process removes the directory.
     fn of_dead(dir: &Path) -> io::Result<Option<Self>> {
+        Self::take(
+            dir,
+            [
+                FlockOperation::NonBlockingLockExclusive,
+                FlockOperation::NonBlockingLockShared,
+            ],
+        )
+    }
+
+    /// The same, once the run and its runtime have ended; `None` if they or another process removed the directory.
+    pub(crate) fn wait_for_end(dir: &Path) -> io::Result<Option<Self>> {
+        loop {
+            let taken = Self::take(
+                dir,
+                [
+                    FlockOperation::LockExclusive,
+                    FlockOperation::NonBlockingLockShared,
+                ],
+            )?;
+            // Another process, which removes the directory too, may have come between the two locks.
+            if taken.is_some() || !dir.join(LOCK).exists() {
+                return Ok(taken);
+            }
+        }
+    }
+
+    fn take(dir: &Path, operations: [FlockOperation; 2]) -> io::Result<Option<Self>> {
         let path = dir.join(LOCK);
         let file = match OpenOptions::new().read(true).open(&path) {
             Ok(file) => file,
@@ -50,11 +80,8 @@ impl RunLock {
         };
         // An exclusive lock proves that the run is dead; the runtime that clears up shares it. In between another
         // process may get the exclusive lock, and then removes the directory.
-        for operation in [
-            FlockOperation::NonBlockingLockExclusive,
-            FlockOperation::NonBlockingLockShared,
-        ] {
-            match flock(&file, operation) {
+        for operation in operations {
+            match rustix::io::retry_on_intr(|| flock(&file, operation)) {
                 Ok(()) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
                 Err(errno) => return Err(errno.into()),
@@ -69,8 +96,31 @@ impl RunLock {
     }
 }
 
+/// Writes the name of a run into its directory.
+pub(crate) fn write_name(dir: &Path, name: &RunName) -> io::Result<()> {
+    std::fs::write(dir.join(NAME), name.as_str())
+}
+
+/// The directories of this user's runs with names in `parent`, dead ones too.
+pub(crate) fn with_names(parent: &Path) -> Vec<(RunName, PathBuf)> {
+    let named = runs(parent).into_iter().filter_map(|path| {
+        let name = std::fs::read_to_string(path.join(NAME)).ok()?;
+        Some((name.parse().ok()?, path))
+    });
+    named.collect()
+}
+
 /// The directories of dead runs of this user in `parent`, each with its lock.
 pub(crate) fn dead_runs(parent: &Path) -> Vec<(PathBuf, RunLock)> {
+    let dead = runs(parent).into_iter().filter_map(|path| {
+        let lock = RunLock::of_dead(&path).ok().flatten()?;
+        Some((path, lock))
+    });
+    dead.collect()
+}
+
+/// The directories of this user's runs in `parent`.
+fn runs(parent: &Path) -> Vec<PathBuf> {
     let own = rustix::process::geteuid().as_raw();
     let Ok(entries) = parent.read_dir() else {
         return Vec::new();
@@ -86,12 +136,7 @@ pub(crate) fn dead_runs(parent: &Path) -> Vec<(PathBuf, RunLock)> {
                 .metadata()
                 .is_ok_and(|data| data.is_dir() && data.uid() == own && data.mode() & 0o077 == 0)
     });
-    runs.filter_map(|entry| {
-        let path = entry.path();
-        let lock = RunLock::of_dead(&path).ok().flatten()?;
-        Some((path, lock))
-    })
-    .collect()
+    runs.map(|entry| entry.path()).collect()
 }
 
 #[cfg(test)]
@@ -132,5 +177,26 @@ mod tests {
             0,
             "one removes it at a time"
         );
+    }
+
+    #[test]
+    fn named_runs_are_found_and_waited_for() {
+        let parent = tempfile::tempdir().unwrap();
+        let [web, other] = ["crib-run-web", "crib-run-other"].map(|name| {
+            let dir = run(parent.path(), name, 0o700);
+            (RunLock::make(&dir).unwrap(), dir)
+        });
+        let name: RunName = "web".parse().unwrap();
+        write_name(&web.1, &name).unwrap();
+        std::fs::write(other.1.join(NAME), "Not a name").unwrap();
+        assert_eq!(with_names(parent.path()), [(name, web.1.clone())]);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| RunLock::wait_for_end(&web.1).unwrap());
+            drop(web.0);
+            assert!(waiting.join().unwrap().is_some());
+        });
+        drop(other.0);
+        std::fs::remove_file(other.1.join(LOCK)).unwrap();
+        assert!(RunLock::wait_for_end(&other.1).unwrap().is_none());
     }
 }

@@ -24,6 +24,7 @@ pub(super) fn cause_of_end(event: Event) -> &'static str {
     match event {
         Event::TimedOut => "--timeout is over",
         Event::OutputClosed => "standard output was closed",
+        Event::Down => "crib down",
         Event::Signal | Event::Reported(_) | Event::Overdue | Event::RuntimeEnded => "interrupted",
     }
 }
@@ -33,6 +34,7 @@ pub(super) fn ending(event: Event, grace: Duration) -> String {
     let why = match event {
         Event::TimedOut => "timed out: ",
         Event::OutputClosed => "standard output was closed: ",
+        Event::Down => "crib down: ",
         Event::Signal | Event::Reported(_) | Event::Overdue | Event::RuntimeEnded => "",
     };
     format!(

@@ -1,42 +1,42 @@
 //! What happens while pods run: signals, timer, runtime, agent and controllers are events, [`Lifecycle`] decides, the loop executes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use agent::clock::{Clock as _, SystemClock};
-use agent::controllers::{Changes, Controllers, CronStarts, Refused};
-use agent::objects::{ObjectMap, ObjectStore, Objects as _};
+use agent::controllers::{Changes, Controllers};
+use agent::objects::{ObjectMap, ObjectStore};
 use agent::pod::{Pod, PodUid};
-use agent::source::{self, PodsSender};
+use agent::source::PodsSender;
 use agent::{Agent, Event as PodEvent, ReadinessChange, Transition};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant as Alarm;
 
-use super::args::RunArgs;
 use super::daemon::Daemon;
 use super::ending::{cause_of_end, ending, with_cause_of_removal};
 use super::fixed_services::FixedServices;
-use super::inputs::Inputs;
+use super::history::History;
 use super::label::Label;
 use super::lifecycle::{Event, Lifecycle, PodCounts, Step, count_pods};
-use super::manifest_watch::{self, Reloaded};
-use super::means::Means;
+use super::manifest_watch::Reloaded;
 use super::notes::Notes;
-use super::printer::{Print, Printer, Style};
+use super::printer::{Print, Printer};
+use super::questions::Question;
 use super::reports::{Reports, is_refused};
-use super::root::Root;
-use super::services;
 use super::tail::Tail;
 use crate::exit::Exit;
-use crate::pod_dialer::PodDialer;
-use crate::report::chain;
 use crate::signals::Signals;
 
+mod questions;
 mod reload;
+mod start;
+mod starting;
+
+pub(super) use self::start::Outside;
+use self::starting::{Starting, starter_gone};
 
 /// How long the agent and the runtime may take beyond the longest grace period of the pods.
 const EXTRA_GRACE: Duration = Duration::from_secs(15);
@@ -73,6 +73,16 @@ pub(super) struct Loop {
     pull_secrets: ObjectMap,
     /// The manifests after each change.
     reloaded: Option<mpsc::UnboundedReceiver<Reloaded>>,
+    /// What other commands ask.
+    questions: mpsc::UnboundedReceiver<Question>,
+    /// What happened to the pods.
+    history: History,
+    /// Pods of manifests that can never run: they were ended, and can be asked about.
+    refused: Vec<Pod>,
+    /// Whether the run goes on when its pods have ended, until `crib down`.
+    in_background: bool,
+    /// The command at the terminal, until the pods have started.
+    starting: Option<Starting>,
     /// The objects that create the other pods.
     controllers: Controllers,
     /// When they are to look again.
@@ -88,163 +98,6 @@ pub(super) struct Loop {
 }
 
 impl Loop {
-    /// Starts the agent and hands it the pods.
-    pub(super) async fn start(
-        args: &RunArgs,
-        inputs: Inputs,
-        means: &Means,
-        root: &Root,
-        started: Instant,
-    ) -> Result<Self, String> {
-        let (mut pods, mut objects) = (inputs.pods, inputs.objects);
-        let endpoint = format!("unix://{}", root.socket().display());
-        let cri = agent::cri::grpc::connect(&endpoint)
-            .await
-            .map_err(|error| chain(&error))?;
-        let (fixed, sender) = source::fixed();
-        let mut config = agent::Config::new(root.agent(), root.pod_logs());
-        config.volumes_dir = inputs.volumes_dir;
-        config.node_name = crate::commands::node_name();
-        config.node_ips = vec![agent::node_address::of_default_route().to_string()];
-        config.host_names = means.host_names();
-        // Lines may still have to be read when the pod is gone; the whole directory goes away in the end.
-        config.remove_logs = false;
-        // Each line is printed, also when the reader is slow: a rotated log could be gone before it is read.
-        config.log_rotation = None;
-        config.container_logs_dir = None;
-        // The user's images stay, and as many of them are pulled as the pods need.
-        config.images.garbage_collection = None;
-        config.images.registry_pull_qps = 0;
-        let pull_secrets = inputs.pull_secrets.apply(&mut config.images);
-        objects.merge(pull_secrets.clone());
-        let services = objects.all_services();
-        let seed = RandomState::new().hash_one(std::process::id());
-        let (served, mut service_notes) =
-            match services::open(&root.socket(), &mut objects, seed).await {
-                Ok(served) => (served, Vec::new()),
-                Err(reason) if args.strict => {
-                    return Err(format!("--strict: pods do not reach Services: {reason}"));
-                }
-                Err(reason) => {
-                    let warning = format!("warning: pods do not reach Services: {reason}");
-                    (None, vec![warning])
-                }
-            };
-        let domain = config.cluster_domain.clone();
-        let services = FixedServices::new(services, objects.all_services());
-        let objects = Arc::new(ObjectStore::new(objects));
-        let (service_problems, network) = match served {
-            Some(served) => {
-                config.cluster_dns = vec![served.dns];
-                service_notes.extend(served.notes);
-                if args.keep {
-                    let warning = "warning: Services end with this command, also with --keep";
-                    service_notes.push(warning.to_owned());
-                }
-                (served.problems, Some(served.network))
-            }
-            None => (mpsc::unbounded_channel().1, None),
-        };
-        let reloaded = if args.watch {
-            let started = manifest_watch::start(args);
-            Some(started.map_err(|error| format!("failed to watch the manifests: {error}"))?)
-        } else {
-            None
-        };
-        let parts = agent::Parts {
-            objects: objects.clone(),
-            cri,
-            clock: Arc::new(SystemClock),
-            dialer: Arc::new(PodDialer::new(&root.socket())),
-            sources: vec![Box::new(fixed)],
-        };
-        let mut agent = agent::start(config, parts);
-        if let Some(network) = network {
-            agent.serve_services(&domain, objects.clone(), network);
-        }
-        let (reports, transitions) = (agent.reports(), agent.transitions());
-        let (readiness, events) = (agent.readiness(), agent.events());
-
-        let bare = pods.clone();
-        let wanted: BTreeSet<PodUid> = pods.iter().map(|pod| pod.uid().clone()).collect();
-        let refused = if args.keep {
-            Refused::Kept
-        } else {
-            Refused::Deleted
-        };
-        let now = SystemClock.now();
-        let starts = if args.now {
-            CronStarts::Now
-        } else {
-            CronStarts::Scheduled
-        };
-        let mut controllers = Controllers::new(inputs.workloads, refused, starts, seed, now);
-        let first = controllers.sync(&Reports::default(), now);
-        pods.extend(first.created);
-
-        let labels: Vec<Label> = pods
-            .iter()
-            .flat_map(|pod| {
-                pod.all_containers()
-                    .map(|(_, container)| label(&pod.full_name(), &container.name))
-            })
-            .collect();
-        let (closed, output_closed) = mpsc::unbounded_channel();
-        let style = Style::choose(args.output, args.quiet, args.events);
-        let printer = Printer::start(style, &labels, started, closed);
-        let tail = Tail::start(printer.clone())
-            .map_err(|error| format!("failed to watch log files: {error}"))?;
-        let notes = Notes::new(args.timeout, &pods);
-        if !args.quiet {
-            notes
-                .at_start(&pods)
-                .into_iter()
-                .for_each(|line| printer.note(line));
-        }
-        service_notes
-            .into_iter()
-            .for_each(|line| printer.note(line));
-        first.news.into_iter().for_each(|line| printer.note(line));
-        let longest_grace = pods
-            .iter()
-            .map(|pod| u64::try_from(pod.grace_seconds()).unwrap_or_default())
-            .max();
-        sender.set(pods.clone());
-        Ok(Self {
-            desired: pods,
-            removed: BTreeMap::new(),
-            keep: args.keep,
-            agent,
-            reports,
-            transitions,
-            readiness,
-            events,
-            service_problems,
-            pods: sender,
-            used: wanted.clone(),
-            wanted,
-            bare,
-            objects,
-            services,
-            pull_secrets,
-            reloaded,
-            controllers,
-            // Once at once: there may be nothing to run, and then nothing is reported.
-            controllers_due: Some(Alarm::now()),
-            longest_grace: Duration::from_secs(longest_grace.unwrap_or_default()),
-            lifecycle: Lifecycle::new(args.keep),
-            notes,
-            printer,
-            output_closed,
-            tail,
-            deadline: args
-                .timeout
-                // One that is farther away than clocks go is never over.
-                .and_then(|timeout| Alarm::from_std(started).checked_add(timeout)),
-            overdue: None,
-        })
-    }
-
     /// Runs until the lifecycle ends, then prints the last lines and stops the agent. Does not touch the pods.
     pub(super) async fn run(mut self, daemon: &mut Daemon, signals: &mut Signals) -> Exit {
         let exit = loop {
@@ -312,7 +165,17 @@ impl Loop {
                 Some(change) = self.readiness.recv() => self.printer.print(Print::Readiness(change)),
                 Some(problem) = self.service_problems.recv() => self.printer.note(problem),
                 Some(reloaded) = next_of(&mut self.reloaded) => self.reload(reloaded),
-                Some(event) = self.events.recv() => self.printer.print(Print::Event(event)),
+                Some(event) = self.events.recv() => {
+                    self.history.add(event.clone());
+                    self.printer.print(Print::Event(event));
+                }
+                Some(question) = self.questions.recv() => if let Some(event) = self.answer(question) {
+                    return event;
+                },
+                () = starter_gone(&mut self.starting) => {
+                    self.starting = None;
+                    return Event::Signal;
+                }
                 Ok(()) = self.reports.changed() => {
                     let reports = self.reports.borrow_and_update().clone();
                     self.hear(&reports);
@@ -329,7 +192,9 @@ impl Loop {
 
     /// Passes reports to the view and the notes, and log directories to the tail.
     fn hear(&mut self, reports: &Arc<Reports>) {
-        for pod in reports.values() {
+        // In the background, `crib logs` reads them.
+        let followed = (!self.in_background).then(|| reports.values());
+        for pod in followed.into_iter().flatten() {
             for container in &pod.containers {
                 if let Some(dir) = container.log_path.as_deref().and_then(Path::parent) {
                     let label = label(&format!("{}/{}", pod.namespace, pod.name), &container.name);
@@ -346,6 +211,7 @@ impl Loop {
             self.printer.note(line);
         }
         self.printer.print(Print::Reports(reports.clone()));
+        self.tell_when_started(reports);
     }
 
     /// Carries out what the controllers want.
@@ -368,6 +234,8 @@ impl Loop {
         let mut tally = self.controllers.tally();
         // The next change may bring more pods.
         tally.open += usize::from(self.reloaded.is_some());
+        // The result stays until somebody has seen it.
+        tally.open += usize::from(self.in_background);
         count_pods(&self.wanted, tally, reports, self.keep)
     }
 
@@ -377,6 +245,8 @@ impl Loop {
         let refused = |pod: &Pod| {
             wanted.contains(pod.uid()) && reports.get(pod.uid()).is_some_and(is_refused)
         };
+        let ended = self.desired.iter().filter(|pod| refused(pod));
+        self.refused.extend(ended.cloned());
         self.end(refused, "it cannot run");
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Running ──all finished──────────────────────────▶ Over(0 or 1)
-//!     │ interrupt, timeout ── keep ────────────────▶ Over(130 or 124)
+//!     │ interrupt, down, timeout ── keep ──────────▶ Over(130 or 124)
 //!     ▼
 //!  Ending(why) ──all finished──────────────────────▶ Over(why)
 //!     │ interrupt
@@ -28,6 +28,8 @@ pub(crate) enum Event {
     Reported(PodCounts),
     /// SIGINT, SIGTERM, SIGHUP.
     Signal,
+    /// `crib down` asked for the end.
+    Down,
     /// The reader of standard output has gone.
     OutputClosed,
     /// `--timeout` is over.
@@ -145,12 +147,14 @@ impl Lifecycle {
                 })
             }
             (State::Running, Event::Reported(_) | Event::Overdue) => Step::Wait,
-            (State::Running, Event::Signal | Event::OutputClosed | Event::TimedOut)
-                if self.keep =>
-            {
-                Step::Finish(self.why(event))
-            }
-            (State::Running, Event::Signal | Event::OutputClosed | Event::TimedOut) => Step::End,
+            (
+                State::Running,
+                Event::Signal | Event::Down | Event::OutputClosed | Event::TimedOut,
+            ) if self.keep => Step::Finish(self.why(event)),
+            (
+                State::Running,
+                Event::Signal | Event::Down | Event::OutputClosed | Event::TimedOut,
+            ) => Step::End,
 
             // A pod that the agent never saw, or does not report any more, does not run.
             (State::Ending(why) | State::Killing(why), Event::Reported(tally))
@@ -160,7 +164,7 @@ impl Lifecycle {
             }
             (
                 State::Ending(_) | State::Killing(_),
-                Event::Reported(_) | Event::OutputClosed | Event::TimedOut,
+                Event::Reported(_) | Event::Down | Event::OutputClosed | Event::TimedOut,
             ) => Step::Wait,
             (State::Ending(_), Event::Signal | Event::Overdue) => Step::Kill,
             (State::Killing(why), Event::Signal | Event::Overdue) => Step::Finish(why),
@@ -170,7 +174,7 @@ impl Lifecycle {
 
 #[cfg(test)]
 mod tests {
-    use Event::{OutputClosed, Overdue, Reported, RuntimeEnded, Signal, TimedOut};
+    use Event::{Down, OutputClosed, Overdue, Reported, RuntimeEnded, Signal, TimedOut};
     use proptest::prelude::*;
     use rstest::rstest;
 
@@ -215,6 +219,8 @@ mod tests {
     #[case::impatient_after_timeout(false, &[TimedOut, Signal, GOOD], &[Step::End, Step::Kill, Step::Finish(Exit::TimedOut)])]
     #[case::overdue(false, &[Signal, Overdue, Overdue], &[Step::End, Step::Kill, Step::Finish(Exit::Interrupted)])]
     #[case::closed_once(false, &[OutputClosed, OutputClosed, GOOD], &[Step::End, Step::Wait, Step::Finish(Exit::Interrupted)])]
+    #[case::down_twice(false, &[Down, Down, GOOD], &[Step::End, Step::Wait, Step::Finish(Exit::Interrupted)])]
+    #[case::down_and_kill(false, &[Down, Signal, BAD], &[Step::End, Step::Kill, Step::Finish(Exit::Interrupted)])]
     #[case::runtime_died(false, &[SOME, RuntimeEnded], &[Step::Wait, Step::Finish(Exit::NoRuntime)])]
     #[case::kept(true, &[SOME, GOOD], &[Step::Wait, Step::Finish(Exit::Success)])]
     #[case::left(true, &[SOME, Signal], &[Step::Wait, Step::Finish(Exit::Interrupted)])]
@@ -240,6 +246,7 @@ mod tests {
         prop_oneof![
             reported,
             Just(Signal),
+            Just(Down),
             Just(OutputClosed),
             Just(TimedOut),
             Just(Overdue),

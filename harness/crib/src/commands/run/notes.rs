@@ -12,7 +12,7 @@ use super::reports::{Reports, is_failure_reason};
 /// What was said already.
 #[derive(Debug)]
 pub(crate) struct Notes {
-    until: &'static str,
+    until: String,
     /// Pods that run each container once.
     once: BTreeSet<PodUid>,
     said: BTreeSet<(PodUid, String, String)>,
@@ -27,12 +27,17 @@ impl Notes {
             "until Ctrl-C"
         };
         let mut notes = Self {
-            until,
+            until: until.to_owned(),
             once: BTreeSet::new(),
             said: BTreeSet::new(),
         };
         notes.add(pods);
         notes
+    }
+
+    /// What ends the pods is this instead of Ctrl-C.
+    pub(crate) fn end_with(&mut self, command: &str) {
+        self.until = self.until.replace("Ctrl-C", command);
     }
 
     /// There are more pods.

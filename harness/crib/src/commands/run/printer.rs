@@ -77,6 +77,14 @@ impl Style {
         }
     }
 
+    /// The style of a run in the background: lines on standard error, whatever that is, and none on standard output.
+    pub(crate) fn of_background(quiet: bool, events: bool) -> Self {
+        Self {
+            events,
+            ..Self::of(Output::Text, quiet, false, false, false, no_color())
+        }
+    }
+
     fn shows(&self, event: &Event) -> bool {
         self.events || (!self.quiet && lines::is_told_by_event_alone(event))
     }

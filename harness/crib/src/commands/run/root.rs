@@ -10,6 +10,7 @@ use nix::sys::statvfs::statvfs;
 use thiserror::Error;
 
 use crate::args::LONGEST_SOCKET_PATH;
+use crate::run_socket;
 
 /// What the names of the directories begin with.
 pub(crate) const PREFIX: &str = "crib-run-";
@@ -108,7 +109,7 @@ impl Root {
 
     /// Where the runtime listens.
     pub(crate) fn socket(&self) -> PathBuf {
-        self.path.join("crib.sock")
+        run_socket::runtime_socket(&self.path)
     }
 
     /// Where the runtime keeps its state, unless the user chose another place.

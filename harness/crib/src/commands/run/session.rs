@@ -6,26 +6,32 @@ use std::time::Instant;
 use agent::manifest::Workload;
 use agent::pod::Pod;
 
+use tokio::sync::mpsc;
+
 use super::args::RunArgs;
+use super::background::Background;
 use super::clean_up;
 use super::daemon::{Daemon, Launch};
-use super::dead_runs::RunLock;
-use super::event_loop::Loop;
+use super::dead_runs::{self, RunLock};
+use super::event_loop::{Loop, Outside};
 use super::inputs::Inputs;
 use super::means::Means;
 use super::orphans;
+use super::questions::{self, Question};
 use super::reach;
 use super::root::{self, Root, RootError};
 use crate::exit::Exit;
-use crate::logging;
-use crate::report::{complain, say};
+use crate::live::{NameError, TakenName};
+use crate::report::{chain, complain, say};
 use crate::signals::Signals;
+use crate::{logging, run_socket};
 
 /// Runs the pods to the end and cleans up. `started` is when the command began.
 pub(crate) async fn session(
     args: &RunArgs,
     inputs: Inputs,
     image_archives: Vec<PathBuf>,
+    background: Option<Background>,
     started: Instant,
 ) -> Exit {
     // Before anything exists that would have to be cleaned up.
@@ -37,7 +43,7 @@ pub(crate) async fn session(
         }
     };
     orphans::adopt();
-    clean_up::remove_dead_runs(args).await;
+    clean_up::remove_dead_runs(args.isolation, &args.live_dir).await;
     let made = Root::make().and_then(|root| {
         let path = root.path().to_owned();
         let lock = RunLock::make(&path).map_err(|source| RootError::Lock { path, source })?;
@@ -50,6 +56,20 @@ pub(crate) async fn session(
             return Exit::NoRuntime;
         }
     };
+    let (questions, _name) = match open_to_others(args, &root) {
+        Ok(opened) => opened,
+        Err((problem, exit)) => {
+            say(&problem);
+            if let Err(error) = root::remove(root.path()) {
+                complain(&error);
+            }
+            return exit;
+        }
+    };
+    let outside = Outside {
+        questions,
+        background,
+    };
     let launch = Launch {
         state_dir: args.state_dir.clone().unwrap_or_else(|| root.state()),
         root,
@@ -58,11 +78,42 @@ pub(crate) async fn session(
         keep: args.keep,
         live_dir: args.live_dir.clone(),
     };
-    let (exit, kept) = with_root(args, inputs, &launch, started, &mut signals).await;
+    let (exit, kept) = with_root(args, inputs, &launch, outside, started, &mut signals).await;
     if !kept && let Err(error) = root::remove(launch.root.path()) {
         complain(&error);
     }
     exit
+}
+
+/// Lets other commands ask, and find the run by its name. A run that has its name answers.
+fn open_to_others(
+    args: &RunArgs,
+    root: &Root,
+) -> Result<(mpsc::UnboundedReceiver<Question>, Option<TakenName>), (String, Exit)> {
+    let questions = questions::serve(root.path()).map_err(|error| {
+        let socket = run_socket::path(root.path());
+        let socket = socket.display();
+        (
+            format!("failed to listen on {socket}: {error}"),
+            Exit::NoRuntime,
+        )
+    })?;
+    let Some(name) = &args.name else {
+        return Ok((questions, None));
+    };
+    let taken = TakenName::take(&args.live_dir, name, root.path()).map_err(|error| {
+        let exit = match error {
+            NameError::InUse { .. } => Exit::BadInput,
+            NameError::Io { .. } => Exit::NoRuntime,
+        };
+        (chain(&error), exit)
+    })?;
+    dead_runs::write_name(root.path(), name).map_err(|error| {
+        let path = root.path().display();
+        let problem = format!("failed to write the name of the run in {path}: {error}");
+        (problem, Exit::NoRuntime)
+    })?;
+    Ok((questions, Some(taken)))
 }
 
 /// What can be done once there is a directory. Says whether it is still needed.
@@ -70,6 +121,7 @@ async fn with_root(
     args: &RunArgs,
     inputs: Inputs,
     launch: &Launch,
+    outside: Outside,
     started: Instant,
     signals: &mut Signals,
 ) -> (Exit, bool) {
@@ -113,7 +165,7 @@ async fn with_root(
         }
     };
     reach::announce(args, &launch.root);
-    let exit = match Loop::start(args, inputs, &means, &launch.root, started).await {
+    let exit = match Loop::start(args, inputs, &means, &launch.root, outside, started).await {
         Ok(running) => running.run(&mut daemon, signals).await,
         Err(problem) => {
             say(&problem);

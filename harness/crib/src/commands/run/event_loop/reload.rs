@@ -37,6 +37,8 @@ impl Loop {
         let uids = applied.pods.iter().map(|pod| pod.uid().clone());
         self.wanted = uids.collect();
         self.used.extend(self.wanted.iter().cloned());
+        // All pods of manifests are tried again.
+        self.refused.clear();
         self.notes.add(&applied.started);
         self.removed.extend(applied.ended);
         let bare = std::mem::replace(&mut self.bare, applied.pods);

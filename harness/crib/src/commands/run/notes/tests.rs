@@ -34,6 +34,12 @@ fn note_announces_pods_that_never_end() {
         notes.at_start(&[manifest("a", "Always")]),
         ["pod a has restartPolicy Always and runs until Ctrl-C"]
     );
+    let mut notes = Notes::new(None, &[]);
+    notes.end_with("`crib down web`");
+    assert_eq!(
+        notes.at_start(&[manifest("a", "Always")]),
+        ["pod a has restartPolicy Always and runs until `crib down web`"]
+    );
     let notes = Notes::new(Some(Duration::from_secs(1)), &[]);
     assert_eq!(
         notes.at_start(&[

@@ -1,0 +1,254 @@
+//! `crib down`: ends runs in the background, and removes what killed ones have left.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use runtime_fake::IsolationRequest;
+
+use super::run::{self, RunLock};
+use crate::client::output::print;
+use crate::client::{CallError, finish};
+use crate::exit::Exit;
+use crate::live::{self, RunName};
+use crate::report::say;
+use crate::run_socket::{PodAnswer, Request, RunConnection};
+
+const CODES: &str = "Exit codes:
+    0  success
+    1  no run has the name, or an operation failed
+    2  bad usage";
+
+/// End runs in the background, with all their pods
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Examples:
+  crib down web
+  crib down --all --force
+
+Waits until everything of the runs is removed, and prints how many pods each one ended with. Volumes of claims are kept.\n\n{CODES}"))]
+pub(crate) struct DownArgs {
+    /// Names of runs, as `crib run --name` gave them
+    #[arg(required_unless_present = "all", value_name = "NAME")]
+    names: Vec<RunName>,
+    /// End all runs that have names
+    #[arg(short, long, conflicts_with = "names")]
+    all: bool,
+    /// Kill the pods: do not wait for their grace periods
+    #[arg(short, long)]
+    force: bool,
+    /// Where runs register
+    #[arg(long, hide = true, default_value_os_t = live::directory())]
+    live_dir: PathBuf,
+}
+
+/// The directories of runs, by their names. A name has several when earlier runs with it were killed.
+type Runs = BTreeMap<RunName, BTreeSet<PathBuf>>;
+
+/// A run that was asked to end.
+struct Ending {
+    name: RunName,
+    connection: RunConnection,
+    pods: Vec<PodAnswer>,
+}
+
+/// Ends them. Called while the process has one thread.
+pub(crate) fn run(args: &DownArgs) -> Exit {
+    let ended = known(args).and_then(|known| {
+        let chosen = choose(known, &args.names, args.all)?;
+        end(args, &chosen)?;
+        Ok(chosen)
+    });
+    // Only in a user namespace can an ordinary user remove what pods wrote as other users.
+    let left = ended.and_then(|chosen| {
+        let left = wait_for_locks(chosen.values().flatten())?;
+        if !left.is_empty() && !nix::unistd::geteuid().is_root() {
+            let entered = runtime_fake::enter(IsolationRequest::Auto, None::<&Path>);
+            entered.map_err(|error| failed("enter a user namespace")(io::Error::other(error)))?;
+        }
+        Ok(left)
+    });
+    finish(async { remove(args, left?).await })
+}
+
+/// The runs that live, and the directories that dead ones have left.
+fn known(args: &DownArgs) -> Result<Runs, CallError> {
+    let doing = format!("look for runs in {}", args.live_dir.display());
+    let live = live::named_runs(&args.live_dir).map_err(failed(&doing))?;
+    let live = live.into_iter().map(|run| (run.name, run.directory));
+    let mut runs = Runs::new();
+    for (name, directory) in live.chain(run::with_names(&std::env::temp_dir())) {
+        runs.entry(name).or_default().insert(directory);
+    }
+    Ok(runs)
+}
+
+/// Those of the runs that are to end.
+fn choose(mut known: Runs, names: &[RunName], all: bool) -> Result<Runs, CallError> {
+    if all {
+        return Ok(known);
+    }
+    if let Some(name) = names.iter().find(|name| !known.contains_key(name)) {
+        return Err(CallError::UnknownRun {
+            name: name.clone(),
+            known: known.into_keys().collect(),
+        });
+    }
+    known.retain(|name, _| names.contains(name));
+    Ok(known)
+}
+
+/// Ends all runs at the same time, and waits until their commands have ended.
+fn end(args: &DownArgs, runs: &Runs) -> Result<(), CallError> {
+    let mut ending = Vec::new();
+    for (name, directories) in runs {
+        for directory in directories {
+            ending.extend(ask_to_end(name, directory, args.force)?);
+        }
+    }
+    let patience = ending.iter().flat_map(|run| &run.pods).map(grace_seconds);
+    if let Some(seconds) = patience.max().filter(|_| !args.force) {
+        say(&format!(
+            "ending the pods, which may take {seconds} s; `crib down --force` kills them at once"
+        ));
+    }
+    for run in ending {
+        let doing = format!("wait for the end of run {}", run.name);
+        run.connection.wait_for_end().map_err(failed(&doing))?;
+        print(&summary(&run.name, &run.pods))?;
+    }
+    Ok(())
+}
+
+/// Asks a run to end; `None` if its command has ended.
+fn ask_to_end(name: &RunName, directory: &Path, force: bool) -> Result<Option<Ending>, CallError> {
+    let doing = format!("end run {name}");
+    let Some(mut connection) = RunConnection::open(directory).map_err(failed(&doing))? else {
+        return Ok(None);
+    };
+    // A run that is ending already does not answer.
+    let answer = connection.ask(Request::End).map_err(failed(&doing))?;
+    if force && let Some(mut second) = RunConnection::open(directory).map_err(failed(&doing))? {
+        second.ask(Request::Kill).map_err(failed(&doing))?;
+    }
+    Ok(Some(Ending {
+        name: name.clone(),
+        connection,
+        pods: answer.unwrap_or_default().pods,
+    }))
+}
+
+/// The directories that are still there when nothing uses them any more.
+fn wait_for_locks<'a>(
+    directories: impl Iterator<Item = &'a PathBuf>,
+) -> Result<Vec<(PathBuf, RunLock)>, CallError> {
+    let mut left = Vec::new();
+    for directory in directories {
+        let doing = format!("lock {}", directory.display());
+        let lock = RunLock::wait_for_end(directory).map_err(failed(&doing))?;
+        left.extend(lock.map(|lock| (directory.clone(), lock)));
+    }
+    Ok(left)
+}
+
+/// Removes what runs have left that were killed together with their runtimes.
+async fn remove(args: &DownArgs, left: Vec<(PathBuf, RunLock)>) -> Result<Exit, CallError> {
+    run::adopt_orphans();
+    for (directory, lock) in left {
+        let shown = directory.display().to_string();
+        let removed =
+            run::remove_dead_run(directory, lock, IsolationRequest::Auto, &args.live_dir).await;
+        match removed {
+            Ok(()) => print(&format!("removed {shown}, which a killed run left"))?,
+            Err(problem) => {
+                say(&problem);
+                return Err(CallError::AlreadyReported);
+            }
+        }
+    }
+    Ok(Exit::Success)
+}
+
+fn grace_seconds(pod: &PodAnswer) -> i64 {
+    let spec = pod.pod.spec.as_ref();
+    let seconds = spec.and_then(|spec| spec.termination_grace_period_seconds);
+    seconds.unwrap_or(30)
+}
+
+/// What a run ended with: its pods, by their phases.
+fn summary(name: &RunName, pods: &[PodAnswer]) -> String {
+    let mut phases: BTreeMap<&str, usize> = BTreeMap::new();
+    for pod in pods {
+        let status = pod.pod.status.as_ref();
+        let phase = status.and_then(|status| status.phase.as_deref());
+        *phases.entry(phase.unwrap_or("Pending")).or_default() += 1;
+    }
+    let phases: Vec<String> = phases
+        .iter()
+        .map(|(phase, count)| format!("{count} {phase}"))
+        .collect();
+    match phases.as_slice() {
+        [] => format!("{name}: no pods"),
+        phases => format!("{name}: {}", phases.join(", ")),
+    }
+}
+
+fn failed(doing: &str) -> impl FnOnce(io::Error) -> CallError {
+    let doing = doing.to_owned();
+    move |source| CallError::Io { doing, source }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use k8s_openapi::api::core::v1::PodStatus;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn runs(names: &[&str]) -> Runs {
+        let each = names
+            .iter()
+            .map(|name| (name.parse().unwrap(), BTreeSet::new()));
+        each.collect()
+    }
+
+    #[rstest]
+    #[case::one(&["a", "b"], &["b"], false, Ok(vec!["b"]))]
+    #[case::all(&["a", "b"], &[], true, Ok(vec!["a", "b"]))]
+    #[case::none(&[], &[], true, Ok(vec![]))]
+    #[case::unknown(&["a", "b"], &["b", "x"], false, Err("no run is named x: there are a, b"))]
+    #[case::unknown_alone(&[], &["x"], false, Err("no run is named x: there is none with a name"))]
+    fn runs_are_chosen_by_name(
+        #[case] known: &[&str],
+        #[case] names: &[&str],
+        #[case] all: bool,
+        #[case] expected: Result<Vec<&str>, &str>,
+    ) {
+        let names: Vec<RunName> = names.iter().map(|name| name.parse().unwrap()).collect();
+        let chosen = choose(runs(known), &names, all).map_err(|error| error.to_string());
+        assert_eq!(
+            chosen,
+            expected.map(|names| runs(&names)).map_err(str::to_owned)
+        );
+    }
+
+    fn pod(phase: Option<&str>) -> PodAnswer {
+        let mut answer = PodAnswer::default();
+        answer.pod.status = phase.map(|phase| PodStatus {
+            phase: Some(phase.to_owned()),
+            ..PodStatus::default()
+        });
+        answer
+    }
+
+    #[rstest]
+    #[case(&[], "web: no pods")]
+    #[case(&[None], "web: 1 Pending")]
+    #[case(&[Some("Running"), Some("Failed"), Some("Running")], "web: 1 Failed, 2 Running")]
+    fn summary_counts_phases(#[case] phases: &[Option<&str>], #[case] expected: &str) {
+        let pods: Vec<PodAnswer> = phases.iter().map(|phase| pod(*phase)).collect();
+        assert_eq!(summary(&"web".parse().unwrap(), &pods), expected);
+    }
+}

@@ -1,0 +1,141 @@
+//! The socket `run.sock` in the directory of a `crib run`: other commands ask there what the agent knows of its pods, or for the
+//! end of the run. One line of JSON each way.
+
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::process::{PidfdFlags, pidfd_open};
+use serde::{Deserialize, Serialize};
+
+/// Where a run with this directory serves.
+pub(crate) fn path(run: &Path) -> PathBuf {
+    run.join("run.sock")
+}
+
+/// Where the runtime of a run with this directory serves.
+pub(crate) fn runtime_socket(run: &Path) -> PathBuf {
+    run.join("crib.sock")
+}
+
+/// What a run is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Request {
+    /// Its pods.
+    Pods,
+    /// Its pods, and then to end them and itself. Asking again changes nothing.
+    End,
+    /// Its pods, and then, where they are ending, to kill them.
+    Kill,
+}
+
+/// What it answers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    /// The pods, in the order of namespaces and names.
+    pub(crate) pods: Vec<PodAnswer>,
+}
+
+/// A pod, and what happened to it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PodAnswer {
+    /// With the status that the agent has of it.
+    pub(crate) pod: Pod,
+    /// The oldest first.
+    pub(crate) events: Vec<EventAnswer>,
+}
+
+/// What a kubelet would record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct EventAnswer {
+    /// Normal or Warning.
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    /// One word.
+    pub(crate) reason: String,
+    /// A sentence.
+    pub(crate) message: String,
+    /// `spec.containers{NAME}`, or empty for the pod as a whole.
+    pub(crate) field_path: String,
+    /// How often it happened.
+    pub(crate) count: u32,
+    /// When it first happened.
+    pub(crate) first_timestamp: Timestamp,
+    /// When it last happened.
+    pub(crate) last_timestamp: Timestamp,
+}
+
+/// A connection to a run, whose process it also knows.
+#[derive(Debug)]
+pub(crate) struct RunConnection {
+    stream: UnixStream,
+    process: OwnedFd,
+}
+
+impl RunConnection {
+    /// Connects to the run with this directory; `None` if its command has ended.
+    pub(crate) fn open(run: &Path) -> io::Result<Option<Self>> {
+        let stream = match UnixStream::connect(path(run)) {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+                ) =>
+            {
+                return Ok(None);
+            }
+            stream => stream?,
+        };
+        let peer = rustix::net::sockopt::socket_peercred(&stream)?;
+        // The process listens for as long as it lives. Should it end between the two steps, another process can have its id
+        // only after all others were used.
+        match pidfd_open(peer.pid, PidfdFlags::empty()) {
+            Ok(process) => Ok(Some(Self { stream, process })),
+            Err(rustix::io::Errno::SRCH) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Asks; `None` if the run is ending already.
+    pub(crate) fn ask(&mut self, request: Request) -> io::Result<Option<Answer>> {
+        let mut line = serde_json::to_vec(&request)?;
+        line.push(b'\n');
+        let mut answer = String::new();
+        let asked = self.stream.write_all(&line);
+        let asked = asked.and_then(|()| BufReader::new(&self.stream).read_line(&mut answer));
+        match asked {
+            Ok(0) => Ok(None),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+                ) =>
+            {
+                Ok(None)
+            }
+            Ok(_) => Ok(Some(serde_json::from_str(&answer)?)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits until the process has ended.
+    pub(crate) fn wait_for_end(&self) -> io::Result<()> {
+        loop {
+            let mut ended = [PollFd::new(
+                std::os::fd::AsFd::as_fd(&self.process),
+                PollFlags::POLLIN,
+            )];
+            match poll(&mut ended, PollTimeout::NONE) {
+                Ok(_) => return Ok(()),
+                Err(nix::errno::Errno::EINTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}
