@@ -76,6 +76,12 @@ impl TestImages {
         self.registry.fail(fault);
     }
 
+    /// The registry's URL.
+    #[must_use]
+    pub(super) fn url(&self) -> &str {
+        self.registry.url()
+    }
+
     /// How many requests were made whose path contains this.
     #[must_use]
     pub(super) fn seen(&self, part: &str) -> usize {

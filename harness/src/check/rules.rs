@@ -10,14 +10,17 @@ mod container_echo;
 mod event;
 mod exec;
 mod image;
+mod image_pull;
 mod listing;
 mod log;
+mod port_forward;
 mod process;
 mod runtime;
 mod sandbox;
 mod sandbox_echo;
 mod statistics;
 mod stop;
+mod stream;
 mod streamed_lists;
 
 use super::rule::Rule;
@@ -40,10 +43,13 @@ pub fn all() -> Vec<&'static Rule> {
         process::RULES,
         concurrency::RULES,
         cancellation::RULES,
+        stream::RULES,
+        port_forward::RULES,
         exec::RULES,
         log::RULES,
         event::RULES,
         image::RULES,
+        image_pull::RULES,
         statistics::RULES,
     ];
     areas.into_iter().flatten().collect()

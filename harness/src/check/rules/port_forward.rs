@@ -1,0 +1,216 @@
+//! Rules of the streams of PortForward, over SPDY and over WebSockets.
+
+use cri::v1;
+use cri::v1::NamespaceMode;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use crate::check::context::Context;
+use crate::check::outcome::{Outcome, Verdict, ensure, failed};
+use crate::check::rule::sources::{CRITEST, KUBELET};
+use crate::check::rule::{Rule, Severity};
+use crate::fixture;
+use crate::pod::Pod;
+use crate::streaming::{self, ForwardError, Transport};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-STR-011",
+        severity: Severity::Must,
+        says: "PortForward carries data to a port of a pod in the host's network and back, on several connections, over SPDY and over a WebSocket.",
+        source: CRITEST,
+        tags: &["kubelet", "stream", "network"],
+        calls: &["PortForward"],
+        faults: &[
+            "PortForward drop url",
+            "PortForward set url \"http://127.0.0.1:1/portforward/none\"",
+            "PortForward answer UNKNOWN",
+        ],
+        body: |x| Box::pin(port_of_host_network_is_forwarded(x)),
+    },
+    Rule {
+        id: "CRI-STR-012",
+        severity: Severity::Must,
+        says: "PortForward carries data to a port of a pod with a network of its own and back.",
+        source: CRITEST,
+        tags: &["kubelet", "stream", "network"],
+        calls: &["PortForward"],
+        faults: &[
+            "PortForward drop url",
+            "PortForward request set pod_sandbox_id \"none\"",
+        ],
+        body: |x| Box::pin(port_of_pod_is_forwarded(x)),
+    },
+    Rule {
+        id: "CRI-STR-013",
+        severity: Severity::Should,
+        says: "PortForward to a port on which nothing listens tells of an error, and the connection is of use for other ports.",
+        source: KUBELET,
+        tags: &["stream", "network"],
+        calls: &["PortForward"],
+        faults: &["PortForward drop url", "PortForward answer UNKNOWN"],
+        body: |x| Box::pin(closed_port_is_an_error(x)),
+    },
+];
+
+async fn ports(x: &Context, pod: &Pod, port: u16, over: Transport) -> Verdict<streaming::Ports> {
+    let request = v1::PortForwardRequest {
+        pod_sandbox_id: pod.id.clone(),
+        port: vec![port.into()],
+    };
+    let answer = x.client.runtime.clone().port_forward(request).await?;
+    let url = answer.into_inner().url;
+    match streaming::port_forward(&url, over).await {
+        Ok(ports) => Ok(ports),
+        // containerd tunnels SPDY through WebSockets since 2.0 only.
+        Err(error) if over == Transport::WebSocket => Err(Outcome::Diverges(format!(
+            "PortForward has no tunnel through a WebSocket: {error:?}"
+        ))),
+        Err(error) => failed(
+            "the URL of PortForward",
+            "a stream",
+            format!("{url}: {error:?}"),
+        ),
+    }
+}
+
+/// Sends a text through a forwarded port to a server that returns what it gets, and then `bye`.
+async fn echoes(x: &Context, ports: &streaming::Ports, port: u16, text: &str) -> Verdict {
+    let (ours, theirs) = tokio::io::duplex(4096);
+    let carrying = ports.carry(port, theirs);
+    let asking = async {
+        let (mut read, mut write) = tokio::io::split(ours);
+        let sending = async {
+            // What is not taken is missed below.
+            drop(write.write_all(text.as_bytes()).await);
+            drop(write.shutdown().await);
+        };
+        let mut answer = String::new();
+        let ((), read) = tokio::join!(sending, read.read_to_string(&mut answer));
+        read.map(|_| answer)
+    };
+    let both = async { tokio::join!(carrying, asking) };
+    match tokio::time::timeout(x.shared.patience, both).await {
+        Ok((Ok(()), Ok(answer))) => ensure(
+            answer.strip_suffix("bye") == Some(text),
+            "what comes back through the port",
+            "all that was sent, and bye",
+            (answer.len(), text.len()),
+        ),
+        Ok((carried, answer)) => failed(
+            "the forwarded connection",
+            "to end well",
+            format!("{carried:?}, {:?}", answer.map(|text| text.len())),
+        ),
+        Err(_) => failed("the forwarded connection", "to end", "no end"),
+    }
+}
+
+/// A server in this process that returns what it gets, and then `bye`.
+async fn echo_server() -> Verdict<(u16, tokio::task::JoinSet<()>)> {
+    let bound = async {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        Ok::<_, std::io::Error>((listener.local_addr()?.port(), listener))
+    };
+    let (port, listener) = bound
+        .await
+        .map_err(|error| Outcome::Skipped(format!("no port to listen on: {error}")))?;
+    let mut serving = tokio::task::JoinSet::new();
+    serving.spawn(async move {
+        let mut connections = tokio::task::JoinSet::new();
+        while let Ok((mut client, _)) = listener.accept().await {
+            connections.spawn(async move {
+                let (mut read, mut write) = client.split();
+                drop(tokio::io::copy(&mut read, &mut write).await);
+                drop(write.write_all(b"bye").await);
+                drop(write.shutdown().await);
+            });
+        }
+    });
+    Ok((port, serving))
+}
+
+async fn port_of_host_network_is_forwarded(x: &Context) -> Verdict {
+    let (port, _serving) = echo_server().await?;
+    let mut config = x.sandbox();
+    fixture::pod_namespaces(&mut config).network = NamespaceMode::Node.into();
+    // A pod in the host's network has the host's name.
+    config.hostname.clear();
+    let pod = x.pod_of(config).await?;
+    let long = "0123456789abcdef".repeat(20_000);
+    let mut diverges = Ok(());
+    for over in [Transport::Spdy, Transport::WebSocket] {
+        let ports = match ports(x, &pod, port, over).await {
+            Ok(ports) => ports,
+            Err(outcome @ Outcome::Diverges(_)) => {
+                diverges = Err(outcome);
+                continue;
+            }
+            Err(outcome) => return Err(outcome),
+        };
+        let (first, second, third) = tokio::join!(
+            echoes(x, &ports, port, "short"),
+            echoes(x, &ports, port, &long),
+            echoes(x, &ports, port, "another")
+        );
+        first.and(second).and(third)?;
+    }
+    diverges
+}
+
+/// Returns what it gets, and then `bye`. It needs no module of Perl's.
+const SERVER: &str = r#"command -v perl >/dev/null || { echo no perl; exit; }
+exec perl -e '$| = 1; $SIG{CHLD} = "IGNORE"; socket(S, 2, 1, 0) or die; bind(S, pack("S n N x8", 2, 0, 0x7f000001)) or die;
+listen(S, 9) or die; (undef, $port) = unpack("S n", getsockname(S)); print "port=$port\n";
+while (accept(C, S)) { if (fork) { close C; next } while (sysread C, $t, 4096) { syswrite C, $t } syswrite C, "bye"; exit }'"#;
+
+async fn port_of_pod_is_forwarded(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let pod = x.pod().await?;
+    let id = pod.start(x.script("c", SERVER)).await?;
+    let port = x
+        .until("the port of the server in the container", async || {
+            let lines = x.lines(&pod, &id);
+            let port = |text: &str| text.strip_prefix("port=")?.parse::<u16>().ok();
+            let said = lines.iter().find_map(|line| match line.text.as_str() {
+                "no perl" => Some(None),
+                text => port(text).map(Some),
+            });
+            said.ok_or(lines)
+        })
+        .await?;
+    let Some(port) = port else {
+        return Err(Outcome::Skipped(
+            "the image has no perl, which the server is written in".to_owned(),
+        ));
+    };
+    let ports = ports(x, &pod, port, Transport::Spdy).await?;
+    echoes(x, &ports, port, "hello").await?;
+    echoes(x, &ports, port, &"0123456789abcdef".repeat(20_000)).await
+}
+
+async fn closed_port_is_an_error(x: &Context) -> Verdict {
+    let (open, _serving) = echo_server().await?;
+    // A port that is taken, and on which nothing listens.
+    let taken = tokio::net::TcpSocket::new_v4().and_then(|socket| {
+        socket.bind((std::net::Ipv4Addr::LOCALHOST, 0).into())?;
+        Ok((socket.local_addr()?.port(), socket))
+    });
+    let (closed, _socket) = taken.map_err(|error| Outcome::Skipped(format!("no port: {error}")))?;
+    let mut config = x.sandbox();
+    fixture::pod_namespaces(&mut config).network = NamespaceMode::Node.into();
+    config.hostname.clear();
+    let pod = x.pod_of(config).await?;
+    let ports = ports(x, &pod, open, Transport::Spdy).await?;
+    let (_ours, theirs) = tokio::io::duplex(64);
+    let carrying = ports.carry(closed, theirs);
+    match tokio::time::timeout(x.shared.patience, carrying).await {
+        Ok(Err(ForwardError::Refused(_))) => echoes(x, &ports, open, "still").await,
+        // containerd ends the whole connection.
+        Ok(Err(ForwardError::Lost)) => Err(Outcome::Diverges(
+            "the whole connection ends when a port cannot be reached".to_owned(),
+        )),
+        Ok(Ok(())) => failed("a port on which nothing listens", "an error", "an end"),
+        Err(_) => failed("a port on which nothing listens", "an error", "no answer"),
+    }
+}
