@@ -111,27 +111,7 @@ impl TestImages {
 
     /// Adds an image with a shell, and has the endpoint pull it. Returns its name.
     pub(super) async fn shell(&self, client: &Client) -> Result<String, ImageError> {
-        let mut layer = Layer::new()
-            .directory("tmp", 0o1777)
-            .directory("proc", 0o755)
-            .directory("sys", 0o755)
-            .directory("dev", 0o755)
-            .file(
-                "etc/passwd",
-                0o644,
-                "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n",
-            )
-            .file("etc/group", 0o644, "root:x:0:\nnogroup:x:65534:\n");
-        for program in PROGRAMS {
-            let path = ["/bin", "/usr/bin"].map(|directory| format!("{directory}/{program}"));
-            let Some(path) = path
-                .iter()
-                .find(|path| std::path::Path::new(path).is_file())
-            else {
-                continue;
-            };
-            layer = layer.host_program(path).map_err(ImageError::Program)?;
-        }
+        let layer = programs(PROGRAMS)?;
         self.registry
             .add(&ImageBuilder::new(&format!("{}/shell:1", self.run)).layer(layer))?;
         let image = format!("{}:1", self.name("shell"));
@@ -143,4 +123,30 @@ impl TestImages {
             }),
         }
     }
+}
+
+/// A layer with programs of this machine, and the directories and accounts that they need.
+pub(super) fn programs(names: &[&str]) -> Result<Layer, ImageError> {
+    let mut layer = Layer::new()
+        .directory("tmp", 0o1777)
+        .directory("proc", 0o755)
+        .directory("sys", 0o755)
+        .directory("dev", 0o755)
+        .file(
+            "etc/passwd",
+            0o644,
+            "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n",
+        )
+        .file("etc/group", 0o644, "root:x:0:\nnogroup:x:65534:\n");
+    for program in names {
+        let path = ["/bin", "/usr/bin"].map(|directory| format!("{directory}/{program}"));
+        let Some(path) = path
+            .iter()
+            .find(|path| std::path::Path::new(path).is_file())
+        else {
+            continue;
+        };
+        layer = layer.host_program(path).map_err(ImageError::Program)?;
+    }
+    Ok(layer)
 }

@@ -10,14 +10,18 @@ mod container_echo;
 mod event;
 mod exec;
 mod image;
+mod image_content;
 mod image_pull;
+mod limits;
 mod listing;
 mod log;
+mod namespaces;
 mod port_forward;
 mod process;
 mod runtime;
 mod sandbox;
 mod sandbox_echo;
+mod security;
 mod statistics;
 mod stop;
 mod stream;
@@ -39,6 +43,9 @@ pub fn all() -> Vec<&'static Rule> {
         agreement::RULES,
         codes::RULES,
         configuration::RULES,
+        limits::RULES,
+        namespaces::RULES,
+        security::RULES,
         stop::RULES,
         process::RULES,
         concurrency::RULES,
@@ -50,6 +57,7 @@ pub fn all() -> Vec<&'static Rule> {
         event::RULES,
         image::RULES,
         image_pull::RULES,
+        image_content::RULES,
         statistics::RULES,
     ];
     areas.into_iter().flatten().collect()

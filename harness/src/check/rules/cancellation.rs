@@ -220,16 +220,12 @@ async fn container_is_usable_after_cancelled_exec(x: &Context) -> Verdict {
     x.needs_namespaces()?;
     let pod = x.pod().await?;
     let id = x.running(&pod).await?;
-    for number in 0..4 {
-        let (client, container) = (x.client.clone(), id.clone());
-        let script = format!("echo begun {number} >/proc/1/fd/1; exec sleep 1000");
-        let exec =
-            tokio::spawn(
-                async move { client.exec(&container, ["/bin/sh", "-c", &script], 0).await },
-            );
-        x.logged(&pod, &id, &format!("begun {number}")).await?;
-        exec.abort();
-    }
+    let (client, container) = (x.client.clone(), id.clone());
+    let script = "echo begun >/proc/1/fd/1; exec sleep 1000";
+    let exec =
+        tokio::spawn(async move { client.exec(&container, ["/bin/sh", "-c", script], 0).await });
+    x.logged(&pod, &id, "begun").await?;
+    exec.abort();
     let answer = x
         .client
         .exec(&id, ["/bin/sh", "-c", "echo usable"], 30)

@@ -1,0 +1,356 @@
+//! Rules of what an image gives its containers: the command, the environment, the user, and files as its layers have them.
+
+use cri::v1;
+
+use super::image::{add, pull};
+use crate::check::context::Context;
+use crate::check::images::programs;
+use crate::check::outcome::{Outcome, Verdict, equal};
+use crate::check::rule::sources::{API, CRITEST, KUBELET};
+use crate::check::rule::{Rule, Severity};
+use crate::fixture;
+use crate::fixture_image::{ImageBuilder, Layer};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-CNT-001",
+        severity: Severity::Must,
+        says: "Without a command and arguments, the image's entrypoint runs with the image's command as arguments.",
+        source: KUBELET,
+        tags: &["kubelet", "process"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request set config.args [\"other\"]",
+            "CreateContainer request set config.command [\"/bin/sh\", \"/entry\"]",
+        ],
+        body: |x| Box::pin(command_is_that_of_image(x)),
+    },
+    Rule {
+        id: "CRI-CNT-002",
+        severity: Severity::Must,
+        says: "Arguments replace the image's command and keep its entrypoint; a command replaces both.",
+        source: KUBELET,
+        tags: &["kubelet", "process"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request drop config.args",
+            "CreateContainer request drop config.command",
+            "CreateContainer after 1 request set config.args [\"from\", \"image\"]",
+        ],
+        body: |x| Box::pin(command_replaces_that_of_image(x)),
+    },
+    Rule {
+        id: "CRI-CNT-003",
+        severity: Severity::Must,
+        says: "The image's environment is there, and what the configuration sets replaces it.",
+        source: KUBELET,
+        tags: &["kubelet", "process"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request drop config.envs",
+            "CreateContainer request set config.envs [{\"key\": \"KEPT\", \"value\": \"eA==\"}]",
+        ],
+        body: |x| Box::pin(environment_is_that_of_image(x)),
+    },
+    Rule {
+        id: "CRI-CNT-004",
+        severity: Severity::Must,
+        says: "The command runs in the image's working directory, unless the configuration names one.",
+        source: KUBELET,
+        tags: &["kubelet", "process"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request set config.working_dir \"/\"",
+            "CreateContainer request drop config.working_dir",
+        ],
+        body: |x| Box::pin(directory_is_that_of_image(x)),
+    },
+    Rule {
+        id: "CRI-CNT-005",
+        severity: Severity::Must,
+        says: "The command runs as the image's user and group, unless the configuration names a user.",
+        source: CRITEST,
+        tags: &["kubelet", "user"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request set config.linux.security_context.run_as_user {\"value\": \"3\"}",
+            "CreateContainer request drop config.linux.security_context.run_as_user",
+        ],
+        body: |x| Box::pin(user_is_that_of_image(x)),
+    },
+    Rule {
+        id: "CRI-CNT-006",
+        severity: Severity::Must,
+        says: "A file is as the last layer has it; what a layer whites out is gone, and so is all below an opaque directory.",
+        source: API,
+        tags: &["files"],
+        calls: &["CreateContainer"],
+        faults: &["CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"ls /over\"]"],
+        body: |x| Box::pin(layers_are_stacked(x)),
+    },
+    Rule {
+        id: "CRI-CNT-007",
+        severity: Severity::Must,
+        says: "Files have the modes of the layer, set-user-ID and sticky bits included, and links lead where they led.",
+        source: API,
+        tags: &["files"],
+        calls: &["CreateContainer"],
+        faults: &["CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"ls /\"]"],
+        body: |x| Box::pin(modes_and_links_are_kept(x)),
+    },
+    Rule {
+        id: "CRI-CNT-008",
+        severity: Severity::Must,
+        says: "StopContainer sends the image's stop signal when the configuration names none.",
+        source: KUBELET,
+        tags: &["kubelet", "signal"],
+        calls: &["StopContainer", "ContainerStatus"],
+        faults: &[
+            "StopContainer request drop timeout",
+            "ContainerStatus set status.exit_code 143",
+        ],
+        body: |x| Box::pin(signal_is_that_of_image(x)),
+    },
+    Rule {
+        id: "CRI-CNT-009",
+        severity: Severity::Must,
+        says: "What a container writes is its own: another container of the image does not see it, nor the next attempt.",
+        source: API,
+        tags: &["kubelet", "files"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo mine >/tmp/f; cat /tmp/f\"]",
+        ],
+        body: |x| Box::pin(writes_are_of_one_container(x)),
+    },
+    Rule {
+        id: "CRI-CNT-010",
+        severity: Severity::Must,
+        says: "A container's status names its image by the id that ImageStatus has, and one of its digests or the id.",
+        source: KUBELET,
+        tags: &["kubelet", "names", "echo"],
+        calls: &["CreateContainer", "ContainerStatus", "ImageStatus"],
+        faults: &[
+            "ContainerStatus drop status.image_ref",
+            "ContainerStatus set status.image_ref \"sha256:0\"",
+            "ImageStatus drop image.repo_digests",
+            "ContainerStatus drop status.image",
+        ],
+        body: |x| Box::pin(status_names_image(x)),
+    },
+];
+
+/// Tells its arguments.
+const ENTRY: &str = "for word; do echo \"$word\"; done\n";
+
+/// Pulls an image with a shell and these layers on top; returns its name.
+async fn image(
+    x: &Context,
+    tag: &str,
+    change: impl FnOnce(ImageBuilder) -> ImageBuilder,
+) -> Verdict<String> {
+    let base = programs(&["sh", "cat", "ls", "id", "sleep"]);
+    let base = base.map_err(|error| Outcome::Skipped(error.to_string()))?;
+    let base = base.file("entry", 0o755, ENTRY).directory("work", 0o755);
+    let (name, _) = add(x, tag, |image| change(image.layer(base)))?;
+    pull(x, &name).await?;
+    Ok(name)
+}
+
+/// A container of an image, which runs what the image says.
+fn of(x: &Context, image: &str) -> v1::ContainerConfig {
+    let mut config = x.script("c", "");
+    config.command.clear();
+    image.clone_into(&mut config.image.get_or_insert_default().image);
+    config
+}
+
+/// A container of an image, which runs a script.
+fn script(x: &Context, image: &str, text: &str) -> v1::ContainerConfig {
+    let mut config = of(x, image);
+    config.command = ["/bin/sh", "-c", text].map(str::to_owned).into();
+    config
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+fn telling(image: ImageBuilder) -> ImageBuilder {
+    let image = image.entrypoint(["/bin/sh", "/entry"]);
+    image.cmd(["from", "image"])
+}
+
+async fn command_is_that_of_image(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let image = image(x, "1", telling).await?;
+    let output = x.output(of(x, &image)).await?;
+    equal("the arguments", output.as_str(), "from\nimage\n")
+}
+
+async fn command_replaces_that_of_image(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let image = image(x, "1", telling).await?;
+    let mut config = of(x, &image);
+    config.args = words(&["given"]);
+    let output = x.output(config).await?;
+    equal("the arguments", output.as_str(), "given\n")?;
+    let mut config = of(x, &image);
+    config.command = words(&["/bin/sh", "-c", "echo $# $0", "zero"]);
+    let output = x.output(config).await?;
+    equal("what the command says", output.as_str(), "0 zero\n")
+}
+
+async fn environment_is_that_of_image(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let of_image = ["PATH=/bin:/usr/bin", "KEPT=image", "REPLACED=image"];
+    let image = image(x, "1", |image| image.env(of_image)).await?;
+    let mut config = script(x, &image, "echo $KEPT $REPLACED $ADDED");
+    for (key, value) in [("REPLACED", "given"), ("ADDED", "too")] {
+        config.envs.push(v1::KeyValue {
+            key: key.to_owned(),
+            value: value.into(),
+        });
+    }
+    let output = x.output(config).await?;
+    equal("the environment", output.as_str(), "image given too\n")
+}
+
+async fn directory_is_that_of_image(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let image = image(x, "1", |image| image.working_dir("/work")).await?;
+    let output = x.output(script(x, &image, "pwd")).await?;
+    equal("the working directory", output.as_str(), "/work\n")?;
+    let mut config = script(x, &image, "pwd");
+    config.working_dir = "/tmp".to_owned();
+    let output = x.output(config).await?;
+    equal("the working directory", output.as_str(), "/tmp\n")
+}
+
+async fn user_is_that_of_image(x: &Context) -> Verdict {
+    x.needs_users()?;
+    let image = image(x, "1", |image| image.user("1234:5678")).await?;
+    let output = x.output(script(x, &image, "id -u; id -g")).await?;
+    equal("user and group", output.as_str(), "1234\n5678\n")?;
+    let mut config = script(x, &image, "id -u");
+    fixture::security(&mut config).run_as_user = Some(v1::Int64Value { value: 4321 });
+    let output = x.output(config).await?;
+    equal("the user", output.as_str(), "4321\n")
+}
+
+async fn layers_are_stacked(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let below = Layer::new()
+        .directory("over", 0o755)
+        .file("over/changed", 0o644, "below\n")
+        .file("over/removed", 0o644, "below\n")
+        .file("over/kept", 0o644, "below\n")
+        .directory("over/opaque", 0o755)
+        .file("over/opaque/hidden", 0o644, "below\n");
+    let above = Layer::new()
+        .file("over/changed", 0o644, "above\n")
+        .whiteout("over/removed")
+        .opaque("over/opaque")
+        .file("over/opaque/new", 0o644, "above\n");
+    let image = image(x, "1", |image| image.layer(below).layer(above)).await?;
+    let text = "cd /over; ls; cat changed kept; ls opaque";
+    let output = x.output(script(x, &image, text)).await?;
+    let expected = "changed\nkept\nopaque\nabove\nbelow\nnew\n";
+    equal("the files", output.as_str(), expected)
+}
+
+async fn modes_and_links_are_kept(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let layer = Layer::new()
+        .directory("kept", 0o1777)
+        .file("kept/plain", 0o640, "text\n")
+        .file("kept/setuid", 0o4755, "text\n")
+        .symlink("kept/symbolic", "plain")
+        .hard_link("kept/hard", "kept/plain");
+    let image = image(x, "1", |image| image.layer(layer)).await?;
+    let text = "cd /kept; ls -ld . plain setuid hard symbolic | while read mode links rest; do
+        echo ${mode%[.+]} $links; done; cat symbolic hard";
+    let output = x.output(script(x, &image, text)).await?;
+    let mut lines: Vec<&str> = output.lines().collect();
+    lines.sort_unstable();
+    // The links of a directory are counted differently by file systems.
+    lines.retain(|line| !line.starts_with('d'));
+    let expected = [
+        "-rw-r----- 2",
+        "-rw-r----- 2",
+        "-rwsr-xr-x 1",
+        "lrwxrwxrwx 1",
+        "text",
+        "text",
+    ];
+    equal("modes, links and content", &lines, &expected.as_slice())?;
+    let sticky = output.contains("drwxrwxrwt ");
+    equal("whether the directory is sticky", &sticky, &true)
+}
+
+async fn signal_is_that_of_image(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let image = image(x, "1", |image| image.stop_signal("SIGUSR1")).await?;
+    let text = "trap 'exit 10' USR1; trap 'exit 11' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
+    let pod = x.pod().await?;
+    let id = pod.start(script(x, &image, text)).await?;
+    x.logged(&pod, &id, "ready").await?;
+    x.client.stop(&id, 3600).await?;
+    let code = x.client.container(&id).await?.exit_code;
+    equal("the exit code", &code, &10)
+}
+
+async fn writes_are_of_one_container(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let image = image(x, "1", |image| image).await?;
+    let text = "cat /tmp/f 2>/dev/null; echo mine >/tmp/f; echo end";
+    for _ in 0..2 {
+        let output = x.output(script(x, &image, text)).await?;
+        equal("what is there before", output.as_str(), "end\n")?;
+    }
+    let pod = x.pod().await?;
+    let first = x.output_in(&pod, script(x, &image, text)).await?;
+    equal("what is there before", first.as_str(), "end\n")?;
+    let mut next = script(x, &image, text);
+    next.metadata.get_or_insert_default().attempt = 1;
+    "next.log".clone_into(&mut next.log_path);
+    let id = pod.start(next).await?;
+    x.exited(&id).await?;
+    let log = std::fs::read(pod.log_directory().join("next.log")).unwrap_or_default();
+    let lines = crate::cri_log::lines(&log);
+    let lines: Vec<&str> = lines.iter().map(|line| line.text.as_str()).collect();
+    equal(
+        "what is there before the next attempt",
+        &lines,
+        &["end"].as_slice(),
+    )
+}
+
+async fn status_names_image(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let name = image(x, "1", |image| image).await?;
+    let Some(image) = x.client.image(&name).await? else {
+        return equal("the pulled image", &None::<()>, &Some(()));
+    };
+    let pod = x.pod().await?;
+    // As a kubelet does: by the id.
+    let mut config = script(x, &image.id, "exit 0");
+    name.clone_into(&mut config.image.get_or_insert_default().user_specified_image);
+    let id = pod.create(config).await?;
+    let status = x.client.container(&id).await?;
+    let of_image = status.image.unwrap_or_default().image;
+    let known = [&name, &image.id].contains(&&of_image);
+    equal(
+        "whether image.image is the name or the id",
+        &(known, &of_image),
+        &(true, &of_image),
+    )?;
+    let reference = &status.image_ref;
+    let known = image.repo_digests.contains(reference) || reference == &image.id;
+    let digests = image.repo_digests.len();
+    equal(
+        "whether image_ref is a digest or the id, and the number of digests",
+        &(known, reference, digests),
+        &(true, reference, 1),
+    )
+}

@@ -1,0 +1,404 @@
+//! Rules of what a container's processes may do: users, groups, capabilities, filters of system calls, kernel settings.
+
+use cri::v1;
+use cri::v1::SupplementalGroupsPolicy;
+use cri::v1::security_profile::ProfileType;
+
+use super::image::{add, pull};
+use crate::check::context::Context;
+use crate::check::images::programs;
+use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed, refused};
+use crate::check::rule::sources::{CRITEST, KUBELET};
+use crate::check::rule::{Rule, Severity};
+use crate::fixture;
+use crate::fixture_image::Layer;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-SEC-001",
+        severity: Severity::Must,
+        says: "The command runs as the user that is asked for by name.",
+        source: CRITEST,
+        tags: &["kubelet", "user"],
+        calls: &["CreateContainer"],
+        faults: &["CreateContainer request drop config.linux.security_context.run_as_username"],
+        body: |x| Box::pin(user_is_found_by_name(x)),
+    },
+    Rule {
+        id: "CRI-SEC-002",
+        severity: Severity::Must,
+        says: "A privileged container has every capability and no filter of system calls, and others have not.",
+        source: CRITEST,
+        tags: &["kubelet", "capabilities"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request drop config.linux.security_context.privileged",
+            "CreateContainer request set config.linux.security_context.privileged true",
+        ],
+        body: |x| Box::pin(privileged_container_has_all(x)),
+    },
+    Rule {
+        id: "CRI-SEC-003",
+        severity: Severity::Must,
+        says: "Adding ALL capabilities adds them, and dropping one drops that one alone.",
+        source: CRITEST,
+        tags: &["kubelet", "capabilities"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request drop config.linux.security_context.capabilities",
+            "CreateContainer request set config.linux.security_context.capabilities {\"drop_capabilities\": [\"ALL\"]}",
+        ],
+        body: |x| Box::pin(capabilities_are_added_and_dropped(x)),
+    },
+    Rule {
+        id: "CRI-SEC-004",
+        severity: Severity::Must,
+        says: "A command of ExecSync has the user, the groups, the capabilities and the filter of its container.",
+        source: CRITEST,
+        tags: &["kubelet", "capabilities", "exec"],
+        calls: &["ExecSync"],
+        faults: &[
+            "ExecSync drop stdout",
+            "ExecSync set stdout \"Q2FwRWZmOgkwCg==\"",
+        ],
+        body: |x| Box::pin(commands_have_rights_of_container(x)),
+    },
+    Rule {
+        id: "CRI-SEC-005",
+        severity: Severity::Must,
+        says: "A seccomp profile of the host is applied.",
+        source: CRITEST,
+        tags: &["kubelet", "seccomp"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request drop config.linux.security_context.seccomp",
+            "CreateContainer request set config.linux.security_context.seccomp {\"profile_type\": \"Unconfined\"}",
+        ],
+        body: |x| Box::pin(profile_of_host_is_applied(x)),
+    },
+    Rule {
+        id: "CRI-SEC-006",
+        severity: Severity::Must,
+        says: "A container whose seccomp profile is not there does not run.",
+        source: CRITEST,
+        tags: &["kubelet", "seccomp"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request drop config.linux.security_context.seccomp",
+            "CreateContainer swallow",
+        ],
+        body: |x| Box::pin(missing_profile_is_refused(x)),
+    },
+    Rule {
+        id: "CRI-SEC-007",
+        severity: Severity::Must,
+        says: "The kernel settings of a pod are set for its containers.",
+        source: CRITEST,
+        tags: &["kubelet", "sysctl"],
+        calls: &["RunPodSandbox", "CreateContainer"],
+        faults: &[
+            "RunPodSandbox request drop config.linux.sysctls",
+            "RunPodSandbox request set config.linux.sysctls.kernel.shm_rmid_forced \"0\"",
+        ],
+        body: |x| Box::pin(kernel_settings_are_set(x)),
+    },
+    Rule {
+        id: "CRI-SEC-008",
+        severity: Severity::Should,
+        says: "Groups of the image are merged with those asked for, or not under the policy Strict, and the status names user and groups.",
+        source: CRITEST,
+        tags: &["kubelet", "user"],
+        calls: &["CreateContainer", "ContainerStatus", "Status"],
+        faults: &[
+            "CreateContainer request drop config.linux.security_context.supplemental_groups_policy",
+            "CreateContainer request set config.linux.security_context.supplemental_groups_policy \"Strict\"",
+            "ContainerStatus drop status.user",
+            "ContainerStatus set status.user.linux.uid \"7\"",
+        ],
+        body: |x| Box::pin(policy_of_groups_is_kept(x)),
+    },
+    Rule {
+        id: "CRI-SEC-009",
+        severity: Severity::Must,
+        says: "A device of the host that is given to a container is there under its new name.",
+        source: KUBELET,
+        tags: &["kubelet", "device"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request drop config.devices",
+            "CreateContainer request set config.devices.container_path \"/dev/other\"",
+        ],
+        body: |x| Box::pin(device_is_given(x)),
+    },
+    Rule {
+        id: "CRI-SEC-010",
+        severity: Severity::Must,
+        says: "Masked paths show nothing, read-only paths take nothing, also for commands of ExecSync.",
+        source: CRITEST,
+        tags: &["kubelet", "exec"],
+        calls: &["CreateContainer", "ExecSync"],
+        faults: &[
+            "CreateContainer request drop config.linux.security_context.masked_paths",
+            "CreateContainer request drop config.linux.security_context.readonly_paths",
+        ],
+        body: |x| Box::pin(paths_are_kept_from_commands(x)),
+    },
+];
+
+const SYS_ADMIN: u64 = 1 << 21;
+const CHOWN: u64 = 1;
+const KILL: u64 = 1 << 5;
+
+/// A set of capabilities, or another number, in the text of `/proc/self/status`.
+fn number(status: &str, name: &str) -> Verdict<u64> {
+    let mut lines = status.lines();
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    match value.map(|value| u64::from_str_radix(value.trim(), 16)) {
+        Some(Ok(number)) => Ok(number),
+        _ => failed("/proc/self/status", format!("a number for {name}"), status),
+    }
+}
+
+async fn status_of(
+    x: &Context,
+    change: impl FnOnce(&mut v1::LinuxContainerSecurityContext),
+) -> Verdict<String> {
+    x.needs_namespaces()?;
+    let mut sandbox = x.sandbox();
+    let mut config = x.script("c", "cat /proc/self/status");
+    let security = fixture::security(&mut config);
+    change(security);
+    let of_pod = sandbox.linux.get_or_insert_default();
+    // Some runtimes have privileged containers in privileged pods only.
+    of_pod.security_context.get_or_insert_default().privileged = security.privileged;
+    let pod = x.pod_of(sandbox).await?;
+    x.output_in(&pod, config).await
+}
+
+async fn user_is_found_by_name(x: &Context) -> Verdict {
+    x.needs_users()?;
+    let mut config = x.script("c", "id -un; id -u");
+    "nobody".clone_into(&mut fixture::security(&mut config).run_as_username);
+    let output = x.output(config).await?;
+    equal("the user", output.as_str(), "nobody\n65534\n")
+}
+
+async fn privileged_container_has_all(x: &Context) -> Verdict {
+    let all = status_of(x, |security| security.privileged = true).await?;
+    let set = number(&all, "CapEff")?;
+    ensure(
+        set & SYS_ADMIN != 0 && set.count_ones() > 30,
+        "CapEff of a privileged container",
+        "every capability",
+        format!("{set:x}"),
+    )?;
+    equal(
+        "Seccomp of a privileged container",
+        &number(&all, "Seccomp")?,
+        &0,
+    )?;
+    let default = status_of(x, |_| {}).await?;
+    let set = number(&default, "CapEff")?;
+    ensure(
+        set & SYS_ADMIN == 0,
+        "CapEff of another container",
+        "not SYS_ADMIN",
+        format!("{set:x}"),
+    )
+}
+
+async fn capabilities_are_added_and_dropped(x: &Context) -> Verdict {
+    let all = status_of(x, |security| {
+        let capabilities = security.capabilities.get_or_insert_default();
+        capabilities.add_capabilities = vec!["ALL".to_owned()];
+    });
+    let all = number(&all.await?, "CapEff")?;
+    let has = all & SYS_ADMIN != 0;
+    ensure(
+        has,
+        "CapEff with ALL added",
+        "SYS_ADMIN too",
+        format!("{all:x}"),
+    )?;
+    let without = status_of(x, |security| {
+        let capabilities = security.capabilities.get_or_insert_default();
+        capabilities.drop_capabilities = vec!["CHOWN".to_owned()];
+    });
+    let without = number(&without.await?, "CapEff")?;
+    ensure(
+        without & CHOWN == 0 && without & KILL != 0,
+        "CapEff with CHOWN dropped",
+        "KILL and not CHOWN",
+        format!("{without:x}"),
+    )
+}
+
+/// The lines of `/proc/self/status` that tell of rights.
+fn rights(status: &str) -> Vec<String> {
+    const NAMES: [&str; 9] = [
+        "Uid:",
+        "Gid:",
+        "Groups:",
+        "CapInh:",
+        "CapPrm:",
+        "CapEff:",
+        "CapBnd:",
+        "NoNewPrivs:",
+        "Seccomp:",
+    ];
+    let ours = |line: &&str| NAMES.iter().any(|name| line.starts_with(name));
+    let lines = status.lines().filter(ours);
+    lines.map(|line| line.trim().to_owned()).collect()
+}
+
+async fn commands_have_rights_of_container(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let pod = x.pod().await?;
+    let script = "cat /proc/self/status; echo end; while :; do sleep 1000; done";
+    let mut config = x.script("c", script);
+    let security = fixture::security(&mut config);
+    security.no_new_privs = true;
+    security
+        .capabilities
+        .get_or_insert_default()
+        .drop_capabilities = words(&["CHOWN", "KILL"]);
+    let id = pod.start(config).await?;
+    x.logged(&pod, &id, "end").await?;
+    let lines = x.lines(&pod, &id).into_iter().map(|line| line.text + "\n");
+    let of_container = rights(&lines.collect::<String>());
+    let of_command = rights(&x.client.sh(&id, "cat /proc/self/status").await?);
+    ensure(
+        of_container.len() >= 8,
+        "/proc/self/status",
+        "its lines",
+        &of_container,
+    )?;
+    equal("the rights of the command", &of_command, &of_container)
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// A profile that refuses to make directories.
+const PROFILE: &str = r#"{"defaultAction": "SCMP_ACT_ALLOW",
+    "syscalls": [{"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO"}]}"#;
+
+fn with_profile(x: &Context, path: &std::path::Path) -> v1::ContainerConfig {
+    let mut config = x.script("c", "mkdir /tmp/made 2>/dev/null && echo made; echo end");
+    fixture::security(&mut config).seccomp = Some(v1::SecurityProfile {
+        profile_type: ProfileType::Localhost.into(),
+        localhost_ref: path.display().to_string(),
+    });
+    config
+}
+
+async fn profile_of_host_is_applied(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let path = x.shared.directory.join(x.unique("profile"));
+    std::fs::write(&path, PROFILE)
+        .map_err(|error| Outcome::Skipped(format!("no profile: {error}")))?;
+    let output = x.output(with_profile(x, &path)).await?;
+    equal("the output", output.as_str(), "end\n")
+}
+
+async fn missing_profile_is_refused(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let pod = x.pod().await?;
+    let missing = x.shared.directory.join("no-such-profile");
+    match pod.create(with_profile(x, &missing)).await {
+        Ok(id) => {
+            let what = "StartContainer with a missing profile";
+            refused(what, x.client.start(&id).await)?;
+            ensure(!id.is_empty(), "the id", "not empty", id)
+        }
+        answer => refused("CreateContainer with a missing profile", answer).map(drop),
+    }
+}
+
+async fn kernel_settings_are_set(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let mut config = x.sandbox();
+    let linux = config.linux.get_or_insert_default();
+    let setting = ("kernel.shm_rmid_forced".to_owned(), "1".to_owned());
+    linux.sysctls.extend([setting]);
+    let pod = x.pod_of(config).await?;
+    let show = x.script("c", "cat /proc/sys/kernel/shm_rmid_forced");
+    let output = x.output_in(&pod, show).await?;
+    equal("kernel.shm_rmid_forced", output.as_str(), "1\n")
+}
+
+async fn policy_of_groups_is_kept(x: &Context) -> Verdict {
+    let features = x.client.status().await?.features.unwrap_or_default();
+    if !features.supplemental_groups_policy {
+        return Err(Outcome::Unsupported(
+            "Status says that the policy of groups has no effect".to_owned(),
+        ));
+    }
+    x.needs_users()?;
+    let base = programs(&["sh", "id"]).map_err(|error| Outcome::Skipped(error.to_string()))?;
+    let accounts = Layer::new()
+        .file("etc/passwd", 0o644, "member:x:1000:1000::/:/bin/sh\n")
+        .file("etc/group", 0o644, "of-image:x:50000:member\n");
+    let (image, _) = add(x, "1", |image| image.layer(base).layer(accounts))?;
+    pull(x, &image).await?;
+    for (policy, expected) in [
+        (SupplementalGroupsPolicy::Merge, vec![1000, 1234, 50000]),
+        (SupplementalGroupsPolicy::Strict, vec![1000, 1234]),
+    ] {
+        let mut config = x.script("c", "id -G; echo end; sleep 1000");
+        image.clone_into(&mut config.image.get_or_insert_default().image);
+        let security = fixture::security(&mut config);
+        security.run_as_user = Some(v1::Int64Value { value: 1000 });
+        security.supplemental_groups = vec![1234];
+        security.set_supplemental_groups_policy(policy);
+        let pod = x.pod().await?;
+        let id = pod.start(config).await?;
+        x.logged(&pod, &id, "end").await?;
+        let lines = x.lines(&pod, &id);
+        let line = lines.first().map_or("", |line| line.text.as_str());
+        let mut groups: Vec<i64> = line.split(' ').filter_map(|id| id.parse().ok()).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        let what = format!("the groups under the policy {}", policy.as_str_name());
+        equal(&what, &groups, &expected)?;
+        let user = x.client.container(&id).await?.user.unwrap_or_default();
+        let user = user.linux.unwrap_or_default();
+        let mut named = user.supplemental_groups;
+        named.push(user.gid);
+        named.sort_unstable();
+        named.dedup();
+        let what = format!(
+            "user and groups in ContainerStatus ({})",
+            policy.as_str_name()
+        );
+        equal(&what, &(user.uid, named), &(1000, expected))?;
+    }
+    Ok(())
+}
+
+async fn device_is_given(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let mut config = x.script("c", "test -c /dev/checked && echo device; echo end");
+    config.devices.push(v1::Device {
+        container_path: "/dev/checked".to_owned(),
+        host_path: "/dev/null".to_owned(),
+        permissions: "rw".to_owned(),
+    });
+    let output = x.output(config).await?;
+    equal("the output", output.as_str(), "device\nend\n")
+}
+
+async fn paths_are_kept_from_commands(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let pod = x.pod().await?;
+    let mut config = x.forever("c");
+    let security = fixture::security(&mut config);
+    security.masked_paths = words(&["/proc/version", "/proc/no-such-file"]);
+    security.readonly_paths = words(&["/tmp", "/proc/no-such-file"]);
+    let id = pod.start(config).await?;
+    let script =
+        "cat /proc/version 2>/dev/null; touch /tmp/written 2>/dev/null && echo written; echo end";
+    let output = x.client.sh(&id, script).await?;
+    equal("what a command sees and writes", output.as_str(), "end\n")
+}
