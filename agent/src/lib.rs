@@ -281,7 +281,7 @@ impl AgentView {
         let with_status = |pod: &pod::Pod| {
             let mut api = pod.api().clone();
             if let Some(report) = reports.get(pod.uid()) {
-                api.status = Some(report.status.clone());
+                api.status = Some(report.status.as_ref().clone());
             }
             api
         };

@@ -26,7 +26,7 @@ pub struct PodReport {
     /// Its name.
     pub name: String,
     /// The status as of now: it shows what a sync does while it does it.
-    pub status: PodStatus,
+    pub status: Arc<PodStatus>,
     /// The status as a kubelet's status manager has it, for an API server: that of the beginning of the latest sync.
     pub published: Arc<PodStatus>,
     /// Nothing of the pod runs or will run: its phase is terminal, or it was terminated.

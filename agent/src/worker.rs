@@ -174,6 +174,7 @@ struct Worker {
 }
 
 impl Worker {
+    /// What is seldom done has its state in a box, so that a pod at rest does not keep the room for it.
     async fn run_phases(&mut self) {
         if self.pod.is_none() {
             self.termination_cause = Some("orphaned pod".to_owned());
@@ -182,9 +183,9 @@ impl Worker {
         while self.phase != Phase::Gone {
             let event = match self.phase {
                 Phase::Syncing => self.sync().await,
-                Phase::Terminating => self.terminate().await,
+                Phase::Terminating => Box::pin(self.terminate()).await,
                 Phase::Terminated => self.await_removal().await,
-                Phase::Removing => self.remove().await,
+                Phase::Removing => Box::pin(self.remove()).await,
                 Phase::Gone => return,
             };
             self.phase = self.phase.on(event);
@@ -207,7 +208,7 @@ impl Worker {
             self.settle(&observed);
             self.follow_resize(&pod, &observed);
             let changed = self.hear_events(&observed);
-            self.refresh_volumes(&pod, &observed).await;
+            Box::pin(self.refresh_volumes(&pod, &observed)).await;
             let now = self.shared.clock.now();
             let plan = self.plan(&pod, &observed, now);
             self.settling.see(&observed, now);
@@ -251,7 +252,7 @@ impl Worker {
                 for id in plan.removed() {
                     self.settling.forget(id.as_str());
                 }
-                self.execute(pod, observed, plan, &causes).await;
+                Box::pin(self.execute(pod, observed, plan, &causes)).await;
                 let causes = causes.and(std::mem::take(&mut self.failed_hooks));
                 self.min_generation = self.shared.cache.refresh(&self.pod_ref.uid, causes);
             } else if !self.collect_garbage(&observed).await {

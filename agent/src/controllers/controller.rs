@@ -314,7 +314,7 @@ impl Controller {
 
 /// Takes what is reported of a pod that has not ended.
 fn observe(owned: &mut OwnedPod, report: &PodReport, now: Timestamp) {
-    owned.status.clone_from(&report.status);
+    owned.status.clone_from(&*report.status);
     if report.finished {
         owned.ended = Some(now);
     }

@@ -4,6 +4,8 @@
 mod changes;
 mod cron_jobs;
 
+use std::sync::Arc;
+
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
 
@@ -54,15 +56,15 @@ impl World {
     }
 
     fn report(&mut self, pod: &Pod, phase: &str, change: impl FnOnce(&mut PodReport)) {
-        let status = PodStatus {
+        let status = Arc::new(PodStatus {
             phase: Some(phase.to_owned()),
             ..PodStatus::default()
-        };
+        });
         let mut report = PodReport {
             uid: pod.uid().clone(),
             namespace: pod.namespace().to_owned(),
             name: pod.name().to_owned(),
-            published: std::sync::Arc::new(status.clone()),
+            published: Arc::clone(&status),
             status,
             finished: matches!(phase, "Succeeded" | "Failed"),
             removed: false,
@@ -88,7 +90,7 @@ impl World {
     fn ready(&mut self, pod: usize) -> Changes {
         let pod = self.pods[pod].clone();
         self.report(&pod, "Running", |report| {
-            report.status.conditions = Some(vec![PodCondition {
+            Arc::make_mut(&mut report.status).conditions = Some(vec![PodCondition {
                 type_: "Ready".to_owned(),
                 status: "True".to_owned(),
                 ..PodCondition::default()

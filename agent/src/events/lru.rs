@@ -1,14 +1,16 @@
 //! ◆ A map of limited size that forgets the entry that was used least recently.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The map.
 #[derive(Clone, Debug)]
 pub(super) struct Lru<K, V> {
     limit: usize,
-    entries: BTreeMap<K, (u64, V)>,
+    /// A key is shared by both maps: it may be long, and there are thousands.
+    entries: BTreeMap<Arc<K>, (u64, V)>,
     /// The keys by their last use.
-    uses: BTreeMap<u64, K>,
+    uses: BTreeMap<u64, Arc<K>>,
     next_use: u64,
 }
 
@@ -25,7 +27,9 @@ impl<K: Ord + Clone, V> Lru<K, V> {
 
     /// The entry of a key, which `make` provides if there is none.
     pub(super) fn entry(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
-        if !self.entries.contains_key(key)
+        let known = self.entries.get_key_value(key);
+        let key = known.map_or_else(|| Arc::new(key.clone()), |(known, _)| Arc::clone(known));
+        if known.is_none()
             && self.entries.len() >= self.limit
             && let Some((_, oldest)) = self.uses.pop_first()
         {
@@ -33,11 +37,8 @@ impl<K: Ord + Clone, V> Lru<K, V> {
         }
         self.next_use += 1;
         let used = self.next_use;
-        self.uses.insert(used, key.clone());
-        let (last, value) = self
-            .entries
-            .entry(key.clone())
-            .or_insert_with(|| (used, make()));
+        self.uses.insert(used, Arc::clone(&key));
+        let (last, value) = self.entries.entry(key).or_insert_with(|| (used, make()));
         if *last != used {
             self.uses.remove(last);
             *last = used;

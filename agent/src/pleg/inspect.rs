@@ -16,8 +16,9 @@ use crate::pod::PodUid;
 /// resize changes them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DetailCache {
-    containers: BTreeMap<ContainerId, (ListedState, ObservedContainer)>,
-    sandboxes: BTreeMap<SandboxId, ObservedSandbox>,
+    /// Boxed, since a map has room for eleven at least, and a pod one or two.
+    containers: BTreeMap<ContainerId, Box<(ListedState, ObservedContainer)>>,
+    sandboxes: BTreeMap<SandboxId, Box<ObservedSandbox>>,
 }
 
 /// The result of an inspection.
@@ -54,25 +55,25 @@ pub(super) async fn inspect(
             .get(&listed.id)
             .filter(|seen| seen.ready == listed.ready && has_address(seen));
         let sandbox = match seen {
-            Some(seen) => Some(seen.clone()),
+            Some(seen) => Some(seen.as_ref().clone()),
             None => unless_not_found(cri.sandbox_status(&listed.id).await)?,
         };
         found
             .sandboxes
-            .extend(sandbox.map(|sandbox| (listed.id.clone(), sandbox)));
+            .extend(sandbox.map(|sandbox| (listed.id.clone(), Box::new(sandbox))));
     }
     for listed in &containers {
         let seen = cache
             .containers
             .get(&listed.id)
-            .filter(|(state, _)| *state == listed.state);
+            .filter(|seen| seen.0 == listed.state);
         let container = match seen {
-            Some((_, seen)) => Some(seen.clone()),
+            Some(seen) => Some(seen.1.clone()),
             None => unless_not_found(cri.container_status(listed).await)?,
         };
-        found
-            .containers
-            .extend(container.map(|container| (listed.id.clone(), (listed.state, container))));
+        found.containers.extend(
+            container.map(|container| (listed.id.clone(), Box::new((listed.state, container)))),
+        );
     }
     Ok(found.inspection(listing, runtime_name, now))
 }
@@ -90,9 +91,10 @@ pub(super) async fn inspect_container(
     last: &Observed,
 ) -> Result<Option<Inspection>, CriError> {
     let mut details = details.clone();
-    let Some((_, before)) = details.containers.remove(id) else {
+    let Some(before) = details.containers.remove(id) else {
         return Ok(None);
     };
+    let (_, before) = *before;
     let listed = ListedContainer {
         id: before.id.clone(),
         sandbox_id: before.sandbox_id.clone(),
@@ -110,7 +112,9 @@ pub(super) async fn inspect_container(
                 ContainerState::Unknown => ListedState::Unknown,
             };
             listing.set_state(id, state);
-            details.containers.insert(id.clone(), (state, seen));
+            details
+                .containers
+                .insert(id.clone(), Box::new((state, seen)));
         }
         None => listing.remove_container(id),
     }
@@ -127,7 +131,7 @@ impl DetailCache {
         let mut others = self.clone();
         others
             .containers
-            .retain(|_, (state, _)| *state != ListedState::Running);
+            .retain(|_, seen| seen.0 != ListedState::Running);
         others
     }
 
@@ -136,14 +140,18 @@ impl DetailCache {
         let found = self;
         let mut observed = Observed::nothing(at);
         observed.runtime_name = runtime_name;
-        observed.sandboxes = found.sandboxes.values().cloned().collect();
+        observed.sandboxes = found
+            .sandboxes
+            .values()
+            .map(|seen| seen.as_ref().clone())
+            .collect();
         observed
             .sandboxes
             .sort_by_key(|sandbox| std::cmp::Reverse((sandbox.created_at, sandbox.attempt)));
         observed.containers = found
             .containers
             .values()
-            .map(|(_, container)| container.clone())
+            .map(|seen| seen.1.clone())
             .collect();
         observed.containers.sort_by_key(|container| {
             std::cmp::Reverse((container.created_at, container.restart_count))

@@ -214,10 +214,10 @@ mod tests {
             uid: PodUid::new("u"),
             namespace: "default".to_owned(),
             name: "p".to_owned(),
-            status: k8s_openapi::api::core::v1::PodStatus {
+            status: std::sync::Arc::new(k8s_openapi::api::core::v1::PodStatus {
                 phase: Some(phase.to_owned()),
                 ..Default::default()
-            },
+            }),
             published: Default::default(),
             finished: false,
             removed: false,

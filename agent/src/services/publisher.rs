@@ -24,7 +24,7 @@ pub(crate) async fn publish(
             let (services, pods) = (objects.all_services(), pods.borrow_and_update().clone());
             let reports = reports.borrow_and_update().clone();
             plan(&domain, services.iter().map(Arc::as_ref), &pods, |uid| {
-                reports.get(uid).map(|report| &report.status)
+                reports.get(uid).map(|report| &*report.status)
             })
         };
         if published.as_ref() != Some(&table) {

@@ -43,7 +43,7 @@ impl Entry {
             return None;
         }
         let pod = self.granted.pod(self.state.desired.as_ref()?);
-        let status = report.map(|report| &report.status);
+        let status = report.map(|report| &*report.status);
         Some(counted(pod, status).unwrap_or_else(|| pod.clone()))
     }
 }

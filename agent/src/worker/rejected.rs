@@ -68,6 +68,7 @@ pub(crate) async fn run(
     let now = shared.clock.now();
     let mut status = rejection.status(&pod);
     status.start_time = Some(Time(now));
+    let status = Arc::new(status);
     let observed = Observed::nothing(now);
     let report = |stage| pod_report(&pod, &status, &observed, &Timings::default(), stage);
     let cause = Causes::pod(format!("{}: {}", rejection.reason, rejection.message));

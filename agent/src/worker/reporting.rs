@@ -41,7 +41,7 @@ impl Timings {
 #[must_use]
 pub(crate) fn pod_report(
     pod: &Pod,
-    status: &PodStatus,
+    status: &Arc<PodStatus>,
     observed: &Observed,
     timings: &Timings,
     stage: Stage,
@@ -89,8 +89,8 @@ pub(crate) fn pod_report(
         uid: pod.uid().clone(),
         namespace: pod.namespace().to_owned(),
         name: pod.name().to_owned(),
-        status: status.clone(),
-        published: Arc::new(status.clone()),
+        status: Arc::clone(status),
+        published: Arc::clone(status),
         finished: matches!(stage, Stage::Terminated | Stage::Removed),
         removed: stage == Stage::Removed,
         containers: containers.collect(),
@@ -140,10 +140,15 @@ impl Worker {
         let Some(pod) = self.pod.clone() else { return };
         let adjusted = self.as_reported(&pod, observed);
         let observed = adjusted.as_ref().unwrap_or(observed);
-        let previous = self.last.as_ref().map(|last| &last.status);
-        let status = self.status_of(&pod, observed, previous, stage);
+        let previous = self.last.as_ref().map(|last| &*last.status);
+        let published = self.published.status();
+        // A pod at rest keeps one status, not two that are the same.
+        let status = match self.status_of(&pod, observed, previous, stage) {
+            status if status == *published => Arc::clone(&published),
+            status => Arc::new(status),
+        };
         let mut report = pod_report(&pod, &status, observed, &self.timings, stage);
-        report.published = self.published.status();
+        report.published = published;
         for container in &mut report.containers {
             if container.state != ContainerPhase::Waiting {
                 continue;
@@ -194,7 +199,7 @@ impl Worker {
             let nothing = Observed::nothing(self.shared.clock.now());
             pod_report(
                 pod,
-                &PodStatus::default(),
+                &Arc::default(),
                 &nothing,
                 &self.timings,
                 Stage::Removed,

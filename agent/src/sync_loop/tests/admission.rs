@@ -23,7 +23,7 @@ async fn rejected_pod_fails_without_a_call_and_stays_so() {
     let status = scene.report("u1").status;
     assert_eq!(status.phase.as_deref(), Some("Failed"));
     assert_eq!(status.reason.as_deref(), Some("OutOfcpu"));
-    let message = status.message.unwrap();
+    let message = status.message.clone().unwrap();
     assert!(message.starts_with("Pod was rejected: Node didn't have enough resource: cpu, requested: 99999000, used: 0, capacity: "), "{message}");
     let event =
         std::iter::from_fn(|| events.try_recv().ok()).find(|event| event.object.name == "pod-u1");

@@ -59,7 +59,7 @@ async fn critical_pod_starts_when_its_victim_has_ended() {
     let status = report.status;
     assert_eq!(status.phase.as_deref(), Some("Failed"));
     assert_eq!(status.reason.as_deref(), Some("Preempting"));
-    let conditions = status.conditions.unwrap();
+    let conditions = status.conditions.clone().unwrap();
     let disruption = conditions
         .iter()
         .find(|known| known.type_ == "DisruptionTarget");

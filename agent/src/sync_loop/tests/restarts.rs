@@ -266,7 +266,12 @@ async fn failed_sandbox_is_retried_and_reported() {
             .message
             .contains("no address left")
     );
-    let statuses = scene.report("u1").status.container_statuses.unwrap();
+    let statuses = scene
+        .report("u1")
+        .status
+        .container_statuses
+        .clone()
+        .unwrap();
     let waiting = statuses[0].state.as_ref().unwrap().waiting.as_ref();
     assert_eq!(
         waiting.unwrap().reason.as_deref(),

@@ -181,7 +181,12 @@ async fn missing_object_is_waited_for_with_doubled_delays() {
             reason(report, "app") == "FailedMount"
         })
         .await;
-    let status = scene.report("u1").status.container_statuses.unwrap();
+    let status = scene
+        .report("u1")
+        .status
+        .container_statuses
+        .clone()
+        .unwrap();
     let state = status[0].state.clone().unwrap().waiting.unwrap();
     assert_eq!(state.reason.as_deref(), Some("ContainerCreating"));
     tokio::time::sleep(seconds(8)).await;

@@ -1,6 +1,8 @@
 //! Plain lines, written out.
 #![allow(clippy::unwrap_used)]
 
+use std::sync::Arc;
+
 use agent::pod::PodUid;
 use agent::{ContainerKind, ContainerReport};
 use harness::cri_log::Stream;
@@ -128,7 +130,7 @@ fn summary_explains_failed_pods_only() {
         ),
     ];
     let mut evicted = pod("evicted", "Failed");
-    evicted.status.message = Some("the deadline was over".to_owned());
+    Arc::make_mut(&mut evicted.status).message = Some("the deadline was over".to_owned());
     let all = reports(vec![pod("fine", "Succeeded"), evicted, bad]);
     assert_eq!(
         failures(&all),

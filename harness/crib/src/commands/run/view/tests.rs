@@ -1,6 +1,8 @@
 //! Pictures of the live view, written out.
 #![allow(clippy::unwrap_used)]
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::PodStatus;
 use rstest::rstest;
 
@@ -14,10 +16,10 @@ pub(crate) fn pod(name: &str, phase: &str) -> PodReport {
         uid: PodUid::new(name),
         namespace: "default".to_owned(),
         name: name.to_owned(),
-        status: PodStatus {
+        status: Arc::new(PodStatus {
             phase: Some(phase.to_owned()),
             ..PodStatus::default()
-        },
+        }),
         published: Default::default(),
         finished: matches!(phase, "Succeeded" | "Failed"),
         removed: false,
