@@ -76,6 +76,7 @@ impl Rule {
             Some("CNT") => "content",
             Some("LIM") => "limits",
             Some("NSP") => "namespaces",
+            Some("NET") => "network",
             Some("SEC") => "security",
             Some("MNT") => "mounts",
             Some("OPT") => "optional",

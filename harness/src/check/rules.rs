@@ -16,6 +16,8 @@ mod limits;
 mod listing;
 mod log;
 mod namespaces;
+mod network;
+mod optional;
 mod port_forward;
 mod process;
 mod runtime;
@@ -52,6 +54,8 @@ pub fn all() -> Vec<&'static Rule> {
         cancellation::RULES,
         stream::RULES,
         port_forward::RULES,
+        network::RULES,
+        optional::RULES,
         exec::RULES,
         log::RULES,
         event::RULES,

@@ -39,6 +39,7 @@ const OPTIONAL: &[&str] = &[
     "StreamPodSandboxStats",
     "StreamPodSandboxes",
     "UpdatePodSandboxResources",
+    "UpdateRuntimeConfig",
 ];
 
 /// What is checked, and how.

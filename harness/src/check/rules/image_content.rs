@@ -144,7 +144,7 @@ pub(super) const RULES: &[Rule] = &[
 const ENTRY: &str = "for word; do echo \"$word\"; done\n";
 
 /// Pulls an image with a shell and these layers on top; returns its name.
-async fn image(
+pub(super) async fn image(
     x: &Context,
     tag: &str,
     change: impl FnOnce(ImageBuilder) -> ImageBuilder,
@@ -263,12 +263,14 @@ async fn modes_and_links_are_kept(x: &Context) -> Verdict {
     x.needs_namespaces()?;
     let layer = Layer::new()
         .directory("kept", 0o1777)
-        .file("kept/plain", 0o640, "text\n")
+        .file("kept/plain", 0o644, "text\n")
+        .file("kept/secret", 0o640, "text\n")
         .file("kept/setuid", 0o4755, "text\n")
         .symlink("kept/symbolic", "plain")
         .hard_link("kept/hard", "kept/plain");
     let image = image(x, "1", |image| image.layer(layer)).await?;
-    let text = "cd /kept; ls -ld . plain setuid hard symbolic | while read mode links rest; do
+    let text =
+        "cd /kept; ls -ld . plain secret setuid hard symbolic | while read mode links rest; do
         echo ${mode%[.+]} $links; done; cat symbolic hard";
     let output = x.output(script(x, &image, text)).await?;
     let mut lines: Vec<&str> = output.lines().collect();
@@ -276,8 +278,9 @@ async fn modes_and_links_are_kept(x: &Context) -> Verdict {
     // The links of a directory are counted differently by file systems.
     lines.retain(|line| !line.starts_with('d'));
     let expected = [
-        "-rw-r----- 2",
-        "-rw-r----- 2",
+        "-rw-r----- 1",
+        "-rw-r--r-- 2",
+        "-rw-r--r-- 2",
         "-rwsr-xr-x 1",
         "lrwxrwxrwx 1",
         "text",

@@ -1,0 +1,180 @@
+//! Rules of the pod network: pods reach each other by their addresses, and clients reach them through host ports.
+
+use std::net::{Ipv4Addr, TcpListener};
+
+use cri::v1;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::check::context::Context;
+use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed};
+use crate::check::rule::sources::{CRITEST, KUBELET};
+use crate::check::rule::{Rule, Severity};
+use crate::pod::Pod;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-NET-001",
+        severity: Severity::Must,
+        says: "A pod is reached at the address of its status, from another pod and from itself.",
+        source: KUBELET,
+        tags: &["kubelet", "network"],
+        calls: &["RunPodSandbox", "PodSandboxStatus", "ExecSync"],
+        faults: &[
+            "PodSandboxStatus set status.network.ip \"127.0.0.1\"",
+            "PodSandboxStatus drop status.network",
+            "PodSandboxStatus set status.network.ip \"none\"",
+        ],
+        body: |x| Box::pin(pod_is_reached_at_its_address(x)),
+    },
+    Rule {
+        id: "CRI-NET-002",
+        severity: Severity::Must,
+        says: "A host port leads to the port of the pod, and no more when the pod is stopped.",
+        source: CRITEST,
+        tags: &["kubelet", "network"],
+        calls: &["RunPodSandbox", "StopPodSandbox"],
+        faults: &[
+            "RunPodSandbox request drop config.port_mappings",
+            "RunPodSandbox request set config.port_mappings.container_port 9",
+            "StopPodSandbox swallow",
+        ],
+        body: |x| Box::pin(host_port_leads_to_pod(x)),
+    },
+    Rule {
+        id: "CRI-NET-003",
+        severity: Severity::Must,
+        says: "The address of a pod stays the same while the pod is ready.",
+        source: KUBELET,
+        tags: &["kubelet", "network"],
+        calls: &["PodSandboxStatus", "StartContainer"],
+        faults: &[
+            "PodSandboxStatus after 1 drop status.network",
+            "PodSandboxStatus after 1 set status.network.ip \"10.0.0.9\"",
+        ],
+        body: |x| Box::pin(address_stays(x)),
+    },
+];
+
+/// The port that the server in a pod listens on.
+const PORT: u16 = 8080;
+/// Says hello to each client. It needs no module of Perl's.
+const SERVER: &str = r#"command -v perl >/dev/null || { echo no perl; echo ready; exit; }
+exec perl -e '$| = 1; socket(S, 2, 1, 0) or die; setsockopt(S, 1, 2, 1); bind(S, pack("S n N x8", 2, 8080, 0)) or die;
+listen(S, 9) or die; print "ready\n"; while (accept(C, S)) { syswrite C, "hello from $ARGV[0]\n"; close C }' "#;
+
+/// Runs the server in a pod; it says the pod's word.
+async fn serve(x: &Context, pod: &Pod, word: &str) -> Verdict<String> {
+    let id = pod.start(x.script("c", &format!("{SERVER}{word}"))).await?;
+    x.logged(pod, &id, "ready").await?;
+    match x.lines(pod, &id).iter().any(|line| line.text == "no perl") {
+        true => Err(Outcome::Skipped(
+            "the image has no perl, which the server is written in".to_owned(),
+        )),
+        false => Ok(id),
+    }
+}
+
+async fn address(x: &Context, pod: &Pod) -> Verdict<Ipv4Addr> {
+    let network = x.pod_status(&pod.id).await?.network.unwrap_or_default();
+    match network.ip.parse() {
+        Ok(address) => Ok(address),
+        Err(_) if network.ip.contains(':') => Err(Outcome::Skipped(format!(
+            "the pod has an address of IPv6 only: {}",
+            network.ip
+        ))),
+        Err(_) => failed("network.ip of a pod", "an address", network.ip),
+    }
+}
+
+/// What a server says to a client in a container.
+async fn heard(x: &Context, id: &str, address: Ipv4Addr) -> Verdict<String> {
+    let script = format!(
+        "perl -e 'socket(S, 2, 1, 0) or die; connect(S, pack(\"S n N x8\", 2, {PORT}, {})) or die \"connect: $!\";
+        print $_ while defined($_ = readline S)'",
+        u32::from(address)
+    );
+    let answer = x.client.exec(id, ["/bin/sh", "-c", &script], 20).await?;
+    match answer.exit_code {
+        0 => Ok(String::from_utf8_lossy(&answer.stdout).into_owned()),
+        _ => failed(
+            format!("a connection to {address}:{PORT}"),
+            "an answer",
+            String::from_utf8_lossy(&answer.stderr),
+        ),
+    }
+}
+
+async fn pod_is_reached_at_its_address(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let (first, second) = (x.pod().await?, x.pod().await?);
+    let here = serve(x, &first, "first").await?;
+    let there = serve(x, &second, "second").await?;
+    let at = address(x, &first).await?;
+    let other = address(x, &second).await?;
+    for (from, to, expected) in [
+        (&there, at, "hello from first\n"),
+        (&here, other, "hello from second\n"),
+        (&here, at, "hello from first\n"),
+    ] {
+        let text = heard(x, from, to).await?;
+        equal(&format!("the server at {to}"), text.as_str(), expected)?;
+    }
+    Ok(())
+}
+
+/// What the server behind a port of this host says.
+async fn said(port: u16) -> std::io::Result<String> {
+    let mut text = String::new();
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+    stream.shutdown().await?;
+    stream.read_to_string(&mut text).await?;
+    Ok(text)
+}
+
+async fn host_port_leads_to_pod(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let free = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0));
+    let free = free.and_then(|listener| Ok(listener.local_addr()?.port()));
+    let port = free.map_err(|error| Outcome::Skipped(format!("no port: {error}")))?;
+    let mut config = x.sandbox();
+    config.port_mappings = vec![v1::PortMapping {
+        protocol: v1::Protocol::Tcp.into(),
+        container_port: PORT.into(),
+        host_port: port.into(),
+        host_ip: String::new(),
+    }];
+    let pod = x.pod_of(config).await?;
+    serve(x, &pod, "pod").await?;
+    // The packet filter of a host may need a moment until it has the rule.
+    x.until(
+        "the pod's answer at the host port",
+        async || match tokio::time::timeout(x.shared.patience, said(port)).await {
+            Ok(Ok(text)) if text == "hello from pod\n" => Ok(()),
+            answer => Err(format!("{answer:?}")),
+        },
+    )
+    .await?;
+    x.client.stop_pod(&pod.id).await?;
+    let after = tokio::time::timeout(std::time::Duration::from_secs(2), said(port)).await;
+    let answers = matches!(&after, Ok(Ok(text)) if text == "hello from pod\n");
+    ensure(
+        !answers,
+        "the host port of a stopped pod",
+        "no answer",
+        after,
+    )
+}
+
+async fn address_stays(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let pod = x.pod().await?;
+    let first = x.pod_status(&pod.id).await?.network;
+    let id = x.running(&pod).await?;
+    let second = x.pod_status(&pod.id).await?.network;
+    equal("network after a container started", &second, &first)?;
+    x.client.stop(&id, 30).await?;
+    x.client.remove(&id).await?;
+    let third = x.pod_status(&pod.id).await?.network;
+    equal("network after the container is gone", &third, &first)
+}
