@@ -13,7 +13,7 @@ use super::run::{CANNOT_PULL, assert_code, daemon, pod, stubborn};
 const FOREVER: &str = "trap 'exit 0' TERM; echo up; while true; do sleep 0.1; done";
 
 /// Ends what runs in the background when a test fails: nothing else would.
-struct Downs<'p>(&'p Place);
+pub(crate) struct Downs<'p>(pub(crate) &'p Place);
 
 impl Drop for Downs<'_> {
     fn drop(&mut self) {
@@ -23,7 +23,7 @@ impl Drop for Downs<'_> {
 }
 
 /// Starts a run in the background, which has to succeed.
-async fn start(place: &Place, args: &[&str]) -> Ended {
+pub(crate) async fn start(place: &Place, args: &[&str]) -> Ended {
     let mut all = vec!["run", "--name"];
     all.extend(args);
     let ended = place.crib(&all).await;
@@ -33,7 +33,7 @@ async fn start(place: &Place, args: &[&str]) -> Ended {
 }
 
 /// The output of a command that has to succeed.
-async fn out(place: &Place, args: &[&str]) -> String {
+pub(crate) async fn out(place: &Place, args: &[&str]) -> String {
     let ended = place.crib(args).await;
     assert_eq!(ended.code, Some(0), "crib {args:?}: {ended:?}");
     ended.out
@@ -47,7 +47,7 @@ async fn is_up(place: &Place, args: &[&str]) {
 }
 
 /// Waits until the only run has printed all of these words, in the foreground or later.
-async fn printed(place: &Place, started: &Ended, words: &[&str]) {
+pub(crate) async fn printed(place: &Place, started: &Ended, words: &[&str]) {
     let log = || {
         let mut runs = std::fs::read_dir(place.path("tmp")).unwrap();
         let log = runs.next().unwrap().unwrap().path().join("run.log");

@@ -12,6 +12,7 @@ mod command;
 mod controllers;
 mod crictl;
 mod dead_runs;
+mod describe;
 mod ends;
 mod events;
 mod examples;

@@ -4,11 +4,11 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::client::ClientArgs;
 use crate::commands::{
-    agent, attach, check, checkpoint, completions, create, down, events, exec, explain_run,
-    imagefsinfo, images, info, inspect, inspecti, inspectp, load, logs, man, metricdescs, metricsp,
-    pods, port_forward, proxy, ps, pull, registry, rm, rmi, rmp, run, runp, runtime,
-    runtime_config, start, stats, statsp, stop, stopp, update, update_runtime_config, version,
-    volume,
+    agent, attach, check, checkpoint, completions, create, describe, down, events, exec,
+    explain_run, imagefsinfo, images, info, inspect, inspecti, inspectp, load, logs, man,
+    metricdescs, metricsp, pods, port_forward, proxy, ps, pull, registry, rm, rmi, rmp, run, runp,
+    runtime, runtime_config, start, stats, statsp, stop, stopp, update, update_runtime_config,
+    version, volume,
 };
 use crate::exit::Exit;
 use crate::report::say;
@@ -45,6 +45,7 @@ enum Command {
     Volume(volume::VolumeArgs),
     Pods(pods::PodsArgs),
     Ps(ps::PsArgs),
+    Describe(describe::DescribeArgs),
     #[command(aliases = ["image", "img"])]
     Images(images::ImagesArgs),
     Pull(pull::PullArgs),
@@ -99,6 +100,7 @@ impl Command {
             Self::Check(args) => args.connection.inherit(before),
             Self::Pods(args) => args.connection.inherit(before),
             Self::Ps(args) => args.connection.inherit(before),
+            Self::Describe(args) => args.connection.inherit(before),
             Self::Images(args) => args.connection.inherit(before),
             Self::Pull(args) => args.connection.inherit(before),
             Self::Load(args) => args.connection.inherit(before),
@@ -162,6 +164,7 @@ pub(crate) fn dispatch(mut cli: Cli) -> Exit {
         Command::Volume(args) => volume::run(&args),
         Command::Pods(args) => pods::run(&args),
         Command::Ps(args) => ps::run(&args),
+        Command::Describe(args) => describe::run(&args),
         Command::Images(args) => images::run(&args),
         Command::Pull(args) => pull::run(&args),
         Command::Load(args) => load::run(&args),

@@ -6,6 +6,7 @@ pub(crate) mod check;
 pub(crate) mod checkpoint;
 pub(crate) mod completions;
 pub(crate) mod create;
+pub(crate) mod describe;
 pub(crate) mod down;
 pub(crate) mod events;
 pub(crate) mod exec;

@@ -5,6 +5,7 @@ use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -100,6 +101,12 @@ impl RunConnection {
             Err(rustix::io::Errno::SRCH) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
+    }
+
+    /// How long an answer may take.
+    pub(crate) fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(timeout))?;
+        self.stream.set_write_timeout(Some(timeout))
     }
 
     /// Asks; `None` if the run is ending already.

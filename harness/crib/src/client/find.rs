@@ -172,11 +172,7 @@ fn only<'a, 'k>(
 }
 
 fn meant_pod<'a, 'k>(known: &'k [Known<'a>], text: &str) -> Result<FoundPod<'a, 'k>, CallError> {
-    let bare = pod_name(text);
-    let (namespace, name) = match bare.split_once('/') {
-        Some((namespace, name)) => (Some(namespace), name),
-        None => (None, bare),
-    };
+    let (namespace, name) = namespace_and_name(text);
     let all = known.iter().flat_map(|known| {
         let cri = known.cri;
         known.pods.iter().map(move |pod| FoundPod { cri, pod })
@@ -193,6 +189,15 @@ fn meant_pod<'a, 'k>(known: &'k [Known<'a>], text: &str) -> Result<FoundPod<'a, 
             name: text.to_owned(),
         }),
         Err(Miss::Several(some)) => Err(ambiguous("pod", text, &some)),
+    }
+}
+
+/// What a text says of a pod: `web`, `shop/web`, `pod/shop/web`.
+pub(crate) fn namespace_and_name(text: &str) -> (Option<&str>, &str) {
+    let bare = pod_name(text);
+    match bare.split_once('/') {
+        Some((namespace, name)) => (Some(namespace), name),
+        None => (None, bare),
     }
 }
 

@@ -1,0 +1,269 @@
+//! `crib describe`: pods with their containers, conditions, volumes and events, as `kubectl describe pod` shows them.
+
+use std::path::Path;
+
+use clap::{Args, ValueEnum};
+use cri::v1;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use serde::Serialize;
+
+use crate::client::output::{Document, print, print_value};
+use crate::client::status::escaped;
+use crate::client::{CALL_TIMEOUT, CallError, Connection, Cri, each, find, finish, with_codes};
+use crate::exit::Exit;
+use crate::run_socket::{EventAnswer, PodAnswer, Request, RunConnection};
+
+mod container;
+mod events;
+mod from_cri;
+mod lines;
+mod pod;
+mod time;
+mod volume;
+
+/// Show pods with their containers, conditions, volumes and events
+#[derive(Debug, Args)]
+#[command(after_help = with_codes("\
+Examples:
+  crib describe web
+  crib describe pod/shop/web --run first
+  crib describe web -o json | jq '.pods[].events'
+
+Pods of `crib run` are shown as their agent knows them; those of other runtimes as far as the runtime does."))]
+pub(crate) struct DescribeArgs {
+    /// Pods: names, [pod/]NAMESPACE/NAME, ids or id prefixes
+    #[arg(required = true, value_name = "POD")]
+    pods: Vec<String>,
+    /// Output format; json and yaml have the API's objects
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Form,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+/// How pods are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON document.
+    Json,
+    /// One YAML document.
+    Yaml,
+}
+
+/// A pod, and its events if there is an agent.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Described {
+    pod: Pod,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    events: Option<Vec<EventAnswer>>,
+}
+
+/// All that is shown.
+#[derive(Debug, Default, Serialize)]
+struct All {
+    pods: Vec<Described>,
+}
+
+/// A pod that an agent told of, and how its runtime is chosen.
+#[derive(Debug)]
+struct Known {
+    choice: String,
+    answer: PodAnswer,
+}
+
+/// Shows them.
+pub(crate) fn run(args: &DescribeArgs) -> Exit {
+    finish(show(args))
+}
+
+async fn show(args: &DescribeArgs) -> Result<Exit, CallError> {
+    let all = args.connection.open_all()?;
+    let mut known = Vec::new();
+    for cri in &all {
+        known.extend(of_agent(cri)?);
+    }
+    let mut described = All::default();
+    let exit = each(&args.pods, async |text: &String| {
+        described.pods.push(describe(&all, &known, text).await?);
+        Ok(())
+    })
+    .await;
+    match args.output {
+        Form::Text => print_text(&described.pods)?,
+        Form::Json => print_value(&document(&described)?, Document::Json)?,
+        Form::Yaml => print_value(&document(&described)?, Document::Yaml)?,
+    }
+    exit
+}
+
+/// The pods of the agent beside a runtime, if it is that of a `crib run`.
+fn of_agent(cri: &Cri) -> Result<Vec<Known>, CallError> {
+    let run = cri.endpoint.path().parent().unwrap_or(Path::new("/"));
+    let failed = |source| CallError::Io {
+        doing: format!("ask the run in {}", run.display()),
+        source,
+    };
+    let Some(mut connection) = RunConnection::open(run).map_err(failed)? else {
+        return Ok(Vec::new());
+    };
+    let timeout = cri.timeout().unwrap_or(CALL_TIMEOUT);
+    connection.set_timeout(timeout).map_err(failed)?;
+    let answer = connection.ask(Request::Pods).map_err(failed)?;
+    let choice = match cri.run() {
+        Some(name) => format!("--run {name}"),
+        None => format!("--runtime-endpoint {}", cri.endpoint),
+    };
+    let known = answer.unwrap_or_default().pods.into_iter();
+    let known = known.map(|answer| Known {
+        choice: choice.clone(),
+        answer,
+    });
+    Ok(known.collect())
+}
+
+/// The pod that is meant: one that an agent has, else one that only a runtime has.
+async fn describe(all: &[Cri], known: &[Known], text: &str) -> Result<Described, CallError> {
+    if let Some(answer) = choose(known, text)? {
+        return Ok(Described::from(answer));
+    }
+    let (cri, sandbox) = find::pod(all, text).await?;
+    let metadata = sandbox.metadata.unwrap_or_default();
+    // It was given by its id.
+    let same = |known: &&Known| {
+        let uid = known.answer.pod.metadata.uid.as_deref();
+        uid == Some(metadata.uid.as_str())
+    };
+    if let Some(known) = known.iter().find(same) {
+        return Ok(Described::from(&known.answer));
+    }
+    let pod = of_runtime(cri, &sandbox.id).await?;
+    Ok(Described { pod, events: None })
+}
+
+impl From<&PodAnswer> for Described {
+    fn from(answer: &PodAnswer) -> Self {
+        Self {
+            pod: answer.pod.clone(),
+            events: Some(answer.events.clone()),
+        }
+    }
+}
+
+/// The pod with a name; several that have it must be told apart by their namespaces or runs.
+fn choose<'a>(known: &'a [Known], text: &str) -> Result<Option<&'a PodAnswer>, CallError> {
+    let (namespace, name) = find::namespace_and_name(text);
+    let namespace_of = |known: &Known| {
+        known
+            .answer
+            .pod
+            .metadata
+            .namespace
+            .clone()
+            .unwrap_or_default()
+    };
+    let fit: Vec<&Known> = known
+        .iter()
+        .filter(|known| known.answer.pod.metadata.name.as_deref() == Some(name))
+        .filter(|known| namespace.is_none_or(|wanted| namespace_of(known) == wanted))
+        .collect();
+    if fit.len() < 2 {
+        return Ok(fit.first().map(|known| &known.answer));
+    }
+    let first = fit.first().map(|known| namespace_of(known));
+    let one_namespace = fit.iter().all(|known| Some(namespace_of(known)) == first);
+    let candidate = |known: &&Known| match one_namespace {
+        true => known.choice.clone(),
+        false => format!("{}/{name}", namespace_of(known)),
+    };
+    let mut candidates: Vec<String> = fit.iter().map(candidate).collect();
+    candidates.sort();
+    Err(CallError::Ambiguous {
+        what: "pod",
+        name: text.to_owned(),
+        candidates,
+    })
+}
+
+async fn of_runtime(cri: &Cri, id: &str) -> Result<Pod, CallError> {
+    let status = cri.call("PodSandboxStatus", cri.runtime.pod(id)).await?;
+    let filter = v1::ContainerFilter {
+        pod_sandbox_id: id.to_owned(),
+        ..v1::ContainerFilter::default()
+    };
+    let listed = cri.runtime.containers(filter);
+    let listed = cri.call("ListContainers", listed).await?;
+    let mut containers = Vec::new();
+    for container in listed {
+        let status = cri.runtime.container(&container.id);
+        containers.push(cri.call("ContainerStatus", status).await?);
+    }
+    Ok(from_cri::pod(status.status.unwrap_or_default(), containers))
+}
+
+fn print_text(all: &[Described]) -> Result<(), CallError> {
+    let now = Timestamp::now();
+    let texts = all.iter().map(|described| {
+        let lines = pod::lines(&described.pod, described.events.as_deref(), now);
+        escaped(lines).join("\n")
+    });
+    match texts.collect::<Vec<_>>().as_slice() {
+        [] => Ok(()),
+        texts => print(&texts.join("\n\n\n")),
+    }
+}
+
+fn document(all: &All) -> Result<serde_json::Value, CallError> {
+    serde_json::to_value(all).map_err(|error| CallError::Io {
+        doing: "write the pods".to_owned(),
+        source: error.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn known(choice: &str, namespace: &str, name: &str) -> Known {
+        let mut answer = PodAnswer::default();
+        answer.pod.metadata.namespace = Some(namespace.to_owned());
+        answer.pod.metadata.name = Some(name.to_owned());
+        Known {
+            choice: choice.to_owned(),
+            answer,
+        }
+    }
+
+    #[rstest]
+    #[case::one("web", Ok(Some("default")))]
+    #[case::prefixed("pod/web", Ok(Some("default")))]
+    #[case::elsewhere("other", Ok(None))]
+    #[case::namespaces(
+        "db",
+        Err("\"db\" matches more than one pod: choose one of a/db, b/db")
+    )]
+    #[case::in_namespace("b/db", Ok(Some("b")))]
+    #[case::wrong_namespace("c/db", Ok(None))]
+    #[case::runs(
+        "twice",
+        Err("\"twice\" matches more than one pod: choose one of --run x, --run y")
+    )]
+    fn pod_is_chosen_by_name(#[case] text: &str, #[case] expected: Result<Option<&str>, &str>) {
+        let all = [
+            known("--run x", "default", "web"),
+            known("--run x", "a", "db"),
+            known("--run x", "b", "db"),
+            known("--run x", "default", "twice"),
+            known("--run y", "default", "twice"),
+        ];
+        let chosen = choose(&all, text).map_err(|error| error.to_string());
+        let namespace = chosen.map(|chosen| chosen?.pod.metadata.namespace.clone());
+        let expected = expected.map(|namespace| namespace.map(str::to_owned));
+        assert_eq!(namespace, expected.map_err(str::to_owned));
+    }
+}

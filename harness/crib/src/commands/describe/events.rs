@@ -1,0 +1,84 @@
+//! ◆ Events of a pod as `kubectl describe` lists them, with the container instead of the component. Pure.
+
+use jiff::Timestamp;
+
+use super::lines::{Lines, NONE};
+use super::time::age;
+use crate::run_socket::EventAnswer;
+
+/// Adds them. The column of values of the lines before is `width`.
+pub(super) fn add(lines: &mut Lines, width: usize, events: &[EventAnswer], now: Timestamp) {
+    if events.is_empty() {
+        return lines.field(0, width, "Events", NONE);
+    }
+    lines.line(0, "Events:");
+    let headings = ["Type", "Reason", "Age", "Container", "Message"];
+    let mut rows = vec![
+        headings.map(str::to_owned),
+        headings.map(|heading| "-".repeat(heading.len())),
+    ];
+    rows.extend(events.iter().map(|event| {
+        [
+            event.kind.clone(),
+            event.reason.clone(),
+            when(event, now),
+            container(&event.field_path).to_owned(),
+            event.message.trim().to_owned(),
+        ]
+    }));
+    lines.table(2, &rows);
+}
+
+fn when(event: &EventAnswer, now: Timestamp) -> String {
+    let last = age(event.last_timestamp, now);
+    match event.count {
+        0 | 1 => last,
+        count => format!("{last} (x{count} over {})", age(event.first_timestamp, now)),
+    }
+}
+
+/// The container in `spec.containers{NAME}`; empty for the pod as a whole.
+fn container(field_path: &str) -> &str {
+    let name = field_path.split_once('{').map(|(_, name)| name);
+    name.and_then(|name| name.strip_suffix('}'))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn event(reason: &str, field_path: &str, count: u32) -> EventAnswer {
+        EventAnswer {
+            kind: "Normal".to_owned(),
+            reason: reason.to_owned(),
+            message: format!("{reason}!\n"),
+            field_path: field_path.to_owned(),
+            count,
+            first_timestamp: "2026-01-02T03:00:00Z".parse().unwrap(),
+            last_timestamp: "2026-01-02T03:04:00Z".parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn events_have_age_count_and_container() {
+        let now = "2026-01-02T03:04:05Z".parse().unwrap();
+        let mut lines = Lines::default();
+        let events = [
+            event("Pulled", "spec.containers{main}", 1),
+            event("BackOff", "", 3),
+        ];
+        add(&mut lines, 9, &events, now);
+        add(&mut lines, 9, &[], now);
+        let expected = [
+            "Events:",
+            "  Type    Reason   Age                Container  Message",
+            "  ----    ------   ---                ---------  -------",
+            "  Normal  Pulled   5s                 main       Pulled!",
+            "  Normal  BackOff  5s (x3 over 4m5s)             BackOff!",
+            "Events:  <none>",
+        ];
+        assert_eq!(lines.0, expected);
+    }
+}
