@@ -24,38 +24,49 @@
 //! | `json` | decodes messages by the contract's descriptors |
 //! | `record` | the recorded calls |
 //! | `body` | a body that is recorded while it passes |
-//! | `fault` | a fault, from its text |
-//! | `alter` | alters fields of encoded messages |
-//! | `faulty` | what faults do with one call |
+//! | `fault` | a rule, from its text |
+//! | `schedule` ◆ | whether a rule applies to one more call |
+//! | `rules` | the rules of a running proxy, which are switched and count |
+//! | `rule_in_call` | a rule in the course of one call |
+//! | `faulty`, `faulty_body`, `throttled` | what rules do with one call, its messages, and their speed |
+//! | `answers` | answers that the proxy makes itself |
+//! | `control` | switches rules through a socket |
 //! | `forward` | forwards the requests of one connection |
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-mod alter;
+mod answers;
 mod body;
+pub mod control;
 mod fault;
 mod faulty;
+mod faulty_body;
 mod forward;
 mod frames;
 mod json;
 mod record;
+mod rule_in_call;
+mod rules;
+mod schedule;
+#[cfg(test)]
+mod tests;
+mod throttled;
 
-use faulty::Faults;
-
-pub use fault::{BadFault, Fault};
+pub use fault::{BadFault, BadRules, Fault, RuleSet};
 pub use record::{Call, Message, Recording};
+pub use rules::{RuleState, Rules, UnknownRule};
 
 /// A proxy that listens on a unix socket. Dropping it closes all connections and removes the socket.
 #[derive(Debug)]
 pub struct Proxy {
     socket: PathBuf,
     recording: Recording,
+    rules: Rules,
     /// Ends the task, and with it all connections.
     _shutdown: DropGuard,
 }
@@ -75,6 +86,15 @@ impl Proxy {
     /// # Errors
     /// Binding failed.
     pub fn with_faults(listen: &Path, runtime: &Path, faults: Vec<Fault>) -> io::Result<Self> {
+        Self::with_rules(listen, runtime, faults.into())
+    }
+
+    /// As [`Self::start`], for a runtime that is to behave by these rules.
+    ///
+    /// # Errors
+    /// Binding failed.
+    pub fn with_rules(listen: &Path, runtime: &Path, rules: RuleSet) -> io::Result<Self> {
+        let rules = Rules::new(rules);
         let listener = UnixListener::bind(listen)?;
         let recording = Recording::new();
         let shutdown = CancellationToken::new();
@@ -82,13 +102,14 @@ impl Proxy {
             listener,
             runtime.to_owned(),
             recording.clone(),
-            Arc::new(Faults::new(faults)),
+            rules.clone(),
             shutdown.clone(),
         );
         tokio::spawn(accepting);
         Ok(Self {
             socket: listen.to_owned(),
             recording,
+            rules,
             _shutdown: shutdown.drop_guard(),
         })
     }
@@ -97,6 +118,12 @@ impl Proxy {
     #[must_use]
     pub fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// Its rules, which can be switched on and off.
+    #[must_use]
+    pub fn rules(&self) -> &Rules {
+        &self.rules
     }
 
     /// The calls so far.
@@ -117,10 +144,11 @@ async fn accept(
     listener: UnixListener,
     runtime: PathBuf,
     recording: Recording,
-    faults: Arc<Faults>,
+    rules: Rules,
     shutdown: CancellationToken,
 ) {
     let mut connections = JoinSet::new();
+    let mut number = 0;
     loop {
         tokio::select! {
             // Dropping the set ends the connections.
@@ -129,11 +157,13 @@ async fn accept(
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
+                    number += 1;
                     connections.spawn(forward::connection(
                         stream,
+                        number,
                         runtime.clone(),
                         recording.clone(),
-                        Arc::clone(&faults),
+                        rules.clone(),
                     ));
                 }
                 Err(error) => tracing::warn!(%error, "failed to accept connection"),

@@ -24,6 +24,7 @@ mod limits;
 mod live;
 mod no_namespaces;
 mod output;
+mod proxy;
 mod pull_secrets;
 mod readme;
 mod reference;

@@ -247,7 +247,10 @@ mod tests {
     #[case("crib check --list compare old.json new.json")]
     #[case("crib check --fail-on never")]
     #[case("crib proxy --listen /a")]
+    #[case("crib proxy")]
     #[case("crib proxy --listen /a --upstream /b --fault dance")]
+    #[case("crib proxy --listen /a ctl --control /c list")]
+    #[case("crib proxy ctl list")]
     #[case("crib completions cobol")]
     #[case("crib dance")]
     fn parser_rejects_bad_flags_with_exit_code_2(#[case] line: &str) {
@@ -298,6 +301,8 @@ mod tests {
     #[case("crib check --profile crictl --report html=a --report sarif=b")]
     #[case("crib check compare old.json new.json --html c")]
     #[case("crib proxy --listen unix:///a --upstream /b --trace c")]
+    #[case("crib proxy --listen /a --upstream /b --rules f --control /c --seed 7")]
+    #[case("crib proxy ctl --control /c on slow")]
     #[case("crib completions bash")]
     fn parser_accepts_documented_flags(#[case] line: &str) {
         Cli::try_parse_from(line.split(' ')).unwrap();

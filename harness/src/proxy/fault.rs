@@ -1,73 +1,93 @@
-//! What a faulty runtime does with a call, as one line of text: `ContainerStatus drop status.labels`.
+//! What a faulty runtime does with calls, as one line of text: `ContainerStatus drop status.labels`.
 //!
-//! `CALL [after N] [if [request|response] PATH = JSON] ACTION`. A fault with `after N` leaves the first N matching calls alone;
-//! one with a condition, the messages that do not have that value. A path is field names of the contract, separated by dots;
-//! a list on the way means each of its elements.
+//! `[off] [NAME:] CALLS [after N] [every N] [times N] [probability P] [message N[..M]] [if CONDITION] ACTION`
+//!
+//! | part | |
+//! |---|---|
+//! | `off` | the rule does nothing until it is switched on |
+//! | `NAME:` | its name, by which it is switched; rules may share one |
+//! | `CALLS` | names of calls, separated by commas; `*` at the end of a name stands for any letters |
+//! | `after N` | the first N calls are left alone |
+//! | `every N` | only one call of N |
+//! | `times N` | N calls at most |
+//! | `probability P` | a share of the calls, between 0 and 1; the seed decides which ones |
+//! | `message N`, `N..M`, `N..` | of a stream, the N-th message of those that meet the condition, or N-th to M-th |
+//! | `if CONDITION` | `PATH == JSON`, `!=`, `in [JSON, …]`, `prefix "TEXT"`, joined by `and`, `or`, `not`, `(…)` |
+//!
+//! A call counts for `after`, `every`, `times` and `probability` when it meets the condition: at once, or with the first message
+//! that does if the condition is about the response.
+//!
+//! A path is field names of the contract, separated by dots: `status.labels["x"]`. With `request.` or `response.` before it, it
+//! is of that message; without, it is of the response, or of the request where only that has such a field. Of a list on the way,
+//! it means each element, one of which has to meet a condition. A field that is not set has its default value, and is `null`.
 //!
 //! | action | what the client sees |
 //! |---|---|
-//! | `answer CODE` | that code; the runtime does not see the call |
+//! | `answer CODE ["TEXT"]` | that code; the runtime does not see the call |
 //! | `swallow` | an empty success; the runtime does not see the call |
-//! | `fail CODE` | that code, after the runtime has done its work |
-//! | `recode CODE CODE` | the second code where the runtime answered the first; `OK` is an empty success |
-//! | `hang` | no answer |
-//! | `delay SECONDS` | a late answer |
-//! | `[request] drop PATH` | a response, or the runtime a request, without that field |
-//! | `[request] set PATH JSON` | with that value in it |
+//! | `stale` | what the runtime answered an equal request when it was last asked before; the runtime does not see the call |
+//! | `fail CODE ["TEXT"]` | that code, after the runtime has done its work |
+//! | `recode CODE CODE ["TEXT"]` | the second code where the runtime answered the first; `OK` is an empty success |
+//! | `hang` | no answer; of a stream, nothing from that message on |
+//! | `delay SECONDS` | a late answer; of a stream, that message and what follows it later |
+//! | `disconnect` | the end of its connection |
+//! | `drop PATH`, `request drop PATH` | a response, or the runtime a request, without that field |
+//! | `set PATH JSON`, `request set PATH JSON` | with that value in it |
 //! | `lose` | a response, or a stream, without that message |
 //! | `repeat` | that message twice |
 //! | `late SECONDS` | that message so much later, after those that follow it |
+//! | `swap` | that message of a stream after the next one |
+//! | `truncate [CODE ["TEXT"]]` | the end of the stream in place of that message, by default a successful one |
+//! | `throttle BYTES` | the answer at so many bytes a second |
 
+use std::ops::RangeInclusive;
 use std::str::FromStr;
-use std::time::Duration;
 
-use serde_json::Value;
-use tonic::Code;
+use prost_reflect::MethodDescriptor;
 
-/// What a faulty runtime does with a call.
+use super::json;
+use super::schedule::Schedule;
+
+mod action;
+mod condition;
+mod cursor;
+mod path;
+mod set;
+
+use cursor::{Cursor, Problem, suggestion};
+
+pub(super) use action::{Action, Status};
+pub(super) use condition::{Condition, Side};
+pub use set::{BadRules, RuleSet};
+
+/// What a faulty runtime does with calls.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fault {
     text: String,
-    pub(super) call: String,
-    pub(super) after: usize,
+    name: Option<String>,
+    pub(super) is_on: bool,
+    pub(super) schedule: Schedule,
+    pub(super) calls: Vec<CallFault>,
+}
+
+/// What a faulty runtime does with one of the calls.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct CallFault {
+    pub(super) method: MethodDescriptor,
+    /// The messages of a stream, from 1 on.
+    pub(super) messages: Option<RangeInclusive<usize>>,
     pub(super) condition: Option<Condition>,
     pub(super) action: Action,
 }
 
-/// The value that a message must have.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Condition {
-    pub(super) of_request: bool,
-    pub(super) path: Vec<String>,
-    pub(super) value: Value,
-}
-
-/// What is done.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Action {
-    Answer(Code),
-    Swallow,
-    Fail(Code),
-    Recode(Code, Code),
-    Hang,
-    Delay(Duration),
-    /// Without a value the field is dropped.
-    Alter {
-        request: bool,
-        path: Vec<String>,
-        value: Option<Value>,
-    },
-    Lose,
-    Repeat,
-    Late(Duration),
-}
-
 /// Why a text is no fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid fault {text:?}: {why}")]
+#[error("invalid fault {text:?}, column {column}: {why}")]
 pub struct BadFault {
     text: String,
-    why: String,
+    /// The character, from 1 on.
+    pub(super) column: usize,
+    pub(super) why: String,
 }
 
 impl Fault {
@@ -77,10 +97,27 @@ impl Fault {
         &self.text
     }
 
-    /// The call, without its service.
+    /// Its name, if it has one.
     #[must_use]
-    pub fn call(&self) -> &str {
-        &self.call
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+}
+
+impl CallFault {
+    /// Whether it is carried out before the runtime sees the call.
+    pub(super) fn is_of_request(&self) -> bool {
+        let waits = self.messages.is_some() || self.needs_response();
+        if self.action.may_wait() {
+            !waits
+        } else {
+            self.action.is_before_response() && !matches!(self.action, Action::Throttle(_))
+        }
+    }
+
+    fn needs_response(&self) -> bool {
+        let condition = self.condition.as_ref();
+        condition.is_some_and(Condition::needs_response)
     }
 }
 
@@ -88,226 +125,162 @@ impl FromStr for Fault {
     type Err = BadFault;
 
     fn from_str(text: &str) -> Result<Self, BadFault> {
-        let bad = |why: String| BadFault {
-            text: text.to_owned(),
-            why,
-        };
-        let (call, mut rest) = word(text);
-        let known = super::json::methods();
-        if !known.iter().any(|name| name == call) {
-            return Err(bad(format!("the CRI has no call {call:?}")));
-        }
-        let mut after = 0;
-        if let Some(tail) = rest.strip_prefix("after ") {
-            let (count, tail) = word(tail);
-            after = count
-                .parse()
-                .map_err(|_| bad(format!("{count:?} is not a number of calls")))?;
-            rest = tail;
-        }
-        let mut condition = None;
-        if let Some(tail) = rest.strip_prefix("if ") {
-            let (parsed, tail) = parse_condition(tail).map_err(bad)?;
-            condition = Some(parsed);
-            rest = tail;
-        }
-        let action = parse_action(rest).map_err(bad)?;
-        Ok(Self {
-            text: text.to_owned(),
-            call: call.to_owned(),
-            after,
-            condition,
-            action,
+        parse(text).map_err(|problem| {
+            let before = text.get(..problem.at).unwrap_or(text);
+            BadFault {
+                text: text.to_owned(),
+                column: before.chars().count() + 1,
+                why: problem.why,
+            }
         })
     }
 }
 
-/// The first word, and what follows it.
-fn word(text: &str) -> (&str, &str) {
-    let text = text.trim_start();
-    let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
-    (word, rest.trim_start())
-}
-
-fn path(text: &str) -> Result<Vec<String>, String> {
-    let parts: Vec<String> = text.split('.').map(str::to_owned).collect();
-    match parts.iter().any(String::is_empty) {
-        true => Err(format!("{text:?} is not a path of fields")),
-        false => Ok(parts),
+fn parse(text: &str) -> Result<Fault, Problem> {
+    let mut cursor = Cursor::new(text);
+    let is_on = !cursor.takes_word("off");
+    let name = rule_name(&mut cursor);
+    let methods = methods(&mut cursor)?;
+    let (schedule, messages) = schedule(&mut cursor)?;
+    let mut calls = Vec::new();
+    let mut rest = cursor.clone();
+    for method in methods {
+        rest = cursor.clone();
+        calls.push(call_fault(&mut rest, method, messages.clone())?);
     }
+    rest.end()?;
+    Ok(Fault {
+        text: text.trim().to_owned(),
+        name,
+        is_on,
+        schedule,
+        calls,
+    })
 }
 
-/// A JSON value at the beginning of a text, and what follows it.
-fn json_value(text: &str) -> Result<(Value, &str), String> {
-    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
-    match values.next() {
-        Some(Ok(value)) => {
-            let rest = text.get(values.byte_offset()..).unwrap_or_default();
-            Ok((value, rest.trim_start()))
-        }
-        Some(Err(error)) => Err(format!(
-            "{text:?} does not begin with a JSON value: {error}"
-        )),
-        None => Err("a JSON value is missing".to_owned()),
-    }
+fn rule_name(cursor: &mut Cursor<'_>) -> Option<String> {
+    let mut ahead = cursor.clone();
+    let name = ahead.word().strip_suffix(':')?;
+    *cursor = ahead;
+    (!name.is_empty()).then(|| name.to_owned())
 }
 
-fn parse_condition(text: &str) -> Result<(Condition, &str), String> {
-    let (side, tail) = word(text);
-    let (of_request, text) = match side {
-        "request" => (true, tail),
-        "response" => (false, tail),
-        _ => (false, text),
-    };
-    let (fields, rest) = word(text);
-    let rest = rest
-        .strip_prefix('=')
-        .ok_or_else(|| format!("there is no `= JSON` after {fields:?}"))?;
-    let (value, rest) = json_value(rest.trim_start())?;
-    let condition = Condition {
-        of_request,
-        path: path(fields)?,
-        value,
-    };
-    Ok((condition, rest))
-}
-
-fn parse_action(text: &str) -> Result<Action, String> {
-    let (verb, rest) = word(text);
-    let (request, verb, rest) = match verb {
-        "request" => {
-            let (verb, rest) = word(rest);
-            (true, verb, rest)
-        }
-        _ => (false, verb, rest),
-    };
-    let (first, second) = word(rest);
-    let action = match verb {
-        "drop" => Action::Alter {
-            request,
-            path: path(first)?,
-            value: None,
-        },
-        "set" => {
-            let (value, rest) = json_value(second)?;
-            if !rest.is_empty() {
-                return Err(format!("{rest:?} follows the value"));
+fn methods(cursor: &mut Cursor<'_>) -> Result<Vec<MethodDescriptor>, Problem> {
+    let known = json::methods();
+    let mut chosen: Vec<MethodDescriptor> = Vec::new();
+    loop {
+        let at = cursor.at();
+        let name = cursor.until(&[' ', '\t', ',']);
+        let is_meant = |method: &&MethodDescriptor| match name.strip_suffix('*') {
+            Some(beginning) => method.name().starts_with(beginning),
+            None => method.name() == name,
+        };
+        let before = chosen.len();
+        for method in known.iter().filter(is_meant) {
+            if !chosen.contains(method) {
+                chosen.push(method.clone());
             }
-            return Ok(Action::Alter {
-                request,
-                path: path(first)?,
-                value: Some(value),
-            });
         }
-        _ if request => return Err("only `drop` and `set` apply to a request".to_owned()),
-        "answer" => Action::Answer(code(first)?),
-        "fail" => Action::Fail(code(first)?),
-        "recode" => return Ok(Action::Recode(code(first)?, code(second)?)),
-        "delay" => Action::Delay(seconds(first)?),
-        "late" => Action::Late(seconds(first)?),
-        "swallow" | "hang" | "lose" | "repeat" if !rest.is_empty() => {
-            return Err(format!("{rest:?} follows `{verb}`"));
+        if chosen.len() == before {
+            let similar = suggestion(name, known.iter().map(MethodDescriptor::name));
+            let why = format!("the CRI has no call {name:?}{similar}");
+            return Err(Problem { at, why });
         }
-        "swallow" => Action::Swallow,
-        "hang" => Action::Hang,
-        "lose" => Action::Lose,
-        "repeat" => Action::Repeat,
-        other => return Err(format!("there is no action {other:?}")),
+        if !cursor.takes(",") {
+            return Ok(chosen);
+        }
+    }
+}
+
+type Messages = Option<RangeInclusive<usize>>;
+
+fn schedule(cursor: &mut Cursor<'_>) -> Result<(Schedule, Messages), Problem> {
+    let mut schedule = Schedule::default();
+    let mut messages = None;
+    let mut seen = Vec::new();
+    loop {
+        let at = cursor.at();
+        let problem = |why: String| Problem { at, why };
+        let word = cursor.peek_name();
+        if !["after", "every", "times", "probability", "message"].contains(&word) {
+            return Ok((schedule, messages));
+        }
+        if seen.contains(&word) {
+            return Err(problem(format!("`{word}` is there twice")));
+        }
+        seen.push(word);
+        cursor.name();
+        match word {
+            "after" => schedule.after = cursor.number("a number of calls")?,
+            "every" => schedule.every = cursor.number("a number of calls")?,
+            "times" => schedule.times = Some(cursor.number("a number of calls")?),
+            "probability" => schedule.probability = cursor.number("a number between 0 and 1")?,
+            _ => messages = Some(range(cursor)?),
+        }
+        if schedule.every == 0 || schedule.times == Some(0) {
+            return Err(problem(format!("`{word}` needs a number above 0")));
+        }
+        if !(0.0..=1.0).contains(&schedule.probability) {
+            return Err(problem("a probability is between 0 and 1".to_owned()));
+        }
+    }
+}
+
+fn range(cursor: &mut Cursor<'_>) -> Result<RangeInclusive<usize>, Problem> {
+    let at = cursor.at();
+    let word = cursor.word();
+    let (first, last) = match word.split_once("..") {
+        None => (word, Some(word)),
+        Some((first, "")) => (first, None),
+        Some((first, last)) => (first, Some(last)),
     };
-    match second {
-        "" => Ok(action),
-        more => Err(format!("{more:?} follows `{verb} {first}`")),
+    let last = last.map_or(Ok(usize::MAX), str::parse);
+    match (first.parse(), last) {
+        (Ok(first), Ok(last)) if 1 <= first && first <= last => Ok(first..=last),
+        _ => Err(Problem {
+            at,
+            why: format!("{word:?} is not a number of a message, such as 1, 2..4 or 3.."),
+        }),
     }
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text
-        .parse()
-        .map_err(|_| format!("{text:?} is not a number of seconds"))?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
-}
-
-/// A gRPC code by its name in the specification.
-fn code(name: &str) -> Result<Code, String> {
-    (0..=16)
-        .map(Code::from_i32)
-        .find(|code| constant(*code) == name)
-        .ok_or_else(|| format!("{name:?} is not a gRPC code, such as NOT_FOUND"))
-}
-
-/// The name of a code in the specification: `NOT_FOUND`.
-fn constant(code: Code) -> String {
-    let mut name = String::new();
-    for letter in format!("{code:?}").chars() {
-        if letter.is_uppercase() && !name.is_empty() && code != Code::Ok {
-            name.push('_');
-        }
-        name.push(letter.to_ascii_uppercase());
+fn call_fault(
+    cursor: &mut Cursor<'_>,
+    method: MethodDescriptor,
+    messages: Messages,
+) -> Result<CallFault, Problem> {
+    let condition = match cursor.takes_word("if") {
+        true => Some(Condition::parse(cursor, &method)?),
+        false => None,
+    };
+    let at = cursor.at();
+    let verb = cursor.peek_name();
+    let action = Action::parse(cursor, &method)?;
+    let fault = CallFault {
+        method,
+        messages,
+        condition,
+        action,
+    };
+    let problem = |why: String| Err(Problem { at, why });
+    if fault.messages.is_some() && !fault.method.is_server_streaming() {
+        return problem(format!(
+            "`message` is for streams, and {} is none",
+            fault.method.name()
+        ));
     }
-    name
+    if fault.messages.is_some() && fault.action.is_of_status() {
+        return problem(format!(
+            "`{verb}` ends a call, not a message: use `truncate`"
+        ));
+    }
+    if fault.action.is_before_response() && (fault.messages.is_some() || fault.needs_response()) {
+        return problem(format!(
+            "`{verb}` comes before the response: no condition can be about that"
+        ));
+    }
+    Ok(fault)
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case("Version answer UNAVAILABLE", Action::Answer(Code::Unavailable))]
-    #[case("Version fail DEADLINE_EXCEEDED", Action::Fail(Code::DeadlineExceeded))]
-    #[case(
-        "Version recode NOT_FOUND OK",
-        Action::Recode(Code::NotFound, Code::Ok)
-    )]
-    #[case("Version delay 0.5", Action::Delay(Duration::from_millis(500)))]
-    #[case("Version hang", Action::Hang)]
-    #[case("GetContainerEvents late 2", Action::Late(Duration::from_secs(2)))]
-    #[case("Version drop version", Action::Alter { request: false, path: vec!["version".to_owned()], value: None })]
-    #[case("Version request set version \"a b\"", Action::Alter { request: true, path: vec!["version".to_owned()], value: Some("a b".into()) })]
-    fn action_is_parsed(#[case] text: &str, #[case] expected: Action) {
-        let fault: Fault = text.parse().unwrap();
-        assert_eq!(
-            (fault.action, fault.after, fault.condition),
-            (expected, 0, None)
-        );
-    }
-
-    #[test]
-    fn count_and_condition_precede_action() {
-        let text = "StopContainer after 2 if request container_id = \"a b\" swallow";
-        let fault: Fault = text.parse().unwrap();
-        let condition = Condition {
-            of_request: true,
-            path: vec!["container_id".to_owned()],
-            value: "a b".into(),
-        };
-        assert_eq!((fault.after, fault.condition), (2, Some(condition)));
-        assert_eq!((fault.action, fault.text.as_str()), (Action::Swallow, text));
-    }
-
-    #[rstest]
-    #[case("Dance hang", "the CRI has no call \"Dance\"")]
-    #[case("Version", "there is no action \"\"")]
-    #[case("Version sing", "there is no action \"sing\"")]
-    #[case("Version after x hang", "\"x\" is not a number of calls")]
-    #[case("Version if a hang", "there is no `= JSON` after \"a\"")]
-    #[case("Version drop a..b", "\"a..b\" is not a path of fields")]
-    #[case("Version drop a b", "\"b\" follows `drop a`")]
-    #[case("Version hang on", "\"on\" follows `hang`")]
-    #[case(
-        "Version answer NOTFOUND",
-        "\"NOTFOUND\" is not a gRPC code, such as NOT_FOUND"
-    )]
-    #[case("Version set a", "a JSON value is missing")]
-    #[case("Version request hang", "only `drop` and `set` apply to a request")]
-    #[case(
-        "Version delay -1",
-        "cannot convert float seconds to Duration: value is negative"
-    )]
-    fn bad_fault_is_refused_with_reason(#[case] text: &str, #[case] why: &str) {
-        let error = text.parse::<Fault>().unwrap_err();
-        assert_eq!(error.to_string(), format!("invalid fault {text:?}: {why}"));
-    }
-}
+mod tests;

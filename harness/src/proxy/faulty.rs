@@ -1,66 +1,56 @@
-//! What faults do with one call: before the runtime sees it, and with its answer.
+//! What rules do with one call: before the runtime sees it, and with its answer as a whole.
 
-use std::collections::VecDeque;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, ready};
-
-use bytes::Bytes;
 use http_body_util::BodyExt as _;
-use hyper::body::{Body, Frame as BodyFrame};
+use hyper::body::Body as _;
 use hyper::header::{CONTENT_LENGTH, HeaderValue};
 use hyper::{HeaderMap, Request, Response};
-use prost_reflect::{MessageDescriptor, MethodDescriptor};
-use serde_json::Value;
-use tokio::time::{Sleep, sleep};
+use prost_reflect::DynamicMessage;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
-use super::alter::{altered, has};
+use super::answers::{answer, empty, head, success, with_trailers};
 use super::body::{Forwarded, whole};
-use super::fault::{Action, Fault};
+use super::fault::{Action, Side, Status};
+use super::faulty_body::FaultyBody;
 use super::frames::{Frame, Frames};
 use super::json;
+use super::rule_in_call::RuleInCall;
+use super::rules::{CallRule, KeptAnswer};
+use super::throttled::Throttled;
 
-/// The faults of a proxy, with the number of calls that each has matched.
-#[derive(Debug)]
-pub(super) struct Faults(Vec<(Fault, AtomicUsize)>);
-
-/// The faults that apply to one call.
+/// The rules that one call may meet.
 #[derive(Debug)]
 pub(super) struct CallFaults {
-    method: MethodDescriptor,
-    faults: Vec<Fault>,
-    request: Value,
+    rules: Vec<RuleInCall>,
+    request: Option<DynamicMessage>,
+    /// The request in a form that equal requests share.
+    key: String,
+    /// Ends the client's connection.
+    cut: CancellationToken,
 }
 
 /// What becomes of a call before the runtime sees it.
 pub(super) enum Passed {
     On(Request<Forwarded>),
-    Answered(Code, Response<Forwarded>),
-}
-
-impl Faults {
-    pub(super) fn new(faults: Vec<Fault>) -> Self {
-        let faults = faults.into_iter();
-        Self(faults.map(|fault| (fault, AtomicUsize::new(0))).collect())
-    }
-
-    /// The faults of a call, which is counted; `None` if it has none.
-    pub(super) fn for_call(&self, path: &str) -> Option<CallFaults> {
-        let method = json::method(path)?;
-        let due = |(fault, calls): &&(Fault, AtomicUsize)| {
-            fault.call == method.name() && calls.fetch_add(1, Ordering::Relaxed) >= fault.after
-        };
-        let faults: Vec<Fault> = self.0.iter().filter(due).map(|(f, _)| f.clone()).collect();
-        (!faults.is_empty()).then(|| CallFaults {
-            method,
-            faults,
-            request: Value::Null,
-        })
-    }
+    Answered {
+        status: Status,
+        message: Option<Frame>,
+        response: Response<Forwarded>,
+    },
 }
 
 impl CallFaults {
+    /// The rules of a call; `None` if it has none.
+    pub(super) fn new(rules: Vec<CallRule>, cut: CancellationToken) -> Option<Self> {
+        (!rules.is_empty()).then(|| Self {
+            rules: rules.into_iter().map(RuleInCall::new).collect(),
+            request: None,
+            key: String::new(),
+            cut,
+        })
+    }
+
     /// Carries out what comes before the runtime.
     pub(super) async fn before(
         &mut self,
@@ -69,230 +59,200 @@ impl CallFaults {
         let (mut head, body) = request.into_parts();
         // Every call of the CRI has one request.
         let bytes = body.collect().await?.to_bytes();
-        let mut frames = Frames::default().push(&bytes);
-        if let Some(frame) = frames.first() {
-            self.request = json::decode(self.method.input(), &frame.message).unwrap_or_default();
-        }
-        let of_this_request = |fault: &Fault| {
-            let of_request = fault.condition.as_ref().filter(|one| one.of_request);
-            of_request.is_none_or(|one| has(&self.request, &one.path, &one.value))
-        };
-        self.faults.retain(of_this_request);
-        for fault in &self.faults {
+        let mut messages = Frames::default();
+        let frame = messages.push(&bytes).into_iter().next();
+        self.read(frame.as_ref());
+        let request = self.request.clone();
+        let mut altered = None;
+        for number in 0..self.rules.len() {
+            let rule = &mut self.rules[number];
+            let holds = match &rule.rule.fault().condition {
+                None => Some(true),
+                Some(condition) => condition.holds(request.as_ref(), None),
+            };
+            if holds == Some(false) {
+                rule.decided = Some(false);
+            }
+            if holds != Some(true) || !rule.rule.is_on() {
+                continue;
+            }
+            rule.decided = Some(rule.rule.count());
+            let fault = rule.rule.fault();
+            if rule.decided != Some(true) || !fault.is_of_request() {
+                continue;
+            }
             match &fault.action {
-                Action::Answer(code) => return Ok(Passed::Answered(*code, answer(*code))),
-                Action::Swallow => return Ok(Passed::Answered(Code::Ok, empty())),
+                Action::Answer(status) => return Ok(answered(status.clone())),
+                Action::Swallow => return Ok(swallowed()),
+                Action::Stale => {
+                    if let Some(kept) = rule.rule.kept_answer(&self.key) {
+                        return Ok(given_again(kept));
+                    }
+                }
                 Action::Hang => std::future::pending().await,
                 Action::Delay(delay) => sleep(*delay).await,
+                Action::Disconnect => {
+                    self.cut.cancel();
+                    std::future::pending().await
+                }
                 Action::Alter {
-                    request: true,
+                    side: Side::Request,
                     path,
                     value,
                 } => {
-                    for frame in &mut frames {
-                        let input = self.method.input();
-                        let message = altered(input, &frame.message, path, value.as_ref());
-                        frame.message = message.into();
-                    }
+                    let message = altered.take().or_else(|| self.request.clone());
+                    altered = message.map(|mut message| {
+                        path.change(&mut message, value.as_ref());
+                        message
+                    });
                 }
-                Action::Alter { request: false, .. }
+                Action::Alter { .. }
                 | Action::Fail(_)
                 | Action::Recode(..)
                 | Action::Lose
                 | Action::Repeat
-                | Action::Late(_) => {}
+                | Action::Late(_)
+                | Action::Swap
+                | Action::Truncate(_)
+                | Action::Throttle(_) => {}
             }
         }
-        head.headers.remove(CONTENT_LENGTH);
-        let body: Vec<u8> = frames.iter().flat_map(Frame::encode).collect();
-        Ok(Passed::On(Request::from_parts(head, whole(body.into()))))
+        let bytes = match altered.filter(|altered| Some(altered) != self.request.as_ref()) {
+            None => bytes,
+            Some(altered) => {
+                head.headers.remove(CONTENT_LENGTH);
+                Frame::of(&json::encode(&altered)).bytes
+            }
+        };
+        Ok(Passed::On(Request::from_parts(head, whole(bytes))))
+    }
+
+    fn read(&mut self, frame: Option<&Frame>) {
+        let method = self.rules.first().map(|rule| &rule.rule.fault().method);
+        let read = frame.zip(method);
+        self.request = read.and_then(|(frame, method)| json::message(method.input(), frame));
+        self.key = self
+            .request
+            .as_ref()
+            .map(json::canonical)
+            .unwrap_or_default();
+    }
+
+    fn response(&self, frame: Option<&Frame>) -> Option<DynamicMessage> {
+        let method = &self.rules.first()?.rule.fault().method;
+        json::message(method.output(), frame?)
     }
 
     /// Carries out what comes after the runtime.
     pub(super) async fn after(
-        self,
+        mut self,
         response: Response<Forwarded>,
     ) -> Result<Response<Forwarded>, hyper::Error> {
-        for fault in &self.faults {
-            if let Action::Fail(code) = fault.action {
-                response.into_body().collect().await?;
-                return Ok(answer(code));
-            }
-        }
-        let (mut head, body) = response.into_parts();
-        head.headers.remove(CONTENT_LENGTH);
-        if let Some(code) = self.recoded(&head.headers) {
-            return Ok(if code == Code::Ok {
-                empty()
-            } else {
-                answer(code)
-            });
-        }
-        let body = Altered {
-            inner: body,
-            output: self.method.output(),
-            faults: self,
-            frames: Frames::default(),
-            held: Vec::new(),
-            ready: VecDeque::new(),
+        let rate = self.rules.iter().find_map(RuleInCall::throttle);
+        let response = self.after_whole(response).await?;
+        let response = match self.recoded(response.headers()) {
+            Some(status) if status.code == Code::Ok => empty(),
+            Some(status) => answer(&status),
+            None => self.after_messages(response),
         };
-        Ok(Response::from_parts(head, body.boxed_unsync()))
-    }
-
-    /// The code in place of the one in these headers, if another one is to be there.
-    fn recoded(&self, headers: &HeaderMap) -> Option<Code> {
-        let status = Code::from_bytes(headers.get("grpc-status")?.as_bytes());
-        self.faults.iter().find_map(|fault| {
-            if let Action::Recode(from, to) = fault.action
-                && from == status
-            {
-                return Some(to);
-            }
-            None
+        Ok(match rate {
+            None => response,
+            Some(rate) => response.map(|body| Throttled::new(body, rate).boxed_unsync()),
         })
     }
 
-    /// Whether a fault applies to a message of the answer.
-    fn applies(fault: &Fault, output: &MessageDescriptor, message: &[u8]) -> bool {
-        let Some(condition) = fault.condition.as_ref().filter(|one| !one.of_request) else {
-            return true;
+    /// Carries out what needs the whole answer.
+    async fn after_whole(
+        &mut self,
+        response: Response<Forwarded>,
+    ) -> Result<Response<Forwarded>, hyper::Error> {
+        let may_fail = |rule: &RuleInCall| {
+            rule.decided != Some(false) && matches!(rule.rule.fault().action, Action::Fail(_))
         };
-        json::decode(output.clone(), message)
-            .is_ok_and(|value| has(&value, &condition.path, &condition.value))
+        let is_kept = |rule: &RuleInCall| matches!(rule.rule.fault().action, Action::Stale);
+        if !self
+            .rules
+            .iter()
+            .any(|rule| may_fail(rule) || is_kept(rule))
+        {
+            return Ok(response);
+        }
+        let (head, body) = response.into_parts();
+        let collected = body.collect().await?;
+        let trailers = collected.trailers().cloned();
+        let bytes = collected.to_bytes();
+        let frames = Frames::default().push(&bytes);
+        let response = self.response(frames.first());
+        for rule in &mut self.rules {
+            if may_fail(rule)
+                && rule.meets(self.request.as_ref(), response.as_ref())
+                && let Action::Fail(status) = &rule.rule.fault().action
+            {
+                return Ok(answer(status));
+            }
+        }
+        let is_success = |trailers: &&HeaderMap| {
+            let status = trailers.get("grpc-status").map(HeaderValue::as_bytes);
+            status == Some(b"0") && !frames.is_empty()
+        };
+        if let Some(trailers) = trailers.as_ref().filter(is_success) {
+            for rule in self.rules.iter().filter(|rule| is_kept(rule)) {
+                let answer = KeptAnswer {
+                    body: bytes.clone(),
+                    trailers: trailers.clone(),
+                };
+                rule.rule.keep_answer(&self.key, answer);
+            }
+        }
+        Ok(Response::from_parts(head, with_trailers(bytes, trailers)))
+    }
+
+    /// The status in place of the one in these headers, if another one is to be there.
+    fn recoded(&self, headers: &HeaderMap) -> Option<Status> {
+        let status = Code::from_bytes(headers.get("grpc-status")?.as_bytes());
+        let mut rules = self.rules.iter();
+        rules.find_map(|rule| rule.recoded(status))
+    }
+
+    fn after_messages(self, response: Response<Forwarded>) -> Response<Forwarded> {
+        let is_of_response = |rule: &RuleInCall| {
+            let fault = rule.rule.fault();
+            rule.decided != Some(false)
+                && !fault.is_of_request()
+                && !matches!(fault.action, Action::Throttle(_) | Action::Fail(_))
+        };
+        let rules: Vec<_> = self.rules.into_iter().filter(is_of_response).collect();
+        if rules.is_empty() || response.body().is_end_stream() {
+            return response;
+        }
+        let mut response = response;
+        response.headers_mut().remove(CONTENT_LENGTH);
+        response.map(|body| FaultyBody::new(body, rules, self.request, self.cut).boxed_unsync())
     }
 }
 
-/// The answer of a runtime that refuses: headers and no body.
-fn answer(code: Code) -> Response<Forwarded> {
-    let mut response = Response::new(whole(Bytes::new()));
-    let headers = response.headers_mut();
-    headers.insert("content-type", HeaderValue::from_static("application/grpc"));
-    headers.insert("grpc-status", HeaderValue::from(i32::from(code)));
-    headers.insert(
-        "grpc-message",
-        HeaderValue::from_static("a fault of the proxy"),
-    );
-    response
-}
-
-/// The answer of a runtime that says nothing and succeeds.
-fn empty() -> Response<Forwarded> {
-    let message = Frame {
-        compressed: false,
-        message: Bytes::new(),
-    };
-    let mut trailers = HeaderMap::new();
-    trailers.insert("grpc-status", HeaderValue::from_static("0"));
-    let body = whole(message.encode()).with_trailers(std::future::ready(Some(Ok(trailers))));
-    let mut response = Response::new(body.boxed_unsync());
-    response
-        .headers_mut()
-        .insert("content-type", HeaderValue::from_static("application/grpc"));
-    response
-}
-
-/// The body of an answer whose messages are altered.
-struct Altered {
-    inner: Forwarded,
-    output: MessageDescriptor,
-    faults: CallFaults,
-    frames: Frames,
-    /// Messages that are late.
-    held: Vec<(Pin<Box<Sleep>>, Bytes)>,
-    ready: VecDeque<BodyFrame<Bytes>>,
-}
-
-impl Altered {
-    fn message(&mut self, mut frame: Frame) {
-        let mut copies = 1;
-        let mut late = None;
-        for fault in &self.faults.faults {
-            if !CallFaults::applies(fault, &self.output, &frame.message) {
-                continue;
-            }
-            match &fault.action {
-                Action::Alter {
-                    request: false,
-                    path,
-                    value,
-                } => {
-                    let output = self.output.clone();
-                    let message = altered(output, &frame.message, path, value.as_ref());
-                    frame.message = message.into();
-                }
-                Action::Lose => copies = 0,
-                Action::Repeat => copies = 2,
-                Action::Late(delay) => late = Some(*delay),
-                Action::Alter { request: true, .. }
-                | Action::Answer(_)
-                | Action::Swallow
-                | Action::Fail(_)
-                | Action::Recode(..)
-                | Action::Hang
-                | Action::Delay(_) => {}
-            }
-        }
-        let bytes = frame.encode();
-        if let Some(delay) = late {
-            self.held.push((Box::pin(sleep(delay)), bytes));
-            return;
-        }
-        for _ in 0..copies {
-            self.ready.push_back(BodyFrame::data(bytes.clone()));
-        }
-    }
-
-    /// Passes on what was held back for long enough, and has the task woken for the rest.
-    fn release(&mut self, context: &mut Context<'_>) {
-        for (mut due, bytes) in std::mem::take(&mut self.held) {
-            match due.as_mut().poll(context) {
-                Poll::Ready(()) => self.ready.push_back(BodyFrame::data(bytes)),
-                Poll::Pending => self.held.push((due, bytes)),
-            }
-        }
-    }
-
-    fn trailers(&mut self, mut trailers: HeaderMap) {
-        for (_, bytes) in std::mem::take(&mut self.held) {
-            self.ready.push_back(BodyFrame::data(bytes));
-        }
-        if let Some(code) = self.faults.recoded(&trailers) {
-            trailers.insert("grpc-status", HeaderValue::from(i32::from(code)));
-        }
-        self.ready.push_back(BodyFrame::trailers(trailers));
+fn answered(status: Status) -> Passed {
+    Passed::Answered {
+        response: answer(&status),
+        status,
+        message: None,
     }
 }
 
-impl Body for Altered {
-    type Data = Bytes;
-    type Error = hyper::Error;
+fn swallowed() -> Passed {
+    Passed::Answered {
+        status: success(),
+        message: Some(Frame::of(b"")),
+        response: empty(),
+    }
+}
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<BodyFrame<Bytes>, hyper::Error>>> {
-        loop {
-            self.release(context);
-            if let Some(frame) = self.ready.pop_front() {
-                return Poll::Ready(Some(Ok(frame)));
-            }
-            let frame = match ready!(Pin::new(&mut self.inner).poll_frame(context)) {
-                None => return Poll::Ready(None),
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                Some(Ok(frame)) => frame,
-            };
-            match frame.into_data() {
-                Ok(data) => {
-                    for message in self.frames.push(&data) {
-                        self.message(message);
-                    }
-                }
-                Err(frame) => {
-                    if let Ok(trailers) = frame.into_trailers() {
-                        self.trailers(trailers);
-                    }
-                }
-            }
-        }
+fn given_again(kept: KeptAnswer) -> Passed {
+    let mut response = Response::new(with_trailers(kept.body.clone(), Some(kept.trailers)));
+    head(&mut response);
+    Passed::Answered {
+        status: success(),
+        message: Frames::default().push(&kept.body).into_iter().next(),
+        response,
     }
 }

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use super::body::{self, Forwarded, Recorded, Side};
-use super::faulty::{CallFaults, Faults, Passed};
+use super::faulty::{CallFaults, Passed};
 use super::record::{self, Recording, Slot};
+use super::rules::Rules;
 
 /// Flow control must not make a call slower: what fits in a message fits in a window.
 const WINDOW: u32 = 32 << 20;
@@ -41,15 +41,16 @@ impl Drop for Unanswered {
 /// Serves one client until it or the runtime closes its connection.
 pub(super) async fn connection(
     client: UnixStream,
+    number: u64,
     runtime: PathBuf,
     recording: Recording,
-    faults: Arc<Faults>,
+    rules: Rules,
 ) {
     let stream = match UnixStream::connect(&runtime).await {
         Ok(stream) => stream,
         Err(error) => {
             let why = format!("failed to connect to {}: {error}", runtime.display());
-            return refuse(client, recording, &why).await;
+            return refuse(client, number, recording, &why).await;
         }
     };
     let shaken = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
@@ -65,9 +66,12 @@ pub(super) async fn connection(
             return;
         }
     };
+    let cut = CancellationToken::new();
+    let cut_by_rule = cut.clone();
     let service = service_fn(move |request| {
-        let slot = recording.begin(request.uri().path(), deadline(&request));
-        let faults = faults.for_call(request.uri().path());
+        let path = request.uri().path();
+        let slot = recording.begin(path, number, deadline(&request));
+        let faults = CallFaults::new(rules.for_call(path), cut_by_rule.clone());
         call(sender.clone(), request, slot, faults)
     });
     let downstream = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
@@ -80,6 +84,7 @@ pub(super) async fn connection(
     tokio::select! {
         // The client has gone: dropping the connection to the runtime cancels what is left.
         _ = &mut downstream => return,
+        () = cut.cancelled() => return,
         _ = &mut upstream => {}
     }
     downstream.as_mut().graceful_shutdown();
@@ -87,10 +92,10 @@ pub(super) async fn connection(
 }
 
 /// Answers a client's first calls with Unavailable, as its own library does when it cannot connect, and disconnects it.
-async fn refuse(client: UnixStream, recording: Recording, why: &str) {
+async fn refuse(client: UnixStream, number: u64, recording: Recording, why: &str) {
     let refused = CancellationToken::new();
     let service = service_fn(|request: Request<Incoming>| {
-        let slot = recording.begin(request.uri().path(), deadline(&request));
+        let slot = recording.begin(request.uri().path(), number, deadline(&request));
         slot.end(Code::Unavailable, why.to_owned());
         refused.cancel();
         let response = Response::builder()
@@ -132,8 +137,15 @@ async fn call(
                 request = altered;
                 Some(faults)
             }
-            Passed::Answered(code, response) => {
-                slot.end(code, "a fault of the proxy".to_owned());
+            Passed::Answered {
+                status,
+                message,
+                response,
+            } => {
+                message
+                    .into_iter()
+                    .for_each(|message| slot.response(message));
+                slot.end(status.code, status.message);
                 return Ok(response);
             }
         },

@@ -1,6 +1,6 @@
 //! Splits the bytes of a gRPC body into messages, as they arrive. ◆
 
-use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use bytes::{BufMut as _, Bytes, BytesMut};
 
 /// The length of a message's prefix: a flag and the length of the message (gRPC over HTTP/2, Length-Prefixed-Message).
 const PREFIX: usize = 5;
@@ -11,17 +11,24 @@ pub(super) struct Frame {
     /// Whether the message is compressed.
     pub(super) compressed: bool,
     pub(super) message: Bytes,
+    /// The frame as it was sent, or is.
+    pub(super) bytes: Bytes,
 }
 
 impl Frame {
-    /// The frame as it is sent.
-    pub(super) fn encode(&self) -> Bytes {
-        let mut bytes = BytesMut::with_capacity(PREFIX + self.message.len());
-        bytes.put_u8(u8::from(self.compressed));
+    /// The frame of a message that is not compressed.
+    pub(super) fn of(message: &[u8]) -> Self {
+        let mut bytes = BytesMut::with_capacity(PREFIX + message.len());
+        bytes.put_u8(0);
         // A message that was received has a length of 32 bits; an altered one is hardly longer.
-        bytes.put_u32(u32::try_from(self.message.len()).unwrap_or(u32::MAX));
-        bytes.extend_from_slice(&self.message);
-        bytes.freeze()
+        bytes.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+        bytes.extend_from_slice(message);
+        let bytes = bytes.freeze();
+        Self {
+            compressed: false,
+            message: bytes.slice(PREFIX..),
+            bytes,
+        }
     }
 }
 
@@ -44,13 +51,19 @@ impl Frames {
             if rest.len() - 4 < length {
                 break;
             }
-            self.pending.advance(PREFIX);
+            let bytes = self.pending.split_to(PREFIX + length).freeze();
             complete.push(Frame {
-                compressed: flag == 1,
-                message: self.pending.split_to(length).freeze(),
+                compressed: flag != 0,
+                message: bytes.slice(PREFIX..),
+                bytes,
             });
         }
         complete
+    }
+
+    /// Takes out what is no whole message.
+    pub(super) fn rest(&mut self) -> Bytes {
+        self.pending.split().freeze()
     }
 }
 
@@ -75,8 +88,10 @@ mod tests {
             }
             let mut frames = Frames::default();
             let found: Vec<_> = body.chunks(chunk).flat_map(|data| frames.push(data)).collect();
-            let sent: Vec<u8> = found.iter().flat_map(Frame::encode).collect();
+            let sent: Vec<u8> = found.iter().flat_map(|frame| frame.bytes.clone()).collect();
             prop_assert_eq!(&sent, &body);
+            let made: Vec<_> = messages.iter().map(|message| Frame::of(message)).collect();
+            prop_assert_eq!(&made, &found);
             let found: Vec<_> = found.into_iter().map(|frame| frame.message.to_vec()).collect();
             prop_assert_eq!(found, messages);
         }
@@ -91,6 +106,9 @@ mod tests {
         let found = frames.push(&[1, 9, 0]);
         assert_eq!(found.len(), 1);
         assert!(found[0].compressed);
+        assert_eq!(found[0].bytes.as_ref(), [1, 0, 0, 0, 1, 9]);
         assert_eq!(found[0].message.as_ref(), [9]);
+        assert_eq!(frames.rest().as_ref(), [0]);
+        assert!(frames.rest().is_empty());
     }
 }

@@ -2,11 +2,14 @@
 
 use std::sync::OnceLock;
 
+use prost_reflect::prost::Message as _;
 use prost_reflect::{
     DescriptorPool, DynamicMessage, Kind, MessageDescriptor, MethodDescriptor, ReflectMessage as _,
     SerializeOptions, Value as Field,
 };
 use serde_json::Value;
+
+use super::frames::Frame;
 
 /// What is written in place of a secret.
 const REDACTED: &str = "(redacted)";
@@ -20,22 +23,44 @@ pub(super) fn method(path: &str) -> Option<MethodDescriptor> {
     service.methods().find(|method| method.name() == name)
 }
 
-/// The names of all calls of the contract.
-pub(super) fn methods() -> Vec<String> {
+/// All calls of the contract.
+pub(super) fn methods() -> Vec<MethodDescriptor> {
     let services = pool().into_iter().flat_map(DescriptorPool::services);
     services
-        .flat_map(|service| {
-            let names = service.methods().map(|method| method.name().to_owned());
-            names.collect::<Vec<_>>()
-        })
+        .flat_map(|service| service.methods().collect::<Vec<_>>())
         .collect()
+}
+
+/// The message in a frame; `None` if it is compressed or broken.
+pub(super) fn message(descriptor: MessageDescriptor, frame: &Frame) -> Option<DynamicMessage> {
+    let readable = Some(&frame.message).filter(|_| !frame.compressed)?;
+    DynamicMessage::decode(descriptor, readable.clone()).ok()
+}
+
+/// A message as it is sent.
+pub(super) fn encode(message: &DynamicMessage) -> Vec<u8> {
+    message.encode_to_vec()
+}
+
+/// A text that equal messages share, whose maps may be sent in any order. It has secrets in it.
+pub(super) fn canonical(message: &DynamicMessage) -> String {
+    serde_json::to_value(message).map_or_else(|_| String::new(), |value| value.to_string())
+}
+
+/// The path of the requests for a call.
+pub(super) fn path(method: &MethodDescriptor) -> String {
+    format!("/{}/{}", method.parent_service().full_name(), method.name())
 }
 
 /// A message as JSON: fields with their default value are left out, 64-bit integers are strings, bytes are base64, secrets
 /// are replaced.
 pub(super) fn decode(descriptor: MessageDescriptor, bytes: &[u8]) -> Result<Value, String> {
-    let mut message =
-        DynamicMessage::decode(descriptor, bytes).map_err(|error| error.to_string())?;
+    let message = DynamicMessage::decode(descriptor, bytes).map_err(|error| error.to_string())?;
+    value(message)
+}
+
+/// A decoded message as JSON, as [`decode`].
+fn value(mut message: DynamicMessage) -> Result<Value, String> {
     redact(&mut message);
     let options = SerializeOptions::new().use_proto_field_name(true);
     message

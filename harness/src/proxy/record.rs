@@ -31,12 +31,14 @@ struct Shared {
 /// A call, with the moments of the clock.
 #[derive(Debug, Clone)]
 struct Stored {
-    path: String,
+    path: Arc<str>,
+    connection: u64,
     start: Instant,
     end: Option<Instant>,
     deadline: Option<Duration>,
-    requests: Vec<Frame>,
-    responses: Vec<(Instant, Frame)>,
+    // Shared with the calls that were given out: to give out a long stream copies nothing.
+    requests: Arc<Vec<Frame>>,
+    responses: Arc<Vec<(Instant, Frame)>>,
     code: Option<Code>,
     message: String,
 }
@@ -46,6 +48,8 @@ struct Stored {
 pub struct Call {
     /// The name of the call, without its service.
     pub method: String,
+    /// The number of the client's connection, from 1 on.
+    pub connection: u64,
     /// When its request arrived: seconds after the recording's zero.
     pub start: f64,
     /// When it ended: seconds after the recording's zero. `None`: it has not ended.
@@ -56,9 +60,10 @@ pub struct Call {
     pub code: Option<Code>,
     /// The message of the gRPC status.
     pub message: String,
-    path: String,
-    requests: Vec<Frame>,
-    responses: Vec<(f64, Frame)>,
+    path: Arc<str>,
+    zero: Instant,
+    requests: Arc<Vec<Frame>>,
+    responses: Arc<Vec<(Instant, Frame)>>,
 }
 
 /// A message of a stream.
@@ -124,16 +129,31 @@ impl Recording {
         }
     }
 
-    pub(super) fn begin(&self, path: &str, deadline: Option<Duration>) -> Slot {
+    /// Waits for calls that have ended, and takes them out of the recording.
+    pub async fn next_ended(&self) -> Vec<Call> {
+        let mut changes = self.shared.changes.subscribe();
+        loop {
+            changes.mark_unchanged();
+            let ended = self.take_ended();
+            if !ended.is_empty() {
+                return ended;
+            }
+            // It cannot fail: the sender is in `self`.
+            let _ = changes.changed().await;
+        }
+    }
+
+    pub(super) fn begin(&self, path: &str, connection: u64, deadline: Option<Duration>) -> Slot {
         let mut calls = lock(&self.shared.calls);
         let index = self.shared.begun.fetch_add(1, Ordering::Relaxed);
         let stored = Stored {
-            path: path.to_owned(),
+            path: path.into(),
+            connection,
             start: Instant::now(),
             end: None,
             deadline,
-            requests: Vec::new(),
-            responses: Vec::new(),
+            requests: Arc::default(),
+            responses: Arc::default(),
             code: None,
             message: String::new(),
         };
@@ -160,12 +180,12 @@ impl Slot {
     }
 
     pub(super) fn request(&self, frame: Frame) {
-        self.change(|stored| stored.requests.push(frame));
+        self.change(|stored| Arc::make_mut(&mut stored.requests).push(frame));
     }
 
     pub(super) fn response(&self, frame: Frame) {
         let now = Instant::now();
-        self.change(|stored| stored.responses.push((now, frame)));
+        self.change(|stored| Arc::make_mut(&mut stored.responses).push((now, frame)));
     }
 
     /// The call has ended. Only the first end counts.
@@ -186,18 +206,16 @@ impl Stored {
         let (_, method) = self.path.rsplit_once('/').unwrap_or(("", &self.path));
         Call {
             method: method.to_owned(),
+            connection: self.connection,
             start: seconds(self.start),
             end: self.end.map(seconds),
             deadline: self.deadline,
             code: self.code,
             message: self.message.clone(),
-            path: self.path.clone(),
-            requests: self.requests.clone(),
-            responses: self
-                .responses
-                .iter()
-                .map(|(at, frame)| (seconds(*at), frame.clone()))
-                .collect(),
+            path: Arc::clone(&self.path),
+            zero,
+            requests: Arc::clone(&self.requests),
+            responses: Arc::clone(&self.responses),
         }
     }
 }
@@ -228,7 +246,7 @@ impl Call {
         self.responses
             .iter()
             .map(|(at, frame)| Message {
-                at: *at,
+                at: seconds_between(self.zero, *at),
                 value: value(method.as_ref().map(|method| method.output()), frame),
             })
             .collect()
@@ -243,6 +261,7 @@ impl Call {
             line.insert("t_end".to_owned(), json!(end));
         }
         line.insert("method".to_owned(), json!(self.method));
+        line.insert("connection".to_owned(), json!(self.connection));
         if let Some(deadline) = self.deadline {
             line.insert("deadline_s".to_owned(), json!(deadline.as_secs_f64()));
         }

@@ -1,101 +1,66 @@
 //! `crib proxy`: stands between a client and a runtime, records the calls, and makes the runtime faulty.
 
-use std::fs::File;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+mod ctl;
+mod serve;
 
-use clap::Args;
-use harness::Proxy;
-use harness::proxy::{Call, Fault};
+use clap::{Args, Subcommand};
 
-use crate::args::UnixEndpoint;
-use crate::client::output::print;
-use crate::client::{CallError, finish};
+use crate::client::finish;
 use crate::exit::Exit;
-use crate::signals::Signals;
+use serve::ServeArgs;
 
 /// Pass a client's calls on to a runtime, with faults
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "\
 Examples:
   crib proxy --listen unix:///run/p.sock --upstream unix:///run/crib/crib.sock --trace calls.jsonl
   crib proxy --listen /tmp/p.sock --upstream /tmp/r.sock --fault 'StopContainer after 2 hang'
-  crib proxy --listen /tmp/p.sock --upstream /tmp/r.sock --fault 'ListImages answer UNAVAILABLE'
+  crib proxy --listen /tmp/p.sock --upstream /tmp/r.sock --rules rules.txt --control /tmp/c.sock
+  crib proxy ctl --control /tmp/c.sock on slow-stop
 
-A fault is CALL [after N] [if [request|response] FIELD.FIELD = JSON] and one of:
-  answer CODE           answer that code; the runtime does not see the call
-  swallow               answer an empty success; the runtime does not see the call
-  fail CODE             answer that code after the runtime has done its work
-  recode CODE CODE      answer the second code where the runtime answers the first
-  hang                  answer nothing
-  delay SECONDS         answer later
-  [request] drop FIELD  take a field out of the response, or of the request
-  [request] set FIELD JSON
-  lose, repeat          a message of a stream, not at all or twice
-  late SECONDS          a message of a stream after those that follow it
+A rule, of --fault or in a line of --rules FILE, is [off] [NAME:] CALLS [after N] [every N] [times N] [probability P] \
+[message N[..M]] [if CONDITION] and one of:
+  answer CODE [\"TEXT\"]         answer that code; the runtime does not see the call
+  swallow                       answer an empty success; the runtime does not see the call
+  stale                         answer what the runtime answered an equal request before
+  fail CODE [\"TEXT\"]           answer that code after the runtime has done its work
+  recode CODE CODE [\"TEXT\"]    answer the second code where the runtime answers the first
+  hang, delay SECONDS           answer nothing, or later
+  disconnect                    end the client's connection
+  drop FIELD, set FIELD JSON    alter a field of the response, or with `request` before it of the request
+  lose, repeat, swap            a message of a stream, not at all, twice, or after the next one
+  late SECONDS                  a message of a stream after those that follow it
+  truncate [CODE [\"TEXT\"]]     end the stream in place of a message
+  throttle BYTES                answer so many bytes a second
+
+A CONDITION compares fields of the request or the response with JSON values: `request.container_id == \"c\" and not \
+status.labels[\"app\"] in [\"a\", \"b\"]`. A file of rules may have comments from # on, and `seed N`. docs/proxy.md explains \
+them all.
 
 Prints `listening on unix://PATH` when it is ready, and serves until a signal. Exit codes:
     0  ended by a signal
-    1  the socket or the trace cannot be written
-    2  bad usage")]
+    1  a socket or the trace cannot be written
+    2  bad usage, or a rule is invalid")]
 pub(crate) struct ProxyArgs {
-    /// Socket for the clients
-    #[arg(long, value_name = "unix:///PATH")]
-    listen: UnixEndpoint,
-    /// The runtime's socket, which need not exist yet
-    #[arg(long, value_name = "unix:///PATH")]
-    upstream: UnixEndpoint,
-    /// What the runtime does wrong; repeatable
-    #[arg(long, value_name = "FAULT")]
-    fault: Vec<Fault>,
-    /// Write the calls as they end, one JSON object a line
-    #[arg(long, value_name = "FILE")]
-    trace: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Option<ProxyCommand>,
+    #[command(flatten)]
+    serve: Option<ServeArgs>,
 }
 
-/// Serves until a signal.
+/// What else a proxy does.
+#[derive(Debug, Subcommand)]
+enum ProxyCommand {
+    Ctl(ctl::CtlArgs),
+}
+
+/// Serves until a signal, or does what the subcommand says.
 pub(crate) fn run(args: &ProxyArgs) -> Exit {
-    finish(serve(args))
-}
-
-async fn serve(args: &ProxyArgs) -> Result<Exit, CallError> {
-    let io = |doing: String| |source| CallError::Io { doing, source };
-    let mut signals = Signals::listen().map_err(io("listen for signals".to_owned()))?;
-    let (listen, upstream) = (args.listen.path(), args.upstream.path());
-    let proxy = Proxy::with_faults(listen, upstream, args.fault.clone())
-        .map_err(io(format!("listen on {}", args.listen)))?;
-    print(&format!("listening on {}", args.listen))?;
-    let mut file = match &args.trace {
-        None => None,
-        Some(path) => {
-            let file = File::create(path).map_err(io(format!("write {}", path.display())))?;
-            Some((file, path.as_path()))
-        }
-    };
-    loop {
-        // Taken out also without a trace: the recording grows otherwise.
-        let ended = proxy.recording().until(|_| {
-            let calls = proxy.recording().take_ended();
-            (!calls.is_empty()).then_some(calls)
-        });
-        tokio::select! {
-            calls = ended => write(&mut file, &calls)?,
-            _ = signals.next() => break,
-        }
+    match (&args.command, &args.serve) {
+        (Some(ProxyCommand::Ctl(args)), _) => ctl::run(args),
+        (None, Some(args)) => finish(serve::serve(args)),
+        // The parser demands the arguments where there is no subcommand.
+        (None, None) => Exit::BadInput,
     }
-    write(&mut file, &proxy.recording().take_ended())?;
-    Ok(Exit::Success)
-}
-
-fn write(file: &mut Option<(File, &Path)>, calls: &[Call]) -> Result<(), CallError> {
-    let Some((file, path)) = file else {
-        return Ok(());
-    };
-    for call in calls {
-        writeln!(file, "{}", call.json()).map_err(|source| CallError::Io {
-            doing: format!("write {}", path.display()),
-            source,
-        })?;
-    }
-    Ok(())
 }

@@ -1,0 +1,74 @@
+//! `crib proxy ctl`: lists the rules of a running proxy, and switches them.
+
+use clap::{Args, Subcommand};
+use harness::proxy::control::{Request, ask};
+
+use crate::args::UnixEndpoint;
+use crate::client::output::print;
+use crate::client::{CallError, finish};
+use crate::exit::Exit;
+use crate::report::complain;
+
+/// List the rules of a running proxy, or switch them on and off
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  crib proxy ctl --control /tmp/c.sock list
+  crib proxy ctl --control /tmp/c.sock off slow-stop
+
+Prints each rule as a line of JSON: its name (or number), whether it is on, how many calls met it and how many of those it \
+was applied to. A rule that is switched on counts anew.
+
+Exit codes:
+    0  success
+    1  the proxy does not answer, or has no such rule
+    2  bad usage")]
+pub(super) struct CtlArgs {
+    /// The proxy's control socket
+    #[arg(long, value_name = "unix:///PATH")]
+    control: UnixEndpoint,
+    #[command(subcommand)]
+    command: CtlCommand,
+}
+
+/// What is asked of the proxy.
+#[derive(Debug, Subcommand)]
+enum CtlCommand {
+    /// List the rules
+    List,
+    /// Switch rules on
+    On {
+        /// Their name, or number
+        rule: String,
+    },
+    /// Switch rules off
+    Off {
+        /// Their name, or number
+        rule: String,
+    },
+}
+
+/// Asks the proxy, and prints its rules.
+pub(super) fn run(args: &CtlArgs) -> Exit {
+    finish(ctl(args))
+}
+
+async fn ctl(args: &CtlArgs) -> Result<Exit, CallError> {
+    let request = match &args.command {
+        CtlCommand::List => Request::List {},
+        CtlCommand::On { rule } => Request::On { rule: rule.clone() },
+        CtlCommand::Off { rule } => Request::Off { rule: rule.clone() },
+    };
+    let rules = match ask(args.control.path(), &request).await {
+        Ok(rules) => rules,
+        Err(error) => {
+            complain(&error);
+            return Ok(Exit::Failed);
+        }
+    };
+    for rule in rules {
+        // Its keys are text.
+        print(&serde_json::to_string(&rule).unwrap_or_default())?;
+    }
+    Ok(Exit::Success)
+}

@@ -1,0 +1,127 @@
+//! A proxy that runs until a signal.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use harness::Proxy;
+use harness::proxy::control::Control;
+use harness::proxy::{Call, Fault, RuleSet};
+
+use crate::args::UnixEndpoint;
+use crate::client::CallError;
+use crate::client::output::print;
+use crate::exit::Exit;
+use crate::signals::Signals;
+
+/// Between whom the proxy is, and what it does.
+#[derive(Debug, Args)]
+pub(super) struct ServeArgs {
+    /// Socket for the clients
+    #[arg(long, value_name = "unix:///PATH")]
+    listen: UnixEndpoint,
+    /// The runtime's socket, which need not exist yet
+    #[arg(long, value_name = "unix:///PATH")]
+    upstream: UnixEndpoint,
+    /// What the runtime does wrong: a rule; repeatable
+    #[arg(long, value_name = "RULE")]
+    fault: Vec<Fault>,
+    /// File with a rule a line; those of --fault follow them
+    #[arg(long, value_name = "FILE")]
+    rules: Option<PathBuf>,
+    /// What decides which calls `probability` hits: the same seed, the same run [default: the file's, or 0]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Socket for `crib proxy ctl`, which switches rules on and off
+    #[arg(long, value_name = "unix:///PATH")]
+    control: Option<UnixEndpoint>,
+    /// Write the calls as they end, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+}
+
+impl ServeArgs {
+    fn rules(&self) -> Result<RuleSet, CallError> {
+        let mut rules = match &self.rules {
+            None => RuleSet::default(),
+            Some(file) => read_rules(file)?,
+        };
+        rules.faults.extend(self.fault.iter().cloned());
+        rules.seed = self.seed.unwrap_or(rules.seed);
+        Ok(rules)
+    }
+}
+
+fn read_rules(file: &Path) -> Result<RuleSet, CallError> {
+    let shown = file.display();
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| CallError::Usage(format!("failed to read the rules {shown}: {error}")))?;
+    text.parse()
+        .map_err(|error| CallError::Usage(format!("{shown}:{error}")))
+}
+
+fn io(doing: String) -> impl FnOnce(io::Error) -> CallError {
+    |source| CallError::Io { doing, source }
+}
+
+/// Serves until a signal.
+pub(super) async fn serve(args: &ServeArgs) -> Result<Exit, CallError> {
+    let rules = args.rules()?;
+    let mut signals = Signals::listen().map_err(io("listen for signals".to_owned()))?;
+    let (listen, upstream) = (args.listen.path(), args.upstream.path());
+    let proxy = Proxy::with_rules(listen, upstream, rules)
+        .map_err(io(format!("listen on {}", args.listen)))?;
+    let _control = match &args.control {
+        None => None,
+        Some(control) => {
+            let listening = Control::listen(control.path(), proxy.rules());
+            Some(listening.map_err(io(format!("listen on {control}")))?)
+        }
+    };
+    let mut trace = match &args.trace {
+        None => None,
+        Some(path) => Some(Trace::create(path)?),
+    };
+    print(&format!("listening on {}", args.listen))?;
+    loop {
+        tokio::select! {
+            // Taken out also without a trace: the recording grows otherwise.
+            calls = proxy.recording().next_ended() => write(&mut trace, &calls)?,
+            _ = signals.next() => break,
+        }
+    }
+    write(&mut trace, &proxy.recording().take_ended())?;
+    Ok(Exit::Success)
+}
+
+fn write(trace: &mut Option<Trace>, calls: &[Call]) -> Result<(), CallError> {
+    match trace {
+        None => Ok(()),
+        Some(trace) => trace.write(calls),
+    }
+}
+
+/// A file of calls.
+struct Trace {
+    file: File,
+    path: PathBuf,
+}
+
+impl Trace {
+    fn create(path: &Path) -> Result<Self, CallError> {
+        let file = File::create(path).map_err(io(format!("write {}", path.display())))?;
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+        })
+    }
+
+    fn write(&mut self, calls: &[Call]) -> Result<(), CallError> {
+        for call in calls {
+            writeln!(self.file, "{}", call.json())
+                .map_err(io(format!("write {}", self.path.display())))?;
+        }
+        Ok(())
+    }
+}

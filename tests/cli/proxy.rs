@@ -1,0 +1,107 @@
+//! `crib proxy` with rules that are switched, and what it refuses.
+
+use super::command::Place;
+
+/// A proxy before a runtime that need not exist.
+fn args<'a>(listen: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let mut args = vec!["proxy", "--listen", listen, "--upstream", "/nowhere/r.sock"];
+    args.extend(more);
+    args
+}
+
+#[tokio::test]
+async fn rules_of_running_proxy_are_switched() {
+    let place = Place::new();
+    let text = "# What a slow runtime does.\noff slow: Version answer ABORTED \"slow\"\n";
+    let rules = place.file("rules", text);
+    let (runtime, upstream) = place.runtime().await;
+    let (listen, control) = (place.path("p"), place.path("c"));
+    let (listen, control) = (listen.to_str().unwrap(), control.to_str().unwrap());
+    let mut proxy = place.start(&[
+        "proxy",
+        "--listen",
+        listen,
+        "--upstream",
+        &upstream,
+        "--rules",
+        &rules,
+        "--control",
+        control,
+        "--fault",
+        "Status times 1 fail ABORTED",
+    ]);
+    proxy.line_with("listening").await;
+    let ask = ["--runtime-endpoint", listen, "version"];
+    let through = place.crib(&ask).await;
+    assert_eq!(through.code, Some(0), "{through:?}");
+    let on = place
+        .crib(&["proxy", "ctl", "--control", control, "on", "slow"])
+        .await;
+    assert_eq!(on.code, Some(0), "{on:?}");
+    let lines: Vec<serde_json::Value> = on
+        .out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 2, "{on:?}");
+    assert_eq!(
+        (&lines[0]["name"], &lines[0]["on"]),
+        (&"slow".into(), &true.into())
+    );
+    assert_eq!(lines[1]["name"], "2");
+    let slow = place.crib(&ask).await;
+    assert_eq!(slow.code, Some(1), "{slow:?}");
+    assert!(slow.err.contains("slow (Aborted)"), "{slow:?}");
+    let list = place
+        .crib(&["proxy", "ctl", "--control", control, "list"])
+        .await;
+    assert!(list.out.contains("\"applied\":1"), "{list:?}");
+    let unknown = place
+        .crib(&["proxy", "ctl", "--control", control, "off", "quick"])
+        .await;
+    assert_eq!(unknown.code, Some(1), "{unknown:?}");
+    assert!(
+        unknown
+            .err
+            .contains("no rule is called \"quick\"; there are: slow, 2"),
+        "{unknown:?}"
+    );
+    proxy.stop().await;
+    let gone = place
+        .crib(&["proxy", "ctl", "--control", control, "list"])
+        .await;
+    assert_eq!(gone.code, Some(1), "{gone:?}");
+    runtime.stop().await;
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn bad_rules_exit_2_with_place() {
+    let place = Place::new();
+    let rules = place.file(
+        "rules",
+        "Version hang\nStopContainer if container_ID == \"x\" hang\n",
+    );
+    let listen = place.path("p");
+    let listen = listen.to_str().unwrap();
+    let table: [(&[&str], &str); 3] = [
+        (
+            &["--rules", &rules],
+            "rules:2:18: neither StopContainerRequest nor StopContainerResponse has a field \"container_ID\": did you mean \"container_id\"?",
+        ),
+        (
+            &["--rules", "/nowhere/rules"],
+            "failed to read the rules /nowhere/rules: No such file",
+        ),
+        (
+            &["--fault", "Version hnag"],
+            "column 9: there is no action \"hnag\": did you mean \"hang\"?",
+        ),
+    ];
+    for (more, sentence) in table {
+        let ended = place.crib(&args(listen, more)).await;
+        assert_eq!(ended.code, Some(2), "{more:?}: {ended:?}");
+        assert!(ended.err.contains(sentence), "{more:?}: {}", ended.err);
+    }
+    place.assert_clean();
+}
