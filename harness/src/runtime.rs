@@ -20,14 +20,18 @@ use crate::fixture;
 use crate::leak::{Leak, Leaks};
 use crate::pod::Pod;
 use crate::process::Process;
+use crate::proxy::{BadRules, Proxy, RuleSet};
 
 mod disk;
 mod options;
+mod starting;
 mod wrap;
 
 pub use options::Options;
+pub use starting::Starting;
 
 use disk::Disk;
+use starting::Faulty;
 
 /// How long a runtime may take to start or to exit.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -56,6 +60,9 @@ pub enum StartError {
         /// Its output.
         log: String,
     },
+    /// A rule of its faults is invalid.
+    #[error("invalid faults")]
+    BadFaults(#[from] BadRules),
     /// The tests' image cannot be pulled.
     #[error(
         "the runtime at {endpoint} does not give the image {}: is it running, and is CRI_IMAGE an image that it can pull?",
@@ -81,6 +88,8 @@ pub struct Runtime {
     /// The test's directory; `None` with the runtime of `CRI_ENDPOINT`.
     root: Option<PathBuf>,
     daemon: Option<Daemon>,
+    /// Between it and its clients, if it has faults.
+    faulty: Option<Faulty>,
     options: Options,
 }
 
@@ -92,11 +101,25 @@ struct Daemon {
 }
 
 impl Runtime {
-    /// A runtime whose pods end with it; or the one that `CRI_ENDPOINT` names, if that is set.
+    /// A runtime whose pods end with it; or the one that `CRI_ENDPOINT` names, if that is set. It starts when this is awaited,
+    /// with an error as of [`Options::start`].
     ///
-    /// # Errors
-    /// See [`Options::start`].
-    pub async fn start() -> Result<Self, StartError> {
+    /// The test of a client gives it a runtime that misbehaves:
+    ///
+    /// ```no_run
+    /// use harness::Runtime;
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::start().with_faults(["ContainerStatus after 2 answer UNAVAILABLE"]).await?;
+    /// let endpoint = runtime.socket(); // for the client
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn start() -> Starting {
+        Starting::default()
+    }
+
+    async fn start_any() -> Result<Self, StartError> {
         let Ok(endpoint) = std::env::var("CRI_ENDPOINT") else {
             return Options::default().start().await;
         };
@@ -106,6 +129,7 @@ impl Runtime {
                 client,
                 root: None,
                 daemon: None,
+                faulty: None,
                 options: Options::default(),
             }),
             Err(source) => Err(StartError::NoImage {
@@ -134,9 +158,32 @@ impl Runtime {
         self.root.clone().unwrap_or_else(std::env::temp_dir)
     }
 
-    /// Its socket.
+    /// Puts a proxy with rules between the runtime and its clients, [`Self::client`] among them.
+    fn behind_proxy(mut self, rules: RuleSet) -> Result<Self, StartError> {
+        let faulty = Faulty::start(&self.direct_socket(), rules)?;
+        self.client = Client::new(faulty.proxy.socket());
+        self.faulty = Some(faulty);
+        Ok(self)
+    }
+
+    /// The proxy in front of a runtime with faults: it has the calls of its clients, and switches the rules.
+    #[must_use]
+    pub fn proxy(&self) -> Option<&Proxy> {
+        self.faulty.as_ref().map(|faulty| &faulty.proxy)
+    }
+
+    /// Its socket. With faults, that of the proxy in front of it.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
+        match self.proxy() {
+            Some(proxy) => proxy.socket().to_owned(),
+            None => self.direct_socket(),
+        }
+    }
+
+    /// Its own socket, on which it has no faults.
+    #[must_use]
+    pub fn direct_socket(&self) -> PathBuf {
         match (&self.root, std::env::var("CRI_ENDPOINT")) {
             (None, Ok(endpoint)) => endpoint.trim_start_matches("unix://").into(),
             _ => self.root().join("r.sock"),
@@ -323,6 +370,7 @@ impl Runtime {
 
     /// Ends everything, and returns what went wrong.
     fn end(&mut self) -> Vec<String> {
+        self.faulty = None;
         let Some(root) = self.root.clone() else {
             return Vec::new();
         };

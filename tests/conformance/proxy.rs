@@ -263,3 +263,35 @@ async fn restart_of_runtime_breaks_connections_like_without_proxy() {
     runtime.restart().await.unwrap();
     client.version().await.unwrap();
 }
+
+#[tokio::test]
+async fn runtime_with_faults_misbehaves_for_its_clients_alone() {
+    let faults = ["ListPodSandbox after 1 answer ABORTED \"no\""];
+    let runtime = Runtime::start().with_faults(faults).await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let list = async |client: &Client| client.pods(Default::default()).await;
+    let first = list(&runtime.client).await.unwrap();
+    assert!(first.iter().any(|one| one.id == pod.id));
+    let client = Client::new(&runtime.socket());
+    let refused = list(&client).await.unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (Code::Aborted, "no"));
+    let direct = Client::new(&runtime.direct_socket());
+    list(&direct).await.unwrap();
+    let recording = runtime.proxy().unwrap().recording();
+    let listed = |call: &&Call| call.method == "ListPodSandbox";
+    assert_eq!(recording.calls().iter().filter(listed).count(), 2);
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn runtime_with_invalid_fault_is_not_started() {
+    let error = Runtime::start()
+        .with_faults(["Version hnag"])
+        .await
+        .unwrap_err();
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(
+        cause.ends_with("there is no action \"hnag\": did you mean \"hang\"?"),
+        "{cause}"
+    );
+}

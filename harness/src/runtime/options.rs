@@ -119,6 +119,7 @@ impl Options {
             client: Client::new(&root.join("r.sock")),
             root: Some(root),
             daemon: None,
+            faulty: None,
             options: self,
         };
         runtime.open_to_user()?;

@@ -1,0 +1,67 @@
+//! A runtime that is about to be started, as it is or with faults.
+
+use std::future::IntoFuture;
+use std::path::Path;
+use std::pin::Pin;
+
+use tempfile::TempDir;
+
+use super::{Runtime, StartError, io};
+use crate::proxy::{Proxy, RuleSet};
+
+/// A runtime that is started when this is awaited.
+#[derive(Debug, Clone, Default)]
+pub struct Starting {
+    faults: Vec<String>,
+}
+
+/// The proxy between a runtime with faults and its clients.
+#[derive(Debug)]
+pub(super) struct Faulty {
+    pub(super) proxy: Proxy,
+    /// Dropped after the proxy, whose socket is in it.
+    _directory: TempDir,
+}
+
+impl Starting {
+    /// What the runtime does wrong, as its clients see it: rules of [`crate::proxy::Fault`].
+    #[must_use]
+    pub fn with_faults<Rule: Into<String>>(
+        mut self,
+        faults: impl IntoIterator<Item = Rule>,
+    ) -> Self {
+        self.faults.extend(faults.into_iter().map(Into::into));
+        self
+    }
+}
+
+impl IntoFuture for Starting {
+    type Output = Result<Runtime, StartError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            // Before anything is started.
+            let rules: RuleSet = self.faults.join("\n").parse()?;
+            let runtime = Runtime::start_any().await?;
+            match rules.faults.is_empty() {
+                true => Ok(runtime),
+                false => runtime.behind_proxy(rules),
+            }
+        })
+    }
+}
+
+impl Faulty {
+    pub(super) fn start(runtime: &Path, rules: RuleSet) -> Result<Self, StartError> {
+        let directory = tempfile::Builder::new()
+            .prefix("crib-p")
+            .tempdir()
+            .map_err(io("make a directory for the proxy"))?;
+        let listen = directory.path().join("p.sock");
+        Ok(Self {
+            proxy: Proxy::with_rules(&listen, runtime, rules).map_err(io("start the proxy"))?,
+            _directory: directory,
+        })
+    }
+}
