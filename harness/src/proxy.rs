@@ -32,14 +32,18 @@
 //! | `answers` | answers that the proxy makes itself |
 //! | `control` | switches rules through a socket |
 //! | `forward` | forwards the requests of one connection |
+//! | `accept` | serves the connections of a socket |
+//! | `recorded` ◆ | the calls of a file |
+//! | `replay` | serves a recording without a runtime |
+//! | `lint` ◆ | what a recorded client does wrong |
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use tokio::net::UnixListener;
-use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+mod accept;
 mod answers;
 mod body;
 pub mod control;
@@ -49,7 +53,10 @@ mod faulty_body;
 mod forward;
 mod frames;
 mod json;
+mod lint;
 mod record;
+mod recorded;
+mod replay;
 mod rule_in_call;
 mod rules;
 mod schedule;
@@ -57,8 +64,13 @@ mod schedule;
 mod tests;
 mod throttled;
 
+use accept::accept;
+
 pub use fault::{BadFault, BadRules, Fault, RuleSet};
+pub use lint::{Finding, SeenCall, lint};
 pub use record::{Call, Message, Recording};
+pub use recorded::{BadRecording, RecordedCall, RecordedMessage};
+pub use replay::{Replay, ReplayError};
 pub use rules::{RuleState, Rules, UnknownRule};
 
 /// A proxy that listens on a unix socket. Dropping it closes all connections and removes the socket.
@@ -98,13 +110,16 @@ impl Proxy {
         let listener = UnixListener::bind(listen)?;
         let recording = Recording::new();
         let shutdown = CancellationToken::new();
-        let accepting = accept(
-            listener,
-            runtime.to_owned(),
-            recording.clone(),
-            rules.clone(),
-            shutdown.clone(),
-        );
+        let (runtime, calls, of_calls) = (runtime.to_owned(), recording.clone(), rules.clone());
+        let accepting = accept(listener, shutdown.clone(), move |stream, number| {
+            forward::connection(
+                stream,
+                number,
+                runtime.clone(),
+                calls.clone(),
+                of_calls.clone(),
+            )
+        });
         tokio::spawn(accepting);
         Ok(Self {
             socket: listen.to_owned(),
@@ -137,37 +152,5 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         // A socket that is gone already is what is wanted.
         let _ = std::fs::remove_file(&self.socket);
-    }
-}
-
-async fn accept(
-    listener: UnixListener,
-    runtime: PathBuf,
-    recording: Recording,
-    rules: Rules,
-    shutdown: CancellationToken,
-) {
-    let mut connections = JoinSet::new();
-    let mut number = 0;
-    loop {
-        tokio::select! {
-            // Dropping the set ends the connections.
-            () = shutdown.cancelled() => return,
-            // Collects connections that ended, so that the set does not grow.
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    number += 1;
-                    connections.spawn(forward::connection(
-                        stream,
-                        number,
-                        runtime.clone(),
-                        recording.clone(),
-                        rules.clone(),
-                    ));
-                }
-                Err(error) => tracing::warn!(%error, "failed to accept connection"),
-            }
-        }
     }
 }

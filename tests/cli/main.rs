@@ -27,6 +27,7 @@ mod output;
 mod proxy;
 mod pull_secrets;
 mod readme;
+mod recordings;
 mod reference;
 mod registry;
 mod run;

@@ -2,6 +2,7 @@
 //! may be killed at any time. `tests/cli` tests the output of `crib run`.
 #![allow(clippy::unwrap_used)]
 
+mod client_rules;
 mod crash;
 mod killed;
 mod library;

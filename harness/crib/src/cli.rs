@@ -251,6 +251,8 @@ mod tests {
     #[case("crib proxy --listen /a --upstream /b --fault dance")]
     #[case("crib proxy --listen /a ctl --control /c list")]
     #[case("crib proxy ctl list")]
+    #[case("crib proxy record f --listen /a")]
+    #[case("crib proxy replay f")]
     #[case("crib completions cobol")]
     #[case("crib dance")]
     fn parser_rejects_bad_flags_with_exit_code_2(#[case] line: &str) {
@@ -303,6 +305,8 @@ mod tests {
     #[case("crib proxy --listen unix:///a --upstream /b --trace c")]
     #[case("crib proxy --listen /a --upstream /b --rules f --control /c --seed 7")]
     #[case("crib proxy ctl --control /c on slow")]
+    #[case("crib proxy record f --listen /a --upstream /b --lint")]
+    #[case("crib proxy replay f --listen /a --timed")]
     #[case("crib completions bash")]
     fn parser_accepts_documented_flags(#[case] line: &str) {
         Cli::try_parse_from(line.split(' ')).unwrap();

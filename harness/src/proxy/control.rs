@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::accept::accept;
 use super::rules::{RuleState, Rules};
 
 /// The longest line of a request.
@@ -86,7 +86,11 @@ impl Control {
         let listener = UnixListener::bind(path)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
         let shutdown = CancellationToken::new();
-        tokio::spawn(accept(listener, rules.clone(), shutdown.clone()));
+        let rules = rules.clone();
+        let accepting = accept(listener, shutdown.clone(), move |stream, _| {
+            serve(stream, rules.clone())
+        });
+        tokio::spawn(accepting);
         Ok(Self {
             path: path.to_owned(),
             _shutdown: shutdown.drop_guard(),
@@ -132,21 +136,6 @@ fn line(message: &impl Serialize) -> Vec<u8> {
     let mut line = serde_json::to_vec(message).unwrap_or_default();
     line.push(b'\n');
     line
-}
-
-async fn accept(listener: UnixListener, rules: Rules, shutdown: CancellationToken) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            // Dropping the set ends the connections.
-            () = shutdown.cancelled() => return,
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(serve(stream, rules.clone()))),
-                Err(error) => tracing::warn!(%error, "failed to accept connection"),
-            }
-        }
-    }
 }
 
 /// Answers the requests of one client until it closes its side, or sends a line without an end.

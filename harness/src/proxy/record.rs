@@ -221,6 +221,18 @@ impl Stored {
 }
 
 impl Call {
+    /// Whether its answer is a stream.
+    #[must_use]
+    pub fn is_stream(&self) -> bool {
+        json::method(&self.path).is_some_and(|method| method.is_server_streaming())
+    }
+
+    /// The name of the gRPC status in Go's library, which logs of Kubernetes show.
+    #[must_use]
+    pub fn code_name(&self) -> Option<String> {
+        self.code.map(code_name)
+    }
+
     /// The request as JSON; null if it did not arrive. A message that the contract does not describe is a text that says so.
     #[must_use]
     pub fn request(&self) -> Value {
@@ -266,21 +278,27 @@ impl Call {
             line.insert("deadline_s".to_owned(), json!(deadline.as_secs_f64()));
         }
         line.insert("request".to_owned(), self.request());
-        if json::method(&self.path).is_some_and(|method| method.is_server_streaming()) {
+        if self.is_stream() {
             let messages = self.responses().into_iter();
             let messages = messages.map(|m| json!({"t": m.at, "message": m.value}));
             line.insert("responses".to_owned(), messages.collect());
         } else if !self.responses.is_empty() {
             line.insert("response".to_owned(), self.response());
         }
-        if let Some(code) = self.code {
-            line.insert("code".to_owned(), json!(code_name(code)));
+        if let Some(code) = self.code_name() {
+            line.insert("code".to_owned(), json!(code));
         }
         if !self.message.is_empty() {
             line.insert("message".to_owned(), json!(self.message));
         }
         Value::Object(line)
     }
+}
+
+/// The code with a name that [`Call::code_name`] gives.
+pub(super) fn code_of(name: &str) -> Option<Code> {
+    let mut codes = (0..=16).map(Code::from_i32);
+    codes.find(|code| code_name(*code) == name)
 }
 
 /// The name of a gRPC code in Go's library, which logs of Kubernetes show.

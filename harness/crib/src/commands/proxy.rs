@@ -1,7 +1,13 @@
 //! `crib proxy`: stands between a client and a runtime, records the calls, and makes the runtime faulty.
 
 mod ctl;
+mod lint;
+mod record;
+mod recording;
+mod replay;
 mod serve;
+
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
@@ -40,11 +46,14 @@ them all.
 
 Prints `listening on unix://PATH` when it is ready, and serves until a signal. Exit codes:
     0  ended by a signal
-    1  a socket or the trace cannot be written
+    1  a socket or the trace cannot be written, or --lint found something
     2  bad usage, or a rule is invalid")]
 pub(crate) struct ProxyArgs {
     #[command(subcommand)]
     command: Option<ProxyCommand>,
+    /// Write the calls as they end, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     #[command(flatten)]
     serve: Option<ServeArgs>,
 }
@@ -52,14 +61,20 @@ pub(crate) struct ProxyArgs {
 /// What else a proxy does.
 #[derive(Debug, Subcommand)]
 enum ProxyCommand {
+    Record(record::RecordArgs),
+    Replay(replay::ReplayArgs),
+    Lint(lint::LintArgs),
     Ctl(ctl::CtlArgs),
 }
 
 /// Serves until a signal, or does what the subcommand says.
 pub(crate) fn run(args: &ProxyArgs) -> Exit {
     match (&args.command, &args.serve) {
+        (Some(ProxyCommand::Record(args)), _) => record::run(args),
+        (Some(ProxyCommand::Replay(args)), _) => replay::run(args),
+        (Some(ProxyCommand::Lint(args)), _) => lint::run(args),
         (Some(ProxyCommand::Ctl(args)), _) => ctl::run(args),
-        (None, Some(args)) => finish(serve::serve(args)),
+        (None, Some(serving)) => finish(serve::serve(serving, args.trace.as_deref())),
         // The parser demands the arguments where there is no subcommand.
         (None, None) => Exit::BadInput,
     }

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use harness::Proxy;
 use harness::proxy::control::Control;
-use harness::proxy::{Call, Fault, RuleSet};
+use harness::proxy::{Call, Fault, RecordedCall, RuleSet, SeenCall, lint};
 
+use super::lint::show;
 use crate::args::UnixEndpoint;
 use crate::client::CallError;
 use crate::client::output::print;
@@ -36,9 +37,9 @@ pub(super) struct ServeArgs {
     /// Socket for `crib proxy ctl`, which switches rules on and off
     #[arg(long, value_name = "unix:///PATH")]
     control: Option<UnixEndpoint>,
-    /// Write the calls as they end, one JSON object a line
-    #[arg(long, value_name = "FILE")]
-    trace: Option<PathBuf>,
+    /// Judge the client at the end: print what it does wrong, as `crib proxy lint` does, and exit with 1 if it does anything
+    #[arg(long)]
+    lint: bool,
 }
 
 impl ServeArgs {
@@ -65,8 +66,8 @@ fn io(doing: String) -> impl FnOnce(io::Error) -> CallError {
     |source| CallError::Io { doing, source }
 }
 
-/// Serves until a signal.
-pub(super) async fn serve(args: &ServeArgs) -> Result<Exit, CallError> {
+/// Serves until a signal. The calls are written to a file as they end.
+pub(super) async fn serve(args: &ServeArgs, file: Option<&Path>) -> Result<Exit, CallError> {
     let rules = args.rules()?;
     let mut signals = Signals::listen().map_err(io("listen for signals".to_owned()))?;
     let (listen, upstream) = (args.listen.path(), args.upstream.path());
@@ -79,26 +80,46 @@ pub(super) async fn serve(args: &ServeArgs) -> Result<Exit, CallError> {
             Some(listening.map_err(io(format!("listen on {control}")))?)
         }
     };
-    let mut trace = match &args.trace {
-        None => None,
-        Some(path) => Some(Trace::create(path)?),
+    let mut sink = Sink {
+        trace: file.map(Trace::create).transpose()?,
+        seen: args.lint.then(Vec::new),
     };
     print(&format!("listening on {}", args.listen))?;
     loop {
         tokio::select! {
-            // Taken out also without a trace: the recording grows otherwise.
-            calls = proxy.recording().next_ended() => write(&mut trace, &calls)?,
+            // Taken out in any case: the recording grows otherwise.
+            calls = proxy.recording().next_ended() => sink.take(&calls)?,
             _ = signals.next() => break,
         }
     }
-    write(&mut trace, &proxy.recording().take_ended())?;
-    Ok(Exit::Success)
+    // Those that go on are a part of the session too.
+    sink.take(&proxy.recording().calls())?;
+    match sink.seen {
+        None => Ok(Exit::Success),
+        Some(mut seen) => {
+            seen.sort_by(SeenCall::by_start);
+            show(&lint(&seen))
+        }
+    }
 }
 
-fn write(trace: &mut Option<Trace>, calls: &[Call]) -> Result<(), CallError> {
-    match trace {
-        None => Ok(()),
-        Some(trace) => trace.write(calls),
+/// Where the calls of a client go.
+struct Sink {
+    trace: Option<Trace>,
+    /// What is kept of them to judge the client.
+    seen: Option<Vec<SeenCall>>,
+}
+
+impl Sink {
+    fn take(&mut self, calls: &[Call]) -> Result<(), CallError> {
+        if let Some(seen) = &mut self.seen {
+            let recorded = calls.iter().map(RecordedCall::from);
+            seen.extend(recorded.map(|call| SeenCall::from(&call)));
+        }
+        match &mut self.trace {
+            None => Ok(()),
+            Some(trace) => trace.write(calls),
+        }
     }
 }
 

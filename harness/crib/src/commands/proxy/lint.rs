@@ -1,0 +1,51 @@
+//! `crib proxy lint`: what a recorded client does wrong.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use harness::proxy::{Finding, SeenCall, lint};
+
+use super::recording::read;
+use crate::client::output::{escape_control, print};
+use crate::client::{CallError, finish};
+use crate::exit::Exit;
+
+/// Judge the client of a recording: deadlines, polling, the order of calls
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  crib proxy record session.jsonl --listen unix:///tmp/p.sock --upstream unix:///run/crib/crib.sock
+  crib proxy lint session.jsonl
+
+Prints a line for each finding: when, the number of the client's connection, the rule, and what the client did. \
+docs/proxy.md has the rules.
+
+Exit codes:
+    0  nothing was found
+    1  something was
+    2  bad usage, or the file is no recording")]
+pub(super) struct LintArgs {
+    /// The recording
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+/// Judges, and prints what was found.
+pub(super) fn run(args: &LintArgs) -> Exit {
+    finish(async {
+        let calls = read(&args.file)?;
+        let seen: Vec<_> = calls.iter().map(SeenCall::from).collect();
+        show(&lint(&seen))
+    })
+}
+
+/// Prints findings. The exit code says whether there are any.
+pub(super) fn show(findings: &[Finding]) -> Result<Exit, CallError> {
+    for finding in findings {
+        print(&escape_control(&finding.to_string()))?;
+    }
+    Ok(match findings {
+        [] => Exit::Success,
+        _ => Exit::Failed,
+    })
+}

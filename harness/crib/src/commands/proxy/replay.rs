@@ -1,0 +1,71 @@
+//! `crib proxy replay`: serves a recording to a client, without a runtime.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use harness::proxy::{Replay, ReplayError};
+
+use super::recording::read;
+use crate::args::UnixEndpoint;
+use crate::client::output::{escape_control, print};
+use crate::client::{CallError, finish};
+use crate::exit::Exit;
+use crate::report::say;
+use crate::signals::Signals;
+
+/// Serve a recording to a client, without a runtime
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  crib proxy record session.jsonl --listen unix:///tmp/p.sock --upstream unix:///run/crib/crib.sock
+  crib proxy replay session.jsonl --listen unix:///tmp/r.sock
+
+A request gets the answer that was recorded for an equal one: the n-th equal request the n-th answer, later ones the last. \
+A stream has its messages in order. Other requests are answered with FAILED_PRECONDITION, and told on standard error with \
+the nearest recorded call and the first field that differs.
+
+Prints `listening on unix://PATH` when it is ready, and serves until a signal. Exit codes:
+    0  ended by a signal
+    1  the socket cannot be made
+    2  bad usage, or the file is no recording")]
+pub(super) struct ReplayArgs {
+    /// The recording
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Socket for the clients
+    #[arg(long, value_name = "unix:///PATH")]
+    listen: UnixEndpoint,
+    /// Answer as late after a request as it was recorded, not at once
+    #[arg(long)]
+    timed: bool,
+}
+
+/// Serves until a signal.
+pub(super) fn run(args: &ReplayArgs) -> Exit {
+    finish(serve(args))
+}
+
+async fn serve(args: &ReplayArgs) -> Result<Exit, CallError> {
+    let calls = read(&args.file)?;
+    let mut signals = Signals::listen().map_err(|source| CallError::Io {
+        doing: "listen for signals".to_owned(),
+        source,
+    })?;
+    let mut replay =
+        Replay::start(args.listen.path(), calls, args.timed).map_err(|error| match error {
+            ReplayError::Listen { source, .. } => CallError::Io {
+                doing: format!("listen on {}", args.listen),
+                source,
+            },
+            bad @ ReplayError::BadCall { .. } => {
+                CallError::Usage(format!("{}: {bad}", args.file.display()))
+            }
+        })?;
+    print(&format!("listening on {}", args.listen))?;
+    loop {
+        tokio::select! {
+            mismatch = replay.next_mismatch() => say(&escape_control(&mismatch)),
+            _ = signals.next() => return Ok(Exit::Success),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! `crib proxy record`, `replay` and `lint`: a session of crib's own commands, again without a runtime, and what is wrong with it.
+
+use super::command::{Ended, Place, eventually};
+
+/// What a client asks, with ids in full where they are printed.
+fn questions(pod: &str) -> Vec<Vec<String>> {
+    let lines = [
+        "version".to_owned(),
+        "pods --no-trunc --output json".to_owned(),
+        "ps --all --output json".to_owned(),
+        "images --output json".to_owned(),
+        format!("inspectp {pod}"),
+        format!("inspectp {pod}x"),
+        "info".to_owned(),
+        "imagefsinfo".to_owned(),
+    ];
+    let words = |line: &String| line.split(' ').map(str::to_owned).collect();
+    lines.iter().map(words).collect()
+}
+
+/// Asks at an endpoint.
+async fn ask(place: &Place, endpoint: &str, pod: &str) -> Vec<(Option<i32>, String, String)> {
+    let mut answers = Vec::new();
+    for question in questions(pod) {
+        let mut args = vec!["--runtime-endpoint", endpoint];
+        args.extend(question.iter().map(String::as_str));
+        let Ended { code, out, err } = place.crib(&args).await;
+        answers.push((code, out, err));
+    }
+    answers
+}
+
+#[tokio::test]
+async fn recorded_session_is_replayed_without_runtime() {
+    let place = Place::new();
+    let (runtime, upstream) = place.runtime().await;
+    let (listen, file) = (place.path("p"), place.path("session.jsonl"));
+    let (listen, file) = (listen.to_str().unwrap(), file.to_str().unwrap());
+    let endpoint = format!("unix://{listen}");
+    let mut recording = place.start(&[
+        "proxy",
+        "record",
+        file,
+        "--listen",
+        listen,
+        "--upstream",
+        &upstream,
+    ]);
+    recording.line_with("listening").await;
+    let config = place.file(
+        "pod.json",
+        r#"{"metadata": {"name": "p", "namespace": "n", "uid": "u"}}"#,
+    );
+    let run = place
+        .crib(&["--runtime-endpoint", &endpoint, "runp", &config])
+        .await;
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let pod = run.out.trim();
+    let recorded = ask(&place, &endpoint, pod).await;
+    assert_eq!(recorded[0].0, Some(0), "{recorded:?}");
+    assert!(recorded[1].1.contains(pod), "{recorded:?}");
+    let removed = place
+        .crib(&["--runtime-endpoint", &upstream, "rmp", "--force", pod])
+        .await;
+    assert_eq!(removed.code, Some(0), "{removed:?}");
+    recording.stop().await;
+    runtime.stop().await;
+
+    let mut replay = place.start(&["proxy", "replay", file, "--listen", listen]);
+    replay.line_with("listening").await;
+    assert_eq!(ask(&place, &endpoint, pod).await, recorded);
+    // Once more: later questions get the last answers.
+    assert_eq!(ask(&place, &endpoint, pod).await, recorded);
+    let other = place
+        .crib(&[
+            "--runtime-endpoint",
+            &endpoint,
+            "runp",
+            &config,
+            "--runtime",
+            "kata",
+        ])
+        .await;
+    assert_eq!(other.code, Some(1), "{other:?}");
+    let why = "no recorded RunPodSandbox has this request: the nearest, in line 1, differs in runtime_handler: \
+               recorded nothing, asked \"kata\"";
+    assert!(
+        other.err.contains(why) && other.err.contains("FailedPrecondition"),
+        "{other:?}"
+    );
+    replay.signal(nix::sys::signal::Signal::SIGTERM);
+    let ended = replay.end().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.err.contains(why), "{ended:?}");
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn lint_finds_what_client_does_wrong_and_exits_1() {
+    let place = Place::new();
+    let bad = place.file(
+        "bad.jsonl",
+        "{\"t_start\": 1, \"t_end\": 2, \"method\": \"RunPodSandbox\", \"deadline_s\": 1, \"connection\": 1, \
+         \"request\": {}, \"response\": {\"pod_sandbox_id\": \"p\"}, \"code\": \"OK\"}\n\
+         {\"t_start\": 3, \"t_end\": 4, \"method\": \"RemovePodSandbox\", \"deadline_s\": 1, \"connection\": 1, \
+         \"request\": {\"pod_sandbox_id\": \"p\"}, \"response\": {}, \"code\": \"OK\"}\n",
+    );
+    let found = place.crib(&["proxy", "lint", &bad]).await;
+    assert_eq!(found.code, Some(1), "{found:?}");
+    let line = "3.000 s  connection 1  remove-running-sandbox: RemovePodSandbox p, which was not stopped\n";
+    assert_eq!(found.out, line);
+    let good = place.file(
+        "good.jsonl",
+        "{\"t_start\": 1, \"method\": \"Version\", \"deadline_s\": 1}\n",
+    );
+    let clean = place.crib(&["proxy", "lint", &good]).await;
+    assert_eq!((clean.code, clean.out.as_str()), (Some(0), ""), "{clean:?}");
+    let broken = place.file("broken.jsonl", "{\"t_start\": 1}\n");
+    let refused = place.crib(&["proxy", "lint", &broken]).await;
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(
+        refused
+            .err
+            .contains("line 1 is no recorded call: missing field `method`"),
+        "{refused:?}"
+    );
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn proxy_judges_client_when_it_ends() {
+    let place = Place::new();
+    let (runtime, upstream) = place.runtime().await;
+    let (listen, trace) = (place.path("p"), place.path("trace"));
+    let (listen, trace) = (listen.to_str().unwrap(), trace.to_str().unwrap());
+    let args = [
+        "proxy",
+        "--listen",
+        listen,
+        "--upstream",
+        &upstream,
+        "--lint",
+        "--trace",
+        trace,
+    ];
+    let mut proxy = place.start(&args);
+    proxy.line_with("listening").await;
+    // crib's commands give up by themselves, without telling the runtime when.
+    let version = place.crib(&["--runtime-endpoint", listen, "version"]).await;
+    assert_eq!(version.code, Some(0), "{version:?}");
+    eventually("the call in the trace", || {
+        let text = std::fs::read_to_string(trace).unwrap();
+        if text.contains("Version") {
+            Vec::new()
+        } else {
+            vec![text]
+        }
+    })
+    .await;
+    proxy.signal(nix::sys::signal::Signal::SIGTERM);
+    let ended = proxy.end().await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(
+        ended
+            .out
+            .contains("deadline-missing: Version without a deadline, once"),
+        "{ended:?}"
+    );
+    runtime.stop().await;
+    place.assert_clean();
+}
