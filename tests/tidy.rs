@@ -113,10 +113,7 @@ const MAX_LINES: usize = 500;
 
 /// Files that may contain unsafe code, with the reason. The compiler refuses it elsewhere (`unsafe_code = "deny"`).
 const UNSAFE: [(&str, &str); 5] = [
-    (
-        "harness/crib/benches/calls/floor.rs",
-        "clone and ioctl have no safe wrapper",
-    ),
+    ("harness/src/bench/floor.rs", "clone has no safe wrapper"),
     (
         "runtime-fake/keeper/src/cgroup/program.rs",
         "bpf has no safe wrapper",

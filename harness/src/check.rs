@@ -59,6 +59,7 @@
 //! | `rule` | a rule |
 //! | `rules` | all of them, a file for each area |
 //! | `select` ◆ | which rules run |
+//! | `directory` | the directory of a run, whose lock tells whether it lives |
 //! | `cleanup` | removes what was made |
 //! | `run` | runs rules |
 //! | `document` ◆ | the page that describes them |
@@ -72,6 +73,7 @@ mod cleanup;
 pub mod compare;
 mod configuration;
 mod context;
+mod directory;
 mod document;
 mod held;
 mod images;
@@ -84,9 +86,13 @@ mod run;
 mod select;
 
 pub use baseline::{BadBaseline, Baseline};
+pub(crate) use cleanup::{BENCH_PREFIX, remove_dead_runs, remove_run};
 pub use configuration::{ConfigurableRuntime, registry_configuration};
+pub(crate) use context::mark;
 pub use context::{Context, RULE_LABEL, RUN_LABEL};
+pub(crate) use directory::RunDirectory;
 pub use document::document;
+pub(crate) use images::TestImages;
 pub use outcome::Outcome;
 pub use profile::Profile;
 pub use rule::{Rule, Running, Severity};

@@ -248,7 +248,11 @@ async fn signal_ends_check_and_removes_its_pods() {
 }
 
 /// Starts a proxy with faults before a runtime. Returns it, its endpoint, and the file with its calls.
-async fn start_proxy(place: &Place, upstream: &str, faults: &[&str]) -> (Running, String, PathBuf) {
+pub(super) async fn start_proxy(
+    place: &Place,
+    upstream: &str,
+    faults: &[&str],
+) -> (Running, String, PathBuf) {
     let (socket, trace) = (place.path("p"), place.path("trace"));
     let (socket, file) = (socket.to_str().unwrap(), trace.to_str().unwrap());
     let mut args = vec![

@@ -67,11 +67,16 @@ impl Place {
     }
 
     /// Runs a command that may have been changed to its end.
-    pub(crate) async fn end(&self, mut command: Command) -> Ended {
-        let output = tokio::time::timeout(PATIENCE, command.output()).await;
+    pub(crate) async fn end(&self, command: Command) -> Ended {
+        self.end_within(PATIENCE, command).await
+    }
+
+    /// Runs a command that has more to do than others to its end.
+    pub(crate) async fn end_within(&self, limit: Duration, mut command: Command) -> Ended {
+        let output = tokio::time::timeout(limit, command.output()).await;
         ended(
             output
-                .unwrap_or_else(|_| panic!("{command:?} did not end within {PATIENCE:?}"))
+                .unwrap_or_else(|_| panic!("{command:?} did not end within {limit:?}"))
                 .unwrap(),
         )
     }

@@ -4,6 +4,8 @@
 mod agent_flags;
 mod agents;
 mod background;
+mod bench;
+mod bench_page;
 mod browser;
 mod calls;
 mod check;

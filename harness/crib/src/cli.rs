@@ -4,7 +4,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::client::ClientArgs;
 use crate::commands::{
-    agent, attach, check, checkpoint, completions, create, describe, down, events, exec,
+    agent, attach, bench, check, checkpoint, completions, create, describe, down, events, exec,
     explain_run, imagefsinfo, images, info, inspect, inspecti, inspectp, load, logs, man,
     metricdescs, metricsp, pods, port_forward, proxy, ps, pull, registry, rm, rmi, rmp, run, runp,
     runtime, runtime_config, start, stats, statsp, stop, stopp, update, update_runtime_config,
@@ -41,6 +41,7 @@ enum Command {
     Agent(Box<agent::AgentArgs>),
     Registry(registry::RegistryArgs),
     Check(check::CheckArgs),
+    Bench(bench::BenchArgs),
     Proxy(proxy::ProxyArgs),
     Volume(volume::VolumeArgs),
     Pods(pods::PodsArgs),
@@ -98,6 +99,7 @@ impl Command {
             | Self::Completions(_)
             | Self::Man(_) => return before.given().map_or(Ok(()), Err),
             Self::Check(args) => args.connection.inherit(before),
+            Self::Bench(args) => args.connection.inherit(before),
             Self::Pods(args) => args.connection.inherit(before),
             Self::Ps(args) => args.connection.inherit(before),
             Self::Describe(args) => args.connection.inherit(before),
@@ -160,6 +162,7 @@ pub(crate) fn dispatch(mut cli: Cli) -> Exit {
         Command::Agent(args) => agent::run(*args),
         Command::Registry(args) => registry::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Proxy(args) => proxy::run(&args),
         Command::Volume(args) => volume::run(&args),
         Command::Pods(args) => pods::run(&args),
@@ -246,6 +249,13 @@ mod tests {
     #[case("crib check compare old.json")]
     #[case("crib check --list compare old.json new.json")]
     #[case("crib check --fail-on never")]
+    #[case("crib bench --select speed")]
+    #[case("crib bench --rounds 0")]
+    #[case("crib bench --sizes 10,many")]
+    #[case("crib bench --report junit=x")]
+    #[case("crib bench --vs tcp://localhost:1")]
+    #[case("crib bench report")]
+    #[case("crib bench --quick report a.json")]
     #[case("crib proxy --listen /a")]
     #[case("crib proxy")]
     #[case("crib proxy --listen /a --upstream /b --fault dance")]
@@ -302,6 +312,10 @@ mod tests {
     )]
     #[case("crib check --profile crictl --report html=a --report sarif=b")]
     #[case("crib check compare old.json new.json --html c")]
+    #[case(
+        "crib bench --runtime-endpoint unix:///a --vs /b --select calls,logs --skip pulls --quick --sizes 1,2 --concurrency 3 --output json"
+    )]
+    #[case("crib bench report a.json --report html=b --report markdown=c")]
     #[case("crib proxy --listen unix:///a --upstream /b --trace c")]
     #[case("crib proxy --listen /a --upstream /b --rules f --control /c --seed 7")]
     #[case("crib proxy ctl --control /c on slow")]

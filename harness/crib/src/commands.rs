@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod attach;
+pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod checkpoint;
 pub(crate) mod completions;

@@ -34,6 +34,15 @@ fn main() -> ExitCode {
             runtime_fake::serve_egress();
             return ExitCode::SUCCESS;
         }
+        // A helper of `crib bench`, which measures processes with one thread.
+        Some(word) if word == harness::bench::FLOOR_COMMAND => {
+            let second = std::env::args_os().nth(2);
+            let network = second.is_some_and(|word| word == harness::bench::FLOOR_NETWORK);
+            return match harness::bench::serve_floor(network) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(_) => ExitCode::FAILURE,
+            };
+        }
         Some(_) | None => {}
     }
     cli::dispatch(cli::Cli::read()).into()

@@ -1,18 +1,18 @@
-//! Removes what a check made, found by its labels: of this run, and of earlier runs that were killed.
+//! Removes what a check or a benchmark made, found by its labels: of this run, and of earlier runs that were killed.
 
 use std::collections::BTreeSet;
-use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use cri::v1;
 
 use super::context::{DIRECTORY_ANNOTATION, RULE_LABEL, RUN_LABEL};
+use super::directory::{lives, remove_directory};
 use crate::client::{Answer, Client};
 
-/// How the directories of runs begin.
+/// How the directories of checks begin.
 pub(super) const PREFIX: &str = "crib-check-";
-/// The file in a run's directory that the run holds locked.
-pub(super) const LOCK: &str = "lock";
+/// How the directories of benchmarks begin.
+pub(crate) const BENCH_PREFIX: &str = "crib-bench-";
 
 /// Stops and removes the pods of a run; only those of one rule, if one is named. Returns what could not be removed.
 pub(super) async fn remove_pods(client: &Client, run: &str, rule: Option<&str>) -> Vec<String> {
@@ -65,8 +65,15 @@ pub(super) async fn remove_images(client: &Client, run: &str) -> Vec<String> {
     left
 }
 
+/// Removes the pods and images of a run. Returns what could not be removed.
+pub(crate) async fn remove_run(client: &Client, run: &str) -> Vec<String> {
+    let mut left = remove_pods(client, run, None).await;
+    left.extend(remove_images(client, run).await);
+    left
+}
+
 /// Removes what runs left that live no more.
-pub(super) async fn remove_dead_runs(runtime: &Client, images: &Client) -> Answer<()> {
+pub(crate) async fn remove_dead_runs(runtime: &Client, images: &Client) -> Answer<()> {
     let mut dead: BTreeSet<(String, PathBuf)> = BTreeSet::new();
     for pod in runtime.pods(v1::PodSandboxFilter::default()).await? {
         let directory = pod.annotations.get(DIRECTORY_ANNOTATION);
@@ -78,30 +85,19 @@ pub(super) async fn remove_dead_runs(runtime: &Client, images: &Client) -> Answe
     }
     for (run, directory) in dead {
         for left in remove_pods(runtime, &run, None).await {
-            tracing::warn!(run, left, "failed to remove what an earlier check left");
+            tracing::warn!(run, left, "failed to remove what an earlier run left");
         }
         remove_images(images, &run).await;
         // The annotation is the runtime's word: only a directory that a check makes is removed.
         let name = directory.file_name().unwrap_or_default().to_string_lossy();
         if name == run
-            && run.starts_with(PREFIX)
+            && [PREFIX, BENCH_PREFIX]
+                .iter()
+                .any(|prefix| run.starts_with(prefix))
             && directory.parent() == Some(&std::env::temp_dir())
         {
             remove_directory(&directory);
         }
     }
     Ok(())
-}
-
-/// Whether the run with this directory holds its lock.
-fn lives(directory: &Path) -> bool {
-    File::open(directory.join(LOCK))
-        .is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
-}
-
-/// Removes a run's directory.
-pub(super) fn remove_directory(directory: &Path) {
-    if let Err(error) = file_tree::remove(directory) {
-        tracing::warn!(%error, directory = %directory.display(), "failed to remove directory");
-    }
 }

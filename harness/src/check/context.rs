@@ -1,7 +1,7 @@
 //! What the body of a rule has: a client whose calls are recorded, and configurations of pods and containers that are its own.
 
 use std::fmt::Debug;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,11 +73,8 @@ impl Context {
         config.hostname = "checked".to_owned();
         let directory = self.shared.directory.join("logs").join(&name);
         config.log_directory = directory.display().to_string();
+        mark(&mut config, &self.shared.run, &self.shared.directory);
         config.labels.extend(self.labels());
-        let directory = self.shared.directory.display().to_string();
-        config
-            .annotations
-            .insert(DIRECTORY_ANNOTATION.to_owned(), directory);
         config
     }
 
@@ -269,6 +266,15 @@ impl Context {
     pub(super) fn needs_limits(&self) -> Verdict {
         skip_for(self.shared.no_limits.as_ref())
     }
+}
+
+/// Marks a pod as one of a run, so that the run, or a later one, finds and removes it.
+pub(crate) fn mark(config: &mut v1::PodSandboxConfig, run: &str, directory: &Path) {
+    config.labels.insert(RUN_LABEL.to_owned(), run.to_owned());
+    let directory = directory.display().to_string();
+    config
+        .annotations
+        .insert(DIRECTORY_ANNOTATION.to_owned(), directory);
 }
 
 fn skip_for(reason: Option<&String>) -> Verdict {

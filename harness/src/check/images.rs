@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 
 use tonic::Status;
 
+use super::directory::RunDirectory;
 use crate::client::Client;
 use crate::fixture_image::{ImageBuilder, Layer};
 use crate::registry::{Fault, LoadError, Registry, RegistryError};
@@ -12,12 +13,12 @@ use crate::registry::{Fault, LoadError, Registry, RegistryError};
 /// The programs in the image of containers.
 const PROGRAMS: &[&str] = &[
     "cat", "chmod", "env", "head", "hostname", "id", "ls", "mkdir", "perl", "pwd", "rm", "sh",
-    "sleep", "stty", "touch", "tr",
+    "sleep", "stty", "touch", "tr", "yes",
 ];
 
 /// Why there are no images.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ImageError {
+pub(crate) enum ImageError {
     /// The registry does not start.
     #[error("failed to start a registry")]
     Registry(#[from] RegistryError),
@@ -39,29 +40,32 @@ pub(super) enum ImageError {
 
 /// A registry of this process with the images of a check.
 #[derive(Debug)]
-pub(super) struct TestImages {
+pub(crate) struct TestImages {
     registry: Registry,
     run: String,
 }
 
 impl TestImages {
-    /// Starts the registry at this port of 127.0.0.1, or at a free one.
-    pub(super) async fn start(run: &str, port: Option<u16>) -> Result<Self, ImageError> {
-        let address = (Ipv4Addr::LOCALHOST, port.unwrap_or(0)).into();
+    /// Starts the registry at this port of 127.0.0.1, or at a free one. Its files are in the directory of the run, which a
+    /// later run removes if this one is killed.
+    pub(crate) async fn start(run: &RunDirectory, port: Option<u16>) -> Result<Self, ImageError> {
+        let registry = Registry::with()
+            .listen((Ipv4Addr::LOCALHOST, port.unwrap_or(0)).into())
+            .root(&run.path().join("registry"));
         Ok(Self {
-            registry: Registry::with().listen(address).start().await?,
-            run: run.to_owned(),
+            registry: registry.start().await?,
+            run: run.name(),
         })
     }
 
     /// Ends the registry.
-    pub(super) async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.registry.stop().await;
     }
 
     /// The full name of an image of this run, without a tag.
     #[must_use]
-    pub(super) fn name(&self, name: &str) -> String {
+    pub(crate) fn name(&self, name: &str) -> String {
         format!("{}/{}/{name}", self.registry.host(), self.run)
     }
 
@@ -109,8 +113,19 @@ impl TestImages {
         Ok(digest.to_string())
     }
 
+    /// Adds an image of these layers as `NAME:TAG`.
+    pub(crate) fn add_layers(
+        &self,
+        name_and_tag: &str,
+        layers: impl IntoIterator<Item = Layer>,
+    ) -> Result<(), LoadError> {
+        let image = ImageBuilder::new(&format!("{}/{name_and_tag}", self.run));
+        let image = layers.into_iter().fold(image, ImageBuilder::layer);
+        self.registry.add(&image).map(drop)
+    }
+
     /// Adds an image with a shell, and has the endpoint pull it. Returns its name.
-    pub(super) async fn shell(&self, client: &Client) -> Result<String, ImageError> {
+    pub(crate) async fn shell(&self, client: &Client) -> Result<String, ImageError> {
         let layer = programs(PROGRAMS)?;
         self.registry
             .add(&ImageBuilder::new(&format!("{}/shell:1", self.run)).layer(layer))?;

@@ -1,11 +1,10 @@
 //! Runs rules in parallel: each with a connection, a recording and a deadline of its own, so that a call that hangs costs its
 //! rule alone.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -13,8 +12,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
-use super::cleanup::{self, LOCK, PREFIX};
+use super::cleanup::{self, PREFIX};
 use super::context::{Context, Shared};
+use super::directory::RunDirectory;
 use super::images::TestImages;
 use super::outcome::Outcome;
 use super::rule::Rule;
@@ -155,15 +155,15 @@ pub async fn check(
             "failed to look for earlier checks"
         );
     }
-    let (directory, _lock) = make_directory().map_err(|source| CheckError::Io {
+    let directory = RunDirectory::make(PREFIX).map_err(|source| CheckError::Io {
         doing: "make a directory for the check",
         source,
     })?;
-    let prepared = prepare(&options, &direct, &version.runtime_name, directory.clone()).await;
+    let prepared = prepare(&options, &direct, &version.runtime_name, &directory).await;
     let shared = match prepared {
         Ok(shared) => Arc::new(shared),
         Err(error) => {
-            cleanup::remove_directory(&directory);
+            directory.remove();
             return Err(error);
         }
     };
@@ -195,7 +195,7 @@ pub async fn check(
     rules.shutdown().await;
     let position = |id: &str| options.rules.iter().position(|rule| rule.id == id);
     results.sort_by_key(|result: &RuleResult| position(result.rule.id));
-    let left = clean_up(shared, &direct, &directory).await;
+    let left = clean_up(shared, &direct, directory).await;
     Ok(Report {
         runtime: format!("{} {}", version.runtime_name, version.runtime_version),
         endpoint: format!("unix://{}", options.runtime.display()),
@@ -206,26 +206,14 @@ pub async fn check(
     })
 }
 
-/// A directory whose lock this process holds.
-fn make_directory() -> io::Result<(PathBuf, File)> {
-    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    let name = crate::fixture::unique(&format!("{PREFIX}{:x}", since.as_micros()));
-    let directory = std::env::temp_dir().join(name);
-    std::fs::create_dir(&directory)?;
-    let lock = File::create(directory.join(LOCK))?;
-    lock.lock()?;
-    Ok((directory, lock))
-}
-
 async fn prepare(
     options: &Options,
     client: &Client,
     runtime_name: &str,
-    directory: PathBuf,
+    directory: &RunDirectory,
 ) -> Result<Shared, CheckError> {
-    let name = directory.file_name().unwrap_or_default();
-    let run = name.to_string_lossy().into_owned();
-    let images = TestImages::start(&run, options.registry_port).await;
+    let run = directory.name();
+    let images = TestImages::start(directory, options.registry_port).await;
     let images = images.map_err(|error| match std::error::Error::source(&error) {
         Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),
@@ -262,7 +250,7 @@ async fn prepare(
         .then(|| "the user has no subordinate ids".to_owned());
     Ok(Shared {
         run,
-        directory,
+        directory: directory.path().to_owned(),
         image,
         images,
         patience: options.patience,
@@ -381,14 +369,9 @@ fn judged(outcome: Result<(), Outcome>, calls: &[Call]) -> Result<(), Outcome> {
     })
 }
 
-async fn clean_up(shared: Arc<Shared>, client: &Client, directory: &Path) -> Vec<String> {
+async fn clean_up(shared: Arc<Shared>, client: &Client, directory: RunDirectory) -> Vec<String> {
     let run = shared.run.clone();
-    let removal = async {
-        let mut left = cleanup::remove_pods(client, &run, None).await;
-        left.extend(cleanup::remove_images(client, &run).await);
-        left
-    };
-    let left = tokio::time::timeout(REMOVAL, removal).await;
+    let left = tokio::time::timeout(REMOVAL, cleanup::remove_run(client, &run)).await;
     // Every rule has ended: there is no other owner.
     if let Some(Shared {
         images: Ok(images), ..
@@ -396,7 +379,7 @@ async fn clean_up(shared: Arc<Shared>, client: &Client, directory: &Path) -> Vec
     {
         images.stop().await;
     }
-    cleanup::remove_directory(directory);
+    directory.remove();
     left.unwrap_or_else(|_| {
         vec![format!(
             "the runtime did not remove the pods of {run} within {} s",

@@ -1,12 +1,10 @@
 //! A pair of interfaces, by three messages of rtnetlink(7).
 
-use std::{
-    fs::File,
-    io,
-    os::fd::{AsRawFd as _, OwnedFd},
-    process,
-    sync::atomic::{AtomicU32, Ordering},
-};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket,
@@ -16,19 +14,19 @@ const ADDRESS: [u8; 4] = [10, 254, 254, 2];
 const PREFIX: u8 = 24;
 /// linux/veth.h.
 const VETH_INFO_PEER: u16 = 1;
-const UP: u32 = libc::IFF_UP as u32;
+const UP: u32 = nix::libc::IFF_UP as u32;
 
 /// A network namespace from outside: its file, and a socket that was made in it.
-pub(crate) struct Host {
+pub(super) struct Host {
     namespace: File,
     socket: OwnedFd,
-    /// What the interface in it is to be called: the kernel takes one away some time after its peer's namespace has ended.
+    /// The name of the interface in it, new for each round: the kernel removes one some time after its peer's namespace.
     name: String,
 }
 
 impl Host {
     /// The one that this process is in.
-    pub(crate) fn open() -> io::Result<Self> {
+    pub(super) fn open() -> io::Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         Ok(Self {
@@ -40,36 +38,36 @@ impl Host {
 }
 
 /// Makes `eth0`, up and with an address; its peer is up too, in the network namespace `host` if one is given.
-pub(crate) fn connect(host: Option<&Host>) -> io::Result<()> {
+pub(super) fn connect(host: Option<&Host>) -> io::Result<()> {
     let socket = netlink()?;
     let name = host.map_or("peer", |host| host.name.as_str());
     let name = format!("{name}\0");
     let mut peer = interface(0);
-    attribute(&mut peer, libc::IFLA_IFNAME, name.as_bytes());
+    attribute(&mut peer, nix::libc::IFLA_IFNAME, name.as_bytes());
     if let Some(host) = host {
         let namespace = host.namespace.as_raw_fd().to_ne_bytes();
-        attribute(&mut peer, libc::IFLA_NET_NS_FD, &namespace);
+        attribute(&mut peer, nix::libc::IFLA_NET_NS_FD, &namespace);
     }
     let (mut data, mut about) = (Vec::new(), Vec::new());
     attribute(&mut data, VETH_INFO_PEER, &peer);
-    attribute(&mut about, libc::IFLA_INFO_KIND, b"veth");
-    attribute(&mut about, libc::IFLA_INFO_DATA, &data);
+    attribute(&mut about, nix::libc::IFLA_INFO_KIND, b"veth");
+    attribute(&mut about, nix::libc::IFLA_INFO_DATA, &data);
     let mut link = interface(UP);
-    attribute(&mut link, libc::IFLA_IFNAME, b"eth0\0");
-    attribute(&mut link, libc::IFLA_LINKINFO, &about);
-    let new = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
-    ask(&socket, &message(libc::RTM_NEWLINK, new, &link))?;
+    attribute(&mut link, nix::libc::IFLA_IFNAME, b"eth0\0");
+    attribute(&mut link, nix::libc::IFLA_LINKINFO, &about);
+    let new = nix::libc::NLM_F_CREATE | nix::libc::NLM_F_EXCL;
+    ask(&socket, &message(nix::libc::RTM_NEWLINK, new, &link))?;
     // An end cannot go up before it has another one.
     let mut up = interface(UP);
-    attribute(&mut up, libc::IFLA_IFNAME, name.as_bytes());
+    attribute(&mut up, nix::libc::IFLA_IFNAME, name.as_bytes());
     let at = host.map_or(&socket, |host| &host.socket);
-    ask(at, &message(libc::RTM_NEWLINK, 0, &up))?;
+    ask(at, &message(nix::libc::RTM_NEWLINK, 0, &up))?;
     let index = nix::net::if_::if_nametoindex("eth0")?;
-    let mut address = vec![libc::AF_INET as u8, PREFIX, 0, 0];
+    let mut address = vec![nix::libc::AF_INET as u8, PREFIX, 0, 0];
     address.extend(index.to_ne_bytes());
-    attribute(&mut address, libc::IFA_LOCAL, &ADDRESS);
-    attribute(&mut address, libc::IFA_ADDRESS, &ADDRESS);
-    ask(&socket, &message(libc::RTM_NEWADDR, new, &address))
+    attribute(&mut address, nix::libc::IFA_LOCAL, &ADDRESS);
+    attribute(&mut address, nix::libc::IFA_ADDRESS, &ADDRESS);
+    ask(&socket, &message(nix::libc::RTM_NEWADDR, new, &address))
 }
 
 fn netlink() -> io::Result<OwnedFd> {
@@ -110,7 +108,7 @@ fn attribute(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
 
 /// A request that wants an answer.
 fn message(kind: u16, flags: i32, body: &[u8]) -> Vec<u8> {
-    let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK | flags;
+    let flags = nix::libc::NLM_F_REQUEST | nix::libc::NLM_F_ACK | flags;
     let length = u32::try_from(16 + body.len()).unwrap_or(u32::MAX);
     let mut bytes = Vec::from(length.to_ne_bytes());
     bytes.extend(kind.to_ne_bytes());

@@ -1,0 +1,358 @@
+//! `crib bench`: measures a CRI runtime, or two in turns.
+
+mod report;
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use clap::{Args, Subcommand, ValueEnum};
+use harness::bench::{self, BenchError, Effort, Endpoint, Options, Report, Section};
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio_util::sync::CancellationToken;
+
+use crate::args::{Output, UnixEndpoint};
+use crate::client::output::{escape_control, print};
+use crate::client::{CallError, Endpoints, finish};
+use crate::exit::Exit;
+use crate::report::{chain, say};
+use crate::signals::Signals;
+
+/// The form of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    Html,
+    Json,
+    Markdown,
+}
+
+/// A report, and the file that it is written to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Destination {
+    form: Form,
+    file: PathBuf,
+}
+
+impl FromStr for Destination {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = || format!("expected html=FILE, json=FILE or markdown=FILE, not {text:?}");
+        let (form, file) = text.split_once('=').ok_or_else(expected)?;
+        match Form::from_str(form, false) {
+            Ok(form) if !file.is_empty() => Ok(Self {
+                form,
+                file: file.into(),
+            }),
+            Ok(_) | Err(_) => Err(expected()),
+        }
+    }
+}
+
+/// How results are shown and kept.
+#[derive(Clone, Debug, Args)]
+struct Results {
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    /// Write a report: html=FILE, json=FILE or markdown=FILE; repeatable
+    #[arg(long, value_name = "FORM=FILE")]
+    report: Vec<Destination>,
+}
+
+/// Measure a CRI runtime, or two in turns
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+#[command(after_help = "\
+Examples:
+  crib bench --runtime-endpoint unix:///run/containerd/containerd.sock --quick
+  crib bench --vs unix:///run/containerd/containerd.sock --report html=bench.html --report json=bench.json
+  crib bench --select growth,density --sizes 10,100,1000 --pods 100
+  crib bench report bench.json --report markdown=performance.md
+
+Sections:
+  startup     the start of crib's own daemon, until its first answer
+  calls       the calls of a pod's life, and what the kernel alone takes for a container
+  throughput  whole pod lives a second, with --concurrency pods at once
+  growth      the calls again, while --sizes other pods run
+  density     memory (PSS) of all processes that the runtime started for --pods pods
+  events      the latency of container events
+  pulls       one image of a large layer, one of many small layers
+  logs        how fast output reaches the log
+
+With --vs each round measures both runtimes, one after the other, and ratios are those of rounds. On a machine with other \
+work only ratios mean something. docs/performance.md shows results and describes the JSON.
+
+Pods carry a label and are removed at the end, and those of a benchmark that was killed by the next one. Containers run an \
+image of this machine's programs from a registry in this process, which the runtime has to reach at 127.0.0.1 without TLS, \
+or --image. A signal ends the benchmark early and removes its pods; a second one ends it at once.
+
+Exit codes:
+    0  everything was measured, apart from what the notes name
+    1  a call failed: its section is incomplete
+    2  bad usage
+    3  no runtime found, it does not answer, or there is no image for containers
+  130  interrupted: a signal, or standard output was closed")]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    command: Option<BenchCommand>,
+    /// A second runtime, measured in turns with the first
+    #[arg(long, value_name = "unix:///PATH")]
+    vs: Option<UnixEndpoint>,
+    /// Measure only these sections; repeatable, or separated by commas
+    #[arg(long, value_name = "SECTION", value_delimiter = ',')]
+    select: Vec<Section>,
+    /// Do not measure these sections; repeatable, or separated by commas
+    #[arg(long, value_name = "SECTION", value_delimiter = ',')]
+    skip: Vec<Section>,
+    /// Measure little of everything, in seconds: whether it works, not how fast it is
+    #[arg(long)]
+    quick: bool,
+    /// How often calls are measured; what takes longer is measured less often [default: 50]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: Option<u16>,
+    /// Numbers of other pods for growth [default: 10,100]
+    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
+    sizes: Vec<u16>,
+    /// Pods for density [default: 50]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pods: Option<u16>,
+    /// Numbers of pods at once for throughput [default: 1,2,4,8,16]
+    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
+    concurrency: Vec<u16>,
+    /// Image of the containers, with a shell [default: one of this machine's programs]
+    #[arg(long, value_name = "NAME")]
+    image: Option<String>,
+    /// Port of the registry at 127.0.0.1 that serves the images [default: a free one]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    registry_port: Option<u16>,
+    #[command(flatten)]
+    results: Results,
+    #[command(flatten)]
+    pub(crate) connection: Endpoints,
+}
+
+/// What else can be done.
+#[derive(Debug, Subcommand)]
+enum BenchCommand {
+    Report(report::ReportArgs),
+}
+
+/// Measures, or shows the results of an earlier benchmark.
+pub(crate) fn run(args: &BenchArgs) -> Exit {
+    match &args.command {
+        Some(BenchCommand::Report(args)) => report::run(args),
+        None => finish(bench(args)),
+    }
+}
+
+async fn bench(args: &BenchArgs) -> Result<Exit, CallError> {
+    let sections = sections(&args.select, &args.skip)?;
+    let (runtime, images) = args.connection.sockets()?;
+    let mut endpoints = vec![Endpoint { runtime, images }];
+    let second = args.vs.as_ref().map(UnixEndpoint::path);
+    endpoints.extend(second.map(Endpoint::new));
+    let program = std::env::current_exe().map_err(|source| CallError::Io {
+        doing: "find the program of this process".to_owned(),
+        source,
+    })?;
+    let options = Options {
+        endpoints,
+        image: args.image.clone(),
+        registry_port: args.registry_port,
+        sections,
+        effort: effort(args),
+        floor: Some(program.clone()),
+        crib: Some(program),
+    };
+    let mut signals = Signals::listen().map_err(|source| CallError::Io {
+        doing: "listen for signals".to_owned(),
+        source,
+    })?;
+    let interrupt = CancellationToken::new();
+    let bar = spinner();
+    let measuring = bench::bench(options, interrupt.clone(), |what| {
+        bar.set_message(what.to_owned());
+        bar.tick();
+    });
+    tokio::pin!(measuring);
+    let ended = tokio::select! {
+        ended = &mut measuring => ended,
+        signal = signals.next() => {
+            bar.finish_and_clear();
+            say(&format!("received {signal}: removing the pods of the benchmark; a second signal ends at once"));
+            interrupt.cancel();
+            tokio::select! {
+                ended = &mut measuring => ended,
+                _ = signals.next() => {
+                    say("pods of the benchmark are left: the next benchmark removes them");
+                    return Ok(Exit::Interrupted);
+                }
+            }
+        }
+    };
+    bar.finish_and_clear();
+    let report = match ended {
+        Ok(report) => report,
+        Err(error) => {
+            say(&chain(&error));
+            return Ok(exit(&error));
+        }
+    };
+    show(&report, &args.results)?;
+    Ok(match report.failures.is_empty() {
+        true => Exit::Success,
+        false => Exit::Failed,
+    })
+}
+
+fn exit(error: &BenchError) -> Exit {
+    match error {
+        BenchError::NoRuntime { .. } | BenchError::NoImage(_) => Exit::NoRuntime,
+        BenchError::Interrupted => Exit::Interrupted,
+        BenchError::Refused { .. } | BenchError::Wait(_) | BenchError::Io { .. } => Exit::Failed,
+    }
+}
+
+/// The selected sections in their order; all of them if none is.
+fn sections(select: &[Section], skip: &[Section]) -> Result<Vec<Section>, CallError> {
+    let selected = |section: &Section| select.is_empty() || select.contains(section);
+    let all = Section::ALL.into_iter().filter(selected);
+    let chosen: Vec<Section> = all.filter(|section| !skip.contains(section)).collect();
+    if chosen.is_empty() {
+        let none = "no section is left: --select and --skip leave out all of them";
+        return Err(CallError::Usage(none.to_owned()));
+    }
+    Ok(chosen)
+}
+
+/// What is measured by default or with `--quick`, changed by the other options.
+fn effort(args: &BenchArgs) -> Effort {
+    let base = match args.quick {
+        true => Effort::quick(),
+        false => Effort::full(),
+    };
+    let mut sizes: Vec<usize> = args.sizes.iter().copied().map(usize::from).collect();
+    // Pods are only added.
+    sizes.sort_unstable();
+    sizes.dedup();
+    let levels: Vec<u32> = args.concurrency.iter().copied().map(u32::from).collect();
+    Effort {
+        rounds: args.rounds.map_or(base.rounds, usize::from),
+        sizes: if sizes.is_empty() { base.sizes } else { sizes },
+        pods: args.pods.map_or(base.pods, usize::from),
+        levels: if levels.is_empty() {
+            base.levels
+        } else {
+            levels
+        },
+        ..base
+    }
+}
+
+/// What is being measured, on a terminal.
+fn spinner() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    match ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+/// Prints the results, and writes reports.
+fn show(report: &Report, results: &Results) -> Result<(), CallError> {
+    match results.output {
+        Output::Text => {
+            for line in bench::report::text(report).lines() {
+                print(&escape_control(line))?;
+            }
+        }
+        Output::Json => print(&bench::report::json(report).to_string())?,
+    }
+    for Destination { form, file } in &results.report {
+        let text = match form {
+            Form::Html => bench::report::html(report),
+            Form::Json => format!("{}\n", bench::report::json(report)),
+            Form::Markdown => bench::report::markdown(report),
+        };
+        write_file(file, &text)?;
+    }
+    Ok(())
+}
+
+fn write_file(file: &Path, text: &str) -> Result<(), CallError> {
+    std::fs::write(file, text).map_err(|source| CallError::Io {
+        doing: format!("write {}", file.display()),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use clap::Parser;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: BenchArgs,
+    }
+
+    fn effort_of(line: &str) -> Effort {
+        let words = ["bench"].into_iter().chain(line.split_whitespace());
+        effort(&Command::try_parse_from(words).unwrap().args)
+    }
+
+    #[test]
+    fn report_names_form_and_file() {
+        let expected = Destination {
+            form: Form::Markdown,
+            file: "a=b.md".into(),
+        };
+        assert_eq!("markdown=a=b.md".parse(), Ok(expected));
+        for bad in ["json", "json=", "junit=x", ""] {
+            bad.parse::<Destination>().unwrap_err();
+        }
+    }
+
+    #[test]
+    fn options_change_the_effort() {
+        assert_eq!(effort_of(""), Effort::full());
+        assert_eq!(effort_of("--quick"), Effort::quick());
+        let line = "--quick --rounds 7 --sizes 100,3,100 --pods 9 --concurrency 4,1";
+        let expected = Effort {
+            rounds: 7,
+            sizes: vec![3, 100],
+            pods: 9,
+            levels: vec![4, 1],
+            ..Effort::quick()
+        };
+        assert_eq!(effort_of(line), expected);
+    }
+
+    #[rstest]
+    #[case::all(&[], &[], Some(8))]
+    #[case::some(&[Section::Logs, Section::Calls], &[], Some(2))]
+    #[case::others(&[], &[Section::Growth], Some(7))]
+    #[case::none(&[Section::Logs], &[Section::Logs], None)]
+    fn sections_are_selected_and_skipped(
+        #[case] select: &[Section],
+        #[case] skip: &[Section],
+        #[case] expected: Option<usize>,
+    ) {
+        let chosen = sections(select, skip).ok();
+        assert_eq!(chosen.as_ref().map(Vec::len), expected);
+        let ordered = chosen.is_none_or(|chosen| chosen.is_sorted());
+        assert!(ordered);
+    }
+
+    #[rstest]
+    #[case(BenchError::NoImage(String::new()), 3)]
+    #[case(BenchError::Wait(String::new()), 1)]
+    #[case(BenchError::Interrupted, 130)]
+    fn error_has_its_exit_code(#[case] error: BenchError, #[case] code: u8) {
+        assert_eq!(exit(&error).code(), code);
+    }
+}

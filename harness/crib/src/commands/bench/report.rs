@@ -1,0 +1,38 @@
+//! `crib bench report`: shows the results of an earlier benchmark.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use harness::bench::Report;
+
+use super::{Results, show};
+use crate::client::{CallError, finish};
+use crate::exit::Exit;
+
+/// Show the results of an earlier benchmark, or write them in another form
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  crib bench report bench.json --report html=bench.html --report markdown=performance.md")]
+pub(super) struct ReportArgs {
+    /// What `crib bench` wrote: a report json=FILE, or its output with --output json
+    file: PathBuf,
+    #[command(flatten)]
+    results: Results,
+}
+
+/// Shows a report.
+pub(super) fn run(args: &ReportArgs) -> Exit {
+    finish(async {
+        show(&read(args)?, &args.results)?;
+        Ok(Exit::Success)
+    })
+}
+
+fn read(args: &ReportArgs) -> Result<Report, CallError> {
+    let file = args.file.display();
+    let text = std::fs::read_to_string(&args.file)
+        .map_err(|error| CallError::Usage(format!("failed to read {file}: {error}")))?;
+    serde_json::from_str(&text)
+        .map_err(|error| CallError::Usage(format!("{file} is no report of `crib bench`: {error}")))
+}

@@ -1,0 +1,309 @@
+//! `crib bench`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use harness::bench::{Report, Section};
+use nix::sys::signal::Signal;
+
+use super::check::start_proxy;
+use super::command::{Ended, Place, Running, eventually};
+
+/// How long a benchmark may take: it takes seconds, and many times as long beside all other tests.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Runs a benchmark to its end.
+async fn bench(place: &Place, endpoint: &str, options: &[&str]) -> Ended {
+    let args = ["bench", "--runtime-endpoint", endpoint, "--quick"];
+    let args = [&args[..], options, &["--output", "json"]].concat();
+    place.end_within(PATIENCE, place.command(&args)).await
+}
+
+/// Every row of a report as `SECTION NAME`, with a sample for each runtime at least, and the floor where it is measured.
+fn rows(report: &Report) -> Vec<String> {
+    let mut names = Vec::new();
+    for row in &report.rows {
+        assert_eq!(row.samples.len(), report.subjects.len(), "{row:?}");
+        // Only crib's own daemon is started, and once for both.
+        let measured = match row.section == Section::Startup {
+            true => 1,
+            false => report.subjects.len(),
+        };
+        for samples in &row.samples[..measured] {
+            let sound = samples.iter().all(|sample| *sample >= 0.0);
+            assert!(!samples.is_empty() && sound, "{row:?}");
+        }
+        names.push(format!("{} {}", row.section.name(), row.name));
+    }
+    names
+}
+
+fn report(ended: &Ended) -> Report {
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let report: Report = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(report.failures, Vec::<String>::new());
+    report
+}
+
+/// Starts another runtime in the place.
+async fn second_runtime(place: &Place) -> (Running, String) {
+    let (socket, state) = (place.path("s2"), place.path("state2"));
+    let (socket, state) = (socket.to_str().unwrap(), state.to_str().unwrap());
+    let mut runtime = place.start(&[
+        "runtime",
+        "--listen",
+        socket,
+        "--state-dir",
+        state,
+        "--ephemeral",
+    ]);
+    runtime.line_with("listening").await;
+    (runtime, format!("unix://{socket}"))
+}
+
+#[tokio::test]
+async fn quick_bench_measures_every_section_and_leaves_nothing() {
+    let place = Place::new();
+    let (runtime, endpoint) = place.runtime().await;
+    let file = |name: &str| place.path(name).to_str().unwrap().to_owned();
+    let (html, markdown) = (file("page"), file("document"));
+    let reports = [format!("html={html}"), format!("markdown={markdown}")];
+    let mut options = vec!["--rounds", "2", "--sizes", "1,2", "--pods", "1"];
+    for report in &reports {
+        options.extend(["--report", report]);
+    }
+    let measured = bench(&place, &endpoint, &options).await;
+    let report = report(&measured);
+    let rows = rows(&report);
+    for expected in [
+        "startup from its process to its first answer",
+        "calls RunPodSandbox",
+        "calls from nothing to a running container",
+        "throughput pods, from nothing to removed",
+        "growth ListPodSandbox",
+        "density processes of a pod",
+        "events CONTAINER_STOPPED_EVENT",
+        "pulls one layer of 4 files of 1 MB",
+        "logs 10000 lines of 100 bytes",
+    ] {
+        assert!(
+            rows.iter().any(|row| row == expected),
+            "{expected}: {rows:#?}"
+        );
+    }
+    // The kernel alone is measured, or the reason is given.
+    let floor = report.rows.iter().any(|row| !row.floor.is_empty());
+    let reason = report.notes.iter().any(|note| note.contains("kernel"));
+    assert!(floor != reason, "{:?}", report.notes);
+    // An earlier report is shown again in each form.
+    let json = place.file("json", &measured.out);
+    let again = file("again");
+    let again_option = format!("markdown={again}");
+    let shown = place
+        .crib(&["bench", "report", &json, "--report", &again_option])
+        .await;
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    assert!(shown.out.contains("Calls of a pod's life\n"), "{shown:?}");
+    let read = |path: &str| std::fs::read_to_string(path).unwrap();
+    assert_eq!(read(&again), read(&markdown));
+    assert!(read(&html).contains("<h2>Image pulls</h2>"));
+    assert_eq!(pods(&place, &endpoint).await, "");
+    assert_eq!(bench_images(&place, &endpoint).await, "");
+    assert_eq!(temporary(&place), Vec::<String>::new());
+    runtime.stop().await;
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn two_runtimes_are_measured_in_turns() {
+    let place = Place::new();
+    let (runtime, first) = place.runtime().await;
+    let (other, second) = second_runtime(&place).await;
+    let options = ["--vs", &second, "--select", "calls,throughput"];
+    let measured = bench(&place, &first, &options).await;
+    let report = report(&measured);
+    let endpoints: Vec<&str> = report
+        .subjects
+        .iter()
+        .map(|subject| subject.endpoint.as_str())
+        .collect();
+    assert_eq!(endpoints, [&first, &second]);
+    rows(&report);
+    let json: serde_json::Value = serde_json::from_str(&measured.out).unwrap();
+    for row in json["rows"].as_array().unwrap() {
+        assert_eq!(
+            row["samples"][0].as_array().map(Vec::len),
+            row["samples"][1].as_array().map(Vec::len)
+        );
+        assert!(row["ratio"]["p50"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    for endpoint in [&first, &second] {
+        assert_eq!(pods(&place, endpoint).await, "");
+    }
+    runtime.stop().await;
+    other.stop().await;
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn signal_ends_bench_and_removes_its_pods() {
+    let place = Place::new();
+    let (runtime, endpoint) = place.runtime().await;
+    let bench = endless(&place, &endpoint).await;
+    bench.signal(Signal::SIGINT);
+    let ended = bench.end().await;
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    let expected = "crib: received SIGINT: removing the pods of the benchmark; a second signal ends at once\ncrib: interrupted\n";
+    assert_eq!(ended.err, expected);
+    assert_eq!(pods(&place, &endpoint).await, "");
+    assert_eq!(bench_images(&place, &endpoint).await, "");
+    assert_eq!(temporary(&place), Vec::<String>::new());
+    runtime.stop().await;
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn next_bench_removes_what_a_killed_one_left() {
+    let place = Place::new();
+    let (runtime, upstream) = place.runtime().await;
+    // The runtime sees no call that it would carry out after the end of its client.
+    let (proxy, endpoint, trace) = start_proxy(&place, &upstream, &["StartContainer hang"]).await;
+    let args = ["bench", "--runtime-endpoint", &endpoint];
+    let killed = place.start(&[&args[..], &["--select", "calls"]].concat());
+    eventually("a container of the benchmark", || {
+        let text = std::fs::read_to_string(&trace).unwrap_or_default();
+        match text.contains("\"method\":\"CreateContainer\"") {
+            true => Vec::new(),
+            false => vec![text],
+        }
+    })
+    .await;
+    killed.signal(Signal::SIGKILL);
+    let ended = killed.end().await;
+    assert_eq!(ended.code, None, "{ended:?}");
+    assert_ne!(pods(&place, &upstream).await, "");
+    assert_ne!(temporary(&place), Vec::<String>::new());
+    let next = bench(&place, &upstream, &["--select", "calls"]).await;
+    report(&next);
+    assert_eq!(pods(&place, &upstream).await, "");
+    assert_eq!(bench_images(&place, &upstream).await, "");
+    assert_eq!(temporary(&place), Vec::<String>::new());
+    proxy.stop().await;
+    runtime.stop().await;
+    place.wait_until_clean().await;
+}
+
+#[tokio::test]
+async fn failed_section_exits_1_and_keeps_the_others() {
+    let place = Place::new();
+    let (runtime, upstream) = place.runtime().await;
+    let faults = ["ListContainers answer INTERNAL"];
+    let (proxy, endpoint, _) = start_proxy(&place, &upstream, &faults).await;
+    let ended = bench(&place, &endpoint, &["--select", "calls,events"]).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let report: Report = serde_json::from_str(&ended.out).unwrap();
+    let [failure] = report.failures.as_slice() else {
+        panic!("{:?}", report.failures);
+    };
+    assert!(
+        failure.starts_with("calls: ListContainers failed at "),
+        "{failure}"
+    );
+    assert!(report.of(Section::Events).next().is_some());
+    assert_eq!(pods(&place, &upstream).await, "");
+    proxy.stop().await;
+    runtime.stop().await;
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn bench_without_runtime_exits_3_and_bad_options_exit_2() {
+    let place = Place::new();
+    let endpoint = format!("unix://{}", place.path("none").display());
+    let select = ["bench", "--select", "logs", "--skip", "logs"];
+    let none = place.file("none.json", "{}");
+    let missing = place.path("missing.json");
+    let read = ["bench", "report", &none];
+    let missing = ["bench", "report", missing.to_str().unwrap()];
+    for (args, code, said) in [
+        (
+            &["bench", "--runtime-endpoint", &endpoint][..],
+            3,
+            "failed to connect to the runtime at ",
+        ),
+        (&select, 2, "no section is left"),
+        (
+            &["bench", "--select", "speed"],
+            2,
+            "no section is named \"speed\"",
+        ),
+        (&["bench", "--rounds", "0"], 2, "invalid value '0'"),
+        (&read, 2, "is no report of `crib bench`"),
+        (&missing, 2, "failed to read "),
+    ] {
+        let ended = place.crib(args).await;
+        assert_eq!(ended.code, Some(code), "{args:?} {ended:?}");
+        assert!(ended.err.contains(said), "{said}: {ended:?}");
+    }
+    let (runtime, endpoint) = place.runtime().await;
+    let none = place.path("none");
+    let args = [
+        "bench",
+        "--runtime-endpoint",
+        &endpoint,
+        "--vs",
+        none.to_str().unwrap(),
+    ];
+    let ended = place.crib(&args).await;
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    assert!(ended.err.contains("does not answer Version"), "{ended:?}");
+    runtime.stop().await;
+    place.assert_clean();
+}
+
+/// Starts a benchmark that does not end by itself, and waits until it has pods beside its first one.
+async fn endless(place: &Place, endpoint: &str) -> Running {
+    let args = ["bench", "--runtime-endpoint", endpoint];
+    let bench = place.start(&[&args[..], &["--select", "growth", "--sizes", "60000"]].concat());
+    eventually("three pods of the benchmark", || {
+        let directories = temporary(place).into_iter();
+        let logs = directories.map(|directory| Path::new(&directory).join("logs"));
+        let pods = logs
+            .filter_map(|logs| std::fs::read_dir(logs).ok())
+            .flatten();
+        let pods = pods.count();
+        if pods < 3 {
+            vec![format!("{pods} pods")]
+        } else {
+            Vec::new()
+        }
+    })
+    .await;
+    bench
+}
+
+/// The ids of all pods.
+async fn pods(place: &Place, endpoint: &str) -> String {
+    let listed = place
+        .crib(&["pods", "--quiet", "--runtime-endpoint", endpoint])
+        .await;
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    listed.out
+}
+
+/// The lines of images that a benchmark made.
+async fn bench_images(place: &Place, endpoint: &str) -> String {
+    let listed = place
+        .crib(&["images", "--runtime-endpoint", endpoint])
+        .await;
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    let lines = listed.out.lines();
+    lines.filter(|line| line.contains("crib-bench-")).collect()
+}
+
+/// What is in the directory for temporary files.
+fn temporary(place: &Place) -> Vec<String> {
+    let entries = std::fs::read_dir(place.path("tmp")).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path().display().to_string());
+    paths.collect()
+}
