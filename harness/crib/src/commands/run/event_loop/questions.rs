@@ -35,7 +35,7 @@ impl Loop {
         let mut api = pod.api().clone();
         api.spec.get_or_insert_default().node_name = Some(crate::commands::node_name());
         if let Some(report) = reports.get(pod.uid()) {
-            api.status = Some(report.status.clone());
+            api.status = Some((*report.status).clone());
         }
         PodAnswer {
             pod: api,
