@@ -15,6 +15,7 @@ mod image_pull;
 mod limits;
 mod listing;
 mod log;
+mod mounts;
 mod namespaces;
 mod network;
 mod optional;
@@ -47,6 +48,7 @@ pub fn all() -> Vec<&'static Rule> {
         configuration::RULES,
         limits::RULES,
         namespaces::RULES,
+        mounts::RULES,
         security::RULES,
         stop::RULES,
         process::RULES,

@@ -1,0 +1,255 @@
+//! Rules of mounts of the host in containers: files, links, nesting, sharing, propagation, recursive read-only.
+
+use std::path::{Path, PathBuf};
+
+use cri::v1;
+use cri::v1::MountPropagation;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+use crate::check::context::Context;
+use crate::check::outcome::{Outcome, Verdict, equal};
+use crate::check::rule::sources::{CRITEST, KUBELET};
+use crate::check::rule::{Rule, Severity};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-MNT-001",
+        severity: Severity::Must,
+        says: "A file of the host is mounted over a file of the container, and written only if the mount is not read-only.",
+        source: KUBELET,
+        tags: &["kubelet", "files"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request drop config.mounts",
+            "CreateContainer request drop config.mounts.readonly",
+            "CreateContainer request set config.mounts.readonly true",
+        ],
+        body: |x| Box::pin(file_is_mounted(x)),
+    },
+    Rule {
+        id: "CRI-MNT-002",
+        severity: Severity::Must,
+        says: "A path of the host that is a symbolic link is followed.",
+        source: CRITEST,
+        tags: &["kubelet", "files"],
+        calls: &["CreateContainer"],
+        faults: &["CreateContainer request drop config.mounts"],
+        body: |x| Box::pin(link_is_followed(x)),
+    },
+    Rule {
+        id: "CRI-MNT-003",
+        severity: Severity::Must,
+        says: "A mount inside of another one is seen in it, each with its own rights.",
+        source: KUBELET,
+        tags: &["kubelet", "files"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request drop config.mounts",
+            "CreateContainer request drop config.mounts.readonly",
+        ],
+        body: |x| Box::pin(mounts_are_nested(x)),
+    },
+    Rule {
+        id: "CRI-MNT-004",
+        severity: Severity::Must,
+        says: "Containers of a pod share a directory of the host that is mounted in both.",
+        source: KUBELET,
+        tags: &["kubelet", "files"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request drop config.mounts",
+            "CreateContainer after 1 request drop config.mounts",
+        ],
+        body: |x| Box::pin(directory_is_shared(x)),
+    },
+    Rule {
+        id: "CRI-MNT-005",
+        severity: Severity::Must,
+        says: "What is mounted on the host later is seen through a mount with propagation from the host, and not through a private one.",
+        source: CRITEST,
+        tags: &["kubelet", "propagation"],
+        calls: &["CreateContainer", "ExecSync"],
+        faults: &[
+            "CreateContainer request drop config.mounts.propagation",
+            "CreateContainer request set config.mounts.propagation \"PROPAGATION_HOST_TO_CONTAINER\"",
+        ],
+        body: |x| Box::pin(later_mounts_are_seen(x)),
+    },
+    Rule {
+        id: "CRI-MNT-006",
+        severity: Severity::Should,
+        says: "A read-only mount leaves what is mounted in it writable, unless it is to be recursive.",
+        source: CRITEST,
+        tags: &["kubelet", "files"],
+        calls: &["CreateContainer", "Status"],
+        faults: &[
+            "CreateContainer request drop config.mounts.recursive_read_only",
+            "CreateContainer request drop config.mounts",
+        ],
+        body: |x| Box::pin(read_only_is_recursive(x)),
+    },
+];
+
+/// A directory of this rule.
+fn directory(x: &Context) -> Verdict<PathBuf> {
+    x.needs_namespaces()?;
+    let path = x.shared.directory.join(x.unique("volume"));
+    made(std::fs::create_dir_all(&path))?;
+    Ok(path)
+}
+
+fn made(result: std::io::Result<()>) -> Verdict {
+    result.map_err(|error| Outcome::Skipped(format!("nothing to mount: {error}")))
+}
+
+fn of(host_path: &Path, container_path: &str) -> v1::Mount {
+    v1::Mount {
+        host_path: host_path.display().to_string(),
+        container_path: container_path.to_owned(),
+        ..Default::default()
+    }
+}
+
+fn read_only(host_path: &Path, container_path: &str) -> v1::Mount {
+    v1::Mount {
+        readonly: true,
+        ..of(host_path, container_path)
+    }
+}
+
+async fn file_is_mounted(x: &Context) -> Verdict {
+    let volume = directory(x)?;
+    let (fixed, open) = (volume.join("fixed"), volume.join("open"));
+    made(std::fs::write(&fixed, "fixed\n"))?;
+    made(std::fs::write(&open, "open\n"))?;
+    let text = "cd /tmp; cat fixed open; echo no 2>/dev/null >fixed; echo written >open; cat fixed";
+    let mut config = x.script("c", text);
+    config.mounts = vec![read_only(&fixed, "/tmp/fixed"), of(&open, "/tmp/open")];
+    let output = x.output(config).await?;
+    equal("the files", output.as_str(), "fixed\nopen\nfixed\n")?;
+    let written = std::fs::read_to_string(&open).unwrap_or_default();
+    equal("the file on the host", written.as_str(), "written\n")
+}
+
+async fn link_is_followed(x: &Context) -> Verdict {
+    let volume = directory(x)?;
+    let real = volume.join("real");
+    made(std::fs::create_dir(&real))?;
+    made(std::fs::write(real.join("file"), "behind the link\n"))?;
+    made(std::os::unix::fs::symlink("real", volume.join("link")))?;
+    let mut config = x.script("c", "cat /mnt/file");
+    config.mounts = vec![of(&volume.join("link"), "/mnt")];
+    let output = x.output(config).await?;
+    equal("the file", output.as_str(), "behind the link\n")
+}
+
+async fn mounts_are_nested(x: &Context) -> Verdict {
+    let (outer, inner) = (directory(x)?, directory(x)?);
+    made(std::fs::create_dir(outer.join("inner")))?;
+    made(std::fs::write(outer.join("file"), "outer\n"))?;
+    made(std::fs::write(inner.join("file"), "inner\n"))?;
+    let text = "cd /mnt; cat file inner/file; touch no 2>/dev/null && echo written
+        echo yes >inner/yes; cat inner/yes";
+    let mut config = x.script("c", text);
+    config.mounts = vec![read_only(&outer, "/mnt"), of(&inner, "/mnt/inner")];
+    let output = x.output(config).await?;
+    equal("the files", output.as_str(), "outer\ninner\nyes\n")?;
+    let there = inner.join("yes").exists();
+    equal("whether the file is on the host", &there, &true)
+}
+
+async fn directory_is_shared(x: &Context) -> Verdict {
+    let volume = directory(x)?;
+    let pod = x.pod().await?;
+    let waiting =
+        "until [ -s /mnt/message ]; do sleep 0.1; done; cat /mnt/message; echo done >/mnt/answer";
+    let mut reader = x.script("c", waiting);
+    reader.mounts = vec![of(&volume, "/mnt")];
+    let mut writer = x.script("d", "echo hello >/mnt/message");
+    writer.mounts = vec![of(&volume, "/mnt")];
+    let id = pod.start(reader).await?;
+    let other = pod.start(writer).await?;
+    x.exited(&other).await?;
+    x.exited(&id).await?;
+    let lines = x.lines(&pod, &id);
+    let last = lines.last().map_or("", |line| line.text.as_str());
+    equal("what the other container wrote", last, "hello")?;
+    let answer = std::fs::read_to_string(volume.join("answer")).unwrap_or_default();
+    equal("what this one wrote", answer.as_str(), "done\n")
+}
+
+/// A mount on the host, which ends with this value.
+struct OnHost(PathBuf);
+
+impl OnHost {
+    fn new(path: PathBuf, propagation: MsFlags) -> Verdict<Self> {
+        made(std::fs::create_dir_all(&path))?;
+        let none = None::<&str>;
+        let mounted = mount(Some("tmpfs"), &path, Some("tmpfs"), MsFlags::empty(), none);
+        let refused = |error| Outcome::Skipped(format!("cannot mount on the host: {error}"));
+        mounted.map_err(refused)?;
+        let this = Self(path);
+        mount(none, &this.0, none, propagation, none).map_err(refused)?;
+        Ok(this)
+    }
+}
+
+impl Drop for OnHost {
+    fn drop(&mut self) {
+        // With all that is mounted in it. What is gone is gone.
+        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
+    }
+}
+
+async fn later_mounts_are_seen(x: &Context) -> Verdict {
+    for (propagation, expected) in [
+        (MountPropagation::PropagationPrivate, "nothing\n"),
+        (MountPropagation::PropagationHostToContainer, "host\n"),
+    ] {
+        let volume = OnHost::new(directory(x)?, MsFlags::MS_SHARED)?;
+        made(std::fs::create_dir(volume.0.join("later")))?;
+        let pod = x.pod().await?;
+        let mut config = x.forever("c");
+        let mut shown = of(&volume.0, "/mnt");
+        shown.set_propagation(propagation);
+        config.mounts = vec![shown];
+        let id = pod.start(config).await?;
+        let later = OnHost::new(volume.0.join("later"), MsFlags::MS_SHARED)?;
+        made(std::fs::write(later.0.join("file"), "host\n"))?;
+        let script = "cat /mnt/later/file 2>/dev/null || echo nothing";
+        let seen = x.client.sh(&id, script).await?;
+        let what = format!("a later mount with {}", propagation.as_str_name());
+        equal(&what, seen.as_str(), expected)?;
+        x.client.remove(&id).await?;
+    }
+    Ok(())
+}
+
+async fn read_only_is_recursive(x: &Context) -> Verdict {
+    let handlers = x.client.status().await?.runtime_handlers;
+    let default = handlers.iter().find(|handler| handler.name.is_empty());
+    let features = default.and_then(|handler| handler.features);
+    if !features.unwrap_or_default().recursive_read_only_mounts {
+        return Err(Outcome::Unsupported(
+            "the default runtime handler has no recursive read-only mounts".to_owned(),
+        ));
+    }
+    let volume = OnHost::new(directory(x)?, MsFlags::MS_PRIVATE)?;
+    let inner = OnHost::new(volume.0.join("inner"), MsFlags::MS_PRIVATE)?;
+    made(std::fs::write(inner.0.join("file"), "inner\n"))?;
+    for (recursive_read_only, expected) in
+        [(false, "inner\nwritten\nend\n"), (true, "inner\nend\n")]
+    {
+        let text =
+            "cat /mnt/inner/file; echo x 2>/dev/null >/mnt/inner/new && echo written; echo end";
+        let mut config = x.script("c", text);
+        config.mounts = vec![v1::Mount {
+            recursive_read_only,
+            ..read_only(&volume.0, "/mnt")
+        }];
+        let output = x.output(config).await?;
+        let what = format!("a mount in a mount with recursive_read_only {recursive_read_only}");
+        equal(&what, output.as_str(), expected)?;
+    }
+    Ok(())
+}
