@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use harness::bench::report::markdown;
 use harness::bench::{Report, Section};
 use nix::sys::signal::Signal;
 
@@ -259,6 +260,25 @@ async fn bench_without_runtime_exits_3_and_bad_options_exit_2() {
     assert!(ended.err.contains("does not answer Version"), "{ended:?}");
     runtime.stop().await;
     place.assert_clean();
+}
+
+#[test]
+fn performance_document_shows_its_report() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let read = |name: &str| std::fs::read_to_string(docs.join(name)).unwrap();
+    let report: Report = serde_json::from_str(&read("performance.json")).unwrap();
+    let document = read("performance.md");
+    let heading = "\n# Results\n";
+    let (prose, _) = document.split_once(heading).unwrap();
+    let expected = format!("{prose}{heading}\n{}", markdown(&report));
+    if std::env::var_os("CRIB_UPDATE_DOCS").is_some() {
+        std::fs::write(docs.join("performance.md"), &expected).unwrap();
+        return;
+    }
+    assert!(
+        document == expected,
+        "docs/performance.md does not show docs/performance.json: write it anew with CRIB_UPDATE_DOCS=1"
+    );
 }
 
 /// Starts a benchmark that does not end by itself, and waits until it has pods beside its first one.
