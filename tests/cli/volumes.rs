@@ -59,6 +59,47 @@ async fn example_stateful_set_finds_its_data_again() {
     assert!(!place.path("volumes/default").exists());
 }
 
+/// A claim that comes with a change is locked as those of the beginning are: nobody removes the volume of a pod that runs.
+#[tokio::test]
+async fn claim_of_changed_manifests_is_not_removed_while_its_pod_runs() {
+    let place = Place::new();
+    let script = "trap 'exit 0' TERM; echo ready; while true; do sleep 0.1; done";
+    place.file("manifests/a.yaml", &pod("a", "emptyDir: {}", script));
+    let manifests = place.path("manifests").display().to_string();
+    let mut running = place.start(&["run", "--watch", &manifests]);
+    running.line_with("a/main | ready").await;
+    let text = claim("data", "") + &pod("b", DATA, script);
+    place.file("manifests/b.yaml", &text);
+    running.line_with("b/main | ready").await;
+    let removal = place.crib(&["volume", "rm", "data"]).await;
+    assert_code(&removal, 1);
+    assert!(removal.err.contains("is in use"), "{}", removal.err);
+    running.signal(Signal::SIGINT);
+    assert_code(&running.end().await, 130);
+    place.assert_clean();
+    assert_code(&place.crib(&["volume", "rm", "data"]).await, 0);
+}
+
+#[tokio::test]
+async fn watch_needs_place_for_claims_that_may_come() {
+    let place = Place::new();
+    let manifest = place.file("a.yaml", &pod("a", "emptyDir: {}", "true"));
+    for (args, code) in [
+        (&["run", &manifest][..], 0),
+        (&["run", "--watch", &manifest], 2),
+    ] {
+        let mut command = place.as_ordinary_user(place.command(args));
+        for variable in ["HOME", "XDG_DATA_HOME", "CRIB_VOLUMES_DIR"] {
+            command.env_remove(variable);
+        }
+        let ended = place.end(command).await;
+        assert_code(&ended, code);
+        let problem = "neither XDG_DATA_HOME nor HOME is set: say where to keep the volumes of claims with --volumes-dir";
+        assert_eq!(ended.err.contains(problem), code == 2, "{}", ended.err);
+    }
+    place.assert_clean();
+}
+
 #[tokio::test]
 async fn claim_is_shared_by_pods_and_kept_until_it_is_removed() {
     let place = Place::new();

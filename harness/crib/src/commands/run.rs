@@ -105,7 +105,8 @@ pub(crate) fn run(args: &RunArgs) -> Exit {
     };
     match args.volumes.directory() {
         Ok(directory) => inputs.volumes_dir = directory,
-        Err(problem) if !inputs.claims.is_empty() => {
+        // A change of the manifests may add claims.
+        Err(problem) if !inputs.claims.is_empty() || args.watch => {
             say(&problem);
             return Exit::BadInput;
         }
