@@ -112,6 +112,10 @@ fn crib_commands(line: &str) -> Vec<Vec<String>> {
         .iter()
         .find_map(|prompt| line.strip_prefix(prompt))
         .unwrap_or(line);
+    // A synopsis, as in the usage of a command with subcommands, is no command.
+    if line.ends_with("<COMMAND>") {
+        return Vec::new();
+    }
     let commands = simple_commands(line).into_iter().filter_map(|mut words| {
         let assignments = words.iter().take_while(|word| word.contains('='));
         words.drain(..assignments.count());
