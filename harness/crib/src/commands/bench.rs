@@ -65,7 +65,7 @@ struct Results {
 #[command(after_help = "\
 Examples:
   crib bench --runtime-endpoint unix:///run/containerd/containerd.sock --quick
-  crib bench --vs unix:///run/containerd/containerd.sock --report html=bench.html --report json=bench.json
+  crib bench --vs unix:///run/containerd/containerd.sock --report html=bench.html
   crib bench --select growth,density --sizes 10,100,1000 --pods 100
   crib bench report bench.json --report markdown=performance.md
 
