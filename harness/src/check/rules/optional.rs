@@ -42,7 +42,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CRI-OPT-003",
         severity: Severity::Should,
-        says: "An annotation of 3 MB is echoed byte for byte, or refused by RunPodSandbox.",
+        says: "An annotation of 1 MB is echoed byte for byte, or refused by RunPodSandbox.",
         source: KUBELET,
         tags: &["limits", "echo"],
         calls: &["RunPodSandbox"],
@@ -169,7 +169,7 @@ async fn resources_of_pod_are_noted(x: &Context) -> Verdict {
 
 async fn long_annotation_is_echoed(x: &Context) -> Verdict {
     let mut config = x.sandbox();
-    let long: String = "0123456789abcdef".repeat(3 << 16);
+    let long: String = "0123456789abcdef".repeat(1 << 16);
     config.annotations.insert("long".to_owned(), long.clone());
     drop(std::fs::create_dir_all(&config.log_directory));
     let id = match x.client.run_pod(config).await {
@@ -187,7 +187,7 @@ async fn long_annotation_is_echoed(x: &Context) -> Verdict {
     let seen = annotations.get("long");
     ensure(
         seen == Some(&long),
-        "an annotation of 3 MB",
+        "an annotation of 1 MB",
         "echoed whole",
         seen.map(String::len),
     )?;
