@@ -1,10 +1,16 @@
 //! Rules of log files: their format, and ReopenContainerLog.
 
+use std::path::Path;
+
+use cri::v1::{self, ContainerState};
+
 use crate::check::context::Context;
+use crate::check::held;
 use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed, refused};
 use crate::check::rule::sources::{API, CRITEST, LOGS};
 use crate::check::rule::{Rule, Severity};
 use crate::cri_log::{self, Stream};
+use crate::pod::Pod;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -90,7 +96,12 @@ async fn log_of(x: &Context, script: &str) -> Verdict<Vec<u8>> {
     let pod = x.pod().await?;
     let id = pod.start(x.script("c", script)).await?;
     x.exited(&id).await?;
-    let path = x.log_path(&pod);
+    log_in(x, &pod)
+}
+
+/// The log of the container of a pod.
+fn log_in(x: &Context, pod: &Pod) -> Verdict<Vec<u8>> {
+    let path = x.log_path(pod);
     match std::fs::read(&path) {
         Ok(bytes) => Ok(bytes),
         Err(error) => failed(
@@ -218,11 +229,35 @@ async fn reopen_of_exited_container_is_refused(x: &Context) -> Verdict {
 }
 
 async fn log_is_complete_at_exit(x: &Context) -> Verdict {
-    let log = log_of(
-        x,
-        "sleep 1; n=0; while [ $n -lt 2000 ]; do n=$((n + 1)); echo $n; done",
-    )
-    .await?;
+    let directory = x.shared.directory.join(x.unique("go"));
+    std::fs::create_dir_all(&directory)
+        .map_err(|error| Outcome::Skipped(format!("no directory to mount: {error}")))?;
+    // Without namespaces a container sees the host's files where they are.
+    let seen = match x.needs_namespaces() {
+        Ok(()) => Path::new(held::DIRECTORY),
+        Err(_) => directory.as_path(),
+    };
+    let script = format!(
+        "until [ -e {}/go ]; do sleep 0.05; done; n=0; while [ $n -lt 2000 ]; do n=$((n + 1)); echo $n; done",
+        seen.display()
+    );
+    let mut config = x.script("c", &script);
+    if seen != directory {
+        config.mounts.push(v1::Mount {
+            host_path: directory.display().to_string(),
+            container_path: seen.display().to_string(),
+            ..Default::default()
+        });
+    }
+    let pod = x.pod().await?;
+    let id = pod.start(config).await?;
+    // It waits for the file, so that it cannot have ended yet, however slow the machine is.
+    x.container_is(&id, ContainerState::ContainerRunning)
+        .await?;
+    std::fs::write(directory.join("go"), "")
+        .map_err(|error| Outcome::Skipped(format!("no file for the container: {error}")))?;
+    x.exited(&id).await?;
+    let log = log_in(x, &pod)?;
     let lines = cri_log::lines(&log);
     let last = lines.last().map(|line| line.text.as_str());
     equal("the last line of the log", &last, &Some("2000"))?;
