@@ -18,7 +18,7 @@
 //!
 //! Reading order: [`runtime`] and [`node`] start daemons, [`client`] and [`pod`] call them, [`eventually()`] waits,
 //! [`witness`] and [`leak`] observe from outside, [`fixture`] and [`fixture_image`] make configurations and images,
-//! [`registry`] serves images; [`proxy`] records a client's calls; [`check`] and [`bench`] judge and measure any runtime; [`streaming`] is the client side of exec, attach and port-forward.
+//! [`registry`] serves images; [`proxy`] records a client's calls; [`check`] and [`mod@bench`] judge and measure any runtime; [`streaming`] is the client side of exec, attach and port-forward.
 
 pub mod bench;
 pub mod binary;
