@@ -18,6 +18,7 @@ pub(crate) mod info;
 pub(crate) mod inspect;
 pub(crate) mod inspecti;
 pub(crate) mod inspectp;
+mod interruptible;
 pub(crate) mod load;
 pub(crate) mod logs;
 pub(crate) mod man;

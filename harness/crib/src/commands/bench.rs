@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 use crate::args::{Output, UnixEndpoint};
 use crate::client::output::{escape_control, print};
 use crate::client::{CallError, Endpoints, finish};
+use crate::commands::interruptible::interruptible;
 use crate::exit::Exit;
 use crate::report::{chain, say};
-use crate::signals::Signals;
 
 /// The form of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -164,33 +164,16 @@ async fn bench(args: &BenchArgs) -> Result<Exit, CallError> {
         floor: Some(program.clone()),
         crib: Some(program),
     };
-    let mut signals = Signals::listen().map_err(|source| CallError::Io {
-        doing: "listen for signals".to_owned(),
-        source,
-    })?;
     let interrupt = CancellationToken::new();
     let bar = spinner();
     let measuring = bench::bench(options, interrupt.clone(), |what| {
         bar.set_message(what.to_owned());
         bar.tick();
     });
-    tokio::pin!(measuring);
-    let ended = tokio::select! {
-        ended = &mut measuring => ended,
-        signal = signals.next() => {
-            bar.finish_and_clear();
-            say(&format!("received {signal}: removing the pods of the benchmark; a second signal ends at once"));
-            interrupt.cancel();
-            tokio::select! {
-                ended = &mut measuring => ended,
-                _ = signals.next() => {
-                    say("pods of the benchmark are left: the next benchmark removes them");
-                    return Ok(Exit::Interrupted);
-                }
-            }
-        }
+    let ended = interruptible(measuring, "benchmark", &bar, &interrupt).await?;
+    let Some(ended) = ended else {
+        return Ok(Exit::Interrupted);
     };
-    bar.finish_and_clear();
     let report = match ended {
         Ok(report) => report,
         Err(error) => {

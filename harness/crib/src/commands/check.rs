@@ -18,9 +18,9 @@ use tokio_util::sync::CancellationToken;
 use crate::args::duration;
 use crate::client::output::{escape_control, print};
 use crate::client::{CallError, Endpoints, finish};
+use crate::commands::interruptible::interruptible;
 use crate::exit::Exit;
 use crate::report::{chain, say};
-use crate::signals::Signals;
 
 /// Which failures count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -220,10 +220,6 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
         patience: args.deadline / 3,
         faults: Vec::new(),
     };
-    let mut signals = Signals::listen().map_err(|source| CallError::Io {
-        doing: "listen for signals".to_owned(),
-        source,
-    })?;
     let interrupt = CancellationToken::new();
     let bar = bar(options.rules.len());
     let mut failed = 0;
@@ -232,23 +228,10 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
         bar.inc(1);
         bar.set_message(format!("{failed} failed, {} ended", result.rule.id));
     });
-    tokio::pin!(checking);
-    let ended = tokio::select! {
-        ended = &mut checking => ended,
-        signal = signals.next() => {
-            bar.finish_and_clear();
-            say(&format!("received {signal}: removing the pods of the check; a second signal ends at once"));
-            interrupt.cancel();
-            tokio::select! {
-                ended = &mut checking => ended,
-                _ = signals.next() => {
-                    say("pods of the check are left: the next check removes them");
-                    return Ok(Exit::Interrupted);
-                }
-            }
-        }
+    let ended = interruptible(checking, "check", &bar, &interrupt).await?;
+    let Some(ended) = ended else {
+        return Ok(Exit::Interrupted);
     };
-    bar.finish_and_clear();
     let report = match ended {
         Ok(report) => report,
         Err(error) => {

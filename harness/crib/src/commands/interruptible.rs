@@ -1,0 +1,43 @@
+//! Work with pods of its own on a runtime, as a check or a benchmark has, which a signal interrupts: it removes its pods first.
+
+use indicatif::ProgressBar;
+use tokio_util::sync::CancellationToken;
+
+use crate::client::CallError;
+use crate::report::say;
+use crate::signals::Signals;
+
+/// Waits for the work, which ends early when `interrupt` is cancelled: the first signal does that. `None`: a second signal came.
+/// `what` is its name in messages.
+///
+/// # Errors
+/// If signals cannot be listened for.
+pub(super) async fn interruptible<T>(
+    work: impl Future<Output = T>,
+    what: &str,
+    bar: &ProgressBar,
+    interrupt: &CancellationToken,
+) -> Result<Option<T>, CallError> {
+    let mut signals = Signals::listen().map_err(|source| CallError::Io {
+        doing: "listen for signals".to_owned(),
+        source,
+    })?;
+    tokio::pin!(work);
+    let ended = tokio::select! {
+        ended = &mut work => Some(ended),
+        signal = signals.next() => {
+            bar.finish_and_clear();
+            say(&format!("received {signal}: removing the pods of the {what}; a second signal ends at once"));
+            interrupt.cancel();
+            tokio::select! {
+                ended = &mut work => Some(ended),
+                _ = signals.next() => {
+                    say(&format!("pods of the {what} are left: the next {what} removes them"));
+                    None
+                }
+            }
+        }
+    };
+    bar.finish_and_clear();
+    Ok(ended)
+}
