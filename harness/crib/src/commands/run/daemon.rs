@@ -106,6 +106,7 @@ impl Daemon {
         let stderr = log.try_clone().map_err(DaemonError::Spawn)?;
         let mut command = Command::new("/proc/self/exe");
         command
+            .arg0("crib")
             .args(arguments(launch))
             .stdout(Stdio::piped())
             .stderr(stderr)

@@ -65,6 +65,7 @@ async fn start_and_wait(args: &RunArgs) -> std::io::Result<Answer> {
         false => Stdio::null(),
     };
     let mut child = Command::new("/proc/self/exe")
+        .arg0("crib")
         .args(words(std::env::args_os().skip(1)))
         .stdin(stdin)
         .stdout(Stdio::piped())
