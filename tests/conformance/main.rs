@@ -34,6 +34,7 @@ mod keeper_death;
 mod list_streams;
 mod logs;
 mod malformed;
+mod memory_volumes;
 mod metrics;
 mod mounts;
 mod namespaces;
