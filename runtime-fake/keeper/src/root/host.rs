@@ -124,6 +124,8 @@ impl Target<'_> {
         let options = labelled(&[("mode", "0755")], self.label);
         let skeleton = new_mount("tmpfs", &options, MountAttrFlags::empty()).context(what)?;
         attach(skeleton.as_fd(), open_dir(self.at).context(what)?.as_fd()).context(what)?;
+        // Mount points of volumes are made in it.
+        self.own(self.at).context(what)?;
         for entry in fs::read_dir("/").context("list the host's root")?.flatten() {
             let file_name = entry.file_name();
             let name = file_name.to_string_lossy();
