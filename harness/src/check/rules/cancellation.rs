@@ -79,7 +79,7 @@ pub(super) const RULES: &[Rule] = &[
         calls: &["PullImage", "ImageStatus"],
         faults: &[
             "ImageStatus drop image",
-            "ImageStatus set image {\"id\": \"sha256:0\", \"size\": 1}",
+            "ImageStatus set image {\"id\": \"sha256:none\", \"size\": 1}",
             "PullImage swallow",
         ],
         body: |x| Box::pin(image_is_pulled_after_cancelled_pull(x)),

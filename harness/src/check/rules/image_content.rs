@@ -132,7 +132,7 @@ pub(super) const RULES: &[Rule] = &[
         calls: &["CreateContainer", "ContainerStatus", "ImageStatus"],
         faults: &[
             "ContainerStatus drop status.image_ref",
-            "ContainerStatus set status.image_ref \"sha256:0\"",
+            "ContainerStatus set status.image_ref \"sha256:none\"",
             "ImageStatus drop image.repo_digests",
             "ContainerStatus drop status.image",
         ],

@@ -14,7 +14,7 @@ use crate::registry::{Auth, Fault, Registry};
 /// What fails a rule that expects a pull to fail.
 const SUCCESS: &[&str] = &[
     "PullImage swallow",
-    "ImageStatus set image {\"id\": \"sha256:0\", \"size\": 1}",
+    "ImageStatus set image {\"id\": \"sha256:none\", \"size\": 1}",
 ];
 
 pub(super) const RULES: &[Rule] = &[
@@ -27,8 +27,8 @@ pub(super) const RULES: &[Rule] = &[
         calls: &["PullImage", "ImageStatus"],
         faults: &[
             "PullImage set image_ref \"docker.io/library/busybox:latest\"",
-            "PullImage set image_ref \"sha256:0\"",
-            "ImageStatus set image.id \"sha256:0\"",
+            "PullImage set image_ref \"sha256:none\"",
+            "ImageStatus set image.id \"sha256:none\"",
         ],
         body: |x| Box::pin(pull_returns_id(x)),
     },
@@ -52,7 +52,7 @@ pub(super) const RULES: &[Rule] = &[
         faults: &[
             "PullImage after 1 swallow",
             "PullImage after 1 answer ALREADY_EXISTS",
-            "PullImage after 1 set image_ref \"sha256:0\"",
+            "PullImage after 1 set image_ref \"sha256:none\"",
         ],
         body: |x| Box::pin(moved_tag_is_pulled_anew(x)),
     },
@@ -64,7 +64,7 @@ pub(super) const RULES: &[Rule] = &[
         tags: &["kubelet", "concurrency"],
         calls: &["PullImage"],
         faults: &[
-            "PullImage after 2 set image_ref \"sha256:0\"",
+            "PullImage after 2 set image_ref \"sha256:none\"",
             "PullImage after 3 answer UNKNOWN",
         ],
         body: |x| Box::pin(concurrent_pulls_return_the_same(x)),
