@@ -234,14 +234,22 @@ fn coded<T: Debug>(what: &str, answer: Result<T, Status>, codes: &[Code]) -> Ver
 /// An id that nothing has, and none.
 const ABSENT: [&str; 2] = [UNKNOWN, ""];
 
-/// Judges the answers to the ids of [`ABSENT`].
-fn absent<T: Debug>(call: &str, answers: Vec<Result<T, Status>>) -> Verdict {
-    let verdicts = answers.into_iter().zip([
-        ("an unknown id", [Code::NotFound].as_slice()),
-        ("an empty id", &[Code::NotFound, Code::InvalidArgument]),
-    ]);
-    all(verdicts
-        .map(|(answer, (with, codes))| coded(&format!("{call} with {with}"), answer, codes)))
+/// Makes the call for each id of [`ABSENT`], one after the other, and judges the answers.
+async fn absent<T: Debug>(
+    call: &str,
+    [unknown, empty]: [impl Future<Output = Result<T, Status>>; 2],
+) -> Verdict {
+    let unknown = coded(
+        &format!("{call} with an unknown id"),
+        unknown.await,
+        &[Code::NotFound],
+    );
+    let empty = coded(
+        &format!("{call} with an empty id"),
+        empty.await,
+        &[Code::NotFound, Code::InvalidArgument],
+    );
+    all([unknown, empty])
 }
 
 /// Passes for INVALID_ARGUMENT; any other refusal diverges, since runtimes differ in when they look.
@@ -270,27 +278,19 @@ fn all(verdicts: impl IntoIterator<Item = Verdict>) -> Verdict {
 }
 
 async fn start_of_absent(x: &Context) -> Verdict {
-    let mut answers = Vec::new();
-    for id in ABSENT {
-        answers.push(x.client.start(id).await);
-    }
-    absent("StartContainer", answers)
+    let answers = ABSENT.map(|id| async move { x.client.start(id).await });
+    absent("StartContainer", answers).await
 }
 
 async fn create_in_absent(x: &Context) -> Verdict {
-    let mut answers = Vec::new();
-    for id in ABSENT {
-        answers.push(x.client.create(id, x.forever("c"), x.sandbox()).await);
-    }
-    absent("CreateContainer", answers)
+    let answers =
+        ABSENT.map(|id| async move { x.client.create(id, x.forever("c"), x.sandbox()).await });
+    absent("CreateContainer", answers).await
 }
 
 async fn exec_sync_in_absent(x: &Context) -> Verdict {
-    let mut answers = Vec::new();
-    for id in ABSENT {
-        answers.push(x.client.exec(id, ["/bin/sh"], 10).await);
-    }
-    absent("ExecSync", answers)
+    let answers = ABSENT.map(|id| async move { x.client.exec(id, ["/bin/sh"], 10).await });
+    absent("ExecSync", answers).await
 }
 
 fn exec_of(id: &str, cmd: &[&str]) -> v1::ExecRequest {
@@ -303,91 +303,79 @@ fn exec_of(id: &str, cmd: &[&str]) -> v1::ExecRequest {
 }
 
 async fn exec_in_absent(x: &Context) -> Verdict {
-    let mut answers = Vec::new();
-    for id in ABSENT {
-        answers.push(
-            x.client
-                .runtime
-                .clone()
-                .exec(exec_of(id, &["/bin/sh"]))
-                .await,
-        );
-    }
-    absent("Exec", answers)
+    let answers = ABSENT.map(|id| async move {
+        x.client
+            .runtime
+            .clone()
+            .exec(exec_of(id, &["/bin/sh"]))
+            .await
+    });
+    absent("Exec", answers).await
 }
 
 async fn attach_to_absent(x: &Context) -> Verdict {
-    let mut answers = Vec::new();
-    for id in ABSENT {
+    let answers = ABSENT.map(|id| async move {
         let request = v1::AttachRequest {
             container_id: id.to_owned(),
             stdout: true,
             ..Default::default()
         };
-        answers.push(x.client.runtime.clone().attach(request).await);
-    }
-    absent("Attach", answers)
+        x.client.runtime.clone().attach(request).await
+    });
+    absent("Attach", answers).await
 }
 
 async fn port_forward_to_absent(x: &Context) -> Verdict {
-    let mut answers = Vec::new();
-    for id in ABSENT {
+    let answers = ABSENT.map(|id| async move {
         let request = v1::PortForwardRequest {
             pod_sandbox_id: id.to_owned(),
             port: vec![80],
         };
-        answers.push(x.client.runtime.clone().port_forward(request).await);
-    }
-    absent("PortForward", answers)
+        x.client.runtime.clone().port_forward(request).await
+    });
+    absent("PortForward", answers).await
 }
 
 async fn update_of_absent(x: &Context) -> Verdict {
-    let mut answers = Vec::new();
-    for id in ABSENT {
+    let answers = ABSENT.map(|id| async move {
         let request = v1::UpdateContainerResourcesRequest {
             container_id: id.to_owned(),
             linux: Some(v1::LinuxContainerResources::default()),
             ..Default::default()
         };
-        answers.push(
-            x.client
-                .runtime
-                .clone()
-                .update_container_resources(request)
-                .await,
-        );
-    }
-    absent("UpdateContainerResources", answers)
+
+        x.client
+            .runtime
+            .clone()
+            .update_container_resources(request)
+            .await
+    });
+    absent("UpdateContainerResources", answers).await
 }
 
 async fn reopen_of_absent(x: &Context) -> Verdict {
-    let mut answers = Vec::new();
-    for id in ABSENT {
-        answers.push(x.client.reopen_log(id).await);
-    }
-    absent("ReopenContainerLog", answers)
+    let answers = ABSENT.map(|id| async move { x.client.reopen_log(id).await });
+    absent("ReopenContainerLog", answers).await
 }
 
 async fn container_stats_of_absent(x: &Context) -> Verdict {
-    let mut answers = Vec::new();
-    for id in ABSENT {
+    let answers = ABSENT.map(|id| async move {
         let request = v1::ContainerStatsRequest {
             container_id: id.to_owned(),
         };
-        answers.push(x.client.runtime.clone().container_stats(request).await);
-    }
-    absent("ContainerStats", answers)
+        x.client.runtime.clone().container_stats(request).await
+    });
+    absent("ContainerStats", answers).await
 }
 
 async fn sandbox_stats_of_absent(x: &Context) -> Verdict {
-    let mut answers = Vec::new();
-    for id in ABSENT {
+    let answers = ABSENT.map(|id| async move {
         let request = v1::PodSandboxStatsRequest {
             pod_sandbox_id: id.to_owned(),
         };
-        answers.push(x.client.runtime.clone().pod_sandbox_stats(request).await);
-    }
-    absent("PodSandboxStats", answers)
+        x.client.runtime.clone().pod_sandbox_stats(request).await
+    });
+    absent("PodSandboxStats", answers).await
 }
 
 async fn status_of_absent(x: &Context) -> Verdict {
