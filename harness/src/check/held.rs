@@ -23,7 +23,7 @@ pub(super) struct Held {
     /// The directory that is mounted at [`DIRECTORY`].
     pub(super) directory: PathBuf,
     reader: Receiver,
-    /// Until somebody holds the FIFO, it must not end.
+    /// Kept open until a process of the container has opened the FIFO: the reader must not see an end before.
     writer: Option<Sender>,
 }
 

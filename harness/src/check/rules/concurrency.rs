@@ -266,7 +266,7 @@ async fn container_is_removed_at_once(x: &Context) -> Verdict {
         async move { client.remove(&id).await }
     });
     let refused = some_succeed("RemoveContainer", at_once(calls).await?)?;
-    // Whoever was refused asks again.
+    // Calls that were refused are made again by their clients.
     x.client.remove(&id).await?;
     is_gone(x, &id).await?;
     diverges(refused)

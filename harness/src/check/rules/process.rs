@@ -1,4 +1,4 @@
-//! Rules of processes: that all of a container's end when it ends, and what is told of their end.
+//! Rules of processes: all processes of a container end with it, and its status says how it ended.
 
 use cri::v1;
 use cri::v1::{ContainerState, NamespaceMode};
@@ -149,7 +149,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CRI-PRC-011",
         severity: Severity::Must,
-        says: "What is told of an exited container stays as it is, also after StopContainer and StopPodSandbox.",
+        says: "The status of an exited container does not change after StopContainer and StopPodSandbox.",
         source: KUBELET,
         tags: &["kubelet", "exit", "state"],
         calls: &["ContainerStatus", "StopContainer", "StopPodSandbox"],
@@ -363,7 +363,7 @@ async fn end_is_told_unchanged(x: &Context) -> Verdict {
     still(x, &first, "StopPodSandbox").await
 }
 
-/// Fails unless the container is told of as in this status.
+/// Fails unless the container still has this status.
 async fn still(x: &Context, first: &v1::ContainerStatus, after: &str) -> Verdict {
     let what = format!("ContainerStatus after {after}");
     equal(&what, &x.client.container(&first.id).await?, first)?;

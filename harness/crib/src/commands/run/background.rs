@@ -67,7 +67,7 @@ impl Background {
         printer.flush().await;
         // It fails only for descriptors that are not open.
         let _ = rustix::stdio::dup2_stderr(&log);
-        // A starting command that is gone has nobody to tell.
+        // If the starting command has ended, nobody waits for this.
         let _ = File::from(self.starter).write_all(STARTED.as_bytes());
     }
 }

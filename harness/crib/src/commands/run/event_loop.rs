@@ -234,7 +234,7 @@ impl Loop {
         let mut tally = self.controllers.tally();
         // The next change may bring more pods.
         tally.open += usize::from(self.reloaded.is_some());
-        // The result stays until somebody has seen it.
+        // The run stays until `crib down`, so that its result can be looked at.
         tally.open += usize::from(self.in_background);
         count_pods(&self.wanted, tally, reports, self.keep)
     }
