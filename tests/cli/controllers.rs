@@ -95,6 +95,19 @@ async fn job_fails_at_its_limit_with_exit_code_1() {
 }
 
 #[tokio::test]
+async fn suspended_job_is_told_and_not_waited_for() {
+    let place = Place::new();
+    let manifest = object("Job", "work", "  suspend: true\n", NEVER, "exit 7");
+    let ended = place
+        .crib(&["run", &place.file("job.yaml", &manifest)])
+        .await;
+    assert_code(&ended, 0);
+    let news = "crib: job default/work is suspended and starts no pod\n";
+    assert!(ended.err.contains(news), "{}", ended.err);
+    place.assert_clean();
+}
+
+#[tokio::test]
 async fn indexed_job_tells_each_pod_its_index() {
     let place = Place::new();
     let fields = "  completionMode: Indexed\n  completions: 2\n  parallelism: 2\n";

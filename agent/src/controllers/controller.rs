@@ -23,6 +23,8 @@ pub(super) struct Controller {
     pods: Vec<OwnedPod>,
     failures: Failures,
     outcome: Outcome,
+    /// It was told that it starts nothing.
+    told_suspended: bool,
     is_ending: bool,
     /// The object does not exist any more: its pods are deleted, and then it is forgotten.
     is_deleted: bool,
@@ -47,6 +49,7 @@ impl Controller {
             pods: Vec::new(),
             failures: Failures::default(),
             outcome: Outcome::Open,
+            told_suspended: false,
             is_ending: false,
             is_deleted: false,
         }
@@ -71,6 +74,22 @@ impl Controller {
         };
         changes.again = earlier(changes.again, plan.again);
         self.apply(plan, names, changes);
+        let is_suspended = self.is_suspended();
+        if is_suspended && !self.told_suspended {
+            let name = self.workload.full_name();
+            changes
+                .news
+                .push(format!("{name} is suspended and starts no pod"));
+        }
+        self.told_suspended = is_suspended;
+    }
+
+    /// Whether it is a Job that only another manifest lets go on.
+    fn is_suspended(&self) -> bool {
+        let WorkloadObject::Job(job) = &self.workload.object else {
+            return false;
+        };
+        job.spec.as_ref().is_some_and(job::is_suspended)
     }
 
     /// Takes the object of a changed manifest. One that is over, or of which something changed that cannot change, has to be
@@ -134,7 +153,7 @@ impl Controller {
             pods.any(|pod| pod.is_deleted && pod.ended.is_none())
         };
         match self.outcome {
-            Outcome::Open if !self.is_deleted => true,
+            Outcome::Open if !self.is_deleted && !self.is_suspended() => true,
             Outcome::Open | Outcome::Complete(_) | Outcome::Failed(_) => ends(),
         }
     }

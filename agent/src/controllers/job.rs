@@ -204,7 +204,9 @@ fn is_indexed(job: &JobSpec) -> bool {
     job.completion_mode.as_deref() == Some("Indexed")
 }
 
-fn is_suspended(job: &JobSpec) -> bool {
+/// Whether it has no pods until its manifest says otherwise.
+#[must_use]
+pub fn is_suspended(job: &JobSpec) -> bool {
     job.suspend == Some(true)
 }
 

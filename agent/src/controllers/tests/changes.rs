@@ -73,3 +73,23 @@ fn changed_cron_job_keeps_its_jobs_and_a_removed_one_ends_them() {
     let _ = world.gone(0);
     assert_eq!(world.controllers.jobs().len(), 1);
 }
+
+#[test]
+fn suspended_job_is_told_once_and_waited_for_when_it_goes_on() {
+    let suspended = job("  suspend: true\n");
+    let mut world = World::new(&suspended);
+    assert_eq!(world.sync().news, [""; 0]);
+    assert_eq!(world.controllers.tally(), Tally::default());
+
+    let _ = apply(&mut world, &job(""));
+    assert_eq!(world.pods.len(), 1);
+    assert_eq!(world.controllers.tally().open, 1);
+
+    // Suspended again, it is waited for until its pod has ended.
+    let told = "job default/work is suspended and starts no pod";
+    let news = apply(&mut world, &suspended);
+    assert_eq!(news, ["job default/work is updated", told]);
+    assert_eq!(world.controllers.tally().open, 1);
+    let _ = world.gone(0);
+    assert_eq!(world.controllers.tally(), Tally::default());
+}
