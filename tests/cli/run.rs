@@ -446,6 +446,7 @@ async fn run_starts_all_manifests_of_directory() {
             &pod(name, &format!("echo I am {name}")),
         );
     }
+    place.file("pods/blank.yaml", "# Source: a chart\n---\n");
     let ended = place
         .crib(&["run", "-q", place.path("pods").to_str().unwrap()])
         .await;
@@ -456,5 +457,16 @@ async fn run_starts_all_manifests_of_directory() {
         lines,
         ["a/main | I am a", "b/main | I am b", "c/main | I am c"]
     );
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn run_names_blank_file() {
+    let place = Place::new();
+    let blank = place.file("blank.yaml", "# Source: a chart\n---\n");
+    let ended = place.crib(&["run", &blank]).await;
+    assert_code(&ended, 2);
+    let error = format!("crib: {blank}:1:1: no pod found: expected apiVersion: v1, kind: Pod\n");
+    assert!(ended.err.starts_with(&error), "{}", ended.err);
     place.assert_clean();
 }

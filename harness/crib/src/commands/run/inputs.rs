@@ -68,6 +68,11 @@ pub(crate) fn load_or_none(
             problems.push(problem);
         }
     }
+    // As kubectl has it. Where all are blank they stay, to be named.
+    let is_something = texts.iter().any(|(_, text)| !is_blank(text));
+    if is_something || empty == Empty::Accepted {
+        texts.retain(|(_, text)| !is_blank(text));
+    }
     let parsed: Vec<(String, Parsed)> = texts
         .iter()
         .map(|(name, text)| (name.clone(), manifest::parse(name, text, strictness)))
@@ -156,6 +161,14 @@ fn decode(name: &str, bytes: Vec<u8>) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         format!("{name}: byte {at} is not UTF-8: a manifest is YAML or JSON text")
+    })
+}
+
+/// Whether a manifest has only comments, and marks between documents.
+fn is_blank(text: &str) -> bool {
+    text.lines().all(|line| {
+        let line = line.strip_prefix("---").unwrap_or(line).trim();
+        line.is_empty() || line.starts_with('#')
     })
 }
 
