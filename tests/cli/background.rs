@@ -96,6 +96,12 @@ async fn named_run_is_listed_and_gone_after_down() {
     assert!(lines[1].ends_with(&["web", "default", "first"]), "{listed}");
     let shown = out(&place, &["ps", "--verbose"]).await;
     assert!(shown.contains("\nRun: first\n"), "{shown}");
+    let listed = out(&place, &["pods"]).await;
+    let of_lines = |line: &str| line.split_whitespace().last().map(str::to_owned);
+    let last: Vec<String> = listed.lines().filter_map(of_lines).collect();
+    assert_eq!(last, ["RUN", "first"], "{listed}");
+    let shown = out(&place, &["pods", "--verbose"]).await;
+    assert!(shown.contains("\nRun: first\n"), "{shown}");
     is_up(&place, &["web"]).await;
     assert_eq!(out(&place, &["exec", "web", "hostname"]).await, "web\n");
 

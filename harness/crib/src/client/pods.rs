@@ -5,6 +5,7 @@ use cri::v1;
 
 use super::select::{Which, newest};
 use super::{CallError, Cri};
+use crate::live::RunName;
 
 /// A pod's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -41,12 +42,23 @@ pub(crate) async fn list(
     args: &PodFilterArgs,
     id: Option<&str>,
 ) -> Result<Vec<v1::PodSandbox>, CallError> {
+    let found = list_with_runs(runtimes, args, id).await?;
+    Ok(found.into_iter().map(|(pod, _)| pod).collect())
+}
+
+/// The pods that fit, the newest first, each with the name of the run that it belongs to.
+pub(crate) async fn list_with_runs(
+    runtimes: &[Cri],
+    args: &PodFilterArgs,
+    id: Option<&str>,
+) -> Result<Vec<(v1::PodSandbox, Option<RunName>)>, CallError> {
     let mut items = Vec::new();
     for cri in runtimes {
         let found = list_one(cri, args, id).await;
-        items.extend(cri.unless_ended(found)?.unwrap_or_default());
+        let found = cri.unless_ended(found)?.unwrap_or_default().into_iter();
+        items.extend(found.map(|pod| (pod, cri.run().cloned())));
     }
-    newest(&mut items, |pod| pod.created_at, args.which.count());
+    newest(&mut items, |(pod, _)| pod.created_at, args.which.count());
     Ok(items)
 }
 

@@ -8,6 +8,7 @@ use crate::client::pods::{self, PodFilterArgs};
 use crate::client::status::{escaped, pairs};
 use crate::client::{CallError, Connection, finish, human, with_codes};
 use crate::exit::Exit;
+use crate::live::RunName;
 
 /// List pods
 #[derive(Debug, Args)]
@@ -38,23 +39,23 @@ pub(crate) fn run(args: &PodsArgs) -> Exit {
 
 async fn list(args: &PodsArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
-    let items = pods::list(&all, &args.filter, args.id.as_deref()).await?;
+    let found = pods::list_with_runs(&all, &args.filter, args.id.as_deref()).await?;
+    let (items, runs): (Vec<_>, Vec<_>) = found.into_iter().unzip();
     let answer = v1::ListPodSandboxResponse { items };
     let ids = answer.items.iter().map(|pod| &pod.id);
+    let rows = || answer.items.iter().zip(runs.iter().map(Option::as_ref));
     let shown = || match args.verbose {
-        true => answer
-            .items
-            .iter()
-            .flat_map(lines)
+        true => rows()
+            .flat_map(|(pod, run)| lines(pod, run))
             .try_for_each(|line| print(&line)),
-        false => table(args, &answer.items),
+        false => table(args, &rows().collect::<Vec<_>>()),
     };
     args.listing
         .show("ListPodSandboxResponse", &answer, ids, shown)
 }
 
 /// A pod as `--verbose` shows it.
-fn lines(pod: &v1::PodSandbox) -> Vec<String> {
+fn lines(pod: &v1::PodSandbox, run: Option<&RunName>) -> Vec<String> {
     let metadata = pod.metadata.clone().unwrap_or_default();
     let mut lines = vec![
         format!("ID: {}", pod.id),
@@ -65,6 +66,7 @@ fn lines(pod: &v1::PodSandbox) -> Vec<String> {
     lines.extend((metadata.attempt != 0).then(|| format!("Attempt: {}", metadata.attempt)));
     lines.push(format!("Status: {}", state(pod)));
     lines.push(format!("Created: {}", human::timestamp(pod.created_at)));
+    lines.extend(run.map(|run| format!("Run: {run}")));
     lines.extend(pairs("Labels:", &pod.labels));
     lines.extend(pairs("Annotations:", &pod.annotations));
     lines.push(format!("Runtime: {}", handler(pod)));
@@ -86,8 +88,10 @@ fn handler(pod: &v1::PodSandbox) -> &str {
     }
 }
 
-fn table(args: &PodsArgs, pods: &[v1::PodSandbox]) -> Result<(), CallError> {
-    let headings = [
+fn table(args: &PodsArgs, pods: &[(&v1::PodSandbox, Option<&RunName>)]) -> Result<(), CallError> {
+    // Programs may count the columns of crictl.
+    let has_runs = pods.iter().any(|(_, run)| run.is_some());
+    let mut headings = vec![
         "POD ID",
         "CREATED",
         "STATE",
@@ -96,10 +100,11 @@ fn table(args: &PodsArgs, pods: &[v1::PodSandbox]) -> Result<(), CallError> {
         "ATTEMPT",
         "RUNTIME",
     ];
+    headings.extend(has_runs.then_some("RUN"));
     let mut columns = Columns::new(&headings);
-    for pod in pods {
+    for (pod, run) in pods {
         let metadata = pod.metadata.clone().unwrap_or_default();
-        columns.row([
+        let mut cells = vec![
             human::id(&pod.id, args.listing.no_trunc).to_owned(),
             human::ago(pod.created_at, now()),
             state(pod).to_owned(),
@@ -107,7 +112,11 @@ fn table(args: &PodsArgs, pods: &[v1::PodSandbox]) -> Result<(), CallError> {
             metadata.namespace,
             metadata.attempt.to_string(),
             handler(pod).to_owned(),
-        ]);
+        ];
+        if has_runs {
+            cells.push(run.map(ToString::to_string).unwrap_or_default());
+        }
+        columns.row(cells);
     }
     columns.print()
 }
