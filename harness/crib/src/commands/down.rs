@@ -108,7 +108,7 @@ fn end(args: &DownArgs, runs: &Runs) -> Result<(), CallError> {
         }
     }
     let patience = ending.iter().flat_map(|run| &run.pods).map(grace_seconds);
-    if let Some(seconds) = patience.max().filter(|_| !args.force) {
+    if let Some(seconds) = patience.max().filter(|most| *most > 0 && !args.force) {
         say(&format!(
             "ending the pods, which may take {seconds} s; `crib down --force` kills them at once"
         ));
@@ -170,7 +170,13 @@ async fn remove(args: &DownArgs, left: Vec<(PathBuf, RunLock)>) -> Result<Exit, 
     Ok(Exit::Success)
 }
 
+/// How long a pod may take to end: no time where its containers have.
 fn grace_seconds(pod: &PodAnswer) -> i64 {
+    let status = pod.pod.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref());
+    if matches!(phase, Some("Succeeded" | "Failed")) {
+        return 0;
+    }
     let spec = pod.pod.spec.as_ref();
     let seconds = spec.and_then(|spec| spec.termination_grace_period_seconds);
     seconds.unwrap_or(30)

@@ -37,16 +37,35 @@ pub(super) fn ending(event: Event, grace: Duration) -> String {
         Event::Down => "crib down: ",
         Event::Signal | Event::Reported(_) | Event::Overdue | Event::RuntimeEnded => "",
     };
-    format!(
-        "{why}ending the pods, which may take {} s; Ctrl-C kills them at once",
-        grace.as_secs()
-    )
+    match grace.as_secs() {
+        0 => format!("{why}ending the pods"),
+        seconds => {
+            format!("{why}ending the pods, which may take {seconds} s; Ctrl-C kills them at once")
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use rstest::rstest;
+
     use super::*;
+
+    #[rstest]
+    #[case::nothing_runs(Event::TimedOut, 0, "timed out: ending the pods")]
+    #[case::grace(
+        Event::Signal,
+        30,
+        "ending the pods, which may take 30 s; Ctrl-C kills them at once"
+    )]
+    fn message_says_how_long_it_may_take(
+        #[case] event: Event,
+        #[case] seconds: u64,
+        #[case] expected: &str,
+    ) {
+        assert_eq!(ending(event, Duration::from_secs(seconds)), expected);
+    }
 
     #[test]
     fn cause_of_removal_replaces_that_of_the_agent() {
