@@ -54,6 +54,7 @@
 //! |---|---|
 //! | `outcome` | how a rule ends |
 //! | `context` | what the body of a rule has |
+//! | `cgroup` | the control group of the pods |
 //! | `images` | images from a registry of this process |
 //! | `configuration` ◆ | how a runtime is to be configured for them |
 //! | `rule` | a rule |
@@ -69,6 +70,7 @@
 //! | `compare` ◆ | what differs between two reports |
 
 mod baseline;
+mod cgroup;
 mod cleanup;
 pub mod compare;
 mod configuration;

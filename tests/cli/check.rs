@@ -63,6 +63,14 @@ async fn check_of_runtime_passes_and_writes_reports() {
     let calls = read("trace");
     let first: serde_json::Value = serde_json::from_str(calls.lines().next().unwrap()).unwrap();
     assert_eq!(first["rule"], "CRI-RTM-001");
+    let run = calls.split_once("\"cgroup_parent\":\"/").unwrap().1;
+    let run = run.split_once('"').unwrap().0;
+    assert!(run.starts_with("crib-check-"), "{run}");
+    let hierarchies = std::fs::read_dir("/sys/fs/cgroup").into_iter().flatten();
+    for hierarchy in hierarchies {
+        let group = hierarchy.unwrap().path().join(run);
+        assert!(!group.exists(), "{} is left", group.display());
+    }
     let left = std::fs::read_dir(place.path("tmp")).unwrap();
     let left: Vec<_> = left.map(|entry| entry.unwrap().path()).collect();
     assert_eq!(left, Vec::<std::path::PathBuf>::new());

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use cri::v1;
 
+use super::cgroup;
 use super::context::{DIRECTORY_ANNOTATION, RULE_LABEL, RUN_LABEL};
 use super::directory::{lives, remove_directory};
 use crate::client::{Answer, Client};
@@ -65,10 +66,11 @@ pub(super) async fn remove_images(client: &Client, run: &str) -> Vec<String> {
     left
 }
 
-/// Removes the pods and images of a run. Returns what could not be removed.
+/// Removes the pods, images and control groups of a run. Returns what could not be removed.
 pub(crate) async fn remove_run(client: &Client, run: &str) -> Vec<String> {
     let mut left = remove_pods(client, run, None).await;
     left.extend(remove_images(client, run).await);
+    left.extend(cgroup::remove(run));
     left
 }
 
@@ -88,7 +90,7 @@ pub(crate) async fn remove_dead_runs(runtime: &Client, images: &Client) -> Answe
             tracing::warn!(run, left, "failed to remove what an earlier run left");
         }
         remove_images(images, &run).await;
-        // The annotation is the runtime's word: only a directory that a check makes is removed.
+        // Label and annotation are the runtime's word: only what a check makes is removed.
         let name = directory.file_name().unwrap_or_default().to_string_lossy();
         if name == run
             && [PREFIX, BENCH_PREFIX]
@@ -96,6 +98,9 @@ pub(crate) async fn remove_dead_runs(runtime: &Client, images: &Client) -> Answe
                 .any(|prefix| run.starts_with(prefix))
             && directory.parent() == Some(&std::env::temp_dir())
         {
+            for left in cgroup::remove(&run) {
+                tracing::warn!(run, left, "failed to remove what an earlier run left");
+            }
             remove_directory(&directory);
         }
     }

@@ -32,6 +32,8 @@ pub(super) struct Shared {
     pub(super) run: String,
     /// The run's directory.
     pub(super) directory: PathBuf,
+    /// The control group of the pods, if they have one.
+    pub(super) cgroup_parent: Option<String>,
     /// The image of containers.
     pub(super) image: String,
     /// The images that rules pull and remove.
@@ -73,6 +75,8 @@ impl Context {
         config.hostname = "checked".to_owned();
         let directory = self.shared.directory.join("logs").join(&name);
         config.log_directory = directory.display().to_string();
+        let parent = self.shared.cgroup_parent.clone();
+        config.linux.get_or_insert_default().cgroup_parent = parent.unwrap_or_default();
         mark(&mut config, &self.shared.run, &self.shared.directory);
         config.labels.extend(self.labels());
         config

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
+use super::cgroup;
 use super::cleanup::{self, PREFIX};
 use super::context::{Context, Shared};
 use super::directory::RunDirectory;
@@ -249,6 +250,7 @@ async fn prepare(
         .contains("single id")
         .then(|| "the user has no subordinate ids".to_owned());
     Ok(Shared {
+        cgroup_parent: cgroup::parent(client, &run).await,
         run,
         directory: directory.path().to_owned(),
         image,

@@ -1,0 +1,110 @@
+//! The control group of all pods of a check. A kubelet gives one to each pod, and some runtimes find a pod's statistics
+//! nowhere else.
+
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use cri::v1;
+
+use crate::client::Client;
+
+/// Where the hierarchies of control groups are.
+const ROOT: &str = "/sys/fs/cgroup";
+
+/// The parent for the pods of a run; none where the runtime does not say how it names control groups.
+pub(super) async fn parent(client: &Client, run: &str) -> Option<String> {
+    let request = v1::RuntimeConfigRequest {};
+    let answer = client.runtime.clone().runtime_config(request).await.ok()?;
+    let linux = answer.into_inner().linux?;
+    Some(match linux.cgroup_driver() {
+        v1::CgroupDriver::Cgroupfs => format!("/{run}"),
+        v1::CgroupDriver::Systemd => slice(run),
+    })
+}
+
+/// A slice below no other: a dash in a slice's name leads to its parent (systemd.slice(5)).
+fn slice(run: &str) -> String {
+    format!("{}.slice", run.replace('-', "_"))
+}
+
+/// Removes what runtimes leave of the parent: not all remove one that they have made. Returns what could not be removed.
+pub(super) fn remove(run: &str) -> Vec<String> {
+    remove_below(Path::new(ROOT), run)
+}
+
+fn remove_below(root: &Path, run: &str) -> Vec<String> {
+    let mut left = Vec::new();
+    // Of v2 the root is one hierarchy, of v1 each of its directories.
+    let hierarchies = directories(root).unwrap_or_default();
+    for hierarchy in hierarchies.iter().map(PathBuf::as_path).chain([root]) {
+        for name in [run, &slice(run)] {
+            let path = hierarchy.join(name);
+            match remove_tree(&path) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => left.push(format!("control group {}: {error}", path.display())),
+            }
+        }
+    }
+    left
+}
+
+/// The directories in one; symbolic links are none.
+fn directories(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for entry in path.read_dir()? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            all.push(entry.path());
+        }
+    }
+    Ok(all)
+}
+
+/// Removes a control group and those below it, none of which may have a process. Its files go with it.
+fn remove_tree(path: &Path) -> io::Result<()> {
+    for below in directories(path)? {
+        remove_tree(&below)?;
+    }
+    std::fs::remove_dir(path)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn slice_has_no_parent() {
+        assert_eq!(slice("crib-check-1-2"), "crib_check_1_2.slice");
+    }
+
+    #[test]
+    fn groups_of_the_run_alone_are_removed_in_each_hierarchy() {
+        let root = tempfile::tempdir().unwrap();
+        for path in [
+            "cpu/run-1/pod/c",
+            "memory/run_1.slice",
+            "run-1",
+            "cpu/run-2/pod",
+        ] {
+            std::fs::create_dir_all(root.path().join(path)).unwrap();
+        }
+        assert_eq!(remove_below(root.path(), "run-1"), [""; 0]);
+        let left: Vec<bool> = ["cpu/run-1", "memory/run_1.slice", "run-1", "cpu/run-2/pod"]
+            .iter()
+            .map(|path| root.path().join(path).exists())
+            .collect();
+        assert_eq!(left, [false, false, false, true]);
+    }
+
+    #[test]
+    fn group_that_is_used_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("cpu/run")).unwrap();
+        std::fs::write(root.path().join("cpu/run/file"), "").unwrap();
+        let left = remove_below(root.path(), "run");
+        assert_eq!(left.len(), 1, "{left:?}");
+        assert!(left[0].contains("cpu/run: "), "{left:?}");
+    }
+}
