@@ -10,6 +10,7 @@ use crate::check::images::programs;
 use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed, refused};
 use crate::check::rule::sources::{CRITEST, KUBELET};
 use crate::check::rule::{Rule, Severity};
+use crate::cri_log::Stream;
 use crate::fixture;
 use crate::fixture_image::Layer;
 
@@ -336,7 +337,8 @@ async fn policy_of_groups_is_kept(x: &Context) -> Verdict {
         ));
     }
     x.needs_users()?;
-    let base = programs(&["sh", "id"]).map_err(|error| Outcome::Skipped(error.to_string()))?;
+    let base =
+        programs(&["sh", "id", "sleep"]).map_err(|error| Outcome::Skipped(error.to_string()))?;
     let accounts = Layer::new()
         .file("etc/passwd", 0o644, "member:x:1000:1000::/:/bin/sh\n")
         .file("etc/group", 0o644, "of-image:x:50000:member\n");
@@ -356,7 +358,9 @@ async fn policy_of_groups_is_kept(x: &Context) -> Verdict {
         let id = pod.start(config).await?;
         x.logged(&pod, &id, "end").await?;
         let lines = x.lines(&pod, &id);
-        let line = lines.first().map_or("", |line| line.text.as_str());
+        // What it says on standard error may come before.
+        let line = lines.iter().find(|line| line.stream == Stream::Stdout);
+        let line = line.map_or("", |line| line.text.as_str());
         let mut groups: Vec<i64> = line.split(' ').filter_map(|id| id.parse().ok()).collect();
         groups.sort_unstable();
         groups.dedup();
