@@ -62,8 +62,9 @@
 //! | `select` ◆ | which rules run |
 //! | `directory` | the directory of a run, whose lock tells whether it lives |
 //! | `cleanup` | removes what was made |
+//! | `restart` | how the runtime is restarted |
 //! | `run` | runs rules |
-//! | `document` ◆ | the page that describes them |
+//! | `document` ◆ | the pages that describe them |
 //! | `baseline` ◆ | the known failures of a runtime |
 //! | `profile` ◆ | which rules a client depends on |
 //! | `report` ◆ | reports: text, HTML, JSON, JUnit, SARIF, TAP |
@@ -82,6 +83,7 @@ mod images;
 pub mod outcome;
 mod profile;
 pub mod report;
+mod restart;
 mod rule;
 mod rules;
 mod run;
@@ -93,10 +95,11 @@ pub use configuration::{ConfigurableRuntime, registry_configuration};
 pub(crate) use context::mark;
 pub use context::{Context, RULE_LABEL, RUN_LABEL};
 pub(crate) use directory::RunDirectory;
-pub use document::document;
+pub use document::{Page, pages};
 pub(crate) use images::TestImages;
 pub use outcome::Outcome;
 pub use profile::Profile;
+pub use restart::Restart;
 pub use rule::{Rule, Running, Severity};
 pub use rules::all;
 pub use run::{CheckError, Options, Report, RuleResult, check};

@@ -144,6 +144,13 @@ impl Options {
         self
     }
 
+    /// Asks for authentication only for repositories with this in their names.
+    #[must_use]
+    pub fn only(mut self, part: &str) -> Self {
+        self.door.only = Some(part.to_owned());
+        self
+    }
+
     /// Names this URL as the token server, in place of the registry's own.
     #[must_use]
     pub fn realm(mut self, url: &str) -> Self {

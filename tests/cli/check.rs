@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::unix::pipe;
 
 use super::command::{Place, Running, eventually};
 
@@ -288,4 +289,79 @@ async fn pod_of_check(trace: &Path) {
         }
     })
     .await;
+}
+
+#[tokio::test]
+async fn check_restarts_runtime_by_command() {
+    let place = Place::new();
+    let mut runtime = harness::Runtime::with().durable().start().await.unwrap();
+    let (asked, done) = (place.path("asked"), place.path("done"));
+    for fifo in [&asked, &done] {
+        nix::unistd::mkfifo(fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    }
+    // Open for both, so that neither side waits for the other one to open.
+    let mut asking = pipe::OpenOptions::new()
+        .read_write(true)
+        .open_receiver(&asked)
+        .unwrap();
+    let mut telling = pipe::OpenOptions::new()
+        .read_write(true)
+        .open_sender(&done)
+        .unwrap();
+    let command = format!(
+        "echo restart >{}; read line <{}",
+        asked.display(),
+        done.display()
+    );
+    let endpoint = format!("unix://{}", runtime.socket().display());
+    let args = [
+        "check",
+        "--runtime-endpoint",
+        &endpoint,
+        "--select",
+        "CRI-RST-004,CRI-RST-006",
+        "--restart-command",
+        &command,
+    ];
+    let checking = place.crib(&args);
+    let restarting = async {
+        for _ in 0..2 {
+            let mut line = [0; 8];
+            asking.read_exact(&mut line).await.unwrap();
+            runtime.restart().await.unwrap();
+            telling.write_all(b"done\n").await.unwrap();
+        }
+        std::future::pending::<()>().await;
+    };
+    let checked = tokio::select! {
+        checked = checking => checked,
+        () = restarting => unreachable!("it never ends"),
+    };
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    assert!(checked.out.contains("2 pass"), "{}", checked.out);
+}
+
+#[tokio::test]
+async fn check_fails_rule_whose_restart_command_fails() {
+    let place = Place::new();
+    let (runtime, endpoint) = place.runtime().await;
+    let args = [
+        "check",
+        "--runtime-endpoint",
+        &endpoint,
+        "--select",
+        "CRI-RST-004",
+    ];
+    let skipped = place.crib(&args).await;
+    assert_eq!(skipped.code, Some(0), "{skipped:?}");
+    let why = "--restart-command does not say how to restart the runtime";
+    assert!(skipped.out.contains(why), "{}", skipped.out);
+    let failed = place
+        .crib(&[&args[..], &["--restart-command", "exit 3"]].concat())
+        .await;
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    let why = "\"exit 3\" ended with exit status: 3";
+    assert!(failed.out.contains(why), "{}", failed.out);
+    runtime.stop().await;
+    place.assert_clean();
 }

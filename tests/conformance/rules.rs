@@ -1,14 +1,15 @@
 //! The rules of `crib check`: runtime-fake keeps them all, and each one fails on the faults that it names.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cri::v1::PodSandboxFilter;
-use harness::check::{self, Options, Outcome, RUN_LABEL, Rule, RuleResult};
+use harness::check::{self, Options, Outcome, RUN_LABEL, Restart, Rule, RuleResult};
 use harness::proxy::Fault;
 use harness::{Pod, Runtime};
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -55,8 +56,8 @@ async fn runtime_keeps_every_rule() {
     }
     assert!(broken.is_empty(), "{broken}");
     if isolation == "root" {
-        // Limits need cgroups, checkpoints need criu.
-        let of_box = |tag: &&str| ["resources", "checkpoint"].contains(tag);
+        // Limits need cgroups, checkpoints need criu. Restarts have a test of their own.
+        let of_box = |tag: &&str| ["resources", "checkpoint", "runtime-restart"].contains(tag);
         let skipped: Vec<_> = results
             .iter()
             .filter(|one| !one.rule.tags.iter().any(of_box))
@@ -67,26 +68,33 @@ async fn runtime_keeps_every_rule() {
 }
 
 #[test]
-fn rules_document_is_up_to_date() {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rules.md");
-    let text = check::document(&check::all());
+fn rules_pages_are_up_to_date() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rules");
+    let pages = check::pages(&check::all());
     if std::env::var_os("CRIB_UPDATE_DOCS").is_some() {
-        std::fs::write(&path, &text).unwrap();
+        std::fs::create_dir_all(&directory).unwrap();
+        for page in &pages {
+            std::fs::write(directory.join(&page.file), &page.text).unwrap();
+        }
     }
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        written == text,
-        "docs/rules.md is out of date: write it anew with CRIB_UPDATE_DOCS=1"
+    for page in &pages {
+        let written = std::fs::read_to_string(directory.join(&page.file)).unwrap_or_default();
+        assert!(
+            written == page.text,
+            "docs/rules/{} is out of date: write it anew with CRIB_UPDATE_DOCS=1",
+            page.file
+        );
+    }
+    let files = std::fs::read_dir(&directory).unwrap().count();
+    assert_eq!(
+        files,
+        pages.len(),
+        "docs/rules has a page of a rule that is gone"
     );
 }
 
 /// A fault that a rule must catch, and what the rule said instead.
-async fn uncaught(
-    socket: std::path::PathBuf,
-    rule: &'static Rule,
-    text: &'static str,
-) -> Option<String> {
-    let mut options = Options::new(&socket);
+async fn uncaught(mut options: Options, rule: &'static Rule, text: &'static str) -> Option<String> {
     options.rules = vec![rule];
     options.faults = vec![text.parse::<Fault>().unwrap()];
     // A fault that hangs, or a state that never comes, is to be noticed soon.
@@ -103,18 +111,74 @@ async fn each_rule_fails_on_each_of_its_faults() {
     let runtime = Runtime::with().start().await.unwrap();
     let slots = Arc::new(Semaphore::new(12));
     let mut faulty = JoinSet::new();
-    for rule in check::all() {
+    for rule in check::all().into_iter().filter(|rule| !rule.restarts()) {
         for text in rule.faults {
-            let (slots, socket) = (Arc::clone(&slots), runtime.socket());
+            let (slots, options) = (Arc::clone(&slots), Options::new(&runtime.socket()));
             faulty.spawn(async move {
                 let _slot = slots.acquire().await.unwrap();
-                uncaught(socket, rule, text).await
+                uncaught(options, rule, text).await
             });
         }
     }
     let mut uncaught: Vec<String> = faulty.join_all().await.into_iter().flatten().collect();
     uncaught.sort();
     assert!(uncaught.is_empty(), "{uncaught:#?}");
+}
+
+/// A runtime whose pods outlive it, and the options of a check that restarts it and has the rules of restarts alone.
+async fn restartable() -> (Arc<Mutex<Runtime>>, Options) {
+    let runtime = Runtime::with().durable().start().await.unwrap();
+    let mut options = Options::new(&runtime.socket());
+    options.rules.retain(|rule| rule.restarts());
+    let runtime = Arc::new(Mutex::new(runtime));
+    let restarted = Arc::clone(&runtime);
+    options.restart = Some(Restart::new(move || {
+        let restarted = Arc::clone(&restarted);
+        async move {
+            let restarting = async { restarted.lock().await.restart().await };
+            restarting.await.map_err(|error| error.to_string())
+        }
+    }));
+    (runtime, options)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn restarted_runtime_keeps_every_rule_of_restarts() {
+    let (_runtime, options) = restartable().await;
+    let results = results(options).await;
+    assert!(results.len() > 10, "{results:?}");
+    for result in &results {
+        let passed = result.outcome.is_ok() || skipped(result);
+        assert!(passed, "{}", check::report::failure("ENDPOINT", result));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_of_restarts_are_skipped_without_command() {
+    let runtime = Runtime::with().start().await.unwrap();
+    let mut options = Options::new(&runtime.socket());
+    options.rules.retain(|rule| rule.restarts());
+    for result in results(options).await {
+        let why = "--restart-command does not say how to restart the runtime".to_owned();
+        assert_eq!(
+            result.outcome,
+            Err(Outcome::Skipped(why)),
+            "{}",
+            result.rule.id
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_rule_of_restarts_fails_on_each_of_its_faults() {
+    let mut missed = Vec::new();
+    let (_runtime, options) = restartable().await;
+    for rule in options.rules.clone() {
+        for text in rule.faults {
+            missed.extend(uncaught(options.clone(), rule, text).await);
+        }
+    }
+    assert!(missed.is_empty(), "{missed:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

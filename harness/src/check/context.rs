@@ -10,11 +10,13 @@ use cri::v1::{ContainerState, PodSandboxState};
 
 use super::images::TestImages;
 use super::outcome::{Outcome, Verdict, failed};
+use super::restart::Restart;
 use crate::client::Client;
 use crate::cri_log;
 use crate::eventually::within;
 use crate::fixture;
 use crate::pod::Pod;
+use crate::proxy::Rules;
 
 /// The label of everything that a check makes; its value is the run's.
 pub const RUN_LABEL: &str = "crib.local/check";
@@ -24,6 +26,8 @@ pub const RULE_LABEL: &str = "crib.local/check-rule";
 pub(super) const DIRECTORY_ANNOTATION: &str = "crib.local/check-directory";
 /// The namespace of the pods of a check.
 const NAMESPACE: &str = "crib-check";
+/// The name of the faults that a restart switches on.
+const RESTARTED: &str = "restarted";
 
 /// What all rules of a run share.
 #[derive(Debug)]
@@ -40,6 +44,8 @@ pub(super) struct Shared {
     pub(super) images: Result<TestImages, String>,
     /// How long a rule waits for a state.
     pub(super) patience: Duration,
+    /// How the runtime is restarted.
+    pub(super) restart: Option<Restart>,
     /// Why pods have no namespaces, if so.
     pub(super) no_namespaces: Option<String>,
     /// Why containers run as one user only, if so.
@@ -54,6 +60,8 @@ pub struct Context {
     /// A client of the endpoint. Its calls are recorded.
     pub client: Client,
     pub(super) rule: &'static str,
+    /// The faults on the way to the runtime.
+    pub(super) faults: Vec<Rules>,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -254,6 +262,28 @@ impl Context {
     pub(super) fn images(&self) -> Verdict<&TestImages> {
         let why = |why: &String| Outcome::Skipped(why.clone());
         self.shared.images.as_ref().map_err(why)
+    }
+
+    /// Skips the rule unless the check knows how to restart the runtime.
+    pub(super) fn needs_restart(&self) -> Verdict<&Restart> {
+        let unknown = || {
+            Outcome::Skipped("--restart-command does not say how to restart the runtime".to_owned())
+        };
+        self.shared.restart.as_ref().ok_or_else(unknown)
+    }
+
+    /// Restarts the runtime, and waits until it answers.
+    pub(super) async fn restart(&self) -> Verdict {
+        if let Err(why) = self.needs_restart()?.run().await {
+            return failed("the restart of the runtime", "success", why);
+        }
+        for rules in &self.faults {
+            // A check without such a fault is the usual one.
+            let _ = rules.switch(RESTARTED, true);
+        }
+        let answers = async || self.client.version().await.map(drop);
+        self.until("Version to be answered after the restart", answers)
+            .await
     }
 
     /// Skips the rule where pods have no namespaces.

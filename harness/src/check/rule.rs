@@ -27,6 +27,9 @@ impl fmt::Display for Severity {
     }
 }
 
+/// The tag of rules that restart the runtime.
+pub(super) const RESTART: &str = "runtime-restart";
+
 /// The future of a rule's body.
 pub type Running<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
 
@@ -52,6 +55,12 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// Whether it restarts the runtime: then it runs alone.
+    #[must_use]
+    pub fn restarts(&self) -> bool {
+        self.tags.contains(&RESTART)
+    }
+
     /// The area: `container` of `CRI-CTR-017`.
     #[must_use]
     pub fn area(&self) -> &'static str {
@@ -80,6 +89,7 @@ impl Rule {
             Some("SEC") => "security",
             Some("MNT") => "mounts",
             Some("OPT") => "optional",
+            Some("RST") => "restart",
             Some(_) | None => "other",
         }
     }

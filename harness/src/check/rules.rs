@@ -7,11 +7,13 @@ mod concurrency;
 mod configuration;
 mod container;
 mod container_echo;
+mod credentials;
 mod event;
 mod exec;
 mod image;
 mod image_content;
 mod image_pull;
+mod image_volume;
 mod limits;
 mod listing;
 mod log;
@@ -21,6 +23,8 @@ mod network;
 mod optional;
 mod port_forward;
 mod process;
+mod restart;
+mod restarted;
 mod runtime;
 mod sandbox;
 mod sandbox_echo;
@@ -29,6 +33,8 @@ mod statistics;
 mod stop;
 mod stream;
 mod streamed_lists;
+mod unified;
+mod user_namespace;
 
 use super::rule::Rule;
 
@@ -47,8 +53,11 @@ pub fn all() -> Vec<&'static Rule> {
         codes::RULES,
         configuration::RULES,
         limits::RULES,
+        unified::RULES,
         namespaces::RULES,
+        user_namespace::RULES,
         mounts::RULES,
+        image_volume::RULES,
         security::RULES,
         stop::RULES,
         process::RULES,
@@ -63,8 +72,11 @@ pub fn all() -> Vec<&'static Rule> {
         event::RULES,
         image::RULES,
         image_pull::RULES,
+        credentials::RULES,
         image_content::RULES,
         statistics::RULES,
+        restart::RULES,
+        restarted::RULES,
     ];
     areas.into_iter().flatten().collect()
 }

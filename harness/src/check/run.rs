@@ -18,12 +18,15 @@ use super::context::{Context, Shared};
 use super::directory::RunDirectory;
 use super::images::TestImages;
 use super::outcome::Outcome;
+use super::restart::Restart;
 use super::rule::Rule;
 use crate::client::Client;
 use crate::proxy::{Call, Fault, Proxy};
 
 /// How long removing a rule's pods may take, beyond which they are left for the end of the run.
 const REMOVAL: Duration = Duration::from_secs(20);
+/// The most rules that run at once.
+const MOST_SLOTS: u32 = 1024;
 /// The calls that a runtime may leave out.
 const OPTIONAL: &[&str] = &[
     "CheckpointContainer",
@@ -62,7 +65,10 @@ pub struct Options {
     pub deadline: Duration,
     /// How long a rule waits for one state.
     pub patience: Duration,
-    /// What the runtime is to do wrong, as the rules see it.
+    /// How the runtime is restarted; otherwise the rules of restarts are skipped.
+    pub restart: Option<Restart>,
+    /// What the runtime is to do wrong, as the rules see it. One that is `off` and called `restarted` is switched on when a rule
+    /// has restarted the runtime.
     pub faults: Vec<Fault>,
 }
 
@@ -79,6 +85,7 @@ impl Options {
             parallel: 8,
             deadline: Duration::from_secs(60),
             patience: Duration::from_secs(20),
+            restart: None,
             faults: Vec::new(),
         }
     }
@@ -169,13 +176,17 @@ pub async fn check(
         }
     };
     let mut rules = JoinSet::new();
-    let slots = Arc::new(Semaphore::new(options.parallel.max(1)));
+    // Others must not run while a rule restarts the runtime: such a rule takes all slots, and waits until they are free.
+    let every =
+        u32::try_from(options.parallel).map_or(MOST_SLOTS, |slots| slots.clamp(1, MOST_SLOTS));
+    let slots = Arc::new(Semaphore::new(every as usize));
     for rule in options.rules.iter().copied() {
         let (slots, shared, direct) = (Arc::clone(&slots), Arc::clone(&shared), direct.clone());
         let options = options.clone();
+        let needed = if rule.restarts() { every } else { 1 };
         rules.spawn(async move {
             // The semaphore is never closed.
-            let _slot = slots.acquire().await;
+            let _slots = slots.acquire_many(needed).await;
             run_rule(rule, &options, shared, &direct).await
         });
     }
@@ -256,6 +267,7 @@ async fn prepare(
         image,
         images,
         patience: options.patience,
+        restart: options.restart.clone(),
         no_users: no_namespaces.clone().or(single),
         no_limits: no_namespaces
             .clone()
@@ -323,6 +335,7 @@ fn connect(
     let context = Context {
         client,
         rule: rule.id,
+        faults: proxies.iter().map(|proxy| proxy.rules().clone()).collect(),
         shared,
     };
     Ok((context, proxies))

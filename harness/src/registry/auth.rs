@@ -75,6 +75,8 @@ pub(super) struct DoorOptions {
     pub(super) open_base: bool,
     /// The token server's URL, if it is another one.
     pub(super) realm: Option<String>,
+    /// The part of a repository's name that needs authentication, if others do not.
+    pub(super) only: Option<String>,
     /// How many requests a token is valid for.
     pub(super) token_uses: Option<u32>,
 }
@@ -116,6 +118,11 @@ impl Door {
         here: &str,
     ) -> Result<(), Challenge> {
         if self.options.open_base && *route == Route::Base {
+            return Ok(());
+        }
+        if let Some(part) = &self.options.only
+            && !route.name().is_some_and(|name| name.contains(part))
+        {
             return Ok(());
         }
         match &self.auth {
@@ -332,6 +339,20 @@ mod tests {
             door.check(Some("Bearer x"), "GET", &manifest, here)
                 .is_err()
         );
+    }
+
+    #[rstest]
+    #[case("/v2/mine/private/manifests/x", false)]
+    #[case("/v2/mine/public/manifests/x", true)]
+    #[case("/v2/", true)]
+    fn repositories_that_need_no_authentication_are_open(#[case] path: &str, #[case] open: bool) {
+        let options = DoorOptions {
+            only: Some("private".to_owned()),
+            ..DoorOptions::default()
+        };
+        let door = Door::new("basic:me:secret".parse().unwrap(), options);
+        let route = Route::parse(path).unwrap();
+        assert_eq!(door.check(None, "GET", &route, "http://h").is_ok(), open);
     }
 
     #[test]

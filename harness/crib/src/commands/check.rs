@@ -9,8 +9,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use harness::check::report::{self, failure, line, summary, word};
 use harness::check::{
-    self, Baseline, CheckError, ConfigurableRuntime, Options, Profile, Report, Rule, Severity,
-    registry_configuration,
+    self, Baseline, CheckError, ConfigurableRuntime, Options, Profile, Report, Restart, Rule,
+    Severity, registry_configuration,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio_util::sync::CancellationToken;
@@ -100,10 +100,11 @@ Examples:
   crib check --profile kubelet --report html=check.html --report json=check.json
   crib check --select must --report junit=check.xml --trace calls.jsonl
   crib check --print-config crio --registry-port 5055
+  crib check --restart-command 'systemctl restart containerd'
   crib check compare old.json check.json
 
 A word of --select or --skip is the id of a rule (CRI-CTR-017) or its beginning (CRI-CTR), a severity, an area, a tag or \
-a call (StopContainer). --list shows them, docs/rules.md describes them; docs/check.md shows how to check a runtime.
+a call (StopContainer). --list shows them, docs/rules has a page for each one; docs/check.md shows how to check a runtime.
 
 Rules run in pods of their own beside the runtime's other users; the pods are removed at the end, and those of a check \
 that was killed by the next one. Containers run an image of this machine's programs from a registry in this process, \
@@ -149,6 +150,10 @@ pub(crate) struct CheckArgs {
     /// How long a rule may take
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     deadline: Duration,
+    /// Command for /bin/sh that restarts the runtime, and returns when the old process has ended [default: rules of restarts are
+    /// skipped]
+    #[arg(long, value_name = "COMMAND")]
+    restart_command: Option<String>,
     /// Known failures, which do not count: lines of an id, a tab and an explanation
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
@@ -218,6 +223,7 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
         parallel: args.parallel,
         deadline: args.deadline,
         patience: args.deadline / 3,
+        restart: args.restart_command.as_deref().map(Restart::command),
         faults: Vec::new(),
     };
     let interrupt = CancellationToken::new();

@@ -4,11 +4,9 @@ use serde_json::{Value, json};
 
 use super::{failure, reason, word};
 use crate::check::baseline::Baseline;
+use crate::check::document;
 use crate::check::rule::Severity;
 use crate::check::run::{Report, RuleResult};
-
-/// The page that describes the rules: a reference relative to this project's tree.
-const PAGE: &str = "docs/rules.md";
 
 /// The report as one log with one run. Failures that the baseline explains are suppressed.
 #[must_use]
@@ -56,8 +54,8 @@ pub fn sarif(report: &Report, baseline: &Baseline) -> Value {
 
 fn descriptor(result: &RuleResult) -> Value {
     let rule = result.rule;
-    // The anchor that Markdown gives a heading.
-    let page = format!("{PAGE}#{}", rule.id.to_lowercase());
+    // A reference relative to this project's tree.
+    let page = document::path(rule);
     let mut tags = vec![rule.area()];
     tags.extend(rule.tags);
     json!({
@@ -89,7 +87,7 @@ fn of_failure(report: &Report, baseline: &Baseline, index: usize, result: &RuleR
         "message": {"text": failure(&report.endpoint, result)},
         // A runtime has no source file here, but services demand a place: the rule's description.
         "locations": [{
-            "physicalLocation": {"artifactLocation": {"uri": PAGE}},
+            "physicalLocation": {"artifactLocation": {"uri": document::path(result.rule)}},
             "logicalLocations": calls,
         }],
         "partialFingerprints": {"rule/v1": rule.id},

@@ -196,7 +196,7 @@ fn blobs(x: &Context) -> Verdict<String> {
 }
 
 /// Fails if an image is there by its name.
-async fn is_absent(x: &Context, name: &str) -> Verdict {
+pub(super) async fn is_absent(x: &Context, name: &str) -> Verdict {
     equal("ImageStatus", &x.client.image(name).await?, &None)?;
     let all = x.client.list_images().await?;
     let names = |image: &v1::Image| [image.repo_tags.as_slice(), &image.repo_digests].concat();
@@ -296,7 +296,7 @@ async fn pull_fails(x: &Context, fault: fn(&str) -> Fault) -> Verdict {
 }
 
 /// Skips where an endpoint does not come as far as the fault.
-fn said(status: &Status) -> Verdict {
+pub(super) fn said(status: &Status) -> Verdict {
     let outcome = refusal(status.clone());
     match matches!(outcome, Outcome::Skipped(_)) {
         true => Err(outcome),

@@ -164,7 +164,7 @@ fn some() -> v1::LinuxContainerResources {
     }
 }
 
-fn with(
+pub(super) fn with(
     mut config: v1::ContainerConfig,
     resources: v1::LinuxContainerResources,
 ) -> v1::ContainerConfig {
@@ -181,7 +181,12 @@ async fn limited(x: &Context) -> Verdict<(Pod, String)> {
 }
 
 /// A file of the container's cgroup, by its name in version 2, or in version 1.
-async fn of_cgroup(x: &Context, id: &str, unified: &str, legacy: &str) -> Verdict<Option<String>> {
+pub(super) async fn of_cgroup(
+    x: &Context,
+    id: &str,
+    unified: &str,
+    legacy: &str,
+) -> Verdict<Option<String>> {
     let script = format!(
         "cat /sys/fs/cgroup/{unified} 2>/dev/null || cat /sys/fs/cgroup/{legacy} 2>/dev/null || echo none"
     );

@@ -7,9 +7,11 @@ use cri::v1::MountPropagation;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use crate::check::context::Context;
-use crate::check::outcome::{Outcome, Verdict, equal};
+use crate::check::outcome::{Outcome, Verdict, equal, refused};
 use crate::check::rule::sources::{CRITEST, KUBELET};
 use crate::check::rule::{Rule, Severity};
+use crate::fixture;
+use crate::pod::Pod;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -87,6 +89,44 @@ pub(super) const RULES: &[Rule] = &[
             "CreateContainer request drop config.mounts",
         ],
         body: |x| Box::pin(read_only_is_recursive(x)),
+    },
+    Rule {
+        id: "CRI-MNT-007",
+        severity: Severity::Must,
+        says: "What a container mounts is seen on the host through a mount with bidirectional propagation, and through no other one.",
+        source: CRITEST,
+        tags: &["kubelet", "propagation"],
+        calls: &["CreateContainer", "ExecSync"],
+        faults: &[
+            "CreateContainer request drop config.mounts.propagation",
+            "CreateContainer request set config.mounts.propagation \"PROPAGATION_HOST_TO_CONTAINER\"",
+            "CreateContainer request set config.mounts.propagation \"PROPAGATION_BIDIRECTIONAL\"",
+        ],
+        body: |x| Box::pin(mounts_of_container_are_seen(x)),
+    },
+    Rule {
+        id: "CRI-MNT-008",
+        severity: Severity::Should,
+        says: "Propagation to or from a mount that the host does not share is refused.",
+        source: KUBELET,
+        tags: &["kubelet", "propagation", "input"],
+        calls: &["CreateContainer"],
+        faults: &["CreateContainer request drop config.mounts.propagation"],
+        body: |x| Box::pin(propagation_needs_shared_mount(x)),
+    },
+    Rule {
+        id: "CRI-MNT-009",
+        severity: Severity::Should,
+        says: "A recursive read-only mount is refused unless it is read-only and has private propagation.",
+        source: CRITEST,
+        tags: &["kubelet", "files", "input"],
+        calls: &["CreateContainer", "Status"],
+        faults: &[
+            "CreateContainer request drop config.mounts.recursive_read_only",
+            "CreateContainer request set config.mounts.readonly true",
+            "CreateContainer request drop config.mounts.propagation",
+        ],
+        body: |x| Box::pin(recursive_read_only_is_refused(x)),
     },
 ];
 
@@ -225,7 +265,102 @@ async fn later_mounts_are_seen(x: &Context) -> Verdict {
     Ok(())
 }
 
-async fn read_only_is_recursive(x: &Context) -> Verdict {
+async fn mounts_of_container_are_seen(x: &Context) -> Verdict {
+    for (propagation, expected) in [
+        (MountPropagation::PropagationHostToContainer, None),
+        (
+            MountPropagation::PropagationBidirectional,
+            Some("container\n"),
+        ),
+    ] {
+        let volume = OnHost::new(directory(x)?, MsFlags::MS_SHARED)?;
+        let there = volume.0.join("inner");
+        made(std::fs::create_dir(&there))?;
+        let mut sandbox = x.sandbox();
+        let of_pod = sandbox.linux.get_or_insert_default();
+        of_pod.security_context.get_or_insert_default().privileged = true;
+        let pod = x.pod_of(sandbox).await?;
+        let mut config = x.forever("c");
+        fixture::security(&mut config).privileged = true;
+        let mut shown = of(&volume.0, "/mnt");
+        shown.set_propagation(propagation);
+        config.mounts = vec![shown];
+        let id = pod.start(config).await?;
+        let script = "mount -n -t tmpfs inner /mnt/inner && echo container >/mnt/inner/file";
+        let mounting = x.client.exec(&id, ["/bin/sh", "-c", script], 30).await?;
+        if mounting.exit_code != 0 {
+            let why = String::from_utf8_lossy(&mounting.stderr).into_owned();
+            return Err(Outcome::Skipped(format!(
+                "the container cannot mount: {why}"
+            )));
+        }
+        let seen = std::fs::read_to_string(there.join("file")).ok();
+        x.client.remove(&id).await?;
+        let what = format!(
+            "a mount of a container with {}, on the host",
+            propagation.as_str_name()
+        );
+        equal(&what, &seen.as_deref(), &expected)?;
+    }
+    Ok(())
+}
+
+async fn propagation_needs_shared_mount(x: &Context) -> Verdict {
+    let volume = OnHost::new(directory(x)?, MsFlags::MS_PRIVATE)?;
+    let pod = x.pod().await?;
+    for (name, propagation) in [
+        ("c", MountPropagation::PropagationHostToContainer),
+        ("d", MountPropagation::PropagationBidirectional),
+    ] {
+        let mut config = x.forever(name);
+        let mut shown = of(&volume.0, "/mnt");
+        shown.set_propagation(propagation);
+        config.mounts = vec![shown];
+        let what = format!("a private mount with {}", propagation.as_str_name());
+        is_refused(x, &what, &pod, config).await?;
+    }
+    Ok(())
+}
+
+/// Fails unless a container is refused when it is created or started.
+async fn is_refused(x: &Context, what: &str, pod: &Pod, config: v1::ContainerConfig) -> Verdict {
+    match pod.create(config).await {
+        Ok(id) => refused(
+            &format!("StartContainer with {what}"),
+            x.client.start(&id).await,
+        )?,
+        answer => refused(&format!("CreateContainer with {what}"), answer)?,
+    };
+    Ok(())
+}
+
+async fn recursive_read_only_is_refused(x: &Context) -> Verdict {
+    needs_recursive_read_only(x).await?;
+    let volume = OnHost::new(directory(x)?, MsFlags::MS_SHARED)?;
+    let pod = x.pod().await?;
+    for (name, readonly, propagation) in [
+        ("c", false, MountPropagation::PropagationPrivate),
+        ("d", true, MountPropagation::PropagationHostToContainer),
+        ("e", true, MountPropagation::PropagationBidirectional),
+    ] {
+        let mut config = x.forever(name);
+        let mut shown = of(&volume.0, "/mnt");
+        (shown.readonly, shown.recursive_read_only) = (readonly, true);
+        shown.set_propagation(propagation);
+        config.mounts = vec![shown];
+        let what = format!(
+            "a recursive read-only mount with readonly {readonly} and {}",
+            propagation.as_str_name()
+        );
+        refused(
+            &format!("CreateContainer with {what}"),
+            pod.create(config).await,
+        )?;
+    }
+    Ok(())
+}
+
+async fn needs_recursive_read_only(x: &Context) -> Verdict {
     let handlers = x.client.status().await?.runtime_handlers;
     let default = handlers.iter().find(|handler| handler.name.is_empty());
     let features = default.and_then(|handler| handler.features);
@@ -234,6 +369,11 @@ async fn read_only_is_recursive(x: &Context) -> Verdict {
             "the default runtime handler has no recursive read-only mounts".to_owned(),
         ));
     }
+    Ok(())
+}
+
+async fn read_only_is_recursive(x: &Context) -> Verdict {
+    needs_recursive_read_only(x).await?;
     let volume = OnHost::new(directory(x)?, MsFlags::MS_PRIVATE)?;
     let inner = OnHost::new(volume.0.join("inner"), MsFlags::MS_PRIVATE)?;
     made(std::fs::write(inner.0.join("file"), "inner\n"))?;

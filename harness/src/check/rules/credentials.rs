@@ -1,0 +1,240 @@
+//! Rules of credentials: which ones a pull sends, and to whom.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use cri::v1;
+use tonic::Status;
+
+use super::image::{refusal, status};
+use super::image_pull::{is_absent, said};
+use crate::check::context::Context;
+use crate::check::outcome::{Outcome, Verdict, ensure, equal, refused};
+use crate::check::rule::sources::{API, KUBELET};
+use crate::check::rule::{Rule, Severity};
+use crate::fixture_image::{ImageBuilder, Layer};
+use crate::registry::{Auth, Bearer, Fault, Options, Registry};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-PUL-020",
+        severity: Severity::Must,
+        says: "PullImage gets a token for each repository from a registry that asks for one, with the credentials of that call alone.",
+        source: KUBELET,
+        tags: &["kubelet", "registry", "security"],
+        calls: &["PullImage", "ImageStatus"],
+        faults: &[
+            "PullImage after 1 request drop auth",
+            "PullImage after 1 answer UNKNOWN",
+            "PullImage after 2 request set auth {\"username\": \"checker\", \"password\": \"secret\"}",
+            "PullImage swallow",
+        ],
+        body: |x| Box::pin(each_repository_has_its_token(x)),
+    },
+    Rule {
+        id: "CRI-PUL-021",
+        severity: Severity::Must,
+        says: "PullImage pulls without credentials what a registry gives to everybody, and fails for a repository of the same registry that asks for some.",
+        source: KUBELET,
+        tags: &["kubelet", "registry", "security"],
+        calls: &["PullImage", "ImageStatus"],
+        faults: &[
+            "PullImage request drop auth",
+            "PullImage answer UNKNOWN",
+            "PullImage request set auth {\"username\": \"checker\", \"password\": \"secret\"}",
+            "PullImage swallow",
+        ],
+        body: |x| Box::pin(one_repository_asks_for_credentials(x)),
+    },
+    Rule {
+        id: "CRI-PUL-022",
+        severity: Severity::Must,
+        says: "PullImage that is sent to another host does not send the credentials there.",
+        source: KUBELET,
+        tags: &["kubelet", "registry", "security"],
+        calls: &["PullImage", "ImageStatus"],
+        faults: &["PullImage swallow", "PullImage request drop auth"],
+        body: |x| Box::pin(credentials_stay_with_registry(x)),
+    },
+    Rule {
+        id: "CRI-PUL-023",
+        severity: Severity::Should,
+        says: "PullImage takes the name and the password also as one text in base64, as a kubelet reads them from a file.",
+        source: API,
+        tags: &["kubelet", "registry"],
+        calls: &["PullImage", "ImageStatus"],
+        faults: &["PullImage request drop auth.auth", "PullImage swallow"],
+        body: |x| Box::pin(encoded_credentials_are_sent(x)),
+    },
+    Rule {
+        id: "CRI-PUL-024",
+        severity: Severity::Should,
+        says: "PullImage exchanges an identity token for the token of a registry.",
+        source: API,
+        tags: &["kubelet", "registry"],
+        calls: &["PullImage", "ImageStatus"],
+        faults: &[
+            "PullImage request drop auth.identity_token",
+            "PullImage swallow",
+        ],
+        body: |x| Box::pin(identity_token_is_exchanged(x)),
+    },
+];
+
+/// A registry of a rule's own.
+struct Own<'a> {
+    x: &'a Context,
+    registry: Registry,
+}
+
+fn skipped(error: impl std::fmt::Display) -> Outcome {
+    Outcome::Skipped(error.to_string())
+}
+
+impl<'a> Own<'a> {
+    async fn start(x: &'a Context, options: Options) -> Verdict<Self> {
+        let registry = options.start().await.map_err(skipped)?;
+        Ok(Self { x, registry })
+    }
+
+    /// Adds an image, and returns its name. That it has the run in it has the end of the run remove it.
+    fn add(&self, repository: &str) -> Verdict<String> {
+        let repository = format!(
+            "{}/{}/{repository}",
+            self.x.shared.run,
+            self.x.rule.to_lowercase()
+        );
+        let layer = Layer::new().file("content", 0o644, repository.clone());
+        let image = ImageBuilder::new(&format!("{repository}:1")).layer(layer);
+        self.registry.add(&image).map_err(skipped)?;
+        Ok(format!("{}/{repository}:1", self.registry.host()))
+    }
+
+    async fn pull(&self, name: &str, auth: Option<v1::AuthConfig>) -> Result<String, Status> {
+        let request = v1::PullImageRequest {
+            image: Some(v1::ImageSpec {
+                image: name.to_owned(),
+                ..Default::default()
+            }),
+            auth,
+            ..Default::default()
+        };
+        let answer = self.x.client.images.clone().pull_image(request).await?;
+        Ok(answer.into_inner().image_ref)
+    }
+
+    /// Fails unless the image can be pulled with these credentials.
+    async fn gives(&self, name: &str, auth: Option<v1::AuthConfig>) -> Verdict {
+        self.pull(name, auth).await.map_err(refusal)?;
+        status(self.x, name).await.map(drop)
+    }
+
+    /// Fails if the image can be pulled with these credentials.
+    async fn refuses(&self, what: &str, name: &str, auth: Option<v1::AuthConfig>) -> Verdict {
+        said(&refused(what, self.pull(name, auth).await)?)?;
+        is_absent(self.x, name).await
+    }
+}
+
+const USER: &str = "checker";
+const PASSWORD: &str = "secret";
+
+fn user() -> Option<v1::AuthConfig> {
+    Some(v1::AuthConfig {
+        username: USER.to_owned(),
+        password: PASSWORD.to_owned(),
+        ..Default::default()
+    })
+}
+
+fn basic() -> Auth {
+    Auth::Basic {
+        user: USER.to_owned(),
+        password: PASSWORD.to_owned(),
+    }
+}
+
+fn bearer(identity_token: Option<&str>) -> Auth {
+    Auth::Bearer(Bearer {
+        user: Some((USER.to_owned(), PASSWORD.to_owned())),
+        identity_token: identity_token.map(str::to_owned),
+        ..Bearer::default()
+    })
+}
+
+async fn each_repository_has_its_token(x: &Context) -> Verdict {
+    let own = Own::start(x, Registry::with().auth(bearer(None))).await?;
+    let [first, second, third] = ["first", "second", "third"].map(|name| own.add(name));
+    own.gives(&first?, user()).await?;
+    own.gives(&second?, user()).await?;
+    // The registry has given tokens to this client, for other repositories.
+    own.refuses("PullImage without credentials", &third?, None)
+        .await
+}
+
+async fn one_repository_asks_for_credentials(x: &Context) -> Verdict {
+    let options = Registry::with().auth(basic()).only("/private");
+    let own = Own::start(x, options).await?;
+    let (open, private, other) = (
+        own.add("public")?,
+        own.add("private")?,
+        own.add("private-too")?,
+    );
+    own.gives(&open, None).await?;
+    own.refuses("PullImage without credentials", &private, None)
+        .await?;
+    own.gives(&private, user()).await?;
+    own.refuses(
+        "PullImage without credentials, after one with some",
+        &other,
+        None,
+    )
+    .await
+}
+
+async fn credentials_stay_with_registry(x: &Context) -> Verdict {
+    let own = Own::start(x, Registry::with().auth(basic())).await?;
+    // Another host by its name, too: some clients take an address with another port for the same one.
+    let elsewhere = Registry::with().listen(([127, 0, 0, 2], 0).into());
+    let elsewhere = Own::start(x, elsewhere).await?;
+    let name = own.add("moved")?;
+    elsewhere.add("moved")?;
+    own.registry.fail(
+        Fault::redirect(elsewhere.registry.url())
+            .method("GET")
+            .on("/blobs/"),
+    );
+    own.gives(&name, user()).await?;
+    let seen = elsewhere.registry.seen();
+    ensure(
+        !seen.is_empty(),
+        "the requests to the other host",
+        "some",
+        &seen,
+    )?;
+    let with_credentials = seen.iter().filter(|request| request.authorized).count();
+    equal(
+        "how many of them had the header Authorization",
+        &with_credentials,
+        &0,
+    )
+}
+
+async fn encoded_credentials_are_sent(x: &Context) -> Verdict {
+    let own = Own::start(x, Registry::with().auth(basic())).await?;
+    let name = own.add("encoded")?;
+    let auth = v1::AuthConfig {
+        auth: BASE64_STANDARD.encode(format!("{USER}:{PASSWORD}")),
+        ..Default::default()
+    };
+    own.gives(&name, Some(auth)).await
+}
+
+async fn identity_token_is_exchanged(x: &Context) -> Verdict {
+    let own = Own::start(x, Registry::with().auth(bearer(Some("identity")))).await?;
+    let name = own.add("identity")?;
+    let auth = v1::AuthConfig {
+        identity_token: "identity".to_owned(),
+        ..Default::default()
+    };
+    own.gives(&name, Some(auth)).await
+}

@@ -1,0 +1,215 @@
+//! Rules of images that are mounted into containers as volumes.
+
+use cri::v1;
+
+use super::image::{add, pull};
+use crate::check::context::Context;
+use crate::check::images::programs;
+use crate::check::outcome::{Outcome, Verdict, equal, failed, refused};
+use crate::check::rule::sources::{CRITEST, KUBELET};
+use crate::check::rule::{Rule, Severity};
+use crate::fixture_image::Layer;
+use crate::pod::Pod;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-MNT-020",
+        severity: Severity::Should,
+        says: "An image that is mounted as a volume shows its content, takes nothing, and its programs run.",
+        source: CRITEST,
+        tags: &["kubelet", "image-volume"],
+        calls: &["PullImage", "CreateContainer", "ExecSync"],
+        faults: &[
+            "CreateContainer request drop config.mounts",
+            "CreateContainer request set config.mounts.image_sub_path \"sub\"",
+        ],
+        body: |x| Box::pin(image_is_mounted(x)),
+    },
+    Rule {
+        id: "CRI-MNT-021",
+        severity: Severity::Should,
+        says: "Of an image that is mounted with a sub path, the container sees the directory at that path alone.",
+        source: CRITEST,
+        tags: &["kubelet", "image-volume"],
+        calls: &["PullImage", "CreateContainer", "ExecSync"],
+        faults: &[
+            "CreateContainer request drop config.mounts.image_sub_path",
+            "CreateContainer request set config.mounts.image_sub_path \"sub/deeper\"",
+        ],
+        body: |x| Box::pin(sub_path_is_mounted(x)),
+    },
+    Rule {
+        id: "CRI-MNT-022",
+        severity: Severity::Should,
+        says: "An image volume whose sub path is not in the image is refused.",
+        source: CRITEST,
+        tags: &["kubelet", "image-volume", "input"],
+        calls: &["PullImage", "CreateContainer"],
+        faults: &["CreateContainer request drop config.mounts.image_sub_path"],
+        body: |x| Box::pin(missing_sub_path_is_refused(x)),
+    },
+    Rule {
+        id: "CRI-MNT-023",
+        severity: Severity::Should,
+        says: "An image volume that is not read-only is refused.",
+        source: CRITEST,
+        tags: &["kubelet", "image-volume", "input"],
+        calls: &["PullImage", "CreateContainer"],
+        faults: &["CreateContainer request set config.mounts.readonly true"],
+        body: |x| Box::pin(writable_image_volume_is_refused(x)),
+    },
+    Rule {
+        id: "CRI-MNT-024",
+        severity: Severity::Should,
+        says: "The status of a container names the image of a volume by the id that PullImage returned.",
+        source: KUBELET,
+        tags: &["kubelet", "image-volume", "echo"],
+        calls: &["PullImage", "CreateContainer", "ContainerStatus"],
+        faults: &[
+            "ContainerStatus drop status.mounts.image",
+            "ContainerStatus drop status.mounts.image.image_ref",
+            "ContainerStatus set status.mounts.image.image_ref \"sha256:none\"",
+        ],
+        body: |x| Box::pin(image_of_volume_is_named(x)),
+    },
+];
+
+/// An image as a volume, and a pod for the containers that mount it.
+struct Volume {
+    pod: Pod,
+    image: v1::ImageSpec,
+}
+
+impl Volume {
+    async fn new(x: &Context) -> Verdict<Self> {
+        x.needs_namespaces()?;
+        let base = programs(&["ls"]).map_err(|error| Outcome::Skipped(error.to_string()))?;
+        let files = Layer::new()
+            .file("root", 0o644, "of the root\n")
+            .file("sub/file", 0o644, "of the sub path\n")
+            .file("sub/deeper/file", 0o644, "deeper\n");
+        let (name, _) = add(x, "1", |image| image.layer(base).layer(files))?;
+        let image = v1::ImageSpec {
+            image: pull(x, &name).await?,
+            user_specified_image: name,
+            ..Default::default()
+        };
+        let pod = x.pod().await?;
+        let volume = Self { pod, image };
+        // A runtime without this feature refuses a mount without a path on the host.
+        match volume
+            .pod
+            .create(volume.container(x, "probe", "", true))
+            .await
+        {
+            Ok(_) => Ok(volume),
+            Err(status) => Err(Outcome::Unsupported(format!(
+                "CreateContainer with an image volume: {}",
+                status.message()
+            ))),
+        }
+    }
+
+    fn container(
+        &self,
+        x: &Context,
+        name: &str,
+        sub_path: &str,
+        readonly: bool,
+    ) -> v1::ContainerConfig {
+        let mut config = x.forever(name);
+        config.mounts = vec![v1::Mount {
+            container_path: "/mnt".to_owned(),
+            image: Some(self.image.clone()),
+            image_sub_path: sub_path.to_owned(),
+            readonly,
+            ..Default::default()
+        }];
+        config
+    }
+}
+
+async fn image_is_mounted(x: &Context) -> Verdict {
+    let volume = Volume::new(x).await?;
+    let id = volume.pod.start(volume.container(x, "c", "", true)).await?;
+    let script = "cat /mnt/root /mnt/sub/file; echo x 2>/dev/null >/mnt/written && echo written; /mnt/bin/ls /mnt/sub";
+    let seen = x.client.exec(&id, ["/bin/sh", "-c", script], 30).await?;
+    let seen = String::from_utf8_lossy(&seen.stdout).into_owned();
+    let expected = "of the root\nof the sub path\ndeeper\nfile\n";
+    equal(
+        "what the container sees of the image",
+        seen.as_str(),
+        expected,
+    )
+}
+
+async fn sub_path_is_mounted(x: &Context) -> Verdict {
+    let volume = Volume::new(x).await?;
+    let id = volume
+        .pod
+        .start(volume.container(x, "c", "sub", true))
+        .await?;
+    let script =
+        "cat /mnt/file; ls /mnt; echo x 2>/dev/null >/mnt/written && echo written; echo end";
+    let seen = x.client.exec(&id, ["/bin/sh", "-c", script], 30).await?;
+    let seen = String::from_utf8_lossy(&seen.stdout).into_owned();
+    let expected = "of the sub path\ndeeper\nfile\nend\n";
+    equal(
+        "what the container sees of the sub path",
+        seen.as_str(),
+        expected,
+    )
+}
+
+/// Fails unless a container is refused when it is created or started.
+async fn is_refused(x: &Context, what: &str, sub_path: &str, readonly: bool) -> Verdict {
+    let volume = Volume::new(x).await?;
+    match volume
+        .pod
+        .create(volume.container(x, "c", sub_path, readonly))
+        .await
+    {
+        Ok(id) => refused(
+            &format!("StartContainer with {what}"),
+            x.client.start(&id).await,
+        )?,
+        answer => refused(&format!("CreateContainer with {what}"), answer)?,
+    };
+    Ok(())
+}
+
+async fn missing_sub_path_is_refused(x: &Context) -> Verdict {
+    is_refused(
+        x,
+        "a sub path that is not in the image",
+        "no/such/path",
+        true,
+    )
+    .await
+}
+
+async fn writable_image_volume_is_refused(x: &Context) -> Verdict {
+    is_refused(x, "an image volume that is not read-only", "", false).await
+}
+
+async fn image_of_volume_is_named(x: &Context) -> Verdict {
+    let volume = Volume::new(x).await?;
+    let id = volume.pod.start(volume.container(x, "c", "", true)).await?;
+    let status = x.client.container(&id).await?;
+    let mount = status
+        .mounts
+        .iter()
+        .find(|mount| mount.container_path == "/mnt");
+    match mount.and_then(|mount| mount.image.as_ref()) {
+        Some(image) => equal(
+            "image_ref of the volume",
+            &image.image_ref,
+            &volume.image.image,
+        ),
+        None => failed(
+            "the mount in ContainerStatus",
+            "with its image",
+            format!("{:?}", status.mounts),
+        ),
+    }
+}

@@ -1,0 +1,267 @@
+//! Rules of what a runtime does after its restart with containers that ran before: logs, events, names, commands, statistics.
+
+use cri::v1;
+use cri::v1::ContainerEventType::ContainerStoppedEvent as Stopped;
+use cri::v1::ContainerState;
+
+use super::event::{kind, subscribe};
+use super::restart::holding;
+use crate::check::context::Context;
+use crate::check::held::Held;
+use crate::check::outcome::{Verdict, ensure, equal, failed, refused};
+use crate::check::rule::sources::{CONTAINERD, KUBELET};
+use crate::check::rule::{RESTART, Rule, Severity};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-RST-007",
+        severity: Severity::Must,
+        says: "What a container writes before and after a restart of the runtime is in its log, once and in order, also after ReopenContainerLog.",
+        source: KUBELET,
+        tags: &["kubelet", "logs", RESTART],
+        calls: &["ReopenContainerLog"],
+        faults: &[
+            "off restarted: ReopenContainerLog swallow",
+            "off restarted: ReopenContainerLog answer INTERNAL",
+        ],
+        body: |x| Box::pin(log_goes_on(x)),
+    },
+    Rule {
+        id: "CRI-RST-008",
+        severity: Severity::Should,
+        says: "A subscriber of a restarted runtime receives the events of containers that ran before.",
+        source: KUBELET,
+        tags: &["evented-pleg", RESTART],
+        calls: &["GetContainerEvents", "StopContainer"],
+        faults: &[
+            "off restarted: GetContainerEvents lose",
+            "off restarted: GetContainerEvents drop containers_statuses",
+            "off restarted: GetContainerEvents answer UNAVAILABLE",
+        ],
+        body: |x| Box::pin(events_go_on(x)),
+    },
+    Rule {
+        id: "CRI-RST-009",
+        severity: Severity::Must,
+        says: "The names of sandboxes and containers stay taken over a restart of the runtime, and the next attempt is one of its own.",
+        source: CONTAINERD,
+        tags: &["kubelet", "names", RESTART],
+        calls: &["CreateContainer", "RunPodSandbox"],
+        faults: &[
+            "off restarted: CreateContainer request set config.metadata.attempt 9",
+            "off restarted: RunPodSandbox request set config.metadata.attempt 9",
+            "off restarted: CreateContainer answer ALREADY_EXISTS",
+        ],
+        body: |x| Box::pin(names_stay_taken(x)),
+    },
+    Rule {
+        id: "CRI-RST-010",
+        severity: Severity::Must,
+        says: "A restarted runtime executes commands in containers that ran before, stops them with their own exit code, and removes them with their processes.",
+        source: CONTAINERD,
+        tags: &["kubelet", "state", RESTART],
+        calls: &[
+            "ExecSync",
+            "StopContainer",
+            "RemoveContainer",
+            "StopPodSandbox",
+            "RemovePodSandbox",
+        ],
+        faults: &[
+            "off restarted: ExecSync answer INTERNAL",
+            "off restarted: StopContainer swallow",
+            "off restarted: StopContainer request set timeout 0",
+            "off restarted: RemoveContainer swallow",
+            "off restarted: RemovePodSandbox swallow",
+            "off restarted: StopPodSandbox answer INTERNAL",
+        ],
+        body: |x| Box::pin(life_goes_on(x)),
+    },
+    Rule {
+        id: "CRI-RST-011",
+        severity: Severity::Should,
+        says: "The CPU time of a running container does not begin anew with a restart of the runtime.",
+        source: KUBELET,
+        tags: &["kubelet", "statistics", RESTART],
+        calls: &["ContainerStats"],
+        faults: &[
+            "off restarted: ContainerStats set stats.cpu.usage_core_nano_seconds.value \"1\"",
+            "off restarted: ContainerStats drop stats.attributes.labels",
+            "off restarted: ContainerStats answer NOT_FOUND",
+        ],
+        body: |x| Box::pin(statistics_go_on(x)),
+    },
+];
+
+async fn log_goes_on(x: &Context) -> Verdict {
+    x.needs_restart()?;
+    let pod = x.pod().await?;
+    let held = Held::new(x)?;
+    // Each file in the directory has the container write a line.
+    let script = "echo before
+        for word in after reopened; do until [ -e /mnt/$word ]; do sleep 0.02; done; echo $word; done; sleep 1000";
+    let mut config = x.script("c", script);
+    held.mount(&mut config);
+    let id = pod.start(config).await?;
+    x.logged(&pod, &id, "before").await?;
+    x.restart().await?;
+    let path = x.log_path(&pod);
+    let tell = |word: &str| match std::fs::write(held.directory.join(word), "") {
+        Ok(()) => Ok(()),
+        Err(error) => failed(
+            "the file for the container",
+            "to be written",
+            error.to_string(),
+        ),
+    };
+    let texts = || -> Vec<String> {
+        let lines = x.lines(&pod, &id).into_iter();
+        lines.map(|line| line.text).collect()
+    };
+    tell("after")?;
+    x.logged(&pod, &id, "after").await?;
+    equal(
+        "the log",
+        &texts(),
+        &vec!["before".to_owned(), "after".to_owned()],
+    )?;
+    if let Err(error) = std::fs::rename(&path, path.with_extension("old")) {
+        return failed("the log file", "to be there", error.to_string());
+    }
+    x.client.reopen_log(&id).await?;
+    tell("reopened")?;
+    x.logged(&pod, &id, "reopened").await?;
+    equal("the new log", &texts(), &vec!["reopened".to_owned()])
+}
+
+async fn events_go_on(x: &Context) -> Verdict {
+    x.needs_restart()?;
+    let pod = x.pod().await?;
+    let id = x.running(&pod).await?;
+    x.restart().await?;
+    let subscription = subscribe(x).await?;
+    x.client.stop(&id, 30).await?;
+    let reading = async {
+        let mut stream = match subscription.await {
+            Ok(answer) => answer?,
+            Err(error) => return failed("GetContainerEvents", "an answer", error.to_string()),
+        };
+        loop {
+            match stream.message().await? {
+                Some(event) if kind(&event) == (id.clone(), Stopped) => return Ok(event),
+                Some(_) => {}
+                None => return failed("the stream of events", "to go on", "its end"),
+            }
+        }
+    };
+    let Ok(event) = tokio::time::timeout(x.shared.patience, reading).await else {
+        return failed("the event of the container's end", "to come", "it did not");
+    };
+    let event = event?;
+    let of_container = event
+        .containers_statuses
+        .iter()
+        .find(|status| status.id == id);
+    let code = of_container.map(|status| status.exit_code);
+    equal("the exit code in the event", &code, &Some(143))
+}
+
+async fn names_stay_taken(x: &Context) -> Verdict {
+    x.needs_restart()?;
+    let pod = x.pod().await?;
+    let first = pod.start(x.script("c", "exit 0")).await?;
+    x.exited(&first).await?;
+    x.restart().await?;
+    match x.client.run_pod(pod.config.clone()).await {
+        Ok(id) => equal("the id of the second RunPodSandbox", &id, &pod.id)?,
+        answer => drop(refused("the second RunPodSandbox", answer)?),
+    }
+    match pod.create(x.script("c", "exit 0")).await {
+        Ok(id) => equal("the id of the second CreateContainer", &id, &first)?,
+        answer => drop(refused("the second CreateContainer", answer)?),
+    }
+    let mut next = x.forever("c");
+    next.metadata.get_or_insert_default().attempt = 1;
+    let second = pod.start(next).await?;
+    ensure(
+        second != first,
+        "the id of the next attempt",
+        "another one",
+        &second,
+    )?;
+    x.container_is(&second, ContainerState::ContainerRunning)
+        .await?;
+    x.container_is(&first, ContainerState::ContainerExited)
+        .await
+}
+
+async fn life_goes_on(x: &Context) -> Verdict {
+    x.needs_restart()?;
+    let pod = x.pod().await?;
+    let (mut held, id) = holding(x, &pod).await?;
+    x.restart().await?;
+    let output = x.client.sh(&id, "echo executed").await?;
+    equal("the output of a command", output.as_str(), "executed\n")?;
+    x.client.stop(&id, 30).await?;
+    let status = x.exited(&id).await?;
+    equal("the exit code of the container", &status.exit_code, &143)?;
+    held.ends(x, "StopContainer").await?;
+    x.client.remove(&id).await?;
+    equal(
+        "the removed container in the list",
+        &x.listed_container(&id).await?,
+        &None,
+    )?;
+    x.client.stop_pod(&pod.id).await?;
+    x.client.remove_pod(&pod.id).await?;
+    equal(
+        "the removed sandbox in the list",
+        &x.listed_pod(&pod.id).await?,
+        &None,
+    )
+}
+
+async fn cpu_time(x: &Context, id: &str) -> Verdict<(u64, v1::ContainerAttributes)> {
+    let request = v1::ContainerStatsRequest {
+        container_id: id.to_owned(),
+    };
+    let answer = x.client.runtime.clone().container_stats(request).await?;
+    let stats = answer.into_inner().stats.unwrap_or_default();
+    let used = stats.cpu.and_then(|cpu| cpu.usage_core_nano_seconds);
+    Ok((
+        used.map_or(0, |used| used.value),
+        stats.attributes.unwrap_or_default(),
+    ))
+}
+
+async fn statistics_go_on(x: &Context) -> Verdict {
+    x.needs_restart()?;
+    let pod = x.pod().await?;
+    let id = pod
+        .start(x.script(
+            "c",
+            "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo done; sleep 1000",
+        ))
+        .await?;
+    x.logged(&pod, &id, "done").await?;
+    let before = x.until("CPU time to be counted", async || {
+        let seen = cpu_time(x, &id)
+            .await
+            .map_err(|outcome| format!("{outcome:?}"))?;
+        if seen.0 > 1 {
+            Ok(seen)
+        } else {
+            Err(format!("{seen:?}"))
+        }
+    });
+    let before = before.await?;
+    x.restart().await?;
+    let after = cpu_time(x, &id).await?;
+    ensure(
+        after.0 >= before.0,
+        "CPU time after the restart",
+        "no less than before",
+        (&before, &after),
+    )?;
+    equal("the attributes in ContainerStats", &after.1, &before.1)
+}
