@@ -12,7 +12,7 @@
 //! host, `egress` the way out of a private namespace, and `cni` the networks that plugins make instead.
 //!
 //! Reading order: `subnet` ◆, `ipam` ◆, `segments` ◆ and `names` ◆ decide, `link_query` observes, `requests` ◆
-//! builds the messages that `netlink` sends, `bridge_setup`, `further` and `bridge` execute; `subnet_lock`,
+//! builds the messages that `netlink` sends (and `nft` ◆ those of `nfnetlink`), `bridge_setup`, `further` and `bridge` execute; `subnet_lock`,
 //! `namespace`, `pod_netns` and `deletion` are leaf modules.
 //!
 //! This package knows no CRI type, sandbox record or pod process: its callers pass names, descriptors and
@@ -34,6 +34,7 @@ mod names;
 mod namespace;
 mod nat;
 mod netlink;
+mod nfnetlink;
 mod nft;
 mod orphans;
 mod pod_netns;
