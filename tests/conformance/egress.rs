@@ -6,6 +6,7 @@ use std::process::Stdio;
 
 use harness::process::Process;
 use harness::{Netns, PATIENCE, Pod, Runtime, eventually};
+use rstest::rstest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UdpSocket};
 
@@ -13,22 +14,27 @@ use crate::support::skip_if;
 
 /// The user that root starts a rootless runtime as: one without subordinate ids.
 const NOBODY: u32 = 65534;
+/// Bytes of a long stream.
+const MANY: usize = 50_000_000;
 /// The address of the host's loopback interface in pods.
 const HOST: &str = "169.254.77.2";
 /// The pods' name server.
 const DNS: &str = "169.254.77.100";
 
-/// Why no program can connect pods here.
-fn no_program() -> Option<String> {
-    let installed = ["pasta", "slirp4netns"].iter().any(|name| {
-        let directories = ["/usr/local/bin", "/usr/bin", "/bin"];
-        let mut paths = directories
-            .iter()
-            .map(|directory| format!("{directory}/{name}"));
-        paths.any(|path| std::path::Path::new(&path).is_file())
-    });
-    if !installed {
-        return Some("neither pasta nor slirp4netns is installed".to_owned());
+/// The environment variable that names the program of a runtime.
+const CHOICE: &str = "CRIB_EGRESS";
+
+/// Why a program cannot connect pods here. crib's own way needs nothing.
+fn cannot_run(program: &str) -> Option<String> {
+    if program == "crib" {
+        return None;
+    }
+    let directories = ["/usr/local/bin", "/usr/bin", "/bin"];
+    let mut paths = directories
+        .iter()
+        .map(|directory| format!("{directory}/{program}"));
+    if !paths.any(|path| std::path::Path::new(&path).is_file()) {
+        return Some(format!("{program} is not installed"));
     }
     let mut test = std::process::Command::new("setpriv");
     if nix::unistd::geteuid().is_root() {
@@ -41,9 +47,10 @@ fn no_program() -> Option<String> {
     (!opened.status.success()).then(|| "users cannot open /dev/net/tun".to_owned())
 }
 
-/// A runtime of an ordinary user.
-fn rootless() -> harness::runtime::Options {
+/// A runtime of an ordinary user, whose pods are connected by `program`.
+fn rootless(program: &str) -> harness::runtime::Options {
     let options = Runtime::with().isolation("rootless").durable();
+    let options = options.env(CHOICE, program);
     match nix::unistd::geteuid().is_root() {
         true => options.user(NOBODY, NOBODY),
         false => options,
@@ -105,24 +112,28 @@ async fn serve() -> u16 {
     port
 }
 
+#[rstest]
 #[tokio::test]
-async fn rootless_pods_reach_host_while_any_lives() {
+async fn rootless_pods_reach_host_while_any_lives(
+    #[values("pasta", "slirp4netns", "crib")] program: &str,
+) {
     let name = "rootless_pods_reach_host_while_any_lives";
-    skip_if!(name, no_program());
-    let Some(mut runtime) = start(name, rootless()).await else {
+    skip_if!(name, cannot_run(program));
+    let Some(mut runtime) = start(name, rootless(program)).await else {
         harness::skip!(name, "user namespaces are not available");
     };
-    let (program, message) = way_out(&runtime).await;
-    assert!(
-        ["pasta", "slirp4netns"].contains(&program.as_str()),
-        "{program}: {message}"
-    );
-    assert_eq!(message, format!("pods reach other hosts through {program}"));
+    let message = format!("pods reach other hosts through {program}");
+    assert_eq!(way_out(&runtime).await, (program.to_owned(), message));
     let port = serve().await;
     let pod = runtime.pod("a").await.unwrap();
     assert_eq!(ask(&pod, "tcp", HOST, port).await, "answer over tcp\n");
     assert_eq!(ask(&pod, "udp", HOST, port).await, "answer over udp\n");
-    // The program copies packets one by one: with the kernel's 1500 bytes a stream has 1 MB/s.
+    // pasta accepts before it connects.
+    if program != "pasta" {
+        let refused = refusal(&pod, HOST, closed_port().await).await;
+        assert!(refused.contains("Connection refused"), "{refused}");
+    }
+    // An installed program copies packets one by one: with the kernel's 1500 bytes a stream has 1 MB/s.
     let mtu = pod.script("mtu", "cat /sys/class/net/eth0/mtu");
     assert_eq!(pod.output(mtu).await.unwrap(), "65520\n");
 
@@ -147,12 +158,30 @@ async fn rootless_pods_reach_host_while_any_lives() {
     assert_eq!(way_out(&runtime).await.0, program);
 }
 
-/// A killed program is started again for pods that run.
+/// A user may keep pods from the host's services.
 #[tokio::test]
-async fn killed_egress_program_is_replaced() {
+async fn egress_can_be_turned_off() {
+    let name = "egress_can_be_turned_off";
+    let Some(runtime) = start(name, rootless("none")).await else {
+        harness::skip!(name, "user namespaces are not available");
+    };
+    let (program, message) = way_out(&runtime).await;
+    assert_eq!(program, "none");
+    assert_eq!(message, "pods do not reach other hosts: CRIB_EGRESS=none");
+    let pod = runtime.pod("a").await.unwrap();
+    let refused = refusal(&pod, HOST, closed_port().await).await;
+    assert!(refused.contains("unreachable"), "{refused}");
+}
+
+/// A killed program is started again for pods that run.
+#[rstest]
+#[tokio::test]
+async fn killed_egress_program_is_replaced(
+    #[values("pasta", "slirp4netns", "crib")] program: &str,
+) {
     let name = "killed_egress_program_is_replaced";
-    skip_if!(name, no_program());
-    let Some(runtime) = start(name, rootless()).await else {
+    skip_if!(name, cannot_run(program));
+    let Some(runtime) = start(name, rootless(program)).await else {
         harness::skip!(name, "user namespaces are not available");
     };
     let port = serve().await;
@@ -173,6 +202,55 @@ async fn killed_egress_program_is_replaced() {
     assert_eq!(ask(&pod, "tcp", HOST, port).await, "answer over tcp\n");
 }
 
+/// What a container of the pod is told when it connects to a port that nothing listens on.
+async fn refusal(pod: &Pod, address: &str, port: u16) -> String {
+    let script =
+        format!("exec 2>&1; timeout 20 bash -c 'exec 3<>/dev/tcp/{address}/{port}'; echo done");
+    pod.output(pod.script("refused", &script)).await.unwrap()
+}
+
+/// A port of the loopback interface that nothing has.
+async fn closed_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// A connection outlives the daemon, and many bytes arrive whole.
+#[rstest]
+#[tokio::test]
+async fn connections_of_rootless_pods_outlive_daemon(
+    #[values("pasta", "slirp4netns", "crib")] program: &str,
+) {
+    let name = "connections_of_rootless_pods_outlive_daemon";
+    skip_if!(name, cannot_run(program));
+    let Some(mut runtime) = start(name, rootless(program)).await else {
+        harness::skip!(name, "user namespaces are not available");
+    };
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let pod = runtime.pod("a").await.unwrap();
+    const LINE: &str = "neither a period of two nor a short one";
+    let lines = MANY / (LINE.len() + 1);
+    let script = format!(
+        "exec bash -c 'exec 3<>/dev/tcp/{HOST}/{port} && echo first >&3 && read -r word <&3 && echo $word >&3 && yes {LINE} | head -n {lines} >&3'"
+    );
+    let client = pod.start(pod.script("client", &script)).await.unwrap();
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let mut word = [0; 6];
+    stream.read_exact(&mut word).await.unwrap();
+    assert_eq!(&word, b"first\n");
+    runtime.kill9().await;
+    runtime.restart().await.unwrap();
+    stream.write_all(b"again\n").await.unwrap();
+    stream.read_exact(&mut word).await.unwrap();
+    assert_eq!(&word, b"again\n");
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).await.unwrap();
+    assert_eq!(rest.lines().count(), lines);
+    assert!(rest.lines().all(|line| line == LINE));
+    drop(client);
+}
+
 /// The processes that keep the runtime's way out.
 fn egress_processes(runtime: &Runtime) -> Vec<i32> {
     let fifo = runtime.state_dir().join("egress-").display().to_string();
@@ -189,13 +267,15 @@ const NAME_SERVER: &str = r#"exec perl -MIO::Socket::INET -e '
     while ($server->recv($query, 512)) { $server->send("answer to $query") }' "$0""#;
 
 /// The network of the runtime is the test's own, and another machine in it has the name server of this box.
-#[test]
-fn rootless_pods_reach_name_server_and_other_machines() {
+#[rstest]
+fn rootless_pods_reach_name_server_and_other_machines(
+    #[values("pasta", "slirp4netns", "crib")] program: &'static str,
+) {
     let name = "rootless_pods_reach_name_server_and_other_machines";
     if !nix::unistd::geteuid().is_root() {
         harness::skip!(name, "needs root and the host's network namespace");
     }
-    skip_if!(name, no_program());
+    skip_if!(name, cannot_run(program));
     let (host, other) = (Netns::make().unwrap(), Netns::make().unwrap());
     host.connect("203.0.113.1/24", &other, "203.0.113.2/24")
         .unwrap();
@@ -228,13 +308,15 @@ fn rootless_pods_reach_name_server_and_other_machines() {
         let executor = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();
-        executor.unwrap().block_on(ask_name_server(name, server));
+        executor
+            .unwrap()
+            .block_on(ask_name_server(name, program, server));
     };
     std::thread::spawn(work).join().unwrap();
 }
 
-async fn ask_name_server(name: &str, server: Ipv4Addr) {
-    let Some(runtime) = start(name, rootless()).await else {
+async fn ask_name_server(name: &str, program: &str, server: Ipv4Addr) {
+    let Some(runtime) = start(name, rootless(program)).await else {
         harness::skip!(name, "user namespaces are not available");
     };
     let pod = runtime.pod("a").await.unwrap();

@@ -1,20 +1,24 @@
-//! The way out of a private network namespace, that of a rootless daemon's bridge: pasta or slirp4netns connects it to
-//! the host's network, and packets of pods are masqueraded with the address of the program's interface.
+//! The way out of a private network namespace, that of a rootless daemon's bridge. pasta or slirp4netns connects it to
+//! the host's network, and packets of pods are masqueraded with the address of the program's interface; or crib's own
+//! process relays.
 //!
 //! ```text
 //! pod ── bridge ── masquerade ── pasta (an interface in the bridge's namespace, sockets in the host's)
+//! pod ── bridge ── relay (sockets in both)
 //! ```
 //!
-//! `process` runs the program and ends with the last user; `dns` is the pods' DNS server; `program` ◆ has what
-//! differs between programs. The process runs with the daemon or without it: a new daemon finds it by its FIFO, which
+//! `process` runs the program and ends with the last user; `relay` is crib's own way; `dns` is the pods' DNS server;
+//! `program` ◆ has what differs between programs. The process runs with the daemon or without it: a new daemon finds it by its FIFO, which
 //! is named after the namespace.
 
 mod dns;
 mod process;
 mod program;
+mod relay;
 
 use std::{
     env,
+    ffi::OsString,
     fs::{self, File},
     io::{self, Read as _},
     net::IpAddr,
@@ -47,10 +51,23 @@ pub use dns::servers as name_servers;
 pub(crate) use program::MTU;
 pub use program::{DNS, HOST, Program};
 
-use crate::{NetError, chain, link_query, namespace, nat::Nat, netlink::Netlink};
+use crate::{
+    NetError, chain, link_query, namespace,
+    nat::{Nat, tables},
+    netlink::Netlink,
+};
+
+#[cfg(any(test, fuzzing))]
+pub(crate) use relay::fuzz;
+#[cfg(test)]
+pub(crate) use relay::start as start_relay;
 
 /// The word on the command line that makes this program the process of [`Egress`].
 pub const COMMAND: &str = "__egress";
+
+/// The environment variable that names the only way out to use: `crib`, `pasta`, `slirp4netns` or [`NONE`].
+const CHOICE: &str = "CRIB_EGRESS";
+const NONE: &str = "none";
 
 /// Timeout for the process's report: longer than its own for the program.
 const REPORT_WITHIN: Duration = Duration::from_secs(10);
@@ -64,14 +81,12 @@ const DIRECTORIES: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbi
 /// Why pods reach only each other.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EgressError {
-    /// No program is there.
-    #[error(
-        "neither pasta nor slirp4netns is installed: install the package passt (or slirp4netns)"
-    )]
-    NotInstalled,
-    /// The program needs to make an interface.
-    #[error("/dev/net/tun cannot be opened ({0}): let users open it (chmod 0666 /dev/net/tun)")]
-    NoTun(String),
+    /// The user wants no way out.
+    #[error("{CHOICE}={NONE}")]
+    TurnedOff,
+    /// The program that [`CHOICE`] names cannot be run.
+    #[error("{CHOICE}={0}: there is no such program here, or /dev/net/tun cannot be opened")]
+    NotThere(String),
     /// Each program that is there failed.
     #[error("{}", .0.join("; "))]
     Failed(Vec<String>),
@@ -84,6 +99,8 @@ pub enum EgressError {
 #[derive(Debug)]
 pub struct Egress {
     netns: OwnedFd,
+    bridge: String,
+    subnets: Vec<(IpAddr, u8)>,
     fifo: PathBuf,
     /// The write end of the FIFO: the process lives as long as one is open.
     users: OwnedFd,
@@ -125,6 +142,8 @@ impl Egress {
             .map_err(failed("making the FIFO of the process that connects pods"))?;
         Ok(Self {
             netns,
+            bridge: bridge.to_owned(),
+            subnets: subnets.to_vec(),
             fifo,
             users,
             state: Mutex::default(),
@@ -197,29 +216,41 @@ impl Egress {
             Ok(found.find(|program| matches!(link(program), Ok(Some(_)))))
         });
         let links: Result<Option<Program>, NetError> = links.ok()?;
-        links.ok().flatten()
+        links.ok().flatten().or_else(|| {
+            // Its table goes with the process.
+            let tables = namespace::within(Some(self.netns.as_fd()), tables)
+                .ok()?
+                .ok()?;
+            tables
+                .iter()
+                .any(|name| name == relay::TABLE)
+                .then_some(Program::Crib)
+        })
     }
 
     fn start(&self, executable: &Path, state: &mut State) -> Result<Program, EgressError> {
         if !self.nat.is_applied() {
             return Err(EgressError::NoRules);
         }
-        let installed: Vec<(Program, PathBuf)> = Program::ALL
-            .into_iter()
-            .filter_map(|program| Some((program, find(program.name())?)))
-            .collect();
-        if installed.is_empty() {
-            return Err(EgressError::NotInstalled);
+        let choice = env::var(CHOICE).unwrap_or_default();
+        if choice == NONE {
+            return Err(EgressError::TurnedOff);
         }
-        let tun = File::options().read(true).write(true).open("/dev/net/tun");
-        tun.map_err(|error| EgressError::NoTun(error.kind().to_string()))?;
+        let chosen = |program: &Program| choice.is_empty() || choice == program.name();
+        let candidates = Program::ALL.into_iter().filter(chosen);
+        let candidates: Vec<_> = candidates
+            .filter_map(|program| Some((program, self.arguments(program)?)))
+            .collect();
+        if candidates.is_empty() {
+            return Err(EgressError::NotThere(choice));
+        }
         let mut failures = Vec::new();
-        for (program, path) in installed {
+        for (program, arguments) in candidates {
             // One that was killed is collected.
             if let Some(mut earlier) = state.process.take() {
                 let _ = earlier.wait();
             }
-            match self.launch(executable, program, &path) {
+            match self.launch(executable, program, arguments) {
                 Ok(process) => {
                     state.process = Some(process);
                     tracing::info!(program = program.name(), "pods reach other hosts");
@@ -233,8 +264,30 @@ impl Egress {
         Err(EgressError::Failed(failures))
     }
 
+    /// The arguments of the process that runs the program; `None` if that cannot be run here.
+    fn arguments(&self, program: Program) -> Option<Vec<OsString>> {
+        match program {
+            Program::Crib => {
+                let subnets = self.subnets.iter();
+                let subnets = subnets.map(|(network, length)| format!("{network}/{length}").into());
+                let bridge = OsString::from(&self.bridge);
+                Some([bridge].into_iter().chain(subnets).collect())
+            }
+            Program::Pasta | Program::Slirp4netns => {
+                let tun = File::options().read(true).write(true).open("/dev/net/tun");
+                tun.ok()?;
+                Some(vec![find(program.name())?.into()])
+            }
+        }
+    }
+
     /// Starts the process, and waits until its program is ready.
-    fn launch(&self, executable: &Path, program: Program, path: &Path) -> io::Result<Child> {
+    fn launch(
+        &self,
+        executable: &Path,
+        program: Program,
+        arguments: Vec<OsString>,
+    ) -> io::Result<Child> {
         let (mut report, theirs) = io::pipe()?;
         let netns = self.netns.try_clone()?;
         if !self.fifo.exists() {
@@ -246,7 +299,8 @@ impl Egress {
             Command::new(executable)
                 .arg0("crib-egress")
                 .arg(COMMAND)
-                .args([&self.fifo, Path::new(program.name()), path])
+                .args([&self.fifo, Path::new(program.name())])
+                .args(arguments)
                 .env_clear()
                 .current_dir("/")
                 .stdin(netns)

@@ -5,7 +5,7 @@ use fuzz_target::Target;
 /// Every target of this package.
 #[must_use]
 pub fn targets() -> Vec<Target> {
-    crate::cni::fuzz::TARGETS.to_vec()
+    [crate::cni::fuzz::TARGETS, crate::egress::fuzz::TARGETS].concat()
 }
 
 #[test]

@@ -23,23 +23,26 @@ const NESTED: u16 = 0x8000;
 
 /// The family of the table: IPv4 and IPv6.
 const INET: u8 = 1;
-const IPV4: u8 = 2;
+pub(super) const IPV4: u8 = 2;
 const IPV6: u8 = 10;
 
-const PREROUTING: u32 = 0;
+pub(super) const PREROUTING: u32 = 0;
 const FORWARD: u32 = 2;
+pub(super) const OUTPUT: u32 = 3;
 const POSTROUTING: u32 = 4;
-const DROP: u32 = 0;
+pub(super) const DROP: u32 = 0;
+pub(super) const ACCEPT: u32 = 1;
 /// The customary priorities of destination and source translation.
 const DESTINATION_NAT: i32 = -100;
 const SOURCE_NAT: i32 = 100;
 
-const META_IN_NAME: u32 = 6;
+pub(super) const META_MARK: u32 = 3;
+pub(super) const META_IN_NAME: u32 = 6;
 const META_OUT_NAME: u32 = 7;
-const META_FAMILY: u32 = 15;
-const META_TRANSPORT: u32 = 16;
-const NETWORK_HEADER: u32 = 1;
-const TRANSPORT_HEADER: u32 = 2;
+pub(super) const META_FAMILY: u32 = 15;
+pub(super) const META_TRANSPORT: u32 = 16;
+pub(super) const NETWORK_HEADER: u32 = 1;
+pub(super) const TRANSPORT_HEADER: u32 = 2;
 const FIB_ADDRESS_TYPE: u32 = 3;
 const FIB_DESTINATION: u32 = 2;
 /// `RTN_LOCAL`, as a register holds it.
@@ -85,8 +88,8 @@ pub(super) fn replace(rules: &Rules) -> Vec<u8> {
     batch.table(NEW_TABLE, table);
     batch.table(DELETE_TABLE, table);
     batch.table(NEW_TABLE, table);
-    batch.chain(table, "prerouting", PREROUTING, DESTINATION_NAT);
-    batch.chain(table, "postrouting", POSTROUTING, SOURCE_NAT);
+    batch.chain(table, "prerouting", "nat", PREROUTING, DESTINATION_NAT);
+    batch.chain(table, "postrouting", "nat", POSTROUTING, SOURCE_NAT);
     for port in &rules.ports {
         batch.rule(table, "prerouting", &port_expressions(table, port));
     }
@@ -216,32 +219,26 @@ fn port_expressions(bridge: &str, rule: &PortRule) -> Vec<u8> {
 fn masquerade_expressions(bridge: &str, subnet: PodSubnet) -> Vec<u8> {
     let (family, network) = family(subnet.network);
     let (offset, length) = if family == IPV4 { (12, 4) } else { (8, 16) };
-    let mask: Vec<u8> = (0..network.len())
-        .map(|byte| {
-            let bits = usize::from(subnet.prefix_len).saturating_sub(byte * 8);
-            u8::MAX.checked_shl(8 - bits.min(8) as u32).unwrap_or(0)
-        })
-        .collect();
     [
         meta(META_OUT_NAME),
         compare(true, &interface(bridge)),
         meta(META_FAMILY),
         compare(false, &[family]),
         payload(NETWORK_HEADER, offset, length),
-        expression(
-            "bitwise",
-            &[
-                number(1, 1),
-                number(2, 1),
-                number(3, length),
-                nested(4, &attribute(1, &mask)),
-                nested(5, &attribute(1, &vec![0; mask.len()])),
-            ],
-        ),
+        masked(&subnet_mask(network.len(), subnet.prefix_len)),
         compare(false, &network),
         expression("masq", &[]),
     ]
     .concat()
+}
+
+/// The mask of a prefix in an address of `length` bytes.
+pub(super) fn subnet_mask(length: usize, prefix_len: u8) -> Vec<u8> {
+    let byte = |byte| {
+        let bits = usize::from(prefix_len).saturating_sub(byte * 8);
+        u8::MAX.checked_shl(8 - bits.min(8) as u32).unwrap_or(0)
+    };
+    (0..length).map(byte).collect()
 }
 
 fn family(address: IpAddr) -> (u8, Vec<u8>) {
@@ -252,7 +249,7 @@ fn family(address: IpAddr) -> (u8, Vec<u8>) {
 }
 
 /// The name, padded as the kernel compares it.
-fn interface(name: &str) -> [u8; 16] {
+pub(super) fn interface(name: &str) -> [u8; 16] {
     let mut padded = [0; 16];
     for (to, from) in padded.iter_mut().zip(name.bytes().take(15)) {
         *to = from;
@@ -261,12 +258,12 @@ fn interface(name: &str) -> [u8; 16] {
 }
 
 /// Loads packet metadata into register 1.
-fn meta(key: u32) -> Vec<u8> {
+pub(super) fn meta(key: u32) -> Vec<u8> {
     expression("meta", &[number(1, 1), number(2, key)])
 }
 
 /// Loads a part of the packet into register 1.
-fn payload(header: u32, offset: u32, length: u32) -> Vec<u8> {
+pub(super) fn payload(header: u32, offset: u32, length: u32) -> Vec<u8> {
     expression(
         "payload",
         &[
@@ -279,7 +276,7 @@ fn payload(header: u32, offset: u32, length: u32) -> Vec<u8> {
 }
 
 /// Continues only if register 1 is, or with `not` is not, `value`.
-fn compare(not: bool, value: &[u8]) -> Vec<u8> {
+pub(super) fn compare(not: bool, value: &[u8]) -> Vec<u8> {
     expression(
         "cmp",
         &[
@@ -290,19 +287,40 @@ fn compare(not: bool, value: &[u8]) -> Vec<u8> {
     )
 }
 
-fn immediate(register: u32, value: &[u8]) -> Vec<u8> {
+/// Keeps only the bits of the mask in register 1.
+pub(super) fn masked(mask: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(mask.len()).unwrap_or(u32::MAX);
+    expression(
+        "bitwise",
+        &[
+            number(1, 1),
+            number(2, 1),
+            number(3, length),
+            nested(4, &attribute(1, mask)),
+            nested(5, &attribute(1, &vec![0; mask.len()])),
+        ],
+    )
+}
+
+/// Ends the evaluation of the chain with [`ACCEPT`] or [`DROP`].
+pub(super) fn verdict(code: u32) -> Vec<u8> {
+    let data = nested(2, &nested(2, &number(1, code)));
+    expression("immediate", &[number(1, 0), data])
+}
+
+pub(super) fn immediate(register: u32, value: &[u8]) -> Vec<u8> {
     expression(
         "immediate",
         &[number(1, register), nested(2, &attribute(1, value))],
     )
 }
 
-fn expression(name: &str, data: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn expression(name: &str, data: &[Vec<u8>]) -> Vec<u8> {
     let parts = [text(1, name), nested(2, &data.concat())].concat();
     nested(1, &parts)
 }
 
-fn number(kind: u16, value: u32) -> Vec<u8> {
+pub(super) fn number(kind: u16, value: u32) -> Vec<u8> {
     attribute(kind, &value.to_be_bytes())
 }
 
@@ -343,14 +361,14 @@ pub(super) fn message(
 }
 
 /// A transaction: the kernel applies all of it or nothing.
-struct Batch(Vec<u8>);
+pub(super) struct Batch(Vec<u8>);
 
 impl Batch {
-    fn begin() -> Self {
+    pub(super) fn begin() -> Self {
         Self(message(BATCH_BEGIN, FLAG_REQUEST, 0, SUBSYSTEM, &[]))
     }
 
-    fn end(mut self) -> Vec<u8> {
+    pub(super) fn end(mut self) -> Vec<u8> {
         self.0
             .extend(message(BATCH_END, FLAG_REQUEST, 0, SUBSYSTEM, &[]));
         self.0
@@ -367,18 +385,24 @@ impl Batch {
         self.add(kind, create, &[text(1, name)]);
     }
 
-    fn chain(&mut self, table: &str, name: &str, hook: u32, priority: i32) {
+    /// Creates a table that goes with the socket of the transaction (`NFT_TABLE_F_OWNER`, Linux 5.12).
+    pub(super) fn own_table(&mut self, name: &str) {
+        const OWNER: u32 = 2;
+        self.add(NEW_TABLE, FLAG_CREATE, &[text(1, name), number(2, OWNER)]);
+    }
+
+    pub(super) fn chain(&mut self, table: &str, name: &str, kind: &str, hook: u32, priority: i32) {
         let hook = [number(1, hook), attribute(2, &priority.to_be_bytes())].concat();
         let attributes = [
             text(1, table),
             text(3, name),
             nested(4, &hook),
-            text(7, "nat"),
+            text(7, kind),
         ];
         self.add(NEW_CHAIN, FLAG_CREATE, &attributes);
     }
 
-    fn rule(&mut self, table: &str, chain: &str, expressions: &[u8]) {
+    pub(super) fn rule(&mut self, table: &str, chain: &str, expressions: &[u8]) {
         let attributes = [text(1, table), text(2, chain), nested(4, expressions)];
         self.add(NEW_RULE, FLAG_CREATE | FLAG_APPEND, &attributes);
     }

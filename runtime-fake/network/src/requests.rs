@@ -275,3 +275,35 @@ pub(super) fn default_route(index: u32, gateway: IpAddr) -> Request {
         RouteNetlinkMessage::NewRoute(message),
     )
 }
+
+/// Adds a default route to this host itself: sockets here receive what pods send to any address. The high metric leaves
+/// every other route before it. `lo` is the loopback interface's index.
+pub(super) fn local_default_route(lo: u32) -> Request {
+    let doing = "adding the default route to this host itself".to_owned();
+    create(doing, RouteNetlinkMessage::NewRoute(local_default(lo)))
+}
+
+/// Removes the route of [`local_default_route`]. A missing one is not an error.
+pub(super) fn delete_local_default_route(lo: u32) -> Request {
+    Request {
+        doing: "removing the default route to this host itself".to_owned(),
+        flags: 0,
+        fine: &[nix::libc::ESRCH],
+        message: RouteNetlinkMessage::DelRoute(local_default(lo)),
+    }
+}
+
+fn local_default(lo: u32) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header = RouteHeader {
+        address_family: AddressFamily::Inet,
+        table: RouteHeader::RT_TABLE_MAIN,
+        protocol: RouteProtocol::Static,
+        scope: RouteScope::Host,
+        kind: RouteType::Local,
+        ..RouteHeader::default()
+    };
+    let metric = RouteAttribute::Priority(4096);
+    message.attributes.extend([RouteAttribute::Oif(lo), metric]);
+    message
+}

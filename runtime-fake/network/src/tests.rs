@@ -4,6 +4,7 @@
 mod daemons;
 mod measure;
 mod pods;
+mod relay;
 mod room;
 
 use std::io::{Read, Write};

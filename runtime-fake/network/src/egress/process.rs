@@ -1,4 +1,4 @@
-//! The process that keeps a program running while the daemon or a pod needs it, and serves the pods' DNS.
+//! The process that keeps a program running, or relays itself, while the daemon or a pod needs it, and serves the pods' DNS.
 //!
 //! It is the first process of a process namespace, so that the program never outlives it. The daemon and every pod's
 //! keeper hold the write end of its FIFO; when all are closed, it ends.
@@ -16,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ipnet::Ipv4Net;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::{
@@ -26,6 +27,7 @@ use rustix::{
 use super::{
     dns,
     program::{Program, has_default_route},
+    relay,
 };
 use crate::namespace::within;
 
@@ -38,12 +40,12 @@ const MESSAGE: u64 = 2048;
 /// The report when pods can reach other hosts.
 pub(super) const READY: &str = "ready";
 
-/// Runs the process: `FIFO NAME PATH`, with the network namespace as standard input. Standard output receives
-/// [`READY`] or an error message.
+/// Runs the process: `FIFO NAME PATH`, or `FIFO crib BRIDGE SUBNET…`, with the network namespace as standard input.
+/// Standard output receives [`READY`] or an error message.
 pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
     let arguments: Vec<OsString> = arguments.collect();
-    let [fifo, name, path] = &arguments[..] else {
-        return Err(io::Error::other("expected FIFO NAME PATH"));
+    let [fifo, name, rest @ ..] = &arguments[..] else {
+        return Err(io::Error::other("expected FIFO NAME ARGUMENT…"));
     };
     let program = name.to_str().and_then(Program::named);
     let program = program.ok_or_else(|| io::Error::other("unknown program"))?;
@@ -53,20 +55,68 @@ pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
     let _ = rustix::process::setsid();
     let users = open_users(&fifo)?;
     let netns = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    let served = match (program, rest) {
+        (Program::Crib, [bridge, subnets @ ..]) => {
+            serve_own(bridge, subnets, netns.as_fd(), &users)
+        }
+        (Program::Pasta | Program::Slirp4netns, [path]) => {
+            serve_program(program, path, netns.as_fd(), &users)
+        }
+        _ => Err(io::Error::other(
+            "expected other arguments for this program",
+        )),
+    };
+    if events(&[(users.as_fd(), PollFlags::empty())], Some(Instant::now()))?[0] {
+        let _ = fs::remove_file(&fifo);
+    }
+    served
+}
+
+/// Relays for the pods of the bridge, until nothing uses the process.
+fn serve_own(
+    bridge: &OsString,
+    subnets: &[OsString],
+    netns: BorrowedFd<'_>,
+    users: &File,
+) -> io::Result<()> {
+    let bridge = bridge.to_string_lossy();
+    let subnets = subnets.iter().map(|subnet| {
+        let subnet: Option<Ipv4Net> = subnet.to_str()?.parse().ok();
+        subnet.map(|subnet| (subnet.network(), subnet.prefix_len()))
+    });
+    let subnets: Option<Vec<_>> = subnets.collect();
+    let subnets = subnets.ok_or_else(|| io::Error::other("expected IPv4 subnets"))?;
+    let ended = relay::start(netns, &bridge, &subnets)?;
+    dns::serve(netns)?;
+    report(READY);
+    events(
+        &[
+            (ended.as_fd(), PollFlags::POLLIN),
+            (users.as_fd(), PollFlags::empty()),
+        ],
+        None,
+    )?;
+    Ok(())
+}
+
+/// Runs an installed program, until it ends or nothing uses it.
+fn serve_program(
+    program: Program,
+    path: &OsString,
+    netns: BorrowedFd<'_>,
+    users: &File,
+) -> io::Result<()> {
     let mut child = Command::new(path)
         .args(program.arguments("/proc/self/fd/0"))
         .env_clear()
         .current_dir("/")
-        .stdin(netns.try_clone()?)
+        .stdin(netns.try_clone_to_owned()?)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()?;
-    let served = serve(program, &mut child, netns.as_fd(), &users);
+    let served = serve(program, &mut child, netns, users);
     let _ = child.kill();
     let _ = child.wait();
-    if events(&[(users.as_fd(), PollFlags::empty())], Some(Instant::now()))?[0] {
-        let _ = fs::remove_file(&fifo);
-    }
     served
 }
 

@@ -1,4 +1,5 @@
-//! ◆ The programs that connect a network namespace to the host's network without privileges, and their arguments.
+//! ◆ What connects a network namespace to the host's network without privileges: the programs, with their arguments, and
+//! crib itself.
 
 use std::net::Ipv4Addr;
 
@@ -6,8 +7,8 @@ use std::net::Ipv4Addr;
 /// 127.0.0.1. Link-local addresses are routed nowhere, so it hides no other host.
 pub const HOST: Ipv4Addr = Ipv4Addr::new(169, 254, 77, 2);
 
-/// The address of the pods' DNS server: that of the program's interface in the namespace. slirp4netns takes the
-/// hundredth of its subnet, and pasta any.
+/// The address of the pods' DNS server: that of the program's interface in the namespace, if it makes one. slirp4netns
+/// takes the hundredth of its subnet, and the others any.
 pub const DNS: Ipv4Addr = Ipv4Addr::new(169, 254, 77, 100);
 
 /// The prefix length of the subnet of both addresses.
@@ -23,17 +24,20 @@ pub enum Program {
     Pasta,
     /// slirp4netns.
     Slirp4netns,
+    /// crib's own process, which needs neither a program nor `/dev/net/tun`.
+    Crib,
 }
 
 impl Program {
-    /// Every program, the fastest first.
-    pub(super) const ALL: [Self; 2] = [Self::Pasta, Self::Slirp4netns];
+    /// Every program, the fastest first, which is also what loses nothing of a stream.
+    pub(super) const ALL: [Self; 3] = [Self::Crib, Self::Pasta, Self::Slirp4netns];
 
-    /// The program's name, which its interface in the namespace has too: so a new daemon knows which one runs.
+    /// The program's name, which the interface of an installed one has too: so a new daemon knows which one runs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pasta => "pasta",
             Self::Slirp4netns => "slirp4netns",
+            Self::Crib => "crib",
         }
     }
 
@@ -42,7 +46,7 @@ impl Program {
         Self::ALL.into_iter().find(|program| program.name() == name)
     }
 
-    /// The arguments that make it connect the namespace at the path `netns`, in the foreground.
+    /// The arguments that make an installed program connect the namespace at the path `netns`, in the foreground.
     pub(super) fn arguments(self, netns: &str) -> Vec<String> {
         let mut arguments: Vec<String> = Vec::new();
         let mut add =
@@ -67,6 +71,7 @@ impl Program {
                 add(&[&format!("--cidr={subnet}"), "--netns-type=path"]);
                 add(&["--enable-sandbox", "--enable-seccomp", netns, self.name()]);
             }
+            Self::Crib => {}
         }
         arguments
     }

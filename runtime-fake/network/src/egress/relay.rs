@@ -1,0 +1,144 @@
+//! crib's own way out: kernel sockets in the bridge's namespace, joined with kernel sockets of the host.
+//!
+//! ```text
+//! pod ── bridge ── SYN: logged and dropped ── relay: connect ── destination
+//!                  the same SYN once connected, from a raw socket ── tproxy ── accepted, joined with the connection
+//!                  UDP, ping: logged and dropped ── relay: send ── destination; answers from a raw socket
+//! ```
+//!
+//! A default route to the namespace itself lets its sockets have any address. So each side of a TCP connection is the
+//! kernel's own, with its windows: nothing is lost between them. It needs no device and no program.
+//!
+//! `packet` ◆, `rules` ◆ and `failure` ◆ decide; `packet_log` and `sockets` are in the bridge's namespace; `streams` and
+//! `datagrams` relay. One thread takes packets from the log, and one runs the tasks that copy.
+
+mod datagrams;
+mod failure;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+mod packet;
+mod packet_log;
+mod rules;
+mod sockets;
+mod streams;
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddrV4},
+    os::fd::{BorrowedFd, OwnedFd},
+    sync::Arc,
+    thread,
+};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rustix::{io::Errno, net::RecvFlags};
+use tokio::runtime::Builder;
+
+use self::{
+    datagrams::Datagrams,
+    packet::{Content, Packet},
+    sockets::Sockets,
+    streams::Streams,
+};
+use super::program::HOST;
+use crate::namespace::within;
+
+pub(super) use rules::TABLE;
+
+/// The connections of all pods together, at most. Each has two sockets.
+const CONNECTIONS: usize = 16_384;
+/// The flows of datagrams of all pods together, at most. Each has a socket.
+const FLOWS: usize = 4096;
+/// The largest message of the packet log: a packet, and what is said of it.
+const MESSAGE: usize = 128 * 1024;
+
+/// Relays for the pods of `subnets` on `bridge` in `netns` until the process ends. Returns the read end of a pipe that
+/// nothing writes to, which ends if the relay does.
+pub(crate) fn start(
+    netns: BorrowedFd<'_>,
+    bridge: &str,
+    subnets: &[(Ipv4Addr, u8)],
+) -> io::Result<io::PipeReader> {
+    let sockets = within(Some(netns), || sockets::open(bridge, subnets))??;
+    let Sockets {
+        listener,
+        log,
+        sender,
+        table,
+    } = sockets;
+    let (connections, flows) = limits();
+    let sender = Arc::new(sender);
+    let streams = Streams::new(connections, sender.clone());
+    let datagrams = Datagrams::new(flows, sender);
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    let (ended, ends) = io::pipe()?;
+    let (accepting, ends_too) = (streams.clone(), ends.try_clone()?);
+    let accept = move || {
+        let _ends = ends_too;
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            accepting.accept(listener).await
+        })
+    };
+    thread::Builder::new()
+        .name("relay".to_owned())
+        .spawn(accept)?;
+    let begin = move || {
+        let (_ends, _table) = (ends, table);
+        let _context = handle.enter();
+        take_packets(&log, &streams, &datagrams)
+    };
+    thread::Builder::new()
+        .name("packets".to_owned())
+        .spawn(begin)?;
+    Ok(ended)
+}
+
+/// Raises the limit on file descriptors as far as allowed, and returns how many connections and flows fit below it.
+fn limits() -> (usize, usize) {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
+    let limit = match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
+        Ok(()) => hard,
+        Err(_) => soft,
+    };
+    let share = |part| usize::try_from(limit / part).unwrap_or(usize::MAX);
+    (share(4).min(CONNECTIONS), share(4).min(FLOWS))
+}
+
+/// Begins what the packets of the log ask for. Blocks while there are none.
+fn take_packets(
+    log: &OwnedFd,
+    streams: &Arc<Streams>,
+    datagrams: &Arc<Datagrams>,
+) -> io::Result<()> {
+    let mut read = vec![0; MESSAGE];
+    loop {
+        let length = match rustix::net::recv(log, &mut read[..], RecvFlags::empty()) {
+            Ok((length, _)) => length,
+            // Packets were lost: pods repeat them.
+            Err(Errno::NOBUFS | Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        for bytes in packet_log::packets(&read[..length]) {
+            let Some(packet) = Packet::parse(bytes) else {
+                continue;
+            };
+            let target = target(packet.destination);
+            match packet.content {
+                Content::Syn => streams.begin(&packet, bytes, target),
+                Content::Datagram(_) | Content::Echo(_) => {
+                    datagrams.pass_on(&packet, bytes, target);
+                }
+            }
+        }
+    }
+}
+
+/// The destination as the host reaches it: the host's own address in pods is that of its loopback interface.
+fn target(destination: SocketAddrV4) -> SocketAddrV4 {
+    match *destination.ip() == HOST {
+        true => SocketAddrV4::new(Ipv4Addr::LOCALHOST, destination.port()),
+        false => destination,
+    }
+}

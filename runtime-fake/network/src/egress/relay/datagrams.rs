@@ -1,0 +1,202 @@
+//! UDP datagrams and echo requests of pods: each flow has a socket of the host, connected to the destination.
+
+use std::{
+    collections::HashMap,
+    io,
+    net::{Ipv4Addr, SocketAddrV4, UdpSocket as StdUdpSocket},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use tokio::{io::Interest, net::UdpSocket, time::timeout};
+
+use super::{
+    failure::Failure,
+    packet::{self, Content, Packet},
+    sockets::PacketSender,
+};
+
+/// How long a flow without datagrams lives, before its first answer and after it: those of pasta.
+const UNANSWERED: Duration = Duration::from_secs(60);
+const ANSWERED: Duration = Duration::from_secs(180);
+/// The largest datagram. Those of pods have 65503 bytes at most, as the packet log cuts what is longer, and answers 65492, as
+/// a raw socket sends no more than the MTU.
+const DATAGRAM: usize = 65_535;
+/// The code of "port unreachable".
+const PORT: u8 = 3;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    is_echo: bool,
+    pod: SocketAddrV4,
+    destination: SocketAddrV4,
+}
+
+struct Flow {
+    socket: UdpSocket,
+    /// Whether the pod has sent since the last look.
+    is_used: AtomicBool,
+    /// The start of the pod's last datagram, which an error quotes.
+    last: Mutex<Vec<u8>>,
+}
+
+/// The flows of all pods.
+pub(super) struct Datagrams {
+    flows: Mutex<HashMap<Key, Arc<Flow>>>,
+    limit: usize,
+    sender: Arc<PacketSender>,
+    buffer: Mutex<Vec<u8>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<usize> {
+    let (length, _) = recv(socket, buffer, RecvFlags::DONTWAIT)?;
+    Ok(length)
+}
+
+fn is_wait(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+}
+
+impl Datagrams {
+    /// No flows, and at most `limit` of them.
+    pub(super) fn new(limit: usize, sender: Arc<PacketSender>) -> Arc<Self> {
+        Arc::new(Self {
+            flows: Mutex::default(),
+            limit,
+            sender,
+            buffer: Mutex::new(vec![0; DATAGRAM]),
+        })
+    }
+
+    /// Sends what is in a pod's packet to `target`, the destination as the host reaches it. A datagram too many is lost.
+    pub(super) fn pass_on(
+        self: &Arc<Self>,
+        packet: &Packet<'_>,
+        bytes: &[u8],
+        target: SocketAddrV4,
+    ) {
+        let (is_echo, payload) = match packet.content {
+            Content::Datagram(payload) => (false, payload.to_vec()),
+            Content::Echo(rest) => (true, packet::echo_request(rest)),
+            Content::Syn => return,
+        };
+        let key = Key {
+            is_echo,
+            pod: packet.source,
+            destination: packet.destination,
+        };
+        let known = lock(&self.flows).get(&key).cloned();
+        let flow = match known {
+            Some(flow) => flow,
+            None => match self.begin(key, target) {
+                Ok(Some(flow)) => flow,
+                Ok(None) => return,
+                Err(error) => return self.tell(&key, &error, bytes),
+            },
+        };
+        flow.is_used.store(true, Ordering::Relaxed);
+        let quoted = bytes.len().min(packet::QUOTE);
+        bytes[..quoted].clone_into(&mut lock(&flow.last));
+        // An error of an earlier datagram is told here too, and this one is sent then.
+        for _ in 0..2 {
+            match send(&flow.socket, &payload, SendFlags::DONTWAIT) {
+                Ok(_) => return,
+                Err(error) => self.tell(&key, &error.into(), bytes),
+            }
+        }
+    }
+
+    /// Makes the flow; `None` if there are too many.
+    fn begin(self: &Arc<Self>, key: Key, target: SocketAddrV4) -> io::Result<Option<Arc<Flow>>> {
+        if lock(&self.flows).len() >= self.limit {
+            return Ok(None);
+        }
+        let socket = if key.is_echo {
+            let flags = SockFlag::SOCK_CLOEXEC;
+            let protocol = SockProtocol::Icmp;
+            let socket = socket(AddressFamily::Inet, SockType::Datagram, flags, protocol);
+            // Refused to groups outside net.ipv4.ping_group_range: then echo requests have no answer.
+            match socket {
+                Ok(socket) => StdUdpSocket::from(socket),
+                Err(_) => return Ok(None),
+            }
+        } else {
+            StdUdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?
+        };
+        socket.connect(target)?;
+        socket.set_nonblocking(true)?;
+        let flow = Arc::new(Flow {
+            socket: UdpSocket::from_std(socket)?,
+            is_used: AtomicBool::new(false),
+            last: Mutex::default(),
+        });
+        lock(&self.flows).insert(key, flow.clone());
+        let (flows, served) = (self.clone(), flow.clone());
+        tokio::spawn(async move {
+            flows.answer(&key, &served).await;
+            lock(&flows.flows).remove(&key);
+        });
+        Ok(Some(flow))
+    }
+
+    /// Sends answers to the pod until the flow is idle.
+    async fn answer(&self, key: &Key, flow: &Flow) {
+        let mut idle = UNANSWERED;
+        loop {
+            // An error alone makes a socket not readable.
+            let wanted = Interest::READABLE | Interest::ERROR;
+            match timeout(idle, flow.socket.ready(wanted)).await {
+                Err(_) if flow.is_used.swap(false, Ordering::Relaxed) => continue,
+                Err(_) | Ok(Err(_)) => return,
+                Ok(Ok(_)) => {}
+            }
+            let mut buffer = lock(&self.buffer);
+            let mut received = Err(io::ErrorKind::WouldBlock.into());
+            // tokio tries nothing for both at once.
+            for interest in [Interest::READABLE, Interest::ERROR] {
+                if matches!(&received, Err(error) if is_wait(error)) {
+                    let receive = || receive(&flow.socket, &mut buffer);
+                    received = flow.socket.try_io(interest, receive);
+                }
+            }
+            match received {
+                Ok(length) => {
+                    idle = ANSWERED;
+                    let received = &buffer[..length];
+                    let answer = match key.is_echo {
+                        false => Some(packet::datagram(key.destination, key.pod, received)),
+                        true => packet::echoed(received)
+                            .map(|rest| packet::echo_reply(*key.destination.ip(), key.pod, rest)),
+                    };
+                    if let Some(answer) = answer {
+                        self.sender.answer(&answer, *key.pod.ip());
+                    }
+                }
+                Err(error) if is_wait(&error) => {}
+                Err(error) => {
+                    drop(buffer);
+                    self.tell(key, &error, &lock(&flow.last));
+                }
+            }
+        }
+    }
+
+    /// Tells the pod that a datagram of its failed.
+    fn tell(&self, key: &Key, error: &io::Error, datagram: &[u8]) {
+        let code = match Failure::of(error) {
+            Failure::Refused => PORT,
+            Failure::Unreachable(code) => code,
+            Failure::Silence => return,
+        };
+        self.sender.unreachable(code, datagram, *key.pod.ip());
+    }
+}

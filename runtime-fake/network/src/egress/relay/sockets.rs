@@ -1,0 +1,140 @@
+//! The relay's sockets in the bridge's namespace.
+
+use std::{
+    fs, io,
+    net::{Ipv4Addr, SocketAddrV4, TcpListener},
+    os::fd::{AsRawFd as _, OwnedFd},
+};
+
+use nix::sys::socket::{
+    AddressFamily, Backlog, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, bind, listen,
+    sendto, setsockopt, socket, sockopt,
+};
+
+use super::{
+    packet, packet_log,
+    rules::{self, CONNECTED, GROUP},
+};
+use crate::{link_query, netlink::Netlink, nfnetlink::Nfnetlink, requests};
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 4096;
+
+/// What the relay has in the bridge's namespace.
+pub(super) struct Sockets {
+    /// Accepts connections to any address.
+    pub(super) listener: TcpListener,
+    /// Receives the packets that begin something.
+    pub(super) log: OwnedFd,
+    pub(super) sender: PacketSender,
+    /// Keeps the packet rules.
+    pub(super) table: Nfnetlink,
+}
+
+/// Makes the sockets in the calling thread's network namespace, and then leads packets of pods to them.
+pub(super) fn open(bridge: &str, subnets: &[(Ipv4Addr, u8)]) -> io::Result<Sockets> {
+    // A packet that is sent back comes from the loopback interface, with a pod's address.
+    for interface in ["all", "lo"] {
+        let _ = fs::write(
+            format!("/proc/sys/net/ipv4/conf/{interface}/rp_filter"),
+            "0",
+        );
+    }
+    let listener = listener().map_err(doing("listening for connections of pods"))?;
+    let port = listener.local_addr()?.port();
+    let sender = PacketSender::open().map_err(doing("opening raw sockets"))?;
+    let log = packet_log::open(GROUP).map_err(doing("opening the packet log (nfnetlink_log)"))?;
+    let mut table = Nfnetlink::default();
+    let transaction = rules::transaction(bridge, subnets, port);
+    let set = table.transact(&transaction);
+    set.map_err(doing(
+        "setting packet rules (nf_tables with log and tproxy)",
+    ))?;
+    add_route().map_err(io::Error::other)?;
+    Ok(Sockets {
+        listener,
+        log,
+        sender,
+        table,
+    })
+}
+
+fn doing(what: &'static str) -> impl Fn(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
+/// Leads packets for any address to this namespace's own sockets.
+fn add_route() -> Result<(), crate::NetError> {
+    let mut netlink = Netlink::open()?;
+    let lo = link_query::link(&mut netlink, "lo")?.map_or(1, |lo| lo.index);
+    let steps = [
+        requests::delete_local_default_route(lo),
+        requests::local_default_route(lo),
+    ];
+    Ok(netlink.batch(&steps)?)
+}
+
+/// Accepts connections that the packet rules lead to it, whatever address they are for. A pod cannot reach its own
+/// address.
+fn listener() -> io::Result<TcpListener> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Inet, SockType::Stream, flags, None)?;
+    setsockopt(&socket, sockopt::IpTransparent, &true)?;
+    let address = SockaddrIn::from(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
+    bind(socket.as_raw_fd(), &address)?;
+    listen(&socket, Backlog::new(BACKLOG)?)?;
+    Ok(socket.into())
+}
+
+/// Sends packets with foreign addresses. What the kernel does not take is lost, as any packet may be.
+pub(super) struct PacketSender {
+    plain: OwnedFd,
+    marked: OwnedFd,
+}
+
+impl PacketSender {
+    fn open() -> io::Result<Self> {
+        let open = || {
+            let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+            let protocol = SockProtocol::Raw;
+            socket(AddressFamily::Inet, SockType::Raw, flags, protocol)
+        };
+        let marked = open()?;
+        setsockopt(&marked, sockopt::Mark, &CONNECTED)?;
+        Ok(Self {
+            plain: open()?,
+            marked,
+        })
+    }
+
+    /// Sends the first packet of a connection back, to the listener.
+    pub(super) fn connect(&self, syn: &[u8], destination: Ipv4Addr) {
+        if let Some(packet) = packet::with_tcp_checksum(syn) {
+            send(&self.marked, &packet, destination);
+        }
+    }
+
+    /// Sends the first packet of a connection back to where nothing listens: the kernel resets the connection.
+    pub(super) fn reset(&self, syn: &[u8], destination: Ipv4Addr) {
+        if let Some(packet) = packet::with_tcp_checksum(syn) {
+            send(&self.plain, &packet, destination);
+        }
+    }
+
+    /// Tells a pod that its packet cannot reach its destination, with a code of RFC 792.
+    pub(super) fn unreachable(&self, code: u8, about: &[u8], pod: Ipv4Addr) {
+        if let Some(packet) = packet::unreachable(code, about) {
+            send(&self.plain, &packet, pod);
+        }
+    }
+
+    /// Sends an answer to a pod.
+    pub(super) fn answer(&self, packet: &[u8], pod: Ipv4Addr) {
+        send(&self.plain, packet, pod);
+    }
+}
+
+fn send(socket: &OwnedFd, packet: &[u8], to: Ipv4Addr) {
+    let to = SockaddrIn::from(SocketAddrV4::new(to, 0));
+    let _ = sendto(socket.as_raw_fd(), packet, &to, MsgFlags::empty());
+}
