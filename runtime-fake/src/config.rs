@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use image::Registries;
+use image::{NamedScript, Registries};
 use network::{PodCidrs, cni::CniConfig};
 
 use crate::handler::Handlers;
@@ -24,6 +24,8 @@ pub struct Config {
     pub isolation: Isolation,
     /// Image archives and layouts, or directories of them, for `PullImage`.
     pub image_archives: Vec<PathBuf>,
+    /// Images that act out a behaviour script, in place of what an archive or a registry has under their names.
+    pub scripts: Vec<NamedScript>,
     /// The runtime handlers.
     pub handlers: Handlers,
     /// CNI configurations and plugins, instead of the runtime's own bridge.
@@ -81,6 +83,7 @@ impl Config {
             state_dir,
             isolation,
             image_archives: Vec::new(),
+            scripts: Vec::new(),
             handlers: Handlers::default(),
             cni: None,
             pod_cidrs: PodCidrs::default(),

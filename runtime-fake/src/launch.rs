@@ -1,6 +1,7 @@
 //! Decides how the keeper launches a container, from the client's configuration. It decides only.
 
 pub(crate) mod apparmor;
+mod behave;
 mod capability;
 pub(crate) mod devices;
 #[cfg(any(test, fuzzing))]
@@ -22,6 +23,7 @@ mod strings;
 mod sysctl;
 mod userns;
 
+pub(crate) use behave::{Behaviour, NoOom, behaviour};
 pub(crate) use image_defaults::ImageDefaults;
 pub(crate) use invalid::Invalid;
 pub(crate) use limits::{limits, pod_limits, updated};

@@ -2,6 +2,7 @@
 //!
 //! The store owns the records and the keepers own the processes; an operation changes both.
 
+mod behave;
 mod checkpoint;
 mod chown;
 mod cleanup;

@@ -300,6 +300,7 @@ fn open_images(config: &Config, cgroups: &Cgroups) -> Result<ImageStore, ImageEr
         single_id,
         device_nodes: cgroups.restrict_devices(),
         archives: config.image_archives.clone(),
+        scripts: config.scripts.clone(),
         ..ImageOptions::new(config.state_dir.join("images"))
     })
 }

@@ -4,6 +4,7 @@
 mod agent_flags;
 mod agents;
 mod background;
+mod behave;
 mod bench;
 mod bench_page;
 mod browser;

@@ -7,6 +7,7 @@
 
 mod accounts;
 mod authority;
+mod behave;
 mod cgroup_lifecycle;
 mod cgroups;
 mod checkpoint;

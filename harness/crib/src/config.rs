@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use runtime_fake::Config;
 use serde::Deserialize;
 
+mod behave;
 mod cdi;
 mod handlers;
 mod logs;
@@ -22,6 +23,7 @@ mod streams;
 mod values;
 
 use self::network::NetworkSection;
+use behave::BehaveSection;
 use cdi::CdiSection;
 use handlers::HandlersSection;
 use logs::LogsSection;
@@ -44,6 +46,7 @@ pub(crate) struct File {
     logs: LogsSection,
     cdi: CdiSection,
     security: SecuritySection,
+    behave: BehaveSection,
 }
 
 /// Why the configuration is not usable.
@@ -122,6 +125,7 @@ impl File {
         self.logs.apply(config);
         self.cdi.apply(config);
         self.security.apply(config);
+        self.behave.apply(config);
     }
 }
 
@@ -135,7 +139,7 @@ mod tests {
     #[rstest]
     #[case::unknown_section(
         "registry:\n",
-        "c.yaml:1:1: registry: unknown field `registry`, expected one of handlers, network, registries, pull, streams, logs, cdi, security"
+        "c.yaml:1:1: registry: unknown field `registry`, expected one of handlers, network, registries, pull, streams, logs, cdi, security, behave"
     )]
     #[case::unknown_field(
         "registries:\n  docker.io:\n    mirror: x\n",
@@ -199,6 +203,10 @@ mod tests {
     #[case::a_number_that_may_be_octal(
         "pull:\n  parallel_layers: 010\n",
         "c.yaml:2:20: pull.parallel_layers: "
+    )]
+    #[case::no_script(
+        "behave:\n  app: exit-1\n  registry.test/app:2: exit-1000\n",
+        "behave: image registry.test/app:2: step \"exit-1000\": \"1000\" is not an exit code: 0 to 255"
     )]
     #[case::no_layers(
         "pull:\n  parallel_layers: 0\n",

@@ -74,6 +74,12 @@ impl Options {
         self
     }
 
+    /// `--behave`: an image that acts out a script, as `registry.test/app:1=exit-1-after-2s`; docs/testing.md has the words.
+    #[must_use]
+    pub fn behaviour(self, image_and_script: &str) -> Self {
+        self.argument(format!("--behave={image_and_script}"))
+    }
+
     /// Runs in another network namespace; only root can.
     #[must_use]
     pub fn netns(mut self, path: &Path) -> Self {

@@ -1,4 +1,4 @@
-//! A runtime that is about to be started, as it is or with faults.
+//! A runtime that is about to be started, as it is, or with faults or scripts of behaviour.
 
 use std::future::IntoFuture;
 use std::path::Path;
@@ -13,6 +13,7 @@ use crate::proxy::{Proxy, RuleSet};
 #[derive(Debug, Clone, Default)]
 pub struct Starting {
     faults: Vec<String>,
+    behaviours: Vec<String>,
 }
 
 /// The proxy between a runtime with faults and its clients.
@@ -33,6 +34,18 @@ impl Starting {
         self.faults.extend(faults.into_iter().map(Into::into));
         self
     }
+
+    /// Images, and the scripts that their containers act out: `registry.test/app:1=exit-1-after-2s`; docs/testing.md has
+    /// the words. It is always a new crib runtime then.
+    #[must_use]
+    pub fn with_behaviours<Script: Into<String>>(
+        mut self,
+        behaviours: impl IntoIterator<Item = Script>,
+    ) -> Self {
+        self.behaviours
+            .extend(behaviours.into_iter().map(Into::into));
+        self
+    }
 }
 
 impl IntoFuture for Starting {
@@ -43,7 +56,13 @@ impl IntoFuture for Starting {
         Box::pin(async move {
             // Before anything is started.
             let rules: RuleSet = self.faults.join("\n").parse()?;
-            let runtime = Runtime::start_any().await?;
+            let runtime = if self.behaviours.is_empty() {
+                Runtime::start_any().await?
+            } else {
+                let scripts = self.behaviours.iter();
+                let options = scripts.fold(Runtime::with(), |options, one| options.behaviour(one));
+                options.start().await?
+            };
             match rules.faults.is_empty() {
                 true => Ok(runtime),
                 false => runtime.behind_proxy(rules),

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::digest::{Digest, DigestError};
+use super::script::ScriptError;
 use image_reference::ReferenceError;
 mod registry;
 
@@ -277,6 +278,14 @@ pub enum ImageError {
         /// The reason.
         source: ReferenceError,
     },
+    /// The name of an image that acts out a script has none.
+    #[error("image {reference} has no behaviour script")]
+    Script {
+        /// The full reference.
+        reference: String,
+        /// The reason.
+        source: ScriptError,
+    },
     /// No archive has the image, and every archive could be read.
     #[error(
         "image {reference} is in none of the {searched} image archives offered, and no registry was asked: \
@@ -390,6 +399,7 @@ impl ImageError {
             }
             Self::NotFoundUnreadable { source, .. } => source.cause(),
             Self::Reference { .. }
+            | Self::Script { .. }
             | Self::NotFound { .. }
             | Self::Archive { .. }
             | Self::Unpack { .. }

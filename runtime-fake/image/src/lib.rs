@@ -28,6 +28,7 @@ mod layer;
 mod limits;
 mod lookup;
 mod metadata;
+mod named_script;
 mod names;
 mod pax;
 pub(crate) mod platform;
@@ -35,6 +36,7 @@ mod readahead;
 mod record;
 mod registry;
 mod resolve;
+mod script;
 mod single_flight;
 mod sparse;
 mod stream;
@@ -49,12 +51,14 @@ use file_tree::Trash;
 pub use self::digest::{Digest, DigestError};
 pub use self::error::{ImageError, Problem, PullError, PullFailure};
 pub use self::limits::Limits;
+pub use self::named_script::{NamedScript, NamedScriptError};
 pub use self::names::{ImageNames, names};
 pub use self::record::{ImageConfig, ImageId, ImageRecord, UserName};
 pub use self::registry::{
     Credentials, EVERY_HOST, Endpoint, Host, Login, Mirror, MirrorError, Puller, Registries,
     Rewrite, Secret, named_by_call,
 };
+pub use self::script::{FORMS, Form, Script, ScriptError, Step};
 pub use self::tar_stream::{Kind, Member, SeekFile, Skip, TarReader};
 pub use image_reference::{Reference, ReferenceError, is_host};
 
@@ -86,6 +90,8 @@ pub struct ImageOptions {
     pub device_nodes: bool,
     /// Archives and layout directories for [`ImageStore::pull`], and directories of these.
     pub archives: Vec<PathBuf>,
+    /// Images that act out a script, in place of what an archive or a registry has under these names.
+    pub scripts: Vec<NamedScript>,
     /// The limits for images.
     pub limits: Limits,
 }
@@ -99,6 +105,7 @@ impl ImageOptions {
             single_id: false,
             device_nodes: true,
             archives: Vec::new(),
+            scripts: Vec::new(),
             limits: Limits::default(),
         }
     }
@@ -114,6 +121,32 @@ pub enum Rootfs {
         /// Absolute if the store's root is.
         lower: Vec<PathBuf>,
     },
+}
+
+/// An embedded image, under one of its names.
+struct Embedded {
+    tag: String,
+    script: Option<Script>,
+}
+
+impl Embedded {
+    /// Makes it present under its name.
+    fn put(self, metadata: &Mutex<Metadata>) -> Result<ImageId, ImageError> {
+        let document = host::document(self.script.as_ref());
+        let mut record = host::record(&document, self.tag, self.script.as_ref());
+        let id = record.id;
+        let mut metadata = lock(metadata);
+        let present = metadata.by_target(&id.0);
+        if present.is_some_and(|present| present.tags.is_superset(&record.tags)) {
+            return Ok(id);
+        }
+        if let Some(present) = present {
+            record.tags.extend(present.tags.iter().cloned());
+        }
+        metadata.put_blob(id.0, &document)?;
+        metadata.put(record)?;
+        Ok(id)
+    }
 }
 
 /// The disk usage of the store.
@@ -134,6 +167,7 @@ pub struct ImageStore {
     style: Style,
     limits: Limits,
     archive_list: ArchiveList,
+    scripts: Vec<NamedScript>,
     metadata: Mutex<Metadata>,
     trash: Arc<Trash>,
     images: SingleFlight<Digest>,
@@ -159,6 +193,7 @@ impl ImageStore {
             style,
             limits: options.limits,
             archive_list,
+            scripts: options.scripts,
             metadata: Mutex::new(metadata),
             trash,
             images: SingleFlight::default(),
@@ -183,8 +218,8 @@ impl ImageStore {
     /// present is not read again; of several concurrent callers one does the work.
     ///
     /// # Errors
-    /// [`ImageError::Reference`], [`ImageError::NotFound`], [`ImageError::NotFoundUnreadable`],
-    /// [`ImageError::Archive`] (then nothing of the image is kept), [`ImageError::Full`] or [`ImageError::Store`].
+    /// [`ImageError::Reference`], [`ImageError::Script`], [`ImageError::NotFound`],
+    /// [`ImageError::NotFoundUnreadable`], [`ImageError::Archive`] (then nothing of the image is kept), [`ImageError::Full`] or [`ImageError::Store`].
     pub fn pull(&self, reference: &str) -> Result<ImageId, ImageError> {
         self.find(reference)
             .map_err(|error| error.or_full(&self.places.root))
@@ -195,8 +230,8 @@ impl ImageStore {
             text: reference.to_owned(),
             source,
         })?;
-        if host::is_meant(&wanted) {
-            return self.pull_host();
+        if let Some(image) = self.embedded(&wanted)? {
+            return image.put(&self.metadata);
         }
         let archives = self.archive_list.archives()?;
         let mut refused = Vec::new();
@@ -239,16 +274,29 @@ impl ImageStore {
         })
     }
 
-    fn pull_host(&self) -> Result<ImageId, ImageError> {
-        let document = host::document();
-        let record = host::record(&document);
-        let id = record.id;
-        let mut metadata = lock(&self.metadata);
-        if metadata.by_target(&id.0).is_none() {
-            metadata.put_blob(id.0, &document)?;
-            metadata.put(record)?;
+    /// The embedded image that a name means, if it means one.
+    fn embedded(&self, wanted: &Reference) -> Result<Option<Embedded>, ImageError> {
+        let Some(tag) = wanted.as_tag() else {
+            return Ok(None);
+        };
+        if host::is_meant(wanted) {
+            return Ok(Some(Embedded { tag, script: None }));
         }
-        Ok(id)
+        if let Some(named) = self.scripts.iter().find(|named| named.name == *wanted) {
+            let script = Some(named.script.clone());
+            return Ok(Some(Embedded { tag, script }));
+        }
+        match host::script(wanted) {
+            None => Ok(None),
+            Some(Ok(script)) => Ok(Some(Embedded {
+                tag,
+                script: Some(script),
+            })),
+            Some(Err(source)) => Err(ImageError::Script {
+                reference: wanted.to_string(),
+                source,
+            }),
+        }
     }
 
     fn import(

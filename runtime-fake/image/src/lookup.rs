@@ -62,7 +62,7 @@ mod tests {
             id: ImageId(Digest::of(seed.as_bytes())),
             tags: own(tags),
             digests: own(digests),
-            ..host::record(seed.as_bytes())
+            ..host::record(seed.as_bytes(), String::new(), None)
         }
     }
 

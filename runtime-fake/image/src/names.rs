@@ -89,7 +89,7 @@ mod tests {
         let record = ImageRecord {
             tags: own(tags),
             digests: own(digests),
-            ..host::record(b"x")
+            ..host::record(b"x", String::new(), None)
         };
         let id = record.id.to_string();
         let with_id = |name: &str| {

@@ -6,6 +6,10 @@ use oci_spec::image::ImageConfiguration;
 use serde::{Deserialize, Serialize};
 
 use super::digest::Digest;
+use super::script::Script;
+
+/// The label of an embedded image's configuration for its behaviour script.
+pub(crate) const SCRIPT_LABEL: &str = "crib.local/behave";
 
 /// An image's ID: the digest of its configuration, `sha256:…`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -123,6 +127,14 @@ pub struct ImageRecord {
 }
 
 impl ImageRecord {
+    /// The behaviour script that its containers act out. An image that was pulled has none, whatever its labels say.
+    pub fn script(&self) -> Option<Script> {
+        match &self.content {
+            Content::Host => self.config.labels.get(SCRIPT_LABEL)?.parse().ok(),
+            Content::Layers(_) => None,
+        }
+    }
+
     /// The chain IDs of its layers.
     pub fn chains(&self) -> &[Digest] {
         match &self.content {

@@ -118,7 +118,8 @@ pub(crate) fn container(
             }
         }
         let own_root = plan.isolation != IsolationMode::Process;
-        process::prepare(&plan.process, user, own_root, filter).map(Next::Program)
+        let ready = process::prepare(&plan.process, user, own_root, filter)?;
+        Ok(Next::Program(Box::new(ready)))
     };
     let next = match set_up() {
         Ok(next) => next,
@@ -133,7 +134,7 @@ pub(crate) fn container(
     let mut go = [0u8; 1];
     match (std::fs::File::from(barrier).read(&mut go), next) {
         (Ok(1), Next::Program(ready)) if home.shared.is_some() => {
-            birth::inside(ready, report, terminal.is_some())
+            birth::inside(*ready, report, terminal.is_some())
         }
         (Ok(1), Next::Program(ready)) => fail(&report, ready.exec()),
         (Ok(1), Next::Restore(plan, root)) => fail(&report, restore::exec(plan, &root)),
@@ -152,7 +153,7 @@ fn begin(plan: &ProcessPlan, keyring: bool) -> Step {
 
 /// What a container's first process becomes at StartContainer.
 enum Next<'a> {
-    Program(process::Ready),
+    Program(Box<process::Ready>),
     /// criu, which restores the processes of a checkpoint; it still has to enter the root.
     Restore(&'a RestorePlan, PathBuf),
 }

@@ -7,10 +7,11 @@
 //!
 //! Read in this order: [`plan`] and [`protocol`] define the messages, [`frame`] how they are sent. `pod` makes the
 //! pod's namespaces, `container` and `exec` follow processes from the fork to the exit. `child` runs between fork and
-//! `execve`: `root` assembles the root file system, `process` drops privileges. They build on `fork`, `unshare`,
+//! `execve`: `root` assembles the root file system, `process` drops privileges, `act` is what runs where no program does. They build on `fork`, `unshare`,
 //! `mount`, `secure_join`, `report`, `sys`, and [`cgroup`], [`seccomp`], [`lsm`], [`log`], [`criu`], none of which
 //! depends on them.
 
+mod act;
 mod birth;
 pub mod capability;
 pub mod cgroup;

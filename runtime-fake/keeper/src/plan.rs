@@ -3,6 +3,7 @@
 //! Fields that the OCI runtime specification (1.2) also has are named as there. Records and messages keep the names of
 //! earlier versions, so that keepers and daemons of those versions understand them.
 
+mod act;
 mod devices;
 mod ids;
 mod log;
@@ -14,6 +15,7 @@ use std::{fmt, path::PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use crate::cgroup::device::DeviceKind;
+pub use act::{Act, ActPlan, ChildrenPlan, ExitPlan, LinesPlan, MemoryPlan, OnTerm};
 pub use devices::{DeviceNode, DevicePlan, Found};
 pub use ids::{IdMappings, LinuxIdMapping};
 pub use log::LogPlan;
@@ -201,6 +203,9 @@ pub struct ProcessPlan {
     /// Its AppArmor profile and SELinux label.
     #[serde(default)]
     pub confinement: Confinement,
+    /// What it does in place of its program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub act: Option<Act>,
 }
 
 /// How the kernel's security modules confine a container: decided at its creation, for all of its processes.

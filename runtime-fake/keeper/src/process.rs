@@ -16,10 +16,10 @@ use rustix::{
 };
 
 use crate::{
-    exec_error,
+    act, exec_error,
     failure::{Context as _, Failure, FailureKind, Step, plain},
     lsm, open_files,
-    plan::{ProcessPlan, UserIds},
+    plan::{Act, ProcessPlan, UserIds},
     seccomp::{Arch, Filter, SystemCall},
     secure_join::Root,
     sys, terminal,
@@ -36,11 +36,15 @@ pub(crate) struct Ready {
     argv: Vec<CString>,
     env: Vec<CString>,
     path: String,
+    /// What it does in place of its program.
+    act: Option<Act>,
     filter: Option<Filter>,
     /// The filter after it was loaded early.
     loaded_filter: Option<Filter>,
     /// The capabilities to set after the filter is loaded, if loading it needs another one.
     without_filter: Option<CapabilitySets>,
+    /// Its root is not the host's.
+    own_root: bool,
 }
 
 const LOAD_FILTER: &str = "load the seccomp filter";
@@ -118,9 +122,11 @@ pub(crate) fn prepare(
         argv,
         env,
         path,
+        act: plan.act.clone(),
         filter,
         loaded_filter: None,
         without_filter,
+        own_root,
     })
 }
 
@@ -324,8 +330,35 @@ impl Ready {
         Ok(())
     }
 
-    /// Executes the program. Returns only on failure.
+    /// Executes the program, or acts in its place. Returns only on failure.
     pub(crate) fn exec(self) -> Failure {
+        match &self.act {
+            None => self.execute(),
+            Some(Act::Fail(message)) => Failure::new(FailureKind::System, message),
+            Some(Act::Play(plan)) => match self.confine_for_good() {
+                Ok(()) => act::play(plan),
+                Err(failure) => failure,
+            },
+        }
+    }
+
+    /// Does what otherwise `execve` does besides running the program.
+    fn confine_for_good(&self) -> Step {
+        sys::reset_signals();
+        if let Some(filter) = &self.filter {
+            sys::load_filter(filter).context(LOAD_FILTER)?;
+            if let Some(sets) = self.without_filter {
+                rustix::thread::set_capabilities(None, sets).context("set capabilities")?;
+            }
+        }
+        // Only without namespaces, where it has the user's own rights: with them it hides what it has of the keeper.
+        if self.own_root {
+            return Ok(());
+        }
+        sys::set_dumpable(true).context("be seen by execs")
+    }
+
+    fn execute(self) -> Failure {
         let Some(program) = self.argv.first() else {
             return Failure::new(
                 FailureKind::Invalid,

@@ -89,6 +89,7 @@ async fn exec(client: &KeeperClient) -> Result<RunningExec, Failure> {
         no_new_privileges: false,
         seccomp: None,
         confinement: Confinement::default(),
+        act: None,
     };
     let null = || OwnedFd::from(File::open("/dev/null").unwrap());
     client

@@ -1,5 +1,6 @@
 //! The container defaults of an image.
 
+use image::Script;
 use serde::{Deserialize, Serialize};
 
 /// The container defaults of an image.
@@ -14,4 +15,7 @@ pub(crate) struct ImageDefaults {
     /// Volumes: directories that stay writable, with the image's contents.
     #[serde(default)]
     pub(crate) volumes: Vec<String>,
+    /// The behaviour script that containers act out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) script: Option<Script>,
 }

@@ -16,6 +16,7 @@ use keeper::plan::{
 };
 
 use super::{
+    behave::Behaviour,
     capability, devices,
     image_defaults::ImageDefaults,
     invalid::{Invalid, invalid},
@@ -36,6 +37,8 @@ pub(crate) struct ContainerInputs<'a> {
     pub(crate) sandbox_directory: &'a Path,
     pub(crate) root: RootPlan,
     pub(crate) image: &'a ImageDefaults,
+    /// Its script, if it has one.
+    pub(crate) behaviour: Option<&'a Behaviour>,
     /// The images that mounts name, by the name in the request.
     pub(crate) volumes: BTreeMap<String, RootPlan>,
     /// The container whose process namespace is joined, if there is one with the requested ID.
@@ -205,7 +208,13 @@ pub(crate) fn container(
         .map(|r| r.oom_score_adj);
     Ok(LaunchPlan {
         isolation: inputs.isolation,
-        process: process(config, context, inputs.image, &inputs.directory)?,
+        process: process(
+            config,
+            context,
+            inputs.image,
+            &inputs.directory,
+            inputs.behaviour,
+        )?,
         directory: inputs.directory,
         root: inputs.root,
         ids: userns::pod(&pod, inputs.isolation)?,
@@ -276,6 +285,7 @@ fn process(
     context: &LinuxContainerSecurityContext,
     image: &ImageDefaults,
     directory: &Path,
+    behaviour: Option<&Behaviour>,
 ) -> Result<ProcessPlan, Invalid> {
     // A command replaces the image's arguments too (CRI v1, ContainerConfig.command).
     let (command, args) = if config.command.is_empty() {
@@ -291,7 +301,8 @@ fn process(
         (&config.command, &config.args)
     };
     let argv: Vec<String> = command.iter().chain(args).cloned().collect();
-    if argv.is_empty() {
+    let act = behaviour.and_then(|behaviour| behaviour.act(argv.is_empty()));
+    if argv.is_empty() && act.is_none() {
         return invalid("no command: neither the container nor its image says what to run");
     }
     let mut env = Vec::new();
@@ -327,6 +338,7 @@ fn process(
         no_new_privileges: context.no_new_privs,
         seccomp: seccomp::kept(context, directory)?,
         confinement: Confinement::default(),
+        act,
     })
 }
 
@@ -355,7 +367,7 @@ pub(crate) fn exec(
         tty,
         ..config.clone()
     };
-    let mut process = process(&config, context, image, directory)?;
+    let mut process = process(&config, context, image, directory, None)?;
     process.confinement = confinement.clone();
     Ok(ExecPlan {
         process,

@@ -252,6 +252,9 @@ impl Runtime {
         if container.config.tty {
             return no("it has a terminal, the other side of which is the runtime's");
         }
+        if self.behaviour(container)?.is_some() {
+            return no("it acts out a behaviour script: criu knows only programs");
+        }
         let security = sandbox.config.linux.as_ref();
         let security = security.and_then(|l| l.security_context.as_ref());
         let pod = security.and_then(|s| s.namespace_options.as_ref());

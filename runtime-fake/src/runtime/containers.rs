@@ -31,6 +31,7 @@ impl Runtime {
                 "only a created container can be started",
             ));
         }
+        self.act_in_start(&container).await?;
         let call = Call::Start {
             container: container.id.to_string(),
             restored: self.is_restored(&container),

@@ -107,12 +107,14 @@ impl Runtime {
         handler.harden(&mut config);
         let resolved = self.devices(&config).await?;
         let directory = self.container_dir(&sandbox.id, id);
+        let behaviour = launch::behaviour(&config, &sandbox.config, &image.defaults)?;
         let inputs = ContainerInputs {
             isolation: self.config.isolation.mode(),
             directory: directory.clone(),
             sandbox_directory: &self.sandbox_dir(&sandbox.id),
             root: image.root,
             image: &image.defaults,
+            behaviour: behaviour.as_ref(),
             volumes: image.volumes,
             target: self.target(sandbox, &config)?,
             devices: resolved.requested,
@@ -129,6 +131,10 @@ impl Runtime {
             rules(&plan).as_deref(),
         )?;
         plan.cgroup = cgroup;
+        if let Some(behaviour) = &behaviour {
+            let limit = resources.map_or(0, |r| r.memory_limit_in_bytes);
+            behaviour.check_memory(limit, &not_applied)?;
+        }
         let container = Container {
             id: id.clone(),
             sandbox: sandbox.id.clone(),
@@ -174,7 +180,18 @@ impl Runtime {
             self.discard(&directory);
             return Err(refused.into());
         }
-        match self.launch(id, pod, plan).await {
+        let acted = match &behaviour {
+            Some(behaviour) => self.act_in_creation(behaviour).await,
+            None => Ok(()),
+        };
+        let launched = match acted {
+            Ok(()) => self.launch(id, pod, plan).await,
+            Err(error) => {
+                self.discard(&directory);
+                Err(error)
+            }
+        };
+        match launched {
             Ok(user) => Ok(self
                 .store
                 .apply(Change::Container(id.clone(), ContainerEvent::Created(user)))
@@ -297,6 +314,7 @@ impl Runtime {
                 Rootfs::Layers { lower } => RootPlan::Layers(lower),
             };
             let names = image::names(&record, &specified, &name);
+            let script = record.script();
             let config = record.config;
             let defaults = ImageDefaults {
                 env: config.env,
@@ -306,6 +324,7 @@ impl Runtime {
                 working_dir: config.working_dir,
                 stop_signal: Some(config.stop_signal).filter(|s| !s.is_empty()),
                 volumes: config.volumes,
+                script,
             };
             Ok(Image {
                 id: record.id.to_string(),

@@ -69,6 +69,9 @@ pub(crate) enum Error {
     /// This machine, or the runtime on it, does not support the request.
     #[error("{0}")]
     Unable(String),
+    /// The container's behaviour script has this step.
+    #[error("the container's behaviour script says {0}")]
+    Scripted(&'static str),
     /// The operation timed out.
     #[error("{what} did not end within {seconds} s")]
     Timeout { what: String, seconds: u64 },

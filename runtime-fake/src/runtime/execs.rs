@@ -47,6 +47,8 @@ impl Runtime {
             tty,
         )?;
         container.device_edits.apply(&mut plan.process);
+        let behaviour = self.behaviour(container)?;
+        plan.process.act = behaviour.and_then(|behaviour| behaviour.act_of_exec());
         Ok(plan)
     }
 

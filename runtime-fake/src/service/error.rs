@@ -38,7 +38,7 @@ impl From<Error> for Status {
             Error::NoAnswer(_) | Error::Unreachable { .. } => Code::Unavailable,
             Error::Cgroup(failed) if failed.is_the_clients() => Code::InvalidArgument,
             Error::Net { source, .. } => net(source),
-            Error::Cgroup(_) => Code::Internal,
+            Error::Cgroup(_) | Error::Scripted(_) => Code::Internal,
             Error::Cni { source, .. } => cni(source),
             Error::Port(error) => port(error),
         };
@@ -117,7 +117,7 @@ fn port(error: &PortError) -> Code {
 
 fn image(error: &ImageError) -> Code {
     match error {
-        ImageError::Reference { .. } => Code::InvalidArgument,
+        ImageError::Reference { .. } | ImageError::Script { .. } => Code::InvalidArgument,
         ImageError::NotFound { .. }
         | ImageError::NotFoundUnreadable { .. }
         | ImageError::Absent { .. } => Code::NotFound,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use image::NamedScript;
 use nix::unistd::Gid;
 use runtime_fake::{Config, Deadlines, Isolation, IsolationRequest};
 use tokio_util::sync::CancellationToken;
@@ -46,6 +47,9 @@ pub(crate) struct RuntimeArgs {
     /// An image archive (docker or OCI), an OCI layout, or a directory of them; repeatable
     #[arg(long, value_name = "PATH")]
     image_archive: Vec<PathBuf>,
+    /// An image that acts out a behaviour script, for tests of clients; repeatable. See docs/testing.md
+    #[arg(long, value_name = "IMAGE=SCRIPT")]
+    behave: Vec<NamedScript>,
     #[command(flatten)]
     network: NetworkArgs,
     /// Configuration file; see examples/runtime.yaml
@@ -192,6 +196,7 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
     };
     let mut config = Config::new(state_dir, isolation);
     config.image_archives.clone_from(&args.image_archive);
+    config.scripts.clone_from(&args.behave);
     config.ephemeral = ephemeral;
     config.socket_group = args.socket_group.is_some();
     file.apply(&mut config);

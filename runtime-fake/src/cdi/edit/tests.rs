@@ -53,6 +53,7 @@ fn plan(isolation: IsolationMode, mounts: Vec<Mount>, devices: Vec<DevicePlan>) 
         sandbox_directory: Path::new("/s"),
         root: RootPlan::Host,
         image: &ImageDefaults::default(),
+        behaviour: None,
         volumes: BTreeMap::new(),
         target: None,
         devices,

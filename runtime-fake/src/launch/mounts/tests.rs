@@ -48,6 +48,7 @@ fn plan_on(
         sandbox_directory: Path::new("/state"),
         root: RootPlan::Host,
         image: &image,
+        behaviour: None,
         volumes: BTreeMap::from([
             ("data".to_owned(), RootPlan::Layers(vec!["/layer".into()])),
             ("host".to_owned(), RootPlan::Host),

@@ -57,6 +57,7 @@ fn image() -> ImageDefaults {
         working_dir: "/srv".into(),
         stop_signal: Some("SIGQUIT".into()),
         volumes: Vec::new(),
+        script: None,
     }
 }
 
@@ -79,6 +80,7 @@ fn plan_on(
         sandbox_directory: Path::new("/state/sandboxes/s"),
         root: RootPlan::Host,
         image,
+        behaviour: None,
         volumes: BTreeMap::new(),
         target: None,
         devices: Vec::new(),
