@@ -1,12 +1,9 @@
-//! Streamed lists: more items than fit into one message, and the same filters as the unary lists.
+//! Streamed lists: more items than fit into one message.
 
 use std::collections::HashMap;
 
-use cri::v1::{
-    ContainerFilter, PodSandbox, PodSandboxFilter, StreamContainersRequest,
-    StreamPodSandboxesRequest,
-};
-use harness::{Pod, Runtime, fixture};
+use cri::v1::{PodSandbox, PodSandboxFilter, StreamPodSandboxesRequest};
+use harness::{Pod, Runtime};
 use tonic::Code;
 
 use crate::support::code;
@@ -49,43 +46,4 @@ async fn stream_returns_more_sandboxes_than_fit_into_message() {
     expected.sort();
     found.sort();
     assert_eq!(found, expected);
-}
-
-#[tokio::test]
-async fn stream_applies_filters_like_list() {
-    let runtime = Runtime::start().await.unwrap();
-    let client = &runtime.client;
-    let pod = runtime.pod("p").await.unwrap();
-    let other = runtime.pod("other").await.unwrap();
-    pod.create(fixture::script("c", "sleep 1000"))
-        .await
-        .unwrap();
-
-    let filter = |id: &str| PodSandboxFilter {
-        id: id.to_owned(),
-        ..PodSandboxFilter::default()
-    };
-    let (messages, all) = streamed(&runtime, PodSandboxFilter::default()).await;
-    assert_eq!((messages, all.len()), (1, 2));
-    let (_, one) = streamed(&runtime, filter(&other.id)).await;
-    assert_eq!(one, client.pods(filter(&other.id)).await.unwrap());
-    assert_eq!(streamed(&runtime, filter("none")).await, (1, Vec::new()));
-
-    let filter = ContainerFilter {
-        pod_sandbox_id: pod.id.clone(),
-        ..ContainerFilter::default()
-    };
-    let request = StreamContainersRequest {
-        filter: Some(filter.clone()),
-    };
-    let mut stream = client
-        .runtime
-        .clone()
-        .stream_containers(request)
-        .await
-        .unwrap()
-        .into_inner();
-    let message = stream.message().await.unwrap().unwrap();
-    assert_eq!(message.containers, client.containers(filter).await.unwrap());
-    assert_eq!(stream.message().await.unwrap(), None);
 }

@@ -210,31 +210,6 @@ async fn create_rejects_invalid_pid_target() {
 }
 
 #[tokio::test]
-async fn dev_shm_is_shared_within_pod_only() {
-    let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "dev_shm_is_shared_within_pod_only",
-        Means::of(&runtime).await.no_namespaces()
-    );
-    let pod = runtime.pod("p").await.unwrap();
-    let other = runtime.pod("q").await.unwrap();
-    let file = format!("/dev/shm/{}", fixture::unique("crib-test"));
-    pod.output(pod.script("writer", &format!("echo shared > {file}")))
-        .await
-        .unwrap();
-    let read = format!("cat {file} || echo none");
-    assert_eq!(
-        pod.output(pod.script("reader", &read)).await.unwrap(),
-        "shared\n"
-    );
-    assert_eq!(
-        other.output(other.script("reader", &read)).await.unwrap(),
-        "none\n"
-    );
-    assert!(!std::path::Path::new(&file).exists());
-}
-
-#[tokio::test]
 async fn etc_files_follow_hostname_and_dns_config() {
     let runtime = Runtime::start().await.unwrap();
     skip_if!(

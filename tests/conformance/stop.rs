@@ -1,8 +1,8 @@
-//! How containers end: by themselves, by the stop signal, by SIGKILL.
+//! How containers end: by themselves, by the stop signal, by SIGKILL. The rules of `crib check` (stop) have the plain cases.
 
 use std::time::Duration;
 
-use cri::v1::{ContainerState, Signal, StopContainerRequest};
+use cri::v1::ContainerState;
 use harness::{Runtime, fixture, witness};
 use rstest::rstest;
 use tonic::Code;
@@ -51,35 +51,6 @@ async fn exit_code_and_reason_follow_end_of_process(
     );
 }
 
-#[tokio::test]
-async fn stop_sends_sigterm() {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let script = "trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
-    let id = pod.start(pod.script("c", script)).await.unwrap();
-    wait_for_log_line(&pod, &id, "ready").await;
-    runtime.client.stop(&id, LONG).await.unwrap();
-    let status = runtime.client.container(&id).await.unwrap();
-    assert_eq!(status.state(), ContainerState::ContainerExited);
-    assert_eq!((status.exit_code, status.reason.as_str()), (3, "Error"));
-    assert_eq!(pod.log(&status).last().unwrap().text, "bye");
-    runtime.client.stop(&id, LONG).await.unwrap();
-}
-
-#[tokio::test]
-async fn stop_kills_after_grace_period() {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let script = "trap 'echo no' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
-    let id = pod.start(pod.script("c", script)).await.unwrap();
-    wait_for_log_line(&pod, &id, "ready").await;
-    runtime.client.stop(&id, 1).await.unwrap();
-    let status = runtime.client.container(&id).await.unwrap();
-    assert_eq!((status.exit_code, status.reason.as_str()), (137, "Error"));
-    // The container received SIGTERM first.
-    assert_eq!(pod.log(&status).last().unwrap().text, "no");
-}
-
 /// Of two containers that ignore SIGTERM, only the one with the short grace period is killed.
 #[tokio::test]
 async fn concurrent_stops_keep_their_own_grace_periods() {
@@ -123,64 +94,6 @@ async fn stop_without_grace_period_kills() {
         code(runtime.client.start(&created).await),
         Code::FailedPrecondition
     );
-}
-
-#[tokio::test]
-async fn stop_sends_configured_stop_signal() {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let script = "trap 'echo term' TERM; trap 'exit 10' USR1; echo ready; while :; do sleep 1000 & wait $!; done";
-    let mut config = pod.script("c", script);
-    config.stop_signal = Signal::Sigusr1.into();
-    let id = pod.start(config).await.unwrap();
-    wait_for_log_line(&pod, &id, "ready").await;
-    assert_eq!(
-        runtime.client.container(&id).await.unwrap().stop_signal(),
-        Signal::Sigusr1
-    );
-    runtime.client.stop(&id, LONG).await.unwrap();
-    let status = runtime.client.container(&id).await.unwrap();
-    assert_eq!(status.exit_code, 10);
-    assert!(pod.log(&status).iter().all(|line| line.text != "term"));
-}
-
-#[tokio::test]
-async fn shorter_of_two_stops_wins() {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let script = "trap 'echo no' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
-    let id = pod.start(pod.script("c", script)).await.unwrap();
-    wait_for_log_line(&pod, &id, "ready").await;
-    let (client, long) = (runtime.client.clone(), id.clone());
-    let long = tokio::spawn(async move { client.stop(&long, LONG).await });
-    wait_for_log_line(&pod, &id, "no").await;
-    runtime.client.stop(&id, 0).await.unwrap();
-    long.await.unwrap().unwrap();
-    assert_eq!(runtime.client.container(&id).await.unwrap().exit_code, 137);
-}
-
-#[tokio::test]
-async fn cancelled_stop_does_not_kill() {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    // The container counts half seconds since SIGTERM.
-    let script = "trap 'asked=yes; echo asked' TERM; echo ready; n=0
-        while :; do sleep 0.5 & wait $!; [ -z \"$asked\" ] || { n=$((n + 1)); echo $n; }; done";
-    let id = pod.start(pod.script("c", script)).await.unwrap();
-    wait_for_log_line(&pod, &id, "ready").await;
-    let request = StopContainerRequest {
-        container_id: id.clone(),
-        timeout: 1,
-    };
-    let mut calls = runtime.client.runtime.clone();
-    let stop = tokio::spawn(async move { calls.stop_container(request).await });
-    wait_for_log_line(&pod, &id, "asked").await;
-    stop.abort();
-    assert!(stop.await.unwrap_err().is_cancelled());
-    // The container still runs well after the grace period.
-    wait_for_log_line(&pod, &id, "6").await;
-    let status = runtime.client.container(&id).await.unwrap();
-    assert_eq!(status.state(), ContainerState::ContainerRunning);
 }
 
 #[tokio::test]
