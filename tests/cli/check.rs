@@ -52,13 +52,13 @@ async fn check_of_runtime_passes_and_writes_reports() {
     args.extend(["--trace", &trace]);
     let checked = place.crib(&args).await;
     assert_eq!(checked.code, Some(0), "{checked:?}");
-    assert!(checked.out.contains("8 rules on crib"), "{}", checked.out);
+    assert!(checked.out.contains("10 rules on crib"), "{}", checked.out);
     let read = |name: &str| std::fs::read_to_string(place.path(name)).unwrap();
     let json: serde_json::Value = serde_json::from_str(&read("json")).unwrap();
-    assert_eq!(json["rules"].as_array().unwrap().len(), 8);
-    assert!(read("junit").contains("tests=\"8\" failures=\"0\""));
-    assert!(read("tap").starts_with("TAP version 13\n1..8\n"));
-    assert!(read("html").contains("8 of 8 rules"));
+    assert_eq!(json["rules"].as_array().unwrap().len(), 10);
+    assert!(read("junit").contains("tests=\"10\" failures=\"0\""));
+    assert!(read("tap").starts_with("TAP version 13\n1..10\n"));
+    assert!(read("html").contains("10 of 10 rules"));
     let sarif: serde_json::Value = serde_json::from_str(&read("sarif")).unwrap();
     assert_eq!(sarif["runs"][0]["results"], serde_json::json!([]));
     let calls = read("trace");

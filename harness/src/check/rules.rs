@@ -12,6 +12,7 @@ mod event;
 mod exec;
 mod image;
 mod image_content;
+mod image_life;
 mod image_pull;
 mod image_volume;
 mod limits;
@@ -74,6 +75,7 @@ pub fn all() -> Vec<&'static Rule> {
         image_pull::RULES,
         credentials::RULES,
         image_content::RULES,
+        image_life::RULES,
         statistics::RULES,
         restart::RULES,
         restarted::RULES,

@@ -1,9 +1,12 @@
 //! Rules of agreement: calls that tell the same fact tell it alike.
 
+use std::collections::BTreeSet;
+
 use cri::v1;
-use cri::v1::{ContainerEventType, ContainerState};
+use cri::v1::{ContainerEventType, ContainerFilter, ContainerState, PodSandboxFilter};
 
 use super::event::{events_of, kind, subscribe};
+use super::listing::{two_containers, two_pods};
 use crate::check::context::Context;
 use crate::check::outcome::{Verdict, equal, failed};
 use crate::check::rule::sources::{API, KUBELET};
@@ -126,6 +129,20 @@ pub(super) const RULES: &[Rule] = &[
             "ListPodSandbox after 1 drop items",
         ],
         body: |x| Box::pin(answers_are_of_now(x)),
+    },
+    Rule {
+        id: "CRI-AGR-008",
+        severity: Severity::Must,
+        says: "Each sandbox, container and image is once in its list.",
+        source: KUBELET,
+        tags: &["kubelet", "agreement"],
+        calls: &["ListPodSandbox", "ListContainers", "ListImages"],
+        faults: &[
+            "ListPodSandbox set items.id \"same\"",
+            "ListContainers set containers.id \"same\"",
+            "ListImages set images [{\"id\": \"same\"}, {\"id\": \"same\"}]",
+        ],
+        body: |x| Box::pin(lists_have_no_duplicates(x)),
     },
 ];
 
@@ -316,4 +333,29 @@ async fn answers_are_of_now(x: &Context) -> Verdict {
     x.client.remove_pod(&pod.id).await?;
     let left = x.listed_pod(&pod.id).await?;
     equal("the removed sandbox in ListPodSandbox", &left, &None)
+}
+
+fn no_duplicates(what: &str, all: impl IntoIterator<Item = String>) -> Verdict {
+    let mut seen = BTreeSet::new();
+    let twice = all.into_iter().find(|id| !seen.insert(id.clone()));
+    equal(&format!("an id that is twice in {what}"), &twice, &None)
+}
+
+async fn lists_have_no_duplicates(x: &Context) -> Verdict {
+    let _pods = two_pods(x).await?;
+    let _containers = two_containers(x).await?;
+    let all = x
+        .client
+        .pods(PodSandboxFilter::default())
+        .await?
+        .into_iter();
+    no_duplicates("ListPodSandbox", all.map(|one| one.id))?;
+    let all = x
+        .client
+        .containers(ContainerFilter::default())
+        .await?
+        .into_iter();
+    no_duplicates("ListContainers", all.map(|one| one.id))?;
+    let all = x.client.list_images().await?.into_iter();
+    no_duplicates("ListImages", all.map(|one| one.id))
 }

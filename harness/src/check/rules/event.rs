@@ -86,6 +86,20 @@ pub(super) const RULES: &[Rule] = &[
         ],
         body: |x| Box::pin(event_times_do_not_go_back(x)),
     },
+    Rule {
+        id: "CRI-EVT-006",
+        severity: Severity::Should,
+        says: "The end of a container that ends by itself is an event with its exit code, for each container that does.",
+        source: KUBELET,
+        tags: &["evented-pleg", "exit"],
+        calls: &["GetContainerEvents"],
+        faults: &[
+            "GetContainerEvents if container_event_type = \"CONTAINER_STOPPED_EVENT\" lose",
+            "GetContainerEvents if container_event_type = \"CONTAINER_STOPPED_EVENT\" repeat",
+            "GetContainerEvents drop containers_statuses.exit_code",
+        ],
+        body: |x| Box::pin(own_end_is_an_event(x)),
+    },
 ];
 
 pub(super) type Subscription = Streaming<ContainerEventResponse>;
@@ -272,4 +286,34 @@ async fn event_times_do_not_go_back(x: &Context) -> Verdict {
         "nanoseconds since 1970, in order",
         times,
     )
+}
+
+async fn own_end_is_an_event(x: &Context) -> Verdict {
+    let subscription = subscribe(x).await?;
+    let pod = x.pod().await?;
+    let mut ids = Vec::new();
+    for (name, code) in [("c", 7), ("d", 8)] {
+        let id = pod.start(x.script(name, &format!("exit {code}"))).await?;
+        x.exited(&id).await?;
+        ids.push((id, code));
+    }
+    x.client.stop_pod(&pod.id).await?;
+    x.client.remove_pod(&pod.id).await?;
+    let mut of_pod = vec![pod.id.as_str()];
+    of_pod.extend(ids.iter().map(|(id, _)| id.as_str()));
+    let events = events_of(x, subscription, &of_pod).await?;
+    for (id, code) in &ids {
+        let ends = events
+            .iter()
+            .filter(|event| kind(event) == (id.clone(), Stopped));
+        let codes = ends.map(|event| {
+            let mut statuses = event.containers_statuses.iter();
+            statuses
+                .find(|status| status.id == *id)
+                .map(|status| status.exit_code)
+        });
+        let what = format!("the exit codes in the events of the end of container {id}");
+        equal(&what, &codes.collect::<Vec<_>>(), &vec![Some(*code)])?;
+    }
+    Ok(())
 }

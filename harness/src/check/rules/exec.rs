@@ -154,6 +154,20 @@ pub(super) const RULES: &[Rule] = &[
         faults: &["Exec swallow", "Attach swallow", "PortForward swallow"],
         body: |x| Box::pin(streams_of_unknown_objects_are_refused(x)),
     },
+    Rule {
+        id: "CRI-EXE-016",
+        severity: Severity::Must,
+        says: "ExecSync without a timeout has no limit, and the exit code of a command that a signal killed is 128 plus its number.",
+        source: API,
+        tags: &["kubelet", "time", "exit"],
+        calls: &["ExecSync"],
+        faults: &[
+            "ExecSync request set timeout 1",
+            "ExecSync set exit_code 9",
+            "ExecSync set exit_code -1",
+        ],
+        body: |x| Box::pin(exec_sync_without_timeout_has_no_limit(x)),
+    },
 ];
 
 async fn running(x: &Context) -> Verdict<String> {
@@ -405,4 +419,12 @@ async fn streams_of_unknown_objects_are_refused(x: &Context) -> Verdict {
     };
     let answer = x.client.runtime.clone().port_forward(request).await;
     refused("PortForward of an unknown sandbox", answer).map(drop)
+}
+
+async fn exec_sync_without_timeout_has_no_limit(x: &Context) -> Verdict {
+    let id = running(x).await?;
+    let script = "sleep 3; echo slept; kill -9 $$";
+    let answer = x.client.exec(&id, ["/bin/sh", "-c", script], 0).await?;
+    equal("stdout", &answer.stdout.as_slice(), &b"slept\n".as_slice())?;
+    equal("exit_code", &answer.exit_code, &137)
 }

@@ -5,8 +5,8 @@ use cri::v1;
 use super::image::{add, pull};
 use crate::check::context::Context;
 use crate::check::images::programs;
-use crate::check::outcome::{Outcome, Verdict, equal};
-use crate::check::rule::sources::{API, CRITEST, KUBELET};
+use crate::check::outcome::{Outcome, Verdict, equal, refused};
+use crate::check::rule::sources::{API, CRIO, CRITEST, KUBELET};
 use crate::check::rule::{Rule, Severity};
 use crate::fixture;
 use crate::fixture_image::{ImageBuilder, Layer};
@@ -138,6 +138,19 @@ pub(super) const RULES: &[Rule] = &[
         ],
         body: |x| Box::pin(status_names_image(x)),
     },
+    Rule {
+        id: "CRI-CNT-011",
+        severity: Severity::Should,
+        says: "A working directory that is not there is made, and one that is a file is refused.",
+        source: CRIO,
+        tags: &["files", "process"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request drop config.working_dir",
+            "CreateContainer request set config.working_dir \"/tmp\"",
+        ],
+        body: |x| Box::pin(working_directory_is_made(x)),
+    },
 ];
 
 /// Tells its arguments.
@@ -166,7 +179,7 @@ fn of(x: &Context, image: &str) -> v1::ContainerConfig {
 }
 
 /// A container of an image, which runs a script.
-fn script(x: &Context, image: &str, text: &str) -> v1::ContainerConfig {
+pub(super) fn script(x: &Context, image: &str, text: &str) -> v1::ContainerConfig {
     let mut config = of(x, image);
     config.command = ["/bin/sh", "-c", text].map(str::to_owned).into();
     config
@@ -356,4 +369,21 @@ async fn status_names_image(x: &Context) -> Verdict {
         &(known, reference, digests),
         &(true, reference, 1),
     )
+}
+
+async fn working_directory_is_made(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let layer = |image: ImageBuilder| image.layer(Layer::new().file("a-file", 0o644, ""));
+    let image = image(x, "1", layer).await?;
+    let mut config = script(x, &image, "pwd");
+    config.working_dir = "/made/for/it".to_owned();
+    let output = x.output(config).await?;
+    equal("the working directory", output.as_str(), "/made/for/it\n")?;
+    let mut config = script(x, &image, "pwd");
+    config.working_dir = "/a-file".to_owned();
+    let pod = x.pod().await?;
+    match pod.create(config).await {
+        Ok(id) => refused("StartContainer in a file", x.client.start(&id).await).map(drop),
+        answer => refused("CreateContainer in a file", answer).map(drop),
+    }
 }

@@ -6,8 +6,8 @@ use cri::v1;
 use cri::v1::{ContainerFilter, ContainerState, PodSandboxFilter, PodSandboxState};
 
 use crate::check::context::{Context, RULE_LABEL, RUN_LABEL};
-use crate::check::outcome::{Verdict, equal};
-use crate::check::rule::sources::{CRIO, CRITEST};
+use crate::check::outcome::{Verdict, ensure, equal};
+use crate::check::rule::sources::{CONTAINERD, CRIO, CRITEST};
 use crate::check::rule::{Rule, Severity};
 use crate::pod::Pod;
 
@@ -93,6 +93,57 @@ pub(super) const RULES: &[Rule] = &[
             "ListContainers request drop filter.label_selector.colour",
         ],
         body: |x| Box::pin(containers_are_filtered_by_labels(x)),
+    },
+    Rule {
+        id: "CRI-SBX-044",
+        severity: Severity::Must,
+        says: "A filter of ListPodSandbox with several parts returns the sandboxes that meet all of them, and none is no error.",
+        source: CRIO,
+        tags: &["kubelet", "filter"],
+        calls: &["ListPodSandbox"],
+        faults: &[
+            "ListPodSandbox if request.filter.id != \"\" request drop filter.state",
+            "ListPodSandbox request drop filter.id",
+            "ListPodSandbox if request.filter.id != \"\" request drop filter.label_selector",
+            "ListPodSandbox after 1 answer NOT_FOUND",
+        ],
+        body: |x| Box::pin(parts_of_sandbox_filter_are_all_met(x)),
+    },
+    Rule {
+        id: "CRI-CTR-045",
+        severity: Severity::Must,
+        says: "A filter of ListContainers with several parts returns the containers that meet all of them, and none is no error.",
+        source: CRIO,
+        tags: &["kubelet", "filter"],
+        calls: &["ListContainers"],
+        faults: &[
+            "ListContainers if request.filter.id != \"\" request drop filter.state",
+            "ListContainers request drop filter.id",
+            "ListContainers if request.filter.id != \"\" request drop filter.pod_sandbox_id",
+            "ListContainers if request.filter.id != \"\" request drop filter.label_selector",
+            "ListContainers after 1 answer NOT_FOUND",
+        ],
+        body: |x| Box::pin(parts_of_container_filter_are_all_met(x)),
+    },
+    Rule {
+        id: "CRI-CTR-046",
+        severity: Severity::Should,
+        says: "A container and a sandbox are found by the beginning of their id that crictl shows, in lists and by their status.",
+        source: CONTAINERD,
+        tags: &["crictl", "names"],
+        calls: &[
+            "ListContainers",
+            "ContainerStatus",
+            "ListPodSandbox",
+            "PodSandboxStatus",
+        ],
+        faults: &[
+            "ContainerStatus answer NOT_FOUND",
+            "PodSandboxStatus answer NOT_FOUND",
+            "ListContainers drop containers",
+            "ListPodSandbox request drop filter.id",
+        ],
+        body: |x| Box::pin(beginning_of_id_is_enough(x)),
     },
 ];
 
@@ -281,4 +332,132 @@ async fn containers_are_filtered_by_labels(x: &Context) -> Verdict {
         &containers(x, none).await?,
         &ids([]),
     )
+}
+
+async fn parts_of_sandbox_filter_are_all_met(x: &Context) -> Verdict {
+    let [first, second] = two_pods(x).await?;
+    let filter = |id: &str, state: PodSandboxState, colour: &str| PodSandboxFilter {
+        id: id.to_owned(),
+        state: Some(v1::PodSandboxStateValue {
+            state: state.into(),
+        }),
+        label_selector: [("colour".to_owned(), colour.to_owned())].into(),
+    };
+    let (ready, not_ready) = (
+        PodSandboxState::SandboxReady,
+        PodSandboxState::SandboxNotready,
+    );
+    for (what, filter, expected) in [
+        (
+            "what it is",
+            filter(&first.id, ready, "red"),
+            ids([&first.id]),
+        ),
+        (
+            "another state",
+            filter(&first.id, not_ready, "red"),
+            ids([]),
+        ),
+        ("another label", filter(&first.id, ready, "blue"), ids([])),
+        (
+            "the label of the other one",
+            filter(&second.id, ready, "red"),
+            ids([]),
+        ),
+        (
+            "an id that is not there",
+            filter("no-such-id", ready, "red"),
+            ids([]),
+        ),
+    ] {
+        let what = format!("ListPodSandbox by id, state and label: {what}");
+        equal(&what, &pods(x, filter).await?, &expected)?;
+    }
+    Ok(())
+}
+
+async fn parts_of_container_filter_are_all_met(x: &Context) -> Verdict {
+    let (pod, [first, second]) = two_containers(x).await?;
+    let other = x.pod().await?;
+    let filter = |id: &str, pod: &Pod, state: ContainerState, colour: &str| ContainerFilter {
+        id: id.to_owned(),
+        state: Some(v1::ContainerStateValue {
+            state: state.into(),
+        }),
+        pod_sandbox_id: pod.id.clone(),
+        label_selector: [("colour".to_owned(), colour.to_owned())].into(),
+    };
+    let (created, exited) = (
+        ContainerState::ContainerCreated,
+        ContainerState::ContainerExited,
+    );
+    for (what, filter, expected) in [
+        (
+            "what it is",
+            filter(&first, &pod, created, "red"),
+            ids([&first]),
+        ),
+        (
+            "another state",
+            filter(&first, &pod, exited, "red"),
+            ids([]),
+        ),
+        (
+            "another sandbox",
+            filter(&first, &other, created, "red"),
+            ids([]),
+        ),
+        (
+            "another label",
+            filter(&first, &pod, created, "blue"),
+            ids([]),
+        ),
+        (
+            "the label of the other one",
+            filter(&second, &pod, created, "red"),
+            ids([]),
+        ),
+        (
+            "an id that is not there",
+            filter("no-such-id", &pod, created, "red"),
+            ids([]),
+        ),
+    ] {
+        let what = format!("ListContainers by id, sandbox, state and label: {what}");
+        equal(&what, &containers(x, filter).await?, &expected)?;
+    }
+    Ok(())
+}
+
+/// The length of the ids that crictl shows.
+const SHOWN: usize = 13;
+
+async fn beginning_of_id_is_enough(x: &Context) -> Verdict {
+    let (pod, [first, _]) = two_containers(x).await?;
+    let short = |id: &str| id.get(..SHOWN).unwrap_or(id).to_owned();
+    let filter = ContainerFilter {
+        id: short(&first),
+        ..Default::default()
+    };
+    equal(
+        "ListContainers",
+        &containers(x, filter).await?,
+        &ids([&first]),
+    )?;
+    let status = x.client.container(&short(&first)).await?;
+    equal("the id in ContainerStatus", &status.id, &first)?;
+    let other = x.pod().await?;
+    let filter = PodSandboxFilter {
+        id: short(&pod.id),
+        ..Default::default()
+    };
+    ensure(
+        other.id != pod.id,
+        "the id of another sandbox",
+        "another one",
+        &other.id,
+    )?;
+    equal("ListPodSandbox", &pods(x, filter).await?, &ids([&pod.id]))?;
+    let status = x.pod_status(&short(&pod.id)).await?;
+    equal("the id in PodSandboxStatus", &status.id, &pod.id)
 }

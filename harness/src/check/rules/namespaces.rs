@@ -5,7 +5,7 @@ use cri::v1::{NamespaceMode, NamespaceOption};
 
 use crate::check::context::Context;
 use crate::check::outcome::{Verdict, ensure, equal, failed};
-use crate::check::rule::sources::{CRIO, CRITEST, KUBELET};
+use crate::check::rule::sources::{CONTAINERD, CRIO, CRITEST, KUBELET};
 use crate::check::rule::{Rule, Severity};
 use crate::fixture;
 use crate::pod::Pod;
@@ -145,6 +145,32 @@ pub(super) const RULES: &[Rule] = &[
             "PodSandboxStatus drop status.linux",
         ],
         body: |x| Box::pin(modes_are_echoed(x)),
+    },
+    Rule {
+        id: "CRI-NSP-011",
+        severity: Severity::Must,
+        says: "Containers of a pod share /dev/shm, which is no other pod's.",
+        source: KUBELET,
+        tags: &["kubelet", "namespaces", "files"],
+        calls: &["CreateContainer", "ExecSync"],
+        faults: &[
+            "CreateContainer request set config.mounts [{\"container_path\": \"/dev/shm\", \"host_path\": \"/usr\", \"readonly\": true}]",
+            "ExecSync drop stdout",
+        ],
+        body: |x| Box::pin(shared_memory_is_of_pod(x)),
+    },
+    Rule {
+        id: "CRI-NSP-012",
+        severity: Severity::Should,
+        says: "The host name of a pod is in the environment and in /etc/hostname of its containers.",
+        source: CONTAINERD,
+        tags: &["namespaces", "files"],
+        calls: &["RunPodSandbox", "CreateContainer"],
+        faults: &[
+            "RunPodSandbox request set config.hostname \"other\"",
+            "CreateContainer request set config.envs [{\"key\": \"HOSTNAME\", \"value\": \"eA==\"}]",
+        ],
+        body: |x| Box::pin(host_name_is_told(x)),
     },
 ];
 
@@ -344,4 +370,38 @@ async fn modes_are_echoed(x: &Context) -> Verdict {
     let seen = (options.network(), options.ipc(), options.pid());
     let node = NamespaceMode::Node;
     equal("network, IPC and processes", &seen, &(node, node, node))
+}
+
+async fn shared_memory_is_of_pod(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let (here, there) = (x.pod().await?, x.pod().await?);
+    let writer = here.start(x.forever("c")).await?;
+    let reader = here.start(x.forever("d")).await?;
+    let other = there.start(x.forever("c")).await?;
+    let written = x
+        .client
+        .sh(&writer, "echo shared >/dev/shm/crib-check && echo written")
+        .await?;
+    equal("what a container wrote", written.as_str(), "written\n")?;
+    let look = "cat /dev/shm/crib-check 2>/dev/null || echo nothing";
+    let seen = x.client.sh(&reader, look).await?;
+    equal(
+        "the file in another container of the pod",
+        seen.as_str(),
+        "shared\n",
+    )?;
+    let seen = x.client.sh(&other, look).await?;
+    equal("the file in another pod", seen.as_str(), "nothing\n")
+}
+
+async fn host_name_is_told(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let output = x
+        .output(x.script("c", "echo $HOSTNAME; cat /etc/hostname"))
+        .await?;
+    equal(
+        "HOSTNAME and /etc/hostname",
+        output.as_str(),
+        "checked\nchecked\n",
+    )
 }

@@ -103,6 +103,35 @@ pub(super) const RULES: &[Rule] = &[
         ],
         body: |x| Box::pin(image_fs_info_is_complete(x)),
     },
+    Rule {
+        id: "CRI-RTM-008",
+        severity: Severity::May,
+        says: "The statuses of sandboxes and containers carry info when they are asked to be verbose, and only then.",
+        source: API,
+        tags: &["crictl"],
+        calls: &["PodSandboxStatus", "ContainerStatus"],
+        faults: &[
+            "ContainerStatus request set verbose true",
+            "ContainerStatus drop info",
+            "PodSandboxStatus request set verbose true",
+            "PodSandboxStatus request drop verbose",
+        ],
+        body: |x| Box::pin(info_is_for_verbose_statuses(x)),
+    },
+    Rule {
+        id: "CRI-RTM-009",
+        severity: Severity::Must,
+        says: "The time of ImageFsInfo is of now, in nanoseconds.",
+        source: KUBELET,
+        tags: &["kubelet", "statistics", "time"],
+        calls: &["ImageFsInfo"],
+        faults: &[
+            "ImageFsInfo set image_filesystems.timestamp 1700000000",
+            "ImageFsInfo set image_filesystems.timestamp 1500000000000000000",
+            "ImageFsInfo set image_filesystems.timestamp 9000000000000000000",
+        ],
+        body: |x| Box::pin(image_fs_info_is_of_now(x)),
+    },
 ];
 
 async fn version_is_complete(x: &Context) -> Verdict {
@@ -223,4 +252,43 @@ async fn image_fs_info_is_complete(x: &Context) -> Verdict {
         "a path that exists",
         mountpoint,
     )
+}
+
+async fn info_is_for_verbose_statuses(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let id = pod.create(x.forever("c")).await?;
+    for verbose in [false, true] {
+        let request = v1::ContainerStatusRequest {
+            container_id: id.clone(),
+            verbose,
+        };
+        let answer = x.client.runtime.clone().container_status(request).await?;
+        let what = format!("whether ContainerStatus with verbose {verbose} has info");
+        equal(&what, &!answer.into_inner().info.is_empty(), &verbose)?;
+        let request = v1::PodSandboxStatusRequest {
+            pod_sandbox_id: pod.id.clone(),
+            verbose,
+        };
+        let answer = x.client.runtime.clone().pod_sandbox_status(request).await?;
+        let what = format!("whether PodSandboxStatus with verbose {verbose} has info");
+        equal(&what, &!answer.into_inner().info.is_empty(), &verbose)?;
+    }
+    Ok(())
+}
+
+/// How far the clock of ImageFsInfo may be from now: runtimes measure each few seconds.
+const MEASURED: i128 = 300_000_000_000;
+
+async fn image_fs_info_is_of_now(x: &Context) -> Verdict {
+    let request = v1::ImageFsInfoRequest {};
+    let answer = x.client.images.clone().image_fs_info(request).await?;
+    let since = std::time::SystemTime::UNIX_EPOCH
+        .elapsed()
+        .unwrap_or_default();
+    let now = i128::try_from(since.as_nanos()).unwrap_or(i128::MAX);
+    for usage in answer.into_inner().image_filesystems {
+        let near = (now - i128::from(usage.timestamp)).abs() < MEASURED;
+        ensure(near, "timestamp", &format!("near {now}"), usage)?;
+    }
+    Ok(())
 }
