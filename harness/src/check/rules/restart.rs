@@ -7,7 +7,7 @@ use cri::v1::{ContainerState, PodSandboxState};
 use super::image::{add, pull, status};
 use crate::check::context::Context;
 use crate::check::held::{HOLD, Held};
-use crate::check::outcome::{Verdict, ensure, equal, failed};
+use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed};
 use crate::check::rule::sources::{CONTAINERD, CRIO};
 use crate::check::rule::{RESTART, Rule, Severity};
 use crate::pod::Pod;
@@ -248,7 +248,20 @@ async fn exit_during_restart_is_reported(x: &Context) -> Verdict {
         );
     }
     x.restart().await?;
-    let status = x.exited(&id).await?;
+    let status = x
+        .until(
+            "the container not to be CONTAINER_RUNNING",
+            async || match x.client.container(&id).await {
+                Ok(status) if status.state() != ContainerState::ContainerRunning => Ok(status),
+                seen => Err(seen),
+            },
+        )
+        .await?;
+    if status.state() == ContainerState::ContainerUnknown {
+        // containerd, if its process ends at the wrong moment. A kubelet ends such a container.
+        let why = "the container that ended is CONTAINER_UNKNOWN after the restart";
+        return Err(Outcome::Diverges(why.to_owned()));
+    }
     let seen = (status.exit_code, status.reason.as_str());
     equal("exit code and reason", &seen, &(41, "Error"))
 }
