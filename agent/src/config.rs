@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Taint;
 
 use crate::gc::limits::DeadContainerLimits;
 use crate::images::ImageConfig;
+use crate::node::SwapBehavior;
 
 /// The configuration of the agent. [`Config::new`] has the defaults of a kubelet of Kubernetes 1.36.
 #[derive(Clone, Debug)]
@@ -66,6 +67,8 @@ pub struct Config {
     pub container_logs_dir: Option<PathBuf>,
     /// Which pods the node takes.
     pub admission: AdmissionConfig,
+    /// Which containers may use swap, where the kernel can limit it.
+    pub swap_behavior: SwapBehavior,
 }
 
 /// Which pods the node takes.
@@ -125,6 +128,7 @@ impl Config {
             volumes_dir: root_dir.join("volumes"),
             log_rotation: Some(LogRotation::default()),
             admission: AdmissionConfig::default(),
+            swap_behavior: SwapBehavior::NoSwap,
             node_name: "localhost".to_owned(),
             agent_id: None,
             adopt_node: false,

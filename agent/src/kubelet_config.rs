@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::images::duration::parse_go_duration;
+use crate::node::SwapBehavior;
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
@@ -53,6 +54,7 @@ pub struct KubeletConfiguration {
     pub read_only_port: Option<u16>,
     pub healthz_bind_address: Option<String>,
     pub crash_loop_back_off: Option<CrashLoopBackOff>,
+    pub memory_swap: Option<MemorySwap>,
 }
 
 /// `crashLoopBackOff`
@@ -62,6 +64,14 @@ pub struct CrashLoopBackOff {
     /// The longest delay between restarts, 1 s to 300 s.
     #[serde(deserialize_with = "duration")]
     pub max_container_restart_period: Option<Duration>,
+}
+
+/// `memorySwap`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct MemorySwap {
+    /// Which containers may use swap; an empty one means `NoSwap`.
+    pub swap_behavior: SwapBehavior,
 }
 
 /// Why a configuration file is refused.
@@ -151,7 +161,8 @@ mod tests {
         let text = format!(
             "{HEAD}maxPods: 20\nregistryPullQPS: 0\nimageMinimumGCAge: 5m0s\nsystemReserved: {{cpu: 500m}}\n\
              authentication: {{anonymous: {{enabled: false}}}}\nregisterWithTaints:\n- {{key: a, effect: NoSchedule}}\n\
-             crashLoopBackOff: {{maxContainerRestartPeriod: 30s}}\ncgroupDriver: systemd\n"
+             crashLoopBackOff: {{maxContainerRestartPeriod: 30s}}\ncgroupDriver: systemd\n\
+             memorySwap: {{swapBehavior: LimitedSwap}}\n"
         );
         let (config, ignored) = parse(&text).unwrap();
         assert_eq!(config.max_pods, Some(20));
@@ -164,7 +175,19 @@ mod tests {
             .unwrap()
             .max_container_restart_period;
         assert_eq!(period, Some(Duration::from_secs(30)));
+        let swap = config.memory_swap.unwrap();
+        assert_eq!(swap.swap_behavior, SwapBehavior::LimitedSwap);
         assert_eq!(ignored, ["authentication", "cgroupDriver"]);
+    }
+
+    #[rstest]
+    #[case("{}")]
+    #[case("{swapBehavior: ''}")]
+    #[case("{swapBehavior: NoSwap}")]
+    fn swap_is_forbidden_by_default(#[case] value: &str) {
+        let (config, _) = parse(&format!("{HEAD}memorySwap: {value}\n")).unwrap();
+        assert_eq!(config.memory_swap, Some(MemorySwap::default()));
+        assert_eq!(SwapBehavior::default(), SwapBehavior::NoSwap);
     }
 
     #[rstest]
@@ -184,6 +207,10 @@ mod tests {
     #[case(
         "crashLoopBackOff: {most: 1s}",
         "crashLoopBackOff: unknown field `most`"
+    )]
+    #[case(
+        "memorySwap: {swapBehavior: UnlimitedSwap}",
+        "memorySwap: unknown variant `UnlimitedSwap`, expected one of ``, `NoSwap`, `LimitedSwap`"
     )]
     #[case("maxPods: 1\nmaxPods: 2", "duplicate")]
     fn malformed_fields_are_refused(#[case] line: &str, #[case] words: &str) {

@@ -30,6 +30,7 @@ mod logs;
 pub mod manifest;
 mod node;
 pub mod node_address;
+mod node_memory;
 pub mod objects;
 pub mod observed;
 pub mod plan;

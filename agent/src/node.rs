@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use serde::Deserialize;
+
 /// Facts and settings of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
@@ -93,9 +95,11 @@ pub enum CgroupVersion {
 }
 
 /// Which containers may use swap (`memorySwap.swapBehavior`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum SwapBehavior {
     /// None.
+    #[default]
+    #[serde(alias = "")]
     NoSwap,
     /// Those of Burstable pods, in proportion to their memory requests.
     LimitedSwap,

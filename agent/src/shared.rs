@@ -22,7 +22,7 @@ use crate::events::EventRecorder;
 use crate::hosts;
 use crate::huge_pages;
 use crate::images::Images;
-use crate::node::CgroupVersion;
+use crate::node_memory::NodeMemory;
 use crate::objects::Objects;
 use crate::pod::Pod;
 use crate::probe::prober::Prober;
@@ -32,9 +32,6 @@ use crate::spec::Node;
 use crate::user_namespaces::UserNamespaces;
 use crate::volumes::claim::Claims;
 use crate::volumes::token::Tokens;
-
-/// Exists where the kernel can limit memory and swap together.
-const SWAP_LIMIT_V1: &str = "/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes";
 
 /// The state that all workers share.
 pub(crate) struct Shared {
@@ -156,21 +153,20 @@ pub(crate) fn node(config: &Config) -> Node {
     node.agent_id.clone_from(&config.agent_id);
     node.cluster_dns.clone_from(&config.cluster_dns);
     node.cluster_domain.clone_from(&config.cluster_domain);
-    let memory = memory_bytes(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default());
-    node.memory_capacity = memory;
+    let memory = NodeMemory::read(Path::new("/"));
+    node.memory_capacity = memory.capacity;
+    node.swap_capacity = memory.swap_capacity;
+    node.swap_controller = memory.swap_controller;
+    node.swap_behavior = config.swap_behavior;
+    node.cgroup_version = memory.cgroup_version;
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut capacity = BTreeMap::from([
         ("cpu".to_owned(), cpus.to_string()),
-        ("memory".to_owned(), memory.to_string()),
+        ("memory".to_owned(), memory.capacity.to_string()),
     ]);
     let huge_pages = huge_pages::read(Path::new(huge_pages::HUGE_PAGES));
     node.hugepage_sizes = huge_pages.iter().filter_map(|it| it.size_name()).collect();
     capacity.extend(huge_pages.iter().map(|it| it.capacity()));
-    // Without the unified hierarchy, whose settings need a cgroup of the agent's own to be known.
-    node.swap_controller = Path::new(SWAP_LIMIT_V1).exists();
-    if node.swap_controller {
-        node.cgroup_version = CgroupVersion::V1;
-    }
     match space(&config.root_dir) {
         Ok(space) => {
             let storage = space.capacity.to_string();
@@ -193,27 +189,4 @@ pub(crate) fn node(config: &Config) -> Node {
 fn space(directory: &Path) -> io::Result<file_tree::Space> {
     let existing = directory.ancestors().find(|ancestor| ancestor.exists());
     file_tree::space(existing.unwrap_or(directory))
-}
-
-/// Parses the machine's memory in bytes from `/proc/meminfo`; 0 if it is absent.
-fn memory_bytes(meminfo: &str) -> i64 {
-    let total = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"));
-    let kilobytes = total.and_then(|rest| rest.split_whitespace().next()?.parse::<i64>().ok());
-    kilobytes.map_or(0, |kilobytes| kilobytes.saturating_mul(1024))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_is_read_in_bytes() {
-        assert_eq!(
-            memory_bytes("MemTotal:       24689764 kB\nMemFree: 1 kB\n"),
-            24_689_764 * 1024
-        );
-        assert_eq!(memory_bytes(""), 0);
-    }
 }

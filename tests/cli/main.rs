@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
 mod agent_flags;
+mod agent_swap;
 mod agents;
 mod background;
 mod behave;

@@ -80,6 +80,9 @@ impl NodeArgs {
         if let Some(path) = self.resolv_conf.clone().or(resolv_conf) {
             config.resolv_conf = Some(path).filter(|path| !path.as_os_str().is_empty());
         }
+        if let Some(swap) = &file.memory_swap {
+            config.swap_behavior = swap.swap_behavior;
+        }
         let rules = &mut config.admission;
         let of_kubelet = config.adopt_node.then_some(MAX_PODS);
         rules.max_pods = self.max_pods.or(file.max_pods).or(of_kubelet);

@@ -1,0 +1,102 @@
+//! The memory and swap of this node, and whether the kernel can limit how much swap a control group uses.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::node::CgroupVersion;
+
+/// What the kernel says of memory and swap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NodeMemory {
+    /// The machine's memory, bytes; 0: unknown.
+    pub(crate) capacity: i64,
+    /// The machine's swap, bytes.
+    pub(crate) swap_capacity: i64,
+    /// The version of the hierarchy that is mounted at `/sys/fs/cgroup`.
+    pub(crate) cgroup_version: CgroupVersion,
+    /// Whether the swap of a control group can be limited.
+    pub(crate) swap_controller: bool,
+}
+
+impl NodeMemory {
+    /// Reads `/proc` and `/sys/fs/cgroup` below `root`, as a kubelet does (Kubernetes 1.36,
+    /// pkg/kubelet/kuberuntime/kuberuntime_container_linux.go, initSwapControllerAvailabilityCheck).
+    pub(crate) fn read(root: &Path) -> Self {
+        let text = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
+        let meminfo = text("proc/meminfo");
+        let cgroups = root.join("sys/fs/cgroup");
+        let (cgroup_version, swap_limit) = if cgroups.join("cgroup.controllers").exists() {
+            let limit = swap_limit_v2(&text("proc/self/cgroup"));
+            (CgroupVersion::V2, limit)
+        } else {
+            let limit = PathBuf::from("memory/memory.memsw.limit_in_bytes");
+            (CgroupVersion::V1, Some(limit))
+        };
+        Self {
+            capacity: bytes(&meminfo, "MemTotal:"),
+            swap_capacity: bytes(&meminfo, "SwapTotal:"),
+            cgroup_version,
+            swap_controller: swap_limit.is_some_and(|file| cgroups.join(file).exists()),
+        }
+    }
+}
+
+/// The swap limit of this process's own control group: the root of the hierarchy never has one.
+fn swap_limit_v2(own_cgroups: &str) -> Option<PathBuf> {
+    let mut lines = own_cgroups.lines();
+    let own = lines.find_map(|line| line.strip_prefix("0::/"))?;
+    Some(Path::new(own).join("memory.swap.max"))
+}
+
+/// Parses an amount of `/proc/meminfo` in bytes; 0 if it is absent.
+fn bytes(meminfo: &str, name: &str) -> i64 {
+    let amount = meminfo.lines().find_map(|line| line.strip_prefix(name));
+    let kilobytes = amount.and_then(|rest| rest.split_whitespace().next()?.parse::<i64>().ok());
+    kilobytes.map_or(0, |kilobytes| kilobytes.saturating_mul(1024))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rstest::rstest;
+
+    use super::*;
+
+    const MEMINFO: &str = "MemTotal:       24689764 kB\nMemFree: 1 kB\nSwapTotal: 2097148 kB\n";
+
+    #[rstest]
+    #[case::v2(&["cgroup.controllers", "a/b/memory.swap.max"], CgroupVersion::V2, true)]
+    #[case::v2_without_swap(&["cgroup.controllers", "memory.swap.max"], CgroupVersion::V2, false)]
+    #[case::v1(&["memory/memory.memsw.limit_in_bytes"], CgroupVersion::V1, true)]
+    #[case::v1_without_swap(&["a/b/memory.swap.max"], CgroupVersion::V1, false)]
+    fn swap_limit_is_found(
+        #[case] files: &[&str],
+        #[case] version: CgroupVersion,
+        #[case] controller: bool,
+    ) {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("proc/meminfo", MEMINFO);
+        write("proc/self/cgroup", "1:name=systemd:/x\n0::/a/b\n");
+        for file in files {
+            write(&format!("sys/fs/cgroup/{file}"), "");
+        }
+        let expected = NodeMemory {
+            capacity: 24_689_764 * 1024,
+            swap_capacity: 2_097_148 * 1024,
+            cgroup_version: version,
+            swap_controller: controller,
+        };
+        assert_eq!(NodeMemory::read(root.path()), expected);
+    }
+
+    #[test]
+    fn absent_amounts_are_zero() {
+        assert_eq!(bytes("", "MemTotal:"), 0);
+        assert_eq!(bytes("MemTotal: many\n", "MemTotal:"), 0);
+    }
+}
