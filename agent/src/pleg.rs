@@ -27,7 +27,7 @@ mod timers;
 
 use diff::{Change, Listing};
 use events::StreamEvent;
-use inspect::{DetailCache, Inspection};
+use inspect::Inspection;
 use retry::Retry;
 use timers::Timers;
 
@@ -63,7 +63,6 @@ pub(crate) struct RelistPeriods {
 struct WatchedPod {
     snapshots: watch::Sender<Option<Snapshot>>,
     listing: Listing,
-    details: Arc<DetailCache>,
     inspecting: bool,
     /// The causes of the next inspection, which starts when the running one ends or the runtime answers again.
     pending: Option<Causes>,
@@ -73,8 +72,10 @@ struct WatchedPod {
     generation: Generation,
     /// Its worker is changing it.
     busy: bool,
-    /// Its worker has given running containers other resources.
+    /// Its worker has given running containers other resources, which no inspection has begun to look at.
     resized: bool,
+    /// The running inspection looks at them.
+    inspecting_resized: bool,
     retry: Retry,
 }
 
@@ -167,13 +168,13 @@ impl Pleg {
                 let watched = WatchedPod {
                     snapshots,
                     listing: Listing::default(),
-                    details: Arc::default(),
                     inspecting: false,
                     pending: None,
                     events: Vec::new(),
                     generation: Generation::default(),
                     busy: false,
                     resized: false,
+                    inspecting_resized: false,
                     retry: Retry::new(FIRST_RETRY, LONGEST_RETRY),
                 };
                 self.pods.insert(uid.clone(), watched);
@@ -293,7 +294,7 @@ impl Pleg {
         };
         pod.inspecting = true;
         let (cri, uid) = (Arc::clone(&self.cri), uid.clone());
-        let (details, listing) = (Arc::clone(&pod.details), pod.listing.clone());
+        let listing = pod.listing.clone();
         self.work.spawn(async move {
             // Only the id is asked for.
             let pod = PodRef {
@@ -303,8 +304,7 @@ impl Pleg {
                 agent: None,
             };
             let observed = &last.observed;
-            let result =
-                inspect::inspect_container(&*cri, pod, &id, &details, listing, observed).await;
+            let result = inspect::inspect_container(&*cri, pod, &id, listing, observed).await;
             Completed::InspectedContainer(uid, last.generation, causes, Box::new(result))
         });
     }
@@ -326,19 +326,18 @@ impl Pleg {
             return;
         }
         pod.inspecting = true;
-        if std::mem::take(&mut pod.resized) {
-            pod.details = Arc::new(pod.details.without_running());
-        }
+        let resized = std::mem::take(&mut pod.resized);
+        pod.inspecting_resized = resized;
+        let last = pod
+            .snapshots
+            .borrow()
+            .as_ref()
+            .map(|last| Arc::clone(&last.observed));
         self.timers.clear(uid);
-        let (cri, now, details, generation) = (
-            Arc::clone(&self.cri),
-            self.clock.now(),
-            Arc::clone(&pod.details),
-            pod.generation,
-        );
+        let (cri, now, generation) = (Arc::clone(&self.cri), self.clock.now(), pod.generation);
         let (uid, name) = (uid.clone(), self.runtime_name.clone());
         self.work.spawn(async move {
-            let result = inspect::inspect(&*cri, &uid, details, name, now).await;
+            let result = inspect::inspect(&*cri, &uid, last, resized, name, now).await;
             Completed::Inspected(uid, generation, causes, Box::new(result))
         });
     }
@@ -380,13 +379,13 @@ impl Pleg {
             return;
         };
         pod.inspecting = false;
+        let resized = std::mem::take(&mut pod.inspecting_resized);
         match result {
             Ok(inspection) => {
                 pod.retry.succeeded();
                 self.runtime_name
                     .clone_from(&inspection.observed.runtime_name);
                 pod.listing = inspection.listing;
-                pod.details = Arc::new(inspection.details);
                 pod.snapshots.send_replace(Some(Snapshot {
                     observed: Arc::new(inspection.observed),
                     generation,
@@ -404,6 +403,7 @@ impl Pleg {
             }
             Err(error) => {
                 tracing::warn!(pod = %uid, %error, "failed to inspect pod");
+                pod.resized |= resized;
                 pod.pending = Some(causes.and(pod.pending.take().unwrap_or_default()));
                 if error.is_unavailable() {
                     // The next listing that succeeds repeats the inspections of all pods.

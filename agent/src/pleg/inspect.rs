@@ -1,41 +1,31 @@
 //! Inspects one pod: lists it, and gets the details that the last inspection did not already get.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::diff::Listing;
 use crate::cri::{Cri, CriError, ListedContainer, ListedState, PodRef};
-use crate::observed::{
-    ContainerId, ContainerState, Observed, ObservedContainer, ObservedSandbox, SandboxId,
-};
+use crate::observed::{ContainerId, ContainerState, Observed, ObservedContainer, ObservedSandbox};
 use crate::pod::PodUid;
-
-/// Details from earlier inspections. They do not change while the state is the same, so each state is queried once; only a
-/// resize changes them.
-#[derive(Clone, Debug, Default)]
-pub(super) struct DetailCache {
-    /// Boxed, since a map has room for eleven at least, and a pod one or two.
-    containers: BTreeMap<ContainerId, Box<(ListedState, ObservedContainer)>>,
-    sandboxes: BTreeMap<SandboxId, Box<ObservedSandbox>>,
-}
 
 /// The result of an inspection.
 pub(super) struct Inspection {
     pub(super) observed: Observed,
     pub(super) listing: Listing,
-    pub(super) details: DetailCache,
 }
 
-/// Inspects a pod now.
+/// Inspects a pod now. Details of `last`, what was observed before, do not change while the state is the same, so each state
+/// is queried once; only a resize changes them, after which those of running containers (`resized`) are queried again.
 ///
 /// # Errors
 /// Returns the first call's error. An object that disappears between two calls is not an error.
 pub(super) async fn inspect(
     cri: &dyn Cri,
     uid: &PodUid,
-    cache: Arc<DetailCache>,
+    last: Option<Arc<Observed>>,
+    resized: bool,
     runtime_name: String,
     now: Timestamp,
 ) -> Result<Inspection, CriError> {
@@ -48,34 +38,31 @@ pub(super) async fn inspect(
         cri.list_containers(Some(uid))
     )?;
     let listing = Listing::of(&sandboxes, &containers);
-    let mut found = DetailCache::default();
+    let mut observed = Observed::nothing(now);
+    observed.runtime_name = runtime_name;
     for listed in &sandboxes {
-        let seen = cache
-            .sandboxes
-            .get(&listed.id)
-            .filter(|seen| seen.ready == listed.ready && has_address(seen));
+        let mut seen = last.iter().flat_map(|last| &last.sandboxes);
+        let seen = seen
+            .find(|seen| seen.id == listed.id && seen.ready == listed.ready && has_address(seen));
         let sandbox = match seen {
-            Some(seen) => Some(seen.as_ref().clone()),
+            Some(seen) => Some(seen.clone()),
             None => unless_not_found(cri.sandbox_status(&listed.id).await)?,
         };
-        found
-            .sandboxes
-            .extend(sandbox.map(|sandbox| (listed.id.clone(), Box::new(sandbox))));
+        observed.sandboxes.extend(sandbox);
     }
     for listed in &containers {
-        let seen = cache
-            .containers
-            .get(&listed.id)
-            .filter(|seen| seen.0 == listed.state);
+        let mut seen = last.iter().flat_map(|last| &last.containers);
+        let seen = seen.find(|seen| {
+            let is_stale = resized && seen.state.is_running();
+            seen.id == listed.id && listed_state(seen) == listed.state && !is_stale
+        });
         let container = match seen {
-            Some(seen) => Some(seen.1.clone()),
+            Some(seen) => Some(seen.clone()),
             None => unless_not_found(cri.container_status(listed).await)?,
         };
-        found.containers.extend(
-            container.map(|container| (listed.id.clone(), Box::new((listed.state, container)))),
-        );
+        observed.containers.extend(container);
     }
-    Ok(found.inspection(listing, runtime_name, now))
+    Ok(inspection(observed, listing))
 }
 
 /// Inspects one container of a pod, of which everything else is as it was at `last`. `None` if it was not inspected before.
@@ -86,15 +73,12 @@ pub(super) async fn inspect_container(
     cri: &dyn Cri,
     pod: PodRef,
     id: &ContainerId,
-    details: &DetailCache,
     mut listing: Listing,
     last: &Observed,
 ) -> Result<Option<Inspection>, CriError> {
-    let mut details = details.clone();
-    let Some(before) = details.containers.remove(id) else {
+    let Some(before) = last.containers.iter().find(|seen| seen.id == *id) else {
         return Ok(None);
     };
-    let (_, before) = *before;
     let listed = ListedContainer {
         id: before.id.clone(),
         sandbox_id: before.sandbox_id.clone(),
@@ -103,65 +87,44 @@ pub(super) async fn inspect_container(
         state: ListedState::Unknown,
         created_at: before.created_at,
     };
-    match unless_not_found(cri.container_status(&listed).await)? {
-        Some(seen) => {
-            let state = match seen.state {
-                ContainerState::Created => ListedState::Created,
-                ContainerState::Running { .. } => ListedState::Running,
-                ContainerState::Exited(_) => ListedState::Exited,
-                ContainerState::Unknown => ListedState::Unknown,
-            };
-            listing.set_state(id, state);
-            details
-                .containers
-                .insert(id.clone(), Box::new((state, seen)));
-        }
+    let seen = unless_not_found(cri.container_status(&listed).await)?;
+    let mut observed = last.clone();
+    observed.containers.retain(|seen| seen.id != *id);
+    match &seen {
+        Some(seen) => listing.set_state(id, listed_state(seen)),
         None => listing.remove_container(id),
     }
-    Ok(Some(details.inspection(
-        listing,
-        last.runtime_name.clone(),
-        last.at,
-    )))
+    observed.containers.extend(seen);
+    Ok(Some(inspection(observed, listing)))
 }
 
-impl DetailCache {
-    /// All but those of running containers.
-    pub(super) fn without_running(&self) -> Self {
-        let mut others = self.clone();
-        others
-            .containers
-            .retain(|_, seen| seen.0 != ListedState::Running);
-        others
+/// The state that a listing has for a container.
+fn listed_state(seen: &ObservedContainer) -> ListedState {
+    match seen.state {
+        ContainerState::Created => ListedState::Created,
+        ContainerState::Running { .. } => ListedState::Running,
+        ContainerState::Exited(_) => ListedState::Exited,
+        ContainerState::Unknown => ListedState::Unknown,
     }
+}
 
-    /// What was found, as an inspection at this time.
-    fn inspection(self, listing: Listing, runtime_name: String, at: Timestamp) -> Inspection {
-        let found = self;
-        let mut observed = Observed::nothing(at);
-        observed.runtime_name = runtime_name;
-        observed.sandboxes = found
-            .sandboxes
-            .values()
-            .map(|seen| seen.as_ref().clone())
-            .collect();
-        observed
-            .sandboxes
-            .sort_by_key(|sandbox| std::cmp::Reverse((sandbox.created_at, sandbox.attempt)));
-        observed.containers = found
-            .containers
-            .values()
-            .map(|seen| seen.1.clone())
-            .collect();
-        observed.containers.sort_by_key(|container| {
-            std::cmp::Reverse((container.created_at, container.restart_count))
-        });
-        Inspection {
-            observed,
-            listing,
-            details: found,
-        }
-    }
+/// What was found, the newest first; the ids decide about what was made at the same time.
+fn inspection(mut observed: Observed, listing: Listing) -> Inspection {
+    observed.sandboxes.sort_by(|one, other| {
+        let age = |of: &ObservedSandbox| Reverse((of.created_at, of.attempt));
+        age(one)
+            .cmp(&age(other))
+            .then_with(|| one.id.cmp(&other.id))
+    });
+    observed.containers.sort_by(|one, other| {
+        let age = |of: &ObservedContainer| Reverse((of.created_at, of.restart_count));
+        age(one)
+            .cmp(&age(other))
+            .then_with(|| one.id.cmp(&other.id))
+    });
+    observed.sandboxes.shrink_to_fit();
+    observed.containers.shrink_to_fit();
+    Inspection { observed, listing }
 }
 
 /// A sandbox without an address may still get one.

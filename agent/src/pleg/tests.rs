@@ -269,3 +269,27 @@ async fn exit_of_known_container_costs_one_call() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(scene.fake.total() - before, 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn resized_containers_are_asked_again_also_after_a_failure() {
+    let scene = scene();
+    let uid = PodUid::new("u1");
+    let mut snapshots = scene.cache.subscribe(&uid);
+    start(&scene.fake).await;
+    seconds_until(&mut snapshots, Instant::now(), runs).await;
+    let before = scene.fake.count("ContainerStatus");
+    let mut refresh = async || {
+        let generation = scene.cache.refresh(&uid, Causes::pod("test"));
+        let is_new = |seen: &Snapshot| seen.generation >= generation;
+        seconds_until(&mut snapshots, Instant::now(), is_new).await;
+        scene.fake.count("ContainerStatus") - before
+    };
+    assert_eq!(refresh().await, 0);
+    scene
+        .fake
+        .fail("ContainerStatus", 1, Code::Internal, "broken");
+    scene.cache.resized(&uid);
+    // The call that fails, and the next one.
+    assert_eq!(refresh().await, 2);
+    assert_eq!(refresh().await, 2);
+}
