@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodStatus;
 use tokio::sync::watch;
 
 use crate::cache::{Generation, Snapshot, Snapshots};
@@ -16,7 +17,6 @@ use crate::events::Happening;
 use crate::observed::Observed;
 use crate::plan::{self, History, PodPlan, restart};
 use crate::pod::{Pod, PodUid};
-use crate::report::PodReport;
 use crate::report::transitions::Stage;
 use crate::shared::Shared;
 use crate::status::eviction::Eviction;
@@ -164,8 +164,8 @@ struct Worker {
     probes: Probes,
     volumes: Volumes,
     storage: Storage,
-    /// The last report.
-    last: Option<PodReport>,
+    /// The last status that was reported.
+    last: Option<Arc<PodStatus>>,
     published: Published,
     settling: Settling,
     /// Counts resyncs, as a seed for jitter.

@@ -18,6 +18,7 @@ const KEPT_REMOVED: usize = 1000;
 #[derive(Debug)]
 enum Message {
     Publish(Box<PodReport>, Stage, Causes),
+    PublishRemoved(Box<PodReport>, Causes),
     Subscribe(mpsc::UnboundedSender<Transition>),
     SubscribeReadiness(mpsc::UnboundedSender<ReadinessChange>),
     SubscribeStatuses(mpsc::UnboundedSender<PublishedStatus>),
@@ -54,6 +55,12 @@ impl StatusStore {
         let _ = self
             .messages
             .send(Message::Publish(Box::new(report), stage, causes));
+    }
+
+    /// Publishes that nothing is left of a pod, with its last report, or with `unseen` if there is none.
+    pub(crate) fn publish_removed(&self, unseen: PodReport, causes: Causes) {
+        let removed = Message::PublishRemoved(Box::new(unseen), causes);
+        let _ = self.messages.send(removed);
     }
 
     /// Every change from now on.
@@ -94,6 +101,17 @@ fn send_all<T: Clone>(subscribers: &mut Vec<mpsc::UnboundedSender<T>>, changes: 
     });
 }
 
+/// The last report of a pod of which nothing is left, or `unseen`, if it was not reported since it was removed before.
+fn removed_report(published: &Reports, unseen: PodReport) -> PodReport {
+    let last = published.get(&unseen.uid);
+    let last = last.filter(|last| !last.removed).cloned();
+    PodReport {
+        finished: true,
+        removed: true,
+        ..last.unwrap_or(unseen)
+    }
+}
+
 impl StatusStoreTask {
     /// Runs the store until every handle is dropped.
     pub(crate) async fn run(mut self, clock: Arc<dyn Clock>) {
@@ -122,6 +140,10 @@ impl StatusStoreTask {
                     continue;
                 }
                 Message::Publish(report, stage, causes) => (*report, stage, causes),
+                Message::PublishRemoved(unseen, causes) => {
+                    let report = removed_report(&self.reports.borrow(), *unseen);
+                    (report, Stage::Removed, causes)
+                }
             };
             let uid = report.uid.clone();
             let (changes, readiness, status, share, came_back) = {

@@ -41,6 +41,18 @@ pub(crate) fn recorded(
     status
 }
 
+/// Whether two statuses differ at most in when their conditions changed.
+#[must_use]
+pub(crate) fn is_same_but_for_times(one: &PodStatus, other: &PodStatus) -> bool {
+    let mut timed = one.clone();
+    let conditions = timed.conditions.iter_mut().flatten();
+    for (own, others) in conditions.zip(other.conditions.iter().flatten()) {
+        own.last_transition_time
+            .clone_from(&others.last_transition_time);
+    }
+    timed == *other
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -90,6 +102,27 @@ mod tests {
         let shown = recorded_now(&pod(4, json!({})), "False", Some(&old));
         assert_eq!(shown["observedGeneration"], 4);
         assert_eq!(shown["conditions"][0]["lastTransitionTime"], NOW);
+    }
+
+    #[test]
+    fn only_times_of_conditions_may_differ() {
+        let status = |ready: &str, changed: &str, started: &str| -> PodStatus {
+            let ready = json!({"type": "Ready", "status": ready, "lastTransitionTime": changed});
+            let status = json!({"startTime": started, "conditions": [ready]});
+            serde_json::from_value(status).unwrap()
+        };
+        let one = status("True", BEFORE, BEFORE);
+        let table = [
+            (status("True", BEFORE, BEFORE), true),
+            (status("True", NOW, BEFORE), true),
+            (status("False", BEFORE, BEFORE), false),
+            (status("True", BEFORE, NOW), false),
+            (PodStatus::default(), false),
+        ];
+        for (other, expected) in table {
+            assert_eq!(is_same_but_for_times(&one, &other), expected, "{other:?}");
+            assert_eq!(is_same_but_for_times(&other, &one), expected, "{other:?}");
+        }
     }
 
     #[test]

@@ -114,7 +114,7 @@ impl Worker {
     /// Tells the prober what is reported while nothing is published: a container that has ended is not probed.
     pub(super) fn tell_prober_meanwhile(&self) {
         if let Some(last) = &self.last {
-            self.tell_prober(Arc::clone(&last.status));
+            self.tell_prober(Arc::clone(last));
         }
     }
 

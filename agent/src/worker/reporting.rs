@@ -12,7 +12,7 @@ use crate::observed::Observed;
 use crate::pod::Pod;
 use crate::report::transitions::Stage;
 use crate::report::{ContainerPhase, ContainerReport, PodReport};
-use crate::status::record::recorded;
+use crate::status::record::{is_same_but_for_times, recorded};
 use crate::status::restarts::count_once;
 use crate::status::transition::illegal_restart;
 use crate::status::{Inputs, pod_status};
@@ -28,12 +28,26 @@ pub(super) struct Timing {
 /// The timings of a pod's containers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timings {
-    by_container: BTreeMap<String, Timing>,
+    /// A list: a map has room for eleven at least.
+    by_container: Vec<(String, Timing)>,
 }
 
 impl Timings {
-    pub(super) fn entry(&mut self, name: &str) -> &mut Timing {
-        self.by_container.entry(name.to_owned()).or_default()
+    pub(super) fn entry(&mut self, container: &str) -> &mut Timing {
+        let mut known = self.by_container.iter();
+        let known = known.position(|(name, _)| name == container);
+        let place = known.unwrap_or_else(|| {
+            let unknown = (container.to_owned(), Timing::default());
+            self.by_container.push(unknown);
+            self.by_container.len() - 1
+        });
+        &mut self.by_container[place].1
+    }
+
+    fn get(&self, container: &str) -> Timing {
+        let mut known = self.by_container.iter();
+        let known = known.find(|(name, _)| name == container);
+        known.map(|(_, timing)| *timing).unwrap_or_default()
     }
 }
 
@@ -59,11 +73,7 @@ pub(crate) fn pod_report(
     let containers = pod.all_containers().map(|(kind, container)| {
         let said = statuses.get(container.name.as_str());
         let seen = observed.container(&container.name);
-        let timing = timings
-            .by_container
-            .get(&container.name)
-            .copied()
-            .unwrap_or_default();
+        let timing = timings.get(&container.name);
         let (state, reason, message) = said
             .and_then(|said| said.state.as_ref())
             .map_or_else(waiting, in_words);
@@ -140,12 +150,13 @@ impl Worker {
         let Some(pod) = self.pod.clone() else { return };
         let adjusted = self.as_reported(&pod, observed);
         let observed = adjusted.as_ref().unwrap_or(observed);
-        let previous = self.last.as_ref().map(|last| &*last.status);
         let published = self.published.status();
-        // A pod at rest keeps one status, not two that are the same.
-        let status = match self.status_of(&pod, observed, previous, stage) {
-            status if status == *published => Arc::clone(&published),
-            status => Arc::new(status),
+        let status = self.status_of(&pod, observed, self.last.as_deref(), stage);
+        // A pod at rest keeps one status: what it shows now is what was published, perhaps a moment later.
+        let status = if is_same_but_for_times(&status, &published) {
+            Arc::clone(&published)
+        } else {
+            Arc::new(status)
         };
         let mut report = pod_report(&pod, &status, observed, &self.timings, stage);
         report.published = published;
@@ -165,10 +176,8 @@ impl Worker {
             let failed = of_pod.or_else(|| self.start_errors.of(&container.name));
             container.refused = failed.is_some_and(|failed| failed.refused);
         }
-        self.shared
-            .status_store
-            .publish(report.clone(), stage, causes);
-        self.last = Some(report);
+        self.shared.status_store.publish(report, stage, causes);
+        self.last = Some(status);
     }
 
     /// The observation as the status shows it, if that differs: a container counts as running once its postStart hook has
@@ -194,27 +203,11 @@ impl Worker {
             tracing::info!(pod = %format_args!("{}/{}", self.pod_ref.namespace, self.pod_ref.name), "removed orphaned pod");
             return;
         };
-        // A pod that was never observed was never reported.
-        let last = self.last.take().unwrap_or_else(|| {
-            let nothing = Observed::nothing(self.shared.clock.now());
-            pod_report(
-                pod,
-                &Arc::default(),
-                &nothing,
-                &self.timings,
-                Stage::Removed,
-            )
-        });
-        let report = PodReport {
-            finished: true,
-            removed: true,
-            ..last
-        };
-        self.shared.status_store.publish(
-            report,
-            Stage::Removed,
-            Causes::pod("containers, sandboxes and directories were removed"),
-        );
+        let nothing = Observed::nothing(self.shared.clock.now());
+        let stage = Stage::Removed;
+        let unseen = pod_report(pod, &Arc::default(), &nothing, &self.timings, stage);
+        let cause = Causes::pod("containers, sandboxes and directories were removed");
+        self.shared.status_store.publish_removed(unseen, cause);
     }
 
     /// The status of what is observed, after `previous`.

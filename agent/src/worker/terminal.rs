@@ -10,7 +10,7 @@ impl Worker {
     /// When the pod's `activeDeadlineSeconds` are over, counted from its start time.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         let seconds = self.pod.as_ref()?.spec().active_deadline_seconds?;
-        let started = self.last.as_ref()?.status.start_time.as_ref()?.0;
+        let started = self.last.as_ref()?.start_time.as_ref()?.0;
         started
             .checked_add(jiff::SignedDuration::from_secs(seconds))
             .ok()
@@ -19,7 +19,7 @@ impl Worker {
     /// Whether the pod's status says that nothing will be started again (Kubernetes 1.36, pkg/kubelet/kubelet.go SyncPod).
     pub(super) fn has_terminal_phase(&self) -> bool {
         let last = self.last.as_ref();
-        last.and_then(|last| last.status.phase.as_deref())
+        last.and_then(|last| last.phase.as_deref())
             .is_some_and(|phase| matches!(phase, "Succeeded" | "Failed"))
     }
 
@@ -35,8 +35,8 @@ impl Worker {
     /// Whether the pod's status says that its deadline is over.
     pub(super) fn is_past_deadline(&self) -> bool {
         self.last.as_ref().is_some_and(|last| {
-            last.status.phase.as_deref() == Some("Failed")
-                && last.status.reason.as_deref() == Some("DeadlineExceeded")
+            last.phase.as_deref() == Some("Failed")
+                && last.reason.as_deref() == Some("DeadlineExceeded")
         })
     }
 }

@@ -73,6 +73,18 @@ async fn crash_back_off_is_published_by_the_next_sync() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pod_at_rest_has_one_status() {
+    let scene = Scene::new();
+    scene.fake.image("stays", Behaviour::forever());
+    scene.want(&[pod("u1", "stays", "Always")]);
+    let is_ready = |report: &PodReport| report.containers[0].ready;
+    scene.until("u1", "it is ready", is_ready).await;
+    tokio::time::sleep(seconds(5)).await;
+    let report = scene.report("u1");
+    assert!(Arc::ptr_eq(&report.status, &report.published), "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn failed_pull_is_published_as_a_kubelet_does() {
     let scene = Scene::new();
     let mut statuses = scene.agent().statuses();
