@@ -8,12 +8,13 @@
 //!
 //! Source: Kubernetes 1.36, client-go tools/record/events_cache.go. Each rule remembers 4096 entries.
 
-use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use jiff::Timestamp;
 
 use super::lru::Lru;
-use super::{Event, EventObject, EventType};
+use super::{Event, EventObject};
+use crate::pod::PodUid;
 
 const REMEMBERED: usize = 4096;
 /// That many different messages make an aggregate.
@@ -24,19 +25,13 @@ const BURST: f64 = 25.0;
 /// Events per second after a burst.
 const REFILL: f64 = 1.0 / 300.0;
 
-/// Events of one object, type and reason.
-type SimilarKey = (EventObject, EventType, String);
-
-/// What is counted as the same event.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum CountKey {
-    Event(EventObject, EventType, String, String),
-    Aggregate(SimilarKey),
-}
+/// The hash of what events have in common: with thousands remembered, their texts would take megabytes.
+type Digest = u128;
 
 #[derive(Clone, Debug)]
 struct Similar {
-    messages: BTreeSet<String>,
+    /// The hashes of the messages, the oldest first.
+    messages: Vec<Digest>,
     last_at: Timestamp,
 }
 
@@ -50,9 +45,12 @@ struct Bucket {
 /// What is known of earlier events.
 #[derive(Clone, Debug)]
 pub(super) struct Correlator {
-    similar: Lru<SimilarKey, Similar>,
-    counts: Lru<CountKey, Option<(u32, Timestamp)>>,
-    buckets: Lru<(EventObject, EventType), Bucket>,
+    /// By object, type and reason.
+    similar: Lru<Digest, Similar>,
+    /// By event or aggregate.
+    counts: Lru<Digest, Option<(u32, Timestamp)>>,
+    /// By object and type.
+    buckets: Lru<Digest, Bucket>,
 }
 
 impl Default for Correlator {
@@ -73,34 +71,32 @@ impl Correlator {
         self.has_room(&event, now).then_some(event)
     }
 
-    fn aggregated(&mut self, mut event: Event, now: Timestamp) -> (Event, CountKey) {
+    fn aggregated(&mut self, mut event: Event, now: Timestamp) -> (Event, Digest) {
         // Containers of one pod count together.
-        let key = (whole(&event.object), event.kind, event.reason.clone());
-        let similar = self.similar.entry(&key, || Similar {
-            messages: BTreeSet::new(),
+        let key = digest(&(whole(&event.object), event.kind, &event.reason));
+        let similar = self.similar.entry(key, || Similar {
+            messages: Vec::new(),
             last_at: now,
         });
         if seconds(similar.last_at, now) > AGGREGATE_WITHIN {
             similar.messages.clear();
         }
-        similar.messages.insert(event.message.clone());
+        let message = digest(&event.message);
+        if !similar.messages.contains(&message) {
+            similar.messages.push(message);
+        }
         similar.last_at = now;
         if similar.messages.len() < AGGREGATE_AT {
-            let own = CountKey::Event(
-                event.object.clone(),
-                event.kind,
-                event.reason.clone(),
-                event.message.clone(),
-            );
+            let own = digest(&(&event.object, event.kind, &event.reason, &event.message));
             return (event, own);
         }
-        similar.messages.pop_first();
+        similar.messages.remove(0);
         event.message = format!("(combined from similar events): {}", event.message);
-        (event, CountKey::Aggregate(key))
+        (event, key)
     }
 
-    fn counted(&mut self, mut event: Event, key: CountKey) -> Event {
-        let known = self.counts.entry(&key, || None);
+    fn counted(&mut self, mut event: Event, key: Digest) -> Event {
+        let known = self.counts.entry(key, || None);
         if let Some((count, first_at)) = *known {
             event.count = count.saturating_add(1);
             event.first_at = first_at;
@@ -110,8 +106,8 @@ impl Correlator {
     }
 
     fn has_room(&mut self, event: &Event, now: Timestamp) -> bool {
-        let key = (whole(&event.object), event.kind);
-        let bucket = self.buckets.entry(&key, || Bucket {
+        let key = digest(&(whole(&event.object), event.kind));
+        let bucket = self.buckets.entry(key, || Bucket {
             left: BURST,
             filled_at: now,
         });
@@ -127,11 +123,19 @@ impl Correlator {
 }
 
 /// The object without its field.
-fn whole(object: &EventObject) -> EventObject {
-    EventObject {
-        field_path: String::new(),
-        ..object.clone()
-    }
+fn whole(object: &EventObject) -> (&PodUid, &str, &str) {
+    (&object.uid, &object.namespace, &object.name)
+}
+
+/// Two hashes of 64 bits: events that differ are never taken for the same by chance.
+fn digest(of: &impl Hash) -> Digest {
+    let half = |salt: u64| {
+        let mut hasher = DefaultHasher::new();
+        salt.hash(&mut hasher);
+        of.hash(&mut hasher);
+        Digest::from(hasher.finish())
+    };
+    half(0) << 64 | half(1)
 }
 
 fn seconds(from: Timestamp, to: Timestamp) -> f64 {
@@ -141,7 +145,7 @@ fn seconds(from: Timestamp, to: Timestamp) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pod::PodUid;
+    use crate::events::EventType;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap_or(Timestamp::MAX)
