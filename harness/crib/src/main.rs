@@ -14,6 +14,7 @@ mod config;
 mod dirs;
 mod endpoint;
 mod exit;
+mod heap;
 mod live;
 mod logging;
 mod network;

@@ -5,6 +5,9 @@
 //! idle one; times that passed do not. Each row is a process of its own.
 
 mod counted;
+#[path = "../../src/heap.rs"]
+#[allow(dead_code, unused_imports, reason = "its test is one of the command's")]
+mod heap;
 mod node;
 mod pods;
 mod probes;

@@ -12,6 +12,7 @@ use agent::objects::ObjectMap;
 use agent::{Agent, Config, Parts, ReadinessChange, Transition};
 use tempfile::TempDir;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinSet;
 
 use crate::Failed;
 use crate::counted::Counted;
@@ -43,6 +44,8 @@ pub(crate) struct Node {
     pub(crate) probe: String,
     /// The server that probes reach.
     pub(crate) port: u16,
+    /// Returns freed memory, as `crib agent` does.
+    _heap: JoinSet<()>,
     root: TempDir,
     _scripted: Option<Server>,
 }
@@ -64,7 +67,10 @@ impl Node {
         fs::create_dir(root.path().join("manifests"))?;
         log_to(File::options().write(true).open("/dev/null")?);
         let agent = start_agent(root.path(), Arc::clone(&cri));
+        let mut heap = JoinSet::new();
+        heap.spawn(crate::heap::trim_periodically());
         Ok(Self {
+            _heap: heap,
             ready: agent.readiness(),
             transitions: agent.transitions(),
             agent: Some(agent),

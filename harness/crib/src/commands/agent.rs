@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::{UnixEndpoint, duration};
 use crate::dirs::default_dir;
 use crate::exit::Exit;
+use crate::heap;
 use crate::logging::{self, LogArgs};
 use crate::pod_dialer::PodDialer;
 use crate::report::{complain, say};
@@ -351,6 +352,7 @@ async fn serve(
         () = shutdown.cancelled() => {}
         () = sockets.serve(agent.view()) => {}
         () = follow(directory, objects, &store) => {}
+        () = heap::trim_periodically() => {}
     }
     tracing::info!("stopping; the pods keep running");
     agent.stop().await;
