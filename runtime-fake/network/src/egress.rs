@@ -84,7 +84,7 @@ pub enum EgressError {
     /// The user wants no way out.
     #[error("{CHOICE}={NONE}")]
     TurnedOff,
-    /// The program that [`CHOICE`] names cannot be run.
+    /// The program that `CRIB_EGRESS` names cannot be run.
     #[error("{CHOICE}={0}: there is no such program here, or /dev/net/tun cannot be opened")]
     NotThere(String),
     /// Each program that is there failed.
