@@ -50,6 +50,8 @@ pub(super) struct Shared {
     pub(super) no_namespaces: Option<String>,
     /// Why containers run as one user only, if so.
     pub(super) no_users: Option<String>,
+    /// Why pods have no user namespaces of their own, if so.
+    pub(super) no_user_namespaces: Option<String>,
     /// Why limits have no effect, if so.
     pub(super) no_limits: Option<String>,
 }
@@ -294,6 +296,11 @@ impl Context {
     /// Skips the rule where containers run as one user only.
     pub(super) fn needs_users(&self) -> Verdict {
         skip_for(self.shared.no_users.as_ref())
+    }
+
+    /// Skips the rule where the box lets pods have no user namespaces of their own.
+    pub(super) fn needs_user_namespaces(&self) -> Verdict {
+        skip_for(self.shared.no_user_namespaces.as_ref())
     }
 
     /// Skips the rule where limits have no effect.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cri::v1;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -249,10 +250,14 @@ async fn prepare(
             .map_err(|status| CheckError::NoImage(format!("{image}: {}", status.message())))?;
     }
     // What crib says of its box; other runtimes say nothing.
-    let mut info = match client.status().await {
-        Ok(status) if runtime_name == "crib" => status.info,
+    let status = match client.status().await {
+        Ok(status) if runtime_name == "crib" => status,
         Ok(_) | Err(_) => Default::default(),
     };
+    let features = |handler: &v1::RuntimeHandler| handler.features.unwrap_or_default();
+    let mut handlers = status.runtime_handlers.iter();
+    let maps_no_ids = handlers.any(|handler| !features(handler).user_namespaces);
+    let mut info = status.info;
     let isolation = info.remove("isolation").unwrap_or_default();
     let cgroups = info.remove("cgroups").unwrap_or_default();
     let no_namespaces =
@@ -272,6 +277,8 @@ async fn prepare(
         no_limits: no_namespaces
             .clone()
             .or_else(|| cgroups.contains("not applied").then_some(cgroups)),
+        no_user_namespaces: maps_no_ids
+            .then(|| format!("isolation {isolation} maps no ids of the host here")),
         no_namespaces,
     })
 }

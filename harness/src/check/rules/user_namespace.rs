@@ -72,7 +72,7 @@ const IDS: Mapping = (0, 2000, 60_000);
 
 /// Ends the rule where the runtime says that it has no user namespaces.
 async fn needs_user_namespaces(x: &Context) -> Verdict {
-    x.needs_users()?;
+    x.needs_user_namespaces()?;
     let handlers = x.client.status().await?.runtime_handlers;
     let default = handlers.iter().find(|handler| handler.name.is_empty());
     match default.and_then(|handler| handler.features) {
