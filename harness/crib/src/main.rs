@@ -15,6 +15,8 @@ mod dirs;
 mod endpoint;
 mod exit;
 mod heap;
+#[cfg(all(test, target_env = "gnu"))]
+mod heap_tests;
 mod live;
 mod logging;
 mod network;

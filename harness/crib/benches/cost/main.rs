@@ -6,7 +6,6 @@
 
 mod counted;
 #[path = "../../src/heap.rs"]
-#[allow(dead_code, unused_imports, reason = "its test is one of the command's")]
 mod heap;
 mod node;
 mod pods;
