@@ -3,9 +3,10 @@
 use cri::v1;
 
 use super::image::{add, pull};
+use super::mounts;
 use crate::check::context::Context;
 use crate::check::images::programs;
-use crate::check::outcome::{Outcome, Verdict, equal, failed, refused};
+use crate::check::outcome::{Outcome, Verdict, equal, failed};
 use crate::check::rule::sources::{CRITEST, KUBELET};
 use crate::check::rule::{Rule, Severity};
 use crate::fixture_image::Layer;
@@ -161,25 +162,15 @@ async fn sub_path_is_mounted(x: &Context) -> Verdict {
     )
 }
 
-/// Fails unless a container is refused when it is created or started.
-async fn is_refused(x: &Context, what: &str, sub_path: &str, readonly: bool) -> Verdict {
+/// Fails unless a container with such a volume is refused.
+async fn container_is_refused(x: &Context, what: &str, sub_path: &str, readonly: bool) -> Verdict {
     let volume = Volume::new(x).await?;
-    match volume
-        .pod
-        .create(volume.container(x, "c", sub_path, readonly))
-        .await
-    {
-        Ok(id) => refused(
-            &format!("StartContainer with {what}"),
-            x.client.start(&id).await,
-        )?,
-        answer => refused(&format!("CreateContainer with {what}"), answer)?,
-    };
-    Ok(())
+    let config = volume.container(x, "c", sub_path, readonly);
+    mounts::is_refused(x, what, &volume.pod, config).await
 }
 
 async fn missing_sub_path_is_refused(x: &Context) -> Verdict {
-    is_refused(
+    container_is_refused(
         x,
         "a sub path that is not in the image",
         "no/such/path",
@@ -189,7 +180,7 @@ async fn missing_sub_path_is_refused(x: &Context) -> Verdict {
 }
 
 async fn writable_image_volume_is_refused(x: &Context) -> Verdict {
-    is_refused(x, "an image volume that is not read-only", "", false).await
+    container_is_refused(x, "an image volume that is not read-only", "", false).await
 }
 
 async fn image_of_volume_is_named(x: &Context) -> Verdict {

@@ -323,7 +323,12 @@ async fn propagation_needs_shared_mount(x: &Context) -> Verdict {
 }
 
 /// Fails unless a container is refused when it is created or started.
-async fn is_refused(x: &Context, what: &str, pod: &Pod, config: v1::ContainerConfig) -> Verdict {
+pub(super) async fn is_refused(
+    x: &Context,
+    what: &str,
+    pod: &Pod,
+    config: v1::ContainerConfig,
+) -> Verdict {
     match pod.create(config).await {
         Ok(id) => refused(
             &format!("StartContainer with {what}"),
