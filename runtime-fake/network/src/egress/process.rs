@@ -89,14 +89,7 @@ fn serve_own(
     let ended = relay::start(netns, &bridge, &subnets)?;
     dns::serve(netns)?;
     report(READY);
-    events(
-        &[
-            (ended.as_fd(), PollFlags::POLLIN),
-            (users.as_fd(), PollFlags::empty()),
-        ],
-        None,
-    )?;
-    Ok(())
+    wait_for_end(ended.as_fd(), users)
 }
 
 /// Runs an installed program, until it ends or nothing uses it.
@@ -164,14 +157,7 @@ fn serve(
     dns::serve(netns)?;
     report(READY);
     discard(child);
-    events(
-        &[
-            (ended.as_fd(), PollFlags::POLLIN),
-            (users.as_fd(), PollFlags::empty()),
-        ],
-        None,
-    )?;
-    Ok(())
+    wait_for_end(ended.as_fd(), users)
 }
 
 /// Opens the read end of the FIFO. The kernel tells the end of its users only to a reader that saw one: the daemon may
@@ -181,6 +167,15 @@ fn open_users(fifo: &Path) -> io::Result<File> {
     let users = File::options().read(true).custom_flags(flags).open(fifo)?;
     drop(File::options().write(true).custom_flags(flags).open(fifo)?);
     Ok(users)
+}
+
+/// Waits until what serves pods has ended, or nothing uses it.
+fn wait_for_end(ended: BorrowedFd<'_>, users: &File) -> io::Result<()> {
+    let either = [
+        (ended, PollFlags::POLLIN),
+        (users.as_fd(), PollFlags::empty()),
+    ];
+    events(&either, None).map(drop)
 }
 
 /// Waits for any of the events, and tells which happened: none after `deadline`. The end of a pipe always counts.
