@@ -8,8 +8,7 @@ use std::sync::Arc;
 /// What a restart returns: an error says why the runtime was not restarted.
 type Restarting = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
-/// How the runtime is restarted. When it ends, the process that served before must have ended: whoever answers then is the
-/// restarted runtime.
+/// Restarts the runtime. It returns after the old process has ended: the next answer is taken for one of the new process.
 #[derive(Clone)]
 pub struct Restart(Arc<dyn Fn() -> Restarting + Send + Sync>);
 

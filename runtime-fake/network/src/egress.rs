@@ -8,8 +8,8 @@
 //! ```
 //!
 //! `process` runs the program and ends with the last user; `relay` is crib's own way; `dns` is the pods' DNS server;
-//! `program` ◆ has what differs between programs. The process runs with the daemon or without it: a new daemon finds it by its FIFO, which
-//! is named after the namespace.
+//! `program` ◆ has what differs between programs. The process runs with the daemon or without it: a new daemon finds it by
+//! its FIFO, which is named after the namespace.
 
 mod dns;
 mod process;

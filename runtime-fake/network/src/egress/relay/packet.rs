@@ -111,7 +111,7 @@ pub(super) fn datagram(from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> 
         payload,
     ]
     .concat();
-    // Zero means that there is none.
+    // A checksum of zero stands for none.
     let sum = match transport_checksum(*from.ip(), *to.ip(), UDP, &message) {
         0 => u16::MAX,
         sum => sum,
@@ -141,7 +141,8 @@ pub(super) fn echo_reply(from: Ipv4Addr, to: SocketAddrV4, rest: &[u8]) -> Vec<u
     )
 }
 
-/// The ICMP error for a packet of a pod, which may be cut after [`QUOTE`] bytes, with a code of "destination unreachable". The kernel fills in the source.
+/// The ICMP error for a packet of a pod, which may be cut after [`QUOTE`] bytes, with a code of "destination unreachable".
+/// The kernel fills in the source.
 pub(super) fn unreachable(code: u8, about: &[u8]) -> Option<Vec<u8>> {
     let header = usize::from(about.first()? & 15) * 4;
     let quoted = about.get(..header + QUOTED)?;
