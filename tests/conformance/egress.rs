@@ -1,5 +1,8 @@
 //! The way out of a rootless runtime's pods: to the host's loopback interface, to other machines, and to name servers.
 
+mod host_ports;
+mod relay;
+
 use std::io::{BufRead as _, BufReader};
 use std::net::Ipv4Addr;
 use std::process::Stdio;
@@ -98,9 +101,13 @@ async fn serve() -> u16 {
     let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).await.unwrap();
     tokio::spawn(async move {
         while let Ok((mut client, _)) = tcp.accept().await {
-            let mut question = [0; 9];
-            client.read_exact(&mut question).await.unwrap();
-            client.write_all(b"answer over tcp\n").await.unwrap();
+            tokio::spawn(async move {
+                let mut question = [0; 9];
+                // A client may have gone.
+                if client.read_exact(&mut question).await.is_ok() {
+                    let _ = client.write_all(b"answer over tcp\n").await;
+                }
+            });
         }
     });
     tokio::spawn(async move {
@@ -301,16 +308,19 @@ fn rootless_pods_reach_name_server_and_other_machines(
     BufReader::new(stdout).read_line(&mut ready).unwrap();
     assert_eq!(ready, "ready\n");
 
-    // A user other than root starts the runtime, and only root enters a namespace: so a thread of the test does.
-    let netns = std::fs::File::open(host.path()).unwrap();
+    in_network(&host, ask_name_server(name, program, server));
+}
+
+/// Runs the body in a network namespace. A user other than root starts the runtime, and only root enters a namespace: so a
+/// thread of the test does.
+fn in_network(namespace: &Netns, body: impl Future<Output = ()> + Send + 'static) {
+    let netns = std::fs::File::open(namespace.path()).unwrap();
     let work = move || {
         nix::sched::setns(netns, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
         let executor = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();
-        executor
-            .unwrap()
-            .block_on(ask_name_server(name, program, server));
+        executor.unwrap().block_on(body);
     };
     std::thread::spawn(work).join().unwrap();
 }

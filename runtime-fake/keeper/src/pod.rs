@@ -8,6 +8,7 @@ use std::{
 };
 
 use rustix::{
+    io::Errno,
     mount::{MountFlags, MountPropagationFlags, mount, mount_change},
     thread::{LinkNameSpaceType, UnshareFlags},
 };
@@ -144,7 +145,16 @@ fn mount_memory(plan: &PodPlan, volume: &MemoryVolume) -> Step {
         flags,
         Some(options.as_c_str()),
     )
-    .context(&what)
+    .or_else(|error| match volume.group {
+        // tmpfs answers so to a group that the user namespace does not have.
+        Some(group) if error == Errno::INVAL => Err(Failure::new(
+            FailureKind::Invalid,
+            format!(
+                "failed to {what}: its group {group} is not mapped into the user namespace; give the user subordinate ids (/etc/subuid, /etc/subgid, newuidmap) or leave the group (fsGroup) out"
+            ),
+        )),
+        Some(_) | None => Err(error).context(&what),
+    })
 }
 
 /// Sets network kernel parameters. Some belong to an interface, which exists once the pod is connected.

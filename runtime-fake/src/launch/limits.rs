@@ -3,7 +3,7 @@
 use cri::v1::{LinuxContainerResources, PodSandboxConfig};
 use keeper::cgroup::{InvalidCgroup, Limits};
 
-use super::Invalid;
+use super::invalid::{Invalid, invalid};
 
 impl From<InvalidCgroup> for Invalid {
     fn from(wrong: InvalidCgroup) -> Self {
@@ -32,7 +32,11 @@ pub(crate) fn limits(resources: Option<&LinuxContainerResources>) -> Result<Limi
     Ok(limits)
 }
 
-/// The limits of a pod's own cgroup, if the runtime creates it: only the CPU weight of its processes.
+/// Annotation of sandboxes: which of the sandbox's resources limit the pod as a whole, of `cpu` and `memory`, with a comma between
+/// them (docs/cri.md).
+const POD_LIMITS: &str = "crib.local/pod-limits";
+
+/// The limits of a pod's own cgroup, if the runtime creates it: the CPU weight of its processes, and what its annotation names.
 ///
 /// A kubelet sums the limits of those containers that have one (CRI v1, LinuxPodSandboxConfig.resources), so the
 /// sum does not limit a pod with a container that has none. It sets the pod's limits in the cgroup that it
@@ -41,10 +45,38 @@ pub(crate) fn pod_limits(config: &PodSandboxConfig) -> Result<Limits, Invalid> {
     let linux = config.linux.as_ref();
     let resources = limits(linux.and_then(|l| l.resources.as_ref()))?;
     let overhead = limits(linux.and_then(|l| l.overhead.as_ref()))?;
-    Ok(Limits {
+    let mut whole = Limits {
         cpu_shares: resources.cpu_shares.saturating_add(overhead.cpu_shares),
         ..Limits::default()
-    })
+    };
+    let named = config.annotations.get(POD_LIMITS);
+    for name in named.into_iter().flat_map(|names| names.split(',')) {
+        match name {
+            "cpu" => {
+                whole.cpu_quota = sum(resources.cpu_quota, overhead.cpu_quota);
+                whole.cpu_period = resources.cpu_period;
+            }
+            "memory" => {
+                whole.memory = sum(resources.memory, overhead.memory);
+                // Swap is limited for each container.
+                whole.memory_and_swap = -i64::from(whole.memory > 0);
+            }
+            other => {
+                return invalid(format!(
+                    "annotation {POD_LIMITS}: expected cpu, memory or cpu,memory, not {other:?}"
+                ));
+            }
+        }
+    }
+    Ok(whole)
+}
+
+/// A limit and what is added to it; less than zero: none, zero: it stays as it is.
+fn sum(limit: i64, overhead: i64) -> i64 {
+    match limit {
+        ..=0 => limit,
+        1.. => limit.saturating_add(overhead.max(0)),
+    }
 }
 
 /// Applies an update to the resources of a container or a pod: fields that it leaves out keep their values.
@@ -94,6 +126,7 @@ pub(crate) fn updated(
 #[allow(clippy::unwrap_used)]
 mod tests {
     use cri::v1::{HugepageLimit, LinuxPodSandboxConfig};
+    use rstest::rstest;
 
     use super::*;
 
@@ -169,5 +202,41 @@ mod tests {
             pod_limits(&PodSandboxConfig::default()).unwrap(),
             Limits::default()
         );
+    }
+
+    #[rstest]
+    #[case("memory", 0, (192 << 20, -1))]
+    #[case("cpu", 3000, (0, 0))]
+    #[case("cpu,memory", 3000, (192 << 20, -1))]
+    fn annotation_names_what_limits_the_pod(
+        #[case] names: &str,
+        #[case] quota: i64,
+        #[case] memory: (i64, i64),
+    ) {
+        let resources = |memory: i64, cpu_quota| LinuxContainerResources {
+            cpu_period: 100_000,
+            memory_limit_in_bytes: memory << 20,
+            cpu_quota,
+            ..Default::default()
+        };
+        let linux = LinuxPodSandboxConfig {
+            resources: Some(resources(128, 2000)),
+            overhead: Some(resources(64, 1000)),
+            ..Default::default()
+        };
+        let annotations = [(POD_LIMITS.to_owned(), names.to_owned())].into();
+        let mut config = PodSandboxConfig {
+            linux: Some(linux),
+            annotations,
+            ..Default::default()
+        };
+        let found = pod_limits(&config).unwrap();
+        assert_eq!(found.cpu_quota, quota);
+        assert_eq!((found.memory, found.memory_and_swap), memory);
+        // What is not limited stays so.
+        config.linux = None;
+        assert_eq!(pod_limits(&config).unwrap(), Limits::default());
+        config.annotations = [(POD_LIMITS.to_owned(), "cpu,disk".to_owned())].into();
+        assert!(pod_limits(&config).is_err());
     }
 }

@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
@@ -109,17 +110,41 @@ pub fn open_file(tree: &Path, path: &Path) -> io::Result<File> {
     // A FIFO must not keep the caller waiting for a writer.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let file = File::from(rustix::fs::openat2(
+    regular(rustix::fs::openat2(
         top,
         path,
         flags,
         Mode::empty(),
         resolve,
-    )?);
-    if file.metadata()?.is_file() {
-        Ok(file)
-    } else {
-        Err(io::Error::from(io::ErrorKind::InvalidInput))
+    )?)
+}
+
+/// Opens a regular file for reading that a container has mounted from this path, which may be a link to a part of a volume. The
+/// container may have put a link to anywhere in the part's place since then: that is not followed.
+///
+/// # Errors
+/// It is no regular file, or no longer what the link leads to, or what the kernel says.
+pub fn open_mounted(path: &Path) -> io::Result<File> {
+    let part = fs::read_link(path).ok().filter(|to| to.is_absolute());
+    // As above.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(path, flags, Mode::empty())?;
+    let own = format!("/proc/self/fd/{}", opened.as_raw_fd());
+    if part.is_some_and(|part| fs::read_link(own).ok() != Some(part)) {
+        let problem = "the file was replaced by a link";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
+    }
+    regular(opened)
+}
+
+fn regular(opened: OwnedFd) -> io::Result<File> {
+    let file = File::from(opened);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is no regular file",
+        )),
     }
 }
 
@@ -143,6 +168,28 @@ mod tests {
         symlink("../outside", tree.join("outward")).unwrap();
         symlink("nowhere", tree.join("dangling")).unwrap();
         root
+    }
+
+    #[test]
+    fn mounted_file_is_opened_unless_its_part_was_replaced() {
+        let root = tree();
+        let (part, link) = (root.path().join("tree/file"), root.path().join("link"));
+        symlink(fs::canonicalize(&part).unwrap(), &link).unwrap();
+        open_mounted(&part).unwrap();
+        open_mounted(&link).unwrap();
+        fs::remove_file(&part).unwrap();
+        symlink("../outside/secret", &part).unwrap();
+        let error = open_mounted(&link).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+    }
+
+    #[test]
+    fn nobody_waits_for_the_writer_of_a_fifo() {
+        let root = tree();
+        let fifo = root.path().join("fifo");
+        rustix::fs::mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
+        let error = open_mounted(&fifo).unwrap_err();
+        assert_eq!(error.to_string(), "it is no regular file");
     }
 
     #[test]

@@ -24,6 +24,8 @@ const RESOLV_CONF: &str = "/etc/resolv.conf";
 const SERVERS: usize = 3;
 /// Timeout for an answer of one name server: the resolver's own.
 const ANSWER: Duration = Duration::from_secs(5);
+/// The wait after a failed accept: no file descriptor is left until a query has ended.
+const EXHAUSTED: Duration = Duration::from_millis(50);
 /// The number of queries in progress. A client asks again when its query is dropped.
 const QUERIES: usize = 64;
 /// The stack of a thread that copies a message.
@@ -109,10 +111,14 @@ fn ask(server: SocketAddr, query: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 fn accept(listener: &TcpListener, slots: &Slots) {
-    for client in listener.incoming().flatten() {
-        slots.run(move || {
-            let _ = converse(&client);
-        });
+    for client in listener.incoming() {
+        match client {
+            Ok(client) => slots.run(move || {
+                let _ = converse(&client);
+            }),
+            // The client stays in the queue, and the next attempt fails at once too.
+            Err(_) => thread::sleep(EXHAUSTED),
+        }
     }
 }
 

@@ -23,7 +23,7 @@ mod sockets;
 mod streams;
 
 use std::{
-    io,
+    io::{self, Write as _},
     net::{Ipv4Addr, SocketAddrV4},
     os::fd::{BorrowedFd, OwnedFd},
     sync::Arc,
@@ -49,11 +49,22 @@ pub(super) use rules::TABLE;
 const CONNECTIONS: usize = 16_384;
 /// The flows of datagrams of all pods together, at most. Each has a socket.
 const FLOWS: usize = 4096;
+/// File descriptors for other than connections and flows: the relay itself has about 20.
+const OWN_DESCRIPTORS: u64 = 32;
 /// The largest message of the packet log: a packet, and what is said of it.
 const MESSAGE: usize = 128 * 1024;
 
-/// Relays for the pods of `subnets` on `bridge` in `netns` until the process ends. Returns the read end of a pipe that
-/// nothing writes to, which ends if the relay does.
+/// Tells the reader of a pipe when it is dropped.
+struct End(io::PipeWriter);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let _ = self.0.write_all(b"x");
+    }
+}
+
+/// Relays for the pods of `subnets` on `bridge` in `netns` until the process ends. Returns the read end of a pipe that can
+/// be read when either of the relay's threads has ended.
 pub(crate) fn start(
     netns: BorrowedFd<'_>,
     bridge: &str,
@@ -73,9 +84,10 @@ pub(crate) fn start(
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let handle = runtime.handle().clone();
     let (ended, ends) = io::pipe()?;
-    let (accepting, ends_too) = (streams.clone(), ends.try_clone()?);
+    let (accept_end, begin_end) = (End(ends.try_clone()?), End(ends));
+    let accepting = streams.clone();
     let accept = move || {
-        let _ends = ends_too;
+        let _end = accept_end;
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener)?;
             accepting.accept(listener).await
@@ -85,7 +97,7 @@ pub(crate) fn start(
         .name("relay".to_owned())
         .spawn(accept)?;
     let begin = move || {
-        let (_ends, _table) = (ends, table);
+        let (_end, _table) = (begin_end, table);
         let _context = handle.enter();
         take_packets(&log, &streams, &datagrams)
     };
@@ -102,8 +114,14 @@ fn limits() -> (usize, usize) {
         Ok(()) => hard,
         Err(_) => soft,
     };
-    let share = |part| usize::try_from(limit / part).unwrap_or(usize::MAX);
-    (share(4).min(CONNECTIONS), share(4).min(FLOWS))
+    shares(limit)
+}
+
+/// How many connections and flows fit below a limit on file descriptors. Some are left for the relay itself and for DNS.
+fn shares(limit: u64) -> (usize, usize) {
+    let part = limit.saturating_sub(OWN_DESCRIPTORS) / 4;
+    let part = usize::try_from(part).unwrap_or(usize::MAX).max(1);
+    (part.min(CONNECTIONS), part.min(FLOWS))
 }
 
 /// Begins what the packets of the log ask for. Blocks while there are none.
@@ -140,5 +158,34 @@ fn target(destination: SocketAddrV4) -> SocketAddrV4 {
     match *destination.ip() == HOST {
         true => SocketAddrV4::new(Ipv4Addr::LOCALHOST, destination.port()),
         false => destination,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::io::Read as _;
+
+    use rstest::rstest;
+
+    use super::*;
+
+    #[test]
+    fn end_of_either_thread_is_told() {
+        let (mut ended, ends) = io::pipe().unwrap();
+        let (one, other) = (End(ends.try_clone().unwrap()), End(ends));
+        drop(one);
+        assert_eq!(ended.read(&mut [0; 2]).unwrap(), 1);
+        drop(other);
+    }
+
+    #[rstest]
+    #[case::tiny(20, (1, 1))]
+    #[case::small(64, (8, 8))]
+    #[case::usual(1024, (248, 248))]
+    #[case::flows_have_a_limit_of_their_own(20_000, (4992, FLOWS))]
+    #[case::none(u64::MAX, (CONNECTIONS, FLOWS))]
+    fn connections_and_flows_fit_below_limit(#[case] limit: u64, #[case] expected: (usize, usize)) {
+        assert_eq!(shares(limit), expected);
     }
 }

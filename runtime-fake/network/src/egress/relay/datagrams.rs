@@ -123,12 +123,9 @@ impl Datagrams {
         let socket = if key.is_echo {
             let flags = SockFlag::SOCK_CLOEXEC;
             let protocol = SockProtocol::Icmp;
-            let socket = socket(AddressFamily::Inet, SockType::Datagram, flags, protocol);
-            // Refused to groups outside net.ipv4.ping_group_range: then echo requests have no answer.
-            match socket {
-                Ok(socket) => StdUdpSocket::from(socket),
-                Err(_) => return Ok(None),
-            }
+            // Refused to groups outside net.ipv4.ping_group_range: the pod is told so.
+            let socket = socket(AddressFamily::Inet, SockType::Datagram, flags, protocol)?;
+            StdUdpSocket::from(socket)
         } else {
             StdUdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?
         };

@@ -16,6 +16,7 @@ use tokio::{
     io::copy_bidirectional_with_sizes,
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
+    task::AbortHandle,
     time::sleep,
 };
 
@@ -35,8 +36,16 @@ type Flow = (SocketAddrV4, SocketAddrV4);
 enum Attempt {
     /// The host connects.
     Connecting,
-    /// The host has connected: the number of the attempt, and its socket.
-    Connected(u64, TcpStream, OwnedSemaphorePermit),
+    /// The host has connected.
+    Connected(Connected),
+}
+
+/// The host's side of an attempt, which is forgotten after [`ACCEPTED_WITHIN`].
+struct Connected {
+    number: u64,
+    stream: TcpStream,
+    slot: OwnedSemaphorePermit,
+    forgetting: AbortHandle,
 }
 
 /// The connections of all pods.
@@ -69,7 +78,7 @@ impl Streams {
         match self.attempts().get(&flow) {
             // The pod repeats itself.
             Some(Attempt::Connecting) => return,
-            Some(Attempt::Connected(..)) => return self.sender.connect(syn, *flow.1.ip()),
+            Some(Attempt::Connected(_)) => return self.sender.connect(syn, *flow.1.ip()),
             None => {}
         }
         let Ok(slot) = self.slots.clone().try_acquire_owned() else {
@@ -81,7 +90,7 @@ impl Streams {
     }
 
     async fn connect(
-        &self,
+        self: &Arc<Self>,
         flow: Flow,
         syn: &[u8],
         target: SocketAddrV4,
@@ -91,14 +100,15 @@ impl Streams {
         match TcpStream::connect(target).await {
             Ok(stream) => {
                 let number = self.next.fetch_add(1, Ordering::Relaxed);
-                let connected = Attempt::Connected(number, stream, slot);
+                let forgetting = tokio::spawn(self.clone().forget(flow, number));
+                let connected = Attempt::Connected(Connected {
+                    number,
+                    stream,
+                    slot,
+                    forgetting: forgetting.abort_handle(),
+                });
                 self.attempts().insert(flow, connected);
                 self.sender.connect(syn, destination);
-                sleep(ACCEPTED_WITHIN).await;
-                let mut attempts = self.attempts();
-                if matches!(attempts.get(&flow), Some(Attempt::Connected(n, ..)) if *n == number) {
-                    attempts.remove(&flow);
-                }
             }
             Err(error) => {
                 self.attempts().remove(&flow);
@@ -111,6 +121,26 @@ impl Streams {
         }
     }
 
+    /// Forgets an attempt that the pod's kernel does not complete.
+    async fn forget(self: Arc<Self>, flow: Flow, number: u64) {
+        sleep(ACCEPTED_WITHIN).await;
+        let mut attempts = self.attempts();
+        if matches!(attempts.get(&flow), Some(Attempt::Connected(found)) if found.number == number)
+        {
+            attempts.remove(&flow);
+        }
+    }
+
+    /// Gives up an attempt: its file descriptor lets another one be accepted, and its pod's connection is reset.
+    fn give_up_one(&self) {
+        let mut attempts = self.attempts();
+        let mut all = attempts.iter();
+        let found = all.find(|(_, attempt)| matches!(attempt, Attempt::Connected(_)));
+        if let Some(flow) = found.map(|(flow, _)| *flow) {
+            attempts.remove(&flow);
+        }
+    }
+
     /// Accepts the connections of pods and joins each with the host's.
     pub(super) async fn accept(&self, listener: TcpListener) -> io::Result<()> {
         loop {
@@ -119,15 +149,18 @@ impl Streams {
                 // The client has gone before it was accepted.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(_) => {
+                    self.give_up_one();
                     sleep(EXHAUSTED).await;
                     continue;
                 }
             };
             let waiting = flow_of(pod, &client).and_then(|flow| self.attempts().remove(&flow));
             match waiting {
-                Some(Attempt::Connected(_, server, slot)) => {
+                Some(Attempt::Connected(connected)) => {
+                    connected.forgetting.abort();
+                    let Connected { stream, slot, .. } = connected;
                     tokio::spawn(async move {
-                        join(client, server).await;
+                        join(client, stream).await;
                         drop(slot);
                     });
                 }
