@@ -57,12 +57,15 @@
 //! | `cgroup` | the control group of the pods |
 //! | `images` | images from a registry of this process |
 //! | `configuration` ◆ | how a runtime is to be configured for them |
+//! | `numbers` | whether two measurements agree |
 //! | `rule` | a rule |
 //! | `rules` | all of them, a file for each area |
 //! | `select` ◆ | which rules run |
 //! | `directory` | the directory of a run, whose lock tells whether it lives |
 //! | `cleanup` | removes what was made |
 //! | `restart` | how the runtime is restarted |
+//! | `options` ◆ | what a check is asked to do, and why it cannot begin |
+//! | `prepare` | what is asked of the runtime before the first rule |
 //! | `run` | runs rules |
 //! | `document` ◆ | the pages that describe them |
 //! | `baseline` ◆ | the known failures of a runtime |
@@ -76,11 +79,15 @@ mod cleanup;
 pub mod compare;
 mod configuration;
 mod context;
+mod dead_runs;
 mod directory;
 mod document;
 mod held;
 mod images;
+mod numbers;
+mod options;
 pub mod outcome;
+mod prepare;
 mod profile;
 pub mod report;
 mod restart;
@@ -90,17 +97,19 @@ mod run;
 mod select;
 
 pub use baseline::{BadBaseline, Baseline};
-pub(crate) use cleanup::{BENCH_PREFIX, remove_dead_runs, remove_run};
-pub use configuration::{ConfigurableRuntime, registry_configuration};
+pub(crate) use cleanup::{BENCH_PREFIX, remove_run};
+pub use configuration::{ConfigurableRuntime, REGISTRY_PORT, registry_configuration};
 pub(crate) use context::mark;
 pub use context::{Context, RULE_LABEL, RUN_LABEL};
+pub(crate) use dead_runs::remove_dead_runs;
 pub(crate) use directory::RunDirectory;
 pub use document::{Page, pages};
 pub(crate) use images::TestImages;
+pub use options::{CheckError, Options};
 pub use outcome::Outcome;
 pub use profile::Profile;
 pub use restart::Restart;
 pub use rule::{Rule, Running, Severity};
 pub use rules::all;
-pub use run::{CheckError, Options, Report, RuleResult, check};
+pub use run::{Report, RuleResult, check};
 pub use select::{NoSuchRule, choose};

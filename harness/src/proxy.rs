@@ -66,6 +66,8 @@ mod throttled;
 
 use accept::accept;
 
+pub(crate) use json::dynamic;
+
 pub use fault::{BadFault, BadRules, Fault, RuleSet};
 pub use lint::{Finding, SeenCall, lint};
 pub use record::{Call, Message, Recording};

@@ -17,7 +17,7 @@ async fn check_lists_rules_that_words_mean() {
     let some = place
         .crib(&["check", "--list", "--select", "RuntimeConfig"])
         .await;
-    assert_eq!(rules(&some.out), 1, "{}", some.out);
+    assert_eq!(rules(&some.out), 2, "{}", some.out);
     let none = place.crib(&["check", "--select", "dance"]).await;
     assert_eq!(none.code, Some(2));
     let expected = "crib: no rule has the id, tag, area, call or severity \"dance\": `crib check --list` shows all\n";
@@ -52,13 +52,13 @@ async fn check_of_runtime_passes_and_writes_reports() {
     args.extend(["--trace", &trace]);
     let checked = place.crib(&args).await;
     assert_eq!(checked.code, Some(0), "{checked:?}");
-    assert!(checked.out.contains("10 rules on crib"), "{}", checked.out);
+    assert!(checked.out.contains("11 rules on crib"), "{}", checked.out);
     let read = |name: &str| std::fs::read_to_string(place.path(name)).unwrap();
     let json: serde_json::Value = serde_json::from_str(&read("json")).unwrap();
-    assert_eq!(json["rules"].as_array().unwrap().len(), 10);
-    assert!(read("junit").contains("tests=\"10\" failures=\"0\""));
-    assert!(read("tap").starts_with("TAP version 13\n1..10\n"));
-    assert!(read("html").contains("10 of 10 rules"));
+    assert_eq!(json["rules"].as_array().unwrap().len(), 11);
+    assert!(read("junit").contains("tests=\"11\" failures=\"0\""));
+    assert!(read("tap").starts_with("TAP version 13\n1..11\n"));
+    assert!(read("html").contains("11 of 11 rules"));
     let sarif: serde_json::Value = serde_json::from_str(&read("sarif")).unwrap();
     assert_eq!(sarif["runs"][0]["results"], serde_json::json!([]));
     let calls = read("trace");
@@ -89,6 +89,8 @@ async fn check_fails_behind_faulty_proxy_and_not_with_baseline() {
         "check",
         "--runtime-endpoint",
         &endpoint,
+        "--image",
+        "crib.local/host",
         "--select",
         "CRI-SBX-031",
     ];
@@ -97,15 +99,24 @@ async fn check_fails_behind_faulty_proxy_and_not_with_baseline() {
     for part in [
         "fail        CRI-SBX-031 must",
         "looked at the labels in PodSandboxStatus",
+        &format!(
+            "alone     crib check --runtime-endpoint {endpoint} --image crib.local/host --select CRI-SBX-031"
+        ),
         "RunPodSandbox",
     ] {
         assert!(broken.out.contains(part), "{part}: {}", broken.out);
     }
-    let baseline = place.file("baseline", "CRI-SBX-031\tthe proxy drops labels\n");
-    let known = place
-        .crib(&[&args[..], &["--baseline", &baseline]].concat())
-        .await;
+    let baseline = "CRI-SBX-031\tthe proxy drops labels\nCRI-SBX-31\tmistyped\n";
+    let baseline = place.file("baseline", baseline);
+    let junit = place.path("junit");
+    let report = format!("junit={}", junit.display());
+    let known = ["--baseline", &baseline, "--report", &report];
+    let known = place.crib(&[&args[..], &known].concat()).await;
     assert_eq!(known.code, Some(0), "{known:?}");
+    let said = "has \"CRI-SBX-31\", which is no rule's id: `crib check --list` shows all\n";
+    assert!(known.err.ends_with(said), "{known:?}");
+    let junit = std::fs::read_to_string(junit).unwrap();
+    assert!(junit.contains("failures=\"0\" skipped=\"1\""), "{junit}");
     assert!(
         known.out.contains("known     the proxy drops labels"),
         "{}",
@@ -115,6 +126,49 @@ async fn check_fails_behind_faulty_proxy_and_not_with_baseline() {
     proxy.stop().await;
     runtime.stop().await;
     place.assert_clean();
+}
+
+#[tokio::test]
+async fn check_that_cannot_write_a_report_runs_no_rule() {
+    let place = Place::new();
+    let (runtime, endpoint) = place.runtime().await;
+    let (directory, file) = (place.path("none"), place.file("old", "as it was"));
+    let missing = directory.join("check.html");
+    let (old, html, trace) = (
+        format!("json={file}"),
+        format!("html={}", missing.display()),
+        missing.to_str().unwrap(),
+    );
+    for option in [["--report", &html], ["--trace", trace]] {
+        let args = ["check", "--runtime-endpoint", &endpoint, "--report", &old];
+        let select = ["--select", "CRI-RTM-001"];
+        let ended = place.crib(&[&args[..], &select, &option].concat()).await;
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert_eq!(ended.out, "");
+        let said = format!("failed to write {}: No such file", missing.display());
+        assert!(ended.err.contains(&said), "{ended:?}");
+    }
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "as it was");
+    runtime.stop().await;
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn printed_configuration_names_the_port_that_the_check_needs() {
+    let place = Place::new();
+    for (runtime, option, port) in [
+        ("containerd", &[][..], "5055"),
+        ("crio", &[][..], "5055"),
+        ("crio", &["--registry-port", "6000"][..], "6000"),
+    ] {
+        let args = [&["check", "--print-config", runtime], option].concat();
+        let printed = place.crib(&args).await;
+        assert_eq!(printed.code, Some(0), "{printed:?}");
+        let check = format!("crib check --registry-port {port}\n");
+        assert!(printed.out.contains(&check), "{printed:?}");
+        let address = format!("127.0.0.1:{port}");
+        assert!(printed.out.contains(&address), "{printed:?}");
+    }
 }
 
 #[tokio::test]
@@ -256,6 +310,58 @@ async fn signal_ends_check_and_removes_its_pods() {
     place.assert_clean();
 }
 
+#[tokio::test]
+async fn next_check_removes_directory_and_cgroups_of_one_whose_pods_are_gone() {
+    let place = Place::new();
+    let (runtime, upstream) = place.runtime().await;
+    let (proxy, endpoint, trace) = start_proxy(&place, &upstream, &["PodSandboxStatus hang"]).await;
+    let select = ["--select", "CRI-SBX-031"];
+    let args = [&["check", "--runtime-endpoint", &endpoint], &select[..]].concat();
+    let killed = place.start(&args);
+    pod_of_check(&trace).await;
+    let mut runs = files(&place.path("tmp")).into_iter();
+    let run = runs.find(|name| name.starts_with("crib-check-")).unwrap();
+    killed.signal(nix::sys::signal::Signal::SIGKILL);
+    killed.end().await;
+    let removal = ["rmp", "--all", "--force", "--runtime-endpoint", &upstream];
+    let removed = place.crib(&removal).await;
+    assert_eq!(removed.code, Some(0), "{removed:?}");
+    // A runtime that is killed leaves them, and only root may be sure to have one.
+    if nix::unistd::geteuid().is_root() {
+        let hierarchies = files(Path::new("/sys/fs/cgroup")).into_iter();
+        let mut hierarchies = hierarchies.map(|name| Path::new("/sys/fs/cgroup").join(name));
+        let v1 =
+            hierarchies.find(|at| at.join("cgroup.procs").exists() && at.join("tasks").exists());
+        let hierarchy = v1.unwrap_or_else(|| "/sys/fs/cgroup".into());
+        std::fs::create_dir_all(hierarchy.join(&run).join("pod")).unwrap();
+        assert_eq!(cgroups_of(&run).len(), 1);
+    }
+    let args = [&["check", "--runtime-endpoint", &upstream], &select[..]].concat();
+    let next = place.crib(&args).await;
+    assert_eq!(next.code, Some(0), "{next:?}");
+    assert_eq!(cgroups_of(&run), [""; 0]);
+    assert!(!place.path("tmp").join(&run).exists());
+    proxy.stop().await;
+    runtime.stop().await;
+    place.assert_clean();
+}
+
+/// The control groups with this name in all hierarchies.
+fn cgroups_of(name: &str) -> Vec<String> {
+    let root = Path::new("/sys/fs/cgroup");
+    let hierarchies = files(root).into_iter().map(|name| root.join(name));
+    let groups = hierarchies.chain([root.to_owned()]).map(|at| at.join(name));
+    let there = groups.filter(|group| group.exists());
+    there.map(|group| group.display().to_string()).collect()
+}
+
+/// The names in a directory.
+fn files(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.collect()
+}
+
 /// Starts a proxy with faults before a runtime. Returns it, its endpoint, and the file with its calls.
 pub(super) async fn start_proxy(
     place: &Place,
@@ -280,10 +386,15 @@ pub(super) async fn start_proxy(
 }
 
 /// Waits until the check behind a proxy with this trace has a pod.
-async fn pod_of_check(trace: &Path) {
-    eventually("the pod of the check", || {
+pub(super) async fn pod_of_check(trace: &Path) {
+    called(trace, "RunPodSandbox").await;
+}
+
+/// Waits until a call has ended that goes through a proxy with this trace.
+pub(super) async fn called(trace: &Path, call: &str) {
+    eventually(call, || {
         let text = std::fs::read_to_string(trace).unwrap_or_default();
-        match text.contains("\"method\":\"RunPodSandbox\"") {
+        match text.contains(&format!("\"method\":\"{call}\"")) {
             true => Vec::new(),
             false => vec![text],
         }

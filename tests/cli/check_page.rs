@@ -146,3 +146,59 @@ async fn page_filters_rules_and_runs_no_hostile_text() {
     // Its other processes write into the place as they end.
     place.wait_until_clean().await;
 }
+
+#[tokio::test]
+async fn comparison_shows_changes_and_runs_no_hostile_text() {
+    let place = Place::new();
+    let Some(mut browser) = Browser::start(&place).await else {
+        harness::skip!(
+            "comparison_shows_changes_and_runs_no_hostile_text",
+            "there is no chromium: apt-get install chromium"
+        );
+    };
+    let report = |result: &str, median: f64| {
+        serde_json::json!({
+            "runtime": HOSTILE,
+            "rules": [
+                {"id": "CRI-CTR-001", "severity": "must", "says": "It holds.", "result": result, "reason": HOSTILE},
+                {"id": "CRI-CTR-002", "severity": "must", "says": "It stays.", "result": "pass", "reason": ""},
+            ],
+            "calls": [{"call": "Version", "count": 9, "medianSeconds": median}],
+        })
+        .to_string()
+    };
+    let old = place.file("old", &report("pass", 0.01));
+    let new = place.file("new", &report("fail", 0.03));
+    let page = place.path("comparison.html");
+    let html = ["--html", page.to_str().unwrap()];
+    let args = ["check", "compare", &old, &new];
+    let compared = place.crib(&[&args[..], &html].concat()).await;
+    assert_eq!(compared.code, Some(1), "{compared:?}");
+    browser.open(&page, "").await;
+    let headings = "[...document.querySelectorAll('h2')].map((one) => one.textContent)";
+    let headings = browser.value(headings).await;
+    for heading in ["new failures: 1", "mended: 0", "slower calls: 1"] {
+        let shown = headings.as_array().unwrap();
+        assert!(shown.contains(&heading.into()), "{heading}: {headings}");
+    }
+    let inert = "[typeof window.hacked, document.images.length]";
+    let expected = serde_json::json!(["undefined", 0]);
+    assert_eq!(browser.value(inert).await, expected);
+    // The reason of the only change is there as text, and is seen when the rule is opened with the keyboard.
+    let reason = "[...document.querySelectorAll('.rule')].map((rule) => \
+        [rule.querySelector('code').textContent, rule.querySelector('pre').textContent.includes('onerror'), \
+        rule.querySelector('pre').checkVisibility()])";
+    let hidden = serde_json::json!([["CRI-CTR-001", true, false]]);
+    assert_eq!(browser.value(reason).await, hidden);
+    browser
+        .value("document.querySelector('.rule > summary').focus()")
+        .await;
+    browser.press("Enter", 13, "\r").await;
+    let shown = serde_json::json!([["CRI-CTR-001", true, true]]);
+    assert_eq!(browser.value(reason).await, shown);
+    let slower = "[...document.querySelectorAll('table tbody tr')].map((row) => row.textContent)";
+    let expected = serde_json::json!(["Version10.0 ms30.0 ms"]);
+    assert_eq!(browser.value(slower).await, expected);
+    assert_eq!(browser.close().await, Vec::<String>::new());
+    place.wait_until_clean().await;
+}

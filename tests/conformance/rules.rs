@@ -35,7 +35,7 @@ async fn runtime_keeps_every_rule() {
     let mut broken = String::new();
     for result in &results {
         if result.outcome.is_err() && !skipped(result) {
-            broken += &check::report::failure("ENDPOINT", result);
+            broken += &check::report::failure("crib check", result);
             // Writing to a string does not fail.
             let _ = writeln!(broken, "{:?}", result.outcome);
         }
@@ -93,6 +93,12 @@ fn rules_pages_are_up_to_date() {
     );
 }
 
+/// How the only rule of a check ends.
+async fn ended(options: Options) -> RuleResult {
+    let report = check::check(options, CancellationToken::new(), |_| {}).await;
+    report.unwrap().results.pop().unwrap()
+}
+
 /// A fault that a rule must catch, and what the rule said instead.
 async fn uncaught(mut options: Options, rule: &'static Rule, text: &'static str) -> Option<String> {
     options.rules = vec![rule];
@@ -100,9 +106,15 @@ async fn uncaught(mut options: Options, rule: &'static Rule, text: &'static str)
     // A fault that hangs, or a state that never comes, is to be noticed soon.
     options.patience = Duration::from_secs(5);
     options.deadline = Duration::from_secs(20);
-    let report = check::check(options, CancellationToken::new(), |_| {}).await;
-    let result = report.unwrap().results.pop().unwrap();
-    let caught = matches!(result.outcome, Err(Outcome::Fail { .. })) || skipped(&result);
+    let mut faultless = options.clone();
+    faultless.faults.clear();
+    let result = ended(options).await;
+    let caught = match &result.outcome {
+        Err(Outcome::Fail { .. }) => true,
+        // A box that cannot run the rule cannot prove it. One that can must not have it skipped by the fault.
+        Err(Outcome::Skipped(_)) => skipped(&ended(faultless).await),
+        Ok(()) | Err(_) => false,
+    };
     (!caught).then(|| format!("{} ends with {:?} despite: {text}", rule.id, result.outcome))
 }
 
@@ -123,6 +135,45 @@ async fn each_rule_fails_on_each_of_its_faults() {
     let mut uncaught: Vec<String> = faulty.join_all().await.into_iter().flatten().collect();
     uncaught.sort();
     assert!(uncaught.is_empty(), "{uncaught:#?}");
+}
+
+/// How rules of images end when each pull through a proxy is answered with this.
+async fn results_of_pulls_answered_with(answer: &str) -> Vec<RuleResult> {
+    let runtime = Runtime::with().start().await.unwrap();
+    let fault = format!("PullImage answer UNKNOWN {answer:?}");
+    let socket = runtime.root().join("p");
+    let faults = vec![fault.parse::<Fault>().unwrap()];
+    let _proxy = harness::Proxy::with_faults(&socket, &runtime.socket(), faults).unwrap();
+    let mut options = Options::new(&socket);
+    let chosen = ["CRI-IMG-001".to_owned(), "CRI-PUL-001".to_owned()];
+    options.rules = check::choose(&check::all(), &chosen, &[]).unwrap();
+    results(options).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unreachable_registry_skips_rules_of_images() {
+    let said = "failed to do request: dial tcp 127.0.0.1:1: connect: connection refused";
+    for result in results_of_pulls_answered_with(said).await {
+        let Err(Outcome::Skipped(why)) = &result.outcome else {
+            panic!("{result:?}");
+        };
+        assert!(
+            why.starts_with(
+                "the runtime does not reach the registry of the check at http://127.0.0.1:"
+            ) && why.ends_with(said),
+            "{why}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_pulls_fail_rules_of_images() {
+    for result in results_of_pulls_answered_with("no space left on device").await {
+        assert!(
+            matches!(result.outcome, Err(Outcome::Fail { .. })),
+            "{result:?}"
+        );
+    }
 }
 
 /// A runtime whose pods outlive it, and the options of a check that restarts it and has the rules of restarts alone.
@@ -149,7 +200,7 @@ async fn restarted_runtime_keeps_every_rule_of_restarts() {
     assert!(results.len() > 10, "{results:?}");
     for result in &results {
         let passed = result.outcome.is_ok() || skipped(result);
-        assert!(passed, "{}", check::report::failure("ENDPOINT", result));
+        assert!(passed, "{}", check::report::failure("crib check", result));
     }
 }
 
@@ -195,7 +246,7 @@ async fn hanging_call_costs_its_rule_alone() {
         .map(|one| (one.rule.id, one.outcome.is_err()))
         .collect();
     assert_eq!(failed, [("CRI-SBX-007", false), ("CRI-STA-004", true)]);
-    let text = check::report::failure("unix:///s", &results[1]);
+    let text = check::report::failure("crib check", &results[1]);
     assert!(
         text.contains("to end within 2 s") && text.contains("no end"),
         "{text}"

@@ -19,9 +19,10 @@ pub(crate) fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// Prints `crib: …` on standard error; ignores a closed standard error.
+/// Prints `crib: …` on standard error; ignores a closed standard error. With one write, because other processes may print there
+/// too.
 pub(crate) fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "crib: {text}");
+    let _ = std::io::stderr().write_all(format!("crib: {text}\n").as_bytes());
 }
 
 /// Prints an error with its causes.

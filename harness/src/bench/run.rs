@@ -1,5 +1,6 @@
 //! Measures section by section, and removes everything that it made, also when it is interrupted.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -84,7 +85,11 @@ pub async fn bench(
     .await;
     say("removing the pods of the benchmark");
     for runtime in &runtimes {
-        let removal = timeout(REMOVAL, remove_run(&runtime.client, &run.name())).await;
+        let removal = timeout(
+            REMOVAL,
+            remove_run(&runtime.client, &run.name(), &BTreeSet::new()),
+        )
+        .await;
         results.notes.extend(removal.unwrap_or_else(|_| {
             let (socket, seconds) = (&runtime.subject.endpoint, REMOVAL.as_secs());
             vec![format!(

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::outcome::word;
-use super::rule::Severity;
+use super::rule::{Rule, Severity};
 use super::run::Report;
 
 /// Known failures, by the ids of their rules, each with its explanation.
@@ -58,6 +58,14 @@ impl Baseline {
                 && result.rule.severity >= severity
                 && self.explanation(result.rule.id).is_none()
         })
+    }
+
+    /// The ids that no rule has.
+    #[must_use]
+    pub fn unknown(&self, rules: &[&Rule]) -> Vec<&str> {
+        let ids = self.0.keys().map(String::as_str);
+        ids.filter(|id| rules.iter().all(|rule| rule.id != *id))
+            .collect()
     }
 
     /// The ids of rules that are known to fail and pass.

@@ -1,25 +1,26 @@
 //! The control group of all pods of a check. A kubelet gives one to each pod, and some runtimes find a pod's statistics
 //! nowhere else.
 
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use cri::v1;
 
-use crate::client::Client;
+use crate::client::{Answer, Client};
 
 /// Where the hierarchies of control groups are.
 const ROOT: &str = "/sys/fs/cgroup";
 
 /// The parent for the pods of a run; none where the runtime does not say how it names control groups.
-pub(super) async fn parent(client: &Client, run: &str) -> Option<String> {
+pub(super) async fn parent(client: &Client, run: &str) -> Answer<Option<String>> {
     let request = v1::RuntimeConfigRequest {};
-    let answer = client.runtime.clone().runtime_config(request).await.ok()?;
-    let linux = answer.into_inner().linux?;
-    Some(match linux.cgroup_driver() {
+    let answer = client.runtime.clone().runtime_config(request).await?;
+    let linux = answer.into_inner().linux;
+    Ok(linux.map(|linux| match linux.cgroup_driver() {
         v1::CgroupDriver::Cgroupfs => format!("/{run}"),
         v1::CgroupDriver::Systemd => slice(run),
-    })
+    }))
 }
 
 /// A slice below no other: a dash in a slice's name leads to its parent (systemd.slice(5)).
@@ -47,6 +48,46 @@ fn remove_below(root: &Path, run: &str) -> Vec<String> {
         }
     }
     left
+}
+
+/// The names of all runs whose parents are there.
+pub(super) fn names() -> BTreeSet<String> {
+    names_below(Path::new(ROOT))
+}
+
+fn names_below(root: &Path) -> BTreeSet<String> {
+    let hierarchies = directories(root).unwrap_or_default();
+    let groups = hierarchies
+        .iter()
+        .map(PathBuf::as_path)
+        .chain([root])
+        .flat_map(|hierarchy| directories(hierarchy).unwrap_or_default());
+    let name = |group: PathBuf| {
+        let name = group.file_name()?.to_str()?;
+        Some(match name.strip_suffix(".slice") {
+            Some(slice) => slice.replace('_', "-"),
+            None => name.to_owned(),
+        })
+    };
+    groups.filter_map(name).collect()
+}
+
+/// The control groups of this machine that have a container's id in their name, in each hierarchy.
+pub(super) fn of(id: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    find(Path::new(ROOT), id, &mut found);
+    found
+}
+
+fn find(path: &Path, id: &str, found: &mut Vec<PathBuf>) {
+    // One that goes away meanwhile has nothing in it.
+    for below in directories(path).unwrap_or_default() {
+        let name = below.file_name().unwrap_or_default().to_string_lossy();
+        match name.contains(id) {
+            true => found.push(below),
+            false => find(&below, id, found),
+        }
+    }
 }
 
 /// The directories in one; symbolic links are none.
@@ -96,6 +137,35 @@ mod tests {
             .map(|path| root.path().join(path).exists())
             .collect();
         assert_eq!(left, [false, false, false, true]);
+    }
+
+    #[test]
+    fn names_are_the_same_for_both_drivers() {
+        let root = tempfile::tempdir().unwrap();
+        for path in ["cpu/run-1/pod", "memory/run_2.slice/pod", "run-3"] {
+            std::fs::create_dir_all(root.path().join(path)).unwrap();
+        }
+        let names = names_below(root.path());
+        // The hierarchies are directories of the root, as groups of v2 are.
+        let expected = ["cpu", "memory", "run-1", "run-2", "run-3"];
+        assert_eq!(names, expected.map(str::to_owned).into());
+    }
+
+    #[test]
+    fn groups_of_a_container_are_found_in_each_hierarchy() {
+        let root = tempfile::tempdir().unwrap();
+        for path in [
+            "cpu/run/abc",
+            "memory/run.slice/cri-abc.scope",
+            "cpu/run/other",
+        ] {
+            std::fs::create_dir_all(root.path().join(path)).unwrap();
+        }
+        let mut found = Vec::new();
+        find(root.path(), "abc", &mut found);
+        found.sort();
+        let expected = ["cpu/run/abc", "memory/run.slice/cri-abc.scope"];
+        assert_eq!(found, expected.map(|path| root.path().join(path)));
     }
 
     #[test]

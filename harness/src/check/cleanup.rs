@@ -1,44 +1,90 @@
-//! Removes what a check or a benchmark made, found by its labels: of this run, and of earlier runs that were killed.
+//! Removes what a check or a benchmark made, found by its labels, and by the ids that RunPodSandbox answered, for runtimes that lose
+//! labels.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cri::v1;
+use tonic::{Code, Status};
 
 use super::cgroup;
-use super::context::{DIRECTORY_ANNOTATION, RULE_LABEL, RUN_LABEL};
-use super::directory::{lives, remove_directory};
+use super::context::{NAMESPACE, RULE_LABEL, RUN_LABEL};
 use crate::client::{Answer, Client};
+use crate::proxy::Call;
 
 /// How the directories of checks begin.
 pub(super) const PREFIX: &str = "crib-check-";
 /// How the directories of benchmarks begin.
 pub(crate) const BENCH_PREFIX: &str = "crib-bench-";
 
-/// Stops and removes the pods of a run; only those of one rule, if one is named. Returns what could not be removed.
-pub(super) async fn remove_pods(client: &Client, run: &str, rule: Option<&str>) -> Vec<String> {
+/// How long a list of pods may take, beyond which those are removed whose ids are known.
+const LISTING: Duration = Duration::from_secs(5);
+
+/// The ids of pods that RunPodSandbox answered.
+pub(super) fn answered_pods<'a>(calls: impl IntoIterator<Item = &'a Call>) -> BTreeSet<String> {
+    let calls = calls
+        .into_iter()
+        .filter(|call| call.method == "RunPodSandbox");
+    let ids = calls.filter_map(|call| {
+        let response = call.response();
+        Some(response.get("pod_sandbox_id")?.as_str()?.to_owned())
+    });
+    ids.filter(|id| !id.is_empty()).collect()
+}
+
+/// Stops and removes the pods of a run, those with its label and those of `answered`; only those of one rule, if one is named.
+/// Returns what could not be removed.
+pub(super) async fn remove_pods(
+    client: &Client,
+    run: &str,
+    rule: Option<&str>,
+    answered: &BTreeSet<String>,
+) -> Vec<String> {
     let mut labels = vec![(RUN_LABEL.to_owned(), run.to_owned())];
     labels.extend(rule.map(|rule| (RULE_LABEL.to_owned(), rule.to_owned())));
     let filter = v1::PodSandboxFilter {
         label_selector: labels.iter().cloned().collect(),
         ..Default::default()
     };
-    let pods = match client.pods(filter).await {
-        Ok(pods) => pods,
-        Err(status) => return vec![format!("ListPodSandbox: {}", status.message())],
-    };
+    let late = |_| Err(Status::deadline_exceeded("no answer"));
+    let listed = tokio::time::timeout(LISTING, client.pods(filter)).await;
     let mut left = Vec::new();
+    let pods = listed.unwrap_or_else(late).unwrap_or_else(|status| {
+        left.push(format!("ListPodSandbox: {}", status.message()));
+        Vec::new()
+    });
     // A runtime that ignores filters must not cost others their pods.
     let ours = |pod: &&v1::PodSandbox| {
         let has = |(key, value): &(String, String)| pod.labels.get(key) == Some(value);
         labels.iter().all(has)
     };
-    for pod in pods.iter().filter(ours) {
-        if let Err(status) = remove_pod(client, &pod.id).await {
-            left.push(format!("pod {}: {}", pod.id, status.message()));
+    let mut ids: BTreeSet<&String> = pods.iter().filter(ours).map(|pod| &pod.id).collect();
+    for id in answered {
+        if !ids.contains(id) && is_of_check(client, run, id).await {
+            ids.insert(id);
+        }
+    }
+    for id in ids {
+        if let Err(status) = remove_pod(client, id).await {
+            left.push(format!("pod {id}: {}", status.message()));
         }
     }
     left
+}
+
+/// Whether a pod is there and one of a check: a runtime that answers RunPodSandbox with the id of another one must not cost it.
+async fn is_of_check(client: &Client, run: &str, id: &str) -> bool {
+    match client.pod(id).await {
+        Ok(answer) => answer.status.is_none_or(|status| {
+            let namespace = status.metadata.map(|metadata| metadata.namespace);
+            status
+                .labels
+                .get(RUN_LABEL)
+                .is_some_and(|label| label == run)
+                || namespace.is_none_or(|namespace| namespace == NAMESPACE)
+        }),
+        Err(status) => status.code() != Code::NotFound,
+    }
 }
 
 async fn remove_pod(client: &Client, id: &str) -> Answer<()> {
@@ -66,43 +112,15 @@ pub(super) async fn remove_images(client: &Client, run: &str) -> Vec<String> {
     left
 }
 
-/// Removes the pods, images and control groups of a run. Returns what could not be removed.
-pub(crate) async fn remove_run(client: &Client, run: &str) -> Vec<String> {
-    let mut left = remove_pods(client, run, None).await;
+/// Removes the pods, those with the run's label and those of `answered`, the images and the control groups of a run. Returns what
+/// could not be removed.
+pub(crate) async fn remove_run(
+    client: &Client,
+    run: &str,
+    answered: &BTreeSet<String>,
+) -> Vec<String> {
+    let mut left = remove_pods(client, run, None, answered).await;
     left.extend(remove_images(client, run).await);
     left.extend(cgroup::remove(run));
     left
-}
-
-/// Removes what runs left that live no more.
-pub(crate) async fn remove_dead_runs(runtime: &Client, images: &Client) -> Answer<()> {
-    let mut dead: BTreeSet<(String, PathBuf)> = BTreeSet::new();
-    for pod in runtime.pods(v1::PodSandboxFilter::default()).await? {
-        let directory = pod.annotations.get(DIRECTORY_ANNOTATION);
-        if let (Some(run), Some(directory)) = (pod.labels.get(RUN_LABEL), directory)
-            && !lives(Path::new(directory))
-        {
-            dead.insert((run.clone(), directory.into()));
-        }
-    }
-    for (run, directory) in dead {
-        for left in remove_pods(runtime, &run, None).await {
-            tracing::warn!(run, left, "failed to remove what an earlier run left");
-        }
-        remove_images(images, &run).await;
-        // Label and annotation are the runtime's word: only what a check makes is removed.
-        let name = directory.file_name().unwrap_or_default().to_string_lossy();
-        if name == run
-            && [PREFIX, BENCH_PREFIX]
-                .iter()
-                .any(|prefix| run.starts_with(prefix))
-            && directory.parent() == Some(&std::env::temp_dir())
-        {
-            for left in cgroup::remove(&run) {
-                tracing::warn!(run, left, "failed to remove what an earlier run left");
-            }
-            remove_directory(&directory);
-        }
-    }
-    Ok(())
 }

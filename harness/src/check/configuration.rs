@@ -1,5 +1,9 @@
 //! ◆ The configuration with which a runtime pulls the images of a check: from a registry at 127.0.0.1, without TLS.
 
+/// The port of the registry in a configuration that names no other one. A check without a port takes a free one, so that checks
+/// run beside each other; with such a configuration it has to be given this one.
+pub const REGISTRY_PORT: u16 = 5055;
+
 /// A runtime that has a configuration of its own for registries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConfigurableRuntime {
@@ -14,12 +18,14 @@ pub enum ConfigurableRuntime {
 pub fn registry_configuration(runtime: ConfigurableRuntime, port: u16) -> String {
     match runtime {
         ConfigurableRuntime::Containerd => format!(
-            "# containerd pulls from 127.0.0.1:{port} without TLS as it is: no registry has to be configured.\n\
+            "# For crib check --registry-port {port}\n\
+            # containerd pulls from 127.0.0.1:{port} without TLS as it is: no registry has to be configured.\n\
             # Without the internet, sandbox_image in /etc/containerd/config.toml must name an image that is there\n\
             # (ctr --namespace k8s.io images import).\n"
         ),
         ConfigurableRuntime::Crio => format!(
-            "# /etc/containers/registries.conf.d/crib-check.conf, then reload CRI-O:\n\
+            "# For crib check --registry-port {port}\n\
+            # /etc/containers/registries.conf.d/crib-check.conf, then reload CRI-O:\n\
             [[registry]]\n\
             location = \"127.0.0.1:{port}\"\n\
             insecure = true\n"

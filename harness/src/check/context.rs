@@ -1,8 +1,9 @@
 //! What the body of a rule has: a client whose calls are recorded, and configurations of pods and containers that are its own.
 
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cri::v1;
@@ -16,7 +17,7 @@ use crate::cri_log;
 use crate::eventually::within;
 use crate::fixture;
 use crate::pod::Pod;
-use crate::proxy::Rules;
+use crate::proxy::{Recording, Rules};
 
 /// The label of everything that a check makes; its value is the run's.
 pub const RUN_LABEL: &str = "crib.local/check";
@@ -25,7 +26,7 @@ pub const RULE_LABEL: &str = "crib.local/check-rule";
 /// The annotation with the run's directory, whose lock tells whether the run still lives.
 pub(super) const DIRECTORY_ANNOTATION: &str = "crib.local/check-directory";
 /// The namespace of the pods of a check.
-const NAMESPACE: &str = "crib-check";
+pub(super) const NAMESPACE: &str = "crib-check";
 /// The name of the faults that a restart switches on.
 const RESTARTED: &str = "restarted";
 
@@ -46,6 +47,8 @@ pub(super) struct Shared {
     pub(super) patience: Duration,
     /// How the runtime is restarted.
     pub(super) restart: Option<Restart>,
+    /// The calls of rules whose pods are not removed yet.
+    pub(super) unfinished: Mutex<HashMap<&'static str, Recording>>,
     /// Why pods have no namespaces, if so.
     pub(super) no_namespaces: Option<String>,
     /// Why containers run as one user only, if so.
@@ -65,6 +68,15 @@ pub struct Context {
     /// The faults on the way to the runtime.
     pub(super) faults: Vec<Rules>,
     pub(super) shared: Arc<Shared>,
+}
+
+impl Shared {
+    /// The calls of rules whose pods are not removed yet, by the ids of the rules.
+    pub(super) fn unfinished(&self) -> MutexGuard<'_, HashMap<&'static str, Recording>> {
+        self.unfinished
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Context {

@@ -124,12 +124,17 @@ impl TestImages {
         self.registry.add(&image).map(drop)
     }
 
-    /// Adds an image with a shell, and has the endpoint pull it. Returns its name.
-    pub(crate) async fn shell(&self, client: &Client) -> Result<String, ImageError> {
+    /// Adds an image with a shell. Returns its name.
+    pub(crate) fn add_shell(&self) -> Result<String, ImageError> {
         let layer = programs(PROGRAMS)?;
         self.registry
             .add(&ImageBuilder::new(&format!("{}/shell:1", self.run)).layer(layer))?;
-        let image = format!("{}:1", self.name("shell"));
+        Ok(format!("{}:1", self.name("shell")))
+    }
+
+    /// Adds an image with a shell, and has the endpoint pull it. Returns its name.
+    pub(crate) async fn shell(&self, client: &Client) -> Result<String, ImageError> {
+        let image = self.add_shell()?;
         match client.pull(&image).await {
             Ok(_) => Ok(image),
             Err(status) => Err(ImageError::Pull {

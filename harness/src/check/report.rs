@@ -44,13 +44,10 @@ pub fn reason(result: &RuleResult) -> String {
     }
 }
 
-/// The command that runs a rule alone.
+/// The command that runs a rule alone; `check` is the one of the whole check, [`super::Report::command`].
 #[must_use]
-pub fn command(report_endpoint: &str, rule: &Rule) -> String {
-    format!(
-        "crib check --runtime-endpoint {report_endpoint} --select {}",
-        rule.id
-    )
+pub fn command(check: &str, rule: &Rule) -> String {
+    format!("{check} --select {}", rule.id)
 }
 
 /// One line, and not a long one.

@@ -10,7 +10,10 @@ type Restarting = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
 /// Restarts the runtime. It returns after the old process has ended: the next answer is taken for one of the new process.
 #[derive(Clone)]
-pub struct Restart(Arc<dyn Fn() -> Restarting + Send + Sync>);
+pub struct Restart {
+    run: Arc<dyn Fn() -> Restarting + Send + Sync>,
+    line: Option<String>,
+}
 
 impl fmt::Debug for Restart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -24,19 +27,30 @@ impl Restart {
     where
         Running: Future<Output = Result<(), String>> + Send + 'static,
     {
-        Self(Arc::new(move || Box::pin(restart())))
+        Self {
+            run: Arc::new(move || Box::pin(restart())),
+            line: None,
+        }
     }
 
     /// Restarts by a command line for `/bin/sh`, like `systemctl restart containerd`. It has no standard input, and its output
     /// is not shown; errors are.
     #[must_use]
     pub fn command(line: &str) -> Self {
-        let line = line.to_owned();
-        Self::new(move || run(line.clone()))
+        let command = line.to_owned();
+        Self {
+            line: Some(line.to_owned()),
+            ..Self::new(move || run(command.clone()))
+        }
+    }
+
+    /// The command line, if it is one.
+    pub(super) fn line(&self) -> Option<&str> {
+        self.line.as_deref()
     }
 
     pub(super) async fn run(&self) -> Result<(), String> {
-        (self.0)().await
+        (self.run)().await
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod agreement;
 mod cancellation;
+mod cgroups;
 mod codes;
 mod concurrency;
 mod configuration;
@@ -10,6 +11,7 @@ mod container_echo;
 mod credentials;
 mod event;
 mod exec;
+mod host_port;
 mod image;
 mod image_content;
 mod image_life;
@@ -18,12 +20,15 @@ mod image_volume;
 mod limits;
 mod listing;
 mod log;
+mod measured;
+mod metrics;
 mod mounts;
 mod namespaces;
 mod network;
 mod optional;
 mod port_forward;
 mod process;
+mod resources;
 mod restart;
 mod restarted;
 mod runtime;
@@ -54,6 +59,8 @@ pub fn all() -> Vec<&'static Rule> {
         codes::RULES,
         configuration::RULES,
         limits::RULES,
+        cgroups::RULES,
+        resources::RULES,
         unified::RULES,
         namespaces::RULES,
         user_namespace::RULES,
@@ -67,6 +74,7 @@ pub fn all() -> Vec<&'static Rule> {
         stream::RULES,
         port_forward::RULES,
         network::RULES,
+        host_port::RULES,
         optional::RULES,
         exec::RULES,
         log::RULES,
@@ -77,6 +85,8 @@ pub fn all() -> Vec<&'static Rule> {
         image_content::RULES,
         image_life::RULES,
         statistics::RULES,
+        measured::RULES,
+        metrics::RULES,
         restart::RULES,
         restarted::RULES,
     ];

@@ -2,27 +2,27 @@
 //! rule alone.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cri::v1;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, Status};
+use tonic::Code;
 
-use super::cgroup;
 use super::cleanup::{self, PREFIX};
 use super::context::{Context, Shared};
+use super::dead_runs;
 use super::directory::RunDirectory;
-use super::images::TestImages;
+use super::options::{CheckError, Options};
 use super::outcome::Outcome;
+use super::prepare::{CallLimit, prepare};
 use super::restart::Restart;
 use super::rule::Rule;
 use crate::client::Client;
-use crate::proxy::{Call, Fault, Proxy};
+use crate::proxy::{Call, Proxy, Recording};
 
 /// How long removing a rule's pods may take, beyond which they are left for the end of the run.
 const REMOVAL: Duration = Duration::from_secs(20);
@@ -47,70 +47,6 @@ const OPTIONAL: &[&str] = &[
     "UpdateRuntimeConfig",
 ];
 
-/// What is checked, and how.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The runtime's socket.
-    pub runtime: PathBuf,
-    /// The image service's socket.
-    pub images: PathBuf,
-    /// The image of containers; otherwise one that the endpoint has, or gets from a registry of this process.
-    pub image: Option<String>,
-    /// The port of that registry at 127.0.0.1; otherwise a free one.
-    pub registry_port: Option<u16>,
-    /// The rules.
-    pub rules: Vec<&'static Rule>,
-    /// How many run at once.
-    pub parallel: usize,
-    /// How long a rule may take.
-    pub deadline: Duration,
-    /// How long a rule waits for one state.
-    pub patience: Duration,
-    /// How the runtime is restarted; otherwise the rules of restarts are skipped.
-    pub restart: Option<Restart>,
-    /// What the runtime is to do wrong, as the rules see it. One that is `off` and called `restarted` is switched on when a rule
-    /// has restarted the runtime.
-    pub faults: Vec<Fault>,
-}
-
-impl Options {
-    /// Every rule, against the runtime at a socket.
-    #[must_use]
-    pub fn new(socket: &Path) -> Self {
-        Self {
-            runtime: socket.to_owned(),
-            images: socket.to_owned(),
-            image: None,
-            registry_port: None,
-            rules: super::all(),
-            parallel: 8,
-            deadline: Duration::from_secs(60),
-            patience: Duration::from_secs(20),
-            restart: None,
-            faults: Vec::new(),
-        }
-    }
-}
-
-/// Why nothing was checked.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckError {
-    /// The runtime does not answer.
-    #[error("the runtime does not answer Version: {}", .0.message())]
-    NoRuntime(Box<Status>),
-    /// The containers have no image.
-    #[error("there is no image for containers: {0}")]
-    NoImage(String),
-    /// A file or a socket cannot be made.
-    #[error("failed to {doing}")]
-    Io {
-        /// The operation.
-        doing: &'static str,
-        /// The cause.
-        source: io::Error,
-    },
-}
-
 /// How one rule ended.
 #[derive(Debug, Clone)]
 pub struct RuleResult {
@@ -131,6 +67,8 @@ pub struct Report {
     pub runtime: String,
     /// The endpoint, as a URL.
     pub endpoint: String,
+    /// The command line of this check, without its choice of rules.
+    pub command: String,
     /// A result for each rule, in the order of the rules.
     pub results: Vec<RuleResult>,
     /// Whether it was interrupted: then rules are missing.
@@ -154,11 +92,14 @@ pub async fn check(
     let runtime = Client::new(&options.runtime);
     let mut direct = runtime.clone();
     direct.images = Client::new(&options.images).images;
-    let version = runtime
-        .version()
-        .await
+    let limit = CallLimit::new(options.deadline, interrupt.clone());
+    let version = limit
+        .call("Version", runtime.version())
+        .await?
         .map_err(|status| CheckError::NoRuntime(Box::new(status)))?;
-    if let Err(status) = cleanup::remove_dead_runs(&direct, &direct).await {
+    let removal = dead_runs::remove_dead_runs(&direct, &direct);
+    let calls = "ListPodSandbox, ListImages or a removal";
+    if let Err(status) = limit.call(calls, removal).await? {
         tracing::warn!(
             message = status.message(),
             "failed to look for earlier checks"
@@ -168,10 +109,14 @@ pub async fn check(
         doing: "make a directory for the check",
         source,
     })?;
-    let prepared = prepare(&options, &direct, &version.runtime_name, &directory).await;
-    let shared = match prepared {
+    let prepared = prepare(&options, &direct, &version.runtime_name, &directory, &limit);
+    let shared = match prepared.await {
         Ok(shared) => Arc::new(shared),
         Err(error) => {
+            let run = directory.name();
+            let removal = cleanup::remove_images(&direct, &run);
+            // What is left is in the log of no rule, and the error says more.
+            let _ = tokio::time::timeout(REMOVAL.min(options.deadline), removal).await;
             directory.remove();
             return Err(error);
         }
@@ -212,6 +157,7 @@ pub async fn check(
     Ok(Report {
         runtime: format!("{} {}", version.runtime_name, version.runtime_version),
         endpoint: format!("unix://{}", options.runtime.display()),
+        command: command_line(&options),
         results,
         interrupted,
         left,
@@ -219,68 +165,38 @@ pub async fn check(
     })
 }
 
-async fn prepare(
-    options: &Options,
-    client: &Client,
-    runtime_name: &str,
-    directory: &RunDirectory,
-) -> Result<Shared, CheckError> {
-    let run = directory.name();
-    let images = TestImages::start(directory, options.registry_port).await;
-    let images = images.map_err(|error| match std::error::Error::source(&error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
-    });
-    let image = match (&options.image, runtime_name, &images) {
-        (Some(image), _, _) => image.clone(),
-        // crib has an image of the host's root.
-        (None, "crib", _) => "crib.local/host".to_owned(),
-        (None, _, Ok(images)) => images
-            .shell(client)
-            .await
-            .map_err(|error| CheckError::NoImage(error.to_string()))?,
-        (None, _, Err(why)) => return Err(CheckError::NoImage(why.clone())),
-    };
-    if !images.as_ref().is_ok_and(|images| images.has(&image))
-        && client.image(&image).await.ok().flatten().is_none()
-    {
-        client
-            .pull(&image)
-            .await
-            .map_err(|status| CheckError::NoImage(format!("{image}: {}", status.message())))?;
+/// The command that makes such a check.
+fn command_line(options: &Options) -> String {
+    let url = |socket: &Path| format!("unix://{}", socket.display());
+    let mut words = vec![("--runtime-endpoint", url(&options.runtime))];
+    if options.images != options.runtime {
+        words.push(("--image-endpoint", url(&options.images)));
     }
-    // What crib says of its box; other runtimes say nothing.
-    let status = match client.status().await {
-        Ok(status) if runtime_name == "crib" => status,
-        Ok(_) | Err(_) => Default::default(),
-    };
-    let features = |handler: &v1::RuntimeHandler| handler.features.unwrap_or_default();
-    let mut handlers = status.runtime_handlers.iter();
-    let maps_no_ids = handlers.any(|handler| !features(handler).user_namespaces);
-    let mut info = status.info;
-    let isolation = info.remove("isolation").unwrap_or_default();
-    let cgroups = info.remove("cgroups").unwrap_or_default();
-    let no_namespaces =
-        (isolation == "process").then(|| "isolation process has no namespaces".to_owned());
-    let single = isolation
-        .contains("single id")
-        .then(|| "the user has no subordinate ids".to_owned());
-    Ok(Shared {
-        cgroup_parent: cgroup::parent(client, &run).await,
-        run,
-        directory: directory.path().to_owned(),
-        image,
-        images,
-        patience: options.patience,
-        restart: options.restart.clone(),
-        no_users: no_namespaces.clone().or(single),
-        no_limits: no_namespaces
-            .clone()
-            .or_else(|| cgroups.contains("not applied").then_some(cgroups)),
-        no_user_namespaces: maps_no_ids
-            .then(|| format!("isolation {isolation} maps no ids of the host here")),
-        no_namespaces,
-    })
+    let port = options.registry_port.map(|port| port.to_string());
+    let restart = options.restart.as_ref().and_then(Restart::line);
+    let optional = [
+        ("--image", options.image.clone()),
+        ("--registry-port", port),
+        ("--restart-command", restart.map(str::to_owned)),
+    ];
+    words.extend(
+        optional
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    let words = words
+        .iter()
+        .map(|(name, value)| format!(" {name} {}", shell_word(value)));
+    format!("crib check{}", words.collect::<String>())
+}
+
+/// The text as one word of a shell.
+fn shell_word(text: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:@%+,=".contains(letter);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
 }
 
 async fn run_rule(
@@ -290,9 +206,14 @@ async fn run_rule(
     direct: &Client,
 ) -> RuleResult {
     let began = Instant::now();
-    let run = shared.run.clone();
-    let (outcome, calls) = match connect(rule, options, shared) {
+    let connected = connect(rule, options, Arc::clone(&shared));
+    let (outcome, calls) = match connected {
         Ok((context, proxies)) => {
+            // The runtime's own proxy is the first one.
+            if let Some(proxy) = proxies.first() {
+                let recording = proxy.recording().clone();
+                shared.unfinished().insert(rule.id, recording);
+            }
             let zero = |proxy: &Proxy| proxy.recording().set_zero();
             proxies.iter().for_each(zero);
             let body = context.clone();
@@ -309,12 +230,13 @@ async fn run_rule(
         }
     };
     let took = began.elapsed();
-    let removal = cleanup::remove_pods(direct, &run, Some(rule.id));
-    if tokio::time::timeout(REMOVAL.min(options.deadline), removal)
-        .await
-        .is_err()
-    {
-        tracing::debug!(rule = rule.id, "pods of rule are left for the end");
+    let answered = cleanup::answered_pods(&calls);
+    let removal = cleanup::remove_pods(direct, &shared.run, Some(rule.id), &answered);
+    match tokio::time::timeout(REMOVAL.min(options.deadline), removal).await {
+        Ok(left) if left.is_empty() => drop(shared.unfinished().remove(rule.id)),
+        Ok(_) | Err(_) => {
+            tracing::debug!(rule = rule.id, "pods of rule are left for the end");
+        }
     }
     RuleResult {
         rule,
@@ -393,7 +315,10 @@ fn judged(outcome: Result<(), Outcome>, calls: &[Call]) -> Result<(), Outcome> {
 
 async fn clean_up(shared: Arc<Shared>, client: &Client, directory: RunDirectory) -> Vec<String> {
     let run = shared.run.clone();
-    let left = tokio::time::timeout(REMOVAL, cleanup::remove_run(client, &run)).await;
+    let unfinished: Vec<Recording> = shared.unfinished().values().cloned().collect();
+    let calls: Vec<Call> = unfinished.iter().flat_map(Recording::calls).collect();
+    let answered = cleanup::answered_pods(&calls);
+    let left = tokio::time::timeout(REMOVAL, cleanup::remove_run(client, &run, &answered)).await;
     // Every rule has ended: there is no other owner.
     if let Some(Shared {
         images: Ok(images), ..
@@ -408,4 +333,25 @@ async fn clean_up(shared: Arc<Shared>, client: &Client, directory: RunDirectory)
             REMOVAL.as_secs()
         )]
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_line_has_all_that_a_rule_depends_on() {
+        let mut options = Options::new(Path::new("/s"));
+        assert_eq!(
+            command_line(&options),
+            "crib check --runtime-endpoint unix:///s"
+        );
+        options.images = "/i".into();
+        options.image = Some("a/b:1".to_owned());
+        options.registry_port = Some(5055);
+        options.restart = Some(Restart::command("it's done"));
+        let expected = "crib check --runtime-endpoint unix:///s --image-endpoint unix:///i --image a/b:1 \
+            --registry-port 5055 --restart-command 'it'\\''s done'";
+        assert_eq!(command_line(&options), expected);
+    }
 }

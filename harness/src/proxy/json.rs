@@ -37,6 +37,12 @@ pub(super) fn message(descriptor: MessageDescriptor, frame: &Frame) -> Option<Dy
     DynamicMessage::decode(descriptor, readable.clone()).ok()
 }
 
+/// A message with this name in the contract, by its bytes.
+pub(crate) fn dynamic(name: &str, bytes: &[u8]) -> Option<DynamicMessage> {
+    let descriptor = pool()?.get_message_by_name(&format!("runtime.v1.{name}"))?;
+    DynamicMessage::decode(descriptor, bytes).ok()
+}
+
 /// A message as it is sent.
 pub(super) fn encode(message: &DynamicMessage) -> Vec<u8> {
     message.encode_to_vec()

@@ -2,6 +2,8 @@
 
 mod compare;
 
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -15,11 +17,12 @@ use harness::check::{
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio_util::sync::CancellationToken;
 
-use crate::args::duration;
+use crate::args::{LogFormat, duration};
 use crate::client::output::{escape_control, print};
 use crate::client::{CallError, Endpoints, finish};
 use crate::commands::interruptible::interruptible;
 use crate::exit::Exit;
+use crate::logging::{self, LogArgs, LogLevel};
 use crate::report::{chain, say};
 
 /// Which failures count.
@@ -99,7 +102,7 @@ Examples:
   crib check --select container --skip CRI-CTR-017
   crib check --profile kubelet --report html=check.html --report json=check.json
   crib check --select must --report junit=check.xml --trace calls.jsonl
-  crib check --print-config crio --registry-port 5055
+  crib check --print-config crio
   crib check --restart-command 'systemctl restart containerd'
   crib check compare old.json check.json
 
@@ -113,7 +116,7 @@ a second one ends it at once.
 
 Exit codes:
     0  no rule of severity --fail-on or above failed
-    1  some did
+    1  some did, or something that the check made could not be removed
     2  bad usage
     3  no runtime found, it does not answer, or there is no image for containers
   130  interrupted: a signal, or standard output was closed")]
@@ -138,11 +141,12 @@ pub(crate) struct CheckArgs {
     /// Image of the containers, with a shell [default: one of this machine's programs]
     #[arg(long, value_name = "NAME")]
     image: Option<String>,
-    /// Port of the registry at 127.0.0.1 that serves the images [default: a free one]
+    /// Port of the registry at 127.0.0.1 that serves the images [default: a free one; of --print-config 5055]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     registry_port: Option<u16>,
-    /// Print the configuration with which this runtime pulls from --registry-port, and run no rule
-    #[arg(long, value_enum, value_name = "RUNTIME", requires = "registry_port")]
+    /// Print the configuration with which this runtime pulls from --registry-port, and run no rule; the check has to be given the
+    /// same port
+    #[arg(long, value_enum, value_name = "RUNTIME")]
     print_config: Option<Configurable>,
     /// How many rules run at once
     #[arg(long, value_name = "N", default_value_t = 8)]
@@ -182,7 +186,8 @@ pub(crate) fn run(args: &CheckArgs) -> Exit {
 }
 
 async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
-    if let (Some(runtime), Some(port)) = (args.print_config, args.registry_port) {
+    if let Some(runtime) = args.print_config {
+        let port = args.registry_port.unwrap_or(check::REGISTRY_PORT);
         let runtime = match runtime {
             Configurable::Containerd => ConfigurableRuntime::Containerd,
             Configurable::Crio => ConfigurableRuntime::Crio,
@@ -213,6 +218,10 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
         Some(file) => known(file)?,
         None => Baseline::default(),
     };
+    let reports = args.report.iter().map(|report| &report.file);
+    for file in reports.chain(&args.trace) {
+        ensure_writable(file)?;
+    }
     let (runtime, images) = args.connection.sockets()?;
     let options = Options {
         runtime,
@@ -226,6 +235,10 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
         restart: args.restart_command.as_deref().map(Restart::command),
         faults: Vec::new(),
     };
+    logging::to_stderr(LogArgs {
+        log_format: LogFormat::Text,
+        log_level: LogLevel::Warn,
+    });
     let interrupt = CancellationToken::new();
     let bar = bar(options.rules.len());
     let mut failed = 0;
@@ -244,6 +257,7 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
             say(&chain(&error));
             return Ok(match error {
                 CheckError::NoRuntime(_) | CheckError::NoImage(_) => Exit::NoRuntime,
+                CheckError::Interrupted => Exit::Interrupted,
                 CheckError::Io { .. } => Exit::Failed,
             });
         }
@@ -257,7 +271,7 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
     };
     Ok(if report.interrupted {
         Exit::Interrupted
-    } else if baseline.fails(&report, severity) {
+    } else if baseline.fails(&report, severity) || !report.left.is_empty() {
         Exit::Failed
     } else {
         Exit::Success
@@ -290,8 +304,16 @@ fn known(file: &Path) -> Result<Baseline, CallError> {
         doing: format!("read the baseline {}", file.display()),
         source,
     })?;
-    Baseline::parse(&text)
-        .map_err(|error| CallError::Usage(format!("invalid baseline {}: {error}", file.display())))
+    let baseline = Baseline::parse(&text).map_err(|error| {
+        CallError::Usage(format!("invalid baseline {}: {error}", file.display()))
+    })?;
+    for id in baseline.unknown(&check::all()) {
+        say(&format!(
+            "baseline {} has {id:?}, which is no rule's id: `crib check --list` shows all",
+            file.display()
+        ));
+    }
+    Ok(baseline)
 }
 
 fn show(report: &Report, baseline: &Baseline) -> Result<(), CallError> {
@@ -300,7 +322,7 @@ fn show(report: &Report, baseline: &Baseline) -> Result<(), CallError> {
     }
     for result in report.results.iter().filter(|one| word(one) == "fail") {
         print("")?;
-        for line in failure(&report.endpoint, result).lines() {
+        for line in failure(&report.command, result).lines() {
             print(&escape_control(line))?;
         }
         if let Some(why) = baseline.explanation(result.rule.id) {
@@ -319,9 +341,9 @@ fn write(args: &CheckArgs, report: &Report, baseline: &Baseline) -> Result<(), C
         let text = match form {
             Form::Html => report::html(report, baseline),
             Form::Json => format!("{:#}\n", report::json(report)),
-            Form::Junit => report::junit(report),
+            Form::Junit => report::junit(report, baseline),
             Form::Sarif => format!("{:#}\n", report::sarif(report, baseline)),
-            Form::Tap => report::tap(report),
+            Form::Tap => report::tap(report, baseline),
         };
         write_file(file, &text)?;
     }
@@ -332,10 +354,25 @@ fn write(args: &CheckArgs, report: &Report, baseline: &Baseline) -> Result<(), C
 }
 
 fn write_file(file: &Path, text: &str) -> Result<(), CallError> {
-    std::fs::write(file, text).map_err(|source| CallError::Io {
+    std::fs::write(file, text).map_err(|source| cannot_write(file, source))
+}
+
+/// Fails where a file cannot be written, before a check takes minutes. It leaves the file as it is.
+fn ensure_writable(file: &Path) -> Result<(), CallError> {
+    let opened = match std::fs::metadata(file) {
+        // Opening a FIFO would wait for its reader, and end what it reads.
+        Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Ok(()),
+        Ok(_) => File::options().append(true).open(file).map(drop),
+        Err(_) => File::create(file).and_then(|_| std::fs::remove_file(file)),
+    };
+    opened.map_err(|source| cannot_write(file, source))
+}
+
+fn cannot_write(file: &Path, source: io::Error) -> CallError {
+    CallError::Io {
         doing: format!("write {}", file.display()),
         source,
-    })
+    }
 }
 
 #[cfg(test)]

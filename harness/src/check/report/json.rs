@@ -72,7 +72,7 @@ fn of_rule(report: &Report, result: &RuleResult) -> Value {
             fields.insert("difference".to_owned(), difference);
             let calls = result.calls.iter().map(crate::proxy::Call::json).collect();
             fields.insert("trace".to_owned(), Value::Array(calls));
-            fields.insert("command".to_owned(), json!(command(&report.endpoint, rule)));
+            fields.insert("command".to_owned(), json!(command(&report.command, rule)));
         }
     }
     object

@@ -84,7 +84,7 @@ fn of_failure(report: &Report, baseline: &Baseline, index: usize, result: &RuleR
         "ruleIndex": index,
         "kind": "fail",
         "level": level(rule.severity),
-        "message": {"text": failure(&report.endpoint, result)},
+        "message": {"text": failure(&report.command, result)},
         // A runtime has no source file here, but services demand a place: the rule's description.
         "locations": [{
             "physicalLocation": {"artifactLocation": {"uri": document::path(result.rule)}},

@@ -19,9 +19,10 @@ pub fn line(result: &RuleResult) -> String {
     line
 }
 
-/// A failure: the rule, what was expected and seen, the calls, and the command that runs it alone.
+/// A failure: the rule, what was expected and seen, the calls, and the command that runs it alone; `check` is the one of the whole
+/// check, [`Report::command`].
 #[must_use]
-pub fn failure(endpoint: &str, result: &RuleResult) -> String {
+pub fn failure(check: &str, result: &RuleResult) -> String {
     let rule = result.rule;
     let mut text = format!(
         "{} ({}) fails after {:.1} s\n",
@@ -42,7 +43,7 @@ pub fn failure(endpoint: &str, result: &RuleResult) -> String {
     for call in &result.calls {
         text += &format!("    {}\n", of_call(call));
     }
-    text + &format!("  alone     {}\n", command(endpoint, rule))
+    text + &format!("  alone     {}\n", command(check, rule))
 }
 
 fn of_call(call: &Call) -> String {

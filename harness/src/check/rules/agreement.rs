@@ -6,9 +6,10 @@ use cri::v1;
 use cri::v1::{ContainerEventType, ContainerFilter, ContainerState, PodSandboxFilter};
 
 use super::event::{events_of, kind, subscribe};
+use super::limits::some_limits;
 use super::listing::{two_containers, two_pods};
 use crate::check::context::Context;
-use crate::check::outcome::{Verdict, equal, failed};
+use crate::check::outcome::{Outcome, Verdict, equal, failed};
 use crate::check::rule::sources::{API, KUBELET};
 use crate::check::rule::{Rule, Severity};
 use crate::pod::Pod;
@@ -60,6 +61,8 @@ pub(super) const RULES: &[Rule] = &[
             "PodSandboxStatus drop containers_statuses.image_ref",
             "PodSandboxStatus set containers_statuses.exit_code 9",
             "PodSandboxStatus set containers_statuses.finished_at 1",
+            "PodSandboxStatus drop containers_statuses.mounts.readonly",
+            "PodSandboxStatus drop containers_statuses.metadata.attempt",
         ],
         body: |x| Box::pin(statuses_in_sandbox_status_agree(x)),
     },
@@ -75,6 +78,8 @@ pub(super) const RULES: &[Rule] = &[
             "GetContainerEvents drop pod_sandbox_status.metadata.uid",
             "GetContainerEvents drop containers_statuses.finished_at",
             "GetContainerEvents drop containers_statuses.labels",
+            "GetContainerEvents drop containers_statuses.mounts",
+            "GetContainerEvents drop pod_sandbox_status.metadata.attempt",
         ],
         body: |x| Box::pin(statuses_in_event_agree(x)),
     },
@@ -163,6 +168,27 @@ fn particular(x: &Context) -> v1::ContainerConfig {
     config
 }
 
+/// A container that exits with 3, and has something in each field of its status.
+fn rich(x: &Context) -> Verdict<v1::ContainerConfig> {
+    let mut config = x.script("c", "echo said; exit 3");
+    config.metadata.get_or_insert_default().attempt = 2;
+    let note = ("note".to_owned(), "of the container".to_owned());
+    config.annotations.extend([note]);
+    let directory = x.shared.directory.join(x.unique("mount"));
+    std::fs::create_dir_all(&directory)
+        .map_err(|error| Outcome::Skipped(format!("no directory to mount: {error}")))?;
+    config.mounts.push(v1::Mount {
+        host_path: directory.display().to_string(),
+        container_path: "/tmp/mounted".to_owned(),
+        readonly: true,
+        ..Default::default()
+    });
+    Ok(match x.needs_limits() {
+        Ok(()) => some_limits(config),
+        Err(_) => config,
+    })
+}
+
 async fn sandboxes_agree(x: &Context, pod: &Pod) -> Verdict {
     let status = x.pod_status(&pod.id).await?;
     let expected = v1::PodSandbox {
@@ -225,12 +251,12 @@ async fn container_list_agrees_with_status(x: &Context) -> Verdict {
 }
 
 async fn statuses_in_sandbox_status_agree(x: &Context) -> Verdict {
-    let pod = x.pod().await?;
-    let id = pod.start(x.script("c", "exit 3")).await?;
+    let pod = particular_pod(x).await?;
+    let id = pod.start(rich(x)?).await?;
     let alone = x.exited(&id).await?;
     let answer = x.client.pod(&pod.id).await?;
     if answer.containers_statuses.is_empty() && answer.timestamp == 0 {
-        return Err(crate::check::outcome::Outcome::Unsupported(
+        return Err(Outcome::Unsupported(
             "PodSandboxStatus has neither the statuses of containers nor their time".to_owned(),
         ));
     }
@@ -243,8 +269,8 @@ async fn statuses_in_sandbox_status_agree(x: &Context) -> Verdict {
 
 async fn statuses_in_event_agree(x: &Context) -> Verdict {
     let subscription = subscribe(x).await?;
-    let pod = x.pod().await?;
-    let id = pod.start(x.script("c", "exit 3")).await?;
+    let pod = particular_pod(x).await?;
+    let id = pod.start(rich(x)?).await?;
     let status = x.exited(&id).await?;
     let sandbox = x.pod_status(&pod.id).await?;
     x.client.stop_pod(&pod.id).await?;

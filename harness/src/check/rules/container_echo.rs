@@ -90,6 +90,7 @@ pub(super) const RULES: &[Rule] = &[
             "ContainerStatus drop status.image_ref",
             "ContainerStatus drop status.image",
             "ListContainers drop containers.image_ref",
+            "ListContainers drop containers.image",
         ],
         body: |x| Box::pin(container_image_is_echoed(x)),
     },
@@ -116,6 +117,7 @@ pub(super) const RULES: &[Rule] = &[
         faults: &[
             "ContainerStatus drop status.mounts",
             "ContainerStatus set status.mounts.readonly false",
+            "ContainerStatus set status.mounts.readonly true",
             "ContainerStatus set status.mounts.container_path \"/other\"",
         ],
         body: |x| Box::pin(mounts_are_echoed(x)),
@@ -287,6 +289,13 @@ async fn container_image_is_echoed(x: &Context) -> Verdict {
         "image_ref in ListContainers",
         "a reference",
         &listed,
+    )?;
+    let image = listed.image.clone().unwrap_or_default().image;
+    ensure(
+        !image.is_empty(),
+        "image.image in ListContainers",
+        "a name",
+        &listed,
     )
 }
 
@@ -310,15 +319,26 @@ async fn mounts_are_echoed(x: &Context) -> Verdict {
         readonly: true,
         ..Default::default()
     };
-    let (_pod, id) = created(x, |config| config.mounts.push(mount.clone())).await?;
+    let writable = v1::Mount {
+        container_path: "/tmp/written".to_owned(),
+        readonly: false,
+        ..mount.clone()
+    };
+    let both = [mount, writable];
+    let (_pod, id) = created(x, |config| config.mounts.extend(both.clone())).await?;
     let status = x.client.container(&id).await?;
-    let seen = status
-        .mounts
-        .iter()
-        .find(|one| one.container_path == mount.container_path);
-    let seen = seen.map(|one| (one.host_path.clone(), one.readonly, one.propagation()));
-    let expected = Some((mount.host_path.clone(), true, mount.propagation()));
-    equal("the mount in ContainerStatus", &seen, &expected)
+    for mount in &both {
+        let mut all = status.mounts.iter();
+        let seen = all.find(|one| one.container_path == mount.container_path);
+        let seen = seen.map(|one| (one.host_path.as_str(), one.readonly, one.propagation()));
+        let expected = Some((
+            mount.host_path.as_str(),
+            mount.readonly,
+            mount.propagation(),
+        ));
+        equal("a mount in ContainerStatus", &seen, &expected)?;
+    }
+    Ok(())
 }
 
 async fn list_names_sandbox_of_container(x: &Context) -> Verdict {

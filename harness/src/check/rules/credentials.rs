@@ -92,6 +92,8 @@ fn skipped(error: impl std::fmt::Display) -> Outcome {
 
 impl<'a> Own<'a> {
     async fn start(x: &'a Context, options: Options) -> Verdict<Self> {
+        // Where the runtime does not reach the registry that all rules share, it does not reach this one.
+        x.images()?;
         let registry = options.start().await.map_err(skipped)?;
         Ok(Self { x, registry })
     }

@@ -13,7 +13,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CRI-IMG-001",
         severity: Severity::Must,
-        says: "A pulled image has a status with an id, a size and the tag that it was pulled by.",
+        says: "A pulled image has a status with an id, a size and the tag that it was pulled by, and is not pinned.",
         source: CRITEST,
         tags: &["kubelet"],
         calls: &["PullImage", "ImageStatus"],
@@ -21,6 +21,7 @@ pub(super) const RULES: &[Rule] = &[
             "ImageStatus drop image.id",
             "ImageStatus drop image.size",
             "ImageStatus drop image.repo_tags",
+            "ImageStatus set image.pinned true",
             "PullImage swallow",
         ],
         body: |x| Box::pin(pulled_image_has_status(x)),
@@ -246,6 +247,12 @@ async fn pulled_image_has_status(x: &Context) -> Verdict {
     let (name, image) = pulled(x).await?;
     ensure(!image.id.is_empty(), "the id", "not empty", &image)?;
     ensure(image.size > 0, "the size", "not 0", &image)?;
+    ensure(
+        !image.pinned,
+        "pinned",
+        "false: a kubelet never removes a pinned image",
+        &image,
+    )?;
     equal("repo_tags", &image.repo_tags, &vec![name])
 }
 

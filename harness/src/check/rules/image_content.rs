@@ -126,15 +126,22 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CRI-CNT-010",
         severity: Severity::Must,
-        says: "A container's status names its image by the id that ImageStatus has, and one of its digests or the id.",
+        says: "A container's status, and the list, name its image by the id that ImageStatus has, and one of its digests or the id.",
         source: KUBELET,
         tags: &["kubelet", "names", "echo"],
-        calls: &["CreateContainer", "ContainerStatus", "ImageStatus"],
+        calls: &[
+            "CreateContainer",
+            "ContainerStatus",
+            "ListContainers",
+            "ImageStatus",
+        ],
         faults: &[
             "ContainerStatus drop status.image_ref",
             "ContainerStatus set status.image_ref \"sha256:none\"",
             "ImageStatus drop image.repo_digests",
             "ContainerStatus drop status.image",
+            "ListContainers set containers.image_ref \"sha256:none\"",
+            "ListContainers set containers.image.image \"none\"",
         ],
         body: |x| Box::pin(status_names_image(x)),
     },
@@ -368,6 +375,16 @@ async fn status_names_image(x: &Context) -> Verdict {
         "whether image_ref is a digest or the id, and the number of digests",
         &(known, reference, digests),
         &(true, reference, 1),
+    )?;
+    let listed = x.listed_container(&id).await?.unwrap_or_default();
+    let of_image = listed.image.unwrap_or_default().image;
+    let references = [&of_image, &listed.image_ref];
+    let known =
+        references.map(|one| [&name, &image.id].contains(&one) || image.repo_digests.contains(one));
+    equal(
+        "whether image.image and image_ref in ListContainers are the name, the id or a digest",
+        &(known, references),
+        &([true, true], references),
     )
 }
 

@@ -172,10 +172,15 @@ pub(super) fn with(
     config
 }
 
+/// A configuration with limits of memory and CPU time.
+pub(super) fn some_limits(config: v1::ContainerConfig) -> v1::ContainerConfig {
+    with(config, some())
+}
+
 async fn limited(x: &Context) -> Verdict<(Pod, String)> {
     x.needs_limits()?;
     let pod = x.pod().await?;
-    let id = pod.start(with(x.forever("c"), some())).await?;
+    let id = pod.start(some_limits(x.forever("c"))).await?;
     x.logged(&pod, &id, "ready").await?;
     Ok((pod, id))
 }
@@ -288,7 +293,7 @@ async fn oom_score_is_set(x: &Context) -> Verdict {
     equal("/proc/self/oom_score_adj", score.as_str(), "700\n")
 }
 
-async fn update(x: &Context, id: &str, linux: v1::LinuxContainerResources) -> Verdict {
+pub(super) async fn update(x: &Context, id: &str, linux: v1::LinuxContainerResources) -> Verdict {
     let request = v1::UpdateContainerResourcesRequest {
         container_id: id.to_owned(),
         linux: Some(linux),

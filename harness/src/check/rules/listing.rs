@@ -191,6 +191,8 @@ pub(super) async fn two_containers(x: &Context) -> Verdict<(Pod, [String; 2])> {
     let pod = x.pod().await?;
     let mut first = x.forever("c");
     colour(&mut first.labels, "red", "small");
+    let note = ("note".to_owned(), "of the first".to_owned());
+    first.annotations.extend([note]);
     let mut second = x.forever("d");
     colour(&mut second.labels, "blue", "small");
     let both = [pod.create(first).await?, pod.create(second).await?];

@@ -7,7 +7,7 @@ use cri::v1::{self, ContainerState};
 use crate::check::context::Context;
 use crate::check::held;
 use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed, refused};
-use crate::check::rule::sources::{API, CRITEST, LOGS};
+use crate::check::rule::sources::{API, CONTAINERD, CRIO, CRITEST, LOGS};
 use crate::check::rule::{Rule, Severity};
 use crate::cri_log::{self, Stream};
 use crate::pod::Pod;
@@ -88,6 +88,30 @@ pub(super) const RULES: &[Rule] = &[
             "CreateContainer request set config.log_path \"other.log\"",
         ],
         body: |x| Box::pin(log_is_complete_at_exit(x)),
+    },
+    Rule {
+        id: "CRI-LOG-007",
+        severity: Severity::Must,
+        says: "The log of a container in its grace period is reopened, and what it writes then is in the new file.",
+        source: CRIO,
+        tags: &["kubelet", "signal"],
+        calls: &["ReopenContainerLog", "StopContainer"],
+        faults: &[
+            "ReopenContainerLog swallow",
+            "ReopenContainerLog hang",
+            "ReopenContainerLog answer FAILED_PRECONDITION",
+        ],
+        body: |x| Box::pin(log_is_reopened_in_grace_period(x)),
+    },
+    Rule {
+        id: "CRI-LOG-008",
+        severity: Severity::Should,
+        says: "No process has the log of a removed container open.",
+        source: CONTAINERD,
+        tags: &["leaks"],
+        calls: &["RemoveContainer"],
+        faults: &["RemoveContainer swallow"],
+        body: |x| Box::pin(log_is_closed_with_container(x)),
     },
 ];
 
@@ -262,4 +286,63 @@ async fn log_is_complete_at_exit(x: &Context) -> Verdict {
     let last = lines.last().map(|line| line.text.as_str());
     equal("the last line of the log", &last, &Some("2000"))?;
     equal("the number of lines", &lines.len(), &2000)
+}
+
+async fn log_is_reopened_in_grace_period(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let text = "trap 'echo stopping' TERM; echo ready; while :; do sleep 0.1; echo still; done";
+    let id = pod.start(x.script("c", text)).await?;
+    x.logged(&pod, &id, "ready").await?;
+    let (client, stopped) = (x.client.clone(), id.clone());
+    let stopping = tokio::spawn(async move { client.stop(&stopped, 600).await });
+    x.logged(&pod, &id, "stopping").await?;
+    let path = x.log_path(&pod);
+    std::fs::rename(&path, pod.log_directory().join("c.log.old"))
+        .map_err(|error| Outcome::Skipped(format!("failed to rename a log: {error}")))?;
+    let reopening = x.client.reopen_log(&id);
+    match tokio::time::timeout(x.shared.patience, reopening).await {
+        Ok(answer) => answer?,
+        Err(_) => return failed("ReopenContainerLog in the grace period", "to end", "no end"),
+    }
+    x.logged(&pod, &id, "still").await?;
+    x.container_is(&id, ContainerState::ContainerRunning)
+        .await?;
+    x.client.stop(&id, 0).await?;
+    match stopping.await {
+        Ok(answer) => Ok(answer?),
+        Err(error) => failed("the first StopContainer", "to end", error.to_string()),
+    }
+}
+
+/// The processes of this machine that have a file open; those of others are not seen by everybody.
+fn users(path: &Path) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let have = |process: &std::fs::DirEntry| {
+        let open = std::fs::read_dir(process.path().join("fd"));
+        let mut open = open.into_iter().flatten().flatten();
+        open.any(|file| std::fs::read_link(file.path()).is_ok_and(|to| to == path))
+    };
+    let users = processes.filter(have);
+    users
+        .map(|process| process.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+async fn log_is_closed_with_container(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let id = x.running(&pod).await?;
+    let path = x.log_path(&pod);
+    if users(&path).is_empty() {
+        return Err(Outcome::Skipped(
+            "who has the log open is not seen from here".to_owned(),
+        ));
+    }
+    x.client.remove(&id).await?;
+    x.until("no process to have the log open", async || {
+        match users(&path) {
+            none if none.is_empty() => Ok(()),
+            some => Err(some),
+        }
+    })
+    .await
 }

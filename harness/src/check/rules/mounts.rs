@@ -7,7 +7,7 @@ use cri::v1::MountPropagation;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use crate::check::context::Context;
-use crate::check::outcome::{Outcome, Verdict, equal, refused};
+use crate::check::outcome::{Outcome, Verdict, equal, failed, refused};
 use crate::check::rule::sources::{CRITEST, KUBELET};
 use crate::check::rule::{Rule, Severity};
 use crate::fixture;
@@ -67,26 +67,29 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CRI-MNT-005",
         severity: Severity::Must,
-        says: "What is mounted on the host later is seen through a mount with propagation from the host, and not through a private one.",
+        says: "What is mounted on the host later is seen through a mount with propagation from the host, and not through a private one; the status names the propagation.",
         source: CRITEST,
         tags: &["kubelet", "propagation"],
-        calls: &["CreateContainer", "ExecSync"],
+        calls: &["CreateContainer", "ExecSync", "ContainerStatus"],
         faults: &[
             "CreateContainer request drop config.mounts.propagation",
             "CreateContainer request set config.mounts.propagation \"PROPAGATION_HOST_TO_CONTAINER\"",
+            "ContainerStatus set status.mounts.propagation \"PROPAGATION_PRIVATE\"",
         ],
         body: |x| Box::pin(later_mounts_are_seen(x)),
     },
     Rule {
         id: "CRI-MNT-006",
         severity: Severity::Should,
-        says: "A read-only mount leaves what is mounted in it writable, unless it is to be recursive.",
+        says: "A read-only mount leaves what is mounted in it writable, unless it is to be recursive; Status says whether it can be.",
         source: CRITEST,
         tags: &["kubelet", "files"],
         calls: &["CreateContainer", "Status"],
         faults: &[
             "CreateContainer request drop config.mounts.recursive_read_only",
             "CreateContainer request drop config.mounts",
+            "Status set runtime_handlers.features.recursive_read_only_mounts false",
+            "ContainerStatus drop status.mounts.recursive_read_only",
         ],
         body: |x| Box::pin(read_only_is_recursive(x)),
     },
@@ -254,6 +257,15 @@ async fn later_mounts_are_seen(x: &Context) -> Verdict {
         shown.set_propagation(propagation);
         config.mounts = vec![shown];
         let id = pod.start(config).await?;
+        let status = x.client.container(&id).await?;
+        let mut mounts = status.mounts.iter();
+        let echoed = mounts.find(|mount| mount.container_path == "/mnt");
+        let echoed = echoed.map(v1::Mount::propagation);
+        equal(
+            "propagation in ContainerStatus",
+            &echoed,
+            &Some(propagation),
+        )?;
         let later = OnHost::new(volume.0.join("later"), MsFlags::MS_SHARED)?;
         made(std::fs::write(later.0.join("file"), "host\n"))?;
         let script = "cat /mnt/later/file 2>/dev/null || echo nothing";
@@ -365,20 +377,42 @@ async fn recursive_read_only_is_refused(x: &Context) -> Verdict {
     Ok(())
 }
 
-async fn needs_recursive_read_only(x: &Context) -> Verdict {
+/// Whether Status says that the runtime has recursive read-only mounts; `None` where it lists no default handler.
+async fn recursive_read_only(x: &Context) -> Verdict<Option<bool>> {
     let handlers = x.client.status().await?.runtime_handlers;
     let default = handlers.iter().find(|handler| handler.name.is_empty());
-    let features = default.and_then(|handler| handler.features);
-    if !features.unwrap_or_default().recursive_read_only_mounts {
-        return Err(Outcome::Unsupported(
-            "the default runtime handler has no recursive read-only mounts".to_owned(),
-        ));
+    let features = default.map(|handler| handler.features.unwrap_or_default());
+    Ok(features.map(|features| features.recursive_read_only_mounts))
+}
+
+fn no_recursive_read_only() -> Outcome {
+    Outcome::Unsupported("the default runtime handler has no recursive read-only mounts".to_owned())
+}
+
+async fn needs_recursive_read_only(x: &Context) -> Verdict {
+    match recursive_read_only(x).await? {
+        Some(true) => Ok(()),
+        Some(false) | None => Err(no_recursive_read_only()),
     }
-    Ok(())
 }
 
 async fn read_only_is_recursive(x: &Context) -> Verdict {
-    needs_recursive_read_only(x).await?;
+    match recursive_read_only(x).await? {
+        Some(true) => {}
+        None => return Err(no_recursive_read_only()),
+        // A kubelet refuses pods that need what Status does not name.
+        Some(false) => {
+            return match mounts_recursively(x).await {
+                Ok(()) => failed("recursive_read_only_mounts in Status", "true", "false"),
+                Err(skipped @ Outcome::Skipped(_)) => Err(skipped),
+                Err(_) => Err(no_recursive_read_only()),
+            };
+        }
+    }
+    mounts_recursively(x).await
+}
+
+async fn mounts_recursively(x: &Context) -> Verdict {
     let volume = OnHost::new(directory(x)?, MsFlags::MS_PRIVATE)?;
     let inner = OnHost::new(volume.0.join("inner"), MsFlags::MS_PRIVATE)?;
     made(std::fs::write(inner.0.join("file"), "inner\n"))?;
@@ -392,9 +426,21 @@ async fn read_only_is_recursive(x: &Context) -> Verdict {
             recursive_read_only,
             ..read_only(&volume.0, "/mnt")
         }];
-        let output = x.output(config).await?;
+        let pod = x.pod().await?;
+        let id = pod.start(config).await?;
+        let status = x.exited(&id).await?;
+        let lines = x.lines(&pod, &id).into_iter();
+        let output: String = lines.map(|line| line.text + "\n").collect();
         let what = format!("a mount in a mount with recursive_read_only {recursive_read_only}");
         equal(&what, output.as_str(), expected)?;
+        // A kubelet shows it in the pod's status.
+        let mut mounts = status.mounts.iter();
+        let echoed = mounts.find(|mount| mount.container_path == "/mnt");
+        equal(
+            "recursive_read_only in ContainerStatus",
+            &echoed.map(|mount| mount.recursive_read_only),
+            &Some(recursive_read_only),
+        )?;
     }
     Ok(())
 }

@@ -57,15 +57,20 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// The port that the server in a pod listens on.
-const PORT: u16 = 8080;
+pub(super) const PORT: u16 = 8080;
 /// Says hello to each client. It needs no module of Perl's.
 const SERVER: &str = r#"command -v perl >/dev/null || { echo no perl; echo ready; exit; }
 exec perl -e '$| = 1; socket(S, 2, 1, 0) or die; setsockopt(S, 1, 2, 1); bind(S, pack("S n N x8", 2, 8080, 0)) or die;
 listen(S, 9) or die; print "ready\n"; while (accept(C, S)) { syswrite C, "hello from $ARGV[0]\n"; close C }' "#;
 
 /// Runs the server in a pod; it says the pod's word.
-async fn serve(x: &Context, pod: &Pod, word: &str) -> Verdict<String> {
-    let id = pod.start(x.script("c", &format!("{SERVER}{word}"))).await?;
+pub(super) async fn serve(x: &Context, pod: &Pod, word: &str) -> Verdict<String> {
+    serve_with(x, pod, &format!("{SERVER}{word}")).await
+}
+
+/// Runs a server in a pod, which a script begins.
+pub(super) async fn serve_with(x: &Context, pod: &Pod, script: &str) -> Verdict<String> {
+    let id = pod.start(x.script("c", script)).await?;
     x.logged(pod, &id, "ready").await?;
     match x.lines(pod, &id).iter().any(|line| line.text == "no perl") {
         true => Err(Outcome::Skipped(
@@ -124,9 +129,9 @@ async fn pod_is_reached_at_its_address(x: &Context) -> Verdict {
 }
 
 /// What the server behind a port of this host says.
-async fn said(port: u16) -> std::io::Result<String> {
+pub(super) async fn said(address: Ipv4Addr, port: u16) -> std::io::Result<String> {
     let mut text = String::new();
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+    let mut stream = TcpStream::connect((address, port)).await?;
     stream.shutdown().await?;
     stream.read_to_string(&mut text).await?;
     Ok(text)
@@ -149,14 +154,20 @@ async fn host_port_leads_to_pod(x: &Context) -> Verdict {
     // The packet filter of a host may need a moment until it has the rule.
     x.until(
         "the pod's answer at the host port",
-        async || match tokio::time::timeout(x.shared.patience, said(port)).await {
+        async || match tokio::time::timeout(x.shared.patience, said(Ipv4Addr::LOCALHOST, port))
+            .await
+        {
             Ok(Ok(text)) if text == "hello from pod\n" => Ok(()),
             answer => Err(format!("{answer:?}")),
         },
     )
     .await?;
     x.client.stop_pod(&pod.id).await?;
-    let after = tokio::time::timeout(std::time::Duration::from_secs(2), said(port)).await;
+    let after = tokio::time::timeout(
+        std::time::Duration::from_secs(2),
+        said(Ipv4Addr::LOCALHOST, port),
+    )
+    .await;
     let answers = matches!(&after, Ok(Ok(text)) if text == "hello from pod\n");
     ensure(
         !answers,

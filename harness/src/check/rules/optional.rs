@@ -68,7 +68,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CRI-OPT-005",
         severity: Severity::Should,
-        says: "ContainerStats count what a container has written to its writable layer.",
+        says: "ContainerStats count what a container has written to its writable layer, in bytes and inodes, and on which file system.",
         source: KUBELET,
         tags: &["kubelet", "statistics", "files"],
         calls: &["ContainerStats"],
@@ -76,6 +76,8 @@ pub(super) const RULES: &[Rule] = &[
             "ContainerStats drop stats.writable_layer",
             "ContainerStats set stats.writable_layer.used_bytes.value \"1\"",
             "ContainerStats drop stats.writable_layer.timestamp",
+            "ContainerStats drop stats.writable_layer.inodes_used",
+            "ContainerStats set stats.writable_layer.fs_id.mountpoint \"/none\"",
         ],
         body: |x| Box::pin(writable_layer_is_counted(x)),
     },
@@ -90,6 +92,7 @@ pub(super) const RULES: &[Rule] = &[
             "PodSandboxStats drop stats.linux.cpu",
             "PodSandboxStats drop stats.linux.memory",
             "PodSandboxStats set stats.linux.process.process_count.value \"0\"",
+            "PodSandboxStats set stats.linux.process.process_count.value \"123456789\"",
             "PodSandboxStats drop stats.linux.cpu.timestamp",
         ],
         body: |x| Box::pin(pod_is_counted(x)),
@@ -234,7 +237,12 @@ async fn writable_layer_is_counted(x: &Context) -> Verdict {
             return Err("no writable_layer".to_owned());
         };
         let used = layer.used_bytes.map_or(0, |bytes| bytes.value);
-        match used >= WRITTEN && layer.timestamp > 0 {
+        let mountpoint = layer.fs_id.clone().unwrap_or_default().mountpoint;
+        let exists = std::path::Path::new(&mountpoint).exists();
+        let inodes = layer.inodes_used.map_or(0, |inodes| inodes.value);
+        let times =
+            super::sandbox_echo::of_now("the time of writable_layer", layer.timestamp).is_ok();
+        match used >= WRITTEN && exists && inodes > 0 && times {
             true => Ok(()),
             false => Err(format!("{layer:?}")),
         }
@@ -279,9 +287,9 @@ async fn pod_is_counted(x: &Context) -> Verdict {
         .as_ref()
         .and_then(|process| process.process_count);
     ensure(
-        processes.is_some_and(|count| count.value > 0),
+        processes.is_some_and(|count| (1..100).contains(&count.value)),
         "process_count",
-        "1 at least",
+        "those of one container",
         linux.process,
     )
 }

@@ -20,6 +20,7 @@ pub(super) const RULES: &[Rule] = &[
             "Version drop runtime_name",
             "Version drop runtime_version",
             "Version drop runtime_api_version",
+            "Version set runtime_api_version \"none\"",
         ],
         body: |x| Box::pin(version_is_complete(x)),
     },
@@ -68,11 +69,14 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CRI-RTM-005",
         severity: Severity::May,
-        says: "Status carries info only when it is asked to be verbose.",
+        says: "Status carries info when it is asked to be verbose, and only then.",
         source: API,
         tags: &["crictl"],
         calls: &["Status"],
-        faults: &["Status request set verbose true"],
+        faults: &[
+            "Status request set verbose true",
+            "Status request drop verbose",
+        ],
         body: |x| Box::pin(info_is_for_verbose_status(x)),
     },
     Rule {
@@ -91,7 +95,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CRI-RTM-007",
         severity: Severity::Must,
-        says: "ImageFsInfo reports an image file system with a time, a usage and a mount point that exists; a kubelet exits otherwise.",
+        says: "ImageFsInfo reports an image file system with a time, a usage that it has room for, and a mount point that exists; a kubelet exits otherwise.",
         source: KUBELET,
         tags: &["kubelet", "start", "statistics"],
         calls: &["ImageFsInfo"],
@@ -100,6 +104,9 @@ pub(super) const RULES: &[Rule] = &[
             "ImageFsInfo drop image_filesystems.timestamp",
             "ImageFsInfo drop image_filesystems.used_bytes",
             "ImageFsInfo set image_filesystems.fs_id.mountpoint \"/no/such/directory\"",
+            "ImageFsInfo set image_filesystems.used_bytes.value \"18446744073709551615\"",
+            "ImageFsInfo set image_filesystems.inodes_used.value \"18446744073709551615\"",
+            "ImageFsInfo set container_filesystems [{\"timestamp\": \"5\", \"fs_id\": {\"mountpoint\": \"/none\"}}]",
         ],
         body: |x| Box::pin(image_fs_info_is_complete(x)),
     },
@@ -129,6 +136,7 @@ pub(super) const RULES: &[Rule] = &[
             "ImageFsInfo set image_filesystems.timestamp 1700000000",
             "ImageFsInfo set image_filesystems.timestamp 1500000000000000000",
             "ImageFsInfo set image_filesystems.timestamp 9000000000000000000",
+            "ImageFsInfo set container_filesystems [{\"timestamp\": \"1700000000\"}]",
         ],
         body: |x| Box::pin(image_fs_info_is_of_now(x)),
     },
@@ -149,10 +157,12 @@ async fn version_is_complete(x: &Context) -> Verdict {
         "a version",
         &version,
     )?;
+    let api = &version.runtime_api_version;
+    let numbers = api.strip_prefix('v').unwrap_or(api);
     ensure(
-        !version.runtime_api_version.is_empty(),
+        numbers.starts_with(|letter: char| letter.is_ascii_digit()),
         "runtime_api_version",
-        "a version",
+        "a version, such as v1",
         &version,
     )
 }
@@ -214,6 +224,14 @@ async fn info_is_for_verbose_status(x: &Context) -> Verdict {
         "info without verbose",
         "none",
         brief.info,
+    )?;
+    let request = v1::StatusRequest { verbose: true };
+    let long = x.client.runtime.clone().status(request).await?.into_inner();
+    ensure(
+        !long.info.is_empty(),
+        "info with verbose",
+        "some",
+        long.info,
     )
 }
 
@@ -238,19 +256,48 @@ async fn image_fs_info_is_complete(x: &Context) -> Verdict {
         .image_fs_info(request)
         .await?
         .into_inner();
-    let Some(usage) = answer.image_filesystems.first() else {
+    if answer.image_filesystems.is_empty() {
         return failed("image_filesystems", "one at least", format!("{answer:?}"));
-    };
+    }
+    // Runtimes of an earlier contract have no file systems of containers.
+    let containers = answer.container_filesystems.iter();
+    for usage in answer.image_filesystems.iter().chain(containers) {
+        usage_is_possible(usage)?;
+    }
+    Ok(())
+}
+
+/// Fails unless a file system exists, and has as much as is told to be used of it.
+fn usage_is_possible(usage: &v1::FilesystemUsage) -> Verdict {
     ensure(usage.timestamp > 0, "timestamp", "not 0", usage)?;
-    ensure(usage.used_bytes.is_some(), "used_bytes", "to be set", usage)?;
     let mountpoint = usage.fs_id.clone().unwrap_or_default().mountpoint;
-    let exists = std::path::Path::new(&mountpoint).is_absolute()
-        && std::path::Path::new(&mountpoint).exists();
+    let path = std::path::Path::new(&mountpoint);
     ensure(
-        exists,
-        "the mount point of the image file system",
+        path.is_absolute() && path.exists(),
+        "the mount point of a file system",
         "a path that exists",
-        mountpoint,
+        &mountpoint,
+    )?;
+    let Some(used) = usage.used_bytes else {
+        return failed("used_bytes", "to be set", format!("{usage:?}"));
+    };
+    let Ok(whole) = rustix::fs::statvfs(path) else {
+        return Ok(());
+    };
+    let size = whole.f_blocks.saturating_mul(whole.f_frsize);
+    ensure(
+        used.value <= size,
+        "used_bytes",
+        &format!("{size} at most, the size of {mountpoint}"),
+        used.value,
+    )?;
+    let inodes = usage.inodes_used.map_or(0, |inodes| inodes.value);
+    // Some file systems do not tell how many they have.
+    ensure(
+        whole.f_files == 0 || inodes <= whole.f_files,
+        "inodes_used",
+        &format!("{} at most, the inodes of {mountpoint}", whole.f_files),
+        inodes,
     )
 }
 
@@ -286,7 +333,9 @@ async fn image_fs_info_is_of_now(x: &Context) -> Verdict {
         .elapsed()
         .unwrap_or_default();
     let now = i128::try_from(since.as_nanos()).unwrap_or(i128::MAX);
-    for usage in answer.into_inner().image_filesystems {
+    let answer = answer.into_inner();
+    let containers = answer.container_filesystems.into_iter();
+    for usage in answer.image_filesystems.into_iter().chain(containers) {
         let near = (now - i128::from(usage.timestamp)).abs() < MEASURED;
         ensure(near, "timestamp", &format!("near {now}"), usage)?;
     }

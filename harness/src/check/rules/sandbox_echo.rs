@@ -103,6 +103,16 @@ pub(super) fn now() -> i64 {
     i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
 }
 
+/// How far a time of measurement may be from now: runtimes measure every few seconds.
+const MEASURED: i64 = 300_000_000_000;
+
+/// Fails unless a time is of now, in nanoseconds.
+pub(super) fn of_now(what: &str, time: i64) -> Verdict {
+    let now = now();
+    let near = now.saturating_sub(time).abs() < MEASURED;
+    ensure(near, what, &format!("near {now}"), time)
+}
+
 async fn both_pods(x: &Context, pod: &Pod) -> Verdict<(v1::PodSandboxStatus, v1::PodSandbox)> {
     match x.listed_pod(&pod.id).await? {
         Some(listed) => Ok((x.pod_status(&pod.id).await?, listed)),

@@ -8,7 +8,7 @@ use super::image::{add, pull};
 use crate::check::context::Context;
 use crate::check::images::programs;
 use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed, refused};
-use crate::check::rule::sources::{CRITEST, KUBELET};
+use crate::check::rule::sources::{API, CRITEST, KUBELET};
 use crate::check::rule::{Rule, Severity};
 use crate::cri_log::Stream;
 use crate::fixture;
@@ -115,6 +115,10 @@ pub(super) const RULES: &[Rule] = &[
             "CreateContainer request set config.linux.security_context.supplemental_groups_policy \"Strict\"",
             "ContainerStatus drop status.user",
             "ContainerStatus set status.user.linux.uid \"7\"",
+            "ContainerStatus set status.user.linux.gid \"7\"",
+            "ContainerStatus drop status.user.linux.supplemental_groups",
+            "Status drop features",
+            "Status set features.supplemental_groups_policy false",
         ],
         body: |x| Box::pin(policy_of_groups_is_kept(x)),
     },
@@ -143,6 +147,18 @@ pub(super) const RULES: &[Rule] = &[
             "CreateContainer request drop config.linux.security_context.readonly_paths",
         ],
         body: |x| Box::pin(paths_are_kept_from_commands(x)),
+    },
+    Rule {
+        id: "CRI-SEC-012",
+        severity: Severity::May,
+        says: "A command of another user than root has the ambient capabilities that are asked for.",
+        source: API,
+        tags: &["capabilities", "user"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request drop config.linux.security_context.capabilities.add_ambient_capabilities",
+        ],
+        body: |x| Box::pin(ambient_capabilities_are_given(x)),
     },
 ];
 
@@ -232,6 +248,20 @@ async fn capabilities_are_added_and_dropped(x: &Context) -> Verdict {
         "KILL and not CHOWN",
         format!("{without:x}"),
     )
+}
+
+async fn ambient_capabilities_are_given(x: &Context) -> Verdict {
+    x.needs_users()?;
+    let status = status_of(x, |security| {
+        security.run_as_user = Some(v1::Int64Value { value: 65534 });
+        let capabilities = security.capabilities.get_or_insert_default();
+        // A set that lacks them elsewhere would refuse them to the ambient one.
+        capabilities.add_capabilities = vec!["KILL".to_owned()];
+        capabilities.add_ambient_capabilities = vec!["KILL".to_owned()];
+    });
+    let ambient = number(&status.await?, "CapAmb")?;
+    let has = ambient & KILL != 0;
+    ensure(has, "CapAmb", "KILL", format!("{ambient:x}"))
 }
 
 /// The lines of `/proc/self/status` that tell of rights.
@@ -330,13 +360,20 @@ async fn kernel_settings_are_set(x: &Context) -> Verdict {
 }
 
 async fn policy_of_groups_is_kept(x: &Context) -> Verdict {
-    let features = x.client.status().await?.features.unwrap_or_default();
-    if !features.supplemental_groups_policy {
-        return Err(Outcome::Unsupported(
-            "Status says that the policy of groups has no effect".to_owned(),
-        ));
-    }
     x.needs_users()?;
+    let status = x.client.status().await?;
+    let none =
+        Outcome::Unsupported("Status says that the policy of groups has no effect".to_owned());
+    let features = status.features.unwrap_or_default();
+    match (features.supplemental_groups_policy, keeps_policy(x).await) {
+        (true, kept) => kept,
+        // A kubelet refuses pods that need what Status does not name.
+        (false, Ok(())) => failed("supplemental_groups_policy in Status", "true", "false"),
+        (false, Err(_)) => Err(none),
+    }
+}
+
+async fn keeps_policy(x: &Context) -> Verdict {
     let base =
         programs(&["sh", "id", "sleep"]).map_err(|error| Outcome::Skipped(error.to_string()))?;
     let accounts = Layer::new()

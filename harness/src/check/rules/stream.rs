@@ -5,7 +5,7 @@ use cri::v1::ContainerState;
 
 use crate::check::context::Context;
 use crate::check::outcome::{Verdict, ensure, equal, failed};
-use crate::check::rule::sources::{API, CRIO, CRITEST, KUBELET};
+use crate::check::rule::sources::{API, CONTAINERD, CRIO, CRITEST, KUBELET};
 use crate::check::rule::{Rule, Severity};
 use crate::streaming::{self, Command, CommandError, Inlet, Streams, Transport};
 
@@ -130,6 +130,16 @@ pub(super) const RULES: &[Rule] = &[
         ],
         body: |x| Box::pin(attach_has_terminal(x)),
     },
+    Rule {
+        id: "CRI-STR-014",
+        severity: Severity::Should,
+        says: "A URL that Exec has returned works once: nobody who learns of it later can run a command with it.",
+        source: CONTAINERD,
+        tags: &["stream", "security"],
+        calls: &["Exec"],
+        faults: &["Exec drop url", "Exec answer UNKNOWN"],
+        body: |x| Box::pin(url_serves_once(x)),
+    },
 ];
 
 const TRANSPORTS: [Transport; 2] = [Transport::Spdy, Transport::WebSocket];
@@ -236,6 +246,40 @@ async fn ended(x: &Context, command: Command) -> Verdict<Result<i32, CommandErro
     match tokio::time::timeout(x.shared.patience, command.ended()).await {
         Ok(ended) => Ok(ended),
         Err(_) => failed("the stream", "to end", "no end"),
+    }
+}
+
+async fn url_serves_once(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let id = x.running(&pod).await?;
+    let request = v1::ExecRequest {
+        container_id: id,
+        cmd: ["/bin/sh", "-c", "exit 6"].map(str::to_owned).into(),
+        stdout: true,
+        stderr: true,
+        ..Default::default()
+    };
+    let url = x
+        .client
+        .runtime
+        .clone()
+        .exec(request)
+        .await?
+        .into_inner()
+        .url;
+    let command = open(&url, OUTPUTS, Transport::Spdy).await?;
+    equal("the end of the stream", &ended(x, command).await?, &Ok(6))?;
+    let again = streaming::command(&url, OUTPUTS, Transport::Spdy).await;
+    match again {
+        Err(_) => Ok(()),
+        Ok(command) => match ended(x, command).await? {
+            Err(_) => Ok(()),
+            Ok(code) => failed(
+                "a URL that was used",
+                "an error",
+                format!("exit code {code}"),
+            ),
+        },
     }
 }
 

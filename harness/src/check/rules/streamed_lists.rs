@@ -7,8 +7,10 @@ use tonic::{Response, Status, Streaming};
 
 use super::image;
 use super::listing::{is_ours, two_containers, two_pods};
+use super::measured::agree;
 use super::statistics::without_cgroup_parent;
 use crate::check::context::Context;
+use crate::check::numbers::{Numbers, numbers};
 use crate::check::outcome::{Verdict, equal, failed};
 use crate::check::rule::sources::API;
 use crate::check::rule::{Rule, Severity};
@@ -41,7 +43,10 @@ pub(super) const RULES: &[Rule] = &[
             "StreamContainers lose",
             "StreamContainers repeat",
             "StreamContainers request drop filter",
+            "StreamContainers request drop filter.id",
+            "StreamContainers request drop filter.pod_sandbox_id",
             "StreamContainers drop containers.pod_sandbox_id",
+            "StreamContainers drop containers.annotations",
         ],
         body: |x| Box::pin(streamed_containers_are_the_listed_ones(x)),
     },
@@ -71,7 +76,10 @@ pub(super) const RULES: &[Rule] = &[
             "StreamContainerStats lose",
             "StreamContainerStats repeat",
             "StreamContainerStats request drop filter",
+            "StreamContainerStats request drop filter.id",
             "StreamContainerStats drop container_stats.attributes.labels",
+            "StreamContainerStats drop container_stats.memory",
+            "StreamContainerStats set container_stats.cpu.timestamp 1800000000",
         ],
         body: |x| Box::pin(streamed_container_stats_are_the_listed_ones(x)),
     },
@@ -86,7 +94,10 @@ pub(super) const RULES: &[Rule] = &[
             "StreamPodSandboxStats lose",
             "StreamPodSandboxStats repeat",
             "StreamPodSandboxStats request drop filter",
+            "StreamPodSandboxStats request drop filter.label_selector",
             "StreamPodSandboxStats drop pod_sandbox_stats.attributes.metadata",
+            "StreamPodSandboxStats drop pod_sandbox_stats.linux.network",
+            "StreamPodSandboxStats set pod_sandbox_stats.linux.memory.rss_bytes.value \"123456789\"",
         ],
         body: |x| Box::pin(streamed_sandbox_stats_are_the_listed_ones(x)),
     },
@@ -141,6 +152,24 @@ fn same<T: PartialEq + Debug>(
     equal(what, &streamed, &listed)
 }
 
+/// Fails unless the stream has each item of the later list once, and no other, with numbers that are near those of the list.
+fn same_measured<T: PartialEq + Debug + Clone>(
+    what: &str,
+    mut streamed: Vec<(T, Numbers)>,
+    mut listed: Vec<(T, Numbers)>,
+    id: fn(&T) -> String,
+) -> Verdict {
+    streamed.sort_by_key(|(of, _)| id(of));
+    listed.sort_by_key(|(of, _)| id(of));
+    let all =
+        |items: &[(T, Numbers)]| -> Vec<T> { items.iter().map(|(of, _)| of.clone()).collect() };
+    equal(what, &all(&streamed), &all(&listed))?;
+    for ((_, streamed), (_, listed)) in streamed.into_iter().zip(listed) {
+        agree(&[("the list", listed), (what, streamed)])?;
+    }
+    Ok(())
+}
+
 fn red() -> std::collections::HashMap<String, String> {
     [("colour".to_owned(), "red".to_owned())].into()
 }
@@ -193,8 +222,14 @@ async fn streamed_containers_are_the_listed_ones(x: &Context) -> Verdict {
         pod_sandbox_id: pod.id.clone(),
         ..Default::default()
     };
+    let by_id = v1::ContainerFilter {
+        id: second.clone(),
+        ..Default::default()
+    };
+    // One in another sandbox.
+    x.pod().await?.create(x.forever("c")).await?;
     let what = "StreamContainers";
-    for filter in [Default::default(), by_labels, by_state, by_sandbox] {
+    for filter in [Default::default(), by_labels, by_state, by_sandbox, by_id] {
         let mut listed = x.client.containers(filter.clone()).await?;
         let filter = Some(filter);
         let request = v1::StreamContainersRequest { filter };
@@ -239,15 +274,31 @@ async fn streamed_images_are_the_listed_ones(x: &Context) -> Verdict {
 }
 
 async fn streamed_container_stats_are_the_listed_ones(x: &Context) -> Verdict {
-    let (_pod, [first, second]) = two_containers(x).await?;
+    let (pod, [first, second]) = two_containers(x).await?;
     x.client.start(&first).await?;
     x.client.start(&second).await?;
+    // What has just begun is measured otherwise a moment later.
+    x.until("both containers to idle", async || {
+        let ready = |name: &str| {
+            let log = std::fs::read_to_string(pod.log_directory().join(name));
+            log.is_ok_and(|log| log.contains("ready"))
+        };
+        match ready("c.log") && ready("d.log") {
+            true => Ok(()),
+            false => Err("no line \"ready\" in both logs"),
+        }
+    })
+    .await?;
     let by_labels = v1::ContainerStatsFilter {
         label_selector: red(),
         ..Default::default()
     };
+    let by_id = v1::ContainerStatsFilter {
+        id: first.clone(),
+        ..Default::default()
+    };
     let what = "StreamContainerStats";
-    for filter in [Default::default(), by_labels] {
+    for filter in [Default::default(), by_labels, by_id] {
         let filter = Some(filter);
         let request = v1::ListContainerStatsRequest {
             filter: filter.clone(),
@@ -257,14 +308,15 @@ async fn streamed_container_stats_are_the_listed_ones(x: &Context) -> Verdict {
         let request = v1::StreamContainerStatsRequest { filter };
         let answer = runtime.stream_container_stats(request).await;
         let streamed = drained(x, what, answer, |one| one.container_stats).await?;
-        // The numbers change; who they are of does not.
-        let ours = |stats: Vec<v1::ContainerStats>| -> Vec<v1::ContainerAttributes> {
-            let all = stats.into_iter().filter_map(|one| one.attributes);
-            all.filter(|one| one.id == first || one.id == second)
+        let ours = |all: Vec<v1::ContainerStats>| -> Vec<(v1::ContainerAttributes, Numbers)> {
+            let all = all.into_iter().filter_map(|one| {
+                let measured = numbers("ContainerStats", &one);
+                Some((one.attributes?, measured))
+            });
+            all.filter(|(of, _)| of.id == first || of.id == second)
                 .collect()
         };
-        let (streamed, listed) = (ours(streamed), ours(listed.stats));
-        same(what, streamed, listed, |one| one.id.clone())?;
+        same_measured(what, ours(streamed), ours(listed.stats), |of| of.id.clone())?;
     }
     Ok(())
 }
@@ -275,8 +327,12 @@ async fn streamed_sandbox_stats_are_the_listed_ones(x: &Context) -> Verdict {
         id: first.id.clone(),
         ..Default::default()
     };
+    let by_labels = v1::PodSandboxStatsFilter {
+        label_selector: red(),
+        ..Default::default()
+    };
     let what = "StreamPodSandboxStats";
-    for filter in [Default::default(), by_id] {
+    for filter in [Default::default(), by_labels, by_id] {
         let filter = Some(filter);
         let mut runtime = x.client.runtime.clone();
         let request = v1::StreamPodSandboxStatsRequest {
@@ -288,13 +344,16 @@ async fn streamed_sandbox_stats_are_the_listed_ones(x: &Context) -> Verdict {
         let streamed = drained(x, what, answer, |one| one.pod_sandbox_stats).await?;
         let request = v1::ListPodSandboxStatsRequest { filter };
         let listed = without_cgroup_parent(runtime.list_pod_sandbox_stats(request).await)?;
-        let ours = |stats: Vec<v1::PodSandboxStats>| -> Vec<v1::PodSandboxAttributes> {
-            let all = stats.into_iter().filter_map(|one| one.attributes);
-            all.filter(|one| one.id == first.id || one.id == second.id)
+        let ours = |all: Vec<v1::PodSandboxStats>| -> Vec<(v1::PodSandboxAttributes, Numbers)> {
+            let all = all.into_iter().filter_map(|one| {
+                let measured = numbers("PodSandboxStats", &one);
+                Some((one.attributes?, measured))
+            });
+            all.filter(|(of, _)| of.id == first.id || of.id == second.id)
                 .collect()
         };
-        let (streamed, listed) = (ours(streamed), ours(listed.into_inner().stats));
-        same(what, streamed, listed, |one| one.id.clone())?;
+        let listed = ours(listed.into_inner().stats);
+        same_measured(what, ours(streamed), listed, |of| of.id.clone())?;
     }
     Ok(())
 }

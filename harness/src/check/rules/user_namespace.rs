@@ -4,7 +4,7 @@ use cri::v1;
 use cri::v1::NamespaceMode;
 
 use crate::check::context::Context;
-use crate::check::outcome::{Outcome, Verdict, ensure, equal, refused};
+use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed, refused};
 use crate::check::rule::sources::{CRITEST, KUBELET};
 use crate::check::rule::{Rule, Severity};
 use crate::fixture;
@@ -14,7 +14,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CRI-NSP-020",
         severity: Severity::Should,
-        says: "The ids of a pod with a user namespace are mapped as its configuration says, for users and for groups, also for commands of ExecSync.",
+        says: "The ids of a pod with a user namespace are mapped as its configuration says, for users and for groups, also for commands of ExecSync; Status says whether they can be.",
         source: CRITEST,
         tags: &["kubelet", "namespaces", "user-namespaces"],
         calls: &["RunPodSandbox", "CreateContainer", "ExecSync", "Status"],
@@ -22,6 +22,7 @@ pub(super) const RULES: &[Rule] = &[
             "RunPodSandbox request drop config.linux.security_context.namespace_options.userns_options",
             "RunPodSandbox request set config.linux.security_context.namespace_options.userns_options.uids.host_id 4000",
             "RunPodSandbox request set config.linux.security_context.namespace_options.userns_options.gids.length 10",
+            "Status set runtime_handlers.features.user_namespaces false",
         ],
         body: |x| Box::pin(ids_are_mapped(x)),
     },
@@ -70,16 +71,24 @@ pub(super) const RULES: &[Rule] = &[
 type Mapping = (u32, u32, u32);
 const IDS: Mapping = (0, 2000, 60_000);
 
-/// Ends the rule where the runtime says that it has no user namespaces.
-async fn needs_user_namespaces(x: &Context) -> Verdict {
+/// Whether Status says that the runtime has user namespaces; `None` where it lists no default handler.
+async fn user_namespaces(x: &Context) -> Verdict<Option<bool>> {
     x.needs_user_namespaces()?;
     let handlers = x.client.status().await?.runtime_handlers;
     let default = handlers.iter().find(|handler| handler.name.is_empty());
-    match default.and_then(|handler| handler.features) {
-        Some(features) if features.user_namespaces => Ok(()),
-        _ => Err(Outcome::Unsupported(
-            "the default runtime handler has no user namespaces".to_owned(),
-        )),
+    let features = default.map(|handler| handler.features.unwrap_or_default());
+    Ok(features.map(|features| features.user_namespaces))
+}
+
+fn no_user_namespaces() -> Outcome {
+    Outcome::Unsupported("the default runtime handler has no user namespaces".to_owned())
+}
+
+/// Ends the rule where the runtime says that it has no user namespaces.
+async fn needs_user_namespaces(x: &Context) -> Verdict {
+    match user_namespaces(x).await? {
+        Some(true) => Ok(()),
+        Some(false) | None => Err(no_user_namespaces()),
     }
 }
 
@@ -122,7 +131,19 @@ fn words(text: &str) -> String {
 }
 
 async fn ids_are_mapped(x: &Context) -> Verdict {
-    needs_user_namespaces(x).await?;
+    match user_namespaces(x).await? {
+        Some(true) => maps_ids(x).await,
+        None => Err(no_user_namespaces()),
+        // A kubelet refuses pods that need what Status does not name.
+        Some(false) => match maps_ids(x).await {
+            Ok(()) => failed("user_namespaces in Status", "true", "false"),
+            Err(skipped @ Outcome::Skipped(_)) => Err(skipped),
+            Err(_) => Err(no_user_namespaces()),
+        },
+    }
+}
+
+async fn maps_ids(x: &Context) -> Verdict {
     let pod = mapped(x, IDS).await?;
     let look = "cat /proc/self/uid_map /proc/self/gid_map; id -u; id -g";
     let (inside, outside, length) = IDS;

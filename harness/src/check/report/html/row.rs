@@ -96,7 +96,7 @@ impl Row {
             reason: reason(result),
             difference,
             known: baseline.explanation(rule.id).map(str::to_owned),
-            command: command(&report.endpoint, rule),
+            command: command(&report.command, rule),
             seconds: result.took.as_secs_f64(),
             calls: result.calls.iter().map(Call::from).collect(),
         }

@@ -50,6 +50,7 @@ fn report() -> Report {
     Report {
         runtime: HOSTILE.to_owned(),
         endpoint: HOSTILE.to_owned(),
+        command: HOSTILE.to_owned(),
         results: results.collect(),
         interrupted: true,
         left: vec![HOSTILE.to_owned()],

@@ -1,0 +1,375 @@
+//! Rules of what is measured: calls that measure the same thing agree, and the numbers are those of the kernel.
+
+use std::collections::BTreeSet;
+
+use cri::v1;
+use tonic::Status;
+
+use super::image_content::image;
+use super::limits::{of_cgroup, some_limits};
+use super::sandbox_echo::of_now;
+use super::statistics::without_cgroup_parent;
+use crate::check::context::Context;
+use crate::check::numbers::{Numbers, difference, numbers};
+use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed};
+use crate::check::rule::sources::{API, KUBELET};
+use crate::check::rule::{Rule, Severity};
+use crate::fixture;
+use crate::pod::Pod;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-STA-013",
+        severity: Severity::Should,
+        says: "ContainerStats and ListContainerStats measure the same of a container: the same numbers are set, and near each other.",
+        source: KUBELET,
+        tags: &["kubelet", "agreement"],
+        calls: &["ContainerStats", "ListContainerStats"],
+        faults: &[
+            "ContainerStats drop stats.memory.rss_bytes",
+            "ContainerStats drop stats.writable_layer.inodes_used",
+            "ListContainerStats drop stats.memory.usage_bytes",
+            "ListContainerStats set stats.memory.page_faults.value \"123456789\"",
+            "ListContainerStats set stats.memory.timestamp 1800000000",
+            "ListContainerStats drop stats.writable_layer.fs_id.mountpoint",
+        ],
+        body: |x| Box::pin(container_is_measured_alike(x)),
+    },
+    Rule {
+        id: "CRI-STA-014",
+        severity: Severity::Should,
+        says: "PodSandboxStats and ListPodSandboxStats measure the same of a sandbox, and ContainerStats the same of its container.",
+        source: KUBELET,
+        tags: &["kubelet", "agreement"],
+        calls: &["PodSandboxStats", "ListPodSandboxStats", "ContainerStats"],
+        faults: &[
+            "PodSandboxStats drop stats.linux.memory.rss_bytes",
+            "PodSandboxStats drop stats.linux.network",
+            "ListPodSandboxStats drop stats.linux.process",
+            "ListPodSandboxStats set stats.linux.network.default_interface.name \"none\"",
+            "ListPodSandboxStats set stats.linux.memory.usage_bytes.value \"0\"",
+            "PodSandboxStats drop stats.linux.containers.memory.working_set_bytes",
+            "ListPodSandboxStats drop stats.linux.containers.attributes.labels",
+        ],
+        body: |x| Box::pin(sandbox_is_measured_alike(x)),
+    },
+    Rule {
+        id: "CRI-STA-015",
+        severity: Severity::Should,
+        says: "What ContainerStats tell of a container's memory is what its cgroup has: what is used, and what is left of the limit.",
+        source: KUBELET,
+        tags: &["kubelet", "resources"],
+        calls: &["ContainerStats", "ExecSync"],
+        faults: &[
+            "ContainerStats drop stats.memory.usage_bytes",
+            "ContainerStats set stats.memory.usage_bytes.value \"1\"",
+            "ContainerStats set stats.memory.available_bytes.value \"123456789\"",
+            "ContainerStats drop stats.memory.rss_bytes",
+            "ContainerStats drop stats.memory.page_faults",
+            "ContainerStats set stats.memory.timestamp 1800000000",
+        ],
+        body: |x| Box::pin(memory_is_that_of_cgroup(x)),
+    },
+    Rule {
+        id: "CRI-STA-016",
+        severity: Severity::Should,
+        says: "What PodSandboxStats tell of a pod's traffic is what its network interface has counted.",
+        source: API,
+        tags: &["kubelet", "network"],
+        calls: &["PodSandboxStats", "ExecSync"],
+        faults: &[
+            "PodSandboxStats drop stats.linux.network",
+            "PodSandboxStats set stats.linux.network.default_interface.name \"none\"",
+            "PodSandboxStats set stats.linux.network.default_interface.rx_bytes.value \"123456789\"",
+            "PodSandboxStats drop stats.linux.network.default_interface.tx_bytes",
+            "PodSandboxStats drop stats.linux.network.timestamp",
+        ],
+        body: |x| Box::pin(traffic_is_that_of_interface(x)),
+    },
+    Rule {
+        id: "CRI-STA-019",
+        severity: Severity::Should,
+        says: "PodSandboxStats have each network interface of the pod but the loopback.",
+        source: API,
+        tags: &["kubelet", "network"],
+        calls: &["PodSandboxStats", "ExecSync"],
+        faults: &[
+            "PodSandboxStats drop stats.linux.network.interfaces",
+            "PodSandboxStats drop stats.linux.network",
+        ],
+        body: |x| Box::pin(every_interface_is_measured(x)),
+    },
+];
+
+async fn container_stats(x: &Context, id: &str) -> Result<v1::ContainerStats, Status> {
+    let request = v1::ContainerStatsRequest {
+        container_id: id.to_owned(),
+    };
+    let answer = x.client.runtime.clone().container_stats(request).await?;
+    Ok(answer.into_inner().stats.unwrap_or_default())
+}
+
+async fn listed_container_stats(x: &Context, id: &str) -> Verdict<v1::ContainerStats> {
+    let filter = v1::ContainerStatsFilter {
+        id: id.to_owned(),
+        ..Default::default()
+    };
+    let request = v1::ListContainerStatsRequest {
+        filter: Some(filter),
+    };
+    let mut runtime = x.client.runtime.clone();
+    let answer = runtime.list_container_stats(request).await?;
+    match answer.into_inner().stats.pop() {
+        Some(stats) => Ok(stats),
+        None => failed("ListContainerStats by id", "the container", "nothing"),
+    }
+}
+
+async fn sandbox_stats(x: &Context, id: &str) -> Verdict<v1::PodSandboxStats> {
+    let request = v1::PodSandboxStatsRequest {
+        pod_sandbox_id: id.to_owned(),
+    };
+    let answer = x.client.runtime.clone().pod_sandbox_stats(request).await;
+    let answer = without_cgroup_parent(answer)?.into_inner();
+    Ok(answer.stats.unwrap_or_default())
+}
+
+async fn listed_sandbox_stats(x: &Context, id: &str) -> Verdict<v1::PodSandboxStats> {
+    let filter = v1::PodSandboxStatsFilter {
+        id: id.to_owned(),
+        ..Default::default()
+    };
+    let request = v1::ListPodSandboxStatsRequest {
+        filter: Some(filter),
+    };
+    let mut runtime = x.client.runtime.clone();
+    let answer = runtime.list_pod_sandbox_stats(request).await;
+    let answer = without_cgroup_parent(answer)?.into_inner();
+    match { answer }.stats.pop() {
+        Some(stats) => Ok(stats),
+        None => failed("ListPodSandboxStats by id", "the sandbox", "nothing"),
+    }
+}
+
+/// Fails unless all measurements of one thing, in the order in which they were made, agree.
+pub(super) fn agree(measurements: &[(&str, Numbers)]) -> Verdict {
+    for pair in measurements.windows(2) {
+        if let [(_, earlier), (what, later)] = pair
+            && let Some(difference) = difference(earlier, later)
+        {
+            return failed(*what, "what was measured a moment before", difference);
+        }
+    }
+    Ok(())
+}
+
+/// What tells of a container's writable layer where it is.
+fn layer(stats: &v1::ContainerStats) -> Option<String> {
+    let layer = stats.writable_layer.as_ref()?;
+    Some(layer.fs_id.clone().unwrap_or_default().mountpoint)
+}
+
+/// A container that idles, of an image with layers where there is one: not every image has a writable layer that is counted.
+async fn idle(x: &Context, pod: &Pod) -> Verdict<String> {
+    let mut config = x.forever("c");
+    if x.needs_namespaces().is_ok()
+        && let Ok(image) = image(x, "1", |image| image).await
+    {
+        config.image.get_or_insert_default().image = image;
+    }
+    let id = pod.start(config).await?;
+    x.logged(pod, &id, "ready").await?;
+    Ok(id)
+}
+
+async fn container_is_measured_alike(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let id = idle(x, &pod).await?;
+    let first = container_stats(x, &id).await?;
+    let listed = listed_container_stats(x, &id).await?;
+    let last = container_stats(x, &id).await?;
+    let of = |stats: &v1::ContainerStats| numbers("ContainerStats", stats);
+    agree(&[
+        ("ContainerStats", of(&first)),
+        ("ListContainerStats", of(&listed)),
+        ("ContainerStats", of(&last)),
+    ])?;
+    equal(
+        "writable_layer.fs_id.mountpoint in ListContainerStats",
+        &layer(&listed),
+        &layer(&last),
+    )
+}
+
+/// The names of the network interfaces of a sandbox.
+fn interfaces(stats: &v1::PodSandboxStats) -> Vec<String> {
+    let network = stats.linux.as_ref().and_then(|linux| linux.network.clone());
+    let network = network.unwrap_or_default();
+    let all = network.default_interface.into_iter();
+    all.chain(network.interfaces)
+        .map(|interface| interface.name)
+        .collect()
+}
+
+/// The only container of a sandbox.
+fn container(stats: v1::PodSandboxStats) -> Verdict<v1::ContainerStats> {
+    let containers = stats.linux.unwrap_or_default().containers;
+    match <[v1::ContainerStats; 1]>::try_from(containers) {
+        Ok([container]) => Ok(container),
+        Err(others) => failed(
+            "the containers in the sandbox's statistics",
+            "one",
+            format!("{others:?}"),
+        ),
+    }
+}
+
+async fn sandbox_is_measured_alike(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let id = idle(x, &pod).await?;
+    let first = sandbox_stats(x, &pod.id).await?;
+    let listed = listed_sandbox_stats(x, &pod.id).await?;
+    let last = sandbox_stats(x, &pod.id).await?;
+    let of = |stats: &v1::PodSandboxStats| numbers("PodSandboxStats", stats);
+    agree(&[
+        ("PodSandboxStats", of(&first)),
+        ("ListPodSandboxStats", of(&listed)),
+        ("PodSandboxStats", of(&last)),
+    ])?;
+    equal(
+        "the network interfaces in ListPodSandboxStats",
+        &interfaces(&listed),
+        &interfaces(&last),
+    )?;
+    let (listed, last) = (container(listed)?, container(last)?);
+    let alone = container_stats(x, &id).await?;
+    for (what, stats) in [("ListPodSandboxStats", &listed), ("PodSandboxStats", &last)] {
+        equal(
+            &format!("the container's attributes in {what}"),
+            &stats.attributes,
+            &alone.attributes,
+        )?;
+    }
+    let of = |stats: &v1::ContainerStats| numbers("ContainerStats", stats);
+    agree(&[
+        ("the container in ListPodSandboxStats", of(&listed)),
+        ("the container in PodSandboxStats", of(&last)),
+        ("ContainerStats", of(&alone)),
+    ])
+}
+
+async fn memory_is_that_of_cgroup(x: &Context) -> Verdict {
+    const LIMIT: u64 = 64 << 20;
+    x.needs_limits()?;
+    let pod = x.pod().await?;
+    let id = pod.start(some_limits(x.forever("c"))).await?;
+    x.logged(&pod, &id, "ready").await?;
+    let file = ("memory.current", "memory/memory.usage_in_bytes");
+    let Some(current) = of_cgroup(x, &id, file.0, file.1).await? else {
+        return Err(Outcome::Skipped(
+            "the container does not see its cgroup below /sys/fs/cgroup".to_owned(),
+        ));
+    };
+    let current: u64 = current.parse().unwrap_or_default();
+    let memory = container_stats(x, &id).await?.memory.unwrap_or_default();
+    of_now("the time of memory", memory.timestamp)?;
+    let value = |value: Option<v1::UInt64Value>| value.map_or(0, |value| value.value);
+    let used = value(memory.usage_bytes);
+    // The command that looked is part of it, and gone when it is measured.
+    let near = (current / 8..=current.saturating_mul(8)).contains(&used);
+    ensure(near, "usage_bytes", &format!("near {current}"), memory)?;
+    let working = value(memory.working_set_bytes);
+    let within = (1..=used).contains(&working);
+    ensure(within, "working_set_bytes", "usage_bytes at most", memory)?;
+    let resident = value(memory.rss_bytes);
+    let within = (1..=LIMIT).contains(&resident);
+    ensure(within, "rss_bytes", "not 0, and below the limit", memory)?;
+    let left = value(memory.available_bytes);
+    let sum = left.saturating_add(working);
+    let near = (LIMIT - (LIMIT >> 3)..=LIMIT + (LIMIT >> 3)).contains(&sum);
+    ensure(near, "available_bytes", "what is left of 64 MiB", memory)?;
+    let faults = value(memory.page_faults);
+    ensure(faults > 0, "page_faults", "not 0", memory)?;
+    let major = value(memory.major_page_faults);
+    ensure(
+        major <= faults,
+        "major_page_faults",
+        "page_faults at most",
+        memory,
+    )
+}
+
+/// Bytes received and sent, of an interface in `/proc/net/dev`.
+fn counted(text: &str, name: &str) -> Option<(u64, u64)> {
+    let mut lines = text.lines();
+    let line = lines.find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'))?;
+    let columns: Vec<u64> = line
+        .split_whitespace()
+        .filter_map(|number| number.parse().ok())
+        .collect();
+    Some((*columns.first()?, *columns.get(8)?))
+}
+
+async fn traffic_is_that_of_interface(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let pod = x.pod().await?;
+    let id = x.running(&pod).await?;
+    let before = x.client.sh(&id, "cat /proc/net/dev").await?;
+    let network = sandbox_stats(x, &pod.id).await?.linux.unwrap_or_default();
+    let network = network.network.unwrap_or_default();
+    let after = x.client.sh(&id, "cat /proc/net/dev").await?;
+    of_now("the time of network", network.timestamp)?;
+    let interface = network.default_interface.clone().unwrap_or_default();
+    let (Some(before), Some(after)) = (
+        counted(&before, &interface.name),
+        counted(&after, &interface.name),
+    ) else {
+        return failed(
+            "default_interface",
+            "an interface of the pod",
+            format!("{network:?}"),
+        );
+    };
+    let value = |value: Option<v1::UInt64Value>| value.map(|value| value.value);
+    for (what, seen, least, most) in [
+        ("rx_bytes", value(interface.rx_bytes), before.0, after.0),
+        ("tx_bytes", value(interface.tx_bytes), before.1, after.1),
+    ] {
+        let counted = seen.is_some_and(|seen| (least..=most).contains(&seen));
+        ensure(counted, what, &format!("between {least} and {most}"), seen)?;
+    }
+    Ok(())
+}
+
+/// Makes a bridge in the network namespace: the ioctl SIOCBRADDBR, for images without ip(8).
+const BRIDGE: &str = r#"
+socket(my $any, 2, 2, 0) or die "socket: $!";
+my $name = pack("a16", "second");
+ioctl($any, 0x89a0, $name) or die "SIOCBRADDBR: $!";
+"#;
+
+async fn every_interface_is_measured(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let pod = x.pod().await?;
+    let mut config = x.forever("c");
+    let security = fixture::security(&mut config);
+    let capabilities = security.capabilities.get_or_insert_default();
+    capabilities.add_capabilities = vec!["NET_ADMIN".to_owned()];
+    let id = pod.start(config).await?;
+    x.logged(&pod, &id, "ready").await?;
+    if let Err(status) = x.client.sh(&id, &format!("perl -e '{BRIDGE}'")).await {
+        return Err(Outcome::Skipped(format!(
+            "the pod gets no second network interface: {}",
+            status.message()
+        )));
+    }
+    let text = x.client.sh(&id, "cat /proc/net/dev").await?;
+    let names = text
+        .lines()
+        .filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned()));
+    let stats = sandbox_stats(x, &pod.id).await?;
+    let others = |name: &String| name != "lo";
+    let expected: BTreeSet<String> = names.filter(others).collect();
+    let seen: BTreeSet<String> = interfaces(&stats).into_iter().filter(others).collect();
+    equal("default_interface and interfaces", &seen, &expected)
+}

@@ -1,0 +1,178 @@
+//! Rules of the values of metrics: their kinds, times and labels.
+
+use std::collections::BTreeMap;
+
+use cri::v1;
+
+use super::sandbox_echo::of_now;
+use crate::check::context::Context;
+use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed};
+use crate::check::rule::sources::{API, KUBELET};
+use crate::check::rule::{Rule, Severity};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-STA-017",
+        severity: Severity::Should,
+        says: "Metrics have a value, the time at which they were measured, and the kind that their name tells; counters do not go back.",
+        source: API,
+        tags: &["metrics", "time"],
+        calls: &["ListPodSandboxMetrics"],
+        faults: &[
+            "ListPodSandboxMetrics drop pod_metrics.container_metrics.metrics.value",
+            "ListPodSandboxMetrics drop pod_metrics.metrics.value",
+            "ListPodSandboxMetrics set pod_metrics.container_metrics.metrics.timestamp 1800000000",
+            "ListPodSandboxMetrics set pod_metrics.container_metrics.metrics.metric_type \"GAUGE\"",
+            "ListPodSandboxMetrics set pod_metrics.metrics.metric_type \"COUNTER\"",
+            "ListPodSandboxMetrics after 1 set pod_metrics.container_metrics.metrics.value.value \"0\"",
+        ],
+        body: |x| Box::pin(metrics_are_measured(x)),
+    },
+    Rule {
+        id: "CRI-STA-018",
+        severity: Severity::Should,
+        says: "The labels of metrics name the pod, its namespace and the container, which a kubelet shows as cAdvisor's.",
+        source: KUBELET,
+        tags: &["metrics", "kubelet"],
+        calls: &["ListMetricDescriptors", "ListPodSandboxMetrics"],
+        faults: &[
+            "ListPodSandboxMetrics set pod_metrics.container_metrics.metrics.label_values [\"none\", \"none\", \"none\", \"none\", \"none\", \"none\"]",
+            "ListMetricDescriptors drop descriptors",
+        ],
+        body: |x| Box::pin(labels_name_container(x)),
+    },
+];
+
+/// The metrics of a pod.
+async fn metrics(x: &Context, pod: &str) -> Verdict<v1::PodSandboxMetrics> {
+    let request = v1::ListPodSandboxMetricsRequest {};
+    let mut runtime = x.client.runtime.clone();
+    let answer = runtime.list_pod_sandbox_metrics(request).await?;
+    let mut all = answer.into_inner().pod_metrics.into_iter();
+    match all.find(|one| one.pod_sandbox_id == pod) {
+        Some(metrics) => Ok(metrics),
+        None => failed("ListPodSandboxMetrics", "the pod", "others"),
+    }
+}
+
+/// Those of the pod, and those of its only container.
+fn apart(all: v1::PodSandboxMetrics) -> Verdict<[Vec<v1::Metric>; 2]> {
+    let containers = <[v1::ContainerMetrics; 1]>::try_from(all.container_metrics);
+    match containers {
+        Ok([container]) => Ok([all.metrics, container.metrics]),
+        Err(others) => failed(
+            "container_metrics",
+            "those of one container",
+            format!("{others:?}"),
+        ),
+    }
+}
+
+/// Fails unless a metric has a value, a time of now, and the kind that Prometheus' names tell.
+fn is_measured(metric: &v1::Metric) -> Verdict {
+    ensure(
+        metric.value.is_some(),
+        "the value of a metric",
+        "set",
+        metric,
+    )?;
+    // 0: as old as the answer.
+    if metric.timestamp != 0 {
+        of_now(&format!("the time of {}", metric.name), metric.timestamp)?;
+    }
+    let kind = match metric.name.as_str() {
+        name if name.ends_with("_total") => v1::MetricType::Counter,
+        "container_memory_working_set_bytes"
+        | "container_memory_usage_bytes"
+        | "container_memory_rss"
+        | "container_processes" => v1::MetricType::Gauge,
+        _ => return Ok(()),
+    };
+    let what = format!("the kind of {}", metric.name);
+    equal(&what, &metric.metric_type(), &kind)
+}
+
+type Counters = BTreeMap<(String, Vec<String>), u64>;
+
+fn counters(metrics: &[v1::Metric]) -> Counters {
+    let counters = metrics
+        .iter()
+        .filter(|metric| metric.name.ends_with("_total"));
+    counters
+        .map(|metric| {
+            let name = (metric.name.clone(), metric.label_values.clone());
+            (name, metric.value.map_or(0, |value| value.value))
+        })
+        .collect()
+}
+
+async fn metrics_are_measured(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    x.running(&pod).await?;
+    let before = apart(metrics(x, &pod.id).await?)?;
+    let after = apart(metrics(x, &pod.id).await?)?;
+    for (before, after) in before.iter().zip(&after) {
+        for metric in before {
+            is_measured(metric)?;
+        }
+        let later = counters(after);
+        for (name, value) in counters(before) {
+            let grown = later.get(&name).is_none_or(|later| *later >= value);
+            let expected = format!("{value} at least");
+            ensure(
+                grown,
+                &format!("a later {name:?}"),
+                &expected,
+                later.get(&name),
+            )?;
+        }
+    }
+    let [_, container] = &after;
+    let memory = container
+        .iter()
+        .find(|metric| metric.name == "container_memory_working_set_bytes");
+    let memory = memory.and_then(|metric| metric.value);
+    let used = x.needs_limits().is_err() || memory.is_none_or(|memory| memory.value > 0);
+    ensure(used, "container_memory_working_set_bytes", "not 0", memory)
+}
+
+async fn labels_name_container(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    x.running(&pod).await?;
+    let request = v1::ListMetricDescriptorsRequest {};
+    let mut runtime = x.client.runtime.clone();
+    let descriptors = runtime.list_metric_descriptors(request).await?.into_inner();
+    let [_, container] = apart(metrics(x, &pod.id).await?)?;
+    let metadata = pod.config.metadata.clone().unwrap_or_default();
+    let expected = [
+        ("pod", metadata.name),
+        ("namespace", metadata.namespace),
+        ("container", "c".to_owned()),
+    ];
+    for metric in &container {
+        let mut all = descriptors.descriptors.iter();
+        let Some(descriptor) = all.find(|one| one.name == metric.name) else {
+            return failed(
+                "the descriptor of a metric",
+                "to be there",
+                metric.name.as_str(),
+            );
+        };
+        let labels: BTreeMap<_, _> = descriptor
+            .label_keys
+            .iter()
+            .zip(&metric.label_values)
+            .collect();
+        for (key, value) in &expected {
+            let what = format!("the label {key} of {}", metric.name);
+            match labels.get(&(*key).to_owned()) {
+                Some(seen) => equal(&what, seen, &value)?,
+                None => {
+                    let without = format!("{} has no label {key}", metric.name);
+                    return Err(Outcome::Diverges(without));
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! Rules of resources beside memory and CPU time: they are echoed, changed, and devices are opened as they were given.
+
+use std::path::Path;
+
+use cri::v1;
+
+use super::limits::{of_cgroup, update, with};
+use crate::check::context::Context;
+use crate::check::outcome::{Outcome, Verdict, equal, failed};
+use crate::check::rule::sources::{API, KUBELET};
+use crate::check::rule::{Rule, Severity};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-LIM-014",
+        severity: Severity::Should,
+        says: "ContainerStatus has the CPUs, the OOM score and the unified resources that the container was created with.",
+        source: API,
+        tags: &["resources", "echo"],
+        calls: &["CreateContainer", "ContainerStatus"],
+        faults: &[
+            "ContainerStatus drop status.resources.linux.cpuset_cpus",
+            "ContainerStatus set status.resources.linux.oom_score_adj 5",
+            "CreateContainer request drop config.linux.resources.cpuset_cpus",
+        ],
+        body: |x| Box::pin(other_resources_are_echoed(x)),
+    },
+    Rule {
+        id: "CRI-LIM-015",
+        severity: Severity::Must,
+        says: "UpdateContainerResources changes the period of CPU time, the shares and the CPUs of a running container.",
+        source: KUBELET,
+        tags: &["kubelet", "resources", "resize"],
+        calls: &["UpdateContainerResources", "ContainerStatus", "ExecSync"],
+        faults: &[
+            "UpdateContainerResources request drop linux.cpu_period",
+            "UpdateContainerResources request drop linux.cpu_shares",
+            "UpdateContainerResources request drop linux.cpuset_cpus",
+        ],
+        body: |x| Box::pin(other_resources_are_updated(x)),
+    },
+    Rule {
+        id: "CRI-SEC-011",
+        severity: Severity::Should,
+        says: "A device of the host that is given for reading is opened for that alone, and is the one that was named.",
+        source: KUBELET,
+        tags: &["device", "resources"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request set config.devices.permissions \"rwm\"",
+            "CreateContainer request set config.devices.host_path \"/dev/null\"",
+            "CreateContainer request drop config.devices",
+        ],
+        body: |x| Box::pin(device_is_opened_as_given(x)),
+    },
+];
+
+/// The first CPU that this process may run on.
+fn first_cpu() -> Option<String> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let mut lines = status.lines();
+    let list = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    let first: String = list
+        .trim()
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
+    (!first.is_empty()).then_some(first)
+}
+
+async fn echoed(x: &Context, id: &str) -> Verdict<v1::LinuxContainerResources> {
+    let resources = x.client.container(id).await?.resources.unwrap_or_default();
+    match resources.linux {
+        Some(linux) => Ok(linux),
+        None => failed("resources.linux in ContainerStatus", "to be set", "nothing"),
+    }
+}
+
+async fn other_resources_are_echoed(x: &Context) -> Verdict {
+    x.needs_limits()?;
+    let resources = v1::LinuxContainerResources {
+        cpu_shares: 512,
+        cpuset_cpus: first_cpu().unwrap_or_default(),
+        oom_score_adj: 700,
+        ..Default::default()
+    };
+    let pod = x.pod().await?;
+    let id = pod.create(with(x.forever("c"), resources.clone())).await?;
+    let seen = echoed(x, &id).await?;
+    equal(
+        "cpuset_cpus in ContainerStatus",
+        &seen.cpuset_cpus,
+        &resources.cpuset_cpus,
+    )?;
+    equal(
+        "oom_score_adj in ContainerStatus",
+        &seen.oom_score_adj,
+        &700,
+    )
+}
+
+/// Quota and period of CPU time, by the files of either version.
+async fn quota(x: &Context, id: &str) -> Verdict<String> {
+    if let Some(both) = of_cgroup(x, id, "cpu.max", "no-such-file").await? {
+        return Ok(both);
+    }
+    let quota = of_cgroup(x, id, "no-such-file", "cpu/cpu.cfs_quota_us").await?;
+    let period = of_cgroup(x, id, "no-such-file", "cpu/cpu.cfs_period_us").await?;
+    match (quota, period) {
+        (Some(quota), Some(period)) => Ok(format!("{quota} {period}")),
+        _ => Err(Outcome::Skipped(
+            "the container does not see its cgroup below /sys/fs/cgroup".to_owned(),
+        )),
+    }
+}
+
+async fn other_resources_are_updated(x: &Context) -> Verdict {
+    x.needs_limits()?;
+    let resources = v1::LinuxContainerResources {
+        cpu_period: 100_000,
+        cpu_quota: 50_000,
+        cpu_shares: 2048,
+        ..Default::default()
+    };
+    let pod = x.pod().await?;
+    let id = pod.start(with(x.forever("c"), resources)).await?;
+    x.logged(&pod, &id, "ready").await?;
+    let files = ("cpu.weight", "cpu/cpu.shares");
+    let before = of_cgroup(x, &id, files.0, files.1).await?;
+    let cpu = first_cpu().unwrap_or_default();
+    let other = v1::LinuxContainerResources {
+        cpu_period: 50_000,
+        cpu_quota: 50_000,
+        cpu_shares: 512,
+        cpuset_cpus: cpu.clone(),
+        ..Default::default()
+    };
+    update(x, &id, other).await?;
+    equal(
+        "quota and period",
+        quota(x, &id).await?.as_str(),
+        "50000 50000",
+    )?;
+    let after = of_cgroup(x, &id, files.0, files.1).await?;
+    if after == before {
+        return failed(
+            "shares or weight",
+            "those of 512 shares",
+            format!("{after:?}"),
+        );
+    }
+    let status = x.client.sh(&id, "cat /proc/1/status").await?;
+    let mut lines = status.lines();
+    let list = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    equal(
+        "Cpus_allowed_list",
+        &list.map(str::trim),
+        &Some(cpu.as_str()),
+    )?;
+    let seen = echoed(x, &id).await?;
+    equal(
+        "period, quota, shares and CPUs in ContainerStatus",
+        &(
+            seen.cpu_period,
+            seen.cpu_quota,
+            seen.cpu_shares,
+            seen.cpuset_cpus.as_str(),
+        ),
+        &(50_000, 50_000, 512, cpu.as_str()),
+    )
+}
+
+/// Devices that no container has by itself, and that do nothing when they are opened.
+const DEVICES: [&str; 2] = ["/dev/loop-control", "/dev/fuse"];
+
+async fn device_is_opened_as_given(x: &Context) -> Verdict {
+    x.needs_limits()?;
+    if !rustix::process::geteuid().is_root() {
+        return Err(Outcome::Skipped(
+            "an ordinary user's runtime has no say in who opens devices".to_owned(),
+        ));
+    }
+    let Some(device) = DEVICES.iter().find(|path| Path::new(path).exists()) else {
+        return Err(Outcome::Skipped(
+            "this machine has no device to give to a container".to_owned(),
+        ));
+    };
+    let script = "perl -e 'my @s = stat q(/dev/checked); print qq($s[6]\\n);
+        print open(F, q(<), q(/dev/checked)) ? qq(read\\n) : qq(not read\\n);
+        print open(F, q(>), q(/dev/checked)) ? qq(written\\n) : qq(not written\\n)'";
+    let mut config = x.script("c", script);
+    config.devices.push(v1::Device {
+        container_path: "/dev/checked".to_owned(),
+        host_path: (*device).to_owned(),
+        permissions: "r".to_owned(),
+    });
+    let output = x.output(config).await?;
+    let number = rustix::fs::stat(*device).map_or(0, |stat| stat.st_rdev);
+    equal(
+        "the device's number, and how it is opened",
+        output.as_str(),
+        &format!("{number}\nread\nnot written\n"),
+    )
+}
