@@ -146,10 +146,15 @@ fn operating_system(pod: &Pod) -> Result<(), Rejection> {
     }
 }
 
-fn supplemental_groups(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
+/// Whether the pod's processes are to have no groups of their image.
+pub(crate) fn wants_strict_groups(pod: &Pod) -> bool {
     let context = pod.spec().security_context.as_ref();
     let policy = context.and_then(|context| context.supplemental_groups_policy.as_deref());
-    if policy == Some("Strict") && !offer.strict_supplemental_groups {
+    policy == Some("Strict")
+}
+
+fn supplemental_groups(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
+    if wants_strict_groups(pod) && !offer.strict_supplemental_groups {
         return Err(Rejection::new(
             "SupplementalGroupsPolicyNotSupported",
             "SupplementalGroupsPolicy=Strict is not supported in this node",

@@ -4,6 +4,7 @@
 //! directory stands for what the provisioner of a storage class makes: every class has one.
 
 pub mod directories;
+mod only_pod;
 #[cfg(test)]
 mod tests;
 

@@ -24,12 +24,17 @@ pub struct Config {
     pub root_dir: PathBuf,
     /// The directory of the volumes of claims, which are kept.
     pub volumes_dir: PathBuf,
+    /// A file that the runtime has a lock on (flock(2)) as long as pods run, if they may outlive the agent: claims are in use
+    /// until then.
+    pub pods_lock: Option<PathBuf>,
     /// The directory of container logs, below `<namespace>_<name>_<uid>`.
     pub pod_logs_dir: PathBuf,
     /// The resolv.conf for pods with `dnsPolicy: Default`; `None`: an empty one.
     pub resolv_conf: Option<PathBuf>,
     /// The DNS servers of the cluster, for pods with `dnsPolicy: ClusterFirst`; empty without a cluster.
     pub cluster_dns: Vec<String>,
+    /// Whether pods that want the cluster's DNS servers are warned when there are none, as by a kubelet.
+    pub warn_of_missing_cluster_dns: bool,
     /// The domain of the cluster; may be empty.
     pub cluster_domain: String,
     /// Names of the host, and the address at which pods reach it; `None`: hosts files have only the kubelet's entries.
@@ -59,6 +64,9 @@ pub struct Config {
     /// Whether a pod's sandboxes and logs are removed with it. A kubelet leaves them to its garbage collection, so that a pod that
     /// comes back counts its sandboxes on.
     pub remove_at_once: bool,
+    /// Whether a pod that is removed while it is started is started to the end first, as by a kubelet. Otherwise the pull of an
+    /// image and the creation of a sandbox are given up, and no further container starts.
+    pub finish_starts: bool,
     /// How many dead containers are kept.
     pub dead_containers: DeadContainerLimits,
     /// When logs of containers are rotated; `None`: never.
@@ -69,6 +77,8 @@ pub struct Config {
     pub admission: AdmissionConfig,
     /// Which containers may use swap, where the kernel can limit it.
     pub swap_behavior: SwapBehavior,
+    /// Whether `lifecycle.stopSignal` counts, which Kubernetes 1.36 has behind the gate ContainerStopSignals.
+    pub container_stop_signals: bool,
 }
 
 /// Which pods the node takes.
@@ -126,15 +136,18 @@ impl Config {
         Self {
             container_logs_dir: Some(root_dir.join("containers")),
             volumes_dir: root_dir.join("volumes"),
+            pods_lock: None,
             log_rotation: Some(LogRotation::default()),
             admission: AdmissionConfig::default(),
             swap_behavior: SwapBehavior::NoSwap,
+            container_stop_signals: true,
             node_name: "localhost".to_owned(),
             agent_id: None,
             adopt_node: false,
             pod_logs_dir,
             resolv_conf: Some(PathBuf::from("/etc/resolv.conf")),
             cluster_dns: Vec::new(),
+            warn_of_missing_cluster_dns: true,
             cluster_domain: "cluster.local".to_owned(),
             host_names: None,
             node_ips: vec!["127.0.0.1".to_owned()],
@@ -150,6 +163,7 @@ impl Config {
             housekeeping_period: Duration::from_secs(2),
             gc_period: Duration::from_secs(60),
             remove_at_once: true,
+            finish_starts: false,
             dead_containers: DeadContainerLimits::default(),
         }
     }

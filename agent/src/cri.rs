@@ -149,8 +149,17 @@ pub struct Version {
 pub struct RuntimeStatus {
     /// `RuntimeReady`, `NetworkReady` and others.
     pub conditions: Vec<RuntimeCondition>,
+    /// What it can do.
+    pub capabilities: Capabilities,
+}
+
+/// What a runtime says that it can do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
     /// What its handlers support, by name; `None`: it does not say.
     pub handlers: Option<BTreeMap<String, HandlerFeatures>>,
+    /// Whether it honours `supplementalGroupsPolicy: Strict`.
+    pub strict_supplemental_groups: bool,
 }
 
 impl RuntimeStatus {

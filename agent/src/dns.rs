@@ -115,21 +115,26 @@ fn source(pod: &Pod, node: &Node, warnings: &mut Vec<DnsWarning>) -> Source {
         return Source::Node;
     }
     if node.cluster_dns.is_empty() {
-        let message = "kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. \
-                       Falling back to \"Default\" policy.";
-        for (of_node, message) in [
-            (true, message.to_owned()),
-            (false, format!("pod: {:?}. {message}", pod.long_name())),
-        ] {
-            warnings.push(DnsWarning {
-                of_node,
-                reason: "MissingClusterDNS",
-                message,
-            });
+        if node.warn_of_missing_cluster_dns {
+            warnings.extend(missing_cluster_dns(pod));
         }
         return Source::Node;
     }
     Source::Cluster
+}
+
+fn missing_cluster_dns(pod: &Pod) -> [DnsWarning; 2] {
+    let message = "kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. \
+                   Falling back to \"Default\" policy.";
+    let warning = |of_node, message| DnsWarning {
+        of_node,
+        reason: "MissingClusterDNS",
+        message,
+    };
+    [
+        warning(true, message.to_owned()),
+        warning(false, format!("pod: {:?}. {message}", pod.long_name())),
+    ]
 }
 
 /// The node's own configuration; without a resolv.conf, loopback name servers, so that no name resolves.

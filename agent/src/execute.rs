@@ -128,7 +128,8 @@ pub(crate) async fn execute(job: Arc<Job>, plan: PodPlan) {
         job.remove(id).await;
     }
     let creates = matches!(plan.sandbox, SandboxStep::Create { .. });
-    if !creates && !plan.starts().any(|start| start.when == When::Now) {
+    let starts = plan.starts().any(|start| start.when == When::Now);
+    if !creates && !starts && !pulls_volumes(&job.pod, &plan) {
         return job.resize(&plan).await;
     }
     let sandbox = match job.prepare_sandbox(&plan.sandbox).await {
@@ -146,6 +147,13 @@ pub(crate) async fn execute(job: Arc<Job>, plan: PodPlan) {
     for start in &plan.start_apps {
         start_now(&job, &sandbox, start).await;
     }
+}
+
+/// Whether images that are volumes are pulled although no container starts: with each sync of a pod that has a sandbox
+/// (Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_manager.go SyncPod).
+pub(crate) fn pulls_volumes(pod: &Pod, plan: &PodPlan) -> bool {
+    let mut volumes = pod.spec().volumes.iter().flatten();
+    matches!(plan.sandbox, SandboxStep::Keep { .. }) && volumes.any(|volume| volume.image.is_some())
 }
 
 /// Starts a container if it is to start now. Returns whether it started.

@@ -14,6 +14,7 @@ use crate::node::SwapBehavior;
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
+const STOP_SIGNALS: &str = "ContainerStopSignals";
 
 /// The fields of a KubeletConfiguration that the agent honours; `None`: absent from the file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -55,6 +56,16 @@ pub struct KubeletConfiguration {
     pub healthz_bind_address: Option<String>,
     pub crash_loop_back_off: Option<CrashLoopBackOff>,
     pub memory_swap: Option<MemorySwap>,
+    pub feature_gates: Option<FeatureGates>,
+}
+
+/// `featureGates`: those that the agent has a switch for. Others are known to Kubernetes and have no effect here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct FeatureGates {
+    /// Whether `lifecycle.stopSignal` counts.
+    #[serde(rename = "ContainerStopSignals")]
+    pub container_stop_signals: Option<bool>,
 }
 
 /// `crashLoopBackOff`
@@ -114,6 +125,11 @@ pub fn parse(text: &str) -> Result<(KubeletConfiguration, Vec<String>), KubeletC
         let alone = Value::Object([(field.clone(), value.clone())].into_iter().collect());
         match serde_json::from_value::<KubeletConfiguration>(alone) {
             Ok(_) => {
+                if field == "featureGates" {
+                    let gates = value.as_object().into_iter().flatten();
+                    let others = gates.filter(|(gate, _)| *gate != STOP_SIGNALS);
+                    ignored.extend(others.map(|(gate, _)| format!("featureGates.{gate}")));
+                }
                 supported.insert(field, value);
             }
             Err(error)
@@ -162,7 +178,7 @@ mod tests {
             "{HEAD}maxPods: 20\nregistryPullQPS: 0\nimageMinimumGCAge: 5m0s\nsystemReserved: {{cpu: 500m}}\n\
              authentication: {{anonymous: {{enabled: false}}}}\nregisterWithTaints:\n- {{key: a, effect: NoSchedule}}\n\
              crashLoopBackOff: {{maxContainerRestartPeriod: 30s}}\ncgroupDriver: systemd\n\
-             memorySwap: {{swapBehavior: LimitedSwap}}\n"
+             memorySwap: {{swapBehavior: LimitedSwap}}\nfeatureGates: {{ContainerStopSignals: true, DisableNodeKubeProxyVersion: true}}\n"
         );
         let (config, ignored) = parse(&text).unwrap();
         assert_eq!(config.max_pods, Some(20));
@@ -177,7 +193,16 @@ mod tests {
         assert_eq!(period, Some(Duration::from_secs(30)));
         let swap = config.memory_swap.unwrap();
         assert_eq!(swap.swap_behavior, SwapBehavior::LimitedSwap);
-        assert_eq!(ignored, ["authentication", "cgroupDriver"]);
+        let gates = config.feature_gates.unwrap();
+        assert_eq!(gates.container_stop_signals, Some(true));
+        assert_eq!(
+            ignored,
+            [
+                "authentication",
+                "cgroupDriver",
+                "featureGates.DisableNodeKubeProxyVersion"
+            ]
+        );
     }
 
     #[rstest]
@@ -200,6 +225,10 @@ mod tests {
     }
 
     #[rstest]
+    #[case(
+        "featureGates: {ContainerStopSignals: maybe}",
+        "featureGates: invalid type"
+    )]
     #[case("maxPods: many", "maxPods: invalid type")]
     #[case("maxPods: -1", "maxPods: invalid value")]
     #[case("syncFrequency: soon", "syncFrequency: invalid duration \"soon\"")]

@@ -217,7 +217,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         offer: shared::offer(&config, &node),
         user_namespaces: UserNamespaces::new(&config.root_dir),
         tokens: Tokens::new(&config.root_dir, &config.cluster_domain, &config.node_name),
-        claims: Claims::new(config.volumes_dir.clone()),
+        claims: Claims::new(config.volumes_dir.clone(), config.pods_lock.clone()),
         node,
         readiness: readiness.clone(),
         objects,

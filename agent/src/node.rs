@@ -17,6 +17,8 @@ pub struct Node {
     pub addresses: Vec<NodeAddress>,
     /// DNS servers of the cluster; empty without a cluster.
     pub cluster_dns: Vec<String>,
+    /// Whether pods that want the cluster's DNS servers are warned when there are none.
+    pub warn_of_missing_cluster_dns: bool,
     /// Domain of the cluster; may be empty.
     pub cluster_domain: String,
     /// Content of the resolv.conf that pods inherit; `None`: they inherit nothing.
@@ -57,8 +59,8 @@ pub struct Node {
     pub single_process_oom_kill: bool,
     /// Sizes of the machine's huge pages, as `2MB`.
     pub hugepage_sizes: Vec<String>,
-    /// Runtime handlers by name of their RuntimeClass.
-    pub runtime_classes: BTreeMap<String, String>,
+    /// Runtime handlers by name of their RuntimeClass; `None`: each class is called as its handler is.
+    pub runtime_classes: Option<BTreeMap<String, String>>,
     /// What the runtime's handlers support, by name; `None`: the runtime does not say.
     pub runtime_handlers: Option<BTreeMap<String, HandlerFeatures>>,
     /// Whether SELinux is enabled.
@@ -142,6 +144,7 @@ impl Node {
             ips: Vec::new(),
             addresses: Vec::new(),
             cluster_dns: Vec::new(),
+            warn_of_missing_cluster_dns: true,
             cluster_domain: "cluster.local".to_owned(),
             resolv_conf: None,
             seccomp_root: root_dir.join("seccomp"),
@@ -162,7 +165,7 @@ impl Node {
             cgroup_version: CgroupVersion::V2,
             single_process_oom_kill: true,
             hugepage_sizes: Vec::new(),
-            runtime_classes: BTreeMap::new(),
+            runtime_classes: None,
             runtime_handlers: None,
             selinux: false,
             container_stop_signals: false,
@@ -185,7 +188,10 @@ impl Node {
         match class {
             None | Some("") => Ok(String::new()),
             Some(name) => {
-                let handler = self.runtime_classes.get(name).cloned();
+                let handler = match &self.runtime_classes {
+                    Some(classes) => classes.get(name).cloned(),
+                    None => Some(name.to_owned()),
+                };
                 handler.ok_or_else(|| UnknownRuntimeClass {
                     name: name.to_owned(),
                 })

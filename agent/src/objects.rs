@@ -108,6 +108,16 @@ impl ObjectMap {
         self.secrets.insert(key(&object.metadata), Arc::new(object));
     }
 
+    /// All ConfigMaps.
+    pub fn config_maps(&self) -> impl Iterator<Item = Arc<ConfigMap>> {
+        self.config_maps.values().cloned()
+    }
+
+    /// All Secrets.
+    pub fn secrets(&self) -> impl Iterator<Item = Arc<Secret>> {
+        self.secrets.values().cloned()
+    }
+
     /// Replaces all Services.
     pub fn set_services(&mut self, services: impl IntoIterator<Item = Arc<Service>>) {
         let services = services.into_iter();
@@ -256,7 +266,9 @@ impl ObjectStore {
         self.version.send_modify(|version| *version += 1);
     }
 
-    fn current(&self) -> Arc<ObjectMap> {
+    /// The objects now.
+    #[must_use]
+    pub fn current(&self) -> Arc<ObjectMap> {
         let current = self.current.read();
         Arc::clone(&current.unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,10 +1,10 @@
 //! An accepted pod: defaulted, validated, immutable and cheap to clone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod as ApiPod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod as ApiPod, PodSpec, Volume};
 
 /// The unique id of a pod (`metadata.uid`): names its directories, labels its sandboxes and containers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -209,6 +209,19 @@ impl Pod {
             .iter()
             .map(tagged(ContainerKind::Ephemeral));
         init.chain(apps).chain(ephemeral)
+    }
+
+    /// The volumes that a container uses (Kubernetes 1.36, pkg/volume/util GetPodVolumeNames): others are not prepared.
+    pub fn mounted_volumes(&self) -> impl Iterator<Item = &Volume> {
+        let mut used = BTreeSet::new();
+        for (_, container) in self.all_containers() {
+            let mounts = container.volume_mounts.iter().flatten();
+            used.extend(mounts.map(|mount| mount.name.as_str()));
+            let devices = container.volume_devices.iter().flatten();
+            used.extend(devices.map(|device| device.name.as_str()));
+        }
+        let volumes = self.spec().volumes.iter().flatten();
+        volumes.filter(move |volume| used.contains(volume.name.as_str()))
     }
 
     /// The init and app containers, each in spec order.

@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 
 use crate::clock::{Clock, after};
-use crate::cri::{Cri, CriError, RuntimeStatus};
+use crate::cri::{Capabilities, Cri, CriError, RuntimeStatus};
 use crate::pleg::RuntimePods;
 
 /// How often the runtime is asked for its status.
@@ -36,6 +36,8 @@ pub(crate) struct Readiness {
     pub(crate) network: Option<String>,
     /// Why the agent does not know what runs, which is one of the reasons why no pod can be touched.
     pub(crate) pleg: Option<String>,
+    /// What the runtime said last that it can do; `None` before it has been asked.
+    pub(crate) capabilities: Option<Arc<Capabilities>>,
 }
 
 impl Readiness {
@@ -58,6 +60,7 @@ struct Health {
     network: Option<String>,
     /// When its pods were last listed.
     listed_at: Option<Timestamp>,
+    capabilities: Option<Arc<Capabilities>>,
 }
 
 impl Health {
@@ -66,6 +69,7 @@ impl Health {
         let Ok(status) = status else {
             return;
         };
+        self.capabilities = Some(Arc::new(status.capabilities.clone()));
         self.network = against(
             status,
             "NetworkReady",
@@ -102,6 +106,7 @@ impl Health {
             runtime: (!reasons.is_empty()).then(|| reasons.join(", ")),
             network: self.network.clone(),
             pleg: unlisted,
+            capabilities: self.capabilities.clone(),
         }
     }
 }
@@ -166,13 +171,13 @@ pub(crate) async fn run(
 fn tell(readiness: &watch::Sender<Readiness>, new: Readiness) {
     readiness.send_if_modified(|old| {
         let changed = *old != new;
-        if changed {
+        if old.runtime != new.runtime {
             match &new.runtime {
                 Some(why) => tracing::warn!(why, "pods are left alone"),
                 None => tracing::info!("the runtime is ready"),
             }
-            *old = new;
         }
+        *old = new;
         changed
     });
 }

@@ -15,7 +15,7 @@ mod tests;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-pub use assign::{addresses_needed, assign};
+pub use assign::{addresses_needed, assign, warnings};
 pub use plan::plan;
 pub(crate) use publisher::publish;
 

@@ -7,12 +7,11 @@ use std::sync::Arc;
 
 use file_tree::Trash;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Container;
 use tokio::sync::watch;
 
 use crate::admission::Offer;
 use crate::allocatable::allocatable;
-use crate::blocking::blocking;
+use crate::blocking::brief;
 use crate::cache::Cache;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -68,14 +67,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The node with its present resolver configuration, and with what the runtime's handlers support if the pod depends on it.
-    pub(crate) async fn node_now(&self, pod: &Pod) -> Node {
-        let mut node = self.node.clone();
-        if pod.spec().host_users == Some(false) {
-            self.add_handlers(&mut node).await;
-        }
+    /// The node with what its runtime can do and its present resolver configuration.
+    pub(crate) async fn node_now(&self) -> Node {
+        let mut node = self.node_with_capabilities();
         if let Some(path) = self.config.resolv_conf.clone() {
-            node.resolv_conf = blocking(move || match std::fs::read_to_string(&path) {
+            node.resolv_conf = brief(move || match std::fs::read_to_string(&path) {
                 Ok(text) => Some(text),
                 Err(error) => {
                     tracing::warn!(path = %path.display(), %error, "failed to read resolv.conf of the node");
@@ -87,29 +83,45 @@ impl Shared {
         node
     }
 
-    /// The node for building a container, with what the runtime's handlers support if the container depends on it.
-    pub(crate) async fn node_for(&self, pod: &Pod, container: &Container) -> Node {
+    /// The node with what its runtime said last that it can do. A RuntimeClass is called as its handler is, and any name will do for
+    /// a runtime that does not tell its handlers: it refuses those that it does not have.
+    pub(crate) fn node_with_capabilities(&self) -> Node {
         let mut node = self.node.clone();
-        let mut mounts = container.volume_mounts.iter().flatten();
-        if pod.spec().host_users == Some(false)
-            || mounts.any(|mount| mount.recursive_read_only.is_some())
-        {
-            self.add_handlers(&mut node).await;
+        if let Some(capabilities) = &self.readiness.borrow().capabilities {
+            node.runtime_handlers.clone_from(&capabilities.handlers);
+            node.runtime_classes = capabilities.handlers.as_ref().map(|handlers| {
+                let names = handlers.keys().filter(|name| !name.is_empty());
+                names.map(|name| (name.clone(), name.clone())).collect()
+            });
         }
         node
     }
 
-    async fn add_handlers(&self, node: &mut Node) {
-        match self.cri.status().await {
-            Ok(status) => node.runtime_handlers = status.handlers,
-            Err(error) => tracing::warn!(%error, "failed to get handlers of the runtime"),
+    /// What the node offers to pods at present.
+    pub(crate) fn offer_now(&self) -> Offer {
+        let mut offer = self.offer.clone();
+        if let Some(capabilities) = &self.readiness.borrow().capabilities {
+            offer.strict_supplemental_groups = capabilities.strict_supplemental_groups;
         }
+        offer
+    }
+
+    /// Whether the runtime can make read-only mounts of a pod recursive.
+    pub(crate) fn has_recursive_read_only(&self, pod: &Pod) -> bool {
+        let handler = pod.spec().runtime_class_name.as_deref().unwrap_or_default();
+        let readiness = self.readiness.borrow();
+        let handlers = readiness
+            .capabilities
+            .as_ref()
+            .and_then(|it| it.handlers.as_ref());
+        let features = handlers.and_then(|handlers| handlers.get(handler));
+        features.is_some_and(|features| features.recursive_read_only_mounts)
     }
 
     /// The text of a pod's hosts file.
     pub(crate) async fn hosts_file(&self, pod: &Pod, ips: &[String]) -> String {
         let of_node = if pod.host_network() {
-            blocking(|| std::fs::read_to_string("/etc/hosts").unwrap_or_default()).await
+            brief(|| std::fs::read_to_string("/etc/hosts").unwrap_or_default()).await
         } else {
             String::new()
         };
@@ -135,6 +147,7 @@ pub(crate) fn offer(config: &Config, node: &Node) -> Offer {
         labels: rules.node_labels,
         taints: rules.taints,
         allocatable,
+        // Before the runtime has said so.
         strict_supplemental_groups: true,
         app_armor: std::fs::read_to_string("/sys/module/apparmor/parameters/enabled")
             .is_ok_and(|enabled| enabled.trim() == "Y"),
@@ -152,12 +165,14 @@ pub(crate) fn node(config: &Config) -> Node {
     node.ips.clone_from(&config.node_ips);
     node.agent_id.clone_from(&config.agent_id);
     node.cluster_dns.clone_from(&config.cluster_dns);
+    node.warn_of_missing_cluster_dns = config.warn_of_missing_cluster_dns;
     node.cluster_domain.clone_from(&config.cluster_domain);
     let memory = NodeMemory::read(Path::new("/"));
     node.memory_capacity = memory.capacity;
     node.swap_capacity = memory.swap_capacity;
     node.swap_controller = memory.swap_controller;
     node.swap_behavior = config.swap_behavior;
+    node.container_stop_signals = config.container_stop_signals;
     node.cgroup_version = memory.cgroup_version;
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut capacity = BTreeMap::from([

@@ -1,6 +1,6 @@
 //! Reconciles the pods of the sources with the pods of the runtime: one task owns the list of workers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +10,12 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::Taken;
+use crate::admission::{self, Taken};
 use crate::blocking::blocking;
 use crate::clock::after;
 use crate::pleg::RuntimePods;
 use crate::pod::{Pod, PodUid};
+use crate::readiness::Readiness;
 use crate::report::Reports;
 use crate::shared::Shared;
 use crate::source::merge::{DuplicatePod, new_duplicates};
@@ -92,7 +93,8 @@ pub(crate) async fn run(
     let (sender, mut sets) = mpsc::channel(16);
     let mut readers = JoinSet::new();
     for (number, source) in sources.into_iter().enumerate() {
-        readers.spawn(read_source(number, source, sender.clone()));
+        let readiness = sync_loop.shared.readiness.clone();
+        readers.spawn(read_source(number, source, readiness, sender.clone()));
     }
     let trash = Arc::clone(&sync_loop.shared.trash);
     blocking(move || {
@@ -141,14 +143,20 @@ fn periodic(period: Duration) -> Interval {
     interval
 }
 
-/// Forwards the updates of one source.
+/// Forwards the updates of one source. A pod that not every runtime is fit for waits until this one has said what it can do: a
+/// kubelet admits none before.
 async fn read_source(
     number: usize,
     mut source: Box<dyn PodSource>,
+    mut readiness: watch::Receiver<Readiness>,
     sets: mpsc::Sender<(usize, Vec<Pod>)>,
 ) {
     while let Some(pods) = source.next().await {
         tracing::info!(source = %source.name(), pods = pods.len(), "pod source updated");
+        if pods.iter().any(admission::wants_strict_groups) {
+            // It fails only when the agent ends.
+            let _ = readiness.wait_for(|it| it.capabilities.is_some()).await;
+        }
         if sets.send((number, pods)).await.is_err() {
             return;
         }
@@ -223,9 +231,11 @@ impl SyncLoop {
 
     fn reconcile_workers(&mut self) {
         let now = self.shared.clock.now();
-        let wanted: BTreeSet<&PodUid> = self.desired.iter().map(Pod::uid).collect();
-        self.waiting
-            .retain(|uid, _| wanted.contains(uid) && self.entries.get(uid).is_none());
+        if !self.waiting.is_empty() {
+            let wanted: HashSet<&PodUid> = self.desired.iter().map(Pod::uid).collect();
+            self.waiting
+                .retain(|uid, _| wanted.contains(uid) && self.entries.get(uid).is_none());
+        }
         let actions = {
             let workers = self.entries.states();
             let reports = self.reports.borrow();

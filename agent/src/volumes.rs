@@ -117,8 +117,8 @@ impl PodDirs {
             .join(format!("{attempt:08x}"))
     }
 
-    /// Creates the directories and volumes of a pod, and brings the files of volumes up to date that show objects or fields. The
-    /// content of other volumes is left unchanged.
+    /// Creates the directories of a pod and the volumes that a container mounts, and brings the files of volumes up to date
+    /// that show objects or fields. The content of other volumes is left unchanged.
     ///
     /// # Errors
     /// Fails if the pod's own directories cannot be created.
@@ -131,7 +131,7 @@ impl PodDirs {
         make_dir(&self.pod, 0o750)?;
         make_dir(&self.logs, 0o750)?;
         let mut prepared = Prepared::default();
-        for volume in pod.spec().volumes.iter().flatten() {
+        for volume in pod.mounted_volumes() {
             self.prepare_volume(pod, volume, inputs, now, &mut prepared);
         }
         Ok(prepared)
@@ -145,7 +145,7 @@ impl PodDirs {
         now: Timestamp,
     ) -> Vec<MountError> {
         let mut prepared = Prepared::default();
-        let volumes = pod.spec().volumes.iter().flatten();
+        let volumes = pod.mounted_volumes();
         for volume in volumes.filter(|volume| content::is_written(volume)) {
             self.prepare_volume(pod, volume, inputs, now, &mut prepared);
         }
@@ -358,7 +358,11 @@ fn write_files(
     let group = group::of_pod(pod)?;
     make_dir(path, 0o777)?;
     let own = || group.map_or(Ok(()), |group| file_tree::give_to_group(path, group, true));
-    atomic::write(path, &files, now, own).map_err(failed("write", path))
+    let owner = files.values().find_map(|file| file.owner);
+    let wanted = group.map(|group| ("fsGroup", group));
+    let wanted = wanted.or_else(|| Some(("runAsUser", owner?)));
+    atomic::write(path, &files, now, own)
+        .map_err(|error| group::not_given(error, wanted, "write", path))
 }
 
 #[cfg(test)]

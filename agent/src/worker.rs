@@ -14,6 +14,7 @@ use crate::cache::{Generation, Snapshot, Snapshots};
 use crate::causes::Causes;
 use crate::cri::PodRef;
 use crate::events::Happening;
+use crate::execute;
 use crate::observed::Observed;
 use crate::plan::{self, History, PodPlan, restart};
 use crate::pod::{Pod, PodUid};
@@ -213,15 +214,16 @@ impl Worker {
             let plan = self.plan(&pod, &observed, now);
             self.settling.see(&observed, now);
             let settles_at = self.settling.until(&plan, &observed, now);
+            let syncs = settles_at.is_none() && self.begin_sync(&observed, changed);
             if settles_at.is_none() {
-                self.begin_sync(&observed, changed);
                 self.note_crash_backoffs(&plan);
             }
+            let evicted = self.exceeds_storage(&pod, &observed).await;
             let causes = match self.deadline() {
                 Some(at) if at <= now => Causes::pod(PAST_DEADLINE),
+                Some(_) | None if evicted => Causes::pod(&*self.end_cause),
                 Some(_) | None => snapshot.causes,
             };
-            let evicted = self.exceeds_storage(&pod, &observed).await;
             self.log_adoption(&observed);
             self.report(&observed, Stage::Active, causes);
             if evicted {
@@ -255,6 +257,8 @@ impl Worker {
                 Box::pin(self.execute(pod, observed, plan, &causes)).await;
                 let causes = causes.and(std::mem::take(&mut self.failed_hooks));
                 self.min_generation = self.shared.cache.refresh(&self.pod_ref.uid, causes);
+            } else if syncs && execute::pulls_volumes(&pod, &plan) {
+                Box::pin(self.execute(pod, observed, plan, &Causes::default())).await;
             } else if !self.collect_garbage(&observed).await {
                 let wakes = [
                     self.volumes.wake_at(),

@@ -15,13 +15,13 @@ fn pod(name: &str, spec: &str) -> String {
 }
 
 /// A port that nothing listens on.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
 }
 
 /// The status line and the body of the answer; `None` while nothing listens.
-async fn get(port: u16, path: &str) -> Option<(String, String)> {
+pub(crate) async fn get(port: u16, path: &str) -> Option<(String, String)> {
     let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port))
         .await
         .ok()?;
@@ -35,7 +35,7 @@ async fn get(port: u16, path: &str) -> Option<(String, String)> {
 }
 
 /// The pods that the agent shows: names, phases and reasons, sorted.
-async fn shown(port: u16) -> (Vec<String>, Value) {
+pub(crate) async fn shown(port: u16) -> (Vec<String>, Value) {
     let Some((_, body)) = get(port, "/pods").await else {
         return (Vec::new(), Value::Null);
     };

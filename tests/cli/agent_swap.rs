@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use harness::proxy::Proxy;
+use harness::proxy::{Call, Proxy};
 use serde_json::Value;
 use tokio::process::Command;
 
@@ -88,7 +88,11 @@ async fn swap_limits(behavior: &str) -> BTreeMap<String, String> {
     let agent = agent(&place, &args);
     let created = proxy.recording().until(|calls| {
         let calls = calls.iter().filter(|call| call.method == "CreateContainer");
-        let limits: BTreeMap<String, String> = calls.map(|call| limit(&call.request())).collect();
+        // A call is there before its message has arrived.
+        let requests = calls
+            .map(Call::request)
+            .filter(|request| !request.is_null());
+        let limits: BTreeMap<String, String> = requests.map(|request| limit(&request)).collect();
         (limits.len() == PODS.len()).then_some(limits)
     });
     let limits = tokio::time::timeout(PATIENCE, created).await.unwrap();

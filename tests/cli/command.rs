@@ -115,6 +115,11 @@ impl Place {
 
     /// Starts a runtime with the socket `s` and the state directory `state`, and waits until it serves. Its pods end with it.
     pub(crate) async fn runtime(&self) -> (Running, String) {
+        self.runtime_with(&[]).await
+    }
+
+    /// The same, with further arguments.
+    pub(crate) async fn runtime_with(&self, more: &[&str]) -> (Running, String) {
         let (socket, state) = (self.path("s"), self.path("state"));
         let (socket, state) = (socket.to_str().unwrap(), state.to_str().unwrap());
         let args = [
@@ -125,7 +130,7 @@ impl Place {
             state,
             "--ephemeral",
         ];
-        let mut runtime = self.start(&args);
+        let mut runtime = self.start(&[&args[..], more].concat());
         runtime.line_with("listening").await;
         (runtime, format!("unix://{socket}"))
     }

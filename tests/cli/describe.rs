@@ -69,6 +69,9 @@ async fn pod_of_run_is_described_with_its_events() {
     let events = shown["events"].as_array().unwrap();
     let started = events.iter().find(|event| event["reason"] == "Started");
     assert_eq!(started.unwrap()["fieldPath"], "spec.containers{main}");
+    // The run has no Services: the DNS servers of a cluster are not missed.
+    let warning = events.iter().find(|event| event["type"] == "Warning");
+    assert_eq!(warning, None);
     let yaml = out(&place, &["describe", "web", "-o", "yaml"]).await;
     assert!(yaml.contains("phase: Running"), "{yaml}");
 

@@ -96,6 +96,17 @@ async fn output_of_helm_runs_as_it_is() {
 }
 
 #[tokio::test]
+async fn output_of_kustomize_runs_as_it_is() {
+    let place = Place::new();
+    let mut running = place.start(&["run", "--strict", &example("kustomize")]);
+    running
+        .line_with("/guestbook | hello from the dev overlay, debug")
+        .await;
+    let err = interrupt(running, &place).await;
+    assert!(!err.contains("warning"), "{err}");
+}
+
+#[tokio::test]
 async fn web_server_serves_its_page_and_is_restarted_when_unhealthy() {
     let place = Place::new();
     let mut running = place.start(&["run", &example("web-server")]);

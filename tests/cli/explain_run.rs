@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::command::Place;
-use super::run::assert_code;
+use super::run::{assert_code, pod};
 
 const MANIFEST: &str = "apiVersion: v1
 kind: Pod
@@ -126,5 +126,49 @@ async fn explain_run_refuses_what_run_refuses() {
     assert_code(&ended, 2);
     assert_eq!(ended.out, "");
     assert!(ended.err.contains("spec.volumes[1].nfs"), "{}", ended.err);
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn explain_run_warns_of_services_as_run_does() {
+    let place = Place::new();
+    let service = "---\napiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  type: LoadBalancer\n  clusterIP: 10.0.0.7\n  \
+                   loadBalancerSourceRanges: [10.0.0.0/8]\n  ipFamilies: [IPv6]\n  selector: {a: b}\n  \
+                   ports: [{port: 80, protocol: SCTP}]\n";
+    let manifest = place.file("m.yaml", &format!("{}{service}", pod("p", "true")));
+    let ended = place
+        .crib(&["explain-run", "--output", "json", &manifest])
+        .await;
+    assert_code(&ended, 0);
+    let explained: Value = serde_json::from_str(&ended.out).unwrap();
+    let warnings = explained["warnings"].as_array().unwrap();
+    let warnings: Vec<&str> = warnings
+        .iter()
+        .map(|warning| warning.as_str().unwrap())
+        .collect();
+    let said = [
+        "the port answers everybody who reaches this machine",
+        "service default/web: type LoadBalancer is treated as NodePort",
+        "service default/web: clusterIP 10.0.0.7 is replaced by an address of the pods' network",
+        "service default/web: it has an IPv4 address, and no IPv6 one",
+        "service default/web: port 80 is not served: SCTP",
+    ];
+    assert_eq!(warnings.len(), said.len(), "{warnings:?}");
+    for (warning, said) in warnings.iter().zip(said) {
+        assert!(warning.contains(said), "{warning}");
+    }
+
+    let run = place.crib(&["run", &manifest]).await;
+    assert_code(&run, 0);
+    for warning in warnings {
+        let line = format!("crib: warning: {warning}\n");
+        assert_eq!(run.err.matches(&line).count(), 1, "{line}{}", run.err);
+    }
+    for command in ["explain-run", "run"] {
+        let strict = place.crib(&[command, "--strict", &manifest]).await;
+        assert_code(&strict, 2);
+        let refusal = "crib: --strict: service default/web: type LoadBalancer";
+        assert!(strict.err.contains(refusal), "{}", strict.err);
+    }
     place.assert_clean();
 }

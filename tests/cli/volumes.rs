@@ -1,6 +1,7 @@
-//! `crib run` with claims, and `crib volume`.
+//! `crib run` with claims and other volumes, and `crib volume`.
 
 use nix::sys::signal::Signal;
+use rstest::rstest;
 
 use super::command::{Ended, Place};
 use super::run::assert_code;
@@ -136,6 +137,51 @@ async fn claim_is_shared_by_pods_and_kept_until_it_is_removed() {
     assert_code(&place.crib(&["volume", "rm", "-f", "data"]).await, 0);
 }
 
+/// What a pod runs that answers what another pod writes into their volume.
+const ANSWER: &str = "trap 'exit 0' TERM; echo ready; until [ -e /mnt/question ]; do sleep 0.05; done; mv /mnt/question /mnt/answer; \
+                      while true; do sleep 0.05; done";
+
+/// Pods of one node share a claim that is ReadWriteOnce, as in Kubernetes.
+#[tokio::test]
+async fn claim_is_shared_by_pods_of_two_runs() {
+    let place = Place::new();
+    let text = claim("data", "") + &pod("one", DATA, ANSWER);
+    let mut first = place.start(&["run", "-q", &place.file("one.yaml", &text)]);
+    first.line_with("ready").await;
+    let ask = "echo hello >/mnt/new; mv /mnt/new /mnt/question; until [ -e /mnt/answer ]; do sleep 0.05; done; cat /mnt/answer";
+    let text = claim("data", "") + &pod("two", DATA, ask);
+    let ended = run(&place, &text).await;
+    assert_code(&ended, 0);
+    assert!(ended.out.contains("hello"), "{}", ended.out);
+    let removal = place.crib(&["volume", "rm", "data"]).await;
+    assert!(removal.err.contains("is in use"), "{}", removal.err);
+    first.signal(Signal::SIGINT);
+    assert_code(&first.end().await, 130);
+    assert_code(&place.crib(&["volume", "rm", "data"]).await, 0);
+    place.assert_clean();
+}
+
+/// Pods that outlive their run keep their volumes, until their runtime has ended.
+#[tokio::test]
+async fn claim_of_kept_pods_is_in_use_until_they_end() {
+    let place = Place::new();
+    let text = claim("data", "") + &pod("one", DATA, ANSWER);
+    let mut running = place.start(&["run", "--keep", &place.file("one.yaml", &text)]);
+    running.line_with("ready").await;
+    running.signal(Signal::SIGINT);
+    let err = running.end().await.err;
+    let removal = place.crib(&["volume", "rm", "data"]).await;
+    assert_code(&removal, 1);
+    assert!(removal.err.contains("is in use"), "{}", removal.err);
+    let all = place.crib(&["volume", "rm", "--all"]).await;
+    assert_eq!((all.code, all.out.as_str()), (Some(0), ""));
+    let (_, after) = err.split_once("kill ").unwrap();
+    let pid = after.split(' ').next().unwrap().parse().unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), Signal::SIGTERM).unwrap();
+    place.wait_until_clean().await;
+    assert_code(&place.crib(&["volume", "rm", "data"]).await, 0);
+}
+
 #[tokio::test]
 async fn claim_is_bound_to_the_persistent_volume_that_fits() {
     let place = Place::new();
@@ -262,5 +308,50 @@ async fn empty_dir_in_memory_is_refused_without_namespaces() {
     assert_code(&ended, 1);
     let reason = "need a mount namespace, which isolation process has not: leave medium out";
     assert!(ended.err.contains(reason), "{}", ended.err);
+    place.assert_clean();
+}
+
+/// Two pods at once would find each other's file.
+#[tokio::test]
+async fn claim_for_one_pod_is_used_by_one_after_the_other() {
+    let place = Place::new();
+    let script = "test ! -e /mnt/used && touch /mnt/used && sleep 0.3 && rm /mnt/used";
+    let claim = claim("data", "").replace("ReadWriteOnce", "ReadWriteOncePod");
+    let text = claim + &pod("a", DATA, script) + &pod("b", DATA, script);
+    let manifest = place.file("m.yaml", &text);
+    let ended = place
+        .crib(&["run", "--timeout", "60s", "--events", &manifest])
+        .await;
+    assert_code(&ended, 0);
+    let waited =
+        "volume uses the ReadWriteOncePod access mode and is already in use by another pod";
+    assert!(ended.err.contains(waited), "{}", ended.err);
+    place.assert_clean();
+    assert_code(&place.crib(&["volume", "rm", "data"]).await, 0);
+}
+
+/// A pod whose volume is given to a group that a user with a single id does not have.
+#[rstest]
+#[case::on_disk("emptyDir: {}")]
+#[case::in_memory("emptyDir: {medium: Memory}")]
+#[case::with_files("downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}")]
+#[tokio::test]
+async fn fs_group_that_is_not_mapped_ends_the_run(#[case] volume: &str) {
+    let name = "fs_group_that_is_not_mapped_ends_the_run";
+    let place = Place::new();
+    let security = "  securityContext: {fsGroup: 2000}\n  restartPolicy";
+    let manifest = pod("p", volume, "echo done").replace("  restartPolicy", security);
+    let manifest = place.file("p.yaml", &manifest);
+    let command = place.as_ordinary_user(place.command(&["run", &manifest]));
+    let ended = place.end(command).await;
+    if !ended.err.contains("single id") {
+        harness::skip!(name, "needs an ordinary user with a single id");
+    }
+    assert_code(&ended, 1);
+    let said = "is not mapped into the user namespace";
+    assert!(ended.err.contains(said), "{}", ended.err);
+    assert!(ended.err.contains("2000"), "{}", ended.err);
+    assert!(ended.err.contains("/etc/subgid"), "{}", ended.err);
+    assert!(!ended.err.contains("os error"), "{}", ended.err);
     place.assert_clean();
 }

@@ -90,6 +90,33 @@ async fn watched_directory_adds_replaces_and_removes_pods() {
 }
 
 #[tokio::test]
+async fn immutable_config_map_stays_as_it_was() {
+    let place = Place::new();
+    let manifests = directory(&place);
+    let map = |value: &str| {
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m}}\nimmutable: true\ndata: {{VALUE: {value}}}\n"
+        )
+    };
+    let reads = |name: &str| {
+        let env = "    envFrom: [{configMapRef: {name: m}}]\n    command";
+        pod(name, &format!("{name}-$VALUE")).replace("    command", env)
+    };
+    replace(&place, "m.yaml", &map("one"));
+    replace(&place, "a.yaml", &reads("a"));
+    let mut running = place.start(&["run", "--watch", &manifests]);
+    running.line_with("a-one").await;
+    replace(&place, "m.yaml", &map("two"));
+    let warning = "crib: warning: configmap default/m is immutable and stays as it was: give the changed one another name";
+    errors_until(&mut running, warning).await;
+    replace(&place, "b.yaml", &reads("b"));
+    running.line_with("b-one").await;
+    running.signal(Signal::SIGINT);
+    assert_code(&running.end().await, 130);
+    place.assert_clean();
+}
+
+#[tokio::test]
 async fn invalid_change_is_told_and_pods_stay() {
     let place = Place::new();
     let manifests = directory(&place);

@@ -22,8 +22,20 @@ const MEMORY_VOLUMES: Explanation = Explanation {
     },
 };
 
+/// A kubelet limits a pod in the cgroup that it makes, or not at all without `cgroupsPerQOS`.
+const POD_LIMITS: Explanation = Explanation {
+    reason: "crib's agent tells crib's runtime what limits the pod as a whole, which a kubelet applies itself",
+    applies: |difference| {
+        difference.kind == "config"
+            && difference
+                .place
+                .ends_with(".annotations.crib.local/pod-limits")
+            && difference.kubelet == NONE
+    },
+};
+
 /// Of the recorded kubelet.
-pub(crate) const RECORDED: [Explanation; 1] = [MEMORY_VOLUMES];
+pub(crate) const RECORDED: [Explanation; 2] = [MEMORY_VOLUMES, POD_LIMITS];
 
 /// Of Debian's containerd, 1.6; the recorded one was 2.4.
 pub(crate) const CONTAINERD: [Explanation; 1] = [Explanation {
@@ -36,4 +48,4 @@ pub(crate) const CONTAINERD: [Explanation; 1] = [Explanation {
 }];
 
 /// Of a kubelet that runs its pods on crib's runtime.
-pub(crate) const KUBELET: [Explanation; 1] = [MEMORY_VOLUMES];
+pub(crate) const KUBELET: [Explanation; 2] = [MEMORY_VOLUMES, POD_LIMITS];

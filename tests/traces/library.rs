@@ -1,5 +1,6 @@
 //! crib's agent on a scenario's node: in this process, with pods that the scenario gives it.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,6 +60,9 @@ impl Library {
         let mut config = agent::Config::new(root.join("root"), root.join("pod-logs"));
         config.node_name = node.to_owned();
         config.remove_at_once = false;
+        config.finish_starts = true;
+        config.container_stop_signals = false;
+        config.admission.node_labels = Some(own_labels(node));
         // The recorded kubelets looked once a second.
         config.event_driven_pleg = false;
         config.node_ips = vec![self.address.to_owned()];
@@ -192,6 +196,18 @@ impl Library {
             })
             .collect()
     }
+}
+
+/// The labels that a kubelet gives its node.
+fn own_labels(node: &str) -> BTreeMap<String, String> {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let labels = [("hostname", node), ("os", "linux"), ("arch", arch)];
+    let label = |(key, value): (&str, &str)| (format!("kubernetes.io/{key}"), value.to_owned());
+    labels.map(label).into()
 }
 
 /// The states of reports; of an agent that reads files without those of removed pods.

@@ -78,7 +78,7 @@ const ON_CONTAINERD: [&str; 10] = [
     "vol-subpath",
 ];
 
-/// What a kubelet does now beside crib's agent.
+/// The recorded scenarios in which a kubelet is run again beside crib's agent, with all of `tests/interop/kubelet/scenarios`.
 const BESIDE_KUBELET: [&str; 20] = [
     "agent-restart-running",
     "cmd-not-found-always",
@@ -172,7 +172,7 @@ fn agent_acts_on_containerd_as_kubelet_did() {
         explanations: &explanations::CONTAINERD,
         ..Trial::RECORDED
     };
-    compare_few(&ON_CONTAINERD, trial);
+    compare_few(Source::find().scenarios(), &ON_CONTAINERD, trial);
 }
 
 /// Any doubt about what a kubelet does is settled by this.
@@ -194,20 +194,27 @@ fn agent_acts_as_kubelet_does() {
         record: std::env::var_os(RECORD).map(PathBuf::from),
         explanations: &explanations::KUBELET,
     };
-    compare_few(&BESIDE_KUBELET, trial);
+    let mut scenarios = Source::find().scenarios();
+    let unrecorded = source::unrecorded();
+    let names: Vec<String> = unrecorded.iter().map(|it| it.name.clone()).collect();
+    let names = BESIDE_KUBELET
+        .into_iter()
+        .chain(names.iter().map(String::as_str));
+    let names: Vec<&str> = names.collect();
+    scenarios.extend(unrecorded);
+    compare_few(scenarios, &names, trial);
 }
 
 /// Judges the scenarios of these names, or those that were chosen.
-fn compare_few(names: &[&str], trial: Trial) {
+fn compare_few(scenarios: Vec<Scenario>, names: &[&str], trial: Trial) {
     let chosen = std::env::var(CHOSEN).ok();
     let chosen: Option<Vec<&str>> = chosen.as_ref().map(|names| names.split(',').collect());
-    let source = Source::find();
-    let scenarios = named(source.scenarios(), chosen.as_deref().unwrap_or(names));
+    let scenarios = named(scenarios, chosen.as_deref().unwrap_or(names));
     let trial = Arc::new(trial);
     let mut verdicts = tokio_runtime().block_on(replay_all(scenarios, &trial, AT_ONCE_OTHERS));
     verdicts.sort_by(|a, b| a.name.cmp(&b.name));
     table::write(&verdicts);
-    say(&format!("{source}\n{}", table::text(&verdicts)));
+    say(&table::text(&verdicts));
     let (wrong, _) = table::against_open(&verdicts, &open::open());
     assert!(
         wrong.is_empty(),

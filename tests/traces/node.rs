@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use tokio::sync::RwLockWriteGuard;
 
 use crate::kubelet::Kubelet;
 use crate::library::Library;
@@ -294,14 +295,33 @@ impl Node {
         self.runtime.client().stop(&id, 2).await.unwrap();
     }
 
+    /// Removes the latest container of this name, running or not, between two looks of crib's agent.
+    pub(crate) async fn remove_container(&self, name: &str) {
+        let all = self.runtime.client().containers(Default::default());
+        let mut all = all.await.unwrap();
+        all.retain(|it| it.metadata.as_ref().is_some_and(|its| its.name == name));
+        let latest = all.iter().max_by_key(|it| it.created_at).unwrap();
+        let _unseen = self.unseen().await;
+        self.runtime.client().remove(&latest.id).await.unwrap();
+    }
+
+    pub(crate) async fn remove_image(&self, name: &str) {
+        self.runtime.client().remove_image(name).await.unwrap();
+    }
+
     /// Removes the only ready sandbox in one call, which also ends its containers, between two looks of crib's agent.
     pub(crate) async fn remove_sandbox(&self) {
         let id = self.sandbox().await;
-        let _unseen = match &self.agent {
+        let _unseen = self.unseen().await;
+        self.runtime.client().remove_pod(&id).await.unwrap();
+    }
+
+    /// Until this is dropped, crib's agent waits when it looks at the runtime.
+    async fn unseen(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+        match &self.agent {
             NodeAgent::Crib(agent) => Some(agent.unseen().await),
             NodeAgent::Kubelet(_) => None,
-        };
-        self.runtime.client().remove_pod(&id).await.unwrap();
+        }
     }
 
     async fn sandbox(&self) -> String {

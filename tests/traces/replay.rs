@@ -242,6 +242,8 @@ impl Replay<'_> {
             Step::KillContainer(name) => node.kill_container(&name).await,
             Step::KillSandbox => node.kill_sandbox().await,
             Step::StopContainer(name) => node.stop_container(&name).await,
+            Step::RemoveContainer(name) => node.remove_container(&name).await,
+            Step::RemoveImage(name) => node.remove_image(&name).await,
             Step::RemoveSandbox => node.remove_sandbox().await,
             Step::PatchLabel => self.pods.patch_label(node),
             Step::PatchImage(name) => self.pods.patch_image(node, self.scenario, &name),

@@ -50,15 +50,7 @@ impl Source {
     /// Every scenario, by name. The starts of an agent are none.
     pub(crate) fn scenarios(&self) -> Vec<Scenario> {
         match self {
-            Self::Directory(directory) => {
-                let entries = fs::read_dir(directory)
-                    .unwrap()
-                    .map(|entry| entry.unwrap().path());
-                let of_pods = |path: &PathBuf| path.join("status_history.jsonl").is_file();
-                let mut paths: Vec<PathBuf> = entries.filter(of_pods).collect();
-                paths.sort();
-                paths.iter().map(|path| Scenario::read(path)).collect()
-            }
+            Self::Directory(directory) => read_all(directory, "status_history.jsonl"),
             Self::File(path) => {
                 let file = BufReader::new(GzDecoder::new(File::open(path).unwrap()));
                 let lines = file
@@ -68,6 +60,22 @@ impl Source {
             }
         }
     }
+}
+
+/// The scenarios that nothing is recorded of: manifests and notes, for a kubelet that runs now.
+pub(crate) fn unrecorded() -> Vec<Scenario> {
+    read_all(&root().join("tests/interop/kubelet/scenarios"), "notes.txt")
+}
+
+/// The scenarios below a directory, by name: those that have a file of this name.
+fn read_all(directory: &Path, with: &str) -> Vec<Scenario> {
+    let entries = fs::read_dir(directory).unwrap();
+    let mut paths: Vec<PathBuf> = entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.join(with).is_file())
+        .collect();
+    paths.sort();
+    paths.iter().map(|path| Scenario::read(path)).collect()
 }
 
 /// Writes the sample anew.

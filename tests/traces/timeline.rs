@@ -22,6 +22,8 @@ pub(crate) enum Step {
     KillContainer(String),
     KillSandbox,
     StopContainer(String),
+    RemoveContainer(String),
+    RemoveImage(String),
     RemoveSandbox,
     PatchLabel,
     PatchImage(String),
@@ -84,10 +86,14 @@ fn named(text: &str) -> Option<Step> {
     };
     let killed = between("process of container ", " killed with SIGKILL from outside");
     let stopped = between("container ", " stopped through the runtime from outside");
+    let removed = between("container ", " removed through the runtime from outside");
+    let image = between("image ", " removed through the runtime from outside");
     let patched = between("image of container ", " patched");
     killed
         .map(Step::KillContainer)
         .or(stopped.map(Step::StopContainer))
+        .or(removed.map(Step::RemoveContainer))
+        .or(image.map(Step::RemoveImage))
         .or(patched.map(Step::PatchImage))
 }
 

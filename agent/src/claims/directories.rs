@@ -1,11 +1,12 @@
 //! The directories of claims: kept when pods and agents end, listed and removed by `crib volume`.
 //!
 //! `BASE/NAMESPACE/NAME/volume` is what containers see. An agent whose pods use it holds a shared lock on `lock` beside it. To
-//! remove it takes an exclusive lock, so that nothing is removed while a pod uses it.
+//! remove it takes an exclusive lock, so that nothing is removed while a pod uses it. Pods may outlive their agent: `users`
+//! has a link to a file that is locked as long as they run, by their runtime.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -16,6 +17,7 @@ use crate::node::component;
 
 const LOCK: &str = "lock";
 const VOLUME: &str = "volume";
+const USERS: &str = "users";
 
 /// What the name of a directory begins with whose claim is gone; no namespace has such a name.
 const REMOVED: &str = ".removed-";
@@ -46,7 +48,10 @@ pub enum DirectoryError {
 }
 
 impl DirectoryError {
-    fn io<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Self + 'a {
+    pub(super) fn io<'a>(
+        action: &'static str,
+        path: &'a Path,
+    ) -> impl FnOnce(io::Error) -> Self + 'a {
         move |source| Self::Io {
             action,
             path: path.to_owned(),
@@ -95,16 +100,25 @@ impl ClaimDirectories {
         self.directory(claim).join(VOLUME)
     }
 
-    fn directory(&self, claim: &ClaimName) -> PathBuf {
+    pub(super) fn base(&self) -> &Path {
+        &self.base
+    }
+
+    pub(super) fn directory(&self, claim: &ClaimName) -> PathBuf {
         let namespace = self.base.join(component(&claim.namespace));
         namespace.join(component(&claim.name))
     }
 
-    /// Makes the directory of a claim if there is none, and keeps it from being removed.
+    /// Makes the directory of a claim if there is none, and keeps it from being removed: until the result is dropped, and as
+    /// long as another process has a lock (flock(2)) on the file `pods`.
     ///
     /// # Errors
     /// If it cannot be made, or is being removed.
-    pub fn hold(&self, claim: &ClaimName) -> Result<HeldDirectory, DirectoryError> {
+    pub fn hold(
+        &self,
+        claim: &ClaimName,
+        pods: Option<&Path>,
+    ) -> Result<HeldDirectory, DirectoryError> {
         private::make(&self.base)?;
         let (directory, path) = (self.directory(claim), self.path(claim));
         let lock = directory.join(LOCK);
@@ -120,6 +134,10 @@ impl ClaimDirectories {
                 .map_err(DirectoryError::io("lock", &lock))?;
             if is_same(&file, &lock) {
                 make_volume(&path)?;
+                if let Some(pods) = pods {
+                    let users = directory.join(USERS);
+                    add_user(&users, pods).map_err(DirectoryError::io("write", &users))?;
+                }
                 return Ok(HeldDirectory { path, _lock: file });
             }
         }
@@ -154,8 +172,8 @@ impl ClaimDirectories {
     }
 
     fn is_in_use(&self, claim: &ClaimName) -> bool {
-        let file = File::open(self.directory(claim).join(LOCK));
-        file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+        let directory = self.directory(claim);
+        is_locked(&directory.join(LOCK)) || has_users(&directory.join(USERS))
     }
 
     /// Removes the directory of a claim that no pod uses. What is mounted in it stays, and is an error.
@@ -178,6 +196,9 @@ impl ClaimDirectories {
         }
         if !is_same(&file, &lock) {
             return Err(DirectoryError::NotFound(claim.clone()));
+        }
+        if has_users(&directory.join(USERS)) {
+            return Err(DirectoryError::InUse(claim.clone()));
         }
         let removed = self.base.join(format!(
             "{REMOVED}{}-{}",
@@ -205,6 +226,34 @@ fn open_lock(path: &Path) -> io::Result<File> {
         .create(true)
         .truncate(false)
         .open(path)
+}
+
+/// Whether another process has a lock on the file.
+fn is_locked(path: &Path) -> bool {
+    let file = File::open(path);
+    file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+}
+
+/// Whether a link in the directory leads to a locked file.
+fn has_users(directory: &Path) -> bool {
+    let links = fs::read_dir(directory).into_iter().flatten().flatten();
+    links.into_iter().any(|link| is_locked(&link.path()))
+}
+
+/// Adds a link to a locked file, and removes those whose locks have gone.
+fn add_user(directory: &Path, lock: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    for link in fs::read_dir(directory)?.flatten() {
+        if !is_locked(&link.path()) {
+            let _ = fs::remove_file(link.path());
+        }
+    }
+    let of = fs::metadata(lock)?;
+    let lock = std::path::absolute(lock)?;
+    match symlink(lock, directory.join(format!("{}-{}", of.dev(), of.ino()))) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
 }
 
 /// Whether a lock is still that of its path: its directory may have been removed since it was opened.
@@ -256,13 +305,13 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let directories = ClaimDirectories::new(root.path().join("volumes"));
         assert_eq!(directories.list().unwrap(), []);
-        let held = directories.hold(&claim("a")).unwrap();
+        let held = directories.hold(&claim("a"), None).unwrap();
         assert_eq!(held.path, directories.path(&claim("a")));
         let mode = fs::metadata(&held.path).unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o777);
         fs::write(held.path.join("f"), "kept").unwrap();
         // Pods may share it.
-        drop(directories.hold(&claim("a")).unwrap());
+        drop(directories.hold(&claim("a"), None).unwrap());
         let error = directories.remove(&claim("a")).unwrap_err();
         assert!(matches!(error, DirectoryError::InUse(_)), "{error}");
         let in_use = |name: &str| {
@@ -273,16 +322,44 @@ mod tests {
         assert_eq!(in_use("a"), Some(true));
         drop(held);
         assert_eq!(in_use("a"), Some(false));
-        let again = directories.hold(&claim("a")).unwrap();
+        let again = directories.hold(&claim("a"), None).unwrap();
         assert_eq!(fs::read_to_string(again.path.join("f")).unwrap(), "kept");
         drop(again);
-        drop(directories.hold(&claim("b")).unwrap());
+        drop(directories.hold(&claim("b"), None).unwrap());
         directories.remove(&claim("a")).unwrap();
         assert_eq!((in_use("a"), in_use("b")), (None, Some(false)));
         let error = directories.remove(&claim("a")).unwrap_err();
         assert!(matches!(error, DirectoryError::NotFound(_)), "{error}");
         directories.remove(&claim("b")).unwrap();
         assert_eq!(names(&root.path().join("volumes")).unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn directory_is_in_use_while_pods_outlive_their_agent() {
+        let root = tempfile::tempdir().unwrap();
+        let directories = ClaimDirectories::new(root.path().join("volumes"));
+        let in_use = || directories.list().unwrap()[0].is_in_use;
+        let pods = root.path().join("lock");
+        let runtime = File::create(&pods).unwrap();
+        runtime.lock_shared().unwrap();
+        for _ in 0..2 {
+            drop(directories.hold(&claim("a"), Some(&pods)).unwrap());
+        }
+        assert!(in_use());
+        let error = directories.remove(&claim("a")).unwrap_err();
+        assert!(matches!(error, DirectoryError::InUse(_)), "{error}");
+        drop(runtime);
+        assert!(!in_use());
+        // The links of runs that have ended do not add up.
+        let other = root.path().join("other");
+        let runtime = File::create(&other).unwrap();
+        runtime.lock_shared().unwrap();
+        drop(directories.hold(&claim("a"), Some(&other)).unwrap());
+        let users = directories.directory(&claim("a")).join(USERS);
+        assert_eq!(fs::read_dir(users).unwrap().count(), 1);
+        assert!(in_use());
+        drop(runtime);
+        directories.remove(&claim("a")).unwrap();
     }
 
     #[test]

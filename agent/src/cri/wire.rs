@@ -8,8 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 use tonic::Status;
 
 use super::{
-    Code, CriError, EventKind, FsUsage, Image, ListedContainer, ListedSandbox, ListedState, PodRef,
-    RegistryAuth, RuntimeCondition, RuntimeEvent, RuntimeStatus, Version,
+    Capabilities, Code, CriError, EventKind, FsUsage, Image, ListedContainer, ListedSandbox,
+    ListedState, PodRef, RegistryAuth, RuntimeCondition, RuntimeEvent, RuntimeStatus, Version,
 };
 use crate::labels;
 use crate::observed::{
@@ -99,7 +99,12 @@ pub(super) fn runtime_status(answer: v1::StatusResponse) -> RuntimeStatus {
     let handlers = answer.runtime_handlers;
     RuntimeStatus {
         conditions: conditions.into_iter().map(condition).collect(),
-        handlers: (!handlers.is_empty()).then(|| handlers.into_iter().map(handler).collect()),
+        capabilities: Capabilities {
+            handlers: (!handlers.is_empty()).then(|| handlers.into_iter().map(handler).collect()),
+            strict_supplemental_groups: answer
+                .features
+                .is_some_and(|features| features.supplemental_groups_policy),
+        },
     }
 }
 

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Container;
 use super::kill::{Killer, kill_requested};
 use super::sandbox::SandboxContext;
 use super::{Failure, Job, Progress, chain, hook, runtime_message, timed};
-use crate::blocking::blocking;
+use crate::blocking::brief;
 use crate::env::{self, EnvFile, EnvFiles};
 use crate::events::Happening;
 use crate::images::{ImageError, ImageEvent, ImageRequest, PullError, PullPolicy};
@@ -134,7 +134,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
 
     let (attempt, message_file) = {
         let (dirs, name, count) = (job.dirs.clone(), start.name.clone(), start.restart_count);
-        blocking(move || {
+        brief(move || {
             let attempt = count.unwrap_or_else(|| dirs.restart_count_by_logs(&name));
             dirs.make_termination_message(&name, attempt)
                 .map(|file| (attempt, file))
@@ -148,7 +148,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
     };
     let env_files = if env::files(container).next().is_some() {
         let (container, volumes) = (container.clone(), sandbox.volumes.clone());
-        blocking(move || read_env_files(&container, &volumes)).await
+        brief(move || read_env_files(&container, &volumes)).await
     } else {
         EnvFiles::default()
     };
@@ -163,12 +163,12 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
         target: start.target.clone(),
         grants: sandbox.grants.clone(),
     };
-    let node = shared.node_for(&job.pod, container).await;
+    let node = shared.node_with_capabilities();
     let objects = Some(shared.objects.as_ref());
     let plan = spec::container(&job.pod, container, &inputs, objects, &node);
     let sub_paths = plan.sub_paths;
     if !sub_paths.is_empty() {
-        blocking(move || sub_paths.iter().try_for_each(subpath::prepare))
+        brief(move || sub_paths.iter().try_for_each(subpath::prepare))
             .await
             .map_err(|error| {
                 tracing::warn!(pod = %job.pod.full_name(), container = %start.name, error = %chain(&error), "failed to prepare subPath");
@@ -262,7 +262,7 @@ async fn link_log(
     };
     let name = links::name(&job.pod, &container.name, id);
     let log = Path::new(&sandbox.spec.log_directory).join(&container.log_path);
-    if let Err(error) = blocking(move || links::make(&directory, &name, &log)).await {
+    if let Err(error) = brief(move || links::make(&directory, &name, &log)).await {
         tracing::warn!(pod = %job.pod.full_name(), container = container.name, %error, "failed to link to the container's log");
     }
 }

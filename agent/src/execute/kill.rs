@@ -197,7 +197,7 @@ fn seconds(seconds: i64) -> Duration {
 }
 
 /// Returns once `kill_now` is true; never returns if its sender is gone.
-pub(super) async fn kill_requested(kill_now: &mut watch::Receiver<bool>) {
+pub(crate) async fn kill_requested(kill_now: &mut watch::Receiver<bool>) {
     if kill_now.wait_for(|now| *now).await.is_err() {
         std::future::pending::<()>().await;
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Failure, Job, MountFailure, NoSandbox, Progress, chain, pod_failure, volumes};
-use crate::blocking::blocking;
+use crate::blocking::brief;
 use crate::cri::CriError;
 use crate::events::{EventType, Happening};
 use crate::images::{ImageError, ImageEvent, ImageRequest, PullError, PullPolicy};
@@ -12,7 +12,7 @@ use crate::observed::SandboxId;
 use crate::plan::SandboxStep;
 use crate::plan::effects::Done;
 use crate::resize::actuated::{Actuated, has_resources};
-use crate::spec::{self, HostVolume, ImageSpec, PodGrants, SandboxSpec, memory};
+use crate::spec::{self, HostVolume, ImageSpec, PodGrants, SandboxSpec, cgroup, memory};
 use crate::volumes::{MountError, Prepared, VolumeError};
 
 /// The sandbox for new containers.
@@ -69,7 +69,7 @@ impl Job {
         };
         let text = self.shared.hosts_file(&self.pod, &ips).await;
         let dirs = self.dirs.clone();
-        blocking(move || dirs.write_etc_hosts(&text))
+        brief(move || dirs.write_etc_hosts(&text))
             .await
             .map_err(|error| self.volume_failure(&error))?;
         let Some(failed_images) = self.pull_volumes(&spec, &mut volumes).await else {
@@ -167,7 +167,7 @@ impl Job {
             return Ok(PodGrants::default());
         }
         let (shared, directory) = (Arc::clone(&self.shared), self.dirs.pod.clone());
-        let granted = blocking(move || shared.user_namespaces.grant(&directory)).await;
+        let granted = brief(move || shared.user_namespaces.grant(&directory)).await;
         let user_namespace = granted.map_err(|error| {
             let message = chain(&error);
             self.event(None, &Happening::FailedCreateSandbox(message.clone()));
@@ -219,7 +219,7 @@ impl Job {
         grants: &PodGrants,
         warn: bool,
     ) -> Result<SandboxSpec, Failure> {
-        let node = self.shared.node_now(&self.pod).await;
+        let node = self.shared.node_now().await;
         let (mut spec, warnings) =
             spec::sandbox(&self.pod, attempt, grants, &node).map_err(|error| {
                 let message = error.to_string();
@@ -245,6 +245,12 @@ impl Job {
         if let Some(volumes) = memory::annotation(&self.pod, &node, path) {
             spec.annotations
                 .insert(memory::ANNOTATION.to_owned(), volumes);
+        }
+        if self.observed.runtime_name == "crib"
+            && let Some(limits) = cgroup::limits_annotation(&self.pod, &node)
+        {
+            spec.annotations
+                .insert(cgroup::LIMITS_ANNOTATION.to_owned(), limits);
         }
         spec.log_directory.clone_from(&self.dirs.logs);
         Ok(spec)

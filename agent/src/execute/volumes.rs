@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::chain;
-use crate::blocking::blocking;
+use crate::blocking::{blocking, brief};
 use crate::events::Happening;
 use crate::pod::Pod;
 use crate::shared::Shared;
@@ -36,8 +36,9 @@ async fn with_inputs<T: Send + 'static>(
     has_memory_volumes: bool,
     work: impl FnOnce(&Pod, VolumeInputs<'_>, Timestamp) -> T + Send + 'static,
 ) -> T {
+    let may_last = gives_group(pod);
     let (shared, pod) = (Arc::clone(shared), pod.clone());
-    blocking(move || {
+    let work = move || {
         let now = shared.clock.now();
         let token = |wanted: &_| shared.tokens.token(&pod, wanted, now);
         let content = ContentInputs {
@@ -51,8 +52,18 @@ async fn with_inputs<T: Send + 'static>(
             has_memory_volumes,
         };
         work(&pod, inputs, now)
-    })
-    .await
+    };
+    if may_last {
+        blocking(work).await
+    } else {
+        brief(work).await
+    }
+}
+
+/// Whether volumes get a group: each file of one that was there before is changed.
+fn gives_group(pod: &Pod) -> bool {
+    let context = pod.spec().security_context.as_ref();
+    context.is_some_and(|context| context.fs_group.is_some())
 }
 
 /// Brings the volumes up to date that show objects or fields. Returns whether all of them are.

@@ -72,30 +72,34 @@ impl Loader<'_> {
         if is_empty(root) {
             return;
         }
-        match self.kind(root, "", None) {
-            Some(Found::Known(kind)) => self.object(kind, root, ""),
-            Some(Found::List(default_kind)) => {
-                let Some(items) = root.get("items") else {
-                    self.problem(root.place, "items", "missing: expected a list of objects");
-                    return;
-                };
-                let Value::Sequence(objects) = &items.value.value else {
-                    self.problem(items.value.place, "items", "expected a list of objects");
-                    return;
-                };
-                for (index, item) in objects.iter().enumerate() {
-                    let path = format!("items[{index}]");
-                    match self.kind(item, &path, default_kind) {
-                        Some(Found::Known(kind)) => self.object(kind, item, &path),
-                        Some(Found::Other) => self.skip(item, None),
-                        Some(Found::List(_)) | None => {}
-                    }
-                }
-                self.parsed.has_empty_list |= objects.is_empty();
-            }
-            Some(Found::Other) => self.skip(root, None),
+        self.node(root, "", None);
+    }
+
+    /// An object, or a list of them, at `path`. It is of kind `default` if it names none.
+    fn node(&mut self, node: &Node, path: &str, default: Option<&str>) {
+        match self.kind(node, path, default) {
+            Some(Found::Known(kind)) => self.object(kind, node, path),
+            Some(Found::List(default_kind)) => self.list(node, path, default_kind),
+            Some(Found::Other) => self.skip(node, None),
             None => {}
         }
+    }
+
+    /// The items of a list. Lists among them are flattened, as kubectl does.
+    fn list(&mut self, node: &Node, path: &str, default: Option<&str>) {
+        let field = full_path(path, "items");
+        let Some(items) = node.get("items") else {
+            self.problem(node.place, &field, "missing: expected a list of objects");
+            return;
+        };
+        let Value::Sequence(objects) = &items.value.value else {
+            self.problem(items.value.place, &field, "expected a list of objects");
+            return;
+        };
+        for (index, item) in objects.iter().enumerate() {
+            self.node(item, &format!("{field}[{index}]"), default);
+        }
+        self.parsed.has_empty_list |= objects.is_empty();
     }
 
     fn object(&mut self, kind: &str, node: &Node, path: &str) {
@@ -148,7 +152,7 @@ impl Loader<'_> {
         });
     }
 
-    /// Checks apiVersion and kind. The items of a list (`path` is not empty) are of kind `default` if they have none.
+    /// Checks apiVersion and kind. The items of a typed list are of kind `default` if they have none.
     fn kind<'n>(
         &mut self,
         node: &'n Node,
@@ -176,7 +180,7 @@ impl Loader<'_> {
             }
             None => default,
         };
-        let wanted = kind.and_then(|kind| version_of(kind, path.is_empty()));
+        let wanted = kind.and_then(version_of);
         let version = match text("apiVersion") {
             Some((_, Some(version))) if !version.is_empty() => version,
             Some((place, _)) => {
@@ -199,7 +203,7 @@ impl Loader<'_> {
             return None;
         };
         let place_of = |name: &str| text(name).map_or(node.place, |(place, _)| place);
-        self.classify(kind, version, wanted, path, &field, &place_of)
+        self.classify(kind, version, wanted, &field, &place_of)
     }
 
     fn missing_kind(&mut self, node: &Node, field: &str) {
@@ -213,7 +217,6 @@ impl Loader<'_> {
         kind: &'n str,
         version: &str,
         wanted: Option<&str>,
-        path: &str,
         field: &dyn Fn(&str) -> String,
         place_of: &dyn Fn(&str) -> Position,
     ) -> Option<Found<'n>> {
@@ -238,7 +241,7 @@ impl Loader<'_> {
             return Some(Found::Other);
         }
         let is_own_group = !version.contains('/') || KINDS.iter().any(|(_, own)| *own == version);
-        if is_own_group || !path.is_empty() && item_kind(kind).is_some() {
+        if is_own_group {
             let known = KINDS.iter().map(|(kind, _)| *kind);
             let known: Vec<&str> = known.chain(["List"]).collect();
             let message = match nearest::name(kind, &known) {
@@ -252,15 +255,12 @@ impl Loader<'_> {
     }
 }
 
-/// The API version of a kind that is decoded, or of a list where one may be.
-fn version_of(kind: &str, may_be_list: bool) -> Option<&'static str> {
-    if may_be_list && kind == "List" {
+/// The API version of a kind that is decoded, or of a list of them.
+fn version_of(kind: &str) -> Option<&'static str> {
+    if kind == "List" {
         return Some("v1");
     }
-    let kind = match item_kind(kind) {
-        Some(item) if may_be_list => item,
-        Some(_) | None => kind,
-    };
+    let kind = item_kind(kind).unwrap_or(kind);
     let known = KINDS.iter().find(|(known, _)| *known == kind);
     known.map(|(_, version)| *version)
 }
@@ -291,7 +291,7 @@ fn helm_hook(node: &Node) -> Option<&str> {
 fn with_kind(node: &Node, kind: &str) -> Node {
     let mut node = node.clone();
     let place = node.place;
-    let version = version_of(kind, false).unwrap_or("v1");
+    let version = version_of(kind).unwrap_or("v1");
     if let Value::Mapping(entries) = &mut node.value {
         for (key, text) in [("apiVersion", version), ("kind", kind)] {
             if entries.iter().all(|entry| entry.key != key) {

@@ -73,17 +73,8 @@ const BLOCK: &str = "block devices are not supported: use volumeMode Filesystem"
 
 /// What depends on values of a claim's spec, which is at `at`.
 pub(super) fn of_claim(at: &str, spec: &PersistentVolumeClaimSpec) -> Vec<Unsupported> {
-    let modes = spec.access_modes.iter().flatten();
-    let is_single = modes
-        .enumerate()
-        .find(|(_, mode)| *mode == "ReadWriteOncePod");
-    let single = is_single.map(|(index, _)| Unsupported {
-        field: format!("{at}.accessModes[{index}]"),
-        message: "counts as ReadWriteOnce: several pods can use the volume at a time".to_owned(),
-        severity: Severity::Warning,
-    });
     let block = of_mode(at, spec.volume_mode.as_deref());
-    single.into_iter().chain(block).collect()
+    block.into_iter().collect()
 }
 
 /// What depends on values of a persistent volume's spec.

@@ -188,6 +188,10 @@ fn anchors_and_merges_are_expanded_within_limits() {
 #[rstest]
 #[case("  volumes: [{name: v, csi: {driver: d}}]\n", "spec.volumes[0].csi")]
 #[case(
+    "  volumes: [{name: v, projected: {sources: [{clusterTrustBundle: {signerName: example.org/s, path: p}}]}}]\n",
+    "spec.volumes[0].projected.sources[0].clusterTrustBundle"
+)]
+#[case(
     "  resourceClaims: [{name: c, resourceClaimName: r}]\n",
     "spec.resourceClaims"
 )]
@@ -205,10 +209,14 @@ fn unsupported_fields_are_reported(#[case] addition: &str, #[case] path: &str) {
             .collect::<Vec<_>>(),
         [path]
     );
+    let message = &parsed.problems[0].message;
+    assert!(message.contains("not supported yet"), "{message}");
+    let instead = message.split_once(": ").unwrap().1;
     assert!(
-        parsed.problems[0].message.contains("not supported yet"),
-        "{}",
-        parsed.problems[0]
+        ["use ", "mount ", "put "]
+            .iter()
+            .any(|verb| instead.starts_with(verb)),
+        "{message}"
     );
 }
 

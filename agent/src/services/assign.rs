@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 
@@ -37,9 +38,8 @@ fn has_node_ports(spec: &ServiceSpec) -> bool {
 }
 
 /// Gives each Service that needs one the next of `addresses`, and a node port to each port that needs one; the search for free
-/// ones begins at a place that `seed` chooses, because other clusters on the host have node ports too. Returns warnings.
-pub fn assign(objects: &mut ObjectMap, addresses: &[Ipv4Addr], seed: u64) -> Vec<String> {
-    let mut warnings = Vec::new();
+/// ones begins at a place that `seed` chooses, because other clusters on the host have node ports too.
+pub fn assign(objects: &mut ObjectMap, addresses: &[Ipv4Addr], seed: u64) {
     let services = objects.all_services();
     let specs = services.iter().filter_map(|service| service.spec.as_ref());
     let given = specs.filter(|spec| has_node_ports(spec));
@@ -50,19 +50,11 @@ pub fn assign(objects: &mut ObjectMap, addresses: &[Ipv4Addr], seed: u64) -> Vec
     let mut addresses = addresses.iter();
     for service in services {
         let mut service = Service::clone(&service);
-        let name = full_name(&service);
         let spec = service.spec.get_or_insert_default();
-        let said = warnings_of(spec).into_iter();
-        warnings.extend(said.map(|warning| format!("service {name}: {warning}")));
         if needs_address(spec) {
             let Some(address) = addresses.next() else {
                 continue;
             };
-            if let Some(given) = spec.cluster_ip.as_deref().filter(|ip| !ip.is_empty()) {
-                warnings.push(format!(
-                    "service {name}: clusterIP {given} is replaced by {address}: the address is not in the pods' network here"
-                ));
-            }
             spec.cluster_ip = Some(address.to_string());
             spec.cluster_ips = Some(vec![address.to_string()]);
         }
@@ -77,7 +69,6 @@ pub fn assign(objects: &mut ObjectMap, addresses: &[Ipv4Addr], seed: u64) -> Vec
         }
         objects.insert_service(service);
     }
-    warnings
 }
 
 fn full_name(service: &Service) -> String {
@@ -96,7 +87,19 @@ fn next_port(seed: u64, taken: &BTreeSet<u16>) -> Option<u16> {
     ports.find(|port| !taken.contains(port))
 }
 
-/// What of a Service is not as its author expects.
+/// What of the Services is not as their authors expect, in sentences.
+#[must_use]
+pub fn warnings(objects: &ObjectMap) -> Vec<String> {
+    let services = objects.all_services();
+    let of_service = |service: &Arc<Service>| {
+        let name = full_name(service);
+        let said = service.spec.iter().flat_map(warnings_of);
+        said.map(|warning| format!("service {name}: {warning}"))
+            .collect::<Vec<_>>()
+    };
+    services.iter().flat_map(of_service).collect()
+}
+
 fn warnings_of(spec: &ServiceSpec) -> Vec<String> {
     let mut warnings = Vec::new();
     let kind = kind(spec);
@@ -104,6 +107,12 @@ fn warnings_of(spec: &ServiceSpec) -> Vec<String> {
         warnings.push(
             "type LoadBalancer is treated as NodePort: there is no load balancer here".to_owned(),
         );
+    }
+    let address = spec.cluster_ip.as_deref().unwrap_or_default();
+    if needs_address(spec) && !address.is_empty() {
+        warnings.push(format!(
+            "clusterIP {address} is replaced by an address of the pods' network: leave clusterIP out"
+        ));
     }
     let has_selector = spec
         .selector

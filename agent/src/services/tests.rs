@@ -188,7 +188,8 @@ fn assigned(specs: &[Value], seed: u64) -> (Vec<String>, Vec<String>) {
     }
     let needed = u8::try_from(addresses_needed(&objects)).unwrap();
     let addresses: Vec<Ipv4Addr> = (1..=needed).map(|last| [10, 1, 0, last].into()).collect();
-    let warnings = assign(&mut objects, &addresses, seed);
+    let warnings = warnings(&objects);
+    assign(&mut objects, &addresses, seed);
     let words = |service: &Service| {
         let spec = service.spec.as_ref().unwrap();
         let ports = spec.ports.iter().flatten();
@@ -237,7 +238,7 @@ fn each_service_gets_an_address_and_node_ports() {
 
 #[rstest]
 #[case::load_balancer(json!({"type": "LoadBalancer"}), "type LoadBalancer is treated as NodePort: there is no load balancer here")]
-#[case::given(json!({"clusterIP": "10.96.0.9"}), "clusterIP 10.96.0.9 is replaced by 10.1.0.1: the address is not in the pods' network here")]
+#[case::given(json!({"clusterIP": "10.96.0.9"}), "clusterIP 10.96.0.9 is replaced by an address of the pods' network: leave clusterIP out")]
 #[case::no_selector(json!({"selector": null}), "it has no selector, and refuses connections: kinds Endpoints and EndpointSlice are not run; give it a selector")]
 #[case::ipv6(json!({"ipFamilies": ["IPv6"]}), "it has an IPv4 address, and no IPv6 one")]
 #[case::sctp(json!({"ports": [{"port": 7, "protocol": "SCTP"}]}), "port 7 is not served: SCTP is not balanced, only TCP and UDP are")]

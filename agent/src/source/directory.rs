@@ -21,7 +21,7 @@ use super::merge::{
     DuplicatePod, Kept, SourcePods, StaticSource, new_duplicates, reject_duplicates,
 };
 use super::{log_duplicates, log_updates};
-use crate::blocking::blocking;
+use crate::blocking::{blocking, brief};
 use crate::clock::{Clock, SystemClock};
 use crate::manifest::Strictness;
 use crate::pod::Pod;
@@ -33,6 +33,8 @@ const RELIST_UNWATCHED: Duration = Duration::from_secs(1);
 
 /// The most events that one listing answers, so that a busy writer does not delay it for ever.
 const BURST: usize = 1000;
+/// So many files are read in no time.
+const FEW: usize = 16;
 
 /// See [`directory`].
 pub struct DirectorySource {
@@ -122,11 +124,16 @@ impl DirectorySource {
         if changed == Changed::Unknown {
             self.relist_at = Some(Instant::now() + RELIST);
         }
-        let (files, listed) = blocking(move || {
+        let few = matches!(&changed, Changed::Names(names) if names.len() <= FEW);
+        let work = move || {
             let listed = files.list(&changed, now);
             (files, listed)
-        })
-        .await;
+        };
+        let (files, listed) = if few {
+            brief(work).await
+        } else {
+            blocking(work).await
+        };
         self.files = Some(files);
         match listed {
             Ok(pods) => Some(pods),

@@ -170,7 +170,7 @@ impl ManifestFiles {
         Ok(self
             .known
             .values()
-            .flat_map(|manifest| manifest.pods.clone())
+            .flat_map(|manifest| manifest.pods.iter().cloned())
             .collect())
     }
 
@@ -246,7 +246,11 @@ impl ManifestFiles {
                     manifest.take_author(path, &content, bytes, *strictness);
                 }
                 ManifestMode::Kubelet { node_name } => {
+                    let before = manifest.pods.clone();
                     let taken = manifest.take_static(path, &content, &bytes, node_name);
+                    if taken && must && manifest.keep_renamed(before) {
+                        return;
+                    }
                     if !taken && must {
                         // A kubelet does nothing at such an event (consumeWatchEvent): its next listing ends the pod.
                         manifest.stamp = None;
@@ -308,6 +312,23 @@ impl ManifestFile {
         } else {
             tracing::error!(path = %path.display(), "manifest is invalid; keeping its pods");
         }
+    }
+
+    /// Keeps the pods that had another name before an event: a kubelet has its pods by their names, and only its next listing
+    /// ends those. Returns whether there are any.
+    fn keep_renamed(&mut self, before: Vec<Pod>) -> bool {
+        let named: Vec<String> = self.pods.iter().map(Pod::full_name).collect();
+        let renamed = before.into_iter();
+        let renamed: Vec<Pod> = renamed
+            .filter(|pod| !named.contains(&pod.full_name()))
+            .collect();
+        let keeps = !renamed.is_empty();
+        if keeps {
+            self.pods.extend(renamed);
+            // The next listing reads the file again.
+            (self.stamp, self.content) = (None, Content::Nothing);
+        }
+        keeps
     }
 
     /// Takes new content, if it is valid.

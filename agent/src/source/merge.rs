@@ -2,7 +2,7 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/config/config.go.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use jiff::Timestamp;
@@ -180,9 +180,9 @@ impl SourcePods {
 /// Keeps one pod of each namespace and name.
 #[must_use]
 pub fn reject_duplicates(pods: Vec<Pod>, keep: Kept) -> (Vec<Pod>, Vec<DuplicatePod>) {
-    let mut kept: BTreeMap<String, usize> = BTreeMap::new();
+    let mut kept: HashMap<(&str, &str), usize> = HashMap::with_capacity(pods.len());
     for (index, pod) in pods.iter().enumerate() {
-        let name = pod.full_name();
+        let name = (pod.namespace(), pod.name());
         match keep {
             Kept::First => {
                 kept.entry(name).or_insert(index);
@@ -197,11 +197,11 @@ pub fn reject_duplicates(pods: Vec<Pod>, keep: Kept) -> (Vec<Pod>, Vec<Duplicate
     }
     let mut rejected = Vec::new();
     for (index, pod) in pods.iter().enumerate() {
-        let name = pod.full_name();
-        let winner = kept.get(&name).filter(|winner| **winner != index);
+        let winner = kept.get(&(pod.namespace(), pod.name()));
+        let winner = winner.filter(|winner| **winner != index);
         if let Some(winner) = winner.and_then(|winner| pods.get(*winner)) {
             rejected.push(DuplicatePod {
-                pod: name,
+                pod: pod.full_name(),
                 rejected: pod.origin().to_owned(),
                 kept: winner.origin().to_owned(),
             });

@@ -78,6 +78,20 @@ pub struct PodCgroup {
     pub hugepages: BTreeMap<i64, i64>,
 }
 
+/// Annotation of sandboxes: which of the sandbox's resources limit the pod as a whole (docs/cri.md).
+pub(crate) const LIMITS_ANNOTATION: &str = "crib.local/pod-limits";
+
+/// The annotation by which crib's runtime is asked to limit a pod in the cgroup that it makes, as a kubelet does in its own; `None`
+/// if nothing limits the pod as a whole.
+pub(crate) fn limits_annotation(pod: &Pod, node: &Node) -> Option<String> {
+    let cgroup = pod_cgroup(pod, node);
+    let cpu = cgroup.cpu_quota.is_some_and(|(quota, _)| quota > 0);
+    let memory = cgroup.memory.is_some_and(|limit| limit > 0);
+    let named = [("cpu", cpu), ("memory", memory)];
+    let names: Vec<&str> = named.iter().filter(|it| it.1).map(|it| it.0).collect();
+    (!names.is_empty()).then(|| names.join(","))
+}
+
 /// Computes the values of a pod's cgroup.
 pub fn pod_cgroup(pod: &Pod, node: &Node) -> PodCgroup {
     let requests = amounts::with_overhead(pod, Kind::Requests);

@@ -8,6 +8,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::pod::Pod;
 
+/// How many bytes the messages of a pod's ended containers may have. Kubernetes 1.36, pkg/kubelet/container,
+/// MaxPodTerminationMessageLogLength.
+const MESSAGE_BYTES: usize = 12 * 1024;
+
 /// Completes a status that replaces `previous`; without one, the API server's copy stands in.
 pub(crate) fn recorded(
     pod: &Pod,
@@ -33,12 +37,34 @@ pub(crate) fn recorded(
     status.start_time = previous
         .and_then(|previous| previous.start_time.clone())
         .or(Some(Time(now)));
+    cut_messages(pod, &mut status);
     let generation = pod.api().metadata.generation.unwrap_or_default();
     let before = previous.and_then(|previous| previous.observed_generation);
     let observed = generation.max(before.unwrap_or_default());
     // A static pod has no generation.
     status.observed_generation = (observed != 0).then_some(observed);
     status
+}
+
+/// Leaves each container its share of the bytes that the messages of a pod's ended containers may have.
+fn cut_messages(pod: &Pod, status: &mut PodStatus) {
+    let spec = pod.spec();
+    let containers = spec.containers.len()
+        + spec.init_containers.as_ref().map_or(0, Vec::len)
+        + spec.ephemeral_containers.as_ref().map_or(0, Vec::len);
+    let share = MESSAGE_BYTES / containers.max(1);
+    let containers = [
+        &mut status.container_statuses,
+        &mut status.init_container_statuses,
+        &mut status.ephemeral_container_statuses,
+    ];
+    let states = containers.into_iter().flatten().flatten();
+    for state in states.flat_map(|shown| [&mut shown.state, &mut shown.last_state]) {
+        let ended = state.as_mut().and_then(|state| state.terminated.as_mut());
+        if let Some(message) = ended.and_then(|ended| ended.message.as_mut()) {
+            message.truncate(message.floor_char_boundary(share));
+        }
+    }
 }
 
 /// Whether two statuses differ at most in when their conditions changed.
@@ -102,6 +128,43 @@ mod tests {
         let shown = recorded_now(&pod(4, json!({})), "False", Some(&old));
         assert_eq!(shown["observedGeneration"], 4);
         assert_eq!(shown["conditions"][0]["lastTransitionTime"], NOW);
+    }
+
+    #[test]
+    fn containers_share_the_bytes_of_messages() {
+        let container = json!({"name": "c"});
+        let api = json!({"spec": {
+            "containers": [container, container],
+            "initContainers": [container],
+            "ephemeralContainers": [container],
+        }});
+        let pod = Pod::new(serde_json::from_value(api).unwrap());
+        let ended = |message: &str| json!({"terminated": {"exitCode": 1, "message": message}});
+        let (long, short) = ("ä".repeat(2000), "bye");
+        let shown = |state: &Value, last: &Value| {
+            json!({
+                "name": "c", "ready": false, "restartCount": 0, "image": "", "imageID": "", "state": state, "lastState": last,
+            })
+        };
+        let status = json!({
+            "containerStatuses": [shown(&ended(&long), &ended(short)), shown(&json!({"running": {}}), &ended(&long))],
+            "initContainerStatuses": [shown(&ended(&long), &json!({}))],
+            "ephemeralContainerStatuses": [shown(&ended(&long), &json!({}))],
+        });
+        let status = serde_json::from_value(status).unwrap();
+        let recorded = recorded(&pod, status, None, NOW.parse().unwrap());
+        let recorded = serde_json::to_value(recorded).unwrap();
+        let length = |at: &str| recorded.pointer(at).unwrap().as_str().unwrap().len();
+        for at in [
+            "/containerStatuses/0/state",
+            "/containerStatuses/1/lastState",
+            "/initContainerStatuses/0/state",
+            "/ephemeralContainerStatuses/0/state",
+        ] {
+            assert_eq!(length(&format!("{at}/terminated/message")), 3072, "{at}");
+        }
+        let kept = "/containerStatuses/0/lastState/terminated/message";
+        assert_eq!(recorded.pointer(kept).unwrap(), short);
     }
 
     #[test]

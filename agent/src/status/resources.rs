@@ -69,10 +69,16 @@ pub(super) fn of_container(
     if let Some(requests) = &mut resources.requests {
         let old = old.and_then(|old| old.requests.as_ref());
         set_cpu(requests, cpu_request(reported), MIN_SHARES, old);
+        let given = requests.get("memory").map(totals::amount);
         // No cgroup has it.
-        match told.filter(|told| told.memory_request != 0) {
+        match told
+            .map(|told| told.memory_request)
+            .filter(|told| *told != 0)
+        {
+            // It stays in the format in which it was given.
+            Some(told) if given.is_some_and(|given| given.value() == told) => {}
             Some(told) => {
-                let memory = Quantity::whole(told.memory_request, Format::BinarySi);
+                let memory = Quantity::whole(told, Format::BinarySi);
                 requests.insert("memory".to_owned(), ApiQuantity(memory.to_string()));
             }
             None => keep(requests, "memory", old),
@@ -204,6 +210,17 @@ mod tests {
         };
         let resources = of_container(&given, &running(None), None, Some(told));
         assert_eq!(resources.requests.unwrap()["memory"].0, "1Gi");
+    }
+
+    #[test]
+    fn memory_request_keeps_its_format() {
+        let given = container(json!({"requests": {"memory": "33M"}}));
+        let told = CpuMemory {
+            memory_request: 33_000_000,
+            ..CpuMemory::default()
+        };
+        let resources = of_container(&given, &running(None), None, Some(told));
+        assert_eq!(resources.requests.unwrap()["memory"].0, "33M");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go HandlePodCleanups and pkg/kubelet/kuberuntime/kuberuntime_gc.go: of
 //! an orphan that runs everything is stopped at the next housekeeping; what has ended is left to garbage collection.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::LazyCell;
+use std::collections::{BTreeMap, HashSet};
 
 use jiff::Timestamp;
 
@@ -28,13 +29,15 @@ pub(crate) fn orphans<'a>(
     known: &KnownPods<'_>,
     owns: impl Fn(Option<&str>) -> bool,
 ) -> Orphans<'a> {
-    let desired: BTreeSet<&PodUid> = known.desired.iter().map(Pod::uid).collect();
+    // Mostly each pod has a worker.
+    let desired =
+        LazyCell::new(|| -> HashSet<&PodUid> { known.desired.iter().map(Pod::uid).collect() });
     let mut orphans = Orphans::default();
     for (uid, (pod, listing)) in &listed.pods {
         let is_stale = known.ended.get(uid).is_some_and(|at| listed.begun <= *at);
         if is_stale
-            || desired.contains(uid)
             || (known.has_worker)(uid)
+            || desired.contains(uid)
             || !owns(pod.agent.as_deref())
         {
             continue;

@@ -23,7 +23,8 @@ impl SyncLoop {
         }
         self.entries.count(&self.reports.borrow());
         let taken = self.entries.taken();
-        if admit_or_preempt(pod, taken, &shared.offer)?.is_empty() {
+        let offer = shared.offer_now();
+        if admit_or_preempt(pod, taken, &offer)?.is_empty() {
             return Ok(Admission::Now);
         }
         // The room of pods that are evicted already is as good as free.
@@ -31,7 +32,7 @@ impl SyncLoop {
         for uid in self.entries.evicted() {
             kept.remove(uid);
         }
-        admit_or_preempt(pod, &kept, &shared.offer).map(Admission::After)
+        admit_or_preempt(pod, &kept, &offer).map(Admission::After)
     }
 
     /// Evicts the pods that give way to `pod`, which is admitted again when a pod has ended.

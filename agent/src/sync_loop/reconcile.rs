@@ -1,6 +1,6 @@
 //! ◆ Decides which workers to start and update, from the sources' pods and the present workers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
 
@@ -95,12 +95,12 @@ pub(crate) enum WorkerAction {
 /// The pods of all sources without duplicates, in the order of the sources and of their lists, and the pods that are
 /// rejected because an earlier one has their namespace and name.
 pub(crate) fn desired_pods(sources: &[Option<Vec<Pod>>]) -> (Vec<Pod>, Vec<DuplicatePod>) {
-    let mut seen = BTreeSet::new();
+    let mut seen = HashSet::new();
     let pods = sources
         .iter()
         .flatten()
         .flatten()
-        .filter(|pod| seen.insert(pod.uid().clone()))
+        .filter(|pod| seen.insert(pod.uid()))
         .cloned()
         .collect();
     reject_duplicates(pods, Kept::First)
@@ -116,17 +116,26 @@ pub(crate) fn reconcile(
     now: Timestamp,
 ) -> Vec<WorkerAction> {
     let mut actions = Vec::new();
-    let uids: BTreeSet<&PodUid> = desired.iter().map(Pod::uid).collect();
+    let uids: HashSet<&PodUid> = desired.iter().map(Pod::uid).collect();
     for (uid, worker) in workers {
         if worker.desired.is_some() && !uids.contains(uid) {
             actions.push(WorkerAction::Terminate((*uid).clone(), REMOVED));
         }
     }
-    let mut names: BTreeMap<(&str, &str), Vec<(&PodUid, Name)>> = BTreeMap::new();
-    for worker in workers.values() {
-        let of = &worker.pod;
-        let named = names.entry((&of.namespace, &of.name)).or_default();
-        named.push((&of.uid, worker.name));
+    // Mostly one pod is new beside a thousand: only the names of new ones are looked for.
+    let new = desired
+        .iter()
+        .filter(|pod| !workers.contains_key(pod.uid()));
+    let mut names: HashMap<(&str, &str), Vec<(&PodUid, Name)>> = new
+        .map(|pod| ((pod.namespace(), pod.name()), Vec::new()))
+        .collect();
+    if !names.is_empty() {
+        for worker in workers.values() {
+            let of = &worker.pod;
+            if let Some(named) = names.get_mut(&(of.namespace.as_str(), of.name.as_str())) {
+                named.push((&of.uid, worker.name));
+            }
+        }
     }
     for pod in desired {
         match workers.get(pod.uid()) {

@@ -51,6 +51,8 @@ struct Scene {
     owner: (Option<String>, bool),
     /// What is left of a pod goes with it, unlike in a kubelet.
     remove_at_once: bool,
+    /// What a removed pod starts is started to the end, as in a kubelet.
+    finish_starts: bool,
 }
 
 impl Scene {
@@ -58,10 +60,11 @@ impl Scene {
         Self::listing_every(seconds(10))
     }
 
-    /// A scene in which sandboxes and logs of removed pods are left to garbage collection.
+    /// A scene in which sandboxes and logs of removed pods are left to garbage collection, and starts are finished.
     fn as_kubelet() -> Self {
         let mut scene = Self::without_agent(seconds(10));
         scene.remove_at_once = false;
+        scene.finish_starts = true;
         scene.start_agent();
         scene
     }
@@ -90,6 +93,7 @@ impl Scene {
             relist,
             owner: (None, false),
             remove_at_once: true,
+            finish_starts: false,
         }
     }
 
@@ -98,6 +102,7 @@ impl Scene {
             resolv_conf: None,
             log_rotation: None,
             remove_at_once: self.remove_at_once,
+            finish_starts: self.finish_starts,
             relist_period_with_events: self.relist,
             agent_id: self.owner.0.clone(),
             adopt_node: self.owner.1,

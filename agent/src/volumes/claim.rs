@@ -24,6 +24,8 @@ const EPHEMERAL: &str = "crib.local~ephemeral";
 #[derive(Debug)]
 pub(crate) struct Claims {
     directories: ClaimDirectories,
+    /// A file that is locked as long as pods run, if they may outlive the agent.
+    pods_lock: Option<PathBuf>,
     state: Mutex<State>,
 }
 
@@ -40,10 +42,11 @@ enum Found {
 }
 
 impl Claims {
-    /// Claims whose directories are below `base`.
-    pub(crate) fn new(base: PathBuf) -> Self {
+    /// Claims whose directories are below `base`, used as long as the agent runs and `pods_lock` is locked.
+    pub(crate) fn new(base: PathBuf, pods_lock: Option<PathBuf>) -> Self {
         Self {
             directories: ClaimDirectories::new(base),
+            pods_lock,
             state: Mutex::default(),
         }
     }
@@ -58,7 +61,7 @@ impl Claims {
     ) -> Option<Result<HostVolume, VolumeError>> {
         if let Some(source) = &volume.persistent_volume_claim {
             let name = ClaimName::new(pod.namespace(), source.claim_name.clone());
-            let found = self.of_claim(&name, objects);
+            let found = self.of_claim(&name, pod_dir, objects);
             let readonly = source.read_only == Some(true);
             return Some(found.and_then(|found| mount(pod, &name, found, readonly)));
         }
@@ -78,23 +81,42 @@ impl Claims {
         Some(found.and_then(|found| mount(pod, &name, found, false)))
     }
 
-    /// What the claim of this name is bound to.
-    fn of_claim(&self, name: &ClaimName, objects: &dyn Objects) -> Result<Found, VolumeError> {
+    /// Lets other pods use the claims that a pod alone has used, which has ended.
+    pub(crate) fn release(&self, pod: &Pod, pod_dir: &Path) {
+        for volume in pod.spec().volumes.iter().flatten() {
+            let Some(source) = &volume.persistent_volume_claim else {
+                continue;
+            };
+            let claim = ClaimName::new(pod.namespace(), source.claim_name.clone());
+            if let Err(error) = self.directories.take(&claim, pod_dir) {
+                tracing::warn!(%claim, error = &error as &dyn std::error::Error, "other pods cannot use the claim until its pod is removed");
+            }
+        }
+    }
+
+    /// What the claim of this name is bound to, for a pod with this directory.
+    fn of_claim(
+        &self,
+        name: &ClaimName,
+        pod_dir: &Path,
+        objects: &dyn Objects,
+    ) -> Result<Found, VolumeError> {
         let claim = objects.persistent_volume_claim(&name.namespace, &name.name);
         let claim = claim.ok_or_else(|| ClaimError::NotFound {
             claim: name.clone(),
         })?;
-        match self.bind(&claim, objects)? {
+        let bound = self.bind(&claim, objects)?;
+        if is_for_one_pod(&claim) && !self.directories.give(name, pod_dir)? {
+            return Err(ClaimError::OfAnotherPod.into());
+        }
+        match bound {
             Some(volume) => Ok(Found::Volume(Box::new(volume))),
             None => {
                 let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(held) = state.held.get(name).filter(|held| held.path.is_dir()) {
                     return Ok(Found::Directory(held.path.clone()));
                 }
-                let held = self
-                    .directories
-                    .hold(name)
-                    .map_err(VolumeError::Directory)?;
+                let held = self.directories.hold(name, self.pods_lock.as_deref())?;
                 let path = held.path.clone();
                 state.held.insert(name.clone(), held);
                 Ok(Found::Directory(path))
@@ -154,6 +176,15 @@ impl Claims {
             }
         }
     }
+}
+
+fn is_for_one_pod(claim: &PersistentVolumeClaim) -> bool {
+    let modes = claim
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.access_modes.as_ref());
+    // Where it is, it is the only one.
+    modes.is_some_and(|modes| modes.iter().any(|mode| mode == "ReadWriteOncePod"))
 }
 
 /// The mounted volume of a claim.
@@ -216,13 +247,13 @@ fn give_to_group(pod: &Pod, path: &Path, readonly: bool) -> Result<(), VolumeErr
     };
     let security = pod.spec().security_context.as_ref();
     let policy = security.and_then(|security| security.fs_group_change_policy.as_deref());
-    let failed = || failed("set the group of", path);
     if policy == Some("OnRootMismatch")
-        && file_tree::is_of_group(path, group, readonly).map_err(failed())?
+        && file_tree::is_of_group(path, group, readonly)
+            .map_err(failed("find the group of", path))?
     {
         return Ok(());
     }
-    file_tree::give_to_group(path, group, readonly).map_err(failed())
+    group::give(path, group, readonly)
 }
 
 #[cfg(test)]

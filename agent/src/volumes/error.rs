@@ -43,7 +43,7 @@ pub(crate) enum VolumeError {
     Claim(#[from] ClaimError),
     /// The directory of a claim.
     #[error(transparent)]
-    Directory(DirectoryError),
+    Directory(#[from] DirectoryError),
     /// The runtime has no volumes in memory.
     #[error(
         "this runtime cannot keep an emptyDir in memory (medium Memory), as crib's own does: leave medium out, or use crib runtime"
@@ -54,6 +54,16 @@ pub(crate) enum VolumeError {
     Group {
         /// The id.
         group: i64,
+    },
+    /// Files cannot be given to an id that the agent's user namespace does not have.
+    #[error(
+        "{field} {id} is not mapped into the user namespace: give the user subordinate ids (/etc/subuid, /etc/subgid, newuidmap), or leave {field} out"
+    )]
+    UnmappedId {
+        /// The field of the manifest.
+        field: &'static str,
+        /// The id.
+        id: u32,
     },
     /// The agent does not support this kind of volume.
     #[error("this kind of volume is not supported")]
@@ -80,6 +90,9 @@ pub(crate) enum ClaimError {
         /// Why.
         reason: Unbound,
     },
+    /// Only one pod may use it, and another one does. Kubernetes 1.36, pkg/volume/util/operationexecutor.
+    #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
+    OfAnotherPod,
     /// The claim of an ephemeral volume's name is not its own.
     #[error(
         "error processing PVC {name}: PVC {name} was not created for pod {pod} (pod is not owner)"
@@ -96,9 +109,11 @@ impl VolumeError {
     /// True if the manifest asks for what no attempt can give.
     pub(crate) fn is_of_manifest(&self) -> bool {
         match self {
-            Self::UnknownType { .. } | Self::Group { .. } | Self::Memory | Self::Unsupported => {
-                true
-            }
+            Self::UnknownType { .. }
+            | Self::Group { .. }
+            | Self::UnmappedId { .. }
+            | Self::Memory
+            | Self::Unsupported => true,
             Self::Content(error) => error.is_of_manifest(),
             Self::Io { .. } | Self::WrongType { .. } | Self::Claim(_) | Self::Directory(_) => false,
         }

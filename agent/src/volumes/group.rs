@@ -1,6 +1,9 @@
 //! The group that a pod's volumes are given to (`fsGroup`).
 
-use super::error::VolumeError;
+use std::io;
+use std::path::Path;
+
+use super::error::{VolumeError, failed};
 use crate::pod::Pod;
 
 /// The group, if the pod has one.
@@ -10,4 +13,49 @@ pub(super) fn of_pod(pod: &Pod) -> Result<Option<u32>, VolumeError> {
     group
         .map(|group| u32::try_from(group).map_err(|_| VolumeError::Group { group }))
         .transpose()
+}
+
+/// Gives a volume to a group.
+pub(super) fn give(path: &Path, group: u32, readonly: bool) -> Result<(), VolumeError> {
+    file_tree::give_to_group(path, group, readonly)
+        .map_err(|error| not_given(error, Some(("fsGroup", group)), "set the group of", path))
+}
+
+/// Why a volume was not given to the id that a field names.
+pub(super) fn not_given(
+    error: io::Error,
+    wanted: Option<(&'static str, u32)>,
+    action: &'static str,
+    path: &Path,
+) -> VolumeError {
+    match wanted {
+        // EINVAL is what the kernel says of an id that the user namespace does not have.
+        Some((field, id)) if error.kind() == io::ErrorKind::InvalidInput => {
+            VolumeError::UnmappedId { field, id }
+        }
+        Some(_) | None => failed(action, path)(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::unmapped(22, Some(("fsGroup", 7)), Some("fsGroup 7 is not mapped"))]
+    #[case::no_id(22, None, None)]
+    #[case::another_error(28, Some(("fsGroup", 7)), None)]
+    fn unmapped_id_is_of_manifest(
+        #[case] errno: i32,
+        #[case] wanted: Option<(&'static str, u32)>,
+        #[case] said: Option<&str>,
+    ) {
+        let error = io::Error::from_raw_os_error(errno);
+        let error = not_given(error, wanted, "write", Path::new("/v"));
+        assert_eq!(error.is_of_manifest(), said.is_some());
+        let said = said.unwrap_or("failed to write /v");
+        assert!(error.to_string().starts_with(said), "{error}");
+    }
 }

@@ -2,8 +2,7 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_container.go, getTerminationMessage.
 
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::Container;
@@ -27,10 +26,13 @@ pub(crate) fn message(container: &Container, seen: &ObservedContainer, exit: &Ex
         .mounts
         .iter()
         .find(|(inside, _)| inside == Path::new(path));
-    let text = match mounted.map(|(_, file)| read_end(file, MESSAGE_BYTES)) {
-        Some(Ok(text)) => text,
-        Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => String::new(),
-        Some(Err(error)) => return format!("Error on reading termination log {path}: {error}"),
+    let text = match mounted.map(|(_, file)| (file, read_end(file, MESSAGE_BYTES))) {
+        Some((_, Ok(text))) => text,
+        Some((_, Err(error))) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Some((file, Err(error))) => {
+            let file = file.display();
+            return format!("Error on reading termination log {file}: {error}");
+        }
         None => String::new(),
     };
     let by_log = container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError")
@@ -53,7 +55,7 @@ pub(crate) fn joined(runtime: &str, container: &str) -> String {
 
 /// Reads the last bytes of a file as text.
 fn read_end(path: &Path, bytes: u64) -> io::Result<String> {
-    let mut file = File::open(path)?;
+    let mut file = file_tree::part::open_mounted(path)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(bytes)))?;
     let mut content = Vec::new();
@@ -150,6 +152,19 @@ mod tests {
         assert_eq!(
             message(&container, &seen(message_file, log), &exit(code)),
             expected
+        );
+    }
+
+    #[test]
+    fn message_says_why_its_file_cannot_be_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let seen = seen(dir.path().to_owned(), dir.path().join("0.log"));
+        assert_eq!(
+            message(&Container::default(), &seen, &exit(1)),
+            format!(
+                "Error on reading termination log {}: it is no regular file",
+                dir.path().display()
+            )
         );
     }
 

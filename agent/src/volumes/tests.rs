@@ -10,8 +10,19 @@ use super::*;
 use crate::node::Node;
 use crate::objects::ObjectMap;
 
+/// A pod with a container that mounts all of these volumes.
 fn pod(volumes: serde_json::Value) -> Pod {
-    let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "u1"}, "spec": {"containers": [], "volumes": volumes}});
+    pod_of(json!({"volumes": volumes}))
+}
+
+/// A pod of a specification without containers: one mounts all of its volumes.
+fn pod_of(mut spec: serde_json::Value) -> Pod {
+    let volumes = spec["volumes"].as_array().unwrap().iter();
+    let mounts = volumes.map(|volume| json!({"name": volume["name"], "mountPath": "/v"}));
+    let mounts: Vec<_> = mounts.collect();
+    spec["containers"] = json!([{"name": "c", "volumeMounts": mounts}]);
+    let metadata = json!({"name": "p", "namespace": "default", "uid": "u1"});
+    let pod = json!({"metadata": metadata, "spec": spec});
     Pod::new(serde_json::from_value(pod).unwrap())
 }
 
@@ -25,7 +36,7 @@ fn prepare_with(dirs: &PodDirs, pod: &Pod, objects: &ObjectMap) -> Prepared {
     };
     let inputs = VolumeInputs {
         content,
-        claims: &claim::Claims::new(dirs.pod.join("../../claims")),
+        claims: &claim::Claims::new(dirs.pod.join("../../claims"), None),
         has_memory_volumes: false,
     };
     dirs.prepare(pod, inputs, Timestamp::UNIX_EPOCH).unwrap()
@@ -165,15 +176,33 @@ fn files_stay_when_their_object_is_removed() {
 }
 
 #[test]
+fn volume_that_no_container_mounts_is_not_prepared() {
+    let root = tempfile::tempdir().unwrap();
+    let volumes = json!([
+        {"name": "missing", "configMap": {"name": "missing"}},
+        {"name": "unused", "emptyDir": {}},
+        {"name": "device", "emptyDir": {}},
+        {"name": "mounted", "emptyDir": {}},
+    ]);
+    let init =
+        json!([{"name": "i", "volumeDevices": [{"name": "device", "devicePath": "/dev/x"}]}]);
+    let app = json!([{"name": "c", "volumeMounts": [{"name": "mounted", "mountPath": "/v"}]}]);
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"initContainers": init, "containers": app, "volumes": volumes}});
+    let pod = Pod::new(serde_json::from_value(pod).unwrap());
+    let prepared = prepare(&dirs(root.path()), &pod);
+    assert!(prepared.failed.is_empty(), "{:?}", prepared.failed);
+    let names: Vec<&String> = prepared.volumes.keys().collect();
+    assert_eq!(names, ["device", "mounted"]);
+}
+
+#[test]
 fn volumes_are_given_to_group_of_pod() {
     let root = tempfile::tempdir().unwrap();
     let dirs = dirs(root.path());
     // A group that every user may give to its own files.
     let group = root.path().metadata().unwrap().gid();
-    let spec = json!({"containers": [], "securityContext": {"fsGroup": group}, "volumes": [
-        {"name": "e", "emptyDir": {}}, {"name": "m", "configMap": {"name": "m", "defaultMode": 0o400}}]});
-    let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "u1"}, "spec": spec});
-    let pod = Pod::new(serde_json::from_value(pod).unwrap());
+    let pod = pod_of(json!({"securityContext": {"fsGroup": group}, "volumes": [
+        {"name": "e", "emptyDir": {}}, {"name": "m", "configMap": {"name": "m", "defaultMode": 0o400}}]}));
     let prepared = prepare_with(&dirs, &pod, &config_map("1"));
     let empty = &prepared.volumes["e"].host_path;
     let map = &prepared.volumes["m"].host_path;

@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Worker;
 use crate::causes::Causes;
+use crate::execute::kill::kill_requested;
 use crate::execute::{self, Job};
 use crate::observed::Observed;
 use crate::plan::PodPlan;
@@ -22,6 +23,8 @@ impl Worker {
         plan: PodPlan,
         causes: &Causes,
     ) {
+        let finishes = self.shared.config.finish_starts;
+        let mut kill_now = self.shared.kill_now.clone();
         let (progress, mut progress_receiver) = mpsc::unbounded_channel();
         let terminating = CancellationToken::new();
         let job = Job {
@@ -43,9 +46,12 @@ impl Worker {
                 () = &mut work => break,
                 // `take_update` takes the update itself when the work is done.
                 Ok(()) = self.updates.changed() => {
-                    if self.updates.borrow().ends() {
+                    if self.updates.borrow().ends() && !finishes {
                         terminating.cancel();
                     }
+                }
+                () = kill_requested(&mut kill_now), if !terminating.is_cancelled() => {
+                    terminating.cancel();
                 }
                 Ok(()) = self.snapshots.changed() => self.seen_meanwhile(causes).await,
                 () = self.probes.changed() => {

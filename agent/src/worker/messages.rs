@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::blocking::blocking;
+use crate::blocking::brief;
 use crate::observed::{ContainerId, ContainerState, Observed};
 use crate::pod::Pod;
 use crate::volumes::termination;
@@ -30,7 +30,7 @@ impl Messages {
             .filter_map(|seen| Some((pod.container(&seen.name)?.1.clone(), seen.clone())))
             .collect();
         if !new.is_empty() {
-            let found = blocking(move || {
+            let found = brief(move || {
                 let message = |(container, seen): &(_, crate::observed::ObservedContainer)| {
                     let exit = seen.state.exit()?;
                     let own = termination::message(container, seen, exit);

@@ -118,15 +118,16 @@ impl Worker {
         heard
     }
 
-    /// Begins a sync, if a kubelet would: publishes the status. `changed`: there was an event.
-    pub(super) fn begin_sync(&mut self, observed: &Arc<Observed>, changed: bool) {
+    /// Begins a sync, if a kubelet would: publishes the status. Returns whether it did. `changed`: there was an event.
+    pub(super) fn begin_sync(&mut self, observed: &Arc<Observed>, changed: bool) -> bool {
         let before = self.published.observed.as_ref();
         let differs = before.is_none_or(|before| changed || differs(before, observed));
         if !differs && !self.published.due {
-            return;
+            return false;
         }
         self.published.due = false;
         self.publish(observed, Stage::Active);
+        true
     }
 
     /// Publishes the status of what is observed. The next report has it.

@@ -238,8 +238,7 @@ impl Worker {
             probes_registered: self.probes.are_registered(),
             agent_started_at: Some(self.shared.started_at),
             node_ips: &self.shared.config.node_ips,
-            // The agent does not ask the runtime for its handlers' features yet.
-            recursive_read_only: false,
+            recursive_read_only: self.shared.has_recursive_read_only(pod),
             actuated: Some(&actuated),
             resize: Some(&self.resizing.conditions),
         });

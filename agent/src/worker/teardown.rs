@@ -16,6 +16,7 @@ use crate::plan::effects::{self, Done};
 use crate::plan::grace::effective_grace;
 use crate::plan::stop::{ORPHAN_GRACE, orphan};
 use crate::plan::{self};
+use crate::pod::Pod;
 use crate::report::transitions::Stage;
 
 /// The first delay before a failed removal is retried.
@@ -28,7 +29,14 @@ impl Worker {
     pub(super) async fn terminate(&mut self) -> PhaseEvent {
         let mut done = Vec::new();
         let mut stops = Causes::default();
-        self.shared.prober.stop_liveness_and_startup(self.uid());
+        let is_static = self.pod.as_ref().is_some_and(Pod::is_static);
+        if is_static && self.termination_cause.is_some() {
+            // A kubelet forgets the status of a static pod whose manifest is gone, and then no probe of it runs
+            // (Kubernetes 1.36, pkg/kubelet/status/status_manager.go RemoveOrphanedStatuses).
+            self.shared.prober.remove(self.uid());
+        } else {
+            self.shared.prober.stop_liveness_and_startup(self.uid());
+        }
         loop {
             self.take_termination_update();
             let snapshot = latest(&mut self.snapshots, self.min_generation).await;
@@ -190,6 +198,9 @@ impl Worker {
     /// Reports the pod as terminated and waits until no source has it.
     pub(super) async fn await_removal(&mut self) -> PhaseEvent {
         self.shared.prober.remove(self.uid());
+        if let Some(pod) = &self.pod {
+            self.shared.claims.release(pod, &self.dirs.pod);
+        }
         let seen = self.snapshots.borrow_and_update().clone();
         if let Some(snapshot) = seen {
             let observed = self.observe(&snapshot).await;

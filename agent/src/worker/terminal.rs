@@ -26,7 +26,8 @@ impl Worker {
     /// Notes that the agent evicts the pod.
     pub(super) fn evict(&mut self, eviction: Eviction) {
         if self.eviction.is_none() {
-            self.end_cause = eviction.message.trim_end().to_owned();
+            let message = eviction.message.trim_end().trim_end_matches('.');
+            self.end_cause = format!("{}: {message}", eviction.reason);
             self.event(None, &Happening::Evicted(eviction.clone()));
             self.eviction = Some(eviction);
         }

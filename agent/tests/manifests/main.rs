@@ -67,6 +67,39 @@ fn table_has_every_field_of_every_type_once() {
 }
 
 #[test]
+fn remarks_of_fields_are_not_empty() {
+    for known in fields::types() {
+        for field in known.others {
+            let (Support::Done(remark)
+            | Support::NoEffect(remark)
+            | Support::Warned(remark)
+            | Support::Refused(remark)) = field.support;
+            let is_sentence = !remark.trim().is_empty() && remark.trim() == remark;
+            assert!(is_sentence, "{}.{}: {remark:?}", known.name, field.name);
+        }
+    }
+}
+
+#[test]
+fn refusals_say_what_to_do() {
+    for known in fields::types() {
+        for field in known.others {
+            if let Support::Refused(reason) = field.support {
+                let instead = reason.split_once(": ").map(|(_, instead)| instead);
+                let verb = instead.and_then(|instead| instead.split(' ').next());
+                let verbs = ["copy", "leave", "mount", "put", "use"];
+                assert!(
+                    verb.is_some_and(|verb| verbs.contains(&verb)),
+                    "{}.{}: {reason}",
+                    known.name,
+                    field.name
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn document_is_up_to_date() {
     let (_, roots) = schema::of_kinds();
     let text = document::text(&roots);

@@ -194,7 +194,7 @@ pub(crate) fn node(facts: &Value) -> Node {
             .collect()
     };
     node.allocatable = pairs(&facts["allocatable"]);
-    node.runtime_classes = pairs(&facts["runtimeClasses"]);
+    node.runtime_classes = Some(pairs(&facts["runtimeClasses"]));
     node.seccomp_root = support::text(&facts["seccompProfileRoot"]).into();
     node.seccomp_default = facts["seccompDefault"] == true;
     node.memory_capacity = facts["memoryCapacity"].as_i64().unwrap_or_default();

@@ -243,7 +243,6 @@ mod tests {
     #[case("crib registry --ca-file x")]
     #[case("crib check --report pdf=x")]
     #[case("crib check --profile dockershim")]
-    #[case("crib check --print-config crio")]
     #[case("crib check --print-config docker --registry-port 5055")]
     #[case("crib check --registry-port 0")]
     #[case("crib check compare old.json")]

@@ -11,8 +11,9 @@ use tokio_stream::wrappers::BroadcastStream;
 use super::limits::kernel;
 use super::{Container, FakeCri, PoisonError, Sandbox, failed, not_found, pod_of};
 use crate::cri::{
-    Code, Cri, CriError, EventKind, EventStream, ExecOutput, FsUsage, Image, ListedContainer,
-    ListedSandbox, ListedState, RegistryAuth, RuntimeCondition, RuntimeStatus, Version,
+    Capabilities, Code, Cri, CriError, EventKind, EventStream, ExecOutput, FsUsage, Image,
+    ListedContainer, ListedSandbox, ListedState, RegistryAuth, RuntimeCondition, RuntimeStatus,
+    Version,
 };
 use crate::labels;
 use crate::observed::{
@@ -42,7 +43,7 @@ impl Cri for FakeCri {
         };
         Ok(RuntimeStatus {
             conditions: vec![condition("RuntimeReady"), condition("NetworkReady")],
-            handlers: None,
+            capabilities: Capabilities::default(),
         })
     }
 

@@ -10,7 +10,7 @@ pub(super) const TYPES: &[Type] = &[
          terminationMessagePolicy tty volumeMounts workingDir",
         &[refused(
             "volumeDevices",
-            "block devices are not supported yet",
+            "block devices are not supported yet: use volumeMounts and volumeMode Filesystem, or mount the device with a hostPath volume",
         )],
     ),
     all(
@@ -56,7 +56,10 @@ pub(super) const TYPES: &[Type] = &[
     some(
         "ResourceRequirements",
         "limits requests",
-        &[refused("claims", "not supported yet")],
+        &[refused(
+            "claims",
+            "not supported yet: mount a device of this machine with a hostPath volume, and run privileged",
+        )],
     ),
     some(
         "SecurityContext",

@@ -4,18 +4,18 @@ use super::{Type, all, done, no_effect, some, warned};
 
 const ONE_NODE: &str = "there is one node";
 const NO_LOAD_BALANCER: &str = "there is no load balancer";
-const FIXED: &str = "objects do not change while `crib run` runs";
+const IMMUTABLE: &str = "`crib run --watch` refuses a change with a warning";
 
 pub(super) const TYPES: &[Type] = &[
     some(
         "ConfigMap",
         "apiVersion binaryData data kind metadata",
-        &[no_effect("immutable", FIXED)],
+        &[done("immutable", IMMUTABLE)],
     ),
     some(
         "Secret",
         "apiVersion data kind metadata stringData type",
-        &[no_effect("immutable", FIXED)],
+        &[done("immutable", IMMUTABLE)],
     ),
     some(
         "Service",
@@ -24,9 +24,8 @@ pub(super) const TYPES: &[Type] = &[
     ),
     some(
         "ServiceSpec",
-        "externalName ports publishNotReadyAddresses selector sessionAffinity sessionAffinityConfig",
+        "allocateLoadBalancerNodePorts externalName ports publishNotReadyAddresses selector sessionAffinity sessionAffinityConfig",
         &[
-            done("allocateLoadBalancerNodePorts", ""),
             done(
                 "clusterIP",
                 "an address of the pods' network replaces it; `None` is honoured",
@@ -43,7 +42,10 @@ pub(super) const TYPES: &[Type] = &[
             no_effect("ipFamilyPolicy", "Services have one IPv4 address"),
             no_effect("loadBalancerClass", NO_LOAD_BALANCER),
             no_effect("loadBalancerIP", NO_LOAD_BALANCER),
-            no_effect("loadBalancerSourceRanges", NO_LOAD_BALANCER),
+            warned(
+                "loadBalancerSourceRanges",
+                "has no effect: the port answers everybody who reaches this machine",
+            ),
             no_effect("trafficDistribution", ONE_NODE),
             done(
                 "type",

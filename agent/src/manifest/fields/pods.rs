@@ -48,7 +48,7 @@ pub(super) const TYPES: &[Type] = &[
             done("enableServiceLinks", "of the Services that there are"),
             refused(
                 "ephemeralContainers",
-                "not supported yet: they can only be added to a running pod",
+                "not supported yet: leave them out, as a manifest for a cluster must, and look into containers with `crib exec`",
             ),
             done(
                 "imagePullSecrets",
@@ -67,7 +67,10 @@ pub(super) const TYPES: &[Type] = &[
                 "readinessGates",
                 "cannot be met without an API server: the pod will never be Ready",
             ),
-            refused("resourceClaims", "not supported yet"),
+            refused(
+                "resourceClaims",
+                "not supported yet: mount a device of this machine with a hostPath volume, and run privileged",
+            ),
             done(
                 "runtimeClassName",
                 "the name of a handler that the runtime has",
@@ -119,13 +122,9 @@ pub(super) const TYPES: &[Type] = &[
     all("PodOS", "name"),
     some(
         "PodSecurityContext",
-        "appArmorProfile fsGroup runAsGroup runAsNonRoot runAsUser seLinuxOptions seccompProfile supplementalGroups \
+        "appArmorProfile fsGroup fsGroupChangePolicy runAsGroup runAsNonRoot runAsUser seLinuxOptions seccompProfile supplementalGroups \
          supplementalGroupsPolicy sysctls",
         &[
-            no_effect(
-                "fsGroupChangePolicy",
-                "it counts for volumes that outlive pods, and there are none",
-            ),
             no_effect("seLinuxChangePolicy", "volumes are relabelled"),
             no_effect("windowsOptions", LINUX),
         ],

@@ -2,9 +2,13 @@
 
 use super::{Type, all, done, refused, some};
 
-const KINDS: &str = "this kind of volume is not supported yet, expected configMap, downwardAPI, emptyDir, ephemeral, hostPath, \
-                     image, persistentVolumeClaim, projected or secret";
-const API_SERVER: &str = "not supported yet without an API server";
+const KINDS: &str = "this kind of volume is not supported yet: use a persistentVolumeClaim, which gets a directory, or mount it on this \
+                     machine and name its directory in hostPath";
+const REPOSITORY: &str = "this kind of volume is not supported yet: use an emptyDir, and an init container that clones into it";
+const BUNDLE: &str =
+    "not supported yet without an API server: put the certificates into a configMap";
+const CERTIFICATE: &str =
+    "not supported yet without an API server: put a certificate and its key into a secret";
 
 pub(super) const TYPES: &[Type] = &[
     some(
@@ -21,7 +25,7 @@ pub(super) const TYPES: &[Type] = &[
             refused("flexVolume", KINDS),
             refused("flocker", KINDS),
             refused("gcePersistentDisk", KINDS),
-            refused("gitRepo", KINDS),
+            refused("gitRepo", REPOSITORY),
             refused("glusterfs", KINDS),
             refused("iscsi", KINDS),
             refused("nfs", KINDS),
@@ -56,8 +60,8 @@ pub(super) const TYPES: &[Type] = &[
         "VolumeProjection",
         "configMap downwardAPI secret serviceAccountToken",
         &[
-            refused("clusterTrustBundle", API_SERVER),
-            refused("podCertificate", API_SERVER),
+            refused("clusterTrustBundle", BUNDLE),
+            refused("podCertificate", CERTIFICATE),
         ],
     ),
     all("ConfigMapProjection", "items name optional"),

@@ -82,6 +82,24 @@ fn items_of_typed_lists_need_no_kind() {
 }
 
 #[test]
+fn nested_lists_are_flattened() {
+    let parsed = strict(
+        "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}}\n- apiVersion: v1\n  kind: List\n  \
+         items:\n  - {apiVersion: v1, kind: ConfigMap, metadata: {name: b}}\n  - apiVersion: v1\n    kind: ConfigMapList\n    \
+         items: [{metadata: {name: c}}, {metadata: {name: d}, dta: {}}]\n",
+    );
+    assert_eq!(
+        messages(&parsed),
+        [
+            "m.yaml:11:58: items[1].items[1].items[1].dta: unknown field \"dta\", did you mean \"data\"?"
+        ]
+    );
+    let names: Vec<String> = parsed.objects.iter().map(Object::full_name).collect();
+    let expected = ["a", "b", "c", "d"].map(|name| format!("configmap default/{name}"));
+    assert_eq!(names, expected);
+}
+
+#[test]
 fn empty_list_is_no_problem() {
     let parsed = strict("apiVersion: v1\nkind: List\nitems: []\n");
     assert_eq!(messages(&parsed), [""; 0]);

@@ -39,15 +39,6 @@ fn claims_are_validated(#[case] spec: &str, #[case] expected: &[&str]) {
     assert_eq!(paths(&parsed.problems), expected, "{:?}", parsed.problems);
 }
 
-#[test]
-fn mode_for_one_pod_is_warned_of() {
-    let parsed = strict(&format!(
-        "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: c}}\nspec: {{accessModes: [ReadWriteOncePod], {REQUEST}}}\n"
-    ));
-    assert_eq!(paths(&parsed.problems), [""; 0]);
-    assert_eq!(paths(&parsed.warnings), ["spec.accessModes[0]"]);
-}
-
 const AFFINITY: &str = "nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}";
 
 #[rstest]

@@ -66,6 +66,28 @@ fn kubelet_keeps_pod_of_changed_manifest_that_became_invalid_until_next_listing(
 }
 
 #[test]
+fn kubelet_keeps_pod_of_renamed_manifest_until_next_listing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.yaml");
+    let event = Changed::Names(BTreeSet::from([OsString::from("a.yaml")]));
+    let after_event = |files: &mut ManifestFiles| {
+        let pods = files.list(&event, Timestamp::now()).unwrap();
+        let names = pods.iter().map(|pod| pod.name().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    fs::write(&path, manifest("a")).unwrap();
+    let mut files = kubelet(dir.path());
+    assert_eq!(names(&mut files), ["a-n"]);
+    fs::write(&path, manifest("b")).unwrap();
+    assert_eq!(after_event(&mut files), ["b-n", "a-n"]);
+    assert_eq!(after_event(&mut files), ["b-n", "a-n"]);
+    assert_eq!(names(&mut files), ["b-n"]);
+    fs::write(&path, manifest("a")).unwrap();
+    assert_eq!(after_event(&mut files), ["a-n", "b-n"]);
+    assert_eq!(names(&mut files), ["a-n"]);
+}
+
+#[test]
 fn kubelet_keeps_the_pod_of_a_single_file_that_became_invalid() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("only");
@@ -97,7 +119,8 @@ fn only_changed_files_are_read_again() {
     fs::write(dir.path().join("7"), manifest("other")).unwrap();
     let pods = files.list(&changed, Timestamp::now()).unwrap();
     assert!(pods.iter().any(|pod| pod.name() == "other-n"));
-    assert_eq!((pods.len(), files.reads()), (20, 21));
+    // The pod that the file had before stays until the next listing.
+    assert_eq!((pods.len(), files.reads()), (21, 21));
     fs::remove_file(dir.path().join("7")).unwrap();
     assert_eq!(files.list(&changed, Timestamp::now()).unwrap().len(), 19);
     assert_eq!(files.reads(), 21);

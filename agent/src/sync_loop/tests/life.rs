@@ -294,7 +294,9 @@ async fn pod_of_same_name_waits_for_old_one() {
 async fn volumes_exist_before_start_and_are_removed_afterwards() {
     let scene = Scene::new();
     scene.fake.image("app", Behaviour::forever());
-    let spec = json!({"containers": [container("app", "app")], "volumes": [{"name": "shared", "emptyDir": {}}]});
+    let mut app = container("app", "app");
+    app["volumeMounts"] = json!([{"name": "shared", "mountPath": "/shared"}]);
+    let spec = json!({"containers": [app], "volumes": [{"name": "shared", "emptyDir": {}}]});
     scene.want(&[pod_with("u1", spec)]);
     scene
         .until("u1", "running", |report| phase(report) == "Running")

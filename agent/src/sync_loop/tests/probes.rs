@@ -310,6 +310,29 @@ async fn readiness_is_probed_until_containers_have_stopped() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn removed_static_pod_is_not_probed() {
+    let scene = scene();
+    let slow = Behaviour {
+        yields_after: Some(seconds(10)),
+        ..Behaviour::forever()
+    };
+    scene.fake.image("app", slow);
+    let mut pod = one(json!({"readinessProbe": {"periodSeconds": 1}}))
+        .api()
+        .clone();
+    let source = ("kubernetes.io/config.source".to_owned(), "file".to_owned());
+    pod.metadata.annotations = Some([source].into());
+    scene.want(&[Pod::new(pod)]);
+    scene.until("u1", "ready", is_ready).await;
+    scene.sleep(10).await;
+    let ends = scene.second(scene.clock.now());
+    scene.want(&[]);
+    scene.until("u1", "removed", |report| report.removed).await;
+    let checks = scene.seconds("ExecSync app/0 readinessProbe");
+    assert!(checks.last().unwrap() <= &(ends + 1), "{checks:?} {ends}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn slow_check_is_a_failure_and_delays_the_next() {
     let scene = scene();
     scene.fake.exec("app", seconds(10), 0, "");

@@ -174,6 +174,29 @@ async fn slow_pull_blocks_later_containers_and_is_cancelled_by_termination() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn kubelet_finishes_start_of_removed_pod() {
+    let scene = Scene::as_kubelet();
+    scene.fake.image(
+        "slow:1",
+        Behaviour {
+            present: false,
+            pull: (seconds(15), None),
+            ..Behaviour::forever()
+        },
+    );
+    scene.fake.image("app", Behaviour::forever());
+    let spec = json!({"containers": [container("slow", "slow:1"), container("last", "app")]});
+    scene.want(&[pod_with("u1", spec)]);
+    tokio::time::sleep(seconds(4)).await;
+    scene.want(&[]);
+    scene.until("u1", "removed", |report| report.removed).await;
+    let calls = scene.calls();
+    let started = calls.iter().filter(|it| it.starts_with("StartContainer"));
+    assert_eq!(started.count(), 2, "{calls:?}");
+    assert!(scene.fake.running().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn failed_create_and_start_are_retried_and_reported() {
     let scene = Scene::new();
     scene.fake.image(

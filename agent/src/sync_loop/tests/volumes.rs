@@ -115,6 +115,7 @@ async fn variables_come_from_files_of_volumes() {
     std::fs::write(volume.join("app.env"), "LEVEL=''\n").unwrap();
     let file = json!({"volumeName": "v", "path": "app.env", "key": "LEVEL"});
     let mut app = container("app", "app");
+    app["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
     app["env"] = json!([{"name": "LEVEL", "valueFrom": {"fileKeyRef": file}}]);
     let spec =
         json!({"containers": [app], "volumes": [{"name": "v", "hostPath": {"path": volume}}]});
@@ -311,6 +312,30 @@ async fn image_of_a_volume_is_pulled_before_containers_start() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn image_of_a_volume_is_pulled_with_each_sync() {
+    let scene = Scene::new();
+    scene.fake.image("app", Behaviour::forever());
+    scene.fake.image("data", Behaviour::forever());
+    scene.want(&[mounting(
+        json!({"image": {"reference": "data", "pullPolicy": "Always"}}),
+    )]);
+    let pulls = || {
+        let calls = scene.calls();
+        let pulls = calls.iter().filter(|call| call.starts_with("PullImage"));
+        pulls.count()
+    };
+    tokio::time::sleep(seconds(30)).await;
+    let first = pulls();
+    // The pod is synced once a minute.
+    tokio::time::sleep(seconds(120)).await;
+    assert!(
+        (1..=2).contains(&(pulls() - first)),
+        "{} after {first}",
+        pulls()
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn missing_image_of_a_volume_keeps_its_container_waiting() {
     let scene = Scene::new();
     scene.fake.image("app", Behaviour::forever());
@@ -343,6 +368,7 @@ async fn pod_with_too_large_empty_dir_is_evicted() {
     std::fs::write(volume.join("f"), vec![1; 512 << 10]).unwrap();
     tokio::time::sleep(seconds(30)).await;
     assert_eq!(phase(&scene.report("u1")), "Running");
+    let mut transitions = scene.agent().transitions();
     std::fs::write(volume.join("f"), vec![1; 2 << 20]).unwrap();
     let written = scene.second(scene.clock.now());
     let ended = scene
@@ -355,4 +381,10 @@ async fn pod_with_too_large_empty_dir_is_evicted() {
     assert_eq!(status.reason.as_deref(), Some("Evicted"));
     assert_eq!(status.message.as_deref(), Some(text));
     assert_eq!(messages(&mut events, "Evicted"), [text]);
+    let of_pod = transitions.try_recv().unwrap();
+    assert_eq!((of_pod.container, of_pod.to.as_str()), (None, "Failed"));
+    assert_eq!(
+        of_pod.cause,
+        "Evicted: Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\""
+    );
 }

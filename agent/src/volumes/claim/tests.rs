@@ -35,7 +35,7 @@ impl Fixture {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         Self {
-            claims: Claims::new(root.path().join("volumes")),
+            claims: Claims::new(root.path().join("volumes"), None),
             objects: ObjectMap::default(),
             root,
         }
@@ -83,7 +83,7 @@ fn claim_without_a_volume_has_a_directory_that_is_kept() {
         json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data", "readOnly": true}}]);
     assert!(fixture.prepare(&pod(json!({}), readonly)).unwrap().readonly);
     // Another agent, later.
-    fixture.claims = Claims::new(fixture.root.path().join("volumes"));
+    fixture.claims = Claims::new(fixture.root.path().join("volumes"), None);
     fixture.prepare(&pod(json!({}), volumes())).unwrap();
     assert_eq!(fs::read_to_string(path.join("f")).unwrap(), "kept");
 }
@@ -169,4 +169,32 @@ fn group_is_set_as_the_policy_says() {
     let policy = json!({"fsGroup": group, "fsGroupChangePolicy": "OnRootMismatch"});
     fixture.prepare(&pod(policy, volumes())).unwrap();
     assert_eq!(mode(), 0o600, "the root has the group already");
+}
+
+#[test]
+fn claim_for_one_pod_is_free_when_the_pod_has_ended() {
+    let mut fixture = Fixture::new();
+    let single = claim("data", json!({"accessModes": ["ReadWriteOncePod"]}));
+    fixture.objects.insert_persistent_volume_claim(single);
+    let pod = pod(json!({}), volumes());
+    let volume = &pod.spec().volumes.as_ref().unwrap()[0];
+    let [one, other] = ["one", "other"].map(|name| fixture.root.path().join(name));
+    for dir in [&one, &other] {
+        fs::create_dir(dir).unwrap();
+    }
+    let prepare = |claims: &Claims, dir: &Path| {
+        let found = claims.prepare(&pod, dir, volume, &fixture.objects);
+        found.unwrap().map_err(|error| error.to_string())
+    };
+    let in_use =
+        "volume uses the ReadWriteOncePod access mode and is already in use by another pod";
+    prepare(&fixture.claims, &one).unwrap();
+    prepare(&fixture.claims, &one).unwrap();
+    assert_eq!(prepare(&fixture.claims, &other).unwrap_err(), in_use);
+    // A later agent, or that of another run.
+    let later = Claims::new(fixture.root.path().join("volumes"), None);
+    assert_eq!(prepare(&later, &other).unwrap_err(), in_use);
+    later.release(&pod, &one);
+    prepare(&later, &other).unwrap();
+    assert_eq!(prepare(&fixture.claims, &one).unwrap_err(), in_use);
 }

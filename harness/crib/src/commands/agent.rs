@@ -27,12 +27,14 @@ use crate::report::{complain, say};
 use crate::shutdown;
 use crate::volumes_dir::VolumesDirArgs;
 
+mod dead_containers;
 mod images;
 mod logs;
 mod node;
 mod pairs;
 mod show;
 
+use dead_containers::DeadContainerArgs;
 use images::ImageArgs;
 use logs::ContainerLogArgs;
 use node::NodeArgs;
@@ -98,6 +100,8 @@ pub(crate) struct AgentArgs {
     node: NodeArgs,
     #[command(flatten)]
     container_logs: ContainerLogArgs,
+    #[command(flatten)]
+    dead_containers: DeadContainerArgs,
     #[command(flatten)]
     images: ImageArgs,
     #[command(flatten)]
@@ -224,6 +228,12 @@ fn config(
     config.agent_id = Some(agent_id);
     config.adopt_node = args.adopt_node;
     config.remove_at_once = !args.adopt_node;
+    config.finish_starts = args.adopt_node;
+    config.dead_containers = args.dead_containers.limits();
+    let gates = file.feature_gates.as_ref();
+    let gate = gates.and_then(|gates| gates.container_stop_signals);
+    // Kubernetes 1.36 has it switched off.
+    config.container_stop_signals = gate.unwrap_or(!args.adopt_node);
     config.event_driven_pleg = args.event_driven_pleg.unwrap_or(true);
     if let Some(period) = args.sync_frequency.or(file.sync_frequency) {
         config.resync_period = period;

@@ -35,7 +35,7 @@ pub(crate) struct ExplainRunArgs {
     /// Accept unknown fields in manifests with a warning
     #[arg(long)]
     lenient: bool,
-    /// Refuse what is only warned about otherwise: kinds that are not run
+    /// Refuse what is only warned about otherwise: kinds that are not run, and Services that are not served as they are written
     #[arg(long)]
     strict: bool,
     /// Output format

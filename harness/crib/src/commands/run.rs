@@ -36,6 +36,7 @@ mod ending;
 mod event_loop;
 mod fixed_services;
 mod history;
+mod immutable;
 mod inputs;
 mod json;
 mod label;
@@ -58,6 +59,7 @@ mod session;
 mod skipped;
 mod started;
 mod tail;
+mod taken_names;
 mod view;
 
 use self::background::Background;

@@ -36,7 +36,7 @@ pub(super) struct NodeArgs {
     /// Pods that the node takes at a time [default: no limit, 110 with --adopt-node]
     #[arg(long, value_name = "N")]
     max_pods: Option<u32>,
-    /// Labels of the node, by which nodeSelector and node affinity choose [default: none, every selector matches]
+    /// Labels of the node, by which nodeSelector and node affinity choose [default: those of a kubelet with --adopt-node, else every selector matches]
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pairs::pair)]
     node_labels: Vec<(String, String)>,
     /// Taints of the node, which a pod needs tolerations for
@@ -86,8 +86,11 @@ impl NodeArgs {
         let rules = &mut config.admission;
         let of_kubelet = config.adopt_node.then_some(MAX_PODS);
         rules.max_pods = self.max_pods.or(file.max_pods).or(of_kubelet);
-        rules.node_labels = given(self.node_labels.clone())
-            .map(|labels| with_own_labels(&config.node_name, pairs::map(&labels)));
+        let labels = given(self.node_labels.clone()).map(|labels| pairs::map(&labels));
+        let of_kubelet = config.adopt_node.then(BTreeMap::new);
+        rules.node_labels = labels
+            .or(of_kubelet)
+            .map(|labels| with_own_labels(&config.node_name, labels));
         rules.taints = given(self.register_with_taints.clone())
             .or(file.register_with_taints.clone())
             .unwrap_or_default();

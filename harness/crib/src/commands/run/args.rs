@@ -66,7 +66,8 @@ pub(crate) struct RunArgs {
     /// Accept unknown fields in manifests with a warning
     #[arg(long)]
     pub(crate) lenient: bool,
-    /// Refuse what is only warned about otherwise: limits that cannot be applied, and kinds that are not run
+    /// Refuse what is only warned about otherwise: limits that cannot be applied, kinds that are not run, and
+    /// Services that are not served as they are written
     #[arg(long)]
     pub(crate) strict: bool,
     /// An image archive (docker or OCI), an OCI layout, or a directory of them; repeatable

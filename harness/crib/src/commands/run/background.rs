@@ -64,9 +64,7 @@ impl Background {
     /// Tells the starting command that the pods have started, once what was printed so far is on its terminal. What is printed
     /// later goes to `log`.
     pub(super) async fn started(self, printer: Printer, log: File) {
-        printer.flush().await;
-        // It fails only for descriptors that are not open.
-        let _ = rustix::stdio::dup2_stderr(&log);
+        printer.errors_to(log).await;
         // If the starting command has ended, nobody waits for this.
         let _ = File::from(self.starter).write_all(STARTED.as_bytes());
     }

@@ -20,6 +20,11 @@ const LOCK: &str = "lock";
 /// The file that has the run's name, if it has one.
 const NAME: &str = "name";
 
+/// The file that a run and its runtime have a lock on as long as either lives.
+pub(crate) fn lock(dir: &Path) -> PathBuf {
+    dir.join(LOCK)
+}
+
 /// A shared lock on a run's directory, until it is dropped or this process ends.
 #[derive(Debug)]
 pub(crate) struct RunLock {

@@ -8,9 +8,9 @@ use agent::claims::ClaimName;
 use agent::manifest::{self, Object, Parsed, Problem, Strictness, Workload};
 use agent::objects::ObjectMap;
 use agent::pod::Pod;
-use agent::references;
+use agent::{references, services};
 
-use super::{claims, skipped};
+use super::{claims, skipped, taken_names};
 use crate::commands::pull_secrets::PullSecrets;
 
 /// What is to be run.
@@ -45,7 +45,8 @@ pub(crate) enum Empty {
     Accepted,
 }
 
-/// Reads all manifests. The errors are what to print, one for each problem. What is skipped is one if `strict`, else a warning.
+/// Reads all manifests. The errors are what to print, one for each problem. What is skipped, and what Services do not do
+/// here, is one if `strict`, else a warning.
 pub(crate) fn load(paths: &[PathBuf], lenient: bool, strict: bool) -> Result<Inputs, Vec<String>> {
     load_or_none(paths, lenient, strict, Empty::Refused)
 }
@@ -81,10 +82,17 @@ pub(crate) fn load_or_none(
     let skipped = skipped::sentences(&skipped.collect::<Vec<_>>());
     if strict {
         problems.extend(skipped.iter().map(|skipped| format!("--strict: {skipped}")));
-        return merge(parsed, problems, empty);
     }
     let mut inputs = merge(parsed, problems, empty)?;
-    inputs.warnings.extend(skipped);
+    let of_services = services::warnings(&inputs.objects);
+    if strict && !of_services.is_empty() {
+        let refused = of_services.iter().map(|said| format!("--strict: {said}"));
+        return Err(refused.collect());
+    }
+    if !strict {
+        inputs.warnings.extend(skipped);
+        inputs.warnings.extend(of_services);
+    }
     Ok(inputs)
 }
 
@@ -237,6 +245,7 @@ fn merge(
             pods.push(pod);
         }
     }
+    problems.extend(taken_names::problems(&pods, &workloads));
     let is_empty = pods.is_empty() && workloads.is_empty();
     if is_empty && problems.is_empty() && empty == Empty::Refused {
         problems.push("no pod in the manifests: nothing to run".to_owned());

@@ -241,7 +241,12 @@ fn failure(pod: &PodReport) -> String {
                 }),
         )
         .collect();
-    let said = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    // A kubelet's messages of evictions end with a full stop and a space.
+    let said = |text: &Option<String>| {
+        let text = text.as_deref().unwrap_or_default();
+        let text = text.trim().trim_end_matches('.').to_owned();
+        Some(text).filter(|text| !text.is_empty())
+    };
     let (reason, message) = (said(&pod.status.reason), said(&pod.status.message));
     let own: Vec<String> = reason.into_iter().chain(message).collect();
     let own = (!own.is_empty()).then(|| own.join(": "));

@@ -2,6 +2,7 @@
 //!
 //! Container lines, and JSON, go to standard output; everything else goes to standard error, where the live view is.
 
+use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -52,6 +53,8 @@ pub(crate) enum Print {
     Result(Exit, Arc<Reports>, Vec<JobResult>),
     /// Everything before this is to be written; then the sender is dropped.
     Flush(oneshot::Sender<()>),
+    /// What follows on standard error goes to this file; then the sender is dropped.
+    ErrorsTo(File, oneshot::Sender<()>),
 }
 
 /// How things are printed.
@@ -161,6 +164,14 @@ impl Printer {
         self.print(Print::Flush(done));
         let _ = flushed.await;
     }
+
+    /// Makes a file of standard error, and returns when everything handed in before is written to what it was. It is the printer
+    /// who does it, so that no line begins in one and ends in the other.
+    pub(crate) async fn errors_to(&self, file: File) {
+        let (done, changed) = oneshot::channel();
+        self.print(Print::ErrorsTo(file, done));
+        let _ = changed.await;
+    }
 }
 
 /// Notifies `closed` when the reader of standard output goes away, without a write.
@@ -258,8 +269,11 @@ impl Thread {
                     }
                 }
             }
-            Print::Flush(done) => {
-                let _ = done.send(());
+            Print::Flush(done) => drop(done),
+            Print::ErrorsTo(file, done) => {
+                // It fails only for descriptors that are not open.
+                let _ = rustix::stdio::dup2_stderr(&file);
+                drop(done);
             }
         }
     }
@@ -329,7 +343,8 @@ impl Thread {
     fn err(&mut self, line: &str) {
         self.clear();
         // Messages have words of containers and images in them.
-        let _ = writeln!(io::stderr(), "{}", lines::tame(line));
+        let line = format!("{}\n", lines::tame(line));
+        let _ = io::stderr().write_all(line.as_bytes());
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Served {
     pub(super) network: Arc<dyn ServiceNetwork>,
     /// The address of the pods' DNS server.
     pub(super) dns: String,
-    /// What the user should know now: warnings, and where node ports are.
+    /// Where node ports are, in sentences.
     pub(super) notes: Vec<String>,
     /// What is found to go wrong later.
     pub(super) problems: mpsc::UnboundedReceiver<String>,
@@ -49,8 +49,7 @@ pub(super) async fn open(
     if addresses.len() < needed {
         return Err("the runtime leased fewer addresses than were asked for".to_owned());
     }
-    let warnings = services::assign(objects, &addresses, seed);
-    let warnings = warnings.into_iter().map(|said| format!("warning: {said}"));
+    services::assign(objects, &addresses, seed);
     let services = objects.all_services();
     let node_ports = services.iter().flat_map(|service| node_ports(service));
     let (tables, receiver) = watch::channel(ServiceTable::default());
@@ -59,7 +58,7 @@ pub(super) async fn open(
     Ok(Some(Served {
         network: Arc::new(Network(tables)),
         dns: first.dns_server,
-        notes: warnings.chain(node_ports).collect(),
+        notes: node_ports.collect(),
         problems,
     }))
 }

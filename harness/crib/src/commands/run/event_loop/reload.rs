@@ -6,6 +6,7 @@ use agent::clock::{Clock as _, SystemClock};
 use agent::pod::{Pod, PodUid};
 
 use super::super::apply;
+use super::super::immutable;
 use super::super::manifest_watch::Reloaded;
 use super::Loop;
 
@@ -24,6 +25,9 @@ impl Loop {
             }
         };
         for warning in &inputs.warnings {
+            self.printer.note(format!("warning: {warning}"));
+        }
+        for warning in immutable::keep(&self.objects.current(), &mut inputs.objects) {
             self.printer.note(format!("warning: {warning}"));
         }
         inputs.objects.merge(self.pull_secrets.clone());

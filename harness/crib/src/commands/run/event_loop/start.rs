@@ -15,6 +15,7 @@ use tokio::time::Instant as Alarm;
 
 use super::super::args::RunArgs;
 use super::super::background::{self, Background};
+use super::super::dead_runs;
 use super::super::fixed_services::FixedServices;
 use super::super::history::History;
 use super::super::inputs::Inputs;
@@ -61,9 +62,12 @@ impl Loop {
         let (fixed, sender) = source::fixed();
         let mut config = agent::Config::new(root.agent(), root.pod_logs());
         config.volumes_dir = inputs.volumes_dir;
+        config.pods_lock = Some(dead_runs::lock(root.path()));
         config.node_name = crate::commands::node_name();
         config.node_ips = vec![agent::node_address::of_default_route().to_string()];
         config.host_names = means.host_names();
+        // Without Services there is no cluster whose names a pod could want, and nothing to configure.
+        config.warn_of_missing_cluster_dns = false;
         // Lines may still have to be read when the pod is gone; the whole directory goes away in the end.
         config.remove_logs = false;
         // Each line is printed, also when the reader is slow: a rotated log could be gone before it is read. Nothing is

@@ -130,13 +130,20 @@ fn summary_explains_failed_pods_only() {
         ),
     ];
     let mut evicted = pod("evicted", "Failed");
-    Arc::make_mut(&mut evicted.status).message = Some("the deadline was over".to_owned());
+    Arc::make_mut(&mut evicted.status).reason = Some("Evicted".to_owned());
+    let text = "Usage of EmptyDir volume \"v\" exceeds the limit \"20Mi\". ";
+    Arc::make_mut(&mut evicted.status).message = Some(text.to_owned());
+    evicted.containers = vec![ContainerReport {
+        exit_code: Some(137),
+        ..container("c", ContainerKind::App, ContainerPhase::Terminated, "Error")
+    }];
     let all = reports(vec![pod("fine", "Succeeded"), evicted, bad]);
     assert_eq!(
         failures(&all),
         [
             "pod default/bad failed: container worse ended with exit code 127 (StartError: no such file: /bin/nothing)",
-            "pod default/evicted failed: the deadline was over",
+            "pod default/evicted failed: Evicted: Usage of EmptyDir volume \"v\" exceeds the limit \"20Mi\", container c ended with exit \
+             code 137 (Error)",
         ],
     );
 }

@@ -1,0 +1,115 @@
+//! Which pod alone uses a claim that is ReadWriteOncePod: the file `only-pod` beside the claim's volume has the path of the pod's
+//! directory, so that it is known after a restart of the agent, and to other agents. A pod whose directory is gone uses nothing.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use file_tree::private;
+
+use super::ClaimName;
+use super::directories::{ClaimDirectories, DirectoryError};
+
+const FILE: &str = "only-pod";
+
+impl ClaimDirectories {
+    /// Gives a claim to the pod with this directory, unless another pod has it. Returns whether it is the pod's now.
+    ///
+    /// # Errors
+    /// If that cannot be read or written.
+    pub(crate) fn give(&self, claim: &ClaimName, pod: &Path) -> Result<bool, DirectoryError> {
+        private::make(self.base())?;
+        let path = self.directory(claim).join(FILE);
+        let given = open(&path).and_then(|file| give(file, pod));
+        given.map_err(DirectoryError::io("write", &path))
+    }
+
+    /// Takes a claim from the pod with this directory, if it has it.
+    ///
+    /// # Errors
+    /// If that cannot be read or written.
+    pub(crate) fn take(&self, claim: &ClaimName, pod: &Path) -> Result<(), DirectoryError> {
+        let path = self.directory(claim).join(FILE);
+        if !path.exists() {
+            return Ok(());
+        }
+        let taken = open(&path).and_then(|file| take(file, pod));
+        taken.map_err(DirectoryError::io("write", &path))
+    }
+}
+
+/// Opens the file and locks it until it is closed: the agents of several runs share a claim.
+fn open(path: &Path) -> io::Result<File> {
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)?;
+    file.lock()?;
+    Ok(file)
+}
+
+fn give(mut file: File, pod: &Path) -> io::Result<bool> {
+    let pod = std::path::absolute(pod)?;
+    let owner = owner(&mut file)?;
+    if owner == pod {
+        return Ok(true);
+    }
+    if owner.is_dir() {
+        return Ok(false);
+    }
+    file.rewind()?;
+    file.set_len(0)?;
+    file.write_all(pod.as_os_str().as_bytes())?;
+    Ok(true)
+}
+
+fn take(mut file: File, pod: &Path) -> io::Result<()> {
+    if owner(&mut file)? == std::path::absolute(pod)? {
+        file.set_len(0)?;
+    }
+    Ok(())
+}
+
+/// The directory of the pod that has the claim, which may be gone; empty: none.
+fn owner(file: &mut File) -> io::Result<PathBuf> {
+    let mut owner = Vec::new();
+    file.read_to_end(&mut owner)?;
+    Ok(PathBuf::from(std::ffi::OsStr::from_bytes(&owner)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn one_pod_has_the_claim_until_it_ends() {
+        let root = tempfile::tempdir().unwrap();
+        let directories = ClaimDirectories::new(root.path().join("volumes"));
+        let claim = ClaimName::new("default", "data");
+        let [one, other] = ["one", "other"].map(|name| root.path().join(name));
+        fs::create_dir(&one).unwrap();
+        fs::create_dir(&other).unwrap();
+        let gives = |pod: &Path| directories.give(&claim, pod).unwrap();
+        assert!(gives(&one));
+        assert!(gives(&one), "again");
+        assert!(!gives(&other));
+        // What is not its own is not taken.
+        directories.take(&claim, &other).unwrap();
+        assert!(!gives(&other));
+        directories.take(&claim, &one).unwrap();
+        assert!(gives(&other));
+        assert!(!gives(&one));
+        fs::remove_dir(&other).unwrap();
+        assert!(gives(&one), "the directory of the other pod is gone");
+        let unknown = ClaimName::new("default", "unknown");
+        directories.take(&unknown, &one).unwrap();
+        assert_eq!(directories.list().unwrap(), [], "no volume is made for it");
+    }
+}

@@ -1,0 +1,66 @@
+//! The names of the host in pods of `crib run`.
+
+use std::net::Ipv4Addr;
+
+use rstest::rstest;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, UdpSocket};
+
+use super::command::Place;
+use super::run::{assert_code, pod};
+
+/// Answers over TCP and UDP on one port of all of the host's addresses.
+async fn serve() -> u16 {
+    let tcp = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await.unwrap();
+    let port = tcp.local_addr().unwrap().port();
+    let udp = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))
+        .await
+        .unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = tcp.accept().await {
+            client.write_all(b"host over tcp\n").await.unwrap();
+        }
+    });
+    tokio::spawn(async move {
+        let mut asked = [0; 64];
+        while let Ok((_, client)) = udp.recv_from(&mut asked).await {
+            udp.send_to(b"host over udp\n", client).await.unwrap();
+        }
+    });
+    port
+}
+
+#[rstest]
+#[tokio::test]
+async fn services_of_host_are_reached_by_its_names(#[values("root", "rootless")] isolation: &str) {
+    let name = "services_of_host_are_reached_by_its_names";
+    if isolation == "root" && !nix::unistd::geteuid().is_root() {
+        harness::skip!(name, "needs root for isolation root");
+    }
+    let place = Place::new();
+    let port = serve().await;
+    let script = format!(
+        "for name in host.containers.internal host.docker.internal; do \
+         exec 3<>/dev/tcp/$name/{port} && echo $name: $(head -n 1 <&3); \
+         exec 3<>/dev/udp/$name/{port} && echo asked >&3 && echo $name: $(head -n 1 <&3); done"
+    );
+    let manifest = place.file("p.yaml", &pod("p", &script));
+    let mut command = place.command(&["run", "--isolation", isolation, &manifest]);
+    if isolation == "rootless" {
+        command = place.as_ordinary_user(command);
+    }
+    let ended = place.end(command).await;
+    if ended.err.contains("isolation rootless is unavailable") {
+        harness::skip!(name, "user namespaces are not available");
+    }
+    assert_code(&ended, 0);
+    let lines: Vec<&str> = ended.out.lines().collect();
+    let expected = [
+        "p/main | host.containers.internal: host over tcp",
+        "p/main | host.containers.internal: host over udp",
+        "p/main | host.docker.internal: host over tcp",
+        "p/main | host.docker.internal: host over udp",
+    ];
+    assert_eq!(lines, expected, "{}", ended.err);
+    place.assert_clean();
+}
