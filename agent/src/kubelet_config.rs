@@ -49,6 +49,15 @@ pub struct KubeletConfiguration {
     pub cluster_dns: Option<Vec<String>>,
     pub cluster_domain: Option<String>,
     pub resolv_conf: Option<String>,
+    pub static_pod_path: Option<String>,
+    #[serde(rename = "staticPodURL")]
+    pub static_pod_url: Option<String>,
+    #[serde(rename = "staticPodURLHeader")]
+    pub static_pod_url_header: Option<BTreeMap<String, Vec<String>>>,
+    #[serde(deserialize_with = "duration")]
+    pub file_check_frequency: Option<Duration>,
+    #[serde(deserialize_with = "duration")]
+    pub http_check_frequency: Option<Duration>,
     #[serde(deserialize_with = "duration")]
     pub sync_frequency: Option<Duration>,
     pub healthz_port: Option<u16>,

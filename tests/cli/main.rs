@@ -41,6 +41,7 @@ mod run;
 mod servers;
 mod services;
 mod socket_access;
+mod static_pods;
 mod streams;
 mod temporary;
 mod terminal;

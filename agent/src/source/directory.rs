@@ -26,7 +26,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::manifest::Strictness;
 use crate::pod::Pod;
 
-/// Relist period while the directory is watched.
+/// How often a directory is read again that is watched, unless it is said.
 const RELIST: Duration = Duration::from_secs(20);
 /// Relist period without a watch.
 const RELIST_UNWATCHED: Duration = Duration::from_secs(1);
@@ -44,6 +44,8 @@ pub struct DirectorySource {
     mode: ManifestMode,
     clock: Arc<dyn Clock>,
     merged: SourcePods,
+    /// How often everything is looked at again while the directory is watched.
+    period: Duration,
     /// When everything is looked at again; `None`: now.
     relist_at: Option<Instant>,
     /// The last set; `None` before the first.
@@ -68,11 +70,19 @@ impl DirectorySource {
             mode,
             clock: Arc::new(SystemClock),
             merged: SourcePods::default(),
+            period: RELIST,
             relist_at: None,
             reported: None,
             duplicates: BTreeSet::new(),
             watch: None,
         }
+    }
+
+    /// Has everything read again so often although nothing says that it changed.
+    #[must_use]
+    pub fn relisted_each(mut self, period: Duration) -> Self {
+        self.period = period;
+        self
     }
 
     /// Waits until the manifests may have changed.
@@ -122,7 +132,7 @@ impl DirectorySource {
             .unwrap_or_else(|| ManifestFiles::new(self.path.clone(), self.mode.clone()));
         let now = self.clock.now();
         if changed == Changed::Unknown {
-            self.relist_at = Some(Instant::now() + RELIST);
+            self.relist_at = Some(Instant::now() + self.period);
         }
         let few = matches!(&changed, Changed::Names(names) if names.len() <= FEW);
         let work = move || {

@@ -18,7 +18,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::manifest::static_pod::{self, Location, MAX_BYTES, Rejected};
 use crate::pod::Pod;
 
-/// The time between two requests.
+/// The time between two requests, unless it is said.
 const PERIOD: Duration = Duration::from_secs(20);
 /// The limit of a request, with its body.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -108,6 +108,13 @@ impl UrlSource {
             failures: 0,
             started: false,
         })
+    }
+
+    /// Has the URL read so often.
+    #[must_use]
+    pub const fn read_each(mut self, period: Duration) -> Self {
+        self.period = period;
+        self
     }
 
     /// The pods of a new answer; `None` for one that did not change.

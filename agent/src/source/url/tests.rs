@@ -54,9 +54,8 @@ impl Server {
     }
 
     fn source(&self, headers: &str) -> UrlSource {
-        let mut source = UrlSource::new(&self.url, headers, "n".to_owned()).unwrap();
-        source.period = Duration::from_millis(10);
-        source
+        let source = UrlSource::new(&self.url, headers, "n".to_owned()).unwrap();
+        source.read_each(Duration::from_millis(10))
     }
 
     /// Waits until the server has had that many more requests.

@@ -9,11 +9,9 @@ use agent::agent_id::{self, AgentIdError};
 use agent::clock::SystemClock;
 use agent::cri::Cri;
 use agent::kubelet_config::{self, KubeletConfiguration};
-use agent::manifest::Strictness;
 use agent::objects::directory::ObjectsDirectory;
 use agent::objects::{ObjectMap, ObjectStore};
-use agent::source::{DirectorySource, ManifestMode, PodSource, UrlSource};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use runtime_fake::IsolationRequest;
 use tokio_util::sync::CancellationToken;
 
@@ -33,27 +31,20 @@ mod logs;
 mod node;
 mod pairs;
 mod show;
+mod source;
 
 use dead_containers::DeadContainerArgs;
 use images::ImageArgs;
 use logs::ContainerLogArgs;
 use node::NodeArgs;
 use show::ShowArgs;
+use source::{SourceArgs, Sources};
 
 /// How long the agent may take to end.
 const LONGEST_END: Duration = Duration::from_secs(10);
 
 /// What the longest delay between restarts of a container may be (Kubernetes 1.36, pkg/apis/kubelet/validation).
 const LONGEST_BACKOFF: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(300);
-
-/// Which manifests are read, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Mode {
-    /// *.yaml, *.yml and *.json, with any number of pods each; unknown fields are errors; an invalid file keeps its pods
-    Crib,
-    /// Every file, one static pod each, as a kubelet reads them; an invalid file has no pod
-    Kubelet,
-}
 
 /// Run the pods of manifests on a runtime
 #[derive(Debug, Args)]
@@ -108,33 +99,18 @@ pub(crate) struct AgentArgs {
     show: ShowArgs,
 }
 
-/// Where pods come from.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Manifests")]
-struct SourceArgs {
-    /// Directory of manifests, or one manifest
-    #[arg(long, value_name = "PATH", required_unless_present = "manifest_url")]
-    manifests: Option<PathBuf>,
-    /// Directory of ConfigMaps, Secrets, claims and other objects that pods refer to, which is watched
-    #[arg(long, value_name = "DIR")]
-    objects: Option<PathBuf>,
-    /// How the manifests of --manifests are read
-    #[arg(long, value_name = "MODE", value_enum, default_value_t = Mode::Crib)]
-    manifest_mode: Mode,
-    /// URL of a Pod or PodList, read every 20 s as a kubelet reads it
-    #[arg(long, value_name = "URL")]
-    manifest_url: Option<String>,
-    /// File of HTTP headers for --manifest-url, a line NAME: VALUE each
-    #[arg(long, value_name = "FILE", requires = "manifest_url")]
-    manifest_url_headers: Option<PathBuf>,
-}
-
 /// Runs until a signal. Called while the process has one thread.
 pub(crate) fn run(args: AgentArgs) -> Exit {
     logging::to_stderr(args.log);
     let node_name = args.node.node_name.clone();
     let node_name = node_name.unwrap_or_else(super::node_name);
-    let sources = match sources(&args.source, &node_name) {
+    let file = args.config.as_deref().map(read_config).transpose();
+    let file = file.map(Option::unwrap_or_default);
+    let sources = file.and_then(|file| {
+        let sources = args.source.sources(&file, &node_name)?;
+        Ok((file, sources))
+    });
+    let (file, sources) = match sources {
         Ok(sources) => sources,
         Err(problem) => {
             say(&problem);
@@ -166,13 +142,7 @@ pub(crate) fn run(args: AgentArgs) -> Exit {
             return Exit::BadInput;
         }
     };
-    let file = args.config.as_deref().map(read_config).transpose();
-    let configured = file.and_then(|file| {
-        let file = file.unwrap_or_default();
-        let (config, objects) = config(&args, &file, root_dir.clone(), node_name, agent_id)?;
-        Ok((file, config, objects))
-    });
-    let (file, config, objects) = match configured {
+    let (config, objects) = match config(&args, &file, root_dir.clone(), node_name, agent_id) {
         Ok(configured) => configured,
         Err(problem) => {
             say(&problem);
@@ -272,39 +242,6 @@ fn read_config(path: &Path) -> Result<KubeletConfiguration, String> {
         tracing::warn!(%file, fields, "fields of --config have no effect");
     }
     Ok(config)
-}
-
-type Sources = Vec<Box<dyn PodSource>>;
-
-/// The sources that the flags name, or what is wrong with them, in words.
-fn sources(args: &SourceArgs, node_name: &str) -> Result<Sources, String> {
-    let mut sources = Sources::new();
-    if let Some(path) = &args.manifests {
-        if !path.exists() {
-            return Err(format!(
-                "{} does not exist: set --manifests to a directory of manifests, or to one manifest",
-                path.display()
-            ));
-        }
-        let node_name = node_name.to_owned();
-        let mode = match args.manifest_mode {
-            Mode::Crib => ManifestMode::Crib(Strictness::Strict),
-            Mode::Kubelet => ManifestMode::Kubelet { node_name },
-        };
-        sources.push(Box::new(DirectorySource::new(path.clone(), mode)));
-    }
-    if let Some(url) = &args.manifest_url {
-        let headers = match &args.manifest_url_headers {
-            Some(file) => std::fs::read_to_string(file)
-                .map_err(|error| format!("failed to read {}: {error}", file.display()))?,
-            None => String::new(),
-        };
-        let source = UrlSource::new(url, &headers, node_name.to_owned());
-        sources.push(Box::new(
-            source.map_err(|error| format!("--manifest-url: {error}"))?,
-        ));
-    }
-    Ok(sources)
 }
 
 fn agent_id(args: &AgentArgs, root_dir: &Path) -> Result<String, AgentIdError> {

@@ -1,0 +1,165 @@
+//! Flags of `crib agent` about where pods come from.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agent::kubelet_config::KubeletConfiguration;
+use agent::manifest::Strictness;
+use agent::source::{DirectorySource, ManifestMode, PodSource, UrlSource};
+use clap::{Args, ValueEnum};
+
+use crate::args::duration;
+
+/// Which manifests are read, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// *.yaml, *.yml and *.json, with any number of pods each; unknown fields are errors; an invalid file keeps its pods
+    Crib,
+    /// Every file, one static pod each, as a kubelet reads them; an invalid file has no pod
+    Kubelet,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Manifests")]
+pub(super) struct SourceArgs {
+    /// Directory of manifests, or one manifest [default: staticPodPath of --config]
+    #[arg(long, value_name = "PATH")]
+    manifests: Option<PathBuf>,
+    /// Directory of ConfigMaps, Secrets, claims and other objects that pods refer to, which is watched
+    #[arg(long, value_name = "DIR")]
+    pub(super) objects: Option<PathBuf>,
+    /// How the manifests of --manifests are read [default: crib; kubelet for staticPodPath of --config]
+    #[arg(long, value_name = "MODE", value_enum)]
+    manifest_mode: Option<Mode>,
+    /// How often manifests are read again although nothing says that they changed (20s, 1m) [default: 20s]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    file_check_frequency: Option<Duration>,
+    /// URL of a Pod or PodList, read as a kubelet reads it [default: staticPodURL of --config]
+    #[arg(long, value_name = "URL")]
+    manifest_url: Option<String>,
+    /// File of HTTP headers for --manifest-url, a line NAME: VALUE each [default: staticPodURLHeader of --config]
+    #[arg(long, value_name = "FILE")]
+    manifest_url_headers: Option<PathBuf>,
+    /// How often the manifests of the URL are read (20s, 1m) [default: 20s]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    http_check_frequency: Option<Duration>,
+}
+
+pub(super) type Sources = Vec<Box<dyn PodSource>>;
+
+impl SourceArgs {
+    /// The sources that the flags name, or else the file; or what is wrong with them, in words.
+    pub(super) fn sources(
+        &self,
+        file: &KubeletConfiguration,
+        node_name: &str,
+    ) -> Result<Sources, String> {
+        let mut sources = Sources::new();
+        if let Some((path, mode)) = self.directory(file, node_name)? {
+            let mut source = DirectorySource::new(path, mode);
+            if let Some(period) = frequency(self.file_check_frequency, file.file_check_frequency) {
+                source = source.relisted_each(period);
+            }
+            sources.push(Box::new(source));
+        }
+        if let Some((url, of)) = given(self.manifest_url.as_ref(), file.static_pod_url.as_ref()) {
+            let name = of.name("--manifest-url", "staticPodURL");
+            let source = UrlSource::new(url, &self.headers(file)?, node_name.to_owned());
+            let mut source = source.map_err(|error| format!("{name}: {error}"))?;
+            if let Some(period) = frequency(self.http_check_frequency, file.http_check_frequency) {
+                source = source.read_each(period);
+            }
+            sources.push(Box::new(source));
+        } else if self.manifest_url_headers.is_some() {
+            return Err("--manifest-url-headers: there is no --manifest-url".to_owned());
+        }
+        if sources.is_empty() {
+            return Err(
+                "there are no manifests: set --manifests to a directory of them, or --manifest-url"
+                    .to_owned(),
+            );
+        }
+        Ok(sources)
+    }
+
+    fn directory(
+        &self,
+        file: &KubeletConfiguration,
+        node_name: &str,
+    ) -> Result<Option<(PathBuf, ManifestMode)>, String> {
+        let in_file = file.static_pod_path.as_ref().map(PathBuf::from);
+        let Some((path, of)) = given(self.manifests.as_ref(), in_file.as_ref()) else {
+            return Ok(None);
+        };
+        if !path.exists() {
+            let name = of.name("--manifests", "staticPodPath");
+            return Err(format!(
+                "{} does not exist: set {name} to a directory of manifests, or to one manifest",
+                path.display()
+            ));
+        }
+        let usual = match of {
+            Of::Flag => Mode::Crib,
+            Of::File => Mode::Kubelet,
+        };
+        let mode = match self.manifest_mode.unwrap_or(usual) {
+            Mode::Crib => ManifestMode::Crib(Strictness::Strict),
+            Mode::Kubelet => ManifestMode::Kubelet {
+                node_name: node_name.to_owned(),
+            },
+        };
+        Ok(Some((path.clone(), mode)))
+    }
+
+    /// The headers of requests for manifests, a line each.
+    fn headers(&self, file: &KubeletConfiguration) -> Result<String, String> {
+        match &self.manifest_url_headers {
+            Some(path) => read(path),
+            None => Ok(file
+                .static_pod_url_header
+                .as_ref()
+                .map(lines)
+                .unwrap_or_default()),
+        }
+    }
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy)]
+enum Of {
+    Flag,
+    File,
+}
+
+impl Of {
+    fn name(self, flag: &str, field: &str) -> String {
+        match self {
+            Self::Flag => flag.to_owned(),
+            Self::File => format!("{field} of --config"),
+        }
+    }
+}
+
+fn given<T>(flag: Option<T>, file: Option<T>) -> Option<(T, Of)> {
+    let of_file = || file.map(|value| (value, Of::File));
+    flag.map(|value| (value, Of::Flag)).or_else(of_file)
+}
+
+/// A kubelet takes 0 for its default too.
+fn frequency(flag: Option<Duration>, file: Option<Duration>) -> Option<Duration> {
+    flag.or(file).filter(|period| !period.is_zero())
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path)
+        .map_err(|error| format!("failed to read {}: {error}", path.display()))
+}
+
+fn lines(headers: &BTreeMap<String, Vec<String>>) -> String {
+    let line = |(name, values): (&String, &Vec<String>)| -> String {
+        let line = |value| format!("{name}: {value}\n");
+        values.iter().map(line).collect()
+    };
+    headers.iter().map(line).collect()
+}
