@@ -158,7 +158,12 @@ async fn marks_have_colours_unless_forbidden() {
         } else {
             "default/forever: Pending → Running"
         };
-        terminal.wait(row, |screen| count(screen, row) != 1).await;
+        // Before its first line, the container has no handler for SIGTERM.
+        terminal
+            .wait(row, |screen| {
+                count(screen, row) != 1 || count(screen, "forever/clock | ") == 0
+            })
+            .await;
         let colours = terminal.colours().await;
         assert_eq!(
             colours.contains('\x1b'),
