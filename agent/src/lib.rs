@@ -42,6 +42,7 @@ mod readiness;
 pub mod references;
 pub mod report;
 pub mod resize;
+pub mod runtime_class;
 mod selector;
 pub mod services;
 mod shared;

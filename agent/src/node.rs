@@ -59,7 +59,9 @@ pub struct Node {
     pub single_process_oom_kill: bool,
     /// Sizes of the machine's huge pages, as `2MB`.
     pub hugepage_sizes: Vec<String>,
-    /// Runtime handlers by name of their RuntimeClass; `None`: each class is called as its handler is.
+    /// Runtime handlers by name of the RuntimeClass objects.
+    pub runtime_class_objects: BTreeMap<String, String>,
+    /// Runtime handlers by name of the other RuntimeClasses; `None`: each class is called as its handler is.
     pub runtime_classes: Option<BTreeMap<String, String>>,
     /// What the runtime's handlers support, by name; `None`: the runtime does not say.
     pub runtime_handlers: Option<BTreeMap<String, HandlerFeatures>>,
@@ -165,6 +167,7 @@ impl Node {
             cgroup_version: CgroupVersion::V2,
             single_process_oom_kill: true,
             hugepage_sizes: Vec::new(),
+            runtime_class_objects: BTreeMap::new(),
             runtime_classes: None,
             runtime_handlers: None,
             selinux: false,
@@ -188,10 +191,11 @@ impl Node {
         match class {
             None | Some("") => Ok(String::new()),
             Some(name) => {
-                let handler = match &self.runtime_classes {
+                let of_object = self.runtime_class_objects.get(name).cloned();
+                let handler = of_object.or_else(|| match &self.runtime_classes {
                     Some(classes) => classes.get(name).cloned(),
                     None => Some(name.to_owned()),
-                };
+                });
                 handler.ok_or_else(|| UnknownRuntimeClass {
                     name: name.to_owned(),
                 })

@@ -9,13 +9,14 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
     ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret, Service, ServiceAccount,
 };
+use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::watch;
 
 use crate::manifest::storage::claims_of_pod;
 use crate::manifest::{Object, Workload, WorkloadObject};
 
-/// The objects by namespace; PersistentVolumes have none.
+/// The objects by namespace; PersistentVolumes and RuntimeClasses have none.
 pub trait Objects: Send + Sync {
     /// The ConfigMap of that name.
     fn config_map(&self, namespace: &str, name: &str) -> Option<Arc<ConfigMap>>;
@@ -53,6 +54,16 @@ pub trait Objects: Send + Sync {
         None
     }
 
+    /// The RuntimeClass of that name.
+    fn runtime_class(&self, _name: &str) -> Option<Arc<RuntimeClass>> {
+        None
+    }
+
+    /// All RuntimeClasses.
+    fn runtime_classes(&self) -> Vec<Arc<RuntimeClass>> {
+        Vec::new()
+    }
+
     /// Sees that objects changed, from now on; `None` if they never do.
     fn changes(&self) -> Option<watch::Receiver<u64>> {
         None
@@ -71,6 +82,7 @@ pub struct ObjectMap {
     claims: BTreeMap<Key, Arc<PersistentVolumeClaim>>,
     volumes: BTreeMap<String, Arc<PersistentVolume>>,
     service_accounts: BTreeMap<Key, Arc<ServiceAccount>>,
+    runtime_classes: BTreeMap<String, Arc<RuntimeClass>>,
     /// Those that make claims for their pods.
     stateful_sets: Vec<Arc<StatefulSet>>,
 }
@@ -94,6 +106,7 @@ impl ObjectMap {
         self.claims.extend(other.claims);
         self.volumes.extend(other.volumes);
         self.service_accounts.extend(other.service_accounts);
+        self.runtime_classes.extend(other.runtime_classes);
         self.stateful_sets.extend(other.stateful_sets);
     }
 
@@ -143,6 +156,12 @@ impl ObjectMap {
             .insert(key(&object.metadata), Arc::new(object));
     }
 
+    /// Adds a RuntimeClass, or replaces the one of that name.
+    pub fn insert_runtime_class(&mut self, object: RuntimeClass) {
+        let name = object.metadata.name.clone().unwrap_or_default();
+        self.runtime_classes.insert(name, Arc::new(object));
+    }
+
     /// Adds the claims that a StatefulSet makes for its pods. They are found by their names, and not listed: there is one for
     /// each pod that there may ever be.
     pub fn insert_claims_of(&mut self, workload: &Workload) {
@@ -190,6 +209,7 @@ impl Extend<Object> for ObjectMap {
                     self.insert_persistent_volume_claim(*claim);
                 }
                 Object::PersistentVolume(volume) => self.insert_persistent_volume(*volume),
+                Object::RuntimeClass(class) => self.insert_runtime_class(*class),
                 // Pods live in namespaces without them.
                 Object::Namespace(_) => {}
             }
@@ -238,6 +258,14 @@ impl Objects for ObjectMap {
 
     fn service_account(&self, namespace: &str, name: &str) -> Option<Arc<ServiceAccount>> {
         get(&self.service_accounts, namespace, name)
+    }
+
+    fn runtime_class(&self, name: &str) -> Option<Arc<RuntimeClass>> {
+        self.runtime_classes.get(name).cloned()
+    }
+
+    fn runtime_classes(&self) -> Vec<Arc<RuntimeClass>> {
+        self.runtime_classes.values().cloned().collect()
     }
 }
 
@@ -309,6 +337,14 @@ impl Objects for ObjectStore {
 
     fn service_account(&self, namespace: &str, name: &str) -> Option<Arc<ServiceAccount>> {
         self.current().service_account(namespace, name)
+    }
+
+    fn runtime_class(&self, name: &str) -> Option<Arc<RuntimeClass>> {
+        self.current().runtime_class(name)
+    }
+
+    fn runtime_classes(&self) -> Vec<Arc<RuntimeClass>> {
+        self.current().runtime_classes()
     }
 
     fn changes(&self) -> Option<watch::Receiver<u64>> {

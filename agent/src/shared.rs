@@ -27,6 +27,7 @@ use crate::pod::Pod;
 use crate::probe::prober::Prober;
 use crate::readiness::Readiness;
 use crate::report::status_store::StatusStore;
+use crate::runtime_class;
 use crate::spec::Node;
 use crate::user_namespaces::UserNamespaces;
 use crate::volumes::claim::Claims;
@@ -83,10 +84,11 @@ impl Shared {
         node
     }
 
-    /// The node with what its runtime said last that it can do. A RuntimeClass is called as its handler is, and any name will do for
-    /// a runtime that does not tell its handlers: it refuses those that it does not have.
+    /// The node with what its runtime said last that it can do. A RuntimeClass that is no object is called as its handler is, and any
+    /// name will do for a runtime that does not tell its handlers: it refuses those that it does not have.
     pub(crate) fn node_with_capabilities(&self) -> Node {
         let mut node = self.node.clone();
+        node.runtime_class_objects = runtime_class::handlers(&*self.objects);
         if let Some(capabilities) = &self.readiness.borrow().capabilities {
             node.runtime_handlers.clone_from(&capabilities.handlers);
             node.runtime_classes = capabilities.handlers.as_ref().map(|handlers| {
@@ -108,7 +110,9 @@ impl Shared {
 
     /// Whether the runtime can make read-only mounts of a pod recursive.
     pub(crate) fn has_recursive_read_only(&self, pod: &Pod) -> bool {
-        let handler = pod.spec().runtime_class_name.as_deref().unwrap_or_default();
+        let name = pod.spec().runtime_class_name.as_deref().unwrap_or_default();
+        let class = self.objects.runtime_class(name);
+        let handler = class.as_ref().map_or(name, |class| class.handler.as_str());
         let readiness = self.readiness.borrow();
         let handlers = readiness
             .capabilities

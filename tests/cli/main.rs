@@ -38,6 +38,7 @@ mod recordings;
 mod reference;
 mod registry;
 mod run;
+mod runtime_classes;
 mod servers;
 mod services;
 mod socket_access;

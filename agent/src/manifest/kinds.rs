@@ -5,7 +5,7 @@ use super::tree::{Node, Position, Value};
 use super::{Loader, full_path, is_empty, nearest};
 
 /// The kinds that are decoded, with their API versions.
-const KINDS: [(&str, &str); 14] = [
+const KINDS: [(&str, &str); 15] = [
     ("Pod", "v1"),
     ("ConfigMap", "v1"),
     ("Secret", "v1"),
@@ -20,6 +20,7 @@ const KINDS: [(&str, &str); 14] = [
     ("ReplicaSet", "apps/v1"),
     ("DaemonSet", "apps/v1"),
     ("StatefulSet", "apps/v1"),
+    ("RuntimeClass", "node.k8s.io/v1"),
 ];
 
 /// The other kinds of the API groups of [`KINDS`]. A kind of such a group that is in neither list is misspelt.
@@ -123,6 +124,7 @@ impl Loader<'_> {
             "ServiceAccount" => self.plain_object(node, path, Object::ServiceAccount),
             "PersistentVolumeClaim" => self.persistent_volume_claim(node, path),
             "PersistentVolume" => self.persistent_volume(node, path),
+            "RuntimeClass" => self.runtime_class(node, path),
             "Job" => self.job(node, path),
             "CronJob" => self.cron_job(node, path),
             "Deployment" => self.deployment(node, path),
@@ -229,7 +231,7 @@ impl Loader<'_> {
                 });
             }
             // Another group may have a kind of the same name, but an old version of this one is a mistake.
-            let old = ["apps/", "batch/", "extensions/"];
+            let old = ["apps/", "batch/", "extensions/", "node.k8s.io/"];
             if !version.contains('/') || old.iter().any(|group| version.starts_with(group)) {
                 let message = format!("expected {wanted} for kind {kind}, found {version:?}");
                 self.problem(place_of("apiVersion"), &field("apiVersion"), &message);

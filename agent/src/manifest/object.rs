@@ -5,6 +5,7 @@ use k8s_openapi::Metadata;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim, Secret, Service, ServiceAccount,
 };
+use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -29,6 +30,8 @@ pub enum Object {
     PersistentVolumeClaim(Box<PersistentVolumeClaim>),
     /// A PersistentVolume.
     PersistentVolume(Box<PersistentVolume>),
+    /// A RuntimeClass.
+    RuntimeClass(Box<RuntimeClass>),
 }
 
 impl Object {
@@ -48,6 +51,10 @@ impl Object {
             Self::PersistentVolume(volume) => {
                 let name = volume.metadata.name.as_deref().unwrap_or_default();
                 return format!("persistentvolume {name}");
+            }
+            Self::RuntimeClass(class) => {
+                let name = class.metadata.name.as_deref().unwrap_or_default();
+                return format!("runtimeclass {name}");
             }
         };
         let namespace = metadata.namespace.as_deref().unwrap_or("default");
@@ -99,6 +106,16 @@ impl Loader<'_> {
         validate::service::apply_defaults(&mut service);
         self.errors(node, path, validate::service::service(&service), sound);
         self.parsed.objects.push(Object::Service(Box::new(service)));
+    }
+
+    pub(super) fn runtime_class(&mut self, node: &Node, path: &str) {
+        let Some((class, sound)) = self.decoded::<RuntimeClass>(node, path) else {
+            return;
+        };
+        self.errors(node, path, validate::objects::runtime_class(&class), sound);
+        self.parsed
+            .objects
+            .push(Object::RuntimeClass(Box::new(class)));
     }
 
     /// An object of which only the metadata is checked.

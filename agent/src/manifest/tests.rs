@@ -145,7 +145,7 @@ fn lists_and_documents_may_have_several_pods() {
         [
             "pod.yaml:3:9: items[0].apiVersion: missing: expected v1",
             "pod.yaml:3:9: items[0].kind: missing: expected Pod, ConfigMap, Secret, Service, Namespace, ServiceAccount, \
-             PersistentVolumeClaim, PersistentVolume, Job, CronJob, Deployment, ReplicaSet, DaemonSet, StatefulSet, List"
+             PersistentVolumeClaim, PersistentVolume, Job, CronJob, Deployment, ReplicaSet, DaemonSet, StatefulSet, RuntimeClass, List"
         ]
     );
 }

@@ -110,6 +110,25 @@ impl Workload {
         }
     }
 
+    /// What its pods are made from.
+    pub(crate) fn template_mut(&mut self) -> Option<&mut PodTemplateSpec> {
+        match &mut self.object {
+            WorkloadObject::Job(job) => job.spec.as_mut().map(|spec| &mut spec.template),
+            WorkloadObject::CronJob(job) => {
+                let job = job.spec.job_template.spec.as_mut();
+                job.map(|spec| &mut spec.template)
+            }
+            WorkloadObject::Deployment(deployment) => {
+                deployment.spec.as_mut().map(|spec| &mut spec.template)
+            }
+            WorkloadObject::ReplicaSet(set) => {
+                set.spec.as_mut().and_then(|spec| spec.template.as_mut())
+            }
+            WorkloadObject::DaemonSet(set) => set.spec.as_mut().map(|spec| &mut spec.template),
+            WorkloadObject::StatefulSet(set) => set.spec.as_mut().map(|spec| &mut spec.template),
+        }
+    }
+
     /// Gives it another uid.
     pub(crate) fn set_uid(&mut self, uid: Option<String>) {
         let metadata = match &mut self.object {

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{
     ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
     ServiceAccount,
 };
+use k8s_openapi::api::node::v1::RuntimeClass;
 use serde::de::value::{Error, StrDeserializer};
 use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor,
@@ -37,6 +38,7 @@ pub(crate) fn of_kinds() -> (Schema, Vec<&'static str>) {
         add::<ServiceAccount>(&schema),
         add::<PersistentVolumeClaim>(&schema),
         add::<PersistentVolume>(&schema),
+        add::<RuntimeClass>(&schema),
     ];
     (schema.into_inner(), kinds)
 }
@@ -70,6 +72,7 @@ impl Tracer<'_> {
                 "apps/v1"
             }
             Some(("CronJob" | "Job", "apiVersion")) => "batch/v1",
+            Some(("RuntimeClass", "apiVersion")) => "node.k8s.io/v1",
             Some((_, "apiVersion")) => "v1",
             // Bytes, in base64.
             Some(("ConfigMap" | "Secret", _)) => "",

@@ -86,4 +86,13 @@ pub(super) const TYPES: &[Type] = &[
             no_effect("secrets", "there is no API server to show them to"),
         ],
     ),
+    some(
+        "RuntimeClass",
+        "apiVersion handler kind metadata",
+        &[
+            done("overhead", "`crib run` gives it to the pods of the class"),
+            no_effect("scheduling", "the node takes the pods of every class"),
+        ],
+    ),
+    all("Overhead", "podFixed"),
 ];

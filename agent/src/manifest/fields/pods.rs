@@ -73,7 +73,7 @@ pub(super) const TYPES: &[Type] = &[
             ),
             done(
                 "runtimeClassName",
-                "the name of a handler that the runtime has",
+                "a RuntimeClass of the manifests, or the name of a handler that the runtime has",
             ),
             no_effect("schedulerName", SCHEDULER),
             warned(

@@ -9,7 +9,20 @@ use super::{Check, Rule, names};
 /// The API server's limit of all annotations together, in bytes.
 const ANNOTATIONS: usize = 256 << 10;
 
-/// The metadata of a pod.
+/// The metadata of an object that is in no namespace.
+pub(super) fn check_without_namespace(check: &mut Check, metadata: &ObjectMeta) {
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    if !namespace.is_empty() {
+        check.forbidden("metadata.namespace", "not allowed on this type");
+    }
+    let other = ObjectMeta {
+        namespace: Some("default".to_owned()),
+        ..metadata.clone()
+    };
+    self::check(check, &other);
+}
+
+/// The metadata of an object, as of a pod.
 pub(super) fn check(check: &mut Check, metadata: &ObjectMeta) {
     let name = metadata.name.as_deref().unwrap_or_default();
     let prefix = metadata.generate_name.as_deref().unwrap_or_default();

@@ -1,9 +1,10 @@
 //! ConfigMaps, Secrets, and objects of which only the metadata counts.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, ResourceRequirements, Secret};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{Check, FieldError, Rule, metadata, names};
+use super::{Check, FieldError, Rule, metadata, names, resources};
 
 /// The API server's limit of all entries together, in bytes.
 const MAX_SIZE: usize = 1 << 20;
@@ -34,6 +35,22 @@ pub(in crate::manifest) fn config_map(map: &ConfigMap) -> Vec<FieldError> {
 pub(in crate::manifest) fn metadata_only(metadata: &ObjectMeta) -> Vec<FieldError> {
     let mut check = Check::default();
     metadata::check(&mut check, metadata);
+    check.errors
+}
+
+/// Validates a RuntimeClass. Kubernetes 1.36, pkg/apis/node/validation/validation.go.
+pub(in crate::manifest) fn runtime_class(class: &RuntimeClass) -> Vec<FieldError> {
+    let mut check = Check::default();
+    metadata::check_without_namespace(&mut check, &class.metadata);
+    check.formed("handler", &class.handler, names::dns_label);
+    let overhead = class.overhead.as_ref();
+    if let Some(fixed) = overhead.and_then(|overhead| overhead.pod_fixed.as_ref()) {
+        let limits = ResourceRequirements {
+            limits: Some(fixed.clone()),
+            ..ResourceRequirements::default()
+        };
+        resources::overhead(&mut check, "overhead.podFixed", &limits);
+    }
     check.errors
 }
 

@@ -16,7 +16,7 @@ pub(super) fn of_pod(check: &mut Check, spec: &PodSpec) {
             limits: Some(overhead.clone()),
             ..ResourceRequirements::default()
         };
-        requirements(check, "spec.overhead", &overhead, container_name);
+        self::overhead(check, "spec.overhead", &overhead);
     }
     let Some(resources) = &spec.resources else {
         return;
@@ -33,6 +33,11 @@ pub(super) fn of_pod(check: &mut Check, spec: &PodSpec) {
     }
     requirements(check, field, resources, pod_name);
     consistency(check, spec, resources);
+}
+
+/// The overhead of pods, as limits.
+pub(super) fn overhead(check: &mut Check, field: &str, limits: &ResourceRequirements) {
+    requirements(check, field, limits, container_name);
 }
 
 /// The pod as a whole has at least what its containers have.

@@ -52,13 +52,7 @@ pub(super) fn templates(check: &mut Check, set: &StatefulSetSpec) {
 /// Validates a volume.
 pub(in crate::manifest) fn persistent_volume(object: &PersistentVolume) -> Vec<FieldError> {
     let mut check = Check::default();
-    let mut own = object.metadata.clone();
-    if own.namespace.is_some_and(|name| !name.is_empty()) {
-        check.forbidden("metadata.namespace", "not allowed on this type");
-    }
-    // Every other object has one.
-    own.namespace = Some("default".to_owned());
-    metadata::check(&mut check, &own);
+    metadata::check_without_namespace(&mut check, &object.metadata);
     let spec = object.spec.clone().unwrap_or_default();
     claim::access_modes(
         &mut check,

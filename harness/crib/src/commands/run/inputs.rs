@@ -8,7 +8,7 @@ use agent::claims::ClaimName;
 use agent::manifest::{self, Object, Parsed, Problem, Strictness, Workload};
 use agent::objects::ObjectMap;
 use agent::pod::Pod;
-use agent::{references, services};
+use agent::{references, runtime_class, services};
 
 use super::{claims, skipped, taken_names};
 use crate::commands::pull_secrets::PullSecrets;
@@ -256,6 +256,11 @@ fn merge(
     for workload in &workloads {
         objects.insert_claims_of(workload);
     }
+    problems.extend(runtime_class::add_overhead(
+        &mut pods,
+        &mut workloads,
+        &objects,
+    ));
     let examples: Vec<Pod> = workloads.iter().map(Workload::example).collect();
     let used = claims::used(pods.iter().chain(&examples));
     if problems.is_empty() {
