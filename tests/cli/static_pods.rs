@@ -145,7 +145,14 @@ async fn agent_without_manifests_says_how_to_give_them() {
             "staticPodURL of --config: \"ftp://x\" is not an http",
         ),
     ];
-    for (line, words) in lines {
+    let headers = place.file("headers", "X-Token: right\n");
+    let no_url = ["--manifest-url-headers", &headers];
+    let lines = lines.map(|(line, words)| (line, &[][..], words));
+    let headers_alone = "--manifest-url-headers: there is no --manifest-url";
+    let lines = lines
+        .into_iter()
+        .chain([("maxPods: 1", &no_url[..], headers_alone)]);
+    for (line, more, words) in lines {
         let config = place.file("kubelet.yaml", &format!("{head}{line}\n"));
         let root = place.path("agent").to_str().unwrap().to_owned();
         let flags = [
@@ -155,7 +162,7 @@ async fn agent_without_manifests_says_how_to_give_them() {
             "--root-dir",
         ];
         let ended = place
-            .crib(&[&flags[..], &[&root, "--config", &config]].concat())
+            .crib(&[&flags[..], &[&root, "--config", &config], more].concat())
             .await;
         assert_eq!(ended.code, Some(2), "{line}: {ended:?}");
         assert!(ended.err.contains(words), "{line}: {ended:?}");

@@ -232,7 +232,6 @@ mod tests {
     #[case("crib runtime --registry-mirror docker.io")]
     #[case("crib agent --manifests /m")]
     #[case("crib agent --runtime-endpoint unix:///s")]
-    #[case("crib agent --runtime-endpoint unix:///s --manifests /m --manifest-url-headers f")]
     #[case("crib agent --runtime-endpoint unix:///s --manifests /m --manifest-mode strict")]
     #[case("crib agent --runtime-endpoint unix:///s --manifests m --node-labels a")]
     #[case("crib agent --runtime-endpoint unix:///s --manifests m --register-with-taints a=b")]

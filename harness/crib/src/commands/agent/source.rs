@@ -24,7 +24,7 @@ enum Mode {
 #[command(next_help_heading = "Manifests")]
 pub(super) struct SourceArgs {
     /// Directory of manifests, or one manifest [default: staticPodPath of --config]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", required_unless_present_any = ["manifest_url", "config"])]
     manifests: Option<PathBuf>,
     /// Directory of ConfigMaps, Secrets, claims and other objects that pods refer to, which is watched
     #[arg(long, value_name = "DIR")]
