@@ -75,6 +75,11 @@ impl Observed {
             .find(|container| container.name == name)
     }
 
+    /// Whether the runtime has neither containers nor sandboxes of the pod.
+    pub fn is_empty(&self) -> bool {
+        self.containers.is_empty() && self.sandboxes.is_empty()
+    }
+
     /// Whether a container is running or a sandbox is ready.
     pub fn anything_runs(&self) -> bool {
         self.containers

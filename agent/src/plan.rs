@@ -27,7 +27,7 @@ use crate::resize::actuated::{Actuated, CpuMemory};
 
 pub use holds::{HoldKey, Holds};
 pub use resize::Resize;
-pub(crate) use schedule::go_duration;
+pub(crate) use schedule::{backoff_key, go_duration};
 pub use stop::{Stop, end_pod};
 
 /// State of a pod beyond the observed one, owned by the pod's worker.

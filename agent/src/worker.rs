@@ -211,8 +211,8 @@ impl Worker {
             let changed = self.hear_events(&observed);
             Box::pin(self.refresh_volumes(&pod, &observed)).await;
             let now = self.shared.clock.now();
+            self.miss_remains(&pod, &observed, changed, now);
             let plan = self.plan(&pod, &observed, now);
-            self.settling.see(&observed, now);
             let settles_at = self.settling.until(&plan, &observed, now);
             let syncs = settles_at.is_none() && self.begin_sync(&observed, changed);
             if settles_at.is_none() {

@@ -124,7 +124,11 @@ pub(super) fn start(
             Verdict::Wait { until, delay } => When::Wait {
                 until,
                 delay,
-                message: backoff_message(pod, &container.name, delay),
+                // Until the sync that repeats it, a start that failed is what the container waits for.
+                message: match held() {
+                    Some(_) => String::new(),
+                    None => backoff_message(pod, &container.name, delay),
+                },
             },
         },
         reason: reason.to_owned(),
@@ -155,7 +159,7 @@ fn target_of(pod: &Pod, observed: &Observed, name: &str) -> Option<ContainerId> 
 }
 
 /// The key of a restart series: a new image begins a new series.
-pub(super) fn backoff_key(pod: &Pod, container: &Container) -> String {
+pub(crate) fn backoff_key(pod: &Pod, container: &Container) -> String {
     let image = container.image.as_deref().unwrap_or_default();
     format!(
         "{}_{}_{}_{}_{image}",

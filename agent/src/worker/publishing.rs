@@ -43,6 +43,11 @@ impl Published {
         self.status.clone().unwrap_or_default()
     }
 
+    /// What the status shows, once there is one.
+    pub(super) fn observed(&self) -> Option<&Arc<Observed>> {
+        self.observed.as_ref()
+    }
+
     /// A sync is to begin whatever is seen next.
     pub(super) fn make_due(&mut self) {
         self.due = true;

@@ -248,7 +248,9 @@ impl Worker {
         if let Some(eviction) = &self.eviction {
             eviction.record(pod, &mut status);
         }
-        keep_addresses(&mut status, previous, observed);
+        if stage == Stage::Removed || !observed.is_empty() {
+            keep_addresses(&mut status, previous, observed);
+        }
         if let Some(previous) = previous.or(pod.api().status.as_ref())
             && let Some(container) = illegal_restart(pod, previous, &status)
         {
@@ -259,7 +261,8 @@ impl Worker {
     }
 }
 
-/// A pod whose sandboxes have all ended keeps its last addresses (Kubernetes 1.36, pkg/kubelet/pleg/generic.go).
+/// A pod whose sandboxes have all ended keeps its last addresses, as long as the runtime has anything of it (Kubernetes 1.36,
+/// pkg/kubelet/pleg/generic.go).
 fn keep_addresses(status: &mut PodStatus, previous: Option<&PodStatus>, observed: &Observed) {
     let ready = observed.sandboxes.iter().any(|sandbox| sandbox.ready);
     if let Some(previous) = previous

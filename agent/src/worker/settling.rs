@@ -25,21 +25,28 @@ pub(super) struct Settling {
 }
 
 impl Settling {
-    /// Notes what is seen at a time.
-    pub(super) fn see(&mut self, observed: &Observed, now: Timestamp) {
+    /// Notes what is seen at a time. Returns the ids of what is gone that had ended before.
+    pub(super) fn see(&mut self, observed: &Observed, now: Timestamp) -> Vec<String> {
         let containers = observed.containers.iter();
         let containers = containers.map(|seen| (seen.id.to_string(), seen.state.is_running()));
         let sandboxes = observed.sandboxes.iter();
         let sandboxes = sandboxes.map(|seen| (seen.id.to_string(), seen.ready));
         let present: BTreeMap<String, bool> = containers.chain(sandboxes).collect();
+        let mut remains = Vec::new();
         for (id, ran) in &self.seen {
             match present.get(id) {
                 Some(runs) if *runs || !ran => {}
                 Some(_) => self.last_end = Some(now),
-                None => self.last_loss = Some(now),
+                None => {
+                    self.last_loss = Some(now);
+                    if !ran {
+                        remains.push(id.clone());
+                    }
+                }
             }
         }
         self.seen = present;
+        remains
     }
 
     /// Forgets what the agent itself removes: that it is gone is no news.

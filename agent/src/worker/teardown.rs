@@ -25,9 +25,11 @@ const RETRY_REMOVAL: Duration = Duration::from_millis(100);
 const RETRY_REMOVAL_MAX: Duration = Duration::from_secs(10);
 
 impl Worker {
-    /// Stops containers and sandboxes until none is left running.
+    /// Stops containers and sandboxes until none is left running. Sandboxes that had ended before are stopped too: their
+    /// network is still to be released.
     pub(super) async fn terminate(&mut self) -> PhaseEvent {
         let mut done = Vec::new();
+        let mut has_stopped = false;
         let mut stops = Causes::default();
         let is_static = self.pod.as_ref().is_some_and(Pod::is_static);
         if is_static && self.termination_cause.is_some() {
@@ -44,7 +46,7 @@ impl Worker {
             if stops.is_empty() || observed.anything_runs() {
                 self.publish(&observed, Stage::Terminating);
             }
-            if !observed.anything_runs() {
+            if !observed.anything_runs() && (has_stopped || observed.sandboxes.is_empty()) {
                 // A later snapshot may not have these causes.
                 if stops.is_empty() {
                     let cause = self.cause_of_end();
@@ -56,7 +58,7 @@ impl Worker {
                 return PhaseEvent::Stopped;
             }
             if self.repeats(&std::mem::take(&mut done), &observed) {
-                self.retry_termination().await;
+                self.retry_termination(&observed).await;
                 continue;
             }
             // What runs now and has ended when it is looked at again was stopped.
@@ -92,10 +94,11 @@ impl Worker {
             }
             if !stopped.errors.is_empty() {
                 self.event(None, &Happening::FailedKillPod(stopped.errors.join(", ")));
-                self.retry_termination().await;
+                self.retry_termination(&observed).await;
                 done.clear();
                 continue;
             }
+            has_stopped = true;
             done = stopped.done;
             self.min_generation = self.shared.cache.refresh(
                 self.uid(),
@@ -170,10 +173,10 @@ impl Worker {
         !without_effect.is_empty()
     }
 
-    /// Waits after an error until the pod is stopped again, unless it stops by itself: as after any other error, or until the
-    /// next housekeeping if no source has the pod (Kubernetes 1.36, pkg/kubelet/pod_workers.go SyncKnownPods). An update is
-    /// acted on at once.
-    async fn retry_termination(&mut self) {
+    /// Waits after an error until the pod is stopped again, unless what was `observed` to run stops by itself: as after any
+    /// other error, or until the next housekeeping if no source has the pod (Kubernetes 1.36, pkg/kubelet/pod_workers.go
+    /// SyncKnownPods). An update is acted on at once.
+    async fn retry_termination(&mut self, observed: &Observed) {
         let wait = match self.termination_cause {
             Some(_) => self.shared.config.housekeeping_period,
             None => self.next_retry(),
@@ -186,7 +189,7 @@ impl Worker {
         });
         tokio::select! {
             () = clock.sleep_until(retry_at) => {}
-            Ok(_) = stopped => {}
+            Ok(_) = stopped, if observed.anything_runs() => {}
             Ok(()) = self.updates.changed() => {}
         }
         self.min_generation = self
@@ -233,9 +236,8 @@ impl Worker {
         let mut failures = 0;
         let mut done = Vec::new();
         // What is left is known; that nothing is left must be seen now.
-        let is_empty = self.snapshots.borrow().as_ref().is_none_or(|seen| {
-            seen.observed.containers.is_empty() && seen.observed.sandboxes.is_empty()
-        });
+        let seen = self.snapshots.borrow().clone();
+        let is_empty = seen.is_none_or(|seen| seen.observed.is_empty());
         if is_empty {
             let causes = Causes::pod("pod removal started");
             self.min_generation = self.shared.cache.refresh(self.uid(), causes);

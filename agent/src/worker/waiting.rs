@@ -1,6 +1,7 @@
 //! What a pod's worker waits for: something to do, or a runtime that is ready for its pod.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -9,20 +10,14 @@ use super::start_errors::jittered;
 use crate::causes::Causes;
 use crate::clock::after;
 use crate::events::Happening;
+use crate::observed::Observed;
+use crate::plan::{HoldKey, backoff_key};
 use crate::pod::Pod;
 
 impl Worker {
     /// Waits for a snapshot, an update, a result of a probe, a change of an object, or the time.
     pub(super) async fn wait(&mut self, wake: Option<Timestamp>, now: Timestamp) {
-        self.resyncs += 1;
-        let resync = after(
-            now,
-            jittered(
-                self.shared.config.resync_period,
-                self.pod_ref.uid.as_str(),
-                self.resyncs,
-            ),
-        );
+        let resync = after(now, self.next_resync());
         let deadline = wake.map_or(resync, |wake| wake.min(resync));
         let clock = Arc::clone(&self.shared.clock);
         tokio::select! {
@@ -44,6 +39,49 @@ impl Worker {
             () = clock.sleep_until(deadline) => {}
         }
         self.published.make_due();
+    }
+
+    /// Notes what is seen, and puts off the start of containers whose remains somebody else has removed: that is no event, so
+    /// that a kubelet notices when it looks at the pod again (Kubernetes 1.36, pkg/kubelet/kubelet.go isSyncPodWorthy).
+    pub(super) fn miss_remains(
+        &mut self,
+        pod: &Pod,
+        observed: &Observed,
+        changed: bool,
+        now: Timestamp,
+    ) {
+        let remains = self.settling.see(observed, now);
+        let Some(before) = self.published.observed().filter(|_| !changed) else {
+            return;
+        };
+        let had_ended = before
+            .containers
+            .iter()
+            .filter(|seen| remains.iter().any(|id| id == seen.id.as_str()));
+        let missing = had_ended.filter(|seen| observed.container(&seen.name).is_none());
+        for name in missing.map(|seen| seen.name.clone()).collect::<Vec<_>>() {
+            let Some((_, container)) = pod.container(&name) else {
+                continue;
+            };
+            let wait = match self.start_errors.of(&name) {
+                Some(_) => self.next_retry(),
+                None => self.next_resync(),
+            };
+            let key = HoldKey::Start(backoff_key(pod, container));
+            self.history
+                .holds
+                .put_off_until_event(key, after(now, wait));
+        }
+    }
+
+    /// How long after a sync that succeeded the pod is looked at again.
+    fn next_resync(&mut self) -> Duration {
+        self.resyncs += 1;
+        jittered(
+            self.shared.config.resync_period,
+            self.pod_ref.uid.as_str(),
+            self.resyncs,
+        )
     }
 
     /// Why the pod cannot be brought to its desired state now, if so: the runtime is not ready, or its network, which a pod
