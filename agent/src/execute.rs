@@ -110,6 +110,8 @@ pub(crate) struct Job {
     pub(crate) actuated: ActuatedRecord,
     /// Cancelled when the pod must terminate: start nothing more.
     pub(crate) terminating: CancellationToken,
+    /// Cancelled when the pod's end is requested, even if what is being started is finished first.
+    pub(crate) end_requested: CancellationToken,
     pub(crate) progress: mpsc::UnboundedSender<Progress>,
 }
 
@@ -190,7 +192,7 @@ impl Job {
         }
         let mut stopped = true;
         for id in &plan.stop_sandboxes {
-            match self.shared.cri.stop_sandbox(id).await {
+            match stop_sandbox(&self.shared, id).await {
                 Ok(()) => self.send(Progress::Done(Done::StopSandbox(id.clone()))),
                 Err(error) => {
                     let message = format!("failed to stop sandbox: {error}");
@@ -368,7 +370,7 @@ pub(crate) async fn stop_pod(killer: &Killer, stop: &Stop, sandboxes: &[SandboxI
         }
     }
     for id in sandboxes {
-        match killer.shared.cri.stop_sandbox(id).await {
+        match stop_sandbox(&killer.shared, id).await {
             Ok(()) => stopped.done.push(Done::StopSandbox(id.clone())),
             Err(error) => stopped
                 .errors
@@ -376,6 +378,15 @@ pub(crate) async fn stop_pod(killer: &Killer, stop: &Stop, sandboxes: &[SandboxI
         }
     }
     stopped
+}
+
+/// Stops a sandbox of a pod that is stopped. One that is gone is stopped (Kubernetes 1.36,
+/// pkg/kubelet/kuberuntime/kuberuntime_manager.go killPodWithSyncResult).
+async fn stop_sandbox(shared: &Shared, id: &SandboxId) -> Result<(), CriError> {
+    match shared.cri.stop_sandbox(id).await {
+        Err(error) if error.is_not_found() => Ok(()),
+        stopped => stopped,
+    }
 }
 
 fn pod_failure(reason: &str, message: String) -> Failure {

@@ -5,6 +5,7 @@
 
 pub(crate) mod collector;
 pub(crate) mod limits;
+pub(crate) mod remove;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -110,6 +111,7 @@ mod tests {
             user: None,
             mounts: Vec::new(),
             resources: None,
+            stop_signal: None,
         }
     }
 

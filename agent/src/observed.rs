@@ -144,6 +144,8 @@ pub struct ObservedContainer {
     pub mounts: Vec<(PathBuf, PathBuf)>,
     /// Its limits in the kernel, if the runtime reports them.
     pub resources: Option<ContainerResources>,
+    /// The signal that stops it, in Kubernetes' words (`SIGRTMIN+1`), if the runtime reports it.
+    pub stop_signal: Option<Box<str>>,
 }
 
 /// The limits of a container in the kernel; 0 where the runtime reports none.

@@ -252,10 +252,19 @@ pub struct Start {
     pub image: String,
     /// When to pull the image (`imagePullPolicy`).
     pub pull_policy: Option<String>,
-    /// The running container whose process namespace an ephemeral container joins.
-    pub target: Option<ContainerId>,
+    /// The container whose process namespace an ephemeral container joins.
+    pub target: Option<ProcessTarget>,
     /// What its failure prevents.
     pub blocks: Blocks,
+}
+
+/// What an ephemeral container's `targetContainerName` leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProcessTarget {
+    /// The newest container of that name, whatever its state.
+    Container(ContainerId),
+    /// The runtime has no container of this name: nothing can be joined.
+    Missing(String),
 }
 
 /// What the failure of a start prevents.

@@ -58,6 +58,8 @@ pub struct Inputs<'a> {
     pub node_ips: &'a [String],
     /// Whether the pod's runtime handler can make read-only mounts recursive.
     pub recursive_read_only: bool,
+    /// Whether statuses have the signals that stop containers (gate ContainerStopSignals).
+    pub stop_signals: bool,
     /// What the runtime was last told of CPU and memory, where it does not report them.
     pub actuated: Option<&'a Actuated>,
     /// The conditions of the pod's resize; `None`: there is none.

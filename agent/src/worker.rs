@@ -216,7 +216,7 @@ impl Worker {
             let settles_at = self.settling.until(&plan, &observed, now);
             let syncs = settles_at.is_none() && self.begin_sync(&observed, changed);
             if settles_at.is_none() {
-                self.note_crash_backoffs(&plan);
+                self.note_crash_backoffs(&plan, syncs);
             }
             let evicted = self.exceeds_storage(&pod, &observed).await;
             let causes = match self.deadline() {
@@ -244,7 +244,7 @@ impl Worker {
                 self.wait(Some(at), now).await;
                 continue;
             }
-            if plan.does_something() && self.wait_for_runtime(&pod).await {
+            if plan.does_something() && self.wait_for_runtime(&pod, now, syncs).await {
                 continue;
             }
             if plan.does_something() {
@@ -286,10 +286,11 @@ impl Worker {
         plan
     }
 
-    /// Notes which containers wait for their crash back-off.
-    fn note_crash_backoffs(&mut self, plan: &PodPlan) {
-        for name in self.start_errors.record_crash_backoffs(plan) {
-            self.event(Some(&name), &Happening::BackOff);
+    /// Notes which containers wait for their crash back-off. Each sync of a kubelet records that as an event.
+    fn note_crash_backoffs(&mut self, plan: &PodPlan, syncs: bool) {
+        let waiting = self.start_errors.record_crash_backoffs(plan);
+        for name in waiting.iter().filter(|_| syncs) {
+            self.event(Some(name), &Happening::BackOff);
         }
     }
 

@@ -21,6 +21,7 @@ use crate::spec::HandlerFeatures;
 
 mod request;
 mod resources;
+mod signal;
 
 pub(super) use request::{container_config, image_spec, pod_selector, sandbox_config};
 pub(super) use resources::{memory_usage, update_container, update_sandbox};
@@ -244,6 +245,7 @@ pub(super) fn container_status(
                 cpu_period: linux.cpu_period,
                 memory_limit: linux.memory_limit_in_bytes,
             }),
+        stop_signal: signal::from_wire(from.stop_signal),
     })
 }
 

@@ -16,7 +16,7 @@ use crate::images::{ImageError, ImageEvent, ImageRequest, PullError, PullPolicy}
 use crate::logs::links;
 use crate::observed::ContainerId;
 use crate::plan::effects::Done;
-use crate::plan::{HoldKey, Start, stop};
+use crate::plan::{HoldKey, ProcessTarget, Start, stop};
 use crate::resize::actuated::{Actuated, CpuMemory};
 use crate::spec::{self, ContainerInputs, ContainerSpec, HostVolume};
 use crate::volumes::subpath;
@@ -146,6 +146,15 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
             failed("CreateContainerConfigError", message)
         })?
     };
+    let target = match &start.target {
+        None => None,
+        Some(ProcessTarget::Container(id)) => Some(id.clone()),
+        Some(ProcessTarget::Missing(name)) => {
+            let message = format!("unable to find target container {name}");
+            job.event(Some(&start.name), &Happening::Failed(message.clone()));
+            return Err(failed("CreateContainerConfigError", message));
+        }
+    };
     let env_files = if env::files(container).next().is_some() {
         let (container, volumes) = (container.clone(), sandbox.volumes.clone());
         brief(move || read_env_files(&container, &volumes)).await
@@ -160,7 +169,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
         volumes: sandbox.volumes.clone(),
         env_files,
         termination_log: Some(message_file),
-        target: start.target.clone(),
+        target,
         grants: sandbox.grants.clone(),
     };
     let node = shared.node_with_capabilities();

@@ -191,13 +191,19 @@ impl Job {
             ..pod_failure("CreatePodSandboxError", error.to_string())
         };
         let spec = self.sandbox_spec(attempt, grants, true).await?;
-        let id = tokio::select! {
+        let created = tokio::select! {
             biased;
             () = self.terminating.cancelled() => return Ok(None),
-            created = self.shared.cri.run_sandbox(&spec) => created.map_err(|error| {
+            created = self.shared.cri.run_sandbox(&spec) => created,
+        };
+        let id = match created {
+            Ok(id) => id,
+            // Nothing waits for it any more (Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_manager.go SyncPod).
+            Err(_) if self.end_requested.is_cancelled() => return Ok(None),
+            Err(error) => {
                 self.event(None, &Happening::FailedCreateSandbox(error.go_text()));
-                failure(&error)
-            })?,
+                return Err(failure(&error));
+            }
         };
         self.send(Progress::Done(Done::RunSandbox(id.clone())));
         if has_resources(&self.pod) {

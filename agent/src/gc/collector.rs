@@ -1,15 +1,14 @@
 //! The task that removes dead containers of the whole node where the workers keep too many.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::limits::excess;
+use super::remove::remove_dead;
 use crate::blocking::blocking;
 use crate::clock::{Clock, after};
 use crate::config::Config;
 use crate::cri::{Cri, CriError, ListedContainer, ListedState};
 use crate::logs::files;
-use crate::plan::terminate::MIN_STOP_SECONDS;
 
 /// Removes dead containers.
 pub(crate) struct ContainerCollector {
@@ -45,13 +44,9 @@ impl ContainerCollector {
     }
 
     async fn remove(&self, container: &ListedContainer) -> Result<(), CriError> {
-        if container.state == ListedState::Unknown {
-            // It may be running.
-            let grace = Duration::from_secs(MIN_STOP_SECONDS.unsigned_abs());
-            self.cri.stop_container(&container.id, grace).await?;
-        }
         let log = self.cri.container_status(container).await?.log_path;
-        self.cri.remove_container(&container.id).await?;
+        let is_unknown = container.state == ListedState::Unknown;
+        remove_dead(self.cri.as_ref(), &container.id, is_unknown).await?;
         if let Some(log) = log {
             blocking(move || files::remove(&log)).await;
         }

@@ -148,6 +148,7 @@ mod tests {
                 user: None,
                 mounts: Vec::new(),
                 resources: None,
+                stop_signal: None,
             }));
         observed
     }

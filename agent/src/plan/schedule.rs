@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Container;
 use crate::backoff::Verdict;
 use crate::observed::{ContainerId, ContainerState, Observed};
 use crate::plan::{
-    Blocks, Choice, History, HoldKey, Pick, PodPlan, SandboxStep, Start, When, stop,
+    Blocks, Choice, History, HoldKey, Pick, PodPlan, ProcessTarget, SandboxStep, Start, When, stop,
 };
 use crate::pod::{ContainerKind, Pod, is_sidecar};
 
@@ -145,29 +145,42 @@ pub(super) fn start(
     }
 }
 
-/// The running container that an ephemeral container targets.
-fn target_of(pod: &Pod, observed: &Observed, name: &str) -> Option<ContainerId> {
+/// The container that an ephemeral container targets (Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_container.go
+/// getTargetID).
+fn target_of(pod: &Pod, observed: &Observed, name: &str) -> Option<ProcessTarget> {
     let ephemeral = pod
         .spec()
         .ephemeral_containers
         .iter()
         .flatten()
         .find(|container| container.name == name)?;
-    let target = ephemeral.target_container_name.as_deref()?;
-    let seen = observed.container(target)?;
-    seen.state.is_running().then(|| seen.id.clone())
+    let target = ephemeral.target_container_name.as_deref();
+    let target = target.filter(|target| !target.is_empty())?;
+    Some(match observed.container(target) {
+        Some(seen) => ProcessTarget::Container(seen.id.clone()),
+        None => ProcessTarget::Missing(target.to_owned()),
+    })
 }
 
-/// The key of a restart series: a new image begins a new series.
+/// The key of a restart series: a new image or other resources begin a new series (Kubernetes 1.36,
+/// pkg/kubelet/kuberuntime/helpers.go GetBackoffKey).
 pub(crate) fn backoff_key(pod: &Pod, container: &Container) -> String {
     let image = container.image.as_deref().unwrap_or_default();
-    format!(
+    let mut key = format!(
         "{}_{}_{}_{}_{image}",
         pod.name(),
         pod.namespace(),
         pod.uid(),
         container.name
-    )
+    );
+    let resources = container.resources.iter();
+    for list in resources.flat_map(|given| [&given.limits, &given.requests]) {
+        for (name, quantity) in list.iter().flatten() {
+            key.push_str(&format!("_{name}={}", quantity.0));
+        }
+        key.push('_');
+    }
+    key
 }
 
 /// The kubelet's message for the waiting state `CrashLoopBackOff`.
@@ -204,6 +217,7 @@ fn init_leftovers(
     if !(new_sandbox || starts_init) {
         return Vec::new();
     }
+    // Of those that have ended: a newer one that runs or waits for its start is beside them.
     let kept = usize::from(!new_sandbox);
     let ended = |state: &ContainerState| match state {
         ContainerState::Exited(_) | ContainerState::Unknown => true,
@@ -215,13 +229,101 @@ fn init_leftovers(
         observed
             .containers
             .iter()
-            .filter(move |seen| seen.name == name)
+            .filter(move |seen| seen.name == name && ended(&seen.state))
     };
     let all = pod
         .init_containers()
         .iter()
         .flat_map(|container| attempts_of(container).skip(kept));
-    all.filter(|seen| ended(&seen.state))
-        .map(|seen| seen.id.clone())
-        .collect()
+    all.map(|seen| seen.id.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::observed::{Exit, ObservedContainer, SandboxId};
+
+    fn pod(resources: Value) -> Pod {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n", "uid": "u"},
+            "spec": {
+                "initContainers": [{"name": "side", "image": "i", "restartPolicy": "Always", "resources": resources}],
+                "containers": [{"name": "app", "image": "i"}],
+            },
+        });
+        Pod::new(serde_json::from_value(pod).unwrap())
+    }
+
+    fn ended() -> ContainerState {
+        ContainerState::Exited(Exit {
+            code: 1,
+            reason: String::new(),
+            message: String::new(),
+            started_at: None,
+            finished_at: Timestamp::UNIX_EPOCH,
+        })
+    }
+
+    fn running() -> ContainerState {
+        ContainerState::Running {
+            started_at: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    /// Attempts of the sidecar, the newest first, and which of them go before an init container starts.
+    #[rstest]
+    #[case::ended_twice(&[ended(), ended()], false, &["1"])]
+    #[case::runs_again(&[running(), ended()], false, &[])]
+    #[case::runs_after_two(&[running(), ended(), ended()], false, &["2"])]
+    #[case::never_started(&[ContainerState::Created, ended()], false, &[])]
+    #[case::unknown(&[ContainerState::Unknown, ended()], false, &["1"])]
+    #[case::new_sandbox(&[ended(), ended()], true, &["0", "1"])]
+    fn newest_ended_attempt_of_init_container_is_kept(
+        #[case] attempts: &[ContainerState],
+        #[case] new_sandbox: bool,
+        #[case] removed: &[&str],
+    ) {
+        let mut observed = Observed::nothing(Timestamp::UNIX_EPOCH);
+        for (at, state) in attempts.iter().enumerate() {
+            observed.containers.push(ObservedContainer {
+                id: ContainerId::new(at.to_string()),
+                name: "side".to_owned(),
+                sandbox_id: SandboxId::new("s"),
+                state: state.clone(),
+                created_at: Timestamp::UNIX_EPOCH,
+                restart_count: 0,
+                image: String::new(),
+                image_ref: String::new(),
+                hash: String::new(),
+                log_path: None,
+                user: None,
+                mounts: Vec::new(),
+                resources: None,
+                stop_signal: None,
+            });
+        }
+        let ids = init_leftovers(&pod(json!({})), &observed, new_sandbox, true);
+        let ids: Vec<&str> = ids.iter().map(ContainerId::as_str).collect();
+        assert_eq!(ids, removed);
+    }
+
+    #[test]
+    fn series_of_restarts_ends_with_new_resources() {
+        let key = |resources| {
+            let pod = pod(resources);
+            backoff_key(&pod, &pod.init_containers()[0])
+        };
+        let with = |memory: &str| json!({"limits": {"memory": memory}});
+        assert_eq!(key(with("1Mi")), key(with("1Mi")));
+        assert_ne!(key(with("1Mi")), key(with("2Mi")));
+        assert_ne!(
+            key(with("1Mi")),
+            key(json!({"requests": {"memory": "1Mi"}}))
+        );
+        assert_ne!(key(with("1Mi")), key(json!({})));
+    }
 }

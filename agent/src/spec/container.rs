@@ -47,7 +47,7 @@ pub struct ContainerInputs {
     pub env_files: EnvFiles,
     /// The termination message file on the node; `None`: no such file.
     pub termination_log: Option<PathBuf>,
-    /// The running container named by an ephemeral container's `targetContainerName`.
+    /// The container named by an ephemeral container's `targetContainerName`.
     pub target: Option<ContainerId>,
     /// What the agent gave to the pod.
     pub grants: PodGrants,

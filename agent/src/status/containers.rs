@@ -212,6 +212,11 @@ impl Conversion<'_> {
                 .and_then(|old| old.started),
             state: Some(state),
             user: seen.user.as_ref().map(user),
+            stop_signal: seen
+                .stop_signal
+                .as_deref()
+                .filter(|_| self.inputs.stop_signals)
+                .map(str::to_owned),
             resources: Some(resources::of_container(
                 self.container,
                 seen,

@@ -151,6 +151,7 @@ mod tests {
             user: None,
             mounts: Vec::new(),
             resources,
+            stop_signal: None,
         }
     }
 

@@ -83,6 +83,7 @@ mod tests {
             user: None,
             mounts: Vec::new(),
             resources: None,
+            stop_signal: None,
         };
         let look = |containers: Vec<ObservedContainer>| Observed {
             containers,
@@ -109,6 +110,7 @@ mod tests {
                 agent_started_at: None,
                 node_ips: &[],
                 recursive_read_only: false,
+                stop_signals: false,
                 actuated: None,
                 resize: None,
             });

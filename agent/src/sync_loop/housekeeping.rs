@@ -7,15 +7,14 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::watch;
 
 use crate::blocking::blocking;
 use crate::cri::{ListedState, PodRef};
+use crate::gc::remove::remove_dead;
 use crate::node::component;
-use crate::plan::terminate::MIN_STOP_SECONDS;
 use crate::pleg::RuntimeListing;
 use crate::pleg::diff::Listing;
 use crate::pod::{Pod, PodUid};
@@ -190,16 +189,8 @@ async fn collect(shared: Arc<Shared>, pod: PodRef, listing: Listing) {
     };
     let mut emptied = true;
     for (id, (_, state)) in &listing.containers {
-        if *state == ListedState::Unknown {
-            // It may be running.
-            let grace = Duration::from_secs(MIN_STOP_SECONDS.unsigned_abs());
-            if let Err(error) = cri.stop_container(id, grace).await {
-                failed(error);
-                emptied = false;
-                continue;
-            }
-        }
-        if let Err(error) = cri.remove_container(id).await {
+        let is_unknown = *state == ListedState::Unknown;
+        if let Err(error) = remove_dead(cri.as_ref(), id, is_unknown).await {
             failed(error);
             emptied = false;
         }

@@ -125,6 +125,7 @@ mod tests {
             user: None,
             mounts: vec![("/dev/termination-log".into(), file)],
             resources: None,
+            stop_signal: None,
         }
     }
 

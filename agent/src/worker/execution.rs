@@ -27,6 +27,7 @@ impl Worker {
         let mut kill_now = self.shared.kill_now.clone();
         let (progress, mut progress_receiver) = mpsc::unbounded_channel();
         let terminating = CancellationToken::new();
+        let end_requested = CancellationToken::new();
         let job = Job {
             shared: Arc::clone(&self.shared),
             pod,
@@ -34,6 +35,7 @@ impl Worker {
             observed,
             actuated: self.resizing.actuated.clone(),
             terminating: terminating.clone(),
+            end_requested: end_requested.clone(),
             progress,
         };
         let work = execute::execute(Arc::new(job), plan);
@@ -46,8 +48,11 @@ impl Worker {
                 () = &mut work => break,
                 // `take_update` takes the update itself when the work is done.
                 Ok(()) = self.updates.changed() => {
-                    if self.updates.borrow().ends() && !finishes {
-                        terminating.cancel();
+                    if self.updates.borrow().ends() {
+                        end_requested.cancel();
+                        if !finishes {
+                            terminating.cancel();
+                        }
                     }
                 }
                 () = kill_requested(&mut kill_now), if !terminating.is_cancelled() => {

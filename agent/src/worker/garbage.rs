@@ -6,8 +6,8 @@ use super::Worker;
 use crate::blocking::blocking;
 use crate::causes::Causes;
 use crate::cri::CriError;
-use crate::gc;
-use crate::observed::Observed;
+use crate::gc::{self, remove::remove_dead};
+use crate::observed::{ContainerState, Observed};
 use crate::plan::HoldKey;
 use crate::plan::effects::Done;
 
@@ -28,17 +28,15 @@ impl Worker {
         self.shared.cache.busy(&self.pod_ref.uid);
         for (id, name) in garbage.containers {
             self.settling.forget(id.as_str());
-            if self.noted(cri.remove_container(&id).await) {
+            let mut containers = observed.containers.iter();
+            let seen = containers.find(|container| container.id == id);
+            let is_unknown = seen.is_some_and(|seen| seen.state == ContainerState::Unknown);
+            if self.noted(remove_dead(cri.as_ref(), &id, is_unknown).await) {
                 self.put_off(HoldKey::Container(id));
                 failed = true;
                 continue;
             }
-            let log = observed
-                .containers
-                .iter()
-                .find(|container| container.id == id)
-                .and_then(|seen| seen.log_path.clone());
-            if let Some(log) = log {
+            if let Some(log) = seen.and_then(|seen| seen.log_path.clone()) {
                 let dirs = self.dirs.clone();
                 blocking(move || dirs.remove_log(&log)).await;
             }

@@ -239,6 +239,7 @@ impl Worker {
             agent_started_at: Some(self.shared.started_at),
             node_ips: &self.shared.config.node_ips,
             recursive_read_only: self.shared.has_recursive_read_only(pod),
+            stop_signals: self.shared.config.container_stop_signals,
             actuated: Some(&actuated),
             resize: Some(&self.resizing.conditions),
         });

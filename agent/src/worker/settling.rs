@@ -124,6 +124,7 @@ mod tests {
             user: None,
             mounts: Vec::new(),
             resources: None,
+            stop_signal: None,
         };
         let sandbox = ObservedSandbox {
             id: SandboxId::new("s"),

@@ -11,7 +11,8 @@ use crate::clock::after;
 use crate::events::Happening;
 use crate::execute::kill::Killer;
 use crate::execute::{PodStopped, first_ip, running, stop_pod};
-use crate::observed::{Observed, ObservedContainer};
+use crate::gc::remove::remove_dead;
+use crate::observed::{ContainerState, Observed, ObservedContainer};
 use crate::plan::effects::{self, Done};
 use crate::plan::grace::effective_grace;
 use crate::plan::stop::{ORPHAN_GRACE, orphan};
@@ -258,7 +259,8 @@ impl Worker {
             };
             self.shared.cache.busy(self.uid());
             for container in &observed.containers {
-                if self.noted(cri.remove_container(&container.id).await) {
+                let is_unknown = container.state == ContainerState::Unknown;
+                if self.noted(remove_dead(cri.as_ref(), &container.id, is_unknown).await) {
                     failed = true;
                 } else {
                     self.remove_log(container).await;

@@ -14,6 +14,9 @@ use crate::observed::Observed;
 use crate::plan::{HoldKey, backoff_key};
 use crate::pod::Pod;
 
+/// How long after a look at a pod without a network it is looked at again, plus up to half of it.
+const NETWORK_RETRY: Duration = Duration::from_secs(1);
+
 impl Worker {
     /// Waits for a snapshot, an update, a result of a probe, a change of an object, or the time.
     pub(super) async fn wait(&mut self, wake: Option<Timestamp>, now: Timestamp) {
@@ -94,17 +97,35 @@ impl Worker {
     }
 
     /// Waits while the runtime is not ready for the pod. Returns whether it waited.
-    pub(super) async fn wait_for_runtime(&mut self, pod: &Pod) -> bool {
+    ///
+    /// Without the runtime no pod is looked at. Without its network a kubelet goes on looking at the pod, about each second
+    /// (Kubernetes 1.36, pkg/kubelet/pod_workers.go completeWork), so that its status, probes and deadline are seen to.
+    pub(super) async fn wait_for_runtime(
+        &mut self,
+        pod: &Pod,
+        now: Timestamp,
+        syncs: bool,
+    ) -> bool {
         let Some((why, network)) = self.blocked(pod) else {
             return false;
         };
-        if network {
+        if network && syncs {
             self.event(None, &Happening::NetworkNotReady(why.clone()));
         }
         self.report_again(Causes::pod(why));
         let mut readiness = self.shared.readiness.clone();
         readiness.mark_unchanged();
         if self.blocked(pod).is_none() {
+            return true;
+        }
+        if network {
+            self.failures += 1;
+            let uid = self.pod_ref.uid.as_str();
+            let again = after(now, jittered(NETWORK_RETRY, uid, self.failures));
+            tokio::select! {
+                () = self.wait(Some(again), now) => {}
+                Ok(()) = readiness.changed() => {}
+            }
             return true;
         }
         tokio::select! {

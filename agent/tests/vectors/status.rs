@@ -67,6 +67,7 @@ fn judge(case: &Case) -> Result<(), String> {
         node_ips: &support::texts(&input["nodeIPs"]),
         // The recorded kubelet was not told which handlers its runtime has.
         recursive_read_only: false,
+        stop_signals: false,
         actuated: None,
         resize: None,
     });

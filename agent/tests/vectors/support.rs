@@ -123,6 +123,7 @@ pub(crate) fn container(
         }),
         mounts: Vec::new(),
         resources: None,
+        stop_signal: None,
     }
 }
 

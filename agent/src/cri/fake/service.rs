@@ -48,8 +48,9 @@ impl Cri for FakeCri {
     }
 
     async fn run_sandbox(&self, spec: &SandboxSpec) -> Result<SandboxId, CriError> {
-        self.called("RunPodSandbox", &format!("{}/{}", spec.name, spec.attempt))?;
+        let called = self.called("RunPodSandbox", &format!("{}/{}", spec.name, spec.attempt));
         self.take_time("RunPodSandbox").await;
+        called?;
         let ready = !self.is_idle("RunPodSandbox");
         let now = self.clock.now();
         let mut inner = self.lock();
@@ -319,6 +320,7 @@ impl Cri for FakeCri {
                 .map(|m| (m.container_path.clone().into(), m.host_path.clone()))
                 .collect(),
             resources: Some(kernel(&spec.resources)),
+            stop_signal: None,
         })
     }
 

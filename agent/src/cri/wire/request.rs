@@ -126,16 +126,6 @@ fn apparmor_name(from: &SecurityProfile) -> String {
     }
 }
 
-/// A signal by its name in Kubernetes, such as `SIGTERM` or `SIGRTMIN+1`; the image's by any other.
-fn signal(name: &str) -> i32 {
-    let name = name
-        .replace("SIGRTMIN+", "SIGRTMINPLUS")
-        .replace("SIGRTMAX-", "SIGRTMAXMINUS");
-    v1::Signal::from_str_name(&name)
-        .unwrap_or(v1::Signal::RuntimeDefault)
-        .into()
-}
-
 fn namespaces(from: &Namespaces) -> v1::NamespaceOption {
     let mode = match &from.user {
         None => v1::NamespaceMode::Node,
@@ -254,7 +244,7 @@ pub(in crate::cri) fn container_config(spec: &ContainerSpec) -> v1::ContainerCon
         stdin: spec.stdin,
         stdin_once: spec.stdin_once,
         tty: spec.tty,
-        stop_signal: signal(&spec.stop_signal),
+        stop_signal: super::signal::to_wire(&spec.stop_signal),
         linux: Some(v1::LinuxContainerConfig {
             resources: Some(resources(&spec.resources)),
             security_context: Some(container_security(&spec.security)),

@@ -154,3 +154,24 @@ async fn pods_wait_until_the_network_is_ready() {
         "within the 5 s after which the runtime is asked again: {at}"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn deadline_of_pod_that_waits_for_the_network_ends_it() {
+    let scene = Scene::new();
+    scene.fake.image("app", Behaviour::forever());
+    scene.fake.set_network_ready(false);
+    tokio::time::sleep(seconds(5)).await;
+    let mut events = scene.agent().events();
+    let spec = json!({"activeDeadlineSeconds": 5, "containers": [container("app", "app")]});
+    scene.want(&[pod_with("u1", spec)]);
+    let finished = scene
+        .until("u1", "finished", |report| report.finished)
+        .await;
+    assert!((10..=11).contains(&finished), "{finished}");
+    let status = scene.report("u1").status;
+    assert_eq!(status.reason.as_deref(), Some("DeadlineExceeded"));
+    let told = std::iter::from_fn(|| events.try_recv().ok());
+    let told = told.filter(|event| event.reason == "NetworkNotReady");
+    let count = told.map(|event| event.count).max();
+    assert!((3..=6).contains(&count.unwrap_or_default()), "{count:?}");
+}

@@ -60,3 +60,34 @@ async fn missing_image_of_ephemeral_container_does_not_keep_pod() {
     assert_eq!(phase(&scene.report("u1")), "Succeeded");
     assert_eq!(scene.seconds("PullImage gone:1"), [2]);
 }
+
+/// Neither its name nor an attempt of it is known: the container cannot join anything, and is not started on its own.
+#[tokio::test(start_paused = true)]
+async fn ephemeral_container_with_missing_target_is_not_created() {
+    let scene = Scene::new();
+    scene.fake.image("app", Behaviour::forever());
+    scene.fake.image("debug", job(2, 1));
+    scene.want(&[with_ephemeral("app", None)]);
+    scene
+        .until("u1", "running", |report| phase(report) == "Running")
+        .await;
+    let mut debug = container("dbg", "debug");
+    debug["targetContainerName"] = json!("nope");
+    let spec = json!({
+        "restartPolicy": "Never", "containers": [container("app", "app")], "ephemeralContainers": [debug],
+    });
+    scene.want(&[pod_with("u1", spec)]);
+    scene
+        .until("u1", "refused", |report| {
+            let mut seen = report.containers.iter();
+            seen.any(|seen| seen.reason == "CreateContainerConfigError")
+        })
+        .await;
+    let report = scene.report("u1");
+    let seen = report.containers.iter().find(|seen| seen.name == "dbg");
+    assert_eq!(
+        seen.unwrap().message,
+        "unable to find target container nope"
+    );
+    assert!(!scene.calls().iter().any(|call| call.contains("dbg/")));
+}

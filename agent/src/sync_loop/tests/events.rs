@@ -49,6 +49,13 @@ async fn crash_loop_is_one_event_that_counts_up() {
     scene.fake.image("crash", job(1, 1));
     scene.want(&[pod("u1", "crash", "Always")]);
     tokio::time::sleep(seconds(90)).await;
+    let mut told: Vec<crate::Event> = std::iter::from_fn(|| events.try_recv().ok()).collect();
+    let count = told.iter().filter(|event| event.reason == "BackOff");
+    // One with each sync: at each exit and its look a minute later, at most.
+    let count = count.map(|event| event.count).max().unwrap();
+    assert!((3..=6).contains(&count), "{count}");
+    let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
+    told.drain(..).for_each(|event| sender.send(event).unwrap());
     assert_eq!(
         story(&mut events),
         [
@@ -139,4 +146,21 @@ async fn failed_probes_are_told_in_events() {
             "Normal Killing spec.containers{app}: Container app failed liveness probe, will be restarted",
         ]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn sandbox_that_fails_after_the_pod_was_removed_is_not_told() {
+    let scene = Scene::as_kubelet();
+    let mut events = scene.agent().events();
+    scene.fake.image("app", Behaviour::forever());
+    scene.fake.delay("RunPodSandbox", seconds(5));
+    scene
+        .fake
+        .fail("RunPodSandbox", 1, crate::cri::Code::Unknown, "cut short");
+    scene.want(&[pod("u1", "app", "Always")]);
+    tokio::time::sleep(seconds(1)).await;
+    scene.want(&[]);
+    scene.until("u1", "removed", |report| report.removed).await;
+    assert_eq!(story(&mut events), Vec::<String>::new());
+    assert_eq!(scene.fake.count("RunPodSandbox"), 1);
 }

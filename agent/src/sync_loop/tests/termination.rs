@@ -186,3 +186,22 @@ async fn sidecars_that_ignore_signals_get_two_seconds_after_grace_period() {
     assert_eq!(scene.seconds("StopContainer s1/0 2s"), [3]);
     assert_eq!(scene.seconds("StopContainer s2/0 2s"), [3]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn sandbox_that_is_gone_counts_as_stopped() {
+    let scene = Scene::new();
+    scene.fake.image("app", Behaviour::forever());
+    start_running(&scene, &pod("u1", "app", "Always")).await;
+    let mut events = scene.agent().events();
+    scene.fake.fail(
+        "StopPodSandbox",
+        1,
+        crate::cri::Code::NotFound,
+        "no such sandbox",
+    );
+    scene.want(&[]);
+    scene.until("u1", "removed", |report| report.removed).await;
+    let told = std::iter::from_fn(|| events.try_recv().ok());
+    let failed = told.filter(|event| event.message.contains("no such sandbox"));
+    assert_eq!(failed.count(), 0);
+}
