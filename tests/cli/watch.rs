@@ -177,3 +177,25 @@ async fn standard_input_cannot_be_watched() {
     );
     place.assert_clean();
 }
+
+/// As a change at the subresource `resize` does: the container runs on with its new limits.
+#[tokio::test]
+async fn changed_memory_of_running_pod_is_resized_in_place() {
+    let place = Place::new();
+    let manifests = directory(&place);
+    let with_memory = |memory: &str| {
+        let resources = format!("resources: {{requests: {{memory: {memory}}}}}\n    command");
+        pod("a", "first-a").replace("command", &resources)
+    };
+    replace(&place, "a.yaml", &with_memory("10Mi"));
+    let mut running = place.start(&["run", "--watch", &manifests]);
+    running.line_with("first-a").await;
+    replace(&place, "a.yaml", &with_memory("20Mi"));
+    let told = errors_until(&mut running, "ResizeCompleted").await;
+    running.signal(Signal::SIGINT);
+    let ended = running.end().await;
+    assert_code(&ended, 130);
+    let updated = "crib: pod default/a is updated";
+    assert!(told.contains(updated), "{told}");
+    assert_eq!(ended.out.matches("first-a").count(), 1, "{ended:?}");
+}

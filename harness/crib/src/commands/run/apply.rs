@@ -1,11 +1,13 @@
 //! ◆ What a change of the manifests does to the pods that they have: kept, updated or replaced. Pure.
 //!
-//! Source: Kubernetes 1.36, pkg/apis/core/validation/validation.go ValidatePodUpdate, for what may change of a pod that exists.
+//! Source: Kubernetes 1.36, pkg/apis/core/validation/validation.go ValidatePodUpdate and ValidatePodResize, for what may change
+//! of a pod that exists.
 
 use std::collections::BTreeSet;
 
-use agent::pod::{Pod, PodUid};
-use k8s_openapi::api::core::v1::PodSpec;
+use agent::pod::{Pod, PodUid, is_sidecar};
+use agent::spec::qos::qos_class;
+use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 
 /// The pods of manifests after a change.
 #[derive(Debug, Default)]
@@ -49,7 +51,7 @@ pub(super) fn pods(
         let same = with_uid(&new, old.uid().as_str());
         if !same.is_updated_from(old) {
             applied.pods.push(old.clone());
-        } else if may_change(old.spec(), same.spec()) && !has_ended(old.uid()) {
+        } else if may_change(old, &same) && !has_ended(old.uid()) {
             applied.news.push(format!("pod {name} is updated"));
             applied.pods.push(same);
         } else {
@@ -64,19 +66,58 @@ pub(super) fn pods(
     applied
 }
 
-/// Whether a pod may become the other one: but for images, the deadline and tolerations they are the same.
-fn may_change(old: &PodSpec, new: &PodSpec) -> bool {
-    let fixed = |spec: &PodSpec| {
-        let mut spec = spec.clone();
-        let inits = spec.init_containers.iter_mut().flatten();
-        for container in inits.chain(&mut spec.containers) {
+/// Whether a pod may become the other one: but for images, the deadline, tolerations, and CPU and memory they are the same.
+fn may_change(old: &Pod, new: &Pod) -> bool {
+    let fixed = |pod: &Pod| {
+        let mut spec = pod.spec().clone();
+        for container in spec.init_containers.iter_mut().flatten() {
             container.image = None;
+            if is_sidecar(container) {
+                forget_resizable(container);
+            }
+        }
+        for container in &mut spec.containers {
+            container.image = None;
+            forget_resizable(container);
         }
         spec.active_deadline_seconds = None;
         spec.tolerations = None;
         spec
     };
-    fixed(old) == fixed(new)
+    fixed(old) == fixed(new) && !loses_resources(old, new) && qos_class(old) == qos_class(new)
+}
+
+/// Leaves of a container's resources what cannot be changed while it runs.
+fn forget_resizable(container: &mut Container) {
+    let Some(resources) = &mut container.resources else {
+        return;
+    };
+    for list in [&mut resources.limits, &mut resources.requests] {
+        if let Some(list) = list {
+            list.retain(|name, _| name != "cpu" && name != "memory");
+        }
+        *list = list.take().filter(|list| !list.is_empty());
+    }
+    if *resources == ResourceRequirements::default() {
+        container.resources = None;
+    }
+}
+
+/// Whether a request or limit of a container is gone: a resize cannot remove one.
+fn loses_resources(old: &Pod, new: &Pod) -> bool {
+    let lists = |container: &Container| {
+        let resources = container.resources.clone().unwrap_or_default();
+        [resources.limits, resources.requests].map(Option::unwrap_or_default)
+    };
+    let all = |pod: &Pod| -> Vec<Container> {
+        let inits = pod.init_containers().iter();
+        inits.chain(pod.containers()).cloned().collect()
+    };
+    all(old).iter().zip(&all(new)).any(|(old, new)| {
+        let each = lists(old).into_iter().zip(lists(new));
+        each.into_iter()
+            .any(|(old, new)| old.keys().any(|name| !new.contains_key(name)))
+    })
 }
 
 fn with_uid(pod: &Pod, uid: &str) -> Pod {
@@ -136,6 +177,11 @@ mod tests {
         false,
         &["pod default/p is replaced, because its manifest changed"]
     )]
+    #[case::limited(
+        "image: i => image: i, resources: {limits: {memory: 9Mi}}",
+        false,
+        &["pod default/p is replaced, because its manifest changed"]
+    )]
     #[case::ended(
         "image: i => image: j",
         true,
@@ -157,6 +203,36 @@ mod tests {
         assert_eq!(applied.pods[0].uid() != old.uid(), is_replaced);
         assert_eq!(applied.ended.len(), usize::from(is_replaced));
         assert_eq!(applied.started.len(), usize::from(is_replaced));
+    }
+
+    #[rstest]
+    #[case::more_memory("limits: {cpu: 2, memory: 2Mi}, requests: {cpu: 1}", true)]
+    #[case::another_request(
+        "limits: {cpu: 2, memory: 1Mi}, requests: {cpu: 1500m, memory: 512Ki}",
+        true
+    )]
+    #[case::limit_removed("limits: {cpu: 2}, requests: {cpu: 1}", false)]
+    #[case::another_class(
+        "limits: {cpu: 1, memory: 1Mi}, requests: {cpu: 1, memory: 1Mi}",
+        false
+    )]
+    #[case::storage(
+        "limits: {cpu: 2, memory: 1Mi, ephemeral-storage: 1Gi}, requests: {cpu: 1}",
+        false
+    )]
+    fn pod_is_resized_as_kubernetes_allows(#[case] resources: &str, #[case] allowed: bool) {
+        let with = |resources: &str| {
+            let change = format!("image: i => image: i, resources: {{{resources}}}");
+            pod("p", &change)
+        };
+        let old = with("limits: {cpu: 2, memory: 1Mi}, requests: {cpu: 1}");
+        let applied = apply(std::slice::from_ref(&old), vec![with(resources)], false);
+        assert_eq!(
+            applied.pods[0].uid() == old.uid(),
+            allowed,
+            "{:?}",
+            applied.news
+        );
     }
 
     #[test]

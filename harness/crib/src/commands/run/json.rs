@@ -5,15 +5,15 @@
 //! it: `time`, `pod`, `uid`, `container` (absent for the pod as a whole), `kind` (Normal, Warning), `reason`, `message`,
 //! `count`. `log`: `time`, `pod`, `container`, `stream`, `text`. `result`, the last one:
 //! `exit_code` of the command and `pods` with `pod`, `uid`, `phase`, `reason` and `message` (where the pod has them), `qosClass`,
-//! `conditions` (as in the pod's status) and `containers` (`name`, `state`, `reason`, `message`, `exit_code`, `ready`,
-//! `restarts`, and `pull_seconds`, `create_seconds`, `start_seconds` where measured); with Jobs also `jobs` with `job`
+//! `conditions` (as in the pod's status) and `containers` (`name`, `state`, `reason`, `message`, `termination_message` and
+//! `exit_code` of the latest run, `ready`, `restarts`, and `pull_seconds`, `create_seconds`, `start_seconds` where measured); with Jobs also `jobs` with `job`
 //! (namespace/name), `state` (Running, Complete, Failed), `reason` and `message` of its end, and how many pods `succeeded` and
 //! `failed` (of an Indexed Job, how many indexes succeeded).
 
 use agent::controllers::JobResult;
 use agent::{ContainerReport, Event, PodReport, ReadinessChange, Transition};
 use harness::cri_log::Line;
-use k8s_openapi::api::core::v1::PodCondition;
+use k8s_openapi::api::core::v1::{ContainerState, PodCondition, PodStatus};
 use serde::Serialize;
 
 use super::label::Label;
@@ -103,6 +103,9 @@ struct ContainerResult<'a> {
     reason: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     message: &'a str,
+    /// What its latest run left as its termination message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    termination_message: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     exit_code: Option<i32>,
     ready: bool,
@@ -195,16 +198,21 @@ fn pod(report: &PodReport) -> PodResult<'_> {
         message: report.status.message.as_deref(),
         qos_class: report.status.qos_class.as_deref(),
         conditions: report.status.conditions.as_deref().unwrap_or_default(),
-        containers: report.containers.iter().map(container).collect(),
+        containers: report
+            .containers
+            .iter()
+            .map(|seen| container(seen, &report.status))
+            .collect(),
     }
 }
 
-fn container(report: &ContainerReport) -> ContainerResult<'_> {
+fn container<'a>(report: &'a ContainerReport, status: &'a PodStatus) -> ContainerResult<'a> {
     ContainerResult {
         name: &report.name,
         state: report.state.as_str(),
         reason: &report.reason,
         message: &report.message,
+        termination_message: termination_message(&report.name, status),
         exit_code: report.exit_code,
         ready: report.ready,
         restarts: report.restarts,
@@ -212,6 +220,22 @@ fn container(report: &ContainerReport) -> ContainerResult<'_> {
         create_seconds: report.create.map(|took| took.as_secs_f64()),
         start_seconds: report.start.map(|took| took.as_secs_f64()),
     }
+}
+
+/// The termination message of a container's latest run: of its present state, else of the one before.
+fn termination_message<'a>(name: &str, status: &'a PodStatus) -> Option<&'a str> {
+    let lists = [
+        &status.init_container_statuses,
+        &status.container_statuses,
+        &status.ephemeral_container_statuses,
+    ];
+    let mut all = lists.into_iter().flatten().flatten();
+    let status = all.find(|status| status.name == name)?;
+    let ended = |state: &'a Option<ContainerState>| state.as_ref()?.terminated.as_ref();
+    let last = ended(&status.state).or_else(|| ended(&status.last_state))?;
+    last.message
+        .as_deref()
+        .filter(|message| !message.is_empty())
 }
 
 fn line(object: &Object<'_>) -> String {

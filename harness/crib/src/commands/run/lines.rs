@@ -173,6 +173,10 @@ pub(crate) fn is_told_by_event_alone(event: &Event) -> bool {
             | "NetworkNotReady"
             | "DNSConfigForming"
             | "DeadlineExceeded"
+            | "ResizeCompleted"
+            | "ResizeDeferred"
+            | "ResizeError"
+            | "ResizeInfeasible"
     );
     alone && event.count == 1
 }

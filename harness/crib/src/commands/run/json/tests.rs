@@ -145,6 +145,33 @@ fn result_is_one_json_object() {
     );
 }
 
+/// The message of the state is about the back-off, that of the termination about the run.
+#[test]
+fn result_has_termination_message_of_a_container_that_waits() {
+    let mut pod = a_pod("p", "Running");
+    let status = std::sync::Arc::make_mut(&mut pod.status);
+    status.container_statuses = serde_json::from_value(serde_json::json!([{
+        "name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 1,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": 3, "message": "no database"}},
+    }]))
+    .unwrap();
+    pod.containers = vec![ContainerReport {
+        exit_code: Some(3),
+        ..a_container(
+            "c",
+            ContainerKind::App,
+            ContainerPhase::Waiting,
+            "CrashLoopBackOff",
+        )
+    }];
+    let line = result(Exit::TimedOut, &reports(vec![pod]), &[]);
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let container = &line["pods"][0]["containers"][0];
+    assert_eq!(container["termination_message"], "no database");
+    assert_eq!(container["exit_code"], 3);
+}
+
 #[test]
 fn result_names_jobs_and_their_outcome() {
     let job = JobResult {
