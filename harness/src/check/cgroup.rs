@@ -1,5 +1,5 @@
-//! The control group of all pods of a check. A kubelet gives one to each pod, and some runtimes find a pod's statistics
-//! nowhere else.
+//! The control groups of the pods of a check, below one for all of them. A kubelet gives one to each pod, and some runtimes find
+//! a pod's statistics nowhere else.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
@@ -12,20 +12,47 @@ use crate::client::{Answer, Client};
 /// Where the hierarchies of control groups are.
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// The parent for the pods of a run; none where the runtime does not say how it names control groups.
-pub(super) async fn parent(client: &Client, run: &str) -> Answer<Option<String>> {
+/// The control group of a run, by the names of the runtime's driver.
+#[derive(Debug, Clone)]
+pub(super) enum RunGroup {
+    /// Of the driver cgroupfs.
+    Directory(String),
+    /// Of the driver systemd.
+    Slice(String),
+}
+
+impl RunGroup {
+    /// The parent of a pod's control groups: one of its own, so that its statistics are those of no other pod.
+    pub(super) fn of_pod(&self, pod: &str) -> String {
+        match self {
+            Self::Directory(run) => format!("/{run}/{pod}"),
+            Self::Slice(run) => slice(&format!(
+                "{}-{}",
+                run.replace('-', "_"),
+                pod.replace('-', "_")
+            )),
+        }
+    }
+}
+
+/// The control group of a run; none where the runtime does not say how it names control groups.
+pub(super) async fn of_run(client: &Client, run: &str) -> Answer<Option<RunGroup>> {
     let request = v1::RuntimeConfigRequest {};
     let answer = client.runtime.clone().runtime_config(request).await?;
     let linux = answer.into_inner().linux;
     Ok(linux.map(|linux| match linux.cgroup_driver() {
-        v1::CgroupDriver::Cgroupfs => format!("/{run}"),
-        v1::CgroupDriver::Systemd => slice(run),
+        v1::CgroupDriver::Cgroupfs => RunGroup::Directory(run.to_owned()),
+        v1::CgroupDriver::Systemd => RunGroup::Slice(run.to_owned()),
     }))
 }
 
-/// A slice below no other: a dash in a slice's name leads to its parent (systemd.slice(5)).
-fn slice(run: &str) -> String {
-    format!("{}.slice", run.replace('-', "_"))
+/// The slice of a run, below no other: a dash in a slice's name leads to its parent (systemd.slice(5)).
+fn slice_of_run(run: &str) -> String {
+    slice(&run.replace('-', "_"))
+}
+
+fn slice(name: &str) -> String {
+    format!("{name}.slice")
 }
 
 /// Removes what runtimes leave of the parent: not all remove one that they have made. Returns what could not be removed.
@@ -38,7 +65,7 @@ fn remove_below(root: &Path, run: &str) -> Vec<String> {
     // Of v2 the root is one hierarchy, of v1 each of its directories.
     let hierarchies = directories(root).unwrap_or_default();
     for hierarchy in hierarchies.iter().map(PathBuf::as_path).chain([root]) {
-        for name in [run, &slice(run)] {
+        for name in [run, &slice_of_run(run)] {
             let path = hierarchy.join(name);
             match remove_tree(&path) {
                 Ok(()) => {}
@@ -117,7 +144,11 @@ mod tests {
 
     #[test]
     fn slice_has_no_parent() {
-        assert_eq!(slice("crib-check-1-2"), "crib_check_1_2.slice");
+        assert_eq!(slice_of_run("crib-check-1-2"), "crib_check_1_2.slice");
+        let group = RunGroup::Slice("crib-check-1-2".to_owned());
+        assert_eq!(group.of_pod("a-b"), "crib_check_1_2-a_b.slice");
+        let group = RunGroup::Directory("crib-check-1-2".to_owned());
+        assert_eq!(group.of_pod("a-b"), "/crib-check-1-2/a-b");
     }
 
     #[test]

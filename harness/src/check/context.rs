@@ -9,6 +9,7 @@ use std::time::Duration;
 use cri::v1;
 use cri::v1::{ContainerState, PodSandboxState};
 
+use super::cgroup::RunGroup;
 use super::images::TestImages;
 use super::outcome::{Outcome, Verdict, failed};
 use super::restart::Restart;
@@ -38,7 +39,7 @@ pub(super) struct Shared {
     /// The run's directory.
     pub(super) directory: PathBuf,
     /// The control group of the pods, if they have one.
-    pub(super) cgroup_parent: Option<String>,
+    pub(super) cgroup: Option<RunGroup>,
     /// The image of containers.
     pub(super) image: String,
     /// The images that rules pull and remove.
@@ -97,7 +98,8 @@ impl Context {
         config.hostname = "checked".to_owned();
         let directory = self.shared.directory.join("logs").join(&name);
         config.log_directory = directory.display().to_string();
-        let parent = self.shared.cgroup_parent.clone();
+        let group = self.shared.cgroup.as_ref();
+        let parent = group.map(|group| group.of_pod(&name));
         config.linux.get_or_insert_default().cgroup_parent = parent.unwrap_or_default();
         mark(&mut config, &self.shared.run, &self.shared.directory);
         config.labels.extend(self.labels());

@@ -74,6 +74,8 @@ fn slack(path: &str) -> f64 {
     match last.rsplit('.').next().unwrap_or(last) {
         // Runtimes measure every few seconds.
         "timestamp" => 60e9,
+        // What it takes to be looked at.
+        "usage_core_nano_seconds" => 1e9,
         // A rate, of a moment.
         "usage_nano_cores" => 16e9,
         // A share of time in percent, and the time in microseconds.

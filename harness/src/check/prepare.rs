@@ -118,8 +118,8 @@ pub(super) async fn prepare(
     let single = isolation
         .contains("single id")
         .then(|| "the user has no subordinate ids".to_owned());
-    let parent = limit.call("RuntimeConfig", cgroup::parent(client, &run));
-    let cgroup_parent = parent.await?.unwrap_or_else(|status| {
+    let group = limit.call("RuntimeConfig", cgroup::of_run(client, &run));
+    let cgroup = group.await?.unwrap_or_else(|status| {
         // A runtime may leave the call out.
         if status.code() != tonic::Code::Unimplemented {
             tracing::warn!(message = status.message(), "pods have no cgroup parent");
@@ -127,7 +127,7 @@ pub(super) async fn prepare(
         None
     });
     Ok(Shared {
-        cgroup_parent,
+        cgroup,
         run,
         directory: directory.path().to_owned(),
         image,

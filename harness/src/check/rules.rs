@@ -35,6 +35,7 @@ mod runtime;
 mod sandbox;
 mod sandbox_echo;
 mod security;
+mod states;
 mod statistics;
 mod stop;
 mod stream;
@@ -53,6 +54,7 @@ pub fn all() -> Vec<&'static Rule> {
         sandbox_echo::RULES,
         container::RULES,
         container_echo::RULES,
+        states::RULES,
         listing::RULES,
         streamed_lists::RULES,
         agreement::RULES,

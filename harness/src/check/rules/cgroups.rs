@@ -1,6 +1,6 @@
 //! Rules of where control groups are: below the one that the client names, and named as the runtime says.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cri::v1;
 
@@ -9,6 +9,7 @@ use crate::check::context::Context;
 use crate::check::outcome::{Outcome, Verdict, ensure};
 use crate::check::rule::sources::KUBELET;
 use crate::check::rule::{Rule, Severity};
+use crate::pod::Pod;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -34,10 +35,9 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// The control groups of a running container.
-async fn cgroups(x: &Context) -> Verdict<Vec<PathBuf>> {
+async fn cgroups(x: &Context, pod: &Pod) -> Verdict<Vec<PathBuf>> {
     x.needs_limits()?;
-    let pod = x.pod().await?;
-    let id = x.running(&pod).await?;
+    let id = x.running(pod).await?;
     let mut all = cgroup::of(&id);
     // CRI-O's monitor of a container has one of its own, elsewhere.
     let monitor = |path: &PathBuf| {
@@ -54,16 +54,19 @@ async fn cgroups(x: &Context) -> Verdict<Vec<PathBuf>> {
 }
 
 async fn cgroup_is_below_parent(x: &Context) -> Verdict {
-    let Some(parent) = &x.shared.cgroup_parent else {
+    if x.shared.cgroup.is_none() {
         return Err(Outcome::Unsupported(
             "RuntimeConfig does not say how cgroup parents are named".to_owned(),
         ));
-    };
-    let parent = parent.trim_start_matches('/');
-    let all = cgroups(x).await?;
+    }
+    let pod = x.pod().await?;
+    let linux = pod.config.linux.clone().unwrap_or_default();
+    let parent = Path::new(&linux.cgroup_parent);
+    let parent = parent.file_name().unwrap_or_default().to_string_lossy();
+    let all = cgroups(x, &pod).await?;
     let below = all.iter().all(|path| {
         let mut names = path.iter();
-        names.any(|name| name == parent)
+        names.any(|name| name == &*parent)
     });
     ensure(
         below,
@@ -78,7 +81,8 @@ async fn cgroup_is_of_driver(x: &Context) -> Verdict {
     let answer = x.client.runtime.clone().runtime_config(request).await?;
     let driver = answer.into_inner().linux.unwrap_or_default();
     let driver = driver.cgroup_driver();
-    let all = cgroups(x).await?;
+    let pod = x.pod().await?;
+    let all = cgroups(x, &pod).await?;
     let scope = |path: &PathBuf| path.extension().is_some_and(|name| name == "scope");
     let right = match driver {
         v1::CgroupDriver::Systemd => all.iter().any(scope),

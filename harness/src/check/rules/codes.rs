@@ -252,16 +252,15 @@ async fn absent<T: Debug>(
     all([unknown, empty])
 }
 
-/// Passes for INVALID_ARGUMENT; any other refusal diverges, since runtimes differ in when they look.
+/// Passes for INVALID_ARGUMENT; most other refusals diverge, since runtimes differ in when they look. INTERNAL and DATA_LOSS say
+/// that the runtime is broken, which it is not.
 fn invalid<T: Debug>(what: &str, answer: Result<T, Status>) -> Verdict {
     let status = refused(what, answer)?;
-    match status.code() == Code::InvalidArgument {
-        true => Ok(()),
-        false => Err(Outcome::Diverges(format!(
-            "{what}: {:?}: {}",
-            status.code(),
-            status.message()
-        ))),
+    let said = format!("{what}: {:?}: {}", status.code(), status.message());
+    match status.code() {
+        Code::InvalidArgument => Ok(()),
+        Code::Internal | Code::DataLoss => failed(what, "INVALID_ARGUMENT", said),
+        _ => Err(Outcome::Diverges(said)),
     }
 }
 

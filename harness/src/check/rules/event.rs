@@ -1,11 +1,14 @@
 //! Rules of GetContainerEvents: order, completeness, and the statuses that events carry.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use cri::v1;
 use cri::v1::ContainerEventType::{
     ContainerCreatedEvent as Created, ContainerDeletedEvent as Deleted,
     ContainerStartedEvent as Started, ContainerStoppedEvent as Stopped,
 };
 use cri::v1::{ContainerEventResponse, ContainerEventType, ContainerState, PodSandboxState};
+use tokio::task::JoinSet;
 use tonic::Streaming;
 
 use crate::check::context::Context;
@@ -76,20 +79,22 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CRI-EVT-005",
         severity: Severity::Should,
-        says: "The times of a sandbox's events are set, in nanoseconds, and do not go back.",
+        says: "The times of a sandbox's events are those when they happened, in nanoseconds, and do not go back.",
         source: API,
         tags: &["evented-pleg", "time"],
         calls: &["GetContainerEvents"],
         faults: &[
             "GetContainerEvents drop created_at",
             "GetContainerEvents if container_event_type = \"CONTAINER_STARTED_EVENT\" set created_at 1500000000000000000",
+            "GetContainerEvents set created_at 1700000000000000000",
+            "GetContainerEvents set created_at 4000000000000000000",
         ],
         body: |x| Box::pin(event_times_do_not_go_back(x)),
     },
     Rule {
         id: "CRI-EVT-006",
         severity: Severity::Should,
-        says: "The end of a container that ends by itself is an event with its exit code, for each container that does.",
+        says: "The end of a container is an event with its exit code, however it ends.",
         source: KUBELET,
         tags: &["evented-pleg", "exit"],
         calls: &["GetContainerEvents"],
@@ -97,10 +102,28 @@ pub(super) const RULES: &[Rule] = &[
             "GetContainerEvents if container_event_type = \"CONTAINER_STOPPED_EVENT\" lose",
             "GetContainerEvents if container_event_type = \"CONTAINER_STOPPED_EVENT\" repeat",
             "GetContainerEvents drop containers_statuses.exit_code",
+            "GetContainerEvents if container_event_type == \"CONTAINER_STOPPED_EVENT\" and containers_statuses.exit_code == 137 lose",
+            "GetContainerEvents set containers_statuses.reason \"Error\"",
         ],
-        body: |x| Box::pin(own_end_is_an_event(x)),
+        body: |x| Box::pin(each_end_is_an_event(x)),
+    },
+    Rule {
+        id: "CRI-EVT-007",
+        severity: Severity::Should,
+        says: "No event of many containers that start and end at once is lost or comes twice.",
+        source: KUBELET,
+        tags: &["evented-pleg", "concurrency"],
+        calls: &["GetContainerEvents"],
+        faults: &[
+            "GetContainerEvents every 20 lose",
+            "GetContainerEvents every 20 repeat",
+        ],
+        body: |x| Box::pin(burst_of_events_is_complete(x)),
     },
 ];
+
+/// How many containers end at once.
+const BURST: usize = 20;
 
 pub(super) type Subscription = Streaming<ContainerEventResponse>;
 
@@ -277,26 +300,40 @@ async fn exit_event_carries_exit_code(x: &Context) -> Verdict {
 }
 
 async fn event_times_do_not_go_back(x: &Context) -> Verdict {
+    let before = now();
     let (_, _, events) = heard(x).await?;
     let times: Vec<i64> = events.iter().map(|event| event.created_at).collect();
-    let since_2020 = times.iter().all(|time| *time > 1_577_836_800_000_000_000);
+    // Clocks of one machine may differ in their resolution.
+    let (first, last) = (before - 1_000_000_000, now() + 1_000_000_000);
+    let in_time = times.iter().all(|time| (first..=last).contains(time));
     ensure(
-        since_2020 && times.is_sorted(),
+        in_time && times.is_sorted(),
         "created_at of the events",
-        "nanoseconds since 1970, in order",
+        &format!("nanoseconds between {first} and {last}, in order"),
         times,
     )
 }
 
-async fn own_end_is_an_event(x: &Context) -> Verdict {
+/// The time in nanoseconds since 1970.
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+    })
+}
+
+async fn each_end_is_an_event(x: &Context) -> Verdict {
     let subscription = subscribe(x).await?;
     let pod = x.pod().await?;
     let mut ids = Vec::new();
-    for (name, code) in [("c", 7), ("d", 8)] {
+    for (name, code) in [("c", 7), ("d", 8), ("e", 0)] {
         let id = pod.start(x.script(name, &format!("exit {code}"))).await?;
         x.exited(&id).await?;
         ids.push((id, code));
     }
+    let id = pod.start(x.forever("f")).await?;
+    x.client.stop(&id, 0).await?;
+    ids.push((id, 137));
     x.client.stop_pod(&pod.id).await?;
     x.client.remove_pod(&pod.id).await?;
     let mut of_pod = vec![pod.id.as_str()];
@@ -306,14 +343,55 @@ async fn own_end_is_an_event(x: &Context) -> Verdict {
         let ends = events
             .iter()
             .filter(|event| kind(event) == (id.clone(), Stopped));
-        let codes = ends.map(|event| {
+        let seen = ends.map(|event| {
             let mut statuses = event.containers_statuses.iter();
-            statuses
-                .find(|status| status.id == *id)
-                .map(|status| status.exit_code)
+            let status = statuses.find(|status| status.id == *id)?;
+            Some((status.exit_code, status.reason.as_str()))
         });
-        let what = format!("the exit codes in the events of the end of container {id}");
-        equal(&what, &codes.collect::<Vec<_>>(), &vec![Some(*code)])?;
+        let reason = if *code == 0 { "Completed" } else { "Error" };
+        let what = format!("exit codes and reasons in the events of the end of container {id}");
+        equal(
+            &what,
+            &seen.collect::<Vec<_>>(),
+            &vec![Some((*code, reason))],
+        )?;
+    }
+    Ok(())
+}
+
+async fn burst_of_events_is_complete(x: &Context) -> Verdict {
+    let subscription = subscribe(x).await?;
+    let pod = x.pod().await?;
+    let names: Vec<String> = (0..BURST).map(|number| format!("c{number}")).collect();
+    let mut lives = JoinSet::new();
+    for name in names {
+        let (x, pod) = (x.clone(), pod.clone());
+        lives.spawn(async move {
+            let id = pod.start(x.script(&name, "exit 0")).await?;
+            x.exited(&id).await?;
+            x.client.remove(&id).await?;
+            Verdict::Ok(id)
+        });
+    }
+    let mut ids = Vec::new();
+    while let Some(ended) = lives.join_next().await {
+        match ended {
+            Ok(id) => ids.push(id?),
+            Err(error) => return failed("a container", "to end", error.to_string()),
+        }
+    }
+    x.client.stop_pod(&pod.id).await?;
+    x.client.remove_pod(&pod.id).await?;
+    let mut of_pod = vec![pod.id.as_str()];
+    of_pod.extend(ids.iter().map(String::as_str));
+    let events = events_of(x, subscription, &of_pod).await?;
+    for id in &ids {
+        let seen = events.iter().filter(|event| event.container_id == *id);
+        let seen: Vec<_> = seen
+            .map(ContainerEventResponse::container_event_type)
+            .collect();
+        let what = format!("the events of container {id}, one of {BURST}");
+        equal(&what, &seen, &vec![Created, Started, Stopped, Deleted])?;
     }
     Ok(())
 }

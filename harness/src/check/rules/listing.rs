@@ -68,7 +68,10 @@ pub(super) const RULES: &[Rule] = &[
         source: CRIO,
         tags: &["kubelet", "filter"],
         calls: &["ListContainers"],
-        faults: &["ListContainers request drop filter.state"],
+        faults: &[
+            "ListContainers request drop filter.state",
+            "ListContainers if request.filter.state.state == \"CONTAINER_EXITED\" drop containers",
+        ],
         body: |x| Box::pin(containers_are_filtered_by_state(x)),
     },
     Rule {
@@ -106,6 +109,7 @@ pub(super) const RULES: &[Rule] = &[
             "ListPodSandbox request drop filter.id",
             "ListPodSandbox if request.filter.id != \"\" request drop filter.label_selector",
             "ListPodSandbox after 1 answer NOT_FOUND",
+            "ListPodSandbox if request.filter.id == \"\" and request.filter.state != null request drop filter.label_selector",
         ],
         body: |x| Box::pin(parts_of_sandbox_filter_are_all_met(x)),
     },
@@ -122,6 +126,8 @@ pub(super) const RULES: &[Rule] = &[
             "ListContainers if request.filter.id != \"\" request drop filter.pod_sandbox_id",
             "ListContainers if request.filter.id != \"\" request drop filter.label_selector",
             "ListContainers after 1 answer NOT_FOUND",
+            "ListContainers if request.filter.id == \"\" and request.filter.state != null request drop filter.pod_sandbox_id",
+            "ListContainers if request.filter.id == \"\" and request.filter.pod_sandbox_id != \"\" request drop filter.label_selector",
         ],
         body: |x| Box::pin(parts_of_container_filter_are_all_met(x)),
     },
@@ -274,11 +280,14 @@ async fn containers_are_filtered_by_id(x: &Context) -> Verdict {
 }
 
 async fn containers_are_filtered_by_state(x: &Context) -> Verdict {
-    let (_pod, [first, second]) = two_containers(x).await?;
+    let (pod, [first, second]) = two_containers(x).await?;
     x.client.start(&second).await?;
+    let third = pod.start(x.script("third", "exit 0")).await?;
+    x.exited(&third).await?;
     for (state, expected) in [
         (ContainerState::ContainerCreated, &first),
         (ContainerState::ContainerRunning, &second),
+        (ContainerState::ContainerExited, &third),
     ] {
         let filter = ContainerFilter {
             state: Some(v1::ContainerStateValue {
@@ -375,7 +384,12 @@ async fn parts_of_sandbox_filter_are_all_met(x: &Context) -> Verdict {
         let what = format!("ListPodSandbox by id, state and label: {what}");
         equal(&what, &pods(x, filter).await?, &expected)?;
     }
-    Ok(())
+    let without_id = filter("", ready, "red");
+    equal(
+        "ListPodSandbox by state and label",
+        &pods(x, without_id).await?,
+        &ids([&first.id]),
+    )
 }
 
 async fn parts_of_container_filter_are_all_met(x: &Context) -> Verdict {
@@ -426,6 +440,21 @@ async fn parts_of_container_filter_are_all_met(x: &Context) -> Verdict {
         ),
     ] {
         let what = format!("ListContainers by id, sandbox, state and label: {what}");
+        equal(&what, &containers(x, filter).await?, &expected)?;
+    }
+    for (what, filter, expected) in [
+        (
+            "both are met",
+            filter("", &pod, created, "red"),
+            ids([&first]),
+        ),
+        (
+            "another sandbox",
+            filter("", &other, created, "red"),
+            ids([]),
+        ),
+    ] {
+        let what = format!("ListContainers by sandbox, state and label: {what}");
         equal(&what, &containers(x, filter).await?, &expected)?;
     }
     Ok(())

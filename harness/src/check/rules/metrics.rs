@@ -68,6 +68,11 @@ fn apart(all: v1::PodSandboxMetrics) -> Verdict<[Vec<v1::Metric>; 2]> {
     }
 }
 
+/// Whether the name tells of a counter. How many inodes a file system has is none.
+fn is_counter(name: &str) -> bool {
+    name.ends_with("_total") && name != "container_fs_inodes_total"
+}
+
 /// Fails unless a metric has a value, a time of now, and the kind that Prometheus' names tell.
 fn is_measured(metric: &v1::Metric) -> Verdict {
     ensure(
@@ -81,8 +86,9 @@ fn is_measured(metric: &v1::Metric) -> Verdict {
         of_now(&format!("the time of {}", metric.name), metric.timestamp)?;
     }
     let kind = match metric.name.as_str() {
-        name if name.ends_with("_total") => v1::MetricType::Counter,
-        "container_memory_working_set_bytes"
+        name if is_counter(name) => v1::MetricType::Counter,
+        "container_fs_inodes_total"
+        | "container_memory_working_set_bytes"
         | "container_memory_usage_bytes"
         | "container_memory_rss"
         | "container_processes" => v1::MetricType::Gauge,
@@ -95,9 +101,7 @@ fn is_measured(metric: &v1::Metric) -> Verdict {
 type Counters = BTreeMap<(String, Vec<String>), u64>;
 
 fn counters(metrics: &[v1::Metric]) -> Counters {
-    let counters = metrics
-        .iter()
-        .filter(|metric| metric.name.ends_with("_total"));
+    let counters = metrics.iter().filter(|metric| is_counter(&metric.name));
     counters
         .map(|metric| {
             let name = (metric.name.clone(), metric.label_values.clone());

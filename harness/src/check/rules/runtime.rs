@@ -21,6 +21,7 @@ pub(super) const RULES: &[Rule] = &[
             "Version drop runtime_version",
             "Version drop runtime_api_version",
             "Version set runtime_api_version \"none\"",
+            "Version set runtime_api_version \"v1alpha2\"",
         ],
         body: |x| Box::pin(version_is_complete(x)),
     },
@@ -159,10 +160,14 @@ async fn version_is_complete(x: &Context) -> Verdict {
     )?;
     let api = &version.runtime_api_version;
     let numbers = api.strip_prefix('v').unwrap_or(api);
+    let is_stable = |numbers: &str| {
+        let mut parts = numbers.split('.');
+        parts.all(|part| part.parse::<u32>().is_ok())
+    };
     ensure(
-        numbers.starts_with(|letter: char| letter.is_ascii_digit()),
+        is_stable(numbers),
         "runtime_api_version",
-        "a version, such as v1",
+        "a stable version, such as v1",
         &version,
     )
 }
