@@ -8,6 +8,7 @@
 mod compare;
 mod containerd;
 mod difference;
+mod ephemeral;
 mod exceptions;
 mod explanations;
 mod history;
@@ -21,6 +22,7 @@ mod normal;
 mod objects;
 mod open;
 mod operations;
+mod patches;
 mod pods;
 mod probes;
 mod record;

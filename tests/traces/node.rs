@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::str::FromStr as _;
 use std::time::{Duration, Instant};
 
 use agent::objects::ObjectMap;
@@ -244,12 +245,17 @@ impl Node {
         self.runtime.stop().await;
     }
 
+    pub(crate) async fn kill_runtime(&mut self) {
+        self.runtime.kill().await;
+    }
+
     pub(crate) async fn start_runtime(&mut self) {
         self.runtime.restart().await;
     }
 
-    /// Kills the first process of the running container of this name.
-    pub(crate) async fn kill_container(&self, name: &str) {
+    /// Sends a signal to the first process of the running container of this name.
+    pub(crate) async fn kill_container(&self, name: &str, signal: &str) {
+        let signal = Signal::from_str(signal).unwrap();
         let id = self.running(name).await;
         let request = v1::ContainerStatusRequest {
             container_id: id,
@@ -263,7 +269,7 @@ impl Node {
             .container_status(request)
             .await
             .unwrap();
-        kill_process(answer.into_inner().info.get("info"));
+        kill_process(answer.into_inner().info.get("info"), signal);
     }
 
     /// Kills the process of the only ready sandbox, whose containers run on. In crib's runtime they would end with it: there
@@ -287,7 +293,7 @@ impl Node {
             .pod_sandbox_status(request)
             .await
             .unwrap();
-        kill_process(answer.into_inner().info.get("info"));
+        kill_process(answer.into_inner().info.get("info"), Signal::SIGKILL);
     }
 
     pub(crate) async fn stop_container(&self, name: &str) {
@@ -307,6 +313,13 @@ impl Node {
 
     pub(crate) async fn remove_image(&self, name: &str) {
         self.runtime.client().remove_image(name).await.unwrap();
+    }
+
+    /// Stops the only ready sandbox in one call, which also ends its containers, between two looks of crib's agent.
+    pub(crate) async fn stop_sandbox(&self) {
+        let id = self.sandbox().await;
+        let _unseen = self.unseen().await;
+        self.runtime.client().stop_pod(&id).await.unwrap();
     }
 
     /// Removes the only ready sandbox in one call, which also ends its containers, between two looks of crib's agent.
@@ -373,9 +386,9 @@ fn host_directory(path: &Path) {
     std::os::unix::fs::symlink("/etc/passwd", path.join("link")).unwrap();
 }
 
-fn kill_process(info: Option<&String>) {
+fn kill_process(info: Option<&String>, signal: Signal) {
     let info: Value = serde_json::from_str(info.unwrap()).unwrap();
     let pid = i32::try_from(info["pid"].as_i64().unwrap()).unwrap();
     assert!(pid > 1, "{info}");
-    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    kill(Pid::from_raw(pid), signal).unwrap();
 }

@@ -68,6 +68,14 @@ impl NodeRuntime {
         }
     }
 
+    /// Kills the daemon. Its pods keep running.
+    pub(crate) async fn kill(&mut self) {
+        match self {
+            Self::Crib(runtime) => runtime.kill9().await,
+            Self::Containerd(containerd) => containerd.stop().await,
+        }
+    }
+
     pub(crate) async fn restart(&mut self) {
         match self {
             Self::Crib(runtime) => runtime.restart().await.unwrap(),

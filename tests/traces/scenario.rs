@@ -3,16 +3,11 @@
 use std::fs;
 use std::path::Path;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What was done at a time.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Note {
-    /// Seconds after the scenario's zero.
-    pub(crate) at: f64,
-    pub(crate) text: String,
-}
+use crate::timeline::{Note, Step, is_removal, step};
 
 /// Where the kubelet had its pods from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,14 +160,21 @@ impl Scenario {
     /// What was done, in order.
     pub(crate) fn notes(&self) -> Vec<Note> {
         let lines = self.notes.lines().skip(1);
+        // Another line goes on with what was said before.
         lines
-            .map(|line| {
-                let (at, text) = line.split_once("s ").unwrap();
-                let at = at.strip_prefix("t=").unwrap().parse().unwrap();
+            .filter_map(|line| {
+                let (at, text) = line.strip_prefix("t=")?.split_once("s ")?;
+                let at = at.parse().ok()?;
                 let text = text.trim().to_owned();
-                Note { at, text }
+                Some(Note { at, text })
             })
             .collect()
+    }
+
+    /// The clock at the scenario's zero, from the first line of the notes.
+    pub(crate) fn zero(&self) -> Option<Timestamp> {
+        let (_, rest) = self.about().split_once("t=0 is ")?;
+        rest.split([';', ']']).next()?.trim().parse().ok()
     }
 
     /// When the recording window ended.
@@ -183,7 +185,9 @@ impl Scenario {
     /// When the pods were taken from the kubelet.
     pub(crate) fn removed_at(&self) -> f64 {
         let notes = self.notes();
-        let found = notes.iter().rev().find(|note| is_removal(&note.text));
+        let found = notes.iter().rev().find(|note| is_removal(note));
+        let deleted = |note: &&Note| matches!(step(note), Some(Step::Delete(_)));
+        let found = found.or_else(|| notes.iter().rev().find(deleted));
         found.map_or_else(|| self.end(), |note| note.at)
     }
 
@@ -244,6 +248,11 @@ impl Scenario {
         own
     }
 
+    /// The calls of a name.
+    pub(crate) fn calls_of(&self, name: &'static str) -> impl DoubleEndedIterator<Item = &Value> {
+        self.calls.iter().filter(move |call| method(call) == name)
+    }
+
     /// The latest status of each pod at a time.
     pub(crate) fn statuses_at(&self, at: f64) -> Vec<Value> {
         let mut latest: Vec<Value> = Vec::new();
@@ -259,21 +268,6 @@ impl Scenario {
         latest.retain(|entry| entry["gone"] != true);
         latest
     }
-}
-
-/// Whether a note says that a state was awaited.
-pub(crate) fn is_wait(text: &str) -> bool {
-    ["expected state reached", "running", "second restart seen"].contains(&text)
-}
-
-/// Whether a note says that the pods were taken from the kubelet.
-pub(crate) fn is_removal(text: &str) -> bool {
-    ["manifest removed", "pod deleted"].contains(&text)
-}
-
-/// Whether a note says that the agent was started again.
-pub(crate) fn is_agent_start(text: &str) -> bool {
-    text == "kubelet started again"
 }
 
 /// The name of a call.
