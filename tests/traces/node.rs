@@ -15,9 +15,11 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tokio::sync::RwLockWriteGuard;
 
+use crate::images;
 use crate::kubelet::Kubelet;
 use crate::library::Library;
 use crate::runtime::{NodeRuntime, RuntimeKind};
+use crate::scenario::Scenario;
 
 /// The resolv.conf of the recorded node.
 const RESOLV_CONF: &str = "nameserver 192.0.2.53\nnameserver 192.0.2.54\nsearch node.example.test example.test\noptions timeout:2 edns0\n";
@@ -87,28 +89,34 @@ enum NodeAgent {
 }
 
 impl Node {
-    /// A node that has these images, with an agent that has seen that nothing runs.
+    /// A node with the images that a scenario begins with, and an agent that has seen that nothing runs.
     pub(crate) async fn start(
         parts: &Parts,
         (name, address): (&str, &'static str),
         registry: &Registry,
-        images: &[String],
+        scenario: &Scenario,
     ) -> Self {
-        let runtime = NodeRuntime::start(parts.runtime, registry).await;
-        for image in images {
-            runtime.client().pull(image).await.unwrap();
+        let hosts = images::hosts(scenario);
+        let runtime = NodeRuntime::start(parts.runtime, registry, &hosts).await;
+        for image in scenario.images_present() {
+            let pulled = runtime.client().pull(&image).await;
+            pulled.unwrap_or_else(|status| panic!("failed to pull {image}: {status}"));
         }
         let root = runtime.root();
         fs::write(root.join("resolv.conf"), RESOLV_CONF).unwrap();
         fs::create_dir_all(root.join("manifests")).unwrap();
         host_directory(&root.join("hostdir"));
         let proxy = Proxy::start(&root.join("proxy.sock"), &runtime.socket()).unwrap();
-        let agent = match &parts.agent {
-            AgentKind::Crib => NodeAgent::Crib(Library::new(address, None)),
-            AgentKind::CribOfDirectory => {
-                let manifests = root.join("manifests");
-                NodeAgent::Crib(Library::new(address, Some(manifests)))
+        let library = |manifests| {
+            let mut library = Library::new(address, manifests);
+            if scenario.has_pod_cgroups() {
+                library.set_cgroup_root(cgroup_root(&root));
             }
+            library
+        };
+        let agent = match &parts.agent {
+            AgentKind::Crib => NodeAgent::Crib(library(None)),
+            AgentKind::CribOfDirectory => NodeAgent::Crib(library(Some(root.join("manifests")))),
             AgentKind::Kubelet(program) => NodeAgent::Kubelet(Kubelet::new(program, &root)),
         };
         let mut node = Self {
@@ -193,6 +201,14 @@ impl Node {
     pub(crate) fn set_pods(&mut self, pods: Vec<Pod>) {
         if let NodeAgent::Crib(agent) = &mut self.agent {
             agent.set_pods(pods);
+        }
+    }
+
+    /// The states of the pods when the last agent ended, as far as it is crib's.
+    pub(crate) fn last_pods(&self) -> &[PodState] {
+        match &self.agent {
+            NodeAgent::Crib(agent) => agent.last_pods(),
+            NodeAgent::Kubelet(_) => &[],
         }
     }
 
@@ -377,6 +393,12 @@ impl Node {
         drop(proxy);
         runtime.end().await
     }
+}
+
+/// The cgroup above those of a node's pods. Each node has its own: the same pod may run on several at a time.
+pub(crate) fn cgroup_root(root: &Path) -> String {
+    let name = root.file_name().unwrap_or_default();
+    format!("/{}", name.to_string_lossy())
 }
 
 /// The directory for volumes of type hostPath, as the recorded one.

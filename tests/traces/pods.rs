@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod as ApiPod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::node::Node;
+use crate::node::{Node, PodState};
 use crate::scenario::{Mode, Scenario};
 
 const SEEN: &str = "kubernetes.io/config.seen";
@@ -90,6 +90,17 @@ impl Pods {
         }
         self.pods.clear();
         self.send(node);
+    }
+
+    /// Stores statuses in the objects, as an API server does.
+    pub(crate) fn take_statuses(&mut self, states: &[PodState]) {
+        for pod in &mut self.pods {
+            let own = |state: &&PodState| Some(state.uid()) == pod.metadata.uid.as_deref();
+            if let Some(state) = states.iter().find(own) {
+                let status = state.entry["status"].clone();
+                pod.status = serde_json::from_value(status).unwrap();
+            }
+        }
     }
 
     /// Gives the agent the pods again, as after a restart.

@@ -74,10 +74,8 @@ pub(crate) async fn replay(scenario: &Scenario, registry: &Registry, parts: &Par
         (Mode::Api, true) => (("127.0.0.1", "127.0.0.1"), Mode::Static),
         (Mode::Api, false) => (("127.0.0.1", "127.0.0.1"), Mode::Api),
     };
-    if scenario.manifest.contains(images::SLOW_HOST) {
-        images::slow_down_once(registry);
-    }
-    let mut node = Node::start(parts, of_node, registry, &scenario.images_present()).await;
+    images::slow_down_once(registry, scenario);
+    let mut node = Node::start(parts, of_node, registry, scenario).await;
     let mut replay = Replay {
         scenario,
         source,
@@ -292,6 +290,10 @@ impl Replay<'_> {
     }
 
     async fn start_agent(&mut self, node: &mut Node) {
+        if self.source == Mode::Api {
+            self.pods.take_statuses(node.last_pods());
+            self.pods.send(node);
+        }
         node.start_agent().await;
         self.pods.send(node);
     }

@@ -128,7 +128,11 @@ impl Scenario {
                 && { asked.push(image); true };
             let addresses = method == "PodSandboxStatus" && call.pointer("/response/status/network/ip").is_some();
             if asks {
-                call["response"] = serde_json::json!({"image": {"id": "present"}});
+                let image = &call["response"]["image"];
+                let (tags, uid, name) = (&image["repo_tags"], &image["uid"], &image["username"]);
+                call["response"] = serde_json::json!({
+                    "image": {"id": "present", "repo_tags": tags, "uid": uid, "username": name},
+                });
             } else if addresses {
                 let id = call["request"]["pod_sandbox_id"].clone();
                 let again = asked.contains(&id.to_string());
@@ -145,6 +149,12 @@ impl Scenario {
         self
     }
 
+    /// The same scenario with another text in the place of one, wherever it is.
+    pub(crate) fn replaced(&self, text: &str, other: &str) -> Self {
+        let all = serde_json::to_string(self).unwrap();
+        serde_json::from_str(&all.replace(text, other)).unwrap()
+    }
+
     /// The first line of the notes, which says what the scenario is about.
     pub(crate) fn about(&self) -> &str {
         self.notes.lines().next().unwrap_or_default()
@@ -155,6 +165,12 @@ impl Scenario {
             true => Mode::Api,
             false => Mode::Static,
         }
+    }
+
+    /// Whether pods had cgroups below those of their QoS classes.
+    pub(crate) fn has_pod_cgroups(&self) -> bool {
+        let settings = ["cgroupsPerQOS true", "pod cgroups true"];
+        settings.iter().any(|it| self.about().contains(it))
     }
 
     /// What was done, in order.
