@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use agent::objects::ObjectMap;
 use agent::pod::Pod;
 use cri::v1;
+use harness::eventually::within;
 use harness::{Proxy, Registry};
 use jiff::Timestamp;
 use nix::sys::signal::{Signal, kill};
@@ -25,6 +26,9 @@ use crate::scenario::Scenario;
 const RESOLV_CONF: &str = "nameserver 192.0.2.53\nnameserver 192.0.2.54\nsearch node.example.test example.test\noptions timeout:2 edns0\n";
 /// How long the parts of a node may take to start.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How much later than the kubelet's a sandbox or container may run that something is done to.
+const SOON: Duration = Duration::from_secs(6);
 
 /// What a node is made of.
 #[derive(Debug, Clone)]
@@ -361,8 +365,11 @@ impl Node {
             state: Some(state),
             ..Default::default()
         };
-        let found = self.runtime.client().pods(filter).await.unwrap();
-        found[0].id.clone()
+        let found = within(SOON, "a ready sandbox", async || {
+            let found = self.runtime.client().pods(filter.clone()).await.unwrap();
+            found.first().map(|it| it.id.clone()).ok_or("none")
+        });
+        found.await.unwrap()
     }
 
     async fn running(&self, name: &str) -> String {
@@ -373,9 +380,13 @@ impl Node {
             state: Some(state),
             ..Default::default()
         };
-        let all = self.runtime.client().containers(filter).await.unwrap();
         let named = |c: &&v1::Container| c.metadata.as_ref().is_some_and(|m| m.name == name);
-        all.iter().find(named).unwrap().id.clone()
+        let found = within(SOON, "the container to run", async || {
+            let all = self.runtime.client().containers(filter.clone()).await;
+            let all = all.unwrap();
+            all.iter().find(named).map(|it| it.id.clone()).ok_or("none")
+        });
+        found.await.unwrap()
     }
 
     /// Ends everything. A text says what went wrong.

@@ -60,7 +60,7 @@ async fn rejected_pod_fails_without_a_call_and_stays_so() {
 
 #[tokio::test(start_paused = true)]
 async fn ended_pod_of_api_server_is_not_admitted_again() {
-    let mut scene = Scene::new();
+    let scene = Scene::new();
     scene.fake.image("app", Behaviour::forever());
     let cpus = std::thread::available_parallelism().unwrap().get();
     let mut ended = hungry("u1", "99999").api().clone();
