@@ -56,7 +56,7 @@ fn container(pod: &ApiPod, scenario: &Scenario, status: &Value) -> EphemeralCont
         stdin: set("stdin"),
         stdin_once: set("stdin_once"),
         tty: set("tty"),
-        env: config.map(|config| variables(config)),
+        env: config.map(variables),
         volume_mounts: config.map(|config| mounts(pod, config)),
         target_container_name: config.and_then(|config| target(scenario, config)),
         ..Default::default()
