@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Taint;
 
 use crate::gc::limits::DeadContainerLimits;
 use crate::images::ImageConfig;
-use crate::node::SwapBehavior;
+use crate::node::{CgroupDriver, SwapBehavior};
 
 /// The configuration of the agent. [`Config::new`] has the defaults of a kubelet of Kubernetes 1.36.
 #[derive(Clone, Debug)]
@@ -77,6 +77,10 @@ pub struct Config {
     pub admission: AdmissionConfig,
     /// Which containers may use swap, where the kernel can limit it.
     pub swap_behavior: SwapBehavior,
+    /// The cgroups of pods.
+    pub cgroups: CgroupConfig,
+    /// Whether containers without a seccomp profile get the runtime's default instead of none.
+    pub seccomp_default: bool,
     /// Whether `lifecycle.stopSignal` counts, which Kubernetes 1.36 has behind the gate ContainerStopSignals.
     pub container_stop_signals: bool,
 }
@@ -96,6 +100,39 @@ pub struct AdmissionConfig {
     pub system_reserved: BTreeMap<String, String>,
     /// What of the node pods may not request, because its agents and its runtime need it.
     pub kube_reserved: BTreeMap<String, String>,
+}
+
+/// Which cgroups pods have, and how CPU and memory are limited in them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CgroupConfig {
+    /// Whether each pod has a cgroup below that of its QoS class, which the runtime is told as the sandbox's `cgroup_parent`;
+    /// otherwise the runtime chooses. A kubelet also makes these cgroups.
+    pub per_qos: bool,
+    /// The form of their paths.
+    pub driver: CgroupDriver,
+    /// The cgroup above them.
+    pub root: String,
+    /// Whether CPU limits are enforced.
+    pub cpu_quota: bool,
+    /// The period of CPU limits.
+    pub cpu_quota_period: Duration,
+    /// Whether the kernel kills one process of a container that is out of memory, not all of them, which only the unified
+    /// hierarchy can. A kubelet has it kill all there.
+    pub single_process_oom_kill: bool,
+}
+
+impl Default for CgroupConfig {
+    /// As a kubelet, but without cgroups of QoS classes.
+    fn default() -> Self {
+        Self {
+            per_qos: false,
+            driver: CgroupDriver::Cgroupfs,
+            root: "/".to_owned(),
+            cpu_quota: true,
+            cpu_quota_period: Duration::from_millis(100),
+            single_process_oom_kill: true,
+        }
+    }
 }
 
 /// When and how logs of containers are rotated.
@@ -140,6 +177,8 @@ impl Config {
             log_rotation: Some(LogRotation::default()),
             admission: AdmissionConfig::default(),
             swap_behavior: SwapBehavior::NoSwap,
+            cgroups: CgroupConfig::default(),
+            seccomp_default: false,
             container_stop_signals: true,
             node_name: "localhost".to_owned(),
             agent_id: None,

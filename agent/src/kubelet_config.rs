@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::images::duration::parse_go_duration;
-use crate::node::SwapBehavior;
+use crate::node::{CgroupDriver, SwapBehavior};
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
@@ -65,6 +65,18 @@ pub struct KubeletConfiguration {
     pub healthz_bind_address: Option<String>,
     pub crash_loop_back_off: Option<CrashLoopBackOff>,
     pub memory_swap: Option<MemorySwap>,
+    #[serde(rename = "cgroupsPerQOS")]
+    pub cgroups_per_qos: Option<bool>,
+    pub cgroup_driver: Option<CgroupDriver>,
+    pub cgroup_root: Option<String>,
+    #[serde(rename = "cpuCFSQuota")]
+    pub cpu_cfs_quota: Option<bool>,
+    #[serde(rename = "cpuCFSQuotaPeriod", deserialize_with = "duration")]
+    pub cpu_cfs_quota_period: Option<Duration>,
+    #[serde(rename = "singleProcessOOMKill")]
+    pub single_process_oom_kill: Option<bool>,
+    pub seccomp_default: Option<bool>,
+    pub pod_logs_dir: Option<String>,
     pub feature_gates: Option<FeatureGates>,
 }
 
@@ -186,7 +198,8 @@ mod tests {
         let text = format!(
             "{HEAD}maxPods: 20\nregistryPullQPS: 0\nimageMinimumGCAge: 5m0s\nsystemReserved: {{cpu: 500m}}\n\
              authentication: {{anonymous: {{enabled: false}}}}\nregisterWithTaints:\n- {{key: a, effect: NoSchedule}}\n\
-             crashLoopBackOff: {{maxContainerRestartPeriod: 30s}}\ncgroupDriver: systemd\n\
+             crashLoopBackOff: {{maxContainerRestartPeriod: 30s}}\ncgroupDriver: systemd\ncgroupsPerQOS: true\n\
+             cpuCFSQuotaPeriod: 10ms\nsingleProcessOOMKill: false\npodLogsDir: /logs\ncpuManagerPolicy: none\n\
              memorySwap: {{swapBehavior: LimitedSwap}}\nfeatureGates: {{ContainerStopSignals: true, DisableNodeKubeProxyVersion: true}}\n"
         );
         let (config, ignored) = parse(&text).unwrap();
@@ -204,11 +217,16 @@ mod tests {
         assert_eq!(swap.swap_behavior, SwapBehavior::LimitedSwap);
         let gates = config.feature_gates.unwrap();
         assert_eq!(gates.container_stop_signals, Some(true));
+        assert_eq!(config.cgroup_driver, Some(CgroupDriver::Systemd));
+        assert_eq!(config.cgroups_per_qos, Some(true));
+        assert_eq!(config.cpu_cfs_quota_period, Some(Duration::from_millis(10)));
+        assert_eq!(config.single_process_oom_kill, Some(false));
+        assert_eq!(config.pod_logs_dir.as_deref(), Some("/logs"));
         assert_eq!(
             ignored,
             [
                 "authentication",
-                "cgroupDriver",
+                "cpuManagerPolicy",
                 "featureGates.DisableNodeKubeProxyVersion"
             ]
         );
@@ -237,6 +255,10 @@ mod tests {
     #[case(
         "featureGates: {ContainerStopSignals: maybe}",
         "featureGates: invalid type"
+    )]
+    #[case(
+        "cgroupDriver: runit",
+        "cgroupDriver: unknown variant `runit`, expected `cgroupfs` or `systemd`"
     )]
     #[case("maxPods: many", "maxPods: invalid type")]
     #[case("maxPods: -1", "maxPods: invalid value")]

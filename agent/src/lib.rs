@@ -65,9 +65,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use config::{AdmissionConfig, Config, LogRotation};
+pub use config::{AdmissionConfig, CgroupConfig, Config, LogRotation};
 pub use events::{Event, EventObject, EventType};
 pub use gc::limits::DeadContainerLimits;
+pub use node::CgroupDriver;
 pub use report::{
     ContainerKind, ContainerPhase, ContainerReport, PodReport, PublishedStatus, ReadinessChange,
     Reports, Transition,

@@ -81,7 +81,8 @@ pub struct NodeAddress {
 }
 
 /// How cgroups are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum CgroupDriver {
     /// As directories.
     Cgroupfs,

@@ -255,6 +255,13 @@ impl Pod {
         self.0.api.metadata.deletion_timestamp.is_some()
     }
 
+    /// Whether its source says that it has ended: an API server keeps the status that an agent gave the pod.
+    pub fn has_ended(&self) -> bool {
+        let status = self.0.api.status.as_ref();
+        let phase = status.and_then(|status| status.phase.as_deref());
+        matches!(phase, Some("Succeeded" | "Failed"))
+    }
+
     /// Whether anything changed that a source decides: a new status is no update.
     pub fn is_updated_from(&self, old: &Self) -> bool {
         let (new, old_meta) = (&self.0.api.metadata, &old.0.api.metadata);

@@ -178,6 +178,14 @@ pub(crate) fn node(config: &Config) -> Node {
     node.swap_behavior = config.swap_behavior;
     node.container_stop_signals = config.container_stop_signals;
     node.cgroup_version = memory.cgroup_version;
+    node.seccomp_default = config.seccomp_default;
+    let cgroups = &config.cgroups;
+    node.cgroups_per_qos = cgroups.per_qos;
+    node.cgroup_driver = cgroups.driver;
+    node.cgroup_root.clone_from(&cgroups.root);
+    node.cpu_quota = cgroups.cpu_quota;
+    node.cpu_quota_period = i64::try_from(cgroups.cpu_quota_period.as_micros()).unwrap_or(i64::MAX);
+    node.single_process_oom_kill = cgroups.single_process_oom_kill;
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut capacity = BTreeMap::from([
         ("cpu".to_owned(), cpus.to_string()),

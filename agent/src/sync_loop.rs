@@ -297,7 +297,11 @@ impl SyncLoop {
         let shared = Arc::clone(&self.shared);
         // An earlier agent may have granted it other resources than it is to have now.
         let granted = Granted::recorded(&pod, &shared.config);
-        let admitted = self.admit(granted.pod(&pod));
+        // One that has ended needs nothing of the node (Kubernetes 1.36, pkg/kubelet/kubelet.go HandlePodAdditions).
+        let admitted = match pod.has_ended() {
+            true => Ok(Admission::Now),
+            false => self.admit(granted.pod(&pod)),
+        };
         let item = WorkItem::Pod(granted.pod(&pod).clone());
         let state = WorkerState::of(&pod, item.pod_ref());
         let (updates, receiver) = watch::channel(granted.update(&pod));

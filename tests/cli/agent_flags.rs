@@ -64,7 +64,7 @@ async fn agent_takes_pods_by_its_flags_and_configuration() {
     let config = place.file(
         "kubelet.yaml",
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 1\nallowedUnsafeSysctls: [kernel.msg*]\n\
-         cgroupDriver: systemd\nsystemReserved: {memory: 1Gi}\n",
+         cpuManagerPolicy: none\nsystemReserved: {memory: 1Gi}\n",
     );
     place.file(
         "pods/elsewhere.yaml",
@@ -173,7 +173,7 @@ async fn agent_takes_pods_by_its_flags_and_configuration() {
     assert_eq!(ended.code, Some(0));
     for words in [
         "fields of --config have no effect",
-        "cgroupDriver",
+        "cpuManagerPolicy",
         "runtime=\"crib ",
         "starting",
     ] {

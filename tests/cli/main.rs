@@ -1,6 +1,7 @@
 //! The `crib` command as its users see it: arguments in; lines, exit codes and nothing left behind out.
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
+mod agent_cgroups;
 mod agent_flags;
 mod agent_swap;
 mod agents;

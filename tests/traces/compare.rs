@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::difference::{self, Difference};
 use crate::operations::Operation;
 use crate::probes::{self, Checks};
-use crate::scenario::{Note, is_agent_start, is_removal, is_wait};
+use crate::timeline::{Note, is_agent_start, is_removal, is_wait};
 
 /// How much later or earlier a call may be that follows directly from something, in seconds.
 const DIRECT: f64 = 2.0;
@@ -104,7 +104,7 @@ impl Sides<'_> {
                 removed_at: self.our_removal,
             },
         );
-        let starts = self.notes.iter().filter(|note| is_agent_start(&note.text));
+        let starts = self.notes.iter().filter(|note| is_agent_start(note));
         probes::differences(place, &sides.0, &sides.1, starts.count(), found);
         let kubelet: Vec<&&Timed> = kubelet
             .iter()
@@ -267,7 +267,7 @@ impl Sides<'_> {
             });
             // What makes something at the time of a removal belongs to a sync that was under way.
             let makes = STARTING.contains(&operation.method.as_str());
-            let causes = |note: &&Note| !(is_wait(&note.text) || makes && is_removal(&note.text));
+            let causes = |note: &&Note| !(is_wait(note) || makes && is_removal(note));
             let mut done = self.notes.iter().rev().filter(causes);
             let cause = done.find(|note| note.at <= operation.start + 0.1);
             let from_note = cause.is_some_and(|note| {

@@ -1,5 +1,6 @@
 //! Debian's containerd on a scenario's node, with all its directories below the node's.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,10 +29,10 @@ pub(crate) struct Containerd {
 }
 
 impl Containerd {
-    /// Starts it with the registry for all images of scenarios, and waits until it serves.
-    pub(crate) async fn start(registry: &Registry) -> Self {
+    /// Starts it with the registry for images of these hosts, and waits until it serves.
+    pub(crate) async fn start(registry: &Registry, hosts: &BTreeSet<String>) -> Self {
         let root = tempfile::Builder::new().prefix("crib-t").tempdir().unwrap();
-        configure(root.path(), registry);
+        configure(root.path(), registry, hosts);
         let mut containerd = Self {
             client: Client::new(&socket(root.path())),
             root,
@@ -116,7 +117,7 @@ fn socket(root: &Path) -> PathBuf {
 }
 
 /// Writes the configuration of containerd, of its network and of its registries.
-fn configure(root: &Path, registry: &Registry) {
+fn configure(root: &Path, registry: &Registry, hosts: &BTreeSet<String>) {
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let plugins = PLUGINS.iter().find(|path| Path::new(path).is_dir());
     let plugins = plugins.expect("no CNI plugins: apt-get install containernetworking-plugins");
@@ -165,7 +166,7 @@ config_path = "{directory}/registries"
     );
     fs::create_dir(root.join("cni")).unwrap();
     fs::write(root.join("cni/10-network.conflist"), network).unwrap();
-    for host in images::HOSTS {
+    for host in hosts {
         let directory = root.join("registries").join(host);
         fs::create_dir_all(&directory).unwrap();
         let hosts = format!(

@@ -1,7 +1,7 @@
 //! Judges one scenario: replays it, and compares both sides in their normal form.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use harness::Registry;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use crate::difference::{Difference, NONE};
 use crate::exceptions::EXCEPTIONS;
 use crate::explanations::{self, Explanation};
 use crate::history::{Entry, Histories, containers, is_restarted};
-use crate::node::Parts;
+use crate::node::{Parts, cgroup_root};
 use crate::normal::{Symbols, text, without_empty};
 use crate::operations::operations;
 use crate::record::record;
@@ -103,7 +103,9 @@ pub(crate) async fn judge(scenario: &Scenario, registry: &Registry, trial: &Tria
 fn compare(scenario: &Scenario, replayed: &Replayed) -> Vec<Difference> {
     let hostdir = format!("{}/hostdir", replayed.root);
     let mut kubelet = Symbols::new(&scenario.calls, &scenario.status, &[]);
+    let cgroups = format!("{}/kubepods", cgroup_root(Path::new(&replayed.root)));
     let directories = [
+        (cgroups.as_str(), "/kubepods"),
         (hostdir.as_str(), "${HOSTDIR}"),
         (replayed.root.as_str(), "${ROOT}"),
     ];

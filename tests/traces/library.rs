@@ -32,6 +32,10 @@ pub(crate) struct Library {
     manifests: Option<PathBuf>,
     /// The pods that its source has.
     pods: Vec<Pod>,
+    /// The states of the pods when the last agent ended.
+    last: Vec<PodState>,
+    /// The directory of the node's pods in the cgroup hierarchies, if they have cgroups of their own.
+    cgroup_root: Option<String>,
     /// The objects that they refer to.
     objects: Arc<ObjectStore>,
     /// The events of each agent so far.
@@ -49,10 +53,22 @@ impl Library {
             lost: LostSandboxes::new(),
             manifests,
             pods: Vec::new(),
+            last: Vec::new(),
+            cgroup_root: None,
             objects: Arc::default(),
             events: Vec::new(),
             statuses: Vec::new(),
         }
+    }
+
+    /// Gives pods cgroups of their own from now on, as `cgroupsPerQOS` does.
+    pub(crate) fn set_cgroup_root(&mut self, root: String) {
+        self.cgroup_root = Some(root);
+    }
+
+    /// The states of the pods when the last agent ended.
+    pub(crate) fn last_pods(&self) -> &[PodState] {
+        &self.last
     }
 
     /// Starts an agent that calls the runtime at `socket`, with its directories below `root`.
@@ -69,6 +85,10 @@ impl Library {
         config.resolv_conf = Some(root.join("resolv.conf"));
         config.cluster_dns = vec![CLUSTER_DNS.to_owned()];
         config.cluster_domain = CLUSTER_DOMAIN.to_owned();
+        if let Some(root) = &self.cgroup_root {
+            config.cgroups.per_qos = true;
+            config.cgroups.root.clone_from(root);
+        }
         let socket = format!("unix://{}", socket.display());
         let connected = agent::cri::grpc::connect(&socket);
         let cri = tokio::time::timeout(PATIENCE, connected)
@@ -99,6 +119,7 @@ impl Library {
     }
 
     pub(crate) async fn stop(&mut self) {
+        self.last = self.pods();
         if let Some((agent, _)) = self.running.take() {
             agent.stop().await;
         }

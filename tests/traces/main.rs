@@ -8,6 +8,7 @@
 mod compare;
 mod containerd;
 mod difference;
+mod ephemeral;
 mod exceptions;
 mod explanations;
 mod history;
@@ -21,9 +22,11 @@ mod normal;
 mod objects;
 mod open;
 mod operations;
+mod patches;
 mod pods;
 mod probes;
 mod record;
+mod recorded_images;
 mod replay;
 mod runtime;
 mod scenario;
@@ -288,7 +291,7 @@ async fn replay_all(
     at_once: usize,
 ) -> Vec<Verdict> {
     scenarios.sort_by(|a, b| b.end().total_cmp(&a.end()));
-    let registry = Arc::new(images::registry().await);
+    let registry = Arc::new(images::registry(&mut scenarios).await);
     let places = Arc::new(Semaphore::new(at_once));
     // A port of the host can be used by one scenario at a time.
     let host_ports = Arc::new(Semaphore::new(1));

@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::str::FromStr as _;
 use std::time::{Duration, Instant};
 
 use agent::objects::ObjectMap;
 use agent::pod::Pod;
 use cri::v1;
+use harness::eventually::within;
 use harness::{Proxy, Registry};
 use jiff::Timestamp;
 use nix::sys::signal::{Signal, kill};
@@ -14,14 +16,19 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tokio::sync::RwLockWriteGuard;
 
+use crate::images;
 use crate::kubelet::Kubelet;
 use crate::library::Library;
 use crate::runtime::{NodeRuntime, RuntimeKind};
+use crate::scenario::Scenario;
 
 /// The resolv.conf of the recorded node.
 const RESOLV_CONF: &str = "nameserver 192.0.2.53\nnameserver 192.0.2.54\nsearch node.example.test example.test\noptions timeout:2 edns0\n";
 /// How long the parts of a node may take to start.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How much later than the kubelet's a sandbox or container may run that something is done to.
+const SOON: Duration = Duration::from_secs(6);
 
 /// What a node is made of.
 #[derive(Debug, Clone)]
@@ -86,28 +93,34 @@ enum NodeAgent {
 }
 
 impl Node {
-    /// A node that has these images, with an agent that has seen that nothing runs.
+    /// A node with the images that a scenario begins with, and an agent that has seen that nothing runs.
     pub(crate) async fn start(
         parts: &Parts,
         (name, address): (&str, &'static str),
         registry: &Registry,
-        images: &[String],
+        scenario: &Scenario,
     ) -> Self {
-        let runtime = NodeRuntime::start(parts.runtime, registry).await;
-        for image in images {
-            runtime.client().pull(image).await.unwrap();
+        let hosts = images::hosts(scenario);
+        let runtime = NodeRuntime::start(parts.runtime, registry, &hosts).await;
+        for image in scenario.images_present() {
+            let pulled = runtime.client().pull(&image).await;
+            pulled.unwrap_or_else(|status| panic!("failed to pull {image}: {status}"));
         }
         let root = runtime.root();
         fs::write(root.join("resolv.conf"), RESOLV_CONF).unwrap();
         fs::create_dir_all(root.join("manifests")).unwrap();
         host_directory(&root.join("hostdir"));
         let proxy = Proxy::start(&root.join("proxy.sock"), &runtime.socket()).unwrap();
-        let agent = match &parts.agent {
-            AgentKind::Crib => NodeAgent::Crib(Library::new(address, None)),
-            AgentKind::CribOfDirectory => {
-                let manifests = root.join("manifests");
-                NodeAgent::Crib(Library::new(address, Some(manifests)))
+        let library = |manifests| {
+            let mut library = Library::new(address, manifests);
+            if scenario.has_pod_cgroups() {
+                library.set_cgroup_root(cgroup_root(&root));
             }
+            library
+        };
+        let agent = match &parts.agent {
+            AgentKind::Crib => NodeAgent::Crib(library(None)),
+            AgentKind::CribOfDirectory => NodeAgent::Crib(library(Some(root.join("manifests")))),
             AgentKind::Kubelet(program) => NodeAgent::Kubelet(Kubelet::new(program, &root)),
         };
         let mut node = Self {
@@ -195,6 +208,14 @@ impl Node {
         }
     }
 
+    /// The states of the pods when the last agent ended, as far as it is crib's.
+    pub(crate) fn last_pods(&self) -> &[PodState] {
+        match &self.agent {
+            NodeAgent::Crib(agent) => agent.last_pods(),
+            NodeAgent::Kubelet(_) => &[],
+        }
+    }
+
     /// The latest state of each pod.
     pub(crate) fn pods(&self) -> Vec<PodState> {
         match &self.agent {
@@ -244,12 +265,17 @@ impl Node {
         self.runtime.stop().await;
     }
 
+    pub(crate) async fn kill_runtime(&mut self) {
+        self.runtime.kill().await;
+    }
+
     pub(crate) async fn start_runtime(&mut self) {
         self.runtime.restart().await;
     }
 
-    /// Kills the first process of the running container of this name.
-    pub(crate) async fn kill_container(&self, name: &str) {
+    /// Sends a signal to the first process of the running container of this name.
+    pub(crate) async fn kill_container(&self, name: &str, signal: &str) {
+        let signal = Signal::from_str(signal).unwrap();
         let id = self.running(name).await;
         let request = v1::ContainerStatusRequest {
             container_id: id,
@@ -263,7 +289,7 @@ impl Node {
             .container_status(request)
             .await
             .unwrap();
-        kill_process(answer.into_inner().info.get("info"));
+        kill_process(answer.into_inner().info.get("info"), signal);
     }
 
     /// Kills the process of the only ready sandbox, whose containers run on. In crib's runtime they would end with it: there
@@ -287,7 +313,7 @@ impl Node {
             .pod_sandbox_status(request)
             .await
             .unwrap();
-        kill_process(answer.into_inner().info.get("info"));
+        kill_process(answer.into_inner().info.get("info"), Signal::SIGKILL);
     }
 
     pub(crate) async fn stop_container(&self, name: &str) {
@@ -307,6 +333,13 @@ impl Node {
 
     pub(crate) async fn remove_image(&self, name: &str) {
         self.runtime.client().remove_image(name).await.unwrap();
+    }
+
+    /// Stops the only ready sandbox in one call, which also ends its containers, between two looks of crib's agent.
+    pub(crate) async fn stop_sandbox(&self) {
+        let id = self.sandbox().await;
+        let _unseen = self.unseen().await;
+        self.runtime.client().stop_pod(&id).await.unwrap();
     }
 
     /// Removes the only ready sandbox in one call, which also ends its containers, between two looks of crib's agent.
@@ -332,8 +365,11 @@ impl Node {
             state: Some(state),
             ..Default::default()
         };
-        let found = self.runtime.client().pods(filter).await.unwrap();
-        found[0].id.clone()
+        let found = within(SOON, "a ready sandbox", async || {
+            let found = self.runtime.client().pods(filter.clone()).await.unwrap();
+            found.first().map(|it| it.id.clone()).ok_or("none")
+        });
+        found.await.unwrap()
     }
 
     async fn running(&self, name: &str) -> String {
@@ -344,9 +380,13 @@ impl Node {
             state: Some(state),
             ..Default::default()
         };
-        let all = self.runtime.client().containers(filter).await.unwrap();
         let named = |c: &&v1::Container| c.metadata.as_ref().is_some_and(|m| m.name == name);
-        all.iter().find(named).unwrap().id.clone()
+        let found = within(SOON, "the container to run", async || {
+            let all = self.runtime.client().containers(filter.clone()).await;
+            let all = all.unwrap();
+            all.iter().find(named).map(|it| it.id.clone()).ok_or("none")
+        });
+        found.await.unwrap()
     }
 
     /// Ends everything. A text says what went wrong.
@@ -366,6 +406,12 @@ impl Node {
     }
 }
 
+/// The cgroup above those of a node's pods. Each node has its own: the same pod may run on several at a time.
+pub(crate) fn cgroup_root(root: &Path) -> String {
+    let name = root.file_name().unwrap_or_default();
+    format!("/{}", name.to_string_lossy())
+}
+
 /// The directory for volumes of type hostPath, as the recorded one.
 fn host_directory(path: &Path) {
     fs::create_dir_all(path.join("b/in-b")).unwrap();
@@ -373,9 +419,9 @@ fn host_directory(path: &Path) {
     std::os::unix::fs::symlink("/etc/passwd", path.join("link")).unwrap();
 }
 
-fn kill_process(info: Option<&String>) {
+fn kill_process(info: Option<&String>, signal: Signal) {
     let info: Value = serde_json::from_str(info.unwrap()).unwrap();
     let pid = i32::try_from(info["pid"].as_i64().unwrap()).unwrap();
     assert!(pid > 1, "{info}");
-    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    kill(Pid::from_raw(pid), signal).unwrap();
 }

@@ -286,7 +286,8 @@ fn by_key(list: Value, key: &str) -> Value {
     items.into()
 }
 
-fn is_of_service(key: &str) -> bool {
+/// Whether a variable comes with an object of kind Service.
+pub(crate) fn is_of_service(key: &str) -> bool {
     static PATTERN: OnceLock<Regex> = OnceLock::new();
     let of_port = r"PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?";
     let pattern = format!(r"^[A-Z][A-Z0-9_]*_(SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)|{of_port})$");

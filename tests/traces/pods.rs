@@ -6,12 +6,11 @@ use agent::manifest::static_pod::{self, Location};
 use agent::manifest::{self, Strictness};
 use agent::pod::Pod;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{EphemeralContainer, Pod as ApiPod};
+use k8s_openapi::api::core::v1::Pod as ApiPod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde_json::Value;
 
-use crate::node::Node;
-use crate::scenario::{Mode, Scenario, method};
+use crate::node::{Node, PodState};
+use crate::scenario::{Mode, Scenario};
 
 const SEEN: &str = "kubernetes.io/config.seen";
 const SOURCE: &str = "kubernetes.io/config.source";
@@ -28,6 +27,8 @@ pub(crate) struct Pods {
     pods: Vec<ApiPod>,
     /// When an API server removed an object, by its uid: an agent can store no status in it any more.
     gone: Vec<(String, Timestamp)>,
+    /// How often the documents were put into the source.
+    puts: usize,
 }
 
 impl Pods {
@@ -36,6 +37,7 @@ impl Pods {
             mode,
             pods: Vec::new(),
             gone: Vec::new(),
+            puts: 0,
         }
     }
 
@@ -60,9 +62,10 @@ impl Pods {
                 .filter_map(|text| read_static(node, scenario, &text))
                 .collect(),
             Mode::Api => texts
-                .filter_map(|text| read_object(node, scenario, &text))
+                .filter_map(|text| read_object(node, scenario, &text, self.puts))
                 .collect(),
         };
+        self.puts += 1;
         self.pods.clear();
         if read.is_empty() {
             self.send(node);
@@ -87,6 +90,17 @@ impl Pods {
         }
         self.pods.clear();
         self.send(node);
+    }
+
+    /// Stores statuses in the objects, as an API server does.
+    pub(crate) fn take_statuses(&mut self, states: &[PodState]) {
+        for pod in &mut self.pods {
+            let own = |state: &&PodState| Some(state.uid()) == pod.metadata.uid.as_deref();
+            if let Some(state) = states.iter().find(own) {
+                let status = state.entry["status"].clone();
+                pod.status = serde_json::from_value(status).unwrap();
+            }
+        }
     }
 
     /// Gives the agent the pods again, as after a restart.
@@ -153,87 +167,15 @@ impl Pods {
         self.send(node);
     }
 
-    pub(crate) fn patch_label(&mut self, node: &mut Node) {
-        for pod in &mut self.pods {
-            pod.metadata
-                .labels
-                .get_or_insert_default()
-                .insert("patched".to_owned(), "yes".to_owned());
-        }
-        self.send(node);
-    }
-
-    /// Gives a container the image that it was restarted with in the scenario.
-    pub(crate) fn patch_image(&mut self, node: &mut Node, scenario: &Scenario, name: &str) {
-        let mut images = scenario
-            .calls
-            .iter()
-            .filter(|call| method(call) == "CreateContainer");
-        let last = images.rfind(|call| call["request"]["config"]["metadata"]["name"] == name);
-        let image = last.unwrap()["request"]["config"]["image"]["user_specified_image"]
-            .as_str()
-            .unwrap();
-        for pod in &mut self.pods {
-            let containers = pod.spec.iter_mut().flat_map(|spec| &mut spec.containers);
-            for container in containers.filter(|container| container.name == name) {
-                container.image = Some(image.to_owned());
-            }
-            changed(pod);
-        }
-        self.send(node);
-    }
-
-    /// Adds the ephemeral containers that the scenario's status has.
-    pub(crate) fn add_ephemeral(&mut self, node: &mut Node, scenario: &Scenario) {
-        let status = &scenario.status[0]["status"];
-        let statuses = status["ephemeralContainerStatuses"].as_array().unwrap();
-        let added: Vec<EphemeralContainer> = statuses
-            .iter()
-            .map(|status| ephemeral(scenario, status))
-            .collect();
-        for pod in &mut self.pods {
-            if let Some(spec) = &mut pod.spec {
-                spec.ephemeral_containers = Some(added.clone());
-            }
-            changed(pod);
-            let (admitted, _) = manifest::admit(pod.clone());
-            *pod = admitted;
-        }
+    /// Changes all pods as an API server's client does.
+    pub(crate) fn change(&mut self, node: &mut Node, change: impl Fn(&mut ApiPod)) {
+        self.pods.iter_mut().for_each(change);
         self.send(node);
     }
 }
 
-/// An ephemeral container, from its status and from the call that created it, if there was one.
-fn ephemeral(scenario: &Scenario, status: &Value) -> EphemeralContainer {
-    let name = status["name"].as_str().unwrap();
-    let created = scenario
-        .calls
-        .iter()
-        .filter(|call| method(call) == "CreateContainer");
-    let mut created = created.map(|call| &call["request"]["config"]);
-    let config = created.rfind(|config| config["metadata"]["name"] == name);
-    let words = |key: &str| {
-        let list = config?.get(key)?.as_array()?;
-        Some(
-            list.iter()
-                .filter_map(Value::as_str)
-                .map(str::to_owned)
-                .collect(),
-        )
-    };
-    let set = |key: &str| config.and_then(|config| config.get(key)?.as_bool());
-    EphemeralContainer {
-        name: name.to_owned(),
-        image: status["image"].as_str().map(str::to_owned),
-        command: words("command"),
-        args: words("args"),
-        stdin: set("stdin"),
-        tty: set("tty"),
-        ..Default::default()
-    }
-}
-
-fn changed(pod: &mut ApiPod) {
+/// An API server counts changes of a spec.
+pub(crate) fn changed(pod: &mut ApiPod) {
     let generation = pod.metadata.generation.get_or_insert(1);
     *generation += 1;
 }
@@ -251,15 +193,22 @@ fn read_static(node: &Node, scenario: &Scenario, text: &str) -> Option<ApiPod> {
     Some(pod)
 }
 
-/// A pod as an API server has it; none for another kind of object.
-fn read_object(node: &Node, scenario: &Scenario, text: &str) -> Option<ApiPod> {
+/// A pod as an API server has it; none for another kind of object. A pod that was created `earlier` times has another uid
+/// each time.
+fn read_object(node: &Node, scenario: &Scenario, text: &str, earlier: usize) -> Option<ApiPod> {
     let parsed = manifest::parse(&scenario.name, text, Strictness::Lenient);
     let mut pod = parsed.pods.first()?.api().clone();
     let name = pod.metadata.name.clone();
-    let mut recorded = scenario.history.iter().chain(&scenario.status);
-    let own = recorded.find(|status| status["metadata"]["name"].as_str() == name.as_deref());
-    if let Some(uid) = own.and_then(|status| status["metadata"]["uid"].as_str()) {
-        pod.metadata.uid = Some(uid.to_owned());
+    let recorded = scenario.history.iter().chain(&scenario.status);
+    let own = recorded.filter(|status| status["metadata"]["name"].as_str() == name.as_deref());
+    let mut uids: Vec<&str> = Vec::new();
+    for uid in own.filter_map(|status| status["metadata"]["uid"].as_str()) {
+        if !uids.contains(&uid) {
+            uids.push(uid);
+        }
+    }
+    if let Some(uid) = uids.get(earlier).or(uids.last()) {
+        pod.metadata.uid = Some((*uid).to_owned());
     }
     pod.metadata.generation = Some(1);
     pod.metadata.creation_timestamp = Some(Time(Timestamp::now()));

@@ -6,14 +6,16 @@ use harness::Registry;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::ephemeral;
 use crate::history::outline;
 use crate::images;
 use crate::kubelet::Kubelet;
 use crate::node::{Node, Parts, PodState};
-use crate::objects;
-use crate::pods::{Pods, UNREADABLE};
-use crate::scenario::{Mode, Note, Scenario, method};
-use crate::timeline::{Step, step};
+use crate::objects::ApiObjects;
+use crate::patches;
+use crate::pods::{self, Pods, UNREADABLE};
+use crate::scenario::{Mode, Scenario, method};
+use crate::timeline::{Note, Step, step};
 
 /// How much later than the kubelet's pods ours may reach a state before the scenario goes on without it: a retry's
 /// tolerance.
@@ -72,14 +74,13 @@ pub(crate) async fn replay(scenario: &Scenario, registry: &Registry, parts: &Par
         (Mode::Api, true) => (("127.0.0.1", "127.0.0.1"), Mode::Static),
         (Mode::Api, false) => (("127.0.0.1", "127.0.0.1"), Mode::Api),
     };
-    if scenario.manifest.contains(images::SLOW_HOST) {
-        images::slow_down_once(registry);
-    }
-    let mut node = Node::start(parts, of_node, registry, &scenario.images_present()).await;
+    images::slow_down_once(registry, scenario);
+    let mut node = Node::start(parts, of_node, registry, scenario).await;
     let mut replay = Replay {
         scenario,
         source,
         pods: Pods::new(source),
+        objects: ApiObjects::default(),
         zero: Instant::now(),
         late: 0.0,
         shifts: Vec::new(),
@@ -140,6 +141,8 @@ struct Replay<'a> {
     /// What gives the agent its pods.
     source: Mode,
     pods: Pods,
+    /// The objects that the pods refer to.
+    objects: ApiObjects,
     zero: Instant,
     /// By how much the scenario is behind.
     late: f64,
@@ -155,13 +158,11 @@ impl Replay<'_> {
     async fn run(&mut self, node: &mut Node) {
         let removed_at = self.scenario.removed_at();
         for note in self.scenario.notes() {
-            let step = match step(&note) {
-                Ok(step) => step,
-                Err(problem) => {
-                    self.trouble.push(problem);
-                    continue;
-                }
-            };
+            let step = step(&note).unwrap_or_else(|| {
+                let name = &self.scenario.name;
+                crate::say(&format!("{name}: a note is not understood: {}", note.text));
+                Step::Nothing
+            });
             // A state may be reached earlier than it was then, and what follows is as much earlier.
             if step != Step::Wait {
                 self.serve_until(node, note.at + self.late).await;
@@ -210,10 +211,22 @@ impl Replay<'_> {
         };
         match step {
             Step::Put => {
-                node.set_objects(objects::of_manifest(self.scenario));
+                self.objects = ApiObjects::of_manifest(self.scenario);
+                node.set_objects(self.objects.map());
                 self.pods.put(node, self.scenario, &texts(false)).await;
             }
-            Step::CreateObjects => node.set_objects(objects::created_later(self.scenario)),
+            Step::CreateObjects(kind) => {
+                self.objects.create(self.scenario, kind);
+                node.set_objects(self.objects.map());
+            }
+            Step::UpdateObjects(kind) => {
+                self.objects.update(self.scenario, kind);
+                node.set_objects(self.objects.map());
+            }
+            Step::DeleteObjects(kind) => {
+                self.objects.delete(kind);
+                node.set_objects(self.objects.map());
+            }
             Step::Replace => {
                 let replacing = texts(true);
                 let all = if replacing.is_empty() {
@@ -233,24 +246,56 @@ impl Replay<'_> {
             Step::Delete(_) if self.source == Mode::Static => self.pods.clear(node, self.scenario),
             Step::Delete(grace) => self.pods.delete(node, grace),
             Step::StopAgent => node.stop_agent().await,
-            Step::StartAgent => {
-                node.start_agent().await;
-                self.pods.send(node);
+            Step::StartAgent => self.start_agent(node).await,
+            Step::RestartAgent => {
+                node.stop_agent().await;
+                self.start_agent(node).await;
             }
             Step::StopRuntime => node.stop_runtime().await,
+            Step::KillRuntime => node.kill_runtime().await,
             Step::StartRuntime => node.start_runtime().await,
-            Step::KillContainer(name) => node.kill_container(&name).await,
+            Step::RestartRuntime => {
+                node.stop_runtime().await;
+                node.start_runtime().await;
+            }
+            Step::KillContainer(name, signal) => node.kill_container(&name, &signal).await,
             Step::KillSandbox => node.kill_sandbox().await,
             Step::StopContainer(name) => node.stop_container(&name).await,
             Step::RemoveContainer(name) => node.remove_container(&name).await,
             Step::RemoveImage(name) => node.remove_image(&name).await,
+            Step::StopSandbox => node.stop_sandbox().await,
             Step::RemoveSandbox => node.remove_sandbox().await,
-            Step::PatchLabel => self.pods.patch_label(node),
-            Step::PatchImage(name) => self.pods.patch_image(node, self.scenario, &name),
-            Step::AddEphemeral => self.pods.add_ephemeral(node, self.scenario),
+            Step::PatchLabel => self.pods.change(node, patches::label),
+            Step::PatchAnnotation => self.pods.change(node, patches::annotation),
+            Step::PatchImage(name) => {
+                let patch = |pod: &mut _| patches::image(pod, self.scenario, &name);
+                self.pods.change(node, patch);
+            }
+            Step::PatchDeadline(seconds) => {
+                let patch = |pod: &mut _| patches::deadline(pod, self.scenario, seconds, at);
+                self.pods.change(node, patch);
+            }
+            Step::PatchSpec => self.pods.change(node, pods::changed),
+            Step::Resize => {
+                let patch = |pod: &mut _| patches::resize(pod, self.scenario, at);
+                self.pods.change(node, patch);
+            }
+            Step::AddEphemeral => {
+                let add = |pod: &mut _| ephemeral::add(pod, self.scenario, at);
+                self.pods.change(node, add);
+            }
             Step::Wait => self.wait(node, at).await,
             Step::Nothing => {}
         }
+    }
+
+    async fn start_agent(&mut self, node: &mut Node) {
+        if self.source == Mode::Api {
+            self.pods.take_statuses(node.last_pods());
+            self.pods.send(node);
+        }
+        node.start_agent().await;
+        self.pods.send(node);
     }
 
     /// Waits for the state that the kubelet's pods had at a time. What follows is later by as much as that takes.

@@ -1,11 +1,11 @@
 //! The runtime of a scenario's node: crib's, or containerd.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use harness::{Client, Registry, Runtime};
 
 use crate::containerd::Containerd;
-use crate::images;
 
 /// Which runtime a node has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,19 +21,23 @@ pub(crate) enum NodeRuntime {
 }
 
 impl NodeRuntime {
-    /// Starts a runtime that pulls the images of scenarios from a registry.
-    pub(crate) async fn start(kind: RuntimeKind, registry: &Registry) -> Self {
+    /// Starts a runtime that pulls images of these hosts from a registry.
+    pub(crate) async fn start(
+        kind: RuntimeKind,
+        registry: &Registry,
+        hosts: &BTreeSet<String>,
+    ) -> Self {
         match kind {
             RuntimeKind::Crib => {
                 let mut options = Runtime::with().durable();
-                for host in images::HOSTS {
+                for host in hosts {
                     let mirror = format!("--registry-mirror={host}={}", registry.url());
                     options = options.argument(mirror);
                 }
                 Self::Crib(Box::new(options.start().await.unwrap()))
             }
             RuntimeKind::Containerd => {
-                Self::Containerd(Box::new(Containerd::start(registry).await))
+                Self::Containerd(Box::new(Containerd::start(registry, hosts).await))
             }
         }
     }
@@ -64,6 +68,14 @@ impl NodeRuntime {
     pub(crate) async fn stop(&mut self) {
         match self {
             Self::Crib(runtime) => drop(runtime.stop().await),
+            Self::Containerd(containerd) => containerd.stop().await,
+        }
+    }
+
+    /// Kills the daemon. Its pods keep running.
+    pub(crate) async fn kill(&mut self) {
+        match self {
+            Self::Crib(runtime) => runtime.kill9().await,
             Self::Containerd(containerd) => containerd.stop().await,
         }
     }

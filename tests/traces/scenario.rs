@@ -3,16 +3,11 @@
 use std::fs;
 use std::path::Path;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What was done at a time.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Note {
-    /// Seconds after the scenario's zero.
-    pub(crate) at: f64,
-    pub(crate) text: String,
-}
+use crate::timeline::{Note, Step, is_removal, step};
 
 /// Where the kubelet had its pods from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,7 +128,11 @@ impl Scenario {
                 && { asked.push(image); true };
             let addresses = method == "PodSandboxStatus" && call.pointer("/response/status/network/ip").is_some();
             if asks {
-                call["response"] = serde_json::json!({"image": {"id": "present"}});
+                let image = &call["response"]["image"];
+                let (tags, uid, name) = (&image["repo_tags"], &image["uid"], &image["username"]);
+                call["response"] = serde_json::json!({
+                    "image": {"id": "present", "repo_tags": tags, "uid": uid, "username": name},
+                });
             } else if addresses {
                 let id = call["request"]["pod_sandbox_id"].clone();
                 let again = asked.contains(&id.to_string());
@@ -150,6 +149,12 @@ impl Scenario {
         self
     }
 
+    /// The same scenario with another text in the place of one, wherever it is.
+    pub(crate) fn replaced(&self, text: &str, other: &str) -> Self {
+        let all = serde_json::to_string(self).unwrap();
+        serde_json::from_str(&all.replace(text, other)).unwrap()
+    }
+
     /// The first line of the notes, which says what the scenario is about.
     pub(crate) fn about(&self) -> &str {
         self.notes.lines().next().unwrap_or_default()
@@ -162,17 +167,30 @@ impl Scenario {
         }
     }
 
+    /// Whether pods had cgroups below those of their QoS classes.
+    pub(crate) fn has_pod_cgroups(&self) -> bool {
+        let settings = ["cgroupsPerQOS true", "pod cgroups true"];
+        settings.iter().any(|it| self.about().contains(it))
+    }
+
     /// What was done, in order.
     pub(crate) fn notes(&self) -> Vec<Note> {
         let lines = self.notes.lines().skip(1);
+        // Another line goes on with what was said before.
         lines
-            .map(|line| {
-                let (at, text) = line.split_once("s ").unwrap();
-                let at = at.strip_prefix("t=").unwrap().parse().unwrap();
+            .filter_map(|line| {
+                let (at, text) = line.strip_prefix("t=")?.split_once("s ")?;
+                let at = at.parse().ok()?;
                 let text = text.trim().to_owned();
-                Note { at, text }
+                Some(Note { at, text })
             })
             .collect()
+    }
+
+    /// The clock at the scenario's zero, from the first line of the notes.
+    pub(crate) fn zero(&self) -> Option<Timestamp> {
+        let (_, rest) = self.about().split_once("t=0 is ")?;
+        rest.split([';', ']']).next()?.trim().parse().ok()
     }
 
     /// When the recording window ended.
@@ -183,7 +201,9 @@ impl Scenario {
     /// When the pods were taken from the kubelet.
     pub(crate) fn removed_at(&self) -> f64 {
         let notes = self.notes();
-        let found = notes.iter().rev().find(|note| is_removal(&note.text));
+        let found = notes.iter().rev().find(|note| is_removal(note));
+        let deleted = |note: &&Note| matches!(step(note), Some(Step::Delete(_)));
+        let found = found.or_else(|| notes.iter().rev().find(deleted));
         found.map_or_else(|| self.end(), |note| note.at)
     }
 
@@ -244,6 +264,11 @@ impl Scenario {
         own
     }
 
+    /// The calls of a name.
+    pub(crate) fn calls_of(&self, name: &'static str) -> impl DoubleEndedIterator<Item = &Value> {
+        self.calls.iter().filter(move |call| method(call) == name)
+    }
+
     /// The latest status of each pod at a time.
     pub(crate) fn statuses_at(&self, at: f64) -> Vec<Value> {
         let mut latest: Vec<Value> = Vec::new();
@@ -259,21 +284,6 @@ impl Scenario {
         latest.retain(|entry| entry["gone"] != true);
         latest
     }
-}
-
-/// Whether a note says that a state was awaited.
-pub(crate) fn is_wait(text: &str) -> bool {
-    ["expected state reached", "running", "second restart seen"].contains(&text)
-}
-
-/// Whether a note says that the pods were taken from the kubelet.
-pub(crate) fn is_removal(text: &str) -> bool {
-    ["manifest removed", "pod deleted"].contains(&text)
-}
-
-/// Whether a note says that the agent was started again.
-pub(crate) fn is_agent_start(text: &str) -> bool {
-    text == "kubelet started again"
 }
 
 /// The name of a call.

@@ -43,6 +43,9 @@ impl Entry {
             return None;
         }
         let pod = self.granted.pod(self.state.desired.as_ref()?);
+        if report.is_none() && pod.has_ended() {
+            return None;
+        }
         let status = report.map(|report| &*report.status);
         Some(counted(pod, status).unwrap_or_else(|| pod.clone()))
     }

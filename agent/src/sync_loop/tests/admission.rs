@@ -59,6 +59,29 @@ async fn rejected_pod_fails_without_a_call_and_stays_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn ended_pod_of_api_server_is_not_admitted_again() {
+    let scene = Scene::new();
+    scene.fake.image("app", Behaviour::forever());
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let mut ended = hungry("u1", "99999").api().clone();
+    let status = json!({"phase": "Succeeded", "reason": "Done"});
+    ended.status = Some(serde_json::from_value(status).unwrap());
+    let whole = hungry("u2", &cpus.to_string());
+    scene.want(&[Pod::new(ended), whole]);
+    scene
+        .until("u1", "finished", |report| report.finished)
+        .await;
+    let status = scene.report("u1").status;
+    assert_eq!(status.phase.as_deref(), Some("Succeeded"));
+    assert_eq!(status.reason.as_deref(), Some("Done"));
+    scene
+        .until("u2", "running", |report| phase(report) == "Running")
+        .await;
+    let calls = scene.calls();
+    assert!(!calls.iter().any(|call| call.contains("u1")), "{calls:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn rejection_of_pod_that_went_while_no_agent_ran_is_forgotten() {
     let mut scene = Scene::new();
     scene.want(&[hungry("u1", "99999")]);

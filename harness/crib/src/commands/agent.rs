@@ -25,6 +25,7 @@ use crate::report::{complain, say};
 use crate::shutdown;
 use crate::volumes_dir::VolumesDirArgs;
 
+mod cgroups;
 mod dead_containers;
 mod images;
 mod logs;
@@ -33,6 +34,7 @@ mod pairs;
 mod show;
 mod source;
 
+use cgroups::CgroupArgs;
 use dead_containers::DeadContainerArgs;
 use images::ImageArgs;
 use logs::ContainerLogArgs;
@@ -89,6 +91,8 @@ pub(crate) struct AgentArgs {
     source: SourceArgs,
     #[command(flatten)]
     node: NodeArgs,
+    #[command(flatten)]
+    cgroups: CgroupArgs,
     #[command(flatten)]
     container_logs: ContainerLogArgs,
     #[command(flatten)]
@@ -187,7 +191,8 @@ fn config(
     node_name: String,
     agent_id: String,
 ) -> Result<(agent::Config, ObjectMap), String> {
-    let pod_logs_dir = args.container_logs.pod_logs_dir.clone();
+    let of_file = file.pod_logs_dir.as_ref().map(PathBuf::from);
+    let pod_logs_dir = args.container_logs.pod_logs_dir.clone().or(of_file);
     let pod_logs_dir = pod_logs_dir.map_or_else(|| root_dir.join("logs"), absolute);
     let mut config = agent::Config::new(root_dir, pod_logs_dir);
     // Without a home directory, claims have their directories where the agent keeps everything.
@@ -218,7 +223,9 @@ fn config(
         }
         config.crash_backoff = (config.crash_backoff.0.min(longest), longest);
     }
+    config.seccomp_default = file.seccomp_default.unwrap_or_default();
     args.node.apply(file, &mut config)?;
+    args.cgroups.apply(file, &mut config.cgroups)?;
     args.container_logs.apply(file, &mut config)?;
     let objects = args
         .images

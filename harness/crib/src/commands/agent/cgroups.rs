@@ -1,0 +1,127 @@
+//! Flags and settings of `crib agent` about cgroups: where those of pods are, and how CPU is limited in them.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use agent::kubelet_config::KubeletConfiguration;
+use agent::{CgroupConfig, CgroupDriver};
+use clap::{Args, ValueEnum};
+
+/// What the period of CPU limits may be (Kubernetes 1.36, pkg/apis/kubelet/validation).
+const PERIODS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(1);
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Cgroups")]
+pub(super) struct CgroupArgs {
+    /// Give each pod a cgroup below that of its QoS class, named to the runtime as the sandbox's cgroup_parent. A kubelet
+    /// makes it and limits the pod there; the agent leaves it to the runtime, and crib's makes it without limits of the pod
+    /// as a whole. False: the runtime chooses [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    cgroups_per_qos: Option<bool>,
+    /// Form of cgroup_parent: a path, or a slice of systemd, which crib's runtime refuses [default: cgroupfs]
+    #[arg(long, value_name = "DRIVER")]
+    cgroup_driver: Option<Driver>,
+    /// Cgroup above kubepods, the one of all pods [default: /]
+    #[arg(long, value_name = "PATH")]
+    cgroup_root: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Driver {
+    Cgroupfs,
+    Systemd,
+}
+
+impl From<Driver> for CgroupDriver {
+    fn from(driver: Driver) -> Self {
+        match driver {
+            Driver::Cgroupfs => Self::Cgroupfs,
+            Driver::Systemd => Self::Systemd,
+        }
+    }
+}
+
+impl CgroupArgs {
+    /// Sets what the flags say, or else the file.
+    pub(super) fn apply(
+        &self,
+        file: &KubeletConfiguration,
+        config: &mut CgroupConfig,
+    ) -> Result<(), String> {
+        if let Some(per_qos) = self.cgroups_per_qos.or(file.cgroups_per_qos) {
+            config.per_qos = per_qos;
+        }
+        let driver = self.cgroup_driver.map(CgroupDriver::from);
+        if let Some(driver) = driver.or(file.cgroup_driver) {
+            config.driver = driver;
+        }
+        if let Some(root) = self.cgroup_root.as_ref().or(file.cgroup_root.as_ref()) {
+            config.root.clone_from(root);
+        }
+        if let Some(limited) = file.cpu_cfs_quota {
+            config.cpu_quota = limited;
+        }
+        if let Some(period) = file.cpu_cfs_quota_period {
+            if !PERIODS.contains(&period) {
+                return Err("--config: cpuCFSQuotaPeriod: expected 1ms to 1s".to_owned());
+            }
+            config.cpu_quota_period = period;
+        }
+        if let Some(single) = file.single_process_oom_kill {
+            config.single_process_oom_kill = single;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use agent::kubelet_config;
+
+    use super::*;
+
+    fn applied(flags: &CgroupArgs, fields: &str) -> Result<CgroupConfig, String> {
+        let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+        let (file, _) = kubelet_config::parse(&format!("{head}{fields}\n")).unwrap();
+        let mut config = CgroupConfig::default();
+        flags.apply(&file, &mut config).map(|()| config)
+    }
+
+    #[test]
+    fn flags_win_over_fields_of_file() {
+        let none = CgroupArgs {
+            cgroups_per_qos: None,
+            cgroup_driver: None,
+            cgroup_root: None,
+        };
+        assert_eq!(applied(&none, "").unwrap(), CgroupConfig::default());
+        let fields = "{cgroupsPerQOS: true, cgroupDriver: systemd, cgroupRoot: /x, cpuCFSQuota: false, \
+                      cpuCFSQuotaPeriod: 5ms, singleProcessOOMKill: false}";
+        let fields = fields.trim_matches(['{', '}']).replace(", ", "\n");
+        let of_file = CgroupConfig {
+            per_qos: true,
+            driver: CgroupDriver::Systemd,
+            root: "/x".to_owned(),
+            cpu_quota: false,
+            cpu_quota_period: Duration::from_millis(5),
+            single_process_oom_kill: false,
+        };
+        assert_eq!(applied(&none, &fields).unwrap(), of_file);
+        let flags = CgroupArgs {
+            cgroups_per_qos: Some(false),
+            cgroup_driver: Some(Driver::Cgroupfs),
+            cgroup_root: Some("/y".to_owned()),
+        };
+        let expected = CgroupConfig {
+            per_qos: false,
+            driver: CgroupDriver::Cgroupfs,
+            root: "/y".to_owned(),
+            ..of_file
+        };
+        assert_eq!(applied(&flags, &fields).unwrap(), expected);
+        let error = applied(&flags, "cpuCFSQuotaPeriod: 2s").unwrap_err();
+        assert!(error.contains("1ms to 1s"), "{error}");
+    }
+}
