@@ -115,8 +115,8 @@ pub(super) const RULES: &[Rule] = &[
         tags: &["evented-pleg", "concurrency"],
         calls: &["GetContainerEvents"],
         faults: &[
-            "GetContainerEvents every 20 lose",
-            "GetContainerEvents every 20 repeat",
+            "GetContainerEvents if container_event_type == \"CONTAINER_STARTED_EVENT\" and containers_statuses.metadata.name == \"c13\" lose",
+            "GetContainerEvents if container_event_type == \"CONTAINER_STOPPED_EVENT\" and containers_statuses.metadata.name == \"c13\" repeat",
         ],
         body: |x| Box::pin(burst_of_events_is_complete(x)),
     },
