@@ -129,6 +129,26 @@ fn after_resources(pod: &Pod, taken: &Taken, offer: &Offer) -> Result<(), Reject
     app_armor(pod, offer)
 }
 
+/// The fields of a pod that name other nodes than the one with this name and these labels.
+#[must_use]
+pub fn fields_of_other_nodes(
+    pod: &Pod,
+    node_name: &str,
+    labels: &BTreeMap<String, String>,
+) -> Vec<&'static str> {
+    let wanted = pod.spec().node_name.as_deref().unwrap_or_default();
+    let fields = [
+        ("spec.nodeName", wanted.is_empty() || wanted == node_name),
+        ("spec.nodeSelector", affinity::is_selected(pod, labels)),
+        (
+            "spec.affinity.nodeAffinity",
+            affinity::is_required(pod, node_name, labels),
+        ),
+    ];
+    let others = fields.into_iter().filter(|(_, is_met)| !is_met);
+    others.map(|(field, _)| field).collect()
+}
+
 fn operating_system(pod: &Pod) -> Result<(), Rejection> {
     let mut labels = pod.labels();
     if labels.any(|(key, value)| key == OS_LABEL && value != OS) {

@@ -16,6 +16,7 @@ mod names;
 pub mod owned;
 pub mod replica_set;
 pub mod rollout;
+pub mod room;
 pub mod stateful_set;
 mod template;
 #[cfg(test)]
@@ -33,6 +34,7 @@ use crons::Cron;
 use job::JobCounts;
 use names::Names;
 use owned::{Outcome, Reason};
+use room::Room;
 
 /// What changed.
 #[must_use]
@@ -194,12 +196,17 @@ impl Controllers {
     pub fn sync(&mut self, reports: &Reports, now: Timestamp) -> Changes {
         let mut changes = Changes::default();
         for controller in &mut self.all {
-            controller.sync(reports, self.refused, &mut self.names, now, &mut changes);
+            controller.observe(reports, now);
+        }
+        let living = self.all.iter().map(Controller::living).sum();
+        let (mut room, refused) = (Room::beside(living), self.refused);
+        for controller in &mut self.all {
+            controller.sync(refused, &mut self.names, &mut room, now, &mut changes);
         }
         for cron in &mut self.crons {
             let started = cron.sync(&mut self.all, &mut self.names, now, &mut changes);
             if let Some(mut job) = started {
-                job.sync(reports, self.refused, &mut self.names, now, &mut changes);
+                job.sync(refused, &mut self.names, &mut room, now, &mut changes);
                 self.all.push(job);
             }
         }

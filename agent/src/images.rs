@@ -326,9 +326,9 @@ impl Images {
                 records.failed(image).await;
                 Err(Unready::Cancelled)
             }
-            Some(Err(attempts)) => {
+            Some(Err((attempts, refused))) => {
                 records.failed(image).await;
-                let reported = decide::pull_failed(image, &attempts);
+                let reported = decide::pull_failed(image, &attempts, refused);
                 lock(&self.backoff).failed(&key, &reported.0, now);
                 Err(reported.into())
             }
@@ -349,24 +349,25 @@ impl Images {
         }
     }
 
-    /// Waits for other pulls, then tries the credentials one after the other. The error has one text for each attempt.
+    /// Waits for other pulls, then tries the credentials one after the other. The error has one text for each attempt,
+    /// and says whether the runtime refuses the name itself.
     async fn pull_in_turn(
         &self,
         spec: &ImageSpec,
         sandbox: &SandboxSpec,
         credentials: &[Credential],
-    ) -> Result<Pulled, Vec<String>> {
+    ) -> Result<Pulled, (Vec<String>, bool)> {
         let _slot = self.slots.acquire().await;
         let begun = self.clock.now();
         if !lock(&self.limiter).take(begun) {
-            return Err(vec!["pull QPS exceeded".to_owned()]);
+            return Err((vec!["pull QPS exceeded".to_owned()], false));
         }
         let with: Vec<Option<&Credential>> = if credentials.is_empty() {
             vec![None]
         } else {
             credentials.iter().map(Some).collect()
         };
-        let mut attempts = Vec::new();
+        let (mut attempts, mut refused) = (Vec::new(), false);
         for used in with {
             let auth = used.map(|credential| RegistryAuth {
                 username: credential.username.clone(),
@@ -386,10 +387,13 @@ impl Images {
                         took: until(begun, self.clock.now()),
                     });
                 }
-                Err(error) => attempts.push(decide::pull_error_text(&error)),
+                Err(error) => {
+                    refused |= error.is_refusal();
+                    attempts.push(decide::pull_error_text(&error));
+                }
             }
         }
-        Err(attempts)
+        Err((attempts, refused))
     }
 
     /// The user of a pulled image, from what the runtime has under its name, or under its reference if that is another image.

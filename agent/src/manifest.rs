@@ -30,6 +30,7 @@ use crate::pod::Pod;
 use support::{Severity, Unsupported};
 use tree::{Node, Policy, Position, Value};
 
+pub(crate) use defaults::service_account;
 pub use kinds::Skipped;
 pub use object::Object;
 pub use validate::{FieldError, Rule};
@@ -243,6 +244,7 @@ impl Loader<'_> {
         if pod.metadata.uid.is_none() {
             pod.metadata.uid = Some(uid(self.file, self.parsed.pods.len(), &pod));
         }
+        service_account(&mut pod);
         self.errors(node, path, errors, sound);
         self.parsed.pods.push(Pod::new(pod).with_origin(self.file));
     }

@@ -345,3 +345,92 @@ async fn run_now_starts_each_cron_job_once_and_ends_with_it(
     assert_eq!(jobs[0]["state"], state);
     place.assert_clean();
 }
+
+#[tokio::test]
+async fn stateful_set_backs_off_when_the_node_rejects_its_pod() {
+    let place = Place::new();
+    let manifest = object(
+        "StatefulSet",
+        "big",
+        "  selector: {matchLabels: {app: big}}\n",
+        "",
+        "sleep 1000",
+    ) + "        resources: {requests: {memory: 900000Gi}}\n";
+    let manifest = place.file("set.yaml", &manifest);
+    let ended = place.crib(&["run", "--timeout", "4s", &manifest]).await;
+    assert_code(&ended, 124);
+    let rejected = ended
+        .err
+        .lines()
+        .filter(|line| line.contains("OutOfmemory"));
+    let count = rejected.count();
+    assert!((2..=12).contains(&count), "{count}: {}", ended.err);
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn pods_that_the_node_has_no_room_for_are_counted() {
+    let place = Place::new();
+    let fields = "  replicas: 2147483647\n  selector: {matchLabels: {app: many}}\n";
+    let manifest = object("Deployment", "many", fields, "", "sleep 1000")
+        + "        resources: {requests: {memory: 900000Gi}}\n";
+    let manifest = place.file("many.yaml", &manifest);
+    let said = "deployment default/many: 2147483537 pods do not fit on the node, which takes 110 pods at once";
+    let ended = place.crib(&["explain-run", &manifest]).await;
+    assert_code(&ended, 0);
+    assert!(ended.out.contains(said), "{}", ended.out);
+    let ended = place.crib(&["run", "--timeout", "2s", &manifest]).await;
+    assert_code(&ended, 124);
+    assert_eq!(ended.err.matches(said).count(), 1, "{}", ended.err);
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn failed_pod_beside_a_deployment_is_named_and_its_grace_does_not_count() {
+    let place = Place::new();
+    let selector = "  selector: {matchLabels: {app: web}}\n";
+    let grace = "      terminationGracePeriodSeconds: 0\n";
+    let manifest = format!(
+        "{}---\n{}",
+        super::run::pod("bad", "exit 7"),
+        object("Deployment", "web", selector, grace, "sleep 1000")
+    );
+    let manifest = place.file("m.yaml", &manifest);
+    let args = ["run", "--quiet", "--timeout", "4s", &manifest];
+    let ended = place.crib(&args).await;
+    assert_code(&ended, 124);
+    assert_eq!(
+        ended.err,
+        "crib: timed out: ending the pods\ncrib: pod default/bad failed: container main ended with exit code 7 (Error)\n"
+    );
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn pods_know_their_service_account() {
+    let place = Place::new();
+    let variable =
+        "    env: [{name: ACCOUNT, valueFrom: {fieldRef: {fieldPath: spec.serviceAccountName}}}]\n";
+    let pod = super::run::pod("p", "echo account $ACCOUNT") + variable;
+    let named = super::run::pod("q", "echo account $ACCOUNT")
+        .replace("spec:", "spec:\n  serviceAccount: other")
+        + variable;
+    let work = object("Job", "work", "", NEVER, "echo account $ACCOUNT")
+        + &variable.replace("    env", "        env");
+    let manifest = place.file("m.yaml", &format!("{pod}---\n{named}---\n{work}"));
+    let ended = place.crib(&["run", &manifest]).await;
+    assert_code(&ended, 0);
+    assert_eq!(
+        ended.out.matches("account default").count(),
+        2,
+        "{}",
+        ended.out
+    );
+    assert_eq!(
+        ended.out.matches("account other").count(),
+        1,
+        "{}",
+        ended.out
+    );
+    place.assert_clean();
+}

@@ -34,6 +34,8 @@ async fn run_removes_what_a_killed_run_and_runtime_left() {
     assert_eq!(ended.err, "");
     place.assert_clean();
     assert!(!link.exists(), "{}", link.display());
+    let entries = place.path("xdg/crib-runs");
+    assert!(!entries.exists(), "{}", entries.display());
 }
 
 #[tokio::test]

@@ -14,8 +14,23 @@ pub(super) fn check(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
     let Some(labels) = &offer.labels else {
         return Ok(());
     };
+    if is_selected(pod, labels) && is_required(pod, &offer.node_name, labels) {
+        return Ok(());
+    }
+    Err(Rejection::predicate(
+        "NodeAffinity",
+        "node(s) didn't match Pod's node affinity/selector",
+    ))
+}
+
+/// Whether the pod's selector names labels of the node.
+pub(super) fn is_selected(pod: &Pod, labels: &BTreeMap<String, String>) -> bool {
     let mut selector = pod.spec().node_selector.iter().flatten();
-    let selected = selector.all(|(key, value)| labels.get(key) == Some(value));
+    selector.all(|(key, value)| labels.get(key) == Some(value))
+}
+
+/// Whether the pod's required affinity names the node.
+pub(super) fn is_required(pod: &Pod, node_name: &str, labels: &BTreeMap<String, String>) -> bool {
     let affinity = pod
         .spec()
         .affinity
@@ -25,19 +40,12 @@ pub(super) fn check(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
         let required = &affinity.required_during_scheduling_ignored_during_execution;
         required.as_ref()
     });
-    let fits = required.is_none_or(|required| {
+    required.is_none_or(|required| {
         required
             .node_selector_terms
             .iter()
-            .any(|term| matches_term(term, &offer.node_name, labels))
-    });
-    if selected && fits {
-        return Ok(());
-    }
-    Err(Rejection::predicate(
-        "NodeAffinity",
-        "node(s) didn't match Pod's node affinity/selector",
-    ))
+            .any(|term| matches_term(term, node_name, labels))
+    })
 }
 
 fn matches_term(

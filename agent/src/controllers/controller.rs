@@ -9,6 +9,7 @@ use super::create::Creator;
 use super::names::Names;
 use super::owned::{Action, Outcome, OwnedPod, Plan, Reason, earlier};
 use super::replica_set::Failures;
+use super::room::Room;
 use super::{Changes, JobResult, Refused, daemon_set, job, replica_set, rollout, stateful_set};
 use crate::manifest::{Workload, WorkloadObject};
 use crate::pod::PodUid;
@@ -22,9 +23,13 @@ pub(super) struct Controller {
     started: Timestamp,
     pods: Vec<OwnedPod>,
     failures: Failures,
+    /// The name of a pod that can never run.
+    refused: Option<String>,
     outcome: Outcome,
     /// It was told that it starts nothing.
     told_suspended: bool,
+    /// It was told that the node has no room for all of its pods.
+    told_unplaced: bool,
     is_ending: bool,
     /// The object does not exist any more: its pods are deleted, and then it is forgotten.
     is_deleted: bool,
@@ -48,32 +53,40 @@ impl Controller {
             started: now,
             pods: Vec::new(),
             failures: Failures::default(),
+            refused: None,
             outcome: Outcome::Open,
             told_suspended: false,
+            told_unplaced: false,
             is_ending: false,
             is_deleted: false,
         }
     }
 
-    /// Takes the latest reports, decides, and carries that out.
+    /// Decides, and carries that out.
     pub(super) fn sync(
         &mut self,
-        reports: &Reports,
         refused: Refused,
         names: &mut Names,
+        room: &mut Room,
         now: Timestamp,
         changes: &mut Changes,
     ) {
-        let is_refused = self.observe(reports, now);
         if self.outcome != Outcome::Open || self.is_deleted {
             return;
         }
-        let plan = match is_refused {
-            Some(pod) => self.refuse(&pod, refused),
-            None => self.plan(now),
+        let plan = match &self.refused {
+            Some(pod) => self.refuse(pod, refused),
+            None => self.plan(room.for_object(self.living()), now),
         };
+        if plan.unplaced > 0 && !self.told_unplaced {
+            self.told_unplaced = true;
+            let (name, pods) = (self.workload.full_name(), plan.unplaced);
+            changes
+                .news
+                .push(format!("{name}: {}", super::room::sentence(pods)));
+        }
         changes.again = earlier(changes.again, plan.again);
-        self.apply(plan, names, changes);
+        self.apply(plan, names, room, changes);
         let is_suspended = self.is_suspended();
         if is_suspended && !self.told_suspended {
             let name = self.workload.full_name();
@@ -106,6 +119,7 @@ impl Controller {
         }
         self.creator = Creator::new(&workload);
         self.workload = workload;
+        self.told_unplaced = false;
         Updated::Changed
     }
 
@@ -145,6 +159,12 @@ impl Controller {
         self.pods.iter().any(|owned| owned.pod.uid() == uid)
     }
 
+    /// How many of its pods the node has.
+    pub(super) fn living(&self) -> usize {
+        let living = self.pods.iter().filter(|pod| pod.ended.is_none());
+        living.count()
+    }
+
     /// Whether it has more to do, or its pods still end.
     pub(super) fn is_open(&self) -> bool {
         // Those that are refused and kept never end.
@@ -170,8 +190,8 @@ impl Controller {
         Duration::from_secs(u64::try_from(longest).unwrap_or_default())
     }
 
-    /// Takes what is reported of its pods. Returns the name of one that can never run.
-    fn observe(&mut self, reports: &Reports, now: Timestamp) -> Option<String> {
+    /// Takes what is reported of its pods.
+    pub(super) fn observe(&mut self, reports: &Reports, now: Timestamp) {
         let mut refused = None;
         self.pods.retain_mut(|owned| {
             let Some(report) = reports.get(owned.pod.uid()) else {
@@ -191,10 +211,11 @@ impl Controller {
             let is_counted = matches!(self.workload.object, WorkloadObject::Job(_));
             !is_gone || is_counted && !self.is_deleted
         });
-        refused
+        self.refused = refused;
     }
 
-    fn plan(&self, now: Timestamp) -> Plan {
+    /// What to do now, with at most `room` new pods.
+    fn plan(&self, room: usize, now: Timestamp) -> Plan {
         let wanted = |number: Option<i32>| {
             let number = if self.is_ending {
                 0
@@ -211,34 +232,37 @@ impl Controller {
             }
             WorkloadObject::Job(job) => {
                 let spec = job.spec.clone().unwrap_or_default();
-                job::plan(&spec, self.started, &self.pods, now)
+                job::plan(&spec, self.started, &self.pods, room, now)
             }
             WorkloadObject::Deployment(deployment) => {
                 let spec = deployment.spec.clone().unwrap_or_default();
                 let (wanted, revision) = (replicas(spec.replicas), self.creator.revision());
                 let (pods, failures) = (&self.pods, self.failures);
-                rollout::deployment(&spec, wanted, revision, pods, failures, now)
+                rollout::deployment(&spec, wanted, revision, pods, failures, room, now)
                     .filter(|_| !self.is_ending)
-                    .unwrap_or_else(|| replica_set::plan(wanted, pods, failures, now))
+                    .unwrap_or_else(|| replica_set::plan(wanted, pods, failures, room, now))
             }
             WorkloadObject::ReplicaSet(set) => {
                 let wanted = replicas(set.spec.as_ref().and_then(|spec| spec.replicas));
-                replica_set::plan(wanted, &self.pods, self.failures, now)
+                replica_set::plan(wanted, &self.pods, self.failures, room, now)
             }
             WorkloadObject::DaemonSet(_) if self.is_ending => {
-                replica_set::plan(0, &self.pods, self.failures, now)
+                replica_set::plan(0, &self.pods, self.failures, room, now)
             }
             WorkloadObject::DaemonSet(set) => {
                 let spec = set.spec.clone().unwrap_or_default();
                 rollout::daemon_set(&spec, self.creator.revision(), &self.pods)
-                    .unwrap_or_else(|| daemon_set::plan(&self.pods, self.failures, now))
+                    .unwrap_or_else(|| daemon_set::plan(&self.pods, self.failures, room, now))
             }
             // It has no pods: its Jobs have controllers of their own.
             WorkloadObject::CronJob(_) => Plan::open(Vec::new(), None),
             WorkloadObject::StatefulSet(set) => {
                 let spec = set.spec.clone().unwrap_or_default();
-                let plan = stateful_set::plan(&spec, wanted(spec.replicas), &self.pods, now);
-                let is_settled = plan.actions.is_empty() && !self.is_ending;
+                let (wanted, failures) = (wanted(spec.replicas), self.failures);
+                let plan = stateful_set::plan(&spec, wanted, &self.pods, failures, room, now);
+                // A pod that waits for its back-off is missing.
+                let is_settled =
+                    plan.actions.is_empty() && !self.is_ending && failures.until(now).is_none();
                 let next = is_settled
                     .then(|| rollout::stateful_set(&spec, self.creator.revision(), &self.pods));
                 next.flatten().unwrap_or(plan)
@@ -256,6 +280,7 @@ impl Controller {
             },
             again: None,
             outcome: Outcome::Failed(Reason::new("PodRefused", message)),
+            unplaced: 0,
         }
     }
 
@@ -266,11 +291,12 @@ impl Controller {
             .collect()
     }
 
-    fn apply(&mut self, plan: Plan, names: &mut Names, changes: &mut Changes) {
+    fn apply(&mut self, plan: Plan, names: &mut Names, room: &mut Room, changes: &mut Changes) {
         for action in plan.actions {
             match action {
                 Action::Create(index) => {
                     let pod = self.creator.pod(&self.workload, index, names);
+                    room.take();
                     changes.created.push(pod.clone());
                     let revision = self.creator.revision();
                     self.pods.push(OwnedPod::new(pod, index, revision));

@@ -19,8 +19,8 @@ const TAINTS: [(&str, &str); 6] = [
 ];
 
 /// What to do for the one pod.
-pub fn plan(pods: &[OwnedPod], failures: Failures, now: Timestamp) -> Plan {
-    replica_set::plan(1, pods, failures, now)
+pub fn plan(pods: &[OwnedPod], failures: Failures, room: usize, now: Timestamp) -> Plan {
+    replica_set::plan(1, pods, failures, room, now)
 }
 
 /// Makes a pod tolerate the taints of its node's conditions.

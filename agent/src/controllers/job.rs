@@ -45,8 +45,14 @@ pub fn counts(job: &JobSpec, pods: &[OwnedPod]) -> JobCounts {
     }
 }
 
-/// What to do for a Job that began at `started` and has these pods.
-pub fn plan(job: &JobSpec, started: Timestamp, pods: &[OwnedPod], now: Timestamp) -> Plan {
+/// What to do for a Job that began at `started` and has these pods; at most `room` new ones start now.
+pub fn plan(
+    job: &JobSpec,
+    started: Timestamp,
+    pods: &[OwnedPod],
+    room: usize,
+    now: Timestamp,
+) -> Plan {
     let counts = counts(job, pods);
     let deadline = job
         .active_deadline_seconds
@@ -70,7 +76,7 @@ pub fn plan(job: &JobSpec, started: Timestamp, pods: &[OwnedPod], now: Timestamp
         let reason = Reason::new("CompletionsReached", message);
         return over(pods, "its job is complete", Outcome::Complete(reason));
     }
-    let mut plan = manage(job, counts, active, pods, now);
+    let mut plan = manage(job, counts, active, pods, room, now);
     plan.again = earlier(plan.again, deadline);
     plan
 }
@@ -84,6 +90,7 @@ fn over(pods: &[OwnedPod], why: &'static str, outcome: Outcome) -> Plan {
             .collect(),
         again: None,
         outcome,
+        unplaced: 0,
     }
 }
 
@@ -132,6 +139,7 @@ fn manage(
     counts: JobCounts,
     active: usize,
     pods: &[OwnedPod],
+    room: usize,
     now: Timestamp,
 ) -> Plan {
     if is_suspended(job) {
@@ -163,11 +171,16 @@ fn manage(
             return Plan::open(Vec::new(), until);
         }
     }
+    let placed = missing.min(room);
+    let unplaced = missing - placed;
     if !is_indexed(job) {
-        let create = (0..missing).map(|_| Action::Create(None));
-        return Plan::open(create.collect(), None);
+        let create = (0..placed).map(|_| Action::Create(None));
+        return Plan {
+            unplaced,
+            ..Plan::open(create.collect(), None)
+        };
     }
-    let pending = indexes::pending(job, pods, missing);
+    let pending = indexes::pending(job, pods, placed);
     let (mut create, mut again) = (Vec::new(), None);
     for index in pending {
         let until = if job.backoff_limit_per_index.is_some() {
@@ -183,7 +196,10 @@ fn manage(
             None => create.push(Action::Create(Some(index))),
         }
     }
-    Plan::open(create, again)
+    Plan {
+        unplaced,
+        ..Plan::open(create, again)
+    }
 }
 
 /// How many pods failed since one succeeded, and when the last of them did.

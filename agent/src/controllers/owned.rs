@@ -105,6 +105,8 @@ pub struct Plan {
     pub again: Option<Timestamp>,
     /// How far the object is.
     pub outcome: Outcome,
+    /// How many pods are missing that there is no room for.
+    pub unplaced: usize,
 }
 
 impl Plan {
@@ -114,6 +116,7 @@ impl Plan {
             actions,
             again,
             outcome: Outcome::Open,
+            unplaced: 0,
         }
     }
 }

@@ -43,8 +43,14 @@ impl Failures {
     }
 }
 
-/// What to do for `wanted` pods. Those that ended are deleted and replaced.
-pub fn plan(wanted: usize, pods: &[OwnedPod], failures: Failures, now: Timestamp) -> Plan {
+/// What to do for `wanted` pods, at most `room` new ones now. Those that ended are deleted and replaced.
+pub fn plan(
+    wanted: usize,
+    pods: &[OwnedPod],
+    failures: Failures,
+    room: usize,
+    now: Timestamp,
+) -> Plan {
     let ended = pods
         .iter()
         .filter(|pod| pod.ended.is_some() && !pod.is_deleted);
@@ -59,12 +65,25 @@ pub fn plan(wanted: usize, pods: &[OwnedPod], failures: Failures, now: Timestamp
     let surplus = surplus.into_iter().take(count);
     actions.extend(surplus.map(|pod| Action::Delete(pod.pod.uid().clone(), "scaled down")));
     let missing = wanted.saturating_sub(active.len());
-    if missing == 0 {
-        return Plan::open(actions, None);
+    create(actions, missing, failures, room, now)
+}
+
+/// The plan with these actions and `missing` new pods: `room` of them at most, and none during the back-off.
+pub(super) fn create(
+    mut actions: Vec<Action>,
+    missing: usize,
+    failures: Failures,
+    room: usize,
+    now: Timestamp,
+) -> Plan {
+    let until = failures.until(now).filter(|_| missing > 0);
+    if until.is_some() {
+        return Plan::open(actions, until);
     }
-    let until = failures.until(now);
-    if until.is_none() {
-        actions.extend((0..missing).map(|_| Action::Create(None)));
+    let created = missing.min(room);
+    actions.extend((0..created).map(|_| Action::Create(None)));
+    Plan {
+        unplaced: missing - created,
+        ..Plan::open(actions, None)
     }
-    Plan::open(actions, until)
 }

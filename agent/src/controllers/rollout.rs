@@ -11,7 +11,7 @@ use k8s_openapi::api::apps::v1::{DaemonSetSpec, DeploymentSpec, StatefulSetSpec}
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::owned::{Action, OwnedPod, Plan, earlier};
-use super::replica_set::Failures;
+use super::replica_set::{self, Failures};
 
 /// Why a pod ends.
 const ROLLED: &str = "replaced by a pod of the changed template";
@@ -23,14 +23,15 @@ struct Margins {
     unavailable: usize,
 }
 
-/// What to do for `wanted` pods of a Deployment that has pods of an earlier template; `revision` is the present one. `None` if it
-/// has none: then its ReplicaSet does what is to be done.
+/// What to do for `wanted` pods of a Deployment that has pods of an earlier template, at most `room` new ones now; `revision` is
+/// the present one. `None` if it has none: then its ReplicaSet does what is to be done.
 pub fn deployment(
     spec: &DeploymentSpec,
     wanted: usize,
     revision: &str,
     pods: &[OwnedPod],
     failures: Failures,
+    room: usize,
     now: Timestamp,
 ) -> Option<Plan> {
     let (new, old): (Vec<&OwnedPod>, Vec<&OwnedPod>) =
@@ -64,8 +65,8 @@ pub fn deployment(
 
     let margins = margins(spec, wanted);
     let all = active_new.len() + active_old.len();
-    let room = (wanted + margins.surge).saturating_sub(all);
-    let missing = wanted.saturating_sub(active_new.len()).min(room);
+    let most = (wanted + margins.surge).saturating_sub(all);
+    let missing = wanted.saturating_sub(active_new.len()).min(most);
     let least = wanted.saturating_sub(margins.unavailable);
     // Pods that are not available can go first, but for those that may become it.
     let unavailable_new = active_new.len() - available_new;
@@ -79,11 +80,11 @@ pub fn deployment(
     let excess = active_new.len().saturating_sub(wanted);
     actions.extend(active_new.into_iter().rev().take(excess).map(delete));
 
-    let until = failures.until(now).filter(|_| missing > 0);
-    if until.is_none() {
-        actions.extend((0..missing).map(|_| Action::Create(None)));
-    }
-    Some(Plan::open(actions, earlier(again, until)))
+    let plan = replica_set::create(actions, missing, failures, room, now);
+    Some(Plan {
+        again: earlier(again, plan.again),
+        ..plan
+    })
 }
 
 /// The pod of a DaemonSet's earlier template, which ends before the next one starts.

@@ -2,24 +2,63 @@
 //!
 //! Source: Kubernetes 1.36, pkg/controller/statefulset/stateful_set_control.go.
 
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::StatefulSetSpec;
 
 use super::owned::{Action, OwnedPod, Plan, earlier};
+use super::replica_set::Failures;
 
-/// What to do for `replicas` pods, which is the spec's number unless the set is to end.
-pub fn plan(spec: &StatefulSetSpec, replicas: u32, pods: &[OwnedPod], now: Timestamp) -> Plan {
+/// What to do for `replicas` pods, which is the spec's number unless the set is to end. Pods that ended are deleted at once and
+/// replaced after the back-off of `failures`, at most `room` of them now.
+pub fn plan(
+    spec: &StatefulSetSpec,
+    replicas: u32,
+    pods: &[OwnedPod],
+    failures: Failures,
+    room: usize,
+    now: Timestamp,
+) -> Plan {
     let start = spec.ordinals.as_ref().and_then(|ordinals| ordinals.start);
     let start = u32::try_from(start.unwrap_or_default()).unwrap_or_default();
     let end = start.saturating_add(replicas);
     let is_ordered = spec.pod_management_policy.as_deref() != Some("Parallel");
     let settle = SignedDuration::from_secs(i64::from(spec.min_ready_seconds.unwrap_or_default()));
-    let (mut actions, mut again) = (Vec::new(), None);
-    for ordinal in start..end {
-        let own = pods.iter().find(|pod| pod.index == Some(ordinal));
-        let is_available = match own {
+    let until = failures.until(now);
+    let room = if until.is_none() { room } else { 0 };
+    let own: BTreeMap<u32, &OwnedPod> = pods
+        .iter()
+        .filter_map(|pod| Some((pod.index?, pod)))
+        .filter(|(index, _)| (start..end).contains(index))
+        .collect();
+    // Of the ordinals without a pod no more are looked at than there is room for: `replicas` may be any number.
+    let missing = usize::try_from(end - start).unwrap_or(usize::MAX) - own.len();
+    let created: Vec<u32> = (start..end)
+        .filter(|ordinal| !own.contains_key(ordinal))
+        .take(if is_ordered { 1 } else { missing.min(room) })
+        .collect();
+    let unplaced = if until.is_none() {
+        missing.saturating_sub(room)
+    } else {
+        0
+    };
+    let (mut actions, mut again) = (Vec::new(), until.filter(|_| missing > 0));
+    let open = |actions, again| Plan {
+        unplaced,
+        ..Plan::open(actions, again)
+    };
+    let mut ordinals: Vec<u32> = own.keys().copied().chain(created).collect();
+    ordinals.sort_unstable();
+    for ordinal in ordinals {
+        let is_available = match own.get(&ordinal) {
             None => {
-                actions.push(Action::Create(Some(ordinal)));
+                if room > 0 {
+                    actions.push(Action::Create(Some(ordinal)));
+                }
                 false
             }
             // Its successor has the same name, so it waits until this one is gone.
@@ -41,7 +80,7 @@ pub fn plan(spec: &StatefulSetSpec, replicas: u32, pods: &[OwnedPod], now: Times
             },
         };
         if is_ordered && !is_available {
-            return Plan::open(actions, again);
+            return open(actions, again);
         }
     }
     let mut surplus: Vec<&OwnedPod> = pods
@@ -61,5 +100,5 @@ pub fn plan(spec: &StatefulSetSpec, replicas: u32, pods: &[OwnedPod], now: Times
             break;
         }
     }
-    Plan::open(actions, again)
+    open(actions, again)
 }

@@ -60,11 +60,12 @@ pub(super) fn pod(
     }
     change(&mut spec);
     // The template was validated with its object.
-    let (pod, _) = manifest::admit(ApiPod {
+    let (mut pod, _) = manifest::admit(ApiPod {
         metadata,
         spec: Some(spec),
         ..ApiPod::default()
     });
+    manifest::service_account(&mut pod);
     Pod::new(pod).with_origin(&owner.origin)
 }
 

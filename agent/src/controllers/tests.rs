@@ -353,3 +353,38 @@ fn cron_job(rest: &str) -> String {
          image: i}}]}}\n"
     )
 }
+
+#[rstest::rstest]
+#[case::deployment(
+    set("Deployment", "  replicas: 2147483647\n"),
+    "deployment default/web"
+)]
+#[case::stateful_set(
+    set(
+        "StatefulSet",
+        "  replicas: 2147483647\n  podManagementPolicy: Parallel\n"
+    ),
+    "statefulset default/web"
+)]
+#[case::job(job("  parallelism: 2147483647\n"), "job default/work")]
+fn objects_have_no_more_pods_than_the_node_takes(#[case] manifest: String, #[case] name: &str) {
+    let text = format!(
+        "{manifest}---\n{}",
+        set("DaemonSet", "").replace("web", "other")
+    );
+    let parsed = parse("m.yaml", &text, Strictness::Strict);
+    assert_eq!(parsed.problems, []);
+    let now = Timestamp::UNIX_EPOCH;
+    let starts = CronStarts::Scheduled;
+    let mut controllers = Controllers::new(parsed.workloads, Refused::Deleted, starts, 1, now);
+    let changes = controllers.sync(&Reports::default(), now);
+    let said =
+        format!("{name}: 2147483537 pods do not fit on the node, which takes 110 pods at once");
+    assert_eq!(changes.news, [said]);
+    // One without a pod gets its first one.
+    assert_eq!(changes.created.len(), 111);
+    let changes = controllers.sync(&Reports::default(), now);
+    assert_eq!((changes.created.len(), changes.news.len()), (0, 0));
+    let changes = controllers.end(&Reports::default(), now);
+    assert_eq!(changes.deleted.len(), 111);
+}

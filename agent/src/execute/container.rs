@@ -251,8 +251,7 @@ fn no_image(job: &Job, container: &str, error: PullError) -> NotStarted {
     job.event(Some(container), &happening);
     NotStarted::Failed {
         reason: error.reason,
-        // The reference in the manifest.
-        refused: error.reason == "InvalidImageName",
+        refused: error.refused,
         message: error.message,
         until: error.until,
         attempt: None,

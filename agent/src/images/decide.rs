@@ -44,6 +44,8 @@ pub struct PullError {
     pub message: String,
     /// The earliest time of the next attempt.
     pub until: Option<Timestamp>,
+    /// Whether every other attempt fails too, because of the name itself.
+    pub refused: bool,
 }
 
 impl PullError {
@@ -52,7 +54,13 @@ impl PullError {
             reason,
             message,
             until: None,
+            refused: false,
         }
+    }
+
+    /// The same when the name itself is refused.
+    fn refused_if(self, refused: bool) -> Self {
+        Self { refused, ..self }
     }
 
     /// A pull that could not even begin.
@@ -82,6 +90,7 @@ struct FailedPull {
     delay: Duration,
     at: Timestamp,
     what: String,
+    refused: bool,
 }
 
 impl PullBackoff {
@@ -108,15 +117,16 @@ impl PullBackoff {
                 delay,
                 at: now,
                 what,
+                refused: error.refused,
             },
         );
     }
 
-    /// Returns the end of the running back-off and the last error, if a back-off is running.
-    fn waiting(&self, key: &str, now: Timestamp) -> Option<(Timestamp, &str)> {
+    /// Returns the end of the running back-off and the last failure, if a back-off is running.
+    fn waiting(&self, key: &str, now: Timestamp) -> Option<(Timestamp, &FailedPull)> {
         let failure = self.entries.get(key)?;
         (until(failure.at, now) < failure.delay)
-            .then(|| (after(failure.at, failure.delay), failure.what.as_str()))
+            .then(|| (after(failure.at, failure.delay), failure))
     }
 
     /// The recorded delay; zero for none.
@@ -138,7 +148,8 @@ impl PullBackoff {
 pub(crate) fn name_for_runtime(image: &str) -> Result<String, Reported> {
     reference::with_default_tag(image).map_err(|message| {
         let event = ImageEvent::inspect_failed(message.clone());
-        (PullError::new("InvalidImageName", message), event)
+        let error = PullError::new("InvalidImageName", message);
+        (error.refused_if(true), event)
     })
 }
 
@@ -147,7 +158,9 @@ pub(crate) fn inspected<T>(answer: Result<Option<T>, CriError>) -> Result<Option
     answer.map_err(|error| {
         let message = format!("Failed to inspect image \"\": {}", error.go_text());
         let event = ImageEvent::inspect_failed(message.clone());
-        (PullError::new("ImageInspectError", message), event)
+        let refused = error.is_refusal();
+        let error = PullError::new("ImageInspectError", message);
+        (error.refused_if(refused), event)
     })
 }
 
@@ -172,19 +185,21 @@ pub(crate) fn backed_off(
     key: &str,
     now: Timestamp,
 ) -> Result<(), Reported> {
-    let Some((end, what)) = backoff.waiting(key, now) else {
+    let Some((end, failure)) = backoff.waiting(key, now) else {
         return Ok(());
     };
+    let what = &failure.what;
     let error = PullError {
         reason: "ImagePullBackOff",
         message: format!("Back-off pulling image \"{image}\": {what}"),
         until: Some(end),
+        refused: failure.refused,
     };
     Err((error, ImageEvent::back_off(image)))
 }
 
-/// Why none of the attempts of a pull, one for each credential, succeeded.
-pub(crate) fn pull_failed(image: &str, attempts: &[String]) -> Reported {
+/// Why none of the attempts of a pull, one for each credential, succeeded; `refused`: no other could.
+pub(crate) fn pull_failed(image: &str, attempts: &[String], refused: bool) -> Reported {
     let mut different: Vec<&str> = Vec::new();
     for attempt in attempts {
         if !different.contains(&attempt.as_str()) {
@@ -196,7 +211,7 @@ pub(crate) fn pull_failed(image: &str, attempts: &[String]) -> Reported {
         _ => format!("[{}]", different.join(", ")),
     };
     (
-        pull_error(image, &text),
+        pull_error(image, &text).refused_if(refused),
         ImageEvent::pull_failed(image, &text),
     )
 }
@@ -248,6 +263,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn refused_name_is_refused_while_its_back_off_runs_too() {
+        let mut failures = PullBackoff::new(Duration::from_secs(10), Duration::from_secs(300));
+        for refused in [true, false] {
+            let (error, _) = pull_failed("i", &["no such script".to_owned()], refused);
+            assert_eq!((error.reason, error.refused), ("ErrImagePull", refused));
+            failures.failed("k", &error, Timestamp::UNIX_EPOCH);
+            let (error, _) = backed_off("i", &failures, "k", Timestamp::UNIX_EPOCH).unwrap_err();
+            assert_eq!((error.reason, error.refused), ("ImagePullBackOff", refused));
+        }
+        assert!(name_for_runtime("Not An Image").unwrap_err().0.refused);
+    }
+
+    #[test]
     fn old_pull_failures_are_forgotten() {
         let mut failures = PullBackoff::new(Duration::from_secs(10), Duration::from_secs(300));
         let error = PullError::unstarted(String::new());
@@ -261,9 +289,12 @@ mod tests {
     #[test]
     fn different_errors_of_credentials_are_listed_once() {
         let attempts = ["a", "b", "a"].map(str::to_owned);
-        assert_eq!(pull_failed("x", &attempts).0.message, "[a, b]");
-        assert_eq!(pull_failed("x", &attempts[..1]).0.message, "a");
+        assert_eq!(pull_failed("x", &attempts, false).0.message, "[a, b]");
+        assert_eq!(pull_failed("x", &attempts[..1], false).0.message, "a");
         let same = ["RegistryUnavailable", "RegistryUnavailable"].map(str::to_owned);
-        assert_eq!(pull_failed("x", &same).0.reason, "RegistryUnavailable");
+        assert_eq!(
+            pull_failed("x", &same, false).0.reason,
+            "RegistryUnavailable"
+        );
     }
 }

@@ -29,6 +29,17 @@ pub(super) fn apply(pod: &mut Pod) {
     apply_spec(pod.spec.get_or_insert_default());
 }
 
+/// Names the account of a pod that names none, as the admission of an API server does: static pods have none.
+///
+/// Source: Kubernetes 1.36, plugin/pkg/admission/serviceaccount/admission.go.
+pub(crate) fn service_account(pod: &mut Pod) {
+    let spec = pod.spec.get_or_insert_default();
+    let older = spec.service_account.clone().unwrap_or_default();
+    text(&mut spec.service_account_name, &older);
+    text(&mut spec.service_account_name, "default");
+    spec.service_account.clone_from(&spec.service_account_name);
+}
+
 fn text(field: &mut Option<String>, default: &str) {
     if field.as_deref().unwrap_or_default().is_empty() {
         *field = Some(default.to_owned());

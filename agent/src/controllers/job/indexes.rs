@@ -1,6 +1,6 @@
 //! ◆ The indexes of an Indexed Job: which succeeded, failed, or wait for a pod. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::batch::v1::JobSpec;
 
@@ -21,19 +21,21 @@ pub(super) fn failed(job: &JobSpec, pods: &[OwnedPod]) -> BTreeSet<u32> {
     };
     let all = 0..u32::try_from(job.completions.unwrap_or_default()).unwrap_or_default();
     let succeeded = succeeded(pods);
-    all.filter(|index| !succeeded.contains(index))
-        .filter(|index| {
-            let own = pods.iter().filter(|pod| pod.index == Some(*index));
-            let verdicts: Vec<Verdict> = own
-                .filter(|pod| pod.has_failed())
-                .map(|pod| verdict(job, pod))
-                .collect();
-            let counted = verdicts
-                .iter()
-                .filter(|verdict| **verdict != Verdict::Ignored);
-            counted.count() > count(limit) || verdicts.contains(&Verdict::IndexFails)
-        })
-        .collect()
+    // Only indexes that have pods are looked at: `completions` may be any number.
+    let mut verdicts = BTreeMap::<u32, Vec<Verdict>>::new();
+    for pod in pods.iter().filter(|pod| pod.has_failed()) {
+        if let Some(index) = pod.index.filter(|index| all.contains(index)) {
+            verdicts.entry(index).or_default().push(verdict(job, pod));
+        }
+    }
+    let failed = verdicts.into_iter().filter(|(index, verdicts)| {
+        let counted = verdicts
+            .iter()
+            .filter(|verdict| **verdict != Verdict::Ignored);
+        let is_given_up = counted.count() > count(limit) || verdicts.contains(&Verdict::IndexFails);
+        is_given_up && !succeeded.contains(index)
+    });
+    failed.map(|(index, _)| index).collect()
 }
 
 /// The first indexes that need a pod, `most` of them.

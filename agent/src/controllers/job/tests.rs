@@ -47,12 +47,17 @@ fn at(seconds: i64) -> Timestamp {
 
 /// What is done at 100 s: `+2` new pods, `+0` a pod of index 0, `-u1` a deletion, `@120` look again, or the outcome.
 fn decided(spec: &serde_json::Value, text: &str) -> String {
+    decided_with_room(spec, text, 110)
+}
+
+/// The same with room for so many new pods; `!3` pods that do not fit.
+fn decided_with_room(spec: &serde_json::Value, text: &str, room: usize) -> String {
     let mut full = json!({"template": {"spec": {"containers": [], "restartPolicy": "Never"}}, "parallelism": 1});
     full.as_object_mut()
         .unwrap()
         .extend(spec.as_object().unwrap().clone());
     let spec: JobSpec = serde_json::from_value(full).unwrap();
-    let plan = plan(&spec, at(0), &pods(text), at(100));
+    let plan = plan(&spec, at(0), &pods(text), room, at(100));
     let mut words: Vec<String> = plan
         .actions
         .iter()
@@ -63,6 +68,7 @@ fn decided(spec: &serde_json::Value, text: &str) -> String {
         })
         .collect();
     words.extend(plan.again.map(|again| format!("@{}", again.as_second())));
+    words.extend((plan.unplaced > 0).then(|| format!("!{}", plan.unplaced)));
     words.push(match plan.outcome {
         Outcome::Open => "open".to_owned(),
         Outcome::Complete(reason) => format!("complete {}", reason.reason),
@@ -187,4 +193,21 @@ fn restarts_count_where_containers_are_restarted(
     let template = json!({"spec": {"containers": [], "restartPolicy": "OnFailure"}});
     let spec = json!({"completions": 1, "backoffLimit": limit, "template": template});
     assert_eq!(decided(&spec, pods), expected);
+}
+
+#[rstest]
+#[case::parallel(json!({"completions": 2_147_483_647, "parallelism": 2_147_483_647}), "- R", "+ + !2147483644 open")]
+#[case::work_queue(json!({"parallelism": 4}), "", "+ + !2 open")]
+#[case::indexed(json!({"completionMode": "Indexed", "completions": 2_147_483_647, "parallelism": 9}), "0 S 1, 1 R", "+2 +3 !6 open")]
+#[case::indexed_limit(
+    json!({"completionMode": "Indexed", "completions": 2_147_483_647, "parallelism": 9, "backoffLimitPerIndex": 0}),
+    "0 F1 1, 1 R",
+    "+2 +3 !6 open"
+)]
+fn no_more_pods_are_created_than_there_is_room_for(
+    #[case] spec: serde_json::Value,
+    #[case] text: &str,
+    #[case] expected: &str,
+) {
+    assert_eq!(decided_with_room(&spec, text, 2), expected);
 }

@@ -89,6 +89,7 @@ fn deployment_replaces_pods_within_its_margins(
         "new",
         &pods(letters),
         Failures::default(),
+        110,
         Timestamp::UNIX_EPOCH,
     );
     assert_eq!(summed(plan), (deleted.to_owned(), created));
@@ -97,7 +98,7 @@ fn deployment_replaces_pods_within_its_margins(
 #[test]
 fn deployment_without_old_pods_leaves_all_to_its_replica_set() {
     let (spec, now) = (DeploymentSpec::default(), Timestamp::UNIX_EPOCH);
-    let plan = deployment(&spec, 3, "new", &pods("nn"), Failures::default(), now);
+    let plan = deployment(&spec, 3, "new", &pods("nn"), Failures::default(), 110, now);
     assert_eq!(plan, None);
 }
 
@@ -109,7 +110,7 @@ fn recreate_ends_all_old_pods_before_new_ones_start() {
         rolling_update: None,
     });
     let now = Timestamp::UNIX_EPOCH;
-    let plan = deployment(&spec, 2, "new", &pods("oO"), Failures::default(), now);
+    let plan = deployment(&spec, 2, "new", &pods("oO"), Failures::default(), 110, now);
     assert_eq!(summed(plan), ("01".to_owned(), 0));
 }
 

@@ -6,6 +6,8 @@ const API_SERVER: &str = "an API server sets it";
 const KEPT: &str = "nothing is kept in an API server";
 const SCHEDULER: &str = "there is no scheduler";
 const ONE_NODE: &str = "all pods are on the one node";
+const OTHER_NODES: &str = "a node with labels of its own (`crib agent --node-labels`) rejects pods of other nodes; `crib run` \
+                           warns of them, and its one node takes every pod";
 const LINUX: &str = "pods run on Linux";
 
 pub(super) const TYPES: &[Type] = &[
@@ -38,7 +40,7 @@ pub(super) const TYPES: &[Type] = &[
     some(
         "PodSpec",
         "activeDeadlineSeconds affinity containers dnsConfig dnsPolicy hostAliases hostIPC hostNetwork hostPID hostUsers \
-         hostname hostnameOverride initContainers nodeSelector os overhead priority resources restartPolicy \
+         hostname hostnameOverride initContainers os overhead priority resources restartPolicy \
          securityContext setHostnameAsFQDN shareProcessNamespace subdomain terminationGracePeriodSeconds tolerations volumes",
         &[
             no_effect(
@@ -54,10 +56,8 @@ pub(super) const TYPES: &[Type] = &[
                 "imagePullSecrets",
                 "Secrets among the documents, or of `--pull-secrets`; one that is missing is an event",
             ),
-            done(
-                "nodeName",
-                "a node with labels of its own (`crib agent --node-labels`) rejects pods of other nodes",
-            ),
+            done("nodeName", OTHER_NODES),
+            done("nodeSelector", OTHER_NODES),
             no_effect("preemptionPolicy", SCHEDULER),
             done(
                 "priorityClassName",
@@ -99,11 +99,14 @@ pub(super) const TYPES: &[Type] = &[
     ),
     some(
         "NodeAffinity",
-        "requiredDuringSchedulingIgnoredDuringExecution",
-        &[no_effect(
-            "preferredDuringSchedulingIgnoredDuringExecution",
-            ONE_NODE,
-        )],
+        "",
+        &[
+            no_effect("preferredDuringSchedulingIgnoredDuringExecution", ONE_NODE),
+            done(
+                "requiredDuringSchedulingIgnoredDuringExecution",
+                OTHER_NODES,
+            ),
+        ],
     ),
     all("NodeSelector", "nodeSelectorTerms"),
     all("NodeSelectorTerm", "matchExpressions matchFields"),

@@ -39,6 +39,7 @@ use dead_containers::DeadContainerArgs;
 use images::ImageArgs;
 use logs::ContainerLogArgs;
 use node::NodeArgs;
+pub(crate) use node::with_own_labels;
 use show::ShowArgs;
 use source::{SourceArgs, Sources};
 

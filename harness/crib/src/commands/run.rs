@@ -45,6 +45,7 @@ mod lines;
 mod manifest_watch;
 mod marks;
 mod means;
+mod node_fields;
 mod notes;
 mod orphans;
 mod printer;

@@ -131,7 +131,10 @@ fn reserved(
 }
 
 /// The labels with those that a kubelet gives every node (pkg/kubelet/kubelet_node_status.go, initialNode).
-fn with_own_labels(name: &str, mut labels: BTreeMap<String, String>) -> BTreeMap<String, String> {
+pub(crate) fn with_own_labels(
+    name: &str,
+    mut labels: BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use agent::controllers::room::{self, MAX_PODS};
 use agent::manifest::{Problem, Workload, WorkloadObject};
 use agent::pod::{ContainerKind, Pod, is_sidecar};
 use agent::spec::qos::qos_class;
@@ -108,7 +109,15 @@ impl Explained {
                 .collect(),
             objects: inputs.object_names.clone(),
             no_effect: inputs.no_effect.iter().map(place).collect(),
-            warnings: inputs.warnings.clone(),
+            warnings: {
+                let without_room = without_room(&inputs.workloads);
+                inputs
+                    .warnings
+                    .iter()
+                    .cloned()
+                    .chain(without_room)
+                    .collect()
+            },
         }
     }
 }
@@ -123,8 +132,28 @@ fn place(problem: &Problem) -> Place {
     }
 }
 
-/// The pods that a controller creates.
-fn created(workload: &Workload) -> ExplainedPod {
+/// The objects that want more pods at once than the node takes, each in a sentence.
+fn without_room(workloads: &[Workload]) -> Vec<String> {
+    let mut left = MAX_PODS;
+    let mut lines = Vec::new();
+    for workload in workloads {
+        let wanted = usize::try_from(count(workload)).unwrap_or_default();
+        // A CronJob's pods start when others may have ended.
+        let is_later = matches!(workload.object, WorkloadObject::CronJob(_));
+        let placed = wanted.min(if is_later { MAX_PODS } else { left.max(1) });
+        if !is_later {
+            left = left.saturating_sub(placed);
+        }
+        if wanted > placed {
+            let (name, said) = (workload.full_name(), room::sentence(wanted - placed));
+            lines.push(format!("{name}: {said}"));
+        }
+    }
+    lines
+}
+
+/// How many pods of it run at once.
+fn count(workload: &Workload) -> i32 {
     let count = match &workload.object {
         WorkloadObject::Deployment(object) => object.spec.as_ref().and_then(|spec| spec.replicas),
         WorkloadObject::ReplicaSet(object) => object.spec.as_ref().and_then(|spec| spec.replicas),
@@ -135,10 +164,15 @@ fn created(workload: &Workload) -> ExplainedPod {
         }
         WorkloadObject::DaemonSet(_) => None,
     };
+    count.unwrap_or(1)
+}
+
+/// The pods that a controller creates.
+fn created(workload: &Workload) -> ExplainedPod {
     ExplainedPod {
         controller: Some(workload.full_name()),
         schedule: schedule(&workload.object),
-        count: count.unwrap_or(1),
+        count: count(workload),
         ..pod(&workload.example())
     }
 }

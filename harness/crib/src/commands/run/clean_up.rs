@@ -8,6 +8,7 @@ use super::daemon::{Daemon, Launch};
 use super::dead_runs::RunLock;
 use super::root::{self, Root};
 use super::{dead_runs, orphans};
+use crate::live;
 use crate::report::{chain, say};
 
 /// Removes what runs have left that were killed together with their runtimes.
@@ -17,6 +18,8 @@ pub(crate) async fn remove_dead_runs(isolation: IsolationRequest, live_dir: &Pat
             say(&problem);
         }
     }
+    // Also the entries that the runtimes had; one that cannot be removed now is removed by the next reader.
+    let _ = live::endpoints(live_dir);
 }
 
 /// Removes what one has left. The error is a sentence.

@@ -16,11 +16,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant as Alarm;
 
 use super::daemon::Daemon;
-use super::ending::{cause_of_end, ending, with_cause_of_removal};
+use super::ending::{cause_of_end, ending, longest_grace, with_cause_of_removal};
 use super::fixed_services::FixedServices;
 use super::history::History;
 use super::label::Label;
 use super::lifecycle::{Event, Lifecycle, PodCounts, Step, count_pods};
+use super::lines;
 use super::manifest_watch::Reloaded;
 use super::notes::Notes;
 use super::printer::{Print, Printer};
@@ -87,7 +88,10 @@ pub(super) struct Loop {
     controllers: Controllers,
     /// When they are to look again.
     controllers_due: Option<Alarm>,
-    longest_grace: Duration,
+    /// The grace periods of all pods that manifests ever had.
+    graces: BTreeMap<PodUid, Duration>,
+    /// What is to be said of the pods of manifests that had failed when the end began.
+    failures: Option<Vec<String>>,
     lifecycle: Lifecycle,
     notes: Notes,
     printer: Printer,
@@ -108,6 +112,7 @@ impl Loop {
         };
         let reports = self.reports.borrow_and_update().clone();
         self.hear(&reports);
+        let failures = self.failures(exit, &reports);
         if tokio::time::timeout(STOP_AGENT, self.agent.stop())
             .await
             .is_err()
@@ -127,7 +132,7 @@ impl Loop {
         let (tail, printer, jobs) = (self.tail, self.printer, self.controllers.jobs());
         let last_words = async {
             tail.finish().await;
-            printer.print(Print::Result(exit, reports, jobs));
+            printer.print(Print::Result(exit, reports, jobs, failures));
             printer.flush().await;
         };
         // A blocked reader must not delay the removal of the pods after another signal.
@@ -230,6 +235,24 @@ impl Loop {
         }
     }
 
+    /// What is to be said of the pods of manifests that have failed.
+    fn failures_of_manifests(&self, reports: &Reports) -> Vec<String> {
+        let pods = self.wanted.iter().filter_map(|uid| reports.get(uid));
+        lines::failures(pods)
+    }
+
+    /// What is to be said in the end of pods that failed.
+    fn failures(&mut self, exit: Exit, reports: &Reports) -> Vec<String> {
+        if exit == Exit::PodFailed {
+            return lines::failures(reports.values());
+        }
+        if !matches!(exit, Exit::TimedOut | Exit::Interrupted) {
+            return Vec::new();
+        }
+        let before = self.failures.take();
+        before.unwrap_or_else(|| self.failures_of_manifests(reports))
+    }
+
     fn count(&self, reports: &Reports) -> PodCounts {
         let mut tally = self.controllers.tally();
         // The next change may bring more pods.
@@ -268,9 +291,12 @@ impl Loop {
             Step::Finish(exit) => return Some(exit),
             Step::End => {
                 self.reloaded = None;
-                let grace = self.longest_grace.max(self.controllers.longest_end());
-                self.printer.note(ending(event, grace));
                 let reports = self.reports.borrow().clone();
+                let grace = longest_grace(&self.graces, &reports);
+                let grace = grace.max(self.controllers.longest_end());
+                self.printer.note(ending(event, grace));
+                // Those that end from now on have not failed by themselves.
+                self.failures = Some(self.failures_of_manifests(&reports));
                 let mut changes = self.controllers.end(&reports, SystemClock.now());
                 for (_, why) in &mut changes.deleted {
                     *why = cause_of_end(event);

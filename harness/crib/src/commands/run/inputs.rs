@@ -10,7 +10,7 @@ use agent::objects::ObjectMap;
 use agent::pod::Pod;
 use agent::{references, runtime_class, services};
 
-use super::{claims, skipped, taken_names};
+use super::{claims, node_fields, skipped, taken_names};
 use crate::commands::pull_secrets::PullSecrets;
 
 /// What is to be run.
@@ -84,6 +84,8 @@ pub(crate) fn load_or_none(
         problems.extend(skipped.iter().map(|skipped| format!("--strict: {skipped}")));
     }
     let mut inputs = merge(parsed, problems, empty)?;
+    let other_nodes = node_fields::warning(&inputs.pods, &inputs.workloads);
+    inputs.warnings.extend(other_nodes);
     let of_services = services::warnings(&inputs.objects);
     if strict && !of_services.is_empty() {
         let refused = of_services.iter().map(|said| format!("--strict: {said}"));

@@ -7,7 +7,7 @@ use harness::cri_log::Line;
 
 use super::colour::{Colour, paint};
 use super::label::Label;
-use super::reports::{Reports, is_failure_reason, is_refused};
+use super::reports::{is_failure_reason, is_refused};
 
 /// `text` for a terminal: colours stay, and what would move its cursor, clear it or write its title and clipboard is shown
 /// instead of done, as the pictures of control characters (Unicode, U+2400).
@@ -200,9 +200,8 @@ pub(crate) fn event(event: &Event) -> String {
 }
 
 /// What is to be said in the end about pods that did not succeed, in the order of their names.
-pub(crate) fn failures(reports: &Reports) -> Vec<String> {
+pub(crate) fn failures<'a>(reports: impl Iterator<Item = &'a PodReport>) -> Vec<String> {
     let mut pods: Vec<&PodReport> = reports
-        .values()
         .filter(|pod| pod.status.phase.as_deref() == Some("Failed") || is_refused(pod))
         .collect();
     pods.sort_by_key(|pod| (&pod.namespace, &pod.name));

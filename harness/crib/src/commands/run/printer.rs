@@ -49,8 +49,8 @@ pub(crate) enum Print {
     Reports(Arc<Reports>),
     /// A sentence for the user.
     Note(String),
-    /// How it ended; nothing but notes follows.
-    Result(Exit, Arc<Reports>, Vec<JobResult>),
+    /// How it ended, and what is to be said of pods that failed; nothing but notes follows.
+    Result(Exit, Arc<Reports>, Vec<JobResult>, Vec<String>),
     /// Everything before this is to be written; then the sender is dropped.
     Flush(oneshot::Sender<()>),
     /// What follows on standard error goes to this file; then the sender is dropped.
@@ -254,7 +254,7 @@ impl Thread {
             },
             Print::Reports(reports) => self.reports = reports,
             Print::Note(text) => self.err(&format!("crib: {text}")),
-            Print::Result(exit, reports, jobs) => {
+            Print::Result(exit, reports, jobs, failures) => {
                 self.reports = reports;
                 self.end_live();
                 match self.style.output {
@@ -262,11 +262,8 @@ impl Thread {
                     Output::Text if self.style.quiet => {}
                     Output::Text => self.table(),
                 }
-                // Pods that were ended before they had finished have not failed by themselves.
-                if exit == Exit::PodFailed {
-                    for line in lines::failures(&self.reports) {
-                        self.err(&format!("crib: {line}"));
-                    }
+                for line in failures {
+                    self.err(&format!("crib: {line}"));
                 }
             }
             Print::Flush(done) => drop(done),

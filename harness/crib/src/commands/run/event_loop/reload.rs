@@ -1,11 +1,10 @@
 //! Takes manifests that changed during `crib run --watch`.
 
-use std::time::Duration;
-
 use agent::clock::{Clock as _, SystemClock};
 use agent::pod::{Pod, PodUid};
 
 use super::super::apply;
+use super::super::ending::graces;
 use super::super::immutable;
 use super::super::manifest_watch::Reloaded;
 use super::Loop;
@@ -49,10 +48,7 @@ impl Loop {
         let was_bare = |pod: &Pod| bare.iter().any(|bare| bare.uid() == pod.uid());
         self.desired.retain(|pod| !was_bare(pod));
         self.desired.extend(self.bare.iter().cloned());
-        let graces = self.bare.iter().map(Pod::grace_seconds);
-        let grace = graces.max().and_then(|grace| u64::try_from(grace).ok());
-        let grace = Duration::from_secs(grace.unwrap_or_default());
-        self.longest_grace = self.longest_grace.max(grace);
+        self.graces.extend(graces(&self.bare));
         for line in applied.news {
             self.printer.note(line);
         }

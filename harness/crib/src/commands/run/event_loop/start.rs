@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use agent::clock::{Clock as _, SystemClock};
 use agent::controllers::{Controllers, CronStarts, Refused};
@@ -16,6 +16,7 @@ use tokio::time::Instant as Alarm;
 use super::super::args::RunArgs;
 use super::super::background::{self, Background};
 use super::super::dead_runs;
+use super::super::ending::graces;
 use super::super::fixed_services::FixedServices;
 use super::super::history::History;
 use super::super::inputs::Inputs;
@@ -128,6 +129,7 @@ impl Loop {
         let (readiness, events) = (agent.readiness(), agent.events());
 
         let bare = pods.clone();
+        let graces = graces(&bare);
         let wanted: BTreeSet<PodUid> = pods.iter().map(|pod| pod.uid().clone()).collect();
         let refused = if args.keep {
             Refused::Kept
@@ -173,10 +175,6 @@ impl Loop {
             .into_iter()
             .for_each(|line| printer.note(line));
         first.news.into_iter().for_each(|line| printer.note(line));
-        let longest_grace = pods
-            .iter()
-            .map(|pod| u64::try_from(pod.grace_seconds()).unwrap_or_default())
-            .max();
         let starting = match outside.background {
             Some(background) => {
                 let log = root.log_file(background::LOG);
@@ -212,7 +210,8 @@ impl Loop {
             controllers,
             // Once at once: there may be nothing to run, and then nothing is reported.
             controllers_due: Some(Alarm::now()),
-            longest_grace: Duration::from_secs(longest_grace.unwrap_or_default()),
+            graces,
+            failures: None,
             lifecycle: Lifecycle::new(args.keep),
             notes,
             printer,

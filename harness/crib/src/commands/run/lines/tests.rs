@@ -139,7 +139,7 @@ fn summary_explains_failed_pods_only() {
     }];
     let all = reports(vec![pod("fine", "Succeeded"), evicted, bad]);
     assert_eq!(
-        failures(&all),
+        failures(all.values()),
         [
             "pod default/bad failed: container worse ended with exit code 127 (StartError: no such file: /bin/nothing)",
             "pod default/evicted failed: Evicted: Usage of EmptyDir volume \"v\" exceeds the limit \"20Mi\", container c ended with exit \
