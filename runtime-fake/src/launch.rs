@@ -20,6 +20,7 @@ mod security;
 pub(crate) mod selinux;
 mod signal;
 mod strings;
+mod sub_paths;
 mod sysctl;
 mod userns;
 

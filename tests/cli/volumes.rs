@@ -1,7 +1,13 @@
 //! `crib run` with claims and other volumes, and `crib volume`.
 
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use nix::sys::signal::Signal;
 use rstest::rstest;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::command::{Ended, Place};
 use super::run::assert_code;
@@ -353,5 +359,46 @@ async fn fs_group_that_is_not_mapped_ends_the_run(#[case] volume: &str) {
     assert!(ended.err.contains("2000"), "{}", ended.err);
     assert!(ended.err.contains("/etc/subgid"), "{}", ended.err);
     assert!(!ended.err.contains("os error"), "{}", ended.err);
+    place.assert_clean();
+}
+
+/// A program that has a volume exchanges a directory for a link to one of the host, again and again, while containers that mount
+/// the directory start. A container may be refused, but none may see the host's directory.
+#[tokio::test]
+async fn sub_path_that_is_exchanged_for_a_link_does_not_leave_its_volume() {
+    let place = Place::new();
+    let volume = place.path("volume");
+    let (directory, link) = (volume.join("d"), volume.join("l"));
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(directory.join("inside"), "").unwrap();
+    place.file("host/outside", "");
+    symlink(place.path("host"), &link).unwrap();
+    let mut text = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec:\n  restartPolicy: Never\n  volumes: [{{name: v, hostPath: {{path: \
+         {}}}}}]\n  containers:\n",
+        volume.display()
+    );
+    for number in 0..40 {
+        text += &format!(
+            "  - {{name: c{number}, image: crib.local/host, command: [ls, /mnt], volumeMounts: [{{name: v, mountPath: /mnt, subPath: \
+             d}}]}}\n"
+        );
+    }
+    let manifest = place.file("m.yaml", &text);
+    let ends = Arc::new(AtomicBool::new(false));
+    let swapping = {
+        let ends = Arc::clone(&ends);
+        std::thread::spawn(move || {
+            while !ends.load(Ordering::Relaxed) {
+                renameat_with(CWD, &directory, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+            }
+        })
+    };
+    let ended = place.crib(&["run", "--timeout", "15s", &manifest]).await;
+    ends.store(true, Ordering::Relaxed);
+    swapping.join().unwrap();
+    let count = |name: &str| ended.out.matches(name).count();
+    assert_eq!(count("outside"), 0, "{}", ended.out);
+    assert!(count("inside") > 0, "{}{}", ended.out, ended.err);
     place.assert_clean();
 }

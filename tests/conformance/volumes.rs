@@ -1,7 +1,7 @@
 //! Image volumes, volumes of images, and rejected mount targets.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
 use cri::v1::{ImageSpec, Mount};
@@ -335,4 +335,47 @@ async fn cgroup_hierarchy_is_shown_read_only() {
     let shown = lines.iter().any(|line| line.starts_with("cgroup"));
     let host = fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert_eq!(shown, host.contains(" /sys/fs/cgroup"), "{out}");
+}
+
+/// Without an annotation, `host_path` is followed; with one, the part is opened without following links, also by the keeper of a
+/// pod that is older than the daemon.
+#[tokio::test]
+async fn sub_path_of_volume_is_mounted_without_following_links() {
+    let mut runtime = Runtime::with().durable().start().await.unwrap();
+    skip_if!(
+        "sub_path_of_volume_is_mounted_without_following_links",
+        Means::of(&runtime).await.no_namespaces()
+    );
+    let volume = fs::canonicalize(directory(&runtime, "volume")).unwrap();
+    let part = volume.join("d/part");
+    fs::create_dir_all(&part).unwrap();
+    fs::write(part.join("file"), "of the part\n").unwrap();
+    let path = directory(&runtime, "pod").join("0");
+    symlink("/etc", &path).unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mounting = |name: &str, sub_path: &str| {
+        let mut config = pod.script(name, "ls /mnt");
+        config.mounts = vec![of(&path, "/mnt")];
+        let parts = serde_json::json!([{"path": path, "volume": volume, "sub_path": sub_path}]);
+        let name = "crib.local/sub-paths".to_owned();
+        config.annotations.insert(name, parts.to_string());
+        config
+    };
+    let seen = pod.output(mounting("a", "d/part")).await.unwrap();
+    assert_eq!(seen, "file\n");
+    runtime.kill9().await;
+    runtime.restart().await.unwrap();
+    let seen = pod.output(mounting("b", "d/part")).await.unwrap();
+    assert_eq!(seen, "file\n");
+
+    symlink("/", volume.join("out")).unwrap();
+    symlink("d", volume.join("in")).unwrap();
+    for sub_path in ["out", "out/etc", "in", "in/part"] {
+        let error = pod.create(mounting("c", sub_path)).await.unwrap_err();
+        assert!(error.message().contains("replaced by a link"), "{error}");
+        // Another attempt may find the directory again.
+        assert_ne!(error.code(), Code::InvalidArgument, "{error}");
+    }
+    let error = pod.create(mounting("c", "../pod")).await.unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument, "{error}");
 }

@@ -34,8 +34,20 @@ const POD_LIMITS: Explanation = Explanation {
     },
 };
 
+/// A kubelet mounts parts of volumes itself.
+const SUB_PATHS: Explanation = Explanation {
+    reason: "crib's agent asks crib's runtime to mount parts of volumes without following links, which a kubelet mounts itself",
+    applies: |difference| {
+        difference.kind == "config"
+            && difference
+                .place
+                .ends_with(".annotations.crib.local/sub-paths")
+            && difference.kubelet == NONE
+    },
+};
+
 /// Of the recorded kubelet.
-pub(crate) const RECORDED: [Explanation; 2] = [MEMORY_VOLUMES, POD_LIMITS];
+pub(crate) const RECORDED: [Explanation; 3] = [MEMORY_VOLUMES, POD_LIMITS, SUB_PATHS];
 
 /// Of Debian's containerd, 1.6; the recorded one was 2.4.
 pub(crate) const CONTAINERD: [Explanation; 1] = [Explanation {
@@ -48,4 +60,4 @@ pub(crate) const CONTAINERD: [Explanation; 1] = [Explanation {
 }];
 
 /// Of a kubelet that runs its pods on crib's runtime.
-pub(crate) const KUBELET: [Explanation; 2] = [MEMORY_VOLUMES, POD_LIMITS];
+pub(crate) const KUBELET: [Explanation; 3] = [MEMORY_VOLUMES, POD_LIMITS, SUB_PATHS];

@@ -18,8 +18,8 @@ use crate::observed::ContainerId;
 use crate::plan::effects::Done;
 use crate::plan::{HoldKey, ProcessTarget, Start, stop};
 use crate::resize::actuated::{Actuated, CpuMemory};
-use crate::spec::{self, ContainerInputs, ContainerSpec, HostVolume};
-use crate::volumes::subpath;
+use crate::spec::{self, ContainerInputs, ContainerSpec, HostVolume, SubPath};
+use crate::volumes::subpath::{self, SubPathError};
 
 /// Starts a container. Returns whether it started.
 pub(super) async fn start(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> bool {
@@ -175,18 +175,8 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
     let node = shared.node_with_capabilities();
     let objects = Some(shared.objects.as_ref());
     let plan = spec::container(&job.pod, container, &inputs, objects, &node);
-    let sub_paths = plan.sub_paths;
-    if !sub_paths.is_empty() {
-        brief(move || sub_paths.iter().try_for_each(subpath::prepare))
-            .await
-            .map_err(|error| {
-                tracing::warn!(pod = %job.pod.full_name(), container = %start.name, error = %chain(&error), "failed to prepare subPath");
-                let message = error.to_string();
-                job.event(Some(&start.name), &Happening::Failed(message.clone()));
-                failed("CreateContainerConfigError", message)
-            })?;
-    }
-    let spec = plan.spec.map_err(|error| {
+    let sub_paths = prepare_sub_paths(job, &start.name, plan.sub_paths).await?;
+    let mut spec = plan.spec.map_err(|error| {
         let message = error.to_string();
         job.event(Some(&start.name), &Happening::Failed(message.clone()));
         let not_started = if error.is_of_manifest() {
@@ -196,6 +186,12 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
         };
         not_started("CreateContainerConfigError", message)
     })?;
+    // Another runtime follows the links.
+    if !sub_paths.is_empty() && job.observed.runtime_name == "crib" {
+        let parts = subpath::annotation(&sub_paths);
+        spec.annotations
+            .insert(subpath::ANNOTATION.to_owned(), parts);
+    }
     if job.terminating.is_cancelled() {
         return Err(NotStarted::Terminating);
     }
@@ -243,6 +239,25 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
         backoff_key: start.backoff_key.clone(),
     }));
     post_start(job, sandbox, container, &id).await
+}
+
+/// Makes the parts of volumes that a container mounts.
+async fn prepare_sub_paths(
+    job: &Job,
+    container: &str,
+    wanted: Vec<SubPath>,
+) -> Result<Vec<subpath::Prepared>, NotStarted> {
+    if wanted.is_empty() {
+        return Ok(Vec::new());
+    }
+    let prepare =
+        move || -> Result<Vec<_>, SubPathError> { wanted.iter().map(subpath::prepare).collect() };
+    brief(prepare).await.map_err(|error| {
+        tracing::warn!(pod = %job.pod.full_name(), container, error = %chain(&error), "failed to prepare subPath");
+        let message = error.to_string();
+        job.event(Some(container), &Happening::Failed(message.clone()));
+        failed("CreateContainerConfigError", message)
+    })
 }
 
 /// There is no image: the container's own, or one that it mounts.

@@ -3,7 +3,7 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go makeMounts and makeBlockVolumes.
 //!
 //! A kubelet bind-mounts each subPath to a directory of its own below the pod's and has the runtime mount that. The agent
-//! makes no mounts: at the same path it puts a link to what it found in the volume.
+//! makes no mounts: at the same path it puts a link to what it found in the volume, and tells crib's runtime what that is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};

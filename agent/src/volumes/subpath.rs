@@ -1,15 +1,22 @@
 //! Parts of volumes that containers mount (subPath), and files of environment variables in volumes.
 //!
 //! Source: Kubernetes 1.36, pkg/volume/util/subpath. A kubelet bind-mounts the part; the agent makes no mounts, and links to it.
+//! crib's own runtime does not follow that link: an annotation of the container tells it the volume and the part, which it opens
+//! without following any.
 
 use std::fs;
 use std::io::{self, Read as _};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use file_tree::part;
+use file_tree::part::{self, Part};
+use serde_json::json;
 
 use crate::spec::SubPath;
+
+/// Annotation of containers: a list of parts in JSON, each with the host path by which a mount names it, its volume, and its path
+/// in the volume (docs/cri.md).
+pub(crate) const ANNOTATION: &str = "crib.local/sub-paths";
 
 /// Why a part of a volume cannot be mounted. The message says nothing of the node's files, because the pod's author reads it.
 #[derive(Debug, thiserror::Error)]
@@ -40,11 +47,30 @@ pub enum SubPathError {
     },
 }
 
+/// A part of a volume that can be mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prepared {
+    link: PathBuf,
+    part: Part,
+}
+
+/// The annotation for a container with these parts of volumes.
+pub(crate) fn annotation(prepared: &[Prepared]) -> String {
+    let parts = prepared.iter().map(|Prepared { link, part }| {
+        json!({
+            "path": link.to_string_lossy(),
+            "volume": part.tree.to_string_lossy(),
+            "sub_path": part.path.to_string_lossy(),
+        })
+    });
+    parts.collect::<serde_json::Value>().to_string()
+}
+
 /// Makes the directories of a part of a volume that are missing, with the mode of the volume's own, and links to it.
 ///
 /// # Errors
 /// Fails if the part is outside of the volume or below a file, and if the file system refuses.
-pub fn prepare(wanted: &SubPath) -> Result<(), SubPathError> {
+pub fn prepare(wanted: &SubPath) -> Result<Prepared, SubPathError> {
     let (volume, container) = (wanted.volume.clone(), wanted.container.clone());
     // Any other failure than to find it shows again below.
     let path = wanted.volume_path.join(part::without_dots(&wanted.path));
@@ -56,18 +82,27 @@ pub fn prepare(wanted: &SubPath) -> Result<(), SubPathError> {
             source,
         });
     }
-    link(wanted).map_err(|source| SubPathError::Prepare {
-        volume,
-        container,
-        source,
-    })
+    let link = wanted.link.clone();
+    match make_link(wanted) {
+        Ok(part) => Ok(Prepared { link, part }),
+        Err(source) => Err(SubPathError::Prepare {
+            volume,
+            container,
+            source,
+        }),
+    }
 }
 
 /// Links to what the path leads to in the volume.
-fn link(wanted: &SubPath) -> io::Result<()> {
-    let found = part::find(&wanted.volume_path, &wanted.path)?;
+fn make_link(wanted: &SubPath) -> io::Result<Part> {
+    let part = part::find(&wanted.volume_path, &wanted.path)?;
+    let found = part.full_path();
+    if found.to_str().is_none() {
+        let problem = "the path is not UTF-8";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+    }
     if fs::read_link(&wanted.link).is_ok_and(|target| target == found) {
-        return Ok(());
+        return Ok(part);
     }
     if let Some(parent) = wanted.link.parent() {
         fs::create_dir_all(parent)?;
@@ -78,7 +113,8 @@ fn link(wanted: &SubPath) -> io::Result<()> {
         Ok(()) | Err(_) => {}
     }
     symlink(&found, &new)?;
-    fs::rename(&new, &wanted.link)
+    fs::rename(&new, &wanted.link)?;
+    Ok(part)
 }
 
 /// The path of a file in a volume as messages show it, and its text if it is a regular file of at most a megabyte.
@@ -138,9 +174,12 @@ mod tests {
         let root = volume();
         let part = part(root.path(), path);
         prepare(&part).unwrap();
-        prepare(&part).unwrap();
-        let target = fs::canonicalize(root.path().join("volume").join(target)).unwrap();
-        assert_eq!(fs::read_link(&part.link).unwrap(), target);
+        let prepared = prepare(&part).unwrap();
+        let volume = fs::canonicalize(root.path().join("volume")).unwrap();
+        let found = fs::canonicalize(volume.join(target)).unwrap();
+        assert_eq!(fs::read_link(&part.link).unwrap(), found);
+        let expected = json!([{"path": part.link, "volume": volume, "sub_path": target}]);
+        assert_eq!(annotation(&[prepared]), expected.to_string());
     }
 
     #[rstest]

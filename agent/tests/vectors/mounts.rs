@@ -49,7 +49,8 @@ fn container_mounts(case: &Case) -> Result<(), String> {
         .collect();
     let ips = support::texts(&case.input["podIPs"]);
     let plan = mounts::plan(&pod, container, &env, &volumes, &ips, &node);
-    let prepared = plan.sub_paths.iter().try_for_each(subpath::prepare);
+    let mut sub_paths = plan.sub_paths.iter();
+    let prepared = sub_paths.try_for_each(|part| subpath::prepare(part).map(drop));
     let outcome = match prepared {
         Ok(()) => plan.mounts.map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),

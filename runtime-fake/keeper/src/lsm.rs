@@ -13,7 +13,7 @@ use std::{
 
 use file_tree::{Entry, Mounts, Visitor};
 use rustix::{
-    fs::{XattrFlags, lgetxattr, lsetxattr},
+    fs::{XattrFlags, lgetxattr, lsetxattr, setxattr},
     io::Errno,
 };
 
@@ -57,6 +57,29 @@ pub fn confine(confinement: &Confinement) -> io::Result<()> {
 /// that a labelled path implies labelled contents.
 pub fn relabel(path: &Path, label: &str) -> io::Result<()> {
     let path = fs::canonicalize(path)?;
+    check_not_of_the_host(&path)?;
+    let set = |path: &Path| set_label(path, label);
+    match each_below(&path, &set).and_then(|()| set(&path)) {
+        Err(Errno::NOTSUP) => Ok(()),
+        done => Ok(done?),
+    }
+}
+
+/// [`relabel`] for what is open, whatever is at its path by now.
+pub(crate) fn relabel_open(at: BorrowedFd<'_>, label: &str) -> io::Result<()> {
+    let own = PathBuf::from(format!("/proc/self/fd/{}", at.as_raw_fd()));
+    check_not_of_the_host(&fs::read_link(&own)?)?;
+    let set = |path: &Path| set_label(path, label);
+    // A link is not followed at the end of a path.
+    let done = each_below(&own.join("."), &set)
+        .and_then(|()| setxattr(&own, XATTR, label.as_bytes(), XattrFlags::empty()));
+    match done {
+        Err(Errno::NOTSUP) => Ok(()),
+        done => Ok(done?),
+    }
+}
+
+fn check_not_of_the_host(path: &Path) -> io::Result<()> {
     let home = std::env::var_os("HOME").is_some_and(|home| path == Path::new(&home));
     if home || path.to_str().is_none_or(of_the_host) {
         return Err(io::Error::new(
@@ -64,11 +87,7 @@ pub fn relabel(path: &Path, label: &str) -> io::Result<()> {
             "the host needs its own label there",
         ));
     }
-    let set = |path: &Path| set_label(path, label);
-    match each_below(&path, &set).and_then(|()| set(&path)) {
-        Err(Errno::NOTSUP) => Ok(()),
-        done => Ok(done?),
-    }
+    Ok(())
 }
 
 fn set_label(path: &Path, label: &str) -> Result<(), Errno> {

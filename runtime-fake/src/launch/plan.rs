@@ -20,7 +20,8 @@ use super::{
     capability, devices,
     image_defaults::ImageDefaults,
     invalid::{Invalid, invalid},
-    log, memory, mounts, paths, ports, seccomp, security, signal, strings, sysctl, userns,
+    log, memory, mounts, paths, ports, seccomp, security, signal, strings, sub_paths, sysctl,
+    userns,
 };
 
 /// The default stop signal, unless the image or the client names another one.
@@ -195,6 +196,7 @@ pub(crate) fn container(
     } else {
         mounts::with_namespace(config, &inputs)?
     };
+    sub_paths::redirect(&mut mounts, config, inputs.isolation)?;
     let of_pod = memory::volumes(sandbox, inputs.isolation, inputs.sandbox_directory)?;
     memory::redirect(&mut mounts, &of_pod);
     if inputs.isolation == IsolationMode::Process {

@@ -51,6 +51,7 @@ pub(super) fn directories(mounts: &[MountPlan]) -> impl Iterator<Item = PathBuf>
         MountSource::Image { layers, at, .. } if layers.len() > 1 => Some(at.clone()),
         MountSource::Image { .. }
         | MountSource::Host(_)
+        | MountSource::SubPath { .. }
         | MountSource::Memory { .. }
         | MountSource::Own => None,
     })

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
@@ -89,15 +89,62 @@ fn split(tree: &Path, path: &Path) -> io::Result<(PathBuf, PathBuf)> {
     }
 }
 
+/// A part of a tree, links resolved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The absolute path of the tree.
+    pub tree: PathBuf,
+    /// The path in the tree; empty for all of it.
+    pub path: PathBuf,
+}
+
+impl Part {
+    /// The absolute path of the part.
+    #[must_use]
+    pub fn full_path(&self) -> PathBuf {
+        match self.path.as_os_str().is_empty() {
+            true => self.tree.clone(),
+            false => self.tree.join(&self.path),
+        }
+    }
+}
+
 /// Where a path in a tree leads, without links.
 ///
 /// # Errors
 /// The path leads out of the tree, or what the kernel says.
-pub fn find(tree: &Path, path: &Path) -> io::Result<PathBuf> {
+pub fn find(tree: &Path, path: &Path) -> io::Result<Part> {
     let found = fs::canonicalize(tree.join(without_dots(path)))?;
     let tree = fs::canonicalize(tree)?;
-    open(&tree, within(&found, &tree)?, OFlags::PATH)?;
-    Ok(found)
+    let path = within(&found, &tree)?.to_owned();
+    let part = Part { tree, path };
+    open_part(&part)?;
+    Ok(part)
+}
+
+/// Opens a part of a tree with `O_PATH`. No symbolic link is followed, neither in the path of the tree nor below it, and the path
+/// does not leave the tree: what a process puts in the part's place is opened only if it is in the tree too.
+///
+/// # Errors
+/// There is a link, or what the kernel says.
+pub fn open_part(part: &Part) -> io::Result<OwnedFd> {
+    // With `O_NOFOLLOW` the kernel would open a link at the end of the path, and not refuse it.
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let no_links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let opened = |at, path: &Path, resolve| -> io::Result<OwnedFd> {
+        match rustix::fs::openat2(at, path, flags, Mode::empty(), resolve) {
+            Err(Errno::LOOP) => {
+                let problem = "the path was replaced by a link";
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, problem))
+            }
+            done => Ok(done?),
+        }
+    };
+    let tree = opened(CWD, &part.tree, no_links)?;
+    if part.path.as_os_str().is_empty() {
+        return Ok(tree);
+    }
+    opened(tree.as_fd(), &part.path, no_links | ResolveFlags::BENEATH)
 }
 
 /// Opens a regular file of a tree for reading. Links are followed as if the tree were the root.
@@ -226,7 +273,10 @@ mod tests {
     fn parts_are_found_inside_only() {
         let root = tree();
         let tree = root.path().join("tree");
-        let found = |path: &str| find(&tree, Path::new(path)).ok();
+        let found = |path: &str| {
+            let part = find(&tree, Path::new(path)).ok();
+            part.map(|part| part.full_path())
+        };
         let real = fs::canonicalize(&tree).unwrap();
         assert_eq!(found("inward"), Some(real.join("dir")));
         assert_eq!(found("./file"), Some(real.join("file")));
@@ -234,6 +284,35 @@ mod tests {
         assert_eq!(found("outward"), None);
         assert_eq!(found("outward/secret"), None);
         assert_eq!(found("missing"), None);
+    }
+
+    #[test]
+    fn part_that_was_replaced_by_a_link_is_not_opened() {
+        let root = tree();
+        let tree = fs::canonicalize(root.path().join("tree")).unwrap();
+        fs::create_dir(tree.join("dir/deep")).unwrap();
+        symlink("tree", root.path().join("link")).unwrap();
+        let open = |tree: &Path, path: &str| {
+            let (tree, path) = (tree.to_owned(), path.into());
+            open_part(&Part { tree, path })
+        };
+        open(&tree, "dir/deep").unwrap();
+        open(&tree, "file").unwrap();
+        open(&tree, "").unwrap();
+        let link = tree.with_file_name("link");
+        for (tree, path) in [
+            (&tree, "inward"),
+            (&tree, "inward/deep"),
+            (&tree, "outward"),
+            (&tree, "dangling"),
+            (&link, "dir"),
+            (&link, ""),
+        ] {
+            let error = open(tree, path).unwrap_err();
+            assert_eq!(error.to_string(), "the path was replaced by a link");
+        }
+        open(&tree, "../outside").unwrap_err();
+        open(&tree, "missing").unwrap_err();
     }
 
     #[test]

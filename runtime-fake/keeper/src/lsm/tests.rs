@@ -1,6 +1,9 @@
 //! Tests with a directory in place of the kernel's files.
 
-use std::{os::unix::fs::symlink, sync::Mutex};
+use std::{
+    os::{fd::AsFd as _, unix::fs::symlink},
+    sync::Mutex,
+};
 
 use rstest::rstest;
 use tempfile::TempDir;
@@ -125,6 +128,15 @@ fn relabel_sets_label_of_files() {
         }
     }
     relabel(&volume, label).unwrap();
+    let opened = File::open(volume.join("d")).unwrap();
+    relabel_open(opened.as_fd(), "u:r:t:s0").unwrap();
+    for (path, expected) in [("d", "u:r:t:s0"), ("d/file", "u:r:t:s0"), ("", label)] {
+        let mut there = [0; 100];
+        match lgetxattr(volume.join(path), XATTR, &mut there[..]) {
+            Ok(length) => assert_eq!(&there[..length], expected.as_bytes(), "{path}"),
+            Err(error) => assert_eq!(error, Errno::NODATA, "a file system without labels"),
+        }
+    }
 }
 
 #[rstest]

@@ -37,6 +37,13 @@ pub struct MountPlan {
 pub enum MountSource {
     /// A file or directory of the host; a missing one is created as a directory.
     Host(PathBuf),
+    /// A part of a volume of the host. It exists, and its path has no symbolic links: none is followed.
+    SubPath {
+        /// The absolute path of the volume.
+        volume: PathBuf,
+        /// Relative to it; empty means all of it.
+        sub_path: PathBuf,
+    },
     /// A path in an image.
     Image {
         /// Unpacked layers, topmost first.

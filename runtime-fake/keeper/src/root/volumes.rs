@@ -12,9 +12,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use file_tree::mountinfo::mounts;
+use file_tree::{
+    mountinfo::mounts,
+    part::{self, Part},
+};
 use rustix::{
-    fs::{FileType, OFlags},
+    fs::{FileType, Mode, OFlags},
     io::Errno,
     mount::{OpenTreeFlags, open_tree},
 };
@@ -72,6 +75,9 @@ pub(crate) fn open(
 ) -> Step<Vec<Source>> {
     let of_host = |mount: &MountPlan| match &mount.source {
         MountSource::Host(path) => open_host(mount, path, label).map(Some),
+        MountSource::SubPath { volume, sub_path } => {
+            open_sub_path(mount, volume, sub_path, label).map(Some)
+        }
         MountSource::Image { .. } | MountSource::Memory { .. } | MountSource::Own => Ok(None),
     };
     let all = || mounts.iter().map(of_host).collect::<Step<Vec<_>>>();
@@ -99,7 +105,7 @@ pub(crate) fn open(
 fn open_host(mount: &MountPlan, path: &Path, label: Option<&str>) -> Step<OwnedFd> {
     make_missing(mount, path)?;
     if let Some(label) = label.filter(|_| mount.relabel) {
-        relabel(path, label)?;
+        relabelled(lsm::relabel(path, label), path, label)?;
     }
     let what = format!(
         "mount {} of the host at {}",
@@ -107,10 +113,49 @@ fn open_host(mount: &MountPlan, path: &Path, label: Option<&str>) -> Step<OwnedF
         mount.destination.display()
     );
     let tree = clone_tree(path, true).context(&what)?;
+    let sharing = || {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        sharing(&rustix::fs::open(path, flags, Mode::empty())?)
+    };
+    prepare_host(mount, &tree, path, sharing, &what)?;
+    Ok(tree)
+}
+
+/// A part of a volume. A container that has the volume may exchange the part for a link to anywhere at any time: so the part is
+/// opened once, without following links, and what was opened is mounted.
+fn open_sub_path(
+    mount: &MountPlan,
+    volume: &Path,
+    sub_path: &Path,
+    label: Option<&str>,
+) -> Step<OwnedFd> {
+    let what = what(mount);
+    let part = Part {
+        tree: volume.to_owned(),
+        path: sub_path.to_owned(),
+    };
+    let opened = part::open_part(&part).context(&what)?;
+    let path = part.full_path();
+    if let Some(label) = label.filter(|_| mount.relabel) {
+        relabelled(lsm::relabel_open(opened.as_fd(), label), &path, label)?;
+    }
+    let tree = clone_mount(opened.as_fd(), true).context(&what)?;
+    prepare_host(mount, &tree, &path, || sharing(&opened), &what)?;
+    Ok(tree)
+}
+
+/// Gives a mount that was cloned from a path of the host its propagation and its flags.
+fn prepare_host(
+    mount: &MountPlan,
+    tree: &OwnedFd,
+    path: &Path,
+    sharing: impl Fn() -> Result<Sharing, std::io::Error>,
+    what: &str,
+) -> Step {
     let propagation = match mount.propagation {
         Propagation::Private => libc::MS_PRIVATE,
         Propagation::Slave => {
-            let shared = sharing(path).context(&what)?;
+            let shared = sharing().context(what)?;
             must_share(
                 mount,
                 path,
@@ -120,17 +165,16 @@ fn open_host(mount: &MountPlan, path: &Path, label: Option<&str>) -> Step<OwnedF
             libc::MS_SLAVE
         }
         Propagation::Shared => {
-            must_share(mount, path, sharing(path).context(&what)?.shared, "shared")?;
+            must_share(mount, path, sharing().context(what)?.shared, "shared")?;
             libc::MS_SHARED
         }
     };
-    sys::set_propagation(tree.as_fd(), propagation).context(&what)?;
-    forbid(mount, &tree)?;
-    Ok(tree)
+    sys::set_propagation(tree.as_fd(), propagation).context(what)?;
+    forbid(mount, tree)
 }
 
-fn relabel(path: &Path, label: &str) -> Step {
-    lsm::relabel(path, label).map_err(|error| {
+fn relabelled(done: std::io::Result<()>, path: &Path, label: &str) -> Step {
+    done.map_err(|error| {
         let refused = error.kind() == std::io::ErrorKind::InvalidInput;
         let kind = if refused {
             FailureKind::Invalid
@@ -197,13 +241,8 @@ struct Sharing {
     slave: bool,
 }
 
-/// Whether the mount that holds `path` has peers, or a master.
-fn sharing(path: &Path) -> Result<Sharing, std::io::Error> {
-    let at = rustix::fs::open(
-        path,
-        OFlags::PATH | OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
-    )?;
+/// Whether the mount that an opened file is on has peers, or a master.
+fn sharing(at: &OwnedFd) -> Result<Sharing, std::io::Error> {
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", at.as_raw_fd()))?;
     let id = info
         .lines()
@@ -298,7 +337,7 @@ fn open_memory(mount: &MountPlan, at: &Path, sub_path: &Path) -> Step<OwnedFd> {
     let found = match volume.existing(sub_path).context(&what)? {
         Some(found) => found,
         None => {
-            file_tree::part::make_directories(at, sub_path).context(&what)?;
+            part::make_directories(at, sub_path).context(&what)?;
             let made = volume.existing(sub_path).context(&what)?;
             made.ok_or(Errno::NOENT).context(&what)?
         }
@@ -344,6 +383,9 @@ fn what(plan: &MountPlan) -> String {
 fn named(plan: &MountPlan) -> String {
     match &plan.source {
         MountSource::Host(path) => path.display().to_string(),
+        MountSource::SubPath { volume, sub_path } => {
+            format!("{} of the volume {}", sub_path.display(), volume.display())
+        }
         MountSource::Image { .. } => "an image".to_owned(),
         MountSource::Memory { .. } => "a volume in memory".to_owned(),
         MountSource::Own => "a volume of the image".to_owned(),
