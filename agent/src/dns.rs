@@ -101,17 +101,27 @@ pub fn pod_dns(pod: &Pod, node: &Node) -> Result<PodDns, DnsError> {
     })
 }
 
-fn source(pod: &Pod, node: &Node, warnings: &mut Vec<DnsWarning>) -> Source {
-    let policy = pod.spec().dns_policy.as_deref().unwrap_or("ClusterFirst");
-    let wants_cluster = match policy {
-        "None" => return Source::Nothing,
+/// Whether the policy of a pod chooses the cluster's name servers.
+#[must_use]
+pub fn wants_cluster(pod: &Pod) -> bool {
+    match policy(pod) {
+        "None" | "Default" => false,
         "ClusterFirstWithHostNet" => true,
         "ClusterFirst" => !pod.host_network(),
-        "Default" => false,
         // Unknown policies are treated as ClusterFirst.
         _ => true,
-    };
-    if !wants_cluster {
+    }
+}
+
+fn policy(pod: &Pod) -> &str {
+    pod.spec().dns_policy.as_deref().unwrap_or("ClusterFirst")
+}
+
+fn source(pod: &Pod, node: &Node, warnings: &mut Vec<DnsWarning>) -> Source {
+    if policy(pod) == "None" {
+        return Source::Nothing;
+    }
+    if !wants_cluster(pod) {
         return Source::Node;
     }
     if node.cluster_dns.is_empty() {

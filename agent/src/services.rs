@@ -15,8 +15,8 @@ mod tests;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-pub use assign::{addresses_needed, assign, warnings};
-pub use plan::plan;
+pub use assign::{Assigner, NodePorts, warnings};
+pub use plan::{node_ports, plan};
 pub(crate) use publisher::publish;
 
 /// Serves names and ports in the pod network.
@@ -54,6 +54,8 @@ pub struct ServiceName {
 /// A port whose connections go to pods. Without backends it refuses them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Balancer {
+    /// The Service and its port, in words.
+    pub name: String,
     /// The ClusterIP; `None`: all addresses of the node (a NodePort).
     pub address: Option<Ipv4Addr>,
     /// The port.

@@ -55,10 +55,19 @@ fn connections() -> usize {
     usize::try_from(limit / 4).map_or(CONNECTIONS, |share| share.min(CONNECTIONS))
 }
 
+/// What of a table is served.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    /// The ports of the host that are served.
+    pub(crate) host_ports: Vec<Front>,
+    /// What is not served, in sentences.
+    pub(crate) problems: Vec<String>,
+}
+
 /// The thread that serves. Dropping it ends it and all connections.
 #[derive(Debug)]
 pub(crate) struct Services {
-    tables: Option<mpsc::Sender<(Table, oneshot::Sender<Vec<String>>)>>,
+    tables: Option<mpsc::Sender<(Table, oneshot::Sender<Applied>)>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -88,16 +97,19 @@ impl Services {
         }
     }
 
-    /// Replaces the table. Returns what of it is not served, in sentences.
-    pub(crate) async fn apply(&self, table: Table) -> Vec<String> {
-        let (done, problems) = oneshot::channel();
+    /// Replaces the table.
+    pub(crate) async fn apply(&self, table: Table) -> Applied {
+        let (done, applied) = oneshot::channel();
         if let Some(tables) = &self.tables
             && tables.send((table, done)).await.is_ok()
-            && let Ok(problems) = problems.await
+            && let Ok(applied) = applied.await
         {
-            return problems;
+            return applied;
         }
-        vec!["the thread that serves Services has ended".to_owned()]
+        Applied {
+            problems: vec!["the thread that serves Services has ended".to_owned()],
+            ..Applied::default()
+        }
     }
 
     /// Ends the thread. Blocks until it has ended.
@@ -124,7 +136,7 @@ impl Drop for Services {
 async fn serve(
     address: Ipv4Addr,
     host: Handle,
-    mut tables: mpsc::Receiver<(Table, oneshot::Sender<Vec<String>>)>,
+    mut tables: mpsc::Receiver<(Table, oneshot::Sender<Applied>)>,
     started: oneshot::Sender<io::Result<()>>,
 ) {
     let (zone, zones) = watch::channel(Arc::default());
@@ -141,7 +153,10 @@ async fn serve(
     while let Some((table, done)) = tables.recv().await {
         zone.send_replace(Arc::new(Zone::new(&table)));
         let problems = ports.apply(table).await;
-        let _ = done.send(problems);
+        let _ = done.send(Applied {
+            host_ports: ports.of_host(),
+            problems,
+        });
     }
 }
 
@@ -192,6 +207,12 @@ impl Ports {
             }
         }
         problems
+    }
+
+    /// The ports of the host that are served.
+    fn of_host(&self) -> Vec<Front> {
+        let fronts = self.running.keys().copied();
+        fronts.filter(|front| front.address.is_none()).collect()
     }
 
     async fn open(&self, front: Front, backends: Backends) -> io::Result<Running> {

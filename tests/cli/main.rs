@@ -30,6 +30,7 @@ mod kinds;
 mod lifecycle;
 mod limits;
 mod live;
+mod names;
 mod no_namespaces;
 mod output;
 mod proxy;

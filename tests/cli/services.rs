@@ -248,6 +248,70 @@ async fn pod_reaches_itself_through_its_service() {
 }
 
 #[tokio::test]
+async fn node_ports_are_told_when_they_listen_and_refused_when_another_service_has_them() {
+    let place = Place::new();
+    let service = |name: &str, ports: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\n\
+             spec: {{type: LoadBalancer, selector: {{app: mirror}}, ports: [{ports}]}}\n"
+        )
+    };
+    let twice =
+        service("a", "{port: 1, nodePort: 30100}") + &service("b", "{port: 1, nodePort: 30100}");
+    let manifest = place.file("twice.yaml", &format!("{MIRROR}{twice}"));
+    let ended = place.crib(&["run", &manifest]).await;
+    assert_code(&ended, 2);
+    let refusal = "service default/b: spec.ports[0].nodePort: Invalid value: 30100: provided port is already allocated: service default/a has it";
+    assert!(ended.err.contains(refusal), "{}", ended.err);
+
+    // Only a port of the range can be chosen: the first one that is free.
+    let taken =
+        (30_000..32_768).find_map(|port| std::net::TcpListener::bind(("0.0.0.0", port)).ok());
+    let taken = taken.unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let ports = format!(
+        "{{name: a, port: 1, targetPort: 8080, nodePort: {port}}}, {{name: b, port: 2, protocol: SCTP}}, {{name: c, port: 3, targetPort: 8080}}"
+    );
+    let lasting = MIRROR.replace("      kill %1\n", "      wait\n");
+    let manifest = place.file("taken.yaml", &format!("{lasting}{}", service("c", &ports)));
+    let mut running = place.start(&["run", "-q", &manifest]);
+    let mut notes = BufReader::new(running.child.stderr.take().unwrap()).lines();
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        let texts = ["is taken by another program", "is reached at"];
+        let found = timeout(PATIENCE, async {
+            while let Some(line) = notes.next_line().await.unwrap() {
+                if texts.iter().any(|text| line.contains(text)) {
+                    return line;
+                }
+            }
+            panic!("the notes ended after {seen:#?}")
+        });
+        seen.push(found.await.unwrap());
+    }
+    let warning = format!(
+        "crib: warning: the host's TCP port {port} is taken by another program: choose another one"
+    );
+    assert_eq!(seen[0], warning);
+    let reached = "crib: service default/c: port 3 is reached at 127.0.0.1:";
+    assert!(seen[1].starts_with(reached), "{seen:#?}");
+    let port: u16 = seen[1][reached.len()..].parse().unwrap();
+    // A pod without a probe is ready before its server listens.
+    eventually("the pod answers", || {
+        use std::io::Read as _;
+        let mut text = String::new();
+        let stream = std::net::TcpStream::connect(("127.0.0.1", port));
+        let _ = stream.and_then(|mut stream| stream.read_to_string(&mut text));
+        (text != "it is me\n").then_some(text).into_iter().collect()
+    })
+    .await;
+    running.signal(Signal::SIGINT);
+    drop(notes);
+    running.child.wait().await.unwrap();
+    place.wait_until_clean().await;
+}
+
+#[tokio::test]
 async fn services_without_network_namespaces_are_warned_of_and_strictly_refused() {
     let place = Place::new();
     let manifest = place.file("nothing.yaml", NOTHING);

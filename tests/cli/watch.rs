@@ -165,6 +165,80 @@ async fn changed_deployment_rolls() {
     place.assert_clean();
 }
 
+const SERVER: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: server, labels: {app: web}}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: main
+    image: crib.local/host
+    command: [perl, -MIO::Socket::INET, -e]
+    args:
+    - |
+      my $tcp = IO::Socket::INET->new(LocalPort => 8080, Listen => 9) or die $@;
+      while (my $client = $tcp->accept()) { print {$client} "served\n"; }
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: client}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: main
+    image: crib.local/host
+    command: [bash, -c]
+    args:
+    - |
+      address() { getent ahostsv4 web | sed -n '1s/ .*//p'; }
+      page() { exec 3<>"/dev/tcp/web/$1" && cat <&3; }
+      until [ "$(page 80 2>/dev/null)" = served ]; do sleep 0.1; done
+      first=$(address)
+      echo added
+      until [ "$(page 81 2>/dev/null)" = served ]; do sleep 0.1; done
+      [ "$(address)" = "$first" ] && echo changed
+      while [ "$(address)" ]; do sleep 0.1; done
+      echo removed
+      sleep infinity
+"#;
+
+#[tokio::test]
+async fn changed_services_are_applied_and_keep_their_addresses() {
+    let place = Place::new();
+    let manifests = directory(&place);
+    replace(&place, "pods.yaml", SERVER);
+    let mut running = place.start(&["run", "-q", "--watch", &manifests]);
+    let service = |port: u16| {
+        format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\n\
+             spec: {{type: NodePort, selector: {{app: web}}, ports: [{{port: {port}, targetPort: 8080}}]}}\n"
+        )
+    };
+    let other = service(80).replace("web", "other");
+    replace(&place, "web.yaml", &service(80));
+    running.line_with("added").await;
+    let errors = errors_until(
+        &mut running,
+        "service default/web: port 80 is reached at 127.0.0.1:30",
+    )
+    .await;
+    assert!(!errors.contains("warning"), "{errors}");
+    replace(&place, "other.yaml", &other);
+    replace(&place, "web.yaml", &service(81));
+    running.line_with("changed").await;
+    errors_until(
+        &mut running,
+        "service default/web: port 81 is reached at 127.0.0.1:30",
+    )
+    .await;
+    std::fs::remove_file(place.path("manifests/web.yaml")).unwrap();
+    running.line_with("removed").await;
+    running.signal(Signal::SIGINT);
+    assert_code(&running.end().await, 130);
+    place.assert_clean();
+}
+
 #[tokio::test]
 async fn standard_input_cannot_be_watched() {
     let place = Place::new();

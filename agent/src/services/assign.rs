@@ -1,25 +1,14 @@
 //! ◆ Gives Services what an API server gives them: ClusterIPs and node ports.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Service, ServiceSpec};
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 
 use super::Transport;
+use crate::manifest::NODE_PORTS;
 use crate::objects::{ObjectMap, Objects as _};
-
-/// The ports that are allocated (kube-apiserver, --service-node-port-range).
-const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
-
-/// The number of ClusterIPs that the Services need.
-#[must_use]
-pub fn addresses_needed(objects: &ObjectMap) -> usize {
-    let services = objects.all_services();
-    let mut specs = services.iter().filter_map(|service| service.spec.as_ref());
-    specs.by_ref().filter(|spec| needs_address(spec)).count()
-}
 
 fn kind(spec: &ServiceSpec) -> &str {
     spec.type_.as_deref().unwrap_or("ClusterIP")
@@ -37,37 +26,160 @@ fn has_node_ports(spec: &ServiceSpec) -> bool {
     }
 }
 
-/// Gives each Service that needs one the next of `addresses`, and a node port to each port that needs one; the search for free
-/// ones begins at a place that `seed` chooses, because other clusters on the host have node ports too.
-pub fn assign(objects: &mut ObjectMap, addresses: &[Ipv4Addr], seed: u64) {
-    let services = objects.all_services();
-    let specs = services.iter().filter_map(|service| service.spec.as_ref());
-    let given = specs.filter(|spec| has_node_ports(spec));
-    let given = given.flat_map(|spec| spec.ports.iter().flatten());
-    let mut taken: BTreeSet<u16> = given
-        .filter_map(|port| u16::try_from(port.node_port?).ok())
-        .collect();
-    let mut addresses = addresses.iter();
-    for service in services {
-        let mut service = Service::clone(&service);
-        let spec = service.spec.get_or_insert_default();
-        if needs_address(spec) {
-            let Some(address) = addresses.next() else {
-                continue;
-            };
-            spec.cluster_ip = Some(address.to_string());
-            spec.cluster_ips = Some(vec![address.to_string()]);
+/// Gives Services addresses and node ports, which they keep while they change.
+#[derive(Debug)]
+pub struct Assigner {
+    seed: u64,
+    /// The addresses that no Service has, the one that was given back first in front.
+    free: VecDeque<Ipv4Addr>,
+    /// By the names of Services.
+    addresses: BTreeMap<String, Ipv4Addr>,
+    /// By the names of Services and of their ports.
+    node_ports: BTreeMap<(String, String), u16>,
+}
+
+impl Assigner {
+    /// The search for free node ports begins at a place that `seed` chooses, because other clusters on the host have some too.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            free: VecDeque::new(),
+            addresses: BTreeMap::new(),
+            node_ports: BTreeMap::new(),
         }
-        if has_node_ports(spec) {
-            for port in spec.ports.iter_mut().flatten() {
-                if port.node_port.unwrap_or_default() == 0 {
-                    let free = next_port(seed, &taken);
-                    taken.extend(free);
-                    port.node_port = free.map(i32::from);
+    }
+
+    /// The number of addresses that the Services need beside those that there are.
+    #[must_use]
+    pub fn missing_addresses(&self, objects: &ObjectMap) -> usize {
+        let services = objects.all_services();
+        let specs = services.iter().filter_map(|service| service.spec.as_ref());
+        let needed = specs.filter(|spec| needs_address(spec)).count();
+        needed.saturating_sub(self.leased())
+    }
+
+    /// The number of addresses that there are.
+    pub(super) fn leased(&self) -> usize {
+        self.free.len() + self.addresses.len()
+    }
+
+    /// Adds addresses for Services.
+    pub fn add_addresses(&mut self, addresses: impl IntoIterator<Item = Ipv4Addr>) {
+        self.free.extend(addresses);
+    }
+
+    /// Gives each Service what it needs. A changed one keeps what it has, and takes back what a removed one had.
+    pub fn assign(&mut self, objects: &mut ObjectMap) {
+        let mut services = objects.all_services();
+        self.assign_addresses(&services);
+        self.assign_node_ports(&services);
+        for service in &mut services {
+            let name = full_name(service);
+            let spec = Arc::make_mut(service).spec.get_or_insert_default();
+            if needs_address(spec) {
+                let address = self.addresses.get(&name).map(Ipv4Addr::to_string);
+                spec.cluster_ips = address.clone().map(|address| vec![address]);
+                spec.cluster_ip = address;
+            }
+            if has_node_ports(spec) {
+                for port in spec.ports.iter_mut().flatten() {
+                    let key = (name.clone(), port.name.clone().unwrap_or_default());
+                    let given = self.node_ports.get(&key).copied();
+                    port.node_port = given.map(i32::from);
                 }
             }
         }
-        objects.insert_service(service);
+        objects.set_services(services);
+    }
+
+    fn assign_addresses(&mut self, services: &[Arc<Service>]) {
+        let mut before = std::mem::take(&mut self.addresses);
+        let mut new = Vec::new();
+        for service in services {
+            let name = full_name(service);
+            if !service.spec.as_ref().is_some_and(needs_address) {
+                continue;
+            }
+            match before.remove(&name) {
+                Some(address) => drop(self.addresses.insert(name, address)),
+                None => new.push(name),
+            }
+        }
+        self.free.extend(before.into_values());
+        for name in new {
+            if let Some(address) = self.free.pop_front() {
+                self.addresses.insert(name, address);
+            }
+        }
+    }
+
+    /// Ports that a manifest chooses come first, then those that are kept (patchAllocatedValues in pkg/registry/core/service/storage
+    /// of Kubernetes 1.36, which also goes by the ports' names).
+    fn assign_node_ports(&mut self, services: &[Arc<Service>]) {
+        let before = std::mem::take(&mut self.node_ports);
+        let (mut taken, mut open) = (BTreeSet::new(), Vec::new());
+        for service in services {
+            let spec = service.spec.iter().filter(|spec| has_node_ports(spec));
+            for port in spec.flat_map(|spec| spec.ports.iter().flatten()) {
+                let key = (full_name(service), port.name.clone().unwrap_or_default());
+                match chosen(port) {
+                    Some(chosen) => {
+                        taken.insert(chosen);
+                        self.node_ports.insert(key, chosen);
+                    }
+                    None => open.push(key),
+                }
+            }
+        }
+        open.retain(|key| match before.get(key) {
+            Some(kept) if taken.insert(*kept) => {
+                self.node_ports.insert(key.clone(), *kept);
+                false
+            }
+            Some(_) | None => true,
+        });
+        for key in open {
+            if let Some(free) = next_port(self.seed, &taken) {
+                taken.insert(free);
+                self.node_ports.insert(key, free);
+            }
+        }
+    }
+}
+
+/// The node port that a manifest chooses.
+fn chosen(port: &ServicePort) -> Option<u16> {
+    let number = u16::try_from(port.node_port?).ok();
+    number.filter(|number| *number > 0)
+}
+
+/// The node ports that Services choose.
+#[derive(Debug, Default)]
+pub struct NodePorts(BTreeMap<u16, (String, i32)>);
+
+impl NodePorts {
+    /// Takes those of a Service. Returns why an API server would refuse it, because another port has one of them: two protocols
+    /// of one port may share one.
+    #[must_use]
+    pub fn take(&mut self, service: &Service) -> Vec<String> {
+        let (name, mut problems) = (full_name(service), Vec::new());
+        let ports = service.spec.iter();
+        let ports = ports.flat_map(|spec| spec.ports.iter().flatten());
+        for (index, port) in ports.enumerate() {
+            let Some(number) = chosen(port) else {
+                continue;
+            };
+            let own = (name.clone(), port.port);
+            let holder = self.0.entry(number).or_insert_with(|| own.clone());
+            if *holder != own {
+                let (other, _) = holder;
+                problems.push(format!(
+                    "spec.ports[{index}].nodePort: Invalid value: {number}: provided port is already allocated: service {other} has it"
+                ));
+            }
+        }
+        problems
     }
 }
 

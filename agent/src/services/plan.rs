@@ -51,7 +51,7 @@ pub fn plan<'a>(
                 for port in spec.ports.iter().flatten() {
                     names.server(&full_name, port, &full_name, number(port.port));
                 }
-                balancers.extend(self::balancers(spec, address, &endpoints));
+                balancers.extend(self::balancers(service, spec, address, &endpoints));
             }
             // Not yet, or no IPv4 address.
             Some(Err(_)) if spec.cluster_ip.as_deref() != Some("None") => {}
@@ -126,12 +126,18 @@ fn headless(
     }
 }
 
-fn balancers(spec: &ServiceSpec, address: Ipv4Addr, endpoints: &[Endpoint<'_>]) -> Vec<Balancer> {
+fn balancers(
+    service: &Service,
+    spec: &ServiceSpec,
+    address: Ipv4Addr,
+    endpoints: &[Endpoint<'_>],
+) -> Vec<Balancer> {
     let mut balancers = Vec::new();
     for port in spec.ports.iter().flatten() {
         let Some(transport) = Transport::named(port.protocol.as_deref()) else {
             continue;
         };
+        let own_port = port.port;
         let backend = |endpoint: &Endpoint<'_>| {
             let port = target_port(port, endpoint.pod)?;
             Some(SocketAddrV4::new(endpoint.address, port))
@@ -141,6 +147,7 @@ fn balancers(spec: &ServiceSpec, address: Ipv4Addr, endpoints: &[Endpoint<'_>]) 
         let own = number(port.port).map(|port| (Some(address), port));
         for (address, port) in own.into_iter().chain(node_port) {
             balancers.push(Balancer {
+                name: words(service, own_port, transport),
                 address,
                 port,
                 transport,
@@ -150,6 +157,28 @@ fn balancers(spec: &ServiceSpec, address: Ipv4Addr, endpoints: &[Endpoint<'_>]) 
         }
     }
     balancers
+}
+
+fn words(service: &Service, port: i32, transport: Transport) -> String {
+    let (name, namespace) = named(service);
+    let transport = match transport {
+        Transport::Tcp => "",
+        Transport::Udp => "/UDP",
+    };
+    format!("service {namespace}/{name}: port {port}{transport}")
+}
+
+/// The node ports of a Service that are served, each with the Service and its port in words.
+#[must_use]
+pub fn node_ports(service: &Service) -> Vec<(String, u16)> {
+    let ports = service.spec.iter();
+    let ports = ports.flat_map(|spec| spec.ports.iter().flatten());
+    let ports = ports.filter_map(|port| {
+        let transport = Transport::named(port.protocol.as_deref())?;
+        let node_port = port.node_port.and_then(number)?;
+        Some((words(service, port.port, transport), node_port))
+    });
+    ports.collect()
 }
 
 fn number(port: i32) -> Option<u16> {

@@ -186,10 +186,17 @@ fn assigned(specs: &[Value], seed: u64) -> (Vec<String>, Vec<String>) {
     for (number, spec) in specs.iter().enumerate() {
         objects.insert_service(service(&format!("s{number}"), spec.clone()));
     }
-    let needed = u8::try_from(addresses_needed(&objects)).unwrap();
-    let addresses: Vec<Ipv4Addr> = (1..=needed).map(|last| [10, 1, 0, last].into()).collect();
+    let mut assigner = Assigner::new(seed);
     let warnings = warnings(&objects);
-    assign(&mut objects, &addresses, seed);
+    (assigned_by(&mut assigner, &mut objects), warnings)
+}
+
+/// Leases the addresses that are missing, the next ones of a network, and returns the Services with what they were given.
+fn assigned_by(assigner: &mut Assigner, objects: &mut ObjectMap) -> Vec<String> {
+    let missing = u8::try_from(assigner.missing_addresses(objects)).unwrap();
+    let first = u8::try_from(assigner.leased()).unwrap() + 1;
+    assigner.add_addresses((first..first + missing).map(|last| [10, 1, 0, last].into()));
+    assigner.assign(objects);
     let words = |service: &Service| {
         let spec = service.spec.as_ref().unwrap();
         let ports = spec.ports.iter().flatten();
@@ -203,10 +210,89 @@ fn assigned(specs: &[Value], seed: u64) -> (Vec<String>, Vec<String>) {
         )
     };
     let services = objects.all_services();
-    (
-        services.iter().map(|service| words(service)).collect(),
-        warnings,
-    )
+    services.iter().map(|service| words(service)).collect()
+}
+
+#[test]
+fn changed_services_keep_addresses_and_node_ports() {
+    let mut assigner = Assigner::new(5);
+    let mut assigned = |services: &[(&str, Value)]| {
+        let mut objects = ObjectMap::default();
+        for (name, spec) in services {
+            objects.insert_service(service(name, spec.clone()));
+        }
+        assigned_by(&mut assigner, &mut objects)
+    };
+    let ports = |ports: Value| json!({"type": "NodePort", "ports": ports});
+    let (a, b) = (
+        ports(json!([{"name": "x", "port": 80}])),
+        ports(json!([{"port": 80}])),
+    );
+    assert_eq!(
+        assigned(&[("a", a.clone()), ("b", b.clone())]),
+        ["10.1.0.1 30005", "10.1.0.2 30006"]
+    );
+    // Another number and a further port change nothing of what there is, wherever the Service is in the order.
+    let more = ports(json!([{"name": "y", "port": 1}, {"name": "x", "port": 81}]));
+    assert_eq!(
+        assigned(&[("0", a.clone()), ("a", more), ("b", b.clone())]),
+        ["10.1.0.3 30007", "10.1.0.1 30008 30005", "10.1.0.2 30006"]
+    );
+    // A new Service takes the address of a removed one.
+    assert_eq!(
+        assigned(&[("b", b.clone()), ("c", json!({"ports": [{"port": 1}]}))]),
+        ["10.1.0.2 30006", "10.1.0.3 "]
+    );
+    // A port that is chosen now is not kept by another one.
+    let chosen = ports(json!([{"port": 1, "nodePort": 30006}]));
+    assert_eq!(
+        assigned(&[("b", b), ("d", chosen)]),
+        ["10.1.0.2 30005", "10.1.0.1 30006"]
+    );
+    assert_eq!(assigned(&[]), [""; 0]);
+}
+
+#[test]
+fn services_beyond_the_leased_addresses_have_none() {
+    let mut objects = ObjectMap::default();
+    let given = json!({"clusterIP": "10.96.0.9", "type": "NodePort", "ports": [{"port": 1}]});
+    objects.insert_service(service("a", given));
+    Assigner::new(0).assign(&mut objects);
+    let spec = objects.all_services()[0].spec.clone().unwrap();
+    assert_eq!((spec.cluster_ip, spec.cluster_ips), (None, None));
+    assert_eq!(spec.ports.unwrap()[0].node_port, Some(30_000));
+}
+
+#[rstest]
+#[case::other_service(&[("a", 80, "TCP"), ("b", 80, "TCP")], Some("default/a"))]
+#[case::other_protocol_of_other_service(&[("a", 80, "TCP"), ("b", 80, "UDP")], Some("default/a"))]
+#[case::protocols_of_one_port(&[("a", 53, "TCP"), ("a", 53, "UDP")], None)]
+#[case::two_ports(&[("a", 53, "TCP"), ("a", 54, "UDP")], Some("default/a"))]
+fn node_port_is_taken_once(#[case] ports: &[(&str, i32, &str)], #[case] holder: Option<&str>) {
+    let mut taken = NodePorts::default();
+    let problems = ports.iter().flat_map(|(name, port, protocol)| {
+        let port = json!({"port": port, "protocol": protocol, "nodePort": 30100});
+        taken.take(&service(name, json!({"type": "NodePort", "ports": [port]})))
+    });
+    let expected = holder.map(|holder| {
+        format!(
+            "spec.ports[0].nodePort: Invalid value: 30100: provided port is already allocated: service {holder} has it"
+        )
+    });
+    assert_eq!(problems.collect::<Vec<_>>(), Vec::from_iter(expected));
+}
+
+#[rstest]
+#[case::tcp(json!({"port": 80, "nodePort": 30100}), &[("service default/web: port 80", 30100)])]
+#[case::udp(json!({"port": 53, "nodePort": 30100, "protocol": "UDP"}), &[("service default/web: port 53/UDP", 30100)])]
+#[case::sctp(json!({"port": 7, "nodePort": 30100, "protocol": "SCTP"}), &[])]
+#[case::none(json!({"port": 80}), &[])]
+fn served_node_ports_are_named(#[case] port: Value, #[case] expected: &[(&str, u16)]) {
+    let service = service("web", json!({"type": "LoadBalancer", "ports": [port]}));
+    let expected = expected
+        .iter()
+        .map(|(words, port)| ((*words).to_owned(), *port));
+    assert_eq!(node_ports(&service), expected.collect::<Vec<_>>());
 }
 
 #[test]

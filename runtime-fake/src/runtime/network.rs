@@ -5,7 +5,7 @@ mod loopback;
 
 use std::{
     fmt, io,
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     os::fd::{AsFd as _, OwnedFd},
     path::{Path, PathBuf},
 };
@@ -356,6 +356,18 @@ impl Network {
             Self::Cni { .. } => unable("CNI plugins connect the pods"),
             Self::Host(_) => unable("pods share the host's network (isolation `process`)"),
             Self::Nowhere { reason } => unable(reason),
+        }
+    }
+
+    /// Adds this many addresses to the network namespace of Services, and returns them; on failure, none.
+    pub(crate) fn extend_services(
+        &self,
+        lease: &mut Lease,
+        addresses: usize,
+    ) -> Result<Vec<Ipv4Addr>, Error> {
+        match self {
+            Self::Bridge(pods) => pods.extend_services(lease, addresses),
+            Self::Cni { .. } | Self::Host(_) | Self::Nowhere { .. } => Ok(Vec::new()),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::{net::Ipv4Addr, net::SocketAddrV4, sync::Arc, time::Duration};
 
 use cri::services::{self as wire, services_server::Services as Service};
+use network::Lease;
 use tokio::{
     runtime::Handle,
     sync::{Mutex, OwnedMutexGuard, mpsc},
@@ -84,20 +85,15 @@ async fn converse(
         )));
     }
     let network = runtime.network.clone();
-    let lease = blocking(move || network.lease_services(first.addresses as usize)).await?;
+    let mut lease = blocking(move || network.lease_services(first.addresses as usize)).await?;
     let started = match lease.netns.try_clone() {
         Ok(netns) => Services::start(netns, lease.address, Handle::current()).await,
         Err(error) => Err(error),
     };
     let served = match started {
         Ok(services) => {
-            let response = wire::ServeResponse {
-                dns_server: lease.address.to_string(),
-                addresses: lease.addresses.iter().map(Ipv4Addr::to_string).collect(),
-                problems: Vec::new(),
-            };
             tracing::info!(address = %lease.address, "Services are served");
-            let served = serve_tables(runtime, &services, response, &mut requests, answers).await;
+            let served = serve_tables(runtime, &services, &mut lease, &mut requests, answers).await;
             blocking(move || services.stop()).await;
             served
         }
@@ -114,11 +110,15 @@ async fn converse(
 async fn serve_tables(
     runtime: &Runtime,
     services: &Services,
-    first: wire::ServeResponse,
+    lease: &mut Lease,
     requests: &mut Streaming<wire::ServeRequest>,
     answers: &Answers,
 ) -> Result<(), Status> {
-    let mut response = first;
+    let mut response = wire::ServeResponse {
+        dns_server: lease.address.to_string(),
+        addresses: texts(&lease.addresses),
+        ..wire::ServeResponse::default()
+    };
     loop {
         if answers.send(Ok(response)).await.is_err() {
             return Ok(());
@@ -126,11 +126,51 @@ async fn serve_tables(
         let Some(request) = next(runtime, requests, answers).await? else {
             return Ok(());
         };
-        let table = table(request.table.unwrap_or_default())?;
-        response = wire::ServeResponse {
-            problems: services.apply(table).await,
-            ..wire::ServeResponse::default()
-        };
+        response = wire::ServeResponse::default();
+        if request.addresses > 0 {
+            match extend(runtime, lease, request.addresses)? {
+                Ok(addresses) => response.addresses = texts(&addresses),
+                Err(status) => response.problems.push(status.message().to_owned()),
+            }
+        }
+        if let Some(wanted) = request.table {
+            let applied = services.apply(table(wanted)?).await;
+            response.problems.extend(applied.problems);
+            response.host_ports = applied.host_ports.into_iter().map(host_port).collect();
+        }
+    }
+}
+
+/// Adds addresses to the lease. The outer error ends the stream.
+fn extend(
+    runtime: &Runtime,
+    lease: &mut Lease,
+    addresses: u32,
+) -> Result<Result<Vec<Ipv4Addr>, Status>, Status> {
+    let addresses = addresses as usize;
+    if lease.addresses.len() + addresses > ADDRESSES as usize {
+        return Err(Status::invalid_argument(format!(
+            "a client leases at most {ADDRESSES} addresses"
+        )));
+    }
+    // Only the kernel is asked, and it answers at once.
+    let network = &runtime.network;
+    let extended = tokio::task::block_in_place(|| network.extend_services(lease, addresses));
+    Ok(extended.map_err(Status::from))
+}
+
+fn texts(addresses: &[Ipv4Addr]) -> Vec<String> {
+    addresses.iter().map(Ipv4Addr::to_string).collect()
+}
+
+fn host_port(front: Front) -> wire::HostPort {
+    let transport = match front.transport {
+        Transport::Tcp => wire::Transport::Tcp,
+        Transport::Udp => wire::Transport::Udp,
+    };
+    wire::HostPort {
+        port: front.port.into(),
+        transport: transport.into(),
     }
 }
 

@@ -62,8 +62,17 @@ async fn addresses_of_services_are_free_when_their_stream_ends() {
         assert_eq!(code(error), Code::ResourceExhausted);
     }
     // The last stream has ended, or ends now: then there is room for pods.
-    let opened = open(&runtime, 0).await.unwrap();
+    let mut opened = open(&runtime, 0).await.unwrap();
     runtime.pod("pod").await.unwrap();
+    // Addresses leased later, all or none, are beside those of the pods, and leave the table as it is.
+    for (addresses, leased, problems) in [(4, 0, 1), (2, 2, 0), (2, 0, 1), (1, 1, 0), (1, 0, 1)] {
+        let table = None;
+        let request = ServeRequest { addresses, table };
+        opened.requests.send(request).await.unwrap();
+        let answer = opened.responses.message().await.unwrap().unwrap();
+        let counts = (answer.addresses.len(), answer.problems.len());
+        assert_eq!(counts, (leased, problems), "{answer:?}");
+    }
     drop(opened);
 }
 

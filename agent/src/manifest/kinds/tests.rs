@@ -149,6 +149,19 @@ fn helm_hooks_run_if_installation_runs_them(#[case] hook: &str, #[case] runs: bo
     "spec: {ports: [{name: a, port: 80}, {name: b, port: 80}]}",
     "spec.ports[1]"
 )]
+#[case("spec: {type: NodePort, ports: [{port: 80, nodePort: 32767}]}", "")]
+#[case(
+    "spec: {type: NodePort, ports: [{port: 80, nodePort: 32768}]}",
+    "spec.ports[0].nodePort"
+)]
+#[case(
+    "spec: {type: NodePort, ports: [{port: 80, nodePort: 29999}]}",
+    "spec.ports[0].nodePort"
+)]
+#[case(
+    "spec: {type: NodePort, ports: [{name: a, port: 1, nodePort: 30000}, {name: b, port: 2, nodePort: 30000}]}",
+    "spec.ports[1].nodePort"
+)]
 #[case("spec: {type: ExternalName}", "spec.externalName")]
 #[case("spec: {ports: [{port: 80}], selecter: {}}", "spec.selecter")]
 fn services_are_validated(#[case] rest: &str, #[case] path: &str) {

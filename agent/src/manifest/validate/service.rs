@@ -3,11 +3,15 @@
 //! Source: Kubernetes 1.36, pkg/apis/core/validation/validation.go and pkg/apis/core/v1/defaults.go.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Check, FieldError, Rule, metadata, names};
+
+/// The ports that are allocated (kube-apiserver, --service-node-port-range).
+pub(crate) const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
 
 /// Sets what an API server sets for absent fields.
 pub(in crate::manifest) fn apply_defaults(service: &mut Service) {
@@ -78,6 +82,7 @@ fn spec(check: &mut Check, spec: &ServiceSpec) {
         check.invalid("spec.clusterIP", "None", detail);
     }
     let (mut port_names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
+    let mut node_ports = BTreeSet::new();
     for (index, port) in ports.iter().enumerate() {
         let field = format!("spec.ports[{index}]");
         self::port(check, &field, port, ports.len() > 1);
@@ -89,7 +94,11 @@ fn spec(check: &mut Check, spec: &ServiceSpec) {
         if !numbers.insert(key) {
             check.error(Rule::Duplicate, field.clone(), port.port, "");
         }
-        if port.node_port.unwrap_or_default() != 0 && matches!(kind, "ClusterIP" | "ExternalName") {
+        let node_port = port.node_port.unwrap_or_default();
+        if node_port != 0 && !node_ports.insert((port.protocol.clone(), node_port)) {
+            check.error(Rule::Duplicate, format!("{field}.nodePort"), node_port, "");
+        }
+        if node_port != 0 && matches!(kind, "ClusterIP" | "ExternalName") {
             let detail = format!("may not be used when `type` is {kind:?}");
             check.forbidden(format!("{field}.nodePort"), &detail);
         }
@@ -115,7 +124,14 @@ fn port(check: &mut Check, field: &str, port: &ServicePort, needs_name: bool) {
         None => {}
     }
     if let Some(node_port) = port.node_port.filter(|port| *port != 0) {
-        let field = format!("{field}.nodePort");
-        check.range(field, i64::from(node_port), 1, 65535);
+        let number = u16::try_from(node_port).unwrap_or_default();
+        if !NODE_PORTS.contains(&number) {
+            // pkg/registry/core/service/portallocator/allocator.go, ErrNotInRange
+            let (first, last) = (NODE_PORTS.start(), NODE_PORTS.end());
+            let detail = format!(
+                "provided port is not in the valid range. The range of valid ports is {first}-{last}"
+            );
+            check.invalid(format!("{field}.nodePort"), node_port, detail);
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! Reading order: `args` (what can be typed), `inputs` (manifests, or every problem with them), `session` (the directory, the
 //! runtime, the end of both), `event_loop` (signals, the agent, the controllers of Jobs and their kind, the log files), `lifecycle` (event to next step),
 //! `manifest_watch` and `apply` (`--watch`: changed manifests, and what that does to their pods), `daemon` (the runtime as a child),
-//! `reach` (how other commands find it), `services` (their stream), `fixed_services`, `means` (what it can do here), `orphans` (its keepers, when it was killed), `root`
+//! `reach` (how other commands find it), `services` (their stream), `means` (what it can do here), `orphans` (its keepers, when it was killed), `root`
 //! (the temporary directory), `dead_runs` and
 //! `clean_up` (what killed ones left), `detach`, `background` and `started` (`--name`: the command at the terminal, the one in the
 //! background, and when the first one ends), `questions` and `history` (what other commands ask), `tail` (log files to lines), `printer` (the only writer of
@@ -34,7 +34,6 @@ mod dead_runs;
 mod detach;
 mod ending;
 mod event_loop;
-mod fixed_services;
 mod history;
 mod immutable;
 mod inputs;

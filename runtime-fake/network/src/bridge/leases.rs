@@ -61,8 +61,22 @@ impl Bridge {
         }
     }
 
+    /// Adds `further` addresses to a lease, and returns them; on failure, none.
+    pub fn extend(&self, lease: &mut Lease, further: usize) -> Result<Vec<Ipv4Addr>, NetError> {
+        let before = lease.addresses.len();
+        let leased = self.lease_further(lease, further);
+        if leased.is_err() {
+            for number in before..lease.addresses.len() {
+                self.ipam().free(&lease.further(number));
+            }
+            lease.addresses.truncate(before);
+        }
+        leased.map(|()| lease.addresses.iter().skip(before).copied().collect())
+    }
+
     fn lease_further(&self, lease: &mut Lease, further: usize) -> Result<(), NetError> {
-        for number in 0..further {
+        let before = lease.addresses.len();
+        for number in before..before + further {
             let allocated = self.ipam().allocate(&lease.further(number));
             let address = allocated.map_err(|error| self.no_address(error))?;
             lease.addresses.push(address);
@@ -76,7 +90,7 @@ impl Bridge {
                 })?
                 .index;
             let single = |address: &Ipv4Addr| Ipv4Net::from(*address);
-            let addresses = lease.addresses.iter();
+            let addresses = lease.addresses.iter().skip(before);
             let steps: Vec<_> = addresses
                 .map(|address| requests::add_address(index, *address, single(address)))
                 .collect();

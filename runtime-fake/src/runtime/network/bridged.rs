@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     io,
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     path::Path,
     sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
@@ -172,6 +172,19 @@ impl Pods {
         self.try_again();
         match &*self.read() {
             State::Open(bridged) => bridged.bridge.lease(SERVICES, addresses).map_err(set_up),
+            State::Failed(failed) => Err(Error::NoNetwork(failed.reason.clone())),
+            State::Closed => Err(Refused::ShuttingDown.into()),
+        }
+    }
+
+    /// Adds addresses to the network namespace of Services.
+    pub(super) fn extend_services(
+        &self,
+        lease: &mut Lease,
+        addresses: usize,
+    ) -> Result<Vec<Ipv4Addr>, Error> {
+        match &*self.read() {
+            State::Open(bridged) => bridged.bridge.extend(lease, addresses).map_err(set_up),
             State::Failed(failed) => Err(Error::NoNetwork(failed.reason.clone())),
             State::Closed => Err(Refused::ShuttingDown.into()),
         }

@@ -17,7 +17,6 @@ use tokio::time::Instant as Alarm;
 
 use super::daemon::Daemon;
 use super::ending::{cause_of_end, ending, longest_grace, with_cause_of_removal};
-use super::fixed_services::FixedServices;
 use super::history::History;
 use super::label::Label;
 use super::lifecycle::{Event, Lifecycle, PodCounts, Step, count_pods};
@@ -27,6 +26,7 @@ use super::notes::Notes;
 use super::printer::{Print, Printer};
 use super::questions::Question;
 use super::reports::{Reports, is_refused};
+use super::services::Services;
 use super::tail::Tail;
 use crate::exit::Exit;
 use crate::signals::Signals;
@@ -54,8 +54,8 @@ pub(super) struct Loop {
     transitions: mpsc::UnboundedReceiver<Transition>,
     readiness: mpsc::UnboundedReceiver<ReadinessChange>,
     events: mpsc::UnboundedReceiver<PodEvent>,
-    /// What goes wrong with Services; ends when there are none.
-    service_problems: mpsc::UnboundedReceiver<String>,
+    /// The node ports that are served, and what goes wrong with Services; ends when none are served.
+    service_notes: mpsc::UnboundedReceiver<String>,
     pods: PodsSender,
     /// The pods that the agent is to run.
     desired: Vec<Pod>,
@@ -69,7 +69,7 @@ pub(super) struct Loop {
     /// The uids of all pods that manifests ever had.
     used: BTreeSet<PodUid>,
     objects: Arc<ObjectStore>,
-    services: FixedServices,
+    services: Services,
     /// The Secrets of `--pull-secrets`.
     pull_secrets: ObjectMap,
     /// The manifests after each change.
@@ -168,8 +168,11 @@ impl Loop {
                     self.printer.print(Print::Transition(transition));
                 }
                 Some(change) = self.readiness.recv() => self.printer.print(Print::Readiness(change)),
-                Some(problem) = self.service_problems.recv() => self.printer.note(problem),
-                Some(reloaded) = next_of(&mut self.reloaded) => self.reload(reloaded),
+                Some(note) = self.service_notes.recv() => {
+                    self.services.told(&note);
+                    self.printer.note(note);
+                }
+                Some(reloaded) = next_of(&mut self.reloaded) => self.reload(reloaded).await,
                 Some(event) = self.events.recv() => {
                     self.history.add(event.clone());
                     self.printer.print(Print::Event(event));

@@ -8,6 +8,7 @@ use agent::claims::ClaimName;
 use agent::manifest::{self, Object, Parsed, Problem, Strictness, Workload};
 use agent::objects::ObjectMap;
 use agent::pod::Pod;
+use agent::services::NodePorts;
 use agent::{references, runtime_class, services};
 
 use super::{claims, node_fields, skipped, taken_names};
@@ -207,6 +208,7 @@ fn merge(
     let mut all_objects: Vec<Object> = Vec::new();
     let mut no_effect = Vec::new();
     let mut workloads: Vec<Workload> = Vec::new();
+    let mut node_ports = NodePorts::default();
     for (file, parsed) in files {
         for object in parsed.objects {
             let name = object.full_name();
@@ -214,6 +216,10 @@ fn merge(
                 problems.push(format!(
                     "{file}: {name} is in the manifests twice: give one of them another name"
                 ));
+            }
+            if let Object::Service(service) = &object {
+                let taken = node_ports.take(service).into_iter();
+                problems.extend(taken.map(|problem| format!("{file}: {name}: {problem}")));
             }
             all_objects.push(object);
         }

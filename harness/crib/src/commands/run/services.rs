@@ -6,61 +6,149 @@ use std::path::Path;
 use std::sync::Arc;
 
 use agent::objects::{ObjectMap, Objects as _};
-use agent::services::{self, ServiceNetwork, ServiceTable, Transport};
+use agent::services::{self, Assigner, ServiceNetwork, ServiceTable, Transport};
 use cri::services as wire;
 use harness::client::Client;
-use k8s_openapi::api::core::v1::Service;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
-/// Services that the runtime serves.
+/// What the Services of a run were given, and the way to more.
+pub(super) struct Services {
+    assigner: Assigner,
+    /// `Err`: why the runtime serves none.
+    leases: Result<mpsc::Sender<Lease>, String>,
+    /// The ports that were said to be served, in sentences.
+    told: BTreeSet<String>,
+    refusal_told: bool,
+}
+
+/// Names and ports that the runtime serves.
 pub(super) struct Served {
     /// Where the agent publishes them. The runtime withdraws them when it is dropped.
     pub(super) network: Arc<dyn ServiceNetwork>,
     /// The address of the pods' DNS server.
     pub(super) dns: String,
-    /// Where node ports are, in sentences.
-    pub(super) notes: Vec<String>,
-    /// What is found to go wrong later.
-    pub(super) problems: mpsc::UnboundedReceiver<String>,
+    /// The node ports that are served, and what goes wrong, in sentences.
+    pub(super) notes: mpsc::UnboundedReceiver<String>,
 }
 
-/// Opens the stream for the Services among `objects`, and gives them addresses and node ports. `None`: there are no Services.
-///
-/// # Errors
-/// Why the runtime serves none, in a sentence.
-pub(super) async fn open(
-    socket: &Path,
-    objects: &mut ObjectMap,
-    seed: u64,
-) -> Result<Option<Served>, String> {
-    if objects.all_services().is_empty() {
-        return Ok(None);
+/// Asks for further addresses.
+struct Lease {
+    count: u32,
+    answer: oneshot::Sender<Result<Vec<Ipv4Addr>, String>>,
+}
+
+impl Services {
+    /// Opens the stream, and gives the Services among `objects` addresses and node ports.
+    pub(super) async fn open(
+        socket: &Path,
+        objects: &mut ObjectMap,
+        seed: u64,
+    ) -> (Self, Option<Served>) {
+        let mut opened = Self::closed(seed);
+        let needed = opened.assigner.missing_addresses(objects);
+        let (requests, answers, first) = match connect(socket, count(needed)).await {
+            Ok(connected) => connected,
+            Err(status) => {
+                opened.leases = Err(reason(&status));
+                return (opened, None);
+            }
+        };
+        opened.assigner.add_addresses(addresses(&first));
+        opened.assigner.assign(objects);
+        let (tables, receiver) = watch::channel(ServiceTable::default());
+        let (sender, notes) = mpsc::unbounded_channel();
+        let (leases, leased) = mpsc::channel(1);
+        opened.leases = Ok(leases);
+        tokio::spawn(follow(receiver, leased, requests, answers, sender));
+        let served = Served {
+            network: Arc::new(Network(tables)),
+            dns: first.dns_server,
+            notes,
+        };
+        (opened, Some(served))
     }
-    let needed = services::addresses_needed(objects);
-    let opened = connect(socket, needed).await;
-    let (requests, answers, first) = opened.map_err(|status| reason(&status))?;
-    let addresses: Vec<Ipv4Addr> = first
-        .addresses
-        .iter()
+
+    /// Without a stream: no pod needs one.
+    pub(super) fn closed(seed: u64) -> Self {
+        Self {
+            assigner: Assigner::new(seed),
+            leases: Err("no pod uses the cluster's name server".to_owned()),
+            told: BTreeSet::new(),
+            refusal_told: false,
+        }
+    }
+
+    /// Why the Services are not served, in a sentence; once.
+    pub(super) fn refusal(&mut self, objects: &ObjectMap) -> Option<String> {
+        let reason = self.leases.as_ref().err()?;
+        if objects.all_services().is_empty() || std::mem::replace(&mut self.refusal_told, true) {
+            return None;
+        }
+        Some(format!("pods do not reach Services: {reason}"))
+    }
+
+    /// Gives the Services of changed manifests addresses and node ports. Returns what goes wrong, in a sentence.
+    pub(super) async fn assign(&mut self, objects: &mut ObjectMap) -> Option<String> {
+        let Ok(leases) = &self.leases else {
+            return self.refusal(objects);
+        };
+        let missing = self.assigner.missing_addresses(objects);
+        let mut problem = None;
+        if missing > 0 {
+            match lease(leases, count(missing)).await {
+                Ok(addresses) => self.assigner.add_addresses(addresses),
+                Err(reason) => problem = Some(format!("new Services have no addresses: {reason}")),
+            }
+        }
+        self.assigner.assign(objects);
+        problem
+    }
+
+    /// Remembers a note.
+    pub(super) fn told(&mut self, note: &str) {
+        self.told.insert(note.to_owned());
+    }
+
+    /// The node ports that no ready pod is behind so far, in sentences.
+    pub(super) fn node_ports_to_come(&self, objects: &ObjectMap) -> Vec<String> {
+        if self.leases.is_err() {
+            return Vec::new();
+        }
+        let services = objects.all_services();
+        let ports = services
+            .iter()
+            .flat_map(|service| services::node_ports(service));
+        let ports = ports.filter(|(name, port)| !self.told.contains(&reached(name, *port)));
+        let later = |(name, port)| {
+            format!("{name} will be reached at 127.0.0.1:{port}, when a pod behind it is ready")
+        };
+        ports.map(later).collect()
+    }
+}
+
+fn reached(name: &str, port: u16) -> String {
+    format!("{name} is reached at 127.0.0.1:{port}")
+}
+
+fn count(addresses: usize) -> u32 {
+    u32::try_from(addresses).unwrap_or(u32::MAX)
+}
+
+fn addresses(answer: &wire::ServeResponse) -> Vec<Ipv4Addr> {
+    let addresses = answer.addresses.iter();
+    addresses
         .filter_map(|address| address.parse().ok())
-        .collect();
-    if addresses.len() < needed {
-        return Err("the runtime leased fewer addresses than were asked for".to_owned());
-    }
-    services::assign(objects, &addresses, seed);
-    let services = objects.all_services();
-    let node_ports = services.iter().flat_map(|service| node_ports(service));
-    let (tables, receiver) = watch::channel(ServiceTable::default());
-    let (sender, problems) = mpsc::unbounded_channel();
-    tokio::spawn(follow(receiver, requests, answers, sender));
-    Ok(Some(Served {
-        network: Arc::new(Network(tables)),
-        dns: first.dns_server,
-        notes: node_ports.collect(),
-        problems,
-    }))
+        .collect()
+}
+
+async fn lease(leases: &mpsc::Sender<Lease>, count: u32) -> Result<Vec<Ipv4Addr>, String> {
+    let (answer, leased) = oneshot::channel();
+    // If the stream has ended, nobody answers.
+    let _ = leases.send(Lease { count, answer }).await;
+    let ended = |_| Err("Services are not served any more".to_owned());
+    leased.await.unwrap_or_else(ended)
 }
 
 type Opened = (
@@ -69,10 +157,10 @@ type Opened = (
     wire::ServeResponse,
 );
 
-async fn connect(socket: &Path, needed: usize) -> Result<Opened, Status> {
+async fn connect(socket: &Path, addresses: u32) -> Result<Opened, Status> {
     let (requests, stream) = mpsc::channel(1);
     let first = wire::ServeRequest {
-        addresses: u32::try_from(needed).unwrap_or(u32::MAX),
+        addresses,
         table: None,
     };
     // There is room for one.
@@ -82,6 +170,10 @@ async fn connect(socket: &Path, needed: usize) -> Result<Opened, Status> {
     let mut answers = answers.into_inner();
     let ended = || Status::unavailable("the runtime ended the stream");
     let first = answers.message().await?.ok_or_else(ended)?;
+    if first.addresses.len() < addresses as usize {
+        let fewer = "the runtime leased fewer addresses than were asked for";
+        return Err(Status::internal(fewer));
+    }
     Ok((requests, answers, first))
 }
 
@@ -93,22 +185,6 @@ fn reason(status: &Status) -> String {
     }
 }
 
-/// Where the node ports of a Service are, in sentences.
-fn node_ports(service: &Service) -> Vec<String> {
-    let metadata = &service.metadata;
-    let namespace = metadata.namespace.as_deref().unwrap_or("default");
-    let name = metadata.name.as_deref().unwrap_or_default();
-    let ports = service
-        .spec
-        .iter()
-        .flat_map(|spec| spec.ports.iter().flatten());
-    let ports = ports.filter_map(|port| Some((port.port, port.node_port?)));
-    let sentence = |(port, node_port)| {
-        format!("service {namespace}/{name}: port {port} is reached at 127.0.0.1:{node_port}")
-    };
-    ports.map(sentence).collect()
-}
-
 /// The sender of tables.
 struct Network(watch::Sender<ServiceTable>);
 
@@ -118,38 +194,90 @@ impl ServiceNetwork for Network {
     }
 }
 
-/// Sends each table to the runtime, and tells each of its problems once.
+/// Sends each table to the runtime, and leases addresses. Each problem is told once, and each node port when it is served.
 async fn follow(
     mut tables: watch::Receiver<ServiceTable>,
+    mut leases: mpsc::Receiver<Lease>,
     requests: mpsc::Sender<wire::ServeRequest>,
     mut answers: Streaming<wire::ServeResponse>,
-    problems: mpsc::UnboundedSender<String>,
+    notes: mpsc::UnboundedSender<String>,
 ) {
-    let mut told = BTreeSet::new();
-    while tables.changed().await.is_ok() {
-        let table = Some(wire_table(&tables.borrow_and_update()));
+    let (mut told_problems, mut told_ports) = (BTreeSet::new(), BTreeSet::new());
+    loop {
+        // Both can be cancelled: a table stays unseen, and a lease in the channel.
+        let leased = tokio::select! {
+            changed = tables.changed() => match changed {
+                Ok(()) => None,
+                Err(_) => return,
+            },
+            Some(lease) = leases.recv() => Some(lease),
+        };
+        let table = leased.is_none().then(|| tables.borrow_and_update().clone());
         let request = wire::ServeRequest {
-            addresses: 0,
-            table,
+            addresses: leased.as_ref().map_or(0, |lease| lease.count),
+            table: table.as_ref().map(wire_table),
         };
         let _ = requests.send(request).await;
-        match answers.message().await {
-            Ok(Some(answer)) => {
-                for problem in answer.problems {
-                    if told.insert(problem.clone()) {
-                        let _ = problems.send(format!("warning: {problem}"));
-                    }
-                }
-            }
+        let answer = match answers.message().await {
+            Ok(Some(answer)) => answer,
             Ok(None) => return,
             Err(status) => {
                 let reason = status.message();
-                let _ = problems.send(format!(
+                let _ = notes.send(format!(
                     "warning: Services are not served any more: {reason}"
                 ));
                 return;
             }
+        };
+        if let Some(lease) = leased {
+            let addresses = addresses(&answer);
+            let _ = lease
+                .answer
+                .send(match addresses.len() == lease.count as usize {
+                    true => Ok(addresses),
+                    false => Err(answer.problems.join(", ")),
+                });
+            continue;
         }
+        for problem in answer.problems {
+            if told_problems.insert(problem.clone()) {
+                let _ = notes.send(format!("warning: {problem}"));
+            }
+        }
+        let (all, served) = host_ports(&table.unwrap_or_default(), &answer.host_ports);
+        // A Service that is removed and comes back is told of again.
+        told_ports.retain(|port| all.contains(port));
+        for port in served {
+            if told_ports.insert(port.clone()) {
+                let _ = notes.send(port);
+            }
+        }
+    }
+}
+
+/// The host's ports of the table, in sentences: all, and those that are served.
+fn host_ports(
+    table: &ServiceTable,
+    served: &[wire::HostPort],
+) -> (BTreeSet<String>, BTreeSet<String>) {
+    let of_host = table.balancers.iter();
+    let of_host = of_host.filter(|balancer| balancer.address.is_none());
+    let is_served = |balancer: &&services::Balancer| {
+        let port = wire::HostPort {
+            port: balancer.port.into(),
+            transport: transport(balancer.transport),
+        };
+        served.contains(&port)
+    };
+    let words = |balancer: &services::Balancer| reached(&balancer.name, balancer.port);
+    let (all, served) = (of_host.clone(), of_host.filter(is_served));
+    (all.map(words).collect(), served.map(words).collect())
+}
+
+fn transport(transport: Transport) -> i32 {
+    match transport {
+        Transport::Tcp => wire::Transport::Tcp.into(),
+        Transport::Udp => wire::Transport::Udp.into(),
     }
 }
 
@@ -173,10 +301,7 @@ fn wire_table(table: &ServiceTable) -> wire::Table {
             .address
             .map_or_else(String::new, |ip| ip.to_string()),
         port: balancer.port.into(),
-        transport: match balancer.transport {
-            Transport::Tcp => wire::Transport::Tcp.into(),
-            Transport::Udp => wire::Transport::Udp.into(),
-        },
+        transport: transport(balancer.transport),
         backends: balancer
             .backends
             .iter()
@@ -193,5 +318,39 @@ fn wire_table(table: &ServiceTable) -> wire::Table {
         zone: table.zone.clone(),
         names: names.collect(),
         balancers: balancers.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_ports_are_told_when_they_are_served() {
+        let balancer = |name: &str, address, port, transport| services::Balancer {
+            name: name.to_owned(),
+            address,
+            port,
+            transport,
+            backends: Vec::new(),
+            affinity: None,
+        };
+        let table = ServiceTable {
+            balancers: vec![
+                balancer("a", Some([10, 0, 0, 1].into()), 30_100, Transport::Tcp),
+                balancer("b", None, 30_100, Transport::Tcp),
+                balancer("c", None, 30_100, Transport::Udp),
+            ],
+            ..ServiceTable::default()
+        };
+        let served = wire::HostPort {
+            port: 30_100,
+            transport: wire::Transport::Udp.into(),
+        };
+        let (all, served) = host_ports(&table, &[served]);
+        let (b, c) = (reached("b", 30_100), reached("c", 30_100));
+        assert_eq!(c, "c is reached at 127.0.0.1:30100");
+        assert_eq!(served, [c.clone()].into());
+        assert_eq!(all, [b, c].into());
     }
 }

@@ -11,7 +11,7 @@ use super::Loop;
 
 impl Loop {
     /// Takes manifests that changed; if something is wrong with them all stays as it is.
-    pub(super) fn reload(&mut self, reloaded: Reloaded) {
+    pub(super) async fn reload(&mut self, reloaded: Reloaded) {
         let mut inputs = match reloaded {
             Ok(inputs) => inputs,
             Err(problems) => {
@@ -30,8 +30,8 @@ impl Loop {
             self.printer.note(format!("warning: {warning}"));
         }
         inputs.objects.merge(self.pull_secrets.clone());
-        if let Some(warning) = self.services.keep(&mut inputs.objects) {
-            self.printer.note(warning);
+        if let Some(problem) = self.services.assign(&mut inputs.objects).await {
+            self.printer.note(format!("warning: {problem}"));
         }
         self.objects.set(inputs.objects);
         let reports = self.reports.borrow().clone();

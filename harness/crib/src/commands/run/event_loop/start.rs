@@ -7,9 +7,10 @@ use std::time::Instant;
 
 use agent::clock::{Clock as _, SystemClock};
 use agent::controllers::{Controllers, CronStarts, Refused};
+use agent::manifest::Workload;
 use agent::objects::{ObjectStore, Objects as _};
 use agent::pod::PodUid;
-use agent::{LogRotation, source};
+use agent::{LogRotation, dns, source};
 use tokio::sync::mpsc;
 use tokio::time::Instant as Alarm;
 
@@ -17,7 +18,6 @@ use super::super::args::RunArgs;
 use super::super::background::{self, Background};
 use super::super::dead_runs;
 use super::super::ending::graces;
-use super::super::fixed_services::FixedServices;
 use super::super::history::History;
 use super::super::inputs::Inputs;
 use super::super::label::Label;
@@ -29,7 +29,7 @@ use super::super::printer::{Printer, Style};
 use super::super::questions::Question;
 use super::super::reports::Reports;
 use super::super::root::Root;
-use super::super::services;
+use super::super::services::Services;
 use super::super::tail::Tail;
 use super::starting::Starting;
 use super::{Loop, label};
@@ -67,7 +67,7 @@ impl Loop {
         config.node_name = crate::commands::node_name();
         config.node_ips = vec![agent::node_address::of_default_route().to_string()];
         config.host_names = means.host_names();
-        // Without Services there is no cluster whose names a pod could want, and nothing to configure.
+        // Where names are not served there is no cluster whose names a pod could want, and nothing to configure.
         config.warn_of_missing_cluster_dns = false;
         // Lines may still have to be read when the pod is gone; the whole directory goes away in the end.
         config.remove_logs = false;
@@ -80,31 +80,32 @@ impl Loop {
         config.images.registry_pull_qps = 0;
         let pull_secrets = inputs.pull_secrets.apply(&mut config.images);
         objects.merge(pull_secrets.clone());
-        let services = objects.all_services();
         let seed = RandomState::new().hash_one(std::process::id());
-        let (served, mut service_notes) =
-            match services::open(&root.socket(), &mut objects, seed).await {
-                Ok(served) => (served, Vec::new()),
-                Err(reason) if args.strict => {
-                    return Err(format!("--strict: pods do not reach Services: {reason}"));
-                }
-                Err(reason) => {
-                    let warning = format!("warning: pods do not reach Services: {reason}");
-                    (None, vec![warning])
-                }
-            };
+        let examples = inputs.workloads.iter().map(Workload::example);
+        let mut all_pods = pods.iter().cloned().chain(examples);
+        let wants_names = all_pods.any(|pod| dns::wants_cluster(&pod));
+        // Pods that are kept would ask a name server that is gone.
+        let opens = args.watch || !objects.all_services().is_empty() || wants_names && !args.keep;
+        let (mut services, served) = match opens {
+            true => Services::open(&root.socket(), &mut objects, seed).await,
+            false => (Services::closed(seed), None),
+        };
+        let mut first_notes = Vec::new();
+        match services.refusal(&objects) {
+            Some(problem) if args.strict => return Err(format!("--strict: {problem}")),
+            Some(problem) => first_notes.push(format!("warning: {problem}")),
+            None => {}
+        }
         let domain = config.cluster_domain.clone();
-        let services = FixedServices::new(services, objects.all_services());
         let objects = Arc::new(ObjectStore::new(objects));
-        let (service_problems, network) = match served {
+        let (service_notes, network) = match served {
             Some(served) => {
                 config.cluster_dns = vec![served.dns];
-                service_notes.extend(served.notes);
                 if args.keep {
                     let warning = "warning: Services end with this command, also with --keep";
-                    service_notes.push(warning.to_owned());
+                    first_notes.push(warning.to_owned());
                 }
-                (served.problems, Some(served.network))
+                (served.notes, Some(served.network))
             }
             None => (mpsc::unbounded_channel().1, None),
         };
@@ -171,9 +172,7 @@ impl Loop {
                 .into_iter()
                 .for_each(|line| printer.note(line));
         }
-        service_notes
-            .into_iter()
-            .for_each(|line| printer.note(line));
+        first_notes.into_iter().for_each(|line| printer.note(line));
         first.news.into_iter().for_each(|line| printer.note(line));
         let starting = match outside.background {
             Some(background) => {
@@ -193,7 +192,7 @@ impl Loop {
             transitions,
             readiness,
             events,
-            service_problems,
+            service_notes,
             pods: sender,
             used: wanted.clone(),
             wanted,

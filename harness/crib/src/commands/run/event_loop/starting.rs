@@ -37,6 +37,9 @@ impl Loop {
             return;
         }
         if let Some(starting) = self.starting.take() {
+            // What is printed later is not on the terminal.
+            let later = self.services.node_ports_to_come(&self.objects.current());
+            later.into_iter().for_each(|line| self.printer.note(line));
             let told = starting
                 .background
                 .started(self.printer.clone(), starting.log);
