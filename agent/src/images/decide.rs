@@ -260,6 +260,7 @@ pub(crate) fn pull_error_text(error: &CriError) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -257,10 +257,13 @@ async fn absent<T: Debug>(
 fn invalid<T: Debug>(what: &str, answer: Result<T, Status>) -> Verdict {
     let status = refused(what, answer)?;
     let said = format!("{what}: {:?}: {}", status.code(), status.message());
-    match status.code() {
-        Code::InvalidArgument => Ok(()),
-        Code::Internal | Code::DataLoss => failed(what, "INVALID_ARGUMENT", said),
-        _ => Err(Outcome::Diverges(said)),
+    let code = status.code();
+    if [Code::Internal, Code::DataLoss].contains(&code) {
+        return failed(what, "INVALID_ARGUMENT", said);
+    }
+    match code == Code::InvalidArgument {
+        true => Ok(()),
+        false => Err(Outcome::Diverges(said)),
     }
 }
 
