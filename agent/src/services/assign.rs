@@ -85,7 +85,7 @@ impl Assigner {
             if has_node_ports(spec) {
                 for port in spec.ports.iter_mut().flatten() {
                     let key = (name.clone(), port.name.clone().unwrap_or_default());
-                    let given = self.node_ports.get(&key).copied();
+                    let given = chosen(port).or_else(|| self.node_ports.get(&key).copied());
                     port.node_port = given.map(i32::from);
                 }
             }

@@ -62,13 +62,21 @@ fn judge(case: &Case) -> Result<(), String> {
     support::same("errors", &json!(ours), &json!(theirs))
 }
 
-/// Reads the pod as crib does, without the uid that it adds.
+/// Reads the pod as crib does, without the uid and the account that it adds.
 fn read_leniently(text: &str) -> Option<Pod> {
     let parsed = manifest::parse("pod.json", text, manifest::Strictness::Lenient);
     let mut pod = parsed.pods.first()?.api().clone();
     let given: Value = serde_json::from_str(text).ok()?;
     if given["metadata"].get("uid").is_none() {
         pod.metadata.uid = None;
+    }
+    if let Some(spec) = &mut pod.spec {
+        for (field, name) in [
+            (&mut spec.service_account, "serviceAccount"),
+            (&mut spec.service_account_name, "serviceAccountName"),
+        ] {
+            *field = given["spec"][name].as_str().map(str::to_owned);
+        }
     }
     Some(pod)
 }
