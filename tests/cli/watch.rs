@@ -220,7 +220,7 @@ async fn changed_services_are_applied_and_keep_their_addresses() {
     running.line_with("added").await;
     let errors = errors_until(
         &mut running,
-        "service default/web: port 80 is reached at 127.0.0.1:30",
+        "service default/web: port 80 is reached at 127.0.0.1:3",
     )
     .await;
     assert!(!errors.contains("warning"), "{errors}");
@@ -229,7 +229,7 @@ async fn changed_services_are_applied_and_keep_their_addresses() {
     running.line_with("changed").await;
     errors_until(
         &mut running,
-        "service default/web: port 81 is reached at 127.0.0.1:30",
+        "service default/web: port 81 is reached at 127.0.0.1:3",
     )
     .await;
     std::fs::remove_file(place.path("manifests/web.yaml")).unwrap();
