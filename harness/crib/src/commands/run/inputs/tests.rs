@@ -1,0 +1,191 @@
+//! What manifests become, and what is refused of them.
+#![allow(clippy::unwrap_used)]
+use k8s_openapi::api::core::v1::Pod as ApiPod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use rstest::rstest;
+
+use super::*;
+
+fn pod(name: &str, uid: &str) -> Pod {
+    let metadata = ObjectMeta {
+        name: Some(name.to_owned()),
+        uid: Some(uid.to_owned()),
+        ..ObjectMeta::default()
+    };
+    Pod::new(ApiPod {
+        metadata,
+        ..ApiPod::default()
+    })
+}
+
+fn file(name: &str, pods: Vec<Pod>) -> (String, Parsed) {
+    (
+        name.to_owned(),
+        Parsed {
+            pods,
+            ..Parsed::default()
+        },
+    )
+}
+
+#[test]
+fn pods_keep_manifest_order() {
+    let inputs = merge(
+        vec![
+            file("x", vec![pod("b", "1"), pod("a", "2")]),
+            file("y", vec![pod("c", "3")]),
+        ],
+        vec![],
+        Empty::Refused,
+    )
+    .unwrap();
+    let names: Vec<&str> = inputs.pods.iter().map(Pod::name).collect();
+    assert_eq!(names, ["b", "a", "c"]);
+}
+
+#[test]
+fn duplicate_pod_name_names_both_files() {
+    let problems = merge(
+        vec![
+            file("x", vec![pod("a", "1")]),
+            file("y", vec![pod("a", "2")]),
+        ],
+        vec![],
+        Empty::Refused,
+    )
+    .unwrap_err();
+    assert_eq!(
+        problems,
+        ["y: pod default/a is also in x: give one of them another name"]
+    );
+}
+
+#[test]
+fn duplicate_pod_name_in_one_file_is_rejected() {
+    let twice = file("x", vec![pod("a", "1"), pod("a", "2")]);
+    assert_eq!(
+        merge(vec![twice], vec![], Empty::Refused).unwrap_err(),
+        ["x: pod default/a is in it twice: give one of them another name"]
+    );
+}
+
+#[test]
+fn duplicate_pod_uid_is_rejected() {
+    let problems = merge(
+        vec![file("x", vec![pod("a", "1"), pod("b", "1")])],
+        vec![],
+        Empty::Refused,
+    )
+    .unwrap_err();
+    assert_eq!(
+        problems,
+        ["x: pod default/b has the metadata.uid of pod default/a: leave it out, or change it"]
+    );
+}
+
+#[test]
+fn all_manifest_errors_are_reported() {
+    let missing = load(
+        &[
+            PathBuf::from("/nowhere/a.yaml"),
+            PathBuf::from("/nowhere/b.yaml"),
+        ],
+        false,
+        false,
+    )
+    .unwrap_err();
+    assert_eq!(missing.len(), 2, "{missing:?}");
+    assert!(
+        missing
+            .iter()
+            .all(|problem| problem.starts_with("failed to read the manifest /nowhere/")),
+        "{missing:?}"
+    );
+}
+
+#[test]
+fn missing_and_duplicate_objects_are_rejected() {
+    let text = |map: &str| {
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {map}}}\n---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\n\
+             spec:\n  containers: [{{name: c, image: x, envFrom: [{{configMapRef: {{name: m}}}}]}}]\n"
+        )
+    };
+    let parsed = |map: &str| {
+        let parsed = manifest::parse("x", &text(map), Strictness::Strict);
+        ("x".to_owned(), parsed)
+    };
+    let inputs = merge(vec![parsed("m")], vec![], Empty::Refused).unwrap();
+    assert_eq!(
+        references::missing(&inputs.pods[0], &inputs.objects),
+        [""; 0]
+    );
+    assert_eq!(
+        merge(vec![parsed("other")], vec![], Empty::Refused).unwrap_err(),
+        ["x: pod default/p needs the configmap default/m: add it to the manifests"]
+    );
+    let twice = merge(vec![parsed("m"), parsed("m")], vec![], Empty::Refused).unwrap_err();
+    assert_eq!(
+        twice[0],
+        "x: configmap default/m is in the manifests twice: give one of them another name"
+    );
+}
+
+#[test]
+fn empty_directory_may_be_accepted() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = [dir.path().to_owned()];
+    load(&paths, false, false).unwrap_err();
+    let inputs = load_or_none(&paths, false, false, Empty::Accepted).unwrap();
+    assert_eq!(inputs.pods, []);
+}
+
+#[test]
+fn empty_input_is_rejected() {
+    assert_eq!(
+        merge(vec![], vec![], Empty::Refused).unwrap_err(),
+        ["no pod in the manifests: nothing to run"]
+    );
+}
+
+#[rstest]
+#[case("a.yaml", true)]
+#[case("dir/a.yml", true)]
+#[case("a.json", true)]
+#[case(".a.yaml", false)]
+#[case("a.yaml~", false)]
+#[case("README.md", false)]
+#[case("yaml", false)]
+fn directory_selects_manifest_extensions(#[case] name: &str, #[case] taken: bool) {
+    assert_eq!(is_manifest(Path::new(name)), taken);
+}
+
+#[test]
+fn directory_is_read_in_name_order_without_recursion() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("c.yaml")).unwrap();
+    for name in ["b.yml", "a.json", ".hidden.yaml", "notes.txt"] {
+        std::fs::write(dir.path().join(name), name).unwrap();
+    }
+    let mut texts = Vec::new();
+    read_manifests(dir.path(), Empty::Refused, &mut texts).unwrap();
+    let read: Vec<&str> = texts.iter().map(|(_, text)| text.as_str()).collect();
+    assert_eq!(read, ["a.json", "b.yml"]);
+}
+
+#[test]
+fn empty_directory_and_non_utf8_file_are_rejected() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut texts = Vec::new();
+    assert!(
+        read_manifests(dir.path(), Empty::Refused, &mut texts)
+            .unwrap_err()
+            .contains("no *.yaml")
+    );
+    std::fs::write(dir.path().join("x.yaml"), b"ok\xff").unwrap();
+    assert!(
+        read_manifests(dir.path(), Empty::Refused, &mut texts)
+            .unwrap_err()
+            .ends_with("byte 2 is not UTF-8: a manifest is YAML or JSON text")
+    );
+}
