@@ -64,7 +64,7 @@ async fn class_names_handler_of_its_pods() {
     agent.signal(Signal::SIGTERM);
     let ended = agent.end().await;
     assert_eq!(ended.code, Some(0));
-    let is_refusal = |line: &str| line.contains("handler \\\"missing\\\"");
+    let is_refusal = |line: &str| line.contains("handler \"missing\"");
     assert!(ended.err.lines().any(is_refusal), "{ended:?}");
     runtime.signal(Signal::SIGTERM);
     assert_eq!(runtime.end().await.code, Some(0));
