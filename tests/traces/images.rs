@@ -73,7 +73,7 @@ pub(crate) async fn registry(scenarios: &mut [Scenario]) -> Registry {
     }
     for scenario in scenarios.iter_mut() {
         for (name, digest) in recorded_images::digests(&scenario.manifest) {
-            // Without a tag it may be any image of the repository that there is.
+            // Without a tag, any recorded image of the repository matches.
             let own = SHELLS.iter().find(|known| {
                 !name.rsplit('/').next().unwrap_or_default().contains(':')
                     && repository_and_tag(known).0 == name

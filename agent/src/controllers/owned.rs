@@ -105,7 +105,7 @@ pub struct Plan {
     pub again: Option<Timestamp>,
     /// How far the object is.
     pub outcome: Outcome,
-    /// How many pods are missing that there is no room for.
+    /// How many missing pods do not fit on the node.
     pub unplaced: usize,
 }
 

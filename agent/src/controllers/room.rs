@@ -24,7 +24,7 @@ impl Room {
     }
 }
 
-/// That there is no room for so many pods.
+/// Says that so many pods do not fit.
 #[must_use]
 pub fn sentence(unplaced: usize) -> String {
     let pods = if unplaced == 1 { "pod does" } else { "pods do" };

@@ -44,7 +44,7 @@ impl Worker {
         self.published.make_due();
     }
 
-    /// Notes what is seen, and puts off the start of containers whose remains somebody else has removed: that is no event, so
+    /// Notes what is seen, and delays the start of containers whose remains another client removed: that is no event, so
     /// that a kubelet notices when it looks at the pod again (Kubernetes 1.36, pkg/kubelet/kubelet.go isSyncPodWorthy).
     pub(super) fn miss_remains(
         &mut self,

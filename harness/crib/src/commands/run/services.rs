@@ -245,7 +245,7 @@ async fn follow(
             }
         }
         let (all, served) = host_ports(&table.unwrap_or_default(), &answer.host_ports);
-        // A Service that is removed and comes back is told of again.
+        // A removed Service that comes back is reported again.
         told_ports.retain(|port| all.contains(port));
         for port in served {
             if told_ports.insert(port.clone()) {
