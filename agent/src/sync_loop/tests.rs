@@ -19,6 +19,7 @@ mod statuses;
 mod termination;
 mod volumes;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,12 +38,19 @@ use crate::pod::{Pod, PodUid};
 use crate::source::{self, PodsSender};
 use crate::{Agent, Config, ContainerPhase, Parts, PodReport};
 
+thread_local! {
+    /// The directories of this thread's scenes, which go when the thread of a test ends. Nothing sooner will do: an agent that
+    /// is dropped leaves what it does on the blocking pool, which the end of tokio's runtime waits for, and which would put
+    /// directories back.
+    static ROOTS: RefCell<Vec<TempDir>> = const { RefCell::new(Vec::new()) };
+}
+
 /// A scripted runtime and an agent that drives it.
 struct Scene {
     fake: FakeCri,
     clock: Arc<TokioClock>,
     epoch: Timestamp,
-    root: TempDir,
+    root: PathBuf,
     agent: Option<Agent>,
     pods: Option<PodsSender>,
     objects: Arc<ObjectStore>,
@@ -81,7 +89,9 @@ impl Scene {
         let epoch = "2026-01-01T00:00:00Z".parse().unwrap();
         let clock = Arc::new(TokioClock::starting_at(epoch));
         let fake = FakeCri::new(Arc::clone(&clock) as Arc<dyn Clock>);
-        let root = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().to_owned();
+        ROOTS.with_borrow_mut(|roots| roots.push(directory));
         Self {
             fake,
             clock,
@@ -106,7 +116,7 @@ impl Scene {
             relist_period_with_events: self.relist,
             agent_id: self.owner.0.clone(),
             adopt_node: self.owner.1,
-            ..Config::new(self.root.path().join("root"), self.root.path().join("logs"))
+            ..Config::new(self.root.join("root"), self.root.join("logs"))
         }
     }
 
@@ -189,14 +199,14 @@ impl Scene {
     }
 
     fn pod_dir(&self, uid: &str) -> PathBuf {
-        self.root.path().join("root/pods").join(uid)
+        self.root.join("root/pods").join(uid)
     }
 
     /// Asserts that neither the runtime nor the disk has anything left of any pod.
     fn assert_clean(&self) {
         assert_eq!(self.fake.population(), (0, 0), "sandboxes and containers");
         for place in ["root/pods", "logs"] {
-            let left: Vec<_> = std::fs::read_dir(self.root.path().join(place))
+            let left: Vec<_> = std::fs::read_dir(self.root.join(place))
                 .into_iter()
                 .flatten()
                 .flatten()

@@ -88,7 +88,7 @@ async fn rejection_of_pod_that_went_while_no_agent_ran_is_forgotten() {
     scene
         .until("u1", "finished", |report| report.finished)
         .await;
-    let record = scene.root.path().join("root/rejected/u1");
+    let record = scene.root.join("root/rejected/u1");
     tokio::time::sleep(seconds(1)).await;
     assert!(record.exists());
     scene.stop_agent().await;

@@ -262,10 +262,7 @@ async fn failed_stop_is_repeated_by_housekeeping_or_after_the_back_off() {
 async fn logs_and_directories_of_unknown_pods_are_removed() {
     let scene = Scene::as_kubelet();
     scene.fake.image("app", Behaviour::forever());
-    let (pods, logs) = (
-        scene.root.path().join("root/pods"),
-        scene.root.path().join("logs"),
-    );
+    let (pods, logs) = (scene.root.join("root/pods"), scene.root.join("logs"));
     for path in [
         pods.join("u9/volumes"),
         logs.join("default_gone_u9/app"),
@@ -286,7 +283,7 @@ async fn logs_and_directories_of_unknown_pods_are_removed() {
 #[tokio::test(start_paused = true)]
 async fn logs_are_kept_that_may_be_those_of_another_agent() {
     let mut scene = Scene::as_kubelet();
-    let log = scene.root.path().join("logs/default_gone_u9");
+    let log = scene.root.join("logs/default_gone_u9");
     std::fs::create_dir_all(&log).unwrap();
     scene.restart_as(Some("own"), false).await;
     scene.want(&[]);

@@ -82,7 +82,7 @@ async fn volume_in_memory_is_refused_by_other_runtimes() {
 async fn link_out_of_volume_is_refused_until_it_is_gone() {
     let scene = Scene::new();
     scene.fake.image("app", Behaviour::forever());
-    let volume = scene.root.path().join("volume");
+    let volume = scene.root.join("volume");
     std::fs::create_dir(&volume).unwrap();
     symlink("/", volume.join("part")).unwrap();
     let mut app = container("app", "app");
@@ -110,7 +110,7 @@ async fn link_out_of_volume_is_refused_until_it_is_gone() {
 async fn variables_come_from_files_of_volumes() {
     let scene = Scene::new();
     scene.fake.image("app", Behaviour::forever());
-    let volume = scene.root.path().join("volume");
+    let volume = scene.root.join("volume");
     std::fs::create_dir(&volume).unwrap();
     std::fs::write(volume.join("app.env"), "LEVEL=''\n").unwrap();
     let file = json!({"volumeName": "v", "path": "app.env", "key": "LEVEL"});
