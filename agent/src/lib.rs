@@ -122,7 +122,7 @@ pub struct Agent {
 ///
 /// | task | owns | input | output |
 /// |---|---|---|---|
-/// | sync loop | the list of workers | pods of the sources, pods of the runtime, exits of workers | pod updates |
+/// | sync loop | the list of workers | pods of the sources, pods of the runtime, exits of workers | pod updates, events of failed inspections |
 /// | worker, one per pod | its pod's lifecycle | pod updates (watch), snapshots (watch) | CRI calls, reports |
 /// | readiness | what the runtime last said of itself | its status, listings | what keeps pods waiting (watch) |
 /// | pleg | the last listing | the runtime's events, listings, refresh requests | snapshots |
@@ -145,6 +145,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
     let (status_store, status_store_task, reports) = StatusStore::new();
     let (kill_now, kill_now_receiver) = watch::channel(false);
     let (runtime_sender, runtime) = watch::channel(None);
+    let (failed_sender, failed) = tokio::sync::mpsc::unbounded_channel();
     let shutdown = CancellationToken::new();
     let mut tasks = JoinSet::new();
     let periods = RelistPeriods {
@@ -159,6 +160,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         periods,
         requests,
         runtime_sender,
+        failed_sender,
     ));
     tasks.spawn(status_store_task.run(Arc::clone(&clock)));
     if let Some(rotation) = config.log_rotation {
@@ -241,6 +243,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         pods_sender,
         sources,
         runtime,
+        failed,
         shutdown.clone(),
     ));
     Agent {

@@ -41,6 +41,9 @@ const UNKNOWN_POD: Duration = Duration::from_secs(1);
 /// The last full listing of the runtime; `None` before the first one.
 pub(crate) type RuntimePods = watch::Receiver<Option<Arc<RuntimeListing>>>;
 
+/// Who hears of the pods that could not be inspected, and why.
+pub(crate) type FailedInspections = mpsc::UnboundedSender<(PodUid, String)>;
+
 /// The sandboxes and containers of every pod in the runtime.
 #[derive(Debug)]
 pub(crate) struct RuntimeListing {
@@ -103,6 +106,7 @@ struct Pleg {
     periods: RelistPeriods,
     pods: BTreeMap<PodUid, WatchedPod>,
     runtime_pods: watch::Sender<Option<Arc<RuntimeListing>>>,
+    failed: FailedInspections,
     runtime_name: String,
     work: JoinSet<Completed>,
     listing: bool,
@@ -122,6 +126,7 @@ pub(crate) async fn run(
     periods: RelistPeriods,
     mut requests: mpsc::UnboundedReceiver<Request>,
     runtime_pods: watch::Sender<Option<Arc<RuntimeListing>>>,
+    failed: FailedInspections,
 ) {
     let (sender, mut stream) = mpsc::unbounded_channel();
     let mut streams = JoinSet::new();
@@ -134,6 +139,7 @@ pub(crate) async fn run(
         periods,
         pods: BTreeMap::new(),
         runtime_pods,
+        failed,
         runtime_name: String::new(),
         work: JoinSet::new(),
         listing: false,
@@ -403,6 +409,8 @@ impl Pleg {
             }
             Err(error) => {
                 tracing::warn!(pod = %uid, %error, "failed to inspect pod");
+                // Nobody hears it only when the agent ends.
+                let _ = self.failed.send((uid.clone(), error.to_string()));
                 pod.resized |= resized;
                 pod.pending = Some(causes.and(pod.pending.take().unwrap_or_default()));
                 if error.is_unavailable() {

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::{self, Taken};
 use crate::blocking::blocking;
 use crate::clock::after;
+use crate::events::Happening;
 use crate::pleg::RuntimePods;
 use crate::pod::{Pod, PodUid};
 use crate::readiness::Readiness;
@@ -69,6 +70,7 @@ pub(crate) async fn run(
     published: watch::Sender<Arc<Vec<Pod>>>,
     sources: Vec<Box<dyn PodSource>>,
     mut runtime: RuntimePods,
+    mut failed: mpsc::UnboundedReceiver<(PodUid, String)>,
     shutdown: CancellationToken,
 ) {
     let entries = Entries::new(shared.status_store.subscribe_shares());
@@ -122,6 +124,7 @@ pub(crate) async fn run(
                     sync_loop.listed(&listed).await;
                 }
             }
+            Some((uid, error)) = failed.recv() => sync_loop.inspection_failed(&uid, error),
             _ = housekeeping.tick() => {
                 let listed = runtime.borrow().clone();
                 sync_loop.keep_house(listed.as_deref()).await;
@@ -173,6 +176,14 @@ impl SyncLoop {
         self.published.send_replace(Arc::new(self.desired.clone()));
         log_duplicates(&new_duplicates(&mut self.duplicates, duplicates));
         self.reconcile_workers();
+    }
+
+    /// Records that a pod could not be inspected, which a kubelet does each time that a pod's worker wants its status.
+    fn inspection_failed(&self, uid: &PodUid, error: String) {
+        if let Some(pod) = self.desired.iter().find(|pod| pod.uid() == uid) {
+            let events = &self.shared.events;
+            events.record(pod, None, &Happening::FailedSync(error));
+        }
     }
 
     fn waits_for_reports(&self) -> bool {

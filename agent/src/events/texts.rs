@@ -69,6 +69,10 @@ pub(crate) enum Happening {
     FailedSandboxStatus(String),
     /// The pod was not stopped, for this error.
     FailedKillPod(String),
+    /// An evicted pod takes longer to end than it may.
+    ExceededGracePeriod,
+    /// The pod cannot be inspected.
+    FailedSync(String),
     /// A volume of the pod was not prepared or not brought up to date, or none was for a while: the message.
     FailedMount(String),
     /// The pod was active for longer than `spec.activeDeadlineSeconds`.
@@ -135,6 +139,16 @@ impl Happening {
                 Warning,
                 "FailedPodSandBoxStatus",
                 format!("Unable to get pod sandbox status: {error}"),
+            ),
+            Self::ExceededGracePeriod => (
+                Warning,
+                "ExceededGracePeriod",
+                "Container runtime did not kill the pod within specified grace period.".to_owned(),
+            ),
+            Self::FailedSync(error) => (
+                Warning,
+                "FailedSync",
+                format!("error determining status: {error}"),
             ),
             Self::FailedKillPod(error) => (
                 Warning,

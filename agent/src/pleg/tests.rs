@@ -42,6 +42,7 @@ fn scene_with(events: bool) -> Scene {
         periods,
         requests,
         sender,
+        mpsc::unbounded_channel().0,
     ));
     Scene {
         fake,

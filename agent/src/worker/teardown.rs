@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinSet;
+
 use super::phase::PhaseEvent;
 use super::{FINISHED, PodUpdate, Worker, latest};
 use crate::blocking::blocking;
@@ -29,6 +31,7 @@ impl Worker {
     /// Stops containers and sandboxes until none is left running. Sandboxes that had ended before are stopped too: their
     /// network is still to be released.
     pub(super) async fn terminate(&mut self) -> PhaseEvent {
+        let mut overdue = JoinSet::new();
         let mut done = Vec::new();
         let mut has_stopped = false;
         let mut stops = Causes::default();
@@ -42,6 +45,7 @@ impl Worker {
         }
         loop {
             self.take_termination_update();
+            self.watch_eviction(&mut overdue);
             let snapshot = latest(&mut self.snapshots, self.min_generation).await;
             let observed = self.observe(&snapshot).await;
             if stops.is_empty() || observed.anything_runs() {

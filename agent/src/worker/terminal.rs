@@ -1,10 +1,18 @@
 //! Whether a pod has ended although its source still has it: by its phase, by its deadline, or because it is evicted.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use jiff::Timestamp;
+use tokio::task::JoinSet;
 
 use super::Worker;
+use crate::clock::after;
 use crate::events::Happening;
 use crate::status::eviction::Eviction;
+
+/// How long an evicted pod may take at least.
+const LEAST: Duration = Duration::from_secs(10);
 
 impl Worker {
     /// When the pod's `activeDeadlineSeconds` are over, counted from its start time.
@@ -31,6 +39,23 @@ impl Worker {
             self.event(None, &Happening::Evicted(eviction.clone()));
             self.eviction = Some(eviction);
         }
+    }
+
+    /// Once, records, unless `overdue` is dropped before, that an evicted pod takes longer to end than half as much again as its grace
+    /// period, and than ten seconds (Kubernetes 1.36, pkg/kubelet/pod_workers.go killPodNow).
+    pub(super) fn watch_eviction(&self, overdue: &mut JoinSet<()>) {
+        let (Some(_), Some(pod), true) = (&self.eviction, &self.pod, overdue.is_empty()) else {
+            return;
+        };
+        let pod = pod.clone();
+        let grace = self.grace.unwrap_or(pod.grace_seconds());
+        let grace = Duration::from_secs(grace.try_into().unwrap_or_default());
+        let (clock, events) = (Arc::clone(&self.shared.clock), self.shared.events.clone());
+        let end = after(clock.now(), LEAST.max(grace.saturating_add(grace / 2)));
+        overdue.spawn(async move {
+            clock.sleep_until(end).await;
+            events.record(&pod, None, &Happening::ExceededGracePeriod);
+        });
     }
 
     /// Whether the pod's status says that its deadline is over.

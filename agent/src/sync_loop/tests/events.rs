@@ -164,3 +164,31 @@ async fn sandbox_that_fails_after_the_pod_was_removed_is_not_told() {
     assert_eq!(story(&mut events), Vec::<String>::new());
     assert_eq!(scene.fake.count("RunPodSandbox"), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn pod_that_cannot_be_inspected_is_told() {
+    let scene = Scene::new();
+    let mut events = scene.agent().events();
+    scene.fake.image("app", Behaviour::forever());
+    scene.fake.fail(
+        "ContainerStatus",
+        3,
+        crate::cri::Code::Internal,
+        "out of order",
+    );
+    scene.want(&[pod("u1", "app", "Always")]);
+    scene
+        .until("u1", "running", |report| phase(report) == "Running")
+        .await;
+    let told = story(&mut events);
+    let failed: Vec<_> = told
+        .iter()
+        .filter(|line| line.contains("FailedSync"))
+        .collect();
+    assert_eq!(failed.len(), 1, "{told:?}");
+    assert!(
+        failed[0].starts_with("Warning FailedSync : error determining status: "),
+        "{failed:?}"
+    );
+    assert!(failed[0].contains("out of order"), "{failed:?}");
+}

@@ -77,6 +77,32 @@ async fn critical_pod_starts_when_its_victim_has_ended() {
     scene.until("u1", "removed", |report| report.removed).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn victim_that_does_not_end_in_time_is_told() {
+    let scene = Scene::new();
+    scene.fake.image("app", Behaviour::forever());
+    let mut events = scene.agent().events();
+    let (victim, critical) = (greedy("u1", "app", 0), greedy("u2", "app", CRITICAL));
+    scene.want(std::slice::from_ref(&victim));
+    runs(&scene, "u1").await;
+    let code = crate::cri::Code::Unknown;
+    for call in ["StopContainer", "StopPodSandbox"] {
+        scene.fake.fail(call, 1000, code, "stuck");
+    }
+    scene.want(&[victim, critical]);
+    let overdue = async {
+        loop {
+            let event = events.recv().await.unwrap();
+            if event.reason == "ExceededGracePeriod" {
+                return event;
+            }
+        }
+    };
+    let event = tokio::time::timeout(seconds(50), overdue).await.unwrap();
+    assert_eq!(event.object.name, "pod-u1");
+    assert_eq!(scene.second(event.last_at), 10);
+}
+
 #[rstest]
 #[case::none_gives_way(CRITICAL, CRITICAL, "UnexpectedAdmissionError")]
 #[case::not_critical(0, CRITICAL - 1, "OutOfcpu")]
