@@ -89,9 +89,15 @@ async fn agent_names_pod_cgroups_below_their_class() {
         let inside = own.to_string_lossy().contains(&parent);
         assert!(inside || !has_limits(&own), "{}", own.display());
     }
-    // What limits the pod as a whole is left to the one that names the cgroup.
     let memory = process.cgroup_file("memory", "memory.limit_in_bytes", "memory.max");
     assert_eq!(memory, "67108864", "the container's own limit");
+    let whole = process.cgroups().into_values().find_map(|own| {
+        let files = ["memory.limit_in_bytes", "memory.max"];
+        files
+            .iter()
+            .find_map(|file| std::fs::read_to_string(own.parent()?.join(file)).ok())
+    });
+    assert_eq!(whole.unwrap().trim(), "67108864", "the pod's limit");
     agent.stop().await;
     runtime.stop().await;
 }

@@ -14,8 +14,8 @@ const PERIODS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::f
 #[command(next_help_heading = "Cgroups")]
 pub(super) struct CgroupArgs {
     /// Give each pod a cgroup below that of its QoS class, named to the runtime as the sandbox's cgroup_parent. A kubelet
-    /// makes it and limits the pod there; the agent leaves it to the runtime, and crib's makes it without limits of the pod
-    /// as a whole. False: the runtime chooses [default: false]
+    /// makes it and limits the pod there; the agent leaves both to the runtime: crib's does them, another one makes the
+    /// cgroup without limits of the pod as a whole. False: the runtime chooses [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     cgroups_per_qos: Option<bool>,
     /// Form of cgroup_parent: a path, or a slice of systemd, which crib's runtime refuses [default: cgroupfs]
