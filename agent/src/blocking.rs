@@ -6,11 +6,14 @@
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// Runs `work`, which may last, on tokio's blocking pool: the caller can give up waiting for it. A panic is resumed in the
-/// caller.
+/// caller. When the runtime ends before the work begins, the caller waits until it is dropped with everything else.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => std::future::pending().await,
+        },
     }
 }
 
@@ -22,5 +25,28 @@ pub(crate) async fn brief<T: Send + 'static>(work: impl FnOnce() -> T + Send + '
     } else {
         // There is no other thread that could go on with its tasks.
         blocking(work).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    #[test]
+    fn work_that_the_end_of_the_runtime_forestalls_is_waited_for() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let handle = runtime.handle().clone();
+        runtime.shutdown_background();
+        let _entered = handle.enter();
+        let mut waiting = pin!(blocking(|| ()));
+        let mut context = Context::from_waker(Waker::noop());
+        for _ in 0..2 {
+            assert!(waiting.as_mut().poll(&mut context).is_pending());
+        }
     }
 }
