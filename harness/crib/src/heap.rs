@@ -1,10 +1,19 @@
-//! Returns memory to the kernel that a burst of work has freed: glibc keeps most of it.
-#![allow(unsafe_code, reason = "malloc_trim has no safe wrapper")]
+//! Keeps little memory that is free: glibc returns hardly any by itself, and scatters objects over a heap for each thread.
+#![allow(unsafe_code, reason = "malloc_trim and mallopt have no safe wrappers")]
 
 use std::time::Duration;
 
 /// How often. A trim takes milliseconds.
 const PERIOD: Duration = Duration::from_secs(30);
+
+/// Makes all threads that start later share one heap. A thousand idle pods take 102 MB then, and 115 to 123 with a heap for each.
+pub(crate) fn share() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: mallopt takes the allocator's own locks, and the number of heaps changes no memory that is in use.
+    unsafe {
+        nix::libc::mallopt(nix::libc::M_ARENA_MAX, 1);
+    }
+}
 
 /// Returns memory in each period. Never ends.
 pub(crate) async fn trim_periodically() {

@@ -37,6 +37,7 @@ fn main() -> Result<(), Failed> {
     let numbers: Vec<usize> = arguments.iter().filter_map(|a| a.parse().ok()).collect();
     if has(ROW) {
         let number = numbers.first().copied().ok_or("a row has a number")?;
+        heap::share();
         let tokio = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()?;

@@ -168,6 +168,7 @@ pub(crate) fn run(args: AgentArgs) -> Exit {
             return Exit::NoRuntime;
         }
     };
+    heap::share();
     let tokio = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
