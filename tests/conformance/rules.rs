@@ -123,7 +123,11 @@ async fn each_rule_fails_on_each_of_its_faults() {
     let runtime = Runtime::with().start().await.unwrap();
     let slots = Arc::new(Semaphore::new(12));
     let mut faulty = JoinSet::new();
-    for rule in check::all().into_iter().filter(|rule| !rule.restarts()) {
+    // Somebody who writes a rule names it here: the faults of all rules take minutes.
+    let chosen = std::env::var("CRIB_CHECK_RULES").unwrap_or_default();
+    let chosen: Vec<String> = chosen.split_terminator(',').map(str::to_owned).collect();
+    let rules = check::choose(&check::all(), &chosen, &[]).unwrap();
+    for rule in rules.into_iter().filter(|rule| !rule.restarts()) {
         for text in rule.faults {
             let (slots, options) = (Arc::clone(&slots), Options::new(&runtime.socket()));
             faulty.spawn(async move {
