@@ -12,8 +12,8 @@ use crate::registry::{Fault, LoadError, Registry, RegistryError};
 
 /// The programs in the image of containers.
 const PROGRAMS: &[&str] = &[
-    "cat", "chmod", "env", "head", "hostname", "id", "ls", "mkdir", "mount", "perl", "pwd",
-    "readlink", "rm", "sh", "sleep", "stty", "touch", "tr", "yes",
+    "cat", "chmod", "env", "head", "hostname", "id", "ls", "mkdir", "mknod", "mount", "perl",
+    "pwd", "readlink", "rm", "sh", "sleep", "stty", "touch", "tr", "yes",
 ];
 
 /// Why there are no images.

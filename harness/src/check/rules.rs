@@ -14,9 +14,11 @@ mod exec;
 mod host_port;
 mod image;
 mod image_content;
+mod image_files;
 mod image_life;
 mod image_pull;
 mod image_volume;
+mod initial_state;
 mod limits;
 mod listing;
 mod log;
@@ -26,6 +28,7 @@ mod mounts;
 mod namespaces;
 mod network;
 mod optional;
+mod output;
 mod port_forward;
 mod process;
 mod resources;
@@ -42,6 +45,7 @@ mod stream;
 mod streamed_lists;
 mod unified;
 mod user_namespace;
+mod whole_matches;
 
 use super::rule::Rule;
 
@@ -56,6 +60,7 @@ pub fn all() -> Vec<&'static Rule> {
         container_echo::RULES,
         states::RULES,
         listing::RULES,
+        whole_matches::RULES,
         streamed_lists::RULES,
         agreement::RULES,
         codes::RULES,
@@ -70,6 +75,7 @@ pub fn all() -> Vec<&'static Rule> {
         image_volume::RULES,
         security::RULES,
         stop::RULES,
+        initial_state::RULES,
         process::RULES,
         concurrency::RULES,
         cancellation::RULES,
@@ -80,11 +86,13 @@ pub fn all() -> Vec<&'static Rule> {
         optional::RULES,
         exec::RULES,
         log::RULES,
+        output::RULES,
         event::RULES,
         image::RULES,
         image_pull::RULES,
         credentials::RULES,
         image_content::RULES,
+        image_files::RULES,
         image_life::RULES,
         statistics::RULES,
         measured::RULES,

@@ -63,6 +63,8 @@ pub(super) const RULES: &[Rule] = &[
             "PodSandboxStatus set containers_statuses.finished_at 1",
             "PodSandboxStatus drop containers_statuses.mounts.readonly",
             "PodSandboxStatus drop containers_statuses.metadata.attempt",
+            "PodSandboxStatus set containers_statuses.metadata.name \"c\"",
+            "PodSandboxStatus set containers_statuses [{\"id\": \"none\"}]",
         ],
         body: |x| Box::pin(statuses_in_sandbox_status_agree(x)),
     },
@@ -253,18 +255,19 @@ async fn container_list_agrees_with_status(x: &Context) -> Verdict {
 async fn statuses_in_sandbox_status_agree(x: &Context) -> Verdict {
     let pod = particular_pod(x).await?;
     let id = pod.start(rich(x)?).await?;
-    let alone = x.exited(&id).await?;
-    let answer = x.client.pod(&pod.id).await?;
+    let other = pod.start(x.forever("d")).await?;
+    let mut alone = vec![x.exited(&id).await?, x.client.container(&other).await?];
+    let mut answer = x.client.pod(&pod.id).await?;
     if answer.containers_statuses.is_empty() && answer.timestamp == 0 {
         return Err(Outcome::Unsupported(
             "PodSandboxStatus has neither the statuses of containers nor their time".to_owned(),
         ));
     }
-    equal(
-        "containers_statuses in PodSandboxStatus",
-        &answer.containers_statuses,
-        &vec![alone],
-    )
+    for statuses in [&mut alone, &mut answer.containers_statuses] {
+        statuses.sort_by(|one, other| one.id.cmp(&other.id));
+    }
+    let what = "containers_statuses in PodSandboxStatus";
+    equal(what, &answer.containers_statuses, &alone)
 }
 
 async fn statuses_in_event_agree(x: &Context) -> Verdict {

@@ -32,19 +32,43 @@ pub(super) const RULES: &[Rule] = &[
         faults: &["RuntimeConfig set linux.cgroup_driver \"SYSTEMD\""],
         body: |x| Box::pin(cgroup_is_of_driver(x)),
     },
+    Rule {
+        id: "CRI-LIM-016",
+        severity: Severity::Should,
+        says: "No cgroup of a container is left after RemoveContainer, and none of a pod after RemovePodSandbox.",
+        source: KUBELET,
+        tags: &["kubelet", "leaks", "resources"],
+        calls: &["RemoveContainer", "RemovePodSandbox"],
+        faults: &["RemoveContainer swallow", "RemoveContainer hang"],
+        body: |x| Box::pin(cgroups_are_removed(x)),
+    },
+    Rule {
+        id: "CRI-LIM-017",
+        severity: Severity::Must,
+        says: "A command of ExecSync is in the cgroups of its container, whose limits it has.",
+        source: KUBELET,
+        tags: &["kubelet", "probe", "resources"],
+        calls: &["ExecSync"],
+        faults: &[
+            "ExecSync if request.timeout == 30 request set cmd [\"/bin/sh\", \"-c\", \"echo 0::/of; echo 1:memory:/of; echo; echo 0::/other; echo 1:memory:/other\"]",
+            "ExecSync set stdout \"MDo6L2EKCjA6Oi9iCg==\"",
+        ],
+        body: |x| Box::pin(commands_are_in_cgroups_of_container(x)),
+    },
 ];
+
+/// CRI-O's monitor of a container has a control group of its own, elsewhere.
+fn is_of_monitor(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().contains("conmon")
+}
 
 /// The control groups of a running container.
 async fn cgroups(x: &Context, pod: &Pod) -> Verdict<Vec<PathBuf>> {
     x.needs_limits()?;
     let id = x.running(pod).await?;
     let mut all = cgroup::of(&id);
-    // CRI-O's monitor of a container has one of its own, elsewhere.
-    let monitor = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default();
-        name.to_string_lossy().contains("conmon")
-    };
-    all.retain(|path| !monitor(path));
+    all.retain(|path| !is_of_monitor(path));
     match all.is_empty() {
         false => Ok(all),
         true => Err(Outcome::Skipped(
@@ -94,4 +118,59 @@ async fn cgroup_is_of_driver(x: &Context) -> Verdict {
         &format!("those of the driver {}", driver.as_str_name()),
         &all,
     )
+}
+
+async fn cgroups_are_removed(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let all = cgroups(x, &pod).await?;
+    let containers = x.client.containers(v1::ContainerFilter {
+        pod_sandbox_id: pod.id.clone(),
+        ..Default::default()
+    });
+    for container in containers.await? {
+        x.client.remove(&container.id).await?;
+    }
+    // With systemd it is systemd that removes them.
+    x.until(
+        "the control groups of the container to be gone",
+        async || match all.iter().find(|path| path.exists()) {
+            None => Ok(()),
+            Some(path) => Err(path.clone()),
+        },
+    )
+    .await?;
+    x.client.remove_pod(&pod.id).await?;
+    x.until("the control groups of the sandbox to be gone", async || {
+        let left = cgroup::of(&pod.id);
+        match left.into_iter().find(|path| !is_of_monitor(path)) {
+            None => Ok(()),
+            Some(path) => Err(path),
+        }
+    })
+    .await
+}
+
+async fn commands_are_in_cgroups_of_container(x: &Context) -> Verdict {
+    x.needs_limits()?;
+    let pod = x.pod().await?;
+    let id = x.running(&pod).await?;
+    let text = "cat /proc/1/cgroup; echo; cat /proc/self/cgroup";
+    let text = x.client.sh(&id, text).await?;
+    let (first, own) = text.split_once("\n\n").unwrap_or((&text, ""));
+    for line in first.lines() {
+        // A command may have one of its own in that of its container.
+        let line = line.trim_end_matches('/');
+        let within = own.lines().any(|own| {
+            own.strip_prefix(line).is_some_and(|rest| {
+                rest.is_empty() || (rest.starts_with('/') && !rest.starts_with("/.."))
+            })
+        });
+        ensure(
+            within,
+            "the control groups of a command of ExecSync",
+            &format!("{line:?}, that of process 1, or one in it"),
+            own,
+        )?;
+    }
+    Ok(())
 }

@@ -32,6 +32,7 @@ pub(super) const RULES: &[Rule] = &[
         faults: &[
             "CreateContainer request drop config.envs",
             "CreateContainer request set config.envs.value \"eHg=\"",
+            "CreateContainer request set config.envs [{\"key\": \"CHECKED\", \"value\": \"YSBiPWM=\"}]",
         ],
         body: |x| Box::pin(environment_is_set(x)),
     },
@@ -221,12 +222,18 @@ async fn arguments_follow_command(x: &Context) -> Verdict {
 }
 
 async fn environment_is_set(x: &Context) -> Verdict {
-    let mut config = x.script("c", "echo \"$CHECKED\"");
-    config.envs.push(v1::KeyValue {
-        key: "CHECKED".to_owned(),
-        value: b"a b=c".to_vec(),
-    });
-    equal("the variable", x.output(config).await?.as_str(), "a b=c\n")
+    let mut config = x.script(
+        "c",
+        "echo \"$CHECKED\"; echo \"${EMPTY-unset}\"; echo \"$LINES_\"",
+    );
+    for (key, value) in [("CHECKED", "a b=c"), ("EMPTY", ""), ("LINES_", "é\n$x")] {
+        config.envs.push(v1::KeyValue {
+            key: key.to_owned(),
+            value: value.into(),
+        });
+    }
+    let output = x.output(config).await?;
+    equal("the variables", output.as_str(), "a b=c\n\né\n$x\n")
 }
 
 async fn working_directory_is_entered(x: &Context) -> Verdict {

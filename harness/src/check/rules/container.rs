@@ -5,7 +5,7 @@ use tonic::Code;
 
 use super::sandbox::UNKNOWN;
 use crate::check::context::Context;
-use crate::check::outcome::{Outcome, Verdict, ensure, equal, refused, refused_with};
+use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed, refused, refused_with};
 use crate::check::rule::sources::{API, CONTAINERD, CRIO, CRITEST, KUBELET};
 use crate::check::rule::{Rule, Severity};
 
@@ -214,12 +214,16 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CRI-CTR-017",
         severity: Severity::Must,
-        says: "A command that does not exist is refused by CreateContainer or StartContainer, and the container can be removed.",
+        says: "A command that does not exist is refused by CreateContainer or StartContainer, the container is not told to have run, and can be removed.",
         source: CRIO,
         tags: &["kubelet", "exit"],
         calls: &["CreateContainer"],
         faults: &[
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"sleep 100\"]",
+            "ContainerStatus set status.state \"CONTAINER_RUNNING\"",
+            "ListContainers set containers.state \"CONTAINER_RUNNING\"",
+            "ContainerStatus drop status.exit_code",
+            "ContainerStatus set status.reason \"Completed\"",
             "RemoveContainer answer FAILED_PRECONDITION",
         ],
         body: |x| Box::pin(missing_command_is_refused(x)),
@@ -409,6 +413,31 @@ async fn name_of_removed_container_is_free(x: &Context) -> Verdict {
     )
 }
 
+/// Fails if a container whose start was refused is told to run, or to have ended well.
+async fn never_ran(x: &Context, id: &str) -> Verdict {
+    let status = x.client.container(id).await?;
+    match status.state() {
+        ContainerState::ContainerExited => {
+            let told = status.exit_code != 0
+                && !["", "Completed"].contains(&status.reason.as_str())
+                && status.finished_at > 0;
+            let expected = "an exit code that is not 0, a reason for it, and a time";
+            ensure(told, "the end of what did not start", expected, &status)?;
+        }
+        // Some runtimes leave it as it was.
+        ContainerState::ContainerCreated => equal("started_at", &status.started_at, &0)?,
+        ContainerState::ContainerRunning | ContainerState::ContainerUnknown => {
+            let expected = "CONTAINER_EXITED or CONTAINER_CREATED";
+            return failed(
+                "the state of what did not start",
+                expected,
+                format!("{status:?}"),
+            );
+        }
+    }
+    x.container_is(id, status.state()).await
+}
+
 async fn missing_command_is_refused(x: &Context) -> Verdict {
     let pod = x.pod().await?;
     let mut config = x.forever("c");
@@ -419,6 +448,7 @@ async fn missing_command_is_refused(x: &Context) -> Verdict {
                 "StartContainer of a missing command",
                 x.client.start(&id).await,
             )?;
+            never_ran(x, &id).await?;
             x.client.remove(&id).await?;
         }
         answer => drop(refused("CreateContainer of a missing command", answer)?),

@@ -120,6 +120,20 @@ pub(super) const RULES: &[Rule] = &[
         ],
         body: |x| Box::pin(burst_of_events_is_complete(x)),
     },
+    Rule {
+        id: "CRI-EVT-008",
+        severity: Severity::Should,
+        says: "A second subscriber receives the events from then on, and none that the first one had before.",
+        source: CONTAINERD,
+        tags: &["evented-pleg"],
+        calls: &["GetContainerEvents"],
+        faults: &[
+            "GetContainerEvents after 1 hang",
+            "GetContainerEvents after 1 lose",
+            "GetContainerEvents after 1 if container_event_type == \"CONTAINER_STARTED_EVENT\" set pod_sandbox_status.labels.past \"yes\"",
+        ],
+        body: |x| Box::pin(second_subscriber_has_no_past(x)),
+    },
 ];
 
 /// How many containers end at once.
@@ -394,4 +408,31 @@ async fn burst_of_events_is_complete(x: &Context) -> Verdict {
         equal(&what, &seen, &vec![Created, Started, Stopped, Deleted])?;
     }
     Ok(())
+}
+
+async fn second_subscriber_has_no_past(x: &Context) -> Verdict {
+    let first = subscribe(x).await?;
+    let mut config = x.sandbox();
+    config.labels.insert("past".to_owned(), "yes".to_owned());
+    let past = x.pod_of(config).await?;
+    let of_past = x.running(&past).await?;
+    x.client.remove_pod(&past.id).await?;
+    // The runtime has sent all of them when the first subscriber has the last one.
+    events_of(x, first, &[&past.id, &of_past]).await?;
+    let second = subscribe(x).await?;
+    let pod = x.pod().await?;
+    x.client.remove_pod(&pod.id).await?;
+    let seen = events_of(x, second, &[&pod.id, &past.id, &of_past]).await?;
+    let is_past = |event: &ContainerEventResponse| {
+        let sandbox = event.pod_sandbox_status.as_ref();
+        event.container_id != pod.id
+            || sandbox.is_some_and(|sandbox| sandbox.labels.contains_key("past"))
+    };
+    let old: Vec<_> = seen.iter().filter(|event| is_past(event)).collect();
+    ensure(
+        old.is_empty(),
+        "events of an earlier sandbox for the second subscriber",
+        "none",
+        old,
+    )
 }

@@ -169,7 +169,7 @@ pub(super) async fn image(
     tag: &str,
     change: impl FnOnce(ImageBuilder) -> ImageBuilder,
 ) -> Verdict<String> {
-    let base = programs(&["sh", "cat", "ls", "id", "sleep"]);
+    let base = programs(&["sh", "cat", "ls", "id", "sleep", "stat"]);
     let base = base.map_err(|error| Outcome::Skipped(error.to_string()))?;
     let base = base.file("entry", 0o755, ENTRY).directory("work", 0o755);
     let (name, _) = add(x, tag, |image| change(image.layer(base)))?;

@@ -154,13 +154,13 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// The ids of those that are this rule's, of a list.
-async fn pods(x: &Context, filter: PodSandboxFilter) -> Verdict<BTreeSet<String>> {
+pub(super) async fn pods(x: &Context, filter: PodSandboxFilter) -> Verdict<BTreeSet<String>> {
     let all = x.client.pods(filter).await?.into_iter();
     let ours = all.filter(|pod| is_ours(x, &pod.labels));
     Ok(ours.map(|pod| pod.id).collect())
 }
 
-async fn containers(x: &Context, filter: ContainerFilter) -> Verdict<BTreeSet<String>> {
+pub(super) async fn containers(x: &Context, filter: ContainerFilter) -> Verdict<BTreeSet<String>> {
     let all = x.client.containers(filter).await?.into_iter();
     let ours = all.filter(|container| is_ours(x, &container.labels));
     Ok(ours.map(|container| container.id).collect())
@@ -172,7 +172,7 @@ pub(super) fn is_ours(x: &Context, labels: &std::collections::HashMap<String, St
         && labels.get(RULE_LABEL).is_some_and(|rule| rule == x.rule)
 }
 
-fn ids<'a>(all: impl IntoIterator<Item = &'a String>) -> BTreeSet<String> {
+pub(super) fn ids<'a>(all: impl IntoIterator<Item = &'a String>) -> BTreeSet<String> {
     all.into_iter().cloned().collect()
 }
 

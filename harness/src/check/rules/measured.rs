@@ -99,6 +99,24 @@ pub(super) const RULES: &[Rule] = &[
         ],
         body: |x| Box::pin(every_interface_is_measured(x)),
     },
+    Rule {
+        id: "CRI-STA-022",
+        severity: Severity::Should,
+        says: "Of two containers of a pod the one that uses more memory and CPU time is told to, by every call, and the pod uses as much.",
+        source: KUBELET,
+        tags: &["kubelet", "resources"],
+        calls: &["ContainerStats", "ListContainerStats", "PodSandboxStats"],
+        faults: &[
+            "ContainerStats set stats.memory.working_set_bytes.value \"1000\"",
+            "ContainerStats set stats.cpu.usage_core_nano_seconds.value \"1000\"",
+            "ListContainerStats set stats.memory.working_set_bytes.value \"40000000\"",
+            "ListContainerStats set stats.cpu.usage_core_nano_seconds.value \"1000\"",
+            "PodSandboxStats set stats.linux.memory.working_set_bytes.value \"1\"",
+            "PodSandboxStats set stats.linux.cpu.usage_core_nano_seconds.value \"1\"",
+            "PodSandboxStats set stats.linux.containers.memory.working_set_bytes.value \"1\"",
+        ],
+        body: |x| Box::pin(busier_container_is_told(x)),
+    },
 ];
 
 async fn container_stats(x: &Context, id: &str) -> Result<v1::ContainerStats, Status> {
@@ -372,4 +390,100 @@ async fn every_interface_is_measured(x: &Context) -> Verdict {
     let expected: BTreeSet<String> = names.filter(others).collect();
     let seen: BTreeSet<String> = interfaces(&stats).into_iter().filter(others).collect();
     equal("default_interface and interfaces", &seen, &expected)
+}
+
+/// The working set of the busy container of [`busier_container_is_told`], at least.
+const BUSY: u64 = 32 << 20;
+
+/// CPU time and working set.
+type Used = (u64, u64);
+
+fn used(cpu: Option<v1::CpuUsage>, memory: Option<v1::MemoryUsage>) -> Used {
+    let value = |value: Option<v1::UInt64Value>| value.map_or(0, |value| value.value);
+    (
+        value(cpu.and_then(|cpu| cpu.usage_core_nano_seconds)),
+        value(memory.and_then(|memory| memory.working_set_bytes)),
+    )
+}
+
+/// What two containers use, if the first one uses more.
+fn busier(what: &str, of: [&v1::ContainerStats; 2]) -> Result<[Used; 2], String> {
+    let both = of.map(|stats| used(stats.cpu, stats.memory));
+    let [(busy_time, busy_set), (idle_time, idle_set)] = both;
+    let told = busy_time > idle_time && busy_set >= BUSY && idle_set < BUSY * 3 / 4;
+    told.then_some(both).ok_or_else(|| {
+        format!("{what}: CPU time and working set of the busy one and the other: {both:?}")
+    })
+}
+
+/// The statistics of two containers among those of others.
+fn two_of<'a>(
+    all: &'a [v1::ContainerStats],
+    ids: [&str; 2],
+) -> Result<[&'a v1::ContainerStats; 2], String> {
+    let of = |id: &str| {
+        let mut all = all.iter();
+        all.find(|one| one.attributes.as_ref().is_some_and(|is| is.id == id))
+            .ok_or_else(|| format!("no statistics of container {id}"))
+    };
+    let [first, second] = ids;
+    Ok([of(first)?, of(second)?])
+}
+
+/// What is wrong with what each call tells of two containers. Not every runtime tells it of pods.
+async fn usage_of_both(x: &Context, pod: &Pod, ids: [&str; 2]) -> Verdict<Result<(), String>> {
+    let [busy, idle] = ids;
+    let first = container_stats(x, busy).await?;
+    let second = container_stats(x, idle).await?;
+    let filter = v1::ContainerStatsFilter {
+        pod_sandbox_id: pod.id.clone(),
+        ..Default::default()
+    };
+    let request = v1::ListContainerStatsRequest {
+        filter: Some(filter),
+    };
+    let mut runtime = x.client.runtime.clone();
+    let listed = runtime.list_container_stats(request).await?.into_inner();
+    let of_containers = || {
+        let alone = busier("ContainerStats", [&first, &second])?;
+        busier("ListContainerStats", two_of(&listed.stats, ids)?)?;
+        Ok(alone)
+    };
+    let [of_busy, of_idle] = match of_containers() {
+        Ok(used) => used,
+        Err(why) => return Ok(Err(why)),
+    };
+    let of_pod = sandbox_stats(x, &pod.id).await?.linux.unwrap_or_default();
+    let all = used(of_pod.cpu, of_pod.memory);
+    let of_pod = || {
+        busier("PodSandboxStats", two_of(&of_pod.containers, ids)?)?;
+        match all.0 >= of_busy.0 + of_idle.0 && all.1 >= BUSY {
+            true => Ok(()),
+            false => Err(format!(
+                "PodSandboxStats: CPU time and working set of the pod: {all:?}"
+            )),
+        }
+    };
+    Ok(of_pod())
+}
+
+async fn busier_container_is_told(x: &Context) -> Verdict {
+    x.needs_limits()?;
+    let pod = x.pod().await?;
+    let script = format!(
+        "v=0123456789abcdef; while [ ${{#v}} -lt {BUSY} ]; do v=$v$v; done; echo ready; while :; do :; done"
+    );
+    let busy = pod.start(x.script("c", &script)).await?;
+    let idle = pod.start(x.forever("d")).await?;
+    x.logged(&pod, &busy, "ready").await?;
+    // Some runtimes measure every few seconds.
+    x.until(
+        "the statistics of two containers to be theirs",
+        async || match usage_of_both(x, &pod, [&busy, &idle]).await {
+            Ok(Ok(())) => Ok(Ok(())),
+            Ok(Err(why)) => Err(why),
+            Err(outcome) => Ok(Err(outcome)),
+        },
+    )
+    .await?
 }

@@ -317,7 +317,7 @@ async fn exit_codes_are_reported(x: &Context) -> Verdict {
 }
 
 /// Clocks of a kernel have ticks of up to 10 ms.
-const TICK: i64 = 50_000_000;
+pub(super) const TICK: i64 = 50_000_000;
 
 async fn times_are_those_of_process(x: &Context) -> Verdict {
     let pod = x.pod().await?;

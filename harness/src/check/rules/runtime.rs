@@ -2,10 +2,12 @@
 
 use cri::v1;
 
+use super::image::{add, pull};
 use crate::check::context::Context;
 use crate::check::outcome::{Verdict, ensure, equal, failed};
 use crate::check::rule::sources::{API, CRITEST, KUBELET};
 use crate::check::rule::{Rule, Severity};
+use crate::fixture_image::Layer;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -140,6 +142,21 @@ pub(super) const RULES: &[Rule] = &[
             "ImageFsInfo set container_filesystems [{\"timestamp\": \"1700000000\"}]",
         ],
         body: |x| Box::pin(image_fs_info_is_of_now(x)),
+    },
+    Rule {
+        id: "CRI-RTM-011",
+        severity: Severity::Should,
+        says: "ImageFsInfo counts the bytes and inodes of an image that was pulled.",
+        source: KUBELET,
+        tags: &["kubelet", "statistics"],
+        calls: &["ImageFsInfo", "PullImage"],
+        faults: &[
+            "ImageFsInfo set image_filesystems.used_bytes.value \"0\"",
+            "ImageFsInfo set image_filesystems.used_bytes.value \"4096\"",
+            "ImageFsInfo set image_filesystems.inodes_used.value \"0\"",
+            "ImageFsInfo drop image_filesystems.inodes_used",
+        ],
+        body: |x| Box::pin(images_are_counted(x)),
     },
 ];
 
@@ -345,4 +362,42 @@ async fn image_fs_info_is_of_now(x: &Context) -> Verdict {
         ensure(near, "timestamp", &format!("near {now}"), usage)?;
     }
     Ok(())
+}
+
+/// The bytes of a file that no compression makes smaller.
+fn noise(length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    let words = std::iter::repeat_with(next).take(length.div_ceil(8));
+    words.flatten().take(length).collect()
+}
+
+async fn images_are_counted(x: &Context) -> Verdict {
+    const LENGTH: usize = 2 << 20;
+    let layer = Layer::new().file("noise", 0o644, noise(LENGTH));
+    let (name, _) = add(x, "1", |image| image.layer(layer))?;
+    pull(x, &name).await?;
+    let expected = u64::try_from(LENGTH).unwrap_or_default();
+    // Some runtimes measure every ten seconds.
+    let what = format!("used_bytes to be {LENGTH} at least, and inodes_used not 0");
+    x.until(&what, async || {
+        let request = v1::ImageFsInfoRequest {};
+        let answer = x.client.images.clone().image_fs_info(request).await;
+        let all = answer.map_err(|status| status.to_string())?.into_inner();
+        let all = all.image_filesystems;
+        let sum = |of: fn(&v1::FilesystemUsage) -> Option<v1::UInt64Value>| {
+            let values = all.iter().filter_map(of);
+            values.map(|value| value.value).sum::<u64>()
+        };
+        match sum(|one| one.used_bytes) >= expected && sum(|one| one.inodes_used) > 0 {
+            true => Ok(()),
+            false => Err(format!("{all:?}")),
+        }
+    })
+    .await
 }

@@ -228,6 +228,8 @@ pub(super) const RULES: &[Rule] = &[
             "RunPodSandbox request drop config.dns_config",
             "RunPodSandbox request drop config.dns_config.searches",
             "RunPodSandbox request drop config.dns_config.options",
+            "RunPodSandbox request set config.dns_config.options [\"ndots:7\"]",
+            "RunPodSandbox request set config.dns_config.servers [\"192.0.2.53\"]",
         ],
         body: |x| Box::pin(containers_see_dns_config(x)),
     },
@@ -430,9 +432,9 @@ async fn containers_see_dns_config(x: &Context) -> Verdict {
     x.needs_namespaces()?;
     let mut config = x.sandbox();
     config.dns_config = Some(v1::DnsConfig {
-        servers: vec!["192.0.2.53".to_owned()],
+        servers: vec!["192.0.2.53".to_owned(), "192.0.2.54".to_owned()],
         searches: vec!["a.example".to_owned(), "b.example".to_owned()],
-        options: vec!["ndots:7".to_owned()],
+        options: vec!["ndots:7".to_owned(), "timeout:3".to_owned()],
     });
     let pod = x.pod_of(config).await?;
     let text = x
@@ -440,8 +442,9 @@ async fn containers_see_dns_config(x: &Context) -> Verdict {
         .await?;
     for line in [
         "nameserver 192.0.2.53",
+        "nameserver 192.0.2.54",
         "search a.example b.example",
-        "options ndots:7",
+        "options ndots:7 timeout:3",
     ] {
         let found = text.lines().any(|have| have.trim() == line);
         ensure(

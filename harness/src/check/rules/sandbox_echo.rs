@@ -7,7 +7,7 @@ use cri::v1::NamespaceMode;
 
 use crate::check::context::Context;
 use crate::check::outcome::{Verdict, ensure, equal, failed, includes};
-use crate::check::rule::sources::{CRITEST, KUBELET};
+use crate::check::rule::sources::{API, CRITEST, KUBELET};
 use crate::check::rule::{Rule, Severity};
 use crate::pod::Pod;
 
@@ -80,6 +80,24 @@ pub(super) const RULES: &[Rule] = &[
             "PodSandboxStatus set status.linux.namespaces.options.pid \"POD\"",
         ],
         body: |x| Box::pin(sandbox_namespaces_are_echoed(x)),
+    },
+    Rule {
+        id: "CRI-SBX-021",
+        severity: Severity::Should,
+        says: "The runtime handler of a sandbox is echoed by its status and by the list: the one that was named, or none.",
+        source: API,
+        tags: &["echo"],
+        calls: &[
+            "Status",
+            "RunPodSandbox",
+            "PodSandboxStatus",
+            "ListPodSandbox",
+        ],
+        faults: &[
+            "PodSandboxStatus set status.runtime_handler \"other\"",
+            "ListPodSandbox set items.runtime_handler \"other\"",
+        ],
+        body: |x| Box::pin(runtime_handler_is_echoed(x)),
     },
 ];
 
@@ -205,4 +223,41 @@ async fn sandbox_namespaces_are_echoed(x: &Context) -> Verdict {
     equal("network", &options.network(), &NamespaceMode::Pod)?;
     equal("pid", &options.pid(), &NamespaceMode::Container)?;
     equal("ipc", &options.ipc(), &NamespaceMode::Pod)
+}
+
+async fn handler_is(x: &Context, pod: &Pod, handler: &str) -> Verdict {
+    let (status, listed) = both_pods(x, pod).await?;
+    let of_status = status.runtime_handler.as_str();
+    equal("runtime_handler in PodSandboxStatus", of_status, handler)?;
+    let of_list = listed.runtime_handler.as_str();
+    equal("runtime_handler in ListPodSandbox", of_list, handler)
+}
+
+async fn runtime_handler_is_echoed(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    handler_is(x, &pod, "").await?;
+    let handlers = x.client.status().await?.runtime_handlers.into_iter();
+    for handler in handlers.map(|handler| handler.name) {
+        if handler.is_empty() {
+            continue;
+        }
+        let config = x.sandbox();
+        // Where it cannot be made, the runtime says so.
+        drop(std::fs::create_dir_all(&config.log_directory));
+        let request = v1::RunPodSandboxRequest {
+            config: Some(config.clone()),
+            runtime_handler: handler.clone(),
+        };
+        // A handler may be configured without its program.
+        let Ok(answer) = x.client.runtime.clone().run_pod_sandbox(request).await else {
+            continue;
+        };
+        let pod = Pod {
+            id: answer.into_inner().pod_sandbox_id,
+            config,
+            client: x.client.clone(),
+        };
+        return handler_is(x, &pod, &handler).await;
+    }
+    Ok(())
 }

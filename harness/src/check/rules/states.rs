@@ -105,6 +105,32 @@ pub(super) const RULES: &[Rule] = &[
         ],
         body: |x| Box::pin(reading_calls_are_quick(x)),
     },
+    Rule {
+        id: "CRI-CON-010",
+        severity: Severity::Should,
+        says: "Each call of a pod's life with an image that is there is answered within 5 s, once in three times at least.",
+        source: KUBELET,
+        tags: &["kubelet", "time"],
+        calls: &[
+            "RunPodSandbox",
+            "CreateContainer",
+            "StartContainer",
+            "StopContainer",
+            "RemoveContainer",
+            "StopPodSandbox",
+            "RemovePodSandbox",
+        ],
+        faults: &[
+            "RunPodSandbox delay 6",
+            "CreateContainer delay 6",
+            "StartContainer delay 6",
+            "StopContainer delay 6",
+            "RemoveContainer delay 6",
+            "StopPodSandbox delay 6",
+            "RemovePodSandbox delay 6",
+        ],
+        body: |x| Box::pin(life_of_pod_is_quick(x)),
+    },
 ];
 
 /// What of a status is the same from the creation on, by field.
@@ -213,9 +239,9 @@ const QUICK: Duration = Duration::from_secs(2);
 const TRIES: usize = 3;
 
 /// Fails if a call took too long each time.
-fn is_quick(what: &str, took: &[Duration]) -> Verdict {
-    let quick = took.iter().any(|took| *took < QUICK);
-    let expected = format!("an answer within {QUICK:?}, once in {TRIES} times");
+fn is_quick(what: &str, took: &[Duration], limit: Duration) -> Verdict {
+    let quick = took.iter().any(|took| *took < limit);
+    let expected = format!("an answer within {limit:?}, once in {TRIES} times");
     ensure(quick, what, &expected, took)
 }
 
@@ -249,5 +275,43 @@ async fn reading_calls_are_quick(x: &Context) -> Verdict {
         }
     }
     took.iter()
-        .try_for_each(|(call, took)| is_quick(call, took))
+        .try_for_each(|(call, took)| is_quick(call, took, QUICK))
+}
+
+/// How long a call of a pod's life may take.
+const CHANGED: Duration = Duration::from_secs(5);
+
+async fn life_of_pod_is_quick(x: &Context) -> Verdict {
+    let client = &x.client;
+    let mut took: BTreeMap<&str, Vec<Duration>> = BTreeMap::new();
+    for _ in 0..TRIES {
+        let mut note = |call, began: Instant| took.entry(call).or_default().push(began.elapsed());
+        let mut began = Instant::now();
+        let pod = x.pod().await?;
+        note("RunPodSandbox", began);
+        began = Instant::now();
+        let id = pod.create(x.forever("c")).await?;
+        note("CreateContainer", began);
+        began = Instant::now();
+        client.start(&id).await?;
+        note("StartContainer", began);
+        x.logged(&pod, &id, "ready").await?;
+        began = Instant::now();
+        client.stop(&id, 60).await?;
+        note("StopContainer", began);
+        began = Instant::now();
+        client.remove(&id).await?;
+        note("RemoveContainer", began);
+        began = Instant::now();
+        client.stop_pod(&pod.id).await?;
+        note("StopPodSandbox", began);
+        began = Instant::now();
+        client.remove_pod(&pod.id).await?;
+        note("RemovePodSandbox", began);
+        if took.values().flatten().all(|took| *took < CHANGED) {
+            break;
+        }
+    }
+    took.iter()
+        .try_for_each(|(call, took)| is_quick(call, took, CHANGED))
 }
