@@ -176,15 +176,18 @@ fn rich(x: &Context) -> Verdict<v1::ContainerConfig> {
     config.metadata.get_or_insert_default().attempt = 2;
     let note = ("note".to_owned(), "of the container".to_owned());
     config.annotations.extend([note]);
-    let directory = x.shared.directory.join(x.unique("mount"));
-    std::fs::create_dir_all(&directory)
-        .map_err(|error| Outcome::Skipped(format!("no directory to mount: {error}")))?;
-    config.mounts.push(v1::Mount {
-        host_path: directory.display().to_string(),
-        container_path: "/tmp/mounted".to_owned(),
-        readonly: true,
-        ..Default::default()
-    });
+    // Without namespaces nothing can be mounted.
+    if x.needs_namespaces().is_ok() {
+        let directory = x.shared.directory.join(x.unique("mount"));
+        std::fs::create_dir_all(&directory)
+            .map_err(|error| Outcome::Skipped(format!("no directory to mount: {error}")))?;
+        config.mounts.push(v1::Mount {
+            host_path: directory.display().to_string(),
+            container_path: "/tmp/mounted".to_owned(),
+            readonly: true,
+            ..Default::default()
+        });
+    }
     Ok(match x.needs_limits() {
         Ok(()) => some_limits(config),
         Err(_) => config,

@@ -310,6 +310,7 @@ async fn container_image_id_is_that_of_image(x: &Context) -> Verdict {
 }
 
 async fn mounts_are_echoed(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
     let directory = x.shared.directory.join(x.unique("mount"));
     std::fs::create_dir_all(&directory)
         .map_err(|error| Outcome::Skipped(format!("no directory to mount: {error}")))?;

@@ -141,6 +141,8 @@ async fn echo_server() -> Verdict<(u16, tokio::task::JoinSet<()>)> {
 }
 
 async fn port_of_host_network_is_forwarded(x: &Context) -> Verdict {
+    // Without namespaces a pod's ports are told by the processes that listen, and the server here is none of the pod's.
+    x.needs_namespaces()?;
     let (port, _serving) = echo_server().await?;
     let mut config = x.sandbox();
     fixture::pod_namespaces(&mut config).network = NamespaceMode::Node.into();
@@ -197,6 +199,7 @@ async fn port_of_pod_is_forwarded(x: &Context) -> Verdict {
 }
 
 async fn closed_port_is_an_error(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
     let (open, _serving) = echo_server().await?;
     // A port that is taken, and on which nothing listens.
     let taken = tokio::net::TcpSocket::new_v4().and_then(|socket| {

@@ -153,6 +153,7 @@ fn settings(status: v1::ContainerStatus) -> BTreeMap<&'static str, String> {
 }
 
 async fn settings_stay_in_each_state(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
     let pod = x.pod().await?;
     let mut config = x.forever("c");
     config
