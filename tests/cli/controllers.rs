@@ -49,6 +49,26 @@ async fn example_job_succeeds_at_its_second_attempt() {
 }
 
 #[tokio::test]
+async fn pods_that_run_at_the_deadline_of_their_job_count_as_failed() {
+    let place = Place::new();
+    // One ends well when it is told to end.
+    let script = "trap 'exit 0' TERM; [ $JOB_COMPLETION_INDEX = 0 ] && exit 0; sleep 1000 & wait";
+    let more = "  completionMode: Indexed\n  completions: 3\n  parallelism: 3\n  activeDeadlineSeconds: 5\n";
+    let manifest = object("Job", "late", more, NEVER, script);
+    let manifest = place.file("job.yaml", &manifest);
+    let ended = place.crib(&["run", "--output", "json", &manifest]).await;
+    assert_code(&ended, 1);
+    assert_eq!(
+        result(&ended)["jobs"],
+        serde_json::json!([{
+            "job": "default/late", "state": "Failed", "reason": "DeadlineExceeded",
+            "message": "Job was active longer than specified deadline", "succeeded": 1, "failed": 2,
+        }])
+    );
+    place.assert_clean();
+}
+
+#[tokio::test]
 async fn job_completes_after_a_failed_pod() {
     let place = Place::new();
     std::fs::create_dir(place.path("shared")).unwrap();

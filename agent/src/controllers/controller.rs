@@ -15,6 +15,9 @@ use crate::manifest::{Workload, WorkloadObject};
 use crate::pod::PodUid;
 use crate::report::{PodReport, Reports};
 
+/// Why an object failed whose pods cannot run.
+const POD_REFUSED: &str = "PodRefused";
+
 /// One object and its pods.
 #[derive(Debug)]
 pub(super) struct Controller {
@@ -279,7 +282,7 @@ impl Controller {
                 Refused::Kept => Vec::new(),
             },
             again: None,
-            outcome: Outcome::Failed(Reason::new("PodRefused", message)),
+            outcome: Outcome::Failed(Reason::new(POD_REFUSED, message)),
             unplaced: 0,
         }
     }
@@ -292,6 +295,11 @@ impl Controller {
     }
 
     fn apply(&mut self, plan: Plan, names: &mut Names, room: &mut Room, changes: &mut Changes) {
+        let is_job = matches!(self.workload.object, WorkloadObject::Job(_));
+        let job_failed = match &plan.outcome {
+            Outcome::Failed(reason) => is_job && reason.reason != POD_REFUSED,
+            Outcome::Open | Outcome::Complete(_) => false,
+        };
         for action in plan.actions {
             match action {
                 Action::Create(index) => {
@@ -305,6 +313,7 @@ impl Controller {
                     let owned = self.pods.iter_mut().find(|owned| *owned.pod.uid() == uid);
                     if let Some(owned) = owned {
                         owned.is_deleted = true;
+                        owned.failed_with_job = job_failed;
                         changes.deleted.push((uid, why));
                     }
                 }

@@ -25,7 +25,7 @@ const LONGEST_DELAY: SignedDuration = SignedDuration::from_mins(10);
 pub struct JobCounts {
     /// They succeeded; of an Indexed Job, the indexes that did.
     pub succeeded: usize,
-    /// They failed, and no rule ignores that.
+    /// They failed, and no rule ignores that, or they ran when their Job failed.
     pub failed: usize,
 }
 
@@ -39,9 +39,11 @@ pub fn counts(job: &JobSpec, pods: &[OwnedPod]) -> JobCounts {
     };
     let failed = pods.iter().filter(|pod| pod.has_failed());
     let failed = failed.filter(|pod| failure::verdict(job, pod) != Verdict::Ignored);
+    // Kubernetes 1.36, trackJobStatusAndRemoveFinalizers: no rule is asked about those that ran until then.
+    let ended = pods.iter().filter(|pod| pod.failed_with_job);
     JobCounts {
         succeeded,
-        failed: failed.count(),
+        failed: failed.count() + ended.count(),
     }
 }
 

@@ -20,6 +20,8 @@ pub struct OwnedPod {
     pub ended: Option<Timestamp>,
     /// The controller has deleted it.
     pub is_deleted: bool,
+    /// Its Job failed while it ran, and counts it as failed, however it ends.
+    pub failed_with_job: bool,
     /// The hash of the template that it was made from.
     pub revision: String,
 }
@@ -35,6 +37,7 @@ impl OwnedPod {
             ready_since: None,
             ended: None,
             is_deleted: false,
+            failed_with_job: false,
             revision: revision.to_owned(),
         }
     }
@@ -45,10 +48,12 @@ impl OwnedPod {
         self.ended.is_none() && !self.is_deleted
     }
 
-    /// Whether all its containers succeeded.
+    /// Whether all its containers succeeded, before its Job failed.
     #[must_use]
     pub fn has_succeeded(&self) -> bool {
-        self.ended.is_some() && self.status.phase.as_deref() == Some("Succeeded")
+        self.ended.is_some()
+            && !self.failed_with_job
+            && self.status.phase.as_deref() == Some("Succeeded")
     }
 
     /// Whether it ended in another way.
