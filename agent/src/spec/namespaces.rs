@@ -6,6 +6,9 @@ use crate::node::{Node, UnknownRuntimeClass};
 use crate::pod::Pod;
 use crate::spec::{NamespaceMode, Namespaces, UserNamespace};
 
+/// What helps where pods have no user namespaces of their own.
+const REMEDY: &str = "run the runtime as root on Linux 5.19 or later, or leave hostUsers out";
+
 /// Why a pod cannot have its namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NamespaceError {
@@ -13,14 +16,16 @@ pub enum NamespaceError {
     #[error(transparent)]
     RuntimeClass(#[from] UnknownRuntimeClass),
     /// The runtime has no user namespaces.
-    #[error("can't set `spec.hostUsers: false`, runtime does not support user namespaces{unknown}")]
+    #[error(
+        "can't set `spec.hostUsers: false`, runtime does not support user namespaces{unknown}; {REMEDY}"
+    )]
     Runtime {
         /// `: the handler "" is not known`, if the runtime lists others.
         unknown: String,
     },
     /// The runtime handler has no user namespaces.
     #[error(
-        "can't set `spec.hostUsers: false`, RuntimeClass handler {handler:?} does not support user namespaces{unknown}"
+        "can't set `spec.hostUsers: false`, RuntimeClass handler {handler:?} does not support user namespaces{unknown}; {REMEDY}"
     )]
     Handler {
         /// The handler.
