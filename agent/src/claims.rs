@@ -207,6 +207,29 @@ pub fn bind_all(
     (all, bound)
 }
 
+/// Why each volume is not a claim's that is bound to a directory of its own, in words; nothing if there are no volumes that it
+/// could be meant for. `bound` are the claims of volumes.
+#[must_use]
+pub fn unfitting(
+    claim: &PersistentVolumeClaim,
+    volumes: &[impl AsRef<PersistentVolume>],
+    bound: &Bound,
+) -> Vec<String> {
+    let volumes = volumes.iter().map(AsRef::as_ref);
+    let reasons = volumes.filter_map(|volume| {
+        let name = name_of(volume);
+        let owner = bound.get(name).cloned().or_else(|| reserved_for(volume));
+        let reason = match (owner, mismatches(claim, volume).next()) {
+            (None, mismatch) => mismatch?.to_string(),
+            (Some(owner), None) => format!("it is bound to claim {owner}"),
+            // It is another claim's, and no loss.
+            (Some(_), Some(_)) => return None,
+        };
+        Some(format!("{name:?}: {reason}"))
+    });
+    reasons.collect()
+}
+
 fn not_of_selector(mismatch: &Mismatch) -> bool {
     *mismatch != Mismatch::Selector
 }

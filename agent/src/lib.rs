@@ -36,6 +36,7 @@ pub mod observed;
 pub mod plan;
 mod pleg;
 pub mod pod;
+pub mod priority_class;
 pub mod probe;
 pub mod quantity;
 mod readiness;

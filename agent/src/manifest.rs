@@ -2,6 +2,7 @@
 
 mod decode;
 mod defaults;
+pub(crate) mod endpoints;
 pub mod fields;
 mod image_name;
 pub mod indexes;
@@ -205,6 +206,14 @@ pub fn admit(mut pod: ApiPod) -> (ApiPod, Vec<FieldError>) {
     (pod, errors)
 }
 
+/// The same for a pod that an API server admits, which names the account of one that names none before it validates.
+fn admit_with_account(mut pod: ApiPod) -> (ApiPod, Vec<FieldError>) {
+    if pod.spec.is_some() {
+        service_account(&mut pod);
+    }
+    admit(pod)
+}
+
 struct Loader<'a> {
     file: &'a str,
     lines: Vec<&'a str>,
@@ -241,11 +250,10 @@ impl Loader<'_> {
         if let Some(spec) = &pod.spec {
             self.unsupported(node, path, support::of_media("spec", spec));
         }
-        let (mut pod, errors) = admit(pod);
+        let (mut pod, errors) = admit_with_account(pod);
         if pod.metadata.uid.is_none() {
             pod.metadata.uid = Some(uid(self.file, self.parsed.pods.len(), &pod));
         }
-        service_account(&mut pod);
         self.errors(node, path, errors, sound);
         self.parsed.pods.push(Pod::new(pod).with_origin(self.file));
     }

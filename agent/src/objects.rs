@@ -7,12 +7,15 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret, Service, ServiceAccount,
+    ConfigMap, Endpoints, PersistentVolume, PersistentVolumeClaim, Secret, Service, ServiceAccount,
 };
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::watch;
 
+use crate::manifest::endpoints::mirrors;
 use crate::manifest::storage::claims_of_pod;
 use crate::manifest::{Object, Workload, WorkloadObject};
 
@@ -29,6 +32,11 @@ pub trait Objects: Send + Sync {
 
     /// The Services of all namespaces.
     fn all_services(&self) -> Vec<Arc<Service>>;
+
+    /// The EndpointSlices of all namespaces, with those that stand for Endpoints.
+    fn endpoint_slices(&self) -> Vec<Arc<EndpointSlice>> {
+        Vec::new()
+    }
 
     /// The PersistentVolumeClaim of that name.
     fn persistent_volume_claim(
@@ -64,6 +72,11 @@ pub trait Objects: Send + Sync {
         Vec::new()
     }
 
+    /// All PriorityClasses.
+    fn priority_classes(&self) -> Vec<Arc<PriorityClass>> {
+        Vec::new()
+    }
+
     /// Sees that objects changed, from now on; `None` if they never do.
     fn changes(&self) -> Option<watch::Receiver<u64>> {
         None
@@ -79,10 +92,14 @@ pub struct ObjectMap {
     config_maps: BTreeMap<Key, Arc<ConfigMap>>,
     secrets: BTreeMap<Key, Arc<Secret>>,
     services: BTreeMap<Key, Arc<Service>>,
+    endpoint_slices: BTreeMap<Key, Arc<EndpointSlice>>,
+    /// The slices that stand for Endpoints, by the names of these.
+    mirrors: BTreeMap<Key, Vec<Arc<EndpointSlice>>>,
     claims: BTreeMap<Key, Arc<PersistentVolumeClaim>>,
     volumes: BTreeMap<String, Arc<PersistentVolume>>,
     service_accounts: BTreeMap<Key, Arc<ServiceAccount>>,
     runtime_classes: BTreeMap<String, Arc<RuntimeClass>>,
+    priority_classes: BTreeMap<String, Arc<PriorityClass>>,
     /// Those that make claims for their pods.
     stateful_sets: Vec<Arc<StatefulSet>>,
 }
@@ -103,10 +120,13 @@ impl ObjectMap {
         self.config_maps.extend(other.config_maps);
         self.secrets.extend(other.secrets);
         self.services.extend(other.services);
+        self.endpoint_slices.extend(other.endpoint_slices);
+        self.mirrors.extend(other.mirrors);
         self.claims.extend(other.claims);
         self.volumes.extend(other.volumes);
         self.service_accounts.extend(other.service_accounts);
         self.runtime_classes.extend(other.runtime_classes);
+        self.priority_classes.extend(other.priority_classes);
         self.stateful_sets.extend(other.stateful_sets);
     }
 
@@ -139,6 +159,18 @@ impl ObjectMap {
             .collect();
     }
 
+    /// Adds an EndpointSlice, or replaces the one of that name.
+    pub fn insert_endpoint_slice(&mut self, object: EndpointSlice) {
+        self.endpoint_slices
+            .insert(key(&object.metadata), Arc::new(object));
+    }
+
+    /// Adds Endpoints, or replaces those of that name.
+    pub fn insert_endpoints(&mut self, object: &Endpoints) {
+        let slices = mirrors(object).into_iter().map(Arc::new);
+        self.mirrors.insert(key(&object.metadata), slices.collect());
+    }
+
     /// Adds a PersistentVolumeClaim, or replaces the one of that name.
     pub fn insert_persistent_volume_claim(&mut self, object: PersistentVolumeClaim) {
         self.claims.insert(key(&object.metadata), Arc::new(object));
@@ -160,6 +192,12 @@ impl ObjectMap {
     pub fn insert_runtime_class(&mut self, object: RuntimeClass) {
         let name = object.metadata.name.clone().unwrap_or_default();
         self.runtime_classes.insert(name, Arc::new(object));
+    }
+
+    /// Adds a PriorityClass, or replaces the one of that name.
+    pub fn insert_priority_class(&mut self, object: PriorityClass) {
+        let name = object.metadata.name.clone().unwrap_or_default();
+        self.priority_classes.insert(name, Arc::new(object));
     }
 
     /// Adds the claims that a StatefulSet makes for its pods. They are found by their names, and not listed: there is one for
@@ -204,12 +242,15 @@ impl Extend<Object> for ObjectMap {
                 Object::ConfigMap(map) => self.insert_config_map(map),
                 Object::Secret(secret) => self.insert_secret(secret),
                 Object::Service(service) => self.insert_service(*service),
+                Object::Endpoints(endpoints) => self.insert_endpoints(&endpoints),
+                Object::EndpointSlice(slice) => self.insert_endpoint_slice(*slice),
                 Object::ServiceAccount(account) => self.insert_service_account(account),
                 Object::PersistentVolumeClaim(claim) => {
                     self.insert_persistent_volume_claim(*claim);
                 }
                 Object::PersistentVolume(volume) => self.insert_persistent_volume(*volume),
                 Object::RuntimeClass(class) => self.insert_runtime_class(*class),
+                Object::PriorityClass(class) => self.insert_priority_class(*class),
                 // Pods live in namespaces without them.
                 Object::Namespace(_) => {}
             }
@@ -239,6 +280,15 @@ impl Objects for ObjectMap {
         self.services.values().map(Arc::clone).collect()
     }
 
+    fn endpoint_slices(&self) -> Vec<Arc<EndpointSlice>> {
+        let mirrors = self.mirrors.values().flatten();
+        self.endpoint_slices
+            .values()
+            .chain(mirrors)
+            .cloned()
+            .collect()
+    }
+
     fn persistent_volume_claim(
         &self,
         namespace: &str,
@@ -266,6 +316,10 @@ impl Objects for ObjectMap {
 
     fn runtime_classes(&self) -> Vec<Arc<RuntimeClass>> {
         self.runtime_classes.values().cloned().collect()
+    }
+
+    fn priority_classes(&self) -> Vec<Arc<PriorityClass>> {
+        self.priority_classes.values().cloned().collect()
     }
 }
 
@@ -319,6 +373,10 @@ impl Objects for ObjectStore {
         self.current().all_services()
     }
 
+    fn endpoint_slices(&self) -> Vec<Arc<EndpointSlice>> {
+        self.current().endpoint_slices()
+    }
+
     fn persistent_volume_claim(
         &self,
         namespace: &str,
@@ -345,6 +403,10 @@ impl Objects for ObjectStore {
 
     fn runtime_classes(&self) -> Vec<Arc<RuntimeClass>> {
         self.current().runtime_classes()
+    }
+
+    fn priority_classes(&self) -> Vec<Arc<PriorityClass>> {
+        self.current().priority_classes()
     }
 
     fn changes(&self) -> Option<watch::Receiver<u64>> {

@@ -4,20 +4,25 @@
 //! the planner's table goes through [`ServiceNetwork`], which crib's own runtime has behind its socket
 //! (`proto/services.proto`), and other runtimes do not have.
 //!
-//! Reading order: `assign` ◆ gives each Service what an API server gives it, `plan` ◆ makes the table, `publisher` follows pods.
+//! Reading order: `assign` ◆ gives each Service what an API server gives it, `endpoints` ◆ finds what is behind it, `plan` ◆ makes the
+//! table, `publisher` follows pods.
 
 mod assign;
+mod endpoints;
 mod plan;
 mod publisher;
 #[cfg(test)]
 mod tests;
+mod warnings;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-pub use assign::{Assigner, NodePorts, warnings};
+pub use assign::{Assigner, NodePorts};
+pub use endpoints::fixed_addresses;
 pub use plan::{node_ports, plan};
 pub(crate) use publisher::publish;
+pub use warnings::warnings;
 
 /// Serves names and ports in the pod network.
 pub trait ServiceNetwork: Send + Sync {

@@ -52,4 +52,5 @@ mod tmux;
 mod told;
 mod usage;
 mod volumes;
+mod warnings;
 mod watch;

@@ -1,13 +1,14 @@
 //! Services of `crib run`: pods find each other by name, and ports lead to ready pods, from other pods and from the host.
 
 use nix::sys::signal::Signal;
+use rstest::rstest;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::process::ChildStderr;
 use tokio::time::timeout;
 
 use super::command::{PATIENCE, Place, Running, eventually};
-use super::run::assert_code;
+use super::run::{assert_code, pod};
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/service.yaml");
 
@@ -330,5 +331,76 @@ async fn services_without_network_namespaces_are_warned_of_and_strictly_refused(
         "{}",
         ended.err
     );
+    place.assert_clean();
+}
+
+/// A server on all of the host's addresses, as a database outside the cluster is: its port.
+async fn outside() -> u16 {
+    let listener = tokio::net::TcpListener::bind(("0.0.0.0", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            // The client may have gone.
+            let _ = client.write_all(b"from outside\n").await;
+        }
+    });
+    port
+}
+
+/// The host's own address that its default route has.
+fn host_address() -> Option<std::net::IpAddr> {
+    let socket = std::net::UdpSocket::bind(("0.0.0.0", 0)).ok()?;
+    socket.connect(("198.51.100.1", 9)).ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    (!address.is_loopback()).then_some(address)
+}
+
+#[rstest]
+#[tokio::test]
+async fn service_without_selector_leads_to_addresses_of_endpoints_and_slices(
+    #[values("root", "rootless")] isolation: &str,
+) {
+    let name = "service_without_selector_leads_to_addresses_of_endpoints_and_slices";
+    if isolation == "root" && !nix::unistd::geteuid().is_root() {
+        harness::skip!(name, "needs root for isolation root");
+    }
+    let Some(address) = host_address() else {
+        harness::skip!(
+            name,
+            "the host has no address beside its loopback interface's"
+        );
+    };
+    let place = Place::new();
+    let port = outside().await;
+    let service = |name: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{ports: [{{port: 5432}}]}}\n"
+        )
+    };
+    let endpoints = format!(
+        "---\napiVersion: v1\nkind: Endpoints\nmetadata: {{name: old}}\n\
+         subsets: [{{addresses: [{{ip: {address}}}], ports: [{{port: {port}}}]}}]\n"
+    );
+    let slice = format!(
+        "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+         metadata: {{name: new-1, labels: {{kubernetes.io/service-name: new}}}}\naddressType: IPv4\n\
+         endpoints: [{{addresses: [{address}]}}]\nports: [{{port: {port}}}]\n"
+    );
+    let script = "for name in old new.default.svc.cluster.local; do \
+                  until exec 3<>/dev/tcp/$name/5432; do :; done 2>/dev/null; echo $name: $(head -n 1 <&3); done";
+    let manifest = pod("p", script) + &service("old") + &endpoints + &service("new") + &slice;
+    let manifest = place.file("m.yaml", &manifest);
+    let mut command = place.command(&["run", "--strict", "--isolation", isolation, &manifest]);
+    if isolation == "rootless" {
+        command = place.as_ordinary_user(command);
+    }
+    let ended = place.end(command).await;
+    if ended.err.contains("isolation rootless is unavailable") {
+        harness::skip!(name, "user namespaces are not available");
+    }
+    assert_code(&ended, 0);
+    let expected =
+        "p/main | old: from outside\np/main | new.default.svc.cluster.local: from outside\n";
+    assert_eq!(ended.out, expected, "{}", ended.err);
     place.assert_clean();
 }

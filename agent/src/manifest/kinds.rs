@@ -5,11 +5,13 @@ use super::tree::{Node, Position, Value};
 use super::{Loader, full_path, is_empty, nearest};
 
 /// The kinds that are decoded, with their API versions.
-const KINDS: [(&str, &str); 15] = [
+const KINDS: [(&str, &str); 18] = [
     ("Pod", "v1"),
     ("ConfigMap", "v1"),
     ("Secret", "v1"),
     ("Service", "v1"),
+    ("Endpoints", "v1"),
+    ("EndpointSlice", "discovery.k8s.io/v1"),
     ("Namespace", "v1"),
     ("ServiceAccount", "v1"),
     ("PersistentVolumeClaim", "v1"),
@@ -21,13 +23,13 @@ const KINDS: [(&str, &str); 15] = [
     ("DaemonSet", "apps/v1"),
     ("StatefulSet", "apps/v1"),
     ("RuntimeClass", "node.k8s.io/v1"),
+    ("PriorityClass", "scheduling.k8s.io/v1"),
 ];
 
 /// The other kinds of the API groups of [`KINDS`]. A kind of such a group that is in neither list is misspelt.
-const OTHERS: [(&str, &str); 10] = [
+const OTHERS: [(&str, &str); 9] = [
     ("Binding", "v1"),
     ("ComponentStatus", "v1"),
-    ("Endpoints", "v1"),
     ("Event", "v1"),
     ("LimitRange", "v1"),
     ("Node", "v1"),
@@ -120,11 +122,14 @@ impl Loader<'_> {
             "ConfigMap" => self.config_map(node, path),
             "Secret" => self.secret(node, path),
             "Service" => self.service(node, path),
+            "Endpoints" => self.endpoints(node, path),
+            "EndpointSlice" => self.endpoint_slice(node, path),
             "Namespace" => self.plain_object(node, path, Object::Namespace),
             "ServiceAccount" => self.plain_object(node, path, Object::ServiceAccount),
             "PersistentVolumeClaim" => self.persistent_volume_claim(node, path),
             "PersistentVolume" => self.persistent_volume(node, path),
             "RuntimeClass" => self.runtime_class(node, path),
+            "PriorityClass" => self.priority_class(node, path),
             "Job" => self.job(node, path),
             "CronJob" => self.cron_job(node, path),
             "Deployment" => self.deployment(node, path),
@@ -231,7 +236,14 @@ impl Loader<'_> {
                 });
             }
             // Another group may have a kind of the same name, but an old version of this one is a mistake.
-            let old = ["apps/", "batch/", "extensions/", "node.k8s.io/"];
+            let old = [
+                "apps/",
+                "batch/",
+                "discovery.k8s.io/",
+                "extensions/",
+                "node.k8s.io/",
+                "scheduling.k8s.io/",
+            ];
             if !version.contains('/') || old.iter().any(|group| version.starts_with(group)) {
                 let message = format!("expected {wanted} for kind {kind}, found {version:?}");
                 self.problem(place_of("apiVersion"), &field("apiVersion"), &message);

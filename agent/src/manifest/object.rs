@@ -3,9 +3,12 @@
 use k8s_openapi::ByteString;
 use k8s_openapi::Metadata;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim, Secret, Service, ServiceAccount,
+    ConfigMap, Endpoints, Namespace, PersistentVolume, PersistentVolumeClaim, Secret, Service,
+    ServiceAccount,
 };
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -22,6 +25,10 @@ pub enum Object {
     Secret(Secret),
     /// A Service.
     Service(Box<Service>),
+    /// Endpoints.
+    Endpoints(Box<Endpoints>),
+    /// An EndpointSlice.
+    EndpointSlice(Box<EndpointSlice>),
     /// A Namespace. Pods need none.
     Namespace(Namespace),
     /// A ServiceAccount. Pods may name any.
@@ -32,6 +39,8 @@ pub enum Object {
     PersistentVolume(Box<PersistentVolume>),
     /// A RuntimeClass.
     RuntimeClass(Box<RuntimeClass>),
+    /// A PriorityClass.
+    PriorityClass(Box<PriorityClass>),
 }
 
 impl Object {
@@ -42,6 +51,8 @@ impl Object {
             Self::ConfigMap(map) => ("configmap", &map.metadata),
             Self::Secret(secret) => ("secret", &secret.metadata),
             Self::Service(service) => ("service", &service.metadata),
+            Self::Endpoints(endpoints) => ("endpoints", &endpoints.metadata),
+            Self::EndpointSlice(slice) => ("endpointslice", &slice.metadata),
             Self::Namespace(namespace) => {
                 let name = namespace.metadata.name.as_deref().unwrap_or_default();
                 return format!("namespace {name}");
@@ -55,6 +66,10 @@ impl Object {
             Self::RuntimeClass(class) => {
                 let name = class.metadata.name.as_deref().unwrap_or_default();
                 return format!("runtimeclass {name}");
+            }
+            Self::PriorityClass(class) => {
+                let name = class.metadata.name.as_deref().unwrap_or_default();
+                return format!("priorityclass {name}");
             }
         };
         let namespace = metadata.namespace.as_deref().unwrap_or("default");
@@ -116,6 +131,16 @@ impl Loader<'_> {
         self.parsed
             .objects
             .push(Object::RuntimeClass(Box::new(class)));
+    }
+
+    pub(super) fn priority_class(&mut self, node: &Node, path: &str) {
+        let Some((class, sound)) = self.decoded::<PriorityClass>(node, path) else {
+            return;
+        };
+        self.errors(node, path, validate::objects::priority_class(&class), sound);
+        self.parsed
+            .objects
+            .push(Object::PriorityClass(Box::new(class)));
     }
 
     /// An object of which only the metadata is checked.

@@ -144,8 +144,9 @@ fn lists_and_documents_may_have_several_pods() {
         problems(&strict(&list)),
         [
             "pod.yaml:3:9: items[0].apiVersion: missing: expected v1",
-            "pod.yaml:3:9: items[0].kind: missing: expected Pod, ConfigMap, Secret, Service, Namespace, ServiceAccount, \
-             PersistentVolumeClaim, PersistentVolume, Job, CronJob, Deployment, ReplicaSet, DaemonSet, StatefulSet, RuntimeClass, List"
+            "pod.yaml:3:9: items[0].kind: missing: expected Pod, ConfigMap, Secret, Service, Endpoints, EndpointSlice, \
+             Namespace, ServiceAccount, PersistentVolumeClaim, PersistentVolume, Job, CronJob, Deployment, ReplicaSet, DaemonSet, \
+             StatefulSet, RuntimeClass, PriorityClass, List"
         ]
     );
 }
@@ -383,5 +384,32 @@ fn annotations_have_total_size_limit(#[case] bytes: usize, #[case] allowed: bool
             .iter()
             .any(|problem| problem.contains(expected)),
         !allowed
+    );
+}
+
+#[test]
+fn token_needs_no_named_account() {
+    let volumes = "{volumes: [{name: t, projected: {sources: [{serviceAccountToken: {path: t}}]}}], containers: [{name: c, image: i}]}";
+    let pod = format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {volumes}\n");
+    let set = format!(
+        "---\napiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{name: d}}\nspec:\n  selector: {{matchLabels: {{a: b}}}}\n  template:\n    \
+         metadata: {{labels: {{a: b}}}}\n    spec: {volumes}\n"
+    );
+    assert_eq!(problems(&strict(&format!("{pod}{set}"))), [""; 0]);
+}
+
+#[rstest]
+#[case("a: &x {b: *x}\n", "an alias refers to an anchor that contains it")]
+#[case(
+    "a: &x {b: c}\n---\na: *x\n",
+    "an alias refers to an anchor of another document: write the value out, because an anchor counts in its own document"
+)]
+fn alias_without_value_is_told(#[case] text: &str, #[case] expected: &str) {
+    let parsed = strict(text);
+    let messages = parsed.problems.iter().map(|problem| &problem.message);
+    assert!(
+        messages.clone().any(|message| message == expected),
+        "{:?}",
+        parsed.problems
     );
 }

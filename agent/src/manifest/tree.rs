@@ -138,7 +138,7 @@ impl Builder {
                 let copy = self.anchors.get(&anchor).cloned();
                 let node = copy.ok_or_else(|| SyntaxError {
                     place,
-                    message: "an alias refers to an anchor that contains it".to_owned(),
+                    message: self.dangling(anchor).to_owned(),
                 })?;
                 self.values += size(&node);
                 self.put(Node { place, ..node }, 0)
@@ -193,6 +193,20 @@ impl Builder {
         }
         self.open.push(open);
         Ok(())
+    }
+
+    /// Why an anchor has no value.
+    fn dangling(&self, anchor: usize) -> &'static str {
+        let mut open = self.open.iter();
+        let is_open = open.any(|open| match open {
+            Open::Sequence { anchor: of, .. } | Open::Mapping { anchor: of, .. } => *of == anchor,
+        });
+        match is_open {
+            true => "an alias refers to an anchor that contains it",
+            false => {
+                "an alias refers to an anchor of another document: write the value out, because an anchor counts in its own document"
+            }
+        }
     }
 
     fn end(&mut self) -> Result<(), SyntaxError> {

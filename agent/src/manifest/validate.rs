@@ -9,6 +9,7 @@ mod create;
 pub(super) mod cron_job;
 mod declared;
 mod dns;
+pub(super) mod endpoints;
 mod env;
 pub(super) mod job;
 mod lifecycle;

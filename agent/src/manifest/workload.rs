@@ -12,7 +12,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::tree::Node;
-use super::{FieldError, Loader, admit, full_path, hex_hash, object, storage, support, validate};
+use super::{
+    FieldError, Loader, admit_with_account, full_path, hex_hash, object, storage, support, validate,
+};
 use crate::pod::Pod;
 
 /// Where the template is in the objects.
@@ -336,7 +338,7 @@ impl Loader<'_> {
             let at = full_path(at, "spec");
             self.unsupported(node, path, support::of_media(&at, spec));
         }
-        let (pod, mut errors) = admit(ApiPod {
+        let (pod, mut errors) = admit_with_account(ApiPod {
             metadata,
             spec,
             ..ApiPod::default()

@@ -6,15 +6,14 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 
-use super::Transport;
 use crate::manifest::NODE_PORTS;
 use crate::objects::{ObjectMap, Objects as _};
 
-fn kind(spec: &ServiceSpec) -> &str {
+pub(super) fn kind(spec: &ServiceSpec) -> &str {
     spec.type_.as_deref().unwrap_or("ClusterIP")
 }
 
-fn needs_address(spec: &ServiceSpec) -> bool {
+pub(super) fn needs_address(spec: &ServiceSpec) -> bool {
     kind(spec) != "ExternalName" && spec.cluster_ip.as_deref() != Some("None")
 }
 
@@ -183,7 +182,7 @@ impl NodePorts {
     }
 }
 
-fn full_name(service: &Service) -> String {
+pub(super) fn full_name(service: &Service) -> String {
     let metadata = &service.metadata;
     let namespace = metadata.namespace.as_deref().unwrap_or("default");
     format!(
@@ -197,57 +196,4 @@ fn next_port(seed: u64, taken: &BTreeSet<u16>) -> Option<u16> {
     let first = u16::try_from(seed % count).unwrap_or_default() + NODE_PORTS.start();
     let mut ports = (first..=*NODE_PORTS.end()).chain(*NODE_PORTS.start()..first);
     ports.find(|port| !taken.contains(port))
-}
-
-/// What of the Services is not as their authors expect, in sentences.
-#[must_use]
-pub fn warnings(objects: &ObjectMap) -> Vec<String> {
-    let services = objects.all_services();
-    let of_service = |service: &Arc<Service>| {
-        let name = full_name(service);
-        let said = service.spec.iter().flat_map(warnings_of);
-        said.map(|warning| format!("service {name}: {warning}"))
-            .collect::<Vec<_>>()
-    };
-    services.iter().flat_map(of_service).collect()
-}
-
-fn warnings_of(spec: &ServiceSpec) -> Vec<String> {
-    let mut warnings = Vec::new();
-    let kind = kind(spec);
-    if kind == "LoadBalancer" {
-        warnings.push(
-            "type LoadBalancer is treated as NodePort: there is no load balancer here".to_owned(),
-        );
-    }
-    let address = spec.cluster_ip.as_deref().unwrap_or_default();
-    if needs_address(spec) && !address.is_empty() {
-        warnings.push(format!(
-            "clusterIP {address} is replaced by an address of the pods' network: leave clusterIP out"
-        ));
-    }
-    let has_selector = spec
-        .selector
-        .as_ref()
-        .is_some_and(|labels| !labels.is_empty());
-    if kind != "ExternalName" && !has_selector {
-        warnings.push(
-            "it has no selector, and refuses connections: kinds Endpoints and EndpointSlice are not run; give it a selector"
-                .to_owned(),
-        );
-    }
-    let families = spec.ip_families.as_deref().unwrap_or_default();
-    if families.first().is_some_and(|family| family == "IPv6") {
-        warnings.push("it has an IPv4 address, and no IPv6 one".to_owned());
-    }
-    for port in spec.ports.iter().flatten() {
-        if Transport::named(port.protocol.as_deref()).is_none() {
-            let protocol = port.protocol.as_deref().unwrap_or_default();
-            warnings.push(format!(
-                "port {} is not served: {protocol} is not balanced, only TCP and UDP are",
-                port.port
-            ));
-        }
-    }
-    warnings
 }

@@ -5,28 +5,26 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PodStatus, Service, ServicePort, ServiceSpec};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 
+use super::endpoints::{Endpoint, endpoints, named, number};
 use super::{Balancer, ServiceName, ServiceTable, Transport};
 use crate::pod::{Pod, PodUid};
 
 /// How long a client with affinity stays with a pod, in seconds (`sessionAffinityConfig.clientIP.timeoutSeconds`).
 const AFFINITY: i32 = 10_800;
 
-/// A pod behind a Service.
-struct Endpoint<'a> {
-    pod: &'a Pod,
-    address: Ipv4Addr,
-}
-
-/// The table of `services`, in the cluster's domain. `pods` are those that are to run.
+/// The table of `services`, in the cluster's domain. `pods` are those that are to run, `slices` the
+/// addresses that manifests give.
 pub fn plan<'a>(
     domain: &str,
     services: impl IntoIterator<Item = &'a Service>,
     pods: &[Pod],
+    slices: &[Arc<EndpointSlice>],
     status: impl Fn(&PodUid) -> Option<&'a PodStatus>,
 ) -> ServiceTable {
     let mut names = Names::default();
@@ -43,7 +41,7 @@ pub fn plan<'a>(
             names.of(&full_name).alias = Some(target.to_owned());
             continue;
         }
-        let endpoints = endpoints(service, spec, pods, &status);
+        let endpoints = endpoints(service, spec, pods, slices, &status);
         match spec.cluster_ip.as_deref().map(str::parse::<Ipv4Addr>) {
             Some(Ok(address)) => {
                 names.of(&full_name).addresses.push(address);
@@ -56,7 +54,7 @@ pub fn plan<'a>(
             // Not yet, or no IPv4 address.
             Some(Err(_)) if spec.cluster_ip.as_deref() != Some("None") => {}
             None => {}
-            Some(Err(_)) => headless(&mut names, &full_name, name, spec, &endpoints),
+            Some(Err(_)) => headless(&mut names, &full_name, spec, &endpoints),
         }
     }
     ServiceTable {
@@ -64,12 +62,6 @@ pub fn plan<'a>(
         names: names.0.into_values().collect(),
         balancers,
     }
-}
-
-fn named(service: &Service) -> (&str, &str) {
-    let metadata = &service.metadata;
-    let namespace = metadata.namespace.as_deref().unwrap_or("default");
-    (metadata.name.as_deref().unwrap_or_default(), namespace)
 }
 
 /// Names by themselves.
@@ -97,31 +89,25 @@ impl Names {
 }
 
 /// The names of a Service without an address: those of its pods.
-fn headless(
-    names: &mut Names,
-    full_name: &str,
-    name: &str,
-    spec: &ServiceSpec,
-    endpoints: &[Endpoint<'_>],
-) {
+fn headless(names: &mut Names, full_name: &str, spec: &ServiceSpec, endpoints: &[Endpoint<'_>]) {
+    let add = |addresses: &mut Vec<Ipv4Addr>, address| {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    };
     // The Service's own name exists also without pods.
     names.of(full_name);
     for endpoint in endpoints {
-        let Endpoint { pod, address } = endpoint;
-        names.of(full_name).addresses.push(*address);
-        let own = pod.spec().hostname.as_deref();
-        let own = own.filter(|hostname| !hostname.is_empty());
-        let own = own.filter(|_| pod.spec().subdomain.as_deref() == Some(name));
+        let address = endpoint.address;
+        add(&mut names.of(full_name).addresses, address);
+        let own = endpoint.hostname;
         let label = own.map_or_else(|| address.to_string().replace('.', "-"), str::to_owned);
         let target = format!("{label}.{full_name}");
-        let addresses = &mut names.of(&target).addresses;
-        if !addresses.contains(address) {
-            addresses.push(*address);
-        }
-        let pointer = &mut names.of(&reverse(*address)).pointer;
+        add(&mut names.of(&target).addresses, address);
+        let pointer = &mut names.of(&reverse(address)).pointer;
         pointer.get_or_insert_with(|| target.clone());
         for port in spec.ports.iter().flatten() {
-            names.server(full_name, port, &target, target_port(port, pod));
+            names.server(full_name, port, &target, endpoint.port(port));
         }
     }
 }
@@ -139,7 +125,7 @@ fn balancers(
         };
         let own_port = port.port;
         let backend = |endpoint: &Endpoint<'_>| {
-            let port = target_port(port, endpoint.pod)?;
+            let port = endpoint.port(port)?;
             Some(SocketAddrV4::new(endpoint.address, port))
         };
         let backends: Vec<SocketAddrV4> = endpoints.iter().filter_map(backend).collect();
@@ -181,10 +167,6 @@ pub fn node_ports(service: &Service) -> Vec<(String, u16)> {
     ports.collect()
 }
 
-fn number(port: i32) -> Option<u16> {
-    u16::try_from(port).ok().filter(|port| *port > 0)
-}
-
 fn affinity(spec: &ServiceSpec) -> Option<Duration> {
     if spec.session_affinity.as_deref() != Some("ClientIP") {
         return None;
@@ -193,66 +175,6 @@ fn affinity(spec: &ServiceSpec) -> Option<Duration> {
     let seconds = config.and_then(|config| config.client_ip.as_ref()?.timeout_seconds);
     let seconds = u64::try_from(seconds.unwrap_or(AFFINITY)).ok()?;
     Some(Duration::from_secs(seconds))
-}
-
-/// The pod's port that a Service's port leads to; `None` if the pod has none of that name.
-fn target_port(port: &ServicePort, pod: &Pod) -> Option<u16> {
-    let name = match &port.target_port {
-        None => return number(port.port),
-        Some(IntOrString::Int(target)) => return number(*target),
-        Some(IntOrString::String(name)) => name,
-    };
-    let transport = Transport::named(port.protocol.as_deref());
-    let containers = pod.all_containers();
-    let mut ports = containers.flat_map(|(_, container)| container.ports.iter().flatten());
-    let found = ports.find(|port| {
-        port.name.as_deref() == Some(name)
-            && Transport::named(port.protocol.as_deref()) == transport
-    });
-    number(found?.container_port)
-}
-
-/// The pods that the selector chooses and that may be reached, by address.
-fn endpoints<'a, 'p>(
-    service: &Service,
-    spec: &ServiceSpec,
-    pods: &'p [Pod],
-    status: &impl Fn(&PodUid) -> Option<&'a PodStatus>,
-) -> Vec<Endpoint<'p>> {
-    let Some(selector) = spec.selector.as_ref().filter(|labels| !labels.is_empty()) else {
-        return Vec::new();
-    };
-    let namespace = named(service).1;
-    let chosen = pods.iter().filter(|pod| {
-        let labels = pod.api().metadata.labels.as_ref();
-        let has = |(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value);
-        pod.namespace() == namespace && selector.iter().all(has)
-    });
-    let mut endpoints: Vec<Endpoint<'_>> = chosen
-        .filter_map(|pod| {
-            let status = status(pod.uid())?;
-            let may = is_ready(status) || spec.publish_not_ready_addresses == Some(true);
-            let address = address(status).filter(|_| may && !is_over(status))?;
-            Some(Endpoint { pod, address })
-        })
-        .collect();
-    endpoints.sort_by_key(|endpoint| endpoint.address);
-    endpoints
-}
-
-fn is_over(status: &PodStatus) -> bool {
-    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
-}
-
-fn is_ready(status: &PodStatus) -> bool {
-    let mut conditions = status.conditions.iter().flatten();
-    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
-}
-
-fn address(status: &PodStatus) -> Option<Ipv4Addr> {
-    let all = status.pod_ips.iter().flatten().map(|ip| ip.ip.as_str());
-    let mut all = all.chain(status.pod_ip.as_deref());
-    all.find_map(|ip| ip.parse().ok())
 }
 
 /// The name of an address (RFC 1035, 3.5).

@@ -23,7 +23,9 @@ pub(crate) async fn publish(
         let table = {
             let (services, pods) = (objects.all_services(), pods.borrow_and_update().clone());
             let reports = reports.borrow_and_update().clone();
-            plan(&domain, services.iter().map(Arc::as_ref), &pods, |uid| {
+            let slices = objects.endpoint_slices();
+            let services = services.iter().map(Arc::as_ref);
+            plan(&domain, services, &pods, &slices, |uid| {
                 reports.get(uid).map(|report| &*report.status)
             })
         };

@@ -57,7 +57,7 @@ fn table(spec: Value) -> ServiceTable {
     ]
     .into();
     let service = service("web", spec);
-    plan("cluster.local", [&service], &pods, |uid| {
+    plan("cluster.local", [&service], &pods, &[], |uid| {
         statuses.get(uid.as_str())
     })
 }
@@ -164,7 +164,7 @@ fn ended_pod_is_no_endpoint() {
     let spec = json!({"clusterIP": "10.1.0.1", "publishNotReadyAddresses": true,
         "selector": {"app": "web"}, "ports": [{"port": 80}]});
     let (service, pods) = (service("web", spec), [pod("web-0", json!({}))]);
-    let table = plan("cluster.local", [&service], &pods, |_| Some(&ended));
+    let table = plan("cluster.local", [&service], &pods, &[], |_| Some(&ended));
     assert_eq!(ports(&table), ["10.1.0.1 tcp 80 → "]);
 }
 
@@ -176,7 +176,7 @@ fn pods_of_another_namespace_are_not_chosen() {
     );
     service.metadata.namespace = Some("other".to_owned());
     let (ready, pods) = (status("10.0.0.5", true), [pod("web-0", json!({}))]);
-    let table = plan("cluster.local", [&service], &pods, |_| Some(&ready));
+    let table = plan("cluster.local", [&service], &pods, &[], |_| Some(&ready));
     assert_eq!(ports(&table), ["10.1.0.1 tcp 80 → "]);
 }
 
@@ -325,7 +325,7 @@ fn each_service_gets_an_address_and_node_ports() {
 #[rstest]
 #[case::load_balancer(json!({"type": "LoadBalancer"}), "type LoadBalancer is treated as NodePort: there is no load balancer here")]
 #[case::given(json!({"clusterIP": "10.96.0.9"}), "clusterIP 10.96.0.9 is replaced by an address of the pods' network: leave clusterIP out")]
-#[case::no_selector(json!({"selector": null}), "it has no selector, and refuses connections: kinds Endpoints and EndpointSlice are not run; give it a selector")]
+#[case::no_selector(json!({"selector": null}), "it has no selector, and refuses connections: give it a selector, or add Endpoints s0, or an EndpointSlice with the label kubernetes.io/service-name: s0")]
 #[case::ipv6(json!({"ipFamilies": ["IPv6"]}), "it has an IPv4 address, and no IPv6 one")]
 #[case::sctp(json!({"ports": [{"port": 7, "protocol": "SCTP"}]}), "port 7 is not served: SCTP is not balanced, only TCP and UDP are")]
 fn what_differs_is_warned_of(#[case] fields: Value, #[case] expected: &str) {
@@ -335,4 +335,87 @@ fn what_differs_is_warned_of(#[case] fields: Value, #[case] expected: &str) {
         .extend(fields.as_object().unwrap().clone());
     let (_, warnings) = assigned(&[spec], 0);
     assert_eq!(warnings, [format!("service default/s0: {expected}")]);
+}
+
+/// The objects of a manifest.
+fn objects(text: &str) -> ObjectMap {
+    let parsed = crate::manifest::parse("m.yaml", text, crate::manifest::Strictness::Strict);
+    assert_eq!(parsed.problems, []);
+    let mut objects = ObjectMap::default();
+    objects.extend(parsed.objects);
+    objects
+}
+
+const WITHOUT_SELECTOR: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: db}\n\
+    spec: {ports: [{name: sql, port: 5432}, {name: stats, port: 80}], clusterIP: CLUSTER_IP}\n---\n";
+const ENDPOINTS: &str = "apiVersion: v1\nkind: Endpoints\nmetadata: {name: db}\nsubsets:\n\
+    - {addresses: [{ip: 192.0.2.7, hostname: one}, {ip: '2001:db8::7'}], notReadyAddresses: [{ip: 192.0.2.8}], ports: [{name: sql, port: 6432}]}\n\
+    - {addresses: [{ip: 192.0.2.9}], ports: [{name: stats, port: 81}]}\n";
+const SLICE: &str = "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: x, labels: {kubernetes.io/service-name: db}}\n\
+    addressType: IPv4\nendpoints:\n- {addresses: [192.0.2.7], hostname: one}\n- {addresses: [192.0.2.8], conditions: {ready: false}}\n\
+    ports: [{name: sql, port: 6432}]\n---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+    metadata: {name: z, labels: {kubernetes.io/service-name: db}}\naddressType: IPv4\nendpoints: [{addresses: [192.0.2.9]}]\n\
+    ports: [{name: stats, port: 81}]\n";
+
+#[rstest]
+fn addresses_of_endpoints_and_slices_are_balanced(#[values(ENDPOINTS, SLICE)] behind: &str) {
+    let text = WITHOUT_SELECTOR.replace("CLUSTER_IP", "10.0.0.1");
+    let objects = objects(&format!("{text}{behind}"));
+    let (services, slices) = (objects.all_services(), objects.endpoint_slices());
+    let services = services.iter().map(AsRef::as_ref);
+    let table = plan("cluster.local", services, &[], &slices, |_| None);
+    let backends: Vec<(u16, String)> = table
+        .balancers
+        .iter()
+        .map(|balancer| {
+            let backends = balancer.backends.iter().map(ToString::to_string);
+            (balancer.port, backends.collect::<Vec<_>>().join(" "))
+        })
+        .collect();
+    assert_eq!(
+        backends,
+        [
+            (5432, "192.0.2.7:6432".to_owned()),
+            (80, "192.0.2.9:81".to_owned())
+        ]
+    );
+}
+
+#[rstest]
+fn headless_service_without_selector_is_its_addresses(#[values(ENDPOINTS, SLICE)] behind: &str) {
+    let text = WITHOUT_SELECTOR.replace("CLUSTER_IP", "None");
+    let objects = objects(&format!("{text}{behind}"));
+    let (services, slices) = (objects.all_services(), objects.endpoint_slices());
+    let services = services.iter().map(AsRef::as_ref);
+    let table = plan("cluster.local", services, &[], &slices, |_| None);
+    let of = |name: &str| {
+        let name = format!("{name}db.default.svc.cluster.local");
+        let mut names = table.names.iter();
+        let found = names.find(|known| known.name == name).unwrap();
+        (found.addresses.clone(), found.servers.clone())
+    };
+    let (one, two) = (Ipv4Addr::new(192, 0, 2, 7), Ipv4Addr::new(192, 0, 2, 9));
+    assert_eq!(of(""), (vec![one, two], vec![]));
+    assert_eq!(of("one."), (vec![one], vec![]));
+    assert_eq!(of("192-0-2-9."), (vec![two], vec![]));
+    let server = ("one.db.default.svc.cluster.local".to_owned(), 6432);
+    assert_eq!(of("_sql._tcp."), (vec![], vec![server]));
+}
+
+#[rstest]
+#[case::endpoints(ENDPOINTS, &["service default/db: addresses of type IPv6 are not served, only IPv4 ones are: endpoints default/db"])]
+#[case::slice(SLICE, &[])]
+#[case::other_port(&SLICE.replace("stats", "other"), &["service default/db: port 80 refuses connections, because endpointslice default/x, endpointslice \
+    default/z has no port with the name stats, of its protocol: give both ports the same name"])]
+#[case::other_service(&SLICE.replace("labels: {kubernetes.io/service-name: db}", "labels: {a: b}"), &[
+    "service default/db: it has no selector, and refuses connections: give it a selector, or add Endpoints db, or an EndpointSlice with \
+     the label kubernetes.io/service-name: db",
+    "endpointslice default/x has no effect, because no Service uses it: give it the label kubernetes.io/service-name with the name of a \
+     Service, or leave it out",
+    "endpointslice default/z has no effect, because no Service uses it: give it the label kubernetes.io/service-name with the name of a \
+     Service, or leave it out",
+])]
+fn endpoints_that_are_not_served_are_warned_of(#[case] behind: &str, #[case] expected: &[&str]) {
+    let text = WITHOUT_SELECTOR.replace(", clusterIP: CLUSTER_IP", "");
+    assert_eq!(warnings(&objects(&format!("{text}{behind}"))), expected);
 }

@@ -7,10 +7,12 @@ use k8s_openapi::Resource;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
+    ConfigMap, Endpoints, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
     ServiceAccount,
 };
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde::de::value::{Error, StrDeserializer};
 use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor,
@@ -34,11 +36,14 @@ pub(crate) fn of_kinds() -> (Schema, Vec<&'static str>) {
         add::<ConfigMap>(&schema),
         add::<Secret>(&schema),
         add::<Service>(&schema),
+        add::<Endpoints>(&schema),
+        add::<EndpointSlice>(&schema),
         add::<Namespace>(&schema),
         add::<ServiceAccount>(&schema),
         add::<PersistentVolumeClaim>(&schema),
         add::<PersistentVolume>(&schema),
         add::<RuntimeClass>(&schema),
+        add::<PriorityClass>(&schema),
     ];
     (schema.into_inner(), kinds)
 }
@@ -72,7 +77,9 @@ impl Tracer<'_> {
                 "apps/v1"
             }
             Some(("CronJob" | "Job", "apiVersion")) => "batch/v1",
+            Some(("EndpointSlice", "apiVersion")) => "discovery.k8s.io/v1",
             Some(("RuntimeClass", "apiVersion")) => "node.k8s.io/v1",
+            Some(("PriorityClass", "apiVersion")) => "scheduling.k8s.io/v1",
             Some((_, "apiVersion")) => "v1",
             // Bytes, in base64.
             Some(("ConfigMap" | "Secret", _)) => "",

@@ -61,6 +61,48 @@ pub(super) const TYPES: &[Type] = &[
             done("protocol", "SCTP is not served, with a warning"),
         ],
     ),
+    all("Endpoints", "apiVersion kind metadata subsets"),
+    all("EndpointSubset", "addresses notReadyAddresses ports"),
+    some(
+        "EndpointAddress",
+        "hostname ip",
+        &[
+            no_effect("nodeName", ONE_NODE),
+            no_effect("targetRef", "the address alone counts"),
+        ],
+    ),
+    some(
+        "EndpointSlice",
+        "apiVersion endpoints kind metadata ports",
+        &[done(
+            "addressType",
+            "`IPv4`; addresses of the other types are not served, with a warning",
+        )],
+    ),
+    some(
+        "Endpoint",
+        "addresses conditions hostname",
+        &[
+            no_effect("deprecatedTopology", ONE_NODE),
+            no_effect("hints", ONE_NODE),
+            no_effect("nodeName", ONE_NODE),
+            no_effect("targetRef", "the address alone counts"),
+            no_effect("zone", ONE_NODE),
+        ],
+    ),
+    some(
+        "EndpointConditions",
+        "ready",
+        &[
+            no_effect("serving", "an endpoint that is not ready is not used"),
+            no_effect("terminating", "an endpoint that is not ready is not used"),
+        ],
+    ),
+    some(
+        "EndpointPort",
+        "name port protocol",
+        &[no_effect("appProtocol", "nothing looks into the data")],
+    ),
     all("SessionAffinityConfig", "clientIP"),
     all("ClientIPConfig", "timeoutSeconds"),
     some(
@@ -95,4 +137,12 @@ pub(super) const TYPES: &[Type] = &[
         ],
     ),
     all("Overhead", "podFixed"),
+    some(
+        "PriorityClass",
+        "apiVersion globalDefault kind metadata value",
+        &[
+            no_effect("description", "it is for people"),
+            no_effect("preemptionPolicy", "there is no scheduler"),
+        ],
+    ),
 ];

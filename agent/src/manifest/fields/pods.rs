@@ -61,7 +61,7 @@ pub(super) const TYPES: &[Type] = &[
             no_effect("preemptionPolicy", SCHEDULER),
             done(
                 "priorityClassName",
-                "`system-node-critical` and `system-cluster-critical`; `priority` says the rest",
+                "a PriorityClass of the manifests, `system-node-critical` or `system-cluster-critical`; `crib run` warns of another one",
             ),
             warned(
                 "readinessGates",

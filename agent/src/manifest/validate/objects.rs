@@ -2,7 +2,10 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, ResourceRequirements, Secret};
 use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::priority_class;
 
 use super::{Check, FieldError, Rule, metadata, names, resources};
 
@@ -51,6 +54,32 @@ pub(in crate::manifest) fn runtime_class(class: &RuntimeClass) -> Vec<FieldError
         };
         resources::overhead(&mut check, "overhead.podFixed", &limits);
     }
+    check.errors
+}
+
+/// Validates a PriorityClass. Kubernetes 1.36, pkg/apis/scheduling/validation/validation.go.
+pub(in crate::manifest) fn priority_class(class: &PriorityClass) -> Vec<FieldError> {
+    const HIGHEST_OF_USERS: i32 = 1_000_000_000;
+    let mut check = Check::default();
+    metadata::check_without_namespace(&mut check, &class.metadata);
+    let name = class.metadata.name.as_deref().unwrap_or_default();
+    let value = class.value.unwrap_or_default();
+    if name.starts_with("system-") {
+        if !priority_class::SYSTEM.contains(&(name, value)) {
+            let detail =
+                "priority class names with 'system-' prefix are reserved for system use only";
+            check.forbidden("metadata.name", detail);
+        }
+    } else if value > HIGHEST_OF_USERS {
+        let detail =
+            format!("maximum allowed value of a user defined priority is {HIGHEST_OF_USERS}");
+        check.forbidden("value", &detail);
+    }
+    check.maybe_one_of(
+        "preemptionPolicy",
+        class.preemption_policy.as_deref(),
+        &["Never", "PreemptLowerPriority"],
+    );
     check.errors
 }
 

@@ -58,6 +58,7 @@ mod services;
 mod session;
 mod skipped;
 mod started;
+mod storage_limits;
 mod tail;
 mod taken_names;
 mod view;

@@ -9,9 +9,9 @@ use agent::manifest::{self, Object, Parsed, Problem, Strictness, Workload};
 use agent::objects::ObjectMap;
 use agent::pod::Pod;
 use agent::services::NodePorts;
-use agent::{references, runtime_class, services};
+use agent::{priority_class, references, runtime_class, services};
 
-use super::{claims, node_fields, skipped, taken_names};
+use super::{claims, node_fields, skipped, storage_limits, taken_names};
 use crate::commands::pull_secrets::PullSecrets;
 
 /// What is to be run.
@@ -31,6 +31,8 @@ pub(crate) struct Inputs {
     pub(crate) object_names: Vec<String>,
     /// What looks like a mistake in a manifest.
     pub(crate) warnings: Vec<String>,
+    /// Those of them that `--strict` refuses, until it has.
+    refusable: Vec<String>,
     /// Fields that change nothing.
     pub(crate) no_effect: Vec<Problem>,
     /// Credentials for registries.
@@ -87,14 +89,17 @@ pub(crate) fn load_or_none(
     let mut inputs = merge(parsed, problems, empty)?;
     let other_nodes = node_fields::warning(&inputs.pods, &inputs.workloads);
     inputs.warnings.extend(other_nodes);
-    let of_services = services::warnings(&inputs.objects);
-    if strict && !of_services.is_empty() {
-        let refused = of_services.iter().map(|said| format!("--strict: {said}"));
+    let mut refusable = std::mem::take(&mut inputs.refusable);
+    refusable.extend(storage_limits::warning(&inputs.pods, &inputs.workloads));
+    refusable.extend(claims::warnings(&inputs.claims, &inputs.objects));
+    refusable.extend(services::warnings(&inputs.objects));
+    if strict && !refusable.is_empty() {
+        let refused = refusable.iter().map(|said| format!("--strict: {said}"));
         return Err(refused.collect());
     }
     if !strict {
         inputs.warnings.extend(skipped);
-        inputs.warnings.extend(of_services);
+        inputs.warnings.extend(refusable);
     }
     Ok(inputs)
 }
@@ -269,6 +274,8 @@ fn merge(
         &mut workloads,
         &objects,
     ));
+    let priorities = priority_class::add_priority(&mut pods, &mut workloads, &objects);
+    problems.extend(priorities.problems);
     let examples: Vec<Pod> = workloads.iter().map(Workload::example).collect();
     let used = claims::used(pods.iter().chain(&examples));
     if problems.is_empty() {
@@ -298,6 +305,7 @@ fn merge(
             objects,
             object_names,
             warnings,
+            refusable: priorities.unknown,
             no_effect,
             pull_secrets: PullSecrets::default(),
         })
