@@ -116,6 +116,79 @@ async fn explain_run_prints_json_for_programs() {
     place.assert_clean();
 }
 
+/// Two claims, of which one has a PersistentVolume, and the Services of a pod that mounts both.
+const CLAIMS_AND_SERVICES: &str = "apiVersion: v1
+kind: Pod
+metadata: {name: db, labels: {app: db}}
+spec:
+  volumes:
+  - {name: fixed, persistentVolumeClaim: {claimName: fixed}}
+  - {name: own, persistentVolumeClaim: {claimName: own}}
+  containers:
+  - name: main
+    image: db:1
+    ports: [{name: sql, containerPort: 5432, hostPort: 5432, hostIP: 127.0.0.1}]
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: disk}
+spec: {accessModes: [ReadWriteOnce], capacity: {storage: 1Gi}, hostPath: {path: /srv/db}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: fixed}
+spec: {volumeName: disk, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: own}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: db}
+spec:
+  type: NodePort
+  selector: {app: db}
+  ports: [{name: sql, port: 80, targetPort: sql, nodePort: 30080}, {name: other, port: 81}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: alias}
+spec: {type: ExternalName, externalName: example.com}
+";
+
+#[tokio::test]
+async fn explain_run_shows_bindings_of_claims_and_ports_of_services() {
+    let place = Place::new();
+    let manifest = place.file("m.yaml", CLAIMS_AND_SERVICES);
+    let ended = place.crib(&["explain-run", &manifest]).await;
+    assert_code(&ended, 0);
+    let directory = place.path("volumes").join("default/own/volume");
+    let directory = directory.display().to_string();
+    for lines in [
+        "  volume fixed: PersistentVolumeClaim fixed, bound to PersistentVolume disk, /srv/db of the host\n",
+        &format!("  volume own: PersistentVolumeClaim own, bound to the directory {directory}\n"),
+        "    ports     5432/TCP as host port 127.0.0.1:5432\n",
+        "service default/db (NodePort)\n  address   an address of the pods' network, given at the start\n  \
+         port      sql 80/TCP to sql, at port 30080 of this machine\n  \
+         port      other 81/TCP to 81, at a port of this machine that is chosen at the start\n  backends  pod default/db\n",
+        "service default/alias (ExternalName)\n  address   an alias of example.com\n",
+    ] {
+        assert!(ended.out.contains(lines), "{lines}{}", ended.out);
+    }
+    let ended = place
+        .crib(&["explain-run", "--output", "json", &manifest])
+        .await;
+    assert_code(&ended, 0);
+    let all: Value = serde_json::from_str(&ended.out).unwrap();
+    let bound = &all["pods"][0]["volumes"][1]["boundTo"];
+    assert_eq!(*bound, format!("the directory {directory}"));
+    assert_eq!(all["services"][1]["ports"][0]["nodePort"], 30080);
+    assert_eq!(all["services"][1]["backends"], json!(["pod default/db"]));
+    place.assert_clean();
+}
+
 /// As `crib run` would: every problem, and nothing else.
 #[tokio::test]
 async fn explain_run_refuses_what_run_refuses() {

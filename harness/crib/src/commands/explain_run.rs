@@ -11,8 +11,11 @@ use crate::client::output::print;
 use crate::client::{CallError, finish};
 use crate::exit::Exit;
 use crate::report::say;
+use crate::volumes_dir::VolumesDirArgs;
 
+mod claims;
 mod model;
+mod services;
 mod text;
 
 /// Show what `crib run` would start, pull and mount, and which fields have no effect
@@ -38,6 +41,8 @@ pub(crate) struct ExplainRunArgs {
     /// Refuse what is only warned about otherwise: kinds that are not run, and Services that are not served as they are written
     #[arg(long)]
     strict: bool,
+    #[command(flatten)]
+    volumes: VolumesDirArgs,
     /// Output format
     #[arg(long, short, value_enum, default_value_t)]
     output: Output,
@@ -46,13 +51,21 @@ pub(crate) struct ExplainRunArgs {
 /// Shows it.
 pub(crate) fn run(args: &ExplainRunArgs) -> Exit {
     let manifests = [args.manifests.as_slice(), &args.filename].concat();
-    let inputs = match load(&manifests, args.lenient, args.strict) {
+    let mut inputs = match load(&manifests, args.lenient, args.strict) {
         Ok(inputs) => inputs,
         Err(problems) => {
             problems.iter().for_each(|problem| say(problem));
             return Exit::BadInput;
         }
     };
+    match args.volumes.directory() {
+        Ok(directory) => inputs.volumes_dir = directory,
+        Err(problem) if !inputs.claims.is_empty() => {
+            say(&problem);
+            return Exit::BadInput;
+        }
+        Err(_) => {}
+    }
     let explained = Explained::of(&inputs);
     finish(async {
         let text = match args.output {

@@ -64,6 +64,7 @@ mod taken_names;
 mod view;
 
 use self::background::Background;
+pub(crate) use self::claims::bindings;
 pub(crate) use self::clean_up::remove_dead_run;
 pub(crate) use self::daemon::REMOVING;
 pub(crate) use self::dead_runs::{RunLock, with_names};

@@ -15,6 +15,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::Serialize;
 
+use super::claims::BoundClaims;
+use super::services::{self, ExplainedService};
 use crate::commands::run::Inputs;
 
 /// Everything that would be done.
@@ -22,6 +24,7 @@ use crate::commands::run::Inputs;
 #[serde(rename_all = "camelCase")]
 pub(super) struct Explained {
     pub(super) pods: Vec<ExplainedPod>,
+    pub(super) services: Vec<ExplainedService>,
     /// ConfigMaps and Secrets, such as `configmap default/settings`.
     pub(super) objects: Vec<String>,
     /// Fields that have no effect, which `crib run` says nothing about.
@@ -62,10 +65,13 @@ pub(super) struct ExplainedPod {
 }
 
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct ExplainedVolume {
     pub(super) name: String,
     /// Such as `ConfigMap settings`.
     pub(super) source: String,
+    /// What its claim will be bound to; none if it has no claim.
+    pub(super) bound_to: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -100,13 +106,12 @@ pub(super) struct ExplainedMount {
 impl Explained {
     /// What `crib run` would do with `inputs`.
     pub(super) fn of(inputs: &Inputs) -> Self {
+        let claims = BoundClaims::of(inputs);
+        let bare = inputs.pods.iter().map(|of| pod(of, &claims));
+        let created = inputs.workloads.iter().map(|of| created(of, &claims));
         Self {
-            pods: inputs
-                .pods
-                .iter()
-                .map(pod)
-                .chain(inputs.workloads.iter().map(created))
-                .collect(),
+            pods: bare.chain(created).collect(),
+            services: services::all(inputs),
             objects: inputs.object_names.clone(),
             no_effect: inputs.no_effect.iter().map(place).collect(),
             warnings: {
@@ -168,12 +173,12 @@ fn count(workload: &Workload) -> i32 {
 }
 
 /// The pods that a controller creates.
-fn created(workload: &Workload) -> ExplainedPod {
+fn created(workload: &Workload, claims: &BoundClaims) -> ExplainedPod {
     ExplainedPod {
         controller: Some(workload.full_name()),
         schedule: schedule(&workload.object),
         count: count(workload),
-        ..pod(&workload.example())
+        ..pod(&workload.example(), claims)
     }
 }
 
@@ -197,7 +202,7 @@ fn schedule(object: &WorkloadObject) -> Option<String> {
     Some(format!("{} ({zone}){suspended}", spec.schedule))
 }
 
-fn pod(pod: &Pod) -> ExplainedPod {
+fn pod(pod: &Pod, claims: &BoundClaims) -> ExplainedPod {
     let spec = pod.spec();
     // Init containers first, in their order.
     let containers = pod
@@ -216,7 +221,12 @@ fn pod(pod: &Pod) -> ExplainedPod {
         grace_seconds: pod.grace_seconds(),
         qos_class: qos_class(pod).as_str(),
         host_network: pod.host_network(),
-        volumes: spec.volumes.iter().flatten().map(volume).collect(),
+        volumes: spec
+            .volumes
+            .iter()
+            .flatten()
+            .map(|of| volume(of, pod.namespace(), claims))
+            .collect(),
         containers,
     }
 }
@@ -274,7 +284,10 @@ fn ports(of: &Container) -> Vec<String> {
         let protocol = port.protocol.as_deref().unwrap_or("TCP");
         let inside = format!("{}/{protocol}", port.container_port);
         match port.host_port {
-            Some(host) => format!("{inside} as host port {host}"),
+            Some(host) => match port.host_ip.as_deref() {
+                None | Some("") => format!("{inside} as host port {host}"),
+                Some(address) => format!("{inside} as host port {address}:{host}"),
+            },
             None => inside,
         }
     })
@@ -298,8 +311,10 @@ fn mount(of: &VolumeMount) -> ExplainedMount {
     }
 }
 
-fn volume(of: &Volume) -> ExplainedVolume {
+fn volume(of: &Volume, namespace: &str, claims: &BoundClaims) -> ExplainedVolume {
+    let claim = of.persistent_volume_claim.as_ref();
     ExplainedVolume {
+        bound_to: claim.and_then(|claim| claims.get(namespace, &claim.claim_name)),
         name: of.name.clone(),
         source: source(of),
     }

@@ -3,12 +3,17 @@
 use std::fmt::Write;
 
 use super::model::{Explained, ExplainedContainer, ExplainedMount, ExplainedPod};
+use super::services::{ExplainedPort, ExplainedService};
 
 /// The whole text, without the end of its last line.
 pub(super) fn of(explained: &Explained) -> String {
     let mut lines = Vec::new();
     for pod in &explained.pods {
         of_pod(&mut lines, pod);
+        lines.push(String::new());
+    }
+    for service in &explained.services {
+        of_service(&mut lines, service);
         lines.push(String::new());
     }
     list(&mut lines, "objects", &explained.objects);
@@ -57,7 +62,11 @@ fn of_pod(lines: &mut Vec<String>, pod: &ExplainedPod) {
         pod.restart_policy, pod.grace_seconds, pod.qos_class
     ));
     for volume in &pod.volumes {
-        lines.push(format!("  volume {}: {}", volume.name, volume.source));
+        let mut line = format!("  volume {}: {}", volume.name, volume.source);
+        if let Some(bound_to) = &volume.bound_to {
+            let _ = write!(line, ", bound to {bound_to}");
+        }
+        lines.push(line);
     }
     for container in &pod.containers {
         of_container(lines, container);
@@ -94,6 +103,44 @@ fn of_container(lines: &mut Vec<String>, container: &ExplainedContainer) {
     for (name, probe) in &container.probes {
         row(name, probe.clone());
     }
+}
+
+fn of_service(lines: &mut Vec<String>, service: &ExplainedService) {
+    let ExplainedService {
+        namespace,
+        name,
+        kind,
+        address,
+        ports,
+        backends,
+    } = service;
+    lines.push(format!("service {namespace}/{name} ({kind})"));
+    lines.push(format!("  address   {address}"));
+    lines.extend(
+        ports
+            .iter()
+            .map(|port| format!("  port      {}", of_port(port))),
+    );
+    if !backends.is_empty() {
+        lines.push(format!("  backends  {}", backends.join(", ")));
+    }
+}
+
+fn of_port(port: &ExplainedPort) -> String {
+    let mut text = format!("{}/{} to {}", port.port, port.protocol, port.target_port);
+    if let Some(name) = &port.name {
+        text = format!("{name} {text}");
+    }
+    match port.node_port {
+        Some(number) => {
+            let _ = write!(text, ", at port {number} of this machine");
+        }
+        None if port.is_published => {
+            text.push_str(", at a port of this machine that is chosen at the start");
+        }
+        None => {}
+    }
+    text
 }
 
 fn of_mount(mount: &ExplainedMount) -> String {

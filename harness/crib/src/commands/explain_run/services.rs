@@ -1,0 +1,122 @@
+//! ◆ Which names and ports the Services of a run will have, and what is behind them. Pure.
+
+use agent::objects::Objects as _;
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde::Serialize;
+
+use crate::commands::run::Inputs;
+
+/// A Service.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ExplainedService {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// As `ClusterIP`.
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    /// What its name stands for, such as `an address of the pods' network`.
+    pub(super) address: String,
+    pub(super) ports: Vec<ExplainedPort>,
+    /// What its connections lead to, such as `deployment default/web`, or an address of an EndpointSlice.
+    pub(super) backends: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ExplainedPort {
+    pub(super) name: Option<String>,
+    pub(super) port: i32,
+    pub(super) protocol: String,
+    /// A number, or the name of a container's port.
+    pub(super) target_port: String,
+    /// The port of this machine; none if it has none, or if it is chosen at random.
+    pub(super) node_port: Option<i32>,
+    /// Whether it has a port of this machine.
+    pub(super) is_published: bool,
+}
+
+/// The Services of the manifests.
+pub(super) fn all(inputs: &Inputs) -> Vec<ExplainedService> {
+    let services = inputs.objects.all_services();
+    let services = services.iter();
+    services.map(|service| explained(service, inputs)).collect()
+}
+
+fn explained(service: &Service, inputs: &Inputs) -> ExplainedService {
+    let spec = service.spec.clone().unwrap_or_default();
+    let metadata = &service.metadata;
+    let namespace = metadata.namespace.as_deref().unwrap_or("default");
+    let kind = spec.type_.clone().unwrap_or_default();
+    let has_node_ports = match kind.as_str() {
+        "NodePort" => true,
+        "LoadBalancer" => spec.allocate_load_balancer_node_ports != Some(false),
+        _ => false,
+    };
+    let ports = spec.ports.iter().flatten();
+    ExplainedService {
+        namespace: namespace.to_owned(),
+        name: metadata.name.clone().unwrap_or_default(),
+        address: address(&spec),
+        ports: ports.map(|of| port(of, has_node_ports)).collect(),
+        backends: {
+            let mut all = backends(namespace, &spec, inputs);
+            all.extend(agent::services::fixed_addresses(service, &inputs.objects));
+            all
+        },
+        kind,
+    }
+}
+
+fn address(spec: &ServiceSpec) -> String {
+    if spec.type_.as_deref() == Some("ExternalName") {
+        let target = spec.external_name.as_deref().unwrap_or_default();
+        return format!("an alias of {target}");
+    }
+    match spec.cluster_ip.as_deref() {
+        Some("None") => "the addresses behind it".to_owned(),
+        _ => "an address of the pods' network, given at the start".to_owned(),
+    }
+}
+
+fn port(of: &ServicePort, has_node_port: bool) -> ExplainedPort {
+    let target_port = match &of.target_port {
+        None => of.port.to_string(),
+        Some(IntOrString::Int(number)) => number.to_string(),
+        Some(IntOrString::String(name)) => name.clone(),
+    };
+    ExplainedPort {
+        name: of.name.clone().filter(|name| !name.is_empty()),
+        port: of.port,
+        protocol: of.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
+        target_port,
+        node_port: of.node_port.filter(|port| has_node_port && *port != 0),
+        is_published: has_node_port,
+    }
+}
+
+/// The pods, and objects that create pods, whose labels the selector matches.
+fn backends(namespace: &str, spec: &ServiceSpec, inputs: &Inputs) -> Vec<String> {
+    let selector = spec.selector.iter().flatten();
+    let selector: Vec<(&String, &String)> = selector.collect();
+    if selector.is_empty() {
+        return Vec::new();
+    }
+    let bare = inputs
+        .pods
+        .iter()
+        .map(|pod| (format!("pod {}", pod.full_name()), pod.clone()));
+    let created = inputs
+        .workloads
+        .iter()
+        .map(|workload| (workload.full_name(), workload.example()));
+    let chosen = bare.chain(created).filter(|(_, pod)| {
+        let labels = pod.api().metadata.labels.as_ref();
+        let has = |(key, value): &(&String, &String)| {
+            labels.and_then(|labels| labels.get(*key)) == Some(*value)
+        };
+        pod.namespace() == namespace && selector.iter().all(has)
+    });
+    chosen.map(|(name, _)| name).collect()
+}
