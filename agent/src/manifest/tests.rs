@@ -399,12 +399,19 @@ fn token_needs_no_named_account() {
 }
 
 #[rstest]
+#[case(
+    "metadata: {name: {{ .Release.Name }}}\n",
+    "a list or an object cannot be a key: render a template with {{ … }} first, as by helm template"
+)]
 #[case("a: &x {b: *x}\n", "an alias refers to an anchor that contains it")]
 #[case(
     "a: &x {b: c}\n---\na: *x\n",
     "an alias refers to an anchor of another document: write the value out, because an anchor counts in its own document"
 )]
-fn alias_without_value_is_told(#[case] text: &str, #[case] expected: &str) {
+fn alias_without_value_and_unrendered_template_are_told(
+    #[case] text: &str,
+    #[case] expected: &str,
+) {
     let parsed = strict(text);
     let messages = parsed.problems.iter().map(|problem| &problem.message);
     assert!(

@@ -95,6 +95,9 @@ fn syntax(error: &ScanError) -> SyntaxError {
     }
 }
 
+/// Why a collection is no key. A template that was not rendered looks like one.
+const NO_KEY: &str = "a list or an object cannot be a key: render a template with {{ … }} first, as by helm template";
+
 /// A collection that is still open.
 enum Open {
     Sequence {
@@ -188,7 +191,7 @@ impl Builder {
         if let Some(Open::Mapping { key: None, .. }) = self.open.last() {
             return Err(SyntaxError {
                 place,
-                message: "a list or an object cannot be a key".to_owned(),
+                message: NO_KEY.to_owned(),
             });
         }
         self.open.push(open);
@@ -247,7 +250,9 @@ impl Builder {
         if self.values > MAX_VALUES {
             return Err(SyntaxError {
                 place: node.place,
-                message: format!("more than {MAX_VALUES} values after expanding aliases"),
+                message: format!(
+                    "more than {MAX_VALUES} values in one file, with aliases expanded: split the file"
+                ),
             });
         }
         if anchor != 0 {
@@ -310,7 +315,7 @@ impl Builder {
                     Value::Sequence(_) | Value::Mapping(_) => {
                         return Err(SyntaxError {
                             place: node.place,
-                            message: "a list or an object cannot be a key".to_owned(),
+                            message: NO_KEY.to_owned(),
                         });
                     }
                 },

@@ -1,6 +1,6 @@
 //! Loads the manifests of the command line: pods, or all errors at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -211,13 +211,14 @@ fn merge(
     let (mut pods, mut warnings) = (Vec::<Pod>::new(), Vec::new());
     let (mut names, mut uids) = (BTreeMap::new(), BTreeMap::new());
     let mut all_objects: Vec<Object> = Vec::new();
+    let mut seen_objects = BTreeSet::new();
     let mut no_effect = Vec::new();
     let mut workloads: Vec<Workload> = Vec::new();
     let mut node_ports = NodePorts::default();
     for (file, parsed) in files {
         for object in parsed.objects {
             let name = object.full_name();
-            if all_objects.iter().any(|other| other.full_name() == name) {
+            if !seen_objects.insert(name.clone()) {
                 problems.push(format!(
                     "{file}: {name} is in the manifests twice: give one of them another name"
                 ));
