@@ -1,6 +1,9 @@
 //! `crib proxy` with rules that are switched, and what it refuses.
 
-use super::command::Place;
+use nix::sys::signal::Signal;
+
+use super::command::{Place, Running};
+use super::readme::shown;
 
 /// A proxy before a runtime that need not exist.
 fn args<'a>(listen: &'a str, more: &[&'a str]) -> Vec<&'a str> {
@@ -71,6 +74,29 @@ async fn rules_of_running_proxy_are_switched() {
         .crib(&["proxy", "ctl", "--control", control, "list"])
         .await;
     assert_eq!(gone.code, Some(1), "{gone:?}");
+    runtime.stop().await;
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn client_meets_faults_and_is_judged() {
+    let place = Place::new();
+    let (runtime, _) = place.runtime().await;
+    std::os::unix::fs::symlink(place.path("s"), place.path("crib.sock")).unwrap();
+    let listen = place.path("p").display().to_string();
+    let line = "crib proxy --listen unix:///tmp/p.sock --upstream unix:///run/crib/crib.sock --fault 'ListContainers after 1 fail INTERNAL' --lint";
+    let mut proxy = Running::start(shown(&place, line, &[("/tmp/p.sock", &listen)], ""));
+    proxy.line_with("listening").await;
+    let list = ["--runtime-endpoint", &listen, "ps"];
+    let first = place.crib(&list).await;
+    assert_eq!(first.code, Some(0), "{first:?}");
+    let second = place.crib(&list).await;
+    assert_eq!(second.code, Some(1), "{second:?}");
+    assert!(second.err.contains("(Internal)"), "{second:?}");
+    proxy.signal(Signal::SIGINT);
+    let judged = proxy.end().await;
+    assert_eq!(judged.code, Some(1), "{judged:?}");
+    assert!(judged.out.contains("deadline"), "{judged:?}");
     runtime.stop().await;
     place.assert_clean();
 }

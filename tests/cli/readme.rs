@@ -33,7 +33,7 @@ spec:
 "#;
 
 /// Where each command of the README's blocks is run: by a test of this package, or elsewhere, or why not.
-const COMMANDS: [(&str, By); 36] = [
+const COMMANDS: [(&str, By); 37] = [
     (
         "cargo install --locked --path harness/crib",
         By::Nothing("a release build takes minutes; cargo test builds the same program"),
@@ -57,6 +57,10 @@ const COMMANDS: [(&str, By); 36] = [
     (
         "crib check --runtime-endpoint unix:///run/containerd/containerd.sock --report html=check.html",
         By::Test("check", "check_of_runtime_passes_and_writes_reports"),
+    ),
+    (
+        "crib proxy --listen unix:///tmp/p.sock --upstream unix:///run/crib/crib.sock --fault 'ListContainers after 1 fail INTERNAL' --lint",
+        By::Test("proxy", "client_meets_faults_and_is_judged"),
     ),
     (
         "crib bench --vs unix:///run/containerd/containerd.sock --report html=bench.html",
@@ -249,7 +253,7 @@ fn every_command_of_readme_is_run_or_has_a_reason_not_to_be() {
 }
 
 /// Runs a line of the README in a shell: with another socket than the machine's, with `changes`, and with more options.
-fn shown(place: &Place, line: &str, changes: &[(&str, &str)], options: &str) -> Command {
+pub(super) fn shown(place: &Place, line: &str, changes: &[(&str, &str)], options: &str) -> Command {
     assert!(
         COMMANDS.iter().any(|(command, _)| *command == line),
         "README.md does not show {line:?}"
