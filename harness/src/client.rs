@@ -10,8 +10,10 @@ use cri::v1::runtime_service_client::RuntimeServiceClient;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Handle};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 use tonic::{Status, Streaming};
+
+use crate::deadline::{CarryDeadline, Connection};
 
 /// The longest message in either direction, as in the kubelet's client (Kubernetes 1.36, cri-client).
 const MAX_MESSAGE: usize = 16 << 20;
@@ -23,11 +25,11 @@ pub type Answer<T> = Result<T, Status>;
 #[derive(Debug, Clone)]
 pub struct Client {
     /// Every call of the RuntimeService, for calls without a method here.
-    pub runtime: RuntimeServiceClient<Channel>,
+    pub runtime: RuntimeServiceClient<Connection>,
     /// Every call of the ImageService, for calls without a method here.
-    pub images: ImageServiceClient<Channel>,
+    pub images: ImageServiceClient<Connection>,
     /// Services in the pod network: an extension, which only crib's own runtime has.
-    pub services: ServicesClient<Channel>,
+    pub services: ServicesClient<Connection>,
 }
 
 impl Client {
@@ -47,11 +49,13 @@ impl Client {
         let channel =
             Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
         Self {
-            runtime: RuntimeServiceClient::new(channel.clone())
+            runtime: RuntimeServiceClient::with_interceptor(channel.clone(), CarryDeadline)
                 .max_decoding_message_size(MAX_MESSAGE)
                 .max_encoding_message_size(2 * MAX_MESSAGE),
-            services: ServicesClient::new(channel.clone()).max_encoding_message_size(MAX_MESSAGE),
-            images: ImageServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE),
+            services: ServicesClient::with_interceptor(channel.clone(), CarryDeadline)
+                .max_encoding_message_size(MAX_MESSAGE),
+            images: ImageServiceClient::with_interceptor(channel, CarryDeadline)
+                .max_decoding_message_size(MAX_MESSAGE),
         }
     }
 

@@ -25,6 +25,7 @@ pub mod binary;
 pub mod check;
 pub mod client;
 pub mod cri_log;
+pub mod deadline;
 pub mod events;
 pub mod eventually;
 pub mod fixture;

@@ -95,8 +95,8 @@ async fn client_meets_faults_and_is_judged() {
     assert!(second.err.contains("(Internal)"), "{second:?}");
     proxy.signal(Signal::SIGINT);
     let judged = proxy.end().await;
-    assert_eq!(judged.code, Some(1), "{judged:?}");
-    assert!(judged.out.contains("deadline"), "{judged:?}");
+    // Every call of the commands has its deadline.
+    assert_eq!(judged.code, Some(0), "{judged:?}");
     runtime.stop().await;
     place.assert_clean();
 }

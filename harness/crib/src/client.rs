@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use harness::Client;
 use harness::client::Answer;
+use harness::deadline::within;
 
 use crate::args::UnixEndpoint;
 use crate::endpoint::default_listen;
@@ -36,6 +37,9 @@ pub(crate) use settings::{ClientArgs, Connection, Endpoints};
 
 /// Default timeout of a call.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How much later than a command a runtime gives up a call.
+const GIVES_UP: Duration = Duration::from_secs(1);
 
 /// A connection to a runtime, and to the service for its images.
 pub(crate) struct Cri {
@@ -271,9 +275,12 @@ impl Cri {
     ) -> Result<T, CallError> {
         let answer = match timeout {
             None => answer.await,
-            Some(timeout) => tokio::time::timeout(timeout, answer)
-                .await
-                .map_err(|_| CallError::NoAnswer { call, timeout })?,
+            // The runtime gives up a little later, so that the words are those of here.
+            Some(timeout) => {
+                let answer = within(timeout.saturating_add(GIVES_UP), answer);
+                tokio::time::timeout(timeout, answer).await
+            }
+            .map_err(|_| CallError::NoAnswer { call, timeout })?,
         };
         answer.map_err(|status| CallError::refused(call, status))
     }
