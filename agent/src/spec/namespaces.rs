@@ -6,9 +6,6 @@ use crate::node::{Node, UnknownRuntimeClass};
 use crate::pod::Pod;
 use crate::spec::{NamespaceMode, Namespaces, UserNamespace};
 
-/// What helps where pods have no user namespaces of their own.
-const REMEDY: &str = "run the runtime as root on Linux 5.19 or later, or leave hostUsers out";
-
 /// Why a pod cannot have its namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NamespaceError {
@@ -16,16 +13,14 @@ pub enum NamespaceError {
     #[error(transparent)]
     RuntimeClass(#[from] UnknownRuntimeClass),
     /// The runtime has no user namespaces.
-    #[error(
-        "can't set `spec.hostUsers: false`, runtime does not support user namespaces{unknown}; {REMEDY}"
-    )]
+    #[error("can't set `spec.hostUsers: false`, runtime does not support user namespaces{unknown}")]
     Runtime {
         /// `: the handler "" is not known`, if the runtime lists others.
         unknown: String,
     },
     /// The runtime handler has no user namespaces.
     #[error(
-        "can't set `spec.hostUsers: false`, RuntimeClass handler {handler:?} does not support user namespaces{unknown}; {REMEDY}"
+        "can't set `spec.hostUsers: false`, RuntimeClass handler {handler:?} does not support user namespaces{unknown}"
     )]
     Handler {
         /// The handler.
