@@ -94,6 +94,32 @@ async fn check_that_cannot_remove_its_pods_exits_1_and_names_them() {
     runtime.stop().await;
 }
 
+#[tokio::test]
+async fn check_names_list_that_hangs_at_its_end() {
+    let place = Place::new();
+    let (runtime, upstream) = place.runtime().await;
+    let (proxy, endpoint, _) = start_proxy(&place, &upstream, &["ListImages hang"]).await;
+    let args = [
+        "check",
+        "--runtime-endpoint",
+        &endpoint,
+        "--deadline",
+        "10s",
+    ];
+    let select = ["--select", "CRI-CTR-032"];
+    let checked = place.crib(&[&args[..], &select].concat()).await;
+    assert_eq!(checked.code, Some(1), "{checked:?}");
+    let said = "\nnot removed: ListImages: no answer\n";
+    assert!(checked.out.contains(said), "{checked:?}");
+    assert!(!checked.out.contains("not removed: pod"), "{checked:?}");
+    assert!(
+        !checked.out.contains("did not remove the pods"),
+        "{checked:?}"
+    );
+    proxy.stop().await;
+    runtime.stop().await;
+}
+
 /// A runtime in a network namespace of its own does not reach 127.0.0.1 of the check.
 #[tokio::test]
 async fn rules_of_images_are_skipped_in_other_network_namespace() {

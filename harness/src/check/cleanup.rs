@@ -17,8 +17,15 @@ pub(super) const PREFIX: &str = "crib-check-";
 /// How the directories of benchmarks begin.
 pub(crate) const BENCH_PREFIX: &str = "crib-bench-";
 
-/// How long a list of pods may take, beyond which those are removed whose ids are known.
+/// How long a list of pods or images may take, beyond which those are removed whose ids are known.
 const LISTING: Duration = Duration::from_secs(5);
+
+/// The answer of a list, which a runtime may never give.
+async fn in_time<T>(list: impl Future<Output = Answer<T>>) -> Answer<T> {
+    let late = |_| Err(Status::deadline_exceeded("no answer"));
+    let answer = tokio::time::timeout(LISTING, list).await;
+    answer.unwrap_or_else(late)
+}
 
 /// The ids of pods that RunPodSandbox answered.
 pub(super) fn answered_pods<'a>(calls: impl IntoIterator<Item = &'a Call>) -> BTreeSet<String> {
@@ -46,10 +53,9 @@ pub(super) async fn remove_pods(
         label_selector: labels.iter().cloned().collect(),
         ..Default::default()
     };
-    let late = |_| Err(Status::deadline_exceeded("no answer"));
-    let listed = tokio::time::timeout(LISTING, client.pods(filter)).await;
     let mut left = Vec::new();
-    let pods = listed.unwrap_or_else(late).unwrap_or_else(|status| {
+    let listed = in_time(client.pods(filter)).await;
+    let pods = listed.unwrap_or_else(|status| {
         left.push(format!("ListPodSandbox: {}", status.message()));
         Vec::new()
     });
@@ -94,7 +100,7 @@ async fn remove_pod(client: &Client, id: &str) -> Answer<()> {
 
 /// Removes the images whose names have the run in them.
 pub(super) async fn remove_images(client: &Client, run: &str) -> Vec<String> {
-    let images = match client.list_images().await {
+    let images = match in_time(client.list_images()).await {
         Ok(images) => images,
         Err(status) => return vec![format!("ListImages: {}", status.message())],
     };
