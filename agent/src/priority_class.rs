@@ -10,11 +10,7 @@ use crate::manifest::Workload;
 use crate::objects::Objects;
 use crate::pod::Pod;
 
-/// The classes that every cluster has, with their priorities.
-pub(crate) const SYSTEM: [(&str, i32); 2] = [
-    ("system-cluster-critical", 2_000_000_000),
-    ("system-node-critical", 2_000_001_000),
-];
+pub(crate) mod system;
 
 /// What is wrong with the classes that pods name, in sentences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -99,7 +95,7 @@ impl Classes {
             let name = class.metadata.name.clone().unwrap_or_default();
             (name, class.value.unwrap_or_default())
         });
-        let system = SYSTEM.map(|(name, value)| (name.to_owned(), value));
+        let system = system::CLASSES.map(|(name, value)| (name.to_owned(), value));
         Self {
             by_name: system.into_iter().chain(given).collect(),
             default,

@@ -5,7 +5,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::priority_class;
+use crate::priority_class::system;
 
 use super::{Check, FieldError, Rule, metadata, names, resources};
 
@@ -65,7 +65,7 @@ pub(in crate::manifest) fn priority_class(class: &PriorityClass) -> Vec<FieldErr
     let name = class.metadata.name.as_deref().unwrap_or_default();
     let value = class.value.unwrap_or_default();
     if name.starts_with("system-") {
-        if !priority_class::SYSTEM.contains(&(name, value)) {
+        if !system::CLASSES.contains(&(name, value)) {
             let detail =
                 "priority class names with 'system-' prefix are reserved for system use only";
             check.forbidden("metadata.name", detail);
