@@ -41,7 +41,7 @@ const UNKNOWN_POD: Duration = Duration::from_secs(1);
 /// The last full listing of the runtime; `None` before the first one.
 pub(crate) type RuntimePods = watch::Receiver<Option<Arc<RuntimeListing>>>;
 
-/// Who hears of the pods that could not be inspected, and why.
+/// Who hears of the pods that could not be inspected, and why; a runtime that does not answer is no pod's failure.
 pub(crate) type FailedInspections = mpsc::UnboundedSender<(PodUid, String)>;
 
 /// The sandboxes and containers of every pod in the runtime.
@@ -409,8 +409,6 @@ impl Pleg {
             }
             Err(error) => {
                 tracing::warn!(pod = %uid, %error, "failed to inspect pod");
-                // Nobody hears it only when the agent ends.
-                let _ = self.failed.send((uid.clone(), error.to_string()));
                 pod.resized |= resized;
                 pod.pending = Some(causes.and(pod.pending.take().unwrap_or_default()));
                 if error.is_unavailable() {
@@ -418,6 +416,8 @@ impl Pleg {
                     self.next_relist = Instant::now() + self.retry.failed();
                 } else {
                     self.timers.set(uid, Instant::now() + pod.retry.failed());
+                    // Nobody hears it only when the agent ends.
+                    let _ = self.failed.send((uid.clone(), error.to_string()));
                 }
             }
         }

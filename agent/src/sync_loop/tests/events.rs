@@ -192,3 +192,25 @@ async fn pod_that_cannot_be_inspected_is_told() {
     );
     assert!(failed[0].contains("out of order"), "{failed:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn runtime_that_does_not_answer_is_no_failure_of_pods() {
+    let scene = Scene::new();
+    let mut events = scene.agent().events();
+    scene.fake.image("job", job(30, 0));
+    scene.want(&[pod("u1", "job", "Never")]);
+    scene
+        .until("u1", "running", |report| phase(report) == "Running")
+        .await;
+    scene.fake.set_down(true);
+    tokio::time::sleep(seconds(60)).await;
+    scene.fake.set_down(false);
+    scene
+        .until("u1", "ended", |report| phase(report) == "Succeeded")
+        .await;
+    let told = story(&mut events);
+    assert!(
+        !told.iter().any(|line| line.contains("FailedSync")),
+        "{told:?}"
+    );
+}
