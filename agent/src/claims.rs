@@ -207,8 +207,8 @@ pub fn bind_all(
     (all, bound)
 }
 
-/// Why each volume is not a claim's that is bound to a directory of its own, in words; nothing if there are no volumes that it
-/// could be meant for. `bound` are the claims of volumes.
+/// Why a claim that gets a directory of its own got none of the volumes: a sentence for each that it could have been meant for. `bound`
+/// are the claims of volumes.
 #[must_use]
 pub fn unfitting(
     claim: &PersistentVolumeClaim,

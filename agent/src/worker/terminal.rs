@@ -11,7 +11,7 @@ use crate::clock::after;
 use crate::events::Happening;
 use crate::status::eviction::Eviction;
 
-/// How long an evicted pod may take at least.
+/// How long an evicted pod may take in any case.
 const LEAST: Duration = Duration::from_secs(10);
 
 impl Worker {
@@ -41,8 +41,8 @@ impl Worker {
         }
     }
 
-    /// Once, records, unless `overdue` is dropped before, that an evicted pod takes longer to end than half as much again as its grace
-    /// period, and than ten seconds (Kubernetes 1.36, pkg/kubelet/pod_workers.go killPodNow).
+    /// Has an event recorded when an evicted pod takes too long to end: one and a half grace periods, and at least [`LEAST`]. Dropping
+    /// `overdue`, which keeps the task, calls it off (Kubernetes 1.36, pkg/kubelet/pod_workers.go killPodNow).
     pub(super) fn watch_eviction(&self, overdue: &mut JoinSet<()>) {
         let (Some(_), Some(pod), true) = (&self.eviction, &self.pod, overdue.is_empty()) else {
             return;

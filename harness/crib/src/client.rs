@@ -275,12 +275,12 @@ impl Cri {
     ) -> Result<T, CallError> {
         let answer = match timeout {
             None => answer.await,
-            // The runtime gives up a little later, so that the words are those of here.
             Some(timeout) => {
+                // The runtime gives up a little later, so that the words are those of here.
                 let answer = within(timeout.saturating_add(GIVES_UP), answer);
-                tokio::time::timeout(timeout, answer).await
+                let answer = tokio::time::timeout(timeout, answer).await;
+                answer.map_err(|_| CallError::NoAnswer { call, timeout })?
             }
-            .map_err(|_| CallError::NoAnswer { call, timeout })?,
         };
         answer.map_err(|status| CallError::refused(call, status))
     }
