@@ -18,8 +18,8 @@ mod warnings;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-pub use assign::{Assigner, NodePorts};
-pub use endpoints::fixed_addresses;
+pub use assign::{Assigner, NodePorts, has_node_ports};
+pub use endpoints::{fixed_addresses, selects};
 pub use plan::{node_ports, plan};
 pub(crate) use publisher::publish;
 pub use warnings::warnings;

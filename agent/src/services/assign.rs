@@ -17,7 +17,9 @@ pub(super) fn needs_address(spec: &ServiceSpec) -> bool {
     kind(spec) != "ExternalName" && spec.cluster_ip.as_deref() != Some("None")
 }
 
-fn has_node_ports(spec: &ServiceSpec) -> bool {
+/// Whether its ports are also ports of the node.
+#[must_use]
+pub fn has_node_ports(spec: &ServiceSpec) -> bool {
     match kind(spec) {
         "NodePort" => true,
         "LoadBalancer" => spec.allocate_load_balancer_node_ports != Some(false),

@@ -59,6 +59,17 @@ pub(super) fn has_selector(spec: &ServiceSpec) -> bool {
     selector.is_some_and(|labels| !labels.is_empty())
 }
 
+/// Whether a Service's selector chooses a pod.
+#[must_use]
+pub fn selects(service: &Service, pod: &Pod) -> bool {
+    let Some(spec) = service.spec.as_ref().filter(|spec| has_selector(spec)) else {
+        return false;
+    };
+    let labels = pod.api().metadata.labels.as_ref();
+    let has = |(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value);
+    pod.namespace() == named(service).1 && spec.selector.iter().flatten().all(has)
+}
+
 /// The EndpointSlices of a Service. Endpoints count only for a Service without a selector: the others' are a controller's.
 pub(super) fn slices_of<'s>(
     service: &Service,
@@ -127,15 +138,8 @@ fn of_pods<'a, 'p>(
     pods: &'p [Pod],
     status: &impl Fn(&PodUid) -> Option<&'a PodStatus>,
 ) -> Vec<Endpoint<'p>> {
-    let Some(selector) = spec.selector.as_ref().filter(|labels| !labels.is_empty()) else {
-        return Vec::new();
-    };
-    let (name, namespace) = named(service);
-    let chosen = pods.iter().filter(|pod| {
-        let labels = pod.api().metadata.labels.as_ref();
-        let has = |(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value);
-        pod.namespace() == namespace && selector.iter().all(has)
-    });
+    let name = named(service).0;
+    let chosen = pods.iter().filter(|pod| selects(service, pod));
     let endpoints = chosen.filter_map(|pod| {
         let status = status(pod.uid())?;
         let may = is_ready(status) || spec.publish_not_ready_addresses == Some(true);

@@ -44,6 +44,7 @@ mod lines;
 mod manifest_watch;
 mod marks;
 mod means;
+mod named_pods;
 mod node_fields;
 mod notes;
 mod orphans;
@@ -69,6 +70,7 @@ pub(crate) use self::clean_up::remove_dead_run;
 pub(crate) use self::daemon::REMOVING;
 pub(crate) use self::dead_runs::{RunLock, with_names};
 pub(crate) use self::inputs::{Inputs, load};
+pub(crate) use self::named_pods::named_pods;
 pub(crate) use self::orphans::adopt as adopt_orphans;
 pub(crate) use self::root::remove as remove_root;
 

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::Serialize;
 
-use crate::commands::run::Inputs;
+use crate::commands::run::{Inputs, named_pods};
 
 /// A Service.
 #[derive(Debug, Serialize)]
@@ -49,22 +49,16 @@ fn explained(service: &Service, inputs: &Inputs) -> ExplainedService {
     let metadata = &service.metadata;
     let namespace = metadata.namespace.as_deref().unwrap_or("default");
     let kind = spec.type_.clone().unwrap_or_default();
-    let has_node_ports = match kind.as_str() {
-        "NodePort" => true,
-        "LoadBalancer" => spec.allocate_load_balancer_node_ports != Some(false),
-        _ => false,
-    };
+    let has_node_ports = agent::services::has_node_ports(&spec);
     let ports = spec.ports.iter().flatten();
     ExplainedService {
         namespace: namespace.to_owned(),
         name: metadata.name.clone().unwrap_or_default(),
         address: address(&spec),
         ports: ports.map(|of| port(of, has_node_ports)).collect(),
-        backends: {
-            let mut all = backends(namespace, &spec, inputs);
-            all.extend(agent::services::fixed_addresses(service, &inputs.objects));
-            all
-        },
+        backends: backends(service, inputs)
+            .chain(agent::services::fixed_addresses(service, &inputs.objects))
+            .collect(),
         kind,
     }
 }
@@ -96,27 +90,9 @@ fn port(of: &ServicePort, has_node_port: bool) -> ExplainedPort {
     }
 }
 
-/// The pods, and objects that create pods, whose labels the selector matches.
-fn backends(namespace: &str, spec: &ServiceSpec, inputs: &Inputs) -> Vec<String> {
-    let selector = spec.selector.iter().flatten();
-    let selector: Vec<(&String, &String)> = selector.collect();
-    if selector.is_empty() {
-        return Vec::new();
-    }
-    let bare = inputs
-        .pods
-        .iter()
-        .map(|pod| (format!("pod {}", pod.full_name()), pod.clone()));
-    let created = inputs
-        .workloads
-        .iter()
-        .map(|workload| (workload.full_name(), workload.example()));
-    let chosen = bare.chain(created).filter(|(_, pod)| {
-        let labels = pod.api().metadata.labels.as_ref();
-        let has = |(key, value): &(&String, &String)| {
-            labels.and_then(|labels| labels.get(*key)) == Some(*value)
-        };
-        pod.namespace() == namespace && selector.iter().all(has)
-    });
-    chosen.map(|(name, _)| name).collect()
+/// The pods, and objects that make pods, that the selector chooses.
+fn backends(service: &Service, inputs: &Inputs) -> impl Iterator<Item = String> {
+    let all = named_pods(&inputs.pods, &inputs.workloads);
+    let chosen = all.filter(|(_, pod)| agent::services::selects(service, pod));
+    chosen.map(|(name, _)| name)
 }

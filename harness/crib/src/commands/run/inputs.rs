@@ -11,7 +11,7 @@ use agent::pod::Pod;
 use agent::services::NodePorts;
 use agent::{priority_class, references, runtime_class, services};
 
-use super::{claims, node_fields, skipped, storage_limits, taken_names};
+use super::{claims, named_pods, node_fields, skipped, storage_limits, taken_names};
 use crate::commands::pull_secrets::PullSecrets;
 
 /// What is to be run.
@@ -280,13 +280,7 @@ fn merge(
     let examples: Vec<Pod> = workloads.iter().map(Workload::example).collect();
     let used = claims::used(pods.iter().chain(&examples));
     if problems.is_empty() {
-        let bare = pods
-            .iter()
-            .map(|pod| (format!("pod {}", pod.full_name()), pod.clone()));
-        let owned = workloads
-            .iter()
-            .map(|workload| (workload.full_name(), workload.example()));
-        for (owner, pod) in bare.chain(owned) {
+        for (owner, pod) in named_pods(&pods, &workloads) {
             let missing = references::missing(&pod, &objects);
             problems.extend(missing.iter().map(|name| {
                 let file = pod.origin();

@@ -6,6 +6,7 @@ use agent::admission::fields_of_other_nodes;
 use agent::manifest::Workload;
 use agent::pod::Pod;
 
+use super::named_pods;
 use crate::commands::agent::with_own_labels;
 use crate::commands::node_name;
 
@@ -13,14 +14,7 @@ use crate::commands::node_name;
 pub(super) fn warning(pods: &[Pod], workloads: &[Workload]) -> Option<String> {
     let node = node_name();
     let labels = with_own_labels(&node, BTreeMap::new());
-    let bare = pods
-        .iter()
-        .map(|pod| (format!("pod {}", pod.full_name()), pod.clone()));
-    let owned = workloads
-        .iter()
-        .map(|workload| (workload.full_name(), workload.example()));
-    let named: Vec<String> = bare
-        .chain(owned)
+    let named: Vec<String> = named_pods(pods, workloads)
         .flat_map(|(name, pod)| {
             let fields = fields_of_other_nodes(&pod, &node, &labels);
             fields

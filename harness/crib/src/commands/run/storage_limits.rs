@@ -2,6 +2,9 @@
 
 use agent::manifest::Workload;
 use agent::pod::Pod;
+use k8s_openapi::api::core::v1::ResourceRequirements;
+
+use super::named_pods;
 
 /// The image whose writable layer is in memory, in the containers' own mount namespace: nothing measures it.
 const HOST_IMAGE: &str = "crib.local/host";
@@ -9,13 +12,7 @@ const STORAGE: &str = "ephemeral-storage";
 
 /// One sentence about all pods, and objects whose pods have such limits; none if there is none.
 pub(super) fn warning(pods: &[Pod], workloads: &[Workload]) -> Option<String> {
-    let bare = pods
-        .iter()
-        .map(|pod| (format!("pod {}", pod.full_name()), pod.clone()));
-    let created = workloads
-        .iter()
-        .map(|workload| (workload.full_name(), workload.example()));
-    let concerned = bare.chain(created).filter(|(_, pod)| is_concerned(pod));
+    let concerned = named_pods(pods, workloads).filter(|(_, pod)| is_concerned(pod));
     let names: Vec<String> = concerned.map(|(name, _)| name).collect();
     (!names.is_empty()).then(|| {
         format!(
@@ -28,7 +25,7 @@ pub(super) fn warning(pods: &[Pod], workloads: &[Workload]) -> Option<String> {
 
 /// Whether a limit of storage applies to a container of the image.
 fn is_concerned(pod: &Pod) -> bool {
-    let limits = |resources: Option<&k8s_openapi::api::core::v1::ResourceRequirements>| {
+    let limits = |resources: Option<&ResourceRequirements>| {
         let limits = resources.and_then(|resources| resources.limits.as_ref());
         limits.is_some_and(|limits| limits.contains_key(STORAGE))
     };
