@@ -94,6 +94,23 @@ impl Place {
         command
     }
 
+    /// Runs a manifest with this isolation, rootless as an ordinary user. `None`: this machine has no user namespaces.
+    pub(crate) async fn run_isolated(
+        &self,
+        isolation: &str,
+        more: &[&str],
+        manifest: &str,
+    ) -> Option<Ended> {
+        let args = ["run", "--isolation", isolation];
+        let mut command = self.command(&[&args, more, &[manifest]].concat());
+        if isolation == "rootless" {
+            command = self.as_ordinary_user(command);
+        }
+        let ended = self.end(command).await;
+        let is_unavailable = ended.err.contains("isolation rootless is unavailable");
+        (!is_unavailable).then_some(ended)
+    }
+
     /// Runs a command with something on its standard input.
     pub(crate) async fn crib_with_stdin(&self, args: &[&str], stdin: &str) -> Ended {
         let mut child = self.command(args).stdin(Stdio::piped()).spawn().unwrap();

@@ -45,14 +45,9 @@ async fn services_of_host_are_reached_by_its_names(#[values("root", "rootless")]
          exec 3<>/dev/udp/$name/{port} && echo asked >&3 && echo $name: $(head -n 1 <&3); done"
     );
     let manifest = place.file("p.yaml", &pod("p", &script));
-    let mut command = place.command(&["run", "--isolation", isolation, &manifest]);
-    if isolation == "rootless" {
-        command = place.as_ordinary_user(command);
-    }
-    let ended = place.end(command).await;
-    if ended.err.contains("isolation rootless is unavailable") {
+    let Some(ended) = place.run_isolated(isolation, &[], &manifest).await else {
         harness::skip!(name, "user namespaces are not available");
-    }
+    };
     assert_code(&ended, 0);
     let lines: Vec<&str> = ended.out.lines().collect();
     let expected = [

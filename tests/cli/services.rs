@@ -390,14 +390,12 @@ async fn service_without_selector_leads_to_addresses_of_endpoints_and_slices(
                   until exec 3<>/dev/tcp/$name/5432; do :; done 2>/dev/null; echo $name: $(head -n 1 <&3); done";
     let manifest = pod("p", script) + &service("old") + &endpoints + &service("new") + &slice;
     let manifest = place.file("m.yaml", &manifest);
-    let mut command = place.command(&["run", "--strict", "--isolation", isolation, &manifest]);
-    if isolation == "rootless" {
-        command = place.as_ordinary_user(command);
-    }
-    let ended = place.end(command).await;
-    if ended.err.contains("isolation rootless is unavailable") {
+    let Some(ended) = place
+        .run_isolated(isolation, &["--strict"], &manifest)
+        .await
+    else {
         harness::skip!(name, "user namespaces are not available");
-    }
+    };
     assert_code(&ended, 0);
     let expected =
         "p/main | old: from outside\np/main | new.default.svc.cluster.local: from outside\n";
