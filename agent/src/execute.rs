@@ -112,7 +112,8 @@ pub(crate) struct Job {
     pub(crate) terminating: CancellationToken,
     /// Cancelled when the pod's end is requested, even if what is being started is finished first.
     pub(crate) end_requested: CancellationToken,
-    pub(crate) progress: mpsc::UnboundedSender<Progress>,
+    /// In boxes: a channel has room for 32 messages from its first one on, and many pods start at once.
+    pub(crate) progress: mpsc::UnboundedSender<Box<Progress>>,
 }
 
 /// Executes a plan. Returns when every action succeeded or failed, or the pod must terminate.
@@ -166,7 +167,7 @@ async fn start_now(job: &Arc<Job>, sandbox: &SandboxContext, start: &Start) -> b
 impl Job {
     fn send(&self, progress: Progress) {
         // The worker receives until the execution ends.
-        let _ = self.progress.send(progress);
+        let _ = self.progress.send(Box::new(progress));
     }
 
     fn event(&self, container: Option<&str>, happening: &Happening) {
