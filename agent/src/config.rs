@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Taint;
 
 use crate::gc::limits::DeadContainerLimits;
 use crate::images::ImageConfig;
-use crate::node::{CgroupDriver, SwapBehavior};
+use crate::node::{CgroupDriver, MemoryQos, SwapBehavior};
 
 /// The configuration of the agent. [`Config::new`] has the defaults of a kubelet of Kubernetes 1.36.
 #[derive(Clone, Debug)]
@@ -103,7 +103,7 @@ pub struct AdmissionConfig {
 }
 
 /// Which cgroups pods have, and how CPU and memory are limited in them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct CgroupConfig {
     /// Whether each pod has a cgroup below that of its QoS class, which the runtime is told as the sandbox's `cgroup_parent`;
     /// otherwise the runtime chooses. A kubelet also makes these cgroups.
@@ -119,6 +119,8 @@ pub struct CgroupConfig {
     /// Whether the kernel kills one process of a container that is out of memory, not all of them, which only the unified
     /// hierarchy can. A kubelet has it kill all there.
     pub single_process_oom_kill: bool,
+    /// How memory is shared on the unified hierarchy (gate MemoryQoS); `None`: containers have limits alone.
+    pub memory_qos: Option<MemoryQos>,
 }
 
 impl Default for CgroupConfig {
@@ -131,6 +133,7 @@ impl Default for CgroupConfig {
             cpu_quota: true,
             cpu_quota_period: Duration::from_millis(100),
             single_process_oom_kill: true,
+            memory_qos: None,
         }
     }
 }

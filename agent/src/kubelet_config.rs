@@ -10,11 +10,12 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::images::duration::parse_go_duration;
-use crate::node::{CgroupDriver, SwapBehavior};
+use crate::node::{CgroupDriver, MemoryReservation, SwapBehavior};
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
-const STOP_SIGNALS: &str = "ContainerStopSignals";
+/// The gates of [`FeatureGates`].
+const GATES: [&str; 2] = ["ContainerStopSignals", "MemoryQoS"];
 
 /// The fields of a KubeletConfiguration that the agent honours; `None`: absent from the file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -75,6 +76,8 @@ pub struct KubeletConfiguration {
     pub cpu_cfs_quota_period: Option<Duration>,
     #[serde(rename = "singleProcessOOMKill")]
     pub single_process_oom_kill: Option<bool>,
+    pub memory_throttling_factor: Option<f64>,
+    pub memory_reservation_policy: Option<MemoryReservation>,
     pub seccomp_default: Option<bool>,
     pub pod_logs_dir: Option<String>,
     pub feature_gates: Option<FeatureGates>,
@@ -87,6 +90,9 @@ pub struct FeatureGates {
     /// Whether `lifecycle.stopSignal` counts.
     #[serde(rename = "ContainerStopSignals")]
     pub container_stop_signals: Option<bool>,
+    /// Whether memory is shared as `memoryThrottlingFactor` and `memoryReservationPolicy` say.
+    #[serde(rename = "MemoryQoS")]
+    pub memory_qos: Option<bool>,
 }
 
 /// `crashLoopBackOff`
@@ -148,7 +154,7 @@ pub fn parse(text: &str) -> Result<(KubeletConfiguration, Vec<String>), KubeletC
             Ok(_) => {
                 if field == "featureGates" {
                     let gates = value.as_object().into_iter().flatten();
-                    let others = gates.filter(|(gate, _)| *gate != STOP_SIGNALS);
+                    let others = gates.filter(|(gate, _)| !GATES.contains(&gate.as_str()));
                     ignored.extend(others.map(|(gate, _)| format!("featureGates.{gate}")));
                 }
                 supported.insert(field, value);

@@ -69,7 +69,7 @@ use tokio_util::sync::CancellationToken;
 pub use config::{AdmissionConfig, CgroupConfig, Config, LogRotation};
 pub use events::{Event, EventObject, EventType};
 pub use gc::limits::DeadContainerLimits;
-pub use node::CgroupDriver;
+pub use node::{CgroupDriver, MemoryQos, MemoryReservation};
 pub use report::{
     ContainerKind, ContainerPhase, ContainerReport, PodReport, PublishedStatus, ReadinessChange,
     Reports, Transition,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 /// Facts and settings of the node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// The node's name.
     pub name: String,
@@ -57,6 +57,8 @@ pub struct Node {
     pub cgroup_version: CgroupVersion,
     /// Whether the kernel kills one process of a container that is out of memory, not all of them.
     pub single_process_oom_kill: bool,
+    /// How memory is shared (gate MemoryQoS); `None`: containers have limits alone.
+    pub memory_qos: Option<MemoryQos>,
     /// Sizes of the machine's huge pages, as `2MB`.
     pub hugepage_sizes: Vec<String>,
     /// Runtime handlers by name of the RuntimeClass objects.
@@ -108,6 +110,31 @@ pub enum SwapBehavior {
     NoSwap,
     /// Those of Burstable pods, in proportion to their memory requests.
     LimitedSwap,
+}
+
+/// How memory is shared on a node whose kubelet has the gate MemoryQoS.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MemoryQos {
+    /// Where between request and limit a container is slowed down (`memoryThrottlingFactor`), above 0, at most 1.
+    pub throttling_factor: f64,
+    /// What is kept for containers (`memoryReservationPolicy`).
+    pub reservation: MemoryReservation,
+}
+
+impl MemoryQos {
+    /// A kubelet's default of `memoryThrottlingFactor`.
+    pub const THROTTLING_FACTOR: f64 = 0.9;
+}
+
+/// What memory is kept for containers (`memoryReservationPolicy`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum MemoryReservation {
+    /// None.
+    #[default]
+    #[serde(alias = "")]
+    None,
+    /// What they request: for containers of Guaranteed pods in any case, for others as long as there is other memory to reclaim.
+    TieredReservation,
 }
 
 /// What a runtime handler supports.
@@ -167,6 +194,7 @@ impl Node {
             cgroups_per_qos: false,
             cgroup_version: CgroupVersion::V2,
             single_process_oom_kill: true,
+            memory_qos: None,
             hugepage_sizes: Vec::new(),
             runtime_class_objects: BTreeMap::new(),
             runtime_classes: None,

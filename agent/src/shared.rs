@@ -21,6 +21,7 @@ use crate::events::EventRecorder;
 use crate::hosts;
 use crate::huge_pages;
 use crate::images::Images;
+use crate::node::{CgroupVersion, MemoryQos, MemoryReservation};
 use crate::node_memory::NodeMemory;
 use crate::objects::Objects;
 use crate::pod::Pod;
@@ -186,6 +187,10 @@ pub(crate) fn node(config: &Config) -> Node {
     node.cpu_quota = cgroups.cpu_quota;
     node.cpu_quota_period = i64::try_from(cgroups.cpu_quota_period.as_micros()).unwrap_or(i64::MAX);
     node.single_process_oom_kill = cgroups.single_process_oom_kill;
+    node.memory_qos = cgroups.memory_qos;
+    if let Some(qos) = node.memory_qos {
+        warn_of_memory_qos(qos, node.cgroup_version);
+    }
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut capacity = BTreeMap::from([
         ("cpu".to_owned(), cpus.to_string()),
@@ -210,6 +215,22 @@ pub(crate) fn node(config: &Config) -> Node {
         &[],
     );
     node
+}
+
+/// Says what of memory QoS does not hold on this node.
+fn warn_of_memory_qos(qos: MemoryQos, version: CgroupVersion) {
+    match (version, qos.reservation) {
+        (CgroupVersion::V1, _) => {
+            tracing::warn!("MemoryQoS has no effect: it needs the unified cgroup hierarchy (v2)");
+        }
+        // A kubelet sets memory.min and memory.low of pods and QoS classes too. The agent leaves these cgroups to the runtime.
+        (CgroupVersion::V2, MemoryReservation::TieredReservation) => {
+            tracing::warn!(
+                "TieredReservation is asked for containers alone: memory is kept for them as far as memory.min and memory.low of the cgroups above allow"
+            );
+        }
+        (CgroupVersion::V2, MemoryReservation::None) => {}
+    }
 }
 
 /// The size of the file system of a directory that need not exist yet.

@@ -5,6 +5,7 @@ pub mod cgroup;
 mod container;
 pub mod cpu;
 pub(crate) mod memory;
+mod memory_qos;
 pub mod mounts;
 mod namespaces;
 pub mod qos;

@@ -10,7 +10,7 @@ use crate::node::CgroupVersion;
 use crate::pod::Pod;
 use crate::quantity::Quantity;
 use crate::spec::amounts::{self, Amounts, HUGE_PAGES, Kind, get};
-use crate::spec::{Node, Resources, cpu, qos, swap};
+use crate::spec::{Node, Resources, cpu, memory_qos, qos, swap};
 
 pub use crate::spec::qos::{QosClass, qos_class};
 pub(crate) use crate::spec::swap::may_swap;
@@ -56,6 +56,7 @@ pub(crate) fn of_container(pod: &Pod, container: &Container, node: &Node) -> Res
     resources.oom_score_adj = qos::oom_score(pod, container, node.memory_capacity);
     resources.hugepage_limits = hugepage_limits(&whole, &own, node);
     swap::limit(&mut resources, pod, container, node);
+    memory_qos::set(&mut resources, pod, container, node);
     resources
 }
 

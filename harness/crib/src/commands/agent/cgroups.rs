@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use agent::kubelet_config::KubeletConfiguration;
-use agent::{CgroupConfig, CgroupDriver};
+use agent::{CgroupConfig, CgroupDriver, MemoryQos, MemoryReservation};
 use clap::{Args, ValueEnum};
 
 /// What the period of CPU limits may be (Kubernetes 1.36, pkg/apis/kubelet/validation).
@@ -70,7 +70,32 @@ impl CgroupArgs {
         if let Some(single) = file.single_process_oom_kill {
             config.single_process_oom_kill = single;
         }
+        config.memory_qos = memory_qos(file)?;
         Ok(())
+    }
+}
+
+/// What the file says of memory QoS, as a kubelet judges it (Kubernetes 1.36, pkg/kubelet/apis/config/validation).
+fn memory_qos(file: &KubeletConfiguration) -> Result<Option<MemoryQos>, String> {
+    let factor = file.memory_throttling_factor;
+    let throttling_factor = factor.unwrap_or(MemoryQos::THROTTLING_FACTOR);
+    if !(throttling_factor > 0.0 && throttling_factor <= 1.0) {
+        return Err(
+            "--config: memoryThrottlingFactor: expected more than 0, and at most 1".to_owned(),
+        );
+    }
+    let reservation = file.memory_reservation_policy.unwrap_or_default();
+    if file.feature_gates.and_then(|gates| gates.memory_qos) == Some(true) {
+        return Ok(Some(MemoryQos {
+            throttling_factor,
+            reservation,
+        }));
+    }
+    match reservation {
+        MemoryReservation::None => Ok(None),
+        MemoryReservation::TieredReservation => Err(
+            "--config: memoryReservationPolicy: TieredReservation needs featureGates: {MemoryQoS: true}".to_owned(),
+        ),
     }
 }
 
@@ -79,8 +104,15 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use agent::kubelet_config;
+    use rstest::rstest;
 
     use super::*;
+
+    const NONE: CgroupArgs = CgroupArgs {
+        cgroups_per_qos: None,
+        cgroup_driver: None,
+        cgroup_root: None,
+    };
 
     fn applied(flags: &CgroupArgs, fields: &str) -> Result<CgroupConfig, String> {
         let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
@@ -91,12 +123,7 @@ mod tests {
 
     #[test]
     fn flags_win_over_fields_of_file() {
-        let none = CgroupArgs {
-            cgroups_per_qos: None,
-            cgroup_driver: None,
-            cgroup_root: None,
-        };
-        assert_eq!(applied(&none, "").unwrap(), CgroupConfig::default());
+        assert_eq!(applied(&NONE, "").unwrap(), CgroupConfig::default());
         let fields = "{cgroupsPerQOS: true, cgroupDriver: systemd, cgroupRoot: /x, cpuCFSQuota: false, \
                       cpuCFSQuotaPeriod: 5ms, singleProcessOOMKill: false}";
         let fields = fields.trim_matches(['{', '}']).replace(", ", "\n");
@@ -107,8 +134,9 @@ mod tests {
             cpu_quota: false,
             cpu_quota_period: Duration::from_millis(5),
             single_process_oom_kill: false,
+            memory_qos: None,
         };
-        assert_eq!(applied(&none, &fields).unwrap(), of_file);
+        assert_eq!(applied(&NONE, &fields).unwrap(), of_file);
         let flags = CgroupArgs {
             cgroups_per_qos: Some(false),
             cgroup_driver: Some(Driver::Cgroupfs),
@@ -123,5 +151,39 @@ mod tests {
         assert_eq!(applied(&flags, &fields).unwrap(), expected);
         let error = applied(&flags, "cpuCFSQuotaPeriod: 2s").unwrap_err();
         assert!(error.contains("1ms to 1s"), "{error}");
+    }
+
+    #[rstest]
+    #[case::off("memoryThrottlingFactor: 0.5", None)]
+    #[case::defaults("featureGates: {MemoryQoS: true}", Some((0.9, MemoryReservation::None)))]
+    #[case::given(
+        "featureGates: {MemoryQoS: true}\nmemoryThrottlingFactor: 0.5\nmemoryReservationPolicy: TieredReservation",
+        Some((0.5, MemoryReservation::TieredReservation))
+    )]
+    fn gate_switches_memory_qos_on(
+        #[case] fields: &str,
+        #[case] expected: Option<(f64, MemoryReservation)>,
+    ) {
+        let seen = applied(&NONE, fields).unwrap().memory_qos;
+        let seen = seen.map(|qos| (qos.throttling_factor, qos.reservation));
+        assert_eq!(seen, expected);
+    }
+
+    #[rstest]
+    #[case(
+        "memoryThrottlingFactor: 0",
+        "memoryThrottlingFactor: expected more than 0"
+    )]
+    #[case(
+        "memoryThrottlingFactor: 1.5",
+        "memoryThrottlingFactor: expected more than 0"
+    )]
+    #[case(
+        "memoryReservationPolicy: TieredReservation",
+        "needs featureGates: {MemoryQoS: true}"
+    )]
+    fn impossible_memory_qos_is_refused(#[case] fields: &str, #[case] expected: &str) {
+        let error = applied(&NONE, fields).unwrap_err();
+        assert!(error.contains(expected), "{error}");
     }
 }
