@@ -4,6 +4,7 @@ mod agreement;
 mod cancellation;
 mod cgroups;
 mod codes;
+mod command;
 mod concurrency;
 mod configuration;
 mod container;
@@ -34,6 +35,7 @@ mod process;
 mod resources;
 mod restart;
 mod restarted;
+mod rotation;
 mod runtime;
 mod sandbox;
 mod sandbox_echo;
@@ -85,8 +87,10 @@ pub fn all() -> Vec<&'static Rule> {
         host_port::RULES,
         optional::RULES,
         exec::RULES,
+        command::RULES,
         log::RULES,
         output::RULES,
+        rotation::RULES,
         event::RULES,
         image::RULES,
         image_pull::RULES,

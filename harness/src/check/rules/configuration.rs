@@ -213,11 +213,13 @@ async fn arguments_follow_command(x: &Context) -> Verdict {
     config.command = ["/bin/sh", "-c", "for word; do echo \"<$word>\"; done", "sh"]
         .map(str::to_owned)
         .into();
-    config.args = ["two words", "", "$HOME"].map(str::to_owned).into();
+    config.args = ["two words", "", "$HOME", "$(PATH)"]
+        .map(str::to_owned)
+        .into();
     equal(
         "the arguments",
         x.output(config).await?.as_str(),
-        "<two words>\n<>\n<$HOME>\n",
+        "<two words>\n<>\n<$HOME>\n<$(PATH)>\n",
     )
 }
 
@@ -226,14 +228,14 @@ async fn environment_is_set(x: &Context) -> Verdict {
         "c",
         "echo \"$CHECKED\"; echo \"${EMPTY-unset}\"; echo \"$LINES_\"",
     );
-    for (key, value) in [("CHECKED", "a b=c"), ("EMPTY", ""), ("LINES_", "é\n$x")] {
+    for (key, value) in [("CHECKED", " a b=c "), ("EMPTY", ""), ("LINES_", "é\n$x")] {
         config.envs.push(v1::KeyValue {
             key: key.to_owned(),
             value: value.into(),
         });
     }
     let output = x.output(config).await?;
-    equal("the variables", output.as_str(), "a b=c\n\né\n$x\n")
+    equal("the variables", output.as_str(), " a b=c \n\né\n$x\n")
 }
 
 async fn working_directory_is_entered(x: &Context) -> Verdict {

@@ -187,7 +187,7 @@ fn of_stream(log: &[u8], stream: Stream) -> Vec<u8> {
 
 async fn bytes_are_kept(x: &Context) -> Verdict {
     let script = format!(
-        "{NUMBERS} echo $v; echo $v >&2; printf '\\377\\376\\001 a\\tb\\r \\303\\n'; echo $v >&2; echo end"
+        "{NUMBERS} echo $v; echo $v >&2; printf '\\377\\376\\001\\000\\033[1m a\\tb\\r \\303\\n'; echo $v >&2; echo end"
     );
     let pod = x.pod().await?;
     let id = pod.start(x.script("c", &script)).await?;
@@ -199,7 +199,7 @@ async fn bytes_are_kept(x: &Context) -> Verdict {
     };
     let long = numbers() + "\n";
     // Some runtimes take a carriage return at the end of a line for a part of the end.
-    let odd = b"\xff\xfe\x01 a\tb\r \xc3\nend\n";
+    let odd = b"\xff\xfe\x01\x00\x1b[1m a\tb\r \xc3\nend\n";
     let stdout = [long.as_bytes(), odd].concat();
     same_bytes(
         "standard output in the log",

@@ -161,6 +161,21 @@ pub(super) const RULES: &[Rule] = &[
         body: |x| Box::pin(end_is_told_unchanged(x)),
     },
     Rule {
+        id: "CRI-PRC-014",
+        severity: Severity::Must,
+        says: "The status of a container that StopPodSandbox ends says how it ended: with its own exit code, or killed.",
+        source: KUBELET,
+        tags: &["kubelet", "exit", "signal"],
+        calls: &["StopPodSandbox", "ContainerStatus"],
+        faults: &[
+            "ContainerStatus if status.state = \"CONTAINER_EXITED\" drop status.exit_code",
+            "ContainerStatus if status.state = \"CONTAINER_EXITED\" set status.reason \"Completed\"",
+            "ContainerStatus if status.state = \"CONTAINER_EXITED\" drop status.finished_at",
+            "StopPodSandbox swallow",
+        ],
+        body: |x| Box::pin(end_with_pod_is_told(x)),
+    },
+    Rule {
         id: "CRI-PRC-012",
         severity: Severity::Must,
         says: "The process that runs is that of the configuration, once: it begins with StartContainer and is not started again.",
@@ -361,6 +376,28 @@ async fn end_is_told_unchanged(x: &Context) -> Verdict {
     still(x, &first, "StopContainer").await?;
     x.client.stop_pod(&pod.id).await?;
     still(x, &first, "StopPodSandbox").await
+}
+
+async fn end_with_pod_is_told(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let id = x.running(&pod).await?;
+    x.client.stop_pod(&pod.id).await?;
+    x.container_is(&id, ContainerState::ContainerExited).await?;
+    let status = x.client.container(&id).await?;
+    let told = (status.exit_code, status.reason.as_str());
+    // After SIGTERM, or after SIGKILL.
+    ensure(
+        matches!(told, (143 | 137, "Error")),
+        "the exit code and the reason of a container whose pod was stopped",
+        "143 or 137, and Error",
+        told,
+    )?;
+    ensure(
+        status.finished_at >= status.started_at,
+        "finished_at",
+        &format!("not before {}", status.started_at),
+        status.finished_at,
+    )
 }
 
 /// Fails unless the container still has this status.

@@ -102,10 +102,13 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 pub(super) fn odd_values() -> HashMap<String, String> {
+    // An API server takes 256 KiB of annotations.
+    let long = "a long value, ".repeat(1000);
     [
         ("empty", ""),
         ("a.example.com/b-c_d.e", "A.b-c_1"),
-        ("text", "two\nlines, \"quoted\" é"),
+        ("text", " two\nlines, \"quoted\" é\n"),
+        ("long", &long),
     ]
     .map(|(key, value)| (key.to_owned(), value.to_owned()))
     .into()
@@ -113,7 +116,7 @@ pub(super) fn odd_values() -> HashMap<String, String> {
 
 pub(super) fn odd_labels() -> HashMap<String, String> {
     let mut labels = odd_values();
-    labels.remove("text");
+    labels.retain(|key, _| !matches!(key.as_str(), "text" | "long"));
     labels
 }
 

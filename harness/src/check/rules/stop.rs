@@ -18,6 +18,10 @@ const LONG: i64 = 3600;
 /// Tells that it was asked to end, and does not.
 const STUBBORN: &str = "trap 'echo asked' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
 
+/// Ignores SIGTERM, and counts half seconds since then.
+const COUNTING: &str = "trap 'asked=yes; echo asked' TERM; echo ready; n=0
+    while :; do sleep 0.5 & wait $!; [ -z \"$asked\" ] || { n=$((n + 1)); echo $n; }; done";
+
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CRI-STP-001",
@@ -80,6 +84,7 @@ pub(super) const RULES: &[Rule] = &[
             "StopContainer request set timeout 3600",
             "StopContainer request set timeout 0",
             "StopContainer delay 10",
+            "StopContainer request set timeout 6",
         ],
         body: |x| Box::pin(stop_kills_after_grace_period(x)),
     },
@@ -155,6 +160,20 @@ pub(super) const RULES: &[Rule] = &[
         ],
         body: |x| Box::pin(created_container_is_stopped(x)),
     },
+    Rule {
+        id: "CRI-STP-012",
+        severity: Severity::Must,
+        says: "StopContainer with a grace period of 0 kills the container at once, without a signal before.",
+        source: API,
+        tags: &["kubelet", "signal", "time"],
+        calls: &["StopContainer"],
+        faults: &[
+            "StopContainer request set timeout 10",
+            "StopContainer request set timeout 2",
+            "StopContainer delay 10",
+        ],
+        body: |x| Box::pin(stop_without_grace_period_kills(x)),
+    },
 ];
 
 async fn stubborn(x: &Context) -> Verdict<(Pod, String)> {
@@ -202,7 +221,9 @@ async fn stop_sends_sigterm(x: &Context) -> Verdict {
 }
 
 async fn stop_kills_after_grace_period(x: &Context) -> Verdict {
-    let (pod, id) = stubborn(x).await?;
+    let pod = x.pod().await?;
+    let id = pod.start(x.script("c", COUNTING)).await?;
+    x.logged(&pod, &id, "ready").await?;
     let began = Instant::now();
     x.client.stop(&id, 1).await?;
     let took = began.elapsed();
@@ -215,7 +236,33 @@ async fn stop_kills_after_grace_period(x: &Context) -> Verdict {
     )?;
     let status = x.client.container(&id).await?;
     equal("the exit code", &status.exit_code, &137)?;
-    x.logged(&pod, &id, "asked").await
+    x.logged(&pod, &id, "asked").await?;
+    // It counts too few on a slow machine, never too many.
+    let lines = x.lines(&pod, &id);
+    let late = lines.iter().any(|line| line.text == "8");
+    ensure(
+        !late,
+        "half seconds that the container has counted since SIGTERM, with a grace period of 1 s",
+        "less than 8",
+        lines.last().map(|line| &line.text),
+    )
+}
+
+async fn stop_without_grace_period_kills(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let id = x.running(&pod).await?;
+    let began = Instant::now();
+    x.client.stop(&id, 0).await?;
+    let took = began.elapsed();
+    let status = x.client.container(&id).await?;
+    // SIGTERM ends it with 143.
+    equal("the exit code", &status.exit_code, &137)?;
+    ensure(
+        took < Duration::from_secs(9),
+        "StopContainer with a grace period of 0",
+        "to take less than 9 s",
+        took,
+    )
 }
 
 async fn shorter_grace_period_wins(x: &Context) -> Verdict {
@@ -254,10 +301,7 @@ async fn configured_signal_is_sent(x: &Context) -> Verdict {
 
 async fn cancelled_stop_does_not_kill(x: &Context) -> Verdict {
     let pod = x.pod().await?;
-    // It counts half seconds since SIGTERM.
-    let text = "trap 'asked=yes; echo asked' TERM; echo ready; n=0
-        while :; do sleep 0.5 & wait $!; [ -z \"$asked\" ] || { n=$((n + 1)); echo $n; }; done";
-    let id = pod.start(x.script("c", text)).await?;
+    let id = pod.start(x.script("c", COUNTING)).await?;
     x.logged(&pod, &id, "ready").await?;
     let stop = stop_in_background(x, &id, 1);
     x.logged(&pod, &id, "asked").await?;

@@ -1,0 +1,101 @@
+//! Rules of logs that are rotated while their container writes.
+
+use std::path::PathBuf;
+
+use crate::check::context::Context;
+use crate::check::outcome::{Outcome, Verdict, ensure, failed};
+use crate::check::rule::sources::KUBELET;
+use crate::check::rule::{Rule, Severity};
+use crate::cri_log::{self, Line, Stream};
+use crate::pod::Pod;
+
+pub(super) const RULES: &[Rule] = &[Rule {
+    id: "CRI-LOG-011",
+    severity: Severity::Must,
+    says: "ReopenContainerLog works each time, for both streams, and no line that is written meanwhile is lost.",
+    source: KUBELET,
+    tags: &["kubelet", "rotation"],
+    calls: &["ReopenContainerLog"],
+    faults: &[
+        "ReopenContainerLog after 1 swallow",
+        "ReopenContainerLog after 2 swallow",
+        "ReopenContainerLog after 1 answer UNKNOWN",
+        "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"n=0; while :; do n=$((n + 1)); echo $n; sleep 0.05; done\"]",
+        "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"n=0; while :; do n=$((n + 2)); echo $n; echo $n >&2; sleep 0.05; done\"]",
+    ],
+    body: |x| Box::pin(rotations_lose_nothing(x)),
+}];
+
+/// How often the log is rotated.
+const ROTATIONS: usize = 3;
+
+async fn rotations_lose_nothing(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let counting = "n=0; while :; do n=$((n + 1)); echo $n; echo $n >&2; sleep 0.05; done";
+    let id = pod.start(x.script("c", counting)).await?;
+    both_streams_are_logged(x, &pod, &id, "the log").await?;
+    let mut files = Vec::new();
+    for rotation in 1..=ROTATIONS {
+        let old = rotated(x, &pod, rotation)?;
+        x.client.reopen_log(&id).await?;
+        let new = format!("the log after rotation {rotation}");
+        both_streams_are_logged(x, &pod, &id, &new).await?;
+        files.push(old);
+    }
+    x.client.stop(&id, 0).await?;
+    x.exited(&id).await?;
+    files.push(x.log_path(&pod));
+    let log: Vec<u8> = files
+        .iter()
+        .flat_map(|file| std::fs::read(file).unwrap_or_default())
+        .collect();
+    let lines = cri_log::lines(&log);
+    counts(&lines, Stream::Stdout, "standard output")?;
+    counts(&lines, Stream::Stderr, "standard error")
+}
+
+/// Renames the log, as a kubelet does before it asks for a new one. Returns its new path.
+fn rotated(x: &Context, pod: &Pod, rotation: usize) -> Verdict<PathBuf> {
+    let old = pod.log_directory().join(format!("c.log.{rotation}"));
+    match std::fs::rename(x.log_path(pod), &old) {
+        Ok(()) => Ok(old),
+        Err(error) => Err(Outcome::Skipped(format!("failed to rename a log: {error}"))),
+    }
+}
+
+async fn both_streams_are_logged(x: &Context, pod: &Pod, id: &str, what: &str) -> Verdict {
+    x.until(&format!("lines of both streams in {what}"), async || {
+        let lines = x.lines(pod, id);
+        let has = |stream| lines.iter().any(|line| line.stream == stream);
+        match (has(Stream::Stdout), has(Stream::Stderr)) {
+            (true, true) => Ok(()),
+            seen => Err(format!("(stdout, stderr): {seen:?}")),
+        }
+    })
+    .await
+}
+
+/// Fails unless the lines of a stream count from 1 on, none left out, none twice.
+fn counts(lines: &[Line], stream: Stream, what: &str) -> Verdict {
+    let seen: Vec<&str> = lines
+        .iter()
+        .filter(|line| line.stream == stream)
+        .map(|line| line.text.as_str())
+        .collect();
+    ensure(
+        seen.len() > ROTATIONS,
+        &format!("lines of {what} in all files"),
+        "one in each file at least",
+        seen.len(),
+    )?;
+    let expected = (1..).map(|number: usize| number.to_string());
+    let mut pairs = seen.iter().zip(expected);
+    match pairs.find(|(seen, expected)| **seen != expected) {
+        None => Ok(()),
+        Some((seen, expected)) => failed(
+            &format!("a line of {what} in all files, in order"),
+            expected,
+            (*seen).to_owned(),
+        ),
+    }
+}
