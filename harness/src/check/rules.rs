@@ -26,6 +26,7 @@ mod log;
 mod measured;
 mod metrics;
 mod mounts;
+mod names;
 mod namespaces;
 mod network;
 mod optional;
@@ -35,6 +36,7 @@ mod process;
 mod resources;
 mod restart;
 mod restarted;
+mod rights;
 mod rotation;
 mod runtime;
 mod sandbox;
@@ -58,6 +60,7 @@ pub fn all() -> Vec<&'static Rule> {
         runtime::RULES,
         sandbox::RULES,
         sandbox_echo::RULES,
+        names::RULES,
         container::RULES,
         container_echo::RULES,
         states::RULES,
@@ -76,6 +79,7 @@ pub fn all() -> Vec<&'static Rule> {
         mounts::RULES,
         image_volume::RULES,
         security::RULES,
+        rights::RULES,
         stop::RULES,
         initial_state::RULES,
         process::RULES,

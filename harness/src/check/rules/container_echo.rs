@@ -88,6 +88,7 @@ pub(super) const RULES: &[Rule] = &[
         calls: &["ContainerStatus", "ListContainers"],
         faults: &[
             "ContainerStatus drop status.image_ref",
+            "ContainerStatus set status.image_ref \"example.org/a:1\"",
             "ContainerStatus drop status.image",
             "ListContainers drop containers.image_ref",
             "ListContainers drop containers.image",
@@ -278,11 +279,16 @@ async fn container_image_is_echoed(x: &Context) -> Verdict {
         "a name",
         &status,
     )?;
+    // With or without its algorithm.
+    let digits = status.image_ref.rsplit([':', '@']).next();
+    let has_digest = digits.is_some_and(|digits| {
+        digits.len() == 64 && digits.chars().all(|digit| digit.is_ascii_hexdigit())
+    });
     ensure(
-        !status.image_ref.is_empty(),
+        has_digest,
         "image_ref in ContainerStatus",
-        "a reference",
-        &status,
+        "an id or a digest, as sha256:0123…",
+        &status.image_ref,
     )?;
     ensure(
         !listed.image_ref.is_empty(),

@@ -134,6 +134,19 @@ pub(super) const RULES: &[Rule] = &[
         ],
         body: |x| Box::pin(second_subscriber_has_no_past(x)),
     },
+    Rule {
+        id: "CRI-EVT-009",
+        severity: Severity::Should,
+        says: "An event of a container has the statuses of all containers of its pod: a kubelet makes the pod's status of them.",
+        source: KUBELET,
+        tags: &["evented-pleg"],
+        calls: &["GetContainerEvents"],
+        faults: &[
+            "GetContainerEvents drop containers_statuses",
+            "GetContainerEvents set containers_statuses.id \"other\"",
+        ],
+        body: |x| Box::pin(events_have_all_statuses(x)),
+    },
 ];
 
 /// How many containers end at once.
@@ -435,4 +448,25 @@ async fn second_subscriber_has_no_past(x: &Context) -> Verdict {
         "none",
         old,
     )
+}
+
+async fn events_have_all_statuses(x: &Context) -> Verdict {
+    let subscription = subscribe(x).await?;
+    let pod = x.pod().await?;
+    let first = pod.start(x.script("c", "exit 0")).await?;
+    x.exited(&first).await?;
+    let second = pod.start(x.forever("d")).await?;
+    x.client.stop_pod(&pod.id).await?;
+    x.client.remove_pod(&pod.id).await?;
+    let events = events_of(x, subscription, &[&pod.id, &first, &second]).await?;
+    let mut events = events.iter();
+    let started = events.find(|event| kind(event) == (second.clone(), Started));
+    let mut seen: Vec<&String> = started
+        .into_iter()
+        .flat_map(|event| event.containers_statuses.iter().map(|status| &status.id))
+        .collect();
+    seen.sort();
+    let mut both = vec![&first, &second];
+    both.sort();
+    equal("containers_statuses as the second one starts", &seen, &both)
 }

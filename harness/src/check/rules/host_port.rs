@@ -55,6 +55,19 @@ pub(super) const RULES: &[Rule] = &[
         ],
         body: |x| Box::pin(addresses_are_those_of_pod(x)),
     },
+    Rule {
+        id: "CRI-NET-007",
+        severity: Severity::Must,
+        says: "Each host port of a pod leads to it, and a port that is given without a host port is not opened on the host.",
+        source: KUBELET,
+        tags: &["kubelet", "network"],
+        calls: &["RunPodSandbox"],
+        faults: &[
+            "RunPodSandbox request drop config.port_mappings",
+            "RunPodSandbox if request.config.port_mappings.host_port = \"0\" request set config.port_mappings.host_port 8080",
+        ],
+        body: |x| Box::pin(host_ports_are_those_given(x)),
+    },
 ];
 
 /// Says hello to each datagram. It needs no module of Perl's.
@@ -62,9 +75,8 @@ const DATAGRAMS: &str = r#"command -v perl >/dev/null || { echo no perl; echo re
 exec perl -e '$| = 1; socket(S, 2, 2, 0) or die; bind(S, pack("S n N x8", 2, 8080, 0)) or die;
 print "ready\n"; while ($from = recv(S, $text, 1500, 0)) { send S, "hello $text", 0, $from }'"#;
 
-/// A pod with this host port.
-async fn with_port(x: &Context, protocol: v1::Protocol, address: &str) -> Verdict<(Pod, u16)> {
-    x.needs_namespaces()?;
+/// A port of this host that nothing listens at now.
+fn free_port(protocol: v1::Protocol) -> Verdict<u16> {
     let free = match protocol {
         v1::Protocol::Udp => std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
             .and_then(|socket| socket.local_addr()),
@@ -73,15 +85,24 @@ async fn with_port(x: &Context, protocol: v1::Protocol, address: &str) -> Verdic
                 .and_then(|listener| listener.local_addr())
         }
     };
-    let port = free.map_err(|error| Outcome::Skipped(format!("no port: {error}")))?;
+    match free {
+        Ok(address) => Ok(address.port()),
+        Err(error) => Err(Outcome::Skipped(format!("no port: {error}"))),
+    }
+}
+
+/// A pod with this host port.
+async fn with_port(x: &Context, protocol: v1::Protocol, address: &str) -> Verdict<(Pod, u16)> {
+    x.needs_namespaces()?;
+    let port = free_port(protocol)?;
     let mut config = x.sandbox();
     config.port_mappings = vec![v1::PortMapping {
         protocol: protocol.into(),
         container_port: PORT.into(),
-        host_port: port.port().into(),
+        host_port: port.into(),
         host_ip: address.to_owned(),
     }];
-    Ok((x.pod_of(config).await?, port.port()))
+    Ok((x.pod_of(config).await?, port))
 }
 
 /// What comes back for a datagram to a port of this host.
@@ -129,6 +150,41 @@ async fn host_port_has_address(x: &Context) -> Verdict {
         !answers,
         "the host port at another address of the host",
         "no answer",
+        other,
+    )
+}
+
+async fn host_ports_are_those_given(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let (first, second) = (free_port(v1::Protocol::Tcp)?, free_port(v1::Protocol::Tcp)?);
+    let mut config = x.sandbox();
+    config.port_mappings = [0, first, second]
+        .map(|port| v1::PortMapping {
+            container_port: PORT.into(),
+            host_port: port.into(),
+            ..Default::default()
+        })
+        .into();
+    let pod = x.pod_of(config).await?;
+    let word = x.unique("each");
+    serve(x, &pod, &word).await?;
+    let hello = format!("hello from {word}\n");
+    let at =
+        async |port| tokio::time::timeout(x.shared.patience, said(Ipv4Addr::LOCALHOST, port)).await;
+    for port in [first, second] {
+        x.until("the pod's answer at each host port", async || {
+            match at(port).await {
+                Ok(Ok(text)) if text == hello => Ok(()),
+                answer => Err(format!("{answer:?}")),
+            }
+        })
+        .await?;
+    }
+    let other = at(PORT).await;
+    ensure(
+        !matches!(&other, Ok(Ok(text)) if *text == hello),
+        "the container's port, which has no host port, on the host",
+        "no answer of the pod",
         other,
     )
 }

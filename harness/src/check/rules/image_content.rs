@@ -255,7 +255,11 @@ async fn user_is_that_of_image(x: &Context) -> Verdict {
     let mut config = script(x, &image, "id -u");
     fixture::security(&mut config).run_as_user = Some(v1::Int64Value { value: 4321 });
     let output = x.output(config).await?;
-    equal("the user", output.as_str(), "4321\n")
+    equal("the user", output.as_str(), "4321\n")?;
+    let mut config = script(x, &image, "id -u");
+    fixture::security(&mut config).run_as_user = Some(v1::Int64Value { value: 0 });
+    let output = x.output(config).await?;
+    equal("the user 0", output.as_str(), "0\n")
 }
 
 async fn layers_are_stacked(x: &Context) -> Verdict {

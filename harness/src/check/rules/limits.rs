@@ -306,6 +306,8 @@ pub(super) async fn update(x: &Context, id: &str, linux: v1::LinuxContainerResou
 
 async fn update_changes_running_container(x: &Context) -> Verdict {
     let (_pod, id) = limited(x).await?;
+    // A runtime that keeps the first status it has told is seen.
+    limits_in_status(x, &id).await?;
     let wider = v1::LinuxContainerResources {
         memory_limit_in_bytes: 128 * MIB,
         cpu_quota: 180_000,

@@ -7,7 +7,7 @@ use tonic::Code;
 use super::sandbox_echo::of_now;
 use crate::check::context::Context;
 use crate::check::outcome::{Verdict, ensure, equal, refused, refused_with};
-use crate::check::rule::sources::{API, CONTAINERD, CRIO, CRITEST, KUBELET};
+use crate::check::rule::sources::{API, CONTAINERD, CRITEST, KUBELET};
 use crate::check::rule::{Rule, Severity};
 use crate::pod::Pod;
 
@@ -140,36 +140,6 @@ pub(super) const RULES: &[Rule] = &[
         calls: &["CreateContainer"],
         faults: &["CreateContainer swallow"],
         body: |x| Box::pin(stopped_sandbox_takes_no_container(x)),
-    },
-    Rule {
-        id: "CRI-SBX-011",
-        severity: Severity::Must,
-        says: "The name of a removed sandbox can be used again.",
-        source: CRIO,
-        tags: &["kubelet", "names"],
-        calls: &["RunPodSandbox", "RemovePodSandbox"],
-        faults: &["RunPodSandbox after 1 answer ALREADY_EXISTS"],
-        body: |x| Box::pin(name_of_removed_sandbox_is_free(x)),
-    },
-    Rule {
-        id: "CRI-SBX-012",
-        severity: Severity::Must,
-        says: "A second RunPodSandbox with the same metadata makes no second sandbox: it is refused, or returns the first one.",
-        source: CONTAINERD,
-        tags: &["kubelet", "names", "idempotence"],
-        calls: &["RunPodSandbox"],
-        faults: &["RunPodSandbox after 1 request set config.metadata.attempt 7"],
-        body: |x| Box::pin(same_metadata_makes_no_second_sandbox(x)),
-    },
-    Rule {
-        id: "CRI-SBX-013",
-        severity: Severity::Must,
-        says: "A sandbox of the same pod with another attempt is a sandbox of its own.",
-        source: KUBELET,
-        tags: &["kubelet", "names"],
-        calls: &["RunPodSandbox"],
-        faults: &["RunPodSandbox after 1 request set config.metadata.attempt 0"],
-        body: |x| Box::pin(next_attempt_is_another_sandbox(x)),
     },
     Rule {
         id: "CRI-SBX-014",
@@ -349,48 +319,6 @@ async fn stopped_sandbox_takes_no_container(x: &Context) -> Verdict {
     refused("CreateContainer in a stopped sandbox", answer).map(drop)
 }
 
-async fn name_of_removed_sandbox_is_free(x: &Context) -> Verdict {
-    let first = x.pod().await?;
-    x.client.stop_pod(&first.id).await?;
-    x.client.remove_pod(&first.id).await?;
-    let second = x.pod_of(first.config.clone()).await?;
-    ensure(
-        second.id != first.id,
-        "the id of the second sandbox",
-        "another one",
-        second.id,
-    )
-}
-
-async fn same_metadata_makes_no_second_sandbox(x: &Context) -> Verdict {
-    let first = x.pod().await?;
-    match x.client.run_pod(first.config.clone()).await {
-        Ok(second) => equal("the id of the second RunPodSandbox", &second, &first.id),
-        answer => refused("the second RunPodSandbox", answer).map(drop),
-    }
-}
-
-async fn next_attempt_is_another_sandbox(x: &Context) -> Verdict {
-    let first = x.pod().await?;
-    x.client.stop_pod(&first.id).await?;
-    let mut config = first.config.clone();
-    config.metadata.get_or_insert_default().attempt = 1;
-    let second = x.pod_of(config).await?;
-    ensure(
-        second.id != first.id,
-        "the id of the second attempt",
-        "another one",
-        &second.id,
-    )?;
-    let attempt = x
-        .pod_status(&second.id)
-        .await?
-        .metadata
-        .unwrap_or_default()
-        .attempt;
-    equal("the attempt of the second sandbox", &attempt, &1)
-}
-
 async fn sandbox_without_metadata_is_refused(x: &Context) -> Verdict {
     let mut config = x.sandbox();
     config.metadata = None;
@@ -422,10 +350,16 @@ async fn pod_network_has_address(x: &Context) -> Verdict {
 
 async fn containers_see_hostname(x: &Context) -> Verdict {
     x.needs_namespaces()?;
-    let output = x
-        .output(x.script("c", "cat /proc/sys/kernel/hostname"))
-        .await?;
-    equal("the hostname in a container", output.trim(), "checked")
+    // A kubelet gives the whole name of pods with setHostnameAsFQDN.
+    for hostname in ["checked", "checked.example.org"] {
+        let mut config = x.sandbox();
+        hostname.clone_into(&mut config.hostname);
+        let pod = x.pod_of(config).await?;
+        let script = x.script("c", "cat /proc/sys/kernel/hostname");
+        let output = x.output_in(&pod, script).await?;
+        equal("the hostname in a container", output.trim(), hostname)?;
+    }
+    Ok(())
 }
 
 async fn containers_see_dns_config(x: &Context) -> Verdict {
@@ -454,7 +388,8 @@ async fn containers_see_dns_config(x: &Context) -> Verdict {
             &text,
         )?;
     }
-    Ok(())
+    let servers = text.lines().filter(|line| line.starts_with("nameserver"));
+    equal("nameservers in /etc/resolv.conf", &servers.count(), &2)
 }
 
 async fn container_has_process_namespace(x: &Context) -> Verdict {

@@ -167,7 +167,7 @@ const CHOWN: u64 = 1;
 const KILL: u64 = 1 << 5;
 
 /// A set of capabilities, or another number, in the text of `/proc/self/status`.
-fn number(status: &str, name: &str) -> Verdict<u64> {
+pub(super) fn number(status: &str, name: &str) -> Verdict<u64> {
     let mut lines = status.lines();
     let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     match value.map(|value| u64::from_str_radix(value.trim(), 16)) {
@@ -176,7 +176,7 @@ fn number(status: &str, name: &str) -> Verdict<u64> {
     }
 }
 
-async fn status_of(
+pub(super) async fn status_of(
     x: &Context,
     change: impl FnOnce(&mut v1::LinuxContainerSecurityContext),
 ) -> Verdict<String> {
