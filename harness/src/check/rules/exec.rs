@@ -305,7 +305,9 @@ async fn exec_url(x: &Context, id: &str, command: &str, stdin: bool) -> Verdict<
 
 async fn exec_streams(x: &Context, transport: Transport) -> Verdict {
     let id = running(x).await?;
-    let url = exec_url(x, &id, "echo out; echo err >&2; exit 7", false).await?;
+    // Nothing is sent for a while.
+    let script = "echo out; sleep 2; echo err >&2; exit 7";
+    let url = exec_url(x, &id, script, false).await?;
     let wanted = Streams {
         stdout: true,
         stderr: true,

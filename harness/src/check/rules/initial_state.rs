@@ -3,10 +3,12 @@
 
 use std::collections::BTreeSet;
 
+use cri::v1;
+
 use super::image_content::{image, script};
 use crate::check::context::Context;
 use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed};
-use crate::check::rule::sources::{API, CONTAINERD, CRITEST};
+use crate::check::rule::sources::{API, CONTAINERD, CRITEST, KUBELET};
 use crate::check::rule::{Rule, Severity};
 use crate::fixture;
 
@@ -39,6 +41,19 @@ pub(super) const RULES: &[Rule] = &[
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"unset HOME; /bin/cat /proc/self/environ\"]",
         ],
         body: |x| Box::pin(usual_variables_are_set(x)),
+    },
+    Rule {
+        id: "CRI-CFG-019",
+        severity: Severity::Must,
+        says: "A container is made by a request of 200 KiB, and its long variables are whole: those of ConfigMaps are often long.",
+        source: KUBELET,
+        tags: &["kubelet", "process", "input"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request drop config.envs",
+            "CreateContainer answer RESOURCE_EXHAUSTED",
+        ],
+        body: |x| Box::pin(long_variables_are_whole(x)),
     },
     Rule {
         id: "CRI-MNT-010",
@@ -154,6 +169,28 @@ async fn usual_variables_are_set(x: &Context) -> Verdict {
         }
     }
     Ok(())
+}
+
+async fn long_variables_are_whole(x: &Context) -> Verdict {
+    // The kernel takes 128 KiB for one of them.
+    const LENGTH: usize = 100 << 10;
+    let mut config = x.script("c", "echo \"$FIRST\"; echo \"$SECOND\"");
+    let mut expected = String::new();
+    for (key, part) in [("FIRST", "a long value, "), ("SECOND", "another one, ")] {
+        let value: String = part.chars().cycle().take(LENGTH).collect();
+        expected += &format!("{value}\n");
+        config.envs.push(v1::KeyValue {
+            key: key.to_owned(),
+            value: value.into(),
+        });
+    }
+    let output = x.output(config).await?;
+    ensure(
+        output == expected,
+        "the variables",
+        &format!("{} bytes in their order", expected.len()),
+        format!("{} bytes", output.len()),
+    )
 }
 
 /// Character devices and their numbers.
