@@ -25,6 +25,7 @@ mod listing;
 mod log;
 mod measured;
 mod metrics;
+mod moments;
 mod mounts;
 mod names;
 mod namespaces;
@@ -96,6 +97,7 @@ pub fn all() -> Vec<&'static Rule> {
         output::RULES,
         rotation::RULES,
         event::RULES,
+        moments::RULES,
         image::RULES,
         image_pull::RULES,
         credentials::RULES,

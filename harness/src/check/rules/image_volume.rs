@@ -68,7 +68,6 @@ pub(super) const RULES: &[Rule] = &[
         calls: &["PullImage", "CreateContainer", "ContainerStatus"],
         faults: &[
             "ContainerStatus drop status.mounts.image",
-            "ContainerStatus drop status.mounts.image.image_ref",
             "ContainerStatus set status.mounts.image.image_ref \"sha256:none\"",
         ],
         body: |x| Box::pin(image_of_volume_is_named(x)),
@@ -192,6 +191,9 @@ async fn image_of_volume_is_named(x: &Context) -> Verdict {
         .iter()
         .find(|mount| mount.container_path == "/mnt");
     match mount.and_then(|mount| mount.image.as_ref()) {
+        Some(image) if image.image_ref.is_empty() => Err(Outcome::Diverges(
+            "the image of the mount has no image_ref".to_owned(),
+        )),
         Some(image) => equal(
             "image_ref of the volume",
             &image.image_ref,

@@ -98,6 +98,16 @@ pub(super) const RULES: &[Rule] = &[
         body: |x| Box::pin(processes_are_of_host(x)),
     },
     Rule {
+        id: "CRI-NSP-024",
+        severity: Severity::Must,
+        says: "Containers of pods with the host's IPC are in one IPC namespace, which other pods are not in.",
+        source: CRITEST,
+        tags: &["kubelet", "namespaces"],
+        calls: &["RunPodSandbox", "CreateContainer"],
+        faults: &[sandbox_mode!("ipc", "POD")],
+        body: |x| Box::pin(ipc_is_of_host(x)),
+    },
+    Rule {
         id: "CRI-NSP-007",
         severity: Severity::Must,
         says: "Containers of a pod with one process namespace are in it, and no other pod's.",
@@ -308,6 +318,15 @@ async fn processes_are_of_host(x: &Context) -> Verdict {
     equal("the process namespace of two pods", &other, &first)?;
     let [own, ..] = three(x, "pid", |_| {}).await?;
     ensure(own != first, "that of another container", "to differ", own)
+}
+
+async fn ipc_is_of_host(x: &Context) -> Verdict {
+    let node = |options: &mut NamespaceOption| options.ipc = NamespaceMode::Node.into();
+    let [first, second, other] = three(x, "ipc", node).await?;
+    equal("the IPC namespace of two containers", &second, &first)?;
+    equal("the IPC namespace of two pods", &other, &first)?;
+    let [own, ..] = three(x, "ipc", |_| {}).await?;
+    ensure(own != first, "that of another pod", "to differ", own)
 }
 
 async fn processes_are_of_pod(x: &Context) -> Verdict {

@@ -394,7 +394,7 @@ async fn end_with_pod_is_told(x: &Context) -> Verdict {
     )?;
     ensure(
         status.finished_at >= status.started_at,
-        "finished_at",
+        "finished_at of a container that has run for a while",
         &format!("not before {}", status.started_at),
         status.finished_at,
     )

@@ -89,6 +89,7 @@ fn labels(pairs: &[(&str, &str)]) -> HashMap<String, String> {
 const ALMOST: &[&[(&str, &str)]] = &[
     &[("colour", "re")],
     &[("colour", "ed")],
+    &[("colour", "r.d")],
     &[("colour", "redder")],
     &[("colour", "Red")],
     &[("colour", "")],
