@@ -251,6 +251,8 @@ impl Loader<'_> {
             self.unsupported(node, path, support::of_media("spec", spec));
         }
         let (mut pod, errors) = admit_with_account(pod);
+        // An API server creates a pod without one, whatever was sent: that of `kubectl get -o yaml` is of another pod.
+        pod.status = None;
         if pod.metadata.uid.is_none() {
             pod.metadata.uid = Some(uid(self.file, self.parsed.pods.len(), &pod));
         }

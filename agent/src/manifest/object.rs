@@ -1,5 +1,7 @@
 //! Objects in manifests that pods refer to, or live in.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::ByteString;
 use k8s_openapi::Metadata;
 use k8s_openapi::api::core::v1::{
@@ -13,8 +15,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::tree::Node;
-use super::{Loader, validate};
+use super::scalar::{Plain, plain as meaning};
+use super::tree::{Node, Value};
+use super::{Loader, full_path, validate};
 
 /// An object that pods refer to.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,7 +89,42 @@ pub(super) fn in_namespace(metadata: &mut ObjectMeta) {
 }
 
 impl Loader<'_> {
+    /// The object without line breaks in the base64 of its field, which an API server ignores too. What is no base64 is reported and
+    /// left out. Plain text belongs into another field.
+    fn base64(&mut self, node: &Node, path: &str, field: &str, plain: &str) -> Node {
+        let mut node = node.clone();
+        let Value::Mapping(fields) = &mut node.value else {
+            return node;
+        };
+        let found = fields.iter_mut().find(|entry| entry.key == field);
+        let Some(Value::Mapping(entries)) = found.map(|entry| &mut entry.value.value) else {
+            return node;
+        };
+        let mut wrong = Vec::new();
+        entries.retain_mut(|entry| {
+            let Value::Scalar { text, plain } = &mut entry.value.value else {
+                return true;
+            };
+            // A number, a boolean or null.
+            if *plain && !matches!(meaning(text), Plain::Text(_)) {
+                return true;
+            }
+            text.retain(|c| !matches!(c, '\r' | '\n'));
+            let is_base64 = STANDARD.decode(text.as_bytes()).is_ok();
+            if !is_base64 {
+                wrong.push((entry.value.place, format!("{field}.{}", entry.key)));
+            }
+            is_base64
+        });
+        for (place, field) in wrong {
+            let message = format!("expected base64: put plain text into {plain}");
+            self.problem(place, &full_path(path, &field), &message);
+        }
+        node
+    }
+
     pub(super) fn config_map(&mut self, node: &Node, path: &str) {
+        let node = &self.base64(node, path, "binaryData", "data");
         let Some((mut map, sound)) = self.decoded::<ConfigMap>(node, path) else {
             return;
         };
@@ -97,6 +135,7 @@ impl Loader<'_> {
 
     /// `stringData` replaces entries of `data`.
     pub(super) fn secret(&mut self, node: &Node, path: &str) {
+        let node = &self.base64(node, path, "data", "stringData");
         let Some((mut secret, sound)) = self.decoded::<Secret>(node, path) else {
             return;
         };
@@ -203,6 +242,30 @@ items:
         assert_eq!(secret.type_.as_deref(), Some("Opaque"));
     }
 
+    #[test]
+    fn base64_may_have_line_breaks() {
+        let text = "apiVersion: v1
+kind: Secret
+metadata: {name: s}
+data:
+  a: |
+    aGVs
+    bG8=
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: m}
+binaryData: {b: \"AA\\r\\nEC\"}
+";
+        let parsed = strict(text);
+        assert_eq!(parsed.problems, []);
+        let [Object::Secret(secret), Object::ConfigMap(map)] = &parsed.objects[..] else {
+            panic!("{:?}", parsed.objects);
+        };
+        assert_eq!(secret.data.as_ref().unwrap()["a"].0, b"hello");
+        assert_eq!(map.binary_data.as_ref().unwrap()["b"].0, [0, 1, 2]);
+    }
+
     #[rstest]
     #[case("ConfigMap", "metadata: {name: A}", "metadata.name")]
     #[case("ConfigMap", "metadata: {}", "metadata.name")]
@@ -214,6 +277,13 @@ items:
         "data[a]"
     )]
     #[case("Secret", "metadata: {name: s}\ndata: {a: 'no base64'}", "data.a")]
+    #[case("Secret", "metadata: {name: s}\ndata: {a: plain-text}", "data.a")]
+    #[case("Secret", "metadata: {name: s}\ndata: {a: 1234}", "data.a")]
+    #[case(
+        "ConfigMap",
+        "metadata: {name: m}\nbinaryData: {a: abc}",
+        "binaryData.a"
+    )]
     #[case(
         "Secret",
         "metadata: {name: s}\ntype: kubernetes.io/ssh-auth",

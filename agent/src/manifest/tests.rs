@@ -50,6 +50,16 @@ fn valid_pod_is_defaulted() {
 }
 
 #[test]
+fn pod_has_no_status_whatever_is_written() {
+    let parsed = strict(&format!(
+        "{GOOD}status: {{phase: Succeeded, reason: Evicted}}\n"
+    ));
+    assert_eq!(parsed.problems, []);
+    assert_eq!(parsed.pods[0].api().status, None);
+    assert_eq!(parsed.no_effect[0].path, "status");
+}
+
+#[test]
 fn uid_depends_on_content_file_and_index() {
     let uid = |file: &str, text: &str, index: usize| {
         parse(file, text, Strictness::Strict).pods[index]

@@ -199,6 +199,12 @@ const SELECTOR: &str = "  selector: {matchLabels: {a: b}}\n";
 #[case("  replica: 1\n", &["spec.replica"])]
 #[case("  strategy: {type: Slow}\n", &["spec.strategy.type"])]
 #[case("  strategy: {rollingUpdate: {maxSurge: some}}\n", &["spec.strategy.rollingUpdate.maxSurge"])]
+#[case("  strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 0%}}\n", &["spec.strategy.rollingUpdate.maxUnavailable"])]
+#[case("  strategy: {rollingUpdate: {maxSurge: 0%, maxUnavailable: 1}}\n", &[])]
+#[case("  strategy: {rollingUpdate: {maxUnavailable: 0}}\n", &[])]
+#[case("  minReadySeconds: 600\n", &["spec.progressDeadlineSeconds"])]
+#[case("  minReadySeconds: 599\n", &[])]
+#[case("  progressDeadlineSeconds: 0\n", &["spec.progressDeadlineSeconds"])]
 fn deployments_are_validated(#[case] rest: &str, #[case] expected: &[&str]) {
     assert_eq!(
         workload("Deployment", "", &format!("{SELECTOR}{rest}")),

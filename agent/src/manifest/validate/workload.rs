@@ -12,6 +12,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::{Check, FieldError, metadata, names, selectors, storage};
 use crate::selector::{self, matches_selector};
 
+/// An API server's default of `progressDeadlineSeconds`.
+const PROGRESS_DEADLINE: i32 = 600;
 const RESTARTS: &str = "spec.template.spec.restartPolicy";
 
 /// Validates a Deployment.
@@ -48,8 +50,33 @@ pub(in crate::manifest) fn deployment(object: &Deployment) -> Vec<FieldError> {
             let field = format!("spec.strategy.rollingUpdate.{name}");
             amount(&mut check, field, value);
         }
+        let values = rolling.map(|rolling| (&rolling.max_surge, &rolling.max_unavailable));
+        if let Some((Some(surge), Some(unavailable))) = values
+            && is_zero(surge)
+            && is_zero(unavailable)
+        {
+            let value = match unavailable {
+                IntOrString::Int(number) => number.to_string(),
+                IntOrString::String(text) => text.clone(),
+            };
+            let field = "spec.strategy.rollingUpdate.maxUnavailable";
+            check.invalid(field, value, "may not be 0 when `maxSurge` is 0");
+        }
+    }
+    let deadline = spec.progress_deadline_seconds.unwrap_or(PROGRESS_DEADLINE);
+    if deadline >= 0 && deadline <= spec.min_ready_seconds.unwrap_or_default() {
+        let field = "spec.progressDeadlineSeconds";
+        check.invalid(field, deadline, "must be greater than minReadySeconds");
     }
     check.errors
+}
+
+/// Whether an amount of pods is none: 0, or 0 %.
+fn is_zero(value: &IntOrString) -> bool {
+    match value {
+        IntOrString::Int(number) => *number == 0,
+        IntOrString::String(text) => text.trim_end_matches('%').parse() == Ok(0),
+    }
 }
 
 /// Validates a ReplicaSet.

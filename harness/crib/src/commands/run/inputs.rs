@@ -11,7 +11,10 @@ use agent::pod::Pod;
 use agent::services::NodePorts;
 use agent::{priority_class, references, runtime_class, services};
 
-use super::{claims, named_pods, node_fields, skipped, storage_limits, taken_names};
+use super::{
+    claims, extended_resources, made_twice, named_pods, node_fields, skipped, storage_limits,
+    taken_names,
+};
 use crate::commands::pull_secrets::PullSecrets;
 
 /// What is to be run.
@@ -86,11 +89,18 @@ pub(crate) fn load_or_none(
     if strict {
         problems.extend(skipped.iter().map(|skipped| format!("--strict: {skipped}")));
     }
-    let mut inputs = merge(parsed, problems, empty)?;
+    let mut inputs = match merge(parsed, problems, empty) {
+        Ok(inputs) => inputs,
+        // Why there is nothing to run may be that all is skipped.
+        Err(problems) if !strict => return Err(skipped.into_iter().chain(problems).collect()),
+        Err(problems) => return Err(problems),
+    };
     let other_nodes = node_fields::warning(&inputs.pods, &inputs.workloads);
     inputs.warnings.extend(other_nodes);
     let mut refusable = std::mem::take(&mut inputs.refusable);
     refusable.extend(storage_limits::warning(&inputs.pods, &inputs.workloads));
+    let devices = extended_resources::warnings(&inputs.pods, &inputs.workloads);
+    refusable.extend(devices);
     refusable.extend(claims::warnings(&inputs.claims, &inputs.objects));
     refusable.extend(services::warnings(&inputs.objects));
     if strict && !refusable.is_empty() {
@@ -259,6 +269,7 @@ fn merge(
             pods.push(pod);
         }
     }
+    warnings.extend(made_twice::leave_out(&mut pods, &mut workloads));
     problems.extend(taken_names::problems(&pods, &workloads));
     let is_empty = pods.is_empty() && workloads.is_empty();
     if is_empty && problems.is_empty() && empty == Empty::Refused {

@@ -21,9 +21,8 @@ pub(super) fn sentences(skipped: &[Skipped]) -> Vec<String> {
             count => format!(", {count} of them"),
         };
         let place = place.unwrap_or_default();
-        format!(
-            "{place}: kind {kind} ({version}) is skipped{more}: it is not run without a cluster"
-        )
+        let why = why(kind);
+        format!("{place}: kind {kind} ({version}) is skipped{more}: {why}")
     };
     let of_hook = |object: &Skipped| {
         let hook = object.helm_hook.as_deref().unwrap_or_default();
@@ -32,6 +31,15 @@ pub(super) fn sentences(skipped: &[Skipped]) -> Vec<String> {
     };
     let kinds = kinds.into_iter().map(of_kind);
     kinds.chain(hooks.into_iter().map(of_hook)).collect()
+}
+
+/// Why a kind is not run, and what to do.
+fn why(kind: &str) -> &'static str {
+    match kind {
+        "ReplicationController" => "write a ReplicaSet or a Deployment instead",
+        "Kustomization" => "it is not applied here: run `kubectl kustomize DIRECTORY | crib run -`",
+        _ => "it is not run without a cluster",
+    }
 }
 
 fn place(object: &Skipped) -> String {
@@ -58,6 +66,7 @@ mod tests {
         let objects = [
             skipped("Role", "a", 3, None),
             skipped("Ingress", "a", 9, None),
+            skipped("Kustomization", "", 1, None),
             skipped("Role", "b", 12, None),
             skipped("Pod", "check", 20, Some("test")),
         ];
@@ -65,6 +74,7 @@ mod tests {
             sentences(&objects),
             [
                 "m.yaml:9: kind Ingress (g/v1) is skipped: it is not run without a cluster",
+                "m.yaml:1: kind Kustomization (g/v1) is skipped: it is not applied here: run `kubectl kustomize DIRECTORY | crib run -`",
                 "m.yaml:3: kind Role (g/v1) is skipped, 2 of them: it is not run without a cluster",
                 "m.yaml:20: Pod check is skipped: it is a helm hook for test",
             ]

@@ -141,6 +141,71 @@ fn empty_directory_may_be_accepted() {
 }
 
 #[test]
+fn what_is_skipped_is_told_where_nothing_is_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rc.yaml");
+    let text = "apiVersion: v1\nkind: ReplicationController\nmetadata: {name: r}\n";
+    std::fs::write(&file, text).unwrap();
+    let problems = load(&[file], false, false).unwrap_err();
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert!(
+        problems[0].ends_with("write a ReplicaSet or a Deployment instead"),
+        "{problems:?}"
+    );
+    assert_eq!(problems[1], "no pod in the manifests: nothing to run");
+}
+
+#[test]
+fn what_a_controller_in_the_manifests_makes_is_left_out() {
+    let template = "{metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}";
+    let owned = |kind: &str, name: &str| {
+        format!(
+            "ownerReferences: [{{apiVersion: apps/v1, kind: {kind}, name: {name}, uid: u, controller: true}}]"
+        )
+    };
+    let text = format!(
+        "apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: web}}
+spec: {{selector: {{matchLabels: {{a: b}}}}, template: {template}}}
+---
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata: {{name: web-1, {}}}
+spec: {{selector: {{matchLabels: {{a: b}}}}, template: {template}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: web-1-x, {}}}
+spec: {{containers: [{{name: c, image: i}}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: other, {}}}
+spec: {{containers: [{{name: c, image: i}}]}}
+",
+        owned("Deployment", "web"),
+        owned("ReplicaSet", "web-1"),
+        owned("ReplicaSet", "gone-1"),
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("all.yaml");
+    std::fs::write(&file, text).unwrap();
+    let inputs = load(&[file], false, false).unwrap();
+    let pods: Vec<&str> = inputs.pods.iter().map(Pod::name).collect();
+    let workloads: Vec<String> = inputs.workloads.iter().map(Workload::full_name).collect();
+    assert_eq!(
+        (pods, workloads),
+        (vec!["other"], vec!["deployment default/web".to_owned()])
+    );
+    let skipped = inputs
+        .warnings
+        .iter()
+        .filter(|said| said.contains("is skipped"));
+    assert_eq!(skipped.count(), 2, "{:?}", inputs.warnings);
+}
+
+#[test]
 fn empty_input_is_rejected() {
     assert_eq!(
         merge(vec![], vec![], Empty::Refused).unwrap_err(),
