@@ -42,6 +42,8 @@ pub(crate) struct Inputs {
     pub(crate) pull_secrets: PullSecrets,
 }
 
+const NOTHING: &str = "no pod in the manifests: nothing to run";
+
 /// What is done when there is nothing to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Empty {
@@ -91,8 +93,10 @@ pub(crate) fn load_or_none(
     }
     let mut inputs = match merge(parsed, problems, empty) {
         Ok(inputs) => inputs,
-        // Why there is nothing to run may be that all is skipped.
-        Err(problems) if !strict => return Err(skipped.into_iter().chain(problems).collect()),
+        // What is skipped may be why.
+        Err(problems) if problems == [NOTHING] => {
+            return Err(skipped.into_iter().chain(problems).collect());
+        }
         Err(problems) => return Err(problems),
     };
     let other_nodes = node_fields::warning(&inputs.pods, &inputs.workloads);
@@ -273,7 +277,7 @@ fn merge(
     problems.extend(taken_names::problems(&pods, &workloads));
     let is_empty = pods.is_empty() && workloads.is_empty();
     if is_empty && problems.is_empty() && empty == Empty::Refused {
-        problems.push("no pod in the manifests: nothing to run".to_owned());
+        problems.push(NOTHING.to_owned());
     }
     let mut objects = ObjectMap::default();
     let object_names = all_objects.iter().map(Object::full_name).collect();
