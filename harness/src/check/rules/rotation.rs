@@ -93,7 +93,7 @@ fn counts(lines: &[Line], stream: Stream, what: &str) -> Verdict {
     match pairs.find(|(seen, expected)| **seen != expected) {
         None => Ok(()),
         Some((seen, expected)) => failed(
-            &format!("a line of {what} in all files, in order"),
+            format!("a line of {what} in all files, in order"),
             expected,
             (*seen).to_owned(),
         ),

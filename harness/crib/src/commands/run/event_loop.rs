@@ -1,7 +1,6 @@
 //! What happens while pods run: signals, timer, runtime, agent and controllers are events, [`Lifecycle`] decides, the loop executes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use agent::controllers::{Changes, Controllers};
 use agent::objects::{ObjectMap, ObjectStore};
 use agent::pod::{Pod, PodUid};
 use agent::source::PodsSender;
-use agent::{Agent, Event as PodEvent, ReadinessChange, Transition};
+use agent::{Agent, ContainerPhase, Event as PodEvent, ReadinessChange, Transition};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant as Alarm;
@@ -204,9 +203,15 @@ impl Loop {
         let followed = (!self.in_background).then(|| reports.values());
         for pod in followed.into_iter().flatten() {
             for container in &pod.containers {
-                if let Some(dir) = container.log_path.as_deref().and_then(Path::parent) {
+                let Some(log) = container.log_path.as_deref() else {
+                    continue;
+                };
+                if let Some(dir) = log.parent() {
                     let label = label(&format!("{}/{}", pod.namespace, pod.name), &container.name);
                     self.tail.follow(Arc::new(label), dir.to_owned());
+                }
+                if container.state == ContainerPhase::Terminated {
+                    self.tail.ended(log.to_owned());
                 }
             }
         }

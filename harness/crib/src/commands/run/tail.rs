@@ -4,6 +4,7 @@
 //! order, each to its end before the next, so that an unnoticed restart loses no line.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -20,6 +21,8 @@ use super::printer::{Print, Printer};
 /// Commands to the task.
 enum Order {
     Follow(Arc<Label>, PathBuf),
+    /// The attempt of this log has ended.
+    Ended(PathBuf),
     Finish(oneshot::Sender<()>),
 }
 
@@ -57,6 +60,11 @@ impl Tail {
     pub(crate) fn follow(&self, label: Arc<Label>, dir: PathBuf) {
         // A task that is gone has been told to finish.
         let _ = self.orders.send(Order::Follow(label, dir));
+    }
+
+    /// Gives the last line of a log too, which may have no end. The log's directory is followed, and its attempt has ended.
+    pub(crate) fn ended(&self, log: PathBuf) {
+        let _ = self.orders.send(Order::Ended(log));
     }
 
     /// Reads every file to its end and returns when the printer has all lines. Nothing is followed afterwards.
@@ -109,6 +117,7 @@ impl Task {
             tokio::select! {
                 order = inbox.recv() => match order {
                     Some(Order::Follow(label, dir)) => self.follow(label, dir).await,
+                    Some(Order::Ended(log)) => self.ended(&log).await,
                     Some(Order::Finish(done)) => {
                         self.finish().await;
                         let _ = done.send(());
@@ -158,6 +167,21 @@ impl Task {
         }
     }
 
+    async fn ended(&mut self, path: &Path) {
+        let number = path.file_name().and_then(OsStr::to_str).and_then(attempt);
+        let of_directory = |log: &&mut Log| path.parent() == Some(log.dir.as_path());
+        if let Some(log) = self.logs.values_mut().find(of_directory)
+            && log.closed != number
+        {
+            log.read(&self.lines, true).await;
+            // Another attempt may have begun, and its lines are not at their ends.
+            if log.current.as_ref().map(|(number, _)| *number) == number {
+                log.close(&self.lines).await;
+            }
+            log.closed = number;
+        }
+    }
+
     async fn read_all(&mut self) {
         for log in self.logs.values_mut() {
             log.read(&self.lines, true).await;
@@ -183,6 +207,8 @@ struct Log {
     label: Arc<Label>,
     dir: PathBuf,
     current: Option<(u32, File)>,
+    /// The attempt of which it is known that it has ended.
+    closed: Option<u32>,
     joiner: Joiner,
 }
 
@@ -192,6 +218,7 @@ impl Log {
             label,
             dir,
             current: None,
+            closed: None,
             joiner: Joiner::default(),
         }
     }

@@ -129,6 +129,27 @@ async fn tail_reads_old_attempt_to_its_end_after_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn tail_prints_last_line_without_end_once_its_attempt_has_ended() {
+    let rig = rig();
+    let log = rig.dir.path().join("0.log");
+    append(&log, &(entry("F", "starting") + &entry("P", "fatal")));
+    rig.tail.follow(label("a"), rig.dir.path().to_owned());
+    assert_eq!(rig.lines(1).await, ["a: starting"]);
+    for _ in 0..2 {
+        rig.tail.ended(log.clone());
+    }
+    assert_eq!(rig.lines(1).await, ["a: fatal"]);
+    // The next attempt goes on.
+    let next = rig.dir.path().join("1.log");
+    append(&next, &entry("P", "one "));
+    rig.tail.ended(log);
+    append(&next, &entry("F", "line"));
+    assert_eq!(rig.lines(1).await, ["a: one line"]);
+    rig.tail.finish().await;
+    rig.nothing_more();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn tail_follows_directory_created_later() {
     let rig = rig();
     let (early, late) = (rig.dir.path().join("early"), rig.dir.path().join("late"));
