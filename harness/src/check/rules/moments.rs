@@ -45,7 +45,7 @@ pub(super) const RULES: &[Rule] = &[
 /// How long nothing is done between two moments that are told apart.
 const APART: Duration = Duration::from_secs(4);
 /// How late a runtime may see what has happened, in nanoseconds.
-const LATE: i64 = 2_000_000_000;
+const LATE: i64 = 3_000_000_000;
 
 async fn times_are_those_of_what_happened(x: &Context) -> Verdict {
     let pod = x.pod().await?;
