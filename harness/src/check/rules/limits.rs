@@ -77,6 +77,7 @@ pub(super) const RULES: &[Rule] = &[
             "UpdateContainerResources swallow",
             "UpdateContainerResources request drop linux.memory_limit_in_bytes",
             "UpdateContainerResources request drop linux.cpu_quota",
+            "ContainerStatus stale",
             "ContainerStatus set status.resources.linux.memory_limit_in_bytes 67108864",
         ],
         body: |x| Box::pin(update_changes_running_container(x)),
@@ -306,7 +307,7 @@ pub(super) async fn update(x: &Context, id: &str, linux: v1::LinuxContainerResou
 
 async fn update_changes_running_container(x: &Context) -> Verdict {
     let (_pod, id) = limited(x).await?;
-    // A runtime that keeps the first status it has told is seen.
+    // A runtime that goes on telling its first status is found.
     limits_in_status(x, &id).await?;
     let wider = v1::LinuxContainerResources {
         memory_limit_in_bytes: 128 * MIB,

@@ -16,7 +16,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CRI-PRC-015",
         severity: Severity::Must,
-        says: "A container's started_at is when it was started, not made, and its finished_at when it ended, not when somebody looked: a kubelet's back-off counts from then.",
+        says: "The status has the times of StartContainer and of the container's end, however late a client asks for it.",
         source: KUBELET,
         tags: &["kubelet", "time"],
         calls: &["StartContainer", "ContainerStatus"],

@@ -1,11 +1,10 @@
 //! Rules of a container's rights where two settings meet: what is dropped and added, and what is privileged and read-only.
 
-use super::security::{number, status_of};
+use super::security::{number, output_with, status_of};
 use crate::check::context::Context;
 use crate::check::outcome::{Verdict, equal};
 use crate::check::rule::sources::KUBELET;
 use crate::check::rule::{Rule, Severity};
-use crate::fixture;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -55,15 +54,11 @@ async fn added_capability_is_left(x: &Context) -> Verdict {
 }
 
 async fn root_of_privileged_container_is_read_only(x: &Context) -> Verdict {
-    x.needs_namespaces()?;
-    let mut sandbox = x.sandbox();
-    let of_pod = sandbox.linux.get_or_insert_default();
-    of_pod.security_context.get_or_insert_default().privileged = true;
-    let pod = x.pod_of(sandbox).await?;
-    let mut config = x.script("c", "touch /written 2>/dev/null && echo written; echo done");
-    let security = fixture::security(&mut config);
-    security.privileged = true;
-    security.readonly_rootfs = true;
-    let output = x.output_in(&pod, config).await?;
+    let script = "touch /written 2>/dev/null && echo written; echo done";
+    let output = output_with(x, script, |security| {
+        security.privileged = true;
+        security.readonly_rootfs = true;
+    })
+    .await?;
     equal("the output", output.as_str(), "done\n")
 }

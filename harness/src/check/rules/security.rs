@@ -180,9 +180,18 @@ pub(super) async fn status_of(
     x: &Context,
     change: impl FnOnce(&mut v1::LinuxContainerSecurityContext),
 ) -> Verdict<String> {
+    output_with(x, "cat /proc/self/status", change).await
+}
+
+/// What a script writes with these rights.
+pub(super) async fn output_with(
+    x: &Context,
+    script: &str,
+    change: impl FnOnce(&mut v1::LinuxContainerSecurityContext),
+) -> Verdict<String> {
     x.needs_namespaces()?;
     let mut sandbox = x.sandbox();
-    let mut config = x.script("c", "cat /proc/self/status");
+    let mut config = x.script("c", script);
     let security = fixture::security(&mut config);
     change(security);
     let of_pod = sandbox.linux.get_or_insert_default();
