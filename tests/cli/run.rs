@@ -125,6 +125,20 @@ async fn run_names_missing_command() {
 }
 
 #[tokio::test]
+async fn run_prints_last_line_of_ended_container_while_others_run() {
+    let place = Place::new();
+    let init = "  initContainers:\n  - {name: first, image: crib.local/host, command: [bash, -c, 'printf end']}\n";
+    let text = pod("p", "trap 'exit 0' TERM; sleep 1000 & wait")
+        .replace("  containers:", &format!("{init}  containers:"));
+    let mut running = place.start(&["run", &place.file("p.yaml", &text)]);
+    running.line_with("p/first | end").await;
+    running.signal(Signal::SIGINT);
+    let ended = running.end().await;
+    assert_code(&ended, 130);
+    place.assert_clean();
+}
+
+#[tokio::test]
 async fn run_prints_last_line_without_newline() {
     let place = Place::new();
     let text = pod(

@@ -26,7 +26,7 @@ use super::printer::{Print, Printer};
 use super::questions::Question;
 use super::reports::{Reports, is_refused};
 use super::services::Services;
-use super::tail::Tail;
+use super::tail::{Tail, attempt_of};
 use crate::exit::Exit;
 use crate::signals::Signals;
 
@@ -208,10 +208,9 @@ impl Loop {
                 };
                 if let Some(dir) = log.parent() {
                     let label = label(&format!("{}/{}", pod.namespace, pod.name), &container.name);
-                    self.tail.follow(Arc::new(label), dir.to_owned());
-                }
-                if container.state == ContainerPhase::Terminated {
-                    self.tail.ended(log.to_owned());
+                    let has_ended = container.state == ContainerPhase::Terminated;
+                    let ended = has_ended.then(|| attempt_of(log)).flatten();
+                    self.tail.follow(Arc::new(label), dir.to_owned(), ended);
                 }
             }
         }

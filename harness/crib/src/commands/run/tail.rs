@@ -4,7 +4,7 @@
 //! order, each to its end before the next, so that an unnoticed restart loses no line.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -18,11 +18,17 @@ use tokio_stream::StreamExt as _;
 use super::label::Label;
 use super::printer::{Print, Printer};
 
+/// A container whose logs are followed.
+struct Followed {
+    label: Arc<Label>,
+    dir: PathBuf,
+    /// Its latest attempt, if that is known to have ended.
+    ended: Option<u32>,
+}
+
 /// Commands to the task.
 enum Order {
-    Follow(Arc<Label>, PathBuf),
-    /// The attempt of this log has ended.
-    Ended(PathBuf),
+    Follow(Followed),
     Finish(oneshot::Sender<()>),
 }
 
@@ -57,14 +63,12 @@ impl Tail {
     }
 
     /// Follows the logs in `dir` from their beginning. Saying it again does no harm, and helps when `dir` was not there yet.
-    pub(crate) fn follow(&self, label: Arc<Label>, dir: PathBuf) {
+    /// `ended` is the attempt that has ended, if the latest one has: its last line is given even if it has no end.
+    pub(crate) fn follow(&self, label: Arc<Label>, dir: PathBuf, ended: Option<u32>) {
         // A task that is gone has been told to finish.
-        let _ = self.orders.send(Order::Follow(label, dir));
-    }
-
-    /// Gives the last line of a log too, which may have no end. The log's directory is followed, and its attempt has ended.
-    pub(crate) fn ended(&self, log: PathBuf) {
-        let _ = self.orders.send(Order::Ended(log));
+        let _ = self
+            .orders
+            .send(Order::Follow(Followed { label, dir, ended }));
     }
 
     /// Reads every file to its end and returns when the printer has all lines. Nothing is followed afterwards.
@@ -102,7 +106,7 @@ struct Task {
     watches: Watches,
     logs: HashMap<WatchDescriptor, Log>,
     /// Directories that were not there when they were to be followed.
-    waiting: Vec<(Arc<Label>, PathBuf)>,
+    waiting: Vec<Followed>,
     lines: Lines,
 }
 
@@ -116,8 +120,7 @@ impl Task {
             // Both arms are cancel-safe: a channel and a stream give an item or keep it.
             tokio::select! {
                 order = inbox.recv() => match order {
-                    Some(Order::Follow(label, dir)) => self.follow(label, dir).await,
-                    Some(Order::Ended(log)) => self.ended(&log).await,
+                    Some(Order::Follow(followed)) => self.follow(followed).await,
                     Some(Order::Finish(done)) => {
                         self.finish().await;
                         let _ = done.send(());
@@ -141,44 +144,33 @@ impl Task {
         }
     }
 
-    async fn follow(&mut self, label: Arc<Label>, dir: PathBuf) {
-        let mut dirs = std::mem::take(&mut self.waiting);
-        if !dirs.iter().any(|(_, waiting)| *waiting == dir) {
-            dirs.push((label, dir));
-        }
-        for (label, dir) in dirs {
+    async fn follow(&mut self, followed: Followed) {
+        let mut all = std::mem::take(&mut self.waiting);
+        all.retain(|waiting| waiting.dir != followed.dir);
+        all.push(followed);
+        for followed in all {
             let mask =
                 WatchMask::CREATE | WatchMask::MOVED_TO | WatchMask::MODIFY | WatchMask::ONLYDIR;
-            match self.watches.add(&dir, mask) {
+            match self.watches.add(&followed.dir, mask) {
                 // The kernel gives one directory one descriptor, so a second call is known by it.
-                Ok(wd) if self.logs.contains_key(&wd) => {}
                 Ok(wd) => {
-                    let mut log = Log::new(label, dir);
-                    log.read(&self.lines, true).await;
-                    self.logs.insert(wd, log);
+                    let log = match self.logs.entry(wd) {
+                        Entry::Occupied(log) => log.into_mut(),
+                        Entry::Vacant(place) => {
+                            let log = place.insert(Log::new(followed.label, followed.dir));
+                            log.read(&self.lines, true).await;
+                            log
+                        }
+                    };
+                    log.end(&self.lines, followed.ended).await;
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    self.waiting.push((label, dir))
+                    self.waiting.push(followed);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, dir = %dir.display(), "failed to watch log directory")
+                    tracing::warn!(%error, dir = %followed.dir.display(), "failed to watch log directory")
                 }
             }
-        }
-    }
-
-    async fn ended(&mut self, path: &Path) {
-        let number = path.file_name().and_then(OsStr::to_str).and_then(attempt);
-        let of_directory = |log: &&mut Log| path.parent() == Some(log.dir.as_path());
-        if let Some(log) = self.logs.values_mut().find(of_directory)
-            && log.closed != number
-        {
-            log.read(&self.lines, true).await;
-            // Another attempt may have begun, and its lines are not at their ends.
-            if log.current.as_ref().map(|(number, _)| *number) == number {
-                log.close(&self.lines).await;
-            }
-            log.closed = number;
         }
     }
 
@@ -194,8 +186,8 @@ impl Task {
             log.close(&self.lines).await;
         }
         // What never was followed may have been written in the meantime.
-        for (label, dir) in std::mem::take(&mut self.waiting) {
-            let mut log = Log::new(label, dir);
+        for followed in std::mem::take(&mut self.waiting) {
+            let mut log = Log::new(followed.label, followed.dir);
             log.read(&self.lines, true).await;
             log.close(&self.lines).await;
         }
@@ -208,7 +200,7 @@ struct Log {
     dir: PathBuf,
     current: Option<(u32, File)>,
     /// The attempt of which it is known that it has ended.
-    closed: Option<u32>,
+    ended: Option<u32>,
     joiner: Joiner,
 }
 
@@ -218,7 +210,7 @@ impl Log {
             label,
             dir,
             current: None,
-            closed: None,
+            ended: None,
             joiner: Joiner::default(),
         }
     }
@@ -268,6 +260,19 @@ impl Log {
         }
     }
 
+    /// Gives the last line of an attempt that has ended, once.
+    async fn end(&mut self, lines: &Lines, ended: Option<u32>) {
+        if ended.is_none() || self.ended == ended {
+            return;
+        }
+        self.read(lines, true).await;
+        // Another attempt may have begun, and its lines are not at their ends.
+        if self.current.as_ref().map(|(number, _)| *number) == ended {
+            self.close(lines).await;
+        }
+        self.ended = ended;
+    }
+
     /// Reads the rest and gives what has no end yet.
     async fn close(&mut self, lines: &Lines) {
         self.read_current(lines).await;
@@ -287,6 +292,11 @@ fn next_file(dir: &Path, current: Option<u32>) -> Option<(u32, PathBuf)> {
         .filter(|number| current.is_none_or(|current| *number > current))
         .min()?;
     Some((number, dir.join(format!("{number}.log"))))
+}
+
+/// The attempt whose log is at this path.
+pub(crate) fn attempt_of(log: &Path) -> Option<u32> {
+    attempt(log.file_name()?.to_str()?)
 }
 
 /// The number in the name of a log file.

@@ -78,7 +78,7 @@ async fn tail_prints_lines_as_written_and_joins_partial_entries() {
     let rig = rig();
     let log = rig.dir.path().join("0.log");
     append(&log, &entry("F", "before"));
-    rig.tail.follow(label("a"), rig.dir.path().to_owned());
+    rig.tail.follow(label("a"), rig.dir.path().to_owned(), None);
     assert_eq!(rig.lines(1).await, ["a: before"]);
     append(&log, &entry("P", "one "));
     append(&log, &entry("F", "line"));
@@ -94,7 +94,7 @@ async fn tail_prints_lines_once_when_followed_twice() {
     let log = rig.dir.path().join("0.log");
     append(&log, &entry("F", "one"));
     for _ in 0..3 {
-        rig.tail.follow(label("a"), rig.dir.path().to_owned());
+        rig.tail.follow(label("a"), rig.dir.path().to_owned(), None);
     }
     rig.tail.finish().await;
     assert_eq!(rig.lines(1).await, ["a: one"]);
@@ -110,7 +110,7 @@ async fn tail_reads_attempts_in_numeric_order() {
             &entry("F", &number.to_string()),
         );
     }
-    rig.tail.follow(label("a"), rig.dir.path().to_owned());
+    rig.tail.follow(label("a"), rig.dir.path().to_owned(), None);
     assert_eq!(rig.lines(3).await, ["a: 9", "a: 10", "a: 11"]);
     append(&rig.dir.path().join("12.log"), &entry("F", "12"));
     assert_eq!(rig.lines(1).await, ["a: 12"]);
@@ -121,7 +121,7 @@ async fn tail_reads_old_attempt_to_its_end_after_restart() {
     let rig = rig();
     let log = rig.dir.path().join("0.log");
     append(&log, &entry("F", "one"));
-    rig.tail.follow(label("a"), rig.dir.path().to_owned());
+    rig.tail.follow(label("a"), rig.dir.path().to_owned(), None);
     assert_eq!(rig.lines(1).await, ["a: one"]);
     append(&log, &entry("P", "cut off"));
     append(&rig.dir.path().join("1.log"), &entry("F", "again"));
@@ -133,16 +133,18 @@ async fn tail_prints_last_line_without_end_once_its_attempt_has_ended() {
     let rig = rig();
     let log = rig.dir.path().join("0.log");
     append(&log, &(entry("F", "starting") + &entry("P", "fatal")));
-    rig.tail.follow(label("a"), rig.dir.path().to_owned());
+    rig.tail.follow(label("a"), rig.dir.path().to_owned(), None);
     assert_eq!(rig.lines(1).await, ["a: starting"]);
     for _ in 0..2 {
-        rig.tail.ended(log.clone());
+        rig.tail
+            .follow(label("a"), rig.dir.path().to_owned(), Some(0));
     }
     assert_eq!(rig.lines(1).await, ["a: fatal"]);
     // The next attempt goes on.
     let next = rig.dir.path().join("1.log");
     append(&next, &entry("P", "one "));
-    rig.tail.ended(log);
+    rig.tail
+        .follow(label("a"), rig.dir.path().to_owned(), Some(0));
     append(&next, &entry("F", "line"));
     assert_eq!(rig.lines(1).await, ["a: one line"]);
     rig.tail.finish().await;
@@ -153,14 +155,14 @@ async fn tail_prints_last_line_without_end_once_its_attempt_has_ended() {
 async fn tail_follows_directory_created_later() {
     let rig = rig();
     let (early, late) = (rig.dir.path().join("early"), rig.dir.path().join("late"));
-    rig.tail.follow(label("late"), late.clone());
+    rig.tail.follow(label("late"), late.clone(), None);
     std::fs::create_dir_all(&early).unwrap();
     append(&early.join("0.log"), &entry("F", "x"));
-    rig.tail.follow(label("early"), early);
+    rig.tail.follow(label("early"), early, None);
     assert_eq!(rig.lines(1).await, ["early: x"]);
     std::fs::create_dir_all(&late).unwrap();
     append(&late.join("0.log"), &entry("F", "y"));
-    rig.tail.follow(label("late"), late);
+    rig.tail.follow(label("late"), late, None);
     assert_eq!(rig.lines(1).await, ["late: y"]);
 }
 
@@ -168,8 +170,8 @@ async fn tail_follows_directory_created_later() {
 async fn tail_reads_everything_when_finished() {
     let rig = rig();
     let late = rig.dir.path().join("late");
-    rig.tail.follow(label("a"), rig.dir.path().to_owned());
-    rig.tail.follow(label("late"), late.clone());
+    rig.tail.follow(label("a"), rig.dir.path().to_owned(), None);
+    rig.tail.follow(label("late"), late.clone(), None);
     append(&rig.dir.path().join("0.log"), &entry("P", "no end"));
     std::fs::create_dir_all(&late).unwrap();
     append(&late.join("0.log"), &entry("F", "unseen"));
@@ -188,7 +190,7 @@ async fn tail_waits_for_slow_printer_without_loss() {
         .map(|number| entry("F", &format!("{number:01000}")))
         .collect();
     append(&rig.dir.path().join("0.log"), &text);
-    rig.tail.follow(label("a"), rig.dir.path().to_owned());
+    rig.tail.follow(label("a"), rig.dir.path().to_owned(), None);
     let lines = rig.lines(count).await;
     assert!(
         lines
