@@ -34,6 +34,7 @@ use tree::{Node, Policy, Position, Value};
 pub(crate) use defaults::service_account;
 pub use kinds::Skipped;
 pub use object::Object;
+pub use validate::resources::is_extended;
 pub(crate) use validate::service::NODE_PORTS;
 pub use validate::{FieldError, Rule};
 pub use workload::{Workload, WorkloadObject};

@@ -18,7 +18,7 @@ mod mounts;
 mod names;
 pub(super) mod objects;
 mod probe;
-mod resources;
+pub(super) mod resources;
 mod scheduling;
 mod security;
 mod selectors;

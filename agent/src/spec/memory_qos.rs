@@ -72,6 +72,7 @@ mod tests {
 
     use super::*;
     use crate::node::MemoryQos;
+    use crate::spec::resources::of_container;
 
     const MI: i64 = 1 << 20;
 
@@ -91,9 +92,7 @@ mod tests {
             "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]},
         });
         let pod = Pod::new(serde_json::from_value(pod).unwrap());
-        let mut resources = Resources::default();
-        set(&mut resources, &pod, &pod.spec().containers[0], node);
-        resources.unified
+        of_container(&pod, &pod.spec().containers[0], node).unified
     }
 
     fn files(of: &[(&str, i64)]) -> BTreeMap<String, String> {

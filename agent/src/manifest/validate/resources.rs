@@ -122,7 +122,8 @@ fn is_native(name: &str) -> bool {
 }
 
 /// Whether a name is that of a resource which a device plugin offers.
-fn is_extended(name: &str) -> bool {
+#[must_use]
+pub fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")
         && names::qualified(&format!("requests.{name}")).is_none()

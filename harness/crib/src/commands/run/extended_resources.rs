@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use agent::manifest::Workload;
+use agent::manifest::{Workload, is_extended};
 use agent::pod::Pod;
-use k8s_openapi::api::core::v1::ResourceRequirements;
 
 use super::named_pods;
 
@@ -12,30 +11,20 @@ use super::named_pods;
 pub(super) fn warnings(pods: &[Pod], workloads: &[Workload]) -> Vec<String> {
     let mut requested = BTreeSet::new();
     for (name, pod) in named_pods(pods, workloads) {
-        requested.extend(extended(&pod).map(|resource| (resource, name.clone())));
+        for (_, container) in pod.all_containers() {
+            let resources = container.resources.iter();
+            let lists = resources.flat_map(|resources| [&resources.requests, &resources.limits]);
+            let names = lists.flatten().flat_map(|list| list.keys());
+            let extended = names.filter(|resource| is_extended(resource));
+            requested.extend(extended.map(|resource| (name.clone(), resource.clone())));
+        }
     }
-    let sentence = |(resource, name): &(String, String)| {
+    let sentence = |(name, resource): &(String, String)| {
         format!(
             "{name} requests {resource}, which nothing here gives to containers: they run without it: leave it out"
         )
     };
     requested.iter().map(sentence).collect()
-}
-
-/// The names of resources that are not Kubernetes' own.
-fn extended(pod: &Pod) -> impl Iterator<Item = String> {
-    let of = |resources: Option<&ResourceRequirements>| {
-        let lists = resources.map(|resources| [&resources.requests, &resources.limits]);
-        let lists = lists.into_iter().flatten().flatten();
-        let names = lists.flat_map(|list| list.keys());
-        let names = names.filter(|name| name.contains('/') && !name.contains("kubernetes.io/"));
-        names.cloned().collect::<Vec<_>>()
-    };
-    let containers = pod.all_containers();
-    let all: BTreeSet<String> = containers
-        .flat_map(|(_, container)| of(container.resources.as_ref()))
-        .collect();
-    all.into_iter()
 }
 
 #[cfg(test)]

@@ -156,6 +156,24 @@ fn what_is_skipped_is_told_where_nothing_is_left() {
 }
 
 #[test]
+fn resources_of_devices_are_warned_of_or_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("gpu.yaml");
+    let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 1}}}]}\n";
+    std::fs::write(&file, text).unwrap();
+    let inputs = load(std::slice::from_ref(&file), false, false).unwrap();
+    let about = |said: &&String| said.contains("pod default/p requests nvidia.com/gpu");
+    assert_eq!(
+        inputs.warnings.iter().filter(about).count(),
+        1,
+        "{:?}",
+        inputs.warnings
+    );
+    let problems = load(&[file], false, true).unwrap_err();
+    assert_eq!(problems.iter().filter(about).count(), 1, "{problems:?}");
+}
+
+#[test]
 fn what_a_controller_in_the_manifests_makes_is_left_out() {
     let template = "{metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}";
     let owned = |kind: &str, name: &str| {
