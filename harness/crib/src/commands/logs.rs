@@ -107,7 +107,7 @@ async fn show(args: &LogsArgs) -> Result<Exit, CallError> {
     let (cri, mut container) =
         find::container_of(&all, &args.container, &args.container_name).await?;
     if args.previous {
-        container = previous(cri, &container, &args.container).await?;
+        container = previous(cri, &container).await?;
     }
     if args.reopen {
         let reopened = cri.runtime.reopen_log(&container.id);
@@ -167,11 +167,7 @@ async fn has_ended(cri: &Cri, id: &str) -> Result<bool, CallError> {
 }
 
 /// The attempt before a container, in the same pod under the same name.
-async fn previous(
-    cri: &Cri,
-    container: &v1::Container,
-    said: &str,
-) -> Result<v1::Container, CallError> {
+async fn previous(cri: &Cri, container: &v1::Container) -> Result<v1::Container, CallError> {
     let filter = v1::ContainerFilter {
         pod_sandbox_id: container.pod_sandbox_id.clone(),
         ..Default::default()
@@ -188,6 +184,6 @@ async fn previous(
     let last = before.max_by_key(|other| of(other).attempt);
     last.ok_or_else(|| CallError::NotFound {
         what: "previous attempt of container",
-        name: said.to_owned(),
+        name: now.name,
     })
 }
