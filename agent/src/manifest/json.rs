@@ -9,6 +9,66 @@ pub(super) fn is_json(text: &str) -> bool {
         .starts_with('{')
 }
 
+/// A part of a text, and where it begins: the lines before it, and the characters before it in its line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part<'a> {
+    pub(super) text: &'a str,
+    pub(super) lines: usize,
+    pub(super) columns: usize,
+}
+
+/// The objects of a JSON text that follow each other with nothing between them, which YAML does not allow; another text is
+/// one part.
+pub(super) fn parts(text: &str) -> Vec<Part<'_>> {
+    let mut part = Part {
+        text,
+        lines: 0,
+        columns: 0,
+    };
+    let mut parts = Vec::new();
+    while let Some(at) = is_json(part.text).then(|| next_object(part.text)).flatten() {
+        let (object, rest) = part.text.split_at(at);
+        let last_line = object.rsplit('\n').next().unwrap_or_default();
+        let is_same_line = last_line.len() == object.len();
+        let next = Part {
+            text: rest,
+            lines: part.lines + object.matches('\n').count(),
+            columns: last_line.chars().count() + if is_same_line { part.columns } else { 0 },
+        };
+        parts.push(Part {
+            text: object,
+            ..part
+        });
+        part = next;
+    }
+    parts.push(part);
+    parts
+}
+
+/// Where an object begins that follows another one.
+fn next_object(json: &str) -> Option<usize> {
+    let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);
+    for (at, c) in json.char_indices() {
+        match c {
+            _ if is_escaped => is_escaped = false,
+            '\\' if in_string => is_escaped = true,
+            '"' => in_string = !in_string,
+            _ if in_string => {}
+            '{' => depth += 1,
+            '}' => {
+                depth = depth.saturating_sub(1);
+                let rest = json.get(at + 1..).unwrap_or_default();
+                let next = rest.trim_start();
+                if depth == 0 && next.starts_with('{') {
+                    return Some(json.len() - next.len());
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
 /// JSON allows tabs as indentation and writes characters as pairs of surrogates, YAML does not: replace the tabs by spaces,
 /// which keeps all positions, and the pairs by their characters.
 pub(super) fn for_yaml(text: &str) -> Cow<'_, str> {
@@ -67,4 +127,31 @@ fn escaped_unit(text: &str) -> Option<u16> {
 
 fn is_pair(high: u16, low: u16) -> bool {
     (0xd800..0xdc00).contains(&high) && (0xdc00..0xe000).contains(&low)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("a: 1\nb: {}", &[("a: 1\nb: {}", 0, 0)])]
+    #[case("{}", &[("{}", 0, 0)])]
+    #[case(r#"{"a": "}{\\\"}{"}"#, &[(r#"{"a": "}{\\\"}{"}"#, 0, 0)])]
+    #[case("{\"ä\": {}} {}\n\n {}\n", &[("{\"ä\": {}} ", 0, 0), ("{}\n\n ", 0, 10), ("{}\n", 2, 1)])]
+    #[case("{}\n---\n{}", &[("{}\n---\n{}", 0, 0)])]
+    #[case("{\n", &[("{\n", 0, 0)])]
+    #[case("}{}{}", &[("}{}{}", 0, 0)])]
+    fn objects_after_each_other_are_parts(
+        #[case] text: &str,
+        #[case] expected: &[(&str, usize, usize)],
+    ) {
+        let found = parts(text);
+        let found: Vec<_> = found
+            .iter()
+            .map(|part| (part.text, part.lines, part.columns))
+            .collect();
+        assert_eq!(found, expected);
+    }
 }

@@ -1,10 +1,11 @@
 //! Parses YAML or JSON into trees of values with positions.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 
-use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, Tag};
 
-use super::json::{for_yaml, is_json};
+use super::json::{Part, for_yaml, is_json, parts};
 use super::scalar::{Plain, plain as meaning};
 
 /// How deep values may be nested; a pod needs about a dozen levels.
@@ -68,31 +69,21 @@ pub(super) fn read(text: &str, policy: Policy) -> (Vec<Node>, Vec<SyntaxError>) 
         is_json: is_json(text),
         ..Builder::default()
     };
-    for event in Parser::new_from_str(&for_yaml(text)) {
-        let taken = match event {
-            Ok((event, span)) => builder.take(event, span),
-            Err(error) => Err(syntax(&error)),
-        };
-        if let Err(error) = taken {
-            builder.errors.push(error);
-            break;
-        }
-        if policy == Policy::Kubelet && !builder.documents.is_empty() {
+    let parts = match policy {
+        Policy::Author => parts(text),
+        Policy::Kubelet => vec![Part {
+            text,
+            lines: 0,
+            columns: 0,
+        }],
+    };
+    for part in parts {
+        builder.part = (part.lines, part.columns);
+        if builder.read(part.text, policy).is_break() {
             break;
         }
     }
     (builder.documents, builder.errors)
-}
-
-fn syntax(error: &ScanError) -> SyntaxError {
-    let at = error.marker();
-    SyntaxError {
-        place: Position {
-            line: at.line().max(1),
-            column: at.col() + 1,
-        },
-        message: format!("not valid YAML: {}", error.info()),
-    }
 }
 
 /// Why a collection is no key. A template that was not rendered looks like one.
@@ -123,14 +114,47 @@ struct Builder {
     values: usize,
     last_key_wins: bool,
     is_json: bool,
+    /// The lines before what is parsed, and the characters before it in its line.
+    part: (usize, usize),
 }
 
 impl Builder {
+    /// Takes the documents of a text, until there are enough or one is not valid.
+    fn read(&mut self, text: &str, policy: Policy) -> ControlFlow<()> {
+        for event in Parser::new_from_str(&for_yaml(text)) {
+            let taken = match event {
+                Ok((event, span)) => self.take(event, span),
+                Err(error) => Err(self.syntax(&error)),
+            };
+            if let Err(error) = taken {
+                self.errors.push(error);
+                return ControlFlow::Break(());
+            }
+            if policy == Policy::Kubelet && !self.documents.is_empty() {
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn place(&self, at: Marker) -> Position {
+        let (lines, columns) = self.part;
+        let line = at.line().max(1);
+        Position {
+            line: lines + line,
+            column: at.col() + 1 + if line == 1 { columns } else { 0 },
+        }
+    }
+
+    fn syntax(&self, error: &ScanError) -> SyntaxError {
+        SyntaxError {
+            place: self.place(*error.marker()),
+            message: format!("not valid YAML: {}", error.info()),
+        }
+    }
+
     fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), SyntaxError> {
-        let place = Position {
-            line: span.start.line(),
-            column: span.start.col() + 1,
-        };
+        let place = self.place(span.start);
         match event {
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
             Event::DocumentStart(_) => {
