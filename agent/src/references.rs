@@ -1,16 +1,17 @@
 //! Which ConfigMaps, Secrets and claims a pod refers to: pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Container, PersistentVolume, PersistentVolumeClaim, Secret, Volume,
+    ConfigMap, Container, KeyToPath, PersistentVolume, PersistentVolumeClaim, Secret, Volume,
 };
 
 use crate::objects::Objects;
 use crate::pod::Pod;
 
-/// The objects without which a pod cannot start, and which are missing: as `configmap default/settings`.
+/// What a pod cannot start without, and what is missing: as `configmap default/settings`, or `key port of configmap
+/// default/settings`.
 #[must_use]
 pub fn missing(pod: &Pod, objects: &dyn Objects) -> Vec<String> {
     References::of(pod).missing(pod.namespace(), objects)
@@ -37,9 +38,9 @@ pub(crate) fn pull_secrets(pod: &Pod, objects: &dyn Objects) -> Vec<String> {
 pub(crate) struct References {
     config_maps: BTreeSet<String>,
     secrets: BTreeSet<String>,
-    /// Those of each that a container or a volume cannot do without.
-    needed_maps: BTreeSet<String>,
-    needed_secrets: BTreeSet<String>,
+    /// Those of each that a container or a volume cannot do without, with the keys that it needs.
+    needed_maps: BTreeMap<String, BTreeSet<String>>,
+    needed_secrets: BTreeMap<String, BTreeSet<String>>,
     claims: BTreeSet<String>,
     /// Whether any volume is that of a claim, which any PersistentVolume may fit.
     has_claims: bool,
@@ -74,30 +75,30 @@ impl References {
     fn of_container(&mut self, container: &Container) {
         for from in container.env_from.iter().flatten() {
             if let Some(map) = &from.config_map_ref {
-                self.config_map(&map.name, map.optional);
+                self.config_map(&map.name, map.optional, []);
             }
             if let Some(secret) = &from.secret_ref {
-                self.secret(&secret.name, secret.optional);
+                self.secret(&secret.name, secret.optional, []);
             }
         }
         let variables = container.env.iter().flatten();
         for source in variables.filter_map(|variable| variable.value_from.as_ref()) {
             if let Some(key) = &source.config_map_key_ref {
-                self.config_map(&key.name, key.optional);
+                self.config_map(&key.name, key.optional, [key.key.as_str()]);
             }
             if let Some(key) = &source.secret_key_ref {
-                self.secret(&key.name, key.optional);
+                self.secret(&key.name, key.optional, [key.key.as_str()]);
             }
         }
     }
 
     fn of_volume(&mut self, volume: &Volume) {
         if let Some(map) = &volume.config_map {
-            self.config_map(&map.name, map.optional);
+            self.config_map(&map.name, map.optional, keys(map.items.as_deref()));
         }
         if let Some(secret) = &volume.secret {
             let name = secret.secret_name.as_deref().unwrap_or_default();
-            self.secret(name, secret.optional);
+            self.secret(name, secret.optional, keys(secret.items.as_deref()));
         }
         if let Some(claim) = &volume.persistent_volume_claim {
             self.claims.insert(claim.claim_name.clone());
@@ -106,43 +107,60 @@ impl References {
         let projected = volume.projected.iter();
         for source in projected.flat_map(|projected| projected.sources.iter().flatten()) {
             if let Some(map) = &source.config_map {
-                self.config_map(&map.name, map.optional);
+                self.config_map(&map.name, map.optional, keys(map.items.as_deref()));
             }
             if let Some(secret) = &source.secret {
-                self.secret(&secret.name, secret.optional);
+                self.secret(&secret.name, secret.optional, keys(secret.items.as_deref()));
             }
         }
     }
 
-    fn config_map(&mut self, name: &str, optional: Option<bool>) {
+    fn config_map<'a>(
+        &mut self,
+        name: &str,
+        optional: Option<bool>,
+        keys: impl IntoIterator<Item = &'a str>,
+    ) {
         self.config_maps.insert(name.to_owned());
         if optional != Some(true) {
-            self.needed_maps.insert(name.to_owned());
+            let needed = self.needed_maps.entry(name.to_owned()).or_default();
+            needed.extend(keys.into_iter().map(str::to_owned));
         }
     }
 
-    fn secret(&mut self, name: &str, optional: Option<bool>) {
+    fn secret<'a>(
+        &mut self,
+        name: &str,
+        optional: Option<bool>,
+        keys: impl IntoIterator<Item = &'a str>,
+    ) {
         self.secrets.insert(name.to_owned());
         if optional != Some(true) {
-            self.needed_secrets.insert(name.to_owned());
+            let needed = self.needed_secrets.entry(name.to_owned()).or_default();
+            needed.extend(keys.into_iter().map(str::to_owned));
         }
     }
 
-    /// The objects that are needed and missing.
+    /// What is needed and missing.
     fn missing(&self, namespace: &str, objects: &dyn Objects) -> Vec<String> {
-        let maps = self.needed_maps.iter();
-        let maps = maps
-            .filter(|name| objects.config_map(namespace, name).is_none())
-            .map(|name| format!("configmap {namespace}/{name}"));
-        let secrets = self.needed_secrets.iter();
-        let secrets = secrets
-            .filter(|name| objects.secret(namespace, name).is_none())
-            .map(|name| format!("secret {namespace}/{name}"));
+        let mut missing = Vec::new();
+        for (name, keys) in &self.needed_maps {
+            let map = objects.config_map(namespace, name);
+            let has = map.map(|map| keys_of(map.data.as_ref(), map.binary_data.as_ref()));
+            missing.extend(lacks(&format!("configmap {namespace}/{name}"), keys, has));
+        }
+        for (name, keys) in &self.needed_secrets {
+            let secret = objects.secret(namespace, name);
+            let has =
+                secret.map(|secret| keys_of(secret.data.as_ref(), secret.string_data.as_ref()));
+            missing.extend(lacks(&format!("secret {namespace}/{name}"), keys, has));
+        }
         let claims = self.claims.iter();
         let claims = claims
             .filter(|name| objects.persistent_volume_claim(namespace, name).is_none())
             .map(|name| format!("persistentvolumeclaim {namespace}/{name}"));
-        maps.chain(secrets).chain(claims).collect()
+        missing.extend(claims);
+        missing
     }
 
     /// Looks the objects up.
@@ -166,6 +184,32 @@ impl References {
                 .collect(),
         }
     }
+}
+
+/// The keys that a volume has files of.
+fn keys(items: Option<&[KeyToPath]>) -> impl Iterator<Item = &str> {
+    items
+        .unwrap_or_default()
+        .iter()
+        .map(|item| item.key.as_str())
+}
+
+fn keys_of<T, U>(
+    some: Option<&BTreeMap<String, T>>,
+    others: Option<&BTreeMap<String, U>>,
+) -> BTreeSet<String> {
+    let others = others.into_iter().flat_map(BTreeMap::keys);
+    let some = some.into_iter().flat_map(BTreeMap::keys);
+    some.chain(others).cloned().collect()
+}
+
+/// The object itself if it is not there (`has` no keys), else each key that it does not have.
+fn lacks(object: &str, needed: &BTreeSet<String>, has: Option<BTreeSet<String>>) -> Vec<String> {
+    let Some(has) = has else {
+        return vec![object.to_owned()];
+    };
+    let keys = needed.difference(&has);
+    keys.map(|key| format!("key {key} of {object}")).collect()
 }
 
 #[cfg(test)]
@@ -211,18 +255,37 @@ mod tests {
                 ],
                 "envFrom": [{"configMapRef": {"name": "all"}}]}],
             "volumes": [
-                {"name": "m", "configMap": {"name": "volume"}},
+                {"name": "m", "configMap": {"name": "volume", "items": [{"key": "x", "path": "x"}]}},
                 {"name": "s", "secret": {"secretName": "volume"}},
                 {"name": "p", "projected": {"sources": [
-                    {"configMap": {"name": "part", "optional": true}}, {"secret": {"name": "part"}}]}},
+                    {"configMap": {"name": "part", "optional": true, "items": [{"key": "z", "path": "z"}]}},
+                    {"secret": {"name": "part", "items": [{"key": "y", "path": "y"}]}}]}},
             ],
         });
         let pod = Pod::new(serde_json::from_value(json!({"spec": spec})).unwrap());
         let found = References::of(&pod);
         let names = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(" ");
+        let needs = |needed: &BTreeMap<String, BTreeSet<String>>| {
+            let needs = needed.iter();
+            let needs = needs.map(|(name, keys)| format!("{name}({})", names(keys)));
+            needs.collect::<Vec<_>>().join(" ")
+        };
         assert_eq!(names(&found.config_maps), "all key part volume");
-        assert_eq!(names(&found.needed_maps), "all key volume");
+        assert_eq!(needs(&found.needed_maps), "all() key(a) volume(x)");
         assert_eq!(names(&found.secrets), "all key part pull volume");
-        assert_eq!(names(&found.needed_secrets), "all key part volume");
+        assert_eq!(
+            needs(&found.needed_secrets),
+            "all() key(b) part(y) volume()"
+        );
+
+        let mut objects = crate::objects::ObjectMap::default();
+        for (name, key) in [("all", "a"), ("key", "b"), ("volume", "x")] {
+            let map = json!({"metadata": {"name": name}, "binaryData": {(key): ""}});
+            objects.insert_config_map(serde_json::from_value(map).unwrap());
+            let secret = json!({"metadata": {"name": name}, "stringData": {(key): ""}});
+            objects.insert_secret(serde_json::from_value(secret).unwrap());
+        }
+        let missing = ["key a of configmap default/key", "secret default/part"];
+        assert_eq!(found.missing("default", &objects), missing);
     }
 }
