@@ -66,7 +66,9 @@ pub enum Binding {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unbound {
     /// The volume that it names does not exist.
-    #[error("there is no PersistentVolume {0:?}, which its volumeName names")]
+    #[error(
+        "there is no PersistentVolume {0:?}, which its volumeName names: add it, or leave volumeName out"
+    )]
     NoVolume(String),
     /// The volume that it names is another claim's.
     #[error("PersistentVolume {volume:?}, which its volumeName names, is bound to claim {claim}")]

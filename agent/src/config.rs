@@ -33,6 +33,8 @@ pub struct Config {
     pub resolv_conf: Option<PathBuf>,
     /// The DNS servers of the cluster, for pods with `dnsPolicy: ClusterFirst`; empty without a cluster.
     pub cluster_dns: Vec<String>,
+    /// Whether those are reached from the node's own network, which pods with `hostNetwork` have; else such pods have the node's.
+    pub host_reaches_cluster: bool,
     /// Whether pods that want the cluster's DNS servers are warned when there are none, as by a kubelet.
     pub warn_of_missing_cluster_dns: bool,
     /// The domain of the cluster; may be empty.
@@ -189,6 +191,7 @@ impl Config {
             pod_logs_dir,
             resolv_conf: Some(PathBuf::from("/etc/resolv.conf")),
             cluster_dns: Vec::new(),
+            host_reaches_cluster: true,
             warn_of_missing_cluster_dns: true,
             cluster_domain: "cluster.local".to_owned(),
             host_names: None,

@@ -44,8 +44,10 @@ pub struct Changes {
     pub created: Vec<Pod>,
     /// Pods to end, and why.
     pub deleted: Vec<(PodUid, &'static str)>,
-    /// Objects that are over now, each in a sentence.
+    /// Objects that are complete now, or that changed, each in a sentence.
     pub news: Vec<String>,
+    /// Objects that failed or cannot go on, each in a sentence.
+    pub problems: Vec<String>,
     /// When to look again if nothing happens.
     pub again: Option<Timestamp>,
 }

@@ -124,6 +124,9 @@ fn source(pod: &Pod, node: &Node, warnings: &mut Vec<DnsWarning>) -> Source {
     if !wants_cluster(pod) {
         return Source::Node;
     }
+    if pod.host_network() && !node.host_reaches_cluster {
+        return Source::Node;
+    }
     if node.cluster_dns.is_empty() {
         if node.warn_of_missing_cluster_dns {
             warnings.extend(missing_cluster_dns(pod));

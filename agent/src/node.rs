@@ -17,6 +17,8 @@ pub struct Node {
     pub addresses: Vec<NodeAddress>,
     /// DNS servers of the cluster; empty without a cluster.
     pub cluster_dns: Vec<String>,
+    /// Whether the cluster's DNS servers are reached from the node's own network, which pods with `hostNetwork` have.
+    pub host_reaches_cluster: bool,
     /// Whether pods that want the cluster's DNS servers are warned when there are none.
     pub warn_of_missing_cluster_dns: bool,
     /// Domain of the cluster; may be empty.
@@ -174,6 +176,7 @@ impl Node {
             ips: Vec::new(),
             addresses: Vec::new(),
             cluster_dns: Vec::new(),
+            host_reaches_cluster: true,
             warn_of_missing_cluster_dns: true,
             cluster_domain: "cluster.local".to_owned(),
             resolv_conf: None,

@@ -170,6 +170,7 @@ pub(crate) fn node(config: &Config) -> Node {
     node.ips.clone_from(&config.node_ips);
     node.agent_id.clone_from(&config.agent_id);
     node.cluster_dns.clone_from(&config.cluster_dns);
+    node.host_reaches_cluster = config.host_reaches_cluster;
     node.warn_of_missing_cluster_dns = config.warn_of_missing_cluster_dns;
     node.cluster_domain.clone_from(&config.cluster_domain);
     let memory = NodeMemory::read(Path::new("/"));

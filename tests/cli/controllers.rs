@@ -45,6 +45,26 @@ async fn example_job_succeeds_at_its_second_attempt() {
     }
     let news = "crib: job default/retries is complete: Reached expected number of succeeded pods";
     assert!(ended.err.contains(news), "{}", ended.err);
+    let quiet = place.crib(&["run", "--quiet", JOB]).await;
+    assert_code(&quiet, 0);
+    assert!(!quiet.err.contains("is complete"), "{}", quiet.err);
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn run_of_no_replicas_says_so_and_ends() {
+    let place = Place::new();
+    let manifest = object(
+        "Deployment",
+        "none",
+        "  replicas: 0\n  selector: {matchLabels: {app: none}}\n",
+        "",
+        "true",
+    );
+    let ended = place.crib(&["run", &place.file("d.yaml", &manifest)]).await;
+    assert_code(&ended, 0);
+    let news = "crib: deployment default/none has 0 replicas and starts no pod\n";
+    assert!(ended.err.contains(news), "{}", ended.err);
     place.assert_clean();
 }
 

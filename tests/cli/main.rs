@@ -32,6 +32,7 @@ mod limits;
 mod live;
 mod names;
 mod no_namespaces;
+mod of_cluster;
 mod output;
 mod proxy;
 mod pull_secrets;

@@ -273,6 +273,15 @@ async fn node_ports_are_told_when_they_listen_and_refused_when_another_service_h
     let ports = format!(
         "{{name: a, port: 1, targetPort: 8080, nodePort: {port}}}, {{name: b, port: 2, protocol: SCTP}}, {{name: c, port: 3, targetPort: 8080}}"
     );
+    let plain = format!("{{port: 1, nodePort: {port}}}");
+    let plain = service("d", &plain).replace("LoadBalancer", "NodePort");
+    let plain = place.file("plain.yaml", &format!("{MIRROR}{plain}"));
+    let strict = place.crib(&["run", "--strict", &plain]).await;
+    assert_code(&strict, 3);
+    let refusal =
+        format!("crib: --strict: service default/d: port 1: the host's TCP port {port} is taken");
+    assert!(strict.err.contains(&refusal), "{}", strict.err);
+
     let lasting = MIRROR.replace("      kill %1\n", "      wait\n");
     let manifest = place.file("taken.yaml", &format!("{lasting}{}", service("c", &ports)));
     let mut running = place.start(&["run", "-q", &manifest]);
@@ -291,7 +300,7 @@ async fn node_ports_are_told_when_they_listen_and_refused_when_another_service_h
         seen.push(found.await.unwrap());
     }
     let warning = format!(
-        "crib: warning: the host's TCP port {port} is taken by another program: choose another one"
+        "crib: warning: service default/c: port 1: the host's TCP port {port} is taken by another program: choose another one"
     );
     assert_eq!(seen[0], warning);
     let reached = "crib: service default/c: port 3 is reached at 127.0.0.1:";

@@ -30,7 +30,7 @@ pub(super) struct Controller {
     refused: Option<String>,
     outcome: Outcome,
     /// It was told that it starts nothing.
-    told_suspended: bool,
+    told_idle: bool,
     /// It was told that the node has no room for all of its pods.
     told_unplaced: bool,
     is_ending: bool,
@@ -58,7 +58,7 @@ impl Controller {
             failures: Failures::default(),
             refused: None,
             outcome: Outcome::Open,
-            told_suspended: false,
+            told_idle: false,
             told_unplaced: false,
             is_ending: false,
             is_deleted: false,
@@ -85,27 +85,32 @@ impl Controller {
             self.told_unplaced = true;
             let (name, pods) = (self.workload.full_name(), plan.unplaced);
             changes
-                .news
+                .problems
                 .push(format!("{name}: {}", super::room::sentence(pods)));
         }
         changes.again = earlier(changes.again, plan.again);
         self.apply(plan, names, room, changes);
-        let is_suspended = self.is_suspended();
-        if is_suspended && !self.told_suspended {
+        let idle = self.idle();
+        if let Some(why) = idle.filter(|_| !self.told_idle) {
             let name = self.workload.full_name();
-            changes
-                .news
-                .push(format!("{name} is suspended and starts no pod"));
+            changes.news.push(format!("{name} {why}"));
         }
-        self.told_suspended = is_suspended;
+        self.told_idle = idle.is_some();
     }
 
-    /// Whether it is a Job that only another manifest lets go on.
-    fn is_suspended(&self) -> bool {
-        let WorkloadObject::Job(job) = &self.workload.object else {
-            return false;
+    /// Why only another manifest lets it start pods.
+    fn idle(&self) -> Option<&'static str> {
+        let replicas = match &self.workload.object {
+            WorkloadObject::Job(job) => {
+                let is_suspended = job.spec.as_ref().is_some_and(job::is_suspended);
+                return is_suspended.then_some("is suspended and starts no pod");
+            }
+            WorkloadObject::CronJob(_) | WorkloadObject::DaemonSet(_) => return None,
+            WorkloadObject::Deployment(set) => set.spec.as_ref()?.replicas,
+            WorkloadObject::ReplicaSet(set) => set.spec.as_ref()?.replicas,
+            WorkloadObject::StatefulSet(set) => set.spec.as_ref()?.replicas,
         };
-        job.spec.as_ref().is_some_and(job::is_suspended)
+        (replicas == Some(0)).then_some("has 0 replicas and starts no pod")
     }
 
     /// Takes the object of a changed manifest. One that is over, or of which something changed that cannot change, has to be
@@ -176,7 +181,7 @@ impl Controller {
             pods.any(|pod| pod.is_deleted && pod.ended.is_none())
         };
         match self.outcome {
-            Outcome::Open if !self.is_deleted && !self.is_suspended() => true,
+            Outcome::Open if !self.is_deleted && self.idle().is_none() => true,
             Outcome::Open | Outcome::Complete(_) | Outcome::Failed(_) => ends(),
         }
     }
@@ -330,7 +335,7 @@ impl Controller {
             Outcome::Failed(reason) => {
                 let Reason { reason, message } = reason;
                 changes
-                    .news
+                    .problems
                     .push(format!("{name} failed: {reason}: {message}"));
             }
         }

@@ -141,7 +141,7 @@ impl Cron {
             && self.told != Some(*time)
         {
             self.told = Some(*time);
-            changes.news.push(match missed {
+            changes.problems.push(match missed {
                 Missed::TooLate => {
                     format!("{name} starts no job for {time}: its startingDeadlineSeconds are over")
                 }
@@ -151,7 +151,7 @@ impl Cron {
             });
         }
         if plan.missed_many && !self.told_many {
-            changes.news.push(format!(
+            changes.problems.push(format!(
                 "{name} has too many missed start times: set or decrease spec.startingDeadlineSeconds, or check the clock"
             ));
         }

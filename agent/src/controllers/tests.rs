@@ -180,7 +180,7 @@ fn job_fails_beyond_its_limit_and_ends_its_other_pods() {
     assert_eq!(world.pods.len(), 2);
     let changes = world.end(0, "Failed");
     assert_eq!(
-        changes.news,
+        changes.problems,
         [
             "job default/work failed: BackoffLimitExceeded: Job has reached the specified backoff limit"
         ]
@@ -252,9 +252,9 @@ fn refused_pod_ends_its_object() {
     let changes = world.sync();
     assert_eq!(changes.deleted.len(), 1);
     assert!(
-        changes.news[0].contains("failed: PodRefused"),
+        changes.problems[0].contains("failed: PodRefused"),
         "{:?}",
-        changes.news
+        changes.problems
     );
     assert_eq!(names(&world.gone(0)), [""; 0]);
     assert_eq!(world.controllers.tally(), Tally { open: 0, failed: 1 });
@@ -380,11 +380,11 @@ fn objects_have_no_more_pods_than_the_node_takes(#[case] manifest: String, #[cas
     let changes = controllers.sync(&Reports::default(), now);
     let said =
         format!("{name}: 2147483537 pods do not fit on the node, which takes 110 pods at once");
-    assert_eq!(changes.news, [said]);
+    assert_eq!(changes.problems, [said]);
     // One without a pod gets its first one.
     assert_eq!(changes.created.len(), 111);
     let changes = controllers.sync(&Reports::default(), now);
-    assert_eq!((changes.created.len(), changes.news.len()), (0, 0));
+    assert_eq!((changes.created.len(), changes.problems.len()), (0, 0));
     let changes = controllers.end(&Reports::default(), now);
     assert_eq!(changes.deleted.len(), 111);
 }

@@ -156,13 +156,13 @@ fn words(service: &Service, port: i32, transport: Transport) -> String {
 
 /// The node ports of a Service that are served, each with the Service and its port in words.
 #[must_use]
-pub fn node_ports(service: &Service) -> Vec<(String, u16)> {
+pub fn node_ports(service: &Service) -> Vec<(String, Transport, u16)> {
     let ports = service.spec.iter();
     let ports = ports.flat_map(|spec| spec.ports.iter().flatten());
     let ports = ports.filter_map(|port| {
         let transport = Transport::named(port.protocol.as_deref())?;
         let node_port = port.node_port.and_then(number)?;
-        Some((words(service, port.port, transport), node_port))
+        Some((words(service, port.port, transport), transport, node_port))
     });
     ports.collect()
 }

@@ -288,8 +288,11 @@ pub enum ImageError {
     },
     /// No archive has the image, and every archive could be read.
     #[error(
-        "image {reference} is in none of the {searched} image archives offered, and no registry was asked: \
-         offer an archive that holds it, or use crib.local/host"
+        "image {reference} is {}, and no registry was asked: offer an archive that holds it, or use crib.local/host",
+        match searched {
+            0 => "not here, no image archive was offered".to_owned(),
+            searched => format!("in none of the {searched} image archives offered"),
+        }
     )]
     NotFound {
         /// The full reference.

@@ -429,7 +429,7 @@ fn open_reports_files_that_are_no_archive() {
     let error = store.pull("example.com/app:1").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "image example.com/app:1 is in none of the 0 image archives offered, and no registry was asked: \
+        "image example.com/app:1 is not here, no image archive was offered, and no registry was asked: \
          offer an archive that holds it, or use crib.local/host"
     );
     bench.offer("a.tar", Tar::new().file("x", "").bytes());

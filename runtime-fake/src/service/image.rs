@@ -89,9 +89,13 @@ impl ImageServer {
         Ok(pulled.await.map_err(Error::from)?)
     }
 
-    /// Pulls from the registry on this machine that the call names, under the image's own name: `crib load` imports
-    /// an archive this way.
+    /// Pulls from the place that the call names, under the image's own name: from a registry on this machine, as `crib load`
+    /// imports an archive, or from the archives alone.
     async fn pull_from(&self, name: String, from: &str) -> Result<ImageId, Status> {
+        if from == ARCHIVES {
+            let pulled = self.blocking(move |store| store.pull(&name)).await?;
+            return Ok(pulled.map_err(Error::from)?);
+        }
         let bad = |why: String| Status::invalid_argument(format!("{PULL_FROM} {from}: {why}"));
         let mirror: Mirror = from.parse().map_err(|error| bad(crate::chain(&error)))?;
         let reference: Reference = name
@@ -106,9 +110,11 @@ impl ImageServer {
     }
 }
 
-/// The gRPC metadata key of PullImage for the URL of a registry on this machine. It is not an annotation of the
-/// image, because a kubelet passes on those of pods, whose authors must not choose where images come from.
+/// The gRPC metadata key of PullImage for the URL of a registry on this machine, or [`ARCHIVES`]. It is not an annotation of
+/// the image, because a kubelet passes on those of pods, whose authors must not choose where images come from.
 const PULL_FROM: &str = "crib-pull-from";
+/// No registry is asked.
+const ARCHIVES: &str = "archives";
 
 #[tonic::async_trait]
 impl ImageService for ImageServer {

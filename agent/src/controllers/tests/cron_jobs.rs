@@ -38,12 +38,12 @@ fn forbidden_job_is_told_once_and_started_when_the_active_one_ends() {
     let _ = world.wait(60);
     let changes = world.wait(60);
     assert_eq!(
-        changes.news,
+        changes.problems,
         [
             "cronjob default/tick starts no job for 1970-01-01T00:02:00Z yet: job tick-1 still runs (concurrencyPolicy Forbid)"
         ]
     );
-    assert_eq!(world.sync().news, [""; 0]);
+    assert_eq!(world.sync().problems, [""; 0]);
     let changes = world.end(0, "Succeeded");
     assert_eq!(
         changes.news.last().unwrap(),

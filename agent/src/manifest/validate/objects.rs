@@ -129,7 +129,7 @@ pub(in crate::manifest) fn secret(secret: &Secret) -> Vec<FieldError> {
 
 fn check_size(check: &mut Check, field: &str, size: usize) {
     if size > MAX_SIZE {
-        let detail = format!("may not be more than {MAX_SIZE} bytes");
+        let detail = format!("its data may not be more than {MAX_SIZE} bytes in total");
         check.error(Rule::TooLong, field, "", detail);
     }
 }

@@ -95,7 +95,7 @@ fn claim_that_fits_no_volume_waits_with_the_reason() {
     fixture.objects.insert_persistent_volume_claim(named);
     assert_eq!(
         fixture.prepare(&pod(json!({}), volumes())).unwrap_err(),
-        "error processing PVC default/data: PVC is not bound: there is no PersistentVolume \"other\", which its volumeName names"
+        "error processing PVC default/data: PVC is not bound: there is no PersistentVolume \"other\", which its volumeName names: add it, or leave volumeName out"
     );
 }
 

@@ -24,6 +24,7 @@ use crate::exit::Exit;
 use crate::report::{complain, say};
 
 mod apply;
+mod archived_images;
 pub(crate) mod args;
 mod background;
 mod claims;
@@ -48,7 +49,9 @@ mod marks;
 mod means;
 mod named_pods;
 mod node_fields;
+mod node_ports;
 mod notes;
+mod of_cluster;
 mod orphans;
 mod printer;
 mod questions;

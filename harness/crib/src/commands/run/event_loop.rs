@@ -1,6 +1,7 @@
 //! What happens while pods run: signals, timer, runtime, agent and controllers are events, [`Lifecycle`] decides, the loop executes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +62,10 @@ pub(super) struct Loop {
     /// Why the others were taken out.
     removed: BTreeMap<PodUid, &'static str>,
     keep: bool,
+    /// Whether only output of containers and errors are printed.
+    is_quiet: bool,
+    /// The warnings about manifests that were printed.
+    warned: BTreeSet<String>,
     /// The pods of manifests.
     wanted: BTreeSet<PodUid>,
     /// The same, as the manifests have them.
@@ -68,6 +73,10 @@ pub(super) struct Loop {
     /// The uids of all pods that manifests ever had.
     used: BTreeSet<PodUid>,
     objects: Arc<ObjectStore>,
+    /// The runtime's socket.
+    socket: PathBuf,
+    /// Whether there are image archives.
+    has_archives: bool,
     services: Services,
     /// The Secrets of `--pull-secrets`.
     pull_secrets: ObjectMap,
@@ -237,8 +246,23 @@ impl Loop {
             self.desired.extend(changes.created);
             self.pods.set(self.desired.clone());
         }
-        for line in changes.news {
+        self.tell(changes.news);
+        for line in changes.problems {
             self.printer.note(line);
+        }
+    }
+
+    /// Says what is no error.
+    fn tell(&self, news: Vec<String>) {
+        for line in news.into_iter().filter(|_| !self.is_quiet) {
+            self.printer.note(line);
+        }
+    }
+
+    /// Says it once in this run.
+    fn warn(&mut self, warning: String) {
+        if self.warned.insert(warning.clone()) {
+            self.printer.note(format!("warning: {warning}"));
         }
     }
 

@@ -12,8 +12,8 @@ use agent::services::NodePorts;
 use agent::{priority_class, references, runtime_class, services};
 
 use super::{
-    claims, extended_resources, made_twice, named_pods, node_fields, skipped, storage_limits,
-    taken_names,
+    claims, extended_resources, made_twice, named_pods, node_fields, of_cluster, skipped,
+    storage_limits, taken_names,
 };
 use crate::commands::pull_secrets::PullSecrets;
 
@@ -216,6 +216,12 @@ fn is_manifest(path: &Path) -> bool {
     known && !hidden
 }
 
+/// What to say of a second object of that name; objects without one have a problem of their own.
+fn twice(file: &str, name: &str) -> Option<String> {
+    (!name.ends_with('/'))
+        .then(|| format!("{file}: {name} is in the manifests twice: give one of them another name"))
+}
+
 /// Merges the pods and objects of all files; rejects duplicate names, missing objects and an empty set.
 fn merge(
     files: Vec<(String, Parsed)>,
@@ -233,9 +239,7 @@ fn merge(
         for object in parsed.objects {
             let name = object.full_name();
             if !seen_objects.insert(name.clone()) {
-                problems.push(format!(
-                    "{file}: {name} is in the manifests twice: give one of them another name"
-                ));
+                problems.extend(twice(&file, &name));
             }
             if let Object::Service(service) = &object {
                 let taken = node_ports.take(service).into_iter();
@@ -246,16 +250,16 @@ fn merge(
         for workload in parsed.workloads {
             let name = workload.full_name();
             if workloads.iter().any(|other| other.full_name() == name) {
-                problems.push(format!(
-                    "{file}: {name} is in the manifests twice: give one of them another name"
-                ));
+                problems.extend(twice(&file, &name));
             }
             workloads.push(workload);
         }
         problems.extend(parsed.problems.iter().map(ToString::to_string));
         warnings.extend(parsed.warnings.iter().map(ToString::to_string));
         no_effect.extend(parsed.no_effect);
-        for pod in parsed.pods {
+        // Those without a name have a problem of their own.
+        let named = parsed.pods.into_iter().filter(|pod| !pod.name().is_empty());
+        for pod in named {
             if let Some(other) = names.insert(pod.full_name(), file.clone()) {
                 let place = if other == file {
                     "is in it twice".to_owned()
@@ -285,6 +289,7 @@ fn merge(
     for workload in &workloads {
         objects.insert_claims_of(workload);
     }
+    warnings.extend(of_cluster::leave_out(&mut pods, &mut objects));
     problems.extend(runtime_class::add_overhead(
         &mut pods,
         &mut workloads,
@@ -299,7 +304,11 @@ fn merge(
             let missing = references::missing(&pod, &objects);
             problems.extend(missing.iter().map(|name| {
                 let file = pod.origin();
-                format!("{file}: {owner} needs the {name}: add it to the manifests")
+                let how = match name.ends_with("/kube-root-ca.crt") {
+                    true => ", or leave it out: a cluster makes it in each namespace, and here is no API server to trust",
+                    false => "",
+                };
+                format!("{file}: {owner} needs the {name}: add it to the manifests{how}")
             }));
         }
     }

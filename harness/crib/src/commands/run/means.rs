@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::Path;
 
+use agent::dns;
 use agent::pod::Pod;
 use harness::client::Client;
 
@@ -51,6 +52,24 @@ impl Means {
     pub(crate) fn host_names(&self) -> Option<(IpAddr, Vec<String>)> {
         let names = ["host.containers.internal", "host.docker.internal"];
         Some((self.host?, names.map(str::to_owned).into()))
+    }
+
+    /// Whether the pods' network, where Services are, is reached from the host. That of an ordinary user's pods is not.
+    pub(crate) fn host_reaches_pods(&self) -> bool {
+        !self.isolation.starts_with("rootless")
+    }
+
+    /// Which pod does not reach Services because its network is the host's, in words; `None` if all that could want to do.
+    pub(crate) fn beside_services(&self, pods: &[Pod], has_services: bool) -> Option<String> {
+        let wants = |pod: &&Pod| pod.host_network() && (has_services || dns::wants_cluster(pod));
+        let first = pods.iter().find(wants)?;
+        (!self.host_reaches_pods()).then(|| {
+            format!(
+                "pod {} has hostNetwork, and an ordinary user's host does not reach Services, nor the server of their names: \
+                 it asks the host's name servers; leave hostNetwork out, or run crib as root",
+                first.full_name()
+            )
+        })
     }
 
     /// Which limits of the pods are not applied, why, and what helps; `None` if all are.

@@ -13,6 +13,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
+use super::node_ports;
+
 /// What the Services of a run were given, and the way to more.
 pub(super) struct Services {
     assigner: Assigner,
@@ -29,7 +31,9 @@ pub(super) struct Served {
     pub(super) network: Arc<dyn ServiceNetwork>,
     /// The address of the pods' DNS server.
     pub(super) dns: String,
-    /// The node ports that are served, and what goes wrong, in sentences.
+    /// The node ports that other programs have, in sentences.
+    pub(super) taken: Vec<String>,
+    /// The node ports that are served, and what else goes wrong, in sentences.
     pub(super) notes: mpsc::UnboundedReceiver<String>,
 }
 
@@ -57,12 +61,15 @@ impl Services {
         };
         opened.assigner.add_addresses(addresses(&first));
         opened.assigner.assign(objects);
+        let taken = node_ports::taken(objects);
         let (tables, receiver) = watch::channel(ServiceTable::default());
         let (sender, notes) = mpsc::unbounded_channel();
         let (leases, leased) = mpsc::channel(1);
         opened.leases = Ok(leases);
-        tokio::spawn(follow(receiver, leased, requests, answers, sender));
+        let told = taken.iter().cloned().collect();
+        tokio::spawn(follow(receiver, leased, requests, answers, (sender, told)));
         let served = Served {
+            taken,
             network: Arc::new(Network(tables)),
             dns: first.dns_server,
             notes,
@@ -120,8 +127,8 @@ impl Services {
         let ports = services
             .iter()
             .flat_map(|service| services::node_ports(service));
-        let ports = ports.filter(|(name, port)| !self.told.contains(&reached(name, *port)));
-        let later = |(name, port)| {
+        let ports = ports.filter(|(name, _, port)| !self.told.contains(&reached(name, *port)));
+        let later = |(name, _, port)| {
             format!("{name} will be reached at 127.0.0.1:{port}, when a pod behind it is ready")
         };
         ports.map(later).collect()
@@ -194,15 +201,16 @@ impl ServiceNetwork for Network {
     }
 }
 
-/// Sends each table to the runtime, and leases addresses. Each problem is told once, and each node port when it is served.
+/// Sends each table to the runtime, and leases addresses. Each problem is told once, and each node port when it is served;
+/// what was told before may say more.
 async fn follow(
     mut tables: watch::Receiver<ServiceTable>,
     mut leases: mpsc::Receiver<Lease>,
     requests: mpsc::Sender<wire::ServeRequest>,
     mut answers: Streaming<wire::ServeResponse>,
-    notes: mpsc::UnboundedSender<String>,
+    (notes, mut told_problems): (mpsc::UnboundedSender<String>, BTreeSet<String>),
 ) {
-    let (mut told_problems, mut told_ports) = (BTreeSet::new(), BTreeSet::new());
+    let mut told_ports = BTreeSet::new();
     loop {
         // Both can be cancelled: a table stays unseen, and a lease in the channel.
         let leased = tokio::select! {
@@ -240,7 +248,8 @@ async fn follow(
             continue;
         }
         for problem in answer.problems {
-            if told_problems.insert(problem.clone()) {
+            let is_told = told_problems.iter().any(|told| told.ends_with(&problem));
+            if !is_told && told_problems.insert(problem.clone()) {
                 let _ = notes.send(format!("warning: {problem}"));
             }
         }

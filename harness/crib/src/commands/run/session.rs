@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use agent::manifest::Workload;
+use agent::objects::Objects as _;
 use agent::pod::Pod;
 
 use tokio::sync::mpsc;
@@ -210,14 +211,15 @@ async fn announce(args: &RunArgs, inputs: &Inputs, root: &Root) -> Result<Means,
     }
     let examples = inputs.workloads.iter().map(Workload::example);
     let pods: Vec<Pod> = inputs.pods.iter().cloned().chain(examples).collect();
-    match means.dropped_limits(&pods) {
-        Some(dropped) if args.strict => Err(format!("--strict: {dropped}")),
-        Some(dropped) => {
-            say(&format!("warning: {dropped}"));
-            Ok(means)
+    let has_services = !inputs.objects.all_services().is_empty();
+    let beside = means.beside_services(&pods, has_services);
+    for missing in means.dropped_limits(&pods).into_iter().chain(beside) {
+        if args.strict {
+            return Err(format!("--strict: {missing}"));
         }
-        None => Ok(means),
+        say(&format!("warning: {missing}"));
     }
+    Ok(means)
 }
 
 /// Ends a runtime that served, and what it left if it has ended already. One more signal kills it.

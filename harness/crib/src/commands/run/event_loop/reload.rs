@@ -3,10 +3,10 @@
 use agent::clock::{Clock as _, SystemClock};
 use agent::pod::{Pod, PodUid};
 
-use super::super::apply;
 use super::super::ending::graces;
 use super::super::immutable;
 use super::super::manifest_watch::Reloaded;
+use super::super::{apply, archived_images};
 use super::Loop;
 
 impl Loop {
@@ -23,15 +23,21 @@ impl Loop {
                 return;
             }
         };
-        for warning in &inputs.warnings {
-            self.printer.note(format!("warning: {warning}"));
+        for warning in std::mem::take(&mut inputs.warnings) {
+            self.warn(warning);
         }
         for warning in immutable::keep(&self.objects.current(), &mut inputs.objects) {
-            self.printer.note(format!("warning: {warning}"));
+            self.warn(warning);
         }
         inputs.objects.merge(self.pull_secrets.clone());
         if let Some(problem) = self.services.assign(&mut inputs.objects).await {
-            self.printer.note(format!("warning: {problem}"));
+            self.warn(problem);
+        }
+        if self.has_archives {
+            let images = archived_images::never_pulled(&inputs.pods, &inputs.workloads);
+            for problem in archived_images::import(&self.socket, &images).await {
+                self.warn(problem);
+            }
         }
         self.objects.set(inputs.objects);
         let reports = self.reports.borrow().clone();
@@ -49,9 +55,7 @@ impl Loop {
         self.desired.retain(|pod| !was_bare(pod));
         self.desired.extend(self.bare.iter().cloned());
         self.graces.extend(graces(&self.bare));
-        for line in applied.news {
-            self.printer.note(line);
-        }
+        self.tell(applied.news);
         self.pods.set(self.desired.clone());
         let now = SystemClock.now();
         let changes = self.controllers.apply(inputs.workloads, now);

@@ -14,6 +14,7 @@ use agent::{LogRotation, dns, source};
 use tokio::sync::mpsc;
 use tokio::time::Instant as Alarm;
 
+use super::super::archived_images;
 use super::super::args::RunArgs;
 use super::super::background::{self, Background};
 use super::super::dead_runs;
@@ -67,6 +68,7 @@ impl Loop {
         config.node_name = crate::commands::node_name();
         config.node_ips = vec![agent::node_address::of_default_route().to_string()];
         config.host_names = means.host_names();
+        config.host_reaches_cluster = means.host_reaches_pods();
         // Where names are not served there is no cluster whose names a pod could want, and nothing to configure.
         config.warn_of_missing_cluster_dns = false;
         // Lines may still have to be read when the pod is gone; the whole directory goes away in the end.
@@ -82,15 +84,20 @@ impl Loop {
         objects.merge(pull_secrets.clone());
         let seed = RandomState::new().hash_one(std::process::id());
         let examples = inputs.workloads.iter().map(Workload::example);
+        let mut first_notes = Vec::new();
         let mut all_pods = pods.iter().cloned().chain(examples);
         let wants_names = all_pods.any(|pod| dns::wants_cluster(&pod));
         // Pods that are kept would ask a name server that is gone.
         let opens = args.watch || !objects.all_services().is_empty() || wants_names && !args.keep;
+        if !args.image_archive.is_empty() {
+            let images = archived_images::never_pulled(&pods, &inputs.workloads);
+            let problems = archived_images::import(&root.socket(), &images).await;
+            first_notes.extend(problems.iter().map(|problem| format!("warning: {problem}")));
+        }
         let (mut services, served) = match opens {
             true => Services::open(&root.socket(), &mut objects, seed).await,
             false => (Services::closed(seed), None),
         };
-        let mut first_notes = Vec::new();
         match services.refusal(&objects) {
             Some(problem) if args.strict => return Err(format!("--strict: {problem}")),
             Some(problem) => first_notes.push(format!("warning: {problem}")),
@@ -101,6 +108,10 @@ impl Loop {
         let (service_notes, network) = match served {
             Some(served) => {
                 config.cluster_dns = vec![served.dns];
+                if args.strict && !served.taken.is_empty() {
+                    return Err(format!("--strict: {}", served.taken.join("; ")));
+                }
+                first_notes.extend(served.taken.iter().map(|taken| format!("warning: {taken}")));
                 if args.keep {
                     let warning = "warning: Services end with this command, also with --keep";
                     first_notes.push(warning.to_owned());
@@ -173,7 +184,9 @@ impl Loop {
                 .for_each(|line| printer.note(line));
         }
         first_notes.into_iter().for_each(|line| printer.note(line));
-        first.news.into_iter().for_each(|line| printer.note(line));
+        let news = first.news.into_iter().filter(|_| !args.quiet);
+        news.chain(first.problems)
+            .for_each(|line| printer.note(line));
         let starting = match outside.background {
             Some(background) => {
                 let log = root.log_file(background::LOG);
@@ -187,6 +200,10 @@ impl Loop {
             desired: pods,
             removed: BTreeMap::new(),
             keep: args.keep,
+            is_quiet: args.quiet,
+            warned: inputs.warnings.into_iter().collect(),
+            socket: root.socket(),
+            has_archives: !args.image_archive.is_empty(),
             agent,
             reports,
             transitions,

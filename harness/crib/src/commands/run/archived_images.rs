@@ -1,0 +1,51 @@
+//! Images of archives for pods that pull none (`imagePullPolicy: Never`): they are imported before the pods start.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use agent::manifest::Workload;
+use agent::pod::Pod;
+use cri::v1;
+use harness::client::Client;
+use tonic::{Code, Request};
+
+use super::named_pods;
+
+/// The metadata of a PullImage call to crib's own runtime, and its value: no registry is asked.
+const FROM: (&str, &str) = ("crib-pull-from", "archives");
+
+/// The images that containers of the pods use, and that an agent never pulls.
+pub(super) fn never_pulled(pods: &[Pod], workloads: &[Workload]) -> BTreeSet<String> {
+    let mut images = BTreeSet::new();
+    for (_, pod) in named_pods(pods, workloads) {
+        let containers = pod.all_containers().map(|(_, container)| container);
+        let never = containers.filter(|one| one.image_pull_policy.as_deref() == Some("Never"));
+        images.extend(never.filter_map(|container| container.image.clone()));
+    }
+    images
+}
+
+/// Imports those of the images that archives have. Returns what goes wrong, in sentences: what is missing is told of the pods.
+pub(super) async fn import(socket: &Path, images: &BTreeSet<String>) -> Vec<String> {
+    let mut client = Client::new(socket).images;
+    let mut problems = Vec::new();
+    for image in images {
+        let spec = v1::ImageSpec {
+            image: image.clone(),
+            ..v1::ImageSpec::default()
+        };
+        let mut request = Request::new(v1::PullImageRequest {
+            image: Some(spec),
+            ..v1::PullImageRequest::default()
+        });
+        let (key, value) = FROM;
+        let value = tonic::metadata::MetadataValue::from_static(value);
+        request.metadata_mut().insert(key, value);
+        match client.pull_image(request).await {
+            Ok(_) => {}
+            Err(status) if status.code() == Code::NotFound => {}
+            Err(status) => problems.push(status.message().to_owned()),
+        }
+    }
+    problems
+}
