@@ -42,11 +42,14 @@ const RECORDED: [&str; 33] = [
     "ContainerUser",
 ];
 
+/// How messages are encoded and decoded.
+const CODEC: &str = "crate::codec::ShortMessages";
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto/cri.proto");
     let mut compiler = protox::Compiler::new(["proto"])?;
     compiler.include_source_info(true).open_file("cri.proto")?;
-    let mut generator = tonic_prost_build::configure();
+    let mut generator = tonic_prost_build::configure().codec_path(CODEC);
     for message in RECORDED {
         generator = generator.message_attribute(
             format!("runtime.v1.{message}"),
@@ -74,6 +77,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     compiler
         .include_source_info(true)
         .open_file("services.proto")?;
-    tonic_prost_build::configure().compile_fds(compiler.file_descriptor_set())?;
+    tonic_prost_build::configure()
+        .codec_path(CODEC)
+        .compile_fds(compiler.file_descriptor_set())?;
     Ok(())
 }

@@ -8,6 +8,7 @@
 //! | `proto/cri-v1.tsv` | the same contract as a table of facts, without comments |
 //! | `proto/contract.rs` | the test that the two are equal, field by field |
 //! | `proto/redact.rs` | the `Debug` form of credentials, without the secrets |
+//! | `proto/codec.rs` | how messages are encoded and decoded, in short buffers |
 //! | `proto/text.rs` | the JSON form of environment variables' values, for a runtime's records |
 //! | `proto/services.proto` | an extension of crib's own runtime: Services in the pod network, compiled into [`services`] |
 //! | `build.rs` | compiles the contract into [`v1`] and [`DESCRIPTORS`] |
@@ -16,6 +17,7 @@
 //! [`v1::image_service_client::ImageServiceClient`], servers implement [`v1::runtime_service_server::RuntimeService`]
 //! and [`v1::image_service_server::ImageService`].
 
+pub mod codec;
 #[cfg(test)]
 mod contract;
 mod redact;

@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use jiff::Timestamp;
 use tokio_stream::Stream;
 
 use crate::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
@@ -16,7 +15,10 @@ use crate::spec::{ContainerSpec, HandlerFeatures, ImageSpec, Resources, SandboxS
 #[cfg(any(test, feature = "testing"))]
 pub mod fake;
 pub mod grpc;
+mod lists;
 mod wire;
+
+pub use lists::{LastLists, ListedContainer, ListedSandbox, Lists};
 
 /// The container runtime: one method per CRI call, each with the kubelet's deadline.
 #[async_trait]
@@ -57,6 +59,12 @@ pub trait Cri: Send + Sync {
     ) -> Result<ObservedContainer, CriError>;
     /// All containers, or those of one pod. (ListContainers)
     async fn list_containers(&self, of: Option<&PodUid>) -> Result<Vec<ListedContainer>, CriError>;
+
+    /// All sandboxes and containers; `None` if the runtime answers as it did `last`, which becomes this answer.
+    async fn list_all(&self, _last: &mut LastLists) -> Result<Option<Lists>, CriError> {
+        let lists = tokio::try_join!(self.list_sandboxes(None), self.list_containers(None))?;
+        Ok(Some(lists))
+    }
 
     /// Gives a container other limits. (UpdateContainerResources)
     async fn update_container(&self, id: &ContainerId, limits: &Resources) -> Result<(), CriError>;
@@ -196,36 +204,6 @@ pub struct RuntimeCondition {
     pub reason: String,
     /// The reason, as a message.
     pub message: String,
-}
-
-/// A sandbox of a pod, as listed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListedSandbox {
-    /// Its id.
-    pub id: SandboxId,
-    /// Its pod.
-    pub pod: PodRef,
-    /// SANDBOX_READY.
-    pub ready: bool,
-    /// Creation time.
-    pub created_at: Timestamp,
-}
-
-/// A container of a pod, as listed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListedContainer {
-    /// Its id.
-    pub id: ContainerId,
-    /// Its sandbox.
-    pub sandbox_id: SandboxId,
-    /// Its pod.
-    pub pod: PodRef,
-    /// Its name in the pod's spec.
-    pub name: String,
-    /// Its state.
-    pub state: ListedState,
-    /// Creation time.
-    pub created_at: Timestamp,
 }
 
 /// The pod of a sandbox or container, from its labels `io.kubernetes.pod.*`.

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -15,19 +14,24 @@ use tokio::time::Instant;
 use crate::cache::{Generation, Request, Snapshot};
 use crate::causes::Causes;
 use crate::clock::Clock;
-use crate::cri::{Cri, CriError, EventKind, PodRef, RuntimeEvent};
+use crate::cri::{Cri, CriError, EventKind, LastLists, PodRef, RuntimeEvent};
 use crate::observed::ContainerId;
 use crate::pod::PodUid;
 
 pub(crate) mod diff;
 mod events;
 mod inspect;
+mod listing;
+mod periods;
 mod retry;
 mod timers;
 
 use diff::{Change, Listing};
 use events::StreamEvent;
 use inspect::Inspection;
+pub(crate) use listing::RuntimeListing;
+use listing::list;
+pub(crate) use periods::RelistPeriods;
 use retry::Retry;
 use timers::Timers;
 
@@ -43,24 +47,6 @@ pub(crate) type RuntimePods = watch::Receiver<Option<Arc<RuntimeListing>>>;
 
 /// Who hears of the pods that could not be inspected, and why; a runtime that does not answer is no pod's failure.
 pub(crate) type FailedInspections = mpsc::UnboundedSender<(PodUid, String)>;
-
-/// The sandboxes and containers of every pod in the runtime.
-#[derive(Debug)]
-pub(crate) struct RuntimeListing {
-    /// What ended before this is not listed as running.
-    pub(crate) begun: Timestamp,
-    /// The pods.
-    pub(crate) pods: BTreeMap<PodUid, (PodRef, Listing)>,
-}
-
-/// How often the runtime is relisted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RelistPeriods {
-    /// Without an event stream.
-    pub(crate) alone: Duration,
-    /// With an event stream; `None`: the runtime's events are not asked for.
-    pub(crate) with_events: Option<Duration>,
-}
 
 /// A pod that a worker subscribed to.
 struct WatchedPod {
@@ -97,7 +83,7 @@ enum Completed {
         Causes,
         Box<Result<Option<Inspection>, CriError>>,
     ),
-    Listed(Result<RuntimeListing, CriError>),
+    Listed(Result<RuntimeListing, CriError>, LastLists),
 }
 
 struct Pleg {
@@ -110,6 +96,10 @@ struct Pleg {
     runtime_name: String,
     work: JoinSet<Completed>,
     listing: bool,
+    /// What was listed last, except while a listing is under way.
+    last_lists: LastLists,
+    /// When the listing began that is under way, or was the last one.
+    listing_since: Instant,
     events: bool,
     next_relist: Instant,
     /// Another listing was requested during the one that is under way.
@@ -143,6 +133,8 @@ pub(crate) async fn run(
         runtime_name: String::new(),
         work: JoinSet::new(),
         listing: false,
+        last_lists: LastLists::default(),
+        listing_since: Instant::now(),
         events: false,
         next_relist: Instant::now(),
         relist_again: false,
@@ -350,9 +342,19 @@ impl Pleg {
 
     fn relist(&mut self) {
         self.listing = true;
+        self.listing_since = Instant::now();
         let (cri, begun) = (Arc::clone(&self.cri), self.clock.now());
-        self.work
-            .spawn(async move { Completed::Listed(list(&*cri, begun).await) });
+        let (mut last, before) = match self.runtime_pods.borrow().as_ref() {
+            Some(before) => (
+                std::mem::take(&mut self.last_lists),
+                Arc::clone(&before.pods),
+            ),
+            None => Default::default(),
+        };
+        self.work.spawn(async move {
+            let listed = list(&*cri, begun, &mut last, before).await;
+            Completed::Listed(listed, last)
+        });
     }
 
     fn completed(&mut self, work: Completed) {
@@ -370,7 +372,10 @@ impl Pleg {
                     self.refresh(&uid, causes);
                 }
             },
-            Completed::Listed(result) => self.listed(result),
+            Completed::Listed(result, last) => {
+                self.last_lists = last;
+                self.listed(result);
+            }
         }
     }
 
@@ -434,11 +439,10 @@ impl Pleg {
             }
         };
         self.retry.succeeded();
-        let with_events = self.periods.with_events.filter(|_| self.events);
         let period = if std::mem::take(&mut self.relist_again) {
             Duration::ZERO
         } else {
-            with_events.unwrap_or(self.periods.alone)
+            self.periods.next(self.events, self.listing_since.elapsed())
         };
         self.next_relist = Instant::now() + period;
         let nothing = Listing::default();
@@ -462,30 +466,6 @@ impl Pleg {
         }
         self.runtime_pods.send_replace(Some(Arc::new(listed)));
     }
-}
-
-/// Lists all sandboxes and containers, grouped by pod.
-async fn list(cri: &dyn Cri, begun: Timestamp) -> Result<RuntimeListing, CriError> {
-    let (sandboxes, containers) =
-        tokio::try_join!(cri.list_sandboxes(None), cri.list_containers(None))?;
-    let mut pods: BTreeMap<PodUid, (PodRef, Listing)> = BTreeMap::new();
-    for sandbox in &sandboxes {
-        listing_of(&mut pods, &sandbox.pod).add_sandbox(sandbox);
-    }
-    for container in &containers {
-        listing_of(&mut pods, &container.pod).add_container(container);
-    }
-    Ok(RuntimeListing { begun, pods })
-}
-
-fn listing_of<'a>(
-    pods: &'a mut BTreeMap<PodUid, (PodRef, Listing)>,
-    pod: &PodRef,
-) -> &'a mut Listing {
-    &mut pods
-        .entry(pod.uid.clone())
-        .or_insert_with(|| (pod.clone(), Listing::default()))
-        .1
 }
 
 #[cfg(test)]

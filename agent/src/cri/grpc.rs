@@ -16,8 +16,8 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
 use super::{
-    Code, Cri, CriError, EventStream, ExecOutput, FsUsage, Image, ListedContainer, ListedSandbox,
-    RegistryAuth, RuntimeStatus, Version, wire,
+    Code, Cri, CriError, EventStream, ExecOutput, FsUsage, Image, LastLists, ListedContainer,
+    ListedSandbox, Lists, RegistryAuth, RuntimeStatus, Version, wire,
 };
 use crate::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
 use crate::pod::PodUid;
@@ -31,6 +31,7 @@ const SANDBOX_DEADLINE: Duration = Duration::from_secs(240);
 const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
 mod connect;
+mod lists;
 
 pub use connect::connect;
 
@@ -38,6 +39,7 @@ pub use connect::connect;
 struct GrpcCri {
     runtime: RuntimeServiceClient<Channel>,
     image: ImageServiceClient<Channel>,
+    channel: Channel,
 }
 
 impl GrpcCri {
@@ -53,9 +55,10 @@ impl GrpcCri {
             runtime: RuntimeServiceClient::new(channel.clone())
                 .max_decoding_message_size(MAX_MESSAGE)
                 .max_encoding_message_size(MAX_MESSAGE),
-            image: ImageServiceClient::new(channel)
+            image: ImageServiceClient::new(channel.clone())
                 .max_decoding_message_size(MAX_MESSAGE)
                 .max_encoding_message_size(MAX_MESSAGE),
+            channel,
         }
     }
 
@@ -265,6 +268,10 @@ impl Cri for GrpcCri {
             .into_iter()
             .filter_map(wire::listed_container)
             .collect())
+    }
+
+    async fn list_all(&self, last: &mut LastLists) -> Result<Option<Lists>, CriError> {
+        self.lists(last).await
     }
 
     async fn update_container(&self, id: &ContainerId, limits: &Resources) -> Result<(), CriError> {

@@ -33,7 +33,7 @@ pub(crate) fn orphans<'a>(
     let desired =
         LazyCell::new(|| -> HashSet<&PodUid> { known.desired.iter().map(Pod::uid).collect() });
     let mut orphans = Orphans::default();
-    for (uid, (pod, listing)) in &listed.pods {
+    for (uid, (pod, listing)) in listed.pods.iter() {
         let is_stale = known.ended.get(uid).is_some_and(|at| listed.begun <= *at);
         if is_stale
             || (known.has_worker)(uid)
@@ -89,7 +89,7 @@ mod tests {
         });
         RuntimeListing {
             begun: Timestamp::from_second(10).unwrap(),
-            pods: pods.collect(),
+            pods: std::sync::Arc::new(pods.collect()),
         }
     }
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use agent::cri::{
-    Cri, CriError, EventStream, ExecOutput, FsUsage, Image, ListedContainer, ListedSandbox,
-    RegistryAuth, RuntimeStatus, Version,
+    Cri, CriError, EventStream, ExecOutput, FsUsage, Image, LastLists, ListedContainer,
+    ListedSandbox, Lists, RegistryAuth, RuntimeStatus, Version,
 };
 use agent::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
 use agent::pod::PodUid;
@@ -113,6 +113,7 @@ forward! {
     stop_container(id: &ContainerId, grace: Duration) -> (), if true;
     remove_container(id: &ContainerId) -> (), if true;
     container_status(listed: &ListedContainer) -> ObservedContainer, if true;
+    list_all(last: &mut LastLists) -> Option<Lists>, if false;
     list_containers(of: Option<&PodUid>) -> Vec<ListedContainer>, if of.is_some();
     update_container(id: &ContainerId, limits: &Resources) -> (), if true;
     update_sandbox(id: &SandboxId, limits: &Resources, overhead: &Resources) -> (), if true;
