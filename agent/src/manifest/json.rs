@@ -17,14 +17,21 @@ pub(super) struct Part<'a> {
     pub(super) columns: usize,
 }
 
+impl<'a> Part<'a> {
+    /// A text that has no other part.
+    pub(super) fn whole(text: &'a str) -> Self {
+        Self {
+            text,
+            lines: 0,
+            columns: 0,
+        }
+    }
+}
+
 /// The objects of a JSON text that follow each other with nothing between them, which YAML does not allow; another text is
 /// one part.
 pub(super) fn parts(text: &str) -> Vec<Part<'_>> {
-    let mut part = Part {
-        text,
-        lines: 0,
-        columns: 0,
-    };
+    let mut part = Part::whole(text);
     let mut parts = Vec::new();
     while let Some(at) = is_json(part.text).then(|| next_object(part.text)).flatten() {
         let (object, rest) = part.text.split_at(at);

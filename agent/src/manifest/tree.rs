@@ -71,11 +71,7 @@ pub(super) fn read(text: &str, policy: Policy) -> (Vec<Node>, Vec<SyntaxError>) 
     };
     let parts = match policy {
         Policy::Author => parts(text),
-        Policy::Kubelet => vec![Part {
-            text,
-            lines: 0,
-            columns: 0,
-        }],
+        Policy::Kubelet => vec![Part::whole(text)],
     };
     for part in parts {
         builder.part = (part.lines, part.columns);
