@@ -49,7 +49,7 @@ pub struct Config {
     pub event_driven_pleg: bool,
     /// How often all pods and containers are listed without an event stream.
     pub relist_period: Duration,
-    /// How often all pods and containers are listed while events arrive.
+    /// How often all pods and containers are listed while events arrive, if that takes little time.
     pub relist_period_with_events: Duration,
     /// How often a worker plans again without a new snapshot.
     pub resync_period: Duration,

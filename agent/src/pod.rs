@@ -94,6 +94,11 @@ impl PartialEq for Pod {
 }
 
 impl Pod {
+    /// Whether both are one object in memory, which is quicker to see than whether they are equal.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Wraps an API pod that is already defaulted and validated; one without a spec has no containers.
     pub fn new(api: ApiPod) -> Self {
         Self::of(api, String::new())

@@ -19,7 +19,7 @@ use crate::pod::{Pod, PodUid};
 use crate::readiness::Readiness;
 use crate::report::Reports;
 use crate::shared::Shared;
-use crate::source::merge::{DuplicatePod, new_duplicates};
+use crate::source::merge::{DuplicatePod, new_duplicates, small_change};
 use crate::source::{PodSource, log_duplicates};
 use crate::worker::{self, PodUpdate, WorkItem, rejected};
 
@@ -42,7 +42,7 @@ struct SyncLoop {
     /// The pods of each source; `None` until its first update.
     sources: Vec<Option<Vec<Pod>>>,
     /// The pods of all sources, without duplicates.
-    desired: Vec<Pod>,
+    desired: Arc<Vec<Pod>>,
     /// Who shows the same pods.
     published: watch::Sender<Arc<Vec<Pod>>>,
     duplicates: BTreeSet<DuplicatePod>,
@@ -78,7 +78,7 @@ pub(crate) async fn run(
         shared,
         reports,
         sources: sources.iter().map(|_| None).collect(),
-        desired: Vec::new(),
+        desired: Arc::default(),
         published,
         duplicates: BTreeSet::new(),
         entries,
@@ -171,11 +171,27 @@ impl SyncLoop {
         if let Some(desired) = self.sources.get_mut(source) {
             *desired = Some(pods);
         }
+        let before = Arc::clone(&self.desired);
+        if let [Some(only)] = self.sources.as_slice()
+            && self.duplicates.is_empty()
+            && self.waiting.is_empty()
+            && !self.waits
+            && let Some((before, after)) = small_change(&before, only)
+        {
+            let (all, after) = (only.clone(), after.to_vec());
+            self.publish(all);
+            self.reconcile_some(before, &after);
+            return;
+        }
         let (desired, duplicates) = desired_pods(&self.sources);
-        self.desired = desired;
-        self.published.send_replace(Arc::new(self.desired.clone()));
+        self.publish(desired);
         log_duplicates(&new_duplicates(&mut self.duplicates, duplicates));
         self.reconcile_workers();
+    }
+
+    fn publish(&mut self, desired: Vec<Pod>) {
+        self.desired = Arc::new(desired);
+        self.published.send_replace(Arc::clone(&self.desired));
     }
 
     /// Records that a pod could not be inspected, which a kubelet does each time that a pod's worker wants its status.
@@ -253,6 +269,31 @@ impl SyncLoop {
             let finished = |uid: &PodUid| has_ended(&reports, uid);
             reconcile(&self.desired, &workers, finished, &self.waiting, now)
         };
+        self.carry_out(actions);
+        let desired = Arc::clone(&self.desired);
+        self.waits = desired.iter().any(|pod| self.is_waiting(pod));
+    }
+
+    /// The same when only some pods have changed, and no other one waits.
+    fn reconcile_some(&mut self, before: &[Pod], after: &[Pod]) {
+        let now = self.shared.clock.now();
+        let actions = {
+            let workers = self.entries.states_like(&[before, after]);
+            let reports = self.reports.borrow();
+            let finished = |uid: &PodUid| has_ended(&reports, uid);
+            reconcile(after, &workers, finished, &self.waiting, now)
+        };
+        self.carry_out(actions);
+        self.waits = after.iter().any(|pod| self.is_waiting(pod));
+    }
+
+    /// Whether a desired pod has no worker that runs it.
+    fn is_waiting(&self, pod: &Pod) -> bool {
+        let entry = self.entries.get(pod.uid());
+        entry.is_none_or(|entry| entry.state.desired.is_none())
+    }
+
+    fn carry_out(&mut self, actions: Vec<WorkerAction>) {
         let removes = actions
             .iter()
             .any(|action| matches!(action, WorkerAction::Terminate(..)));
@@ -264,11 +305,6 @@ impl SyncLoop {
         if self.resizes.pushed() != before || (removes && self.resizes.are_pending()) {
             self.retry_resizes();
         }
-        let is_waiting = |pod: &Pod| {
-            let entry = self.entries.get(pod.uid());
-            entry.is_none_or(|entry| entry.state.desired.is_none())
-        };
-        self.waits = self.desired.iter().any(is_waiting);
     }
 
     fn apply(&mut self, action: WorkerAction) {

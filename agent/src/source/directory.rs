@@ -18,7 +18,7 @@ use tokio_stream::StreamExt;
 use super::PodSource;
 use super::files::{Changed, ManifestFiles, ManifestMode};
 use super::merge::{
-    DuplicatePod, Kept, SourcePods, StaticSource, new_duplicates, reject_duplicates,
+    DuplicatePod, Kept, SourcePods, StaticSource, new_duplicates, reject_duplicates, small_change,
 };
 use super::{log_duplicates, log_updates};
 use crate::blocking::{blocking, brief};
@@ -158,7 +158,13 @@ impl DirectorySource {
     /// The pods to run of those that the manifests have.
     fn accept(&mut self, pods: Vec<Pod>) -> Vec<Pod> {
         let (accepted, rejected) = match self.mode {
-            ManifestMode::Crib(_) => reject_duplicates(pods, Kept::First),
+            ManifestMode::Crib(_) => {
+                let before = self.reported.as_deref().unwrap_or_default();
+                if self.duplicates.is_empty() && small_change(before, &pods).is_some() {
+                    return pods;
+                }
+                reject_duplicates(pods, Kept::First)
+            }
             ManifestMode::Kubelet { .. } => {
                 let (updates, rejected) =
                     self.merged

@@ -215,6 +215,35 @@ pub fn reject_duplicates(pods: Vec<Pod>, keep: Kept) -> (Vec<Pod>, Vec<Duplicate
     (accepted.collect(), rejected)
 }
 
+/// The most pods of a [`small_change`].
+const FEW: usize = 16;
+
+/// The part in which two sets of pods differ, before and after: mostly one pod among a thousand. `before` has no duplicates.
+/// `None` if the part is not small, or has a pod with the uid or name of another one.
+pub(crate) fn small_change<'a, 'b>(
+    before: &'a [Pod],
+    after: &'b [Pod],
+) -> Option<(&'a [Pod], &'b [Pod])> {
+    let is_same = |(one, other): &(&Pod, &Pod)| one.is_same(other);
+    let head = before.iter().zip(after).take_while(is_same).count();
+    let (before, rest) = (before.get(head..)?, after.get(head..)?);
+    let ends = before.iter().rev().zip(rest.iter().rev());
+    let tail = ends.take_while(is_same).count();
+    let (before, rest) = (
+        before.get(..before.len() - tail)?,
+        rest.get(..rest.len() - tail)?,
+    );
+    let is_alone = |pod: &Pod| {
+        let mut like = after.iter().filter(|other| {
+            let has_name = other.name() == pod.name() && other.namespace() == pod.namespace();
+            has_name || other.uid() == pod.uid()
+        });
+        like.nth(1).is_none()
+    };
+    let is_small = before.len() <= FEW && rest.len() <= FEW;
+    (is_small && rest.iter().all(is_alone)).then_some((before, rest))
+}
+
 /// The duplicates that `known` does not have yet; `known` becomes `now`.
 pub(crate) fn new_duplicates(
     known: &mut BTreeSet<DuplicatePod>,
@@ -298,6 +327,7 @@ fn own_annotations(pod: &ApiPod) -> impl Iterator<Item = (&String, &String)> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use rstest::rstest;
     use serde_json::json;
 
     use super::*;
@@ -400,5 +430,39 @@ mod tests {
             rejected[0].to_string(),
             "u2.yaml: pod default/a is also defined in u1.yaml, which is run instead"
         );
+    }
+
+    /// Pods of one namespace, `NAME` or `NAME/UID`, which are the same in memory where they are written alike.
+    fn set(of: &mut BTreeMap<String, Pod>, names: &str) -> Vec<Pod> {
+        let names = names.split_whitespace().map(|written| {
+            let (name, uid) = written.split_once('/').unwrap_or((written, written));
+            let known = of.entry(written.to_owned());
+            known.or_insert_with(|| pod(uid, name, "i")).clone()
+        });
+        names.collect()
+    }
+
+    #[rstest]
+    #[case::none("a b c", "a b c", Some(("", "")))]
+    #[case::added("a b c", "a b new c", Some(("", "new")))]
+    #[case::first("", "a b", Some(("", "a b")))]
+    #[case::removed("a b c", "b c", Some(("a", "")))]
+    #[case::replaced("a b c", "a b/2 c", Some(("b", "b/2")))]
+    #[case::moved("a b c d", "a c b d", Some(("b c", "c b")))]
+    #[case::name_of_another("a b", "a b new a/2", None)]
+    #[case::name_of_a_new_one("a", "a new new/2", None)]
+    #[case::uid_of_another("a b", "a b new/a", None)]
+    #[case::many("a", "b c d e f g h i j k l m n o p q r s", None)]
+    fn small_change_is_where_sets_differ(
+        #[case] before: &str,
+        #[case] after: &str,
+        #[case] expected: Option<(&str, &str)>,
+    ) {
+        let mut pods = BTreeMap::new();
+        let (before, after) = (set(&mut pods, before), set(&mut pods, after));
+        let expected = expected.map(|(old, new)| (set(&mut pods, old), set(&mut pods, new)));
+        let found = small_change(&before, &after);
+        let found = found.map(|(old, new)| (old.to_vec(), new.to_vec()));
+        assert_eq!(found, expected);
     }
 }

@@ -7,6 +7,7 @@ use tokio::sync::{mpsc, watch};
 use super::reconcile::WorkerState;
 use super::resizes::Granted;
 use crate::admission::Taken;
+use crate::cri::PodRef;
 use crate::pod::{Pod, PodUid};
 use crate::report::{PodReport, Reports};
 use crate::resize::decision::counted;
@@ -101,6 +102,20 @@ impl Entries {
     pub(super) fn states(&self) -> BTreeMap<&PodUid, &WorkerState> {
         let states = self.all.iter().map(|(uid, entry)| (uid, &entry.state));
         states.collect()
+    }
+
+    /// The same of the workers of these pods, and of others of their names.
+    pub(super) fn states_like(&self, pods: &[&[Pod]]) -> BTreeMap<&PodUid, &WorkerState> {
+        let is_like = |uid: &PodUid, of: &PodRef| {
+            let mut pods = pods.iter().copied().flatten();
+            pods.any(|pod| {
+                let has_name = pod.name() == of.name && pod.namespace() == of.namespace;
+                has_name || pod.uid() == uid
+            })
+        };
+        let all = self.all.iter();
+        let like = all.filter(|(uid, entry)| is_like(uid, &entry.state.pod));
+        like.map(|(uid, entry)| (uid, &entry.state)).collect()
     }
 
     pub(super) fn evicted(&self) -> impl Iterator<Item = &PodUid> {

@@ -58,7 +58,9 @@ impl SyncLoop {
         }
         self.waiting
             .retain(|_, wait| *wait != StartWait::Housekeeping);
-        self.reconcile_workers();
+        if self.waits {
+            self.reconcile_workers();
+        }
 
         let config = &self.shared.config;
         let has_worker = |uid: &PodUid| self.entries.get(uid).is_some();
