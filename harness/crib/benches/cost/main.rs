@@ -38,7 +38,7 @@ fn main() -> Result<(), Failed> {
     if has(ROW) {
         let number = numbers.first().copied().ok_or("a row has a number")?;
         heap::share();
-        let tokio = tokio::runtime::Builder::new_multi_thread()
+        let tokio = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         return tokio.block_on(async {
