@@ -7,6 +7,7 @@ mod crash;
 mod killed;
 mod library;
 mod life;
+mod lists;
 mod probes;
 mod resize;
 mod support;

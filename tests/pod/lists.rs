@@ -1,0 +1,58 @@
+//! How the agent's client lists all pods of a runtime.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use agent::cri::{LastLists, Lists};
+use harness::pod::Pod;
+use harness::{Runtime, fixture};
+
+/// The labels by which an agent knows its own.
+fn labels() -> HashMap<String, String> {
+    ["uid", "namespace", "name"]
+        .map(|part| (format!("io.kubernetes.pod.{part}"), part.to_owned()))
+        .into()
+}
+
+/// The numbers of sandboxes and containers.
+fn counts(lists: Option<Lists>) -> Option<(usize, usize)> {
+    lists.map(|(sandboxes, containers)| (sandboxes.len(), containers.len()))
+}
+
+#[tokio::test]
+async fn lists_are_answered_only_when_something_has_changed() {
+    let runtime = Runtime::start().await.unwrap();
+    let endpoint = format!("unix://{}", runtime.socket().display());
+    let cri = agent::cri::grpc::connect(&endpoint).await.unwrap();
+    let mut last = LastLists::default();
+    assert_eq!(counts(cri.list_all(&mut last).await.unwrap()), Some((0, 0)));
+    assert_eq!(counts(cri.list_all(&mut last).await.unwrap()), None);
+
+    let mut sandbox = fixture::sandbox("p");
+    sandbox.labels.extend(labels());
+    let pod = Pod::run(&runtime.client, sandbox).await.unwrap();
+    let mut container = fixture::forever("c");
+    container.labels.extend(labels());
+    let name = "io.kubernetes.container.name".to_owned();
+    container.labels.insert(name, "c".to_owned());
+    let id = pod.create(container).await.unwrap();
+    assert_eq!(counts(cri.list_all(&mut last).await.unwrap()), Some((1, 1)));
+    assert_eq!(counts(cri.list_all(&mut last).await.unwrap()), None);
+
+    // As many as before, and one of them in another state.
+    runtime.client.start(&id).await.unwrap();
+    let started = cri.list_all(&mut last).await.unwrap();
+    assert_eq!(counts(started), Some((1, 1)));
+    let stop = runtime.client.stop(&id, 0);
+    tokio::time::timeout(Duration::from_secs(60), stop)
+        .await
+        .unwrap()
+        .unwrap();
+    let ended = cri.list_all(&mut last).await.unwrap();
+    assert_eq!(counts(ended), Some((1, 1)));
+    assert_eq!(counts(cri.list_all(&mut last).await.unwrap()), None);
+    // Another client has seen nothing yet.
+    let mut of_another = LastLists::default();
+    let all = cri.list_all(&mut of_another).await.unwrap();
+    assert_eq!(counts(all), Some((1, 1)));
+}
