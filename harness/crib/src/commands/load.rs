@@ -35,7 +35,7 @@ pub(crate) struct LoadArgs {
 
 /// The metadata of a call that tells crib's runtime where to pull an image from. No annotation, because a kubelet hands on
 /// those of pods, whose authors may not choose.
-const FROM: &str = "crib-pull-from";
+pub(crate) const FROM: &str = "crib-pull-from";
 
 /// Loads them.
 pub(crate) fn run(args: &LoadArgs) -> Exit {

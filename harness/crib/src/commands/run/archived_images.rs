@@ -7,12 +7,14 @@ use agent::manifest::Workload;
 use agent::pod::Pod;
 use cri::v1;
 use harness::client::Client;
+use tonic::metadata::MetadataValue;
 use tonic::{Code, Request};
 
 use super::named_pods;
+use crate::commands::load::FROM;
 
-/// The metadata of a PullImage call to crib's own runtime, and its value: no registry is asked.
-const FROM: (&str, &str) = ("crib-pull-from", "archives");
+/// The value of [`FROM`] with which no registry is asked.
+const ARCHIVES: &str = "archives";
 
 /// The images that containers of the pods use, and that an agent never pulls.
 pub(super) fn never_pulled(pods: &[Pod], workloads: &[Workload]) -> BTreeSet<String> {
@@ -25,7 +27,8 @@ pub(super) fn never_pulled(pods: &[Pod], workloads: &[Workload]) -> BTreeSet<Str
     images
 }
 
-/// Imports those of the images that archives have. Returns what goes wrong, in sentences: what is missing is told of the pods.
+/// Imports the images that an archive has. Returns a sentence for each one that fails. An image that no archive has is no failure
+/// here: the pod that needs it says so.
 pub(super) async fn import(socket: &Path, images: &BTreeSet<String>) -> Vec<String> {
     let mut client = Client::new(socket).images;
     let mut problems = Vec::new();
@@ -38,9 +41,8 @@ pub(super) async fn import(socket: &Path, images: &BTreeSet<String>) -> Vec<Stri
             image: Some(spec),
             ..v1::PullImageRequest::default()
         });
-        let (key, value) = FROM;
-        let value = tonic::metadata::MetadataValue::from_static(value);
-        request.metadata_mut().insert(key, value);
+        let archives = MetadataValue::from_static(ARCHIVES);
+        request.metadata_mut().insert(FROM, archives);
         match client.pull_image(request).await {
             Ok(_) => {}
             Err(status) if status.code() == Code::NotFound => {}
