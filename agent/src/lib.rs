@@ -52,6 +52,7 @@ pub mod spec;
 pub mod status;
 mod sync_loop;
 mod totals;
+mod trust_bundles;
 mod user_namespaces;
 pub mod volumes;
 mod worker;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Endpoints, PersistentVolume, PersistentVolumeClaim, Secret, Service, ServiceAccount,
 };
@@ -19,7 +20,7 @@ use crate::manifest::endpoints::mirrors;
 use crate::manifest::storage::claims_of_pod;
 use crate::manifest::{Object, Workload, WorkloadObject};
 
-/// The objects by namespace; PersistentVolumes and RuntimeClasses have none.
+/// The objects by namespace, which some kinds do not have.
 pub trait Objects: Send + Sync {
     /// The ConfigMap of that name.
     fn config_map(&self, namespace: &str, name: &str) -> Option<Arc<ConfigMap>>;
@@ -77,6 +78,11 @@ pub trait Objects: Send + Sync {
         Vec::new()
     }
 
+    /// All ClusterTrustBundles.
+    fn cluster_trust_bundles(&self) -> Vec<Arc<ClusterTrustBundle>> {
+        Vec::new()
+    }
+
     /// Sees that objects changed, from now on; `None` if they never do.
     fn changes(&self) -> Option<watch::Receiver<u64>> {
         None
@@ -100,6 +106,7 @@ pub struct ObjectMap {
     service_accounts: BTreeMap<Key, Arc<ServiceAccount>>,
     runtime_classes: BTreeMap<String, Arc<RuntimeClass>>,
     priority_classes: BTreeMap<String, Arc<PriorityClass>>,
+    trust_bundles: BTreeMap<String, Arc<ClusterTrustBundle>>,
     /// Those that make claims for their pods.
     stateful_sets: Vec<Arc<StatefulSet>>,
 }
@@ -127,6 +134,7 @@ impl ObjectMap {
         self.service_accounts.extend(other.service_accounts);
         self.runtime_classes.extend(other.runtime_classes);
         self.priority_classes.extend(other.priority_classes);
+        self.trust_bundles.extend(other.trust_bundles);
         self.stateful_sets.extend(other.stateful_sets);
     }
 
@@ -200,6 +208,12 @@ impl ObjectMap {
         self.priority_classes.insert(name, Arc::new(object));
     }
 
+    /// Adds a ClusterTrustBundle, or replaces the one of that name.
+    pub fn insert_cluster_trust_bundle(&mut self, object: ClusterTrustBundle) {
+        let name = object.metadata.name.clone().unwrap_or_default();
+        self.trust_bundles.insert(name, Arc::new(object));
+    }
+
     /// Adds the claims that a StatefulSet makes for its pods. They are found by their names, and not listed: there is one for
     /// each pod that there may ever be.
     pub fn insert_claims_of(&mut self, workload: &Workload) {
@@ -251,6 +265,7 @@ impl Extend<Object> for ObjectMap {
                 Object::PersistentVolume(volume) => self.insert_persistent_volume(*volume),
                 Object::RuntimeClass(class) => self.insert_runtime_class(*class),
                 Object::PriorityClass(class) => self.insert_priority_class(*class),
+                Object::ClusterTrustBundle(bundle) => self.insert_cluster_trust_bundle(bundle),
                 // Pods live in namespaces without them.
                 Object::Namespace(_) => {}
             }
@@ -320,6 +335,10 @@ impl Objects for ObjectMap {
 
     fn priority_classes(&self) -> Vec<Arc<PriorityClass>> {
         self.priority_classes.values().cloned().collect()
+    }
+
+    fn cluster_trust_bundles(&self) -> Vec<Arc<ClusterTrustBundle>> {
+        self.trust_bundles.values().cloned().collect()
     }
 }
 
@@ -407,6 +426,10 @@ impl Objects for ObjectStore {
 
     fn priority_classes(&self) -> Vec<Arc<PriorityClass>> {
         self.current().priority_classes()
+    }
+
+    fn cluster_trust_bundles(&self) -> Vec<Arc<ClusterTrustBundle>> {
+        self.current().cluster_trust_bundles()
     }
 
     fn changes(&self) -> Option<watch::Receiver<u64>> {

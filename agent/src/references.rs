@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Container, KeyToPath, PersistentVolume, PersistentVolumeClaim, Secret, Volume,
+    ClusterTrustBundleProjection, ConfigMap, Container, KeyToPath, PersistentVolume,
+    PersistentVolumeClaim, Secret, Volume,
 };
 
 use crate::objects::Objects;
 use crate::pod::Pod;
+use crate::trust_bundles;
 
 /// What a pod cannot start without, and what is missing: as `configmap default/settings`, or `key port of configmap
 /// default/settings`.
@@ -34,7 +37,7 @@ pub(crate) fn pull_secrets(pod: &Pod, objects: &dyn Objects) -> Vec<String> {
 }
 
 /// The names of the objects that a pod's volumes and variables refer to, and of its pull secrets.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct References {
     config_maps: BTreeSet<String>,
     secrets: BTreeSet<String>,
@@ -42,6 +45,7 @@ pub(crate) struct References {
     needed_maps: BTreeMap<String, BTreeSet<String>>,
     needed_secrets: BTreeMap<String, BTreeSet<String>>,
     claims: BTreeSet<String>,
+    trust_bundles: Vec<ClusterTrustBundleProjection>,
     /// Whether any volume is that of a claim, which any PersistentVolume may fit.
     has_claims: bool,
 }
@@ -52,6 +56,7 @@ pub(crate) struct Referenced {
     config_maps: Vec<Option<Arc<ConfigMap>>>,
     secrets: Vec<Option<Arc<Secret>>>,
     claims: Vec<Option<Arc<PersistentVolumeClaim>>>,
+    trust_bundles: Vec<Vec<Arc<ClusterTrustBundle>>>,
     /// All that claims may be bound to, if there are claims.
     volumes: Vec<Arc<PersistentVolume>>,
 }
@@ -112,6 +117,8 @@ impl References {
             if let Some(secret) = &source.secret {
                 self.secret(&secret.name, secret.optional, keys(secret.items.as_deref()));
             }
+            self.trust_bundles
+                .extend(source.cluster_trust_bundle.clone());
         }
     }
 
@@ -160,6 +167,10 @@ impl References {
             .filter(|name| objects.persistent_volume_claim(namespace, name).is_none())
             .map(|name| format!("persistentvolumeclaim {namespace}/{name}"));
         missing.extend(claims);
+        let bundles = self.trust_bundles.iter();
+        let needed = bundles.filter(|wanted| wanted.optional != Some(true));
+        let absent = needed.filter(|wanted| trust_bundles::matching(wanted, objects).is_empty());
+        missing.extend(absent.map(name_of_bundle));
         missing
     }
 
@@ -172,6 +183,12 @@ impl References {
             claims: claims
                 .map(|name| objects.persistent_volume_claim(namespace, name))
                 .collect(),
+            trust_bundles: {
+                let wanted = self.trust_bundles.iter();
+                wanted
+                    .map(|wanted| trust_bundles::matching(wanted, objects))
+                    .collect()
+            },
             volumes: match self.has_claims {
                 true => objects.persistent_volumes(),
                 false => Vec::new(),
@@ -182,6 +199,24 @@ impl References {
             secrets: secrets
                 .map(|name| objects.secret(namespace, name))
                 .collect(),
+        }
+    }
+}
+
+/// The name of what a volume wants: `clustertrustbundle roots`.
+fn name_of_bundle(wanted: &ClusterTrustBundleProjection) -> String {
+    match (&wanted.name, &wanted.signer_name) {
+        (Some(name), _) => format!("clustertrustbundle {name}"),
+        (None, signer) => {
+            let signer = signer.as_deref().unwrap_or_default();
+            match wanted.label_selector {
+                Some(_) => {
+                    format!("clustertrustbundle of signer {signer} that labelSelector matches")
+                }
+                None => format!(
+                    "clustertrustbundle of signer {signer} (without labelSelector, none matches)"
+                ),
+            }
         }
     }
 }

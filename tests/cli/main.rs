@@ -51,6 +51,7 @@ mod temporary;
 mod terminal;
 mod tmux;
 mod told;
+mod trust_bundles;
 mod usage;
 mod volumes;
 mod warnings;

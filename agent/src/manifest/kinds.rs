@@ -5,7 +5,7 @@ use super::tree::{Node, Position, Value};
 use super::{Loader, full_path, is_empty, nearest};
 
 /// The kinds that are decoded, with their API versions.
-const KINDS: [(&str, &str); 18] = [
+const KINDS: [(&str, &str); 19] = [
     ("Pod", "v1"),
     ("ConfigMap", "v1"),
     ("Secret", "v1"),
@@ -24,10 +24,11 @@ const KINDS: [(&str, &str); 18] = [
     ("StatefulSet", "apps/v1"),
     ("RuntimeClass", "node.k8s.io/v1"),
     ("PriorityClass", "scheduling.k8s.io/v1"),
+    ("ClusterTrustBundle", "certificates.k8s.io/v1beta1"),
 ];
 
 /// The other kinds of the API groups of [`KINDS`]. A kind of such a group that is in neither list is misspelt.
-const OTHERS: [(&str, &str); 9] = [
+const OTHERS: [(&str, &str); 11] = [
     ("Binding", "v1"),
     ("ComponentStatus", "v1"),
     ("Event", "v1"),
@@ -37,6 +38,8 @@ const OTHERS: [(&str, &str); 9] = [
     ("ReplicationController", "v1"),
     ("ResourceQuota", "v1"),
     ("ControllerRevision", "apps/v1"),
+    ("CertificateSigningRequest", "certificates.k8s.io/v1beta1"),
+    ("PodCertificateRequest", "certificates.k8s.io/v1beta1"),
 ];
 
 /// The events of a helm release at which a hook runs when a chart is installed.
@@ -130,6 +133,7 @@ impl Loader<'_> {
             "PersistentVolume" => self.persistent_volume(node, path),
             "RuntimeClass" => self.runtime_class(node, path),
             "PriorityClass" => self.priority_class(node, path),
+            "ClusterTrustBundle" => self.cluster_trust_bundle(node, path),
             "Job" => self.job(node, path),
             "CronJob" => self.cron_job(node, path),
             "Deployment" => self.deployment(node, path),
@@ -239,6 +243,7 @@ impl Loader<'_> {
             let old = [
                 "apps/",
                 "batch/",
+                "certificates.k8s.io/",
                 "discovery.k8s.io/",
                 "extensions/",
                 "node.k8s.io/",

@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::ByteString;
 use k8s_openapi::Metadata;
+use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Endpoints, Namespace, PersistentVolume, PersistentVolumeClaim, Secret, Service,
     ServiceAccount,
@@ -44,40 +45,50 @@ pub enum Object {
     RuntimeClass(Box<RuntimeClass>),
     /// A PriorityClass.
     PriorityClass(Box<PriorityClass>),
+    /// A ClusterTrustBundle.
+    ClusterTrustBundle(ClusterTrustBundle),
 }
 
 impl Object {
     /// Kind, namespace and name: `configmap default/settings`.
     #[must_use]
     pub fn full_name(&self) -> String {
-        let (kind, metadata) = match self {
+        let (kind, metadata) = self.kind_and_metadata();
+        let name = metadata.name.as_deref().unwrap_or_default();
+        if self.is_in_namespace() {
+            let namespace = metadata.namespace.as_deref().unwrap_or("default");
+            format!("{kind} {namespace}/{name}")
+        } else {
+            format!("{kind} {name}")
+        }
+    }
+
+    fn is_in_namespace(&self) -> bool {
+        !matches!(
+            self,
+            Self::Namespace(_)
+                | Self::PersistentVolume(_)
+                | Self::RuntimeClass(_)
+                | Self::PriorityClass(_)
+                | Self::ClusterTrustBundle(_)
+        )
+    }
+
+    fn kind_and_metadata(&self) -> (&'static str, &ObjectMeta) {
+        match self {
             Self::ConfigMap(map) => ("configmap", &map.metadata),
             Self::Secret(secret) => ("secret", &secret.metadata),
             Self::Service(service) => ("service", &service.metadata),
             Self::Endpoints(endpoints) => ("endpoints", &endpoints.metadata),
             Self::EndpointSlice(slice) => ("endpointslice", &slice.metadata),
-            Self::Namespace(namespace) => {
-                let name = namespace.metadata.name.as_deref().unwrap_or_default();
-                return format!("namespace {name}");
-            }
+            Self::Namespace(namespace) => ("namespace", &namespace.metadata),
             Self::ServiceAccount(account) => ("serviceaccount", &account.metadata),
             Self::PersistentVolumeClaim(claim) => ("persistentvolumeclaim", &claim.metadata),
-            Self::PersistentVolume(volume) => {
-                let name = volume.metadata.name.as_deref().unwrap_or_default();
-                return format!("persistentvolume {name}");
-            }
-            Self::RuntimeClass(class) => {
-                let name = class.metadata.name.as_deref().unwrap_or_default();
-                return format!("runtimeclass {name}");
-            }
-            Self::PriorityClass(class) => {
-                let name = class.metadata.name.as_deref().unwrap_or_default();
-                return format!("priorityclass {name}");
-            }
-        };
-        let namespace = metadata.namespace.as_deref().unwrap_or("default");
-        let name = metadata.name.as_deref().unwrap_or_default();
-        format!("{kind} {namespace}/{name}")
+            Self::PersistentVolume(volume) => ("persistentvolume", &volume.metadata),
+            Self::RuntimeClass(class) => ("runtimeclass", &class.metadata),
+            Self::PriorityClass(class) => ("priorityclass", &class.metadata),
+            Self::ClusterTrustBundle(bundle) => ("clustertrustbundle", &bundle.metadata),
+        }
     }
 }
 
@@ -180,6 +191,14 @@ impl Loader<'_> {
         self.parsed
             .objects
             .push(Object::PriorityClass(Box::new(class)));
+    }
+
+    pub(super) fn cluster_trust_bundle(&mut self, node: &Node, path: &str) {
+        let Some((bundle, sound)) = self.decoded::<ClusterTrustBundle>(node, path) else {
+            return;
+        };
+        self.errors(node, path, validate::trust_bundle::check(&bundle), sound);
+        self.parsed.objects.push(Object::ClusterTrustBundle(bundle));
     }
 
     /// An object of which only the metadata is checked.

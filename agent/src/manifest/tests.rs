@@ -156,7 +156,7 @@ fn lists_and_documents_may_have_several_pods() {
             "pod.yaml:3:9: items[0].apiVersion: missing: expected v1",
             "pod.yaml:3:9: items[0].kind: missing: expected Pod, ConfigMap, Secret, Service, Endpoints, EndpointSlice, \
              Namespace, ServiceAccount, PersistentVolumeClaim, PersistentVolume, Job, CronJob, Deployment, ReplicaSet, DaemonSet, \
-             StatefulSet, RuntimeClass, PriorityClass, List"
+             StatefulSet, RuntimeClass, PriorityClass, ClusterTrustBundle, List"
         ]
     );
 }
@@ -199,8 +199,8 @@ fn anchors_and_merges_are_expanded_within_limits() {
 #[rstest]
 #[case("  volumes: [{name: v, csi: {driver: d}}]\n", "spec.volumes[0].csi")]
 #[case(
-    "  volumes: [{name: v, projected: {sources: [{clusterTrustBundle: {signerName: example.org/s, path: p}}]}}]\n",
-    "spec.volumes[0].projected.sources[0].clusterTrustBundle"
+    "  volumes: [{name: v, projected: {sources: [{podCertificate: {signerName: example.org/s, keyType: ED25519, keyPath: p}}]}}]\n",
+    "spec.volumes[0].projected.sources[0].podCertificate"
 )]
 #[case(
     "  resourceClaims: [{name: c, resourceClaimName: r}]\n",

@@ -26,6 +26,7 @@ pub(super) mod service;
 pub(super) mod storage;
 #[cfg(test)]
 mod tests;
+pub(super) mod trust_bundle;
 mod volume;
 mod windows;
 pub(super) mod workload;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{
-    Container, DownwardAPIVolumeFile, KeyToPath, ServiceAccountTokenProjection, Volume,
-    VolumeProjection,
+    ClusterTrustBundleProjection, Container, DownwardAPIVolumeFile, KeyToPath,
+    ServiceAccountTokenProjection, Volume, VolumeProjection,
 };
 
 use super::token::TokenError;
@@ -15,6 +15,7 @@ use crate::env::{FieldError, ResourceError, field, resource};
 use crate::node::Node;
 use crate::objects::Objects;
 use crate::pod::Pod;
+use crate::trust_bundles;
 
 /// One file of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +61,17 @@ pub(crate) enum ContentError {
     /// There is no token.
     #[error(transparent)]
     Token(#[from] TokenError),
+    /// There is no such ClusterTrustBundle.
+    #[error(
+        "while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io {name:?} not found"
+    )]
+    NoTrustBundle {
+        /// Its name.
+        name: String,
+    },
+    /// There is none of the signer with the labels.
+    #[error("combination of signerName and labelSelector matched zero ClusterTrustBundles")]
+    NoTrustBundleOfSigner,
     /// The agent has no such source.
     #[error("{kind} projections are not supported")]
     Unsupported {
@@ -84,6 +96,8 @@ impl ContentError {
             Self::NoObject { .. }
             | Self::NoConfigKey { .. }
             | Self::NoSecretKey { .. }
+            | Self::NoTrustBundle { .. }
+            | Self::NoTrustBundleOfSigner
             | Self::Token(_) => false,
             Self::Field(_) | Self::Resource(_) | Self::Unsupported { .. } | Self::Path { .. } => {
                 true
@@ -323,7 +337,6 @@ impl Writer<'_> {
         source: &VolumeProjection,
         default_mode: Option<i32>,
     ) -> Result<Payload, ContentError> {
-        let unsupported = |kind| Err(ContentError::Unsupported { kind });
         if let Some(secret) = &source.secret {
             let wanted = Wanted::new(&secret.items, default_mode, secret.optional);
             self.secret(&secret.name, wanted)
@@ -334,35 +347,47 @@ impl Writer<'_> {
             let items = api.items.as_deref().unwrap_or_default();
             self.downward(items, mode(None, default_mode))
         } else if let Some(token) = &source.service_account_token {
-            let content = self.token(token, default_mode)?;
+            let data = (self.inputs.token)(token)?.into_bytes();
+            let content = self.of_user(data, default_mode);
             Ok(Payload::from([(PathBuf::from(&token.path), content)]))
-        } else if source.cluster_trust_bundle.is_some() {
-            unsupported("clusterTrustBundle")
+        } else if let Some(bundle) = &source.cluster_trust_bundle {
+            let data = self.trust_bundle(bundle)?;
+            let content = self.of_user(data, default_mode);
+            Ok(Payload::from([(PathBuf::from(&bundle.path), content)]))
         } else if source.pod_certificate.is_some() {
-            unsupported("podCertificate")
+            Err(ContentError::Unsupported {
+                kind: "podCertificate",
+            })
         } else {
             Ok(Payload::new())
         }
     }
 
-    fn token(
-        &self,
-        wanted: &ServiceAccountTokenProjection,
-        default_mode: Option<i32>,
-    ) -> Result<FileContent, ContentError> {
+    fn trust_bundle(&self, wanted: &ClusterTrustBundleProjection) -> Result<Vec<u8>, ContentError> {
+        let found = trust_bundles::matching(wanted, self.inputs.objects);
+        if found.is_empty() && wanted.optional != Some(true) {
+            return Err(match &wanted.name {
+                Some(name) => ContentError::NoTrustBundle { name: name.clone() },
+                None => ContentError::NoTrustBundleOfSigner,
+            });
+        }
+        Ok(trust_bundles::certificates(&found).into_bytes())
+    }
+
+    /// A file that only the containers' user, and the group of the volume, may read, if there is either.
+    fn of_user(&self, data: Vec<u8>, default_mode: Option<i32>) -> FileContent {
         let owner = only_user(self.pod);
         let security = self.pod.spec().security_context.as_ref();
         let group = security.and_then(|security| security.fs_group);
-        Ok(FileContent {
-            data: (self.inputs.token)(wanted)?.into_bytes(),
-            // Only the containers' user, and the group of the volume, may read it.
+        FileContent {
+            data,
             mode: if owner.is_some() || group.is_some() {
                 0o600
             } else {
                 mode(None, default_mode)
             },
             owner,
-        })
+        }
     }
 }
 

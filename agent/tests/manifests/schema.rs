@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::Resource;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Endpoints, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
     ServiceAccount,
@@ -44,6 +45,7 @@ pub(crate) fn of_kinds() -> (Schema, Vec<&'static str>) {
         add::<PersistentVolume>(&schema),
         add::<RuntimeClass>(&schema),
         add::<PriorityClass>(&schema),
+        add::<ClusterTrustBundle>(&schema),
     ];
     (schema.into_inner(), kinds)
 }
@@ -80,6 +82,7 @@ impl Tracer<'_> {
             Some(("EndpointSlice", "apiVersion")) => "discovery.k8s.io/v1",
             Some(("RuntimeClass", "apiVersion")) => "node.k8s.io/v1",
             Some(("PriorityClass", "apiVersion")) => "scheduling.k8s.io/v1",
+            Some(("ClusterTrustBundle", "apiVersion")) => "certificates.k8s.io/v1beta1",
             Some((_, "apiVersion")) => "v1",
             // Bytes, in base64.
             Some(("ConfigMap" | "Secret", _)) => "",

@@ -145,4 +145,13 @@ pub(super) const TYPES: &[Type] = &[
             no_effect("preemptionPolicy", "there is no scheduler"),
         ],
     ),
+    all("ClusterTrustBundle", "apiVersion kind metadata spec"),
+    some(
+        "ClusterTrustBundleSpec",
+        "signerName",
+        &[done(
+            "trustBundle",
+            "PEM with certificates in DER; that they are those of authorities is not checked",
+        )],
+    ),
 ];

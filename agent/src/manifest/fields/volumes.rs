@@ -5,8 +5,6 @@ use super::{Type, all, done, refused, some};
 const KINDS: &str = "this kind of volume is not supported yet: use a persistentVolumeClaim, which gets a directory, or mount it on this \
                      machine and name its directory in hostPath";
 const REPOSITORY: &str = "this kind of volume is not supported yet: use an emptyDir, and an init container that clones into it";
-const BUNDLE: &str =
-    "not supported yet without an API server: put the certificates into a configMap";
 const CERTIFICATE: &str =
     "not supported yet without an API server: put a certificate and its key into a secret";
 
@@ -58,11 +56,12 @@ pub(super) const TYPES: &[Type] = &[
     all("ProjectedVolumeSource", "defaultMode sources"),
     some(
         "VolumeProjection",
-        "configMap downwardAPI secret serviceAccountToken",
-        &[
-            refused("clusterTrustBundle", BUNDLE),
-            refused("podCertificate", CERTIFICATE),
-        ],
+        "clusterTrustBundle configMap downwardAPI secret serviceAccountToken",
+        &[refused("podCertificate", CERTIFICATE)],
+    ),
+    all(
+        "ClusterTrustBundleProjection",
+        "labelSelector name optional path signerName",
     ),
     all("ConfigMapProjection", "items name optional"),
     all("DownwardAPIProjection", "items"),

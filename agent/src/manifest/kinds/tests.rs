@@ -57,7 +57,7 @@ fn other_kinds_are_skipped_by_name() {
     "v1",
     "Aquarium",
     "m.yaml:2:7: kind: kind \"Aquarium\" is not known, expected Pod, ConfigMap, Secret, Service, Endpoints, EndpointSlice, Namespace, ServiceAccount, \
-     PersistentVolumeClaim, PersistentVolume, Job, CronJob, Deployment, ReplicaSet, DaemonSet, StatefulSet, RuntimeClass, PriorityClass, List"
+     PersistentVolumeClaim, PersistentVolume, Job, CronJob, Deployment, ReplicaSet, DaemonSet, StatefulSet, RuntimeClass, PriorityClass, ClusterTrustBundle, List"
 )]
 #[case::old_group(
     "extensions/v1beta1",

@@ -14,6 +14,16 @@ fn objects() -> ObjectMap {
     objects.insert_config_map(serde_json::from_value(map).unwrap());
     let secret = json!({"metadata": {"name": "s", "namespace": "n"}, "data": {"k": "eA=="}});
     objects.insert_secret(serde_json::from_value(secret).unwrap());
+    for (name, signer, certificates) in [
+        ("b", None, [1, 2]),
+        ("example.org:s:one", Some("example.org/s"), [1, 3]),
+        ("example.org:s:two", Some("example.org/s"), [3, 4]),
+    ] {
+        let bundle = certificates.map(|byte| pem::encode(&pem::Pem::new("CERTIFICATE", [byte])));
+        let bundle = json!({"metadata": {"name": name, "labels": {"name": name.replace(':', ".")}},
+            "spec": {"signerName": signer, "trustBundle": bundle.join("text\n")}});
+        objects.insert_cluster_trust_bundle(serde_json::from_value(bundle).unwrap());
+    }
     objects
 }
 
@@ -71,6 +81,35 @@ fn items_choose_entries_paths_and_modes() {
         listed(json!({"configMap": {"name": "m", "items": items, "defaultMode": 0o600}})),
         ["x/y 400 alpha", "z 600 beta"]
     );
+}
+
+/// The first bytes of the certificates of a bundle, or why there are none.
+fn anchors(wanted: Value) -> String {
+    let mut wanted = wanted;
+    wanted["path"] = json!("roots.pem");
+    let volume = json!({"projected": {"sources": [{"clusterTrustBundle": wanted}]}});
+    match files_of(&pod(json!({"runAsUser": 7})), volume) {
+        Err(error) => error.to_string(),
+        Ok(files) => {
+            let file = &files[Path::new("roots.pem")];
+            assert_eq!((file.mode, file.owner), (0o600, Some(7)));
+            let blocks = pem::parse_many(&file.data).unwrap();
+            let bytes = blocks.iter().map(|block| block.contents()[0].to_string());
+            bytes.collect::<Vec<_>>().join(" ")
+        }
+    }
+}
+
+#[rstest]
+#[case::of_name(json!({"name": "b"}), "1 2")]
+#[case::missing(json!({"name": "x"}), "while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io \"x\" not found")]
+#[case::optional(json!({"name": "x", "optional": true}), "")]
+#[case::of_signer(json!({"signerName": "example.org/s", "labelSelector": {}}), "1 3 4")]
+#[case::of_labels(json!({"signerName": "example.org/s", "labelSelector": {"matchLabels": {"name": "example.org.s.two"}}}), "3 4")]
+#[case::no_selector(json!({"signerName": "example.org/s"}), "combination of signerName and labelSelector matched zero ClusterTrustBundles")]
+#[case::other_signer(json!({"signerName": "example.org/t", "labelSelector": {}, "optional": true}), "")]
+fn certificates_of_bundles_are_shown_once(#[case] wanted: Value, #[case] expected: &str) {
+    assert_eq!(anchors(wanted), expected);
 }
 
 #[test]
