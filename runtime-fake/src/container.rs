@@ -272,15 +272,12 @@ impl Container {
 }
 
 #[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    fn container(state: ContainerState) -> Container {
-        Container {
-            id: ContainerId::from_record("c"),
-            sandbox: SandboxId::random(),
+impl Container {
+    /// A container with nothing but this.
+    pub(crate) fn of_test(id: &str, sandbox: SandboxId, state: ContainerState) -> Self {
+        Self {
+            id: ContainerId::from_record(id),
+            sandbox,
             config: ContainerConfig::default(),
             image_id: String::new(),
             image_name: String::new(),
@@ -299,6 +296,17 @@ mod tests {
             device_edits: ProcessEdits::default(),
             unknown_reason: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn container(state: ContainerState) -> Container {
+        Container::of_test("c", SandboxId::random(), state)
     }
 
     fn exit(code: i32, started: Option<Timestamp>, start_error: Option<&str>) -> Exit {

@@ -79,9 +79,10 @@ pub(crate) async fn reconcile(runtime: &Runtime) {
         .await;
     look_over_network(runtime).await;
     let (images, state) = (runtime.images.clone(), runtime.store.state());
-    let released =
-        blocking(move || images.release_all_but(|holder| state.containers.contains_key(holder)))
-            .await;
+    let released = blocking(move || {
+        images.release_all_but(|holder| state.containers.by_id().contains_key(holder))
+    })
+    .await;
     if let Err(error) = released {
         tracing::warn!(
             error = crate::chain(&error),

@@ -1,6 +1,7 @@
 //! The store: one task owns the records of every sandbox and container. It receives changes as messages and
 //! publishes the state through a watch channel. A change is on disk before any reader sees it.
 
+mod containers;
 mod damaged;
 mod disk;
 mod document;

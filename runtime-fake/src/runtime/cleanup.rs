@@ -105,31 +105,7 @@ fn recorded_exit(path: &Path) -> Option<Exit> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::{container::Container, id::ContainerId, launch::ImageDefaults, store};
-
-    fn running(id: &str, sandbox: &SandboxId) -> Container {
-        Container {
-            id: ContainerId::from_record(id),
-            sandbox: sandbox.clone(),
-            config: cri::v1::ContainerConfig::default(),
-            image_id: String::new(),
-            image_name: String::new(),
-            image_reference: String::new(),
-            image: ImageDefaults::default(),
-            stop_signal: 15,
-            log_path: String::new(),
-            state: ContainerState::Running,
-            created_at: Timestamp::UNIX_EPOCH,
-            started_at: None,
-            user: None,
-            exit: None,
-            cgroup: None,
-            not_applied: Vec::new(),
-            confinement: keeper::plan::Confinement::default(),
-            device_edits: crate::cdi::ProcessEdits::default(),
-            unknown_reason: None,
-        }
-    }
+    use crate::{container::Container, id::ContainerId, store};
 
     /// A keeper may be killed between recording an exit and reporting it.
     #[tokio::test]
@@ -138,10 +114,8 @@ mod tests {
         let (directory, mut state) = store::open(root.path()).unwrap();
         let id = SandboxId::random();
         for name in ["recorded", "lost"] {
-            let container = running(name, &id);
-            state
-                .containers
-                .insert_mut(container.id.clone(), std::sync::Arc::new(container));
+            let container = Container::of_test(name, id.clone(), ContainerState::Running);
+            state.containers.insert(std::sync::Arc::new(container));
         }
         let store = Store::start(directory, state);
         let of_sandbox = store::sandbox_dir(root.path(), &id);

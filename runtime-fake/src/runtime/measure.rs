@@ -72,7 +72,11 @@ impl Runtime {
     ) -> Vec<MeasuredPod> {
         let state = self.store.state();
         self.rates.keep(|id| {
-            state.containers.keys().any(|known| known.as_str() == id)
+            state
+                .containers
+                .by_id()
+                .keys()
+                .any(|known| known.as_str() == id)
                 || state.sandboxes.keys().any(|known| known.as_str() == id)
         });
         let mut measured = Vec::with_capacity(sandboxes.len());

@@ -129,7 +129,7 @@ impl Directory {
                 match read_container(id, &sandbox.id, &of_container)? {
                     Some(container) => {
                         let container = Arc::new(container);
-                        state.containers.insert_mut(container.id.clone(), container);
+                        state.containers.insert(container);
                     }
                     None => self
                         .remove(&of_container)

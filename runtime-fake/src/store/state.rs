@@ -1,9 +1,10 @@
 //! All records, and the changes to them: pure.
 
-use std::sync::Arc;
+use std::{ops::Bound, sync::Arc};
 
 use rpds::RedBlackTreeMapSync;
 
+use super::containers::Containers;
 use crate::{
     container::{Container, ContainerEvent, ContainerState, EventKind},
     id::{ContainerId, SandboxId},
@@ -15,7 +16,7 @@ use crate::{
 #[derive(Debug, Clone, Default)]
 pub(crate) struct State {
     pub(crate) sandboxes: RedBlackTreeMapSync<SandboxId, Arc<Sandbox>>,
-    pub(crate) containers: RedBlackTreeMapSync<ContainerId, Arc<Container>>,
+    pub(crate) containers: Containers,
 }
 
 /// A change to the state.
@@ -194,7 +195,7 @@ impl State {
                 }
                 let container = Arc::new(*container);
                 effects.records.push(Record::Container(container.clone()));
-                self.containers.insert_mut(container.id.clone(), container);
+                self.containers.insert(container);
             }
             Change::Container(id, event) => {
                 let Some(container) = self.containers.get_mut(&id) else {
@@ -253,17 +254,17 @@ impl State {
         }
         let asked = |c: &&Arc<Container>| !c.ended() && !is_damaged(c.unknown_reason.as_ref());
         let containers = self.containers_of(id).filter(asked);
-        let containers: Vec<Container> = containers.map(|c| Container::clone(c)).collect();
-        for mut container in containers {
-            container.unknown_reason.clone_from(&unknown_reason);
-            self.containers
-                .insert_mut(container.id.clone(), Arc::new(container));
+        let containers: Vec<ContainerId> = containers.map(|c| c.id.clone()).collect();
+        for container in containers {
+            if let Some(container) = self.containers.get_mut(&container) {
+                let container = Arc::make_mut(container);
+                container.unknown_reason.clone_from(&unknown_reason);
+            }
         }
     }
 
     fn remove_container(&mut self, id: &ContainerId, effects: &mut Effects) {
-        if let Some(container) = self.containers.get(id).cloned() {
-            self.containers.remove_mut(id);
+        if let Some(container) = self.containers.remove(id) {
             if container.visible() {
                 effects.events.push((
                     id.to_string(),
@@ -280,9 +281,7 @@ impl State {
         &'a self,
         sandbox: &'a SandboxId,
     ) -> impl Iterator<Item = &'a Arc<Container>> {
-        self.containers
-            .values()
-            .filter(move |c| c.sandbox == *sandbox)
+        self.containers.of(sandbox)
     }
 
     /// The sandbox with this ID: a full ID, or an unambiguous prefix.
@@ -293,7 +292,7 @@ impl State {
 
     /// The container with this ID: a full ID, or an unambiguous prefix.
     pub(crate) fn container(&self, id: &str) -> Result<&Arc<Container>, Refused> {
-        by_prefix(&self.containers, id, Container::visible)?
+        by_prefix(self.containers.by_id(), id, Container::visible)?
             .ok_or_else(|| Refused::NoContainer(id.to_owned()))
     }
 
@@ -304,7 +303,7 @@ impl State {
 
     /// The same, for calls to which a missing container is not an error.
     pub(crate) fn container_if_there(&self, id: &str) -> Result<Option<&Arc<Container>>, Refused> {
-        by_prefix(&self.containers, id, Container::visible)
+        by_prefix(self.containers.by_id(), id, Container::visible)
     }
 }
 
@@ -323,8 +322,9 @@ where
         return Ok(None);
     }
     let mut candidates = records
-        .iter()
-        .filter(|(key, value)| (*key).borrow().starts_with(id) && visible(value))
+        .range::<str, _>((Bound::Included(id), Bound::Unbounded))
+        .take_while(|(key, _)| (*key).borrow().starts_with(id))
+        .filter(|(_, value)| visible(value))
         .map(|(_, value)| value);
     match (candidates.next(), candidates.next()) {
         (Some(_), Some(_)) => Err(Refused::Ambiguous(id.to_owned())),
