@@ -18,6 +18,7 @@ mod network;
 pub(crate) mod pods;
 mod ports;
 mod program;
+mod qos_classes;
 pub(crate) mod reach;
 mod resources;
 mod restore;
@@ -73,6 +74,8 @@ pub(crate) struct Runtime {
     pub(crate) stopping: CancellationToken,
     /// The containers that are being checkpointed.
     pub(crate) checkpoints: Arc<Mutex<BTreeSet<ContainerId>>>,
+    /// Held while the weight of a QoS class is computed and written.
+    pub(crate) class_weights: Arc<tokio::sync::Mutex<()>>,
     /// Set once mounting an overlay has failed on this machine: images are copied then.
     pub(crate) copies: Arc<AtomicBool>,
 }

@@ -132,6 +132,7 @@ pub async fn serve(
         stopping: CancellationToken::new(),
         copies: Arc::default(),
         checkpoints: Arc::default(),
+        class_weights: Arc::default(),
         config: Arc::new(config),
     };
     recovery::reconcile(&runtime).await;

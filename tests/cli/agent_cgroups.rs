@@ -72,12 +72,10 @@ async fn agent_names_pod_cgroups_below_their_class() {
     let seccomp = &linux["security_context"]["seccomp"];
     assert!(seccomp["profile_type"].is_null(), "{seccomp}");
 
-    let status = Client::new(upstream.as_ref()).status().await.unwrap();
-    let cgroups = status.info.get("cgroups").cloned().unwrap_or_default();
-    if cgroups.is_empty() || cgroups.contains("not applied") {
+    if let Some(why) = no_limits(&Client::new(upstream.as_ref())).await {
         agent.stop().await;
         runtime.stop().await;
-        harness::skip!("agent_names_pod_cgroups_below_their_class", "{cgroups}");
+        harness::skip!("agent_names_pod_cgroups_below_their_class", "{why}");
     }
     let mark = format!("CRIB_TEST_MARK={mark}");
     let process = harness::eventually(PATIENCE, "the container to run", || async {
@@ -98,6 +96,90 @@ async fn agent_names_pod_cgroups_below_their_class() {
             .find_map(|file| std::fs::read_to_string(own.parent()?.join(file)).ok())
     });
     assert_eq!(whole.unwrap().trim(), "67108864", "the pod's limit");
+    agent.stop().await;
+    runtime.stop().await;
+}
+
+/// What the runtime says if it cannot limit pods here.
+async fn no_limits(runtime: &Client) -> Option<String> {
+    let status = runtime.status().await.unwrap();
+    let cgroups = status.info.get("cgroups").cloned().unwrap_or_default();
+    (cgroups.is_empty() || cgroups.contains("not applied")).then_some(cgroups)
+}
+
+/// Writes the manifest of a pod with these requests, whose process has this mark.
+fn pod_with(place: &Place, name: &str, mark: &str, requests: &str) {
+    let text = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  terminationGracePeriodSeconds: 0\n  containers:\n  \
+         - {{name: app, image: crib.local/host, command: [sleep, '3600'], resources: {{requests: {{{requests}}}}}, \
+         env: [{{name: CRIB_TEST_MARK, value: {mark}-{name}}}]}}\n"
+    );
+    place.file(&format!("pods/{name}.yaml"), &text);
+}
+
+/// The weights of a process's pod and of the pod's class.
+fn weights(mark: &str) -> Result<[String; 2], String> {
+    let process = witness::marked(&format!("CRIB_TEST_MARK={mark}"));
+    let process = process.first().ok_or(format!("no process of {mark}"))?;
+    let weight = |directory: &std::path::Path| {
+        let files = ["cpu.shares", "cpu.weight"].into_iter();
+        let mut texts = files.filter_map(|file| std::fs::read_to_string(directory.join(file)).ok());
+        texts.next().map(|text| text.trim().to_owned())
+    };
+    let mut found = process.cgroups().into_values().filter_map(|own| {
+        let pod = own.parent()?;
+        Some([weight(pod)?, weight(pod.parent()?)?])
+    });
+    found.next().ok_or(format!("no weights of {mark}"))
+}
+
+#[tokio::test]
+async fn classes_weigh_what_their_pods_do() {
+    let place = Place::new();
+    let (runtime, endpoint) = place.runtime().await;
+    if let Some(why) = no_limits(&Client::new(
+        endpoint.trim_start_matches("unix://").as_ref(),
+    ))
+    .await
+    {
+        runtime.stop().await;
+        harness::skip!("classes_weigh_what_their_pods_do", "{why}");
+    }
+    let (root, mark) = (fixture::unique("crib-test"), fixture::unique("mark"));
+    for (name, requests) in [("few", "cpu: 100m"), ("more", "cpu: 250m"), ("none", "")] {
+        pod_with(&place, name, &mark, requests);
+    }
+    let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
+    let agent = Running::start(place.command(&[
+        "agent",
+        "--runtime-endpoint",
+        &endpoint,
+        "--manifests",
+        &path("pods"),
+        "--root-dir",
+        &path("agent"),
+        "--cgroups-per-qos",
+        "--cgroup-root",
+        &format!("/{root}"),
+    ]));
+    // Of cgroup v1 and v2, as a kubelet computes them.
+    let shares = |v1: [&str; 2], v2: [&str; 2]| [v1, v2].map(|two| two.map(str::to_owned));
+    let wait = async |name: &str, expected: [[String; 2]; 2]| {
+        let mark = format!("{mark}-{name}");
+        harness::eventually(PATIENCE, "the weights", || async {
+            let found = weights(&mark);
+            match &found {
+                Ok(two) if expected.contains(two) => Ok(()),
+                _ => Err(format!("{found:?}")),
+            }
+        })
+        .await;
+    };
+    wait("few", shares(["102", "358"], ["17", "45"])).await;
+    wait("more", shares(["256", "358"], ["35", "45"])).await;
+    wait("none", shares(["2", "2"], ["1", "1"])).await;
+    std::fs::remove_file(place.path("pods/more.yaml")).unwrap();
+    wait("few", shares(["102", "102"], ["17", "17"])).await;
     agent.stop().await;
     runtime.stop().await;
 }

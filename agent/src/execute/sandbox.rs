@@ -252,11 +252,16 @@ impl Job {
             spec.annotations
                 .insert(memory::ANNOTATION.to_owned(), volumes);
         }
-        if self.observed.runtime_name == "crib"
-            && let Some(limits) = cgroup::limits_annotation(&self.pod, &node)
-        {
+        if self.observed.runtime_name == "crib" {
+            let limits = cgroup::limits_annotation(&self.pod, &node);
+            let class = cgroup::class_annotation(&self.pod, &node).map(str::to_owned);
+            let asked = [
+                (cgroup::LIMITS_ANNOTATION, limits),
+                (cgroup::CLASS_ANNOTATION, class),
+            ];
+            let asked = asked.into_iter();
             spec.annotations
-                .insert(cgroup::LIMITS_ANNOTATION.to_owned(), limits);
+                .extend(asked.filter_map(|(key, value)| Some((key.to_owned(), value?))));
         }
         spec.log_directory.clone_from(&self.dirs.logs);
         Ok(spec)

@@ -92,6 +92,15 @@ pub(crate) fn limits_annotation(pod: &Pod, node: &Node) -> Option<String> {
     (!names.is_empty()).then(|| names.join(","))
 }
 
+/// Annotation of sandboxes: the pod's QoS class (docs/cri.md).
+pub(crate) const CLASS_ANNOTATION: &str = "crib.local/qos-class";
+
+/// The annotation by which crib's runtime is asked to give the cgroups of a pod and of its QoS class their weights, as a kubelet does
+/// in its own; `None` on a node without such cgroups.
+pub(crate) fn class_annotation(pod: &Pod, node: &Node) -> Option<&'static str> {
+    node.cgroups_per_qos.then(|| qos_class(pod).as_str())
+}
+
 /// Computes the values of a pod's cgroup.
 pub fn pod_cgroup(pod: &Pod, node: &Node) -> PodCgroup {
     let requests = amounts::with_overhead(pod, Kind::Requests);

@@ -81,7 +81,9 @@ impl Runtime {
         }
         let (resources, overhead) = (linux.resources.clone(), linux.overhead.clone());
         let limits = launch::pod_limits(&config)?;
-        if let Some(plan) = self.cgroups.pod_plan(sandbox.cgroup.as_ref(), &limits)? {
+        let in_class = launch::qos_class(&config)?.is_some();
+        let cgroup = sandbox.cgroup.as_ref();
+        if let Some(plan) = self.cgroups.pod_plan(cgroup, &limits, in_class)? {
             blocking(move || {
                 directory::make(&plan.path)?;
                 directory::change(&plan.path, &plan.writes)
@@ -90,6 +92,7 @@ impl Runtime {
         }
         let event = SandboxEvent::Resources(Box::new((resources, overhead)));
         let change = Change::Sandbox(sandbox.id.clone(), event);
-        Ok(self.store.apply(change).await?)
+        self.store.apply(change).await?;
+        self.weigh_class(&sandbox).await
     }
 }

@@ -47,9 +47,9 @@ impl Runtime {
         )?;
         let parent = config.linux.as_ref().map_or("", |l| &l.cgroup_parent);
         let cgroup = self.cgroups.pod(parent, id.as_str())?;
-        plan.cgroup = self
-            .cgroups
-            .pod_plan(cgroup.as_ref(), &launch::pod_limits(&config)?)?;
+        let in_class = launch::qos_class(&config)?.is_some();
+        let limits = launch::pod_limits(&config)?;
+        plan.cgroup = self.cgroups.pod_plan(cgroup.as_ref(), &limits, in_class)?;
         plan.open_files = open_files::of_containers();
         // Hold the lock until the record exists, so that no two pods get the same level.
         let turn = self.modules.turn.lock().await;
@@ -134,6 +134,7 @@ impl Runtime {
     async fn set_up(&self, sandbox: &Sandbox, mut plan: PodPlan) -> Result<Vec<IpAddr>, Error> {
         // Bind ports first, so that a port in use fails the call before any work.
         let claimed = ports::claim(&plan.host_ports, &sandbox.id, &self.store.state())?;
+        self.weigh_class(sandbox).await?;
         let mut held = self.network.hold(&sandbox.id)?;
         let network_sysctls = plan.sysctl.iter().any(|(name, _)| of_network(name));
         let directory = plan.directory.clone();
@@ -273,8 +274,9 @@ impl Runtime {
         blocking(move || network.detach(&target, namespace.as_ref())).await?;
         let stopped = Change::Sandbox(id.clone(), SandboxEvent::Stopped);
         match self.store.apply(stopped).await {
+            Ok(()) => self.weigh_class(&sandbox).await,
             // A concurrent call has removed it.
-            Ok(()) | Err(Refused::NoSandbox(_)) => Ok(()),
+            Err(Refused::NoSandbox(_)) => Ok(()),
             Err(refused) => Err(refused.into()),
         }
     }

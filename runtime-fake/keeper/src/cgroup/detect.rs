@@ -181,15 +181,16 @@ impl Cgroups {
         }))
     }
 
-    /// Plans a pod's cgroup. One that the client named is left as it is unless `limits` has more than a weight: a client that
-    /// limits the pods in its own cgroups asks for none here.
+    /// Plans a pod's cgroup. One that the client named is left as it is unless it asks for its weight or `limits` has more than
+    /// that: a client that limits the pods in its own cgroups asks for none here.
     pub fn pod_plan(
         &self,
         pod: Option<&CgroupPath>,
         limits: &Limits,
+        weight_asked: bool,
     ) -> Result<Option<CgroupPlan>, InvalidCgroup> {
         let Some(cgroup) = pod else { return Ok(None) };
-        let asked = limits.cpu_quota != 0 || limits.memory != 0;
+        let asked = weight_asked || limits.cpu_quota != 0 || limits.memory != 0;
         let writes = if asked || cgroup.path.starts_with(&self.name) {
             writes(limits, &cgroup.tree, &Now::default())?.list
         } else {
