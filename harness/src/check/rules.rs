@@ -27,6 +27,7 @@ mod measured;
 mod metrics;
 mod moments;
 mod mounts;
+mod named_on_host;
 mod names;
 mod namespaces;
 mod network;
@@ -80,6 +81,7 @@ pub fn all() -> Vec<&'static Rule> {
         mounts::RULES,
         image_volume::RULES,
         security::RULES,
+        named_on_host::RULES,
         rights::RULES,
         stop::RULES,
         initial_state::RULES,
