@@ -23,12 +23,22 @@ pub(crate) struct Counted {
 struct Calls {
     count: u64,
     /// Since when calls about pods are timed, and those that have ended since.
-    timed: Option<(Instant, Vec<(Instant, Instant)>)>,
+    timed: Option<(Instant, Vec<Timed>)>,
+}
+
+/// When a call of a name began and ended.
+type Timed = (Instant, Instant, &'static str);
+
+/// A call, and the time before it that no call took.
+pub(crate) struct Step {
+    pub(crate) own: Duration,
+    pub(crate) call: &'static str,
 }
 
 /// A call that has not ended.
 struct Begun<'a> {
     of: &'a Counted,
+    name: &'static str,
     /// When it began; `None` if it is about no pod.
     at: Option<Instant>,
 }
@@ -55,26 +65,26 @@ impl Counted {
         self.calls().timed = Some((Instant::now(), Vec::new()));
     }
 
-    /// How much of the time until now was spent in calls about pods since [`Self::time`]; of calls at the same time, once.
-    pub(crate) fn timed(&self) -> Duration {
+    /// The calls about pods since [`Self::time`], and the time before each that none took; the last step is none.
+    pub(crate) fn timed(&self) -> Vec<Step> {
         let Some((mut until, mut timed)) = self.calls().timed.take() else {
-            return Duration::ZERO;
+            return Vec::new();
         };
         timed.sort_unstable();
-        let mut sum = Duration::ZERO;
-        for (begin, end) in timed {
-            // A call may have begun before calls were timed.
-            let begin = begin.max(until);
-            sum += end.saturating_duration_since(begin);
-            until = end.max(begin);
+        let now = Instant::now();
+        let mut steps = Vec::new();
+        for (begin, end, call) in timed.into_iter().chain([(now, now, "")]) {
+            let own = begin.saturating_duration_since(until);
+            steps.push(Step { own, call });
+            until = until.max(end);
         }
-        sum
+        steps
     }
 
-    fn begin(&self, is_of_pod: bool) -> Begun<'_> {
+    fn begin(&self, name: &'static str, is_of_pod: bool) -> Begun<'_> {
         self.calls().count += 1;
         let at = is_of_pod.then(Instant::now);
-        Begun { of: self, at }
+        Begun { of: self, name, at }
     }
 }
 
@@ -82,7 +92,7 @@ impl Drop for Begun<'_> {
     fn drop(&mut self) {
         let mut calls = self.of.calls();
         if let (Some(at), Some((_, timed))) = (self.at, &mut calls.timed) {
-            timed.push((at, Instant::now()));
+            timed.push((at, Instant::now(), self.name));
         }
     }
 }
@@ -93,7 +103,7 @@ macro_rules! forward {
         #[async_trait]
         impl Cri for Counted {
             $(async fn $method(&self, $($argument: $type),*) -> Result<$output, CriError> {
-                let _begun = self.begin($of_pod);
+                let _begun = self.begin(stringify!($method), $of_pod);
                 self.inner.$method($($argument),*).await
             })*
         }

@@ -1,4 +1,5 @@
-//! What the agent costs: `cargo bench --bench cost [-- PODS ...]`, and `cargo bench --bench cost -- --probes 500`.
+//! What the agent costs: `cargo bench --bench cost [-- PODS ...]`, and `cargo bench --bench cost -- --probes 500`. With
+//! `--timeline`, the calls that start one more pod, and the time before each.
 //!
 //! The agent runs in this process, as `crib agent` starts it, and the runtime in another one: a scripted one, whose calls
 //! take no time, or the one that `CRI_ENDPOINT` names. Processor time and calls say the same on a busy machine as on an
@@ -25,6 +26,8 @@ const PODS: [usize; 5] = [10, 30, 100, 300, 1000];
 const IDLE: Duration = Duration::from_secs(60);
 /// Makes this process measure one row.
 const ROW: &str = "--row";
+/// Prints what a pod waits for.
+const TIMELINE: &str = "--timeline";
 
 fn main() -> Result<(), Failed> {
     server::become_server();
@@ -44,7 +47,7 @@ fn main() -> Result<(), Failed> {
         return tokio.block_on(async {
             match arguments.iter().find_map(|a| probes::Kind::named(a)) {
                 Some(kind) => probes::measure(number, kind).await,
-                None => pods::measure(number).await,
+                None => pods::measure(number, has(TIMELINE)).await,
             }
         });
     }
@@ -63,16 +66,16 @@ fn main() -> Result<(), Failed> {
         &numbers
     };
     for &number in numbers {
-        row(number, None)?;
+        row(number, has(TIMELINE).then_some(TIMELINE))?;
     }
     Ok(())
 }
 
 /// Measures a row in a process of its own, so that no row has the memory of another one.
-fn row(number: usize, kind: Option<&str>) -> Result<(), Failed> {
+fn row(number: usize, further: Option<&str>) -> Result<(), Failed> {
     let status = Command::new(std::env::current_exe()?)
         .args([ROW, &number.to_string()])
-        .args(kind)
+        .args(further)
         .status()?;
     if status.success() {
         Ok(())

@@ -1,8 +1,9 @@
 //! What the life of many pods costs: their start, rest, the agent's restart beside them, and their end.
 
 use std::io::{self, Write as _};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::counted::Step;
 use crate::node::Node;
 use crate::usage::memory;
 use crate::{Failed, IDLE};
@@ -26,7 +27,7 @@ to ready outside of calls, ms; idle for {} s
     )
 }
 
-pub(crate) async fn measure(pods: usize) -> Result<(), Failed> {
+pub(crate) async fn measure(pods: usize, timeline: bool) -> Result<(), Failed> {
     let mut node = Node::start().await?;
     let begun = node.used()?;
     node.each(0..pods, Node::write)?;
@@ -39,6 +40,10 @@ pub(crate) async fn measure(pods: usize) -> Result<(), Failed> {
     for name in &names {
         own.push(alone(&mut node, name).await?);
     }
+    if timeline {
+        print_timeline(&own)?;
+    }
+    let mut own: Vec<Duration> = own.iter().map(|steps| sum(steps)).collect();
     for name in &names {
         node.delete(name)?;
     }
@@ -81,11 +86,29 @@ pub(crate) async fn measure(pods: usize) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The time that one more pod takes to become ready, without that of its calls.
-async fn alone(node: &mut Node, name: &str) -> Result<Duration, Failed> {
+/// The calls that make one more pod ready, with the time before each.
+async fn alone(node: &mut Node, name: &str) -> Result<Vec<Step>, Failed> {
     node.cri.time();
-    let begun = Instant::now();
     node.write(name)?;
     node.until_ready(1).await?;
-    Ok(begun.elapsed().saturating_sub(node.cri.timed()))
+    Ok(node.cri.timed())
+}
+
+fn sum(steps: &[Step]) -> Duration {
+    steps.iter().map(|step| step.own).sum()
+}
+
+/// Prints the steps of the pod that took the median time.
+fn print_timeline(own: &[Vec<Step>]) -> io::Result<()> {
+    let mut sorted: Vec<&Vec<Step>> = own.iter().collect();
+    sorted.sort_by_key(|steps| sum(steps));
+    let mut out = io::stdout();
+    for step in sorted.get(own.len() / 2).copied().into_iter().flatten() {
+        let call = match step.call {
+            "" => "ready",
+            call => call,
+        };
+        writeln!(out, "{:7.3} ms, then {call}", step.own.as_secs_f64() * 1e3)?;
+    }
+    Ok(())
 }
