@@ -1,7 +1,8 @@
 //! File system calls that block, and where they run.
 //!
-//! A call on another thread costs two wake-ups, one there and one back: more than the few small files of a pod take. So what
-//! is brief stays on its thread, which first gives its other tasks away; what may last goes to tokio's blocking pool.
+//! A call on another thread costs two wake-ups, one there and one back: more than the few small files of a pod take, and a
+//! start of a pod had ten of them. So what is brief stays on its thread, which first gives its other tasks away if there are
+//! other threads; what may last, because it is long or on a file system that may not answer, goes to tokio's blocking pool.
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
@@ -17,14 +18,13 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
     }
 }
 
-/// Runs `work`, a few calls on small files that a start of a container waits for. Other tasks go on meanwhile, but nothing
-/// else of the caller's own does.
-pub(crate) async fn brief<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+/// Runs `work`, a few calls on small files of the agent's own that a start of a container waits for. Other threads go on with other
+/// tasks meanwhile; where there is one thread, the tasks wait, as while any of them computes.
+pub(crate) fn brief<T>(work: impl FnOnce() -> T) -> T {
     if Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {
         tokio::task::block_in_place(work)
     } else {
-        // There is no other thread that could go on with its tasks.
-        blocking(work).await
+        work()
     }
 }
 

@@ -70,17 +70,16 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// The node with what its runtime can do and its present resolver configuration.
-    pub(crate) async fn node_now(&self) -> Node {
+    pub(crate) fn node_now(&self) -> Node {
         let mut node = self.node_with_capabilities();
         if let Some(path) = self.config.resolv_conf.clone() {
-            node.resolv_conf = brief(move || match std::fs::read_to_string(&path) {
+            node.resolv_conf = brief(|| match std::fs::read_to_string(&path) {
                 Ok(text) => Some(text),
                 Err(error) => {
                     tracing::warn!(path = %path.display(), %error, "failed to read resolv.conf of the node");
                     None
                 }
-            })
-            .await;
+            });
         }
         node
     }
@@ -124,9 +123,9 @@ impl Shared {
     }
 
     /// The text of a pod's hosts file.
-    pub(crate) async fn hosts_file(&self, pod: &Pod, ips: &[String]) -> String {
+    pub(crate) fn hosts_file(&self, pod: &Pod, ips: &[String]) -> String {
         let of_node = if pod.host_network() {
-            brief(|| std::fs::read_to_string("/etc/hosts").unwrap_or_default()).await
+            brief(|| std::fs::read_to_string("/etc/hosts").unwrap_or_default())
         } else {
             String::new()
         };

@@ -205,7 +205,7 @@ impl Worker {
             let Some(pod) = self.pod.clone() else {
                 return PhaseEvent::Deleted;
             };
-            let observed = self.observe(&snapshot).await;
+            let observed = self.observe(&snapshot);
             self.settle(&observed);
             self.follow_resize(&pod, &observed);
             let changed = self.hear_events(&observed);
@@ -356,10 +356,10 @@ impl Worker {
     }
 
     /// The snapshot with termination messages and results of probes.
-    async fn observe(&mut self, snapshot: &Snapshot) -> Arc<Observed> {
+    fn observe(&mut self, snapshot: &Snapshot) -> Arc<Observed> {
         match &self.pod {
             Some(pod) => {
-                let observed = self.messages.read(pod, &snapshot.observed).await;
+                let observed = self.messages.read(pod, &snapshot.observed);
                 self.probes.add_to(observed)
             }
             None => Arc::clone(&snapshot.observed),

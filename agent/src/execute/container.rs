@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Container;
 use super::kill::{Killer, kill_requested};
 use super::sandbox::SandboxContext;
 use super::{Failure, Job, Progress, chain, hook, runtime_message, timed};
-use crate::blocking::brief;
+use crate::blocking::{blocking, brief};
 use crate::env::{self, EnvFile, EnvFiles};
 use crate::events::Happening;
 use crate::images::{ImageError, ImageEvent, ImageRequest, PullError, PullPolicy};
@@ -139,7 +139,6 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
             dirs.make_termination_message(&name, attempt)
                 .map(|file| (attempt, file))
         })
-        .await
         .map_err(|error| {
             let message = chain(&error);
             job.event(Some(&start.name), &Happening::Failed(message.clone()));
@@ -157,7 +156,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
     };
     let env_files = if env::files(container).next().is_some() {
         let (container, volumes) = (container.clone(), sandbox.volumes.clone());
-        brief(move || read_env_files(&container, &volumes)).await
+        blocking(move || read_env_files(&container, &volumes)).await
     } else {
         EnvFiles::default()
     };
@@ -232,7 +231,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
     })?;
     job.event(Some(&start.name), &Happening::Started);
     job.send(Progress::Started(start.name.clone(), took));
-    link_log(job, sandbox, &spec, &id).await;
+    link_log(job, sandbox, &spec, &id);
     job.send(Progress::Done(Done::Start {
         name: start.name.clone(),
         id: id.clone(),
@@ -252,7 +251,7 @@ async fn prepare_sub_paths(
     }
     let prepare =
         move || -> Result<Vec<_>, SubPathError> { wanted.iter().map(subpath::prepare).collect() };
-    brief(prepare).await.map_err(|error| {
+    blocking(prepare).await.map_err(|error| {
         tracing::warn!(pod = %job.pod.full_name(), container, error = %chain(&error), "failed to prepare subPath");
         let message = error.to_string();
         job.event(Some(container), &Happening::Failed(message.clone()));
@@ -274,18 +273,13 @@ fn no_image(job: &Job, container: &str, error: PullError) -> NotStarted {
 }
 
 /// Makes the link by which log collectors find the container's log. A container runs without one too.
-async fn link_log(
-    job: &Job,
-    sandbox: &SandboxContext,
-    container: &ContainerSpec,
-    id: &ContainerId,
-) {
+fn link_log(job: &Job, sandbox: &SandboxContext, container: &ContainerSpec, id: &ContainerId) {
     let Some(directory) = job.shared.config.container_logs_dir.clone() else {
         return;
     };
     let name = links::name(&job.pod, &container.name, id);
     let log = Path::new(&sandbox.spec.log_directory).join(&container.log_path);
-    if let Err(error) = brief(move || links::make(&directory, &name, &log)).await {
+    if let Err(error) = brief(|| links::make(&directory, &name, &log)) {
         tracing::warn!(pod = %job.pod.full_name(), container = container.name, %error, "failed to link to the container's log");
     }
 }

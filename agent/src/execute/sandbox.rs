@@ -1,7 +1,6 @@
 //! Prepares what a pod's containers need: volumes, the sandbox, the hosts file.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::{Failure, Job, MountFailure, NoSandbox, Progress, chain, pod_failure, volumes};
 use crate::blocking::brief;
@@ -13,6 +12,7 @@ use crate::plan::SandboxStep;
 use crate::plan::effects::Done;
 use crate::resize::actuated::{Actuated, has_resources};
 use crate::spec::{self, HostVolume, ImageSpec, PodGrants, SandboxSpec, cgroup, memory};
+use crate::user_namespaces::UserNamespaceError;
 use crate::volumes::{MountError, Prepared, VolumeError};
 
 /// The sandbox for new containers.
@@ -38,7 +38,11 @@ impl Job {
         }
         let mut volumes = self.prepare_volumes().await?;
         self.send(Progress::Mounted);
-        let grants = self.grants().await?;
+        let grants = self.grants().map_err(|error| {
+            let message = chain(&error);
+            self.event(None, &Happening::FailedCreateSandbox(message.clone()));
+            pod_failure("ConfigPodSandboxError", message)
+        })?;
         let (id, spec, ips) = match step {
             SandboxStep::None { .. } => return Ok(None),
             SandboxStep::Keep { id, attempt } => {
@@ -67,11 +71,8 @@ impl Job {
         } else {
             ips.into_iter().filter(|ip| !ip.is_empty()).collect()
         };
-        let text = self.shared.hosts_file(&self.pod, &ips).await;
-        let dirs = self.dirs.clone();
-        brief(move || dirs.write_etc_hosts(&text))
-            .await
-            .map_err(|error| self.volume_failure(&error))?;
+        let text = self.shared.hosts_file(&self.pod, &ips);
+        brief(|| self.dirs.write_etc_hosts(&text)).map_err(|error| self.volume_failure(&error))?;
         let Some(failed_images) = self.pull_volumes(&spec, &mut volumes).await else {
             return Ok(None);
         };
@@ -162,17 +163,11 @@ impl Job {
     }
 
     /// What the agent gives to the pod: the ids of its user namespace. They are recorded in its directory.
-    async fn grants(&self) -> Result<PodGrants, Failure> {
+    fn grants(&self) -> Result<PodGrants, UserNamespaceError> {
         if self.pod.spec().host_users != Some(false) {
             return Ok(PodGrants::default());
         }
-        let (shared, directory) = (Arc::clone(&self.shared), self.dirs.pod.clone());
-        let granted = brief(move || shared.user_namespaces.grant(&directory)).await;
-        let user_namespace = granted.map_err(|error| {
-            let message = chain(&error);
-            self.event(None, &Happening::FailedCreateSandbox(message.clone()));
-            pod_failure("ConfigPodSandboxError", message)
-        })?;
+        let user_namespace = brief(|| self.shared.user_namespaces.grant(&self.dirs.pod))?;
         Ok(PodGrants {
             user_namespace,
             ..PodGrants::default()
@@ -225,7 +220,7 @@ impl Job {
         grants: &PodGrants,
         warn: bool,
     ) -> Result<SandboxSpec, Failure> {
-        let node = self.shared.node_now().await;
+        let node = self.shared.node_now();
         let (mut spec, warnings) =
             spec::sandbox(&self.pod, attempt, grants, &node).map_err(|error| {
                 let message = error.to_string();

@@ -36,7 +36,7 @@ async fn with_inputs<T: Send + 'static>(
     has_memory_volumes: bool,
     work: impl FnOnce(&Pod, VolumeInputs<'_>, Timestamp) -> T + Send + 'static,
 ) -> T {
-    let may_last = gives_group(pod);
+    let may_last = gives_group(pod) || has_foreign_volumes(pod);
     let (shared, pod) = (Arc::clone(shared), pod.clone());
     let work = move || {
         let now = shared.clock.now();
@@ -56,7 +56,7 @@ async fn with_inputs<T: Send + 'static>(
     if may_last {
         blocking(work).await
     } else {
-        brief(work).await
+        brief(work)
     }
 }
 
@@ -64,6 +64,16 @@ async fn with_inputs<T: Send + 'static>(
 fn gives_group(pod: &Pod) -> bool {
     let context = pod.spec().security_context.as_ref();
     context.is_some_and(|context| context.fs_group.is_some())
+}
+
+/// Whether volumes are directories that are not the agent's own, on file systems that may not answer.
+fn has_foreign_volumes(pod: &Pod) -> bool {
+    let mut volumes = pod.spec().volumes.iter().flatten();
+    volumes.any(|volume| {
+        volume.host_path.is_some()
+            || volume.persistent_volume_claim.is_some()
+            || volume.ephemeral.is_some()
+    })
 }
 
 /// Brings the volumes up to date that show objects or fields. Returns whether all of them are.

@@ -140,7 +140,7 @@ impl DirectorySource {
             (files, listed)
         };
         let (files, listed) = if few {
-            brief(work).await
+            brief(work)
         } else {
             blocking(work).await
         };

@@ -75,7 +75,7 @@ impl Worker {
     async fn seen_meanwhile(&mut self, causes: &Causes) {
         let snapshot = self.snapshots.borrow_and_update().clone();
         if let Some(snapshot) = snapshot {
-            let observed = self.observe(&snapshot).await;
+            let observed = self.observe(&snapshot);
             let causes = snapshot.causes.and(causes.clone());
             let causes = causes.and(self.failed_hooks.clone());
             self.report(&observed, Stage::Active, causes);

@@ -16,7 +16,7 @@ pub(super) struct Messages {
 
 impl Messages {
     /// Returns the observed state with the messages of all exited containers.
-    pub(super) async fn read(&mut self, pod: &Pod, observed: &Arc<Observed>) -> Arc<Observed> {
+    pub(super) fn read(&mut self, pod: &Pod, observed: &Arc<Observed>) -> Arc<Observed> {
         self.read.retain(|id, _| {
             observed
                 .containers
@@ -38,7 +38,7 @@ impl Messages {
                 };
                 new.iter().filter_map(message).collect::<Vec<_>>()
             });
-            self.read.extend(found.await);
+            self.read.extend(found);
         }
         if self.read.values().all(String::is_empty) {
             return Arc::clone(observed);

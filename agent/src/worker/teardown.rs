@@ -47,7 +47,7 @@ impl Worker {
             self.take_termination_update();
             self.watch_eviction(&mut overdue);
             let snapshot = latest(&mut self.snapshots, self.min_generation).await;
-            let observed = self.observe(&snapshot).await;
+            let observed = self.observe(&snapshot);
             if stops.is_empty() || observed.anything_runs() {
                 self.publish(&observed, Stage::Terminating);
             }
@@ -131,7 +131,7 @@ impl Worker {
             }
             let seen = self.snapshots.borrow_and_update().clone();
             if let Some(seen) = seen {
-                let observed = self.observe(&seen).await;
+                let observed = self.observe(&seen);
                 let causes = seen.causes.and(stops.clone());
                 self.report(&observed, Stage::Terminating, causes);
             }
@@ -211,7 +211,7 @@ impl Worker {
         }
         let seen = self.snapshots.borrow_and_update().clone();
         if let Some(snapshot) = seen {
-            let observed = self.observe(&snapshot).await;
+            let observed = self.observe(&snapshot);
             self.publish(&observed, Stage::Terminated);
             self.report(&observed, Stage::Terminated, snapshot.causes);
         }
