@@ -1,6 +1,7 @@
 //! All rules: one file for each area.
 
 mod agreement;
+mod beginnings;
 mod cancellation;
 mod cgroups;
 mod codes;
@@ -10,6 +11,7 @@ mod configuration;
 mod container;
 mod container_echo;
 mod credentials;
+mod declared_volume;
 mod event;
 mod exec;
 mod host_port;
@@ -43,6 +45,7 @@ mod rotation;
 mod runtime;
 mod sandbox;
 mod sandbox_echo;
+mod seccomp;
 mod security;
 mod states;
 mod statistics;
@@ -67,6 +70,7 @@ pub fn all() -> Vec<&'static Rule> {
         container_echo::RULES,
         states::RULES,
         listing::RULES,
+        beginnings::RULES,
         whole_matches::RULES,
         streamed_lists::RULES,
         agreement::RULES,
@@ -80,7 +84,9 @@ pub fn all() -> Vec<&'static Rule> {
         user_namespace::RULES,
         mounts::RULES,
         image_volume::RULES,
+        declared_volume::RULES,
         security::RULES,
+        seccomp::RULES,
         named_on_host::RULES,
         rights::RULES,
         stop::RULES,

@@ -1,8 +1,8 @@
 //! Rules of the commands that ExecSync runs: their arguments, and several at once.
 
 use crate::check::context::Context;
-use crate::check::outcome::{Verdict, equal, failed};
-use crate::check::rule::sources::{API, KUBELET};
+use crate::check::outcome::{Verdict, ensure, equal, failed};
+use crate::check::rule::sources::{API, CONTAINERD, KUBELET};
 use crate::check::rule::{Rule, Severity};
 
 pub(super) const RULES: &[Rule] = &[
@@ -31,6 +31,20 @@ pub(super) const RULES: &[Rule] = &[
             "ExecSync after 1 answer UNAVAILABLE",
         ],
         body: |x| Box::pin(commands_run_beside_each_other(x)),
+    },
+    Rule {
+        id: "CRI-EXE-020",
+        severity: Severity::Should,
+        says: "Of an output of 20 MB, ExecSync answers with 16 MiB at most, or refuses it; the next command runs as before.",
+        source: CONTAINERD,
+        tags: &["probe", "output", "limits"],
+        calls: &["ExecSync"],
+        faults: &[
+            "ExecSync if request cmd = \"echo usable\" answer UNKNOWN",
+            "ExecSync if request cmd = \"echo usable\" drop stdout",
+            "ExecSync after 1 hang",
+        ],
+        body: |x| Box::pin(large_output_is_cut(x)),
     },
 ];
 
@@ -62,4 +76,19 @@ async fn commands_run_beside_each_other(x: &Context) -> Verdict {
         Ok(answer) => equal("the first command's output", &answer?, &"went\n".to_owned()),
         Err(error) => failed("the first ExecSync", "to end", error.to_string()),
     }
+}
+
+async fn large_output_is_cut(x: &Context) -> Verdict {
+    const MOST: usize = 16 << 20;
+    let pod = x.pod().await?;
+    let id = x.running(&pod).await?;
+    let script = "head -c 20000000 /dev/zero";
+    // A runtime may refuse what does not fit into a message.
+    if let Ok(answer) = x.client.exec(&id, ["/bin/sh", "-c", script], 60).await {
+        let length = answer.stdout.len();
+        let fits = length > 0 && length <= MOST;
+        ensure(fits, "the length of the output", "1 to 16777216", length)?;
+    }
+    let output = x.client.sh(&id, "echo usable").await?;
+    equal("the next output", output.as_str(), "usable\n")
 }

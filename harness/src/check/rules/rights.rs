@@ -1,10 +1,16 @@
 //! Rules of a container's rights where two settings meet: what is dropped and added, and what is privileged and read-only.
 
+use cri::v1;
+
+use super::image::{add, pull};
 use super::security::{number, output_with, status_of};
 use crate::check::context::Context;
-use crate::check::outcome::{Verdict, equal};
-use crate::check::rule::sources::KUBELET;
+use crate::check::images::programs;
+use crate::check::outcome::{Outcome, Verdict, equal};
+use crate::check::rule::sources::{CRITEST, KUBELET};
 use crate::check::rule::{Rule, Severity};
+use crate::fixture;
+use crate::fixture_image::Layer;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -34,6 +40,19 @@ pub(super) const RULES: &[Rule] = &[
         ],
         body: |x| Box::pin(root_of_privileged_container_is_read_only(x)),
     },
+    Rule {
+        id: "CRI-SEC-022",
+        severity: Severity::Must,
+        says: "A set-user-ID program of the image runs with its owner's id, and with no_new_privs it does not.",
+        source: CRITEST,
+        tags: &["kubelet", "user"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request drop config.linux.security_context.no_new_privs",
+            "CreateContainer request set config.linux.security_context.no_new_privs true",
+        ],
+        body: |x| Box::pin(set_user_id_program_has_id_of_owner(x)),
+    },
 ];
 
 const NET_BIND_SERVICE: u64 = 1 << 10;
@@ -61,4 +80,25 @@ async fn root_of_privileged_container_is_read_only(x: &Context) -> Verdict {
     })
     .await?;
     equal("the output", output.as_str(), "done\n")
+}
+
+async fn set_user_id_program_has_id_of_owner(x: &Context) -> Verdict {
+    x.needs_users()?;
+    let skip = |why: String| Outcome::Skipped(why);
+    let base = programs(&["sh", "id"]).map_err(|error| skip(error.to_string()))?;
+    let id = std::fs::read("/usr/bin/id").map_err(|error| skip(format!("no program: {error}")))?;
+    let program = Layer::new().file("program", 0o4755, id);
+    let (image, _) = add(x, "1", |image| image.layer(base).layer(program))?;
+    pull(x, &image).await?;
+    for (no_new_privs, expected) in [(false, "0\n"), (true, "1000\n")] {
+        let mut config = x.script("c", "/program -u");
+        image.clone_into(&mut config.image.get_or_insert_default().image);
+        let security = fixture::security(&mut config);
+        security.run_as_user = Some(v1::Int64Value { value: 1000 });
+        security.no_new_privs = no_new_privs;
+        let output = x.output(config).await?;
+        let what = format!("the id with no_new_privs {no_new_privs}");
+        equal(&what, output.as_str(), expected)?;
+    }
+    Ok(())
 }

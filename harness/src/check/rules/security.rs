@@ -1,13 +1,12 @@
-//! Rules of what a container's processes may do: users, groups, capabilities, filters of system calls, kernel settings.
+//! Rules of what a container's processes may do: users, groups, capabilities, kernel settings.
 
 use cri::v1;
 use cri::v1::SupplementalGroupsPolicy;
-use cri::v1::security_profile::ProfileType;
 
 use super::image::{add, pull};
 use crate::check::context::Context;
 use crate::check::images::programs;
-use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed, refused};
+use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed};
 use crate::check::rule::sources::{API, CRITEST, KUBELET};
 use crate::check::rule::{Rule, Severity};
 use crate::cri_log::Stream;
@@ -65,32 +64,6 @@ pub(super) const RULES: &[Rule] = &[
         body: |x| Box::pin(commands_have_rights_of_container(x)),
     },
     Rule {
-        id: "CRI-SEC-005",
-        severity: Severity::Must,
-        says: "A seccomp profile of the host is applied.",
-        source: CRITEST,
-        tags: &["kubelet", "seccomp"],
-        calls: &["CreateContainer"],
-        faults: &[
-            "CreateContainer request drop config.linux.security_context.seccomp",
-            "CreateContainer request set config.linux.security_context.seccomp {\"profile_type\": \"Unconfined\"}",
-        ],
-        body: |x| Box::pin(profile_of_host_is_applied(x)),
-    },
-    Rule {
-        id: "CRI-SEC-006",
-        severity: Severity::Must,
-        says: "A container whose seccomp profile is not there does not run.",
-        source: CRITEST,
-        tags: &["kubelet", "seccomp"],
-        calls: &["CreateContainer"],
-        faults: &[
-            "CreateContainer request drop config.linux.security_context.seccomp",
-            "CreateContainer swallow",
-        ],
-        body: |x| Box::pin(missing_profile_is_refused(x)),
-    },
-    Rule {
         id: "CRI-SEC-007",
         severity: Severity::Must,
         says: "The kernel settings of a pod are set for its containers.",
@@ -106,13 +79,14 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CRI-SEC-008",
         severity: Severity::Should,
-        says: "Groups of the image are merged with those asked for, or not under the policy Strict, and the status names user and groups.",
+        says: "Groups of the image are merged with those asked for, or not under the policy Strict, for a container and its commands, and the status names user and groups.",
         source: CRITEST,
         tags: &["kubelet", "user"],
-        calls: &["CreateContainer", "ContainerStatus", "Status"],
+        calls: &["CreateContainer", "ExecSync", "ContainerStatus", "Status"],
         faults: &[
             "CreateContainer request drop config.linux.security_context.supplemental_groups_policy",
             "CreateContainer request set config.linux.security_context.supplemental_groups_policy \"Strict\"",
+            "ExecSync if request cmd = \"id -G\" set stdout \"MTAwMAo=\"",
             "ContainerStatus drop status.user",
             "ContainerStatus set status.user.linux.uid \"7\"",
             "ContainerStatus set status.user.linux.gid \"7\"",
@@ -320,42 +294,6 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// A profile that refuses to make directories.
-const PROFILE: &str = r#"{"defaultAction": "SCMP_ACT_ALLOW",
-    "syscalls": [{"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO"}]}"#;
-
-fn with_profile(x: &Context, path: &std::path::Path) -> v1::ContainerConfig {
-    let mut config = x.script("c", "mkdir /tmp/made 2>/dev/null && echo made; echo end");
-    fixture::security(&mut config).seccomp = Some(v1::SecurityProfile {
-        profile_type: ProfileType::Localhost.into(),
-        localhost_ref: path.display().to_string(),
-    });
-    config
-}
-
-async fn profile_of_host_is_applied(x: &Context) -> Verdict {
-    x.needs_namespaces()?;
-    let path = x.shared.directory.join(x.unique("profile"));
-    std::fs::write(&path, PROFILE)
-        .map_err(|error| Outcome::Skipped(format!("no profile: {error}")))?;
-    let output = x.output(with_profile(x, &path)).await?;
-    equal("the output", output.as_str(), "end\n")
-}
-
-async fn missing_profile_is_refused(x: &Context) -> Verdict {
-    x.needs_namespaces()?;
-    let pod = x.pod().await?;
-    let missing = x.shared.directory.join("no-such-profile");
-    match pod.create(with_profile(x, &missing)).await {
-        Ok(id) => {
-            let what = "StartContainer with a missing profile";
-            refused(what, x.client.start(&id).await)?;
-            ensure(!id.is_empty(), "the id", "not empty", id)
-        }
-        answer => refused("CreateContainer with a missing profile", answer).map(drop),
-    }
-}
-
 async fn kernel_settings_are_set(x: &Context) -> Verdict {
     x.needs_namespaces()?;
     let mut config = x.sandbox();
@@ -407,11 +345,14 @@ async fn keeps_policy(x: &Context) -> Verdict {
         // What it says on standard error may come before.
         let line = lines.iter().find(|line| line.stream == Stream::Stdout);
         let line = line.map_or("", |line| line.text.as_str());
-        let mut groups: Vec<i64> = line.split(' ').filter_map(|id| id.parse().ok()).collect();
-        groups.sort_unstable();
-        groups.dedup();
         let what = format!("the groups under the policy {}", policy.as_str_name());
-        equal(&what, &groups, &expected)?;
+        equal(&what, &groups_in(line), &expected)?;
+        let of_command = groups_in(&x.client.sh(&id, "id -G").await?);
+        let what = format!(
+            "the groups of a command under the policy {}",
+            policy.as_str_name()
+        );
+        equal(&what, &of_command, &expected)?;
         let user = x.client.container(&id).await?.user.unwrap_or_default();
         let user = user.linux.unwrap_or_default();
         let mut named = user.supplemental_groups;
@@ -425,6 +366,15 @@ async fn keeps_policy(x: &Context) -> Verdict {
         equal(&what, &(user.uid, named), &(1000, expected))?;
     }
     Ok(())
+}
+
+/// The groups that `id -G` prints, each once.
+fn groups_in(line: &str) -> Vec<i64> {
+    let ids = line.split_whitespace();
+    let mut groups: Vec<i64> = ids.filter_map(|id| id.parse().ok()).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    groups
 }
 
 async fn device_is_given(x: &Context) -> Verdict {

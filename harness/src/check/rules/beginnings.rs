@@ -1,0 +1,82 @@
+//! Rules of ids of which a client gives the beginning alone, as people do with crictl.
+
+use cri::v1;
+
+use crate::check::context::Context;
+use crate::check::outcome::{Verdict, equal};
+use crate::check::rule::sources::CONTAINERD;
+use crate::check::rule::{Rule, Severity};
+
+pub(super) const RULES: &[Rule] = &[Rule {
+    id: "CRI-CTR-053",
+    severity: Severity::Should,
+    says: "Calls that change a container or a sandbox, or run a command in it, take the beginning of its id that crictl shows.",
+    source: CONTAINERD,
+    tags: &["crictl", "names"],
+    calls: &[
+        "CreateContainer",
+        "StartContainer",
+        "ExecSync",
+        "ReopenContainerLog",
+        "ContainerStats",
+        "StopContainer",
+        "RemoveContainer",
+        "StopPodSandbox",
+        "RemovePodSandbox",
+    ],
+    faults: &[
+        "CreateContainer answer NOT_FOUND",
+        "StartContainer answer NOT_FOUND",
+        "ExecSync answer NOT_FOUND",
+        "ReopenContainerLog answer NOT_FOUND",
+        "ContainerStats answer NOT_FOUND",
+        "StopContainer swallow",
+        "RemoveContainer swallow",
+        "StopPodSandbox swallow",
+        "RemovePodSandbox swallow",
+    ],
+    body: |x| Box::pin(beginning_of_id_serves_in_calls(x)),
+}];
+
+/// The digits that crictl shows.
+const SHOWN: usize = 13;
+
+async fn beginning_of_id_serves_in_calls(x: &Context) -> Verdict {
+    let short = |id: &str| id.get(..SHOWN).unwrap_or(id).to_owned();
+    let pod = x.pod().await?;
+    let sandbox = short(&pod.id);
+    let config = x.forever("c");
+    let client = &x.client;
+    let id = client.create(&sandbox, config, pod.config.clone()).await?;
+    let container = short(&id);
+    client.start(&container).await?;
+    x.logged(&pod, &id, "ready").await?;
+    let output = client.sh(&container, "echo ran").await?;
+    equal("the output of a command", output.as_str(), "ran\n")?;
+    client.reopen_log(&container).await?;
+    let request = v1::ContainerStatsRequest {
+        container_id: container.clone(),
+    };
+    let answer = client.runtime.clone().container_stats(request).await?;
+    let stats = answer.into_inner().stats.unwrap_or_default();
+    let of = stats.attributes.unwrap_or_default().id;
+    equal("the id in ContainerStats", &of, &id)?;
+    client.stop(&container, 10).await?;
+    x.container_is(&id, v1::ContainerState::ContainerExited)
+        .await?;
+    client.remove(&container).await?;
+    equal(
+        "the removed container in the list",
+        &x.listed_container(&id).await?,
+        &None,
+    )?;
+    client.stop_pod(&sandbox).await?;
+    x.pod_is(&pod.id, v1::PodSandboxState::SandboxNotready)
+        .await?;
+    client.remove_pod(&sandbox).await?;
+    equal(
+        "the removed sandbox in the list",
+        &x.listed_pod(&pod.id).await?,
+        &None,
+    )
+}

@@ -1,0 +1,45 @@
+//! Rules of the volumes that an image declares (`VOLUME`).
+
+use super::image::{add, pull};
+use crate::check::context::Context;
+use crate::check::images::programs;
+use crate::check::outcome::{Outcome, Verdict, equal};
+use crate::check::rule::sources::CONTAINERD;
+use crate::check::rule::{Rule, Severity};
+use crate::fixture_image::Layer;
+
+pub(super) const RULES: &[Rule] = &[Rule {
+    id: "CRI-MNT-025",
+    severity: Severity::Should,
+    says: "A volume that an image declares has the files of the image with their owners, and each container has its own.",
+    source: CONTAINERD,
+    tags: &["image", "mounts"],
+    calls: &["CreateContainer"],
+    faults: &[
+        "CreateContainer request set config.mounts [{\"container_path\": \"/data\", \"host_path\": \"/mnt\", \"readonly\": true}]",
+    ],
+    body: |x| Box::pin(declared_volume_has_files_of_image(x)),
+}];
+
+async fn declared_volume_has_files_of_image(x: &Context) -> Verdict {
+    x.needs_users()?;
+    let base = programs(&["sh", "cat", "ls", "sleep"])
+        .map_err(|error| Outcome::Skipped(error.to_string()))?;
+    let files = Layer::new()
+        .directory("data", 0o755)
+        .file("data/kept", 0o644, "of the image\n")
+        .owned_by(1000, 1001);
+    let (image, _) = add(x, "1", |image| {
+        image.layer(base).layer(files).volumes(["/data"])
+    })?;
+    pull(x, &image).await?;
+    let script = "cat /data/kept; set -- $(ls -ln /data/kept); echo $3:$4; ls /data; echo new >/data/new; echo end";
+    for what in ["the first container", "the second container"] {
+        let mut config = x.script("c", script);
+        image.clone_into(&mut config.image.get_or_insert_default().image);
+        let output = x.output(config).await?;
+        let expected = "of the image\n1000:1001\nkept\nend\n";
+        equal(&format!("what {what} sees"), output.as_str(), expected)?;
+    }
+    Ok(())
+}
