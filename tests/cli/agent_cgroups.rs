@@ -1,5 +1,7 @@
 //! Cgroups of pods under `crib agent` with `cgroupsPerQOS`: the agent names them, and the runtime makes them.
 
+use std::path::{Path, PathBuf};
+
 use harness::proxy::{Call, Proxy};
 use harness::{Client, fixture, witness};
 use serde_json::Value;
@@ -121,7 +123,7 @@ fn pod_with(place: &Place, name: &str, mark: &str, requests: &str) {
 fn weights(mark: &str) -> Result<[String; 2], String> {
     let process = witness::marked(&format!("CRIB_TEST_MARK={mark}"));
     let process = process.first().ok_or(format!("no process of {mark}"))?;
-    let weight = |directory: &std::path::Path| {
+    let weight = |directory: &Path| {
         let files = ["cpu.shares", "cpu.weight"].into_iter();
         let mut texts = files.filter_map(|file| std::fs::read_to_string(directory.join(file)).ok());
         texts.next().map(|text| text.trim().to_owned())
@@ -182,10 +184,31 @@ async fn classes_weigh_what_their_pods_do() {
     wait("few", shares(["102", "102"], ["17", "17"])).await;
     agent.stop().await;
     runtime.stop().await;
+    remove_classes(&root).await;
+}
+
+/// Removes the cgroups of the classes, which stay without pods, as a kubelet's do.
+async fn remove_classes(root: &str) {
+    let hierarchies = std::fs::read_dir("/sys/fs/cgroup").unwrap();
+    let roots: Vec<PathBuf> = hierarchies
+        .map(|entry| entry.unwrap().path().join(root))
+        .chain([Path::new("/sys/fs/cgroup").join(root)])
+        .collect();
+    harness::eventually(PATIENCE, "the cgroups to be gone", || async {
+        let left = roots.iter().filter(|root| root.is_dir());
+        let left: Vec<&PathBuf> = left.collect();
+        for root in &left {
+            for cgroup in witness::cgroups_below(root).iter().chain([*root]) {
+                let _ = std::fs::remove_dir(cgroup);
+            }
+        }
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    })
+    .await;
 }
 
 /// Whether a cgroup is in a hierarchy that the runtime uses for limits.
-fn has_limits(cgroup: &std::path::Path) -> bool {
+fn has_limits(cgroup: &Path) -> bool {
     ["memory.limit_in_bytes", "cpu.shares", "memory.max"]
         .iter()
         .any(|file| cgroup.join(file).exists())
