@@ -323,4 +323,36 @@ mod tests {
         let missing = ["key a of configmap default/key", "secret default/part"];
         assert_eq!(found.missing("default", &objects), missing);
     }
+
+    #[test]
+    fn trust_bundle_is_missing_until_it_is_there_and_its_change_is_seen() {
+        let wanted = [
+            json!({"name": "a", "path": "a"}),
+            json!({"signerName": "example.org/s", "labelSelector": {}, "path": "b"}),
+            json!({"signerName": "example.org/s", "path": "c"}),
+            json!({"name": "b", "path": "d", "optional": true}),
+        ];
+        let sources = wanted.map(|bundle| json!({"clusterTrustBundle": bundle}));
+        let volume = json!({"name": "v", "projected": {"sources": sources}});
+        let pod = json!({"spec": {"containers": [], "volumes": [volume]}});
+        let found = References::of(&Pod::new(serde_json::from_value(pod).unwrap()));
+        let mut objects = crate::objects::ObjectMap::default();
+        let of_signer = "clustertrustbundle of signer example.org/s";
+        let none = format!("{of_signer} (without labelSelector, none matches)");
+        let labelled = format!("{of_signer} that labelSelector matches");
+        let all = ["clustertrustbundle a".to_owned(), labelled, none.clone()];
+        assert_eq!(found.missing("default", &objects), all);
+
+        let mut seen = vec![found.look_up("default", &objects)];
+        for (name, text) in [("a", "one"), ("a", "two"), ("example.org:s:b", "three")] {
+            let signer = name.contains(':').then_some("example.org/s");
+            let spec = json!({"signerName": signer, "trustBundle": text});
+            let bundle = json!({"metadata": {"name": name}, "spec": spec});
+            objects.insert_cluster_trust_bundle(serde_json::from_value(bundle).unwrap());
+            let now = found.look_up("default", &objects);
+            assert_ne!(seen.last(), Some(&now), "after {text}");
+            seen.push(now);
+        }
+        assert_eq!(found.missing("default", &objects), [none]);
+    }
 }
