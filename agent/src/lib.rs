@@ -110,7 +110,7 @@ pub struct Parts {
 #[derive(Debug)]
 pub struct Agent {
     reports: watch::Receiver<Arc<Reports>>,
-    pods: watch::Receiver<Arc<Vec<pod::Pod>>>,
+    pods: watch::Receiver<Arc<[pod::Pod]>>,
     readiness: watch::Receiver<Readiness>,
     status_store: StatusStore,
     events: EventRecorder,
@@ -265,7 +265,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
 #[derive(Clone, Debug)]
 pub struct AgentView {
     reports: watch::Receiver<Arc<Reports>>,
-    pods: watch::Receiver<Arc<Vec<pod::Pod>>>,
+    pods: watch::Receiver<Arc<[pod::Pod]>>,
     readiness: watch::Receiver<Readiness>,
 }
 

@@ -1,11 +1,14 @@
 //! Sources of pods. A source always yields its full set of pods; a pod that is missing from a later set is terminated.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 
 use crate::pod::Pod;
 
 pub mod directory;
+mod distinct;
 pub mod files;
 pub mod merge;
 pub mod url;
@@ -13,6 +16,8 @@ pub mod url;
 pub use directory::{DirectorySource, directory};
 pub use files::ManifestMode;
 pub use url::UrlSource;
+
+pub(crate) use distinct::Distinct;
 
 use merge::{DuplicatePod, SourceUpdate};
 
@@ -25,7 +30,7 @@ pub trait PodSource: Send {
     /// The name for logs: `fixed`, `directory /etc/crib/manifests`.
     fn name(&self) -> String;
     /// Waits for the next full set. `None`: there will be no other, and the last one stays in force.
-    async fn next(&mut self) -> Option<Vec<Pod>>;
+    async fn next(&mut self) -> Option<Arc<[Pod]>>;
 }
 
 /// A source whose pods are set by a [`PodsSender`].
@@ -61,8 +66,8 @@ impl PodSource for FixedSource {
         "fixed".to_owned()
     }
 
-    async fn next(&mut self) -> Option<Vec<Pod>> {
-        self.sets.recv().await
+    async fn next(&mut self) -> Option<Arc<[Pod]>> {
+        self.sets.recv().await.map(Arc::from)
     }
 }
 

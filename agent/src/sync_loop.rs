@@ -20,7 +20,7 @@ use crate::readiness::Readiness;
 use crate::report::Reports;
 use crate::shared::Shared;
 use crate::source::merge::{DuplicatePod, new_duplicates, small_change};
-use crate::source::{PodSource, log_duplicates};
+use crate::source::{Distinct, PodSource, log_duplicates};
 use crate::worker::{self, PodUpdate, WorkItem, rejected};
 
 mod entries;
@@ -40,11 +40,13 @@ struct SyncLoop {
     shared: Arc<Shared>,
     reports: watch::Receiver<Arc<Reports>>,
     /// The pods of each source; `None` until its first update.
-    sources: Vec<Option<Vec<Pod>>>,
+    sources: Vec<Option<Arc<[Pod]>>>,
     /// The pods of all sources, without duplicates.
-    desired: Arc<Vec<Pod>>,
+    desired: Arc<[Pod]>,
+    /// Of `desired`, while that is the set of the only source.
+    distinct: Option<Distinct>,
     /// Who shows the same pods.
-    published: watch::Sender<Arc<Vec<Pod>>>,
+    published: watch::Sender<Arc<[Pod]>>,
     duplicates: BTreeSet<DuplicatePod>,
     entries: Entries,
     /// The desired pods without a worker whose start is put off.
@@ -67,7 +69,7 @@ struct SyncLoop {
 pub(crate) async fn run(
     shared: Arc<Shared>,
     reports: watch::Receiver<Arc<Reports>>,
-    published: watch::Sender<Arc<Vec<Pod>>>,
+    published: watch::Sender<Arc<[Pod]>>,
     sources: Vec<Box<dyn PodSource>>,
     mut runtime: RuntimePods,
     mut failed: mpsc::UnboundedReceiver<(PodUid, String)>,
@@ -79,6 +81,7 @@ pub(crate) async fn run(
         reports,
         sources: sources.iter().map(|_| None).collect(),
         desired: Arc::default(),
+        distinct: None,
         published,
         duplicates: BTreeSet::new(),
         entries,
@@ -152,13 +155,15 @@ async fn read_source(
     number: usize,
     mut source: Box<dyn PodSource>,
     mut readiness: watch::Receiver<Readiness>,
-    sets: mpsc::Sender<(usize, Vec<Pod>)>,
+    sets: mpsc::Sender<(usize, Arc<[Pod]>)>,
 ) {
     while let Some(pods) = source.next().await {
         tracing::info!(source = %source.name(), pods = pods.len(), "pod source updated");
-        if pods.iter().any(admission::wants_strict_groups) {
+        let is_known = |it: &Readiness| it.capabilities.is_some();
+        let known = is_known(&readiness.borrow());
+        if !known && pods.iter().any(admission::wants_strict_groups) {
             // It fails only when the agent ends.
-            let _ = readiness.wait_for(|it| it.capabilities.is_some()).await;
+            let _ = readiness.wait_for(is_known).await;
         }
         if sets.send((number, pods)).await.is_err() {
             return;
@@ -167,31 +172,34 @@ async fn read_source(
 }
 
 impl SyncLoop {
-    fn set_desired(&mut self, source: usize, pods: Vec<Pod>) {
+    fn set_desired(&mut self, source: usize, pods: Arc<[Pod]>) {
         if let Some(desired) = self.sources.get_mut(source) {
-            *desired = Some(pods);
+            *desired = Some(Arc::clone(&pods));
         }
         let before = Arc::clone(&self.desired);
-        if let [Some(only)] = self.sources.as_slice()
-            && self.duplicates.is_empty()
+        if let Some(distinct) = self.distinct.take()
             && self.waiting.is_empty()
             && !self.waits
-            && let Some((before, after)) = small_change(&before, only)
+            && let Some((before, after)) = small_change(&before, &pods)
+            && let Some(distinct) = distinct.replaced(before, after)
         {
-            let (all, after) = (only.clone(), after.to_vec());
-            self.publish(all);
-            self.reconcile_some(before, &after);
+            self.distinct = Some(distinct);
+            self.publish(&pods);
+            self.reconcile_some(before, after);
             return;
         }
         let (desired, duplicates) = desired_pods(&self.sources);
-        self.publish(desired);
+        if self.sources.len() == 1 && duplicates.is_empty() {
+            self.distinct = Distinct::of(&desired);
+        }
+        self.publish(&Arc::from(desired));
         log_duplicates(&new_duplicates(&mut self.duplicates, duplicates));
         self.reconcile_workers();
     }
 
-    fn publish(&mut self, desired: Vec<Pod>) {
-        self.desired = Arc::new(desired);
-        self.published.send_replace(Arc::clone(&self.desired));
+    fn publish(&mut self, desired: &Arc<[Pod]>) {
+        self.desired = Arc::clone(desired);
+        self.published.send_replace(Arc::clone(desired));
     }
 
     /// Records that a pod could not be inspected, which a kubelet does each time that a pod's worker wants its status.

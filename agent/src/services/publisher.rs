@@ -13,7 +13,7 @@ use crate::report::Reports;
 pub(crate) async fn publish(
     domain: String,
     objects: Arc<dyn Objects>,
-    mut pods: watch::Receiver<Arc<Vec<Pod>>>,
+    mut pods: watch::Receiver<Arc<[Pod]>>,
     mut reports: watch::Receiver<Arc<Reports>>,
     network: Arc<dyn ServiceNetwork>,
 ) {

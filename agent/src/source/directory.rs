@@ -20,7 +20,7 @@ use super::files::{Changed, ManifestFiles, ManifestMode};
 use super::merge::{
     DuplicatePod, Kept, SourcePods, StaticSource, new_duplicates, reject_duplicates, small_change,
 };
-use super::{log_duplicates, log_updates};
+use super::{Distinct, log_duplicates, log_updates};
 use crate::blocking::{blocking, brief};
 use crate::clock::{Clock, SystemClock};
 use crate::manifest::Strictness;
@@ -49,7 +49,9 @@ pub struct DirectorySource {
     /// When everything is looked at again; `None`: now.
     relist_at: Option<Instant>,
     /// The last set; `None` before the first.
-    reported: Option<Vec<Pod>>,
+    reported: Option<Arc<[Pod]>>,
+    /// Of the last set, unless it had duplicates.
+    distinct: Option<Distinct>,
     duplicates: BTreeSet<DuplicatePod>,
     watch: Option<EventStream<[u8; 4096]>>,
 }
@@ -73,6 +75,7 @@ impl DirectorySource {
             period: RELIST,
             relist_at: None,
             reported: None,
+            distinct: None,
             duplicates: BTreeSet::new(),
             watch: None,
         }
@@ -160,10 +163,16 @@ impl DirectorySource {
         let (accepted, rejected) = match self.mode {
             ManifestMode::Crib(_) => {
                 let before = self.reported.as_deref().unwrap_or_default();
-                if self.duplicates.is_empty() && small_change(before, &pods).is_some() {
+                let distinct = self.distinct.take().zip(small_change(before, &pods));
+                self.distinct = distinct.and_then(|(it, (old, new))| it.replaced(old, new));
+                if self.distinct.is_some() {
                     return pods;
                 }
-                reject_duplicates(pods, Kept::First)
+                let (accepted, rejected) = reject_duplicates(pods, Kept::First);
+                if rejected.is_empty() {
+                    self.distinct = Distinct::of(&accepted);
+                }
+                (accepted, rejected)
             }
             ManifestMode::Kubelet { .. } => {
                 let (updates, rejected) =
@@ -209,7 +218,7 @@ impl PodSource for DirectorySource {
         format!("directory {}", self.path.display())
     }
 
-    async fn next(&mut self) -> Option<Vec<Pod>> {
+    async fn next(&mut self) -> Option<Arc<[Pod]>> {
         loop {
             let changed = self.wait_for_change().await;
             if self.watch.is_none() {
@@ -220,8 +229,9 @@ impl PodSource for DirectorySource {
                 continue;
             };
             let pods = self.accept(pods);
-            if self.reported.as_ref() != Some(&pods) {
-                self.reported = Some(pods.clone());
+            if self.reported.as_deref() != Some(&pods) {
+                let pods = Arc::<[Pod]>::from(pods);
+                self.reported = Some(Arc::clone(&pods));
                 return Some(pods);
             }
         }

@@ -71,7 +71,7 @@ pub struct UrlSource {
     /// The last answer.
     data: Vec<u8>,
     merged: SourcePods,
-    reported: Option<Vec<Pod>>,
+    reported: Option<Arc<[Pod]>>,
     duplicates: BTreeSet<DuplicatePod>,
     failures: u32,
     started: bool,
@@ -163,17 +163,18 @@ impl UrlSource {
     }
 
     /// Takes a full set. Returns the pods to run, unless they are those of before.
-    fn accept(&mut self, pods: Vec<Pod>) -> Option<Vec<Pod>> {
+    fn accept(&mut self, pods: Vec<Pod>) -> Option<Arc<[Pod]>> {
         let (updates, rejected) = self
             .merged
             .merge(StaticSource::Http, pods, self.clock.now());
         log_updates(&self.name(), &updates);
         log_duplicates(&new_duplicates(&mut self.duplicates, rejected));
         let pods = self.merged.pods();
-        if self.reported.as_ref() == Some(&pods) {
+        if self.reported.as_deref() == Some(&pods) {
             return None;
         }
-        self.reported = Some(pods.clone());
+        let pods = Arc::<[Pod]>::from(pods);
+        self.reported = Some(Arc::clone(&pods));
         Some(pods)
     }
 }
@@ -184,7 +185,7 @@ impl PodSource for UrlSource {
         format!("url {}", Location::Url(self.url.as_str()).shown())
     }
 
-    async fn next(&mut self) -> Option<Vec<Pod>> {
+    async fn next(&mut self) -> Option<Arc<[Pod]>> {
         loop {
             if self.started {
                 tokio::time::sleep(self.period).await;

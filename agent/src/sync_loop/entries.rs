@@ -55,6 +55,8 @@ impl Entry {
 /// See the module.
 pub(super) struct Entries {
     all: BTreeMap<PodUid, Entry>,
+    /// The same by namespace and name, which several may have.
+    named: BTreeSet<(String, String, PodUid)>,
     /// What the active pods take, except for changes of `changed`.
     taken: Taken,
     /// The pods that are to be counted again.
@@ -68,6 +70,7 @@ impl Entries {
     pub(super) fn new(reported: mpsc::UnboundedReceiver<PodUid>) -> Self {
         Self {
             all: BTreeMap::new(),
+            named: BTreeSet::new(),
             taken: Taken::default(),
             changed: BTreeSet::new(),
             reported,
@@ -86,12 +89,15 @@ impl Entries {
 
     pub(super) fn insert(&mut self, uid: PodUid, entry: Entry) {
         self.changed.insert(uid.clone());
+        self.named.insert(named(&entry.state.pod));
         self.all.insert(uid, entry);
     }
 
     pub(super) fn remove(&mut self, uid: &PodUid) -> Option<Entry> {
         self.taken.remove(uid);
-        self.all.remove(uid)
+        let entry = self.all.remove(uid)?;
+        self.named.remove(&named(&entry.state.pod));
+        Some(entry)
     }
 
     pub(super) fn uids(&self) -> impl Iterator<Item = &PodUid> {
@@ -106,15 +112,14 @@ impl Entries {
 
     /// The same of the workers of these pods, and of others of their names.
     pub(super) fn states_like(&self, pods: &[&[Pod]]) -> BTreeMap<&PodUid, &WorkerState> {
-        let is_like = |uid: &PodUid, of: &PodRef| {
-            let mut pods = pods.iter().copied().flatten();
-            pods.any(|pod| {
-                let has_name = pod.name() == of.name && pod.namespace() == of.namespace;
-                has_name || pod.uid() == uid
-            })
-        };
-        let all = self.all.iter();
-        let like = all.filter(|(uid, entry)| is_like(uid, &entry.state.pod));
+        let uids = pods.iter().copied().flatten().flat_map(|pod| {
+            let (namespace, name) = (pod.namespace(), pod.name());
+            let first = (namespace.to_owned(), name.to_owned(), PodUid::new(""));
+            let others = self.named.range(first..);
+            let others = others.take_while(move |(of, named, _)| of == namespace && named == name);
+            others.map(|(_, _, uid)| uid).chain([pod.uid()])
+        });
+        let like = uids.filter_map(|uid| self.all.get_key_value(uid));
         like.map(|(uid, entry)| (uid, &entry.state)).collect()
     }
 
@@ -141,6 +146,10 @@ impl Entries {
     pub(super) fn taken(&self) -> &Taken {
         &self.taken
     }
+}
+
+fn named(pod: &PodRef) -> (String, String, PodUid) {
+    (pod.namespace.clone(), pod.name.clone(), pod.uid.clone())
 }
 
 #[cfg(test)]

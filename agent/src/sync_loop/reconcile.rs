@@ -1,6 +1,7 @@
 //! ◆ Decides which workers to start and update, from the sources' pods and the present workers.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -94,12 +95,12 @@ pub(crate) enum WorkerAction {
 
 /// The pods of all sources without duplicates, in the order of the sources and of their lists, and the pods that are
 /// rejected because an earlier one has their namespace and name.
-pub(crate) fn desired_pods(sources: &[Option<Vec<Pod>>]) -> (Vec<Pod>, Vec<DuplicatePod>) {
+pub(crate) fn desired_pods(sources: &[Option<Arc<[Pod]>>]) -> (Vec<Pod>, Vec<DuplicatePod>) {
     let mut seen = HashSet::new();
     let pods = sources
         .iter()
         .flatten()
-        .flatten()
+        .flat_map(|pods| pods.iter())
         .filter(|pod| seen.insert(pod.uid()))
         .cloned()
         .collect();
@@ -337,9 +338,9 @@ mod tests {
     #[test]
     fn first_source_wins_for_same_uid() {
         let sources = [
-            Some(vec![pod("u1", "a", "first")]),
+            Some(Arc::from([pod("u1", "a", "first")])),
             None,
-            Some(vec![pod("u1", "a", "second"), pod("u2", "b", "x")]),
+            Some(Arc::from([pod("u1", "a", "second"), pod("u2", "b", "x")])),
         ];
         let (merged, rejected) = desired_pods(&sources);
         assert_eq!(
@@ -356,8 +357,10 @@ mod tests {
     #[test]
     fn second_pod_of_a_name_is_rejected_over_all_sources() {
         let sources = [
-            Some(vec![pod("u1", "a", "x").with_origin("pods/a.yaml")]),
-            Some(vec![pod("u2", "a", "x").with_origin("http://h/pods")]),
+            Some(Arc::from([pod("u1", "a", "x").with_origin("pods/a.yaml")])),
+            Some(Arc::from(
+                [pod("u2", "a", "x").with_origin("http://h/pods")],
+            )),
         ];
         let (merged, rejected) = desired_pods(&sources);
         assert_eq!(merged.len(), 1);
