@@ -128,7 +128,7 @@ pub struct Agent {
 /// | worker, one per pod | its pod's lifecycle | pod updates (watch), snapshots (watch) | CRI calls, reports |
 /// | readiness | what the runtime last said of itself | its status, listings | what keeps pods waiting (watch) |
 /// | pleg | the last listing | the runtime's events, listings, refresh requests | snapshots |
-/// | logs | the paths of running containers' logs | listings | ReopenContainerLog |
+/// | logs | nothing | reports | ReopenContainerLog |
 /// | prober | the state of all probes | pods and statuses of workers | CRI calls, connections, results |
 /// | image collector | when each image was used | listings of images, disk usage | RemoveImage |
 /// | publisher of Services, if there is a network for them | the last table | Services, pods, reports | tables |
@@ -170,8 +170,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
             Arc::clone(&cri),
             Arc::clone(&clock),
             rotation,
-            config.pod_logs_dir.clone(),
-            config.container_logs_dir.clone(),
+            reports.clone(),
         ));
     }
     let images = Arc::new(Images::new(

@@ -1,80 +1,67 @@
-//! Rotates the logs of running containers, and keeps the links by which log collectors find them.
+//! Rotates the logs of running containers.
 //!
 //! The runtime writes a container's log and appends to whatever file it has open; only ReopenContainerLog makes it begin
-//! another one. Source of the rules: Kubernetes 1.36, pkg/kubelet/logs/container_log_manager.go.
+//! another one. Source of the rules: Kubernetes 1.36, pkg/kubelet/logs/container_log_manager.go. A kubelet lists the
+//! containers each time; here they and their logs are known from the reports of the pods' workers.
 
 pub(crate) mod files;
 pub(crate) mod links;
 mod plan;
 mod rotate;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use tokio::sync::watch;
 
 use crate::blocking::blocking;
 use crate::clock::{Clock, after};
 use crate::config::LogRotation;
-use crate::cri::{Cri, ListedContainer, ListedState};
+use crate::cri::Cri;
 use crate::observed::ContainerId;
+use crate::report::{ContainerPhase, Reports};
 
 /// Looks after the logs, forever.
 pub(crate) async fn run(
     cri: Arc<dyn Cri>,
     clock: Arc<dyn Clock>,
     rotation: LogRotation,
-    pod_logs: PathBuf,
-    links: Option<PathBuf>,
+    reports: watch::Receiver<Arc<Reports>>,
 ) {
-    let mut keeper = LogKeeper {
+    let keeper = LogKeeper {
         cri,
         clock: Arc::clone(&clock),
         rotation,
-        pod_logs,
-        paths: BTreeMap::new(),
     };
     loop {
         clock.sleep_until(after(clock.now(), rotation.period)).await;
-        keeper.look().await;
-        if let Some(links) = links.clone() {
-            blocking(move || links::remove_dangling(&links)).await;
-        }
+        let logs = running(&reports.borrow());
+        keeper.look(logs).await;
     }
+}
+
+/// The running containers with their logs.
+fn running(reports: &Reports) -> Vec<(ContainerId, PathBuf)> {
+    let containers = reports.values().flat_map(|report| &report.containers);
+    let running = containers.filter(|container| container.state == ContainerPhase::Running);
+    let with_log = running.filter_map(|container| {
+        let id = ContainerId::new(container.container_id.as_str());
+        Some((id, container.log_path.clone()?))
+    });
+    with_log.collect()
 }
 
 struct LogKeeper {
     cri: Arc<dyn Cri>,
     clock: Arc<dyn Clock>,
     rotation: LogRotation,
-    /// The agent's directory of logs. What lies elsewhere is another agent's.
-    pod_logs: PathBuf,
-    /// The log of each running container, if it is one of the agent's. It never changes, so that a container is asked for it once.
-    paths: BTreeMap<ContainerId, Option<PathBuf>>,
 }
 
 impl LogKeeper {
     /// Rotates each log that is too large. A container that fails is tried again the next time.
-    async fn look(&mut self) {
-        let listed = match self.cri.list_containers(None).await {
-            Ok(listed) => listed,
-            Err(error) => {
-                tracing::warn!(%error, "failed to list containers for the rotation of their logs");
-                return;
-            }
-        };
-        let running: BTreeMap<ContainerId, ListedContainer> = listed
-            .into_iter()
-            .filter(|container| container.state == ListedState::Running)
-            .map(|container| (container.id.clone(), container))
-            .collect();
-        self.paths.retain(|id, _| running.contains_key(id));
-        let mut logs = Vec::new();
-        for (id, container) in running {
-            logs.extend(self.path(&container).await.map(|log| (id, log)));
-        }
+    async fn look(&self, mut logs: Vec<(ContainerId, PathBuf)>) {
         // One look at all of them, which most of the time finds nothing to do.
         let max_size = self.rotation.max_size;
         let large = blocking(move || {
@@ -84,25 +71,6 @@ impl LogKeeper {
         for (id, path) in large.await {
             if let Err(error) = self.rotate(&id, &path).await {
                 tracing::warn!(container = %id, log = %path.display(), error = &error as &dyn std::error::Error, "failed to rotate log");
-            }
-        }
-    }
-
-    async fn path(&mut self, container: &ListedContainer) -> Option<PathBuf> {
-        if let Some(path) = self.paths.get(&container.id) {
-            return path.clone();
-        }
-        match self.cri.container_status(container).await {
-            Ok(status) => {
-                let own = status
-                    .log_path
-                    .filter(|log| log.starts_with(&self.pod_logs));
-                self.paths.insert(container.id.clone(), own.clone());
-                own
-            }
-            Err(error) => {
-                tracing::warn!(container = %container.id, %error, "failed to ask for a container's log");
-                None
             }
         }
     }

@@ -3,6 +3,7 @@
 //! `POD_NAMESPACE_CONTAINER-ID.log` (Kubernetes 1.36, pkg/kubelet/kuberuntime/legacy.go).
 
 use std::ffi::OsString;
+use std::fs::DirEntry;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -41,7 +42,7 @@ pub(crate) fn make(directory: &Path, name: &OsString, log: &Path) -> io::Result<
     }
 }
 
-/// Removes the links whose logs are gone. What is no link is left alone.
+/// Removes the links whose logs are gone. What is no link is left alone. Blocks on the file system.
 pub(crate) fn remove_dangling(directory: &Path) {
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
@@ -51,8 +52,9 @@ pub(crate) fn remove_dangling(directory: &Path) {
             return;
         }
     };
-    let links = entries.flatten().map(|entry| entry.path());
-    let dangling = links.filter(|link| link.is_symlink() && is_gone(link));
+    let is_link = |entry: &DirEntry| entry.file_type().is_ok_and(|it| it.is_symlink());
+    let links = entries.flatten().filter(is_link);
+    let dangling = links.map(|entry| entry.path()).filter(|link| is_gone(link));
     for link in dangling.collect::<Vec<PathBuf>>() {
         if let Err(error) = std::fs::remove_file(&link) {
             tracing::warn!(link = %link.display(), %error, "failed to remove the link to a log that is gone");

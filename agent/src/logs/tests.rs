@@ -10,9 +10,9 @@ use tempfile::TempDir;
 use super::*;
 use crate::clock::TokioClock;
 use crate::cri::Code;
-use crate::cri::fake::{Behaviour, FakeCri};
-use crate::pod::Pod;
-use crate::spec::{ContainerSpec, ImageSpec, SandboxSpec};
+use crate::cri::fake::FakeCri;
+use crate::pod::{Pod, PodUid};
+use crate::report::{ContainerKind, ContainerReport, PodReport};
 
 const ROTATION: LogRotation = LogRotation {
     max_size: 100,
@@ -29,8 +29,6 @@ fn keeper() -> (LogKeeper, FakeCri) {
         cri: Arc::new(fake.clone()),
         clock,
         rotation: ROTATION,
-        pod_logs: "/logs".into(),
-        paths: BTreeMap::new(),
     };
     (keeper, fake)
 }
@@ -134,38 +132,47 @@ fn long_name_is_cut_before_its_suffix() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn logs_of_other_agents_are_left_alone() {
+async fn logs_of_running_containers_are_rotated() {
     let directory = tempfile::tempdir().unwrap();
-    let (mut keeper, fake) = keeper();
-    keeper.pod_logs = directory.path().join("own");
-    fake.image("app", Behaviour::forever());
-    for owner in ["own", "other"] {
-        let logs = directory.path().join(owner);
-        fs::create_dir(&logs).unwrap();
-        fs::write(logs.join("0.log"), [b'x'; 100]).unwrap();
-        let sandbox = SandboxSpec {
-            name: owner.to_owned(),
-            log_directory: logs,
-            ..SandboxSpec::default()
-        };
-        let container = ContainerSpec {
-            name: owner.to_owned(),
-            log_path: "0.log".into(),
-            image: ImageSpec {
-                image: "app".to_owned(),
-                user_specified: "app".to_owned(),
-                ..ImageSpec::default()
-            },
-            ..ContainerSpec::default()
-        };
-        let id = fake.run_sandbox(&sandbox).await.unwrap();
-        let id = fake
-            .create_container(&id, &container, &sandbox)
-            .await
-            .unwrap();
-        fake.start_container(&id).await.unwrap();
-    }
-    keeper.look().await;
-    assert!(!directory.path().join("own/0.log").exists(), "rotated");
-    assert!(directory.path().join("other/0.log").exists());
+    let container = |name: &str, state, size| {
+        let log = directory.path().join(name);
+        fs::write(&log, vec![b'x'; size]).unwrap();
+        ContainerReport {
+            name: name.to_owned(),
+            kind: ContainerKind::App,
+            state,
+            reason: String::new(),
+            message: String::new(),
+            exit_code: None,
+            refused: false,
+            ready: false,
+            restarts: 0,
+            image: String::new(),
+            container_id: name.to_owned(),
+            log_path: Some(log),
+            pull: None,
+            create: None,
+            start: None,
+        }
+    };
+    let report = PodReport {
+        uid: PodUid::new("u"),
+        namespace: "default".to_owned(),
+        name: "web".to_owned(),
+        status: Arc::default(),
+        published: Arc::default(),
+        finished: false,
+        removed: false,
+        containers: vec![
+            container("large", ContainerPhase::Running, 100),
+            container("small", ContainerPhase::Running, 99),
+            container("ended", ContainerPhase::Terminated, 100),
+        ],
+    };
+    let mut reports = Reports::default();
+    reports.insert_mut(report.uid.clone(), report);
+    let (keeper, _fake) = keeper();
+    keeper.look(running(&reports)).await;
+    let kept = ["ended", "large.20260102-030405", "small"];
+    assert_eq!(files(&directory), kept);
 }

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use crate::blocking::blocking;
 use crate::cri::{ListedState, PodRef};
 use crate::gc::remove::remove_dead;
+use crate::logs::links;
 use crate::node::component;
 use crate::pleg::RuntimeListing;
 use crate::pleg::diff::Listing;
@@ -115,6 +116,9 @@ impl SyncLoop {
         self.garbage.requested = None;
         // First, for a pod that is being collected has a worker, whose logs stay.
         self.remove_orphaned_logs(listed).await;
+        if let Some(links) = self.shared.config.container_logs_dir.clone() {
+            blocking(move || links::remove_dangling(&links)).await;
+        }
         let config = &self.shared.config;
         let has_worker = |uid: &PodUid| self.entries.get(uid).is_some();
         let ended = orphans(listed, &self.known(&has_worker), |maker| config.owns(maker)).ended;
