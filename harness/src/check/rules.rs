@@ -53,6 +53,7 @@ mod stop;
 mod stream;
 mod streamed_lists;
 mod unified;
+mod unstarted;
 mod user_namespace;
 mod whole_matches;
 
@@ -80,6 +81,7 @@ pub fn all() -> Vec<&'static Rule> {
         cgroups::RULES,
         resources::RULES,
         unified::RULES,
+        unstarted::RULES,
         namespaces::RULES,
         user_namespace::RULES,
         mounts::RULES,

@@ -17,6 +17,9 @@ pub(super) const RULES: &[Rule] = &[Rule {
         "CreateContainer",
         "StartContainer",
         "ExecSync",
+        "Exec",
+        "Attach",
+        "PortForward",
         "ReopenContainerLog",
         "ContainerStats",
         "StopContainer",
@@ -28,6 +31,9 @@ pub(super) const RULES: &[Rule] = &[Rule {
         "CreateContainer answer NOT_FOUND",
         "StartContainer answer NOT_FOUND",
         "ExecSync answer NOT_FOUND",
+        "Exec answer NOT_FOUND",
+        "Attach answer NOT_FOUND",
+        "PortForward answer NOT_FOUND",
         "ReopenContainerLog answer NOT_FOUND",
         "ContainerStats answer NOT_FOUND",
         "StopContainer swallow",
@@ -53,6 +59,7 @@ async fn beginning_of_id_serves_in_calls(x: &Context) -> Verdict {
     x.logged(&pod, &id, "ready").await?;
     let output = client.sh(&container, "echo ran").await?;
     equal("the output of a command", output.as_str(), "ran\n")?;
+    has_streams(x, &sandbox, &container).await?;
     client.reopen_log(&container).await?;
     let request = v1::ContainerStatsRequest {
         container_id: container.clone(),
@@ -79,4 +86,28 @@ async fn beginning_of_id_serves_in_calls(x: &Context) -> Verdict {
         &x.listed_pod(&pod.id).await?,
         &None,
     )
+}
+
+/// Asks for each kind of stream, and opens none.
+async fn has_streams(x: &Context, sandbox: &str, container: &str) -> Verdict {
+    let mut runtime = x.client.runtime.clone();
+    let exec = v1::ExecRequest {
+        container_id: container.to_owned(),
+        cmd: vec!["/bin/sh".to_owned()],
+        stdout: true,
+        ..Default::default()
+    };
+    runtime.exec(exec).await?;
+    let attach = v1::AttachRequest {
+        container_id: container.to_owned(),
+        stdout: true,
+        ..Default::default()
+    };
+    runtime.attach(attach).await?;
+    let forward = v1::PortForwardRequest {
+        pod_sandbox_id: sandbox.to_owned(),
+        port: vec![80],
+    };
+    runtime.port_forward(forward).await?;
+    Ok(())
 }

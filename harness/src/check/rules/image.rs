@@ -145,6 +145,7 @@ pub(super) const RULES: &[Rule] = &[
         faults: &[
             "ImageStatus drop image.uid",
             "ImageStatus drop image.username",
+            "ImageStatus set image.username \"www-data:group\"",
         ],
         body: |x| Box::pin(status_has_user_of_image(x)),
     },
@@ -345,6 +346,8 @@ async fn status_has_user_of_image(x: &Context) -> Verdict {
         ("number", "1002", (Some(1002), "")),
         ("name", "www-data", (None, "www-data")),
         ("both", "1003:group", (Some(1003), "")),
+        ("numbers", "1003:1004", (Some(1003), "")),
+        ("names", "www-data:group", (None, "www-data")),
     ] {
         let (name, _) = add(x, tag, |image| image.user(user))?;
         pull(x, &name).await?;

@@ -101,13 +101,14 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CRI-CNT-008",
         severity: Severity::Must,
-        says: "StopContainer sends the image's stop signal when the configuration names none.",
+        says: "StopContainer sends the image's stop signal when the configuration names none; a status that names a signal names that one.",
         source: KUBELET,
         tags: &["kubelet", "signal"],
         calls: &["StopContainer", "ContainerStatus"],
         faults: &[
             "StopContainer request drop timeout",
             "ContainerStatus set status.exit_code 143",
+            "ContainerStatus set status.stop_signal \"SIGTERM\"",
         ],
         body: |x| Box::pin(signal_is_that_of_image(x)),
     },
@@ -323,8 +324,18 @@ async fn signal_is_that_of_image(x: &Context) -> Verdict {
     let id = pod.start(script(x, &image, text)).await?;
     x.logged(&pod, &id, "ready").await?;
     x.client.stop(&id, 3600).await?;
-    let code = x.client.container(&id).await?.exit_code;
-    equal("the exit code", &code, &10)
+    let status = x.client.container(&id).await?;
+    equal("the exit code", &status.exit_code, &10)?;
+    let named = status.stop_signal();
+    // Older runtimes do not know the field.
+    if named == v1::Signal::RuntimeDefault {
+        return Ok(());
+    }
+    equal(
+        "stop_signal in ContainerStatus",
+        &named,
+        &v1::Signal::Sigusr1,
+    )
 }
 
 async fn writes_are_of_one_container(x: &Context) -> Verdict {

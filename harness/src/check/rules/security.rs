@@ -73,6 +73,7 @@ pub(super) const RULES: &[Rule] = &[
         faults: &[
             "RunPodSandbox request drop config.linux.sysctls",
             "RunPodSandbox request set config.linux.sysctls.kernel.shm_rmid_forced \"0\"",
+            "RunPodSandbox request set config.linux.sysctls.fs.mqueue.msg_max \"50\"",
         ],
         body: |x| Box::pin(kernel_settings_are_set(x)),
     },
@@ -298,12 +299,18 @@ async fn kernel_settings_are_set(x: &Context) -> Verdict {
     x.needs_namespaces()?;
     let mut config = x.sandbox();
     let linux = config.linux.get_or_insert_default();
-    let setting = ("kernel.shm_rmid_forced".to_owned(), "1".to_owned());
-    linux.sysctls.extend([setting]);
+    let settings = [
+        ("kernel.shm_rmid_forced", "1"),
+        ("fs.mqueue.msg_max", "100"),
+    ];
+    let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    linux.sysctls.extend(settings);
     let pod = x.pod_of(config).await?;
-    let show = x.script("c", "cat /proc/sys/kernel/shm_rmid_forced");
+    let files = "/proc/sys/kernel/shm_rmid_forced /proc/sys/fs/mqueue/msg_max";
+    let show = x.script("c", &format!("cat {files}"));
     let output = x.output_in(&pod, show).await?;
-    equal("kernel.shm_rmid_forced", output.as_str(), "1\n")
+    let what = "kernel.shm_rmid_forced and fs.mqueue.msg_max";
+    equal(what, output.as_str(), "1\n100\n")
 }
 
 async fn policy_of_groups_is_kept(x: &Context) -> Verdict {
