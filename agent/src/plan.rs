@@ -17,6 +17,7 @@ pub(crate) mod stop;
 pub mod terminate;
 
 use std::fmt;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -40,7 +41,7 @@ pub struct History {
     /// A RestartAllContainers rule has fired and the reset is not complete.
     pub restart_all: bool,
     /// What the runtime was last told of CPU and memory; `None`: all that the pod has.
-    pub actuated: Option<Actuated>,
+    pub actuated: Option<Arc<Actuated>>,
 }
 
 impl History {
@@ -303,7 +304,7 @@ pub fn plan(pod: &Pod, observed: &Observed, history: &History, now: Timestamp) -
     let seen = sandbox::look(pod, observed);
     let mut choice = match seen.change {
         Some(reason) => sandbox::start_over(pod, observed, &seen, reason),
-        None => work_in_sandbox(pod, observed, &seen, history.actuated.as_ref()),
+        None => work_in_sandbox(pod, observed, &seen, history.actuated.as_deref()),
     };
     choice.put_off(&history.holds, now);
     schedule::schedule(pod, observed, history, now, choice)

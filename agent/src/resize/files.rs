@@ -38,7 +38,7 @@ pub(crate) struct ActuatedRecord {
 
 #[derive(Debug)]
 struct Inner {
-    now: Actuated,
+    now: Arc<Actuated>,
     /// Whether the file has it.
     is_kept: bool,
 }
@@ -49,7 +49,7 @@ impl ActuatedRecord {
         let recorded: Option<Actuated> = read(&directory.join(ACTUATED));
         let inner = Inner {
             is_kept: recorded.is_some(),
-            now: recorded.unwrap_or(assumed),
+            now: Arc::new(recorded.unwrap_or(assumed)),
         };
         Self {
             directory,
@@ -58,8 +58,8 @@ impl ActuatedRecord {
     }
 
     /// What the runtime was last told.
-    pub(crate) fn now(&self) -> Actuated {
-        self.lock().now.clone()
+    pub(crate) fn now(&self) -> Arc<Actuated> {
+        Arc::clone(&self.lock().now)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -70,16 +70,16 @@ impl ActuatedRecord {
     pub(crate) async fn change(&self, change: impl FnOnce(&mut Actuated)) {
         let now = {
             let mut inner = self.lock();
-            let before = inner.now.clone();
-            change(&mut inner.now);
+            let before = Arc::clone(&inner.now);
+            change(Arc::make_mut(&mut inner.now));
             if inner.is_kept && inner.now == before {
                 return;
             }
             inner.is_kept = true;
-            inner.now.clone()
+            Arc::clone(&inner.now)
         };
         let directory = self.directory.clone();
-        blocking(move || keep(&directory, ACTUATED, &now)).await;
+        blocking(move || keep(&directory, ACTUATED, &*now)).await;
     }
 }
 

@@ -107,6 +107,8 @@ pub(super) fn all(
             ..own("AllContainersRestarting", value)
         });
     }
+    // The status of a pod at rest is kept.
+    conditions.shrink_to_fit();
     conditions
 }
 
