@@ -260,18 +260,22 @@ impl Context {
 
     /// Fails unless the list and the status of a pod have this state.
     pub async fn pod_is(&self, id: &str, state: PodSandboxState) -> Verdict {
-        let status = self.pod_status(id).await?;
-        super::outcome::equal("the state in PodSandboxStatus", &status.state(), &state)?;
-        let listed = self.listed_pod(id).await?.map(|pod| pod.state());
-        super::outcome::equal("the state in ListPodSandbox", &listed, &Some(state))
+        let (expected, absent) = (state.as_str_name(), "no sandbox of this id");
+        let seen = self.pod_status(id).await?.state().as_str_name();
+        same_state("the state in PodSandboxStatus", seen, expected)?;
+        let listed = self.listed_pod(id).await?;
+        let seen = listed.map_or(absent, |pod| pod.state().as_str_name());
+        same_state("the state in ListPodSandbox", seen, expected)
     }
 
     /// Fails unless the list and the status of a container have this state.
     pub async fn container_is(&self, id: &str, state: ContainerState) -> Verdict {
-        let status = self.client.container(id).await?;
-        super::outcome::equal("the state in ContainerStatus", &status.state(), &state)?;
-        let listed = self.listed_container(id).await?.map(|one| one.state());
-        super::outcome::equal("the state in ListContainers", &listed, &Some(state))
+        let (expected, absent) = (state.as_str_name(), "no container of this id");
+        let seen = self.client.container(id).await?.state().as_str_name();
+        same_state("the state in ContainerStatus", seen, expected)?;
+        let listed = self.listed_container(id).await?;
+        let seen = listed.map_or(absent, |one| one.state().as_str_name());
+        same_state("the state in ListContainers", seen, expected)
     }
 
     /// The images that a rule may pull and remove.
@@ -330,6 +334,14 @@ pub(crate) fn mark(config: &mut v1::PodSandboxConfig, run: &str, directory: &Pat
     config
         .annotations
         .insert(DIRECTORY_ANNOTATION.to_owned(), directory);
+}
+
+/// Compares states as the protocol names them.
+fn same_state(what: &str, seen: &str, expected: &str) -> Verdict {
+    match seen == expected {
+        true => Ok(()),
+        false => failed(what, expected, seen),
+    }
 }
 
 fn skip_for(reason: Option<&String>) -> Verdict {
