@@ -44,7 +44,8 @@ pub(crate) async fn run(
 
 /// The running containers with their logs.
 fn running(reports: &Reports) -> Vec<(ContainerId, PathBuf)> {
-    let containers = reports.values().flat_map(|report| &report.containers);
+    let present = reports.values().filter(|report| !report.removed);
+    let containers = present.flat_map(|report| &report.containers);
     let running = containers.filter(|container| container.state == ContainerPhase::Running);
     let with_log = running.filter_map(|container| {
         let id = ContainerId::new(container.container_id.as_str());

@@ -155,24 +155,28 @@ async fn logs_of_running_containers_are_rotated() {
             start: None,
         }
     };
-    let report = PodReport {
-        uid: PodUid::new("u"),
+    let report = |name: &str, removed, containers| PodReport {
+        uid: PodUid::new(name),
         namespace: "default".to_owned(),
-        name: "web".to_owned(),
+        name: name.to_owned(),
         status: Arc::default(),
         published: Arc::default(),
-        finished: false,
-        removed: false,
-        containers: vec![
-            container("large", ContainerPhase::Running, 100),
-            container("small", ContainerPhase::Running, 99),
-            container("ended", ContainerPhase::Terminated, 100),
-        ],
+        finished: removed,
+        removed,
+        containers,
     };
+    let web = vec![
+        container("large", ContainerPhase::Running, 100),
+        container("small", ContainerPhase::Running, 99),
+        container("ended", ContainerPhase::Terminated, 100),
+    ];
+    let gone = vec![container("gone", ContainerPhase::Running, 100)];
     let mut reports = Reports::default();
-    reports.insert_mut(report.uid.clone(), report);
+    for report in [report("web", false, web), report("removed", true, gone)] {
+        reports.insert_mut(report.uid.clone(), report);
+    }
     let (keeper, _fake) = keeper();
     keeper.look(running(&reports)).await;
-    let kept = ["ended", "large.20260102-030405", "small"];
+    let kept = ["ended", "gone", "large.20260102-030405", "small"];
     assert_eq!(files(&directory), kept);
 }
