@@ -26,9 +26,14 @@ async fn status_says_why_it_did_not_start(x: &Context) -> Verdict {
     let pod = x.pod().await?;
     let mut config = x.forever("c");
     config.command = vec![command.to_owned()];
-    let Ok(id) = pod.create(config).await else {
-        let how = "CreateContainer refuses a command that does not exist: there is no container";
-        return Err(Outcome::Diverges(how.to_owned()));
+    let id = match pod.create(config).await {
+        Ok(id) => id,
+        answer => {
+            refused("CreateContainer of a missing command", answer)?;
+            let how =
+                "CreateContainer refuses a command that does not exist: there is no container";
+            return Err(Outcome::Diverges(how.to_owned()));
+        }
     };
     let start = x.client.start(&id).await;
     refused("StartContainer of a missing command", start)?;
