@@ -25,6 +25,7 @@ use crate::worker::{self, PodUpdate, WorkItem, rejected};
 
 mod entries;
 mod housekeeping;
+mod memory;
 mod orphans;
 mod preemption;
 mod reconcile;
@@ -33,7 +34,7 @@ mod resizes;
 use entries::{Entries, Entry};
 use housekeeping::Garbage;
 use preemption::Admission;
-use reconcile::{StartWait, WorkerAction, WorkerState, desired_pods, reconcile};
+use reconcile::{Name, StartWait, WorkerAction, WorkerState, desired_pods, reconcile};
 use resizes::{Granted, Resizes};
 
 struct SyncLoop {
@@ -55,6 +56,8 @@ struct SyncLoop {
     put_off: u64,
     /// When workers ended, until a later listing of the runtime.
     ended: BTreeMap<PodUid, Timestamp>,
+    /// The pods that a kubelet's sources have removed, until their statuses are forgotten.
+    removed: BTreeSet<PodUid>,
     garbage: Garbage,
     /// A desired pod waits for the end of a worker.
     waits: bool,
@@ -88,6 +91,7 @@ pub(crate) async fn run(
         waiting: BTreeMap::new(),
         put_off: 0,
         ended: BTreeMap::new(),
+        removed: BTreeSet::new(),
         garbage: Garbage::default(),
         waits: false,
         making_room: BTreeSet::new(),
@@ -338,10 +342,12 @@ impl SyncLoop {
             WorkerAction::Terminate(uid, cause) => {
                 if let Some(entry) = self.entries.get_mut(&uid) {
                     let last = entry.state.desired.take();
-                    entry.tell(PodUpdate::Terminate {
-                        cause: cause.to_owned(),
-                        last: last.map(|last| entry.granted.pod(&last).clone()),
-                    });
+                    let last = last.map(|last| entry.granted.pod(&last).clone());
+                    entry.tell(PodUpdate::terminate(cause, last));
+                    // A source that a kubelet does not have is one of pods that are deleted: their statuses stay.
+                    if entry.state.name != Name::Exclusive {
+                        self.removed.insert(uid);
+                    }
                 }
             }
         }
@@ -357,7 +363,8 @@ impl SyncLoop {
             true => Ok(Admission::Now),
             false => self.admit(granted.pod(&pod)),
         };
-        let item = WorkItem::Pod(granted.pod(&pod).clone());
+        let remembered = self.remembered_status(&pod);
+        let item = WorkItem::Pod(granted.pod(&pod).clone(), remembered);
         let state = WorkerState::of(&pod, item.pod_ref());
         let (updates, receiver) = watch::channel(granted.update(&pod));
         match admitted {

@@ -67,7 +67,7 @@ const PAST_DEADLINE: &str = "active deadline exceeded";
 pub(crate) async fn run(shared: Arc<Shared>, item: WorkItem, updates: watch::Receiver<PodUpdate>) {
     let pod_ref = item.pod_ref();
     let mut volumes = Volumes::new(&shared);
-    if let WorkItem::Pod(pod) = &item {
+    if let WorkItem::Pod(pod, _) = &item {
         volumes.set_pod(pod);
     }
     let dirs = PodDirs::new(
@@ -77,6 +77,10 @@ pub(crate) async fn run(shared: Arc<Shared>, item: WorkItem, updates: watch::Rec
         &pod_ref.name,
     );
     let resizing = Resizing::new(&item, &dirs, &shared.node);
+    let (pod, last) = match item {
+        WorkItem::Pod(pod, last) => (Some(pod), last),
+        WorkItem::Orphan(_) => (None, None),
+    };
     let mut worker = Worker {
         snapshots: shared.cache.subscribe(&pod_ref.uid),
         dirs,
@@ -84,10 +88,7 @@ pub(crate) async fn run(shared: Arc<Shared>, item: WorkItem, updates: watch::Rec
             backoff: crash_backoff(&shared),
             ..History::default()
         },
-        pod: match item {
-            WorkItem::Pod(pod) => Some(pod),
-            WorkItem::Orphan(_) => None,
-        },
+        pod,
         shared,
         pod_ref,
         updates,
@@ -107,8 +108,9 @@ pub(crate) async fn run(shared: Arc<Shared>, item: WorkItem, updates: watch::Rec
         probes: Probes::default(),
         volumes,
         storage: Storage::default(),
-        last: None,
-        published: Published::default(),
+        published: Published::after(last.clone()),
+        last,
+        forgotten: 0,
         settling: Settling::default(),
         resyncs: 0,
         resizing,
@@ -168,6 +170,8 @@ struct Worker {
     /// The last status that was reported.
     last: Option<Arc<PodStatus>>,
     published: Published,
+    /// How often the status was forgotten.
+    forgotten: u64,
     settling: Settling,
     /// Counts resyncs, as a seed for jitter.
     resyncs: u64,
@@ -315,7 +319,7 @@ impl Worker {
                 self.pod = Some(pod);
             }
             PodUpdate::Evict(eviction) => self.evict(eviction),
-            PodUpdate::Terminate { cause, last } => self.removed_from_source(cause, last),
+            PodUpdate::Terminate { cause, last, .. } => self.removed_from_source(cause, last),
         }
         !ends
     }

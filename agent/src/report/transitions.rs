@@ -160,7 +160,8 @@ pub(crate) fn published_status(
     at: Timestamp,
 ) -> Option<PublishedStatus> {
     let is_new = old.is_none_or(|old| old.published != new.published);
-    is_new.then(|| PublishedStatus {
+    // There is none before the first, and once it is forgotten.
+    (is_new && new.published.phase.is_some()).then(|| PublishedStatus {
         at,
         uid: new.uid.clone(),
         namespace: new.namespace.clone(),

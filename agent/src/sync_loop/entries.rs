@@ -38,6 +38,17 @@ impl Entry {
         });
     }
 
+    /// Tells the worker of a removed pod that its status is forgotten.
+    pub(super) fn forget_status(&self) {
+        self.updates.send_if_modified(|told| match told {
+            PodUpdate::Terminate { forgotten, .. } => {
+                *forgotten += 1;
+                true
+            }
+            PodUpdate::Run(..) | PodUpdate::Evict(_) => false,
+        });
+    }
+
     /// The pod with the resources that count for others, while it is active.
     fn active(&self, report: Option<&PodReport>) -> Option<Pod> {
         if self.rejected || report.is_some_and(|report| report.finished) {

@@ -57,6 +57,7 @@ impl SyncLoop {
         if std::mem::take(&mut self.garbage.directories) {
             self.remove_orphaned_dirs(listed).await;
         }
+        self.forget_statuses();
         self.waiting
             .retain(|_, wait| *wait != StartWait::Housekeeping);
         if self.waits {
@@ -85,10 +86,8 @@ impl SyncLoop {
 
     fn end_orphan(&mut self, pod: &PodRef) {
         tracing::info!(pod = %format_args!("{}/{}", pod.namespace, pod.name), uid = %pod.uid, "found orphaned pod");
-        let (updates, receiver) = watch::channel(PodUpdate::Terminate {
-            cause: "orphaned pod".to_owned(),
-            last: None,
-        });
+        let update = PodUpdate::terminate("orphaned pod", None);
+        let (updates, receiver) = watch::channel(update);
         let item = WorkItem::Orphan(pod.clone());
         let worker = worker::run(Arc::clone(&self.shared), item, receiver);
         self.start(
@@ -123,10 +122,8 @@ impl SyncLoop {
         let has_worker = |uid: &PodUid| self.entries.get(uid).is_some();
         let ended = orphans(listed, &self.known(&has_worker), |maker| config.owns(maker)).ended;
         for (pod, listing) in ended {
-            let (updates, _) = watch::channel(PodUpdate::Terminate {
-                cause: "garbage collection".to_owned(),
-                last: None,
-            });
+            let update = PodUpdate::terminate("garbage collection", None);
+            let (updates, _) = watch::channel(update);
             let work = collect(Arc::clone(&self.shared), pod.clone(), listing.clone());
             self.start(
                 WorkerState::orphan(pod.clone()),

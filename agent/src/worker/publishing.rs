@@ -27,17 +27,27 @@ pub(super) struct Published {
     due: bool,
 }
 
-impl Default for Published {
-    fn default() -> Self {
+impl Published {
+    /// What follows a status of an earlier worker.
+    pub(super) fn after(status: Option<Arc<PodStatus>>) -> Self {
         Self {
-            status: None,
+            status,
             observed: None,
             due: true,
         }
     }
-}
 
-impl Published {
+    /// There is none any more.
+    pub(super) fn forget(&mut self) {
+        self.status = None;
+        self.observed = None;
+    }
+
+    /// Whether there is one.
+    pub(super) fn is_known(&self) -> bool {
+        self.status.is_some()
+    }
+
     /// The status; an empty one before the first.
     pub(super) fn status(&self) -> Arc<PodStatus> {
         self.status.clone().unwrap_or_default()

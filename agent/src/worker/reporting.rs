@@ -250,7 +250,9 @@ impl Worker {
             eviction.record(pod, &mut status);
         }
         if stage == Stage::Removed || !observed.is_empty() {
-            keep_addresses(&mut status, previous, observed);
+            // One that was forgotten had them too (Kubernetes 1.36, pkg/kubelet/kubelet.go preserveDataFromBeforeStopping).
+            let before = previous.or(self.last.as_deref());
+            keep_addresses(&mut status, before, observed);
         }
         if let Some(previous) = previous.or(pod.api().status.as_ref())
             && let Some(container) = illegal_restart(pod, previous, &status)

@@ -26,7 +26,7 @@ pub(super) struct Resizing {
 impl Resizing {
     pub(super) fn new(item: &WorkItem, dirs: &PodDirs, node: &Node) -> Self {
         let assumed = match item {
-            WorkItem::Pod(pod) => Actuated::new(pod, node),
+            WorkItem::Pod(pod, _) => Actuated::new(pod, node),
             WorkItem::Orphan(_) => Actuated::default(),
         };
         Self {

@@ -19,7 +19,6 @@ use crate::plan::effects::{self, Done};
 use crate::plan::grace::effective_grace;
 use crate::plan::stop::{ORPHAN_GRACE, orphan};
 use crate::plan::{self};
-use crate::pod::Pod;
 use crate::report::transitions::Stage;
 
 /// The first delay before a failed removal is retried.
@@ -35,14 +34,7 @@ impl Worker {
         let mut done = Vec::new();
         let mut has_stopped = false;
         let mut stops = Causes::default();
-        let is_static = self.pod.as_ref().is_some_and(Pod::is_static);
-        if is_static && self.termination_cause.is_some() {
-            // A kubelet forgets the status of a static pod whose manifest is gone, and then no probe of it runs
-            // (Kubernetes 1.36, pkg/kubelet/status/status_manager.go RemoveOrphanedStatuses).
-            self.shared.prober.remove(self.uid());
-        } else {
-            self.shared.prober.stop_liveness_and_startup(self.uid());
-        }
+        self.shared.prober.stop_liveness_and_startup(self.uid());
         loop {
             self.take_termination_update();
             self.watch_eviction(&mut overdue);
@@ -124,6 +116,11 @@ impl Worker {
                 stopped = &mut stopping => return stopped,
                 Ok(()) = self.updates.changed() => {
                     self.take_termination_update();
+                    if !self.published.is_known() {
+                        // A kubelet probes no pod whose status it does not have (Kubernetes 1.36,
+                        // pkg/kubelet/prober/worker.go doProbe).
+                        self.shared.prober.remove(self.uid());
+                    }
                     continue;
                 }
                 Ok(()) = self.snapshots.changed() => {}
@@ -150,7 +147,17 @@ impl Worker {
         let update = self.updates.borrow_and_update().clone();
         match update {
             PodUpdate::Evict(eviction) => self.evict(eviction),
-            PodUpdate::Terminate { cause, last } => self.removed_from_source(cause, last),
+            PodUpdate::Terminate {
+                cause,
+                last,
+                forgotten,
+            } => {
+                self.removed_from_source(cause, last);
+                if forgotten != self.forgotten {
+                    self.forgotten = forgotten;
+                    self.published.forget();
+                }
+            }
             PodUpdate::Run(pod, _) if pod.is_deleted() => self.pod = Some(pod),
             PodUpdate::Run(..) => {}
         }
@@ -229,7 +236,7 @@ impl Worker {
     /// A terminated pod ignores other updates. Returns whether a source still has it.
     fn take_termination(&mut self) -> bool {
         let update = self.updates.borrow_and_update().clone();
-        if let PodUpdate::Terminate { cause, last } = update {
+        if let PodUpdate::Terminate { cause, last, .. } = update {
             self.removed_from_source(cause, last);
         }
         self.termination_cause.is_none()

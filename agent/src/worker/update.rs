@@ -1,5 +1,9 @@
 //! What a worker works on, and what the sync loop tells it.
 
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::PodStatus;
+
 use crate::cri::PodRef;
 use crate::pod::Pod;
 use crate::resize::ResizeState;
@@ -18,10 +22,22 @@ pub(crate) enum PodUpdate {
         cause: String,
         /// The pod as its source had it last, if it did: it may say how the pod ends.
         last: Option<Pod>,
+        /// How often its status was forgotten since, which a kubelet's housekeeping does (Kubernetes 1.36,
+        /// pkg/kubelet/status/status_manager.go RemoveOrphanedStatuses).
+        forgotten: u64,
     },
 }
 
 impl PodUpdate {
+    /// Terminate the pod and remove what is left.
+    pub(crate) fn terminate(cause: &str, last: Option<Pod>) -> Self {
+        Self::Terminate {
+            cause: cause.to_owned(),
+            last,
+            forgotten: 0,
+        }
+    }
+
     /// Whether the pod is to end: no source has it any more, or it is deleted at the API server.
     pub(super) fn ends(&self) -> bool {
         match self {
@@ -34,8 +50,8 @@ impl PodUpdate {
 /// What a worker works on.
 #[derive(Clone, Debug)]
 pub(crate) enum WorkItem {
-    /// A pod of a source.
-    Pod(Pod),
+    /// A pod of a source, and its status if an earlier worker of it has just ended.
+    Pod(Pod, Option<Arc<PodStatus>>),
     /// A pod of the runtime that no source has.
     Orphan(PodRef),
 }
@@ -44,7 +60,7 @@ impl WorkItem {
     /// Identifies the pod.
     pub(crate) fn pod_ref(&self) -> PodRef {
         match self {
-            Self::Pod(pod) => PodRef {
+            Self::Pod(pod, _) => PodRef {
                 uid: pod.uid().clone(),
                 namespace: pod.namespace().to_owned(),
                 name: pod.name().to_owned(),

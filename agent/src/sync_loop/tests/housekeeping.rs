@@ -1,6 +1,7 @@
 //! What no source has any more, as a kubelet ends and removes it, and the pods that take its place.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use rstest::rstest;
 
 use super::*;
 use crate::cri::Code;
@@ -150,6 +151,54 @@ async fn pod_that_comes_back_while_it_ends_starts_at_next_housekeeping() {
     tokio::time::sleep(seconds(10)).await;
     assert_eq!(scene.seconds("StopPodSandbox pod-u1")[0], 15);
     assert_eq!(scene.seconds("RunPodSandbox pod-u1/1"), [16]);
+}
+
+/// The restarts, the code of the last end, and the seconds at which the pod counts as started and as initialized, of a pod
+/// that comes back this many seconds after it was removed, which is at 10.5 s.
+async fn came_back(source: Option<&str>, after: f64) -> (i32, Option<i32>, u64, u64) {
+    let scene = Scene::as_kubelet();
+    scene.fake.image("slow", slow(5));
+    let pod = pod("u1", "slow", "Always");
+    let pod = source.map_or(pod.clone(), |source| of_source(source, &pod));
+    start_running(&scene, &pod).await;
+    tokio::time::sleep(Duration::from_millis(10_500)).await;
+    scene.want(&[]);
+    tokio::time::sleep(Duration::from_secs_f64(after)).await;
+    scene.want(std::slice::from_ref(&pod));
+    scene
+        .until("u1", "finished", |report| report.finished)
+        .await;
+    scene
+        .until("u1", "it runs again", |report| {
+            !report.finished && report.containers[0].ready
+        })
+        .await;
+    let status = scene.report("u1").published;
+    let app = &status.container_statuses.as_ref().unwrap()[0];
+    let last = app.last_state.as_ref();
+    let code = last.and_then(|last| Some(last.terminated.as_ref()?.exit_code));
+    let started = scene.second(status.start_time.as_ref().unwrap().0);
+    let mut conditions = status.conditions.iter().flatten();
+    let initialized = conditions.find(|it| it.type_ == "Initialized").unwrap();
+    let initialized = initialized.last_transition_time.as_ref().unwrap().0;
+    (app.restart_count, code, started, scene.second(initialized))
+}
+
+/// Its containers are gone when it starts again, so that only its status says that there were others. The status of a pod
+/// that no source has when house is kept, each 2 s, is forgotten; when the pod has ended, at 15.5 s, it has another one.
+#[rstest]
+#[case::before_housekeeping(Some("file"), 1.0, (1, Some(143), 0, 0))]
+#[case::after_housekeeping(Some("file"), 3.0, (1, Some(143), 15, 15))]
+#[case::after_its_end(Some("file"), 5.2, (1, Some(143), 15, 15))]
+#[case::long_after_its_end(Some("file"), 9.0, (0, None, 19, 19))]
+#[case::of_a_source_that_a_kubelet_does_not_have(None, 3.0, (0, None, 16, 16))]
+#[tokio::test(start_paused = true)]
+async fn pod_that_comes_back_goes_on_from_its_status_unless_that_is_forgotten(
+    #[case] source: Option<&str>,
+    #[case] after: f64,
+    #[case] expected: (i32, Option<i32>, u64, u64),
+) {
+    assert_eq!(came_back(source, after).await, expected);
 }
 
 #[tokio::test(start_paused = true)]
