@@ -240,6 +240,7 @@ impl Worker {
             }
             // The plan may have more to do for a pod whose end another agent began: a sidecar has ended by then.
             if plan.finished || self.has_terminal_phase() {
+                Box::pin(self.collect_dead_containers(&observed)).await;
                 return PhaseEvent::Finished;
             }
             self.run_probes(&pod, &observed);

@@ -50,10 +50,11 @@ pub(crate) struct Sides<'a> {
     pub(crate) end: f64,
 }
 
-/// A call of the kubelet, and by how much ours may come earlier or later.
+/// A call of the kubelet, and by how many seconds ours may come later, or earlier.
 struct Timed<'a> {
     operation: &'a Operation,
     tolerance: f64,
+    earlier: f64,
 }
 
 impl Sides<'_> {
@@ -146,12 +147,12 @@ impl Sides<'_> {
             );
             let (wanted, ours) = (kubelet.operation.start, self.unshifted(crib.start));
             let late = kubelet.tolerance + self.spent_elsewhere(crib);
-            let in_time = (wanted - kubelet.tolerance..=wanted + late).contains(&ours);
+            let in_time = (wanted - kubelet.earlier..=wanted + late).contains(&ours);
             if !in_time && crib.method != "RemoveContainer" {
                 found.push(Difference {
                     kind: "time",
                     place,
-                    kubelet: format!("{wanted:.1} -{:.1} +{late:.1}", kubelet.tolerance),
+                    kubelet: format!("{wanted:.1} -{:.1} +{late:.1}", kubelet.earlier),
                     crib: format!("{ours:.1}"),
                 });
             }
@@ -270,12 +271,13 @@ impl Sides<'_> {
             let causes = |note: &&Note| !(is_wait(note) || makes && is_removal(note));
             let mut done = self.notes.iter().rev().filter(causes);
             let cause = done.find(|note| note.at <= operation.start + 0.1);
-            let from_note = cause.is_some_and(|note| {
-                let is_next = previous.is_none_or(|previous| previous.operation.start < note.at);
-                is_next && operation.start - note.at <= FOLLOWS
+            let from_note = cause.map(|note| operation.start - note.at).filter(|after| {
+                let since = operation.start - after;
+                let is_next = previous.is_none_or(|previous| previous.operation.start < since);
+                is_next && *after <= FOLLOWS
             });
             let tolerance = match previous {
-                _ if from_note => DIRECT,
+                _ if from_note.is_some() => DIRECT,
                 None => DIRECT,
                 Some(previous) => {
                     let gap = operation.start - previous.operation.end;
@@ -291,9 +293,16 @@ impl Sides<'_> {
                     }
                 }
             };
+            // What follows at once may do so as soon as its cause, however long a busy kubelet took.
+            let inherited = previous.map_or(0.0, |previous| previous.earlier - previous.tolerance);
+            let earlier = match from_note {
+                Some(after) => tolerance.max(after),
+                None => tolerance + inherited,
+            };
             timed.push(Timed {
                 operation,
                 tolerance,
+                earlier,
             });
         }
         timed

@@ -59,5 +59,20 @@ pub(crate) const CONTAINERD: [Explanation; 1] = [Explanation {
     },
 }];
 
-/// Of a kubelet that runs its pods on crib's runtime.
-pub(crate) const KUBELET: [Explanation; 3] = [MEMORY_VOLUMES, POD_LIMITS, SUB_PATHS];
+/// Which handler a pod runs in, a kubelet asks an API server.
+const RECURSIVE_READ_ONLY: Explanation = Explanation {
+    reason: "a kubelet without an API server makes no mount read-only recursively, for it knows no runtime class",
+    applies: |difference| {
+        let is_told = difference.place.ends_with(".recursive_read_only")
+            && difference.kubelet == NONE
+            && difference.crib == "true";
+        let is_shown = difference.place.ends_with(".recursiveReadOnly")
+            && difference.kubelet == "\"Disabled\""
+            && difference.crib == "\"Enabled\"";
+        is_told || is_shown
+    },
+};
+
+/// Of a kubelet that runs its pods on crib's runtime, without an API server.
+pub(crate) const KUBELET: [Explanation; 4] =
+    [MEMORY_VOLUMES, POD_LIMITS, SUB_PATHS, RECURSIVE_READ_ONLY];

@@ -207,7 +207,7 @@ impl Library {
             .iter()
             .map(|event| {
                 json!({
-                    "t": event.first_at.duration_since(zero).as_secs_f64(),
+                    "t": event.last_at.duration_since(zero).as_secs_f64(),
                     "pod": event.object.name,
                     "field_path": event.object.field_path,
                     "type": event.kind.as_str(),

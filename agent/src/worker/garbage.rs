@@ -6,7 +6,7 @@ use super::Worker;
 use crate::blocking::blocking;
 use crate::causes::Causes;
 use crate::cri::CriError;
-use crate::gc::{self, remove::remove_dead};
+use crate::gc::{self, Garbage, remove::remove_dead};
 use crate::observed::{ContainerState, Observed};
 use crate::plan::HoldKey;
 use crate::plan::effects::Done;
@@ -14,12 +14,29 @@ use crate::plan::effects::Done;
 impl Worker {
     /// Removes dead containers and sandboxes of a live pod. Returns whether it removed any.
     pub(super) async fn collect_garbage(&mut self, observed: &Observed) -> bool {
-        let garbage = gc::garbage(
+        let garbage = self.garbage(observed);
+        self.remove_garbage(observed, garbage).await
+    }
+
+    /// Removes dead containers of a pod that has finished: a kubelet does when the last one of a name ends (Kubernetes 1.36,
+    /// pkg/kubelet/kubelet.go cleanUpContainersInPod).
+    pub(super) async fn collect_dead_containers(&mut self, observed: &Observed) {
+        let mut garbage = self.garbage(observed);
+        garbage.sandboxes.clear();
+        self.remove_garbage(observed, garbage).await;
+    }
+
+    fn garbage(&self, observed: &Observed) -> Garbage {
+        gc::garbage(
             observed,
             self.shared.config.dead_containers,
             &self.history.holds,
             self.shared.clock.now(),
-        );
+        )
+    }
+
+    /// Returns whether it removed anything.
+    async fn remove_garbage(&mut self, observed: &Observed, garbage: Garbage) -> bool {
         if garbage.is_empty() || self.history.restart_all {
             return false;
         }

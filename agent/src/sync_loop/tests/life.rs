@@ -1,5 +1,7 @@
 //! The life of single pods: start, exit, update, removal.
 
+use k8s_openapi::api::core::v1::ContainerState;
+
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -369,5 +371,33 @@ async fn transitions_are_reported_in_order() {
             "pod: Succeeded",
             "pod: Removed",
         ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn finished_pod_keeps_the_last_attempt_of_each_container() {
+    let scene = Scene::as_kubelet();
+    scene.fake.image("job", job(1, 1));
+    scene.want(&[pod("u1", "job", "OnFailure")]);
+    scene
+        .until("u1", "restarted", |report| {
+            report.containers[0].restarts == 1
+        })
+        .await;
+    scene.fake.image("job", job(1, 0));
+    scene
+        .until("u1", "finished", |report| report.finished)
+        .await;
+    tokio::time::sleep(seconds(1)).await;
+    assert_eq!(scene.fake.population(), (1, 1));
+    let status = scene.report("u1").published;
+    let app = &status.container_statuses.as_ref().unwrap()[0];
+    let code = |state: &Option<ContainerState>| {
+        let ended = state.as_ref()?.terminated.as_ref()?;
+        Some(ended.exit_code)
+    };
+    assert_eq!(
+        (code(&app.last_state), code(&app.state)),
+        (Some(1), Some(0))
     );
 }
