@@ -135,3 +135,33 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn workers_like_a_pod_are_its_own_and_those_of_its_namespace_and_name() {
+    let (_reported, receiver) = mpsc::unbounded_channel();
+    let mut entries = Entries::new(receiver);
+    let uid = |uid: &str| PodUid::new(uid);
+    // Two of its name, of which one ends; its own, of another name; and names and namespaces around its own.
+    let workers = [
+        ("earlier", "default", "p"),
+        ("ended", "default", "p"),
+        ("own", "default", "renamed"),
+        ("longer", "default", "pp"),
+        ("shorter", "default", ""),
+        ("elsewhere", "default-2", "p"),
+    ];
+    for (of, namespace, name) in workers {
+        let mut entry = entry(&uid(of), 1, false);
+        entry.state.pod.namespace = namespace.to_owned();
+        entry.state.pod.name = name.to_owned();
+        entries.insert(uid(of), entry);
+    }
+    entries.remove(&uid("ended"));
+    let like = |entries: &Entries, pods: &[&[Pod]]| -> Vec<String> {
+        let states = entries.states_like(pods);
+        states.keys().map(|uid| uid.to_string()).collect()
+    };
+    let pod = pod(&uid("own"), 1);
+    assert_eq!(like(&entries, &[&[], &[pod]]), ["earlier", "own"]);
+    assert!(like(&entries, &[&[], &[]]).is_empty());
+}

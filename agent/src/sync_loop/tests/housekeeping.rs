@@ -343,3 +343,21 @@ async fn logs_are_kept_that_may_be_those_of_another_agent() {
     tokio::time::sleep(seconds(130)).await;
     assert!(!log.exists());
 }
+
+#[tokio::test(start_paused = true)]
+async fn links_to_logs_that_are_gone_go_with_garbage_collection() {
+    let scene = Scene::as_kubelet();
+    scene.fake.image("app", Behaviour::forever());
+    start_running(&scene, &pod("u1", "app", "Always")).await;
+    let links = scene.root.join("root/containers");
+    std::fs::create_dir_all(&links).unwrap();
+    let (gone, here) = (links.join("gone.log"), links.join("here.log"));
+    std::os::unix::fs::symlink(scene.root.join("no-log"), &gone).unwrap();
+    std::os::unix::fs::symlink(&scene.root, &here).unwrap();
+    let is_link = |path: &std::path::Path| path.symlink_metadata().is_ok();
+    tokio::time::sleep(seconds(50)).await;
+    assert!(is_link(&gone), "it is looked for each minute");
+    tokio::time::sleep(seconds(70)).await;
+    assert!(!is_link(&gone));
+    assert!(is_link(&here));
+}
