@@ -339,7 +339,14 @@ impl Sides<'_> {
         } else {
             DIRECT
         };
-        at > self.removed_at - tolerance
+        // What is left of an attempt goes when the next one has ended, which may be after the kubelet's pods were taken away.
+        let follows = |it: &&Operation| {
+            it.pod == operation.pod
+                && name_of(&it.object) == name_of(&operation.object)
+                && it.attempt() > operation.attempt()
+        };
+        let is_left = operation.method == "RemoveContainer";
+        at > self.removed_at - tolerance || (is_left && self.kubelet.iter().any(|it| follows(&it)))
     }
 
     fn unshifted(&self, at: f64) -> f64 {

@@ -52,7 +52,7 @@ impl Histories<'_> {
         for (index, entry) in self.kubelet.iter().enumerate().take(reached) {
             let until = self.kubelet[index + 1].at;
             let had = self.crib.iter().any(|ours| ours.status == entry.status);
-            if had || until - entry.at < LASTING {
+            if had || until - entry.at < LASTING || self.looked_once_more(index) {
                 continue;
             }
             let place = format!("{} at {:.1}", self.pod, entry.at);
@@ -81,6 +81,23 @@ impl Histories<'_> {
             })
         };
         behind.or_else(|| is_ahead().then_some(end))
+    }
+
+    /// Whether this status of the kubelet's says only that a container waits for its retry, which ours was not looked at again
+    /// to say. Whether a kubelet does after an end is chance: its events and its pod's worker race.
+    fn looked_once_more(&self, index: usize) -> bool {
+        let entry = &self.kubelet[index].status;
+        let Some(before) = index.checked_sub(1).map(|at| &self.kubelet[at].status) else {
+            return false;
+        };
+        let is_like = |status: &Value| {
+            restarts(status) == restarts(entry) && running(status) == running(entry)
+        };
+        let mut ours = self.crib.iter().map(|ours| &ours.status);
+        waits_for_retry(entry)
+            && is_like(before)
+            && ours.clone().any(|ours| ours == before)
+            && !ours.any(|ours| is_like(ours) && waits_for_retry(ours))
     }
 
     /// The status of ours that is most like one of the kubelet's.
@@ -139,10 +156,15 @@ fn running(status: &Value) -> Vec<bool> {
 
 /// Whether a container has been restarted, or waits after a failure.
 fn is_retried(status: &Value) -> bool {
+    containers(status).any(is_restarted) || waits_for_retry(status)
+}
+
+/// Whether a container waits after a failure.
+fn waits_for_retry(status: &Value) -> bool {
     containers(status).any(|container| {
         let reason = &container["state"]["waiting"]["reason"];
         let begins = ["ContainerCreating", "PodInitializing"].map(Value::from);
-        is_restarted(container) || (reason.is_string() && !begins.contains(reason))
+        reason.is_string() && !begins.contains(reason)
     })
 }
 
@@ -219,6 +241,16 @@ mod tests {
         assert!(differences(&kubelet[..5], &kubelet[..4], 100.0).is_empty());
         let stuck = differences(&kubelet, &kubelet[..5], 40.0);
         assert!(!stuck.is_empty(), "it never restarts");
+    }
+
+    #[test]
+    fn kubelet_may_look_once_more_at_a_container_that_waits() {
+        let kubelet = loops("CrashLoopBackOff");
+        let mut crib = kubelet.clone();
+        crib.remove(4);
+        assert!(differences(&kubelet, &crib, 14.0).is_empty());
+        crib.remove(3);
+        assert!(!differences(&kubelet, &crib, 14.0).is_empty());
     }
 
     #[test]

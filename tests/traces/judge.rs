@@ -20,7 +20,7 @@ use crate::scenario::{Mode, Scenario};
 use crate::table;
 
 /// Until when after its beginning the containers of a scenario are starting, in seconds.
-const FIRST_PROBES: f64 = 1.0;
+const FIRST_PROBES: f64 = 2.5;
 
 /// What was done at a time may be noted as much later: notes have a resolution of 0.1 s.
 const AT_ONCE: f64 = 0.1;

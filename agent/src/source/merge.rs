@@ -107,9 +107,18 @@ pub struct DuplicatePod {
 #[derive(Debug, Default)]
 pub struct SourcePods {
     /// `None` before the first set.
-    pods: Option<BTreeMap<PodUid, Pod>>,
+    pods: Option<BTreeMap<PodUid, Merged>>,
     /// The pods of the last set, in its order.
     order: Vec<PodUid>,
+}
+
+/// A pod of a source.
+#[derive(Debug)]
+struct Merged {
+    /// As its source gave it last.
+    given: Pod,
+    /// With what a kubelet keeps of it and adds to it.
+    pod: Pod,
 }
 
 impl SourcePods {
@@ -128,19 +137,22 @@ impl SourcePods {
         let mut after = BTreeMap::new();
         let mut changes: BTreeMap<PodOp, Vec<Pod>> = BTreeMap::new();
         self.order.clear();
-        for pod in pods {
-            let (pod, op) = match before.remove(pod.uid()) {
-                Some(existing) => update(&existing, &pod, source),
-                None => (added(&pod, source, now), Some(PodOp::Add)),
+        for given in pods {
+            let (pod, op) = match before.remove(given.uid()) {
+                // Most files of a directory have not changed: nothing of them is compared.
+                Some(known) if known.given.is_same(&given) => (known.pod, None),
+                Some(known) => update(&known.pod, &given, source),
+                None => (added(&given, source, now), Some(PodOp::Add)),
             };
             if let Some(op) = op {
                 changes.entry(op).or_default().push(pod.clone());
             }
             self.order.push(pod.uid().clone());
-            after.insert(pod.uid().clone(), pod);
+            after.insert(pod.uid().clone(), Merged { given, pod });
         }
         if !before.is_empty() {
-            changes.insert(PodOp::Remove, before.into_values().collect());
+            let removed = before.into_values().map(|known| known.pod);
+            changes.insert(PodOp::Remove, removed.collect());
         }
         self.pods = Some(after);
         let order = [
@@ -172,7 +184,7 @@ impl SourcePods {
         let pods = self.pods.as_ref();
         self.order
             .iter()
-            .filter_map(|uid| pods.and_then(|pods| pods.get(uid)).cloned())
+            .filter_map(|uid| Some(pods?.get(uid)?.pod.clone()))
             .collect()
     }
 }

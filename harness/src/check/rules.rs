@@ -1,5 +1,6 @@
 //! All rules: one file for each area.
 
+mod absent_path;
 mod agreement;
 mod beginnings;
 mod cancellation;
@@ -14,6 +15,7 @@ mod credentials;
 mod declared_volume;
 mod event;
 mod exec;
+mod host_network;
 mod host_port;
 mod image;
 mod image_content;
@@ -22,10 +24,12 @@ mod image_life;
 mod image_pull;
 mod image_volume;
 mod initial_state;
+mod left_behind;
 mod limits;
 mod listing;
 mod log;
 mod measured;
+mod memory_kills;
 mod metrics;
 mod moments;
 mod mounts;
@@ -100,6 +104,10 @@ pub fn all() -> Vec<&'static Rule> {
         port_forward::RULES,
         network::RULES,
         host_port::RULES,
+        host_network::RULES,
+        absent_path::RULES,
+        left_behind::RULES,
+        memory_kills::RULES,
         optional::RULES,
         exec::RULES,
         command::RULES,

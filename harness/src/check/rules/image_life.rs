@@ -1,13 +1,14 @@
 //! Rules of images beside their content: what is left of one that was removed, its size, its tags.
 
+use std::collections::BTreeSet;
 use std::io::Read as _;
 
 use cri::v1;
 
-use super::image::{add, pull};
+use super::image::{add, pull, status};
 use super::image_content::{image, script};
 use crate::check::context::Context;
-use crate::check::outcome::{Outcome, Verdict, ensure, equal};
+use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed};
 use crate::check::rule::sources::{CONTAINERD, CRITEST, KUBELET};
 use crate::check::rule::{Rule, Severity};
 use crate::fixture_image::{ImageBuilder, Layer};
@@ -51,6 +52,21 @@ pub(super) const RULES: &[Rule] = &[
         calls: &["RemoveImage", "ImageStatus", "ListImages"],
         faults: &["RemoveImage swallow"],
         body: |x| Box::pin(one_tag_removes_all(x)),
+    },
+    Rule {
+        id: "CRI-CNT-017",
+        severity: Severity::Must,
+        says: "What two registries have of one image is one image, with the tags and digests of both, and RemoveImage by one of them removes it.",
+        source: CRITEST,
+        tags: &["kubelet", "names", "pull"],
+        calls: &["PullImage", "ImageStatus", "ListImages", "RemoveImage"],
+        faults: &[
+            "RemoveImage swallow",
+            "ImageStatus drop image.repo_tags",
+            "ImageStatus drop image.repo_digests",
+            "ListImages drop images.repo_tags",
+        ],
+        body: |x| Box::pin(image_of_two_registries_is_one(x)),
     },
 ];
 
@@ -144,4 +160,41 @@ async fn one_tag_removes_all(x: &Context) -> Verdict {
         .into_iter()
         .find(|one| one.id == id);
     equal("the removed image in ListImages", &listed, &None)
+}
+
+async fn image_of_two_registries_is_one(x: &Context) -> Verdict {
+    let (first, _) = add(x, "1", |image| image)?;
+    // The registry of this process goes by two names.
+    let (here, other) = ("127.0.0.1:", "localhost:");
+    let second = first.replacen(here, other, 1);
+    pull(x, &first).await?;
+    if let Err(status) = x.client.pull(&second).await {
+        let why = format!("PullImage of {second}: {}", status.message());
+        return Err(Outcome::Skipped(why));
+    }
+    let image = status(x, &first).await?;
+    let again = status(x, &second).await?;
+    equal("the id of the other registry's image", &again.id, &image.id)?;
+    let names = |names: &[String]| -> BTreeSet<String> { names.iter().cloned().collect() };
+    let both = BTreeSet::from([first.clone(), second.clone()]);
+    let all = x.client.list_images().await?;
+    let listed = all.into_iter().filter(|one| one.id == image.id);
+    let listed: Vec<v1::Image> = listed.collect();
+    let [listed] = listed.as_slice() else {
+        return failed("ListImages", "one image of the id", format!("{listed:?}"));
+    };
+    equal("the tags in ImageStatus", &names(&again.repo_tags), &both)?;
+    equal("the tags in ListImages", &names(&listed.repo_tags), &both)?;
+    for host in [here, other] {
+        let of_host = |digest: &String| digest.starts_with(host);
+        let digests = &again.repo_digests;
+        let what = format!("the digests in ImageStatus, of {host}");
+        ensure(digests.iter().any(of_host), &what, "one", digests)?;
+    }
+    x.client.remove_image(&first).await?;
+    for name in [&first, &second, &image.id] {
+        let what = format!("ImageStatus of {name}");
+        equal(&what, &x.client.image(name).await?, &None)?;
+    }
+    Ok(())
 }

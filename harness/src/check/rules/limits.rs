@@ -8,7 +8,7 @@ use crate::check::rule::sources::{CONTAINERD, CRITEST, KUBELET};
 use crate::check::rule::{Rule, Severity};
 use crate::pod::Pod;
 
-const MIB: i64 = 1 << 20;
+pub(super) const MIB: i64 = 1 << 20;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {

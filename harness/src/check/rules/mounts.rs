@@ -134,7 +134,7 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// A directory of this rule.
-fn directory(x: &Context) -> Verdict<PathBuf> {
+pub(super) fn directory(x: &Context) -> Verdict<PathBuf> {
     x.needs_namespaces()?;
     let path = x.shared.directory.join(x.unique("volume"));
     made(std::fs::create_dir_all(&path))?;

@@ -35,6 +35,7 @@ macro_rules! container_mode {
         )
     };
 }
+pub(super) use {container_mode, sandbox_mode};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -185,7 +186,7 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// A pod whose options differ from the default ones, and from which its containers take theirs.
-async fn pod(x: &Context, change: fn(&mut NamespaceOption)) -> Verdict<Pod> {
+pub(super) async fn pod(x: &Context, change: fn(&mut NamespaceOption)) -> Verdict<Pod> {
     x.needs_namespaces()?;
     let mut config = x.sandbox();
     let options = fixture::pod_namespaces(&mut config);
@@ -197,7 +198,7 @@ async fn pod(x: &Context, change: fn(&mut NamespaceOption)) -> Verdict<Pod> {
     x.pod_of(config).await
 }
 
-fn container(
+pub(super) fn container(
     x: &Context,
     pod: &Pod,
     name: &str,
@@ -212,7 +213,7 @@ fn container(
 }
 
 /// What the kernel names a namespace of a container's commands, like `net:[4026531840]`.
-async fn name_of(x: &Context, id: &str, kind: &str) -> Verdict<String> {
+pub(super) async fn name_of(x: &Context, id: &str, kind: &str) -> Verdict<String> {
     let text = x
         .client
         .sh(id, &format!("ls -l /proc/self/ns/{kind}"))

@@ -80,7 +80,7 @@ pub(super) async fn serve_with(x: &Context, pod: &Pod, script: &str) -> Verdict<
     }
 }
 
-async fn address(x: &Context, pod: &Pod) -> Verdict<Ipv4Addr> {
+pub(super) async fn address(x: &Context, pod: &Pod) -> Verdict<Ipv4Addr> {
     let network = x.pod_status(&pod.id).await?.network.unwrap_or_default();
     match network.ip.parse() {
         Ok(address) => Ok(address),
@@ -92,20 +92,38 @@ async fn address(x: &Context, pod: &Pod) -> Verdict<Ipv4Addr> {
     }
 }
 
-/// What a server says to a client in a container.
-async fn heard(x: &Context, id: &str, address: Ipv4Addr) -> Verdict<String> {
+/// What a server says to a client in a container, or why it says nothing.
+pub(super) async fn asked(
+    x: &Context,
+    id: &str,
+    address: Ipv4Addr,
+    port: u16,
+) -> Verdict<Result<String, String>> {
     let script = format!(
-        "perl -e 'socket(S, 2, 1, 0) or die; connect(S, pack(\"S n N x8\", 2, {PORT}, {})) or die \"connect: $!\";
+        "command -v perl >/dev/null || {{ echo no perl; exit; }}
+        perl -e 'socket(S, 2, 1, 0) or die; connect(S, pack(\"S n N x8\", 2, {port}, {})) or die \"connect: $!\";
         print $_ while defined($_ = readline S)'",
         u32::from(address)
     );
     let answer = x.client.exec(id, ["/bin/sh", "-c", &script], 20).await?;
-    match answer.exit_code {
-        0 => Ok(String::from_utf8_lossy(&answer.stdout).into_owned()),
-        _ => failed(
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match (answer.exit_code, text(&answer.stdout)) {
+        (0, said) if said == "no perl\n" => Err(Outcome::Skipped(
+            "the image has no perl, which the client is written in".to_owned(),
+        )),
+        (0, said) => Ok(Ok(said)),
+        _ => Ok(Err(text(&answer.stderr))),
+    }
+}
+
+/// What the server in a pod says to a client in a container.
+async fn heard(x: &Context, id: &str, address: Ipv4Addr) -> Verdict<String> {
+    match asked(x, id, address, PORT).await? {
+        Ok(said) => Ok(said),
+        Err(why) => failed(
             format!("a connection to {address}:{PORT}"),
             "an answer",
-            String::from_utf8_lossy(&answer.stderr),
+            why,
         ),
     }
 }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use cri::v1;
-use cri::v1::ContainerState;
+use cri::v1::{ContainerState, NamespaceMode};
 use tokio::time::Instant;
 
+use super::namespaces::{self, container_mode};
 use super::sandbox::UNKNOWN;
 use crate::check::context::Context;
 use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed};
@@ -174,6 +175,16 @@ pub(super) const RULES: &[Rule] = &[
         ],
         body: |x| Box::pin(stop_without_grace_period_kills(x)),
     },
+    Rule {
+        id: "CRI-STP-013",
+        severity: Severity::Must,
+        says: "StopContainer ends all processes of a container in its pod's process namespace, and no other container's.",
+        source: CRIO,
+        tags: &["kubelet", "namespaces", "process"],
+        calls: &["StopContainer", "RunPodSandbox", "CreateContainer"],
+        faults: &["StopContainer swallow", container_mode!("pid", "CONTAINER")],
+        body: |x| Box::pin(every_process_of_container_ends(x)),
+    },
 ];
 
 async fn stubborn(x: &Context) -> Verdict<(Pod, String)> {
@@ -263,6 +274,44 @@ async fn stop_without_grace_period_kills(x: &Context) -> Verdict {
         "to take less than 9 s",
         took,
     )
+}
+
+/// Of these seconds sleep the processes of one container, and those of the other one.
+const SLEEPS: [&str; 2] = ["4242.1", "4242.2"];
+
+async fn every_process_of_container_ends(x: &Context) -> Verdict {
+    let pod = namespaces::pod(x, |options| options.pid = NamespaceMode::Pod.into()).await?;
+    let mut ids = Vec::new();
+    for (name, seconds) in ["c", "d"].into_iter().zip(SLEEPS) {
+        let mut config = namespaces::container(x, &pod, name, |_| {});
+        let script = format!("trap '' TERM; sleep {seconds} & (sleep {seconds} & wait) & wait");
+        config.command = ["/bin/sh", "-c", &script].map(str::to_owned).into();
+        let id = pod.start(config).await?;
+        ids.push(id);
+    }
+    let [first, second] = ids.as_slice() else {
+        return failed("the containers", "two", format!("{ids:?}"));
+    };
+    let sleeping = async || -> Verdict<[usize; 2]> {
+        let text = "for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$f 2>/dev/null; echo; done";
+        let lines = x.client.sh(second, text).await?;
+        let of = |seconds: &str| {
+            let command = format!("sleep {seconds} ");
+            lines.lines().filter(|line| **line == command).count()
+        };
+        Ok(SLEEPS.map(of))
+    };
+    let until = async |what: &str, expected: [usize; 2]| {
+        x.until(what, async || match sleeping().await {
+            Ok(seen) if seen == expected => Ok(()),
+            Ok(seen) => Err(format!("{seen:?} processes of each container")),
+            Err(why) => Err(format!("{why:?}")),
+        })
+        .await
+    };
+    until("the processes of both containers", [2, 2]).await?;
+    x.client.stop(first, 0).await?;
+    until("the processes of the other container alone", [0, 2]).await
 }
 
 async fn shorter_grace_period_wins(x: &Context) -> Verdict {

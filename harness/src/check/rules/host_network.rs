@@ -1,0 +1,132 @@
+//! Rules of pods and the host's network: who reaches what listens on the other side.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use cri::v1::{NamespaceMode, NamespaceOption};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use super::namespaces::{container, name_of, pod, sandbox_mode};
+use super::network::{PORT, address, asked, said, serve};
+use crate::check::context::Context;
+use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed};
+use crate::check::rule::sources::{CRITEST, KUBELET};
+use crate::check::rule::{Rule, Severity};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-NET-008",
+        severity: Severity::Must,
+        says: "A pod in the host's network reaches what listens on the host's loopback address, and a pod with a network of its own does not.",
+        source: CRITEST,
+        tags: &["kubelet", "network", "namespaces"],
+        calls: &["RunPodSandbox", "CreateContainer", "ExecSync"],
+        faults: &[
+            sandbox_mode!("network", "NODE"),
+            sandbox_mode!("network", "POD"),
+        ],
+        body: |x| Box::pin(loopback_is_of_host(x)),
+    },
+    Rule {
+        id: "CRI-NET-009",
+        severity: Severity::Must,
+        says: "A pod is reached at the address of its status from the host: a kubelet's probes and hooks come from there.",
+        source: KUBELET,
+        tags: &["kubelet", "network"],
+        calls: &["RunPodSandbox", "PodSandboxStatus"],
+        faults: &[
+            "PodSandboxStatus set status.network.ip \"10.11.12.13\"",
+            "PodSandboxStatus set status.network.ip \"127.0.0.1\"",
+            "PodSandboxStatus drop status.network",
+        ],
+        body: |x| Box::pin(pod_is_reached_from_host(x)),
+    },
+];
+
+/// What listens on the host says this.
+const HELLO: &str = "hello from the host\n";
+/// So long a packet to a pod may be on its way.
+const SOON: Duration = Duration::from_secs(5);
+
+/// The name of this process's own network.
+fn own_network() -> Verdict<String> {
+    let link = std::fs::read_link("/proc/self/ns/net");
+    let name = link.map(|link| link.display().to_string());
+    name.map_err(|error| Outcome::Skipped(format!("/proc/self/ns/net: {error}")))
+}
+
+fn in_host(options: &mut NamespaceOption) {
+    options.network = NamespaceMode::Node.into();
+}
+
+async fn loopback_is_of_host(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
+    let listener = listener.and_then(|it| Ok((it.local_addr()?.port(), it)));
+    let (port, listener) =
+        listener.map_err(|error| Outcome::Skipped(format!("no port: {error}")))?;
+    let mut server = JoinSet::new();
+    server.spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            // A client that is gone has what it wanted.
+            let _ = client.write_all(HELLO.as_bytes()).await;
+        }
+    });
+    let own = x.pod().await?;
+    let within = own.start(x.forever("c")).await?;
+    let answer = asked(x, &within, Ipv4Addr::LOCALHOST, port).await?;
+    let reached = answer.as_deref() == Ok(HELLO);
+    ensure(
+        !reached,
+        "the host's loopback address from a pod with a network of its own",
+        "nothing that answers",
+        &answer,
+    )?;
+
+    let (first, second) = (pod(x, in_host).await?, pod(x, in_host).await?);
+    let here = first.start(container(x, &first, "c", |_| {})).await?;
+    let there = second.start(container(x, &second, "c", |_| {})).await?;
+    let of_host = name_of(x, &here, "net").await?;
+    equal(
+        "the network of another pod in the host's",
+        &name_of(x, &there, "net").await?,
+        &of_host,
+    )?;
+    let ours = own_network()?;
+    if of_host != ours {
+        return Err(Outcome::Diverges(format!(
+            "the network of the host is {of_host} to the runtime, and {ours} to this check"
+        )));
+    }
+    match asked(x, &here, Ipv4Addr::LOCALHOST, port).await? {
+        Ok(text) => equal("what listens on the host", text.as_str(), HELLO),
+        Err(why) => failed("the host's loopback address", "an answer", why),
+    }
+}
+
+async fn pod_is_reached_from_host(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let (pod, other) = (x.pod().await?, x.pod().await?);
+    serve(x, &pod, "pod").await?;
+    let beside = other.start(x.forever("c")).await?;
+    let at = address(x, &pod).await?;
+    let expected = "hello from pod\n";
+    match asked(x, &beside, at, PORT).await? {
+        Ok(text) => equal("the server, for another pod", text.as_str(), expected)?,
+        Err(why) => return failed(format!("{at}:{PORT}, for another pod"), "an answer", why),
+    }
+    match tokio::time::timeout(SOON, said(at, PORT)).await {
+        Ok(Ok(text)) => equal("the server, for the host", text.as_str(), expected),
+        Ok(Err(error)) => Err(unreached(&error.to_string())),
+        Err(_) => Err(unreached("no answer")),
+    }
+}
+
+/// Runtimes without rights in the host's network make one that leads out of it and not into it.
+fn unreached(why: &str) -> Outcome {
+    Outcome::Diverges(format!(
+        "pods reach each other, and the host does not reach them: {why}"
+    ))
+}
