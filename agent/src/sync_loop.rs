@@ -25,10 +25,10 @@ use crate::worker::{self, PodUpdate, WorkItem, rejected};
 
 mod entries;
 mod housekeeping;
-mod memory;
 mod orphans;
 mod preemption;
 mod reconcile;
+mod remembered;
 mod resizes;
 
 use entries::{Entries, Entry};
@@ -56,7 +56,7 @@ struct SyncLoop {
     put_off: u64,
     /// When workers ended, until a later listing of the runtime.
     ended: BTreeMap<PodUid, Timestamp>,
-    /// The pods that a kubelet's sources have removed, until their statuses are forgotten.
+    /// The pods that a kubelet's sources removed at some time, until their statuses are forgotten.
     removed: BTreeSet<PodUid>,
     garbage: Garbage,
     /// A desired pod waits for the end of a worker.

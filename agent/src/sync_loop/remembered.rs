@@ -27,8 +27,8 @@ impl SyncLoop {
     }
 
     /// The status with which a pod's new worker begins: that of an earlier one, if it is not forgotten.
-    pub(super) fn remembered_status(&mut self, pod: &Pod) -> Option<Arc<PodStatus>> {
-        if !self.removed.remove(pod.uid()) {
+    pub(super) fn remembered_status(&self, pod: &Pod) -> Option<Arc<PodStatus>> {
+        if !self.removed.contains(pod.uid()) {
             return None;
         }
         let reports = self.reports.borrow();
