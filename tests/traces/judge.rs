@@ -19,8 +19,9 @@ use crate::replay::{Replayed, replay};
 use crate::scenario::{Mode, Scenario};
 use crate::table;
 
-/// Until when after its beginning the containers of a scenario are starting, in seconds.
-const FIRST_PROBES: f64 = 2.5;
+/// For how long a container that was started for the first time is starting, in seconds: a kubelet begins to probe up to a
+/// second after the start.
+const FIRST_PROBES: f64 = 1.5;
 
 /// What was done at a time may be noted as much later: notes have a resolution of 0.1 s.
 const AT_ONCE: f64 = 0.1;
@@ -223,11 +224,8 @@ fn events(kubelet: &[Value], crib: &[Value]) -> Vec<Difference> {
     let set = |events: &[Value]| -> BTreeSet<[String; 4]> {
         let keys = ["pod", "field_path", "type", "reason"];
         let key = |event: &Value| keys.map(|key| text(&event[key]).to_owned());
-        events
-            .iter()
-            .filter(|event| !is_early_probe(event))
-            .map(key)
-            .collect()
+        let counted = events.iter().filter(|event| !is_early_probe(event, events));
+        counted.map(key).collect()
     };
     let (kubelet, crib) = (set(kubelet), set(crib));
     let sides = kubelet.symmetric_difference(&crib);
@@ -271,9 +269,23 @@ fn is_of_moment(event: &Value, removed_at: f64, loops: &[(String, String)]) -> b
             .any(|(pod, container)| event["pod"] == **pod && field.ends_with(container.as_str()))
 }
 
-/// Whether a probe failed while its container was starting. A kubelet begins to probe up to a second after the start.
-fn is_early_probe(event: &Value) -> bool {
-    event["reason"] == "Unhealthy" && event["t"].as_f64().is_some_and(|at| at < FIRST_PROBES)
+/// Whether a probe failed while its container was starting for the first time.
+fn is_early_probe(event: &Value, all: &[Value]) -> bool {
+    let is_start = |other: &&Value| {
+        other["reason"] == "Started"
+            && ["pod", "field_path"]
+                .iter()
+                .all(|key| other[key] == event[key])
+    };
+    let started = all
+        .iter()
+        .find(is_start)
+        .and_then(|start| start["t"].as_f64());
+    let at = event["t"].as_f64();
+    event["reason"] == "Unhealthy"
+        && at
+            .zip(started)
+            .is_some_and(|(at, started)| at - started < FIRST_PROBES)
 }
 
 /// The statuses, one a pod's name: that of the latest pod.
@@ -291,6 +303,24 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn probes_of_a_container_that_is_starting_do_not_count() {
+        let event = |reason: &str, t: f64| json!({"pod": "p", "field_path": "spec.containers{c}", "type": "Warning", "reason": reason, "t": t});
+        let started = || event("Started", 4.0);
+        let differ = |kubelet: &[Value], crib: &[Value]| {
+            let found = events(kubelet, crib);
+            found
+                .iter()
+                .map(|one| one.kubelet.clone())
+                .collect::<Vec<_>>()
+        };
+        let early = [started(), event("Unhealthy", 5.0)];
+        assert!(differ(&early, &[started()]).is_empty());
+        // The second start of a container is not its first one.
+        let late = [started(), started(), event("Unhealthy", 5.6)];
+        assert_eq!(differ(&late, &[started()]), ["Warning Unhealthy"]);
+    }
 
     #[test]
     fn object_that_is_gone_gets_no_status() {
