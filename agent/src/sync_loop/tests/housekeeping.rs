@@ -361,3 +361,21 @@ async fn links_to_logs_that_are_gone_go_with_garbage_collection() {
     assert!(!is_link(&gone));
     assert!(is_link(&here));
 }
+
+#[tokio::test(start_paused = true)]
+async fn ended_pod_keeps_its_address_although_its_status_was_forgotten() {
+    let scene = Scene::as_kubelet();
+    scene.fake.image("slow", slow(5));
+    let pod = of_source("file", &pod("u1", "slow", "Always"));
+    start_running(&scene, &pod).await;
+    let address = scene.report("u1").status.pod_ip.clone();
+    assert!(address.is_some());
+    scene.want(&[]);
+    scene
+        .until("u1", "finished", |report| report.finished)
+        .await;
+    let status = scene.report("u1").published;
+    assert_eq!(status.pod_ip, address);
+    let started = status.start_time.as_ref().unwrap().0;
+    assert!(scene.second(started) >= 5, "its status was forgotten");
+}
