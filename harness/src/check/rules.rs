@@ -28,6 +28,8 @@ mod left_behind;
 mod limits;
 mod listing;
 mod log;
+mod lost_sandbox;
+mod lower_limit;
 mod measured;
 mod memory_kills;
 mod metrics;
@@ -108,6 +110,8 @@ pub fn all() -> Vec<&'static Rule> {
         absent_path::RULES,
         left_behind::RULES,
         memory_kills::RULES,
+        lower_limit::RULES,
+        lost_sandbox::RULES,
         optional::RULES,
         exec::RULES,
         command::RULES,

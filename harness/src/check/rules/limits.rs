@@ -206,7 +206,7 @@ fn unseen<T>() -> Verdict<T> {
     ))
 }
 
-async fn memory_limit(x: &Context, id: &str) -> Verdict<String> {
+pub(super) async fn memory_limit(x: &Context, id: &str) -> Verdict<String> {
     match of_cgroup(x, id, "memory.max", "memory/memory.limit_in_bytes").await? {
         Some(limit) => Ok(limit),
         None => unseen(),

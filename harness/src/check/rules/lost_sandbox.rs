@@ -1,0 +1,97 @@
+//! Rules of sandboxes whose process ends without the runtime's doing.
+
+use std::fs;
+use std::path::PathBuf;
+
+use cri::v1;
+use cri::v1::PodSandboxState;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::check::context::Context;
+use crate::check::outcome::{Outcome, Verdict};
+use crate::check::rule::sources::CONTAINERD;
+use crate::check::rule::{Rule, Severity};
+use crate::pod::Pod;
+
+pub(super) const RULES: &[Rule] = &[Rule {
+    id: "CRI-SBX-022",
+    severity: Severity::Must,
+    says: "A sandbox whose process was killed is not ready, which makes a kubelet run the pod anew, and is stopped and removed like any other.",
+    source: CONTAINERD,
+    tags: &["kubelet", "state", "signal"],
+    calls: &[
+        "PodSandboxStatus",
+        "ListPodSandbox",
+        "StopPodSandbox",
+        "RemovePodSandbox",
+    ],
+    faults: &[
+        "PodSandboxStatus set status.state \"SANDBOX_READY\"",
+        "ListPodSandbox set items.state \"SANDBOX_READY\"",
+        "StopPodSandbox answer INTERNAL",
+        "RemovePodSandbox answer INTERNAL",
+    ],
+    body: |x| Box::pin(killed_sandbox_is_not_ready(x)),
+}];
+
+async fn killed_sandbox_is_not_ready(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let pod = x.pod().await?;
+    let process = process_of(x, &pod).await?;
+    kill(process, Signal::SIGKILL)
+        .map_err(|error| skipped(format!("process {process} cannot be killed: {error}")))?;
+    x.until("the sandbox to be SANDBOX_NOTREADY", async || {
+        match x.pod_status(&pod.id).await {
+            Ok(status) if status.state() == PodSandboxState::SandboxReady => Err(status),
+            status => Ok(status),
+        }
+    })
+    .await??;
+    x.pod_is(&pod.id, PodSandboxState::SandboxNotready).await?;
+    x.client.stop_pod(&pod.id).await?;
+    x.pod_is(&pod.id, PodSandboxState::SandboxNotready).await?;
+    x.client.remove_pod(&pod.id).await?;
+    x.until("the sandbox to be in no list", async || {
+        match x.listed_pod(&pod.id).await {
+            Ok(Some(listed)) => Err(listed),
+            result => Ok(result),
+        }
+    })
+    .await?
+    .map(drop)
+}
+
+/// The process that crictl and scripts find at `.info.pid`, if it is surely one of this pod: nothing else may be killed.
+async fn process_of(x: &Context, pod: &Pod) -> Verdict<Pid> {
+    let request = v1::PodSandboxStatusRequest {
+        pod_sandbox_id: pod.id.clone(),
+        verbose: true,
+    };
+    let mut runtime = x.client.runtime.clone();
+    let answer = runtime.pod_sandbox_status(request).await?.into_inner();
+    let info = answer.info.get("info").map(String::as_str);
+    let info: serde_json::Value =
+        serde_json::from_str(info.unwrap_or_default()).unwrap_or_default();
+    let number = info["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+    let Some(number) = number.filter(|pid| *pid > 1) else {
+        let why = "PodSandboxStatus with verbose has no pid in its info";
+        return Err(skipped(why.to_owned()));
+    };
+    let network = x.script("c", "readlink /proc/self/ns/net");
+    let of_pod = x.output_in(pod, network).await?;
+    let of_process = fs::read_link(format!("/proc/{number}/ns/net"));
+    match of_process {
+        Ok(link) if link == PathBuf::from(of_pod.trim()) => Ok(Pid::from_raw(number)),
+        Ok(_) => Err(skipped(format!(
+            "process {number} is not in the pod's network"
+        ))),
+        Err(error) => Err(skipped(format!(
+            "process {number} cannot be seen here: {error}"
+        ))),
+    }
+}
+
+fn skipped(why: String) -> Outcome {
+    Outcome::Skipped(why)
+}
