@@ -76,8 +76,9 @@ impl Worker {
                 None => orphan(&self.pod_ref, &observed),
             };
             let at_once = (*self.shared.kill_now.borrow()).then_some(0);
-            let grace = at_once.or(self.grace).unwrap_or(ORPHAN_GRACE);
-            let (stop, sandboxes) = plan::end_pod(&pod, &observed, Some(grace));
+            let of_orphan = self.pod.is_none().then_some(ORPHAN_GRACE);
+            let grace = at_once.or(self.grace).or(of_orphan);
+            let (stop, sandboxes) = plan::end_pod(&pod, &observed, grace);
             let killer = Killer {
                 shared: Arc::clone(&self.shared),
                 host: first_ip(&pod, &self.shared, &observed),
@@ -142,7 +143,9 @@ impl Worker {
     }
 
     /// Takes the latest update of a pod that terminates: only its grace period counts, and whether a source still has it. A
-    /// shorter grace period does not end a stop that is running, as in a kubelet.
+    /// shorter grace period does not end a stop that is running, as in a kubelet. A pod that ends by itself, by its phase or its
+    /// deadline, has what its spec says, also 0: nobody asked for its end (Kubernetes 1.36, pkg/kubelet/pod_workers.go
+    /// completeSync).
     fn take_termination_update(&mut self) {
         let update = self.updates.borrow_and_update().clone();
         match update {
@@ -159,7 +162,7 @@ impl Worker {
                 }
             }
             PodUpdate::Run(pod, _) if pod.is_deleted() => self.pod = Some(pod),
-            PodUpdate::Run(..) => {}
+            PodUpdate::Run(..) => return,
         }
         if let Some(pod) = &self.pod {
             self.grace = Some(effective_grace(self.grace, pod));

@@ -1,6 +1,7 @@
 //! The end of pods: deletion at an API server, deadlines, and ends in the middle of something.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use rstest::rstest;
 
 use super::*;
 
@@ -120,6 +121,35 @@ async fn pod_fails_at_its_deadline() {
     );
     tokio::time::sleep(seconds(60)).await;
     assert_eq!(scene.seconds("StartContainer app/0"), [0], "no restart");
+}
+
+#[rstest]
+#[case::of_its_deadline(false, 0)]
+#[case::of_its_removal(true, 1)]
+#[tokio::test(start_paused = true)]
+async fn pod_without_grace_runs_hooks_only_when_its_end_is_asked_for(
+    #[case] removed: bool,
+    #[case] hooks: usize,
+) {
+    let scene = Scene::new();
+    scene.fake.image("app", Behaviour::forever());
+    scene.fake.exec("app", seconds(0), 0, "");
+    let mut app = container("app", "app");
+    app["lifecycle"] = json!({"preStop": {"exec": {"command": ["stop"]}}});
+    let spec = json!({
+        "activeDeadlineSeconds": 8,
+        "terminationGracePeriodSeconds": 0,
+        "containers": [app],
+    });
+    start_running(&scene, &pod_with("u1", spec)).await;
+    if removed {
+        scene.want(&[]);
+    }
+    scene
+        .until("u1", "ended", |report| report.finished || report.removed)
+        .await;
+    assert_eq!(scene.seconds("ExecSync app/0 stop").len(), hooks);
+    assert_eq!(scene.seconds("StopContainer app/0 2s").len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
