@@ -1,5 +1,6 @@
 //! The real kubelet on a scenario's node: a process that reads static pods from a directory, without an API server.
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -24,6 +25,10 @@ use crate::node::{PATIENCE, PodState};
 const POLL: Duration = Duration::from_millis(150);
 /// The ports of the first kubelet; each has two.
 static PORT: AtomicU16 = AtomicU16::new(20250);
+
+/// How many events of an object and a type client-go sends at once; then one in five minutes
+/// (k8s.io/client-go/tools/record/events_cache.go).
+const EVENTS: usize = 25;
 
 /// The node's address in the namespaces of `tests/interop/alone`.
 const NODE_IP: &str = "192.0.2.2";
@@ -171,14 +176,22 @@ impl Kubelet {
         matches!(tokio::time::timeout(limit, wait).await, Ok(Ok(_)))
     }
 
-    /// The events about pods, as in `events.json`. Without an API server they are only in the log.
+    /// The events about pods, as in `events.json`. Without an API server they are only in the log: also those that one would
+    /// not get, of a pod and a type with more than [`EVENTS`].
     pub(crate) fn events(&self, zero: Timestamp) -> Vec<Value> {
         let log = self.log_text();
         let lines = log
             .lines()
             .filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let events = lines.filter(|line| line["msg"] == "Event occurred" && line["kind"] == "Pod");
+        let mut counts = HashMap::new();
         events
+            .filter(|line| {
+                let of = [&line["object"]["name"], &line["type"]].map(Value::to_string);
+                let count = counts.entry(of).or_insert(0);
+                *count += 1;
+                *count <= EVENTS
+            })
             .map(|line| {
                 json!({
                     "t": line["ts"].as_f64().unwrap() / 1000.0 - zero.as_duration().as_secs_f64(),
