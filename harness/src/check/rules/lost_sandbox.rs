@@ -1,7 +1,7 @@
 //! Rules of sandboxes whose process ends without the runtime's doing.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 
 use cri::v1;
 use cri::v1::PodSandboxState;
@@ -82,7 +82,7 @@ async fn process_of(x: &Context, pod: &Pod) -> Verdict<Pid> {
     let of_pod = x.output_in(pod, network).await?;
     let of_process = fs::read_link(format!("/proc/{number}/ns/net"));
     match of_process {
-        Ok(link) if link == PathBuf::from(of_pod.trim()) => Ok(Pid::from_raw(number)),
+        Ok(link) if link == Path::new(of_pod.trim()) => Ok(Pid::from_raw(number)),
         Ok(_) => Err(skipped(format!(
             "process {number} is not in the pod's network"
         ))),
