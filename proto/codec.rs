@@ -6,10 +6,10 @@
 use std::marker::PhantomData;
 
 pub use prost::Message;
-use prost::bytes::Buf as _;
 pub use prost::bytes::Bytes;
+use prost::bytes::{Buf as _, BufMut as _};
 use tonic::Status;
-use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
+use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
 /// The capacity of a buffer at first, in bytes; a longer message makes it grow.
@@ -46,24 +46,19 @@ where
     }
 }
 
-/// Encodes `T`, and leaves the answer as it came: a client may have seen it before.
-#[derive(Debug)]
-pub struct Undecoded<T>(PhantomData<T>);
+/// Sends a message that is encoded already, and leaves the answer as it came. What waits for it holds neither message, and is
+/// the same code for every call; and a client may have seen the answer before.
+#[derive(Debug, Clone, Copy)]
+pub struct Encoded;
 
-impl<T> Default for Undecoded<T> {
-    fn default() -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<T: Message + Send + 'static> Codec for Undecoded<T> {
-    type Encode = T;
+impl Codec for Encoded {
+    type Encode = Bytes;
     type Decode = Bytes;
-    type Encoder = ProstEncoder<T>;
+    type Encoder = PutAll;
     type Decoder = TakeAll;
 
     fn encoder(&mut self) -> Self::Encoder {
-        ProstCodec::<T, ()>::raw_encoder(BufferSettings::new(BUFFER, YIELD_THRESHOLD))
+        PutAll
     }
 
     fn decoder(&mut self) -> Self::Decoder {
@@ -71,12 +66,30 @@ impl<T: Message + Send + 'static> Codec for Undecoded<T> {
     }
 }
 
-/// What [`Undecoded`] has left.
+/// What [`Encoded`] has left.
 ///
 /// # Errors
 /// Internal: the bytes are no `M`, with the words of tonic's own codec.
 pub fn decode<M: Message + Default>(message: Bytes) -> Result<M, Status> {
     M::decode(message).map_err(|error| Status::internal(error.to_string()))
+}
+
+/// Encodes bytes as the message that they are.
+#[derive(Debug)]
+pub struct PutAll;
+
+impl Encoder for PutAll {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, message: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.put(message);
+        Ok(())
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::new(BUFFER, YIELD_THRESHOLD)
+    }
 }
 
 /// Decodes a message as its bytes.
@@ -89,5 +102,9 @@ impl Decoder for TakeAll {
 
     fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
         Ok(Some(message.copy_to_bytes(message.remaining())))
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::new(BUFFER, YIELD_THRESHOLD)
     }
 }

@@ -1,22 +1,21 @@
 //! The gRPC client for a runtime on a unix socket, with the kubelet's deadlines (Kubernetes 1.36, cri-client).
 
 use std::collections::BTreeSet;
-use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use cri::v1;
-use cri::v1::image_service_client::ImageServiceClient;
 use cri::v1::runtime_service_client::RuntimeServiceClient;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio_stream::StreamExt;
+use tonic::Status;
+use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Response, Status};
 
 use super::{
-    Code, Cri, CriError, EventStream, ExecOutput, FsUsage, Image, LastLists, ListedContainer,
+    Cri, CriError, EventStream, ExecOutput, FsUsage, Image, LastLists, ListedContainer,
     ListedSandbox, Lists, RegistryAuth, RuntimeStatus, Version, wire,
 };
 use crate::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
@@ -30,6 +29,7 @@ const SANDBOX_DEADLINE: Duration = Duration::from_secs(240);
 /// The maximum size of messages.
 const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
+mod calls;
 mod connect;
 mod lists;
 
@@ -37,9 +37,9 @@ pub use connect::connect;
 
 /// See [`connect`].
 struct GrpcCri {
+    grpc: Grpc<Channel>,
+    /// For the events, the only call whose answers are a stream.
     runtime: RuntimeServiceClient<Channel>,
-    image: ImageServiceClient<Channel>,
-    channel: Channel,
 }
 
 impl GrpcCri {
@@ -52,62 +52,12 @@ impl GrpcCri {
             }),
         );
         Self {
-            runtime: RuntimeServiceClient::new(channel.clone())
+            grpc: Grpc::new(channel.clone())
                 .max_decoding_message_size(MAX_MESSAGE)
                 .max_encoding_message_size(MAX_MESSAGE),
-            image: ImageServiceClient::new(channel.clone())
-                .max_decoding_message_size(MAX_MESSAGE)
-                .max_encoding_message_size(MAX_MESSAGE),
-            channel,
+            runtime: RuntimeServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE),
         }
     }
-
-    fn runtime(&self) -> RuntimeServiceClient<Channel> {
-        self.runtime.clone()
-    }
-
-    fn image(&self) -> ImageServiceClient<Channel> {
-        self.image.clone()
-    }
-}
-
-/// Awaits a call for at most `deadline`, and converts its error.
-async fn within<T>(
-    deadline: Duration,
-    call: &'static str,
-    answer: impl Future<Output = Result<Response<T>, Status>>,
-) -> Result<T, CriError> {
-    match tokio::time::timeout(deadline, answer).await {
-        Ok(Ok(response)) => Ok(response.into_inner()),
-        Ok(Err(status)) => Err(wire::error(call, &status)),
-        Err(_) => Err(CriError {
-            call,
-            code: Code::DeadlineExceeded,
-            message: format!("no answer within {} s", deadline.as_secs()),
-        }),
-    }
-}
-
-/// The longest timeout that a request carries: 100 years. gRPC has eight digits for it, and tonic panics beyond 99,999,999
-/// hours, which a pod's grace period may be.
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
-
-/// A request with a gRPC timeout.
-fn timed<T>(deadline: Duration, message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    request.set_timeout(deadline.min(LONGEST));
-    request
-}
-
-/// A call of the runtime or image service: client, method, CRI name, request, and deadline unless it is [`DEADLINE`].
-macro_rules! call {
-    ($client:expr, $method:ident, $name:literal, $request:expr) => {
-        call!($client, $method, $name, $request, DEADLINE)
-    };
-    ($client:expr, $method:ident, $name:literal, $request:expr, $deadline:expr) => {{
-        let deadline = $deadline;
-        within(deadline, $name, $client.$method(timed(deadline, $request))).await
-    }};
 }
 
 #[async_trait]
@@ -116,17 +66,13 @@ impl Cri for GrpcCri {
         let request = v1::VersionRequest {
             version: "0.1.0".to_owned(),
         };
-        call!(self.runtime(), version, "Version", request).map(wire::version)
+        self.call(request, Some(DEADLINE)).await.map(wire::version)
     }
 
     async fn status(&self) -> Result<RuntimeStatus, CriError> {
-        call!(
-            self.runtime(),
-            status,
-            "Status",
-            v1::StatusRequest { verbose: false }
-        )
-        .map(wire::runtime_status)
+        self.call(v1::StatusRequest { verbose: false }, Some(DEADLINE))
+            .await
+            .map(wire::runtime_status)
     }
 
     async fn run_sandbox(&self, spec: &SandboxSpec) -> Result<SandboxId, CriError> {
@@ -134,34 +80,23 @@ impl Cri for GrpcCri {
             config: Some(wire::sandbox_config(spec)),
             runtime_handler: spec.runtime_handler.clone(),
         };
-        call!(
-            self.runtime(),
-            run_pod_sandbox,
-            "RunPodSandbox",
-            request,
-            SANDBOX_DEADLINE
-        )
-        .map(|answer| SandboxId::new(answer.pod_sandbox_id))
+        self.call(request, Some(SANDBOX_DEADLINE))
+            .await
+            .map(|answer| SandboxId::new(answer.pod_sandbox_id))
     }
 
     async fn stop_sandbox(&self, id: &SandboxId) -> Result<(), CriError> {
         let request = v1::StopPodSandboxRequest {
             pod_sandbox_id: id.as_str().to_owned(),
         };
-        call!(self.runtime(), stop_pod_sandbox, "StopPodSandbox", request).map(drop)
+        self.call(request, Some(DEADLINE)).await.map(drop)
     }
 
     async fn remove_sandbox(&self, id: &SandboxId) -> Result<(), CriError> {
         let request = v1::RemovePodSandboxRequest {
             pod_sandbox_id: id.as_str().to_owned(),
         };
-        call!(
-            self.runtime(),
-            remove_pod_sandbox,
-            "RemovePodSandbox",
-            request
-        )
-        .map(drop)
+        self.call(request, Some(DEADLINE)).await.map(drop)
     }
 
     async fn sandbox_status(&self, id: &SandboxId) -> Result<ObservedSandbox, CriError> {
@@ -169,12 +104,7 @@ impl Cri for GrpcCri {
             pod_sandbox_id: id.as_str().to_owned(),
             verbose: false,
         };
-        let answer = call!(
-            self.runtime(),
-            pod_sandbox_status,
-            "PodSandboxStatus",
-            request
-        )?;
+        let answer = self.call(request, Some(DEADLINE)).await?;
         wire::sandbox_status(answer.status)
     }
 
@@ -183,12 +113,9 @@ impl Cri for GrpcCri {
             label_selector: wire::pod_selector(uid),
             ..v1::PodSandboxFilter::default()
         });
-        let answer = call!(
-            self.runtime(),
-            list_pod_sandbox,
-            "ListPodSandbox",
-            v1::ListPodSandboxRequest { filter }
-        )?;
+        let answer = self
+            .call(v1::ListPodSandboxRequest { filter }, Some(DEADLINE))
+            .await?;
         Ok(answer
             .items
             .into_iter()
@@ -207,7 +134,8 @@ impl Cri for GrpcCri {
             config: Some(wire::container_config(spec)),
             sandbox_config: Some(wire::sandbox_config(sandbox_spec)),
         };
-        call!(self.runtime(), create_container, "CreateContainer", request)
+        self.call(request, Some(DEADLINE))
+            .await
             .map(|answer| ContainerId::new(answer.container_id))
     }
 
@@ -215,7 +143,7 @@ impl Cri for GrpcCri {
         let request = v1::StartContainerRequest {
             container_id: id.as_str().to_owned(),
         };
-        call!(self.runtime(), start_container, "StartContainer", request).map(drop)
+        self.call(request, Some(DEADLINE)).await.map(drop)
     }
 
     async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), CriError> {
@@ -223,21 +151,16 @@ impl Cri for GrpcCri {
             container_id: id.as_str().to_owned(),
             timeout: i64::try_from(grace.as_secs()).unwrap_or(i64::MAX),
         };
-        call!(
-            self.runtime(),
-            stop_container,
-            "StopContainer",
-            request,
-            grace.saturating_add(DEADLINE)
-        )
-        .map(drop)
+        self.call(request, Some(grace.saturating_add(DEADLINE)))
+            .await
+            .map(drop)
     }
 
     async fn remove_container(&self, id: &ContainerId) -> Result<(), CriError> {
         let request = v1::RemoveContainerRequest {
             container_id: id.as_str().to_owned(),
         };
-        call!(self.runtime(), remove_container, "RemoveContainer", request).map(drop)
+        self.call(request, Some(DEADLINE)).await.map(drop)
     }
 
     async fn container_status(
@@ -248,7 +171,7 @@ impl Cri for GrpcCri {
             container_id: listed.id.as_str().to_owned(),
             verbose: false,
         };
-        let answer = call!(self.runtime(), container_status, "ContainerStatus", request)?;
+        let answer = self.call(request, Some(DEADLINE)).await?;
         wire::container_status(answer.status, listed)
     }
 
@@ -257,12 +180,9 @@ impl Cri for GrpcCri {
             label_selector: wire::pod_selector(uid),
             ..v1::ContainerFilter::default()
         });
-        let answer = call!(
-            self.runtime(),
-            list_containers,
-            "ListContainers",
-            v1::ListContainersRequest { filter }
-        )?;
+        let answer = self
+            .call(v1::ListContainersRequest { filter }, Some(DEADLINE))
+            .await?;
         Ok(answer
             .containers
             .into_iter()
@@ -276,13 +196,7 @@ impl Cri for GrpcCri {
 
     async fn update_container(&self, id: &ContainerId, limits: &Resources) -> Result<(), CriError> {
         let request = wire::update_container(id, limits);
-        call!(
-            self.runtime(),
-            update_container_resources,
-            "UpdateContainerResources",
-            request
-        )
-        .map(drop)
+        self.call(request, Some(DEADLINE)).await.map(drop)
     }
 
     async fn update_sandbox(
@@ -292,26 +206,16 @@ impl Cri for GrpcCri {
         overhead: &Resources,
     ) -> Result<(), CriError> {
         let request = wire::update_sandbox(id, limits, overhead);
-        call!(
-            self.runtime(),
-            update_pod_sandbox_resources,
-            "UpdatePodSandboxResources",
-            request
-        )
-        .map(drop)
+        self.call(request, Some(DEADLINE)).await.map(drop)
     }
 
     async fn memory_usage(&self, id: &SandboxId) -> Result<MemoryUsage, CriError> {
         let request = v1::PodSandboxStatsRequest {
             pod_sandbox_id: id.as_str().to_owned(),
         };
-        call!(
-            self.runtime(),
-            pod_sandbox_stats,
-            "PodSandboxStats",
-            request
-        )
-        .map(wire::memory_usage)
+        self.call(request, Some(DEADLINE))
+            .await
+            .map(wire::memory_usage)
     }
 
     async fn image_status(&self, image: &ImageSpec) -> Result<Option<Image>, CriError> {
@@ -319,7 +223,9 @@ impl Cri for GrpcCri {
             image: Some(wire::image_spec(image)),
             verbose: false,
         };
-        Ok(call!(self.image(), image_status, "ImageStatus", request)?
+        Ok(self
+            .call(request, Some(DEADLINE))
+            .await?
             .image
             .map(wire::image))
     }
@@ -335,21 +241,19 @@ impl Cri for GrpcCri {
             auth: auth.map(wire::registry_auth),
             sandbox_config: Some(wire::sandbox_config(sandbox)),
         };
-        match self.image().pull_image(request).await {
-            Ok(answer) => Ok(answer.into_inner().image_ref),
-            Err(status) => Err(wire::error("PullImage", &status)),
-        }
+        let answer = self.call(request, None).await?;
+        Ok(answer.image_ref)
     }
 
     async fn list_images(&self) -> Result<Vec<Image>, CriError> {
         let request = v1::ListImagesRequest { filter: None };
-        let answer = call!(self.image(), list_images, "ListImages", request)?;
+        let answer = self.call(request, Some(DEADLINE)).await?;
         Ok(answer.images.into_iter().map(wire::image).collect())
     }
 
     async fn images_in_use(&self) -> Result<BTreeSet<String>, CriError> {
         let request = v1::ListContainersRequest { filter: None };
-        let answer = call!(self.runtime(), list_containers, "ListContainers", request)?;
+        let answer = self.call(request, Some(DEADLINE)).await?;
         let mut ids = BTreeSet::new();
         for container in answer.containers {
             let request = v1::ContainerStatusRequest {
@@ -357,7 +261,7 @@ impl Cri for GrpcCri {
                 verbose: false,
             };
             ids.insert(wire::image_id(container));
-            let answer = call!(self.runtime(), container_status, "ContainerStatus", request);
+            let answer = self.call(request, Some(DEADLINE)).await;
             match answer {
                 Ok(answer) => ids.extend(wire::mounted_images(answer.status)),
                 // It was removed meanwhile.
@@ -372,16 +276,11 @@ impl Cri for GrpcCri {
         let request = v1::RemoveImageRequest {
             image: Some(wire::image_spec(image)),
         };
-        call!(self.image(), remove_image, "RemoveImage", request).map(drop)
+        self.call(request, Some(DEADLINE)).await.map(drop)
     }
 
     async fn image_fs_info(&self) -> Result<Vec<FsUsage>, CriError> {
-        let answer = call!(
-            self.image(),
-            image_fs_info,
-            "ImageFsInfo",
-            v1::ImageFsInfoRequest {}
-        )?;
+        let answer = self.call(v1::ImageFsInfoRequest {}, Some(DEADLINE)).await?;
         Ok(answer
             .image_filesystems
             .into_iter()
@@ -403,21 +302,8 @@ impl Cri for GrpcCri {
             cmd: command.to_vec(),
             timeout: seconds,
         };
-        let answer = match timeout {
-            Some(timeout) => call!(
-                self.runtime(),
-                exec_sync,
-                "ExecSync",
-                request,
-                timeout.saturating_add(DEADLINE)
-            )?,
-            None => self
-                .runtime()
-                .exec_sync(request)
-                .await
-                .map_err(|status| wire::error("ExecSync", &status))?
-                .into_inner(),
-        };
+        let deadline = timeout.map(|timeout| timeout.saturating_add(DEADLINE));
+        let answer = self.call(request, deadline).await?;
         Ok(ExecOutput {
             stdout: answer.stdout,
             stderr: answer.stderr,
@@ -429,7 +315,7 @@ impl Cri for GrpcCri {
         let request = v1::ContainerStatsRequest {
             container_id: id.as_str().to_owned(),
         };
-        let answer = call!(self.runtime(), container_stats, "ContainerStats", request)?;
+        let answer = self.call(request, Some(DEADLINE)).await?;
         let layer = answer.stats.and_then(|stats| stats.writable_layer);
         Ok(layer.map_or(0, |layer| wire::fs_usage(layer).used_bytes))
     }
@@ -438,19 +324,13 @@ impl Cri for GrpcCri {
         let request = v1::ReopenContainerLogRequest {
             container_id: id.as_str().to_owned(),
         };
-        call!(
-            self.runtime(),
-            reopen_container_log,
-            "ReopenContainerLog",
-            request
-        )
-        .map(drop)
+        self.call(request, Some(DEADLINE)).await.map(drop)
     }
 
     async fn events(&self) -> Result<EventStream, CriError> {
         let failed = |status: Status| wire::error("GetContainerEvents", &status);
-        let stream = self
-            .runtime()
+        let mut runtime = self.runtime.clone();
+        let stream = runtime
             .get_container_events(v1::GetEventsRequest {})
             .await
             .map_err(failed)?

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
 
 use super::kill::{Killer, kill_requested};
 use super::sandbox::SandboxContext;
@@ -120,9 +120,8 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
         return Err(no_image(job, &start.name, error.clone()));
     }
     let report = |event: ImageEvent| job.image_event(Some(&start.name), &event);
-    let got = shared
-        .images
-        .ensure(request, &report, &job.terminating)
+    // Steps that are over soon, or rare, have their memory to themselves: that of `run` waits with a thousand pods.
+    let got = Box::pin(shared.images.ensure(request, &report, &job.terminating))
         .await
         .map_err(|no| match no {
             ImageError::Cancelled => NotStarted::Terminating,
@@ -156,7 +155,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
     };
     let env_files = if env::files(container).next().is_some() {
         let (container, volumes) = (container.clone(), sandbox.volumes.clone());
-        blocking(move || read_env_files(&container, &volumes)).await
+        Box::pin(blocking(move || read_env_files(&container, &volumes))).await
     } else {
         EnvFiles::default()
     };
@@ -237,7 +236,11 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
         id: id.clone(),
         backoff_key: start.backoff_key.clone(),
     }));
-    post_start(job, sandbox, container, &id).await
+    let lifecycle = container.lifecycle.as_ref();
+    match lifecycle.and_then(|lifecycle| lifecycle.post_start.as_ref()) {
+        None => Ok(()),
+        Some(hook) => Box::pin(post_start(job, sandbox, container, hook, &id)).await,
+    }
 }
 
 /// Makes the parts of volumes that a container mounts.
@@ -290,15 +293,9 @@ async fn post_start(
     job: &Arc<Job>,
     sandbox: &SandboxContext,
     container: &Container,
+    handler: &LifecycleHandler,
     id: &ContainerId,
 ) -> Result<(), NotStarted> {
-    let Some(handler) = container
-        .lifecycle
-        .as_ref()
-        .and_then(|lifecycle| lifecycle.post_start.as_ref())
-    else {
-        return Ok(());
-    };
     let host = sandbox.ips.first().map(String::as_str);
     let mut kill_now = job.shared.kill_now.clone();
     let result = tokio::select! {

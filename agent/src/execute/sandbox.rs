@@ -106,7 +106,7 @@ impl Job {
             };
             let report = |event: ImageEvent| self.image_event(None, &event);
             let images = &self.shared.images;
-            match images.ensure(request, &report, &self.terminating).await {
+            match Box::pin(images.ensure(request, &report, &self.terminating)).await {
                 Ok(got) => {
                     let image = ImageSpec {
                         image: got.reference,

@@ -81,13 +81,3 @@ async fn connect_times_out_on_silent_server() {
     let error = connect(path.to_str().unwrap()).await.err().unwrap();
     assert!(matches!(error, ConnectError::Silent { .. }), "{error:?}");
 }
-
-#[rstest]
-#[case::short(Duration::from_secs(2), "2000000u")]
-#[case::beyond_eight_digits_of_hours(Duration::from_secs(400_000_000_000), "52560000M")]
-#[case::longest(Duration::MAX, "52560000M")]
-fn timeout_of_request_fits_grpc(#[case] deadline: Duration, #[case] expected: &str) {
-    let request = super::super::timed(deadline, ());
-    let timeout = request.metadata().get("grpc-timeout").unwrap();
-    assert_eq!(timeout.to_str().unwrap(), expected);
-}
