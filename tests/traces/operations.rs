@@ -160,8 +160,10 @@ fn operation(call: &Value, symbols: &mut Symbols) -> Option<Operation> {
         _ => Value::Null,
     };
     if let Some(hash) = config.pointer_mut(HASH) {
-        let container = text(&request["config"]["metadata"]["name"]);
-        *hash = json!(symbols.hash(container, text(hash)));
+        // Of pods that start together, any may be the first.
+        let name = pod.split('#').next().unwrap_or_default();
+        let container = format!("{name}/{}", text(&request["config"]["metadata"]["name"]));
+        *hash = json!(symbols.hash(&container, text(hash)));
     }
     Some(Operation {
         pod,
