@@ -270,7 +270,10 @@ fn counted(cpu: Option<&v1::CpuUsage>, memory: Option<&v1::MemoryUsage>) -> bool
 async fn pod_is_counted(x: &Context) -> Verdict {
     x.needs_limits()?;
     let pod = x.pod().await?;
-    x.running(&pod).await?;
+    // What the shell waits for is there when it says so.
+    let script = x.script("c", "sleep 1000 & echo ready; wait");
+    let id = pod.start(script).await?;
+    x.logged(&pod, &id, "ready").await?;
     let request = v1::PodSandboxStatsRequest {
         pod_sandbox_id: pod.id.clone(),
     };
