@@ -30,8 +30,9 @@ const FIRST_RETRY: Duration = Duration::from_secs(30);
 /// What one pod was granted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Granted {
-    allocation: Allocation,
-    /// The pod with it, if the source's pod has other resources.
+    /// A version of the pod with the granted resources: the source's, mostly. None for a pod that no source has.
+    allocated: Option<Pod>,
+    /// The source's pod with them, if it has other resources itself.
     in_place: Option<Pod>,
     state: ResizeState,
 }
@@ -43,17 +44,19 @@ fn directory(pod: &Pod, config: &Config) -> std::path::PathBuf {
 impl Granted {
     /// What an earlier agent granted; a new pod is granted what it asks for.
     pub(super) fn recorded(pod: &Pod, config: &Config) -> Self {
-        let mut granted = Self {
-            allocation: files::allocated(&directory(pod, config))
-                .unwrap_or_else(|| Allocation::of(pod)),
-            ..Self::default()
-        };
-        granted.set_desired(pod);
-        granted
+        let recorded = files::allocated(&directory(pod, config));
+        let in_place = recorded.and_then(|recorded| recorded.in_place_of_desired(pod));
+        Self {
+            allocated: Some(in_place.as_ref().unwrap_or(pod).clone()),
+            in_place,
+            state: ResizeState::default(),
+        }
     }
 
     fn set_desired(&mut self, pod: &Pod) {
-        self.in_place = self.allocation.in_place_of_desired(pod);
+        let allocated = self.allocated.as_ref();
+        self.in_place =
+            allocated.and_then(|allocated| Allocation::of(allocated).in_place_of_desired(pod));
     }
 
     /// Whether the source asks for something else.
@@ -204,7 +207,7 @@ impl SyncLoop {
         let pending = &mut granted.state.pending;
         let (event, again) = match decision {
             Decision::Granted => {
-                granted.allocation = Allocation::of(&desired);
+                granted.allocated = Some(desired.clone());
                 granted.in_place = None;
                 granted.state.granted += 1;
                 *pending = None;

@@ -48,7 +48,7 @@ thread_local! {
 /// A scripted runtime and an agent that drives it.
 struct Scene {
     fake: FakeCri,
-    clock: Arc<TokioClock>,
+    clock: Arc<dyn Clock>,
     epoch: Timestamp,
     root: PathBuf,
     agent: Option<Agent>,
@@ -87,8 +87,8 @@ impl Scene {
     /// A scene whose agent is still to be started.
     fn without_agent(relist: Duration) -> Self {
         let epoch = "2026-01-01T00:00:00Z".parse().unwrap();
-        let clock = Arc::new(TokioClock::starting_at(epoch));
-        let fake = FakeCri::new(Arc::clone(&clock) as Arc<dyn Clock>);
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(epoch));
+        let fake = FakeCri::new(Arc::clone(&clock));
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().to_owned();
         ROOTS.with_borrow_mut(|roots| roots.push(directory));
@@ -130,7 +130,7 @@ impl Scene {
         let parts = Parts {
             objects: Arc::clone(&self.objects) as Arc<dyn Objects>,
             cri,
-            clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
+            clock: Arc::clone(&self.clock),
             dialer: Arc::new(SystemDialer),
             sources: vec![Box::new(source)],
         };

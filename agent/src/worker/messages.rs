@@ -1,6 +1,5 @@
 //! Reads each termination message once and adds it to the observed state.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::blocking::brief;
@@ -11,13 +10,20 @@ use crate::volumes::termination;
 /// Messages of exited containers, appended to the runtime's own message.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
-    read: BTreeMap<ContainerId, String>,
+    /// A list: a map has room for eleven at least.
+    read: Vec<(ContainerId, String)>,
 }
 
 impl Messages {
+    fn of(&self, id: &ContainerId) -> Option<&String> {
+        let mut read = self.read.iter();
+        read.find(|(read, _)| read == id)
+            .map(|(_, message)| message)
+    }
+
     /// Returns the observed state with the messages of all exited containers.
     pub(super) fn read(&mut self, pod: &Pod, observed: &Arc<Observed>) -> Arc<Observed> {
-        self.read.retain(|id, _| {
+        self.read.retain(|(id, _)| {
             observed
                 .containers
                 .iter()
@@ -26,7 +32,7 @@ impl Messages {
         let new: Vec<_> = observed
             .containers
             .iter()
-            .filter(|seen| seen.state.exit().is_some() && !self.read.contains_key(&seen.id))
+            .filter(|seen| seen.state.exit().is_some() && self.of(&seen.id).is_none())
             .filter_map(|seen| Some((pod.container(&seen.name)?.1.clone(), seen.clone())))
             .collect();
         if !new.is_empty() {
@@ -40,13 +46,13 @@ impl Messages {
             });
             self.read.extend(found);
         }
-        if self.read.values().all(String::is_empty) {
+        if self.read.iter().all(|(_, message)| message.is_empty()) {
             return Arc::clone(observed);
         }
         let mut with = Observed::clone(observed);
         for container in &mut with.containers {
             if let (ContainerState::Exited(exit), Some(message)) =
-                (&mut container.state, self.read.get(&container.id))
+                (&mut container.state, self.of(&container.id))
             {
                 exit.message.clone_from(message);
             }

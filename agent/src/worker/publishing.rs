@@ -43,9 +43,9 @@ impl Published {
         self.observed = None;
     }
 
-    /// Whether there is one.
-    pub(super) fn is_known(&self) -> bool {
-        self.status.is_some()
+    /// The status, if there is one.
+    pub(super) fn known(&self) -> Option<&Arc<PodStatus>> {
+        self.status.as_ref()
     }
 
     /// The status; an empty one before the first.

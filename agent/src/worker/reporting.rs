@@ -151,7 +151,9 @@ impl Worker {
         let adjusted = self.as_reported(&pod, observed);
         let observed = adjusted.as_ref().unwrap_or(observed);
         let published = self.published.status();
-        let status = self.status_of(&pod, observed, self.last.as_deref(), stage);
+        // The first one goes on from what was published: a pod has one time at which it began.
+        let previous = self.last.as_ref().or(self.published.known());
+        let status = self.status_of(&pod, observed, previous.map(Arc::as_ref), stage);
         // A pod at rest keeps one status: what it shows now is what was published, perhaps a moment later.
         let status = if is_same_but_for_times(&status, &published) {
             Arc::clone(&published)

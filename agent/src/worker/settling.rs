@@ -4,8 +4,6 @@
 //! second, so that it mostly sees the whole; an agent that repairs the pod at the first event would start a container in a
 //! sandbox that is about to end. Nor is a step published before the whole is seen.
 
-use std::collections::BTreeMap;
-
 use jiff::{SignedDuration, Timestamp};
 
 use crate::clock::after;
@@ -18,8 +16,8 @@ const SETTLE: SignedDuration = SignedDuration::from_millis(500);
 /// What was seen of a pod last, and when something of it was seen to end or to be gone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Settling {
-    /// The ids of containers and sandboxes, and whether each runs or is ready.
-    seen: BTreeMap<String, bool>,
+    /// The ids of containers and sandboxes, and whether each runs or is ready. A list: a map has room for eleven at least.
+    seen: Vec<(String, bool)>,
     last_end: Option<Timestamp>,
     last_loss: Option<Timestamp>,
 }
@@ -31,10 +29,11 @@ impl Settling {
         let containers = containers.map(|seen| (seen.id.to_string(), seen.state.is_running()));
         let sandboxes = observed.sandboxes.iter();
         let sandboxes = sandboxes.map(|seen| (seen.id.to_string(), seen.ready));
-        let present: BTreeMap<String, bool> = containers.chain(sandboxes).collect();
+        let present: Vec<_> = containers.chain(sandboxes).collect();
         let mut remains = Vec::new();
         for (id, ran) in &self.seen {
-            match present.get(id) {
+            let now_seen = present.iter().find(|(present, _)| present == id);
+            match now_seen.map(|(_, runs)| runs) {
                 Some(runs) if *runs || !ran => {}
                 Some(_) => self.last_end = Some(now),
                 None => {
@@ -51,7 +50,7 @@ impl Settling {
 
     /// Forgets what the agent itself removes: that it is gone is no news.
     pub(super) fn forget(&mut self, id: &str) {
-        self.seen.remove(id);
+        self.seen.retain(|(seen, _)| seen != id);
     }
 
     /// When the plan of a pod may be executed, and what is seen published, if that is later than `now`.

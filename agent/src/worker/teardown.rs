@@ -117,7 +117,7 @@ impl Worker {
                 stopped = &mut stopping => return stopped,
                 Ok(()) = self.updates.changed() => {
                     self.take_termination_update();
-                    if !self.published.is_known() {
+                    if self.published.known().is_none() {
                         // A kubelet probes no pod whose status it does not have (Kubernetes 1.36,
                         // pkg/kubelet/prober/worker.go doProbe).
                         self.shared.prober.remove(self.uid());

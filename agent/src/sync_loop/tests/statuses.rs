@@ -1,5 +1,8 @@
 //! What is published as a pod's status, and when: as a kubelet does, what a sync did shows in the next one.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState, PodStatus};
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -72,9 +75,26 @@ async fn crash_back_off_is_published_by_the_next_sync() {
     );
 }
 
+/// A clock that is a little later whenever it is looked at, like a real one.
+struct Ticking(Arc<dyn Clock>, AtomicU64);
+
+#[async_trait::async_trait]
+impl Clock for Ticking {
+    fn now(&self) -> Timestamp {
+        let looks = self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.now() + Duration::from_micros(looks)
+    }
+
+    async fn sleep_until(&self, deadline: Timestamp) {
+        self.0.sleep_until(deadline).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn pod_at_rest_has_one_status() {
-    let scene = Scene::new();
+    let mut scene = Scene::without_agent(seconds(10));
+    scene.clock = Arc::new(Ticking(scene.clock, AtomicU64::new(0)));
+    scene.start_agent();
     scene.fake.image("stays", Behaviour::forever());
     scene.want(&[pod("u1", "stays", "Always")]);
     let is_ready = |report: &PodReport| report.containers[0].ready;
