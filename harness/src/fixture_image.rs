@@ -12,179 +12,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
-use std::process::Command;
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use tar::{EntryType, Header};
 
-/// One layer: files, in the order they were added. Paths are relative to the image's root.
-#[derive(Debug, Clone, Default)]
-pub struct Layer {
-    entries: Vec<Entry>,
-    stream: Option<Vec<u8>>,
-}
+mod form;
+mod layer;
 
-#[derive(Debug, Clone)]
-struct Entry {
-    kind: EntryType,
-    path: String,
-    link: String,
-    body: Vec<u8>,
-    mode: u32,
-    owner: (u64, u64),
-    /// Major and minor number of a device node.
-    device: (u32, u32),
-}
-
-impl Layer {
-    /// An empty layer.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// A layer from a raw tar stream, which is not validated.
-    pub fn of_stream(stream: Vec<u8>) -> Self {
-        Self {
-            stream: Some(stream),
-            ..Self::default()
-        }
-    }
-
-    fn entry(mut self, kind: EntryType, path: &str, mode: u32) -> Self {
-        self.entries.push(Entry {
-            kind,
-            path: path.trim_start_matches('/').to_owned(),
-            link: String::new(),
-            body: Vec::new(),
-            mode,
-            owner: (0, 0),
-            device: (0, 0),
-        });
-        self
-    }
-
-    fn change(mut self, change: impl FnOnce(&mut Entry)) -> Self {
-        if let Some(entry) = self.entries.last_mut() {
-            change(entry);
-        }
-        self
-    }
-
-    /// A file with its permission bits (0o4755 for a setuid one).
-    pub fn file(self, path: &str, mode: u32, body: impl Into<Vec<u8>>) -> Self {
-        self.entry(EntryType::Regular, path, mode)
-            .change(|entry| entry.body = body.into())
-    }
-
-    /// A directory with its permission bits.
-    pub fn directory(self, path: &str, mode: u32) -> Self {
-        self.entry(EntryType::Directory, path, mode)
-    }
-
-    /// A symbolic link.
-    pub fn symlink(self, path: &str, target: &str) -> Self {
-        self.entry(EntryType::Symlink, path, 0o777)
-            .change(|entry| entry.link = target.to_owned())
-    }
-
-    /// A FIFO, or a device node with its major and minor number.
-    pub fn node(self, path: &str, kind: EntryType, device: (u32, u32)) -> Self {
-        self.entry(kind, path, 0o666)
-            .change(|entry| entry.device = device)
-    }
-
-    /// Another name for an earlier file of this layer.
-    pub fn hard_link(self, path: &str, target: &str) -> Self {
-        self.entry(EntryType::Link, path, 0o644)
-            .change(|entry| entry.link = target.to_owned())
-    }
-
-    /// Sets the owner and group of the entry added last.
-    pub fn owned_by(self, uid: u64, gid: u64) -> Self {
-        self.change(|entry| entry.owner = (uid, gid))
-    }
-
-    /// Hides `path` of the layers below.
-    pub fn whiteout(self, path: &str) -> Self {
-        let (directory, name) = path.rsplit_once('/').map_or(("", path), |(d, n)| (d, n));
-        let separator = if directory.is_empty() { "" } else { "/" };
-        self.file(&format!("{directory}{separator}.wh.{name}"), 0o644, "")
-    }
-
-    /// Hides the contents of the directory `path` in the layers below.
-    pub fn opaque(self, path: &str) -> Self {
-        self.file(&format!("{path}/.wh..wh..opq"), 0o644, "")
-    }
-
-    /// A program of this machine, under the same absolute path, with the libraries that `ldd` lists.
-    ///
-    /// # Errors
-    /// The program or a library cannot be read, or `ldd` cannot be run.
-    pub fn host_program(mut self, path: &str) -> io::Result<Self> {
-        let output = Command::new("ldd").arg(path).output()?;
-        // `ldd` fails for a static program, which needs no libraries.
-        let listing = String::from_utf8_lossy(&output.stdout);
-        let libraries = listing
-            .lines()
-            .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
-        for file in libraries.chain([path]) {
-            let name = file.trim_start_matches('/');
-            if !self.entries.iter().any(|entry| entry.path == name) {
-                self = self.file(name, 0o755, fs::read(file)?);
-            }
-        }
-        Ok(self)
-    }
-
-    /// The layer as a tar stream; equal for equal entries.
-    ///
-    /// # Errors
-    /// A path does not fit in a tar file.
-    pub fn tar(&self) -> io::Result<Vec<u8>> {
-        if let Some(stream) = &self.stream {
-            return Ok(stream.clone());
-        }
-        let mut tar = tar::Builder::new(Vec::new());
-        for entry in &self.entries {
-            let mut header = Header::new_gnu();
-            header.set_entry_type(entry.kind);
-            header.set_mode(entry.mode);
-            header.set_uid(entry.owner.0);
-            header.set_gid(entry.owner.1);
-            header.set_mtime(1_600_000_000);
-            header.set_size(entry.body.len() as u64);
-            if entry.kind == EntryType::Char {
-                header.set_device_major(entry.device.0)?;
-                header.set_device_minor(entry.device.1)?;
-            }
-            match entry.kind {
-                EntryType::Link | EntryType::Symlink => {
-                    tar.append_link(&mut header, &entry.path, &entry.link)?
-                }
-                EntryType::Regular
-                | EntryType::Char
-                | EntryType::Block
-                | EntryType::Directory
-                | EntryType::Fifo
-                | EntryType::Continuous
-                | EntryType::GNULongName
-                | EntryType::GNULongLink
-                | EntryType::GNUSparse
-                | EntryType::XGlobalHeader
-                | EntryType::XHeader
-                | EntryType::__Nonexhaustive(_) => {
-                    tar.append_data(&mut header, &entry.path, &entry.body[..])?
-                }
-            }
-        }
-        tar.into_inner()
-    }
-}
+use form::Form;
+pub use layer::{Layer, Packing};
 
 /// A builder of an image for linux on this machine's architecture.
 #[derive(Debug, Clone)]
@@ -192,6 +30,11 @@ pub struct ImageBuilder {
     name: String,
     layers: Vec<Layer>,
     config: serde_json::Map<String, Value>,
+    form: Form,
+    /// If it is for another machine.
+    architecture: Option<String>,
+    /// The same image for other machines.
+    others: Vec<ImageBuilder>,
 }
 
 impl ImageBuilder {
@@ -205,12 +48,34 @@ impl ImageBuilder {
             name: name.to_owned(),
             layers: Vec::new(),
             config,
+            form: Form::default(),
+            architecture: None,
+            others: Vec::new(),
         }
     }
 
     /// Adds a layer on top.
     pub fn layer(mut self, layer: Layer) -> Self {
         self.layers.push(layer);
+        self
+    }
+
+    /// Gives an OCI layout docker's media types.
+    pub fn of_docker(mut self) -> Self {
+        self.form = Form::Docker;
+        self
+    }
+
+    /// Makes it an image for linux on another architecture, such as `s390x`.
+    pub fn for_architecture(mut self, architecture: &str) -> Self {
+        self.architecture = Some(architecture.to_owned());
+        self
+    }
+
+    /// Puts an image for another architecture before it, so that its name is that of an index. An archive of docker's has no such
+    /// thing.
+    pub fn after(mut self, other: ImageBuilder) -> Self {
+        self.others.push(other);
         self
     }
 
@@ -304,7 +169,7 @@ impl ImageBuilder {
     /// # Errors
     /// As [`ImageBuilder::write_docker`].
     pub fn write_oci(&self, path: &Path) -> io::Result<()> {
-        fs::write(path, tar_of(&self.layout()?)?)
+        fs::write(path, tar_of(&form::layout(self)?)?)
     }
 
     /// Writes an OCI layout to the directory `path`, which it creates.
@@ -312,7 +177,7 @@ impl ImageBuilder {
     /// # Errors
     /// As [`ImageBuilder::write_docker`].
     pub fn write_oci_layout(&self, path: &Path) -> io::Result<()> {
-        for (name, bytes) in self.layout()? {
+        for (name, bytes) in form::layout(self)? {
             let file = path.join(name);
             if let Some(directory) = file.parent() {
                 fs::create_dir_all(directory)?;
@@ -332,45 +197,15 @@ impl ImageBuilder {
             .map(|layer| format!("sha256:{}", hex(layer)))
             .collect();
         Ok(serde_json::to_vec(&json!({
-            "architecture": architecture(),
+            "architecture": self.architecture(),
             "os": "linux",
             "config": self.config,
             "rootfs": {"type": "layers", "diff_ids": diff_ids},
         }))?)
     }
 
-    fn layout(&self) -> io::Result<BTreeMap<String, Vec<u8>>> {
-        let mut members = BTreeMap::new();
-        let mut blob = |kind: &str, bytes: Vec<u8>| {
-            let digest = hex(&bytes);
-            let media_type = format!("application/vnd.oci.image.{kind}");
-            let descriptor = json!({"mediaType": media_type, "digest": format!("sha256:{digest}"), "size": bytes.len()});
-            members.insert(format!("blobs/sha256/{digest}"), bytes);
-            descriptor
-        };
-        let layers = self.layer_tars()?;
-        let config = blob("config.v1+json", self.config_document(&layers)?);
-        let mut descriptors = Vec::new();
-        for layer in &layers {
-            let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
-            packer.write_all(layer)?;
-            descriptors.push(blob("layer.v1.tar+gzip", packer.finish()?));
-        }
-        let manifest = json!({
-            "schemaVersion": 2,
-            "mediaType": "application/vnd.oci.image.manifest.v1+json",
-            "config": config,
-            "layers": descriptors,
-        });
-        let mut manifest = blob("manifest.v1+json", serde_json::to_vec(&manifest)?);
-        manifest["annotations"] = json!({"org.opencontainers.image.ref.name": self.name});
-        let index = json!({"schemaVersion": 2, "manifests": [manifest]});
-        members.insert("index.json".to_owned(), serde_json::to_vec(&index)?);
-        members.insert(
-            "oci-layout".to_owned(),
-            br#"{"imageLayoutVersion":"1.0.0"}"#.to_vec(),
-        );
-        Ok(members)
+    fn architecture(&self) -> &str {
+        self.architecture.as_deref().unwrap_or(architecture())
     }
 }
 

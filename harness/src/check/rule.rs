@@ -83,6 +83,7 @@ impl Rule {
             Some("STR") => "stream",
             Some("PUL") => "pull",
             Some("CNT") => "content",
+            Some("FMT") => "format",
             Some("LIM") => "limits",
             Some("NSP") => "namespaces",
             Some("NET") => "network",

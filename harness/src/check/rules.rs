@@ -2,6 +2,7 @@
 
 mod absent_path;
 mod agreement;
+mod attached_input;
 mod beginnings;
 mod cancellation;
 mod cgroups;
@@ -20,6 +21,7 @@ mod host_port;
 mod image;
 mod image_content;
 mod image_files;
+mod image_format;
 mod image_life;
 mod image_pull;
 mod image_volume;
@@ -34,6 +36,7 @@ mod measured;
 mod memory_kills;
 mod metrics;
 mod moments;
+mod mount_places;
 mod mounts;
 mod named_on_host;
 mod names;
@@ -43,6 +46,8 @@ mod optional;
 mod output;
 mod port_forward;
 mod process;
+mod programs;
+mod refusals;
 mod resources;
 mod restart;
 mod restarted;
@@ -91,6 +96,7 @@ pub fn all() -> Vec<&'static Rule> {
         namespaces::RULES,
         user_namespace::RULES,
         mounts::RULES,
+        mount_places::RULES,
         image_volume::RULES,
         declared_volume::RULES,
         security::RULES,
@@ -99,10 +105,13 @@ pub fn all() -> Vec<&'static Rule> {
         rights::RULES,
         stop::RULES,
         initial_state::RULES,
+        programs::RULES,
         process::RULES,
         concurrency::RULES,
+        refusals::RULES,
         cancellation::RULES,
         stream::RULES,
+        attached_input::RULES,
         port_forward::RULES,
         network::RULES,
         host_port::RULES,
@@ -125,6 +134,7 @@ pub fn all() -> Vec<&'static Rule> {
         credentials::RULES,
         image_content::RULES,
         image_files::RULES,
+        image_format::RULES,
         image_life::RULES,
         statistics::RULES,
         measured::RULES,

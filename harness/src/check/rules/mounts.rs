@@ -141,11 +141,11 @@ pub(super) fn directory(x: &Context) -> Verdict<PathBuf> {
     Ok(path)
 }
 
-fn made(result: std::io::Result<()>) -> Verdict {
+pub(super) fn made(result: std::io::Result<()>) -> Verdict {
     result.map_err(|error| Outcome::Skipped(format!("nothing to mount: {error}")))
 }
 
-fn of(host_path: &Path, container_path: &str) -> v1::Mount {
+pub(super) fn of(host_path: &Path, container_path: &str) -> v1::Mount {
     v1::Mount {
         host_path: host_path.display().to_string(),
         container_path: container_path.to_owned(),

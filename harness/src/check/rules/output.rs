@@ -37,6 +37,19 @@ pub(super) const RULES: &[Rule] = &[
         body: |x| Box::pin(bytes_are_kept(x)),
     },
     Rule {
+        id: "CRI-LOG-012",
+        severity: Severity::Must,
+        says: "What a container with a terminal shows is in its log line by line, on standard output.",
+        source: LOGS,
+        tags: &["kubelet", "tty"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request drop config.tty",
+            "CreateContainer request set config.log_path \"other.log\"",
+        ],
+        body: |x| Box::pin(terminal_is_logged(x)),
+    },
+    Rule {
         id: "CRI-EXE-017",
         severity: Severity::Must,
         says: "ExecSync returns a megabyte of standard output and one of standard error, every byte in its place.",
@@ -183,6 +196,26 @@ fn of_stream(log: &[u8], stream: Stream) -> Vec<u8> {
         }
     }
     bytes
+}
+
+async fn terminal_is_logged(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let text = "[ -t 1 ] || exit 9; echo shown; echo said >&2; printf 'no end'; exit 3";
+    let mut config = x.script("c", text);
+    config.tty = true;
+    let id = pod.start(config).await?;
+    let status = x.exited(&id).await?;
+    equal("the exit code", &status.exit_code, &3)?;
+    // A terminal ends its lines with a carriage return too, which some runtimes keep.
+    let lines = x.lines(&pod, &id).into_iter();
+    let seen: Vec<_> = lines
+        .map(|line| (line.stream, line.text.trim_end_matches('\r').to_owned()))
+        .collect();
+    let expected = ["shown", "said", "no end"];
+    let expected: Vec<_> = expected
+        .map(|text| (Stream::Stdout, text.to_owned()))
+        .into();
+    equal("the lines of the log", &seen, &expected)
 }
 
 async fn bytes_are_kept(x: &Context) -> Verdict {

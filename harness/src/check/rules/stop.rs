@@ -113,6 +113,20 @@ pub(super) const RULES: &[Rule] = &[
         body: |x| Box::pin(configured_signal_is_sent(x)),
     },
     Rule {
+        id: "CRI-STP-014",
+        severity: Severity::Should,
+        says: "Each stop signal that a pod can name is the one that StopContainer sends, real-time signals too.",
+        source: KUBELET,
+        tags: &["signal"],
+        calls: &["StopContainer", "ContainerStatus"],
+        faults: &[
+            "CreateContainer request set config.stop_signal \"SIGINT\"",
+            "CreateContainer after 3 request drop config.stop_signal",
+            "ContainerStatus after 1 set status.stop_signal \"SIGTERM\"",
+        ],
+        body: |x| Box::pin(each_signal_is_sent(x)),
+    },
+    Rule {
         id: "CRI-STP-008",
         severity: Severity::Should,
         says: "A StopContainer that its client cancels does not kill the container when the grace period is over.",
@@ -346,6 +360,47 @@ async fn configured_signal_is_sent(x: &Context) -> Verdict {
         &x.client.container(&id).await?.exit_code,
         &10,
     )
+}
+
+/// Signals that a shell can wait for, by their numbers in Linux, which are not the contract's.
+const SIGNALS: [(v1::Signal, i32); 6] = [
+    (v1::Signal::Sighup, 1),
+    (v1::Signal::Sigint, 2),
+    (v1::Signal::Sigquit, 3),
+    (v1::Signal::Sigusr2, 12),
+    (v1::Signal::Sigwinch, 28),
+    (v1::Signal::Sigrtminplus3, 37),
+];
+
+async fn each_signal_is_sent(x: &Context) -> Verdict {
+    if std::env::consts::ARCH.starts_with("mips") {
+        return Err(Outcome::Skipped(
+            "signals have other numbers on this machine".to_owned(),
+        ));
+    }
+    let traps: String = SIGNALS
+        .iter()
+        .map(|(_, number)| format!("trap 'exit {}' {number}; ", 100 + number))
+        .collect();
+    let text =
+        format!("{traps} trap 'exit 99' TERM; echo ready; while :; do sleep 1000 & wait $!; done");
+    for (signal, number) in SIGNALS {
+        let pod = x.pod().await?;
+        let mut config = x.script("c", &text);
+        config.stop_signal = signal.into();
+        let id = pod.start(config).await?;
+        x.logged(&pod, &id, "ready").await?;
+        let what = "stop_signal in ContainerStatus";
+        equal(what, &x.client.container(&id).await?.stop_signal(), &signal)?;
+        x.client.stop(&id, LONG).await?;
+        let code = x.client.container(&id).await?.exit_code;
+        let what = format!(
+            "the exit code of a container that {} ends",
+            signal.as_str_name()
+        );
+        equal(&what, &code, &(100 + number))?;
+    }
+    Ok(())
 }
 
 async fn cancelled_stop_does_not_kill(x: &Context) -> Verdict {

@@ -149,7 +149,7 @@ const OUTPUTS: Streams = Streams {
     stderr: true,
     tty: false,
 };
-const BOTH_WAYS: Streams = Streams {
+pub(super) const BOTH_WAYS: Streams = Streams {
     stdin: true,
     stdout: true,
     stderr: false,
@@ -195,7 +195,7 @@ async fn shell(x: &Context, id: &str, script: &str, streams: Streams) -> Verdict
     exec(x, id, &cmd, streams, Transport::Spdy).await
 }
 
-async fn attach(x: &Context, id: &str, streams: Streams) -> Verdict<Command> {
+pub(super) async fn attach(x: &Context, id: &str, streams: Streams) -> Verdict<Command> {
     let request = v1::AttachRequest {
         container_id: id.to_owned(),
         stdin: streams.stdin,
@@ -208,7 +208,11 @@ async fn attach(x: &Context, id: &str, streams: Streams) -> Verdict<Command> {
 }
 
 /// Reads until a word has come; returns all that was read.
-async fn read_until(x: &Context, inlet: &mut Option<Inlet>, word: &str) -> Verdict<String> {
+pub(super) async fn read_until(
+    x: &Context,
+    inlet: &mut Option<Inlet>,
+    word: &str,
+) -> Verdict<String> {
     let mut all = Vec::new();
     let reading = async {
         while let Some(bytes) = match inlet {
@@ -232,7 +236,10 @@ async fn read_until(x: &Context, inlet: &mut Option<Inlet>, word: &str) -> Verdi
 }
 
 /// Writes to standard input. The future does not keep the command, which cannot be shared by threads.
-fn write<'a>(command: &'a Command, bytes: &[u8]) -> impl Future<Output = Verdict> + use<'a> {
+pub(super) fn write<'a>(
+    command: &'a Command,
+    bytes: &[u8],
+) -> impl Future<Output = Verdict> + use<'a> {
     let writing = command.write(bytes);
     async move {
         match writing.await {

@@ -1,0 +1,155 @@
+//! Rules of where in a container something is mounted, and of what: places that the image does not have, or has as a link, and
+//! sockets and pipes.
+
+use std::os::unix::net::UnixListener;
+
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+
+use super::image_content::{image, script};
+use super::mounts::{directory, made, of};
+use crate::check::context::Context;
+use crate::check::outcome::{Outcome, Verdict, equal};
+use crate::check::rule::sources::{API, KUBELET};
+use crate::check::rule::{Rule, Severity};
+use crate::fixture_image::Layer;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-MNT-027",
+        severity: Severity::Must,
+        says: "A mount at a path below a link of the image is where the link leads, inside of the container: images have /var/run as a link, and a kubelet mounts below it.",
+        source: KUBELET,
+        tags: &["kubelet", "files"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request drop config.mounts",
+            "CreateContainer request set config.mounts.container_path \"/tmp\"",
+        ],
+        body: |x| Box::pin(links_of_image_are_followed(x)),
+    },
+    Rule {
+        id: "CRI-MNT-028",
+        severity: Severity::Must,
+        says: "A mount at a path that the image does not have is there, also where the root is read-only.",
+        source: KUBELET,
+        tags: &["kubelet", "files"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request drop config.mounts",
+            "CreateContainer request drop config.linux.security_context.readonly_rootfs",
+        ],
+        body: |x| Box::pin(places_are_made(x)),
+    },
+    Rule {
+        id: "CRI-MNT-029",
+        severity: Severity::Must,
+        says: "A mount takes the place of what the runtime itself has there: /etc/hosts, /etc/resolv.conf, /etc/hostname and /dev/shm.",
+        source: KUBELET,
+        tags: &["kubelet", "files"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request drop config.mounts",
+            "CreateContainer request set config.mounts.readonly true",
+        ],
+        body: |x| Box::pin(mounts_come_before_those_of_runtime(x)),
+    },
+    Rule {
+        id: "CRI-MNT-030",
+        severity: Severity::Must,
+        says: "A socket and a named pipe of the host are mounted as such.",
+        source: API,
+        tags: &["files"],
+        calls: &["CreateContainer"],
+        faults: &["CreateContainer request drop config.mounts"],
+        body: |x| Box::pin(sockets_and_pipes_are_mounted(x)),
+    },
+];
+
+async fn links_of_image_are_followed(x: &Context) -> Verdict {
+    let volume = directory(x)?;
+    made(std::fs::write(volume.join("token"), "secret\n"))?;
+    // The last link leads out of the root, if somebody follows it from the host's.
+    let links = Layer::new()
+        .directory("run", 0o755)
+        .directory("real", 0o755)
+        .directory("var", 0o755)
+        .symlink("var/run", "/run")
+        .symlink("var/other", "../../../../real");
+    let image = image(x, "1", |image| image.layer(links)).await?;
+    let text = "cat /run/secrets/token /var/run/secrets/token /real/deep/token; ls /tmp";
+    let mut config = script(x, &image, text);
+    config.mounts = vec![
+        of(&volume, "/var/run/secrets"),
+        of(&volume, "/var/other/deep"),
+    ];
+    let output = x.output(config).await?;
+    equal("the files", output.as_str(), "secret\nsecret\nsecret\n")
+}
+
+async fn places_are_made(x: &Context) -> Verdict {
+    let volume = directory(x)?;
+    made(std::fs::write(volume.join("file"), "there\n"))?;
+    let text = "cat /not/in/the/image/file /no/such/file; echo written >/not/in/the/image/new
+        echo no 2>/dev/null >/not/in/the/other; ls /not/in/the; ls /not/in/the/image";
+    for read_only in [false, true] {
+        let mut config = x.script("c", text);
+        let linux = config.linux.get_or_insert_default();
+        let context = linux.security_context.get_or_insert_default();
+        context.readonly_rootfs = read_only;
+        config.mounts = vec![
+            of(&volume, "/not/in/the/image"),
+            of(&volume.join("file"), "/no/such/file"),
+        ];
+        let output = x.output(config).await?;
+        let other = if read_only { "" } else { "other\n" };
+        equal(
+            &format!("the files, with readonly_rootfs {read_only}"),
+            output.as_str(),
+            &format!("there\nthere\nimage\n{other}file\nnew\n"),
+        )?;
+    }
+    Ok(())
+}
+
+async fn mounts_come_before_those_of_runtime(x: &Context) -> Verdict {
+    let volume = directory(x)?;
+    let places = ["hosts", "resolv.conf", "hostname"];
+    let mut mounts = Vec::new();
+    for name in places {
+        let path = volume.join(name);
+        made(std::fs::write(&path, format!("# {name} of the client\n")))?;
+        mounts.push(of(&path, &format!("/etc/{name}")));
+    }
+    let memory = volume.join("shm");
+    made(std::fs::create_dir(&memory))?;
+    mounts.push(of(&memory, "/dev/shm"));
+    let text = "cat /etc/hosts /etc/resolv.conf /etc/hostname; echo more >>/etc/hosts; echo shared >/dev/shm/file";
+    let mut config = x.script("c", text);
+    config.mounts = mounts;
+    let output = x.output(config).await?;
+    let expected = places.map(|name| format!("# {name} of the client\n"));
+    equal("the files", output.as_str(), expected.concat().as_str())?;
+    let read = |name: &str| std::fs::read_to_string(volume.join(name)).unwrap_or_default();
+    equal(
+        "what was written to /etc/hosts",
+        read("hosts").as_str(),
+        "# hosts of the client\nmore\n",
+    )?;
+    let shared = read("shm/file");
+    equal("what was written to /dev/shm", shared.as_str(), "shared\n")
+}
+
+async fn sockets_and_pipes_are_mounted(x: &Context) -> Verdict {
+    let volume = directory(x)?;
+    let (socket, pipe) = (volume.join("s"), volume.join("pipe"));
+    let _listening = UnixListener::bind(&socket)
+        .map_err(|error| Outcome::Skipped(format!("no socket to mount: {error}")))?;
+    mkfifo(&pipe, Mode::from_bits_truncate(0o666))
+        .map_err(|error| Outcome::Skipped(format!("no pipe to mount: {error}")))?;
+    let text = "[ -S /run/socket ] && echo socket; [ -p /run/pipe ] && echo pipe";
+    let mut config = x.script("c", text);
+    config.mounts = vec![of(&socket, "/run/socket"), of(&pipe, "/run/pipe")];
+    let output = x.output(config).await?;
+    equal("what is there", output.as_str(), "socket\npipe\n")
+}
