@@ -125,6 +125,37 @@ async fn agent_ends_pods_of_other_agents_only_if_it_adopts_the_node() {
     assert_eq!(runtime.end().await.code, Some(0));
 }
 
+#[tokio::test]
+async fn second_agent_is_kept_from_a_root_directory() {
+    let place = Place::new();
+    let (runtime, endpoint) = place.runtime().await;
+    let shared = Shared { place, endpoint };
+    let start = |args: Vec<String>| {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        shared.place.start(&args)
+    };
+    let first = start(shared.args("root", "pods", &[]));
+    let pod = POD.replace("  unknownField: 1\n", "");
+    shared.place.file("pods/web.yaml", &pod);
+    shared.wait_for("web").await;
+
+    let second = start(shared.args("root", "none", &[])).end().await;
+    assert_eq!(second.code, Some(3), "{second:?}");
+    let refusal = "is in use by another agent: stop that one, or give this one another --root-dir";
+    assert!(second.err.contains(refusal), "{second:?}");
+    assert_eq!(shared.ready().await, "web");
+
+    // One that was killed keeps nobody out.
+    first.signal(Signal::SIGKILL);
+    first.end().await;
+    let third = start(shared.args("root", "none", &[]));
+    shared.wait_for("").await;
+    for process in [third, runtime] {
+        process.signal(Signal::SIGTERM);
+        assert_eq!(process.end().await.code, Some(0));
+    }
+}
+
 /// A pod that waits for a ConfigMap.
 const WAITING: &str = "apiVersion: v1
 kind: Pod

@@ -174,6 +174,36 @@ async fn result_of_ended_pods_stays_until_down() {
 }
 
 #[tokio::test]
+async fn command_ends_when_all_containers_have_started() {
+    let place = Place::new();
+    let _downs = Downs(&place);
+    let init = "  initContainers:\n  - {name: first, image: crib.local/behave/exit-0-after-1s}\n  containers:";
+    let manifest = pod("web", FOREVER).replace("  containers:", init);
+    let manifest = place.file("web.yaml", &manifest);
+    start(&place, &["web", &manifest]).await;
+    assert_eq!(
+        out(&place, &["exec", "web", "echo", "in it"]).await,
+        "in it\n"
+    );
+    out(&place, &["down", "web"]).await;
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn command_fails_if_a_pod_can_never_run() {
+    let place = Place::new();
+    let _downs = Downs(&place);
+    let manifest = pod("web", FOREVER).replace("crib.local/host", "Foo:Bar:Baz");
+    let manifest = place.file("web.yaml", &manifest);
+    let ended = place.crib(&["run", "--name", "web", &manifest]).await;
+    assert_code(&ended, 1);
+    let last = ended.err.lines().last().unwrap_or_default();
+    assert!(last.contains("a pod can never run"), "{ended:?}");
+    out(&place, &["down", "web"]).await;
+    place.assert_clean();
+}
+
+#[tokio::test]
 async fn manifest_is_read_from_stdin_before_command_detaches() {
     let place = Place::new();
     let _downs = Downs(&place);

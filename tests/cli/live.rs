@@ -113,7 +113,7 @@ async fn pods_of_all_runs_are_found_without_endpoint() {
         ),
         (
             &["logs", "web", "-c", "nothing"],
-            "crib: container with that name in pod \"web\" not found\n",
+            "crib: pod \"web\" has no container \"nothing\": it has main\n",
         ),
     ] {
         let ended = place.crib(args).await;

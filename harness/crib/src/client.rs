@@ -310,8 +310,10 @@ pub(crate) fn finish(command: impl Future<Output = Result<Exit, CallError>>) -> 
     };
     result.unwrap_or_else(|error| {
         let exit = error.exit();
-        if !matches!(error, CallError::Output(_) | CallError::AlreadyReported) {
-            complain(&error);
+        match &error {
+            CallError::AlreadyReported => {}
+            CallError::Output(source) if source.kind() == std::io::ErrorKind::BrokenPipe => {}
+            error => complain(error),
         }
         exit
     })

@@ -68,6 +68,16 @@ pub(crate) enum CallError {
         /// Its id or name.
         name: String,
     },
+    /// A pod has no container of the name.
+    #[error("pod {pod:?} has no container {name:?}: it has {}", known.join(", "))]
+    NoSuchContainer {
+        /// The pod, as the user named it.
+        pod: String,
+        /// The container's name.
+        name: String,
+        /// The names of those that it has.
+        known: Vec<String>,
+    },
     /// What is to be removed still runs.
     #[error("{what} {name} is running: stop it first, or use --force")]
     StillRunning {
@@ -114,8 +124,8 @@ pub(crate) enum CallError {
         /// Why it failed.
         source: io::Error,
     },
-    /// Writing the output failed.
-    #[error("failed to write output")]
+    /// Writing the output failed. A closed one is no failure.
+    #[error("failed to write to standard output")]
     Output(#[source] io::Error),
     /// Some of several operations failed, and each was reported.
     #[error("some operations failed")]
@@ -198,6 +208,7 @@ impl CallError {
             Self::Refused { .. }
             | Self::Stream(DialError::Url(_) | DialError::Refused { .. })
             | Self::NotFound { .. }
+            | Self::NoSuchContainer { .. }
             | Self::NothingFits(_)
             | Self::UnknownRun { .. }
             | Self::StillRunning { .. }
@@ -207,7 +218,8 @@ impl CallError {
             | Self::AlreadyReported => Exit::Failed,
             Self::NoAnswer { .. } => Exit::TimedOut,
             Self::Usage(_) | Self::SeveralRuntimes(_) => Exit::BadInput,
-            Self::Output(_) => Exit::Interrupted,
+            Self::Output(source) if source.kind() == io::ErrorKind::BrokenPipe => Exit::Interrupted,
+            Self::Output(_) => Exit::Failed,
         }
     }
 }

@@ -8,6 +8,7 @@ use clap::Args;
 use cri::v1;
 
 use super::{CallError, Cri, human, select};
+use crate::report::say;
 
 /// Which container, where a pod is given.
 #[derive(Debug, Default, Args)]
@@ -29,6 +30,8 @@ struct FoundContainer<'a, 'k> {
     cri: &'a Cri,
     container: &'k v1::Container,
     pod: Option<&'k v1::PodSandbox>,
+    /// The names of all containers of its pod, if it was chosen among several.
+    others: Option<String>,
 }
 
 /// A pod and its runtime.
@@ -70,6 +73,12 @@ pub(crate) async fn container_of<'a>(
 ) -> Result<(&'a Cri, v1::Container), CallError> {
     let known = known(all, true).await?;
     let found = meant_container(&known, text, container.container_name.as_deref())?;
+    if let Some(others) = &found.others {
+        say(&format!(
+            "chose container {:?} of {others}, for it alone runs: -c chooses another one",
+            found.name()
+        ));
+    }
     Ok((found.cri, found.container.clone()))
 }
 
@@ -149,17 +158,26 @@ fn only<'a, 'k>(
         fit.retain(|found| found.runs());
     }
     fit.sort_by_key(|found| std::cmp::Reverse(found.container.created_at));
+    let known: BTreeSet<&str> = of_pod.iter().map(|found| found.name()).collect();
+    let known: Vec<String> = known.into_iter().map(str::to_owned).collect();
     let Some(newest) = fit.first() else {
-        return Err(CallError::NotFound {
-            what: match name {
-                Some(_) => "container with that name in pod",
-                None => "container in pod",
+        return Err(match name.filter(|_| !known.is_empty()) {
+            Some(name) => CallError::NoSuchContainer {
+                pod: text.to_owned(),
+                name: name.to_owned(),
+                known,
             },
-            name: text.to_owned(),
+            None => CallError::NotFound {
+                what: "container in pod",
+                name: text.to_owned(),
+            },
         });
     };
     match fit.iter().all(|found| found.name() == newest.name()) {
-        true => Ok(newest.copy()),
+        true => Ok(FoundContainer {
+            others: (name.is_none() && known.len() > 1).then(|| known.join(", ")),
+            ..newest.copy()
+        }),
         false => {
             let names: BTreeSet<&str> = fit.iter().map(|found| found.name()).collect();
             Err(CallError::Ambiguous {
@@ -221,12 +239,16 @@ fn containers<'a, 'k>(known: &'k Known<'a>) -> impl Iterator<Item = FoundContain
             .pods
             .iter()
             .find(|pod| pod.id == container.pod_sandbox_id),
+        others: None,
     })
 }
 
 impl<'k> FoundContainer<'_, 'k> {
     fn copy(&self) -> Self {
-        Self { ..*self }
+        Self {
+            others: None,
+            ..*self
+        }
     }
 
     fn name(&self) -> &'k str {

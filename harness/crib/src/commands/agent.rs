@@ -32,6 +32,7 @@ mod logs;
 mod node;
 mod pairs;
 mod show;
+mod sole;
 mod source;
 
 use cgroups::CgroupArgs;
@@ -161,6 +162,13 @@ pub(crate) fn run(args: AgentArgs) -> Exit {
         complain(&error);
         return Exit::NoRuntime;
     }
+    let _sole = match sole::lock(&root_dir) {
+        Ok(lock) => lock,
+        Err(error) => {
+            complain(&error);
+            return Exit::NoRuntime;
+        }
+    };
     let shutdown = match shutdown::on_signal(LONGEST_END) {
         Ok(shutdown) => shutdown,
         Err(error) => {

@@ -1,8 +1,8 @@
 //! The command of a run in the background (`crib run --name`): its streams, and how the command that started it learns that the
 //! pods have started.
 //!
-//! Standard output is a pipe to the command at the terminal. It gets one line, [`STARTED`], when the pods have started, and ends
-//! without one when the run ends before. Standard error is the terminal's until then, and the file `run.log` afterwards.
+//! Standard output is a pipe to the command at the terminal. It gets one line, [`STARTED`] or [`FAILED`], when the pods have
+//! started, and ends without one when the run ends before. Standard error is the terminal's until then, and the file `run.log` afterwards.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -17,6 +17,8 @@ use super::printer::Printer;
 pub(super) const LOG: &str = "run.log";
 /// What is written when the pods have started.
 pub(crate) const STARTED: &str = "started\n";
+/// The same, if one of them can never run.
+pub(crate) const FAILED: &str = "failed\n";
 
 /// A run whose starting command still waits.
 #[derive(Debug)]
@@ -61,11 +63,11 @@ impl Background {
         Ok(receiver)
     }
 
-    /// Tells the starting command that the pods have started, once what was printed so far is on its terminal. What is printed
-    /// later goes to `log`.
-    pub(super) async fn started(self, printer: Printer, log: File) {
+    /// Tells the starting command a line, that the pods have started, once what was printed so far is on its terminal. What is
+    /// printed later goes to `log`.
+    pub(super) async fn started(self, printer: Printer, log: File, line: &'static str) {
         printer.errors_to(log).await;
         // If the starting command has ended, nobody waits for this.
-        let _ = File::from(self.starter).write_all(STARTED.as_bytes());
+        let _ = File::from(self.starter).write_all(line.as_bytes());
     }
 }

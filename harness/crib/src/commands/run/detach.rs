@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 use super::args::RunArgs;
-use super::background::STARTED;
+use super::background::{FAILED, STARTED};
 use crate::exit::Exit;
 use crate::live::RunName;
 use crate::report::say;
@@ -22,6 +22,8 @@ const OPTION: &str = "--detached";
 /// What the run in the background says, or its end.
 enum Answer {
     Started,
+    /// A pod can never run; the others go on.
+    Failed,
     Ended(ExitStatus),
     Interrupted,
 }
@@ -40,6 +42,12 @@ pub(super) fn start(args: &RunArgs, name: &RunName) -> Exit {
                 ));
             }
             Exit::Success
+        }
+        Ok(Answer::Failed) => {
+            say(&format!(
+                "a pod can never run, and run {name} is in the background all the same: `crib ps` and `crib logs` show it, `crib down {name}` ends it"
+            ));
+            Exit::PodFailed
         }
         Ok(Answer::Ended(status)) => match status.code().and_then(|code| u8::try_from(code).ok()) {
             // It has said why.
@@ -82,9 +90,10 @@ async fn start_and_wait(args: &RunArgs) -> std::io::Result<Answer> {
             return end(child, signals).await;
         }
     }
-    match line == STARTED {
-        true => Ok(Answer::Started),
-        false => Ok(Answer::Ended(child.wait().await?)),
+    match line.as_str() {
+        STARTED => Ok(Answer::Started),
+        FAILED => Ok(Answer::Failed),
+        _ => Ok(Answer::Ended(child.wait().await?)),
     }
 }
 

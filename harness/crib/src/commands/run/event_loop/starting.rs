@@ -5,9 +5,9 @@ use std::io;
 
 use tokio::sync::mpsc;
 
-use super::super::background::Background;
+use super::super::background::{Background, FAILED, STARTED};
 use super::super::reports::Reports;
-use super::super::started::all_have_started;
+use super::super::started::{all_have_started, one_cannot_run};
 use super::Loop;
 
 /// What there is until the pods have started.
@@ -40,9 +40,13 @@ impl Loop {
             // What is printed later is not on the terminal.
             let later = self.services.node_ports_to_come(&self.objects.current());
             later.into_iter().for_each(|line| self.printer.note(line));
+            let line = match one_cannot_run(reports) {
+                true => FAILED,
+                false => STARTED,
+            };
             let told = starting
                 .background
-                .started(self.printer.clone(), starting.log);
+                .started(self.printer.clone(), starting.log, line);
             tokio::spawn(told);
         }
     }
