@@ -14,6 +14,7 @@ mod container;
 mod container_echo;
 mod credentials;
 mod declared_volume;
+mod ended;
 mod event;
 mod exec;
 mod host_network;
@@ -104,6 +105,7 @@ pub fn all() -> Vec<&'static Rule> {
         named_on_host::RULES,
         rights::RULES,
         stop::RULES,
+        ended::RULES,
         initial_state::RULES,
         programs::RULES,
         process::RULES,

@@ -3,6 +3,7 @@
 
 use std::os::unix::net::UnixListener;
 
+use cri::v1;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
@@ -53,6 +54,19 @@ pub(super) const RULES: &[Rule] = &[
             "CreateContainer request set config.mounts.readonly true",
         ],
         body: |x| Box::pin(mounts_come_before_those_of_runtime(x)),
+    },
+    Rule {
+        id: "CRI-MNT-031",
+        severity: Severity::Must,
+        says: "Every user may write to /dev/shm, and nobody may remove what is another's.",
+        source: API,
+        tags: &["files", "user"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request set config.mounts [{\"container_path\": \"/dev/shm\", \"host_path\": \"/usr\", \"readonly\": true}]",
+            "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo other\"]",
+        ],
+        body: |x| Box::pin(shared_memory_is_open(x)),
     },
     Rule {
         id: "CRI-MNT-030",
@@ -138,6 +152,18 @@ async fn mounts_come_before_those_of_runtime(x: &Context) -> Verdict {
     )?;
     let shared = read("shm/file");
     equal("what was written to /dev/shm", shared.as_str(), "shared\n")
+}
+
+async fn shared_memory_is_open(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    x.needs_users()?;
+    let text = "[ -k /dev/shm ] && echo sticky; echo written >/dev/shm/file; cat /dev/shm/file";
+    let mut config = x.script("c", text);
+    let linux = config.linux.get_or_insert_default();
+    let context = linux.security_context.get_or_insert_default();
+    context.run_as_user = Some(v1::Int64Value { value: 1234 });
+    let output = x.output(config).await?;
+    equal("what a user sees", output.as_str(), "sticky\nwritten\n")
 }
 
 async fn sockets_and_pipes_are_mounted(x: &Context) -> Verdict {

@@ -41,7 +41,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CRI-MNT-003",
         severity: Severity::Must,
-        says: "A mount inside of another one is seen in it, each with its own rights.",
+        says: "A mount inside of another one is seen in it, each with its own rights, whichever is named first.",
         source: KUBELET,
         tags: &["kubelet", "files"],
         calls: &["CreateContainer"],
@@ -193,10 +193,15 @@ async fn mounts_are_nested(x: &Context) -> Verdict {
     made(std::fs::write(inner.join("file"), "inner\n"))?;
     let text = "cd /mnt; cat file inner/file; touch no 2>/dev/null && echo written
         echo yes >inner/yes; cat inner/yes";
-    let mut config = x.script("c", text);
-    config.mounts = vec![read_only(&outer, "/mnt"), of(&inner, "/mnt/inner")];
-    let output = x.output(config).await?;
-    equal("the files", output.as_str(), "outer\ninner\nyes\n")?;
+    let mut mounts = [read_only(&outer, "/mnt"), of(&inner, "/mnt/inner")];
+    for order in ["outer", "inner"] {
+        let mut config = x.script("c", text);
+        config.mounts = mounts.to_vec();
+        let output = x.output(config).await?;
+        let what = format!("the files, with the {order} mount first");
+        equal(&what, output.as_str(), "outer\ninner\nyes\n")?;
+        mounts.reverse();
+    }
     let there = inner.join("yes").exists();
     equal("whether the file is on the host", &there, &true)
 }

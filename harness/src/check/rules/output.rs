@@ -3,7 +3,7 @@
 use super::process::TICK;
 use super::sandbox_echo::now;
 use crate::check::context::Context;
-use crate::check::outcome::{Verdict, ensure, equal, failed};
+use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed};
 use crate::check::rule::sources::{KUBELET, LOGS};
 use crate::check::rule::{Rule, Severity};
 use crate::cri_log::{self, Entry, Stream};
@@ -48,6 +48,19 @@ pub(super) const RULES: &[Rule] = &[
             "CreateContainer request set config.log_path \"other.log\"",
         ],
         body: |x| Box::pin(terminal_is_logged(x)),
+    },
+    Rule {
+        id: "CRI-LOG-014",
+        severity: Severity::Must,
+        says: "What a container writes in one piece as it ends is in its log whole, at the latest when it is reported as exited.",
+        source: LOGS,
+        tags: &["kubelet", "exit"],
+        calls: &["CreateContainer", "ContainerStatus"],
+        faults: &[
+            "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo 1\"]",
+            "CreateContainer after 3 request set config.log_path \"other.log\"",
+        ],
+        body: |x| Box::pin(last_piece_is_logged(x)),
     },
     Rule {
         id: "CRI-EXE-017",
@@ -196,6 +209,42 @@ fn of_stream(log: &[u8], stream: Stream) -> Vec<u8> {
         }
     }
     bytes
+}
+
+async fn last_piece_is_logged(x: &Context) -> Verdict {
+    // Nearly what a pipe takes without a reader: its writer ends before any of it is read.
+    let text = "n=100000; while [ $n -lt 108000 ]; do n=$((n + 1)); echo $n; done >/tmp/$$; exec cat /tmp/$$";
+    let expected: String = (100_001..=108_000)
+        .map(|number| format!("{number}\n"))
+        .collect();
+    let mut late = 0;
+    for _ in 0..8 {
+        let pod = x.pod().await?;
+        let id = pod.start(x.script("c", text)).await?;
+        x.exited(&id).await?;
+        let look = || {
+            let lines = x.lines(&pod, &id).into_iter();
+            lines.map(|line| line.text + "\n").collect::<String>()
+        };
+        if look() == expected {
+            continue;
+        }
+        late += 1;
+        x.until("8000 lines in the log", async || {
+            let seen = look();
+            match seen == expected {
+                true => Ok(()),
+                false => Err((seen.lines().count(), seen.lines().last().map(str::to_owned))),
+            }
+        })
+        .await?;
+    }
+    match late {
+        0 => Ok(()),
+        late => Err(Outcome::Diverges(format!(
+            "the log of {late} of 8 containers was whole only after they were reported as exited"
+        ))),
+    }
 }
 
 async fn terminal_is_logged(x: &Context) -> Verdict {

@@ -1,5 +1,7 @@
 //! Rules of what a runtime does after its restart with containers that ran before: logs, events, names, commands, statistics.
 
+use std::collections::BTreeMap;
+
 use cri::v1;
 use cri::v1::ContainerEventType::ContainerStoppedEvent as Stopped;
 use cri::v1::ContainerState;
@@ -91,7 +93,44 @@ pub(super) const RULES: &[Rule] = &[
         ],
         body: |x| Box::pin(statistics_go_on(x)),
     },
+    Rule {
+        id: "CRI-RST-012",
+        severity: Severity::Must,
+        says: "The addresses of pods stay taken over a restart of the runtime: a pod that is run after it has another one.",
+        source: KUBELET,
+        tags: &["kubelet", "network", RESTART],
+        calls: &["RunPodSandbox", "PodSandboxStatus"],
+        faults: &[
+            "off restarted: PodSandboxStatus set status.network.ip \"192.0.2.7\"",
+            "off restarted: PodSandboxStatus answer NOT_FOUND",
+        ],
+        body: |x| Box::pin(addresses_stay_taken(x)),
+    },
 ];
+
+async fn addresses_stay_taken(x: &Context) -> Verdict {
+    x.needs_restart()?;
+    x.needs_namespaces()?;
+    let mut taken = BTreeMap::new();
+    let mut pods = Vec::new();
+    for number in 0..4 {
+        if number == 2 {
+            x.restart().await?;
+        }
+        let pod = x.pod().await?;
+        let network = x.pod_status(&pod.id).await?.network.unwrap_or_default();
+        if let Some(other) = taken.insert(network.ip.clone(), pod.id.clone()) {
+            let what = format!("the address of pod {}", pod.id);
+            return failed(
+                what,
+                "its own",
+                format!("{}, that of pod {other}", network.ip),
+            );
+        }
+        pods.push(pod);
+    }
+    Ok(())
+}
 
 async fn log_goes_on(x: &Context) -> Verdict {
     x.needs_restart()?;
@@ -199,9 +238,11 @@ async fn life_goes_on(x: &Context) -> Verdict {
     x.needs_restart()?;
     let pod = x.pod().await?;
     let (mut held, id) = holding(x, &pod).await?;
+    let tells = "echo executed; pwd; id; cat /proc/self/environ";
+    let before = x.client.sh(&id, tells).await?;
     x.restart().await?;
-    let output = x.client.sh(&id, "echo executed").await?;
-    equal("the output of a command", output.as_str(), "executed\n")?;
+    let after = x.client.sh(&id, tells).await?;
+    equal("what a command tells", &after, &before)?;
     x.client.stop(&id, 30).await?;
     let status = x.exited(&id).await?;
     equal("the exit code of the container", &status.exit_code, &143)?;

@@ -3,28 +3,62 @@
 use std::path::PathBuf;
 
 use crate::check::context::Context;
-use crate::check::outcome::{Outcome, Verdict, ensure, failed};
+use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed};
 use crate::check::rule::sources::KUBELET;
 use crate::check::rule::{Rule, Severity};
 use crate::cri_log::{self, Line, Stream};
 use crate::pod::Pod;
 
-pub(super) const RULES: &[Rule] = &[Rule {
-    id: "CRI-LOG-011",
-    severity: Severity::Must,
-    says: "ReopenContainerLog works each time, for both streams, and no line that is written meanwhile is lost.",
-    source: KUBELET,
-    tags: &["kubelet", "rotation"],
-    calls: &["ReopenContainerLog"],
-    faults: &[
-        "ReopenContainerLog after 1 swallow",
-        "ReopenContainerLog after 2 swallow",
-        "ReopenContainerLog after 1 answer UNKNOWN",
-        "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"n=0; while :; do n=$((n + 1)); echo $n; sleep 0.05; done\"]",
-        "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"n=0; while :; do n=$((n + 2)); echo $n; echo $n >&2; sleep 0.05; done\"]",
-    ],
-    body: |x| Box::pin(rotations_lose_nothing(x)),
-}];
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-LOG-013",
+        severity: Severity::Must,
+        says: "ReopenContainerLog of a log that was not renamed keeps what is in it: a kubelet that failed to rename it asks all the same.",
+        source: KUBELET,
+        tags: &["kubelet", "rotation"],
+        calls: &["ReopenContainerLog"],
+        faults: &[
+            "ReopenContainerLog answer UNKNOWN",
+            "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo second; sleep 1000\"]",
+        ],
+        body: |x| Box::pin(log_is_kept(x)),
+    },
+    Rule {
+        id: "CRI-LOG-011",
+        severity: Severity::Must,
+        says: "ReopenContainerLog works each time, for both streams, and no line that is written meanwhile is lost.",
+        source: KUBELET,
+        tags: &["kubelet", "rotation"],
+        calls: &["ReopenContainerLog"],
+        faults: &[
+            "ReopenContainerLog after 1 swallow",
+            "ReopenContainerLog after 2 swallow",
+            "ReopenContainerLog after 1 answer UNKNOWN",
+            "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"n=0; while :; do n=$((n + 1)); echo $n; sleep 0.05; done\"]",
+            "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"n=0; while :; do n=$((n + 2)); echo $n; echo $n >&2; sleep 0.05; done\"]",
+        ],
+        body: |x| Box::pin(rotations_lose_nothing(x)),
+    },
+];
+
+async fn log_is_kept(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let text = "echo first; n=0; while [ $n -lt 1000 ]; do n=$((n + 1)); sleep 0.1; echo $n; done";
+    let id = pod.start(x.script("c", text)).await?;
+    x.logged(&pod, &id, "2").await?;
+    x.client.reopen_log(&id).await?;
+    let written = x.lines(&pod, &id).len();
+    x.until("two lines more in the log", async || {
+        let now = x.lines(&pod, &id).len();
+        if now > written + 1 { Ok(()) } else { Err(now) }
+    })
+    .await?;
+    let lines = x.lines(&pod, &id).into_iter();
+    let seen: Vec<String> = lines.map(|line| line.text).collect();
+    let counted = (1..seen.len()).map(|number| number.to_string());
+    let expected: Vec<String> = std::iter::once("first".to_owned()).chain(counted).collect();
+    equal("the lines of the log", &seen, &expected)
+}
 
 /// How often the log is rotated.
 const ROTATIONS: usize = 3;

@@ -190,7 +190,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CRI-SBX-018",
         severity: Severity::Must,
-        says: "The pod's DNS servers, searches and options are in its containers' /etc/resolv.conf.",
+        says: "The pod's DNS servers, searches and options are in its containers' /etc/resolv.conf, in their order.",
         source: CRITEST,
         tags: &["network"],
         calls: &["RunPodSandbox"],
@@ -200,6 +200,7 @@ pub(super) const RULES: &[Rule] = &[
             "RunPodSandbox request drop config.dns_config.options",
             "RunPodSandbox request set config.dns_config.options [\"ndots:7\"]",
             "RunPodSandbox request set config.dns_config.servers [\"192.0.2.53\"]",
+            "RunPodSandbox request set config.dns_config.servers [\"192.0.2.54\", \"192.0.2.53\"]",
         ],
         body: |x| Box::pin(containers_see_dns_config(x)),
     },
@@ -388,8 +389,14 @@ async fn containers_see_dns_config(x: &Context) -> Verdict {
             &text,
         )?;
     }
-    let servers = text.lines().filter(|line| line.starts_with("nameserver"));
-    equal("nameservers in /etc/resolv.conf", &servers.count(), &2)
+    let servers = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("nameserver "));
+    equal(
+        "nameservers in /etc/resolv.conf",
+        &servers.collect::<Vec<_>>(),
+        &vec!["192.0.2.53", "192.0.2.54"],
+    )
 }
 
 async fn container_has_process_namespace(x: &Context) -> Verdict {

@@ -74,6 +74,7 @@ pub(super) const RULES: &[Rule] = &[
             "RunPodSandbox request drop config.linux.sysctls",
             "RunPodSandbox request set config.linux.sysctls.kernel.shm_rmid_forced \"0\"",
             "RunPodSandbox request set config.linux.sysctls.fs.mqueue.msg_max \"50\"",
+            "RunPodSandbox request set config.linux.sysctls.net.ipv4.ip_unprivileged_port_start \"1024\"",
         ],
         body: |x| Box::pin(kernel_settings_are_set(x)),
     },
@@ -302,15 +303,16 @@ async fn kernel_settings_are_set(x: &Context) -> Verdict {
     let settings = [
         ("kernel.shm_rmid_forced", "1"),
         ("fs.mqueue.msg_max", "100"),
+        ("net.ipv4.ip_unprivileged_port_start", "77"),
     ];
     let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
     linux.sysctls.extend(settings);
     let pod = x.pod_of(config).await?;
-    let files = "/proc/sys/kernel/shm_rmid_forced /proc/sys/fs/mqueue/msg_max";
-    let show = x.script("c", &format!("cat {files}"));
+    let files = "kernel/shm_rmid_forced fs/mqueue/msg_max net/ipv4/ip_unprivileged_port_start";
+    let show = x.script("c", &format!("cd /proc/sys; cat {files}"));
     let output = x.output_in(&pod, show).await?;
-    let what = "kernel.shm_rmid_forced and fs.mqueue.msg_max";
-    equal(what, output.as_str(), "1\n100\n")
+    let what = "kernel.shm_rmid_forced, fs.mqueue.msg_max and net.ipv4.ip_unprivileged_port_start";
+    equal(what, output.as_str(), "1\n100\n77\n")
 }
 
 async fn policy_of_groups_is_kept(x: &Context) -> Verdict {
