@@ -310,10 +310,8 @@ pub(crate) fn finish(command: impl Future<Output = Result<Exit, CallError>>) -> 
     };
     result.unwrap_or_else(|error| {
         let exit = error.exit();
-        match &error {
-            CallError::AlreadyReported => {}
-            CallError::Output(source) if source.kind() == std::io::ErrorKind::BrokenPipe => {}
-            error => complain(error),
+        if !error.is_silent() {
+            complain(&error);
         }
         exit
     })

@@ -64,6 +64,7 @@ mod statistics;
 mod stop;
 mod stream;
 mod streamed_lists;
+mod unhindered;
 mod unified;
 mod unstarted;
 mod user_namespace;
@@ -138,6 +139,7 @@ pub fn all() -> Vec<&'static Rule> {
         image_files::RULES,
         image_format::RULES,
         image_life::RULES,
+        unhindered::RULES,
         statistics::RULES,
         measured::RULES,
         metrics::RULES,

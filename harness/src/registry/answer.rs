@@ -99,7 +99,10 @@ impl Answer {
     }
 
     /// Converts it for hyper.
-    pub(super) fn send(self, fault: Option<&What>) -> Response<Body> {
+    pub(super) fn send(mut self, fault: Option<&What>) -> Response<Body> {
+        if let (Some(What::Lengthen), Content::Bytes(bytes)) = (fault, &self.content) {
+            self.content = Content::Bytes([bytes, &b"\n"[..]].concat().into());
+        }
         let manner = Manner::of(fault);
         let length = self.length().saturating_sub(manner.shorten);
         let mut response = Response::new(if self.head {
@@ -148,7 +151,13 @@ impl Manner {
             Some(What::Corrupt) => manner.corrupt = true,
             Some(What::Shorten(bytes)) => manner.shorten = *bytes,
             Some(What::Slow(rate)) => manner.slow = Some(*rate),
-            Some(What::Status(..) | What::Redirect(_) | What::Disconnect | What::Delay(_))
+            Some(
+                What::Status(..)
+                | What::Redirect(_)
+                | What::Disconnect
+                | What::Delay(_)
+                | What::Lengthen,
+            )
             | None => {}
         }
         manner

@@ -34,6 +34,8 @@ pub(super) enum What {
     Stall(u64),
     /// Flip a bit of the body.
     Corrupt,
+    /// Send one more line, empty, with a matching length.
+    Lengthen,
     /// Omit this many bytes at the end of the body, with a matching length.
     Shorten(u64),
     /// Send this many bytes of the body a second.
@@ -96,6 +98,12 @@ impl Fault {
     #[must_use]
     pub fn corrupt() -> Self {
         Self::new(What::Corrupt)
+    }
+
+    /// Sends an empty line after a document: it says the same, and has another digest. Files are sent as they are.
+    #[must_use]
+    pub fn lengthen() -> Self {
+        Self::new(What::Lengthen)
     }
 
     /// Omits this many bytes at the end of the response's body, with a matching length.

@@ -192,6 +192,13 @@ impl CallError {
         }
     }
 
+    /// Whether there is nothing to say of it: it was said, or nobody reads what is written.
+    pub(crate) fn is_silent(&self) -> bool {
+        let nobody_reads =
+            matches!(self, Self::Output(source) if source.kind() == io::ErrorKind::BrokenPipe);
+        nobody_reads || matches!(self, Self::AlreadyReported)
+    }
+
     /// The exit code for it.
     pub(crate) fn exit(&self) -> Exit {
         match self {
@@ -218,7 +225,7 @@ impl CallError {
             | Self::AlreadyReported => Exit::Failed,
             Self::NoAnswer { .. } => Exit::TimedOut,
             Self::Usage(_) | Self::SeveralRuntimes(_) => Exit::BadInput,
-            Self::Output(source) if source.kind() == io::ErrorKind::BrokenPipe => Exit::Interrupted,
+            Self::Output(_) if self.is_silent() => Exit::Interrupted,
             Self::Output(_) => Exit::Failed,
         }
     }

@@ -9,7 +9,7 @@ use super::image::{refusal, status};
 use super::image_pull::{is_absent, said};
 use crate::check::context::Context;
 use crate::check::outcome::{Outcome, Verdict, ensure, equal, refused};
-use crate::check::rule::sources::{API, KUBELET};
+use crate::check::rule::sources::{API, CONTAINERD, KUBELET};
 use crate::check::rule::{Rule, Severity};
 use crate::fixture_image::{ImageBuilder, Layer};
 use crate::registry::{Auth, Bearer, Fault, Options, Registry};
@@ -54,6 +54,20 @@ pub(super) const RULES: &[Rule] = &[
         calls: &["PullImage", "ImageStatus"],
         faults: &["PullImage swallow", "PullImage request drop auth"],
         body: |x| Box::pin(credentials_stay_with_registry(x)),
+    },
+    Rule {
+        id: "CRI-PUL-025",
+        severity: Severity::Should,
+        says: "PullImage sends credentials that name a server to that host alone.",
+        source: CONTAINERD,
+        tags: &["kubelet", "registry", "security"],
+        calls: &["PullImage", "ImageStatus"],
+        faults: &[
+            "PullImage request drop auth.server_address",
+            "PullImage swallow",
+            "PullImage request drop auth",
+        ],
+        body: |x| Box::pin(credentials_of_another_host_are_kept(x)),
     },
     Rule {
         id: "CRI-PUL-023",
@@ -229,6 +243,32 @@ async fn encoded_credentials_are_sent(x: &Context) -> Verdict {
         ..Default::default()
     };
     own.gives(&name, Some(auth)).await
+}
+
+async fn credentials_of_another_host_are_kept(x: &Context) -> Verdict {
+    let own = Own::start(x, Registry::with().auth(basic())).await?;
+    let name = own.add("other-host")?;
+    let auth = |host: &str| {
+        user().map(|auth| v1::AuthConfig {
+            server_address: host.to_owned(),
+            ..auth
+        })
+    };
+    let elsewhere = auth("https://registry.example");
+    own.refuses(
+        "PullImage with credentials of another host",
+        &name,
+        elsewhere,
+    )
+    .await?;
+    let seen = own.registry.seen();
+    let with_credentials = seen.iter().filter(|request| request.authorized).count();
+    equal(
+        "how many requests had the header Authorization",
+        &with_credentials,
+        &0,
+    )?;
+    own.gives(&name, auth(own.registry.url())).await
 }
 
 async fn identity_token_is_exchanged(x: &Context) -> Verdict {

@@ -33,12 +33,20 @@ async fn declared_volume_has_files_of_image(x: &Context) -> Verdict {
         image.layer(base).layer(files).volumes(["/data"])
     })?;
     pull(x, &image).await?;
-    let script = "cat /data/kept; set -- $(ls -ln /data/kept); echo $3:$4; ls /data; echo new >/data/new; echo end";
-    for what in ["the first container", "the second container"] {
+    let script = "cat /data/kept; set -- $(ls -ln /data/kept); echo $3:$4; ls /data; echo new >/data/new || exit 1; echo end";
+    for (what, read_only) in [
+        ("the first container", false),
+        ("the second container", false),
+        ("a container with a read-only root", true),
+    ] {
         let mut config = x.script("c", script);
+        let linux = config.linux.get_or_insert_default();
+        let context = linux.security_context.get_or_insert_default();
+        context.readonly_rootfs = read_only;
         image.clone_into(&mut config.image.get_or_insert_default().image);
         let output = x.output(config).await?;
         let expected = "of the image\n1000:1001\nkept\nend\n";
+        // That the file is written shows in the exit code of the shell.
         equal(&format!("what {what} sees"), output.as_str(), expected)?;
     }
     Ok(())

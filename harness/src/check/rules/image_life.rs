@@ -17,7 +17,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CRI-CNT-012",
         severity: Severity::Must,
-        says: "The status of a container goes on when its image was removed, and the container too.",
+        says: "The status of a container goes on when its image was removed, and the container too, with its files.",
         source: CONTAINERD,
         tags: &["kubelet", "image", "state"],
         calls: &["RemoveImage", "ContainerStatus"],
@@ -72,7 +72,8 @@ pub(super) const RULES: &[Rule] = &[
 
 async fn container_outlives_image(x: &Context) -> Verdict {
     x.needs_namespaces()?;
-    let image = image(x, "1", |image| image).await?;
+    let unread = Layer::new().file("work/unread", 0o644, "there\n");
+    let image = image(x, "1", |image| image.layer(unread)).await?;
     let pod = x.pod().await?;
     let id = pod
         .start(script(x, &image, "echo ready; sleep 1000"))
@@ -103,8 +104,8 @@ async fn container_outlives_image(x: &Context) -> Verdict {
         "set",
         &reference,
     )?;
-    let output = x.client.sh(&id, "echo runs").await?;
-    equal("the output of a command", output.as_str(), "runs\n")
+    let output = x.client.sh(&id, "echo runs; cat /work/unread").await?;
+    equal("the output of a command", output.as_str(), "runs\nthere\n")
 }
 
 /// How many random bytes the image of a size has: they cannot be compressed.

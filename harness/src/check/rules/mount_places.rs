@@ -1,6 +1,7 @@
 //! Rules of where in a container something is mounted, and of what: places that the image does not have, or has as a link, and
 //! sockets and pipes.
 
+use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixListener;
 
 use cri::v1;
@@ -58,7 +59,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CRI-MNT-031",
         severity: Severity::Must,
-        says: "Every user may write to /dev/shm, and nobody may remove what is another's.",
+        says: "Every user may write to /dev/shm, 10 MB too, and nobody may remove what is another's.",
         source: API,
         tags: &["files", "user"],
         calls: &["CreateContainer"],
@@ -157,20 +158,31 @@ async fn mounts_come_before_those_of_runtime(x: &Context) -> Verdict {
 async fn shared_memory_is_open(x: &Context) -> Verdict {
     x.needs_namespaces()?;
     x.needs_users()?;
-    let text = "[ -k /dev/shm ] && echo sticky; echo written >/dev/shm/file; cat /dev/shm/file";
+    // Databases need some of it.
+    let text = "[ -k /dev/shm ] && echo sticky; echo written >/dev/shm/file; cat /dev/shm/file
+        head -c 10000000 /dev/zero >/dev/shm/zeros && echo 10 MB";
     let mut config = x.script("c", text);
     let linux = config.linux.get_or_insert_default();
     let context = linux.security_context.get_or_insert_default();
     context.run_as_user = Some(v1::Int64Value { value: 1234 });
     let output = x.output(config).await?;
-    equal("what a user sees", output.as_str(), "sticky\nwritten\n")
+    equal(
+        "what a user sees",
+        output.as_str(),
+        "sticky\nwritten\n10 MB\n",
+    )
 }
 
 async fn sockets_and_pipes_are_mounted(x: &Context) -> Verdict {
     let volume = directory(x)?;
-    let (socket, pipe) = (volume.join("s"), volume.join("pipe"));
-    let _listening = UnixListener::bind(&socket)
-        .map_err(|error| Outcome::Skipped(format!("no socket to mount: {error}")))?;
+    let (socket, pipe) = (volume.join("socket"), volume.join("pipe"));
+    // The directory's own path may be longer than that of a socket can be.
+    let listening = std::fs::File::open(&volume).and_then(|directory| {
+        let short = format!("/proc/self/fd/{}/socket", directory.as_raw_fd());
+        UnixListener::bind(short)
+    });
+    let _listening =
+        listening.map_err(|error| Outcome::Skipped(format!("no socket to mount: {error}")))?;
     mkfifo(&pipe, Mode::from_bits_truncate(0o666))
         .map_err(|error| Outcome::Skipped(format!("no pipe to mount: {error}")))?;
     let text = "[ -S /run/socket ] && echo socket; [ -p /run/pipe ] && echo pipe";

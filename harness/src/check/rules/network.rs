@@ -192,7 +192,14 @@ async fn host_port_leads_to_pod(x: &Context) -> Verdict {
         "the host port of a stopped pod",
         "no answer",
         after,
-    )
+    )?;
+    x.client.remove_pod(&pod.id).await?;
+    x.until("the host port of the removed pod to be free", async || {
+        TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))
+            .map(drop)
+            .map_err(|error| error.to_string())
+    })
+    .await
 }
 
 async fn address_stays(x: &Context) -> Verdict {

@@ -27,12 +27,13 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CRI-CFG-021",
         severity: Severity::Should,
-        says: "HOME is the directory of the user in the image's /etc/passwd, unless the configuration sets it.",
+        says: "HOME is the directory of the user in the image's /etc/passwd, unless the configuration sets it, for commands of ExecSync too.",
         source: CONTAINERD,
         tags: &["process", "user"],
-        calls: &["CreateContainer"],
+        calls: &["CreateContainer", "ExecSync"],
         faults: &[
             "CreateContainer request drop config.envs",
+            "ExecSync request set cmd [\"/bin/sh\", \"-c\", \"echo /\"]",
             "CreateContainer request drop config.linux.security_context.run_as_user",
         ],
         body: |x| Box::pin(home_is_that_of_user(x)),
@@ -98,14 +99,20 @@ async fn home_is_that_of_user(x: &Context) -> Verdict {
     let accounts = "root:x:0:0::/root:/bin/sh\nme:x:1234:1234::/home/me:/bin/sh\n";
     let layer = Layer::new().file("etc/passwd", 0o644, accounts);
     let image = image(x, "1", |image| image.layer(layer)).await?;
-    for (home, expected) in [(None, "/home/me\n"), (Some("/tmp"), "/tmp\n")] {
-        let mut config = script(x, &image, "echo \"$HOME\"");
+    for (home, expected) in [(None, "/home/me"), (Some("/tmp"), "/tmp")] {
+        let mut config = script(x, &image, "");
         config.envs.extend(home.map(|home| variable("HOME", home)));
         let linux = config.linux.get_or_insert_default();
         let context = linux.security_context.get_or_insert_default();
         context.run_as_user = Some(v1::Int64Value { value: 1234 });
-        let output = x.output(config).await?;
-        equal("HOME", output.as_str(), expected)?;
+        config.command = ["/bin/sh", "-c", "echo \"$HOME\"; sleep 1000"]
+            .map(str::to_owned)
+            .into();
+        let pod = x.pod().await?;
+        let id = pod.start(config).await?;
+        x.logged(&pod, &id, expected).await?;
+        let of_command = x.client.sh(&id, "echo \"$HOME\"").await?;
+        equal("HOME of a command of ExecSync", of_command.trim(), expected)?;
     }
     Ok(())
 }

@@ -389,6 +389,7 @@ async fn containers_see_dns_config(x: &Context) -> Verdict {
             &text,
         )?;
     }
+    config_of_client_alone(x).await?;
     let servers = text
         .lines()
         .filter_map(|line| line.trim().strip_prefix("nameserver "));
@@ -397,6 +398,20 @@ async fn containers_see_dns_config(x: &Context) -> Verdict {
         &servers.collect::<Vec<_>>(),
         &vec!["192.0.2.53", "192.0.2.54"],
     )
+}
+
+/// With searches alone, as pods with the DNS policy None may have them, nothing of the host's is added.
+async fn config_of_client_alone(x: &Context) -> Verdict {
+    let mut config = x.sandbox();
+    config.dns_config = Some(v1::DnsConfig {
+        searches: vec!["alone.example".to_owned()],
+        ..Default::default()
+    });
+    let pod = x.pod_of(config).await?;
+    let script = x.script("c", "cat /etc/resolv.conf");
+    let text = x.output_in(&pod, script).await?;
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    equal("/etc/resolv.conf", &lines, &vec!["search alone.example"])
 }
 
 async fn container_has_process_namespace(x: &Context) -> Verdict {

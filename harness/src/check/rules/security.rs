@@ -274,6 +274,10 @@ async fn commands_have_rights_of_container(x: &Context) -> Verdict {
     let mut config = x.script("c", script);
     let security = fixture::security(&mut config);
     security.no_new_privs = true;
+    security.seccomp = Some(v1::SecurityProfile {
+        profile_type: v1::security_profile::ProfileType::RuntimeDefault.into(),
+        ..Default::default()
+    });
     security
         .capabilities
         .get_or_insert_default()
@@ -329,6 +333,9 @@ async fn policy_of_groups_is_kept(x: &Context) -> Verdict {
     }
 }
 
+/// Tells the supplementary groups, of which `id` does not tell the primary one apart.
+const SUPPLEMENTARY: &str = "while read -r name ids; do case $name in Groups:) echo \"$ids\" ;; esac; done </proc/self/status";
+
 async fn keeps_policy(x: &Context) -> Verdict {
     let base =
         programs(&["sh", "id", "sleep"]).map_err(|error| Outcome::Skipped(error.to_string()))?;
@@ -362,6 +369,13 @@ async fn keeps_policy(x: &Context) -> Verdict {
             policy.as_str_name()
         );
         equal(&what, &of_command, &expected)?;
+        // A process that gives up its group is then still kept from what is closed to that group (CVE-2023-25173).
+        let supplementary = x.client.sh(&id, SUPPLEMENTARY).await?;
+        let what = format!(
+            "its Groups in /proc under the policy {}",
+            policy.as_str_name()
+        );
+        equal(&what, &groups_in(&supplementary), &expected)?;
         let user = x.client.container(&id).await?.user.unwrap_or_default();
         let user = user.linux.unwrap_or_default();
         let mut named = user.supplemental_groups;
@@ -404,10 +418,10 @@ async fn paths_are_kept_from_commands(x: &Context) -> Verdict {
     let mut config = x.forever("c");
     let security = fixture::security(&mut config);
     security.masked_paths = words(&["/proc/version", "/proc/no-such-file"]);
-    security.readonly_paths = words(&["/tmp", "/proc/no-such-file"]);
+    security.readonly_paths = words(&["/tmp", "/etc/passwd", "/proc/no-such-file"]);
     let id = pod.start(config).await?;
-    let script =
-        "cat /proc/version 2>/dev/null; touch /tmp/written 2>/dev/null && echo written; echo end";
+    let script = "cat /proc/version 2>/dev/null; touch /tmp/written 2>/dev/null && echo written
+        (echo >>/etc/passwd) 2>/dev/null && echo written to a file; echo end";
     let output = x.client.sh(&id, script).await?;
     equal("what a command sees and writes", output.as_str(), "end\n")
 }

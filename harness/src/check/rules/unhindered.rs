@@ -1,0 +1,113 @@
+//! Rules of what goes on during a pull, and of what is left on the host after the end of a pod.
+
+use std::time::Duration;
+
+use super::image::{add, refusal};
+use crate::check::context::Context;
+use crate::check::outcome::{Verdict, ensure, failed};
+use crate::check::rule::sources::{API, KUBELET};
+use crate::check::rule::{Rule, Severity};
+use crate::registry::Fault;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-CON-011",
+        severity: Severity::Must,
+        says: "While an image is pulled, images are listed and looked up, and containers are run: a pull may take minutes.",
+        source: KUBELET,
+        tags: &["kubelet", "pull", "time"],
+        calls: &["PullImage", "ListImages", "ImageStatus", "CreateContainer"],
+        faults: &[
+            "ListImages delay 3",
+            "ImageStatus delay 3",
+            "CreateContainer delay 3",
+            "PullImage answer UNKNOWN",
+        ],
+        body: |x| Box::pin(pull_hinders_nothing(x)),
+    },
+    Rule {
+        id: "CRI-SBX-024",
+        severity: Severity::Should,
+        says: "No mount of the host names a sandbox or a container in its path after they were removed.",
+        source: API,
+        tags: &["leaks"],
+        calls: &["RemovePodSandbox", "RemoveContainer"],
+        faults: &["RemovePodSandbox answer UNKNOWN", "RemoveContainer hang"],
+        body: |x| Box::pin(no_mounts_are_left(x)),
+    },
+];
+
+/// How long the registry lets the runtime wait for a layer.
+const PULL: Duration = Duration::from_secs(6);
+/// How long the other calls may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+async fn pull_hinders_nothing(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let (name, _) = add(x, "1", |image| image)?;
+    let images = x.images()?;
+    let repository = images.repository(&x.rule.to_lowercase());
+    let (blobs, manifests) = (
+        format!("{repository}/blobs/"),
+        format!("{repository}/manifests/"),
+    );
+    images.fail(Fault::delay(PULL).method("GET").on(&blobs).times(1));
+    let client = x.client.clone();
+    let mut pull = tokio::spawn(async move { client.pull(&name).await });
+    // The content comes next. A request is told of when it is answered.
+    let asked = x.until(
+        "the runtime to get the image's manifest",
+        async || match images.seen(&manifests) {
+            0 => Err("no request"),
+            _ => Ok(()),
+        },
+    );
+    tokio::select! {
+        asked = asked => asked?,
+        pulled = &mut pull => {
+            return match pulled {
+                Ok(answer) => answer.map(drop).map_err(refusal).and_then(|()| {
+                    failed("PullImage", "to wait for the content", "an answer")
+                }),
+                Err(error) => failed("PullImage", "to end", error.to_string()),
+            };
+        }
+    }
+    let calls = async {
+        x.client.list_images().await?;
+        x.client.image(&x.shared.image).await?;
+        pod.start(x.forever("c")).await
+    };
+    let answered = tokio::time::timeout(PATIENCE, calls).await;
+    let pulls = !pull.is_finished();
+    // Its end is waited for, so that the image can be removed.
+    let pulled = pull.await;
+    match answered {
+        Ok(answer) => drop(answer?),
+        Err(_) => {
+            let what = "ListImages, ImageStatus and the start of a container during a pull";
+            return failed(what, format!("answers within {PATIENCE:?}"), "none");
+        }
+    }
+    ensure(pulls, "PullImage", "not answered yet", &pulled)?;
+    match pulled {
+        Ok(answer) => answer.map(drop).map_err(refusal),
+        Err(error) => failed("PullImage", "to end", error.to_string()),
+    }
+}
+
+async fn no_mounts_are_left(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let id = x.running(&pod).await?;
+    x.client.stop(&id, 0).await?;
+    x.client.remove(&id).await?;
+    x.client.stop_pod(&pod.id).await?;
+    x.client.remove_pod(&pod.id).await?;
+    x.until("no mount with the ids in its path", async || {
+        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let left = |line: &&str| line.contains(&pod.id) || line.contains(&id);
+        let left: Vec<String> = table.lines().filter(left).map(str::to_owned).collect();
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    })
+    .await
+}
