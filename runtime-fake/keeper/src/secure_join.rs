@@ -60,7 +60,7 @@ impl Root {
 
     /// Never follows the magic links of `/proc`: they may lead out of the root.
     fn open_with(&self, path: &Path, flags: OFlags, more: ResolveFlags) -> Result<OwnedFd, Errno> {
-        rustix::fs::openat2(
+        file_tree::open_scoped(
             &self.fd,
             path,
             flags | OFlags::CLOEXEC,

@@ -15,6 +15,7 @@ pub mod mountinfo;
 pub mod part;
 pub mod private;
 mod remove;
+mod scoped;
 mod space;
 mod trash;
 mod walk;
@@ -24,6 +25,7 @@ pub use rustix::io::Errno;
 
 pub use group::{give_to_group, is_of_group};
 pub use remove::{RemoveError, remove, remove_at};
+pub use scoped::open_scoped;
 pub use space::{Space, space};
 pub use trash::Trash;
 pub use walk::{Entry, Mounts, Visitor, names, open, walk};

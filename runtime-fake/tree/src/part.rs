@@ -13,6 +13,8 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use crate::scoped::open_scoped;
+
 /// The path without `.` and doubled slashes.
 #[must_use]
 pub fn without_dots(path: &Path) -> PathBuf {
@@ -38,13 +40,7 @@ fn open(tree: &Path, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     }
     let top = crate::open(tree)?;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    Ok(rustix::fs::openat2(
-        top,
-        path,
-        flags,
-        Mode::empty(),
-        resolve,
-    )?)
+    Ok(open_scoped(top, path, flags, Mode::empty(), resolve)?)
 }
 
 /// Makes the directories of a path that are missing, with the mode of the top of the tree.
@@ -132,7 +128,7 @@ pub fn open_part(part: &Part) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let no_links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let opened = |at, path: &Path, resolve| -> io::Result<OwnedFd> {
-        match rustix::fs::openat2(at, path, flags, Mode::empty(), resolve) {
+        match open_scoped(at, path, flags, Mode::empty(), resolve) {
             Err(Errno::LOOP) => {
                 let problem = "the path was replaced by a link";
                 Err(io::Error::new(io::ErrorKind::PermissionDenied, problem))
@@ -157,13 +153,7 @@ pub fn open_file(tree: &Path, path: &Path) -> io::Result<File> {
     // A FIFO must not keep the caller waiting for a writer.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    regular(rustix::fs::openat2(
-        top,
-        path,
-        flags,
-        Mode::empty(),
-        resolve,
-    )?)
+    regular(open_scoped(top, path, flags, Mode::empty(), resolve)?)
 }
 
 /// Opens a regular file for reading that a container has mounted from this path, which may be a link to a part of a volume. The

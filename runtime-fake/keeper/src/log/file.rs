@@ -113,7 +113,7 @@ fn beneath(base: &OwnedFd, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
         Mode::empty()
     };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    rustix::fs::openat2(base, path, flags | OFlags::CLOEXEC, mode, resolve).map_err(|error| {
+    file_tree::open_scoped(base, path, flags | OFlags::CLOEXEC, mode, resolve).map_err(|error| {
         match error {
             Errno::XDEV => refused("a link on its way leads out of the log directory"),
             Errno::NXIO => refused("it is no regular file"),

@@ -1,0 +1,76 @@
+//! Opens paths that must not leave a directory.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::{
+    fs::{Mode, OFlags, ResolveFlags},
+    io::Errno,
+};
+
+/// How often a path is looked up. Each time takes microseconds, and another one is needed only if the whole of it met a rename or a
+/// mount.
+const TRIES: usize = 1000;
+
+/// Opens a path with openat2(2), again and again while the kernel cannot tell whether it stays in the directory: with `..` in the
+/// path, or in a link of it, each rename and each mount of the whole machine makes it ask for another try (EAGAIN).
+///
+/// # Errors
+/// What the kernel says.
+pub fn open_scoped(
+    directory: impl AsFd,
+    path: &Path,
+    flags: OFlags,
+    mode: Mode,
+    resolve: ResolveFlags,
+) -> Result<OwnedFd, Errno> {
+    let mut last = Errno::AGAIN;
+    for _ in 0..TRIES {
+        match rustix::fs::openat2(&directory, path, flags, mode, resolve) {
+            Err(Errno::AGAIN) => last = Errno::AGAIN,
+            done => return done,
+        }
+    }
+    Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn renames_elsewhere_do_not_fail_lookups() {
+        let directory = tempfile::tempdir().unwrap();
+        let (tree, elsewhere) = (directory.path().join("tree"), directory.path().join("else"));
+        fs::create_dir_all(tree.join("a/b")).unwrap();
+        fs::create_dir_all(elsewhere.join("one/moved")).unwrap();
+        fs::create_dir_all(elsewhere.join("two")).unwrap();
+        fs::write(tree.join("file"), "").unwrap();
+        let top = fs::File::open(&tree).unwrap();
+        let path = Path::new("a/b/../../a/b/../../a/b/../../a/b/../../file");
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let done = AtomicBool::new(false);
+        let once = || rustix::fs::openat2(&top, path, OFlags::PATH, Mode::empty(), resolve);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let places = [elsewhere.join("one/moved"), elsewhere.join("two/moved")];
+                while !done.load(Ordering::Relaxed) {
+                    fs::rename(&places[0], &places[1]).unwrap();
+                    fs::rename(&places[1], &places[0]).unwrap();
+                }
+            });
+            // Until the kernel has asked for another try, so that this shows something.
+            let asked = (0..10_000_000).any(|_| once().err() == Some(Errno::AGAIN));
+            let opened: Vec<_> = (0..10_000)
+                .filter_map(|_| open_scoped(&top, path, OFlags::PATH, Mode::empty(), resolve).err())
+                .collect();
+            done.store(true, Ordering::Relaxed);
+            assert!(asked, "the kernel never asked for another try");
+            assert_eq!(opened, []);
+        });
+    }
+}
