@@ -129,7 +129,9 @@ async fn pod_that_can_never_run_is_described() {
         .replace("spec:\n", "spec:\n  volumes: [{name: v, emptyDir: {}}]\n")
         + "    volumeMounts: [{name: v, mountPath: /shared}]\n";
     let file = place.file("web.yaml", &manifest);
-    let started = start(&place, &["web", "--isolation", "process", &file]).await;
+    let run = ["run", "--name", "web", "--isolation", "process", &file];
+    let started = place.crib(&run).await;
+    assert_eq!(started.code, Some(1), "{started:?}");
     printed(&place, &started, &["Terminating (it cannot run)"]).await;
     let reason =
         "nothing can be mounted at /shared, because isolation `process` has no mount namespaces";
