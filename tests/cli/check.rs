@@ -143,9 +143,20 @@ async fn check_that_cannot_write_a_report_runs_no_rule() {
         let args = ["check", "--runtime-endpoint", &endpoint, "--report", &old];
         let select = ["--select", "CRI-RTM-001"];
         let ended = place.crib(&[&args[..], &select, &option].concat()).await;
-        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert_eq!(ended.code, Some(2), "{ended:?}");
         assert_eq!(ended.out, "");
         let said = format!("failed to write {}: No such file", missing.display());
+        assert!(ended.err.contains(&said), "{ended:?}");
+    }
+    // Nor does a benchmark measure anything, or a check run whose baseline is not there.
+    for (args, what) in [
+        (["bench", "--report", &html], "write"),
+        (["check", "--baseline", trace], "read the baseline"),
+    ] {
+        let more = ["--runtime-endpoint", &endpoint];
+        let ended = place.crib(&[&args[..], &more].concat()).await;
+        assert_eq!((ended.code, ended.out.as_str()), (Some(2), ""), "{ended:?}");
+        let said = format!("failed to {what} {}: No such file", missing.display());
         assert!(ended.err.contains(&said), "{ended:?}");
     }
     assert_eq!(std::fs::read_to_string(file).unwrap(), "as it was");

@@ -22,6 +22,7 @@ mod logging;
 mod network;
 mod pod_dialer;
 mod report;
+mod reported;
 mod run_socket;
 mod shutdown;
 mod signals;

@@ -2,7 +2,7 @@
 
 mod report;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -16,6 +16,7 @@ use crate::client::{CallError, Endpoints, finish};
 use crate::commands::interruptible::interruptible;
 use crate::exit::Exit;
 use crate::report::{chain, say};
+use crate::reported::{ensure_writable, write_file};
 
 /// The form of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -147,6 +148,9 @@ pub(crate) fn run(args: &BenchArgs) -> Exit {
 
 async fn bench(args: &BenchArgs) -> Result<Exit, CallError> {
     let sections = sections(&args.select, &args.skip)?;
+    for report in &args.results.report {
+        ensure_writable(&report.file)?;
+    }
     let (runtime, images) = args.connection.sockets()?;
     let mut endpoints = vec![Endpoint { runtime, images }];
     let second = args.vs.as_ref().map(UnixEndpoint::path);
@@ -260,13 +264,6 @@ fn show(report: &Report, results: &Results) -> Result<(), CallError> {
         write_file(file, &text)?;
     }
     Ok(())
-}
-
-fn write_file(file: &Path, text: &str) -> Result<(), CallError> {
-    std::fs::write(file, text).map_err(|source| CallError::Io {
-        doing: format!("write {}", file.display()),
-        source,
-    })
 }
 
 #[cfg(test)]

@@ -2,8 +2,6 @@
 
 mod compare;
 
-use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -24,6 +22,7 @@ use crate::commands::interruptible::interruptible;
 use crate::exit::Exit;
 use crate::logging::{self, LogArgs, LogLevel};
 use crate::report::{chain, say};
+use crate::reported::{ensure_writable, write_file};
 
 /// Which failures count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -300,9 +299,11 @@ fn bar(rules: usize) -> ProgressBar {
 }
 
 fn known(file: &Path) -> Result<Baseline, CallError> {
-    let text = std::fs::read_to_string(file).map_err(|source| CallError::Io {
-        doing: format!("read the baseline {}", file.display()),
-        source,
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        CallError::Usage(format!(
+            "failed to read the baseline {}: {error}",
+            file.display()
+        ))
     })?;
     let baseline = Baseline::parse(&text).map_err(|error| {
         CallError::Usage(format!("invalid baseline {}: {error}", file.display()))
@@ -350,28 +351,6 @@ fn write(args: &CheckArgs, report: &Report, baseline: &Baseline) -> Result<(), C
     match &args.trace {
         Some(file) => write_file(file, &report::trace(report)),
         None => Ok(()),
-    }
-}
-
-fn write_file(file: &Path, text: &str) -> Result<(), CallError> {
-    std::fs::write(file, text).map_err(|source| cannot_write(file, source))
-}
-
-/// Fails where a file cannot be written, before a check takes minutes. It leaves the file as it is.
-fn ensure_writable(file: &Path) -> Result<(), CallError> {
-    let opened = match std::fs::metadata(file) {
-        // Opening a FIFO would wait for its reader, and end what it reads.
-        Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Ok(()),
-        Ok(_) => File::options().append(true).open(file).map(drop),
-        Err(_) => File::create(file).and_then(|_| std::fs::remove_file(file)),
-    };
-    opened.map_err(|source| cannot_write(file, source))
-}
-
-fn cannot_write(file: &Path, source: io::Error) -> CallError {
-    CallError::Io {
-        doing: format!("write {}", file.display()),
-        source,
     }
 }
 

@@ -6,10 +6,10 @@ use clap::Args;
 use harness::check::compare::{Saved, compare};
 use harness::check::report::{comparison, comparison_html};
 
-use super::write_file;
 use crate::client::output::{escape_control, print};
 use crate::client::{CallError, finish};
 use crate::exit::Exit;
+use crate::reported::write_file;
 
 /// Compare two reports of crib check: new failures, mended rules, slower calls
 #[derive(Debug, Args)]
@@ -63,6 +63,7 @@ fn saved(file: &Path) -> Result<Saved, CallError> {
             "{file} is no report of --report json=FILE: {error}"
         ))
     };
-    let text = std::fs::read_to_string(file).map_err(|error| usage(&error))?;
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| CallError::Usage(format!("failed to read {}: {error}", file.display())))?;
     serde_json::from_str(&text).map_err(|error| usage(&error))
 }
