@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use super::command::{PATIENCE, Place};
+use super::command::{PATIENCE, Place, Running};
 
 /// A runtime, and agents that use it.
 struct Shared {
@@ -30,6 +30,13 @@ impl Shared {
             .chain(more)
             .map(|arg| (*arg).to_owned())
             .collect()
+    }
+
+    /// Starts an agent.
+    fn start(&self, root: &str, manifests: &str, more: &[&str]) -> Running {
+        let args = self.args(root, manifests, more);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        self.place.start(&args)
     }
 
     /// The names of the pods that run, sorted.
@@ -87,18 +94,14 @@ async fn agent_ends_pods_of_other_agents_only_if_it_adopts_the_node() {
     let place = Place::new();
     let (runtime, endpoint) = place.runtime().await;
     let shared = Shared { place, endpoint };
-    let start = |args: Vec<String>| {
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        shared.place.start(&args)
-    };
 
     // As a kubelet: any file name, unknown fields ignored, the node's name in the pod's.
-    let one = start(shared.args("one", "static", &["--manifest-mode", "kubelet"]));
+    let one = shared.start("one", "static", &["--manifest-mode", "kubelet"]);
     shared.place.file("static/web", POD);
     shared.wait_for("web-node-1").await;
 
     // Another agent has its own pod and leaves the first one alone, also when its own ends.
-    let two = start(shared.args("two", "pods", &[]));
+    let two = shared.start("two", "pods", &[]);
     let own = POD
         .replace("name: web", "name: own")
         .replace("  unknownField: 1\n", "");
@@ -117,7 +120,7 @@ async fn agent_ends_pods_of_other_agents_only_if_it_adopts_the_node() {
         assert_eq!(agent.end().await.code, Some(0));
     }
 
-    let three = start(shared.args("three", "none", &["--adopt-node"]));
+    let three = shared.start("three", "none", &["--adopt-node"]);
     shared.wait_for("").await;
     three.signal(Signal::SIGTERM);
     assert_eq!(three.end().await.code, Some(0));
@@ -130,16 +133,12 @@ async fn second_agent_is_kept_from_a_root_directory() {
     let place = Place::new();
     let (runtime, endpoint) = place.runtime().await;
     let shared = Shared { place, endpoint };
-    let start = |args: Vec<String>| {
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        shared.place.start(&args)
-    };
-    let first = start(shared.args("root", "pods", &[]));
+    let first = shared.start("root", "pods", &[]);
     let pod = POD.replace("  unknownField: 1\n", "");
     shared.place.file("pods/web.yaml", &pod);
     shared.wait_for("web").await;
 
-    let second = start(shared.args("root", "none", &[])).end().await;
+    let second = shared.start("root", "none", &[]).end().await;
     assert_eq!(second.code, Some(3), "{second:?}");
     let refusal = "is in use by another agent: stop that one, or give this one another --root-dir";
     assert!(second.err.contains(refusal), "{second:?}");
@@ -148,7 +147,7 @@ async fn second_agent_is_kept_from_a_root_directory() {
     // One that was killed keeps nobody out.
     first.signal(Signal::SIGKILL);
     first.end().await;
-    let third = start(shared.args("root", "none", &[]));
+    let third = shared.start("root", "none", &[]);
     shared.wait_for("").await;
     for process in [third, runtime] {
         process.signal(Signal::SIGTERM);

@@ -181,10 +181,8 @@ async fn command_ends_when_all_containers_have_started() {
     let manifest = pod("web", FOREVER).replace("  containers:", init);
     let manifest = place.file("web.yaml", &manifest);
     start(&place, &["web", &manifest]).await;
-    assert_eq!(
-        out(&place, &["exec", "web", "echo", "in it"]).await,
-        "in it\n"
-    );
+    let exec = ["exec", "web", "-c", "main", "echo", "in it"];
+    assert_eq!(out(&place, &exec).await, "in it\n");
     out(&place, &["down", "web"]).await;
     place.assert_clean();
 }

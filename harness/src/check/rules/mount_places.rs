@@ -84,7 +84,7 @@ pub(super) const RULES: &[Rule] = &[
 async fn links_of_image_are_followed(x: &Context) -> Verdict {
     let volume = directory(x)?;
     made(std::fs::write(volume.join("token"), "secret\n"))?;
-    // The last link leads out of the root, if somebody follows it from the host's.
+    // The second link has so many `..` that it leaves the root of the container, unless that root is where they end.
     let links = Layer::new()
         .directory("run", 0o755)
         .directory("real", 0o755)
@@ -92,7 +92,7 @@ async fn links_of_image_are_followed(x: &Context) -> Verdict {
         .symlink("var/run", "/run")
         .symlink("var/other", "../../../../real");
     let image = image(x, "1", |image| image.layer(links)).await?;
-    let text = "cat /run/secrets/token /var/run/secrets/token /real/deep/token; ls /tmp";
+    let text = "cat /run/secrets/token /var/run/secrets/token /real/deep/token";
     let mut config = script(x, &image, text);
     config.mounts = vec![
         of(&volume, "/var/run/secrets"),

@@ -112,7 +112,6 @@ async fn addresses_stay_taken(x: &Context) -> Verdict {
     x.needs_restart()?;
     x.needs_namespaces()?;
     let mut taken = BTreeMap::new();
-    let mut pods = Vec::new();
     for number in 0..4 {
         if number == 2 {
             x.restart().await?;
@@ -127,7 +126,6 @@ async fn addresses_stay_taken(x: &Context) -> Verdict {
                 format!("{}, that of pod {other}", network.ip),
             );
         }
-        pods.push(pod);
     }
     Ok(())
 }

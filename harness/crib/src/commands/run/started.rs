@@ -45,7 +45,7 @@ mod tests {
     use agent::{ContainerKind, ContainerReport};
     use rstest::rstest;
 
-    use super::super::view::tests::{container, pod};
+    use super::super::view::tests::{container, pod, reports};
     use super::*;
 
     fn init(state: ContainerPhase, reason: &str) -> ContainerReport {
@@ -70,7 +70,7 @@ mod tests {
             refused,
             ..init(state, "")
         }];
-        assert_eq!(is_refused(&report) || is_rejected(&report), expected);
+        assert_eq!(one_cannot_run(&reports(vec![report])), expected);
     }
 
     #[rstest]
