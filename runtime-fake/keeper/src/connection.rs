@@ -48,6 +48,9 @@ impl Connection {
     }
 
     /// Sends as much as the socket takes without blocking.
+    ///
+    /// Messages to a daemon that has exited are dropped without an error: its earlier requests are still to be read
+    /// and carried out, and the end of the stream comes after them.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -57,6 +60,7 @@ impl Connection {
                 Ok(true) => drop(self.outgoing.pop_front()),
                 Ok(false) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.outgoing.clear(),
                 Err(error) => return Err(error),
             }
         }
@@ -69,12 +73,13 @@ impl Connection {
         self.flush()
     }
 
-    /// The received requests, each with its descriptors; the end of the stream is an error.
-    pub(crate) fn requests(&mut self) -> io::Result<Vec<(Request, Vec<OwnedFd>)>> {
+    /// Reads once, and returns the complete requests, each with its descriptors; `None` if there was nothing to read.
+    /// The end of the stream is an error.
+    pub(crate) fn requests(&mut self) -> io::Result<Option<Vec<(Request, Vec<OwnedFd>)>>> {
         match self.receiver.fill(&self.stream) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             Err(error) => return Err(error),
         }
         let mut requests = Vec::new();
@@ -83,6 +88,6 @@ impl Connection {
             let descriptors = self.receiver.take_descriptors(request.descriptors)?;
             requests.push((request, descriptors));
         }
-        Ok(requests)
+        Ok(Some(requests))
     }
 }

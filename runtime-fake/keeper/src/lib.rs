@@ -189,6 +189,8 @@ impl Keeper {
                 container.output.watchers.prune();
             }
             if let Ok((stream, _)) = self.listener.accept() {
+                // What the daemon before this one has asked is done first.
+                while self.listen() {}
                 self.tickets.void();
                 self.connection = Connection::new(stream).ok();
             }
@@ -247,18 +249,21 @@ impl Keeper {
         }
     }
 
-    fn listen(&mut self) {
+    /// Reads from the connection once, and carries out what it asks. Returns whether there was anything to read.
+    fn listen(&mut self) -> bool {
         let Some(connection) = &mut self.connection else {
-            return;
+            return false;
         };
         match connection.requests() {
-            Ok(requests) => {
+            Ok(None) => return false,
+            Ok(Some(requests)) => {
                 for (request, descriptors) in requests {
                     self.answer(request, descriptors);
                 }
             }
             Err(error) => self.lose_connection(&error),
         }
+        true
     }
 
     fn lose_connection(&mut self, why: &std::io::Error) {

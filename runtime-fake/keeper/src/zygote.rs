@@ -41,7 +41,7 @@ pub(crate) fn serve() -> io::Result<Role> {
     loop {
         wait(&connection)?;
         let requests = match connection.requests() {
-            Ok(requests) => requests,
+            Ok(requests) => requests.unwrap_or_default(),
             Err(error) if is_end(&error) => return Ok(Role::Zygote),
             Err(error) => return Err(error),
         };
@@ -58,10 +58,7 @@ pub(crate) fn serve() -> io::Result<Role> {
             };
             connection.say(&reply, Vec::new());
         }
-        match connection.flush() {
-            Err(error) if is_end(&error) => return Ok(Role::Zygote),
-            flushed => flushed?,
-        }
+        connection.flush()?;
     }
 }
 
@@ -69,7 +66,7 @@ pub(crate) fn serve() -> io::Result<Role> {
 fn is_end(error: &io::Error) -> bool {
     matches!(
         error.kind(),
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset
     )
 }
 
