@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -10,11 +11,11 @@ macro_rules! runtime_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(String);
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// Creates an id from the runtime's string.
-            pub fn new(id: impl Into<String>) -> Self {
+            pub fn new(id: impl Into<Arc<str>>) -> Self {
                 Self(id.into())
             }
 

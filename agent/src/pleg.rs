@@ -51,7 +51,8 @@ pub(crate) type FailedInspections = mpsc::UnboundedSender<(PodUid, String)>;
 /// A pod that a worker subscribed to.
 struct WatchedPod {
     snapshots: watch::Sender<Option<Snapshot>>,
-    listing: Listing,
+    /// Shared with the last listing of the runtime, if that shows the same.
+    listing: Arc<Listing>,
     inspecting: bool,
     /// The causes of the next inspection, which starts when the running one ends or the runtime answers again.
     pending: Option<Causes>,
@@ -165,7 +166,7 @@ impl Pleg {
             Request::Subscribe(uid, snapshots) => {
                 let watched = WatchedPod {
                     snapshots,
-                    listing: Listing::default(),
+                    listing: Arc::default(),
                     inspecting: false,
                     pending: None,
                     events: Vec::new(),
@@ -230,11 +231,8 @@ impl Pleg {
             EventKind::Deleted => Change::Removed,
         };
         let container_name = |pod: &WatchedPod| {
-            pod.listing
-                .containers
-                .iter()
-                .find(|(id, _)| id.as_str() == event.id)
-                .map(|(_, (name, _))| name.clone())
+            let (name, _) = pod.listing.container(&event.id)?;
+            Some(name.to_owned())
         };
         let (uid, name) = match &event.pod {
             Some(uid) => (
@@ -284,15 +282,15 @@ impl Pleg {
             self.timers.set(uid, Instant::now() + BUSY);
             return;
         }
-        let id = ContainerId::new(id);
         let last = pod.snapshots.borrow().clone();
-        let known = pod.listing.containers.contains_key(&id);
+        let known = pod.listing.container(id).is_some();
+        let id = ContainerId::new(id);
         let (Some(last), true, None) = (last, known, &pod.pending) else {
             return self.refresh(uid, causes);
         };
         pod.inspecting = true;
         let (cri, uid) = (Arc::clone(&self.cri), uid.clone());
-        let listing = pod.listing.clone();
+        let listing = Listing::clone(&pod.listing);
         self.work.spawn(async move {
             // Only the id is asked for.
             let pod = PodRef {
@@ -396,7 +394,7 @@ impl Pleg {
                 pod.retry.succeeded();
                 self.runtime_name
                     .clone_from(&inspection.observed.runtime_name);
-                pod.listing = inspection.listing;
+                pod.listing = Arc::new(inspection.listing);
                 pod.snapshots.send_replace(Some(Snapshot {
                     observed: Arc::new(inspection.observed),
                     generation,
@@ -445,22 +443,22 @@ impl Pleg {
             self.periods.next(self.events, self.listing_since.elapsed())
         };
         self.next_relist = Instant::now() + period;
-        let nothing = Listing::default();
-        let stale: Vec<(PodUid, Causes)> = self
-            .pods
-            .iter()
-            .filter_map(|(uid, pod)| {
-                let listing = listed
-                    .pods
-                    .get(uid)
-                    .map_or(&nothing, |(_, listing)| listing);
-                let causes = diff::causes(&diff::diff(&pod.listing, listing));
-                // Repeat a failed inspection even if the listing did not change.
-                let forgotten =
-                    pod.pending.is_some() && !pod.inspecting && !self.timers.is_set(uid);
-                (!causes.is_empty() || forgotten).then(|| (uid.clone(), causes))
-            })
-            .collect();
+        let nothing = Arc::default();
+        let mut stale: Vec<(PodUid, Causes)> = Vec::new();
+        for (uid, pod) in &mut self.pods {
+            let listing = listed
+                .pods
+                .get(uid)
+                .map_or(&nothing, |(_, listing)| listing);
+            let causes = diff::causes(&diff::diff(&pod.listing, listing));
+            // Repeat a failed inspection even if the listing did not change.
+            let forgotten = pod.pending.is_some() && !pod.inspecting && !self.timers.is_set(uid);
+            if !causes.is_empty() || forgotten {
+                stale.push((uid.clone(), causes));
+            } else {
+                pod.listing = Arc::clone(listing);
+            }
+        }
         for (uid, causes) in stale {
             self.refresh(&uid, causes);
         }

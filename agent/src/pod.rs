@@ -8,11 +8,11 @@ use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod as ApiPod, P
 
 /// The unique id of a pod (`metadata.uid`): names its directories, labels its sandboxes and containers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PodUid(String);
+pub struct PodUid(Arc<str>);
 
 impl PodUid {
     /// Creates an id. Any string is allowed, because manifests may set their own.
-    pub fn new(uid: impl Into<String>) -> Self {
+    pub fn new(uid: impl Into<Arc<str>>) -> Self {
         Self(uid.into())
     }
 

@@ -64,61 +64,19 @@ const FINISHED: &str = "all containers have finished";
 const PAST_DEADLINE: &str = "active deadline exceeded";
 
 /// Runs a pod's worker until nothing of the pod is left.
-pub(crate) async fn run(shared: Arc<Shared>, item: WorkItem, updates: watch::Receiver<PodUpdate>) {
-    let pod_ref = item.pod_ref();
-    let mut volumes = Volumes::new(&shared);
-    if let WorkItem::Pod(pod, _) = &item {
-        volumes.set_pod(pod);
+pub(crate) fn run(
+    shared: Arc<Shared>,
+    item: WorkItem,
+    updates: watch::Receiver<PodUpdate>,
+) -> impl Future<Output = ()> {
+    // Made before the task, which would keep the room for the arguments as long as it runs.
+    let mut worker = Worker::new(shared, item, updates);
+    async move {
+        worker.run_phases().await;
+        worker.shared.prober.remove(&worker.pod_ref.uid);
+        worker.shared.tokens.forget(&worker.pod_ref.uid);
+        worker.shared.cache.unsubscribe(&worker.pod_ref.uid);
     }
-    let dirs = PodDirs::new(
-        &shared.config,
-        &pod_ref.uid,
-        &pod_ref.namespace,
-        &pod_ref.name,
-    );
-    let resizing = Resizing::new(&item, &dirs, &shared.node);
-    let (pod, last) = match item {
-        WorkItem::Pod(pod, last) => (Some(pod), last),
-        WorkItem::Orphan(_) => (None, None),
-    };
-    let mut worker = Worker {
-        snapshots: shared.cache.subscribe(&pod_ref.uid),
-        dirs,
-        history: History {
-            backoff: crash_backoff(&shared),
-            ..History::default()
-        },
-        pod,
-        shared,
-        pod_ref,
-        updates,
-        phase: Phase::Syncing,
-        termination_cause: None,
-        end_cause: FINISHED.to_owned(),
-        eviction: None,
-        grace: None,
-        min_generation: Generation::default(),
-        start_errors: StartErrors::default(),
-        expected: Expected::default(),
-        in_post_start: BTreeSet::new(),
-        failed_hooks: Causes::default(),
-        failures: 0,
-        timings: Timings::default(),
-        messages: Messages::default(),
-        probes: Probes::default(),
-        volumes,
-        storage: Storage::default(),
-        published: Published::after(last.clone()),
-        last,
-        forgotten: 0,
-        settling: Settling::default(),
-        resyncs: 0,
-        resizing,
-    };
-    worker.run_phases().await;
-    worker.shared.prober.remove(&worker.pod_ref.uid);
-    worker.shared.tokens.forget(&worker.pod_ref.uid);
-    worker.shared.cache.unsubscribe(&worker.pod_ref.uid);
 }
 
 fn crash_backoff(shared: &Shared) -> crate::backoff::Backoff {
@@ -178,7 +136,73 @@ struct Worker {
     resizing: Resizing,
 }
 
+/// What a pod's sync led to.
+enum Synced {
+    /// The pod goes on to another phase.
+    Phase(PhaseEvent),
+    /// There may be more to do.
+    Again,
+    /// There is nothing to do before this time, counted from `now`, unless something happens.
+    Wait {
+        until: Option<Timestamp>,
+        now: Timestamp,
+    },
+}
+
 impl Worker {
+    fn new(shared: Arc<Shared>, item: WorkItem, updates: watch::Receiver<PodUpdate>) -> Self {
+        let pod_ref = item.pod_ref();
+        let mut volumes = Volumes::new(&shared);
+        if let WorkItem::Pod(pod, _) = &item {
+            volumes.set_pod(pod);
+        }
+        let dirs = PodDirs::new(
+            &shared.config,
+            &pod_ref.uid,
+            &pod_ref.namespace,
+            &pod_ref.name,
+        );
+        let resizing = Resizing::new(&item, &dirs, &shared.node);
+        let (pod, last) = match item {
+            WorkItem::Pod(pod, last) => (Some(pod), last),
+            WorkItem::Orphan(_) => (None, None),
+        };
+        Self {
+            snapshots: shared.cache.subscribe(&pod_ref.uid),
+            dirs,
+            history: History {
+                backoff: crash_backoff(&shared),
+                ..History::default()
+            },
+            pod,
+            shared,
+            pod_ref,
+            updates,
+            phase: Phase::Syncing,
+            termination_cause: None,
+            end_cause: FINISHED.to_owned(),
+            eviction: None,
+            grace: None,
+            min_generation: Generation::default(),
+            start_errors: StartErrors::default(),
+            expected: Expected::default(),
+            in_post_start: BTreeSet::new(),
+            failed_hooks: Causes::default(),
+            failures: 0,
+            timings: Timings::default(),
+            messages: Messages::default(),
+            probes: Probes::default(),
+            volumes,
+            storage: Storage::default(),
+            published: Published::after(last.clone()),
+            last,
+            forgotten: 0,
+            settling: Settling::default(),
+            resyncs: 0,
+            resizing,
+        }
+    }
+
     /// What is seldom done has its state in a box, so that a pod at rest does not keep the room for it.
     async fn run_phases(&mut self) {
         if self.pod.is_none() {
@@ -200,81 +224,92 @@ impl Worker {
     /// Brings the pod to its desired state until it has finished or must terminate.
     async fn sync(&mut self) -> PhaseEvent {
         loop {
-            if !self.take_update() {
-                return PhaseEvent::Deleted;
-            }
-            let Some(snapshot) = self.fresh().await else {
-                return PhaseEvent::Deleted;
-            };
-            let Some(pod) = self.pod.clone() else {
-                return PhaseEvent::Deleted;
-            };
-            let observed = self.observe(&snapshot);
-            self.settle(&observed);
-            self.follow_resize(&pod, &observed);
-            let changed = self.hear_events(&observed);
-            Box::pin(self.refresh_volumes(&pod, &observed)).await;
-            let now = self.shared.clock.now();
-            self.miss_remains(&pod, &observed, changed, now);
-            let plan = self.plan(&pod, &observed, now);
-            let settles_at = self.settling.until(&plan, &observed, now);
-            let syncs = settles_at.is_none() && self.begin_sync(&observed, changed);
-            if settles_at.is_none() {
-                self.note_crash_backoffs(&plan, syncs);
-            }
-            let evicted = self.exceeds_storage(&pod, &observed).await;
-            let causes = match self.deadline() {
-                Some(at) if at <= now => Causes::pod(PAST_DEADLINE),
-                Some(_) | None if evicted => Causes::pod(&*self.end_cause),
-                Some(_) | None => snapshot.causes,
-            };
-            self.log_adoption(&observed);
-            self.report(&observed, Stage::Active, causes);
-            if evicted {
-                return PhaseEvent::Finished;
-            }
-            if self.is_past_deadline() {
-                self.end_cause = PAST_DEADLINE.to_owned();
-                self.event(None, &Happening::DeadlineExceeded);
-                return PhaseEvent::Finished;
-            }
-            // The plan may have more to do for a pod whose end another agent began: a sidecar has ended by then.
-            if plan.finished || self.has_terminal_phase() {
-                Box::pin(self.collect_dead_containers(&observed)).await;
-                return PhaseEvent::Finished;
-            }
-            self.run_probes(&pod, &observed);
-            if let Some(at) = settles_at {
-                self.tell_prober_meanwhile();
-                self.wait(Some(at), now).await;
-                continue;
-            }
-            if plan.does_something() && self.wait_for_runtime(&pod, now, syncs).await {
-                continue;
-            }
-            if plan.does_something() {
-                let causes = self.probes.take_causes().and(cause::of_plan(&plan));
-                self.shared.cache.busy(&self.pod_ref.uid);
-                self.published.make_due();
-                for id in plan.removed() {
-                    self.settling.forget(id.as_str());
-                }
-                Box::pin(self.execute(pod, observed, plan, &causes)).await;
-                let causes = causes.and(std::mem::take(&mut self.failed_hooks));
-                self.min_generation = self.shared.cache.refresh(&self.pod_ref.uid, causes);
-            } else if syncs && execute::pulls_volumes(&pod, &plan) {
-                Box::pin(self.execute(pod, observed, plan, &Causes::default())).await;
-            } else if !self.collect_garbage(&observed).await {
-                let wakes = [
-                    self.volumes.wake_at(),
-                    self.storage.wake_at(),
-                    plan.wake_at(),
-                    self.history.holds.next_end(now),
-                    self.deadline(),
-                ];
-                self.wait(wakes.into_iter().flatten().min(), now).await;
+            match Box::pin(self.sync_once()).await {
+                Synced::Phase(event) => return event,
+                Synced::Again => {}
+                Synced::Wait { until, now } => self.wait(until, now).await,
             }
         }
+    }
+
+    /// Looks at the pod, and does what brings it closer to its desired state.
+    async fn sync_once(&mut self) -> Synced {
+        if !self.take_update() {
+            return Synced::Phase(PhaseEvent::Deleted);
+        }
+        let Some(snapshot) = self.fresh().await else {
+            return Synced::Phase(PhaseEvent::Deleted);
+        };
+        let Some(pod) = self.pod.clone() else {
+            return Synced::Phase(PhaseEvent::Deleted);
+        };
+        let observed = self.observe(&snapshot);
+        self.settle(&observed);
+        self.follow_resize(&pod, &observed);
+        let changed = self.hear_events(&observed);
+        Box::pin(self.refresh_volumes(&pod, &observed)).await;
+        let now = self.shared.clock.now();
+        self.miss_remains(&pod, &observed, changed, now);
+        let plan = self.plan(&pod, &observed, now);
+        let settles_at = self.settling.until(&plan, &observed, now);
+        let syncs = settles_at.is_none() && self.begin_sync(&observed, changed);
+        if settles_at.is_none() {
+            self.note_crash_backoffs(&plan, syncs);
+        }
+        let evicted = self.exceeds_storage(&pod, &observed).await;
+        let causes = match self.deadline() {
+            Some(at) if at <= now => Causes::pod(PAST_DEADLINE),
+            Some(_) | None if evicted => Causes::pod(&*self.end_cause),
+            Some(_) | None => snapshot.causes,
+        };
+        self.log_adoption(&observed);
+        self.report(&observed, Stage::Active, causes);
+        if evicted {
+            return Synced::Phase(PhaseEvent::Finished);
+        }
+        if self.is_past_deadline() {
+            self.end_cause = PAST_DEADLINE.to_owned();
+            self.event(None, &Happening::DeadlineExceeded);
+            return Synced::Phase(PhaseEvent::Finished);
+        }
+        // The plan may have more to do for a pod whose end another agent began: a sidecar has ended by then.
+        if plan.finished || self.has_terminal_phase() {
+            Box::pin(self.collect_dead_containers(&observed)).await;
+            return Synced::Phase(PhaseEvent::Finished);
+        }
+        self.run_probes(&pod, &observed);
+        if let Some(at) = settles_at {
+            self.tell_prober_meanwhile();
+            let until = Some(at);
+            return Synced::Wait { until, now };
+        }
+        if plan.does_something() && self.wait_for_runtime(&pod, now, syncs).await {
+            return Synced::Again;
+        }
+        if plan.does_something() {
+            let causes = self.probes.take_causes().and(cause::of_plan(&plan));
+            self.shared.cache.busy(&self.pod_ref.uid);
+            self.published.make_due();
+            for id in plan.removed() {
+                self.settling.forget(id.as_str());
+            }
+            Box::pin(self.execute(pod, observed, plan, &causes)).await;
+            let causes = causes.and(std::mem::take(&mut self.failed_hooks));
+            self.min_generation = self.shared.cache.refresh(&self.pod_ref.uid, causes);
+        } else if syncs && execute::pulls_volumes(&pod, &plan) {
+            Box::pin(self.execute(pod, observed, plan, &Causes::default())).await;
+        } else if !self.collect_garbage(&observed).await {
+            let wakes = [
+                self.volumes.wake_at(),
+                self.storage.wake_at(),
+                plan.wake_at(),
+                self.history.holds.next_end(now),
+                self.deadline(),
+            ];
+            let until = wakes.into_iter().flatten().min();
+            return Synced::Wait { until, now };
+        }
+        Synced::Again
     }
 
     /// Plans the next actions.

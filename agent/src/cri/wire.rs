@@ -112,7 +112,7 @@ pub(super) fn runtime_status(answer: v1::StatusResponse) -> RuntimeStatus {
 /// The pod named by the labels; `None` for objects that no kubelet created.
 fn pod_ref(labels: &HashMap<String, String>) -> Option<PodRef> {
     Some(PodRef {
-        uid: PodUid::new(labels.get(labels::POD_UID)?),
+        uid: PodUid::new(labels.get(labels::POD_UID)?.as_str()),
         namespace: labels.get(labels::POD_NAMESPACE)?.clone(),
         name: labels.get(labels::POD_NAME)?.clone(),
         agent: labels.get(labels::AGENT).cloned(),

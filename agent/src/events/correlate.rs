@@ -75,7 +75,7 @@ impl Correlator {
         // Containers of one pod count together.
         let key = digest(&(whole(&event.object), event.kind, &event.reason));
         let similar = self.similar.entry(key, || Similar {
-            messages: Vec::new(),
+            messages: Vec::with_capacity(1),
             last_at: now,
         });
         if seconds(similar.last_at, now) > AGGREGATE_WITHIN {

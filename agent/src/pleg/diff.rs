@@ -1,19 +1,17 @@
 //! Computes what happened to a pod between two listings.
 
-use std::collections::BTreeMap;
-
 use crate::causes::Causes;
 use crate::cri::{ListedContainer, ListedSandbox, ListedState};
 use crate::observed::{ContainerId, SandboxId};
 use crate::report::ContainerPhase;
 
-/// One pod's part of a listing.
+/// One pod's part of a listing. Lists, because a pod has few of each, and a map would take a thousand bytes for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Listing {
-    /// The pod's sandboxes, and whether each is ready.
-    pub(crate) sandboxes: BTreeMap<SandboxId, bool>,
-    /// The pod's containers with their names.
-    pub(crate) containers: BTreeMap<ContainerId, (String, ListedState)>,
+    /// By id.
+    sandboxes: Vec<(SandboxId, bool)>,
+    /// By id, with their names.
+    containers: Vec<(ContainerId, (String, ListedState))>,
 }
 
 impl Listing {
@@ -21,30 +19,65 @@ impl Listing {
     pub(crate) fn of(sandboxes: &[ListedSandbox], containers: &[ListedContainer]) -> Self {
         let mut listing = Self::default();
         for sandbox in sandboxes {
-            listing.add_sandbox(sandbox);
+            listing.add_sandbox(sandbox.id.clone(), sandbox.ready);
         }
         for container in containers {
-            listing.add_container(container);
+            listing.add_container(
+                container.id.clone(),
+                container.name.clone(),
+                container.state,
+            );
         }
         listing
     }
 
-    pub(crate) fn add_sandbox(&mut self, sandbox: &ListedSandbox) {
-        self.sandboxes.insert(sandbox.id.clone(), sandbox.ready);
+    /// Adds a sandbox, or changes its state.
+    pub(crate) fn add_sandbox(&mut self, id: SandboxId, ready: bool) {
+        put(&mut self.sandboxes, id, ready);
+    }
+
+    /// Adds a container, or changes its state.
+    pub(crate) fn add_container(&mut self, id: ContainerId, name: String, state: ListedState) {
+        put(&mut self.containers, id, (name, state));
+    }
+
+    /// The pod's sandboxes, and whether each is ready.
+    pub(crate) fn sandboxes(&self) -> impl Iterator<Item = (&SandboxId, bool)> {
+        self.sandboxes.iter().map(|(id, ready)| (id, *ready))
+    }
+
+    /// The pod's containers with their names and states.
+    pub(crate) fn containers(&self) -> impl Iterator<Item = (&ContainerId, &str, ListedState)> {
+        let containers = self.containers.iter();
+        containers.map(|(id, (name, state))| (id, name.as_str(), *state))
+    }
+
+    /// The name and state of a container.
+    pub(crate) fn container(&self, id: &str) -> Option<(&str, ListedState)> {
+        let mut containers = self.containers();
+        let (_, name, state) = containers.find(|(seen, ..)| seen.as_str() == id)?;
+        Some((name, state))
+    }
+
+    /// Whether a sandbox is ready; `None` if there is no such sandbox.
+    fn sandbox(&self, id: &str) -> Option<bool> {
+        let mut sandboxes = self.sandboxes();
+        let (_, ready) = sandboxes.find(|(seen, _)| seen.as_str() == id)?;
+        Some(ready)
     }
 
     /// Whether a container runs or a sandbox is ready.
     pub(crate) fn anything_runs(&self) -> bool {
-        let mut containers = self.containers.values();
-        self.sandboxes.values().any(|ready| *ready)
-            || containers.any(|(_, state)| *state == ListedState::Running)
+        self.sandboxes().any(|(_, ready)| ready)
+            || self
+                .containers()
+                .any(|(.., state)| state == ListedState::Running)
     }
 
     /// Whether a change of a container or sandbox is already shown.
     pub(crate) fn shows(&self, id: &str, change: Change) -> bool {
-        let container = self.containers.get(&ContainerId::new(id));
-        let container = container.map(|(_, state)| *state);
-        let sandbox = self.sandboxes.get(&SandboxId::new(id)).copied();
+        let container = self.container(id).map(|(_, state)| state);
+        let sandbox = self.sandbox(id);
         match change {
             Change::Started => {
                 matches!(container, Some(ListedState::Running | ListedState::Exited))
@@ -58,21 +91,25 @@ impl Listing {
 
     /// Records another state of a container.
     pub(crate) fn set_state(&mut self, id: &ContainerId, state: ListedState) {
-        if let Some((_, before)) = self.containers.get_mut(id) {
+        if let Some((_, (_, before))) = self.containers.iter_mut().find(|(seen, _)| seen == id) {
             *before = state;
         }
     }
 
     /// Forgets a container.
     pub(crate) fn remove_container(&mut self, id: &ContainerId) {
-        self.containers.remove(id);
+        self.containers.retain(|(seen, _)| seen != id);
     }
+}
 
-    pub(crate) fn add_container(&mut self, container: &ListedContainer) {
-        self.containers.insert(
-            container.id.clone(),
-            (container.name.clone(), container.state),
-        );
+/// Puts `value` in its place by `id`, instead of the one that is there.
+fn put<K: Ord, V>(list: &mut Vec<(K, V)>, id: K, value: V) {
+    match list.binary_search_by(|(seen, _)| seen.cmp(&id)) {
+        Ok(at) => list[at].1 = value,
+        Err(at) => {
+            list.reserve_exact(1);
+            list.insert(at, (id, value));
+        }
     }
 }
 
@@ -83,6 +120,22 @@ pub(crate) struct PodEvent {
     pub(crate) container: Option<String>,
     /// The kind of change.
     pub(crate) change: Change,
+}
+
+impl PodEvent {
+    fn of_container(name: &str, change: Change) -> Self {
+        Self {
+            container: Some(name.to_owned()),
+            change,
+        }
+    }
+
+    fn of_sandbox(change: Change) -> Self {
+        Self {
+            container: None,
+            change,
+        }
+    }
 }
 
 /// A change of a container or sandbox, named as in the kubelet (Kubernetes 1.36, pleg).
@@ -124,46 +177,31 @@ impl Change {
 #[must_use]
 pub(crate) fn diff(old: &Listing, new: &Listing) -> Vec<PodEvent> {
     let mut events = Vec::new();
-    for (id, (name, state)) in &new.containers {
-        let before = old.containers.get(id).map(|(_, state)| *state);
-        if before != Some(*state) {
+    for (id, name, state) in new.containers() {
+        let before = old.container(id.as_str()).map(|(_, state)| state);
+        if before != Some(state) {
             let change = match state {
                 ListedState::Running => Change::Started,
                 ListedState::Exited => Change::Died,
                 ListedState::Created | ListedState::Unknown => Change::Changed,
             };
-            events.push(PodEvent {
-                container: Some(name.clone()),
-                change,
-            });
+            events.push(PodEvent::of_container(name, change));
         }
     }
-    for (id, (name, _)) in &old.containers {
-        if !new.containers.contains_key(id) {
-            events.push(PodEvent {
-                container: Some(name.clone()),
-                change: Change::Removed,
-            });
+    for (id, name, _) in old.containers() {
+        if new.container(id.as_str()).is_none() {
+            events.push(PodEvent::of_container(name, Change::Removed));
         }
     }
-    for (id, ready) in &new.sandboxes {
-        if old.sandboxes.get(id) != Some(ready) {
-            events.push(PodEvent {
-                container: None,
-                change: if *ready {
-                    Change::Started
-                } else {
-                    Change::Died
-                },
-            });
+    for (id, ready) in new.sandboxes() {
+        if old.sandbox(id.as_str()) != Some(ready) {
+            let started = ready.then_some(Change::Started);
+            events.push(PodEvent::of_sandbox(started.unwrap_or(Change::Died)));
         }
     }
-    for id in old.sandboxes.keys() {
-        if !new.sandboxes.contains_key(id) {
-            events.push(PodEvent {
-                container: None,
-                change: Change::Removed,
-            });
+    for (id, _) in old.sandboxes() {
+        if new.sandbox(id.as_str()).is_none() {
+            events.push(PodEvent::of_sandbox(Change::Removed));
         }
     }
     events
@@ -193,14 +231,11 @@ mod tests {
     }
 
     fn containers(of: &[(&str, ListedState)]) -> Listing {
-        let containers = of
-            .iter()
-            .map(|(id, state)| (ContainerId::new(*id), ("app".to_owned(), *state)))
-            .collect();
-        Listing {
-            containers,
-            sandboxes: BTreeMap::new(),
+        let mut listing = Listing::default();
+        for (id, state) in of {
+            listing.add_container(ContainerId::new(*id), "app".to_owned(), *state);
         }
+        listing
     }
 
     #[rstest]
@@ -224,9 +259,10 @@ mod tests {
 
     #[test]
     fn diff_reports_sandbox_changes() {
-        let with = |ready| Listing {
-            sandboxes: [(SandboxId::new("s"), ready)].into(),
-            containers: BTreeMap::new(),
+        let with = |ready| {
+            let mut listing = Listing::default();
+            listing.add_sandbox(SandboxId::new("s"), ready);
+            listing
         };
         assert_eq!(
             of(&diff(&Listing::default(), &with(true))),
@@ -238,5 +274,17 @@ mod tests {
             "sandbox was removed"
         );
         assert_eq!(diff(&with(true), &with(true)), []);
+    }
+
+    #[test]
+    fn listings_are_equal_in_any_order_and_keep_the_last_state() {
+        let one = containers(&[("a", ListedState::Running), ("b", ListedState::Exited)]);
+        let other = containers(&[
+            ("b", ListedState::Running),
+            ("a", ListedState::Running),
+            ("b", ListedState::Exited),
+        ]);
+        assert_eq!(one, other);
+        assert_eq!(other.container("b"), Some(("app", ListedState::Exited)));
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct RuntimeListing {
 }
 
 /// What is listed of each pod.
-pub(crate) type ListedPods = BTreeMap<PodUid, (PodRef, Listing)>;
+pub(crate) type ListedPods = BTreeMap<PodUid, (PodRef, Arc<Listing>)>;
 
 /// Lists all sandboxes and containers, grouped by pod; `before` if they are as they were.
 pub(super) async fn list(
@@ -32,20 +32,22 @@ pub(super) async fn list(
         let pods = before;
         return Ok(RuntimeListing { begun, pods });
     };
-    let mut pods = ListedPods::new();
-    for sandbox in &sandboxes {
-        listing_of(&mut pods, &sandbox.pod).add_sandbox(sandbox);
+    let mut pods = BTreeMap::new();
+    for sandbox in sandboxes {
+        listing_of(&mut pods, sandbox.pod).add_sandbox(sandbox.id, sandbox.ready);
     }
-    for container in &containers {
-        listing_of(&mut pods, &container.pod).add_container(container);
+    for container in containers {
+        let (id, name) = (container.id, container.name);
+        listing_of(&mut pods, container.pod).add_container(id, name, container.state);
     }
-    let pods = Arc::new(pods);
+    let shared = pods
+        .into_iter()
+        .map(|(uid, (pod, listing))| (uid, (pod, Arc::new(listing))));
+    let pods = Arc::new(shared.collect());
     Ok(RuntimeListing { begun, pods })
 }
 
-fn listing_of<'a>(pods: &'a mut ListedPods, pod: &PodRef) -> &'a mut Listing {
-    &mut pods
-        .entry(pod.uid.clone())
-        .or_insert_with(|| (pod.clone(), Listing::default()))
-        .1
+fn listing_of(pods: &mut BTreeMap<PodUid, (PodRef, Listing)>, pod: PodRef) -> &mut Listing {
+    let found = pods.entry(pod.uid.clone());
+    &mut found.or_insert_with(|| (pod, Listing::default())).1
 }

@@ -124,7 +124,7 @@ impl SyncLoop {
         for (pod, listing) in ended {
             let update = PodUpdate::terminate("garbage collection", None);
             let (updates, _) = watch::channel(update);
-            let work = collect(Arc::clone(&self.shared), pod.clone(), listing.clone());
+            let work = collect(Arc::clone(&self.shared), pod.clone(), Arc::clone(listing));
             self.start(
                 WorkerState::orphan(pod.clone()),
                 updates,
@@ -185,14 +185,14 @@ impl SyncLoop {
 
 /// Removes what is left of a pod of which nothing runs: its containers, then the sandboxes that hold none. The next
 /// collection repeats what fails.
-async fn collect(shared: Arc<Shared>, pod: PodRef, listing: Listing) {
+async fn collect(shared: Arc<Shared>, pod: PodRef, listing: Arc<Listing>) {
     let cri = &shared.cri;
     let failed = |error: crate::cri::CriError| {
         tracing::warn!(pod = %format_args!("{}/{}", pod.namespace, pod.name), %error, "failed to collect garbage");
     };
     let mut emptied = true;
-    for (id, (_, state)) in &listing.containers {
-        let is_unknown = *state == ListedState::Unknown;
+    for (id, _, state) in listing.containers() {
+        let is_unknown = state == ListedState::Unknown;
         if let Err(error) = remove_dead(cri.as_ref(), id, is_unknown).await {
             failed(error);
             emptied = false;
@@ -201,7 +201,7 @@ async fn collect(shared: Arc<Shared>, pod: PodRef, listing: Listing) {
     if !emptied {
         return;
     }
-    for id in listing.sandboxes.keys() {
+    for (id, _) in listing.sandboxes() {
         let removed = match cri.stop_sandbox(id).await {
             Ok(()) => cri.remove_sandbox(id).await,
             Err(error) => Err(error),

@@ -5,6 +5,7 @@
 
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -57,7 +58,7 @@ pub(crate) struct Orphans<'a> {
     /// A container runs, or a sandbox is ready.
     pub(crate) running: Vec<&'a PodRef>,
     /// What is left of them can be removed.
-    pub(crate) ended: Vec<(&'a PodRef, &'a Listing)>,
+    pub(crate) ended: Vec<(&'a PodRef, &'a Arc<Listing>)>,
 }
 
 #[cfg(test)]
@@ -71,10 +72,10 @@ mod tests {
 
     /// What is listed of a pod: whether its sandbox is ready, and a container's state.
     fn listing(ready: bool, state: ListedState) -> Listing {
-        Listing {
-            sandboxes: [(SandboxId::new("s"), ready)].into(),
-            containers: [(ContainerId::new("c"), ("app".to_owned(), state))].into(),
-        }
+        let mut listing = Listing::default();
+        listing.add_sandbox(SandboxId::new("s"), ready);
+        listing.add_container(ContainerId::new("c"), "app".to_owned(), state);
+        listing
     }
 
     fn listed(pods: &[(&str, Option<&str>, Listing)]) -> RuntimeListing {
@@ -85,11 +86,11 @@ mod tests {
                 name: (*uid).to_owned(),
                 agent: agent.map(str::to_owned),
             };
-            (of.uid.clone(), (of, listing.clone()))
+            (of.uid.clone(), (of, Arc::new(listing.clone())))
         });
         RuntimeListing {
             begun: Timestamp::from_second(10).unwrap(),
-            pods: std::sync::Arc::new(pods.collect()),
+            pods: Arc::new(pods.collect()),
         }
     }
 

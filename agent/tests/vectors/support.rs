@@ -49,7 +49,7 @@ pub(crate) fn observed(pod: &Pod, input: &Value, at: Timestamp) -> Observed {
             .as_object()
             .into_iter()
             .flatten()
-            .map(|(id, seen)| (ContainerId::new(id), probes(seen)))
+            .map(|(id, seen)| (ContainerId::new(id.as_str()), probes(seen)))
             .collect(),
     }
 }
