@@ -304,6 +304,27 @@ async fn down_kills_stubborn_pods_with_force() {
 }
 
 #[tokio::test]
+async fn down_names_stopped_process_of_run() {
+    let place = Place::new();
+    let _downs = Downs(&place);
+    start(&place, &["p", &stubborn(&place)]).await;
+    let commands = commands(&place);
+    let [command] = commands.as_slice() else {
+        panic!("{commands:?}");
+    };
+    let command = *command;
+    kill(command, Signal::SIGSTOP).unwrap();
+    let silent = place.crib(&["down", "--force", "p"]).await;
+    kill(command, Signal::SIGCONT).unwrap();
+    assert_code(&silent, 124);
+    let told = format!("kill -CONT {command} continues a stopped one");
+    assert!(silent.err.contains(&told), "{}", silent.err);
+    let ended = place.crib(&["down", "--force", "p"]).await;
+    assert_code(&ended, 0);
+    place.assert_clean();
+}
+
+#[tokio::test]
 async fn down_ends_run_that_another_down_waits_for() {
     let place = Place::new();
     let _downs = Downs(&place);

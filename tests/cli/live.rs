@@ -98,7 +98,7 @@ async fn pods_of_all_runs_are_found_without_endpoint() {
     assert!(
         several
             .err
-            .contains("several runtimes serve: choose one with --runtime-endpoint: unix://"),
+            .contains("several runtimes serve: choose one with --runtime-endpoint unix://"),
         "{}",
         several.err
     );

@@ -79,10 +79,9 @@ impl Endpoints {
     pub(crate) fn open(&self) -> Result<Cri, CallError> {
         let mut all = self.open_all()?;
         match (all.len(), all.first()) {
-            (2.., Some(first)) if first.of_run => {
-                let endpoints = all.iter().map(|cri| cri.endpoint.to_string()).collect();
-                Err(CallError::SeveralRuntimes(endpoints))
-            }
+            (2.., Some(first)) if first.of_run => Err(CallError::SeveralRuntimes(
+                all.iter().map(Cri::choice).collect(),
+            )),
             _ => Ok(all.swap_remove(0)),
         }
     }
@@ -211,6 +210,14 @@ impl Cri {
         match answer {
             Err(error) if self.of_run && error.exit() == Exit::NoRuntime => Ok(None),
             answer => answer.map(Some),
+        }
+    }
+
+    /// The option with which it is chosen.
+    pub(crate) fn choice(&self) -> String {
+        match &self.run {
+            Some(name) => format!("--run {name}"),
+            None => format!("--runtime-endpoint {}", self.endpoint),
         }
     }
 

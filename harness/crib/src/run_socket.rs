@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rustix::process::{PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
 /// Where a run with this directory serves.
@@ -76,6 +76,7 @@ pub(crate) struct EventAnswer {
 #[derive(Debug)]
 pub(crate) struct RunConnection {
     stream: UnixStream,
+    pid: Pid,
     process: OwnedFd,
 }
 
@@ -97,13 +98,22 @@ impl RunConnection {
         // The process listens for as long as it lives. Should it end between the two steps, another process can have its id
         // only after all others were used.
         match pidfd_open(peer.pid, PidfdFlags::empty()) {
-            Ok(process) => Ok(Some(Self { stream, process })),
+            Ok(process) => Ok(Some(Self {
+                stream,
+                pid: peer.pid,
+                process,
+            })),
             Err(rustix::io::Errno::SRCH) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
     }
 
-    /// How long an answer may take.
+    /// The process.
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// How long an answer may take; after that, asking fails with [`io::ErrorKind::WouldBlock`].
     pub(crate) fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
         self.stream.set_read_timeout(Some(timeout))?;
         self.stream.set_write_timeout(Some(timeout))

@@ -143,8 +143,11 @@ async fn serve(stream: UnixStream, rules: Rules) {
     let (read, mut write) = stream.into_split();
     let mut read = BufReader::new(read);
     loop {
-        let mut request = String::new();
-        let length = (&mut read).take(MAX_LINE).read_line(&mut request).await;
+        let mut request = Vec::new();
+        let length = (&mut read)
+            .take(MAX_LINE)
+            .read_until(b'\n', &mut request)
+            .await;
         if !length.is_ok_and(|length| length > 0) {
             return;
         }
@@ -158,8 +161,8 @@ async fn serve(stream: UnixStream, rules: Rules) {
     }
 }
 
-fn answer(request: &str, rules: &Rules) -> Answer {
-    let switched = match serde_json::from_str(request) {
+fn answer(request: &[u8], rules: &Rules) -> Answer {
+    let switched = match serde_json::from_slice(request) {
         Ok(Request::List {}) => Ok(()),
         Ok(Request::On { rule }) => rules.switch(&rule, true).map_err(|e| e.to_string()),
         Ok(Request::Off { rule }) => rules.switch(&rule, false).map_err(|e| e.to_string()),
@@ -208,9 +211,17 @@ mod tests {
     #[test]
     fn request_that_is_none_is_refused() {
         let rules = Rules::new("Version hang".parse().unwrap());
-        for request in ["", "{}", "{\"do\": \"dance\"}", "{\"do\": \"on\"}", "[1]"] {
+        let requests: [&[u8]; 6] = [
+            b"",
+            b"{}",
+            b"{\"do\": \"dance\"}",
+            b"{\"do\": \"on\"}",
+            b"[1]",
+            b"\xff",
+        ];
+        for request in requests {
             let Answer::Error { error } = answer(request, &rules) else {
-                panic!("{request}");
+                panic!("{}", String::from_utf8_lossy(request));
             };
             assert!(error.starts_with("invalid request: "), "{error}");
         }

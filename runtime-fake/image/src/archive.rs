@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::error::Problem;
 use super::limits::Limits;
 use super::stream::{Budget, Counting, Decoder, Metered};
-use super::tar_stream::{Kind, SeekFile, TarReader};
+use super::tar_stream::{Kind, SeekFile, Sequential, TarReader};
 
 /// An open archive. Members can be read in any order and any number of times.
 pub(crate) enum Archive {
@@ -23,6 +23,15 @@ pub(crate) enum Archive {
         /// The place of each member.
         members: BTreeMap<String, Place>,
     },
+}
+
+/// Reads the beginning of the tar file at `path`, compressed or not: one that is empty or something else is an error.
+pub(crate) fn probe(path: &Path, limits: &Limits) -> Result<(), Problem> {
+    let what = "the archive";
+    let file = open_file(path).map_err(Problem::io(format!("open {}", path.display())))?;
+    let decoder = Sequential(Decoder::new(file, what)?);
+    let first = TarReader::new(decoder, what, limits.extension_bytes).next_member()?;
+    first.map(drop).ok_or(Problem::NoImages)
 }
 
 /// Where a member of a tar file is.

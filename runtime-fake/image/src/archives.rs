@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::archive::Archive;
+use super::archive::{self, Archive};
 use super::archive_index::{self, Offer};
 use super::error::{ImageError, Problem};
 use super::limits::Limits;
@@ -34,11 +34,17 @@ pub(crate) struct Scan {
 
 impl ArchiveList {
     /// # Errors
-    /// When a path does not exist, which is most likely a mistyped option.
-    pub(crate) fn new(paths: Vec<PathBuf>) -> Result<Self, ImageError> {
+    /// When a path does not exist, or is a file that is no tar file: most likely a mistyped option.
+    pub(crate) fn new(paths: Vec<PathBuf>, limits: &Limits) -> Result<Self, ImageError> {
         for path in &paths {
             let looked = fs::metadata(path);
-            looked.map_err(super::metadata::store("find the image archive", path))?;
+            let looked = looked.map_err(super::metadata::store("find the image archive", path))?;
+            if looked.is_file() {
+                archive::probe(path, limits).map_err(|source| ImageError::Archive {
+                    path: path.clone(),
+                    source,
+                })?;
+            }
         }
         Ok(Self {
             paths,

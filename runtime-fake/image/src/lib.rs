@@ -178,7 +178,8 @@ impl ImageStore {
     /// Opens the store, creates it if missing, and removes what an interrupted daemon left behind.
     ///
     /// # Errors
-    /// [`ImageError::Store`] when a directory cannot be created or read, or an archive does not exist.
+    /// [`ImageError::Store`] when a directory cannot be created or read, or an archive does not exist;
+    /// [`ImageError::Archive`] when a file named as an archive is none.
     pub fn open(options: ImageOptions) -> Result<Self, ImageError> {
         let places = Places { root: options.root };
         let trash = places.prepare()?;
@@ -186,7 +187,7 @@ impl ImageStore {
         let probe = File::open(&tmp).map_err(store("open", &tmp))?;
         let mut style = Style::probe(&probe, options.in_user_namespace, options.single_id);
         style.nodes &= options.device_nodes;
-        let archive_list = ArchiveList::new(options.archives)?;
+        let archive_list = ArchiveList::new(options.archives, &options.limits)?;
         let metadata = Metadata::load(places.clone(), trash.clone(), &import::style_name(&style))?;
         Ok(Self {
             places,

@@ -461,3 +461,25 @@ fn open_reports_files_that_are_no_archive() {
         "{error}"
     );
 }
+
+#[rstest]
+#[case::empty(b"", "it holds neither index.json")]
+#[case::text(b"FROM scratch\n", "the archive")]
+#[case::packed_text(
+    b"\x1f\x8b\x08\0\0\0\0\0\x02\x03s\x0b\xf2\xf7U(N.J,I\xce\xe0\x02\0\xc2W]\xf7\r\0\0\0",
+    "the archive"
+)]
+fn file_that_is_no_archive_is_refused_at_start(#[case] content: &[u8], #[case] why: &str) {
+    let bench = Bench::new();
+    let archive = bench.dir.path().join("Dockerfile");
+    fs::write(&archive, content).unwrap();
+    let options = ImageOptions {
+        archives: vec![archive.clone()],
+        ..ImageOptions::new(bench.root())
+    };
+    let error = ImageStore::open(options).unwrap_err();
+    let refused = format!("image archive {} was refused", archive.display());
+    assert_eq!(error.to_string(), refused);
+    let told = error.source().unwrap().to_string();
+    assert!(told.contains(why), "{told}");
+}

@@ -100,8 +100,11 @@ pub(crate) enum CallError {
         candidates: Vec<String>,
     },
     /// No runtime was named, and several serve.
-    #[error("several runtimes serve: choose one with --runtime-endpoint: {}", .0.join(", "))]
-    SeveralRuntimes(Vec<String>),
+    #[error("several runtimes serve: choose one with {}", .0.join(" or "))]
+    SeveralRuntimes(
+        /// The options that choose them.
+        Vec<String>,
+    ),
     /// No run in the background has the name.
     #[error("no run is named {name}: {}", there_are(known))]
     UnknownRun {
@@ -109,6 +112,19 @@ pub(crate) enum CallError {
         name: RunName,
         /// The names that there are.
         known: Vec<RunName>,
+    },
+    /// The process of a run in the background does not answer.
+    #[error(
+        "run {name} did not answer within {timeout:?}: its process {pid} is stopped or hangs; kill -CONT {pid} continues a stopped one, \
+         kill -KILL {pid} ends it, and then crib down {name} removes what it has left"
+    )]
+    SilentRun {
+        /// Its name.
+        name: RunName,
+        /// The process.
+        pid: rustix::process::Pid,
+        /// How long it was waited for.
+        timeout: Duration,
     },
     /// The arguments are invalid.
     #[error("{0}")]
@@ -223,7 +239,7 @@ impl CallError {
             | Self::Template(_)
             | Self::Io { .. }
             | Self::AlreadyReported => Exit::Failed,
-            Self::NoAnswer { .. } => Exit::TimedOut,
+            Self::NoAnswer { .. } | Self::SilentRun { .. } => Exit::TimedOut,
             Self::Usage(_) | Self::SeveralRuntimes(_) => Exit::BadInput,
             Self::Output(_) if self.is_silent() => Exit::Interrupted,
             Self::Output(_) => Exit::Failed,

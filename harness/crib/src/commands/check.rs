@@ -2,6 +2,7 @@
 
 mod compare;
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -148,8 +149,8 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_enum, value_name = "RUNTIME")]
     print_config: Option<Configurable>,
     /// How many rules run at once
-    #[arg(long, value_name = "N", default_value_t = 8)]
-    parallel: usize,
+    #[arg(long, value_name = "N", default_value = "8")]
+    parallel: NonZeroUsize,
     /// How long a rule may take
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     deadline: Duration,
@@ -228,7 +229,7 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
         image: args.image.clone(),
         registry_port: args.registry_port,
         rules,
-        parallel: args.parallel,
+        parallel: args.parallel.get(),
         deadline: args.deadline,
         patience: args.deadline / 3,
         restart: args.restart_command.as_deref().map(Restart::command),

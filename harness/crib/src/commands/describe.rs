@@ -113,10 +113,7 @@ fn of_agent(cri: &Cri) -> Result<Vec<Known>, CallError> {
     let timeout = cri.timeout().unwrap_or(CALL_TIMEOUT);
     connection.set_timeout(timeout).map_err(failed)?;
     let answer = connection.ask(Request::Pods).map_err(failed)?;
-    let choice = match cri.run() {
-        Some(name) => format!("--run {name}"),
-        None => format!("--runtime-endpoint {}", cri.endpoint),
-    };
+    let choice = cri.choice();
     let known = answer.unwrap_or_default().pods.into_iter();
     let known = known.map(|answer| Known {
         choice: choice.clone(),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use runtime_fake::IsolationRequest;
@@ -20,6 +21,9 @@ const CODES: &str = "Exit codes:
     1  no run has the name, or an operation failed
     2  bad usage";
 
+/// How long the command of a run may take to answer: it has nothing to wait for.
+const ANSWER: Duration = Duration::from_secs(10);
+
 /// End runs in the background, with all their pods
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
@@ -35,7 +39,7 @@ pub(crate) struct DownArgs {
     /// End all runs that have names
     #[arg(short, long, conflicts_with = "names")]
     all: bool,
-    /// Kill the pods: do not wait for their grace periods
+    /// Kill the pods after 2 s: do not wait for their grace periods
     #[arg(short, long)]
     force: bool,
     /// Where runs register
@@ -110,7 +114,7 @@ fn end(args: &DownArgs, runs: &Runs) -> Result<(), CallError> {
     let patience = ending.iter().flat_map(|run| &run.pods).map(grace_seconds);
     if let Some(seconds) = patience.max().filter(|most| *most > 0 && !args.force) {
         say(&format!(
-            "ending the pods, which may take {seconds} s; `crib down --force` kills them at once"
+            "ending the pods, which may take {seconds} s; `crib down --force` kills them after 2 s"
         ));
     }
     for run in ending {
@@ -124,13 +128,29 @@ fn end(args: &DownArgs, runs: &Runs) -> Result<(), CallError> {
 /// Asks a run to end; `None` if its command has ended.
 fn ask_to_end(name: &RunName, directory: &Path, force: bool) -> Result<Option<Ending>, CallError> {
     let doing = format!("end run {name}");
-    let Some(mut connection) = RunConnection::open(directory).map_err(failed(&doing))? else {
+    let open = || -> Result<_, CallError> {
+        let connection = RunConnection::open(directory).map_err(failed(&doing))?;
+        if let Some(connection) = &connection {
+            connection.set_timeout(ANSWER).map_err(failed(&doing))?;
+        }
+        Ok(connection)
+    };
+    let Some(mut connection) = open()? else {
         return Ok(None);
     };
+    let silent = |connection: &RunConnection| CallError::SilentRun {
+        name: name.clone(),
+        pid: connection.pid(),
+        timeout: ANSWER,
+    };
+    let ask = |connection: &mut RunConnection, request| match connection.ask(request) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(silent(connection)),
+        answer => answer.map_err(failed(&doing)),
+    };
     // A run that is ending already does not answer.
-    let answer = connection.ask(Request::End).map_err(failed(&doing))?;
-    if force && let Some(mut second) = RunConnection::open(directory).map_err(failed(&doing))? {
-        second.ask(Request::Kill).map_err(failed(&doing))?;
+    let answer = ask(&mut connection, Request::End)?;
+    if force && let Some(mut second) = open()? {
+        ask(&mut second, Request::Kill)?;
     }
     Ok(Some(Ending {
         name: name.clone(),

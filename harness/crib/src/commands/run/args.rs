@@ -23,7 +23,7 @@ const EXAMPLES: &str = "Examples:
   crib run --name web pods/                  in the background, until crib down web
 
 CronJobs start Jobs until --timeout or Ctrl-C. Pods of Deployments and their kind, a pod whose containers are restarted for ever (restartPolicy Always), or one whose image \
-cannot be pulled, run until --timeout or Ctrl-C. A Job that completes after a failed pod is a success. A pod that the runtime refuses for what its manifest asks for fails at once. The first Ctrl-C ends the pods gracefully, the second kills them at once.
+cannot be pulled, run until --timeout or Ctrl-C. A Job that completes after a failed pod is a success. A pod that the runtime refuses for what its manifest asks for fails at once. The first Ctrl-C ends the pods gracefully, the second kills them after 2 s.
 ";
 
 /// Run the pods of manifests until they end, then clean up

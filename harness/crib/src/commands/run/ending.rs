@@ -57,7 +57,7 @@ pub(super) fn ending(event: Event, grace: Duration) -> String {
     match grace.as_secs() {
         0 => format!("{why}ending the pods"),
         seconds => {
-            format!("{why}ending the pods, which may take {seconds} s; Ctrl-C kills them at once")
+            format!("{why}ending the pods, which may take {seconds} s; Ctrl-C kills them after 2 s")
         }
     }
 }
@@ -75,7 +75,7 @@ mod tests {
     #[case::grace(
         Event::Signal,
         30,
-        "ending the pods, which may take 30 s; Ctrl-C kills them at once"
+        "ending the pods, which may take 30 s; Ctrl-C kills them after 2 s"
     )]
     fn message_says_how_long_it_may_take(
         #[case] event: Event,

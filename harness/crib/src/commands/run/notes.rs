@@ -101,11 +101,13 @@ impl Notes {
         } else {
             format!(": {message}")
         };
-        // A container that could not be made is tried again under every policy, one that was made and could not be started
-        // is not (kubelet 1.36, computePodActions).
+        // A container that could not be made is tried again under every policy, one that was made and could not be started,
+        // or was killed because its hook failed, is not (kubelet 1.36, computePodActions).
         let next = if container.refused {
             "; every other attempt would fail too: the pod has failed".to_owned()
-        } else if reason == "RunContainerError" && self.once.contains(&pod.uid) {
+        } else if matches!(reason.as_str(), "RunContainerError" | "PostStartHookError")
+            && self.once.contains(&pod.uid)
+        {
             String::new()
         } else {
             format!("; as in Kubernetes, it is tried again {}", self.until)

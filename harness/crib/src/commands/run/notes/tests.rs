@@ -91,6 +91,7 @@ fn note_reports_each_failure_once() {
 
 #[rstest]
 #[case("Never", "RunContainerError", "")]
+#[case("Never", "PostStartHookError", "")]
 #[case(
     "OnFailure",
     "RunContainerError",
