@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::shown::plain;
+
 /// How long a test waits for an event that should come at once. It is long because a host may be slow; only a failing
 /// test waits that long.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -47,7 +49,7 @@ where
         };
         if began.elapsed() >= limit {
             let last = match seen {
-                Some(seen) => format!("last seen: {seen:#?}"),
+                Some(seen) => format!("last seen: {}", plain(&seen)),
                 None => "the last look did not end".to_owned(),
             };
             return Err(WaitError {

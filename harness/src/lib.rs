@@ -38,6 +38,7 @@ pub mod process;
 pub mod proxy;
 pub mod registry;
 pub mod runtime;
+pub mod shown;
 pub mod skip;
 pub mod streaming;
 pub mod witness;

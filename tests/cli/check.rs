@@ -322,6 +322,44 @@ async fn signal_ends_check_and_removes_its_pods() {
 }
 
 #[tokio::test]
+async fn signal_leaves_no_pod_that_is_being_made() {
+    let place = Place::new();
+    let (runtime, upstream) = place.runtime().await;
+    let (proxy, endpoint, trace) = start_proxy(&place, &upstream, &[]).await;
+    let select = ["--select", "CRI-CTR,CRI-STP,CRI-SBX"];
+    let args = [&["check", "--runtime-endpoint", &endpoint], &select[..]].concat();
+    let check = place.start(&args);
+    pod_of_check(&trace).await;
+    check.signal(nix::sys::signal::Signal::SIGINT);
+    let ended = check.end().await;
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    let pods = place
+        .crib(&["pods", "--quiet", "--runtime-endpoint", &upstream])
+        .await;
+    assert_eq!((pods.code, pods.out.as_str()), (Some(0), ""), "{pods:?}");
+    proxy.stop().await;
+    runtime.stop().await;
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn check_ends_when_its_runtime_is_gone() {
+    let place = Place::new();
+    let (runtime, upstream) = place.runtime().await;
+    let (proxy, endpoint, trace) = start_proxy(&place, &upstream, &[]).await;
+    let select = ["--select", "CRI-CTR,CRI-STP,CRI-SBX"];
+    let args = [&["check", "--runtime-endpoint", &endpoint], &select[..]].concat();
+    let check = place.start(&args);
+    pod_of_check(&trace).await;
+    runtime.stop().await;
+    let ended = check.end().await;
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    let told = "the runtime does not answer any more (";
+    assert!(ended.out.contains(told), "{ended:?}");
+    proxy.stop().await;
+}
+
+#[tokio::test]
 async fn next_check_removes_directory_and_cgroups_of_one_whose_pods_are_gone() {
     let place = Place::new();
     let (runtime, upstream) = place.runtime().await;

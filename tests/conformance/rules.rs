@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cri::v1::PodSandboxFilter;
-use harness::check::{self, Options, Outcome, RUN_LABEL, Restart, Rule, RuleResult};
+use harness::check::{self, CutShort, Options, Outcome, RUN_LABEL, Restart, Rule, RuleResult};
 use harness::proxy::Fault;
 use harness::{Pod, Runtime};
 use tokio::sync::{Mutex, Semaphore};
@@ -279,7 +279,10 @@ async fn interrupted_check_removes_what_it_made() {
     .await;
     interrupt.cancel();
     let report = checking.await.unwrap().unwrap();
-    assert!(report.interrupted && report.left.is_empty(), "{report:?}");
+    assert!(
+        report.cut_short == Some(CutShort::Interrupted) && report.left.is_empty(),
+        "{report:?}"
+    );
     let left = runtime
         .client
         .pods(PodSandboxFilter::default())

@@ -48,8 +48,8 @@ pub(super) struct Shared {
     pub(super) patience: Duration,
     /// How the runtime is restarted.
     pub(super) restart: Option<Restart>,
-    /// The calls of rules whose pods are not removed yet.
-    pub(super) unfinished: Mutex<HashMap<&'static str, Recording>>,
+    /// The rules whose pods are not removed yet.
+    pub(super) unfinished: Mutex<HashMap<&'static str, Unfinished>>,
     /// Why pods have no namespaces, if so.
     pub(super) no_namespaces: Option<String>,
     /// Why containers run as one user only, if so.
@@ -60,6 +60,34 @@ pub(super) struct Shared {
     pub(super) no_limits: Option<String>,
 }
 
+/// A rule whose pods are not removed yet.
+#[derive(Debug, Clone)]
+pub(super) struct Unfinished {
+    /// Its calls.
+    pub(super) recording: Recording,
+    /// The faults on the way to the runtime.
+    pub(super) faults: Rules,
+}
+
+/// What a rule waits for at the moment.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Waiting(Arc<Mutex<Option<String>>>);
+
+impl Waiting {
+    /// Notes what is waited for from now on.
+    fn set(&self, what: Option<&str>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = what.map(str::to_owned);
+    }
+
+    /// What is waited for.
+    pub(super) fn get(&self) -> Option<String> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
 /// What the body of a rule has.
 #[derive(Debug, Clone)]
 pub struct Context {
@@ -68,12 +96,13 @@ pub struct Context {
     pub(super) rule: &'static str,
     /// The faults on the way to the runtime.
     pub(super) faults: Vec<Rules>,
+    pub(super) waiting: Waiting,
     pub(super) shared: Arc<Shared>,
 }
 
 impl Shared {
-    /// The calls of rules whose pods are not removed yet, by the ids of the rules.
-    pub(super) fn unfinished(&self) -> MutexGuard<'_, HashMap<&'static str, Recording>> {
+    /// The rules whose pods are not removed yet, by their ids.
+    pub(super) fn unfinished(&self) -> MutexGuard<'_, HashMap<&'static str, Unfinished>> {
         self.unfinished
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -232,7 +261,10 @@ impl Context {
         S: Debug,
         F: Future<Output = Result<T, S>>,
     {
-        Ok(within(self.shared.patience, what, look).await?)
+        self.waiting.set(Some(what));
+        let waited = within(self.shared.patience, what, look).await;
+        self.waiting.set(None);
+        Ok(waited?)
     }
 
     /// The only pod that a filter finds, if it finds this one.

@@ -10,6 +10,9 @@ use super::restart::Restart;
 use super::rule::Rule;
 use crate::proxy::Fault;
 
+/// How long a rule may take, unless the options say otherwise.
+pub(super) const DEADLINE: Duration = Duration::from_secs(60);
+
 /// What is checked, and how.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -47,7 +50,7 @@ impl Options {
             registry_port: None,
             rules: super::all(),
             parallel: 8,
-            deadline: Duration::from_secs(60),
+            deadline: DEADLINE,
             patience: Duration::from_secs(20),
             restart: None,
             faults: Vec::new(),

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use tonic::{Code, Status};
 
 use crate::eventually::WaitError;
+use crate::shown::{difference, plain};
 
 /// What a rule comes to when it does not pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,7 +89,10 @@ where
 {
     match seen == expected {
         true => Ok(()),
-        false => failed(what, format!("{expected:?}"), format!("{seen:?}")),
+        false => {
+            let (expected, seen) = difference(expected, seen);
+            failed(what, expected, seen)
+        }
     }
 }
 
@@ -96,7 +100,7 @@ where
 pub fn ensure(holds: bool, what: &str, expected: &str, seen: impl Debug) -> Verdict {
     match holds {
         true => Ok(()),
-        false => failed(what, expected, format!("{seen:?}")),
+        false => failed(what, expected, plain(&seen)),
     }
 }
 
@@ -107,7 +111,7 @@ pub fn refused<T: Debug>(what: &str, answer: Result<T, Status>) -> Verdict<Statu
             Ok(status)
         }
         Err(status) => Err(status.into()),
-        Ok(answer) => failed(what, "an error", format!("success: {answer:?}")),
+        Ok(answer) => failed(what, "an error", format!("success: {}", plain(&answer))),
     }
 }
 
@@ -135,7 +139,7 @@ pub fn includes(
         .find(|(key, value)| seen.get(*key) != Some(*value));
     match missing {
         None => Ok(()),
-        Some((key, value)) => failed(what, format!("{key:?}: {value:?}"), format!("{seen:?}")),
+        Some((key, value)) => failed(what, format!("{key:?}: {value:?}"), plain(seen)),
     }
 }
 

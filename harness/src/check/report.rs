@@ -1,5 +1,6 @@
 //! Reports of a check: a text and an HTML page for people, JSON, JUnit's XML, SARIF and TAP for machines.
 
+mod causes;
 mod comparison;
 mod escape;
 mod html;
@@ -9,6 +10,7 @@ mod sarif;
 mod tap;
 mod text;
 
+pub use causes::repeated;
 pub use comparison::comparison;
 pub use html::{comparison_html, html};
 pub use json::{json, trace};

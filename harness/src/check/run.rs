@@ -10,19 +10,21 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::Code;
 
 use super::cleanup::{self, PREFIX};
-use super::context::{Context, Shared};
+use super::context::{Context, Shared, Unfinished, Waiting};
 use super::dead_runs;
 use super::directory::RunDirectory;
-use super::options::{CheckError, Options};
+use super::interruption;
+use super::options::{CheckError, DEADLINE, Options};
 use super::outcome::Outcome;
 use super::prepare::{CallLimit, prepare};
 use super::restart::Restart;
 use super::rule::Rule;
 use crate::client::Client;
-use crate::proxy::{Call, Proxy, Recording};
+use crate::proxy::{Call, Proxy};
 
 /// How long removing a rule's pods may take, beyond which they are left for the end of the run.
 const REMOVAL: Duration = Duration::from_secs(20);
@@ -71,12 +73,23 @@ pub struct Report {
     pub command: String,
     /// A result for each rule, in the order of the rules.
     pub results: Vec<RuleResult>,
-    /// Whether it was interrupted: then rules are missing.
-    pub interrupted: bool,
+    /// Why it ended before all rules had: then rules are missing.
+    pub cut_short: Option<CutShort>,
     /// What could not be removed.
     pub left: Vec<String>,
     /// How long it took.
     pub took: Duration,
+}
+
+/// Why a check ended before all of its rules had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CutShort {
+    /// It was interrupted.
+    #[error("interrupted")]
+    Interrupted,
+    /// The runtime answers no more, with what it does instead.
+    #[error("the runtime does not answer any more ({0})")]
+    RuntimeGone(String),
 }
 
 /// Runs the rules; `ended` is called after each one. Cancelling `interrupt` ends it early. Everything that was made is removed.
@@ -137,19 +150,28 @@ pub async fn check(
         });
     }
     let mut results = Vec::new();
-    let interrupted = loop {
+    let cut_short = loop {
         tokio::select! {
-            () = interrupt.cancelled() => break true,
+            () = interrupt.cancelled() => break Some(CutShort::Interrupted),
             next = rules.join_next() => match next {
-                None => break false,
+                None => break None,
                 Some(Ok(result)) => {
                     ended(&result);
+                    let lost = interruption::may_be_gone(&result.calls);
                     results.push(result);
+                    if lost && let Some(why) = interruption::gone(&runtime, &limit).await {
+                        break Some(why);
+                    }
                 }
                 Some(Err(error)) => tracing::warn!(%error, "rule did not end"),
             }
         }
     };
+    if cut_short == Some(CutShort::Interrupted) {
+        // A pod that is being made could not be found yet, and would be left.
+        let unfinished: Vec<Unfinished> = shared.unfinished().values().cloned().collect();
+        interruption::settle(&unfinished).await;
+    }
     rules.shutdown().await;
     let position = |id: &str| options.rules.iter().position(|rule| rule.id == id);
     results.sort_by_key(|result: &RuleResult| position(result.rule.id));
@@ -159,7 +181,7 @@ pub async fn check(
         endpoint: format!("unix://{}", options.runtime.display()),
         command: command_line(&options),
         results,
-        interrupted,
+        cut_short,
         left,
         took: began.elapsed(),
     })
@@ -174,7 +196,10 @@ fn command_line(options: &Options) -> String {
     }
     let port = options.registry_port.map(|port| port.to_string());
     let restart = options.restart.as_ref().and_then(Restart::line);
+    let deadline = options.deadline.as_secs_f64();
+    let deadline = (options.deadline != DEADLINE).then(|| format!("{deadline}s"));
     let optional = [
+        ("--deadline", deadline),
         ("--image", options.image.clone()),
         ("--registry-port", port),
         ("--restart-command", restart.map(str::to_owned)),
@@ -211,17 +236,25 @@ async fn run_rule(
         Ok((context, proxies)) => {
             // The runtime's own proxy is the first one.
             if let Some(proxy) = proxies.first() {
-                let recording = proxy.recording().clone();
-                shared.unfinished().insert(rule.id, recording);
+                let (recording, faults) = (proxy.recording().clone(), proxy.rules().clone());
+                let unfinished = Unfinished { recording, faults };
+                shared.unfinished().insert(rule.id, unfinished);
             }
             let zero = |proxy: &Proxy| proxy.recording().set_zero();
             proxies.iter().for_each(zero);
             let body = context.clone();
             // A task of its own: a rule that panics fails, and ends nothing else.
             let body = tokio::spawn(async move { (rule.body)(&body).await });
-            let outcome = end_of(body, options.deadline).await;
+            let ended = end_of(body, options.deadline).await;
             let mut calls: Vec<Call> = proxies.iter().flat_map(|p| p.recording().calls()).collect();
             calls.sort_by(|a, b| a.start.total_cmp(&b.start));
+            let outcome = ended.unwrap_or_else(|| {
+                Err(overdue(
+                    options.deadline,
+                    &calls,
+                    context.waiting.get().as_deref(),
+                ))
+            });
             (judged(outcome, &calls), calls)
         }
         Err(error) => {
@@ -252,12 +285,13 @@ fn connect(
     options: &Options,
     shared: Arc<Shared>,
 ) -> io::Result<(Context, Vec<Proxy>)> {
+    let faults = || interruption::with_refusal(&options.faults);
     let socket = |suffix: &str| shared.directory.join(format!("{}{suffix}", rule.id));
-    let proxy = Proxy::with_faults(&socket(".r"), &options.runtime, options.faults.clone())?;
+    let proxy = Proxy::with_faults(&socket(".r"), &options.runtime, faults())?;
     let mut client = Client::new(proxy.socket());
     let mut proxies = vec![proxy];
     if options.images != options.runtime {
-        let proxy = Proxy::with_faults(&socket(".i"), &options.images, options.faults.clone())?;
+        let proxy = Proxy::with_faults(&socket(".i"), &options.images, faults())?;
         client.images = Client::new(proxy.socket()).images;
         proxies.push(proxy);
     }
@@ -265,30 +299,58 @@ fn connect(
         client,
         rule: rule.id,
         faults: proxies.iter().map(|proxy| proxy.rules().clone()).collect(),
+        waiting: Waiting::default(),
         shared,
     };
     Ok((context, proxies))
 }
 
+/// How the body ended; `None` if it did not. It ends with this future.
 async fn end_of(
-    mut body: tokio::task::JoinHandle<Result<(), Outcome>>,
+    body: tokio::task::JoinHandle<Result<(), Outcome>>,
     deadline: Duration,
-) -> Result<(), Outcome> {
-    let failed = |expected: String, seen: String| Outcome::Fail {
+) -> Option<Result<(), Outcome>> {
+    let mut body = AbortOnDropHandle::new(body);
+    let ended = tokio::time::timeout(deadline, &mut body).await.ok()?;
+    Some(
+        ended
+            .unwrap_or_else(|error| Err(of_whole("the rule to end".to_owned(), error.to_string()))),
+    )
+}
+
+fn of_whole(expected: String, seen: String) -> Outcome {
+    Outcome::Fail {
         what: "the rule as a whole".to_owned(),
         expected,
         seen,
-    };
-    let outcome = tokio::time::timeout(deadline, &mut body).await;
-    body.abort();
-    match outcome {
-        Ok(Ok(outcome)) => outcome,
-        Ok(Err(error)) => Err(failed("the rule to end".to_owned(), error.to_string())),
-        Err(_) => Err(failed(
-            format!("to end within {} s", deadline.as_secs_f64()),
-            "the last call below has not ended, or the state did not come".to_owned(),
-        )),
     }
+}
+
+/// The failure of a rule that took longer than its deadline, by what it was doing: a call, or waiting for something.
+fn overdue(deadline: Duration, calls: &[Call], waiting: Option<&str>) -> Outcome {
+    let deadline = deadline.as_secs_f64();
+    // The stream of events is open as long as the rule that listens.
+    let is_open = |call: &&Call| call.end.is_none() && call.method != "GetContainerEvents";
+    let duration = |call: &Call| call.end.unwrap_or(deadline) - call.start;
+    let slowest = calls
+        .iter()
+        .filter(|call| call.method != "GetContainerEvents")
+        .max_by(|a, b| duration(a).total_cmp(&duration(b)));
+    let seen = match (calls.iter().rev().find(is_open), waiting, slowest) {
+        (Some(call), ..) => format!(
+            "no answer to {} for {:.1} s",
+            call.method,
+            (deadline - call.start).max(0.0)
+        ),
+        (None, Some(what), _) => format!("still waiting for {what}"),
+        (None, None, Some(call)) => format!(
+            "every call was answered, the slowest, {}, after {:.1} s",
+            call.method,
+            duration(call)
+        ),
+        (None, None, None) => "no call was made".to_owned(),
+    };
+    of_whole(format!("to end within {deadline} s"), seen)
 }
 
 /// What a refused call means: a call that a runtime may leave out makes a rule unsupported, any other one fails it.
@@ -315,8 +377,11 @@ fn judged(outcome: Result<(), Outcome>, calls: &[Call]) -> Result<(), Outcome> {
 
 async fn clean_up(shared: Arc<Shared>, client: &Client, directory: RunDirectory) -> Vec<String> {
     let run = shared.run.clone();
-    let unfinished: Vec<Recording> = shared.unfinished().values().cloned().collect();
-    let calls: Vec<Call> = unfinished.iter().flat_map(Recording::calls).collect();
+    let unfinished: Vec<Unfinished> = shared.unfinished().values().cloned().collect();
+    let calls: Vec<Call> = unfinished
+        .iter()
+        .flat_map(|one| one.recording.calls())
+        .collect();
     let answered = cleanup::answered_pods(&calls);
     let left = tokio::time::timeout(REMOVAL, cleanup::remove_run(client, &run, &answered)).await;
     // Every rule has ended: there is no other owner.
@@ -347,10 +412,11 @@ mod tests {
             "crib check --runtime-endpoint unix:///s"
         );
         options.images = "/i".into();
+        options.deadline = Duration::from_millis(1500);
         options.image = Some("a/b:1".to_owned());
         options.registry_port = Some(5055);
         options.restart = Some(Restart::command("it's done"));
-        let expected = "crib check --runtime-endpoint unix:///s --image-endpoint unix:///i --image a/b:1 \
+        let expected = "crib check --runtime-endpoint unix:///s --image-endpoint unix:///i --deadline 1.5s --image a/b:1 \
             --registry-port 5055 --restart-command 'it'\\''s done'";
         assert_eq!(command_line(&options), expected);
     }

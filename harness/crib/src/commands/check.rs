@@ -10,8 +10,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use harness::check::report::{self, failure, line, summary, word};
 use harness::check::{
-    self, Baseline, CheckError, ConfigurableRuntime, Options, Profile, Report, Restart, Rule,
-    Severity, registry_configuration,
+    self, Baseline, CheckError, ConfigurableRuntime, CutShort, Options, Profile, Report, Restart,
+    Rule, RuleResult, Severity, registry_configuration,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio_util::sync::CancellationToken;
@@ -118,7 +118,7 @@ Exit codes:
     0  no rule of severity --fail-on or above failed
     1  some did, or something that the check made could not be removed
     2  bad usage
-    3  no runtime found, it does not answer, or there is no image for containers
+    3  no runtime found, it does not answer or stopped doing so, or there is no image for containers
   130  interrupted: a signal, or standard output was closed")]
 pub(crate) struct CheckArgs {
     #[command(subcommand)]
@@ -269,12 +269,12 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
         FailOn::Should => Severity::Should,
         FailOn::May => Severity::May,
     };
-    Ok(if report.interrupted {
-        Exit::Interrupted
-    } else if baseline.fails(&report, severity) || !report.left.is_empty() {
-        Exit::Failed
-    } else {
-        Exit::Success
+    let fails = || baseline.fails(&report, severity) || !report.left.is_empty();
+    Ok(match report.cut_short {
+        Some(CutShort::Interrupted) => Exit::Interrupted,
+        Some(CutShort::RuntimeGone(_)) => Exit::NoRuntime,
+        None if fails() => Exit::Failed,
+        None => Exit::Success,
     })
 }
 
@@ -322,7 +322,9 @@ fn show(report: &Report, baseline: &Baseline) -> Result<(), CallError> {
     for result in &report.results {
         print(&escape_control(&line(result)))?;
     }
-    for result in report.results.iter().filter(|one| word(one) == "fail") {
+    let repeated = report::repeated(report);
+    let shown = |one: &&RuleResult| word(one) == "fail" && !repeated.contains(one.rule.id);
+    for result in report.results.iter().filter(shown) {
         print("")?;
         for line in failure(&report.command, result).lines() {
             print(&escape_control(line))?;

@@ -16,6 +16,12 @@ pub fn comparison(comparison: &Comparison) -> String {
             continue;
         }
         text += &format!("\n{heading}: {}\n", rows.len());
+        // A check of some rules only has many of these, of which nothing else is known.
+        if change == Change::Removed {
+            let ids: Vec<_> = rows.iter().map(|row| row.rule.id.as_str()).collect();
+            text += &format!("  {}\n", ids.join(", "));
+            continue;
+        }
         for row in rows {
             let result = |result: &Option<String>| result.clone().unwrap_or("absent".to_owned());
             text += &format!(

@@ -43,8 +43,11 @@ fn body(title: &str, report: &Report, rows: &[Row]) -> String {
         escaped(&report.endpoint),
         report.took.as_secs_f64(),
     );
-    if report.interrupted {
-        text += "<p class=\"warning\">The check was interrupted: rules are missing.</p>\n";
+    if let Some(why) = &report.cut_short {
+        text += &format!(
+            "<p class=\"warning\">The check ended early: {}. Rules are missing.</p>\n",
+            escaped(&why.to_string())
+        );
     }
     for left in &report.left {
         text += &format!("<p class=\"warning\">Not removed: {}</p>\n", escaped(left));

@@ -44,7 +44,7 @@ pub fn sarif(report: &Report, baseline: &Baseline) -> Value {
             }},
             "automationDetails": {"id": format!("crib check/{}/", report.runtime)},
             "invocations": [{
-                "executionSuccessful": !report.interrupted,
+                "executionSuccessful": report.cut_short.is_none(),
                 "toolExecutionNotifications": notifications,
             }],
             "results": results,

@@ -42,7 +42,7 @@ fn report() -> Report {
             result(&MAY, failed("the \"state\"", "a", "b\u{1}\nc")),
             result(&SHOULD, Err(Outcome::Skipped("no box".to_owned()))),
         ],
-        interrupted: false,
+        cut_short: None,
         left: vec!["pod x: busy".to_owned()],
         took: Duration::from_secs(2),
     }
@@ -54,6 +54,43 @@ fn only_failures_of_severity_or_worse_fail() {
     let baseline = Baseline::default();
     assert!(baseline.fails(&report, Severity::May));
     assert!(!baseline.fails(&report, Severity::Should));
+}
+
+#[test]
+fn refusals_with_one_cause_are_told_once() {
+    static RULES: [Rule; 6] = [
+        rule("CRI-A-001", Severity::Must),
+        rule("CRI-A-002", Severity::Must),
+        rule("CRI-A-003", Severity::Must),
+        rule("CRI-A-004", Severity::Must),
+        rule("CRI-A-005", Severity::Must),
+        rule("CRI-A-006", Severity::Must),
+    ];
+    let mut report = report();
+    report.results.clear();
+    for (number, rule) in RULES.iter().enumerate() {
+        let refused = format!("Unknown: no pause image for \"pod-{number}\" of run-{number}");
+        let outcome = match number {
+            5 => failed("RunPodSandbox", "success", "Unknown: something else"),
+            _ => failed("RunPodSandbox", "success", refused),
+        };
+        report.results.push(RuleResult {
+            rule,
+            outcome,
+            took: Duration::ZERO,
+            calls: Vec::new(),
+        });
+    }
+    let repeated: Vec<_> = repeated(&report).into_iter().collect();
+    assert_eq!(
+        repeated,
+        ["CRI-A-002", "CRI-A-003", "CRI-A-004", "CRI-A-005"]
+    );
+    let told = "5 rules failed with one cause, RunPodSandbox: Unknown: no pause image for \"pod-0\" of run-0\n  \
+        CRI-A-001, CRI-A-002, CRI-A-003, CRI-A-004, CRI-A-005";
+    assert!(summary(&report).contains(told), "{}", summary(&report));
+    report.results.remove(1);
+    assert_eq!(super::repeated(&report).len(), 0);
 }
 
 #[test]

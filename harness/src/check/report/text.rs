@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::causes::common;
 use super::{brief, command, reason, word};
 use crate::check::outcome::Outcome;
 use crate::check::run::{Report, RuleResult};
@@ -89,8 +90,16 @@ pub fn summary(report: &Report) -> String {
         report.runtime,
         report.took.as_secs_f64()
     );
-    if report.interrupted {
-        text += "\ninterrupted: the other rules did not end";
+    for (cause, rules) in common(report) {
+        text += &format!(
+            "\n{} rules failed with one cause, {}\n  {}",
+            rules.len(),
+            brief(&cause),
+            rules.join(", ")
+        );
+    }
+    if let Some(why) = &report.cut_short {
+        text += &format!("\n{why}: the other rules did not end");
         if report.left.is_empty() {
             text += "; everything that the check made is removed";
         }

@@ -9,7 +9,7 @@ use super::row::Call;
 use super::*;
 use crate::check::outcome::{Outcome, failed};
 use crate::check::rule::{Rule, Severity};
-use crate::check::run::RuleResult;
+use crate::check::run::{CutShort, RuleResult};
 
 const HOSTILE: &str = "</script></pre><img src=x onerror=alert(1)>\" onclick='x'";
 
@@ -52,7 +52,7 @@ fn report() -> Report {
         endpoint: HOSTILE.to_owned(),
         command: HOSTILE.to_owned(),
         results: results.collect(),
-        interrupted: true,
+        cut_short: Some(CutShort::Interrupted),
         left: vec![HOSTILE.to_owned()],
         took: Duration::from_secs(2),
     }
@@ -79,7 +79,7 @@ fn summary_counts_results_by_severity_and_area() {
         "<a class=\"pass\" href=\"#result=pass\">1</a>",
         "<tr><th scope=\"row\">may</th><td class=\"zero\">0</td>",
         "3 of 3 rules",
-        "The check was interrupted",
+        "The check ended early: interrupted.",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -1,0 +1,378 @@
+//! ◆ Values as people read them: what `Debug` prints, without Rust's notation, and only what differs.
+//!
+//! `Some(Container { id: "a", metadata: None, labels: {} })` is shown as `{id: "a"}`: fields that are empty are left out.
+
+use std::fmt::{self, Write as _};
+use std::iter::Peekable;
+use std::str::Chars;
+
+/// More differences than this say less than the two values.
+const MOST_DIFFERENCES: usize = 6;
+
+/// What `Debug` printed of a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Shown {
+    /// A number, a variant, a time, or a text with its quotes.
+    Word(String),
+    /// A struct, or a map: pairs in braces.
+    Fields(Vec<(String, Self)>),
+    /// What is in brackets.
+    List(Vec<Self>),
+    /// What is in parentheses, and the word before them.
+    Tuple(String, Vec<Self>),
+}
+
+/// A value in one line.
+#[must_use]
+pub fn plain(value: &impl fmt::Debug) -> String {
+    let text = format!("{value:?}");
+    parse(&text).map_or(text, |shown| shown.to_string())
+}
+
+/// Two values that should be equal, the expected one first: if they have the same fields, only those that differ, with their names.
+#[must_use]
+pub fn difference(
+    expected: &(impl fmt::Debug + ?Sized),
+    seen: &(impl fmt::Debug + ?Sized),
+) -> (String, String) {
+    let texts = (format!("{expected:?}"), format!("{seen:?}"));
+    let (Some(expected), Some(seen)) = (parse(&texts.0), parse(&texts.1)) else {
+        return texts;
+    };
+    let mut found = Vec::new();
+    compare("", &expected, &seen, &mut found);
+    if found.is_empty() || found.len() > MOST_DIFFERENCES {
+        return (expected.to_string(), seen.to_string());
+    }
+    let side = |pick: for<'a> fn(&Difference<'a>) -> Option<&'a Shown>| {
+        let each = found.iter().map(|one| {
+            let value = pick(one).map_or_else(|| "absent".to_owned(), Shown::to_string);
+            match one.at.is_empty() {
+                true => value,
+                false => format!("{}: {value}", one.at),
+            }
+        });
+        each.collect::<Vec<_>>().join(", ")
+    };
+    (side(|one| one.expected), side(|one| one.seen))
+}
+
+/// A place where two values differ; `None`: the value is not there.
+struct Difference<'a> {
+    /// The names of the fields that lead there; empty for the values themselves.
+    at: String,
+    expected: Option<&'a Shown>,
+    seen: Option<&'a Shown>,
+}
+
+fn compare<'a>(at: &str, expected: &'a Shown, seen: &'a Shown, found: &mut Vec<Difference<'a>>) {
+    match (expected, seen) {
+        (Shown::Fields(ours), Shown::Fields(theirs)) => {
+            let value = |of: &'a [(String, Shown)], name: &str| {
+                of.iter().find(|(one, _)| one == name).map(|(_, it)| it)
+            };
+            let names = ours.iter().map(|(name, _)| name);
+            let more = theirs.iter().map(|(name, _)| name);
+            let more = more.filter(|name| value(ours, name).is_none());
+            for name in names.chain(more) {
+                let at = if at.is_empty() || name.starts_with('"') {
+                    format!("{at}{}", name_in(at, name))
+                } else {
+                    format!("{at}.{name}")
+                };
+                match (value(ours, name), value(theirs, name)) {
+                    (Some(expected), Some(seen)) => compare(&at, expected, seen, found),
+                    (expected, seen) => found.push(Difference { at, expected, seen }),
+                }
+            }
+        }
+        (Shown::List(ours), Shown::List(theirs)) if ours.len() == theirs.len() => {
+            for (index, (expected, seen)) in ours.iter().zip(theirs).enumerate() {
+                compare(&format!("{at}[{index}]"), expected, seen, found);
+            }
+        }
+        (expected, seen) if expected == seen => {}
+        (expected, seen) => found.push(Difference {
+            at: at.to_owned(),
+            expected: Some(expected),
+            seen: Some(seen),
+        }),
+    }
+}
+
+/// A key of a map in brackets, a field as it is.
+fn name_in(at: &str, name: &str) -> String {
+    match name.starts_with('"') && !at.is_empty() {
+        true => format!("[{name}]"),
+        false => name.to_owned(),
+    }
+}
+
+impl Shown {
+    /// Whether there is nothing to show: what a client of the protocol cannot tell from a field that is not there.
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Word(word) => word == "None" || word == "\"\"",
+            Self::Fields(fields) => fields.iter().all(|(_, value)| value.is_empty()),
+            Self::List(values) => values.is_empty(),
+            Self::Tuple(..) => false,
+        }
+    }
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fn separated(out: &mut fmt::Formatter<'_>, values: &[Shown]) -> fmt::Result {
+            for (index, value) in values.iter().enumerate() {
+                let comma = if index > 0 { ", " } else { "" };
+                write!(out, "{comma}{value}")?;
+            }
+            Ok(())
+        }
+        match self {
+            Self::Word(word) if word == "None" => out.write_str("absent"),
+            Self::Word(word) => out.write_str(word),
+            Self::Fields(fields) => {
+                out.write_char('{')?;
+                let shown = fields.iter().filter(|(_, value)| !value.is_empty());
+                for (index, (name, value)) in shown.enumerate() {
+                    let comma = if index > 0 { ", " } else { "" };
+                    write!(out, "{comma}{name}: {value}")?;
+                }
+                out.write_char('}')
+            }
+            Self::List(values) => {
+                out.write_char('[')?;
+                separated(out, values)?;
+                out.write_char(']')
+            }
+            Self::Tuple(name, values) => {
+                write!(out, "{name}(")?;
+                separated(out, values)?;
+                out.write_char(')')
+            }
+        }
+    }
+}
+
+/// What `Debug` printed as a value; `None` if it is not printed as derived implementations do.
+fn parse(text: &str) -> Option<Shown> {
+    let mut reader = Reader(text.chars().peekable());
+    let value = reader.value()?;
+    reader.skip_spaces();
+    reader.0.next().is_none().then_some(value)
+}
+
+struct Reader<'a>(Peekable<Chars<'a>>);
+
+impl Reader<'_> {
+    fn skip_spaces(&mut self) {
+        while self.0.next_if(|letter| letter.is_whitespace()).is_some() {}
+    }
+
+    fn takes(&mut self, wanted: char) -> bool {
+        self.skip_spaces();
+        self.0.next_if_eq(&wanted).is_some()
+    }
+
+    fn value(&mut self) -> Option<Shown> {
+        self.skip_spaces();
+        match self.0.peek()? {
+            '"' => Some(Shown::Word(self.quoted()?)),
+            '[' => Some(Shown::List(self.values('[', ']')?)),
+            '(' => Some(Shown::Tuple(String::new(), self.values('(', ')')?)),
+            '{' => self.fields(),
+            _ => self.named(),
+        }
+    }
+
+    /// A word, and the fields or values that follow it.
+    fn named(&mut self) -> Option<Shown> {
+        let word = self.word();
+        if word.is_empty() {
+            return None;
+        }
+        match self.0.peek() {
+            Some('(') => {
+                let mut values = self.values('(', ')')?;
+                match (word.as_str(), values.len()) {
+                    ("Some", 1) => values.pop(),
+                    _ => Some(Shown::Tuple(word, values)),
+                }
+            }
+            _ => {
+                // A space, then a brace: a struct. Anything else belongs to what is around the word.
+                let mut ahead = self.0.clone();
+                let is_struct = ahead.next() == Some(' ') && ahead.next() == Some('{');
+                match is_struct {
+                    true => {
+                        self.skip_spaces();
+                        self.fields()
+                    }
+                    false => Some(Shown::Word(word)),
+                }
+            }
+        }
+    }
+
+    fn word(&mut self) -> String {
+        let mut word = String::new();
+        while let Some(letter) = self.0.peek().copied() {
+            let mut ahead = self.0.clone();
+            ahead.next();
+            // A time has colons too, but no space after them.
+            let ends_name = letter == ':' && ahead.peek().is_none_or(|next| *next == ' ');
+            if ends_name || letter.is_whitespace() || ",()[]{}\"".contains(letter) {
+                break;
+            }
+            word.push(letter);
+            self.0.next();
+        }
+        word.strip_prefix("r#").map(str::to_owned).unwrap_or(word)
+    }
+
+    /// A text with its quotes, as it was printed.
+    fn quoted(&mut self) -> Option<String> {
+        let mut text = String::from(self.0.next()?);
+        loop {
+            let letter = self.0.next()?;
+            text.push(letter);
+            match letter {
+                '"' => return Some(text),
+                '\\' => text.push(self.0.next()?),
+                _ => {}
+            }
+        }
+    }
+
+    fn values(&mut self, open: char, close: char) -> Option<Vec<Shown>> {
+        let mut values = Vec::new();
+        if !self.takes(open) {
+            return None;
+        }
+        while !self.takes(close) {
+            values.push(self.value()?);
+            if !self.takes(',') {
+                return self.takes(close).then_some(values);
+            }
+        }
+        Some(values)
+    }
+
+    /// A struct's fields, a map, or a set, which is shown as a list.
+    fn fields(&mut self) -> Option<Shown> {
+        let (mut fields, mut values) = (Vec::new(), Vec::new());
+        if !self.takes('{') {
+            return None;
+        }
+        while !self.takes('}') {
+            let name = self.value()?;
+            match self.takes(':') {
+                true => fields.push((name.to_string(), self.value()?)),
+                false => values.push(name),
+            }
+            if !self.takes(',') {
+                if !self.takes('}') {
+                    return None;
+                }
+                break;
+            }
+        }
+        match (fields.is_empty(), values.is_empty()) {
+            (_, true) => Some(Shown::Fields(fields)),
+            (true, false) => Some(Shown::List(values)),
+            (false, false) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::time::Duration;
+
+    use cri::v1;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn status(id: &str, ip: Option<&str>, label: &str) -> v1::PodSandboxStatus {
+        v1::PodSandboxStatus {
+            id: id.to_owned(),
+            network: ip.map(|ip| v1::PodSandboxNetworkStatus {
+                ip: ip.to_owned(),
+                ..Default::default()
+            }),
+            labels: [("app".to_owned(), label.to_owned())].into(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn message_is_shown_without_types_and_empty_fields() {
+        assert_eq!(
+            plain(&Some(status("a", Some("10.0.0.1"), "x, \"y\" {"))),
+            r#"{id: "a", state: SandboxReady, created_at: 0, network: {ip: "10.0.0.1"}, labels: {"app": "x, \"y\" {"}}"#
+        );
+    }
+
+    #[rstest]
+    #[case::text(&"a: b", "\"a: b\"")]
+    #[case::number(&-1.5, "-1.5")]
+    #[case::nothing(&None::<u8>, "absent")]
+    #[case::something(&Some(Some(1)), "1")]
+    #[case::time(&Duration::from_micros(25_964), "25.964ms")]
+    #[case::pair(&(1, "a"), "(1, \"a\")")]
+    #[case::list(&[Some("a"), None], "[\"a\", absent]")]
+    #[case::empty_list(&Vec::<u8>::new(), "[]")]
+    #[case::map(&BTreeMap::from([(1, "a")]), "{1: \"a\"}")]
+    #[case::set(&BTreeSet::from([1, 2]), "[1, 2]")]
+    #[case::variant(&tonic::Code::NotFound, "NotFound")]
+    #[case::unlike_derived(&format_args!("no: such (thing"), "no: such (thing")]
+    fn values_are_shown_plainly(#[case] value: &dyn fmt::Debug, #[case] expected: &str) {
+        assert_eq!(plain(&value), expected);
+    }
+
+    #[test]
+    fn only_fields_that_differ_are_shown() {
+        let expected = Some(status("a", Some("10.0.0.1"), "x"));
+        let without = Some(status("a", None, "x"));
+        assert_eq!(
+            difference(&expected, &without),
+            (
+                "network: {ip: \"10.0.0.1\"}".to_owned(),
+                "network: absent".to_owned()
+            )
+        );
+        let other = Some(status("b", Some("10.0.0.2"), "y"));
+        assert_eq!(
+            difference(&expected, &other),
+            (
+                "id: \"a\", network.ip: \"10.0.0.1\", labels[\"app\"]: \"x\"".to_owned(),
+                "id: \"b\", network.ip: \"10.0.0.2\", labels[\"app\"]: \"y\"".to_owned()
+            )
+        );
+    }
+
+    #[rstest]
+    #[case::words(&1, &2, "1", "2")]
+    #[case::lists_of_one_length(&[1, 2, 3], &[1, 5, 3], "[1]: 2", "[1]: 5")]
+    #[case::missing_key(&BTreeMap::from([("a", 1), ("b", 2)]), &BTreeMap::from([("a", 1)]), "\"b\": 2", "\"b\": absent")]
+    #[case::equal(&1, &1, "1", "1")]
+    #[case::nothing(&None::<u8>, &Some(3), "absent", "3")]
+    fn differences_are_named(
+        #[case] expected: &dyn fmt::Debug,
+        #[case] seen: &dyn fmt::Debug,
+        #[case] expected_shown: &str,
+        #[case] seen_shown: &str,
+    ) {
+        let shown = difference(expected, seen);
+        assert_eq!(shown, (expected_shown.to_owned(), seen_shown.to_owned()));
+    }
+
+    #[test]
+    fn lists_of_other_lengths_are_shown_whole() {
+        let shown = difference(&["a", "b"][..], &["a"][..]);
+        assert_eq!(shown, ("[\"a\", \"b\"]".to_owned(), "[\"a\"]".to_owned()));
+    }
+}
