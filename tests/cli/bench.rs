@@ -150,7 +150,7 @@ async fn two_runtimes_are_measured_in_turns() {
 async fn signal_ends_bench_and_removes_its_pods() {
     let place = Place::new();
     let (runtime, endpoint) = place.runtime().await;
-    let bench = endless(&place, &endpoint).await;
+    let bench = endless(&place, &endpoint, "growth").await;
     bench.signal(Signal::SIGINT);
     let ended = bench.end().await;
     assert_eq!(ended.code, Some(130), "{ended:?}");
@@ -159,6 +159,43 @@ async fn signal_ends_bench_and_removes_its_pods() {
     assert_eq!(pods(&place, &endpoint).await, "");
     assert_eq!(bench_images(&place, &endpoint).await, "");
     assert_eq!(temporary(&place), Vec::<String>::new());
+    runtime.stop().await;
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn interrupted_bench_shows_what_it_has_measured() {
+    let place = Place::new();
+    let (runtime, endpoint) = place.runtime().await;
+    let bench = endless(&place, &endpoint, "calls,growth").await;
+    bench.signal(Signal::SIGINT);
+    let ended = bench.end().await;
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    for told in [
+        "RunPodSandbox",
+        "interrupted: only what was measured before is shown",
+    ] {
+        assert!(ended.out.contains(told), "{ended:?}");
+    }
+    runtime.stop().await;
+    place.assert_clean();
+}
+
+#[tokio::test]
+async fn call_that_hangs_fails_its_section() {
+    let place = Place::new();
+    let (runtime, upstream) = place.runtime().await;
+    let (proxy, endpoint, _) = start_proxy(&place, &upstream, &["StartContainer hang"]).await;
+    let args = ["bench", "--runtime-endpoint", &endpoint, "--quick"];
+    let args = [&args[..], &["--select", "calls", "--deadline", "1s"]].concat();
+    let ended = place.crib(&args).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let told = format!(
+        "StartContainer failed at {}: no answer within 1s",
+        endpoint.trim_start_matches("unix://")
+    );
+    assert!(ended.out.contains(&told), "{ended:?}");
+    proxy.stop().await;
     runtime.stop().await;
     place.assert_clean();
 }
@@ -282,17 +319,18 @@ fn performance_document_shows_its_report() {
 }
 
 /// Starts a benchmark that does not end by itself, and waits until it has pods beside its first one.
-async fn endless(place: &Place, endpoint: &str) -> Running {
-    let args = ["bench", "--runtime-endpoint", endpoint];
-    let bench = place.start(&[&args[..], &["--select", "growth", "--sizes", "60000"]].concat());
-    eventually("three pods of the benchmark", || {
+async fn endless(place: &Place, endpoint: &str, sections: &str) -> Running {
+    let args = ["bench", "--runtime-endpoint", endpoint, "--quick"];
+    let bench = place.start(&[&args[..], &["--select", sections, "--sizes", "60000"]].concat());
+    // What comes before the growth has one or two at a time.
+    eventually("ten pods of the benchmark", || {
         let directories = temporary(place).into_iter();
         let logs = directories.map(|directory| Path::new(&directory).join("logs"));
         let pods = logs
             .filter_map(|logs| std::fs::read_dir(logs).ok())
             .flatten();
         let pods = pods.count();
-        if pods < 3 {
+        if pods < 10 {
             vec![format!("{pods} pods")]
         } else {
             Vec::new()

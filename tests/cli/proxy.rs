@@ -102,6 +102,35 @@ async fn client_meets_faults_and_is_judged() {
 }
 
 #[tokio::test]
+async fn proxy_replaces_socket_of_killed_one_and_nothing_else() {
+    let place = Place::new();
+    let listen = place.path("p").display().to_string();
+    let all = args(&listen, &[]);
+    let mut killed = place.start(&all);
+    killed.line_with("listening").await;
+    let second = place.crib(&all).await;
+    assert_eq!(second.code, Some(1), "{second:?}");
+    assert!(
+        second.err.contains("a server is already listening on"),
+        "{second:?}"
+    );
+    killed.signal(Signal::SIGKILL);
+    killed.end().await;
+    let mut next = place.start(&all);
+    next.line_with("listening").await;
+    next.stop().await;
+    let file = place.file("f", "text");
+    let other = place.crib(&args(&file, &[])).await;
+    assert_eq!(other.code, Some(1), "{other:?}");
+    assert!(other.err.contains("is not a socket"), "{other:?}");
+    let itself = place
+        .crib(&["proxy", "--listen", &listen, "--upstream", &listen])
+        .await;
+    assert_eq!(itself.code, Some(2), "{itself:?}");
+    place.assert_clean();
+}
+
+#[tokio::test]
 async fn bad_rules_exit_2_with_place() {
     let place = Place::new();
     let rules = place.file(

@@ -60,6 +60,32 @@ async fn exec_connects_streams_and_returns_exit_code(#[case] transport: &str) {
     );
 }
 
+#[rstest]
+#[case::spdy(&["-r", "spdy", "main", "yes"])]
+#[case::websocket(&["-r", "websocket", "main", "yes"])]
+#[case::attach(&["talks"])]
+#[tokio::test]
+async fn stream_ends_when_its_output_is_closed(#[case] args: &[&str]) {
+    let runtime = Runtime::with().start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    pod.start(fixture::forever("main")).await.unwrap();
+    pod.start(pod.script("talks", "while :; do echo y; sleep 0.01; done"))
+        .await
+        .unwrap();
+    let place = Place::new();
+    let socket = runtime.socket().display().to_string();
+    let command = if args == ["talks"] { "attach" } else { "exec" };
+    let mut running = place.start(&[&[command, "--runtime-endpoint", &socket], args].concat());
+    running.line_with("y").await;
+    let ended = running.stop_reading().wait_with_output();
+    let ended = tokio::time::timeout(PATIENCE, ended)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+    assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
+}
+
 /// As with shells and `podman exec`.
 #[rstest]
 #[case::not_in_path("no-such-program", 127, "executable file not found in $PATH")]

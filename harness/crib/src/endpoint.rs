@@ -82,6 +82,22 @@ pub(crate) fn default_listen(
     UnixEndpoint::at(path)
 }
 
+/// Removes the socket at `path` that a server has left which is gone. What else is there is an error.
+pub(crate) fn clear(path: &Path) -> Result<(), EndpointError> {
+    check_length(path)?;
+    match probe(path)? {
+        Found::Nothing => Ok(()),
+        Found::Stale => std::fs::remove_file(path).map_err(|source| EndpointError::Io {
+            doing: "remove the stale socket",
+            path: path.to_owned(),
+            source,
+        }),
+        Found::Server => Err(EndpointError::InUse {
+            path: path.to_owned(),
+        }),
+    }
+}
+
 /// Listens on `path`, for the owner and, if given, a group (its number). The file of a server that is gone is replaced.
 pub(crate) fn listen(path: &Path, group: Option<Gid>) -> Result<UnixListener, EndpointError> {
     check_length(path)?;
@@ -98,17 +114,7 @@ pub(crate) fn listen(path: &Path, group: Option<Gid>) -> Result<UnixListener, En
             .map_err(|source| io("make the directory of the socket", source))?;
     }
     check_shared(path)?;
-    match probe(path)? {
-        Found::Nothing => {}
-        Found::Stale => {
-            std::fs::remove_file(path).map_err(|source| io("remove the stale socket", source))?
-        }
-        Found::Server => {
-            return Err(EndpointError::InUse {
-                path: path.to_owned(),
-            });
-        }
-    }
+    clear(path)?;
     let listener = UnixListener::bind(path).map_err(|source| {
         // Another process bound it since the probe.
         if source.kind() == ErrorKind::AddrInUse {

@@ -70,13 +70,13 @@ pub(crate) async fn join(
         false => None,
     };
     let output = async {
-        // The outcome comes after all output.
-        let (printed, printed_errors, ended) = tokio::join!(
+        // The outcome comes after all output. Output that nobody takes holds the command up: then it has no outcome.
+        let ((), (), ended) = tokio::try_join!(
             print(&mut stdout, io::stdout),
             print(&mut stderr, io::stderr),
-            command.ended()
-        );
-        printed.and(printed_errors).map_err(CallError::Output)?;
+            async { Ok(command.ended().await) }
+        )
+        .map_err(CallError::Output)?;
         match ended {
             Ok(code) => Ok(Exit::Remote(u8::try_from(code).unwrap_or(255))),
             Err(CommandError::Failed(message)) => Err(CallError::NotRun(message)),

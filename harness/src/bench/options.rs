@@ -1,6 +1,7 @@
 //! ◆ What is measured, and how much of it.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::rows::Section;
 
@@ -17,6 +18,8 @@ pub struct Options {
     pub sections: Vec<Section>,
     /// How much of each.
     pub effort: Effort,
+    /// How long one call may take. The large image has to be pulled within it.
+    pub deadline: Duration,
     /// A program that becomes the helper of [`super::serve_floor`]: without one, the kernel alone is not measured.
     pub floor: Option<PathBuf>,
     /// The `crib` command, whose daemon is started for [`Section::Startup`] if one of the runtimes is crib's.
@@ -112,6 +115,7 @@ impl Options {
             registry_port: None,
             sections: Section::ALL.to_vec(),
             effort: Effort::full(),
+            deadline: Duration::from_secs(60),
             floor: None,
             crib: None,
         }

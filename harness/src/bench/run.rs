@@ -98,7 +98,13 @@ pub async fn bench(
         }));
     }
     run.remove();
-    measured?;
+    match measured {
+        Err(BenchError::Interrupted) if !results.rows.rows.is_empty() => {
+            let told = "interrupted: only what was measured before is shown";
+            results.failures.push(told.to_owned());
+        }
+        measured => measured?,
+    }
     let mut rows = results.rows.rows;
     rows.sort_by_key(|row| row.section);
     Ok(Report {
@@ -189,7 +195,14 @@ async fn measure(
         let image = image(options.image.as_deref(), runtime, &images).await?;
         let client = runtime.client.clone();
         let socket = &runtime.endpoint.runtime;
-        let target = Target::new(client, socket, image, run, interrupt.clone());
+        let target = Target::new(
+            client,
+            socket,
+            image,
+            run,
+            options.deadline,
+            interrupt.clone(),
+        );
         // A pod that stays until the end: by it a later benchmark finds what this one leaves when it is killed.
         target.pod().await?;
         targets.push(target);

@@ -18,8 +18,6 @@ use crate::pod::Pod;
 
 /// The namespace of the pods of a benchmark.
 const NAMESPACE: &str = "crib-bench";
-/// How long one call may take: the large image is pulled within it on a slow disk.
-const DEADLINE: Duration = Duration::from_secs(300);
 
 /// An endpoint.
 #[derive(Debug, Clone)]
@@ -30,6 +28,7 @@ pub(super) struct Target {
     image: String,
     run: String,
     directory: PathBuf,
+    deadline: Duration,
     interrupt: CancellationToken,
 }
 
@@ -39,6 +38,7 @@ impl Target {
         socket: &Path,
         image: String,
         run: &RunDirectory,
+        deadline: Duration,
         interrupt: CancellationToken,
     ) -> Self {
         Self {
@@ -47,6 +47,7 @@ impl Target {
             image,
             run: run.name(),
             directory: run.path().to_owned(),
+            deadline,
             interrupt,
         }
     }
@@ -57,10 +58,10 @@ impl Target {
         call: &'static str,
         answer: impl Future<Output = Answer<T>>,
     ) -> Result<T, BenchError> {
-        let answer = timeout(DEADLINE, answer).await.unwrap_or_else(|_| {
-            let seconds = DEADLINE.as_secs();
+        let answer = timeout(self.deadline, answer).await.unwrap_or_else(|_| {
+            let limit = self.deadline;
             Err(Status::deadline_exceeded(format!(
-                "no answer within {seconds} s"
+                "no answer within {limit:?}"
             )))
         });
         answer.map_err(|status| BenchError::Refused {

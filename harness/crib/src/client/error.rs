@@ -8,6 +8,7 @@ use std::time::Duration;
 use harness::streaming::DialError;
 
 use crate::args::UnixEndpoint;
+use crate::endpoint::EndpointError;
 use crate::exit::Exit;
 use crate::live::RunName;
 use crate::template::TemplateError;
@@ -126,6 +127,9 @@ pub(crate) enum CallError {
         /// How long it was waited for.
         timeout: Duration,
     },
+    /// A socket cannot be listened on.
+    #[error(transparent)]
+    Listen(#[from] EndpointError),
     /// The arguments are invalid.
     #[error("{0}")]
     Usage(String),
@@ -238,6 +242,7 @@ impl CallError {
             | Self::Ambiguous { .. }
             | Self::Template(_)
             | Self::Io { .. }
+            | Self::Listen(_)
             | Self::AlreadyReported => Exit::Failed,
             Self::NoAnswer { .. } | Self::SilentRun { .. } => Exit::TimedOut,
             Self::Usage(_) | Self::SeveralRuntimes(_) => Exit::BadInput,

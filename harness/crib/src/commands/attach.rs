@@ -15,7 +15,8 @@ Examples:
   crib attach web
   crib attach -it shell
 
-Exits when the container exits. --interactive needs a container with stdin, --tty one with a terminal."))]
+Exits when the container exits; with --interactive also at the end of standard input, unless the container has stdinOnce and no \
+terminal, as containerd and CRI-O have it. --interactive needs a container with stdin, --tty one with a terminal."))]
 pub(crate) struct AttachArgs {
     /// Container: id, id prefix or name; or a pod: web, pod/web
     container: String,

@@ -4,13 +4,14 @@ mod report;
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use harness::bench::{self, BenchError, Effort, Endpoint, Options, Report, Section};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio_util::sync::CancellationToken;
 
-use crate::args::{Output, UnixEndpoint};
+use crate::args::{Output, UnixEndpoint, duration};
 use crate::client::output::{escape_control, print};
 use crate::client::{CallError, Endpoints, finish};
 use crate::commands::interruptible::interruptible;
@@ -120,6 +121,9 @@ pub(crate) struct BenchArgs {
     /// Numbers of pods at once for throughput [default: 1,2,4,8,16]
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     concurrency: Vec<u16>,
+    /// How long one call may take
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    deadline: Duration,
     /// Image of the containers, with a shell [default: one of this machine's programs]
     #[arg(long, value_name = "NAME")]
     image: Option<String>,
@@ -165,6 +169,7 @@ async fn bench(args: &BenchArgs) -> Result<Exit, CallError> {
         registry_port: args.registry_port,
         sections,
         effort: effort(args),
+        deadline: args.deadline,
         floor: Some(program.clone()),
         crib: Some(program),
     };
@@ -186,9 +191,12 @@ async fn bench(args: &BenchArgs) -> Result<Exit, CallError> {
         }
     };
     show(&report, &args.results)?;
-    Ok(match report.failures.is_empty() {
-        true => Exit::Success,
-        false => Exit::Failed,
+    Ok(if interrupt.is_cancelled() {
+        Exit::Interrupted
+    } else if report.failures.is_empty() {
+        Exit::Success
+    } else {
+        Exit::Failed
     })
 }
 

@@ -58,6 +58,9 @@ pub(in crate::proxy) enum Action {
     Throttle(u32),
 }
 
+/// The longest delay; one that is longer is a `hang`.
+const LONGEST: Duration = Duration::from_hours(24);
+
 /// The status of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::proxy) struct Status {
@@ -98,9 +101,9 @@ impl Action {
             return Err(problem(why));
         }
         Ok(match verb {
-            "answer" => Self::Answer(status(cursor)?),
+            "answer" => Self::Answer(refusal(cursor, verb)?),
             "swallow" => Self::Swallow,
-            "fail" => Self::Fail(status(cursor)?),
+            "fail" => Self::Fail(refusal(cursor, verb)?),
             "recode" => Self::Recode(code(cursor)?, status(cursor)?),
             "hang" => Self::Hang,
             "delay" => Self::Delay(seconds(cursor)?),
@@ -183,9 +186,13 @@ fn alter(
 fn seconds(cursor: &mut Cursor<'_>) -> Result<Duration, Problem> {
     let at = cursor.at();
     let seconds: f64 = cursor.number("a number of seconds")?;
-    Duration::try_from_secs_f64(seconds).map_err(|_| Problem {
+    let time = Duration::try_from_secs_f64(seconds).ok();
+    time.filter(|time| *time <= LONGEST).ok_or_else(|| Problem {
         at,
-        why: format!("{seconds} is not a number of seconds"),
+        why: format!(
+            "a number of seconds from 0 to {} is needed",
+            LONGEST.as_secs()
+        ),
     })
 }
 
@@ -197,6 +204,19 @@ fn rate(cursor: &mut Cursor<'_>) -> Result<u32, Problem> {
             why: "0 bytes a second never end: use `hang`".to_owned(),
         }),
         rate => Ok(rate),
+    }
+}
+
+/// A code that is none of success, and in quotes its message.
+fn refusal(cursor: &mut Cursor<'_>, verb: &str) -> Result<Status, Problem> {
+    let at = cursor.at();
+    let status = status(cursor)?;
+    match status.code {
+        Code::Ok => Err(Problem {
+            at,
+            why: format!("`{verb}` needs a code other than OK: an empty answer is `swallow`"),
+        }),
+        _ => Ok(status),
     }
 }
 

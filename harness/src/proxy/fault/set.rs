@@ -35,6 +35,7 @@ impl FromStr for RuleSet {
 
     fn from_str(text: &str) -> Result<Self, BadRules> {
         let mut set = Self::default();
+        let mut seed_line = None;
         for (number, line) in text.lines().enumerate() {
             let bad = |column, why| BadRules {
                 line: number + 1,
@@ -47,6 +48,10 @@ impl FromStr for RuleSet {
                 (None, _, _) => {}
                 (Some("seed"), seed, None) => {
                     let seed = seed.unwrap_or_default();
+                    if let Some(first) = seed_line.replace(number + 1) {
+                        let column = line.find("seed").unwrap_or_default() + 1;
+                        return Err(bad(column, format!("line {first} has a seed already")));
+                    }
                     set.seed = seed.parse().map_err(|_| {
                         bad(
                             line.find("seed").unwrap_or_default() + 6,
@@ -94,6 +99,7 @@ mod tests {
     )]
     #[case("seed x", "1:6: \"x\" is not a number")]
     #[case("seed", "1:6: \"\" is not a number")]
+    #[case("seed 1\n\n seed 1", "3:2: line 1 has a seed already")]
     #[case("seed 1 2", "1:1: the CRI has no call \"seed\"")]
     #[case("unknown: 5", "1:10: the CRI has no call \"5\"")]
     fn bad_line_is_named_with_column(#[case] text: &str, #[case] expected: &str) {

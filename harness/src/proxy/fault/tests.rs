@@ -192,7 +192,26 @@ fn action_comes_before_or_after_runtime(#[case] text: &str, #[case] expected: bo
     "5 is no value of version: invalid type: integer `5`, expected a string"
 )]
 #[case("Version request hang", 9, "only `drop` and `set` have a side")]
-#[case("Version delay -1", 15, "-1 is not a number of seconds")]
+#[case(
+    "Version delay -1",
+    15,
+    "a number of seconds from 0 to 86400 is needed"
+)]
+#[case(
+    "Version delay 1e300",
+    15,
+    "a number of seconds from 0 to 86400 is needed"
+)]
+#[case(
+    "Version answer OK",
+    16,
+    "`answer` needs a code other than OK: an empty answer is `swallow`"
+)]
+#[case(
+    "Version fail OK \"x\"",
+    14,
+    "`fail` needs a code other than OK: an empty answer is `swallow`"
+)]
 #[case("Version throttle 0", 18, "0 bytes a second never end: use `hang`")]
 #[case(
     "ListImages,Version drop images",

@@ -9,6 +9,7 @@ use super::recording::read;
 use crate::args::UnixEndpoint;
 use crate::client::output::{escape_control, print};
 use crate::client::{CallError, finish};
+use crate::endpoint;
 use crate::exit::Exit;
 use crate::report::say;
 use crate::signals::Signals;
@@ -51,6 +52,7 @@ async fn serve(args: &ReplayArgs) -> Result<Exit, CallError> {
         doing: "listen for signals".to_owned(),
         source,
     })?;
+    endpoint::clear(args.listen.path())?;
     let mut replay =
         Replay::start(args.listen.path(), calls, args.timed).map_err(|error| match error {
             ReplayError::Listen { source, .. } => CallError::Io {

@@ -13,6 +13,7 @@ use super::lint::show;
 use crate::args::UnixEndpoint;
 use crate::client::CallError;
 use crate::client::output::print;
+use crate::endpoint;
 use crate::exit::Exit;
 use crate::signals::Signals;
 
@@ -71,11 +72,22 @@ pub(super) async fn serve(args: &ServeArgs, file: Option<&Path>) -> Result<Exit,
     let rules = args.rules()?;
     let mut signals = Signals::listen().map_err(io("listen for signals".to_owned()))?;
     let (listen, upstream) = (args.listen.path(), args.upstream.path());
+    let is_same =
+        |one: &Path, other: &Path| std::path::absolute(one).ok() == std::path::absolute(other).ok();
+    if is_same(listen, upstream) {
+        let message = format!(
+            "--listen and --upstream are the same socket, {}: the proxy would ask itself",
+            args.listen
+        );
+        return Err(CallError::Usage(message));
+    }
+    endpoint::clear(listen)?;
     let proxy = Proxy::with_rules(listen, upstream, rules)
         .map_err(io(format!("listen on {}", args.listen)))?;
     let _control = match &args.control {
         None => None,
         Some(control) => {
+            endpoint::clear(control.path())?;
             let listening = Control::listen(control.path(), proxy.rules());
             Some(listening.map_err(io(format!("listen on {control}")))?)
         }
