@@ -122,15 +122,20 @@ async fn image_of_an_archive_is_there_for_a_pod_that_pulls_none() {
     let image = ImageBuilder::new("registry.test/echo:1").layer(layer);
     image.write_oci(&archive).unwrap();
     let archive = archive.display().to_string();
-    let manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  restartPolicy: Never\n  containers:\n  \
+    let manifest_text = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  restartPolicy: Never\n  containers:\n  \
         - {name: c, image: 'registry.test/echo:1', imagePullPolicy: Never, command: [/bin/echo, it is there]}\n";
-    let manifest = place.file("p.yaml", manifest);
+    let manifest = place.file("p.yaml", manifest_text);
     let ended = place
         .crib(&["run", "--image-archive", &archive, &manifest])
         .await;
     assert_code(&ended, 0);
     assert!(ended.out.contains("it is there"), "{}", ended.out);
-    // Without it nothing is pulled.
+    let of_this_machine = manifest_text.replace("registry.test/echo:1", "crib.local/host");
+    let file = place.file("h.yaml", &of_this_machine);
+    let ended = place.crib(&["run", &file]).await;
+    assert_code(&ended, 0);
+    assert!(ended.out.contains("it is there"), "{}", ended.out);
+    // Without the archive nothing is pulled.
     let args = ["run", "--timeout", "2s", &manifest];
     let ended = place.crib(&args).await;
     assert_code(&ended, 124);

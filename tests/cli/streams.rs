@@ -366,8 +366,12 @@ async fn port_forward_connects_to_pod(#[case] transport: &str) {
     let _ = refused.read_to_end(&mut nothing).await;
     assert!(nothing.is_empty());
     let mut both = Vec::new();
-    for text in ["one", "two"] {
-        let mut socket = TcpStream::connect(&local[0]).await.unwrap();
+    let mut addresses = vec![local[0].clone(), local[0].clone()];
+    if std::net::TcpListener::bind("[::1]:0").is_ok() {
+        addresses.push(local[0].replace("127.0.0.1", "[::1]"));
+    }
+    for (address, text) in addresses.iter().zip(["one", "two", "three"]) {
+        let mut socket = TcpStream::connect(address).await.unwrap();
         socket.write_all(text.as_bytes()).await.unwrap();
         both.push((socket, text.to_uppercase()));
     }

@@ -1,6 +1,6 @@
 //! `crib port-forward`: forwards local ports to a pod.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use clap::Args;
@@ -30,13 +30,60 @@ pub(crate) struct PortForwardArgs {
     /// Ports
     #[arg(required = true, value_name = "[LOCAL:]REMOTE")]
     ports: Vec<Pair>,
-    /// Address to listen on
-    #[arg(long, default_value = "127.0.0.1")]
-    address: IpAddr,
+    /// Addresses to listen on; localhost is 127.0.0.1, and ::1 where there is IPv6
+    #[arg(
+        long,
+        value_name = "ADDRESS,…",
+        value_delimiter = ',',
+        default_value = "localhost"
+    )]
+    address: Vec<Place>,
     #[command(flatten)]
     streaming: TransportArgs,
     #[command(flatten)]
     pub(crate) connection: Connection,
+}
+
+/// Where to listen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Localhost,
+    Address(IpAddr),
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "localhost" => Ok(Self::Localhost),
+            text => text.parse().map(Self::Address).map_err(|_| {
+                format!("invalid address {text:?}: expected an IP address or localhost")
+            }),
+        }
+    }
+}
+
+impl Place {
+    /// Listens on a port, 0 for any, which is then the same on all of its addresses.
+    async fn listen(self, port: u16) -> Result<Vec<TcpListener>, CallError> {
+        let bind = async |address: IpAddr, port| {
+            let address = SocketAddr::new(address, port);
+            let listener = TcpListener::bind(address).await;
+            listener.map_err(|source| CallError::Io {
+                doing: format!("listen on {address}"),
+                source,
+            })
+        };
+        let localhost = match self {
+            Self::Address(address) => return Ok(vec![bind(address, port).await?]),
+            Self::Localhost => bind(Ipv4Addr::LOCALHOST.into(), port).await?,
+        };
+        let port = localhost.local_addr().map_or(port, |local| local.port());
+        // As with kubectl: one of them is enough, and a box may have no IPv6.
+        let other = bind(Ipv6Addr::LOCALHOST.into(), port).await.ok();
+        Ok(std::iter::once(localhost).chain(other).collect())
+    }
 }
 
 /// A local port, 0 for any, and the pod's.
@@ -87,15 +134,16 @@ async fn forward(args: &PortForwardArgs) -> Result<Exit, CallError> {
     let mut listeners = JoinSet::new();
     let (accepted, mut connections) = mpsc::channel(16);
     for pair in &args.ports {
-        let address = SocketAddr::new(args.address, pair.local);
-        let trouble = |source| CallError::Io {
-            doing: format!("listen on {address}"),
-            source,
-        };
-        let listener = TcpListener::bind(address).await.map_err(trouble)?;
-        let local = listener.local_addr().map_err(trouble)?;
-        print(&format!("Forwarding from {local} -> {}", pair.remote))?;
-        listeners.spawn(accept(listener, pair.remote, accepted.clone()));
+        for place in &args.address {
+            for listener in place.listen(pair.local).await? {
+                let local = listener.local_addr().map_err(|source| CallError::Io {
+                    doing: format!("listen for port {}", pair.remote),
+                    source,
+                })?;
+                print(&format!("Forwarding from {local} -> {}", pair.remote))?;
+                listeners.spawn(accept(listener, pair.remote, accepted.clone()));
+            }
+        }
     }
     let mut running = JoinSet::new();
     loop {

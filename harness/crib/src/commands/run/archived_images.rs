@@ -1,4 +1,5 @@
-//! Images of archives for pods that pull none (`imagePullPolicy: Never`): they are imported before the pods start.
+//! Images for pods that pull none (`imagePullPolicy: Never`), of archives or of this machine (`crib.local/…`): they are made present
+//! before the pods start.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -27,7 +28,7 @@ pub(super) fn never_pulled(pods: &[Pod], workloads: &[Workload]) -> BTreeSet<Str
     images
 }
 
-/// Imports the images that an archive has. Returns a sentence for each one that fails. An image that no archive has is no failure
+/// Makes the images present that an archive or this machine has. Returns a sentence for each one that fails. An image that no archive has is no failure
 /// here: the pod that needs it says so.
 pub(super) async fn import(socket: &Path, images: &BTreeSet<String>) -> Vec<String> {
     let mut client = Client::new(socket).images;

@@ -75,8 +75,6 @@ pub(super) struct Loop {
     objects: Arc<ObjectStore>,
     /// The runtime's socket.
     socket: PathBuf,
-    /// Whether there are image archives.
-    has_archives: bool,
     services: Services,
     /// The Secrets of `--pull-secrets`.
     pull_secrets: ObjectMap,

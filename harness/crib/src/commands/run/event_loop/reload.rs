@@ -33,11 +33,9 @@ impl Loop {
         if let Some(problem) = self.services.assign(&mut inputs.objects).await {
             self.warn(problem);
         }
-        if self.has_archives {
-            let images = archived_images::never_pulled(&inputs.pods, &inputs.workloads);
-            for problem in archived_images::import(&self.socket, &images).await {
-                self.warn(problem);
-            }
+        let images = archived_images::never_pulled(&inputs.pods, &inputs.workloads);
+        for problem in archived_images::import(&self.socket, &images).await {
+            self.warn(problem);
         }
         self.objects.set(inputs.objects);
         let reports = self.reports.borrow().clone();

@@ -89,11 +89,9 @@ impl Loop {
         let wants_names = all_pods.any(|pod| dns::wants_cluster(&pod));
         // Pods that are kept would ask a name server that is gone.
         let opens = args.watch || !objects.all_services().is_empty() || wants_names && !args.keep;
-        if !args.image_archive.is_empty() {
-            let images = archived_images::never_pulled(&pods, &inputs.workloads);
-            let problems = archived_images::import(&root.socket(), &images).await;
-            first_notes.extend(problems.iter().map(|problem| format!("warning: {problem}")));
-        }
+        let images = archived_images::never_pulled(&pods, &inputs.workloads);
+        let problems = archived_images::import(&root.socket(), &images).await;
+        first_notes.extend(problems.iter().map(|problem| format!("warning: {problem}")));
         let (mut services, served) = match opens {
             true => Services::open(&root.socket(), &mut objects, seed).await,
             false => (Services::closed(seed), None),
@@ -203,7 +201,6 @@ impl Loop {
             is_quiet: args.quiet,
             warned: inputs.warnings.into_iter().collect(),
             socket: root.socket(),
-            has_archives: !args.image_archive.is_empty(),
             agent,
             reports,
             transitions,
