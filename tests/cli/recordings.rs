@@ -114,7 +114,12 @@ async fn lint_finds_what_client_does_wrong_and_exits_1() {
         "{\"t_start\": 1, \"method\": \"Version\", \"deadline_s\": 1}\n",
     );
     let clean = place.crib(&["proxy", "lint", &good]).await;
-    assert_eq!((clean.code, clean.out.as_str()), (Some(0), ""), "{clean:?}");
+    let told = "1 call, nothing to complain about\n";
+    assert_eq!(
+        (clean.code, clean.out.as_str()),
+        (Some(0), told),
+        "{clean:?}"
+    );
     let broken = place.file("broken.jsonl", "{\"t_start\": 1}\n");
     let refused = place.crib(&["proxy", "lint", &broken]).await;
     assert_eq!(refused.code, Some(2), "{refused:?}");

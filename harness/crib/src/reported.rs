@@ -1,7 +1,8 @@
 //! The files that reports are written to.
 
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::client::CallError;
 
@@ -18,6 +19,25 @@ pub(crate) fn ensure_writable(file: &Path) -> Result<(), CallError> {
     };
     opened
         .map_err(|source| CallError::Usage(format!("failed to write {}: {source}", file.display())))
+}
+
+/// Fails where two reports would go to one file.
+///
+/// # Errors
+/// Bad usage: the file that is named twice.
+pub(crate) fn ensure_distinct<'a>(
+    files: impl Iterator<Item = &'a PathBuf>,
+) -> Result<(), CallError> {
+    let mut seen = BTreeSet::new();
+    for file in files {
+        // What is no file takes any number of them, as /dev/stdout.
+        let is_special = file.metadata().is_ok_and(|found| !found.is_file());
+        if !is_special && !seen.insert(std::path::absolute(file).unwrap_or_else(|_| file.clone())) {
+            let message = format!("{} is named for two reports", file.display());
+            return Err(CallError::Usage(message));
+        }
+    }
+    Ok(())
 }
 
 /// Writes a report.

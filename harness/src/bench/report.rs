@@ -10,7 +10,7 @@ pub use json::json;
 pub use markdown::markdown;
 pub use text::text;
 
-use super::{Interval, Report, Row, Summary, ratio, summary};
+use super::{Interval, Report, Row, Subject, Summary, ratio, summary};
 
 /// A row with its statistics.
 struct Line<'a> {
@@ -41,7 +41,7 @@ fn table(report: &Report, lines: &[Line<'_>]) -> Vec<Vec<String>> {
     let floor = lines.iter().any(|line| line.floor.is_some());
     let mut head = vec![String::new(), "unit".to_owned()];
     for subject in &report.subjects {
-        head.extend([short(&subject.name).to_owned(), "p99".to_owned()]);
+        head.extend([column(report, subject), "p99".to_owned()]);
     }
     head.extend(pair.then(|| "ratio".to_owned()));
     if floor {
@@ -77,6 +77,20 @@ fn name(line: &Line<'_>) -> String {
     }
 }
 
+/// The heading of a runtime's column: its name, and the socket where another one has the same name.
+fn column(report: &Report, subject: &Subject) -> String {
+    let name = short(&subject.name);
+    let same = report.subjects.iter();
+    let same = same.filter(|other| short(&other.name) == name).count();
+    match same {
+        1 => name.to_owned(),
+        _ => format!(
+            "{name} at {}",
+            subject.endpoint.trim_start_matches("unix://")
+        ),
+    }
+}
+
 /// The name of a runtime without its version.
 fn short(name: &str) -> &str {
     name.split(' ').next().unwrap_or_default()
@@ -94,6 +108,10 @@ fn number(figure: f64) -> String {
 
 /// `5.10 (5.01–5.32)`
 fn interval(interval: &Interval) -> String {
+    // Of one sample.
+    if interval.low == interval.high {
+        return number(interval.p50);
+    }
     format!(
         "{} ({}–{})",
         number(interval.p50),
@@ -102,12 +120,9 @@ fn interval(interval: &Interval) -> String {
     )
 }
 
-/// The median with its interval; a single sample has none.
+/// The median with its interval.
 fn median(summary: &Summary) -> String {
-    match summary.rounds {
-        1 => number(summary.median.p50),
-        _ => interval(&summary.median),
-    }
+    interval(&summary.median)
 }
 
 /// A sentence about the machine.
@@ -198,7 +213,7 @@ mod tests {
             "2 processors, Linux 6.1.0, as an ordinary user",
             "5.00 (4.00–6.00)",
             "50.0 (40.0–60.0)",
-            "0.100 (0.100–0.100)",
+            "  0.100  ",
             "2.50 (2.00–3.00)",
             "100 pods",
             "events are not measured",

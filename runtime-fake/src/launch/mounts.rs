@@ -197,7 +197,7 @@ fn image_source(
             at: inputs.directory.join("volumes").join(index.to_string()),
         }),
         Some(RootPlan::Host | RootPlan::Copied) => invalid(format!(
-            "mounts: the image {image:?} (for {target}) is the host's own root, which cannot be a volume: use host_path"
+            "mounts: the image {image:?} (for {target}) is the host's own root, which cannot be a volume: mount a path of the host instead"
         )),
         None => invalid(format!(
             "mounts: the image {image:?} (for {target}) is not here: pull it first"

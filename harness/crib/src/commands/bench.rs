@@ -17,7 +17,7 @@ use crate::client::{CallError, Endpoints, finish};
 use crate::commands::interruptible::interruptible;
 use crate::exit::Exit;
 use crate::report::{chain, say};
-use crate::reported::{ensure_writable, write_file};
+use crate::reported::{ensure_distinct, ensure_writable, write_file};
 
 /// The form of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -152,6 +152,7 @@ pub(crate) fn run(args: &BenchArgs) -> Exit {
 
 async fn bench(args: &BenchArgs) -> Result<Exit, CallError> {
     let sections = sections(&args.select, &args.skip)?;
+    ensure_distinct(args.results.report.iter().map(|report| &report.file))?;
     for report in &args.results.report {
         ensure_writable(&report.file)?;
     }

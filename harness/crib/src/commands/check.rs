@@ -23,7 +23,7 @@ use crate::commands::interruptible::interruptible;
 use crate::exit::Exit;
 use crate::logging::{self, LogArgs, LogLevel};
 use crate::report::{chain, say};
-use crate::reported::{ensure_writable, write_file};
+use crate::reported::{ensure_distinct, ensure_writable, write_file};
 
 /// Which failures count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -219,6 +219,7 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
         None => Baseline::default(),
     };
     let reports = args.report.iter().map(|report| &report.file);
+    ensure_distinct(reports.clone().chain(&args.trace))?;
     for file in reports.chain(&args.trace) {
         ensure_writable(file)?;
     }

@@ -36,6 +36,7 @@ mod detach;
 mod ending;
 mod event_loop;
 mod extended_resources;
+mod fractional_bytes;
 mod history;
 mod immutable;
 mod inputs;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use harness::proxy::{Finding, SeenCall, lint};
+use harness::proxy::{SeenCall, lint};
 
 use super::recording::read;
 use crate::client::output::{escape_control, print};
@@ -35,17 +35,21 @@ pub(super) fn run(args: &LintArgs) -> Exit {
     finish(async {
         let calls = read(&args.file)?;
         let seen: Vec<_> = calls.iter().map(SeenCall::from).collect();
-        show(&lint(&seen))
+        show(&seen)
     })
 }
 
-/// Prints findings. The exit code says whether there are any.
-pub(super) fn show(findings: &[Finding]) -> Result<Exit, CallError> {
-    for finding in findings {
+/// Judges the client of these calls, and prints what it does wrong. The exit code says whether it does anything.
+pub(super) fn show(calls: &[SeenCall]) -> Result<Exit, CallError> {
+    let findings = lint(calls);
+    for finding in &findings {
         print(&escape_control(&finding.to_string()))?;
     }
-    Ok(match findings {
-        [] => Exit::Success,
-        _ => Exit::Failed,
-    })
+    if !findings.is_empty() {
+        return Ok(Exit::Failed);
+    }
+    let count = calls.len();
+    let calls = if count == 1 { "call" } else { "calls" };
+    print(&format!("{count} {calls}, nothing to complain about"))?;
+    Ok(Exit::Success)
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use harness::Proxy;
 use harness::proxy::control::Control;
-use harness::proxy::{Call, Fault, RecordedCall, RuleSet, SeenCall, lint};
+use harness::proxy::{Call, Fault, RecordedCall, RuleSet, SeenCall};
 
 use super::lint::show;
 use crate::args::UnixEndpoint;
@@ -110,7 +110,7 @@ pub(super) async fn serve(args: &ServeArgs, file: Option<&Path>) -> Result<Exit,
         None => Ok(Exit::Success),
         Some(mut seen) => {
             seen.sort_by(SeenCall::by_start);
-            show(&lint(&seen))
+            show(&seen)
         }
     }
 }

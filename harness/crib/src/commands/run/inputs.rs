@@ -12,8 +12,8 @@ use agent::services::NodePorts;
 use agent::{priority_class, references, runtime_class, services};
 
 use super::{
-    claims, extended_resources, made_twice, named_pods, node_fields, of_cluster, skipped,
-    storage_limits, taken_names,
+    claims, extended_resources, fractional_bytes, made_twice, named_pods, node_fields, of_cluster,
+    skipped, storage_limits, taken_names,
 };
 use crate::commands::pull_secrets::PullSecrets;
 
@@ -105,6 +105,7 @@ pub(crate) fn load_or_none(
     refusable.extend(storage_limits::warning(&inputs.pods, &inputs.workloads));
     let devices = extended_resources::warnings(&inputs.pods, &inputs.workloads);
     refusable.extend(devices);
+    refusable.extend(fractional_bytes::warnings(&inputs.pods, &inputs.workloads));
     refusable.extend(claims::warnings(&inputs.claims, &inputs.objects));
     refusable.extend(services::warnings(&inputs.objects));
     if strict && !refusable.is_empty() {

@@ -104,7 +104,7 @@ impl Notes {
         // A container that could not be made is tried again under every policy, one that was made and could not be started,
         // or was killed because its hook failed, is not (kubelet 1.36, computePodActions).
         let next = if container.refused {
-            "; every other attempt would fail too: the pod has failed".to_owned()
+            "; every other attempt would fail too: the pod is given up".to_owned()
         } else if matches!(reason.as_str(), "RunContainerError" | "PostStartHookError")
             && self.once.contains(&pod.uid)
         {
