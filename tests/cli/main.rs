@@ -13,6 +13,7 @@ mod browser;
 mod calls;
 mod capabilities;
 mod check;
+mod check_cut_short;
 mod check_faulty;
 mod check_page;
 mod command;

@@ -7,7 +7,6 @@ use tonic::Code;
 use super::context::Unfinished;
 use super::options::CheckError;
 use super::prepare::CallLimit;
-use super::run::CutShort;
 use crate::client::Client;
 use crate::eventually::within;
 use crate::proxy::{Call, Fault};
@@ -49,7 +48,7 @@ pub(super) fn may_be_gone(calls: &[Call]) -> bool {
 }
 
 /// Why the runtime answers no more, if so: it has some time to come back.
-pub(super) async fn gone(runtime: &Client, limit: &CallLimit) -> Option<CutShort> {
+pub(super) async fn gone(runtime: &Client, limit: &CallLimit) -> Option<String> {
     let version = || async {
         match limit.call("Version", runtime.version()).await {
             Ok(answer) => answer
@@ -62,7 +61,7 @@ pub(super) async fn gone(runtime: &Client, limit: &CallLimit) -> Option<CutShort
     };
     match within(AWAY, "Version to be answered", version).await {
         Ok(()) => None,
-        Err(error) => Some(CutShort::RuntimeGone(error.last)),
+        Err(error) => Some(error.last),
     }
 }
 

@@ -96,6 +96,15 @@ where
     }
 }
 
+/// Fails unless both outputs are equal.
+pub fn equal_output(what: &str, seen: &[u8], expected: &[u8]) -> Verdict {
+    let shown = |output: &[u8]| format!("\"{}\"", output.escape_ascii());
+    match seen == expected {
+        true => Ok(()),
+        false => failed(what, shown(expected), shown(seen)),
+    }
+}
+
 /// Fails unless the condition holds; `expected` says it in words.
 pub fn ensure(holds: bool, what: &str, expected: &str, seen: impl Debug) -> Verdict {
     match holds {

@@ -160,7 +160,7 @@ pub async fn check(
                     let lost = interruption::may_be_gone(&result.calls);
                     results.push(result);
                     if lost && let Some(why) = interruption::gone(&runtime, &limit).await {
-                        break Some(why);
+                        break Some(CutShort::RuntimeGone(why));
                     }
                 }
                 Some(Err(error)) => tracing::warn!(%error, "rule did not end"),

@@ -11,6 +11,9 @@ use crate::{
     protocol::{Message, Request},
 };
 
+/// A request with its descriptors.
+type Received = (Request, Vec<OwnedFd>);
+
 /// A non-blocking connection.
 pub(crate) struct Connection {
     pub(crate) stream: UnixStream,
@@ -75,7 +78,7 @@ impl Connection {
 
     /// Reads once, and returns the complete requests, each with its descriptors; `None` if there was nothing to read.
     /// The end of the stream is an error.
-    pub(crate) fn requests(&mut self) -> io::Result<Option<Vec<(Request, Vec<OwnedFd>)>>> {
+    pub(crate) fn requests(&mut self) -> io::Result<Option<Vec<Received>>> {
         match self.receiver.fill(&self.stream) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(_) => {}

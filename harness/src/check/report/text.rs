@@ -38,6 +38,7 @@ pub fn failure(check: &str, result: &RuleResult) -> String {
         seen,
     }) = &result.outcome
     {
+        let seen = if seen.is_empty() { "nothing" } else { seen };
         text += &format!("  looked at {what}\n  expected  {expected}\n  seen      {seen}\n");
     }
     text += "  calls\n";

@@ -201,14 +201,30 @@ pub(super) async fn events_of(
     match tokio::time::timeout(x.shared.patience, reading).await {
         Ok(read) => read.map(|()| events),
         Err(_) => {
-            let seen: Vec<_> = events.iter().map(kind).collect();
+            let sandbox = ids.first().copied().unwrap_or_default();
             failed(
-                "the events up to the sandbox's end",
-                "to come",
-                format!("{seen:?}"),
+                "the events of a pod that was made and removed",
+                format!(
+                    "{} of the sandbox within {} s",
+                    Deleted.as_str_name(),
+                    x.shared.patience.as_secs_f64()
+                ),
+                format!("without it: {}", in_words(&events, sandbox).join(", ")),
             )
         }
     }
+}
+
+/// Of what each event is, and its type, in the order of the events.
+fn in_words(events: &[ContainerEventResponse], sandbox: &str) -> Vec<String> {
+    let each = events.iter().map(|event| {
+        let of = match event.container_id == sandbox {
+            true => "the sandbox",
+            false => "the container",
+        };
+        format!("{of}: {}", event.container_event_type().as_str_name())
+    });
+    each.collect()
 }
 
 pub(super) fn kind(event: &ContainerEventResponse) -> (String, ContainerEventType) {
@@ -235,18 +251,22 @@ async fn heard(x: &Context) -> Verdict<(Pod, String, Vec<ContainerEventResponse>
 
 async fn each_change_is_one_event(x: &Context) -> Verdict {
     let (pod, id, events) = heard(x).await?;
-    let seen: Vec<_> = events.iter().map(kind).collect();
+    let of = |id: &str, kind: ContainerEventType| ContainerEventResponse {
+        container_id: id.to_owned(),
+        container_event_type: kind.into(),
+        ..Default::default()
+    };
     let expected = [
-        (&pod.id, Created),
-        (&pod.id, Started),
-        (&id, Created),
-        (&id, Started),
-        (&id, Stopped),
-        (&id, Deleted),
-        (&pod.id, Stopped),
-        (&pod.id, Deleted),
+        of(&pod.id, Created),
+        of(&pod.id, Started),
+        of(&id, Created),
+        of(&id, Started),
+        of(&id, Stopped),
+        of(&id, Deleted),
+        of(&pod.id, Stopped),
+        of(&pod.id, Deleted),
     ];
-    let expected: Vec<_> = expected.map(|(id, kind)| (id.clone(), kind)).into();
+    let (seen, expected) = (in_words(&events, &pod.id), in_words(&expected, &pod.id));
     equal("the events", &seen, &expected)
 }
 
@@ -255,8 +275,8 @@ async fn every_subscriber_receives_every_event(x: &Context) -> Verdict {
     let second = subscribe(x).await?;
     let (pod, id) = live(x).await?;
     let ids = [pod.id.as_str(), id.as_str()];
-    let first: Vec<_> = events_of(x, first, &ids).await?.iter().map(kind).collect();
-    let second: Vec<_> = events_of(x, second, &ids).await?.iter().map(kind).collect();
+    let first = in_words(&events_of(x, first, &ids).await?, &pod.id);
+    let second = in_words(&events_of(x, second, &ids).await?, &pod.id);
     equal("the events of the second subscriber", &second, &first)
 }
 

@@ -8,7 +8,7 @@ use tonic::Code;
 
 use super::sandbox::UNKNOWN;
 use crate::check::context::Context;
-use crate::check::outcome::{Verdict, ensure, equal, failed, refused};
+use crate::check::outcome::{Verdict, ensure, equal, equal_output, failed, refused};
 use crate::check::rule::sources::{API, CRITEST, KUBELET};
 use crate::check::rule::{Rule, Severity};
 use crate::streaming::{self, Streams, Transport};
@@ -189,12 +189,8 @@ async fn exec_sync_returns_both_outputs(x: &Context) -> Verdict {
             10,
         )
         .await?;
-    equal(
-        "stdout",
-        &answer.stdout.as_slice(),
-        &b"out\0\xff".as_slice(),
-    )?;
-    equal("stderr", &answer.stderr.as_slice(), &b"err".as_slice())?;
+    equal_output("stdout", &answer.stdout, b"out\0\xff")?;
+    equal_output("stderr", &answer.stderr, b"err")?;
     equal("exit_code", &answer.exit_code, &0)
 }
 
@@ -440,6 +436,6 @@ async fn exec_sync_without_timeout_has_no_limit(x: &Context) -> Verdict {
     let id = running(x).await?;
     let script = "sleep 12; echo slept; kill -9 $$";
     let answer = x.client.exec(&id, ["/bin/sh", "-c", script], 0).await?;
-    equal("stdout", &answer.stdout.as_slice(), &b"slept\n".as_slice())?;
+    equal_output("stdout", &answer.stdout, b"slept\n")?;
     equal("exit_code", &answer.exit_code, &137)
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::namespaces::{self, container_mode};
 use super::sandbox::UNKNOWN;
 use crate::check::context::Context;
-use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed};
+use crate::check::outcome::{Outcome, Verdict, ensure, equal, equal_output, failed};
 use crate::check::rule::sources::{API, CONTAINERD, CRIO, CRITEST, KUBELET};
 use crate::check::rule::{Rule, Severity};
 use crate::pod::Pod;
@@ -423,10 +423,10 @@ async fn exec_works_in_grace_period(x: &Context) -> Verdict {
         .client
         .exec(&id, ["/bin/sh", "-c", "echo still"], 10)
         .await?;
-    equal(
+    equal_output(
         "the output of a command in the grace period",
-        &answer.stdout.as_slice(),
-        &b"still\n".as_slice(),
+        &answer.stdout,
+        b"still\n",
     )?;
     x.client.stop(&id, 0).await?;
     match stop.await {

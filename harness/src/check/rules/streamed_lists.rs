@@ -149,7 +149,12 @@ fn same<T: PartialEq + Debug>(
 ) -> Verdict {
     streamed.sort_by_key(id);
     listed.sort_by_key(id);
-    equal(what, &streamed, &listed)
+    equal(&beside(what), &streamed, &listed)
+}
+
+/// What is compared: either may be wrong.
+fn beside(stream: &str) -> String {
+    format!("what {stream} returns, beside what its list returns, which is shown as expected")
 }
 
 /// Fails unless the stream has each item of the later list once, and no other, with numbers that are near those of the list.
@@ -163,7 +168,7 @@ fn same_measured<T: PartialEq + Debug + Clone>(
     listed.sort_by_key(|(of, _)| id(of));
     let all =
         |items: &[(T, Numbers)]| -> Vec<T> { items.iter().map(|(of, _)| of.clone()).collect() };
-    equal(what, &all(&streamed), &all(&listed))?;
+    equal(&beside(what), &all(&streamed), &all(&listed))?;
     for ((_, streamed), (_, listed)) in streamed.into_iter().zip(listed) {
         agree(&[("the list", listed), (what, streamed)])?;
     }
@@ -387,5 +392,5 @@ async fn streamed_metrics_are_the_listed_ones(x: &Context) -> Verdict {
         .collect()
     };
     let (streamed, listed) = (names(streamed), names(listed.into_inner().pod_metrics));
-    equal(what, &streamed, &listed)
+    equal(&beside(what), &streamed, &listed)
 }

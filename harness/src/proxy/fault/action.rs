@@ -211,13 +211,11 @@ fn rate(cursor: &mut Cursor<'_>) -> Result<u32, Problem> {
 fn refusal(cursor: &mut Cursor<'_>, verb: &str) -> Result<Status, Problem> {
     let at = cursor.at();
     let status = status(cursor)?;
-    match status.code {
-        Code::Ok => Err(Problem {
-            at,
-            why: format!("`{verb}` needs a code other than OK: an empty answer is `swallow`"),
-        }),
-        _ => Ok(status),
+    if status.code == Code::Ok {
+        let why = format!("`{verb}` needs a code other than OK: an empty answer is `swallow`");
+        return Err(Problem { at, why });
     }
+    Ok(status)
 }
 
 /// A code, and in quotes its message.
