@@ -42,6 +42,26 @@ async fn check_warns_of_calls_that_hang_before_first_rule_and_goes_on() {
 }
 
 #[tokio::test]
+async fn overdue_rule_names_call_without_answer() {
+    let place = Place::new();
+    let (runtime, upstream) = place.runtime().await;
+    let (proxy, endpoint, _) = start_proxy(&place, &upstream, &["ExecSync hang"]).await;
+    let args = ["check", "--runtime-endpoint", &endpoint, "--deadline", "2s"];
+    let select = ["--select", "CRI-STP-009"];
+    let ended = place.crib(&[&args[..], &select].concat()).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    for told in [
+        "seen      no answer to ExecSync for ",
+        "--deadline 2s --select CRI-STP-009",
+    ] {
+        assert!(ended.out.contains(told), "{ended:?}");
+    }
+    proxy.stop().await;
+    runtime.stop().await;
+    place.assert_clean();
+}
+
+#[tokio::test]
 async fn signal_ends_check_whose_runtime_hangs_before_first_rule() {
     let place = Place::new();
     let (runtime, upstream) = place.runtime().await;

@@ -25,6 +25,7 @@ async fn crib(place: &Place, args: &[&str]) -> Ended {
     command
         .arg(crib.as_std().get_program())
         .args(crib.as_std().get_args());
+    command.env("HOME", place.path("home"));
     for (name, value) in crib.as_std().get_envs() {
         command.env(name, value.unwrap());
     }
@@ -64,7 +65,10 @@ async fn auto_selects_process_and_ends_what_cannot_run() {
 
     // It has the host's own files.
     let written = place.path("written");
-    let script = format!("echo I am $(id -u) >{}; cat {0}", written.display());
+    let script = format!(
+        "echo I am $(id -u) in $HOME >{}; cat {0}",
+        written.display()
+    );
     let plain = place.file("plain.yaml", &pod("plain", &script));
     let plain = crib(&place, &["run", "--isolation", "auto", &plain]).await;
     assert_code(&plain, 0);
@@ -78,11 +82,10 @@ async fn auto_selects_process_and_ends_what_cannot_run() {
         0 => 65534,
         own => own,
     };
-    assert_eq!(plain.out, format!("plain/main | I am {user}\n"));
-    assert_eq!(
-        std::fs::read_to_string(written).unwrap(),
-        format!("I am {user}\n")
-    );
+    // Not that of root, whom the image of this machine names.
+    let who = format!("I am {user} in {}\n", place.path("home").display());
+    assert_eq!(plain.out, format!("plain/main | {who}"));
+    assert_eq!(std::fs::read_to_string(written).unwrap(), who);
     place.assert_clean();
 }
 

@@ -108,6 +108,21 @@ async fn watch_needs_place_for_claims_that_may_come() {
 }
 
 #[tokio::test]
+async fn directory_of_volumes_that_cannot_be_made_is_told_before_pods_start() {
+    let place = Place::new();
+    let below = place.file("file", "no directory") + "/volumes";
+    let manifest = place.file("m.yaml", &(claim("data", "") + &pod("p", DATA, "true")));
+    let ended = place
+        .crib(&["run", "--volumes-dir", &below, &manifest])
+        .await;
+    assert_code(&ended, 2);
+    let told = format!("failed to make {below}: Not a directory");
+    assert!(ended.err.contains(&told), "{}", ended.err);
+    assert!(ended.err.contains("--volumes-dir"), "{}", ended.err);
+    place.assert_clean();
+}
+
+#[tokio::test]
 async fn claim_is_shared_by_pods_and_kept_until_it_is_removed() {
     let place = Place::new();
     let script = "mkdir /mnt/d && chmod 0 /mnt/d && echo written >/mnt/f";

@@ -202,5 +202,6 @@ fn log(change: &Transition) {
         to = %change.to,
         cause = %change.cause,
         exit_code = change.exit_code,
+        "state changed"
     );
 }

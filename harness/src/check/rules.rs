@@ -14,6 +14,7 @@ mod container;
 mod container_echo;
 mod credentials;
 mod declared_volume;
+mod deleted_events;
 mod ended;
 mod event;
 mod exec;
@@ -46,6 +47,7 @@ mod network;
 mod optional;
 mod output;
 mod port_forward;
+mod privileged;
 mod process;
 mod programs;
 mod refusals;
@@ -108,6 +110,7 @@ pub fn all() -> Vec<&'static Rule> {
         stop::RULES,
         ended::RULES,
         initial_state::RULES,
+        privileged::RULES,
         programs::RULES,
         process::RULES,
         concurrency::RULES,
@@ -131,6 +134,7 @@ pub fn all() -> Vec<&'static Rule> {
         output::RULES,
         rotation::RULES,
         event::RULES,
+        deleted_events::RULES,
         moments::RULES,
         image::RULES,
         image_pull::RULES,

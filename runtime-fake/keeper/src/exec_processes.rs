@@ -6,7 +6,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
+    fs::{self, File},
+    os::fd::AsRawFd as _,
     path::PathBuf,
 };
 
@@ -18,25 +19,46 @@ use crate::sys;
 const PASSES: usize = 64;
 
 /// How an exec's processes are recognised.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum ExecScope {
     /// They are in this cgroup namespace.
-    Namespace(PathBuf),
+    Namespace(Namespace),
     /// There is no such namespace: they are in its session, or are its descendants.
     Session,
+}
+
+/// A cgroup namespace. It is held open: the kernel gives the name of one that has ended to the next that is made, which may be that of
+/// another container.
+#[derive(Debug)]
+pub(crate) struct Namespace {
+    name: PathBuf,
+    _held: File,
+}
+
+impl Namespace {
+    /// That of a process.
+    fn of(pid: i32) -> Option<Self> {
+        let held = File::open(format!("/proc/{pid}/ns/cgroup")).ok()?;
+        let name = fs::read_link(format!("/proc/self/fd/{}", held.as_raw_fd())).ok()?;
+        Some(Self { name, _held: held })
+    }
+
+    fn has(&self, pid: i32) -> bool {
+        name_of_namespace(pid).as_ref() == Some(&self.name)
+    }
 }
 
 impl ExecScope {
     /// The scope of `pid`, whose program runs by now.
     pub(crate) fn of(pid: i32) -> Self {
-        match (namespace(pid), namespace(std::process::id())) {
-            (Some(its), Some(own)) if its != own => Self::Namespace(its),
+        match (Namespace::of(pid), name_of_namespace(std::process::id())) {
+            (Some(its), Some(own)) if its.name != own => Self::Namespace(its),
             _ => Self::Session,
         }
     }
 }
 
-fn namespace(pid: impl std::fmt::Display) -> Option<PathBuf> {
+fn name_of_namespace(pid: impl std::fmt::Display) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/cgroup")).ok()
 }
 
@@ -48,9 +70,7 @@ pub(crate) fn kill(pid: i32, scope: &ExecScope) {
     for _ in 0..PASSES {
         // A killed process cannot fork: a pass that finds no new process is the last.
         let found: Vec<i32> = match scope {
-            ExecScope::Namespace(its) => processes()
-                .filter(|other| namespace(other).as_ref() == Some(its))
-                .collect(),
+            ExecScope::Namespace(its) => processes().filter(|other| its.has(*other)).collect(),
             ExecScope::Session => of_session(pid),
         };
         let mut found_new = false;
@@ -58,7 +78,7 @@ pub(crate) fn kill(pid: i32, scope: &ExecScope) {
             if other != pid && killed.insert(other) {
                 found_new = true;
                 kill_if(other, || match scope {
-                    ExecScope::Namespace(its) => namespace(other).as_ref() == Some(its),
+                    ExecScope::Namespace(its) => its.has(other),
                     ExecScope::Session => of_session(pid).contains(&other),
                 });
             }
@@ -131,6 +151,9 @@ fn parent_and_session(stat: &str) -> Option<(i32, i32)> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::process::{Child, Command, Stdio};
+
     use rstest::rstest;
 
     use super::*;
@@ -142,5 +165,62 @@ mod tests {
     #[case::nonsense("", None)]
     fn stat_yields_parent_and_session(#[case] stat: &str, #[case] expected: Option<(i32, i32)>) {
         assert_eq!(parent_and_session(stat), expected);
+    }
+
+    /// A process in a cgroup namespace of its own; `None` where the box allows none.
+    fn in_own_namespace() -> Option<Child> {
+        // A user namespace may take the number that has become free: root needs none.
+        let user: &[&str] = match rustix::process::geteuid().is_root() {
+            true => &[],
+            false => &["--user", "--map-root-user"],
+        };
+        let mut child = Command::new("unshare")
+            .args(user)
+            .arg("--cgroup")
+            .args(["sh", "-c", "echo made; exec sleep 1000"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .ok()?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take()?)
+            .read_line(&mut line)
+            .ok()?;
+        match line.as_str() {
+            "made\n" => Some(child),
+            _ => {
+                let _ = child.wait();
+                None
+            }
+        }
+    }
+
+    fn end(mut child: Child) {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+
+    fn pid(child: &Child) -> i32 {
+        i32::try_from(child.id()).unwrap_or_default()
+    }
+
+    #[test]
+    fn scope_of_ended_exec_has_no_process_of_another() {
+        let Some(exec) = in_own_namespace() else {
+            let test = "scope_of_ended_exec_has_no_process_of_another";
+            let reason = "this box lets this user make no cgroup namespaces";
+            let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
+            return;
+        };
+        let ExecScope::Namespace(scope) = ExecScope::of(pid(&exec)) else {
+            panic!("a process in a namespace of its own");
+        };
+        assert!(scope.has(pid(&exec)));
+        end(exec);
+        let others: Vec<Child> = (0..10).filter_map(|_| in_own_namespace()).collect();
+        assert_eq!(others.len(), 10);
+        let taken: Vec<bool> = others.iter().map(|other| scope.has(pid(other))).collect();
+        others.into_iter().for_each(end);
+        assert_eq!(taken, [false; 10]);
     }
 }

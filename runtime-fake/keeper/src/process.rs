@@ -173,16 +173,28 @@ fn environment(plan: &ProcessPlan, user: &UserIds) -> BTreeMap<String, String> {
         let names = rustix::system::uname();
         names.nodename().to_string_lossy().into_owned()
     });
-    env.entry("HOME".to_owned())
-        .or_insert_with(|| match (user.home.as_str(), user.uid) {
-            // A container whose record is older than the home field.
-            ("", 0) => "/root".to_owned(),
-            ("", _) => "/".to_owned(),
-            (home, _) => home.to_owned(),
-        });
+    env.entry("HOME".to_owned()).or_insert_with(|| home(user));
     env.entry("PATH".to_owned())
         .or_insert_with(|| DEFAULT_PATH.to_owned());
     env
+}
+
+/// The home directory of a user who has no variable for it.
+fn home(user: &UserIds) -> String {
+    let own = rustix::process::geteuid();
+    // Without users of its own, a container runs as the keeper's user, whom its image does not know.
+    if !own.is_root()
+        && own.as_raw() != user.uid
+        && let Ok(home) = std::env::var("HOME")
+    {
+        return home;
+    }
+    match (user.home.as_str(), user.uid) {
+        // A container whose record is older than the home field.
+        ("", 0) => "/root".to_owned(),
+        ("", _) => "/".to_owned(),
+        (home, _) => home.to_owned(),
+    }
 }
 
 /// Returns the capabilities to set after the filter is loaded, if loading it needs another one.

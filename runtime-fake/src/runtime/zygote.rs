@@ -85,6 +85,8 @@ impl Zygote {
             .arg0("crib-keeper")
             .arg("__keeper")
             .env_clear()
+            // The home directory of this user: keepers that cannot run anything as another one have no other.
+            .envs(std::env::var_os("HOME").map(|home| ("HOME", home)))
             .current_dir("/")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())

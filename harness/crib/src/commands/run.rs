@@ -125,6 +125,15 @@ pub(crate) fn run(args: &RunArgs) -> Exit {
         // Nothing is kept there.
         Err(_) => {}
     }
+    if !inputs.claims.is_empty()
+        && let Err(error) = std::fs::create_dir_all(&inputs.volumes_dir)
+    {
+        let directory = inputs.volumes_dir.display();
+        say(&format!(
+            "failed to make {directory}: {error}: say where to keep the volumes of claims with --volumes-dir"
+        ));
+        return Exit::BadInput;
+    }
     let background = match args.detached.then(Background::enter).transpose() {
         Ok(background) => background,
         Err(error) => {
