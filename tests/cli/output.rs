@@ -161,7 +161,7 @@ async fn run_ends_pod_that_can_never_run() {
     };
     said("container write: CreateContainerError: ");
     said("nothing can be mounted at /shared, because isolation `process` has no mount namespaces");
-    said("; every other attempt would fail too: the pod has failed\n");
+    said("; every other attempt would fail too: the pod is given up\n");
     said("\n✗ default/hello ");
     said("\n  ✗ write ");
     said("crib: pod default/hello failed: container write cannot run (CreateContainerError)\n");

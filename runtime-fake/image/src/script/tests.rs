@@ -67,6 +67,10 @@ fn script_of_one_step_is_read(#[case] text: &str, #[case] step: Step) {
     "exti-1",
     "there is no step \"exti-1\": did you mean exit-CODE[-after-TIME]?"
 )]
+#[case::misspelt_ending(
+    "exit-1-afer-2s",
+    "there is no step \"exit-1-afer-2s\": did you mean exit-CODE[-after-TIME]?"
+)]
 #[case::half_a_step(
     "log-5-per-second",
     "there is no step \"log-5-per-second\": did you mean log-COUNT-a-second[-to-stderr]?"
