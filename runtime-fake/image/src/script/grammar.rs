@@ -102,9 +102,10 @@ pub(super) fn step(step: &str) -> Result<Step, ScriptError> {
     if let Some(rest) = what.strip_prefix("exit-") {
         let expected = "an exit code: 0 to 255";
         // What follows the code is misspelt.
-        if rest.split_once('-').is_some_and(|(code, end)| {
-            code.parse::<u8>().is_ok() && end != "on-term"
-        }) {
+        if rest
+            .split_once('-')
+            .is_some_and(|(code, end)| code.parse::<u8>().is_ok() && end != "on-term")
+        {
             return Err(read.unknown());
         }
         return Ok(match rest.strip_suffix("-on-term") {
