@@ -1,4 +1,4 @@
-//! Rules of privileged containers: what they have of the host.
+//! The rule of privileged containers: what they have of the host.
 
 use crate::check::context::Context;
 use crate::check::outcome::{Outcome, Verdict, equal};
@@ -7,35 +7,19 @@ use crate::check::rule::{Rule, Severity};
 use crate::fixture;
 use crate::pod::Pod;
 
-pub(super) const RULES: &[Rule] = &[
-    Rule {
-        id: "CRI-SEC-024",
-        severity: Severity::Should,
-        says: "A privileged container has the devices of the host, and another one has not.",
-        source: CONTAINERD,
-        tags: &["devices"],
-        calls: &["CreateContainer"],
-        faults: &[
-            "CreateContainer request drop config.linux.security_context.privileged",
-            "CreateContainer request set config.linux.security_context.privileged true",
-        ],
-        body: |x| Box::pin(privileged_container_has_devices(x)),
-    },
-    Rule {
-        id: "CRI-SEC-025",
-        severity: Severity::Should,
-        says: "A privileged container can write to /sys, and another one cannot.",
-        source: CONTAINERD,
-        tags: &["mounts"],
-        calls: &["CreateContainer"],
-        faults: &[
-            "CreateContainer request drop config.linux.security_context.privileged",
-            "CreateContainer request set config.mounts [{\"container_path\": \"/sys\", \"host_path\": \"/sys\", \"readonly\": true}]",
-            "CreateContainer request set config.mounts [{\"container_path\": \"/sys\", \"host_path\": \"/sys\"}]",
-        ],
-        body: |x| Box::pin(privileged_container_can_write_to_sys(x)),
-    },
-];
+pub(super) const RULES: &[Rule] = &[Rule {
+    id: "CRI-SEC-024",
+    severity: Severity::Should,
+    says: "A privileged container has the devices of the host, and another one has not.",
+    source: CONTAINERD,
+    tags: &["devices"],
+    calls: &["CreateContainer"],
+    faults: &[
+        "CreateContainer request drop config.linux.security_context.privileged",
+        "CreateContainer request set config.linux.security_context.privileged true",
+    ],
+    body: |x| Box::pin(privileged_container_has_devices(x)),
+}];
 
 /// Runs a script in a pod of its own, both privileged or neither, and returns what it wrote.
 async fn output(x: &Context, text: &str, privileged: bool) -> Verdict<String> {
@@ -63,25 +47,6 @@ async fn privileged_container_has_devices(x: &Context) -> Verdict {
         let text = format!("[ -c {DEVICE} ] && echo there || echo not there");
         let output = output(x, &text, privileged).await?;
         let what = format!("{DEVICE} in a container with privileged {privileged}");
-        equal(&what, output.as_str(), expected)?;
-    }
-    Ok(())
-}
-
-/// A file in /sys that root may write; it is only opened.
-const SETTING: &str = "/sys/kernel/rcu_expedited";
-
-async fn privileged_container_can_write_to_sys(x: &Context) -> Verdict {
-    x.needs_namespaces()?;
-    x.needs_users()?;
-    if !std::path::Path::new(SETTING).exists() {
-        return Err(Outcome::Skipped(format!("this machine has no {SETTING}")));
-    }
-    let text = format!("if (: >>{SETTING}) 2>/dev/null; then echo can; else echo cannot; fi");
-    for (privileged, expected) in [(true, "can\n"), (false, "cannot\n")] {
-        let output = output(x, &text, privileged).await?;
-        let what =
-            format!("whether {SETTING} can be opened for writing with privileged {privileged}");
         equal(&what, output.as_str(), expected)?;
     }
     Ok(())
