@@ -75,11 +75,7 @@ fn compare<'a>(at: &str, expected: &'a Shown, seen: &'a Shown, found: &mut Vec<D
             let more = theirs.iter().map(|(name, _)| name);
             let more = more.filter(|name| value(ours, name).is_none());
             for name in names.chain(more) {
-                let at = if at.is_empty() || name.starts_with('"') {
-                    format!("{at}{}", name_in(at, name))
-                } else {
-                    format!("{at}.{name}")
-                };
+                let at = below(at, name);
                 match (value(ours, name), value(theirs, name)) {
                     (Some(expected), Some(seen)) => compare(&at, expected, seen, found),
                     (expected, seen) => found.push(Difference { at, expected, seen }),
@@ -100,11 +96,12 @@ fn compare<'a>(at: &str, expected: &'a Shown, seen: &'a Shown, found: &mut Vec<D
     }
 }
 
-/// A key of a map in brackets, a field as it is.
-fn name_in(at: &str, name: &str) -> String {
-    match name.starts_with('"') && !at.is_empty() {
-        true => format!("[{name}]"),
-        false => name.to_owned(),
+/// The place of a field, or of a key of a map, which has quotes.
+fn below(at: &str, name: &str) -> String {
+    match (at.is_empty(), name.starts_with('"')) {
+        (true, _) => name.to_owned(),
+        (false, true) => format!("{at}[{name}]"),
+        (false, false) => format!("{at}.{name}"),
     }
 }
 

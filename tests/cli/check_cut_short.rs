@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use nix::sys::signal::Signal;
+use rstest::rstest;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use super::check::{pod_of_check, start_proxy};
@@ -23,13 +25,13 @@ async fn second_signal_ends_check_whose_runtime_hangs() {
     ]);
     pod_of_check(&trace).await;
     let mut said = BufReader::new(check.child.stderr.take().unwrap()).lines();
-    check.signal(nix::sys::signal::Signal::SIGINT);
+    check.signal(Signal::SIGINT);
     let first = said.next_line().await.unwrap().unwrap();
     let expected =
         "crib: received SIGINT: removing the pods of the check; a second signal ends at once";
     assert_eq!(first, expected);
     // Another signal: the same one again at once would count as an echo of the first.
-    check.signal(nix::sys::signal::Signal::SIGTERM);
+    check.signal(Signal::SIGTERM);
     let ended = check.end().await;
     assert_eq!(ended.code, Some(130), "{ended:?}");
     let last = said.next_line().await.unwrap().unwrap();
@@ -41,16 +43,18 @@ async fn second_signal_ends_check_whose_runtime_hangs() {
     runtime.stop().await;
 }
 
+#[rstest]
+#[case::rule_that_waits(&["PodSandboxStatus hang"], "CRI-SBX-031")]
+#[case::pods_that_are_being_made(&[], "CRI-CTR,CRI-STP,CRI-SBX")]
 #[tokio::test]
-async fn signal_ends_check_and_removes_its_pods() {
+async fn signal_ends_check_and_removes_its_pods(#[case] faults: &[&str], #[case] select: &str) {
     let place = Place::new();
     let (runtime, upstream) = place.runtime().await;
-    let (proxy, endpoint, trace) = start_proxy(&place, &upstream, &["PodSandboxStatus hang"]).await;
-    let select = ["--select", "CRI-SBX-031"];
-    let args = [&["check", "--runtime-endpoint", &endpoint], &select[..]].concat();
+    let (proxy, endpoint, trace) = start_proxy(&place, &upstream, faults).await;
+    let args = ["check", "--runtime-endpoint", &endpoint, "--select", select];
     let check = place.start(&args);
     pod_of_check(&trace).await;
-    check.signal(nix::sys::signal::Signal::SIGINT);
+    check.signal(Signal::SIGINT);
     let ended = check.end().await;
     assert_eq!(ended.code, Some(130), "{ended:?}");
     let last =
@@ -66,33 +70,12 @@ async fn signal_ends_check_and_removes_its_pods() {
 }
 
 #[tokio::test]
-async fn signal_leaves_no_pod_that_is_being_made() {
-    let place = Place::new();
-    let (runtime, upstream) = place.runtime().await;
-    let (proxy, endpoint, trace) = start_proxy(&place, &upstream, &[]).await;
-    let select = ["--select", "CRI-CTR,CRI-STP,CRI-SBX"];
-    let args = [&["check", "--runtime-endpoint", &endpoint], &select[..]].concat();
-    let check = place.start(&args);
-    pod_of_check(&trace).await;
-    check.signal(nix::sys::signal::Signal::SIGINT);
-    let ended = check.end().await;
-    assert_eq!(ended.code, Some(130), "{ended:?}");
-    let pods = place
-        .crib(&["pods", "--quiet", "--runtime-endpoint", &upstream])
-        .await;
-    assert_eq!((pods.code, pods.out.as_str()), (Some(0), ""), "{pods:?}");
-    proxy.stop().await;
-    runtime.stop().await;
-    place.assert_clean();
-}
-
-#[tokio::test]
 async fn check_ends_when_its_runtime_is_gone() {
     let place = Place::new();
     let (runtime, upstream) = place.runtime().await;
     let (proxy, endpoint, trace) = start_proxy(&place, &upstream, &[]).await;
-    let select = ["--select", "CRI-CTR,CRI-STP,CRI-SBX"];
-    let args = [&["check", "--runtime-endpoint", &endpoint], &select[..]].concat();
+    let select = "CRI-CTR,CRI-STP,CRI-SBX";
+    let args = ["check", "--runtime-endpoint", &endpoint, "--select", select];
     let check = place.start(&args);
     pod_of_check(&trace).await;
     runtime.stop().await;
@@ -114,7 +97,7 @@ async fn next_check_removes_directory_and_cgroups_of_one_whose_pods_are_gone() {
     pod_of_check(&trace).await;
     let mut runs = files(&place.path("tmp")).into_iter();
     let run = runs.find(|name| name.starts_with("crib-check-")).unwrap();
-    killed.signal(nix::sys::signal::Signal::SIGKILL);
+    killed.signal(Signal::SIGKILL);
     killed.end().await;
     let removal = ["rmp", "--all", "--force", "--runtime-endpoint", &upstream];
     let removed = place.crib(&removal).await;

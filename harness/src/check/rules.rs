@@ -47,7 +47,6 @@ mod network;
 mod optional;
 mod output;
 mod port_forward;
-mod privileged;
 mod process;
 mod programs;
 mod refusals;
@@ -110,7 +109,6 @@ pub fn all() -> Vec<&'static Rule> {
         stop::RULES,
         ended::RULES,
         initial_state::RULES,
-        privileged::RULES,
         programs::RULES,
         process::RULES,
         concurrency::RULES,

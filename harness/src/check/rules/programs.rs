@@ -52,6 +52,19 @@ pub(super) const RULES: &[Rule] = &[
         ],
         body: |x| Box::pin(capabilities_of_files_are_kept(x)),
     },
+    Rule {
+        id: "CRI-SEC-024",
+        severity: Severity::Should,
+        says: "A privileged container has the devices of the host, and another one has not.",
+        source: CONTAINERD,
+        tags: &["devices"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request drop config.linux.security_context.privileged",
+            "CreateContainer request set config.linux.security_context.privileged true",
+        ],
+        body: |x| Box::pin(privileged_container_has_devices(x)),
+    },
 ];
 
 fn variable(key: &str, value: &str) -> v1::KeyValue {
@@ -131,6 +144,33 @@ async fn capabilities_of_files_are_kept(x: &Context) -> Verdict {
         capabilities.add_capabilities = vec!["DAC_READ_SEARCH".to_owned()];
         let output = x.output(config).await?;
         let what = format!("a file of root's, with no_new_privs {fixed}");
+        equal(&what, output.as_str(), expected)?;
+    }
+    Ok(())
+}
+
+/// A device that a host has, and a container that is not privileged has not.
+const DEVICE: &str = "/dev/kmsg";
+
+async fn privileged_container_has_devices(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    x.needs_users()?;
+    if !std::path::Path::new(DEVICE).exists() {
+        return Err(Outcome::Skipped(format!("this machine has no {DEVICE}")));
+    }
+    for (privileged, expected) in [(true, "there\n"), (false, "not there\n")] {
+        let text = format!("[ -c {DEVICE} ] && echo there || echo not there");
+        let mut config = x.script("c", &text);
+        let mut sandbox = x.sandbox();
+        if privileged {
+            let linux = sandbox.linux.get_or_insert_default();
+            linux.security_context.get_or_insert_default().privileged = true;
+        }
+        let linux = config.linux.get_or_insert_default();
+        linux.security_context.get_or_insert_default().privileged = privileged;
+        let pod = x.pod_of(sandbox).await?;
+        let output = x.output_in(&pod, config).await?;
+        let what = format!("{DEVICE} in a container with privileged {privileged}");
         equal(&what, output.as_str(), expected)?;
     }
     Ok(())
