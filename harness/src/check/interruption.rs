@@ -20,7 +20,7 @@ const PODS: Duration = Duration::from_secs(10);
 
 /// The faults of a check, and the refusal of pods, which is off at first.
 pub(super) fn with_refusal(faults: &[Fault]) -> Vec<Fault> {
-    let refusal = format!("off {INTERRUPTED}: RunPodSandbox fail CANCELLED \"interrupted\"");
+    let refusal = format!("off {INTERRUPTED}: RunPodSandbox answer CANCELLED \"interrupted\"");
     faults.iter().cloned().chain(refusal.parse()).collect()
 }
 
@@ -82,5 +82,7 @@ mod tests {
         };
         assert_eq!(refusal.name(), Some(INTERRUPTED));
         assert!(refusal.text().starts_with("off "), "{refusal:?}");
+        // `fail` would let the runtime make the pod first.
+        assert!(refusal.text().contains(" answer "), "{refusal:?}");
     }
 }

@@ -141,12 +141,12 @@ pub async fn check(
     let slots = Arc::new(Semaphore::new(every as usize));
     for rule in options.rules.iter().copied() {
         let (slots, shared, direct) = (Arc::clone(&slots), Arc::clone(&shared), direct.clone());
-        let options = options.clone();
+        let (options, interrupted) = (options.clone(), interrupt.clone());
         let needed = if rule.restarts() { every } else { 1 };
         rules.spawn(async move {
-            // The semaphore is never closed.
-            let _slots = slots.acquire_many(needed).await;
-            run_rule(rule, &options, shared, &direct).await
+            // Closed when the check ends early: then no other rule begins.
+            let _slots = slots.acquire_many(needed).await.ok()?;
+            run_rule(rule, &options, shared, &direct, &interrupted).await
         });
     }
     let mut results = Vec::new();
@@ -155,7 +155,8 @@ pub async fn check(
             () = interrupt.cancelled() => break Some(CutShort::Interrupted),
             next = rules.join_next() => match next {
                 None => break None,
-                Some(Ok(result)) => {
+                Some(Ok(None)) => {}
+                Some(Ok(Some(result))) => {
                     ended(&result);
                     let lost = interruption::may_be_gone(&result.calls);
                     results.push(result);
@@ -167,6 +168,7 @@ pub async fn check(
             }
         }
     };
+    slots.close();
     if cut_short == Some(CutShort::Interrupted) {
         // A pod that is being made could not be found yet, and would be left.
         let unfinished: Vec<Unfinished> = shared.unfinished().values().cloned().collect();
@@ -224,12 +226,14 @@ fn shell_word(text: &str) -> String {
     }
 }
 
+/// Runs a rule; `None` if the check was interrupted before it began.
 async fn run_rule(
     rule: &'static Rule,
     options: &Options,
     shared: Arc<Shared>,
     direct: &Client,
-) -> RuleResult {
+    interrupted: &CancellationToken,
+) -> Option<RuleResult> {
     let began = Instant::now();
     let connected = connect(rule, options, Arc::clone(&shared));
     let (outcome, calls) = match connected {
@@ -239,6 +243,10 @@ async fn run_rule(
                 let (recording, faults) = (proxy.recording().clone(), proxy.rules().clone());
                 let unfinished = Unfinished { recording, faults };
                 shared.unfinished().insert(rule.id, unfinished);
+            }
+            // From here on an interruption finds it.
+            if interrupted.is_cancelled() {
+                return None;
             }
             let zero = |proxy: &Proxy| proxy.recording().set_zero();
             proxies.iter().for_each(zero);
@@ -271,12 +279,12 @@ async fn run_rule(
             tracing::debug!(rule = rule.id, "pods of rule are left for the end");
         }
     }
-    RuleResult {
+    Some(RuleResult {
         rule,
         outcome,
         took,
         calls,
-    }
+    })
 }
 
 /// A connection that is recorded: through a proxy of the rule's own, or two if images have an endpoint of their own.
