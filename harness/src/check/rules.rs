@@ -18,6 +18,7 @@ mod deleted_events;
 mod ended;
 mod event;
 mod exec;
+mod freed;
 mod host_network;
 mod host_port;
 mod image;
@@ -144,6 +145,7 @@ pub fn all() -> Vec<&'static Rule> {
         unhindered::RULES,
         statistics::RULES,
         measured::RULES,
+        freed::RULES,
         metrics::RULES,
         restart::RULES,
         restarted::RULES,

@@ -1,4 +1,4 @@
-//! ImageFsInfo: the disk usage of images, and of containers if they have their own file system.
+//! ImageFsInfo: the disk usage of images, and of containers.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -10,8 +10,8 @@ use crate::runtime::measure::ContainerFilesystem;
 /// Measures the file system of containers, if they have their own. It walks over all layers, so it may take long.
 pub(crate) type Measure = Arc<dyn Fn() -> Option<ContainerFilesystem> + Send + Sync>;
 
-/// Reports the containers' file system only if it differs from the images': a kubelet treats a reported one as
-/// separate, and evicts pods by it.
+/// Reports the images' file system as that of containers too, unless they have their own: a kubelet that reads cgroups itself
+/// has no statistics of disks without one, and takes two mount points for two disks.
 pub(super) fn filesystems(
     images: &FsInfo,
     containers: Option<&ContainerFilesystem>,
@@ -27,12 +27,10 @@ pub(super) fn filesystems(
     };
     let of_containers =
         |own: &ContainerFilesystem| usage(&own.mountpoint, own.written.used, own.written.inodes);
+    let of_images = usage(&images.mountpoint, images.used_bytes, images.inodes_used);
+    let of_containers = containers.map_or_else(|| of_images.clone(), of_containers);
     v1::ImageFsInfoResponse {
-        image_filesystems: vec![usage(
-            &images.mountpoint,
-            images.used_bytes,
-            images.inodes_used,
-        )],
-        container_filesystems: containers.map(of_containers).into_iter().collect(),
+        image_filesystems: vec![of_images],
+        container_filesystems: vec![of_containers],
     }
 }

@@ -92,6 +92,19 @@ pub(super) const RULES: &[Rule] = &[
         ],
         body: |x| Box::pin(identity_token_is_exchanged(x)),
     },
+    Rule {
+        id: "CRI-PUL-026",
+        severity: Severity::May,
+        says: "PullImage sends a registry token as it is.",
+        source: API,
+        tags: &["registry"],
+        calls: &["PullImage", "ImageStatus"],
+        faults: &[
+            "PullImage request drop auth.registry_token",
+            "PullImage swallow",
+        ],
+        body: |x| Box::pin(registry_token_is_sent(x)),
+    },
 ];
 
 /// A registry of a rule's own.
@@ -169,16 +182,16 @@ fn basic() -> Auth {
     }
 }
 
-fn bearer(identity_token: Option<&str>) -> Auth {
+/// Tokens for who has the password, or one of `tokens`.
+fn bearer(tokens: Bearer) -> Auth {
     Auth::Bearer(Bearer {
         user: Some((USER.to_owned(), PASSWORD.to_owned())),
-        identity_token: identity_token.map(str::to_owned),
-        ..Bearer::default()
+        ..tokens
     })
 }
 
 async fn each_repository_has_its_token(x: &Context) -> Verdict {
-    let own = Own::start(x, Registry::with().auth(bearer(None))).await?;
+    let own = Own::start(x, Registry::with().auth(bearer(Bearer::default()))).await?;
     let [first, second, third] = ["first", "second", "third"].map(|name| own.add(name));
     own.gives(&first?, user()).await?;
     own.gives(&second?, user()).await?;
@@ -272,10 +285,28 @@ async fn credentials_of_another_host_are_kept(x: &Context) -> Verdict {
 }
 
 async fn identity_token_is_exchanged(x: &Context) -> Verdict {
-    let own = Own::start(x, Registry::with().auth(bearer(Some("identity")))).await?;
+    let tokens = Bearer {
+        identity_token: Some("identity".to_owned()),
+        ..Bearer::default()
+    };
+    let own = Own::start(x, Registry::with().auth(bearer(tokens))).await?;
     let name = own.add("identity")?;
     let auth = v1::AuthConfig {
         identity_token: "identity".to_owned(),
+        ..Default::default()
+    };
+    own.gives(&name, Some(auth)).await
+}
+
+async fn registry_token_is_sent(x: &Context) -> Verdict {
+    let tokens = Bearer {
+        registry_token: Some("registry".to_owned()),
+        ..Bearer::default()
+    };
+    let own = Own::start(x, Registry::with().auth(bearer(tokens))).await?;
+    let name = own.add("registry-token")?;
+    let auth = v1::AuthConfig {
+        registry_token: "registry".to_owned(),
         ..Default::default()
     };
     own.gives(&name, Some(auth)).await

@@ -51,6 +51,18 @@ pub(super) const RULES: &[Rule] = &[
         body: |x| Box::pin(long_and_last_lines_are_whole(x)),
     },
     Rule {
+        id: "CRI-LOG-015",
+        severity: Severity::Should,
+        says: "A last line without an end is tagged P: who reads the log then adds no end that the container did not write.",
+        source: CONTAINERD,
+        tags: &["kubelet"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo first; echo no end\"]",
+        ],
+        body: |x| Box::pin(line_without_end_is_partial(x)),
+    },
+    Rule {
         id: "CRI-LOG-004",
         severity: Severity::Must,
         says: "After ReopenContainerLog the output goes to a new file at the log path, and the renamed file keeps what it had.",
@@ -311,6 +323,51 @@ async fn log_is_reopened_in_grace_period(x: &Context) -> Verdict {
     match stopping.await {
         Ok(answer) => Ok(answer?),
         Err(error) => failed("the first StopContainer", "to end", error.to_string()),
+    }
+}
+
+async fn line_without_end_is_partial(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let id = pod
+        .start(x.script("c", "echo first; printf 'no end'"))
+        .await?;
+    x.exited(&id).await?;
+    let log = log_in(x, &pod)?;
+    let entries = log.split(|byte| *byte == b'\n').filter_map(cri_log::parse);
+    let entries: Vec<_> = entries
+        .map(|entry| {
+            (
+                entry.partial,
+                String::from_utf8_lossy(entry.text).into_owned(),
+            )
+        })
+        .collect();
+    let [first, last, rest @ ..] = entries.as_slice() else {
+        return failed("the log", "two lines", format!("{entries:?}"));
+    };
+    let expected = (false, "first".to_owned());
+    equal(
+        "whether the first line is partial, and its text",
+        first,
+        &expected,
+    )?;
+    let expected = (true, "no end".to_owned());
+    equal(
+        "whether the last line is partial, and its text",
+        last,
+        &expected,
+    )?;
+    match rest {
+        [] => Ok(()),
+        // Some runtimes end each line that they began.
+        [(false, text)] if text.is_empty() => Err(Outcome::Diverges(
+            "an empty entry, tagged F, follows the last line without an end".to_owned(),
+        )),
+        more => failed(
+            "the log after its last line",
+            "nothing",
+            format!("{more:?}"),
+        ),
     }
 }
 

@@ -119,7 +119,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-async fn container_stats(x: &Context, id: &str) -> Result<v1::ContainerStats, Status> {
+pub(super) async fn container_stats(x: &Context, id: &str) -> Result<v1::ContainerStats, Status> {
     let request = v1::ContainerStatsRequest {
         container_id: id.to_owned(),
     };
@@ -127,7 +127,7 @@ async fn container_stats(x: &Context, id: &str) -> Result<v1::ContainerStats, St
     Ok(answer.into_inner().stats.unwrap_or_default())
 }
 
-async fn listed_container_stats(x: &Context, id: &str) -> Verdict<v1::ContainerStats> {
+pub(super) async fn listed_container_stats(x: &Context, id: &str) -> Verdict<v1::ContainerStats> {
     let filter = v1::ContainerStatsFilter {
         id: id.to_owned(),
         ..Default::default()
@@ -143,7 +143,7 @@ async fn listed_container_stats(x: &Context, id: &str) -> Verdict<v1::ContainerS
     }
 }
 
-async fn sandbox_stats(x: &Context, id: &str) -> Verdict<v1::PodSandboxStats> {
+pub(super) async fn sandbox_stats(x: &Context, id: &str) -> Verdict<v1::PodSandboxStats> {
     let request = v1::PodSandboxStatsRequest {
         pod_sandbox_id: id.to_owned(),
     };

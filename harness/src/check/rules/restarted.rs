@@ -7,6 +7,8 @@ use cri::v1::ContainerEventType::ContainerStoppedEvent as Stopped;
 use cri::v1::ContainerState;
 
 use super::event::{kind, subscribe};
+use super::limits::{MIB, with};
+use super::lower_limit::memory;
 use super::restart::holding;
 use crate::check::context::Context;
 use crate::check::held::Held;
@@ -105,6 +107,19 @@ pub(super) const RULES: &[Rule] = &[
             "off restarted: PodSandboxStatus answer NOT_FOUND",
         ],
         body: |x| Box::pin(addresses_stay_taken(x)),
+    },
+    Rule {
+        id: "CRI-RST-013",
+        severity: Severity::Must,
+        says: "A container that was killed for its memory is so still after a restart of the runtime: its reason is OOMKilled.",
+        source: KUBELET,
+        tags: &["kubelet", "exit", "resources", RESTART],
+        calls: &["ContainerStatus"],
+        faults: &[
+            "off restarted: ContainerStatus set status.reason \"Error\"",
+            "off restarted: ContainerStatus drop status.reason",
+        ],
+        body: |x| Box::pin(memory_kill_is_remembered(x)),
     },
 ];
 
@@ -303,4 +318,29 @@ async fn statistics_go_on(x: &Context) -> Verdict {
         (&before, &after),
     )?;
     equal("the attributes in ContainerStats", &after.1, &before.1)
+}
+
+async fn memory_kill_is_remembered(x: &Context) -> Verdict {
+    x.needs_restart()?;
+    x.needs_limits()?;
+    let pod = x.pod().await?;
+    let text = "v=0123456789abcdef; while [ ${#v} -lt 268435456 ]; do v=$v$v; done";
+    let id = pod
+        .start(with(x.script("c", text), memory(32 * MIB)))
+        .await?;
+    let before = x.exited(&id).await?;
+    let told = |status: &v1::ContainerStatus| (status.exit_code, status.reason.clone());
+    let expected = (137, "OOMKilled".to_owned());
+    equal(
+        "exit code and reason before the restart",
+        &told(&before),
+        &expected,
+    )?;
+    x.restart().await?;
+    let after = x.client.container(&id).await?;
+    equal(
+        "exit code and reason after the restart",
+        &told(&after),
+        &expected,
+    )
 }

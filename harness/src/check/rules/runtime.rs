@@ -156,6 +156,16 @@ pub(super) const RULES: &[Rule] = &[
         ],
         body: |x| Box::pin(images_are_counted(x)),
     },
+    Rule {
+        id: "CRI-RTM-013",
+        severity: Severity::Should,
+        says: "ImageFsInfo names the file system of containers too: a kubelet that reads cgroups itself has no statistics of disks without it.",
+        source: KUBELET,
+        tags: &["kubelet", "statistics"],
+        calls: &["ImageFsInfo"],
+        faults: &["ImageFsInfo drop container_filesystems"],
+        body: |x| Box::pin(file_system_of_containers_is_told(x)),
+    },
 ];
 
 async fn version_is_complete(x: &Context) -> Verdict {
@@ -267,15 +277,20 @@ async fn runtime_config_names_cgroup_driver(x: &Context) -> Verdict {
     ensure(config.linux.is_some(), "linux", "a cgroup driver", config)
 }
 
-async fn image_fs_info_is_complete(x: &Context) -> Verdict {
+async fn image_fs_info(x: &Context) -> Result<v1::ImageFsInfoResponse, tonic::Status> {
     let request = v1::ImageFsInfoRequest {};
-    let answer = x
-        .client
-        .images
-        .clone()
-        .image_fs_info(request)
-        .await?
-        .into_inner();
+    let answer = x.client.images.clone().image_fs_info(request).await?;
+    Ok(answer.into_inner())
+}
+
+async fn file_system_of_containers_is_told(x: &Context) -> Verdict {
+    let answer = image_fs_info(x).await?;
+    let told = !answer.container_filesystems.is_empty();
+    ensure(told, "container_filesystems", "one at least", answer)
+}
+
+async fn image_fs_info_is_complete(x: &Context) -> Verdict {
+    let answer = image_fs_info(x).await?;
     if answer.image_filesystems.is_empty() {
         return failed("image_filesystems", "one at least", format!("{answer:?}"));
     }
@@ -347,13 +362,11 @@ async fn info_is_for_verbose_statuses(x: &Context) -> Verdict {
 const MEASURED: i128 = 300_000_000_000;
 
 async fn image_fs_info_is_of_now(x: &Context) -> Verdict {
-    let request = v1::ImageFsInfoRequest {};
-    let answer = x.client.images.clone().image_fs_info(request).await?;
+    let answer = image_fs_info(x).await?;
     let since = std::time::SystemTime::UNIX_EPOCH
         .elapsed()
         .unwrap_or_default();
     let now = i128::try_from(since.as_nanos()).unwrap_or(i128::MAX);
-    let answer = answer.into_inner();
     let containers = answer.container_filesystems.into_iter();
     for usage in answer.image_filesystems.into_iter().chain(containers) {
         let near = (now - i128::from(usage.timestamp)).abs() < MEASURED;
@@ -367,9 +380,8 @@ async fn images_are_counted(x: &Context) -> Verdict {
     pull(x, &name).await?;
     // Some runtimes measure every ten seconds, and some count what describes images alone.
     x.until("used_bytes and inodes_used not to be 0", async || {
-        let request = v1::ImageFsInfoRequest {};
-        let answer = x.client.images.clone().image_fs_info(request).await;
-        let all = answer.map_err(|status| status.to_string())?.into_inner();
+        let answer = image_fs_info(x).await;
+        let all = answer.map_err(|status| status.to_string())?;
         let all = all.image_filesystems;
         let sum = |of: fn(&v1::FilesystemUsage) -> Option<v1::UInt64Value>| {
             let values = all.iter().filter_map(of);

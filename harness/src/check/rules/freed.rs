@@ -1,0 +1,136 @@
+//! Rules of what is used no more: the space of an image that was removed, and the memory of a process that ended.
+
+use cri::v1;
+
+use super::image::{add, pull};
+use super::measured::{container_stats, listed_container_stats, sandbox_stats};
+use crate::check::context::Context;
+use crate::check::outcome::{Outcome, Verdict};
+use crate::check::rule::sources::{API, KUBELET};
+use crate::check::rule::{Rule, Severity};
+use crate::fixture_image::Layer;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-RTM-012",
+        severity: Severity::Should,
+        says: "ImageFsInfo counts the space of an image from its pull to its removal: a kubelet removes images until enough is free.",
+        source: KUBELET,
+        tags: &["kubelet", "statistics", "image"],
+        calls: &["ImageFsInfo", "PullImage", "RemoveImage"],
+        faults: &[
+            "ImageFsInfo stale",
+            "ImageFsInfo set image_filesystems.used_bytes.value \"123456789\"",
+            "PullImage request set image.image \"127.0.0.1:1/none:1\"",
+            "RemoveImage swallow",
+        ],
+        body: |x| Box::pin(space_of_image_comes_and_goes(x)),
+    },
+    Rule {
+        id: "CRI-STA-023",
+        severity: Severity::Should,
+        says: "What ContainerStats, ListContainerStats and PodSandboxStats tell of memory falls when a process gives it back: it is no peak.",
+        source: API,
+        tags: &["kubelet", "statistics", "resources"],
+        calls: &["ContainerStats", "ListContainerStats", "PodSandboxStats"],
+        faults: &[
+            "ContainerStats stale",
+            "ContainerStats set stats.memory.usage_bytes.value \"123456789\"",
+            "ListContainerStats set stats.memory.working_set_bytes.value \"123456789\"",
+            "PodSandboxStats set stats.linux.memory.usage_bytes.value \"123456789\"",
+        ],
+        body: |x| Box::pin(memory_is_given_back(x)),
+    },
+];
+
+/// What the image file systems use, in bytes.
+async fn space(x: &Context) -> Result<u64, tonic::Status> {
+    let request = v1::ImageFsInfoRequest {};
+    let answer = x.client.images.clone().image_fs_info(request).await?;
+    let all = answer.into_inner().image_filesystems;
+    let used = all.into_iter().filter_map(|one| one.used_bytes);
+    Ok(used.map(|used| used.value).sum())
+}
+
+async fn space_of_image_comes_and_goes(x: &Context) -> Verdict {
+    // Other rules pull and remove images meanwhile, small ones.
+    const CONTENT: usize = 64 << 20;
+    const LEAST: u64 = 40 << 20;
+    let (name, _) = add(x, "1", |image| {
+        image.layer(Layer::new().file("large", 0o644, vec![0; CONTENT]))
+    })?;
+    let before = space(x).await?;
+    pull(x, &name).await?;
+    // Some runtimes measure every ten seconds.
+    let with_image = x
+        .until(
+            "used_bytes to grow by 40 MiB with an image of 64 MiB",
+            async || match space(x).await {
+                Ok(used) if used >= before.saturating_add(LEAST) => Ok(used),
+                seen => Err(format!("{seen:?}, {before} before")),
+            },
+        )
+        .await?;
+    x.client.remove_image(&name).await?;
+    let what = "used_bytes to fall by 40 MiB when an image of 64 MiB was removed";
+    x.until(what, async || match space(x).await {
+        Ok(used) if used.saturating_add(LEAST) <= with_image => Ok(()),
+        seen => Err(format!("{seen:?}, {with_image} before")),
+    })
+    .await
+}
+
+/// Bytes used, and those of the working set.
+fn both(memory: Option<v1::MemoryUsage>) -> [u64; 2] {
+    let memory = memory.unwrap_or_default();
+    [memory.usage_bytes, memory.working_set_bytes].map(|value| value.map_or(0, |value| value.value))
+}
+
+/// What each call tells of the memory of a pod's only container; the third is of the pod.
+async fn told(x: &Context, pod: &str, id: &str) -> Verdict<[[u64; 2]; 3]> {
+    let one = both(container_stats(x, id).await?.memory);
+    let listed = both(listed_container_stats(x, id).await?.memory);
+    let of_pod = match sandbox_stats(x, pod).await {
+        Ok(stats) => both(stats.linux.unwrap_or_default().memory),
+        // Some runtimes measure only pods that have a parent cgroup.
+        Err(Outcome::Diverges(_)) => one,
+        Err(other) => return Err(other),
+    };
+    Ok([one, listed, of_pod])
+}
+
+async fn memory_is_given_back(x: &Context) -> Verdict {
+    const HELD: u64 = 32 << 20;
+    const FREED: u64 = 24 << 20;
+    x.needs_limits()?;
+    x.needs_namespaces()?;
+    let text = "( v=0123456789abcdef; while [ ${#v} -lt 33554432 ]; do v=$v$v; done; echo held; until [ -e /tmp/go ]; do sleep 0.05; done ); echo free; sleep 1000";
+    let pod = x.pod().await?;
+    let id = pod.start(x.script("c", text)).await?;
+    x.logged(&pod, &id, "held").await?;
+    let look = async || told(x, &pod.id, &id).await;
+    let held = |all: &[[u64; 2]; 3]| all.iter().flatten().all(|used| *used >= HELD);
+    let seen = x
+        .until(
+            "each call to tell of 32 MiB and more",
+            async || match look().await {
+                Ok(all) if held(&all) => Ok(all),
+                seen => Err(format!("{seen:?}")),
+            },
+        )
+        .await?;
+    x.client.sh(&id, ": >/tmp/go").await?;
+    x.logged(&pod, &id, "free").await?;
+    let freed = |all: &[[u64; 2]; 3]| {
+        let pairs = all.iter().flatten().zip(seen.iter().flatten());
+        pairs
+            .into_iter()
+            .all(|(now, before)| now + FREED <= *before)
+    };
+    let what = "usage_bytes and working_set_bytes of each call to fall by 24 MiB when a process of 32 MiB has ended";
+    x.until(what, async || match look().await {
+        Ok(all) if freed(&all) => Ok(()),
+        seen => Err(format!("{seen:?}")),
+    })
+    .await
+}
