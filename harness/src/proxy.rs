@@ -71,7 +71,7 @@ pub(crate) use json::dynamic;
 pub use fault::{BadFault, BadRules, Fault, RuleSet};
 pub use lint::{Finding, SeenCall, lint};
 pub use record::{Call, Message, Recording};
-pub use recorded::{BadRecording, RecordedCall, RecordedMessage};
+pub use recorded::{BadRecording, RecordedCall, RecordedMessage, finished_lines};
 pub use replay::{Replay, ReplayError};
 pub use rules::{RuleState, Rules, UnknownRule};
 

@@ -126,8 +126,20 @@ async fn lint_finds_what_client_does_wrong_and_exits_1() {
     assert!(
         refused
             .err
-            .contains("line 1 is no recorded call: missing field `method`"),
+            .contains("line 1 is no recorded call: missing field `method` at column 14"),
         "{refused:?}"
+    );
+    // A recorder that is killed leaves a part of a line.
+    let cut = place.file(
+        "cut.jsonl",
+        "{\"t_start\": 1, \"method\": \"Version\", \"deadline_s\": 1}\n{\"t_start\": 2, \"met",
+    );
+    let judged = place.crib(&["proxy", "lint", &cut]).await;
+    let told = "crib: CUT: the last line is left out, of which only a part was written\n";
+    assert_eq!(
+        (judged.code, judged.err.replace(&cut, "CUT").as_str()),
+        (Some(0), told),
+        "{judged:?}"
     );
     place.assert_clean();
 }

@@ -320,10 +320,6 @@ mod tests {
         "line 1: the CRI has no call \"Dance\""
     )]
     #[case(
-        r#"{"t_start": 0, "method": "Version", "code": "Fine"}"#,
-        "line 1: \"Fine\" is not a gRPC code"
-    )]
-    #[case(
         "\n{\"t_start\": 0, \"method\": \"Version\", \"response\": \"7 bytes: compressed\"}",
         "line 2: the answer of Version is invalid: invalid type: string \"7 bytes: compressed\", expected a map"
     )]

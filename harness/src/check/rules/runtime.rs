@@ -158,8 +158,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "CRI-RTM-013",
-        severity: Severity::Should,
-        says: "ImageFsInfo names the file system of containers too: a kubelet that reads cgroups itself has no statistics of disks without it.",
+        severity: Severity::May,
+        says: "ImageFsInfo names the file system of containers too: a kubelet that is given the socket of CRI-O has no statistics of disks without it.",
         source: KUBELET,
         tags: &["kubelet", "statistics"],
         calls: &["ImageFsInfo"],
