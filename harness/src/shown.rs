@@ -9,6 +9,9 @@ use std::str::Chars;
 /// More differences than this say less than the two values.
 const MOST_DIFFERENCES: usize = 6;
 
+/// The fields of a [`tonic::Response`].
+const ENVELOPE: [&str; 3] = ["metadata", "message", "extensions"];
+
 /// What `Debug` printed of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Shown {
@@ -106,6 +109,18 @@ fn below(at: &str, name: &str) -> String {
 }
 
 impl Shown {
+    /// Of an answer with its headers ([`tonic::Response`]), the message alone.
+    fn without_envelope(self) -> Self {
+        match self {
+            Self::Fields(mut fields)
+                if fields.iter().map(|(name, _)| name.as_str()).eq(ENVELOPE) =>
+            {
+                fields.swap_remove(1).1
+            }
+            other => other,
+        }
+    }
+
     /// Whether there is nothing to show: what a client of the protocol cannot tell from a field that is not there.
     fn is_empty(&self) -> bool {
         match self {
@@ -204,7 +219,7 @@ impl Reader<'_> {
                 match is_struct {
                     true => {
                         self.skip_spaces();
-                        self.fields()
+                        self.fields().map(Shown::without_envelope)
                     }
                     false => Some(Shown::Word(word)),
                 }
@@ -325,6 +340,7 @@ mod tests {
     #[case::map(&BTreeMap::from([(1, "a")]), "{1: \"a\"}")]
     #[case::set(&BTreeSet::from([1, 2]), "[1, 2]")]
     #[case::variant(&tonic::Code::NotFound, "NotFound")]
+    #[case::answer(&tonic::Response::new(Some("a")), "\"a\"")]
     #[case::unlike_derived(&format_args!("no: such (thing"), "no: such (thing")]
     fn values_are_shown_plainly(#[case] value: &dyn fmt::Debug, #[case] expected: &str) {
         assert_eq!(plain(&value), expected);

@@ -1,5 +1,6 @@
 //! What a check asks of the runtime before its first rule. A call that hangs there must not hang the check.
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -14,6 +15,9 @@ use super::directory::RunDirectory;
 use super::images::{ImageError, TestImages};
 use super::options::{CheckError, Options};
 use crate::client::{Answer, Client};
+
+/// After this time without an answer, people are told what is waited for.
+const SILENCE: Duration = Duration::from_secs(3);
 
 /// The limit of calls that belong to no rule: the deadline of a rule, and the check's interruption.
 #[derive(Debug)]
@@ -43,8 +47,15 @@ impl CallLimit {
             let seconds = self.deadline.as_secs_f64();
             Status::deadline_exceeded(format!("no answer to {name} within {seconds} s"))
         };
+        let silence = async || -> Infallible {
+            tokio::time::sleep(SILENCE).await;
+            let within = self.deadline;
+            tracing::warn!(call = name, ?within, "waiting for an answer of the runtime");
+            std::future::pending().await
+        };
         tokio::select! {
             () = self.interrupt.cancelled() => Err(CheckError::Interrupted),
+            never = silence() => match never {},
             answer = tokio::time::timeout(self.deadline, call) => {
                 Ok(answer.unwrap_or_else(|_| Err(late())))
             }
