@@ -235,6 +235,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         cache,
         status_store: status_store.clone(),
         events: events.clone(),
+        starts: worker::starts::Starts::default(),
         kill_now: kill_now_receiver,
     };
     let (pods_sender, pods) = watch::channel(Arc::default());

@@ -33,6 +33,7 @@ use crate::spec::Node;
 use crate::user_namespaces::UserNamespaces;
 use crate::volumes::claim::Claims;
 use crate::volumes::token::Tokens;
+use crate::worker::starts::Starts;
 
 /// The state that all workers share.
 pub(crate) struct Shared {
@@ -64,6 +65,8 @@ pub(crate) struct Shared {
     pub(crate) events: EventRecorder,
     /// The trash for removed pod directories.
     pub(crate) trash: Arc<Trash>,
+    /// Whose turn it is to start.
+    pub(crate) starts: Starts,
     /// True: terminating pods get no grace period.
     pub(crate) kill_now: watch::Receiver<bool>,
 }

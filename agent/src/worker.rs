@@ -36,6 +36,7 @@ mod reporting;
 mod resizing;
 mod settling;
 mod start_errors;
+pub(crate) mod starts;
 mod storage;
 mod teardown;
 mod terminal;
@@ -52,6 +53,7 @@ use reporting::Timings;
 use resizing::Resizing;
 use settling::Settling;
 use start_errors::StartErrors;
+use starts::Turn;
 use storage::Storage;
 use volumes::Volumes;
 
@@ -72,6 +74,7 @@ pub(crate) fn run(
     // Made before the task, which would keep the room for the arguments as long as it runs.
     let mut worker = Worker::new(shared, item, updates);
     async move {
+        worker.turn = worker.shared.starts.turn(&*worker.shared.clock).await;
         worker.run_phases().await;
         worker.shared.prober.remove(&worker.pod_ref.uid);
         worker.shared.tokens.forget(&worker.pod_ref.uid);
@@ -134,6 +137,8 @@ struct Worker {
     /// Counts resyncs, as a seed for jitter.
     resyncs: u64,
     resizing: Resizing,
+    /// Its turn to start, until it rests.
+    turn: Turn,
 }
 
 /// What a pod's sync led to.
@@ -200,6 +205,7 @@ impl Worker {
             settling: Settling::default(),
             resyncs: 0,
             resizing,
+            turn: None,
         }
     }
 
@@ -218,6 +224,7 @@ impl Worker {
                 Phase::Gone => return,
             };
             self.phase = self.phase.on(event);
+            self.turn = None;
         }
     }
 
@@ -227,7 +234,10 @@ impl Worker {
             match Box::pin(self.sync_once()).await {
                 Synced::Phase(event) => return event,
                 Synced::Again => {}
-                Synced::Wait { until, now } => self.wait(until, now).await,
+                Synced::Wait { until, now } => {
+                    self.turn = None;
+                    self.wait(until, now).await;
+                }
             }
         }
     }
