@@ -110,15 +110,13 @@ fn below(at: &str, name: &str) -> String {
 
 impl Shown {
     /// Of an answer with its headers ([`tonic::Response`]), the message alone.
-    fn without_envelope(self) -> Self {
-        match self {
-            Self::Fields(mut fields)
-                if fields.iter().map(|(name, _)| name.as_str()).eq(ENVELOPE) =>
-            {
-                fields.swap_remove(1).1
-            }
-            other => other,
+    fn without_envelope(mut self) -> Self {
+        if let Self::Fields(fields) = &mut self
+            && fields.iter().map(|(name, _)| name.as_str()).eq(ENVELOPE)
+        {
+            return fields.swap_remove(1).1;
         }
+        self
     }
 
     /// Whether there is nothing to show: what a client of the protocol cannot tell from a field that is not there.

@@ -1,11 +1,14 @@
 //! All rules: one file for each area.
 
 mod absent_path;
+mod after_restart;
 mod agreement;
 mod attached_input;
 mod beginnings;
 mod cancellation;
+mod capability_sets;
 mod cgroups;
+mod children;
 mod codes;
 mod command;
 mod concurrency;
@@ -33,8 +36,10 @@ mod left_behind;
 mod limits;
 mod listing;
 mod log;
+mod log_bytes;
 mod lost_sandbox;
 mod lower_limit;
+mod mapped_ids;
 mod measured;
 mod memory_kills;
 mod metrics;
@@ -47,8 +52,11 @@ mod namespaces;
 mod network;
 mod optional;
 mod output;
+mod own_input;
 mod port_forward;
+mod privileged;
 mod process;
+mod profiles;
 mod programs;
 mod refusals;
 mod resources;
@@ -61,6 +69,7 @@ mod sandbox;
 mod sandbox_echo;
 mod seccomp;
 mod security;
+mod several;
 mod states;
 mod statistics;
 mod stop;
@@ -70,6 +79,7 @@ mod unhindered;
 mod unified;
 mod unstarted;
 mod user_namespace;
+mod what_is_counted;
 mod whole_matches;
 
 use super::rule::Rule;
@@ -88,6 +98,7 @@ pub fn all() -> Vec<&'static Rule> {
         listing::RULES,
         beginnings::RULES,
         whole_matches::RULES,
+        several::RULES,
         streamed_lists::RULES,
         agreement::RULES,
         codes::RULES,
@@ -99,24 +110,30 @@ pub fn all() -> Vec<&'static Rule> {
         unstarted::RULES,
         namespaces::RULES,
         user_namespace::RULES,
+        mapped_ids::RULES,
         mounts::RULES,
         mount_places::RULES,
         image_volume::RULES,
         declared_volume::RULES,
         security::RULES,
         seccomp::RULES,
+        profiles::RULES,
         named_on_host::RULES,
         rights::RULES,
+        capability_sets::RULES,
+        privileged::RULES,
         stop::RULES,
         ended::RULES,
         initial_state::RULES,
         programs::RULES,
         process::RULES,
+        children::RULES,
         concurrency::RULES,
         refusals::RULES,
         cancellation::RULES,
         stream::RULES,
         attached_input::RULES,
+        own_input::RULES,
         port_forward::RULES,
         network::RULES,
         host_port::RULES,
@@ -132,6 +149,7 @@ pub fn all() -> Vec<&'static Rule> {
         log::RULES,
         output::RULES,
         rotation::RULES,
+        log_bytes::RULES,
         event::RULES,
         deleted_events::RULES,
         moments::RULES,
@@ -146,9 +164,11 @@ pub fn all() -> Vec<&'static Rule> {
         statistics::RULES,
         measured::RULES,
         freed::RULES,
+        what_is_counted::RULES,
         metrics::RULES,
         restart::RULES,
         restarted::RULES,
+        after_restart::RULES,
     ];
     areas.into_iter().flatten().collect()
 }

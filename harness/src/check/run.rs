@@ -337,26 +337,25 @@ fn of_whole(expected: String, seen: String) -> Outcome {
 /// The failure of a rule that took longer than its deadline, by what it was doing: a call, or waiting for something.
 fn overdue(deadline: Duration, calls: &[Call], waiting: Option<&str>) -> Outcome {
     let deadline = deadline.as_secs_f64();
+    let duration = |call: &Call| (call.end.unwrap_or(deadline) - call.start).max(0.0);
     // The stream of events is open as long as the rule that listens.
-    let is_open = |call: &&Call| call.end.is_none() && call.method != "GetContainerEvents";
-    let duration = |call: &Call| call.end.unwrap_or(deadline) - call.start;
-    let slowest = calls
+    let calls = calls
         .iter()
-        .filter(|call| call.method != "GetContainerEvents")
-        .max_by(|a, b| duration(a).total_cmp(&duration(b)));
-    let seen = match (calls.iter().rev().find(is_open), waiting, slowest) {
-        (Some(call), ..) => format!(
-            "no answer to {} for {:.1} s",
-            call.method,
-            (deadline - call.start).max(0.0)
-        ),
-        (None, Some(what), _) => format!("still waiting for {what}"),
-        (None, None, Some(call)) => format!(
-            "every call was answered, the slowest, {}, after {:.1} s",
+        .filter(|call| call.method != "GetContainerEvents");
+    let together: f64 = calls.clone().map(duration).sum();
+    let count = calls.clone().count();
+    let slowest = calls.max_by(|a, b| duration(a).total_cmp(&duration(b)));
+    let seen = match (slowest, waiting) {
+        (Some(call), _) if call.end.is_none() => {
+            format!("no answer to {} for {:.1} s", call.method, duration(call))
+        }
+        (_, Some(what)) => format!("still waiting for {what}"),
+        (Some(call), None) => format!(
+            "the slowest call, {}, took {:.1} s, and all {count} together {together:.1} s",
             call.method,
             duration(call)
         ),
-        (None, None, None) => "no call was made".to_owned(),
+        (None, None) => "no call was made".to_owned(),
     };
     of_whole(format!("to end within {deadline} s"), seen)
 }

@@ -1,4 +1,4 @@
-//! ◆ Failures with one cause: calls that the runtime refuses with the same words, in one rule after the other.
+//! ◆ Failures with one cause: the same refusal of a call, or the same difference, in one rule after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,16 +8,16 @@ use crate::check::run::{Report, RuleResult};
 /// That many failures are told once, not each.
 const MANY: usize = 5;
 
-/// The refusals that many rules failed with: the call and the runtime's words, as the first of the rules got them, and all of those
-/// rules in their order.
+/// What many rules failed with: a refusal, as the call and the runtime's words, or a difference; as the first of the rules saw it, and
+/// all of those rules in their order.
 #[must_use]
 pub(super) fn common(report: &Report) -> Vec<(String, Vec<&'static str>)> {
     let mut causes: BTreeMap<String, (String, Vec<&'static str>)> = BTreeMap::new();
     for result in &report.results {
-        if let Some(refusal) = refusal(result) {
-            let cause = causes.entry(without_names(&refusal)).or_default();
+        if let Some((key, text)) = cause(result) {
+            let cause = causes.entry(key).or_default();
             if cause.1.is_empty() {
-                cause.0 = refusal;
+                cause.0 = text;
             }
             cause.1.push(result.rule.id);
         }
@@ -37,14 +37,25 @@ pub fn repeated(report: &Report) -> BTreeSet<&'static str> {
         .collect()
 }
 
-/// The call that was refused, and the runtime's words.
-fn refusal(result: &RuleResult) -> Option<String> {
+/// What a rule failed with, and what is the same of it in other rules. A difference says something else with another name.
+fn cause(result: &RuleResult) -> Option<(String, String)> {
     match &result.outcome {
         Err(Outcome::Fail {
             what,
             expected,
             seen,
-        }) if expected == "success" => Some(format!("{what}: {seen}")),
+        }) if expected == "success" => {
+            let text = format!("{what}: {seen}");
+            Some((without_names(&text), text))
+        }
+        Err(Outcome::Fail {
+            what,
+            expected,
+            seen,
+        }) => {
+            let text = format!("{what}: expected {expected}, seen {seen}");
+            Some((text.clone(), text))
+        }
         Ok(()) | Err(_) => None,
     }
 }

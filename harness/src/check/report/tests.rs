@@ -56,8 +56,8 @@ fn only_failures_of_severity_or_worse_fail() {
     assert!(!baseline.fails(&report, Severity::Should));
 }
 
-#[test]
-fn refusals_with_one_cause_are_told_once() {
+/// A report of six rules that failed, each with what `failure` says of its number.
+fn six_failures(failure: impl Fn(usize) -> Outcome) -> Report {
     static RULES: [Rule; 6] = [
         rule("CRI-A-001", Severity::Must),
         rule("CRI-A-002", Severity::Must),
@@ -69,18 +69,45 @@ fn refusals_with_one_cause_are_told_once() {
     let mut report = report();
     report.results.clear();
     for (number, rule) in RULES.iter().enumerate() {
-        let refused = format!("Unknown: no pause image for \"pod-{number}\" of run-{number}");
-        let outcome = match number {
-            5 => failed("RunPodSandbox", "success", "Unknown: something else"),
-            _ => failed("RunPodSandbox", "success", refused),
-        };
         report.results.push(RuleResult {
             rule,
-            outcome,
+            outcome: Err(failure(number)),
             took: Duration::ZERO,
             calls: Vec::new(),
         });
     }
+    report
+}
+
+fn unequal(what: &str, expected: &str, seen: &str) -> Outcome {
+    Outcome::Fail {
+        what: what.to_owned(),
+        expected: expected.to_owned(),
+        seen: seen.to_owned(),
+    }
+}
+
+#[test]
+fn same_differences_are_told_once_and_others_each() {
+    let report = six_failures(|_| unequal("the stream", "to go on", "its end"));
+    assert_eq!(repeated(&report).len(), 5);
+    let told =
+        "6 rules failed with one cause, the stream: expected to go on, seen its end\n  CRI-A-001, ";
+    assert!(summary(&report).contains(told), "{}", summary(&report));
+    let report = six_failures(|number| unequal("the label", "\"a\"", &format!("\"{number}\"")));
+    assert_eq!(repeated(&report).len(), 0);
+}
+
+#[test]
+fn refusals_with_one_cause_are_told_once() {
+    let mut report = six_failures(|number| match number {
+        5 => unequal("RunPodSandbox", "success", "Unknown: something else"),
+        _ => unequal(
+            "RunPodSandbox",
+            "success",
+            &format!("Unknown: no pause image for \"pod-{number}\" of run-{number}"),
+        ),
+    });
     let repeated: Vec<_> = repeated(&report).into_iter().collect();
     assert_eq!(
         repeated,

@@ -56,6 +56,16 @@ pub(super) const RULES: &[Rule] = &[
         body: |x| Box::pin(credentials_stay_with_registry(x)),
     },
     Rule {
+        id: "CRI-PUL-027",
+        severity: Severity::Must,
+        says: "PullImage that is sent to another host does not send the credentials of the registry there, even if that host asks for some.",
+        source: CONTAINERD,
+        tags: &["kubelet", "registry", "security"],
+        calls: &["PullImage"],
+        faults: &["PullImage swallow", "PullImage request drop auth"],
+        body: |x| Box::pin(asking_host_gets_no_credentials(x)),
+    },
+    Rule {
         id: "CRI-PUL-025",
         severity: Severity::Should,
         says: "PullImage sends credentials that name a server to that host alone.",
@@ -246,6 +256,50 @@ async fn credentials_stay_with_registry(x: &Context) -> Verdict {
         &with_credentials,
         &0,
     )
+}
+
+/// Pulls an image whose blobs another host has, which asks for credentials of its own: CVE-2020-15157. Returns how many of the
+/// requests to that host had credentials.
+async fn sent_to_asking_host(x: &Context, repository: &str, named: bool) -> Verdict<usize> {
+    let own = Own::start(x, Registry::with().auth(basic())).await?;
+    let others = Auth::Basic {
+        user: "other".to_owned(),
+        password: "another".to_owned(),
+    };
+    let elsewhere = Registry::with()
+        .auth(others)
+        .listen(([127, 0, 0, 2], 0).into());
+    let elsewhere = Own::start(x, elsewhere).await?;
+    let name = own.add(repository)?;
+    own.registry.fail(
+        Fault::redirect(elsewhere.registry.url())
+            .method("GET")
+            .on("/blobs/"),
+    );
+    let mut auth = user();
+    if let Some(auth) = auth.as_mut().filter(|_| named) {
+        own.registry.url().clone_into(&mut auth.server_address);
+    }
+    // It may fail: only the other host has the blobs.
+    if let Err(status) = own.pull(&name, auth).await {
+        said(&status)?;
+    }
+    let seen = elsewhere.registry.seen();
+    let asked = !seen.is_empty();
+    ensure(asked, "the requests to the other host", "some", &seen)?;
+    Ok(seen.iter().filter(|request| request.authorized).count())
+}
+
+async fn asking_host_gets_no_credentials(x: &Context) -> Verdict {
+    let what = "how many requests to the other host had the header Authorization";
+    equal(what, &sent_to_asking_host(x, "named", true).await?, &0)?;
+    match sent_to_asking_host(x, "unnamed", false).await? {
+        0 => Ok(()),
+        // containerd takes credentials that name no server to be those of every host.
+        _ => Err(Outcome::Diverges(
+            "a host that a registry redirects to gets credentials that name no server".to_owned(),
+        )),
+    }
 }
 
 async fn encoded_credentials_are_sent(x: &Context) -> Verdict {

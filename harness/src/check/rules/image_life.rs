@@ -17,11 +17,12 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CRI-CNT-012",
         severity: Severity::Must,
-        says: "The status of a container goes on when its image was removed, and the container too, with its files.",
+        says: "The status of a container goes on when its image was removed, and the container too, with the files of each layer.",
         source: CONTAINERD,
         tags: &["kubelet", "image", "state"],
-        calls: &["RemoveImage", "ContainerStatus"],
+        calls: &["RemoveImage", "ContainerStatus", "ExecSync"],
         faults: &[
+            "ExecSync drop stdout",
             "ContainerStatus answer NOT_FOUND",
             "ContainerStatus set status.state \"CONTAINER_EXITED\"",
             "ContainerStatus drop status.image",
@@ -70,10 +71,20 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
+/// How many layers the image has that is removed, and how many files in each, which nothing has read.
+const LAYERS: usize = 5;
+const UNREAD: usize = 4;
+
 async fn container_outlives_image(x: &Context) -> Verdict {
     x.needs_namespaces()?;
-    let unread = Layer::new().file("work/unread", 0o644, "there\n");
-    let image = image(x, "1", |image| image.layer(unread)).await?;
+    let unread = (0..LAYERS).map(|layer| {
+        (0..UNREAD).fold(Layer::new(), |all, file| {
+            let number = layer * UNREAD + file;
+            let path = format!("work/unread{number}");
+            all.file(&path, 0o644, format!("there {number}\n"))
+        })
+    });
+    let image = image(x, "1", |image| unread.fold(image, ImageBuilder::layer)).await?;
     let pod = x.pod().await?;
     let id = pod
         .start(script(x, &image, "echo ready; sleep 1000"))
@@ -104,8 +115,19 @@ async fn container_outlives_image(x: &Context) -> Verdict {
         "set",
         &reference,
     )?;
-    let output = x.client.sh(&id, "echo runs; cat /work/unread").await?;
-    equal("the output of a command", output.as_str(), "runs\nthere\n")
+    // Runtimes remove layers in the background: the last file is read two seconds after the first one.
+    let text = format!(
+        "echo runs; n=0; while [ $n -lt {} ]; do cat /work/unread$n || exit; n=$((n + 1)); sleep 0.1; done",
+        LAYERS * UNREAD
+    );
+    let output = x.client.sh(&id, &text).await?;
+    let files = (0..LAYERS * UNREAD).map(|number| format!("there {number}\n"));
+    let expected = format!("runs\n{}", files.collect::<String>());
+    equal(
+        "the output of a command",
+        output.as_str(),
+        expected.as_str(),
+    )
 }
 
 /// How many random bytes the image of a size has: they cannot be compressed.

@@ -199,7 +199,7 @@ fn same_bytes(what: &str, seen: &[u8], expected: &[u8]) -> Verdict {
 }
 
 /// The bytes of a stream in a log: partial entries are joined, and each line has its end.
-fn of_stream(log: &[u8], stream: Stream) -> Vec<u8> {
+pub(super) fn of_stream(log: &[u8], stream: Stream) -> Vec<u8> {
     let mut bytes = Vec::new();
     let of = |line| cri_log::parse(line).filter(|entry: &Entry| entry.stream == stream);
     for entry in log.split(|byte| *byte == b'\n').filter_map(of) {

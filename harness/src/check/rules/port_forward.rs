@@ -53,7 +53,12 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-async fn ports(x: &Context, pod: &Pod, port: u16, over: Transport) -> Verdict<streaming::Ports> {
+pub(super) async fn ports(
+    x: &Context,
+    pod: &Pod,
+    port: u16,
+    over: Transport,
+) -> Verdict<streaming::Ports> {
     let request = v1::PortForwardRequest {
         pod_sandbox_id: pod.id.clone(),
         port: vec![port.into()],
@@ -76,7 +81,12 @@ async fn ports(x: &Context, pod: &Pod, port: u16, over: Transport) -> Verdict<st
 
 /// Sends a text through a forwarded port to a server that returns what it gets, and says `bye` at the end of it. Returns whether
 /// it said so: some runtimes do not carry the end of one direction alone.
-async fn echoes(x: &Context, ports: &streaming::Ports, port: u16, text: &str) -> Verdict<bool> {
+pub(super) async fn echoes(
+    x: &Context,
+    ports: &streaming::Ports,
+    port: u16,
+    text: &str,
+) -> Verdict<bool> {
     let (ours, theirs) = tokio::io::duplex(4096);
     let carrying = ports.carry(port, theirs);
     let asking = async {
@@ -106,7 +116,7 @@ async fn echoes(x: &Context, ports: &streaming::Ports, port: u16, text: &str) ->
 }
 
 /// What it means when a server does not get to say `bye`.
-fn said_bye(said: bool) -> Verdict {
+pub(super) fn said_bye(said: bool) -> Verdict {
     match said {
         true => Ok(()),
         false => Err(Outcome::Diverges(
@@ -179,19 +189,25 @@ exec perl -e '$| = 1; $SIG{CHLD} = "IGNORE"; socket(S, 2, 1, 0) or die; bind(S, 
 listen(S, 9) or die; (undef, $port) = unpack("S n", getsockname(S)); print "port=$port\nready\n";
 while (accept(C, S)) { if (fork) { close C; next } while (sysread C, $t, 4096) { syswrite C, $t } syswrite C, "bye"; exit }'"#;
 
+/// Runs a server in a pod, which writes its port, or what it lacks, and then `ready`. Returns the port.
+pub(super) async fn served(x: &Context, pod: &Pod, server: &str) -> Verdict<u16> {
+    let id = pod.start(x.script("c", server)).await?;
+    x.logged(pod, &id, "ready").await?;
+    let lines = x.lines(pod, &id);
+    let port = |line: &crate::cri_log::Line| line.text.strip_prefix("port=")?.parse::<u16>().ok();
+    if let Some(port) = lines.iter().find_map(port) {
+        return Ok(port);
+    }
+    let lacks = lines.first().map_or("no port", |line| line.text.as_str());
+    Err(Outcome::Skipped(format!(
+        "the server in the pod does not start: {lacks}"
+    )))
+}
+
 async fn port_of_pod_is_forwarded(x: &Context) -> Verdict {
     x.needs_namespaces()?;
     let pod = x.pod().await?;
-    let id = pod.start(x.script("c", SERVER)).await?;
-    x.logged(&pod, &id, "ready").await?;
-    let lines = x.lines(&pod, &id);
-    let port = |line: &crate::cri_log::Line| line.text.strip_prefix("port=")?.parse::<u16>().ok();
-    let port = lines.iter().find_map(port);
-    let Some(port) = port else {
-        return Err(Outcome::Skipped(
-            "the image has no perl, which the server is written in".to_owned(),
-        ));
-    };
+    let port = served(x, &pod, SERVER).await?;
     let ports = ports(x, &pod, port, Transport::Spdy).await?;
     let short = echoes(x, &ports, port, "hello").await?;
     let long = echoes(x, &ports, port, &"0123456789abcdef".repeat(20_000)).await?;

@@ -194,7 +194,12 @@ pub(super) const RULES: &[Rule] = &[
 const STUBBORN: &str = "trap '' TERM; sleep 1000 & sleep 1000 & while :; do sleep 1000; done";
 
 /// Starts a container whose processes hold a FIFO, and waits for it.
-async fn holding(x: &Context, pod: &Pod, name: &str, script: &str) -> Verdict<(String, Held)> {
+pub(super) async fn holding(
+    x: &Context,
+    pod: &Pod,
+    name: &str,
+    script: &str,
+) -> Verdict<(String, Held)> {
     let mut held = Held::new(x)?;
     let mut config = x.script(name, &format!("{HOLD}{script}"));
     held.mount(&mut config);

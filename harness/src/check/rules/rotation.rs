@@ -89,7 +89,7 @@ async fn rotations_lose_nothing(x: &Context) -> Verdict {
 }
 
 /// Renames the log, as a kubelet does before it asks for a new one. Returns its new path.
-fn rotated(x: &Context, pod: &Pod, rotation: usize) -> Verdict<PathBuf> {
+pub(super) fn rotated(x: &Context, pod: &Pod, rotation: usize) -> Verdict<PathBuf> {
     let old = pod.log_directory().join(format!("c.log.{rotation}"));
     match std::fs::rename(x.log_path(pod), &old) {
         Ok(()) => Ok(old),

@@ -65,7 +65,8 @@ fn with_profile(x: &Context, path: &Path) -> v1::ContainerConfig {
     config
 }
 
-fn of_file(path: &Path) -> v1::SecurityProfile {
+/// The profile in a file of the host.
+pub(super) fn of_file(path: &Path) -> v1::SecurityProfile {
     v1::SecurityProfile {
         profile_type: ProfileType::Localhost.into(),
         localhost_ref: path.display().to_string(),
@@ -127,7 +128,8 @@ async fn profile_counts_beside_capabilities(x: &Context) -> Verdict {
     Ok(())
 }
 
-fn write_profile(x: &Context, text: &str) -> Verdict<PathBuf> {
+/// Writes a profile to a file of the host.
+pub(super) fn write_profile(x: &Context, text: &str) -> Verdict<PathBuf> {
     let path = x.shared.directory.join(x.unique("profile"));
     std::fs::write(&path, text)
         .map_err(|error| Outcome::Skipped(format!("no profile: {error}")))?;

@@ -392,7 +392,7 @@ async fn keeps_policy(x: &Context) -> Verdict {
 }
 
 /// The groups that `id -G` prints, each once.
-fn groups_in(line: &str) -> Vec<i64> {
+pub(super) fn groups_in(line: &str) -> Vec<i64> {
     let ids = line.split_whitespace();
     let mut groups: Vec<i64> = ids.filter_map(|id| id.parse().ok()).collect();
     groups.sort_unstable();

@@ -3,6 +3,7 @@
 use cri::v1;
 use cri::v1::ContainerState;
 
+use super::own_input::sizes_arrive;
 use crate::check::context::Context;
 use crate::check::outcome::{Verdict, ensure, equal, failed};
 use crate::check::rule::sources::{API, CONTAINERD, CRIO, CRITEST, KUBELET};
@@ -155,7 +156,7 @@ pub(super) const BOTH_WAYS: Streams = Streams {
     stderr: false,
     tty: false,
 };
-const TERMINAL: Streams = Streams {
+pub(super) const TERMINAL: Streams = Streams {
     tty: true,
     ..BOTH_WAYS
 };
@@ -190,7 +191,12 @@ async fn exec(
     open(&answer.into_inner().url, streams, transport).await
 }
 
-async fn shell(x: &Context, id: &str, script: &str, streams: Streams) -> Verdict<Command> {
+pub(super) async fn shell(
+    x: &Context,
+    id: &str,
+    script: &str,
+    streams: Streams,
+) -> Verdict<Command> {
     let cmd = ["/bin/sh", "-c", script];
     exec(x, id, &cmd, streams, Transport::Spdy).await
 }
@@ -249,7 +255,7 @@ pub(super) fn write<'a>(
     }
 }
 
-async fn ended(x: &Context, command: Command) -> Verdict<Result<i32, CommandError>> {
+pub(super) async fn ended(x: &Context, command: Command) -> Verdict<Result<i32, CommandError>> {
     match tokio::time::timeout(x.shared.patience, command.ended()).await {
         Ok(ended) => Ok(ended),
         Err(_) => failed("the stream", "to end", "no end"),
@@ -313,18 +319,8 @@ async fn terminal_is_resized(x: &Context) -> Verdict {
         // It tells its size until it is told to end.
         let script = "while :; do stty size || exit 9; sleep 0.1; done";
         let cmd = ["/bin/sh", "-c", script];
-        let mut command = exec(x, &id, &cmd, TERMINAL, transport).await?;
-        read_until(x, &mut command.stdout, "\n").await?;
-        let Some(sizes) = command.sizes.take() else {
-            return failed("the protocol", "a stream for sizes", "none");
-        };
-        for (width, height) in [(77, 33), (140, 20)] {
-            if let Err(error) = sizes.tell(width, height).await {
-                return failed("a size", "to be taken", format!("{error:?}"));
-            }
-            let expected = format!("{height} {width}\r\n");
-            read_until(x, &mut command.stdout, &expected).await?;
-        }
+        let command = exec(x, &id, &cmd, TERMINAL, transport).await?;
+        sizes_arrive(x, command).await?;
     }
     Ok(())
 }

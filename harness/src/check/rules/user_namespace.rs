@@ -69,7 +69,7 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Container id, host id and length: within what a rootless runtime has, too.
 type Mapping = (u32, u32, u32);
-const IDS: Mapping = (0, 2000, 60_000);
+pub(super) const IDS: Mapping = (0, 2000, 60_000);
 
 /// Whether Status says that the runtime has user namespaces; `None` where it lists no default handler.
 async fn user_namespaces(x: &Context) -> Verdict<Option<bool>> {
@@ -85,7 +85,7 @@ fn no_user_namespaces() -> Outcome {
 }
 
 /// Ends the rule where the runtime says that it has no user namespaces.
-async fn needs_user_namespaces(x: &Context) -> Verdict {
+pub(super) async fn needs_user_namespaces(x: &Context) -> Verdict {
     match user_namespaces(x).await? {
         Some(true) => Ok(()),
         Some(false) | None => Err(no_user_namespaces()),
@@ -113,13 +113,13 @@ fn sandbox(x: &Context, users: v1::UserNamespace) -> v1::PodSandboxConfig {
 }
 
 /// A pod with a user namespace of its own.
-async fn mapped(x: &Context, mapping: Mapping) -> Verdict<Pod> {
+pub(super) async fn mapped(x: &Context, mapping: Mapping) -> Verdict<Pod> {
     x.pod_of(sandbox(x, user_namespace(NamespaceMode::Pod, &[mapping])))
         .await
 }
 
 /// A container with the namespaces of its pod, as a kubelet asks for it.
-fn of_pod(pod: &Pod, mut config: v1::ContainerConfig) -> v1::ContainerConfig {
+pub(super) fn of_pod(pod: &Pod, mut config: v1::ContainerConfig) -> v1::ContainerConfig {
     let linux = pod.config.linux.clone().unwrap_or_default();
     fixture::security(&mut config).namespace_options =
         linux.security_context.unwrap_or_default().namespace_options;
