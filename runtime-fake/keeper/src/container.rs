@@ -26,6 +26,7 @@ use crate::{
         directory::{self, CgroupFds},
     },
     child::{self, Ends, Home},
+    exec_processes::Namespace,
     failure::{Context as _, Failure, FailureKind, Step},
     fork::{CloneTarget, fork_into},
     limit::Limit,
@@ -72,6 +73,8 @@ pub(crate) struct Container {
     pub(crate) cgroup: Option<CgroupPath>,
     /// Its other processes may outlive the first one.
     pub(crate) orphans: bool,
+    /// What tells those from others, if it has no cgroup.
+    mounts: Option<Namespace>,
     /// The directory of the criu that restores its processes; `pid` is criu until it has done so.
     pub(crate) restoring: Option<PathBuf>,
     /// The daemon killed it, so the OOM killer did not.
@@ -217,6 +220,7 @@ impl Container {
             orphans: plan.isolation == IsolationMode::Process
                 || plan.pids != Pids::Own
                 || plan.restore.is_some(),
+            mounts: None,
             restoring: plan.restore.as_ref().map(|r| r.directory.clone()),
             killed: false,
             preparing,
@@ -227,6 +231,14 @@ impl Container {
             input,
             terminal,
         })
+    }
+
+    /// Records that its first process waits for its start, with all its namespaces.
+    pub(crate) fn is_created(&mut self) {
+        self.phase = Phase::Created;
+        if self.orphans && self.cgroup.is_none() {
+            self.mounts = Namespace::of_mounts(self.pid);
+        }
     }
 
     /// Records that criu has restored its processes, of which `pid` is the first.
@@ -402,6 +414,9 @@ impl Container {
         sys::kill(-self.pid, libc::SIGKILL);
         if let Some(place) = self.cgroup.as_ref().filter(|_| self.orphans) {
             cleanup::kill(place);
+        }
+        if let Some(mounts) = self.mounts.take() {
+            mounts.kill();
         }
         self.output.finish();
         self.phase = Phase::Exited;

@@ -1,8 +1,9 @@
-//! Finds the processes that an exec has started, so that they can be killed with it.
+//! Finds the processes that an exec or a container has started, so that they can be killed with it.
 //!
 //! A process can leave its process group, session and parent. So every exec gets a cgroup namespace of its own, with
 //! the same view as its container's: every process that the exec starts is created in it, and only a process with
-//! CAP_SYS_ADMIN can leave it.
+//! CAP_SYS_ADMIN can leave it. A container has its mount namespace, by which its processes are known where it has neither a
+//! process namespace nor a cgroup of its own.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,64 +28,82 @@ pub(crate) enum ExecScope {
     Session,
 }
 
-/// A cgroup namespace. It is held open: the kernel gives the name of one that has ended to the next that is made, which may be that of
-/// another container.
+/// A namespace that other processes of this kind are not in. It is held open: the kernel gives the name of one that has ended to the
+/// next that is made, which may be that of another container.
 #[derive(Debug)]
 pub(crate) struct Namespace {
+    kind: &'static str,
     name: PathBuf,
     _held: File,
 }
 
 impl Namespace {
-    /// That of a process.
-    fn of(pid: i32) -> Option<Self> {
-        let held = File::open(format!("/proc/{pid}/ns/cgroup")).ok()?;
+    /// The mount namespace of a process, if it is not this one's.
+    pub(crate) fn of_mounts(pid: i32) -> Option<Self> {
+        Self::of(pid, "mnt")
+    }
+
+    /// That of a process, if it is not this one's.
+    fn of(pid: i32, kind: &'static str) -> Option<Self> {
+        let held = File::open(format!("/proc/{pid}/ns/{kind}")).ok()?;
         let name = fs::read_link(format!("/proc/self/fd/{}", held.as_raw_fd())).ok()?;
-        Some(Self { name, _held: held })
+        let own = name_of(std::process::id(), kind)?;
+        let its = Self {
+            kind,
+            name,
+            _held: held,
+        };
+        (its.name != own).then_some(its)
     }
 
     fn has(&self, pid: i32) -> bool {
-        name_of_namespace(pid).as_ref() == Some(&self.name)
+        name_of(pid, self.kind).as_ref() == Some(&self.name)
+    }
+
+    /// Kills every process in it.
+    pub(crate) fn kill(&self) {
+        kill_found(
+            || processes().filter(|pid| self.has(*pid)).collect(),
+            |pid| self.has(pid),
+        );
     }
 }
 
 impl ExecScope {
     /// The scope of `pid`, whose program runs by now.
     pub(crate) fn of(pid: i32) -> Self {
-        match (Namespace::of(pid), name_of_namespace(std::process::id())) {
-            (Some(its), Some(own)) if its.name != own => Self::Namespace(its),
-            _ => Self::Session,
-        }
+        Namespace::of(pid, "cgroup").map_or(Self::Session, Self::Namespace)
     }
 }
 
-fn name_of_namespace(pid: impl std::fmt::Display) -> Option<PathBuf> {
-    fs::read_link(format!("/proc/{pid}/ns/cgroup")).ok()
+fn name_of(pid: impl std::fmt::Display, kind: &str) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok()
 }
 
 /// Kills the exec `pid`, a child that this process has not reaped, and every process in its `scope`.
 pub(crate) fn kill(pid: i32, scope: &ExecScope) {
     sys::kill(-pid, libc::SIGKILL);
     sys::kill(pid, libc::SIGKILL);
+    match scope {
+        ExecScope::Namespace(its) => its.kill(),
+        ExecScope::Session => {
+            kill_found(|| of_session(pid), |other| of_session(pid).contains(&other))
+        }
+    }
+}
+
+/// Kills what `find` finds until it finds nothing new, if it is `still` one of them.
+fn kill_found(find: impl Fn() -> Vec<i32>, still: impl Fn(i32) -> bool) {
     let mut killed = BTreeSet::new();
     for _ in 0..PASSES {
+        let found = find().into_iter();
+        let new: Vec<i32> = found.filter(|pid| killed.insert(*pid)).collect();
         // A killed process cannot fork: a pass that finds no new process is the last.
-        let found: Vec<i32> = match scope {
-            ExecScope::Namespace(its) => processes().filter(|other| its.has(*other)).collect(),
-            ExecScope::Session => of_session(pid),
-        };
-        let mut found_new = false;
-        for other in found {
-            if other != pid && killed.insert(other) {
-                found_new = true;
-                kill_if(other, || match scope {
-                    ExecScope::Namespace(its) => its.has(other),
-                    ExecScope::Session => of_session(pid).contains(&other),
-                });
-            }
-        }
-        if !found_new {
+        if new.is_empty() {
             return;
+        }
+        for pid in new {
+            kill_if(pid, || still(pid));
         }
     }
 }

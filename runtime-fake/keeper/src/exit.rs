@@ -25,7 +25,7 @@ impl Keeper {
             let (event, phase, pid) = (container.next_report(), container.phase, container.pid);
             let (ticket, result) = match (event, phase) {
                 (ReportEvent::Ready(user), Phase::Creating { ticket }) => {
-                    container.phase = Phase::Created;
+                    container.is_created();
                     let users = self
                         .pod
                         .as_ref()
