@@ -4,7 +4,7 @@
 use tonic::Code;
 
 use super::port_forward::{echoes, ports, said_bye, served};
-use super::stream::{TERMINAL, attach, ended, read_until, shell};
+use super::stream::{TERMINAL, TRANSPORTS, attach, ended, exec, read_until, shell};
 use crate::check::context::Context;
 use crate::check::outcome::{Outcome, Verdict, equal, equal_output, failed};
 use crate::check::rule::sources::{CONTAINERD, CRIO, KUBELET};
@@ -25,6 +25,16 @@ pub(super) const RULES: &[Rule] = &[
             "ExecSync set stdout \"b3RoZXIK\"",
         ],
         body: |x| Box::pin(input_of_command_is_empty(x)),
+    },
+    Rule {
+        id: "CRI-STR-002",
+        severity: Severity::Must,
+        says: "The size that a client sends becomes the size of the command's terminal.",
+        source: KUBELET,
+        tags: &["kubelet", "stream", "tty"],
+        calls: &["Exec"],
+        faults: &["Exec request drop tty", "Exec drop url"],
+        body: |x| Box::pin(terminal_is_resized(x)),
     },
     Rule {
         id: "CRI-STR-017",
@@ -120,8 +130,21 @@ async fn terminal_of_container_is_resized(x: &Context) -> Verdict {
     sizes_arrive(x, attached).await
 }
 
+async fn terminal_is_resized(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let id = x.running(&pod).await?;
+    for transport in TRANSPORTS {
+        // It tells its size until it is told to end.
+        let script = "while :; do stty size || exit 9; sleep 0.1; done";
+        let cmd = ["/bin/sh", "-c", script];
+        let command = exec(x, &id, &cmd, TERMINAL, transport).await?;
+        sizes_arrive(x, command).await?;
+    }
+    Ok(())
+}
+
 /// Sends sizes to a command that tells its terminal's size again and again, and waits until it tells each.
-pub(super) async fn sizes_arrive(x: &Context, mut command: Command) -> Verdict {
+async fn sizes_arrive(x: &Context, mut command: Command) -> Verdict {
     read_until(x, &mut command.stdout, "\n").await?;
     let Some(sizes) = command.sizes.take() else {
         return failed("the protocol", "a stream for sizes", "none");

@@ -3,7 +3,6 @@
 use cri::v1;
 use cri::v1::ContainerState;
 
-use super::own_input::sizes_arrive;
 use crate::check::context::Context;
 use crate::check::outcome::{Verdict, ensure, equal, failed};
 use crate::check::rule::sources::{API, CONTAINERD, CRIO, CRITEST, KUBELET};
@@ -20,16 +19,6 @@ pub(super) const RULES: &[Rule] = &[
         calls: &["Exec"],
         faults: &["Exec request drop tty", "Exec drop url"],
         body: |x| Box::pin(exec_has_terminal(x)),
-    },
-    Rule {
-        id: "CRI-STR-002",
-        severity: Severity::Must,
-        says: "The size that a client sends becomes the size of the command's terminal.",
-        source: KUBELET,
-        tags: &["kubelet", "stream", "tty"],
-        calls: &["Exec"],
-        faults: &["Exec request drop tty", "Exec drop url"],
-        body: |x| Box::pin(terminal_is_resized(x)),
     },
     Rule {
         id: "CRI-STR-003",
@@ -143,7 +132,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-const TRANSPORTS: [Transport; 2] = [Transport::Spdy, Transport::WebSocket];
+pub(super) const TRANSPORTS: [Transport; 2] = [Transport::Spdy, Transport::WebSocket];
 const OUTPUTS: Streams = Streams {
     stdin: false,
     stdout: true,
@@ -172,7 +161,7 @@ async fn open(url: &str, streams: Streams, transport: Transport) -> Verdict<Comm
     }
 }
 
-async fn exec(
+pub(super) async fn exec(
     x: &Context,
     id: &str,
     cmd: &[&str],
@@ -308,19 +297,6 @@ async fn exec_has_terminal(x: &Context) -> Verdict {
         equal(&what, text.as_str(), "terminal\r\n")?;
         let code = ended(x, command).await?;
         equal("the end of the stream", &code, &Ok(4))?;
-    }
-    Ok(())
-}
-
-async fn terminal_is_resized(x: &Context) -> Verdict {
-    let pod = x.pod().await?;
-    let id = x.running(&pod).await?;
-    for transport in TRANSPORTS {
-        // It tells its size until it is told to end.
-        let script = "while :; do stty size || exit 9; sleep 0.1; done";
-        let cmd = ["/bin/sh", "-c", script];
-        let command = exec(x, &id, &cmd, TERMINAL, transport).await?;
-        sizes_arrive(x, command).await?;
     }
     Ok(())
 }
