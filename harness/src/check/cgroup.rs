@@ -22,15 +22,15 @@ pub(super) enum RunGroup {
 }
 
 impl RunGroup {
-    /// The parent of a pod's control groups: one of its own, so that its statistics are those of no other pod.
+    /// The parent of a pod's control groups: one of its own, so that its statistics are those of no other pod. Of slices the whole
+    /// path, as a kubelet names it (Kubernetes 1.36, pkg/kubelet/cm ToSystemd): some runtimes look there for statistics.
     pub(super) fn of_pod(&self, pod: &str) -> String {
         match self {
             Self::Directory(run) => format!("/{run}/{pod}"),
-            Self::Slice(run) => slice(&format!(
-                "{}-{}",
-                run.replace('-', "_"),
-                pod.replace('-', "_")
-            )),
+            Self::Slice(run) => {
+                let (run, pod) = (run.replace('-', "_"), pod.replace('-', "_"));
+                format!("/{}/{}", slice(&run), slice(&format!("{run}-{pod}")))
+            }
         }
     }
 }
@@ -146,7 +146,8 @@ mod tests {
     fn slice_has_no_parent() {
         assert_eq!(slice_of_run("crib-check-1-2"), "crib_check_1_2.slice");
         let group = RunGroup::Slice("crib-check-1-2".to_owned());
-        assert_eq!(group.of_pod("a-b"), "crib_check_1_2-a_b.slice");
+        let path = "/crib_check_1_2.slice/crib_check_1_2-a_b.slice";
+        assert_eq!(group.of_pod("a-b"), path);
         let group = RunGroup::Directory("crib-check-1-2".to_owned());
         assert_eq!(group.of_pod("a-b"), "/crib-check-1-2/a-b");
     }

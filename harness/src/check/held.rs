@@ -53,6 +53,7 @@ impl Held {
         config.mounts.push(v1::Mount {
             host_path: self.directory.display().to_string(),
             container_path: DIRECTORY.to_owned(),
+            selinux_relabel: true,
             ..Default::default()
         });
     }

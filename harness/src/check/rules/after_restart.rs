@@ -82,6 +82,7 @@ async fn changed_resources_are_kept(x: &Context) -> Verdict {
     }
     equal("cpu_shares before the restart", &before, &Some(1024))?;
     x.restart().await?;
+    // CRI-O reads again what it wrote when it made the container: that is what a kubelet then compares.
     let after = shares(x, &id).await?;
     equal("cpu_shares after the restart", &after, &Some(1024))
 }

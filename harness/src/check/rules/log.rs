@@ -282,6 +282,7 @@ async fn log_is_complete_at_exit(x: &Context) -> Verdict {
         config.mounts.push(v1::Mount {
             host_path: directory.display().to_string(),
             container_path: seen.display().to_string(),
+            selinux_relabel: true,
             ..Default::default()
         });
     }

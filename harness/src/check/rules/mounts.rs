@@ -149,6 +149,8 @@ pub(super) fn of(host_path: &Path, container_path: &str) -> v1::Mount {
     v1::Mount {
         host_path: host_path.display().to_string(),
         container_path: container_path.to_owned(),
+        // Where SELinux is enforced, containers reach nothing else; a kubelet asks for it too.
+        selinux_relabel: true,
         ..Default::default()
     }
 }

@@ -146,14 +146,24 @@ async fn listed(x: &Context, filter: ContainerStatsFilter) -> Verdict<Vec<v1::Co
     Ok(answer.into_inner().stats)
 }
 
+/// What versions of containerd say of a sandbox without a cgroup parent.
+const WITHOUT_PARENT: [&str; 2] = ["cgroupPath is empty", "has no cgroup parent"];
+
 /// What a runtime answers of a sandbox's statistics. A kubelet always names a cgroup parent, which some runtimes need; the pods
 /// of a rule have none, because it would be left behind.
 pub(super) fn without_cgroup_parent<T>(answer: Result<T, Status>) -> Verdict<T> {
     match answer {
-        Err(status) if status.message().contains("cgroupPath is empty") => Err(Outcome::Diverges(
-            format!("needs a cgroup parent: {}", status.message()),
-        )),
-        answer => Ok(answer?),
+        Err(status) => match WITHOUT_PARENT
+            .iter()
+            .any(|words| status.message().contains(words))
+        {
+            true => Err(Outcome::Diverges(format!(
+                "needs a cgroup parent: {}",
+                status.message()
+            ))),
+            false => Err(status.into()),
+        },
+        Ok(answer) => Ok(answer),
     }
 }
 
