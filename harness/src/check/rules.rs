@@ -52,12 +52,11 @@ mod namespaces;
 mod network;
 mod optional;
 mod output;
-mod own_input;
 mod port_forward;
-mod privileged;
 mod process;
 mod profiles;
 mod programs;
+mod reached_by_user;
 mod refusals;
 mod resources;
 mod restart;
@@ -75,6 +74,7 @@ mod statistics;
 mod stop;
 mod stream;
 mod streamed_lists;
+mod terminals;
 mod unhindered;
 mod unified;
 mod unstarted;
@@ -121,7 +121,7 @@ pub fn all() -> Vec<&'static Rule> {
         named_on_host::RULES,
         rights::RULES,
         capability_sets::RULES,
-        privileged::RULES,
+        reached_by_user::RULES,
         stop::RULES,
         ended::RULES,
         initial_state::RULES,
@@ -133,7 +133,7 @@ pub fn all() -> Vec<&'static Rule> {
         cancellation::RULES,
         stream::RULES,
         attached_input::RULES,
-        own_input::RULES,
+        terminals::RULES,
         port_forward::RULES,
         network::RULES,
         host_port::RULES,

@@ -127,7 +127,7 @@ async fn stop_signal_is_kept(x: &Context) -> Verdict {
     )
 }
 
-/// How a container that failed to start is told of.
+/// What ContainerStatus tells of a container that failed to start.
 fn told(status: &v1::ContainerStatus) -> (&'static str, i32, &str, &str) {
     let state = status.state().as_str_name();
     (state, status.exit_code, &status.reason, &status.message)

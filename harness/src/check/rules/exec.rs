@@ -172,6 +172,20 @@ pub(super) const RULES: &[Rule] = &[
         ],
         body: |x| Box::pin(exec_sync_without_timeout_has_no_limit(x)),
     },
+    Rule {
+        id: "CRI-EXE-022",
+        severity: Severity::Must,
+        says: "A command of ExecSync that reads its standard input finds the end of it at once.",
+        source: KUBELET,
+        tags: &["kubelet", "probe", "exec"],
+        calls: &["ExecSync"],
+        faults: &[
+            "ExecSync fail DEADLINE_EXCEEDED",
+            "ExecSync set exit_code 1",
+            "ExecSync set stdout \"b3RoZXIK\"",
+        ],
+        body: |x| Box::pin(input_of_command_is_empty(x)),
+    },
 ];
 
 async fn running(x: &Context) -> Verdict<String> {
@@ -438,4 +452,22 @@ async fn exec_sync_without_timeout_has_no_limit(x: &Context) -> Verdict {
     let answer = x.client.exec(&id, ["/bin/sh", "-c", script], 0).await?;
     equal_output("stdout", &answer.stdout, b"slept\n")?;
     equal("exit_code", &answer.exit_code, &137)
+}
+
+async fn input_of_command_is_empty(x: &Context) -> Verdict {
+    let pod = x.pod().await?;
+    let id = x.running(&pod).await?;
+    let answer = match x.client.exec(&id, ["/bin/sh", "-c", "cat"], 10).await {
+        Err(status) if status.code() == Code::DeadlineExceeded => {
+            return failed(
+                "cat by ExecSync with a timeout of 10 s",
+                "to end at once",
+                status.message(),
+            );
+        }
+        answer => answer?,
+    };
+    equal_output("stderr of cat", &answer.stderr, b"")?;
+    equal_output("stdout of cat", &answer.stdout, b"")?;
+    equal("the exit code of cat", &answer.exit_code, &0)
 }

@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 
 use crate::check::context::Context;
 use crate::check::outcome::{Outcome, Verdict, failed};
-use crate::check::rule::sources::{CRITEST, KUBELET};
+use crate::check::rule::sources::{CRIO, CRITEST, KUBELET};
 use crate::check::rule::{Rule, Severity};
 use crate::fixture;
 use crate::pod::Pod;
@@ -51,14 +51,22 @@ pub(super) const RULES: &[Rule] = &[
         faults: &["PortForward drop url", "PortForward answer UNKNOWN"],
         body: |x| Box::pin(closed_port_is_an_error(x)),
     },
+    Rule {
+        id: "CRI-STR-019",
+        severity: Severity::Should,
+        says: "PortForward reaches a server that listens on ::1 alone.",
+        source: CRIO,
+        tags: &["stream", "network"],
+        calls: &["PortForward"],
+        faults: &[
+            "PortForward drop url",
+            "PortForward request set pod_sandbox_id \"none\"",
+        ],
+        body: |x| Box::pin(ipv6_port_is_forwarded(x)),
+    },
 ];
 
-pub(super) async fn ports(
-    x: &Context,
-    pod: &Pod,
-    port: u16,
-    over: Transport,
-) -> Verdict<streaming::Ports> {
+async fn ports(x: &Context, pod: &Pod, port: u16, over: Transport) -> Verdict<streaming::Ports> {
     let request = v1::PortForwardRequest {
         pod_sandbox_id: pod.id.clone(),
         port: vec![port.into()],
@@ -81,12 +89,7 @@ pub(super) async fn ports(
 
 /// Sends a text through a forwarded port to a server that returns what it gets, and says `bye` at the end of it. Returns whether
 /// it said so: some runtimes do not carry the end of one direction alone.
-pub(super) async fn echoes(
-    x: &Context,
-    ports: &streaming::Ports,
-    port: u16,
-    text: &str,
-) -> Verdict<bool> {
+async fn echoes(x: &Context, ports: &streaming::Ports, port: u16, text: &str) -> Verdict<bool> {
     let (ours, theirs) = tokio::io::duplex(4096);
     let carrying = ports.carry(port, theirs);
     let asking = async {
@@ -116,7 +119,7 @@ pub(super) async fn echoes(
 }
 
 /// What it means when a server does not get to say `bye`.
-pub(super) fn said_bye(said: bool) -> Verdict {
+fn said_bye(said: bool) -> Verdict {
     match said {
         true => Ok(()),
         false => Err(Outcome::Diverges(
@@ -190,7 +193,7 @@ listen(S, 9) or die; (undef, $port) = unpack("S n", getsockname(S)); print "port
 while (accept(C, S)) { if (fork) { close C; next } while (sysread C, $t, 4096) { syswrite C, $t } syswrite C, "bye"; exit }'"#;
 
 /// Runs a server in a pod, which writes its port, or what it lacks, and then `ready`. Returns the port.
-pub(super) async fn served(x: &Context, pod: &Pod, server: &str) -> Verdict<u16> {
+async fn served(x: &Context, pod: &Pod, server: &str) -> Verdict<u16> {
     let id = pod.start(x.script("c", server)).await?;
     x.logged(pod, &id, "ready").await?;
     let lines = x.lines(pod, &id);
@@ -238,5 +241,32 @@ async fn closed_port_is_an_error(x: &Context) -> Verdict {
         )),
         Ok(Ok(())) => failed("a port on which nothing listens", "an error", "an end"),
         Err(_) => failed("a port on which nothing listens", "an error", "no answer"),
+    }
+}
+
+/// A server on ::1 that returns what it gets, and then `bye`. It needs no module of Perl's.
+const IPV6_SERVER: &str = r#"command -v perl >/dev/null || { echo no perl; echo ready; exit; }
+exec perl -e '$| = 1; $SIG{CHLD} = "IGNORE"; sub lacking { print "no ::1\nready\n"; exit } socket(S, 10, 1, 0) or lacking();
+bind(S, pack("S n N a16 N", 10, 0, 0, ("\0" x 15) . "\1", 0)) or lacking();
+listen(S, 9) or die; (undef, $port) = unpack("S n", getsockname(S)); print "port=$port\nready\n";
+while (accept(C, S)) { if (fork) { close C; next } while (sysread C, $t, 4096) { syswrite C, $t } syswrite C, "bye"; exit }'"#;
+
+/// Whether `localhost` is also `::1` on this machine: some runtimes look the name up.
+fn localhost_is_ipv6() -> bool {
+    let hosts = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+    let mut lines = hosts.lines().map(str::split_whitespace);
+    lines.any(|mut words| words.next() == Some("::1") && words.any(|word| word == "localhost"))
+}
+
+async fn ipv6_port_is_forwarded(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let pod = x.pod().await?;
+    let port = served(x, &pod, IPV6_SERVER).await?;
+    let ports = ports(x, &pod, port, Transport::Spdy).await?;
+    match echoes(x, &ports, port, "hello").await {
+        Err(Outcome::Fail { seen, .. }) if !localhost_is_ipv6() => Err(Outcome::Diverges(format!(
+            "a server on ::1 is not reached where /etc/hosts does not say that ::1 is localhost: {seen}"
+        ))),
+        said => said_bye(said?),
     }
 }

@@ -1,31 +1,13 @@
-//! Rules of what commands read from and of their terminals: the end of an input that there is none of, the controlling terminal,
-//! its size, and the local address of a forwarded port.
+//! Rules of terminals: the controlling one of a process, and its size.
 
-use tonic::Code;
-
-use super::port_forward::{echoes, ports, said_bye, served};
 use super::stream::{TERMINAL, TRANSPORTS, attach, ended, exec, read_until, shell, write};
 use crate::check::context::Context;
-use crate::check::outcome::{Outcome, Verdict, equal, equal_output, failed};
-use crate::check::rule::sources::{CONTAINERD, CRIO, KUBELET};
+use crate::check::outcome::{Verdict, equal, failed};
+use crate::check::rule::sources::{CONTAINERD, KUBELET};
 use crate::check::rule::{Rule, Severity};
-use crate::streaming::{Command, Transport};
+use crate::streaming::Command;
 
 pub(super) const RULES: &[Rule] = &[
-    Rule {
-        id: "CRI-EXE-022",
-        severity: Severity::Must,
-        says: "A command of ExecSync that reads its standard input finds the end of it at once.",
-        source: KUBELET,
-        tags: &["kubelet", "probe", "exec"],
-        calls: &["ExecSync"],
-        faults: &[
-            "ExecSync fail DEADLINE_EXCEEDED",
-            "ExecSync set exit_code 1",
-            "ExecSync set stdout \"b3RoZXIK\"",
-        ],
-        body: |x| Box::pin(input_of_command_is_empty(x)),
-    },
     Rule {
         id: "CRI-STR-002",
         severity: Severity::Must,
@@ -60,38 +42,7 @@ pub(super) const RULES: &[Rule] = &[
         faults: &["CreateContainer request drop config.tty", "Attach drop url"],
         body: |x| Box::pin(terminal_of_container_is_resized(x)),
     },
-    Rule {
-        id: "CRI-STR-019",
-        severity: Severity::Should,
-        says: "PortForward reaches a server that listens on ::1 alone.",
-        source: CRIO,
-        tags: &["stream", "network"],
-        calls: &["PortForward"],
-        faults: &[
-            "PortForward drop url",
-            "PortForward request set pod_sandbox_id \"none\"",
-        ],
-        body: |x| Box::pin(ipv6_port_is_forwarded(x)),
-    },
 ];
-
-async fn input_of_command_is_empty(x: &Context) -> Verdict {
-    let pod = x.pod().await?;
-    let id = x.running(&pod).await?;
-    let answer = match x.client.exec(&id, ["/bin/sh", "-c", "cat"], 10).await {
-        Err(status) if status.code() == Code::DeadlineExceeded => {
-            return failed(
-                "cat by ExecSync with a timeout of 10 s",
-                "to end at once",
-                status.message(),
-            );
-        }
-        answer => answer?,
-    };
-    equal_output("stderr of cat", &answer.stderr, b"")?;
-    equal_output("stdout of cat", &answer.stdout, b"")?;
-    equal("the exit code of cat", &answer.exit_code, &0)
-}
 
 async fn terminal_is_controlling(x: &Context) -> Verdict {
     let text =
@@ -160,31 +111,4 @@ async fn sizes_arrive(x: &Context, mut command: Command) -> Verdict {
         read_until(x, &mut command.stdout, &expected).await?;
     }
     Ok(())
-}
-
-/// A server on ::1 that returns what it gets, and then `bye`. It needs no module of Perl's.
-const SERVER: &str = r#"command -v perl >/dev/null || { echo no perl; echo ready; exit; }
-exec perl -e '$| = 1; $SIG{CHLD} = "IGNORE"; sub lacking { print "no ::1\nready\n"; exit } socket(S, 10, 1, 0) or lacking();
-bind(S, pack("S n N a16 N", 10, 0, 0, ("\0" x 15) . "\1", 0)) or lacking();
-listen(S, 9) or die; (undef, $port) = unpack("S n", getsockname(S)); print "port=$port\nready\n";
-while (accept(C, S)) { if (fork) { close C; next } while (sysread C, $t, 4096) { syswrite C, $t } syswrite C, "bye"; exit }'"#;
-
-/// Whether `localhost` is also `::1` on this machine: some runtimes look the name up.
-fn localhost_is_ipv6() -> bool {
-    let hosts = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
-    let mut lines = hosts.lines().map(str::split_whitespace);
-    lines.any(|mut words| words.next() == Some("::1") && words.any(|word| word == "localhost"))
-}
-
-async fn ipv6_port_is_forwarded(x: &Context) -> Verdict {
-    x.needs_namespaces()?;
-    let pod = x.pod().await?;
-    let port = served(x, &pod, SERVER).await?;
-    let ports = ports(x, &pod, port, Transport::Spdy).await?;
-    match echoes(x, &ports, port, "hello").await {
-        Err(Outcome::Fail { seen, .. }) if !localhost_is_ipv6() => Err(Outcome::Diverges(format!(
-            "a server on ::1 is not reached where /etc/hosts does not say that ::1 is localhost: {seen}"
-        ))),
-        said => said_bye(said?),
-    }
 }
