@@ -129,6 +129,34 @@ impl Pod {
         Ok(text(cri_log::Stream::Stdout))
     }
 
+    /// Waits until a container has logged a line, and returns all lines logged so far.
+    ///
+    /// A script that sets a trap logs a line after it: until then its shell, the first process of a process namespace,
+    /// ignores SIGTERM.
+    ///
+    /// # Errors
+    /// With what was seen last.
+    pub async fn logged(&self, id: &str, line: &str) -> Result<Vec<String>, WaitError> {
+        let what = format!("the line {line:?} of container {id}");
+        within(PATIENCE, &what, async || {
+            let status = self
+                .client
+                .container(id)
+                .await
+                .map_err(|e| (Some(e), None))?;
+            let lines: Vec<_> = self
+                .log(&status)
+                .into_iter()
+                .map(|line| line.text)
+                .collect();
+            match lines.iter().any(|have| have == line) {
+                true => Ok(lines),
+                false => Err((None, Some((status, lines)))),
+            }
+        })
+        .await
+    }
+
     /// The current lines of a container's log file; empty if the file does not exist.
     #[must_use]
     pub fn log(&self, status: &v1::ContainerStatus) -> Vec<cri_log::Line> {

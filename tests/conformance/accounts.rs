@@ -10,7 +10,7 @@ use rstest::rstest;
 use tar::EntryType;
 use tonic::Code;
 
-use crate::support::{Means, of, skip_if, wait_for_log_line};
+use crate::support::{Means, of, skip_if};
 
 const NAME: &str = "example.com/accounts:1";
 
@@ -153,7 +153,7 @@ async fn exec_ignores_account_files_of_container(#[case] change: &str) {
     let mut config = pod.script("c", &script);
     config.image.as_mut().unwrap().image = NAME.to_owned();
     let id = pod.start(config).await.unwrap();
-    wait_for_log_line(&pod, &id, "ready").await;
+    pod.logged(&id, "ready").await.unwrap();
     let told = runtime.client.sh(&id, "id -u; echo $HOME").await.unwrap();
     assert_eq!(told, "0\n/home/root\n");
     runtime.client.stop(&id, 0).await.unwrap();

@@ -8,7 +8,7 @@ use harness::{PATIENCE, Pod, Runtime, eventually, fixture};
 use rstest::rstest;
 use tonic::Code;
 
-use crate::support::{Means, code, skip_if, wait_for_log_line};
+use crate::support::{Means, code, skip_if};
 use crate::userns::with_user_namespace;
 
 const NOBODY: u32 = 65534;
@@ -124,7 +124,7 @@ async fn script_is_acted_out_as_any_process(#[case] set: fn(&mut ContainerConfig
     // A terminal ends lines with both.
     let end = if config.tty { "\r" } else { "" };
     let id = pod.start(config).await.unwrap();
-    wait_for_log_line(&pod, &id, &format!("line 2{end}")).await;
+    pod.logged(&id, &format!("line 2{end}")).await.unwrap();
     // It has the container's user, whose processes an exec can join.
     let user = runtime.client.sh(&id, "id -u").await.unwrap();
     let wanted = runtime.client.container(&id).await.unwrap();
@@ -288,7 +288,7 @@ async fn command_runs_beside_steps_of_the_runtime() {
     runtime.client.start(&id).await.unwrap();
     let took = before.elapsed();
     assert!(took >= Duration::from_millis(300), "{took:?}");
-    wait_for_log_line(&pod, &id, "mine").await;
+    pod.logged(&id, "mine").await.unwrap();
     // An image that acts has no use for a command.
     let config = ContainerConfig {
         command,
@@ -400,15 +400,17 @@ async fn script_goes_on_while_the_daemon_is_killed() {
     let pod = runtime.pod("p").await.unwrap();
     let config = acting(&runtime, "log-10-a-second/exec-hangs/exit-9-on-term").await;
     let id = pod.start(config).await.unwrap();
-    wait_for_log_line(&pod, &id, "line 1").await;
+    pod.logged(&id, "line 1").await.unwrap();
     runtime.kill9().await;
     runtime.restart().await.unwrap();
     let pod = Pod {
         client: runtime.client.clone(),
         ..pod
     };
-    let seen = wait_for_log_line(&pod, &id, "line 3").await.len();
-    wait_for_log_line(&pod, &id, &format!("line {}", seen + 2)).await;
+    let seen = pod.logged(&id, "line 3").await.unwrap().len();
+    pod.logged(&id, &format!("line {}", seen + 2))
+        .await
+        .unwrap();
     let exec = runtime.client.exec(&id, ["true"], 1).await;
     assert_eq!(code(exec), Code::DeadlineExceeded);
     runtime.client.stop(&id, 600).await.unwrap();
@@ -433,7 +435,7 @@ async fn ordinary_user_has_scripts_too() {
     )
     .await;
     let id = pod.start(config).await.unwrap();
-    wait_for_log_line(&pod, &id, "line 2").await;
+    pod.logged(&id, "line 2").await.unwrap();
     let pids = runtime.client.sh(&id, "cat /proc/1/comm").await.unwrap();
     assert_eq!(pids, "crib-behave\n");
     runtime.client.stop(&id, 600).await.unwrap();

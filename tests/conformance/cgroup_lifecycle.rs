@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use rstest::rstest;
 use tonic::Code;
 
-use crate::support::{Means, code, is_daemon, skip_if, trimmed, wait_for_log_line};
+use crate::support::{Means, code, is_daemon, skip_if, trimmed};
 
 /// A container whose processes can be found from outside by a mark in their environment.
 fn marked(pod: &Pod, name: &str, script: &str) -> (cri::v1::ContainerConfig, String) {
@@ -130,7 +130,7 @@ async fn stop_kills_remaining_processes_in_shared_pid_namespace(#[case] mode: Na
         .get_or_insert_default()
         .pid = mode.into();
     let id = pod.start(config).await.unwrap();
-    wait_for_log_line(&pod, &id, "ready").await;
+    pod.logged(&id, "ready").await.unwrap();
     running(&mark, 6).await;
     runtime.client.stop(&id, 0).await.unwrap();
     assert_eq!(witness::marked(&mark), []);
@@ -157,7 +157,7 @@ async fn processes_left_by_killed_keeper_are_killed(#[values(true, false)] daemo
         .get_or_insert_default()
         .pid = NamespaceMode::Node.into();
     let id = pod.start(config).await.unwrap();
-    wait_for_log_line(&pod, &id, "ready").await;
+    pod.logged(&id, "ready").await.unwrap();
     running(&mark, 4).await;
     let keeper = keeper(&runtime, &pod);
     if !daemon_lives {

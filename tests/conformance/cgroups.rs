@@ -10,7 +10,7 @@ use harness::{Client, PATIENCE, Pod, Runtime, eventually, fixture, witness, witn
 use rstest::rstest;
 use tonic::{Code, Status};
 
-use crate::support::{Means, code, skip_if, trimmed, wait_for_log_line};
+use crate::support::{Means, code, skip_if, trimmed};
 
 const MIB: i64 = 1 << 20;
 
@@ -242,7 +242,7 @@ async fn oom_killed_child_does_not_make_container_oomkilled() {
     let script = "tail /dev/zero; echo $?; while :; do sleep 1000; done";
     let config = with(pod.script("c", script), memory(15 * MIB));
     let id = pod.start(config).await.unwrap();
-    wait_for_log_line(&pod, &id, "137").await;
+    pod.logged(&id, "137").await.unwrap();
     runtime.client.stop(&id, 0).await.unwrap();
     let status = runtime.client.container(&id).await.unwrap();
     assert_eq!(reason(&status), (137, "Error"));
@@ -364,7 +364,7 @@ async fn update_rejects_memory_limit_below_usage() {
     };
     let (config, mark) = marked(with(pod.script("c", script), wished.clone()));
     let id = pod.start(config).await.unwrap();
-    wait_for_log_line(&pod, &id, "ready").await;
+    pod.logged(&id, "ready").await.unwrap();
     // The rest of the update is not applied either.
     let less = LinuxContainerResources {
         cpu_shares: 100,

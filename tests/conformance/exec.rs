@@ -5,7 +5,7 @@ use harness::witness::{self, Witness};
 use harness::{PATIENCE, Runtime, eventually, fixture};
 use tonic::Code;
 
-use crate::support::{Means, code, skip_if, wait_for_log_line};
+use crate::support::{Means, code, skip_if};
 
 /// The largest message that a kubelet's client accepts (Kubernetes 1.36, cri-client), and the tolerance below it.
 const LONGEST: usize = 16 << 20;
@@ -100,7 +100,7 @@ async fn exec_runs_in_context_of_container() {
         ..Default::default()
     });
     let id = pod.start(config).await.unwrap();
-    wait_for_log_line(&pod, &id, "ready").await;
+    pod.logged(&id, "ready").await.unwrap();
     let facts = runtime.client.sh(&id, "cat /tmp/facts").await.unwrap();
     assert_eq!(runtime.client.sh(&id, look).await.unwrap(), facts);
     assert!(facts.starts_with("/usr\nme\nsomewhere\nuid=0"), "{facts}");
@@ -216,10 +216,10 @@ async fn exec_works_during_grace_period_and_ends_with_container() {
     let pod = runtime.pod("p").await.unwrap();
     let script = "trap 'echo asked' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let id = pod.start(pod.script("c", script)).await.unwrap();
-    wait_for_log_line(&pod, &id, "ready").await;
+    pod.logged(&id, "ready").await.unwrap();
     let (client, same) = (runtime.client.clone(), id.clone());
     let stop = tokio::spawn(async move { client.stop(&same, 3600).await });
-    wait_for_log_line(&pod, &id, "asked").await;
+    pod.logged(&id, "asked").await.unwrap();
     assert_eq!(
         runtime.client.sh(&id, "echo still here").await.unwrap(),
         "still here\n"

@@ -10,7 +10,7 @@ use harness::{PATIENCE, Pod, Runtime};
 use rstest::rstest;
 use tonic::Code;
 
-use crate::support::{Means, skip_if, wait_for_log_line};
+use crate::support::{Means, skip_if};
 
 /// Echoes every line with a prefix.
 const TCP: &str = r#"exec perl -MIO::Socket::INET -e '
@@ -50,7 +50,7 @@ fn with_ports(runtime: &Runtime, name: &str, ports: Vec<v1::PortMapping>) -> v1:
 
 async fn serve(pod: &Pod, script: &str) {
     let id = pod.start(pod.script("server", script)).await.unwrap();
-    wait_for_log_line(pod, &id, "ready").await;
+    pod.logged(&id, "ready").await.unwrap();
 }
 
 fn address(ip: &str, port: u16) -> SocketAddr {

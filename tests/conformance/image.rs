@@ -14,7 +14,7 @@ use rstest::rstest;
 use tempfile::TempDir;
 use tonic::Code;
 
-use crate::support::{Means, code, skip_if, wait_for_log_line};
+use crate::support::{Means, code, skip_if};
 
 const SMALL: &str = "example.com/small:1";
 
@@ -190,7 +190,7 @@ async fn user_and_stop_signal_come_from_image_config() {
     );
     config.image.as_mut().unwrap().image = id;
     let container = pod.start(config).await.unwrap();
-    wait_for_log_line(&pod, &container, "ready").await;
+    pod.logged(&container, "ready").await.unwrap();
     runtime.client.stop(&container, 3600).await.unwrap();
     assert_eq!(
         runtime

@@ -7,7 +7,7 @@ use rstest::rstest;
 
 use crate::{
     recovery::{keepers, pod_on},
-    support::{Means, skip_if, wait_for_log_line},
+    support::{Means, skip_if},
 };
 
 /// The kernel clears the parent-death signal of a process that changes its user, as many entry points do.
@@ -27,7 +27,7 @@ async fn container_that_changed_user_ends_with_killed_keeper(#[case] away: bool)
         "exec setpriv --reuid 1000 --regid 1000 --clear-groups sh -c 'echo ready; sleep 1000; true' {mark}"
     );
     let id = pod.start(pod.script("c", &script)).await.unwrap();
-    wait_for_log_line(&pod, &id, "ready").await;
+    pod.logged(&id, "ready").await.unwrap();
     let ours = keepers(&runtime);
     let [(_, keeper)] = ours.as_slice() else {
         panic!("one pod, one keeper: {ours:?}")

@@ -8,7 +8,7 @@ use harness::{Pod, Runtime, fixture};
 use rstest::rstest;
 use tonic::Code;
 
-use crate::support::{code, wait_for_log_line};
+use crate::support::code;
 
 /// The longest text of one entry (containerd and CRI-O split at the same length).
 const LONGEST: usize = 16 << 10;
@@ -160,7 +160,7 @@ async fn reopen_creates_new_log_after_rename() {
     let pod = runtime.pod("p").await.unwrap();
     let script = "trap 'echo hup' HUP; echo begin; while :; do sleep 1000 & wait $!; done";
     let id = pod.start(pod.script("c", script)).await.unwrap();
-    wait_for_log_line(&pod, &id, "begin").await;
+    pod.logged(&id, "begin").await.unwrap();
     let path = runtime.client.container(&id).await.unwrap().log_path;
     let old = format!("{path}.1");
     std::fs::rename(&path, &old).unwrap();
@@ -170,7 +170,7 @@ async fn reopen_creates_new_log_after_rename() {
         "the new file is there when the call returns"
     );
     runtime.client.sh(&id, "kill -HUP 1").await.unwrap();
-    wait_for_log_line(&pod, &id, "hup").await;
+    pod.logged(&id, "hup").await.unwrap();
     assert_eq!(entries(&path), [full("hup")]);
     assert_eq!(entries(&old), [full("begin")]);
     // Reopening without a rename keeps the file.
@@ -238,10 +238,10 @@ async fn reopen_works_during_stop() {
     let pod = runtime.pod("p").await.unwrap();
     let script = "trap 'echo asked' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let id = pod.start(pod.script("c", script)).await.unwrap();
-    wait_for_log_line(&pod, &id, "ready").await;
+    pod.logged(&id, "ready").await.unwrap();
     let (client, same) = (runtime.client.clone(), id.clone());
     let stop = tokio::spawn(async move { client.stop(&same, 3600).await });
-    wait_for_log_line(&pod, &id, "asked").await;
+    pod.logged(&id, "asked").await.unwrap();
     tokio::time::timeout(harness::PATIENCE, runtime.client.reopen_log(&id))
         .await
         .unwrap()

@@ -145,7 +145,7 @@ async fn measured(runtime: &Runtime) -> (Pod, String) {
         ..Default::default()
     });
     let id = pod.start(config).await.unwrap();
-    crate::support::wait_for_log_line(&pod, &id, "ready").await;
+    pod.logged(&id, "ready").await.unwrap();
     (pod, id)
 }
 

@@ -9,7 +9,7 @@ use harness::{PATIENCE, Pod, Runtime, eventually, fixture};
 use rstest::rstest;
 use tonic::Code;
 
-use crate::support::{Means, code, directory, of, skip_if, wait_for_log_line};
+use crate::support::{Means, code, directory, of, skip_if};
 
 async fn output(pod: &Pod, mounts: impl IntoIterator<Item = Mount>, script: &str) -> String {
     let mut config = pod.script(&fixture::unique("c"), script);
@@ -245,7 +245,7 @@ async fn volume_changes_are_visible_to_container_and_host() {
     );
     config.mounts = vec![of(&volume, "/mnt")];
     let id = pod.start(config).await.unwrap();
-    wait_for_log_line(&pod, &id, "ready").await;
+    pod.logged(&id, "ready").await.unwrap();
     fs::write(volume.join("go"), "").unwrap();
     assert_eq!(pod.ended(&id).await.unwrap().exit_code, 0);
     eventually(PATIENCE, "the file to go", || async {

@@ -7,7 +7,7 @@ use cri::v1;
 use harness::{Netns, Pod, Runtime, fixture};
 use tonic::Code;
 
-use crate::support::{Means, skip_if, wait_for_log_line};
+use crate::support::{Means, skip_if};
 
 /// Sends its host name to every client.
 const SERVER: &str = r#"exec perl -MIO::Socket::INET -e '
@@ -17,7 +17,7 @@ const SERVER: &str = r#"exec perl -MIO::Socket::INET -e '
 
 async fn serve(pod: &Pod) -> String {
     let id = pod.start(pod.script("server", SERVER)).await.unwrap();
-    wait_for_log_line(pod, &id, "ready").await;
+    pod.logged(&id, "ready").await.unwrap();
     id
 }
 
@@ -166,7 +166,7 @@ async fn pods_have_ipv4_and_ipv6_addresses() {
         runtime.pod("client").await.unwrap(),
     );
     let id = server.start(server.script("server", BOTH)).await.unwrap();
-    wait_for_log_line(&server, &id, "ready").await;
+    server.logged(&id, "ready").await.unwrap();
     let all = addresses(&server).await;
     assert_eq!(all.len(), 2, "{all:?}");
     // A kubelet takes the first address as the primary one: it must be the IPv4 address.
@@ -200,7 +200,7 @@ async fn pod_addresses_come_from_pod_cidr() {
         let server = runtime.pod("server").await.unwrap();
         assert_eq!(addresses(&server).await, expected);
         let id = server.start(server.script("server", BOTH)).await.unwrap();
-        wait_for_log_line(&server, &id, "ready").await;
+        server.logged(&id, "ready").await.unwrap();
         // The restarted daemon does not assign the same address again.
         runtime.kill9().await;
         runtime.restart().await.unwrap();

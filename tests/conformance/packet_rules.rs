@@ -3,8 +3,6 @@
 use cri::v1;
 use harness::{Netns, PATIENCE, Pod, Runtime, eventually};
 
-use crate::support::wait_for_log_line;
-
 /// Sends each client its own address, over IPv4 and IPv6.
 const SERVER: &str = r#"exec perl -MIO::Socket::IP -e '
     $server = IO::Socket::IP->new(Listen => 5, LocalHost => "::", LocalPort => 8080, V6Only => 0) or die "listen: $!";
@@ -65,7 +63,7 @@ async fn server(runtime: &Runtime, port: u16) -> Pod {
     }];
     let pod = Pod::run(&runtime.client, config).await.unwrap();
     let id = pod.start(pod.script("server", SERVER)).await.unwrap();
-    wait_for_log_line(&pod, &id, "ready").await;
+    pod.logged(&id, "ready").await.unwrap();
     pod
 }
 
@@ -226,7 +224,7 @@ async fn udp_flow_reaches_replacement_pod() {
         }];
         let pod = Pod::run(&runtime.client, config).await.unwrap();
         let id = pod.start(pod.script("server", ECHO)).await.unwrap();
-        wait_for_log_line(&pod, &id, "ready").await;
+        pod.logged(&id, "ready").await.unwrap();
         let said = other
             .run("perl", &["-MIO::Socket::INET", "-e", CLIENT])
             .unwrap();

@@ -11,7 +11,7 @@ use tokio_tungstenite::{
     tungstenite::{Message, client::IntoClientRequest as _, http::HeaderValue},
 };
 
-use crate::support::{skip_if, wait_for_log_line};
+use crate::support::skip_if;
 
 /// The channels of `v5.channel.k8s.io` (Kubernetes 1.36, client-go remotecommand).
 const STDIN: u8 = 0;
@@ -189,7 +189,7 @@ async fn attach_shows_new_output_to_all_clients() {
         ..pod.script("c", "echo before; while read line; do echo got $line; done")
     };
     let id = pod.start(config).await.unwrap();
-    wait_for_log_line(&pod, &id, "before").await;
+    pod.logged(&id, "before").await.unwrap();
     let mut first = attach(&pod, &id, false, true).await;
     first.send(STDIN, b"one\n").await;
     first.until("got one\n").await;

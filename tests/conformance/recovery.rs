@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tonic::Code;
 
-use crate::support::{code, is_daemon, wait_for_log_line};
+use crate::support::{code, is_daemon};
 
 /// The pod with the client of the restarted runtime.
 pub(crate) fn pod_on(pod: &Pod, runtime: &Runtime) -> Pod {
@@ -164,7 +164,7 @@ async fn containers_survive_kill_of_daemon() {
             (Running, 0)
         ]
     );
-    let lines = wait_for_log_line(&pod, &writes, "1000").await;
+    let lines = pod.logged(&writes, "1000").await.unwrap();
     assert_eq!(
         lines,
         (1..=1000)
@@ -176,7 +176,7 @@ async fn containers_survive_kill_of_daemon() {
     assert_eq!(client.sh(&runs, "echo fine").await.unwrap(), "fine\n");
     client.start(&created).await.unwrap();
     assert_eq!(pod.ended(&created).await.unwrap().exit_code, 0);
-    wait_for_log_line(&pod, &created, "late").await;
+    pod.logged(&created, "late").await.unwrap();
     client.reopen_log(&runs).await.unwrap();
     client.stop(&runs, 3600).await.unwrap();
     assert_eq!(client.container(&runs).await.unwrap().exit_code, 143);
@@ -231,7 +231,7 @@ async fn new_pod_reaches_pod_from_before_restart() {
         $server = IO::Socket::INET->new(Listen => 5, LocalPort => 8080) or die "listen: $!";
         $| = 1; print "ready\n"; while ($client = $server->accept) { print $client "old\n"; close $client }'"#;
     let id = old.start(old.script("server", server)).await.unwrap();
-    wait_for_log_line(&old, &id, "ready").await;
+    old.logged(&id, "ready").await.unwrap();
     runtime.kill9().await;
     runtime.restart().await.unwrap();
     let ip = runtime

@@ -11,7 +11,7 @@ use nix::{
 use rstest::rstest;
 use tonic::Code;
 
-use crate::support::{Means, code, skip_if, wait_for_log_line};
+use crate::support::{Means, code, skip_if};
 
 /// Longer than any operation here takes, unless it hangs.
 const LIMIT: Duration = Duration::from_secs(40);
@@ -89,7 +89,7 @@ async fn runtime_stops_during_exec_and_stop() {
     let pod = runtime.pod("p").await.unwrap();
     let script = "trap 'echo asked' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let id = pod.start(pod.script("c", script)).await.unwrap();
-    wait_for_log_line(&pod, &id, "ready").await;
+    pod.logged(&id, "ready").await.unwrap();
     let (mut calls, of) = (runtime.client.runtime.clone(), id.clone());
     let exec = tokio::spawn(async move {
         calls
@@ -104,10 +104,10 @@ async fn runtime_stops_during_exec_and_stop() {
             })
             .await
     });
-    wait_for_log_line(&pod, &id, "in").await;
+    pod.logged(&id, "in").await.unwrap();
     let (client, of) = (runtime.client.clone(), id.clone());
     let stop = tokio::spawn(async move { client.stop(&of, 3600).await });
-    wait_for_log_line(&pod, &id, "asked").await;
+    pod.logged(&id, "asked").await.unwrap();
     let ended = within_timeout("the runtime", runtime.stop()).await;
     assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
     within_timeout("the exec", exec).await.unwrap().unwrap_err();

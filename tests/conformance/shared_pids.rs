@@ -6,7 +6,7 @@ use harness::witness::{self, Witness};
 use harness::{PATIENCE, Pod, Runtime, eventually, fixture};
 use rstest::rstest;
 
-use crate::support::{Means, skip_if, wait_for_log_line};
+use crate::support::{Means, skip_if};
 use crate::userns;
 
 /// A pod with a shared PID namespace, and optionally a user namespace.
@@ -160,7 +160,7 @@ async fn tracer_sees_no_unconfined_process(
     let state = runtime.state_dir().display().to_string();
     let looks = with_shared_pids(pod.script("watcher", &watcher(&state)), &["SYS_PTRACE"]);
     let looks = pod.start(looks).await.unwrap();
-    wait_for_log_line(&pod, &looks, "ready").await;
+    pod.logged(&looks, "ready").await.unwrap();
     let with_filter = |mut config: ContainerConfig| {
         let filter = filtered.then(SecurityProfile::default);
         fixture::security(&mut config).seccomp = filter;
@@ -179,6 +179,6 @@ async fn tracer_sees_no_unconfined_process(
         .sh(&target, "touch /dev/shm/enough")
         .await
         .unwrap();
-    let lines = wait_for_log_line(&pod, &looks, "over").await;
+    let lines = pod.logged(&looks, "over").await.unwrap();
     assert_eq!(lines, ["ready", "over"]);
 }

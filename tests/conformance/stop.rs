@@ -9,7 +9,7 @@ use tonic::Code;
 
 use crate::{
     recovery::keepers,
-    support::{Means, code, skip_if, wait_for_log_line},
+    support::{Means, code, skip_if},
 };
 
 /// A grace period longer than any test, so that its expiry cannot end a container.
@@ -59,11 +59,11 @@ async fn concurrent_stops_keep_their_own_grace_periods() {
     let script = "trap 'echo no' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let long = pod.start(pod.script("long", script)).await.unwrap();
     let short = pod.start(pod.script("short", script)).await.unwrap();
-    wait_for_log_line(&pod, &long, "ready").await;
-    wait_for_log_line(&pod, &short, "ready").await;
+    pod.logged(&long, "ready").await.unwrap();
+    pod.logged(&short, "ready").await.unwrap();
     let (client, id) = (runtime.client.clone(), long.clone());
     let waits = tokio::spawn(async move { client.stop(&id, LONG).await });
-    wait_for_log_line(&pod, &long, "no").await;
+    pod.logged(&long, "no").await.unwrap();
     runtime.client.stop(&short, 1).await.unwrap();
     assert_eq!(
         runtime.client.container(&short).await.unwrap().exit_code,
@@ -154,7 +154,7 @@ async fn stop_kills_all_processes_of_container() {
         "export CRIB_TEST_MARK={mark}; (setsid sleep 1000 &); setsid sh -c 'sleep 1000 & sleep 1000' & echo ready; sleep 1000"
     );
     let id = pod.start(pod.script("c", &script)).await.unwrap();
-    wait_for_log_line(&pod, &id, "ready").await;
+    pod.logged(&id, "ready").await.unwrap();
     let mark = format!("CRIB_TEST_MARK={mark}");
     harness::eventually(harness::PATIENCE, "the children to run", || async {
         let found = witness::marked(&mark);
@@ -172,10 +172,10 @@ async fn stop_pod_does_not_wait_for_grace_period_of_container() {
     let pod = runtime.pod("p").await.unwrap();
     let script = "trap 'echo no' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let id = pod.start(pod.script("c", script)).await.unwrap();
-    wait_for_log_line(&pod, &id, "ready").await;
+    pod.logged(&id, "ready").await.unwrap();
     let (client, long) = (runtime.client.clone(), id.clone());
     let long = tokio::spawn(async move { client.stop(&long, LONG).await });
-    wait_for_log_line(&pod, &id, "no").await;
+    pod.logged(&id, "no").await.unwrap();
     let stopped =
         tokio::time::timeout(Duration::from_secs(30), runtime.client.stop_pod(&pod.id)).await;
     stopped.unwrap().unwrap();

@@ -9,7 +9,7 @@ use rstest::rstest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tonic::{Code, Status};
 
-use crate::support::{code, wait_for_log_line};
+use crate::support::code;
 
 const OUTPUTS: Streams = Streams {
     stdin: false,
@@ -190,7 +190,7 @@ async fn attach_shares_streams_until_container_ends(#[case] over: Transport) {
     );
     config.stdin = true;
     let id = pod.start(config).await.unwrap();
-    wait_for_log_line(&pod, &id, "early").await;
+    pod.logged(&id, "early").await.unwrap();
     let join = async || {
         let url = attach_url(&pod, &id, ALL).await.unwrap();
         command(&url, ALL, over).await.unwrap()
@@ -203,7 +203,7 @@ async fn attach_shares_streams_until_container_ends(#[case] over: Transport) {
     let said = read_until(&mut other.stdout, "got second\n").await;
     assert!(!said.contains("early"), "{said}");
     read_until(&mut one.stdout, "got second\n").await;
-    wait_for_log_line(&pod, &id, "got second").await;
+    pod.logged(&id, "got second").await.unwrap();
     // Both sessions end with the container.
     runtime.client.stop(&id, 0).await.unwrap();
     for client in [one, other] {

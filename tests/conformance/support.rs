@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cri::v1::Mount;
-use harness::{PATIENCE, Pod, Runtime, eventually, witness::Witness};
+use harness::{Pod, Runtime, eventually, witness::Witness};
 use tonic::{Code, Status};
 
 /// The code of the expected error, which must have a message.
@@ -90,26 +90,8 @@ pub(crate) use skip_if;
 pub(crate) async fn graceful_container(pod: &Pod, name: &str) -> String {
     let script = "trap 'exit 143' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let id = pod.start(pod.script(name, script)).await.unwrap();
-    wait_for_log_line(pod, &id, "ready").await;
+    pod.logged(&id, "ready").await.unwrap();
     id
-}
-
-/// Waits until a container has logged a line, and returns all lines logged so far.
-pub(crate) async fn wait_for_log_line(pod: &Pod, id: &str, line: &str) -> Vec<String> {
-    eventually(
-        PATIENCE,
-        &format!("the line {line:?} of container {id}"),
-        || async {
-            let status = pod.client.container(id).await.unwrap();
-            let lines: Vec<String> = pod.log(&status).into_iter().map(|line| line.text).collect();
-            if lines.iter().any(|have| have == line) {
-                Ok(lines)
-            } else {
-                Err((status, lines))
-            }
-        },
-    )
-    .await
 }
 
 /// How long creating or removing a large tree may take on a busy host.

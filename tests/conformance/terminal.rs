@@ -4,7 +4,7 @@ use cri::v1::ContainerConfig;
 use harness::cri_log::{Line, Stream};
 use harness::{Pod, Runtime, fixture};
 
-use crate::support::{Means, skip_if, wait_for_log_line};
+use crate::support::{Means, skip_if};
 
 fn on_terminal(pod: &Pod, text: &str) -> ContainerConfig {
     ContainerConfig {
@@ -120,7 +120,7 @@ async fn stop_ends_container_on_terminal() {
     let script =
         "trap 'echo asked; exit 3' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let id = pod.start(on_terminal(&pod, script)).await.unwrap();
-    wait_for_log_line(&pod, &id, "ready\r").await;
+    pod.logged(&id, "ready\r").await.unwrap();
     assert_eq!(runtime.client.sh(&id, "echo exec").await.unwrap(), "exec\n");
     runtime.client.stop(&id, 30).await.unwrap();
     let status = runtime.client.container(&id).await.unwrap();

@@ -48,9 +48,9 @@ async fn client_gets_the_event_of_an_exit() -> Result<(), Box<dyn std::error::Er
     let mut events = runtime.events().await?;
     let pod = runtime.pod("worker").await?;
     let id = pod
-        .start(pod.script("main", "trap 'exit 0' TERM; sleep 1000 & wait"))
+        .start(pod.script("main", "trap 'exit 0' TERM; echo ready; sleep 1000 & wait"))
         .await?;
-    pod.ready().await?;
+    pod.logged(&id, "ready").await?;
     runtime.client.stop(&id, 10).await?;
     let stopped = ContainerEventType::ContainerStoppedEvent;
     let exit = events

@@ -3,7 +3,6 @@
 use harness::Netns;
 
 use super::*;
-use crate::support::wait_for_log_line;
 
 const SERVER: &str = r#"exec perl -MIO::Socket::INET -e '
     $server = IO::Socket::INET->new(Listen => 5, LocalPort => 8080) or die "listen: $!";
@@ -82,7 +81,7 @@ async fn bridge_plugin_connects_pods_and_assigns_addresses() {
         "{network:?}"
     );
     let id = server.start(server.script("server", SERVER)).await.unwrap();
-    wait_for_log_line(&server, &id, "ready").await;
+    server.logged(&id, "ready").await.unwrap();
     let said = send_request(&client, &network.ip, 8080).await;
     assert!(said.starts_with("from 10.99.0."), "{said}");
     assert_eq!(leases(&plugins).len(), 4);
@@ -135,7 +134,7 @@ async fn portmap_and_bandwidth_plugins_apply_and_undo_settings() {
         .into();
     let pod = Pod::run(&runtime.client, config).await.unwrap();
     let id = pod.start(pod.script("server", SERVER)).await.unwrap();
-    wait_for_log_line(&pod, &id, "ready").await;
+    pod.logged(&id, "ready").await.unwrap();
     let script = "exec timeout 20 bash -c 'exec 3<>/dev/tcp/192.0.2.1/12000 && cat <&3'";
     let said = other.run("bash", &["-c", script]).unwrap();
     assert_eq!(said, "from 192.0.2.2\n");

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::{cannot_run, rootless, start};
 use crate::host_ports::free_port;
-use crate::support::{skip_if, wait_for_log_line};
+use crate::support::skip_if;
 
 /// Answers over TCP and UDP, each with its name.
 const SERVER: &str = r#"exec perl -MIO::Socket::INET -MIO::Select -e '
@@ -52,7 +52,7 @@ async fn host_ports_of_rootless_pods_answer_beside_each_way_out(
         .into();
     let pod = Pod::run(&runtime.client, config).await.unwrap();
     let id = pod.start(pod.script("server", SERVER)).await.unwrap();
-    wait_for_log_line(&pod, &id, "ready").await;
+    pod.logged(&id, "ready").await.unwrap();
 
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))
         .await

@@ -32,7 +32,7 @@ async fn every_host_port_forwards_to_pod(#[case] host: &str, #[case] count: u16)
     let pod = tokio::time::timeout(PATIENCE, run).await.unwrap().unwrap();
     serve(&pod, TCP).await;
     let udp = pod.start(pod.script("udp", UDP)).await.unwrap();
-    crate::support::wait_for_log_line(&pod, &udp, "ready").await;
+    pod.logged(&udp, "ready").await.unwrap();
 
     let address = |port: u16| SocketAddr::new(host.parse().unwrap(), port);
     for port in FIRST..FIRST + count {

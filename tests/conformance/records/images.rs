@@ -9,7 +9,7 @@ use rstest::rstest;
 
 use super::Damage;
 use crate::recovery::pod_on;
-use crate::support::{Means, skip_if, wait_for_log_line};
+use crate::support::{Means, skip_if};
 
 const NAME: &str = "example.com/recorded:1";
 
@@ -77,7 +77,7 @@ async fn damaged_image_records_lose_no_layers_and_are_repaired_by_pull(
     };
     let runs = of_image("runs", "echo ready; while :; do sleep 1000; done");
     let runs = pod.start(runs).await.unwrap();
-    wait_for_log_line(&pod, &runs, "ready").await;
+    pod.logged(&runs, "ready").await.unwrap();
     runtime.kill9().await;
     let record = only_file(runtime.state_dir().join("images").join(place), ending);
     damage.make(&record);
