@@ -32,6 +32,7 @@ mod image_life;
 mod image_pull;
 mod image_volume;
 mod initial_state;
+mod large;
 mod left_behind;
 mod limits;
 mod listing;
@@ -75,8 +76,10 @@ mod stop;
 mod stream;
 mod streamed_lists;
 mod terminals;
+mod traffic;
 mod unhindered;
 mod unified;
+mod unmasked;
 mod unstarted;
 mod user_namespace;
 mod what_is_counted;
@@ -118,6 +121,7 @@ pub fn all() -> Vec<&'static Rule> {
         security::RULES,
         seccomp::RULES,
         profiles::RULES,
+        unmasked::RULES,
         named_on_host::RULES,
         rights::RULES,
         capability_sets::RULES,
@@ -144,6 +148,7 @@ pub fn all() -> Vec<&'static Rule> {
         lower_limit::RULES,
         lost_sandbox::RULES,
         optional::RULES,
+        large::RULES,
         exec::RULES,
         command::RULES,
         log::RULES,
@@ -163,6 +168,7 @@ pub fn all() -> Vec<&'static Rule> {
         unhindered::RULES,
         statistics::RULES,
         measured::RULES,
+        traffic::RULES,
         freed::RULES,
         what_is_counted::RULES,
         metrics::RULES,

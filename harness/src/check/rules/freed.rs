@@ -14,13 +14,14 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CRI-RTM-012",
         severity: Severity::Should,
-        says: "ImageFsInfo counts the space of an image from its pull to its removal: a kubelet removes images until enough is free.",
+        says: "ImageFsInfo counts the bytes and the inodes of an image from its pull to its removal: a kubelet removes images until enough is free.",
         source: KUBELET,
         tags: &["kubelet", "statistics", "image"],
         calls: &["ImageFsInfo", "PullImage", "RemoveImage"],
         faults: &[
             "ImageFsInfo stale",
             "ImageFsInfo set image_filesystems.used_bytes.value \"123456789\"",
+            "ImageFsInfo set image_filesystems.inodes_used.value \"12345\"",
             "PullImage request set image.image \"127.0.0.1:1/none:1\"",
             "ImageFsInfo after 1 set image_filesystems.used_bytes.value \"9000000000000\"",
         ],
@@ -49,11 +50,12 @@ async fn image_filesystems(x: &Context) -> Result<Vec<v1::FilesystemUsage>, toni
     Ok(answer.into_inner().image_filesystems)
 }
 
-/// What the image file systems use, in bytes.
-async fn space(x: &Context) -> Result<u64, tonic::Status> {
-    let all = image_filesystems(x).await?.into_iter();
-    let used = all.filter_map(|one| one.used_bytes);
-    Ok(used.map(|used| used.value).sum())
+/// What the image file systems use: bytes and inodes.
+fn used(all: &[v1::FilesystemUsage]) -> (u64, u64) {
+    let sum = |field: fn(&v1::FilesystemUsage) -> Option<v1::UInt64Value>| {
+        all.iter().filter_map(field).map(|used| used.value).sum()
+    };
+    (sum(|one| one.used_bytes), sum(|one| one.inodes_used))
 }
 
 /// Whether an image file system is the directory in which CRI-O has what describes images, and no layer.
@@ -65,9 +67,15 @@ fn has_no_layers(one: &v1::FilesystemUsage) -> bool {
 async fn space_of_image_comes_and_goes(x: &Context) -> Verdict {
     // Other rules pull and remove images meanwhile, small ones.
     const CONTENT: usize = 64 << 20;
-    const LEAST: u64 = 40 << 20;
+    const BYTES: u64 = 40 << 20;
+    const FILES: usize = 3000;
+    const INODES: u64 = 2000;
     let (name, _) = add(x, "1", |image| {
-        image.layer(Layer::new().file("large", 0o644, vec![0; CONTENT]))
+        let large = Layer::new().file("large", 0o644, vec![0; CONTENT]);
+        let many = (0..FILES).fold(large, |layer, number| {
+            layer.file(&format!("many/{number}"), 0o644, "")
+        });
+        image.layer(many)
     })?;
     // A runtime may fail to measure while other rules remove images.
     let filesystems = x.until("an answer of ImageFsInfo", async || {
@@ -79,24 +87,25 @@ async fn space_of_image_comes_and_goes(x: &Context) -> Verdict {
             "the layers of images are not counted".to_owned(),
         ));
     }
-    let used = filesystems.iter().filter_map(|one| one.used_bytes);
-    let before: u64 = used.map(|used| used.value).sum();
+    let before = used(&filesystems);
     pull(x, &name).await?;
+    let more = |(bytes, inodes): (u64, u64), than: (u64, u64)| {
+        bytes >= than.0.saturating_add(BYTES) && inodes >= than.1.saturating_add(INODES)
+    };
+    let look = async || image_filesystems(x).await.map(|all| used(&all));
     // Some runtimes measure every ten seconds.
+    let what = "bytes and inodes to grow by 40 MiB and 2000 with an image of 64 MiB and 3000 files";
     let with_image = x
-        .until(
-            "used_bytes to grow by 40 MiB with an image of 64 MiB",
-            async || match space(x).await {
-                Ok(used) if used >= before.saturating_add(LEAST) => Ok(used),
-                seen => Err(format!("{seen:?}, {before} before")),
-            },
-        )
+        .until(what, async || match look().await {
+            Ok(used) if more(used, before) => Ok(used),
+            seen => Err(format!("{seen:?}, {before:?} before")),
+        })
         .await?;
     x.client.remove_image(&name).await?;
-    let what = "used_bytes to fall by 40 MiB when an image of 64 MiB was removed";
-    x.until(what, async || match space(x).await {
-        Ok(used) if used.saturating_add(LEAST) <= with_image => Ok(()),
-        seen => Err(format!("{seen:?}, {with_image} before")),
+    let what = "bytes and inodes to fall by 40 MiB and 2000 when that image was removed";
+    x.until(what, async || match look().await {
+        Ok(used) if more(with_image, used) => Ok(()),
+        seen => Err(format!("{seen:?}, {with_image:?} before")),
     })
     .await
 }

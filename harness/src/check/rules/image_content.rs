@@ -6,7 +6,7 @@ use super::image::{add, pull};
 use crate::check::context::Context;
 use crate::check::images::programs;
 use crate::check::outcome::{Outcome, Verdict, equal, refused};
-use crate::check::rule::sources::{API, CRIO, CRITEST, KUBELET};
+use crate::check::rule::sources::{API, CONTAINERD, CRIO, CRITEST, KUBELET};
 use crate::check::rule::{Rule, Severity};
 use crate::fixture;
 use crate::fixture_image::{ImageBuilder, Layer};
@@ -110,7 +110,21 @@ pub(super) const RULES: &[Rule] = &[
             "ContainerStatus set status.exit_code 143",
             "ContainerStatus set status.stop_signal \"SIGTERM\"",
         ],
-        body: |x| Box::pin(signal_is_that_of_image(x)),
+        body: |x| Box::pin(signal_is_that_of_image(x, "SIGUSR1")),
+    },
+    Rule {
+        id: "CRI-CNT-018",
+        severity: Severity::Should,
+        says: "StopContainer sends the image's stop signal also if the image gives it by number, as builders may.",
+        source: CONTAINERD,
+        tags: &["kubelet", "signal"],
+        calls: &["StopContainer", "ContainerStatus"],
+        faults: &[
+            "StopContainer request drop timeout",
+            "ContainerStatus set status.exit_code 143",
+            "ContainerStatus set status.stop_signal \"SIGTERM\"",
+        ],
+        body: |x| Box::pin(signal_is_that_of_image(x, "10")),
     },
     Rule {
         id: "CRI-CNT-009",
@@ -316,9 +330,9 @@ async fn modes_and_links_are_kept(x: &Context) -> Verdict {
     equal("whether the directory is sticky", &sticky, &true)
 }
 
-async fn signal_is_that_of_image(x: &Context) -> Verdict {
+async fn signal_is_that_of_image(x: &Context, signal: &str) -> Verdict {
     x.needs_namespaces()?;
-    let image = image(x, "1", |image| image.stop_signal("SIGUSR1")).await?;
+    let image = image(x, "1", |image| image.stop_signal(signal)).await?;
     let text = "trap 'exit 10' USR1; trap 'exit 11' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let pod = x.pod().await?;
     let id = pod.start(script(x, &image, text)).await?;

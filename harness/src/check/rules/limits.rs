@@ -213,8 +213,8 @@ pub(super) async fn memory_limit(x: &Context, id: &str) -> Verdict<String> {
     }
 }
 
-/// Quota and period.
-async fn cpu_limit(x: &Context, id: &str) -> Verdict<String> {
+/// Quota and period of CPU time, by the files of either version.
+pub(super) async fn cpu_limit(x: &Context, id: &str) -> Verdict<String> {
     if let Some(both) = of_cgroup(x, id, "cpu.max", "cpu/no-such-file").await? {
         return Ok(both);
     }

@@ -1,7 +1,5 @@
 //! Rules of what is measured: calls that measure the same thing agree, and the numbers are those of the kernel.
 
-use std::collections::BTreeSet;
-
 use cri::v1;
 use tonic::Status;
 
@@ -12,9 +10,8 @@ use super::statistics::without_cgroup_parent;
 use crate::check::context::Context;
 use crate::check::numbers::{Numbers, difference, numbers};
 use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed};
-use crate::check::rule::sources::{API, KUBELET};
+use crate::check::rule::sources::KUBELET;
 use crate::check::rule::{Rule, Severity};
-use crate::fixture;
 use crate::pod::Pod;
 
 pub(super) const RULES: &[Rule] = &[
@@ -69,35 +66,6 @@ pub(super) const RULES: &[Rule] = &[
             "ContainerStats set stats.memory.timestamp 1800000000",
         ],
         body: |x| Box::pin(memory_is_that_of_cgroup(x)),
-    },
-    Rule {
-        id: "CRI-STA-016",
-        severity: Severity::Should,
-        says: "What PodSandboxStats tell of a pod's traffic is what its network interface has counted.",
-        source: API,
-        tags: &["kubelet", "network"],
-        calls: &["PodSandboxStats", "ExecSync"],
-        faults: &[
-            "PodSandboxStats drop stats.linux.network",
-            "PodSandboxStats set stats.linux.network.default_interface.name \"none\"",
-            "PodSandboxStats set stats.linux.network.default_interface.rx_bytes.value \"123456789\"",
-            "PodSandboxStats drop stats.linux.network.default_interface.tx_bytes",
-            "PodSandboxStats drop stats.linux.network.timestamp",
-        ],
-        body: |x| Box::pin(traffic_is_that_of_interface(x)),
-    },
-    Rule {
-        id: "CRI-STA-019",
-        severity: Severity::Should,
-        says: "PodSandboxStats have each network interface of the pod but the loopback.",
-        source: API,
-        tags: &["kubelet", "network"],
-        calls: &["PodSandboxStats", "ExecSync"],
-        faults: &[
-            "PodSandboxStats drop stats.linux.network.interfaces",
-            "PodSandboxStats drop stats.linux.network",
-        ],
-        body: |x| Box::pin(every_interface_is_measured(x)),
     },
     Rule {
         id: "CRI-STA-022",
@@ -220,7 +188,7 @@ async fn container_is_measured_alike(x: &Context) -> Verdict {
 }
 
 /// The names of the network interfaces of a sandbox.
-fn interfaces(stats: &v1::PodSandboxStats) -> Vec<String> {
+pub(super) fn interfaces(stats: &v1::PodSandboxStats) -> Vec<String> {
     let network = stats.linux.as_ref().and_then(|linux| linux.network.clone());
     let network = network.unwrap_or_default();
     let all = network.default_interface.into_iter();
@@ -315,81 +283,6 @@ async fn memory_is_that_of_cgroup(x: &Context) -> Verdict {
         "page_faults at most",
         memory,
     )
-}
-
-/// Bytes received and sent, of an interface in `/proc/net/dev`.
-fn counted(text: &str, name: &str) -> Option<(u64, u64)> {
-    let mut lines = text.lines();
-    let line = lines.find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'))?;
-    let columns: Vec<u64> = line
-        .split_whitespace()
-        .filter_map(|number| number.parse().ok())
-        .collect();
-    Some((*columns.first()?, *columns.get(8)?))
-}
-
-async fn traffic_is_that_of_interface(x: &Context) -> Verdict {
-    x.needs_namespaces()?;
-    let pod = x.pod().await?;
-    let id = x.running(&pod).await?;
-    let before = x.client.sh(&id, "cat /proc/net/dev").await?;
-    let network = sandbox_stats(x, &pod.id).await?.linux.unwrap_or_default();
-    let network = network.network.unwrap_or_default();
-    let after = x.client.sh(&id, "cat /proc/net/dev").await?;
-    of_now("the time of network", network.timestamp)?;
-    let interface = network.default_interface.clone().unwrap_or_default();
-    let (Some(before), Some(after)) = (
-        counted(&before, &interface.name),
-        counted(&after, &interface.name),
-    ) else {
-        return failed(
-            "default_interface",
-            "an interface of the pod",
-            format!("{network:?}"),
-        );
-    };
-    let value = |value: Option<v1::UInt64Value>| value.map(|value| value.value);
-    for (what, seen, least, most) in [
-        ("rx_bytes", value(interface.rx_bytes), before.0, after.0),
-        ("tx_bytes", value(interface.tx_bytes), before.1, after.1),
-    ] {
-        let counted = seen.is_some_and(|seen| (least..=most).contains(&seen));
-        ensure(counted, what, &format!("between {least} and {most}"), seen)?;
-    }
-    Ok(())
-}
-
-/// Makes a bridge in the network namespace: the ioctl SIOCBRADDBR, for images without ip(8).
-const BRIDGE: &str = r#"
-socket(my $any, 2, 2, 0) or die "socket: $!";
-my $name = pack("a16", "second");
-ioctl($any, 0x89a0, $name) or die "SIOCBRADDBR: $!";
-"#;
-
-async fn every_interface_is_measured(x: &Context) -> Verdict {
-    x.needs_namespaces()?;
-    let pod = x.pod().await?;
-    let mut config = x.forever("c");
-    let security = fixture::security(&mut config);
-    let capabilities = security.capabilities.get_or_insert_default();
-    capabilities.add_capabilities = vec!["NET_ADMIN".to_owned()];
-    let id = pod.start(config).await?;
-    x.logged(&pod, &id, "ready").await?;
-    if let Err(status) = x.client.sh(&id, &format!("perl -e '{BRIDGE}'")).await {
-        return Err(Outcome::Skipped(format!(
-            "the pod gets no second network interface: {}",
-            status.message()
-        )));
-    }
-    let text = x.client.sh(&id, "cat /proc/net/dev").await?;
-    let names = text
-        .lines()
-        .filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned()));
-    let stats = sandbox_stats(x, &pod.id).await?;
-    let others = |name: &String| name != "lo";
-    let expected: BTreeSet<String> = names.filter(others).collect();
-    let seen: BTreeSet<String> = interfaces(&stats).into_iter().filter(others).collect();
-    equal("default_interface and interfaces", &seen, &expected)
 }
 
 /// The working set of the busy container of [`busier_container_is_told`], at least.

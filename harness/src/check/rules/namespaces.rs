@@ -4,7 +4,7 @@ use cri::v1;
 use cri::v1::{NamespaceMode, NamespaceOption};
 
 use crate::check::context::Context;
-use crate::check::outcome::{Verdict, ensure, equal, failed};
+use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed};
 use crate::check::rule::sources::{CONTAINERD, CRIO, CRITEST, KUBELET};
 use crate::check::rule::{Rule, Severity};
 use crate::fixture;
@@ -107,6 +107,16 @@ pub(super) const RULES: &[Rule] = &[
         calls: &["RunPodSandbox", "CreateContainer"],
         faults: &[sandbox_mode!("ipc", "POD")],
         body: |x| Box::pin(ipc_is_of_host(x)),
+    },
+    Rule {
+        id: "CRI-NSP-025",
+        severity: Severity::Should,
+        says: "Containers of pods with the host's IPC have the host's /dev/shm, and others have not.",
+        source: CONTAINERD,
+        tags: &["kubelet", "namespaces"],
+        calls: &["RunPodSandbox", "CreateContainer"],
+        faults: &[sandbox_mode!("ipc", "POD"), sandbox_mode!("ipc", "NODE")],
+        body: |x| Box::pin(shared_memory_is_of_host(x)),
     },
     Rule {
         id: "CRI-NSP-007",
@@ -328,6 +338,40 @@ async fn ipc_is_of_host(x: &Context) -> Verdict {
     equal("the IPC namespace of two pods", &other, &first)?;
     let [own, ..] = three(x, "ipc", |_| {}).await?;
     ensure(own != first, "that of another pod", "to differ", own)
+}
+
+/// The number of the device that a container has at /dev/shm, like 0:23.
+async fn shared_memory(x: &Context, change: fn(&mut NamespaceOption)) -> Verdict<String> {
+    let pod = pod(x, change).await?;
+    let id = pod.start(container(x, &pod, "c", |_| {})).await?;
+    let mounts = x.client.sh(&id, "cat /proc/self/mountinfo").await?;
+    let lines = mounts.lines().map(|line| line.split(' '));
+    let mut places = lines.filter_map(|mut line| Some((line.nth(2)?, line.nth(1)?)));
+    // A later mount covers an earlier one.
+    match places.rfind(|(_, place)| *place == "/dev/shm") {
+        Some((device, _)) => Ok(device.to_owned()),
+        None => failed("/dev/shm", "a mount", mounts),
+    }
+}
+
+async fn shared_memory_is_of_host(x: &Context) -> Verdict {
+    let node = |options: &mut NamespaceOption| options.ipc = NamespaceMode::Node.into();
+    let Ok(host) = rustix::fs::stat("/dev/shm") else {
+        return Err(Outcome::Skipped("this machine has no /dev/shm".to_owned()));
+    };
+    let (major, minor) = (
+        rustix::fs::major(host.st_dev),
+        rustix::fs::minor(host.st_dev),
+    );
+    let host = format!("{major}:{minor}");
+    let of_node = shared_memory(x, node).await?;
+    equal(
+        "the device at /dev/shm of a pod with the host's IPC",
+        &of_node,
+        &host,
+    )?;
+    let own = shared_memory(x, |_| {}).await?;
+    ensure(own != host, "that of another pod", "to differ", own)
 }
 
 async fn processes_are_of_pod(x: &Context) -> Verdict {

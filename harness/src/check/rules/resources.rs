@@ -4,9 +4,9 @@ use std::path::Path;
 
 use cri::v1;
 
-use super::limits::{of_cgroup, update, with};
+use super::limits::{cpu_limit, of_cgroup, update, with};
 use crate::check::context::Context;
-use crate::check::outcome::{Outcome, Verdict, equal, failed};
+use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed};
 use crate::check::rule::sources::{API, KUBELET};
 use crate::check::rule::{Rule, Severity};
 
@@ -38,6 +38,21 @@ pub(super) const RULES: &[Rule] = &[
             "UpdateContainerResources request drop linux.cpuset_cpus",
         ],
         body: |x| Box::pin(other_resources_are_updated(x)),
+    },
+    Rule {
+        id: "CRI-LIM-021",
+        severity: Severity::Must,
+        says: "A quota of -1 is no limit of CPU time, for a new container and for a running one: a kubelet gives it to those with CPUs of their own.",
+        source: KUBELET,
+        tags: &["kubelet", "resources", "resize"],
+        calls: &["CreateContainer", "UpdateContainerResources"],
+        faults: &[
+            "CreateContainer request set config.linux.resources.cpu_quota 100000",
+            "UpdateContainerResources request drop linux.cpu_quota",
+            "UpdateContainerResources answer INVALID_ARGUMENT",
+            "CreateContainer answer INVALID_ARGUMENT",
+        ],
+        body: |x| Box::pin(quota_is_lifted(x)),
     },
     Rule {
         id: "CRI-SEC-011",
@@ -99,21 +114,6 @@ async fn other_resources_are_echoed(x: &Context) -> Verdict {
     )
 }
 
-/// Quota and period of CPU time, by the files of either version.
-async fn quota(x: &Context, id: &str) -> Verdict<String> {
-    if let Some(both) = of_cgroup(x, id, "cpu.max", "no-such-file").await? {
-        return Ok(both);
-    }
-    let quota = of_cgroup(x, id, "no-such-file", "cpu/cpu.cfs_quota_us").await?;
-    let period = of_cgroup(x, id, "no-such-file", "cpu/cpu.cfs_period_us").await?;
-    match (quota, period) {
-        (Some(quota), Some(period)) => Ok(format!("{quota} {period}")),
-        _ => Err(Outcome::Skipped(
-            "the container does not see its cgroup below /sys/fs/cgroup".to_owned(),
-        )),
-    }
-}
-
 async fn other_resources_are_updated(x: &Context) -> Verdict {
     x.needs_limits()?;
     let resources = v1::LinuxContainerResources {
@@ -138,7 +138,7 @@ async fn other_resources_are_updated(x: &Context) -> Verdict {
     update(x, &id, other).await?;
     equal(
         "quota and period",
-        quota(x, &id).await?.as_str(),
+        cpu_limit(x, &id).await?.as_str(),
         "50000 50000",
     )?;
     let after = of_cgroup(x, &id, files.0, files.1).await?;
@@ -168,6 +168,33 @@ async fn other_resources_are_updated(x: &Context) -> Verdict {
         ),
         &(50_000, 50_000, 512, cpu.as_str()),
     )
+}
+
+async fn quota_is_lifted(x: &Context) -> Verdict {
+    x.needs_limits()?;
+    let with_quota = |cpu_quota| v1::LinuxContainerResources {
+        cpu_period: 100_000,
+        cpu_quota,
+        cpu_shares: 1024,
+        ..Default::default()
+    };
+    let pod = x.pod().await?;
+    let free = pod.start(with(x.forever("c"), with_quota(-1))).await?;
+    let limited = pod.start(with(x.forever("d"), with_quota(50_000))).await?;
+    update(x, &limited, with_quota(-1)).await?;
+    for (what, id) in [
+        ("quota and period of a container created with -1", free),
+        (
+            "quota and period after UpdateContainerResources with -1",
+            limited,
+        ),
+    ] {
+        let seen = cpu_limit(x, &id).await?;
+        // By the files of either version.
+        let lifted = ["-1 100000", "max 100000"].contains(&seen.as_str());
+        ensure(lifted, what, "-1 or max, and 100000", seen)?;
+    }
+    Ok(())
 }
 
 /// Devices that no container has by itself, and that do nothing when they are opened.

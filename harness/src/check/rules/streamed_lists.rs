@@ -119,7 +119,7 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// All that a stream carries up to its end.
-async fn drained<M, T>(
+pub(super) async fn drained<M, T>(
     x: &Context,
     what: &str,
     answer: Result<Response<Streaming<M>>, Status>,

@@ -5,6 +5,7 @@ use crate::check::context::Context;
 use crate::check::outcome::{Verdict, equal, failed};
 use crate::check::rule::sources::{CONTAINERD, KUBELET};
 use crate::check::rule::{Rule, Severity};
+use crate::pod::Pod;
 use crate::streaming::Command;
 
 pub(super) const RULES: &[Rule] = &[
@@ -42,7 +43,49 @@ pub(super) const RULES: &[Rule] = &[
         faults: &["CreateContainer request drop config.tty", "Attach drop url"],
         body: |x| Box::pin(terminal_of_container_is_resized(x)),
     },
+    Rule {
+        id: "CRI-STR-020",
+        severity: Severity::Should,
+        says: "The terminal of a container is /dev/console too, where an init system writes (OCI runtime-spec).",
+        source: CONTAINERD,
+        tags: &["tty"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request drop config.tty",
+            "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"exit 8\"]",
+        ],
+        body: |x| Box::pin(terminal_is_console(x)),
+    },
 ];
+
+async fn terminal_is_console(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let text = "[ -t 1 ] || exit 9; [ -c /dev/console ] || exit 8; echo shown >/dev/console || exit 7; exit 5";
+    let pod = x.pod().await?;
+    let mut config = x.script("c", text);
+    config.tty = true;
+    let id = pod.start(config).await?;
+    let status = x.exited(&id).await?;
+    let what = "the exit code of a container that writes to /dev/console";
+    equal(what, &status.exit_code, &5)?;
+    in_log(x, &pod, &id, "/dev/console").await
+}
+
+/// Waits until the log has the line "shown", which was written to a file.
+async fn in_log(x: &Context, pod: &Pod, id: &str, file: &str) -> Verdict {
+    x.until(
+        &format!("what was written to {file} in the log"),
+        async || {
+            let lines = x.lines(pod, id);
+            // A terminal ends its lines with a carriage return too, which some runtimes keep.
+            match lines.iter().any(|line| line.text.trim_end() == "shown") {
+                true => Ok(()),
+                false => Err(lines),
+            }
+        },
+    )
+    .await
+}
 
 async fn terminal_is_controlling(x: &Context) -> Verdict {
     let text =
@@ -54,15 +97,7 @@ async fn terminal_is_controlling(x: &Context) -> Verdict {
     let status = x.exited(&id).await?;
     let what = "the exit code of a container that writes to /dev/tty";
     equal(what, &status.exit_code, &5)?;
-    x.until("what was written to /dev/tty in the log", async || {
-        let lines = x.lines(&pod, &id);
-        // A terminal ends its lines with a carriage return too, which some runtimes keep.
-        match lines.iter().any(|line| line.text.trim_end() == "shown") {
-            true => Ok(()),
-            false => Err(lines),
-        }
-    })
-    .await?;
+    in_log(x, &pod, &id, "/dev/tty").await?;
     let other = pod.start(x.forever("d")).await?;
     // It ends when all of it was read: some runtimes lose what is read too late.
     let text = text.replace("; exit 5", "; read line; exit 5");

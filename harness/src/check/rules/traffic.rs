@@ -1,0 +1,131 @@
+//! Rules of what is measured of a pod's network: its interfaces, and the bytes that each has received and sent.
+
+use std::collections::BTreeSet;
+
+use cri::v1;
+
+use super::measured::{interfaces, sandbox_stats};
+use super::sandbox_echo::of_now;
+use crate::check::context::Context;
+use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed};
+use crate::check::rule::sources::API;
+use crate::check::rule::{Rule, Severity};
+use crate::fixture;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-STA-016",
+        severity: Severity::Should,
+        says: "What PodSandboxStats tell of a pod's traffic is what its network interface has counted.",
+        source: API,
+        tags: &["kubelet", "network"],
+        calls: &["PodSandboxStats", "ExecSync"],
+        faults: &[
+            "PodSandboxStats drop stats.linux.network",
+            "PodSandboxStats set stats.linux.network.default_interface.name \"none\"",
+            "PodSandboxStats set stats.linux.network.default_interface.rx_bytes.value \"123456789\"",
+            "PodSandboxStats drop stats.linux.network.default_interface.tx_bytes",
+            "PodSandboxStats drop stats.linux.network.timestamp",
+        ],
+        body: |x| Box::pin(traffic_is_that_of_interface(x)),
+    },
+    Rule {
+        id: "CRI-STA-019",
+        severity: Severity::Should,
+        says: "PodSandboxStats have each network interface of the pod but the loopback.",
+        source: API,
+        tags: &["kubelet", "network"],
+        calls: &["PodSandboxStats", "ExecSync"],
+        faults: &[
+            "PodSandboxStats drop stats.linux.network.interfaces",
+            "PodSandboxStats drop stats.linux.network",
+        ],
+        body: |x| Box::pin(every_interface_is_measured(x)),
+    },
+];
+
+/// Bytes received and sent, of an interface in `/proc/net/dev`.
+fn counted(text: &str, name: &str) -> Option<(u64, u64)> {
+    let mut lines = text.lines();
+    let line = lines.find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'))?;
+    let columns: Vec<u64> = line
+        .split_whitespace()
+        .filter_map(|number| number.parse().ok())
+        .collect();
+    Some((*columns.first()?, *columns.get(8)?))
+}
+
+/// Sends 280 kB to the first gateway, and waits for no answer.
+const SEND: &str = r#"
+open(my $routes, "<", "/proc/net/route") or exit;
+my ($gateway) = map { (split /\t/)[2] } grep { (split /\t/)[1] eq "00000000" } <$routes>;
+exit unless $gateway;
+socket(my $any, 2, 2, 0) or exit;
+send($any, "x" x 1400, 0, pack("S n L x8", 2, 9, hex $gateway)) for 1 .. 200;
+"#;
+
+async fn traffic_is_that_of_interface(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let pod = x.pod().await?;
+    let id = x.running(&pod).await?;
+    // What is sent and what is received differ then, unless the image has no perl.
+    let _ = x.client.sh(&id, &format!("perl -e '{SEND}'")).await;
+    let before = x.client.sh(&id, "cat /proc/net/dev").await?;
+    let network = sandbox_stats(x, &pod.id).await?.linux.unwrap_or_default();
+    let network = network.network.unwrap_or_default();
+    let after = x.client.sh(&id, "cat /proc/net/dev").await?;
+    of_now("the time of network", network.timestamp)?;
+    let interface = network.default_interface.clone().unwrap_or_default();
+    let (Some(before), Some(after)) = (
+        counted(&before, &interface.name),
+        counted(&after, &interface.name),
+    ) else {
+        return failed(
+            "default_interface",
+            "an interface of the pod",
+            format!("{network:?}"),
+        );
+    };
+    let value = |value: Option<v1::UInt64Value>| value.map(|value| value.value);
+    for (what, seen, least, most) in [
+        ("rx_bytes", value(interface.rx_bytes), before.0, after.0),
+        ("tx_bytes", value(interface.tx_bytes), before.1, after.1),
+    ] {
+        let counted = seen.is_some_and(|seen| (least..=most).contains(&seen));
+        ensure(counted, what, &format!("between {least} and {most}"), seen)?;
+    }
+    Ok(())
+}
+
+/// Makes a bridge in the network namespace: the ioctl SIOCBRADDBR, for images without ip(8).
+const BRIDGE: &str = r#"
+socket(my $any, 2, 2, 0) or die "socket: $!";
+my $name = pack("a16", "second");
+ioctl($any, 0x89a0, $name) or die "SIOCBRADDBR: $!";
+"#;
+
+async fn every_interface_is_measured(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let pod = x.pod().await?;
+    let mut config = x.forever("c");
+    let security = fixture::security(&mut config);
+    let capabilities = security.capabilities.get_or_insert_default();
+    capabilities.add_capabilities = vec!["NET_ADMIN".to_owned()];
+    let id = pod.start(config).await?;
+    x.logged(&pod, &id, "ready").await?;
+    if let Err(status) = x.client.sh(&id, &format!("perl -e '{BRIDGE}'")).await {
+        return Err(Outcome::Skipped(format!(
+            "the pod gets no second network interface: {}",
+            status.message()
+        )));
+    }
+    let text = x.client.sh(&id, "cat /proc/net/dev").await?;
+    let names = text
+        .lines()
+        .filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned()));
+    let stats = sandbox_stats(x, &pod.id).await?;
+    let others = |name: &String| name != "lo";
+    let expected: BTreeSet<String> = names.filter(others).collect();
+    let seen: BTreeSet<String> = interfaces(&stats).into_iter().filter(others).collect();
+    equal("default_interface and interfaces", &seen, &expected)
+}
