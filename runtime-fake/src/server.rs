@@ -26,7 +26,7 @@ use crate::{
     recovery,
     runtime::{Network, Pods, Program, Runtime, blocking},
     security_modules::Modules,
-    service::{CriService, image::ImageServer, services::ServicesServer},
+    service::{CriService, EncodedLists, image::ImageServer, services::ServicesServer},
     store::{self, OpenError, Store},
     streaming,
 };
@@ -176,6 +176,7 @@ pub async fn serve(
     )
     .add_service(health_service)
     .prepare();
+    let services = EncodedLists::new(services, runtime.store.clone(), MAX_MESSAGE);
     let admission = admission(&runtime.config);
     let pods = runtime.pods.clone();
     tokio::spawn(async move { pods.zygote().warm_up().await });

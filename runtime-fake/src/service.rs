@@ -3,6 +3,7 @@
 
 mod checkpoint;
 pub(crate) mod chunks;
+mod encoded_lists;
 mod error;
 mod events;
 mod filesystems;
@@ -23,6 +24,8 @@ use cri::v1::{self, runtime_service_server::RuntimeService};
 use jiff::Timestamp;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
+
+pub(crate) use encoded_lists::EncodedLists;
 
 use crate::{runtime::Runtime, streaming::Streams};
 
