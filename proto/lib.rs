@@ -9,6 +9,7 @@
 //! | `proto/contract.rs` | the test that the two are equal, field by field |
 //! | `proto/redact.rs` | the `Debug` form of credentials, without the secrets |
 //! | `proto/codec.rs` | how messages are encoded and decoded, in short buffers |
+//! | `proto/gathered.rs` | a client's connection that wakes a server once for each request |
 //! | `proto/text.rs` | the JSON form of environment variables' values, for a runtime's records |
 //! | `proto/services.proto` | an extension of crib's own runtime: Services in the pod network, compiled into [`services`] |
 //! | `build.rs` | compiles the contract into [`v1`] and [`DESCRIPTORS`] |
@@ -20,6 +21,7 @@
 pub mod codec;
 #[cfg(test)]
 mod contract;
+pub mod gathered;
 mod redact;
 mod text;
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
+use cri::gathered::Gathered;
 use cri::services::services_client::ServicesClient;
 use cri::v1;
 use cri::v1::image_service_client::ImageServiceClient;
@@ -39,7 +40,10 @@ impl Client {
         let path = path.to_owned();
         let connector = tower::service_fn(move |_| {
             let path = path.clone();
-            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+            async move {
+                let stream = UnixStream::connect(path).await?;
+                Ok::<_, std::io::Error>(TokioIo::new(Gathered::new(stream)))
+            }
         });
         // Connections run on a background thread, so that they work
         // while a test blocks, for example until its runtime exits.

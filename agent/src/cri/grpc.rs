@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use cri::gathered::Gathered;
 use cri::v1;
 use cri::v1::runtime_service_client::RuntimeServiceClient;
 use hyper_util::rt::TokioIo;
@@ -48,7 +49,10 @@ impl GrpcCri {
         let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(
             tower::service_fn(move |_| {
                 let path = path.clone();
-                async move { UnixStream::connect(path).await.map(TokioIo::new) }
+                async move {
+                    let stream = UnixStream::connect(path).await?;
+                    Ok::<_, std::io::Error>(TokioIo::new(Gathered::new(stream)))
+                }
             }),
         );
         Self {

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
+use cri::gathered::Gathered;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
@@ -57,7 +58,7 @@ pub(super) async fn connection(
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
         .max_header_list_size(MAX_HEADERS)
-        .handshake::<_, Forwarded>(TokioIo::new(stream))
+        .handshake::<_, Forwarded>(TokioIo::new(Gathered::new(stream)))
         .await;
     let (sender, upstream) = match shaken {
         Ok(shaken) => shaken,

@@ -12,6 +12,7 @@ use tonic::Code;
 use super::frames::Frame;
 
 mod ends;
+mod writes;
 
 use ends::{Ends, call, connect};
 
