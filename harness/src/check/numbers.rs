@@ -87,6 +87,22 @@ fn slack(path: &str) -> f64 {
     }
 }
 
+/// Whether a number that was above 0 stays so, while its container runs.
+fn stays(path: &str) -> bool {
+    let name = path.strip_suffix(".value").unwrap_or(path);
+    let name = name.rsplit('.').next().unwrap_or(name);
+    let names = [
+        "rss_bytes",
+        "working_set_bytes",
+        "usage_bytes",
+        "usage_core_nano_seconds",
+        "page_faults",
+        "inodes_used",
+        "process_count",
+    ];
+    names.contains(&name)
+}
+
 /// The first difference between an earlier and a later measurement of one thing: a number that is gone, or that is far from what
 /// it was. What is set later only is none: some runtimes measure in the background.
 pub(super) fn difference(earlier: &Numbers, later: &Numbers) -> Option<String> {
@@ -102,7 +118,8 @@ pub(super) fn difference(earlier: &Numbers, later: &Numbers) -> Option<String> {
         } else {
             most <= least * FACTOR + slack(path)
         };
-        (!near || least < 0.0).then(|| format!("{path} is {after}, and was {before}"))
+        let lost = *after == 0.0 && *before > 0.0 && stays(path);
+        (!near || lost || least < 0.0).then(|| format!("{path} is {after}, and was {before}"))
     })
 }
 
@@ -145,6 +162,10 @@ mod tests {
     #[case::zero(
         memory(|m| m.working_set_bytes = Some(v1::UInt64Value { value: 0 })),
         Some("working_set_bytes.value is 0, and was 1048576")
+    )]
+    #[case::soon_zero(
+        memory(|m| m.page_faults = Some(v1::UInt64Value { value: 0 })),
+        Some("page_faults.value is 0, and was 1000")
     )]
     #[case::in_seconds(
         memory(|m| m.timestamp = 1_800_000_000),

@@ -50,6 +50,8 @@ pub(super) const RULES: &[Rule] = &[
             "ListImages drop images",
             "ListImages drop images.repo_digests",
             "ListImages set images.size 1",
+            "ListImages drop images.uid.value",
+            "ListImages drop images.username",
         ],
         body: |x| Box::pin(pulled_image_is_listed(x)),
     },
@@ -263,10 +265,15 @@ async fn missing_image_has_no_status(x: &Context) -> Verdict {
 }
 
 async fn pulled_image_is_listed(x: &Context) -> Verdict {
-    let (name, image) = pulled(x).await?;
-    let all = x.client.list_images().await?;
-    let listed = all.into_iter().find(|one| one.repo_tags.contains(&name));
-    equal("the image in ListImages", &listed, &Some(image))
+    for (tag, user) in [("none", ""), ("number", "1002"), ("name", "www-data")] {
+        let (name, _) = add(x, tag, |image| image.user(user))?;
+        pull(x, &name).await?;
+        let image = status(x, &name).await?;
+        let all = x.client.list_images().await?;
+        let listed = all.into_iter().find(|one| one.repo_tags.contains(&name));
+        equal("the image in ListImages", &listed, &Some(image))?;
+    }
+    Ok(())
 }
 
 async fn every_name_has_the_same_status(x: &Context) -> Verdict {

@@ -44,7 +44,7 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// The metrics of a pod.
-async fn metrics(x: &Context, pod: &str) -> Verdict<v1::PodSandboxMetrics> {
+pub(super) async fn metrics(x: &Context, pod: &str) -> Verdict<v1::PodSandboxMetrics> {
     let request = v1::ListPodSandboxMetricsRequest {};
     let mut runtime = x.client.runtime.clone();
     let answer = runtime.list_pod_sandbox_metrics(request).await?;

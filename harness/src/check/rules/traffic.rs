@@ -5,12 +5,14 @@ use std::collections::BTreeSet;
 use cri::v1;
 
 use super::measured::{interfaces, sandbox_stats};
+use super::metrics::metrics;
 use super::sandbox_echo::of_now;
 use crate::check::context::Context;
 use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed};
 use crate::check::rule::sources::API;
 use crate::check::rule::{Rule, Severity};
 use crate::fixture;
+use crate::pod::Pod;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -42,6 +44,20 @@ pub(super) const RULES: &[Rule] = &[
         ],
         body: |x| Box::pin(every_interface_is_measured(x)),
     },
+    Rule {
+        id: "CRI-STA-028",
+        severity: Severity::Should,
+        says: "What ListPodSandboxMetrics tells of a pod's traffic is what its network interface has counted.",
+        source: API,
+        tags: &["metrics", "network"],
+        calls: &["ListPodSandboxMetrics", "ExecSync"],
+        faults: &[
+            "ListPodSandboxMetrics drop pod_metrics.metrics.value.value",
+            "ListPodSandboxMetrics set pod_metrics.metrics.value.value \"123456789\"",
+            "ListPodSandboxMetrics set pod_metrics.metrics.label_values []",
+        ],
+        body: |x| Box::pin(traffic_in_metrics_is_that_of_interface(x)),
+    },
 ];
 
 /// Bytes received and sent, of an interface in `/proc/net/dev`.
@@ -64,12 +80,17 @@ socket(my $any, 2, 2, 0) or exit;
 send($any, "x" x 1400, 0, pack("S n L x8", 2, 9, hex $gateway)) for 1 .. 200;
 "#;
 
-async fn traffic_is_that_of_interface(x: &Context) -> Verdict {
+/// A pod with a container, of which what was sent and what was received differ, unless the image has no perl.
+async fn talker(x: &Context) -> Verdict<(Pod, String)> {
     x.needs_namespaces()?;
     let pod = x.pod().await?;
     let id = x.running(&pod).await?;
-    // What is sent and what is received differ then, unless the image has no perl.
     let _ = x.client.sh(&id, &format!("perl -e '{SEND}'")).await;
+    Ok((pod, id))
+}
+
+async fn traffic_is_that_of_interface(x: &Context) -> Verdict {
+    let (pod, id) = talker(x).await?;
     let before = x.client.sh(&id, "cat /proc/net/dev").await?;
     let network = sandbox_stats(x, &pod.id).await?.linux.unwrap_or_default();
     let network = network.network.unwrap_or_default();
@@ -87,14 +108,40 @@ async fn traffic_is_that_of_interface(x: &Context) -> Verdict {
         );
     };
     let value = |value: Option<v1::UInt64Value>| value.map(|value| value.value);
-    for (what, seen, least, most) in [
-        ("rx_bytes", value(interface.rx_bytes), before.0, after.0),
-        ("tx_bytes", value(interface.tx_bytes), before.1, after.1),
-    ] {
-        let counted = seen.is_some_and(|seen| (least..=most).contains(&seen));
-        ensure(counted, what, &format!("between {least} and {most}"), seen)?;
+    between("rx_bytes", value(interface.rx_bytes), before.0, after.0)?;
+    between("tx_bytes", value(interface.tx_bytes), before.1, after.1)
+}
+
+fn between(what: &str, seen: Option<u64>, least: u64, most: u64) -> Verdict {
+    let counted = seen.is_some_and(|seen| (least..=most).contains(&seen));
+    ensure(counted, what, &format!("between {least} and {most}"), seen)
+}
+
+async fn traffic_in_metrics_is_that_of_interface(x: &Context) -> Verdict {
+    const RECEIVED: &str = "container_network_receive_bytes_total";
+    const SENT: &str = "container_network_transmit_bytes_total";
+    let (pod, id) = talker(x).await?;
+    // What a runtime without metrics or statistics of pods says.
+    let name = sandbox_stats(x, &pod.id).await?.linux.unwrap_or_default();
+    let name = name.network.unwrap_or_default().default_interface;
+    let name = name.unwrap_or_default().name;
+    let before = x.client.sh(&id, "cat /proc/net/dev").await?;
+    let all = metrics(x, &pod.id).await?.metrics;
+    let after = x.client.sh(&id, "cat /proc/net/dev").await?;
+    if !all.iter().any(|metric| metric.name == RECEIVED) {
+        let why = format!("the metrics of a pod have no {RECEIVED}");
+        return Err(Outcome::Unsupported(why));
     }
-    Ok(())
+    let (Some(before), Some(after)) = (counted(&before, &name), counted(&after, &name)) else {
+        return failed("/proc/net/dev", &format!("{name:?}"), after);
+    };
+    let of = |wanted: &str| {
+        let mut all = all.iter();
+        let metric = all.find(|one| one.name == wanted && one.label_values.contains(&name));
+        metric.map(|metric| metric.value.unwrap_or_default().value)
+    };
+    between(RECEIVED, of(RECEIVED), before.0, after.0)?;
+    between(SENT, of(SENT), before.1, after.1)
 }
 
 /// Makes a bridge in the network namespace: the ioctl SIOCBRADDBR, for images without ip(8).
