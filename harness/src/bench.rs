@@ -33,9 +33,11 @@
 //! | `startup` | the start of crib's own daemon |
 //! | `floor`, `veth` | what the kernel alone takes for a container |
 //! | `run` | measures all sections, and removes what they made |
+//! | `compare` ◆ | what an earlier and a later benchmark differ in |
 //! | `report` ◆ | reports: text, JSON, Markdown, HTML |
 
 mod calls;
+pub mod compare;
 mod density;
 mod error;
 mod events;

@@ -318,6 +318,36 @@ fn performance_document_shows_its_report() {
     );
 }
 
+#[tokio::test]
+async fn benchmarks_are_compared_row_by_row() {
+    let place = Place::new();
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/performance.json");
+    let old = docs.to_str().unwrap();
+    let ended = place.crib(&["bench", "compare", old, old]).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.out.contains("\n0 worse, 0 better, "), "{ended:?}");
+
+    let mut report: Report = serde_json::from_slice(&std::fs::read(&docs).unwrap()).unwrap();
+    let slower = "StartContainer";
+    let rows = report.rows.iter_mut();
+    for row in rows.filter(|row| row.name == slower && row.section == Section::Calls) {
+        row.samples[0].iter_mut().for_each(|sample| *sample *= 10.0);
+    }
+    let new = place.file("new.json", &serde_json::to_string(&report).unwrap());
+    let ended = place.crib(&["bench", "compare", old, &new]).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.out.contains("\n1 worse, 0 better, "), "{ended:?}");
+    let line = ended.out.lines().find(|line| line.ends_with("worse"));
+    assert!(line.is_some_and(|line| line.contains(slower)), "{ended:?}");
+
+    let none = place.file("none.json", "{}");
+    let ended = place.crib(&["bench", "compare", old, &none]).await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    let words = "is no report of `crib bench`";
+    assert!(ended.err.contains(words), "{ended:?}");
+    place.assert_clean();
+}
+
 /// Starts a benchmark that does not end by itself, and waits until it has pods beside its first one.
 async fn endless(place: &Place, endpoint: &str, sections: &str) -> Running {
     let args = ["bench", "--runtime-endpoint", endpoint, "--quick"];

@@ -1,16 +1,18 @@
 //! ◆ Reports of a benchmark: text for a terminal, JSON for programs, Markdown for documents, a page with plots.
 
+mod comparison;
 mod html;
 mod json;
 mod markdown;
 mod text;
 
+pub use comparison::comparison;
 pub use html::html;
 pub use json::json;
 pub use markdown::markdown;
 pub use text::text;
 
-use super::{Interval, Report, Row, Subject, Summary, ratio, summary};
+use super::{Interval, Report, Row, Section, Subject, Summary, ratio, summary};
 
 /// A row with its statistics.
 struct Line<'a> {
@@ -70,10 +72,13 @@ fn table(report: &Report, lines: &[Line<'_>]) -> Vec<Vec<String>> {
 
 /// The name of a row, with its number of pods.
 fn name(line: &Line<'_>) -> String {
-    let row = line.row;
-    match row.at {
-        None => row.name.clone(),
-        Some(at) => format!("{}, {at} {}", row.name, row.section.at()),
+    name_of(line.row.section, &line.row.name, line.row.at)
+}
+
+fn name_of(section: Section, name: &str, at: Option<u64>) -> String {
+    match at {
+        None => name.to_owned(),
+        Some(at) => format!("{name}, {at} {}", section.at()),
     }
 }
 
@@ -150,7 +155,7 @@ const LEGEND: &str = "Medians, with their confidence interval of 95 % in parenth
 mod tests {
     use rstest::rstest;
 
-    use super::super::{Machine, Section, Subject, Unit};
+    use super::super::{Machine, Subject, Unit};
     use super::*;
 
     fn report() -> Report {

@@ -182,7 +182,7 @@ impl Context {
     /// Starts a container of [`Self::forever`] and waits until it has a handler for SIGTERM.
     pub async fn running(&self, pod: &Pod) -> Verdict<String> {
         let id = pod.start(self.forever("c")).await?;
-        self.logged(pod, &id, "ready").await?;
+        self.logged(pod, "ready").await?;
         Ok(id)
     }
 
@@ -211,7 +211,7 @@ impl Context {
         let status = self.exited(&id).await?;
         let text = |stream| {
             let lines = self
-                .lines(pod, &id)
+                .lines(pod)
                 .into_iter()
                 .filter(|line| line.stream == stream);
             lines.map(|line| line.text + "\n").collect::<String>()
@@ -233,7 +233,7 @@ impl Context {
 
     /// The lines in the log file of the container `c` of a pod, where its configuration has it.
     #[must_use]
-    pub fn lines(&self, pod: &Pod, _id: &str) -> Vec<cri_log::Line> {
+    pub fn lines(&self, pod: &Pod) -> Vec<cri_log::Line> {
         cri_log::lines(&std::fs::read(self.log_path(pod)).unwrap_or_default())
     }
 
@@ -244,9 +244,9 @@ impl Context {
     }
 
     /// Waits until the container `c` of a pod has logged a line.
-    pub async fn logged(&self, pod: &Pod, id: &str, line: &str) -> Verdict {
+    pub async fn logged(&self, pod: &Pod, line: &str) -> Verdict {
         self.until(&format!("the line {line:?} in the log"), async || {
-            let lines = self.lines(pod, id);
+            let lines = self.lines(pod);
             match lines.iter().any(|have| have.text == line) {
                 true => Ok(()),
                 false => Err(lines),

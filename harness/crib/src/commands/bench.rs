@@ -1,5 +1,6 @@
 //! `crib bench`: measures a CRI runtime, or two in turns.
 
+mod compare;
 mod report;
 
 use std::path::PathBuf;
@@ -70,6 +71,7 @@ Examples:
   crib bench --vs unix:///run/containerd/containerd.sock --report html=bench.html
   crib bench --select growth,density --sizes 10,100,1000 --pods 100
   crib bench report bench.json --report markdown=performance.md
+  crib bench compare old.json new.json
 
 Sections:
   startup     the start of crib's own daemon, until its first answer
@@ -139,12 +141,14 @@ pub(crate) struct BenchArgs {
 /// What else can be done.
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
+    Compare(compare::CompareArgs),
     Report(report::ReportArgs),
 }
 
-/// Measures, or shows the results of an earlier benchmark.
+/// Measures, shows the results of an earlier benchmark, or compares two.
 pub(crate) fn run(args: &BenchArgs) -> Exit {
     match &args.command {
+        Some(BenchCommand::Compare(args)) => compare::run(args),
         Some(BenchCommand::Report(args)) => report::run(args),
         None => finish(bench(args)),
     }

@@ -32,7 +32,7 @@ pub fn text(report: &Report) -> String {
 }
 
 /// Aligns columns: names to the left, figures to the right.
-fn aligned(table: &[Vec<String>]) -> String {
+pub(super) fn aligned(table: &[Vec<String>]) -> String {
     let columns = table.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let cells = table.iter().filter_map(|row| row.get(column));

@@ -71,7 +71,7 @@ async fn changed_resources_are_kept(x: &Context) -> Verdict {
     };
     let pod = x.pod().await?;
     let id = pod.start(with(x.forever("c"), of(512))).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     update(x, &id, of(1024)).await?;
     let before = shares(x, &id).await?;
     // Older runtimes do not know the field.
@@ -110,7 +110,7 @@ async fn stop_signal_is_kept(x: &Context) -> Verdict {
     let of_configuration = config.stop_signal() == v1::Signal::Sigusr1;
     let pod = x.pod().await?;
     let id = pod.start(config).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let named = x.client.container(&id).await?.stop_signal();
     if of_configuration && named != v1::Signal::Sigusr1 {
         return Err(Outcome::Unsupported(

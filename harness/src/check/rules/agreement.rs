@@ -249,7 +249,7 @@ async fn container_list_agrees_with_status(x: &Context) -> Verdict {
     let id = pod.create(particular(x)).await?;
     containers_agree(x, &id).await?;
     x.client.start(&id).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     containers_agree(x, &id).await?;
     x.client.stop(&id, 30).await?;
     containers_agree(x, &id).await
@@ -301,7 +301,7 @@ async fn statuses_in_event_agree(x: &Context) -> Verdict {
 async fn attributes_of_container_stats_agree(x: &Context) -> Verdict {
     let pod = x.pod().await?;
     let id = pod.start(particular(x)).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let Some(listed) = x.listed_container(&id).await? else {
         return failed(
             "the container in ListContainers",

@@ -29,7 +29,7 @@ async fn input_stays_open(x: &Context) -> Verdict {
     let mut config = x.script("c", text);
     config.stdin = true;
     let id = pod.start(config).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     for typed in ["first", "second", "third"] {
         let mut attached = attach(x, &id, BOTH_WAYS).await?;
         write(&attached, format!("{typed}\n").as_bytes()).await?;

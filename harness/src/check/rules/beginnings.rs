@@ -56,7 +56,7 @@ async fn beginning_of_id_serves_in_calls(x: &Context) -> Verdict {
     let id = client.create(&sandbox, config, pod.config.clone()).await?;
     let container = short(&id);
     client.start(&container).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let output = client.sh(&container, "echo ran").await?;
     equal("the output of a command", output.as_str(), "ran\n")?;
     has_streams(x, &sandbox, &container).await?;

@@ -199,10 +199,10 @@ async fn container_is_stopped_after_cancelled_stop(x: &Context) -> Verdict {
     let pod = x.pod().await?;
     let script = "trap 'echo asked' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let id = pod.start(x.script("c", script)).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let (client, stopped) = (x.client.clone(), id.clone());
     let stop = tokio::spawn(async move { client.stop(&stopped, 3600).await });
-    x.logged(&pod, &id, "asked").await?;
+    x.logged(&pod, "asked").await?;
     stop.abort();
     x.container_is(&id, ContainerState::ContainerRunning)
         .await?;
@@ -224,7 +224,7 @@ async fn container_is_usable_after_cancelled_exec(x: &Context) -> Verdict {
     let script = "echo begun >/proc/1/fd/1; exec sleep 1000";
     let exec =
         tokio::spawn(async move { client.exec(&container, ["/bin/sh", "-c", script], 0).await });
-    x.logged(&pod, &id, "begun").await?;
+    x.logged(&pod, "begun").await?;
     exec.abort();
     let answer = x
         .client

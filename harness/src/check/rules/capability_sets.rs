@@ -105,8 +105,8 @@ async fn inheritable_set_is_empty(x: &Context) -> Verdict {
         let mut config = x.script("c", text);
         fixture::security(&mut config).run_as_user = Some(v1::Int64Value { value: user });
         let id = pod.start(config).await?;
-        x.logged(&pod, &id, "end").await?;
-        let lines = x.lines(&pod, &id).into_iter().map(|line| line.text + "\n");
+        x.logged(&pod, "end").await?;
+        let lines = x.lines(&pod).into_iter().map(|line| line.text + "\n");
         let of_container = lines.collect::<String>();
         let of_command = x.client.sh(&id, "cat /proc/self/status").await?;
         for (process, status) in [

@@ -62,13 +62,13 @@ child=$!; echo ready; while :; do wait $child; done";
 async fn signal_is_for_first_process(x: &Context) -> Verdict {
     let pod = x.pod().await?;
     let id = pod.start(x.script("c", FAMILY)).await?;
-    x.logged(&pod, &id, "child ready").await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "child ready").await?;
+    x.logged(&pod, "ready").await?;
     x.client.stop(&id, 60).await?;
     let code = x.client.container(&id).await?.exit_code;
     equal("the exit code", &code, &9)?;
-    x.logged(&pod, &id, "child alive").await?;
-    let lines = x.lines(&pod, &id);
+    x.logged(&pod, "child alive").await?;
+    let lines = x.lines(&pod);
     ensure(
         lines.iter().all(|line| line.text != "child asked"),
         "what the child of a container's first process wrote",
@@ -119,7 +119,7 @@ async fn orphans_are_reaped(x: &Context) -> Verdict {
     let id = pod.start(config).await?;
     let pids = x
         .until("the process ids of orphans", async || {
-            let lines = x.lines(&pod, &id);
+            let lines = x.lines(&pod);
             let pid = |line: &crate::cri_log::Line| line.text.strip_prefix("pid ")?.parse().ok();
             let pids: Vec<u32> = lines.iter().filter_map(pid).collect();
             match pids.len() {

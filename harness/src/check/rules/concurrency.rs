@@ -368,10 +368,10 @@ async fn grace_period_keeps_nothing_waiting(x: &Context) -> Verdict {
     let pod = x.pod().await?;
     let stubborn = "trap 'echo asked' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let id = pod.start(x.script("c", stubborn)).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let (client, stopped) = (x.client.clone(), id.clone());
     let stop = tokio::spawn(async move { client.stop(&stopped, 3600).await });
-    x.logged(&pod, &id, "asked").await?;
+    x.logged(&pod, "asked").await?;
     x.container_is(&id, ContainerState::ContainerRunning)
         .await?;
     let beside = pod.start(x.forever("d")).await?;

@@ -244,7 +244,7 @@ async fn container_times_are_in_order(x: &Context) -> Verdict {
         &0,
     )?;
     x.client.start(&id).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let running = x.client.container(&id).await?;
     let started = running.started_at >= running.created_at;
     ensure(started, "started_at", "at least created_at", &running)?;

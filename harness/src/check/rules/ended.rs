@@ -103,7 +103,7 @@ async fn signal_is_sent_once(x: &Context) -> Verdict {
         while [ $n = 0 ]; do sleep 0.05; done
         i=0; while [ $i -lt 20 ]; do i=$((i + 1)); sleep 0.05; done; exit $((20 + n))";
     let id = pod.start(x.script("c", text)).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     x.client.stop(&id, 30).await?;
     let code = x.client.container(&id).await?.exit_code;
     equal("20 and the number of signals, as the exit code", &code, &21)

@@ -387,7 +387,7 @@ async fn attach_carries_both_ways(x: &Context) -> Verdict {
     let mut config = x.script("c", "echo ready; read line; echo \"got $line\"");
     config.stdin = true;
     let id = pod.start(config).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let request = v1::AttachRequest {
         container_id: id.clone(),
         stdin: true,

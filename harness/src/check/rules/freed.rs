@@ -137,7 +137,7 @@ async fn memory_is_given_back(x: &Context) -> Verdict {
     let text = "( v=0123456789abcdef; while [ ${#v} -lt 33554432 ]; do v=$v$v; done; echo held; until [ -e /tmp/go ]; do sleep 0.05; done ); echo free; sleep 1000";
     let pod = x.pod().await?;
     let id = pod.start(x.script("c", text)).await?;
-    x.logged(&pod, &id, "held").await?;
+    x.logged(&pod, "held").await?;
     let look = async || told(x, &pod.id, &id).await;
     let held = |all: &[[u64; 2]; 3]| all.iter().flatten().all(|used| *used >= HELD);
     let seen = x
@@ -150,7 +150,7 @@ async fn memory_is_given_back(x: &Context) -> Verdict {
         )
         .await?;
     x.client.sh(&id, ": >/tmp/go").await?;
-    x.logged(&pod, &id, "free").await?;
+    x.logged(&pod, "free").await?;
     let freed = |all: &[[u64; 2]; 3]| {
         let pairs = all.iter().flatten().zip(seen.iter().flatten());
         pairs

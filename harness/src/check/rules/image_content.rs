@@ -336,7 +336,7 @@ async fn signal_is_that_of_image(x: &Context, signal: &str) -> Verdict {
     let text = "trap 'exit 10' USR1; trap 'exit 11' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let pod = x.pod().await?;
     let id = pod.start(script(x, &image, text)).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     x.client.stop(&id, 3600).await?;
     let status = x.client.container(&id).await?;
     equal("the exit code", &status.exit_code, &10)?;

@@ -89,7 +89,7 @@ async fn container_outlives_image(x: &Context) -> Verdict {
     let id = pod
         .start(script(x, &image, "echo ready; sleep 1000"))
         .await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     if let Err(status) = x.client.remove_image(&image).await {
         let why = format!("RemoveImage of an image in use: {}", status.message());
         return Err(Outcome::Diverges(why));

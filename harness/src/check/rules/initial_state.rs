@@ -144,8 +144,8 @@ async fn command_begins_afresh(x: &Context) -> Verdict {
     let pod = x.pod().await?;
     let config = x.script("c", &format!("{AFRESH}; echo end; sleep 1000"));
     let id = pod.start(config).await?;
-    x.logged(&pod, &id, "end").await?;
-    let lines = x.lines(&pod, &id).into_iter().map(|line| line.text + "\n");
+    x.logged(&pod, "end").await?;
+    let lines = x.lines(&pod).into_iter().map(|line| line.text + "\n");
     is_afresh("the container's command", &lines.collect::<String>())?;
     let text = x.client.sh(&id, AFRESH).await?;
     is_afresh("a command of ExecSync", &text)

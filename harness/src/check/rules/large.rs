@@ -131,7 +131,7 @@ async fn annotated(x: &Context) -> Verdict<(String, String)> {
     let mut config = x.forever("c");
     annotate(&mut config.annotations);
     let id = pod.start(config).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     Ok((pod.id, id))
 }
 

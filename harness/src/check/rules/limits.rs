@@ -182,7 +182,7 @@ async fn limited(x: &Context) -> Verdict<(Pod, String)> {
     x.needs_limits()?;
     let pod = x.pod().await?;
     let id = pod.start(some_limits(x.forever("c"))).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     Ok((pod, id))
 }
 
@@ -336,7 +336,7 @@ async fn update_changes_created_container(x: &Context) -> Verdict {
     };
     update(x, &id, wider).await?;
     x.client.start(&id).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let limit = memory_limit(x, &id).await?;
     equal("the limit of memory", &limit, &(128 * MIB).to_string())?;
     let memory = limits_in_status(x, &id).await?.map(|limits| limits.0);
@@ -420,7 +420,7 @@ async fn usage_is_counted(x: &Context) -> Verdict {
     let before = super::sandbox_echo::now() - 60_000_000_000;
     let busy = x.script("c", "echo ready; while :; do :; done");
     let id = pod.start(busy).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let used = |cpu: &v1::CpuUsage| cpu.usage_core_nano_seconds.map_or(0, |used| used.value);
     let first = x
         .until("CPU time in ContainerStats", async || {

@@ -216,7 +216,7 @@ async fn reopened_log_is_a_new_file(x: &Context) -> Verdict {
     let pod = x.pod().await?;
     let text = "trap 'exit 0' TERM; n=0; while :; do n=$((n + 1)); echo $n; sleep 0.1; done";
     let id = pod.start(x.script("c", text)).await?;
-    x.logged(&pod, &id, "2").await?;
+    x.logged(&pod, "2").await?;
     let (path, old) = (x.log_path(&pod), pod.log_directory().join("c.log.old"));
     std::fs::rename(&path, &old)
         .map_err(|error| Outcome::Skipped(format!("failed to rename a log: {error}")))?;
@@ -229,7 +229,7 @@ async fn reopened_log_is_a_new_file(x: &Context) -> Verdict {
     )?;
     let frozen = std::fs::read(&old).unwrap_or_default();
     x.until("two lines in the new log file", async || {
-        match x.lines(&pod, &id).len() {
+        match x.lines(&pod).len() {
             2.. => Ok(()),
             few => Err(few),
         }
@@ -305,10 +305,10 @@ async fn log_is_reopened_in_grace_period(x: &Context) -> Verdict {
     let pod = x.pod().await?;
     let text = "trap 'echo stopping' TERM; echo ready; while :; do sleep 0.1; echo still; done";
     let id = pod.start(x.script("c", text)).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let (client, stopped) = (x.client.clone(), id.clone());
     let stopping = tokio::spawn(async move { client.stop(&stopped, 600).await });
-    x.logged(&pod, &id, "stopping").await?;
+    x.logged(&pod, "stopping").await?;
     let path = x.log_path(&pod);
     std::fs::rename(&path, pod.log_directory().join("c.log.old"))
         .map_err(|error| Outcome::Skipped(format!("failed to rename a log: {error}")))?;
@@ -317,7 +317,7 @@ async fn log_is_reopened_in_grace_period(x: &Context) -> Verdict {
         Ok(answer) => answer?,
         Err(_) => return failed("ReopenContainerLog in the grace period", "to end", "no end"),
     }
-    x.logged(&pod, &id, "still").await?;
+    x.logged(&pod, "still").await?;
     x.container_is(&id, ContainerState::ContainerRunning)
         .await?;
     x.client.stop(&id, 0).await?;

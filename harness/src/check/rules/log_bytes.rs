@@ -74,7 +74,7 @@ async fn cut_line_is_kept(x: &Context) -> Verdict {
     // Runtimes may log the beginning of a line with its end only, so that it is the other stream that tells of it.
     let text = "printf abc; echo ready >&2; until [ -e /tmp/go ]; do sleep 0.05; done; echo def; sleep 1000";
     let id = pod.start(x.script("c", text)).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let old = rotated(x, &pod, 1)?;
     x.client.reopen_log(&id).await?;
     x.client.sh(&id, ": >/tmp/go").await?;
@@ -113,12 +113,12 @@ async fn attached_output_is_logged(x: &Context) -> Verdict {
     let mut config = x.script("c", text);
     config.stdin = true;
     let id = pod.start(config).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let mut attached = attach(x, &id, BOTH_WAYS).await?;
     for typed in ["first", "second"] {
         write(&attached, format!("{typed}\n").as_bytes()).await?;
         read_until(x, &mut attached.stdout, &format!("got {typed}\n")).await?;
-        x.logged(&pod, &id, &format!("got {typed}")).await?;
+        x.logged(&pod, &format!("got {typed}")).await?;
     }
     Ok(())
 }

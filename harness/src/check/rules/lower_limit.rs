@@ -53,7 +53,7 @@ async fn limit_below_usage_is_refused_or_told(x: &Context) -> Verdict {
     let pod = x.pod().await?;
     let text = "v=0123456789abcdef; while [ ${#v} -lt 33554432 ]; do v=$v$v; done; echo ready; while :; do sleep 1000 & wait $!; done";
     let id = pod.start(with(x.script("c", text), memory(before))).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let told = async || {
         let status = x.client.container(&id).await?;
         let linux = status.resources.and_then(|resources| resources.linux);

@@ -168,7 +168,7 @@ async fn idle(x: &Context, pod: &Pod) -> Verdict<String> {
         config.image.get_or_insert_default().image = image;
     }
     let id = pod.start(config).await?;
-    x.logged(pod, &id, "ready").await?;
+    x.logged(pod, "ready").await?;
     Ok(id)
 }
 
@@ -258,7 +258,7 @@ async fn memory_is_that_of_cgroup(x: &Context) -> Verdict {
     x.needs_limits()?;
     let pod = x.pod().await?;
     let id = pod.start(some_limits(x.forever("c"))).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let file = ("memory.current", "memory/memory.usage_in_bytes");
     let Some(current) = of_cgroup(x, &id, file.0, file.1).await? else {
         return Err(Outcome::Skipped(
@@ -377,7 +377,7 @@ async fn busier_container_is_told(x: &Context) -> Verdict {
     );
     let busy = pod.start(x.script("c", &script)).await?;
     let idle = pod.start(x.forever("d")).await?;
-    x.logged(&pod, &busy, "ready").await?;
+    x.logged(&pod, "ready").await?;
     // Some runtimes measure every few seconds.
     x.until(
         "the statistics of two containers to be theirs",

@@ -54,7 +54,7 @@ async fn times_are_those_of_what_happened(x: &Context) -> Verdict {
     let started = now();
     x.client.start(&id).await?;
     // Its log is read, and the runtime is not asked.
-    x.logged(&pod, &id, "ended").await?;
+    x.logged(&pod, "ended").await?;
     let ended = now();
     tokio::time::sleep(APART).await;
     let status = x.exited(&id).await?;

@@ -221,7 +221,7 @@ async fn directory_is_shared(x: &Context) -> Verdict {
     let other = pod.start(writer).await?;
     x.exited(&other).await?;
     x.exited(&id).await?;
-    let lines = x.lines(&pod, &id);
+    let lines = x.lines(&pod);
     let last = lines.last().map_or("", |line| line.text.as_str());
     equal("what the other container wrote", last, "hello")?;
     let answer = std::fs::read_to_string(volume.join("answer")).unwrap_or_default();
@@ -436,7 +436,7 @@ async fn mounts_recursively(x: &Context) -> Verdict {
         let pod = x.pod().await?;
         let id = pod.start(config).await?;
         let status = x.exited(&id).await?;
-        let lines = x.lines(&pod, &id).into_iter();
+        let lines = x.lines(&pod).into_iter();
         let output: String = lines.map(|line| line.text + "\n").collect();
         let what = format!("a mount in a mount with recursive_read_only {recursive_read_only}");
         equal(&what, output.as_str(), expected)?;

@@ -402,14 +402,14 @@ async fn commands_are_in_namespaces_of_container(x: &Context) -> Verdict {
     let pod = x.pod().await?;
     let script = "ls -l /proc/self/ns/; echo end; while :; do sleep 1000; done";
     let id = pod.start(x.script("c", script)).await?;
-    x.logged(&pod, &id, "end").await?;
+    x.logged(&pod, "end").await?;
     let names = |text: &str| -> Vec<String> {
         let names = text.lines().filter_map(|line| line.rsplit_once(" -> "));
         let names = names.map(|(_, name)| name.trim().to_owned());
         // A command may have a cgroup of its own.
         names.filter(|name| !name.starts_with("cgroup:")).collect()
     };
-    let lines = x.lines(&pod, &id).into_iter().map(|line| line.text + "\n");
+    let lines = x.lines(&pod).into_iter().map(|line| line.text + "\n");
     let of_container = names(&lines.collect::<String>());
     let of_command = names(&x.client.sh(&id, "ls -l /proc/self/ns/").await?);
     ensure(

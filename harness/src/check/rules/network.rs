@@ -71,8 +71,8 @@ pub(super) async fn serve(x: &Context, pod: &Pod, word: &str) -> Verdict<String>
 /// Runs a server in a pod, which a script begins.
 pub(super) async fn serve_with(x: &Context, pod: &Pod, script: &str) -> Verdict<String> {
     let id = pod.start(x.script("c", script)).await?;
-    x.logged(pod, &id, "ready").await?;
-    match x.lines(pod, &id).iter().any(|line| line.text == "no perl") {
+    x.logged(pod, "ready").await?;
+    match x.lines(pod).iter().any(|line| line.text == "no perl") {
         true => Err(Outcome::Skipped(
             "the image has no perl, which the server is written in".to_owned(),
         )),

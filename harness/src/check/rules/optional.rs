@@ -230,7 +230,7 @@ async fn writable_layer_is_counted(x: &Context) -> Verdict {
     let mut config = x.script("c", &text);
     image.clone_into(&mut config.image.get_or_insert_default().image);
     let id = pod.start(config).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     // Some runtimes count every ten seconds.
     x.until("the writable layer to have 1 MiB", async || {
         let layer = stats(x, &id).await?.writable_layer;
@@ -272,8 +272,8 @@ async fn pod_is_counted(x: &Context) -> Verdict {
     let pod = x.pod().await?;
     // What the shell waits for is there when it says so.
     let script = x.script("c", "sleep 1000 & echo ready; wait");
-    let id = pod.start(script).await?;
-    x.logged(&pod, &id, "ready").await?;
+    pod.start(script).await?;
+    x.logged(&pod, "ready").await?;
     let request = v1::PodSandboxStatsRequest {
         pod_sandbox_id: pod.id.clone(),
     };
@@ -339,7 +339,7 @@ async fn checkpoint_is_written(x: &Context) -> Verdict {
     let mut config = x.forever("c");
     image.clone_into(&mut config.image.get_or_insert_default().image);
     let id = pod.start(config).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let archive = x.shared.directory.join(x.unique("checkpoint.tar"));
     let request = v1::CheckpointContainerRequest {
         container_id: id.clone(),

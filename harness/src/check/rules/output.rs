@@ -131,15 +131,15 @@ async fn entries_have_their_times(x: &Context) -> Verdict {
     let script = "echo first; until [ -e /tmp/go ]; do sleep 0.05; done; echo second; echo third; sleep 1000";
     let before = now() - TICK;
     let id = pod.start(x.script("c", script)).await?;
-    x.logged(&pod, &id, "first").await?;
+    x.logged(&pod, "first").await?;
     let seen = now() + TICK;
     // The lines are so far apart that one time cannot be that of both.
     tokio::time::sleep(std::time::Duration::from_nanos(4 * TICK.unsigned_abs())).await;
     let between = now();
     x.client.sh(&id, ": >/tmp/go").await?;
-    x.logged(&pod, &id, "third").await?;
+    x.logged(&pod, "third").await?;
     let after = now() + TICK;
-    let lines = x.lines(&pod, &id);
+    let lines = x.lines(&pod);
     let [first, second, third] = [
         time_of(&lines, "first")?,
         time_of(&lines, "second")?,
@@ -223,7 +223,7 @@ async fn last_piece_is_logged(x: &Context) -> Verdict {
         let id = pod.start(x.script("c", text)).await?;
         x.exited(&id).await?;
         let look = || {
-            let lines = x.lines(&pod, &id).into_iter();
+            let lines = x.lines(&pod).into_iter();
             lines.map(|line| line.text + "\n").collect::<String>()
         };
         if look() == expected {
@@ -256,7 +256,7 @@ async fn terminal_is_logged(x: &Context) -> Verdict {
     let status = x.exited(&id).await?;
     equal("the exit code", &status.exit_code, &3)?;
     // A terminal ends its lines with a carriage return too, which some runtimes keep.
-    let lines = x.lines(&pod, &id).into_iter();
+    let lines = x.lines(&pod).into_iter();
     let seen: Vec<_> = lines
         .map(|line| (line.stream, line.text.trim_end_matches('\r').to_owned()))
         .collect();

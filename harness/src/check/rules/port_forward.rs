@@ -194,9 +194,9 @@ while (accept(C, S)) { if (fork) { close C; next } while (sysread C, $t, 4096) {
 
 /// Runs a server in a pod, which writes its port, or what it lacks, and then `ready`. Returns the port.
 async fn served(x: &Context, pod: &Pod, server: &str) -> Verdict<u16> {
-    let id = pod.start(x.script("c", server)).await?;
-    x.logged(pod, &id, "ready").await?;
-    let lines = x.lines(pod, &id);
+    pod.start(x.script("c", server)).await?;
+    x.logged(pod, "ready").await?;
+    let lines = x.lines(pod);
     let port = |line: &crate::cri_log::Line| line.text.strip_prefix("port=")?.parse::<u16>().ok();
     if let Some(port) = lines.iter().find_map(port) {
         return Ok(port);

@@ -269,7 +269,7 @@ async fn exec_ends_with_container(x: &Context) -> Verdict {
     let mut config = x.forever("c");
     held.mount(&mut config);
     let id = pod.start(config).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let (client, container) = (x.client.clone(), id.clone());
     let script = format!("{HOLD}{STUBBORN}");
     let exec =
@@ -306,7 +306,7 @@ async fn grace_period_is_not_shortened(x: &Context) -> Verdict {
     let pod = x.pod().await?;
     let script = "trap 'echo asked; sleep 3; exit 9' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let id = pod.start(x.script("c", script)).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let began = Instant::now();
     x.client.stop(&id, 60).await?;
     let took = began.elapsed();

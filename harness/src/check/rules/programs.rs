@@ -86,7 +86,7 @@ async fn path_is_that_of_container(x: &Context) -> Verdict {
     config.envs = vec![variable("PATH", "/no/such/place:/opt/own:/bin:/usr/bin")];
     let pod = x.pod().await?;
     let id = pod.start(config).await?;
-    x.logged(&pod, &id, "the tool starts").await?;
+    x.logged(&pod, "the tool starts").await?;
     let answer = x.client.exec(&id, ["tool", "probes"], 10).await?;
     let output = String::from_utf8_lossy(&answer.stdout).into_owned();
     equal("the exit code of the probe", &answer.exit_code, &0)?;
@@ -110,7 +110,7 @@ async fn home_is_that_of_user(x: &Context) -> Verdict {
             .into();
         let pod = x.pod().await?;
         let id = pod.start(config).await?;
-        x.logged(&pod, &id, expected).await?;
+        x.logged(&pod, expected).await?;
         let of_command = x.client.sh(&id, "echo \"$HOME\"").await?;
         equal("HOME of a command of ExecSync", of_command.trim(), expected)?;
     }

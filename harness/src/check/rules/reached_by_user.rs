@@ -106,13 +106,13 @@ async fn many_groups_are_kept(x: &Context) -> Verdict {
         .supplemental_groups
         .clone_from(&wanted);
     let id = pod.start(config).await?;
-    x.logged(&pod, &id, "end").await?;
+    x.logged(&pod, "end").await?;
     let missing = |groups: &[i64]| -> Vec<i64> {
         let missing = wanted.iter().filter(|group| !groups.contains(group));
         missing.copied().collect()
     };
     let none = Vec::<i64>::new();
-    let lines = x.lines(&pod, &id);
+    let lines = x.lines(&pod);
     // What id says on standard error about groups without names may come before.
     let line = lines.iter().find(|line| line.stream == Stream::Stdout);
     let groups = groups_in(line.map_or("", |line| line.text.as_str()));
@@ -167,7 +167,7 @@ async fn streams_are_opened_by_path(x: &Context) -> Verdict {
     fixture::security(&mut config).run_as_user = user;
     let id = pod.start(config).await?;
     x.exited(&id).await?;
-    let lines = x.lines(&pod, &id);
+    let lines = x.lines(&pod);
     let text = |stream| {
         let lines = lines.iter().filter(|line| line.stream == stream);
         lines

@@ -124,7 +124,7 @@ async fn other_resources_are_updated(x: &Context) -> Verdict {
     };
     let pod = x.pod().await?;
     let id = pod.start(with(x.forever("c"), resources)).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let files = ("cpu.weight", "cpu/cpu.shares");
     let before = of_cgroup(x, &id, files.0, files.1).await?;
     let cpu = first_cpu().unwrap_or_default();

@@ -173,7 +173,7 @@ pub(super) async fn holding(x: &Context, pod: &Pod) -> Verdict<(Held, String)> {
     held.mount(&mut config);
     let id = pod.start(config).await?;
     held.up(x, 1).await?;
-    x.logged(pod, &id, "ready").await?;
+    x.logged(pod, "ready").await?;
     Ok((held, id))
 }
 
@@ -192,7 +192,7 @@ async fn running_container_survives(x: &Context) -> Verdict {
     is_told_as_before(x, &id, before).await?;
     x.container_is(&id, ContainerState::ContainerRunning)
         .await?;
-    let lines = x.lines(&pod, &id);
+    let lines = x.lines(&pod);
     let starts = lines.iter().filter(|line| line.text == "ready").count();
     equal("how often the container's command began", &starts, &1)
 }
@@ -205,7 +205,7 @@ async fn created_container_survives(x: &Context) -> Verdict {
     x.container_is(&id, ContainerState::ContainerCreated)
         .await?;
     x.client.start(&id).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     x.container_is(&id, ContainerState::ContainerRunning).await
 }
 

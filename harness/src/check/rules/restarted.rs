@@ -155,7 +155,7 @@ async fn log_goes_on(x: &Context) -> Verdict {
     let mut config = x.script("c", script);
     held.mount(&mut config);
     let id = pod.start(config).await?;
-    x.logged(&pod, &id, "before").await?;
+    x.logged(&pod, "before").await?;
     x.restart().await?;
     let path = x.log_path(&pod);
     let tell = |word: &str| match std::fs::write(held.directory.join(word), "") {
@@ -167,11 +167,11 @@ async fn log_goes_on(x: &Context) -> Verdict {
         ),
     };
     let texts = || -> Vec<String> {
-        let lines = x.lines(&pod, &id).into_iter();
+        let lines = x.lines(&pod).into_iter();
         lines.map(|line| line.text).collect()
     };
     tell("after")?;
-    x.logged(&pod, &id, "after").await?;
+    x.logged(&pod, "after").await?;
     equal(
         "the log",
         &texts(),
@@ -182,7 +182,7 @@ async fn log_goes_on(x: &Context) -> Verdict {
     }
     x.client.reopen_log(&id).await?;
     tell("reopened")?;
-    x.logged(&pod, &id, "reopened").await?;
+    x.logged(&pod, "reopened").await?;
     equal("the new log", &texts(), &vec!["reopened".to_owned()])
 }
 
@@ -297,7 +297,7 @@ async fn statistics_go_on(x: &Context) -> Verdict {
             "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo done; sleep 1000",
         ))
         .await?;
-    x.logged(&pod, &id, "done").await?;
+    x.logged(&pod, "done").await?;
     let before = x.until("CPU time to be counted", async || {
         let seen = cpu_time(x, &id)
             .await

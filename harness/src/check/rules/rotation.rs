@@ -45,15 +45,15 @@ async fn log_is_kept(x: &Context) -> Verdict {
     let pod = x.pod().await?;
     let text = "echo first; n=0; while [ $n -lt 1000 ]; do n=$((n + 1)); sleep 0.1; echo $n; done";
     let id = pod.start(x.script("c", text)).await?;
-    x.logged(&pod, &id, "2").await?;
+    x.logged(&pod, "2").await?;
     x.client.reopen_log(&id).await?;
-    let written = x.lines(&pod, &id).len();
+    let written = x.lines(&pod).len();
     x.until("two lines more in the log", async || {
-        let now = x.lines(&pod, &id).len();
+        let now = x.lines(&pod).len();
         if now > written + 1 { Ok(()) } else { Err(now) }
     })
     .await?;
-    let lines = x.lines(&pod, &id).into_iter();
+    let lines = x.lines(&pod).into_iter();
     let seen: Vec<String> = lines.map(|line| line.text).collect();
     let counted = (1..seen.len()).map(|number| number.to_string());
     let expected: Vec<String> = std::iter::once("first".to_owned()).chain(counted).collect();
@@ -67,13 +67,13 @@ async fn rotations_lose_nothing(x: &Context) -> Verdict {
     let pod = x.pod().await?;
     let counting = "n=0; while :; do n=$((n + 1)); echo $n; echo $n >&2; sleep 0.05; done";
     let id = pod.start(x.script("c", counting)).await?;
-    both_streams_are_logged(x, &pod, &id, "the log").await?;
+    both_streams_are_logged(x, &pod, "the log").await?;
     let mut files = Vec::new();
     for rotation in 1..=ROTATIONS {
         let old = rotated(x, &pod, rotation)?;
         x.client.reopen_log(&id).await?;
         let new = format!("the log after rotation {rotation}");
-        both_streams_are_logged(x, &pod, &id, &new).await?;
+        both_streams_are_logged(x, &pod, &new).await?;
         files.push(old);
     }
     x.client.stop(&id, 0).await?;
@@ -97,9 +97,9 @@ pub(super) fn rotated(x: &Context, pod: &Pod, rotation: usize) -> Verdict<PathBu
     }
 }
 
-async fn both_streams_are_logged(x: &Context, pod: &Pod, id: &str, what: &str) -> Verdict {
+async fn both_streams_are_logged(x: &Context, pod: &Pod, what: &str) -> Verdict {
     x.until(&format!("lines of both streams in {what}"), async || {
-        let lines = x.lines(pod, id);
+        let lines = x.lines(pod);
         let has = |stream| lines.iter().any(|line| line.stream == stream);
         match (has(Stream::Stdout), has(Stream::Stderr)) {
             (true, true) => Ok(()),

@@ -283,8 +283,8 @@ async fn commands_have_rights_of_container(x: &Context) -> Verdict {
         .get_or_insert_default()
         .drop_capabilities = words(&["CHOWN", "KILL"]);
     let id = pod.start(config).await?;
-    x.logged(&pod, &id, "end").await?;
-    let lines = x.lines(&pod, &id).into_iter().map(|line| line.text + "\n");
+    x.logged(&pod, "end").await?;
+    let lines = x.lines(&pod).into_iter().map(|line| line.text + "\n");
     let of_container = rights(&lines.collect::<String>());
     let of_command = rights(&x.client.sh(&id, "cat /proc/self/status").await?);
     ensure(
@@ -356,8 +356,8 @@ async fn keeps_policy(x: &Context) -> Verdict {
         security.set_supplemental_groups_policy(policy);
         let pod = x.pod().await?;
         let id = pod.start(config).await?;
-        x.logged(&pod, &id, "end").await?;
-        let lines = x.lines(&pod, &id);
+        x.logged(&pod, "end").await?;
+        let lines = x.lines(&pod);
         // What it says on standard error may come before.
         let line = lines.iter().find(|line| line.stream == Stream::Stdout);
         let line = line.map_or("", |line| line.text.as_str());

@@ -296,7 +296,7 @@ async fn life_of_pod_is_quick(x: &Context) -> Verdict {
         began = Instant::now();
         client.start(&id).await?;
         note("StartContainer", began);
-        x.logged(&pod, &id, "ready").await?;
+        x.logged(&pod, "ready").await?;
         began = Instant::now();
         client.stop(&id, 60).await?;
         note("StopContainer", began);

@@ -173,7 +173,7 @@ async fn two(x: &Context) -> Verdict<[(Pod, String); 2]> {
     let mut config = x.forever("c");
     config.labels.insert("colour".to_owned(), "red".to_owned());
     let red = first.start(config).await?;
-    x.logged(&first, &red, "ready").await?;
+    x.logged(&first, "ready").await?;
     let other = x.running(&second).await?;
     Ok([(first, red), (second, other)])
 }

@@ -204,7 +204,7 @@ pub(super) const RULES: &[Rule] = &[
 async fn stubborn(x: &Context) -> Verdict<(Pod, String)> {
     let pod = x.pod().await?;
     let id = pod.start(x.script("c", STUBBORN)).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     Ok((pod, id))
 }
 
@@ -248,7 +248,7 @@ async fn stop_sends_sigterm(x: &Context) -> Verdict {
 async fn stop_kills_after_grace_period(x: &Context) -> Verdict {
     let pod = x.pod().await?;
     let id = pod.start(x.script("c", COUNTING)).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let began = Instant::now();
     x.client.stop(&id, 1).await?;
     let took = began.elapsed();
@@ -261,9 +261,9 @@ async fn stop_kills_after_grace_period(x: &Context) -> Verdict {
     )?;
     let status = x.client.container(&id).await?;
     equal("the exit code", &status.exit_code, &137)?;
-    x.logged(&pod, &id, "asked").await?;
+    x.logged(&pod, "asked").await?;
     // It counts too few on a slow machine, never too many.
-    let lines = x.lines(&pod, &id);
+    let lines = x.lines(&pod);
     let late = lines.iter().any(|line| line.text == "8");
     ensure(
         !late,
@@ -331,7 +331,7 @@ async fn every_process_of_container_ends(x: &Context) -> Verdict {
 async fn shorter_grace_period_wins(x: &Context) -> Verdict {
     let (pod, id) = stubborn(x).await?;
     let long = stop_in_background(x, &id, LONG);
-    x.logged(&pod, &id, "asked").await?;
+    x.logged(&pod, "asked").await?;
     x.client.stop(&id, 0).await?;
     let status = x.client.container(&id).await?;
     equal("the exit code", &status.exit_code, &137)?;
@@ -347,7 +347,7 @@ async fn configured_signal_is_sent(x: &Context) -> Verdict {
     let mut config = x.script("c", text);
     config.stop_signal = v1::Signal::Sigusr1.into();
     let id = pod.start(config).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let named = x.client.container(&id).await?.stop_signal();
     equal(
         "stop_signal in ContainerStatus",
@@ -389,7 +389,7 @@ async fn each_signal_is_sent(x: &Context) -> Verdict {
         let mut config = x.script("c", &text);
         config.stop_signal = signal.into();
         let id = pod.start(config).await?;
-        x.logged(&pod, &id, "ready").await?;
+        x.logged(&pod, "ready").await?;
         let what = "stop_signal in ContainerStatus";
         equal(what, &x.client.container(&id).await?.stop_signal(), &signal)?;
         x.client.stop(&id, LONG).await?;
@@ -406,19 +406,19 @@ async fn each_signal_is_sent(x: &Context) -> Verdict {
 async fn cancelled_stop_does_not_kill(x: &Context) -> Verdict {
     let pod = x.pod().await?;
     let id = pod.start(x.script("c", COUNTING)).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let stop = stop_in_background(x, &id, 1);
-    x.logged(&pod, &id, "asked").await?;
+    x.logged(&pod, "asked").await?;
     stop.abort();
     // It still runs well after the grace period.
-    x.logged(&pod, &id, "5").await?;
+    x.logged(&pod, "5").await?;
     x.container_is(&id, ContainerState::ContainerRunning).await
 }
 
 async fn exec_works_in_grace_period(x: &Context) -> Verdict {
     let (pod, id) = stubborn(x).await?;
     let stop = stop_in_background(x, &id, LONG);
-    x.logged(&pod, &id, "asked").await?;
+    x.logged(&pod, "asked").await?;
     let answer = x
         .client
         .exec(&id, ["/bin/sh", "-c", "echo still"], 10)

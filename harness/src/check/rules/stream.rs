@@ -412,7 +412,7 @@ async fn attach_keeps_outputs_apart(x: &Context) -> Verdict {
     );
     config.stdin = true;
     let id = pod.start(config).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let streams = Streams {
         stderr: true,
         ..BOTH_WAYS
@@ -433,7 +433,7 @@ async fn both_attached_get_output(x: &Context) -> Verdict {
     );
     config.stdin = true;
     let id = pod.start(config).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let mut first = attach(x, &id, BOTH_WAYS).await?;
     // A client is attached when its own input comes back.
     write(&first, b"1\n").await?;
@@ -456,7 +456,7 @@ async fn stdin_once_ends_with_client(x: &Context) -> Verdict {
     config.stdin = true;
     config.stdin_once = true;
     let id = pod.start(config).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let mut attached = attach(x, &id, BOTH_WAYS).await?;
     write(&attached, b"hello\n").await?;
     read_until(x, &mut attached.stdout, "hello\n").await?;
@@ -476,7 +476,7 @@ async fn attach_has_terminal(x: &Context) -> Verdict {
     config.tty = true;
     let id = pod.start(config).await?;
     x.until("the first line in the log", async || {
-        let lines = x.lines(&pod, &id);
+        let lines = x.lines(&pod);
         match lines.iter().any(|line| line.text.trim_end() == "ready") {
             true => Ok(()),
             false => Err(lines),

@@ -68,15 +68,15 @@ async fn terminal_is_console(x: &Context) -> Verdict {
     let status = x.exited(&id).await?;
     let what = "the exit code of a container that writes to /dev/console";
     equal(what, &status.exit_code, &5)?;
-    in_log(x, &pod, &id, "/dev/console").await
+    in_log(x, &pod, "/dev/console").await
 }
 
 /// Waits until the log has the line "shown", which was written to a file.
-async fn in_log(x: &Context, pod: &Pod, id: &str, file: &str) -> Verdict {
+async fn in_log(x: &Context, pod: &Pod, file: &str) -> Verdict {
     x.until(
         &format!("what was written to {file} in the log"),
         async || {
-            let lines = x.lines(pod, id);
+            let lines = x.lines(pod);
             // A terminal ends its lines with a carriage return too, which some runtimes keep.
             match lines.iter().any(|line| line.text.trim_end() == "shown") {
                 true => Ok(()),
@@ -97,7 +97,7 @@ async fn terminal_is_controlling(x: &Context) -> Verdict {
     let status = x.exited(&id).await?;
     let what = "the exit code of a container that writes to /dev/tty";
     equal(what, &status.exit_code, &5)?;
-    in_log(x, &pod, &id, "/dev/tty").await?;
+    in_log(x, &pod, "/dev/tty").await?;
     let other = pod.start(x.forever("d")).await?;
     // It ends when all of it was read: some runtimes lose what is read too late.
     let text = text.replace("; exit 5", "; read line; exit 5");

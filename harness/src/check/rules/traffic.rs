@@ -133,7 +133,7 @@ async fn traffic_in_metrics_is_that_of_interface(x: &Context) -> Verdict {
         return Err(Outcome::Unsupported(why));
     }
     let (Some(before), Some(after)) = (counted(&before, &name), counted(&after, &name)) else {
-        return failed("/proc/net/dev", &format!("{name:?}"), after);
+        return failed("/proc/net/dev", format!("{name:?}"), after);
     };
     let of = |wanted: &str| {
         let mut all = all.iter();
@@ -159,7 +159,7 @@ async fn every_interface_is_measured(x: &Context) -> Verdict {
     let capabilities = security.capabilities.get_or_insert_default();
     capabilities.add_capabilities = vec!["NET_ADMIN".to_owned()];
     let id = pod.start(config).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     if let Err(status) = x.client.sh(&id, &format!("perl -e '{BRIDGE}'")).await {
         return Err(Outcome::Skipped(format!(
             "the pod gets no second network interface: {}",

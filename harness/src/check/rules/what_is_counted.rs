@@ -128,7 +128,7 @@ async fn unused_pages_of_files_are_left_out(x: &Context) -> Verdict {
     let text = "v=0123456789abcdef; while [ ${#v} -lt 65536 ]; do v=$v$v; done; n=0; while [ $n -lt 1024 ]; do n=$((n + 1)); printf %s $v; done >/written && echo ready; sleep 1000";
     let pod = x.pod().await?;
     let id = pod.start(with(x.script("c", text), limit(LIMIT))).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     if memory_limit(x, &id).await? != LIMIT.to_string() {
         return Err(Outcome::Skipped(
             "the container does not see its own cgroup below /sys/fs/cgroup".to_owned(),
@@ -175,7 +175,7 @@ async fn available_memory_is_left_of_limit(x: &Context) -> Verdict {
     );
     let pod = x.pod().await?;
     let id = pod.start(with(x.script("c", &text), limit(LIMIT))).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let what =
         "available_bytes to be 256 MiB less working_set_bytes, of a container that holds 32 MiB";
     // Some runtimes measure every few seconds.
@@ -213,7 +213,7 @@ async fn rate_is_that_of_cpu_time(x: &Context) -> Verdict {
     let pod = x.pod().await?;
     let busy = x.script("c", "echo ready; while :; do :; done");
     let id = pod.start(busy).await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let told = within(
         Duration::from_secs(5),
         "usage_nano_cores",
@@ -272,7 +272,7 @@ async fn files_are_counted(x: &Context) -> Verdict {
     let id = pod
         .start(script(x, &image, "echo ready; sleep 1000"))
         .await?;
-    x.logged(&pod, &id, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let first = within(Duration::from_secs(5), "writable_layer", async || {
         layer(x, &id).await
     });

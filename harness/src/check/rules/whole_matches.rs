@@ -161,7 +161,7 @@ async fn parts_of_stats_filter_are_all_met(x: &Context) -> Verdict {
     for id in [&red, &blue] {
         x.client.start(id).await?;
     }
-    x.logged(&pod, &red, "ready").await?;
+    x.logged(&pod, "ready").await?;
     let filter = |id: &str, pod: &str, colour: &str| ContainerStatsFilter {
         id: id.to_owned(),
         pod_sandbox_id: pod.to_owned(),

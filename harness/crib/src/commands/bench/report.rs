@@ -1,6 +1,6 @@
 //! `crib bench report`: shows the results of an earlier benchmark.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use harness::bench::Report;
@@ -24,15 +24,16 @@ pub(super) struct ReportArgs {
 /// Shows a report.
 pub(super) fn run(args: &ReportArgs) -> Exit {
     finish(async {
-        show(&read(args)?, &args.results)?;
+        show(&read(&args.file)?, &args.results)?;
         Ok(Exit::Success)
     })
 }
 
-fn read(args: &ReportArgs) -> Result<Report, CallError> {
-    let file = args.file.display();
-    let text = std::fs::read_to_string(&args.file)
-        .map_err(|error| CallError::Usage(format!("failed to read {file}: {error}")))?;
+/// Reads what `crib bench` wrote.
+pub(super) fn read(file: &Path) -> Result<Report, CallError> {
+    let text = std::fs::read_to_string(file);
+    let file = file.display();
+    let text = text.map_err(|error| CallError::Usage(format!("failed to read {file}: {error}")))?;
     serde_json::from_str(&text)
         .map_err(|error| CallError::Usage(format!("{file} is no report of `crib bench`: {error}")))
 }

@@ -1,0 +1,73 @@
+//! ◆ The comparison of two benchmarks, for a terminal.
+
+use std::fmt::Write as _;
+
+use super::super::compare::{Change, Comparison, Course};
+use super::super::{Report, Section};
+use super::text::aligned;
+use super::{interval, machine, name_of, number};
+
+/// What differs between two benchmarks, as text: each row that both have, and what it has come to.
+#[must_use]
+pub fn comparison(before: &Report, after: &Report, found: &Comparison) -> String {
+    let mut text = String::new();
+    for (which, report) in [("old", before), ("new", after)] {
+        let subject = report.subjects.first();
+        let subject = subject.map_or("no runtime", |subject| subject.name.as_str());
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{which}: {subject}; {}", machine(report));
+    }
+    if let Some(pace) = found.pace {
+        let _ = writeln!(
+            text,
+            "The kernel alone took {} times as long in the new one: what differs as much is the machine.",
+            number(pace)
+        );
+    }
+    for section in Section::ALL {
+        let changes = found.changes.iter();
+        let changes: Vec<&Change> = changes.filter(|one| one.section == section).collect();
+        if changes.is_empty() {
+            continue;
+        }
+        let _ = writeln!(text, "\n{}", section.title());
+        let head = ["", "unit", "old", "new", "new / old", ""].map(str::to_owned);
+        let mut table = vec![head.to_vec()];
+        table.extend(changes.into_iter().map(cells));
+        text.push_str(&aligned(&table));
+    }
+    let count = |course| {
+        let changes = found.changes.iter();
+        changes.filter(|change| change.course == course).count()
+    };
+    let [old, new] = found.alone;
+    let _ = writeln!(
+        text,
+        "\n{} worse, {} better, {} the same; {old} only in the old one, {new} only in the new one",
+        count(Course::Worse),
+        count(Course::Better),
+        count(Course::Same),
+    );
+    text
+}
+
+fn cells(change: &Change) -> Vec<String> {
+    let (before, after) = (&change.before, &change.after);
+    let ratio = match before.p50 {
+        0.0 => String::new(),
+        old => number(after.p50 / old),
+    };
+    let course = match change.course {
+        Course::Better => "better",
+        Course::Same => "",
+        Course::Worse => "worse",
+    };
+    vec![
+        name_of(change.section, &change.name, change.at),
+        change.unit.to_string(),
+        interval(before),
+        interval(after),
+        ratio,
+        course.to_owned(),
+    ]
+}
