@@ -148,6 +148,7 @@ impl RuntimeService for CriService {
         }))
     }
 
+    // EncodedLists answers the two lists before they come here.
     async fn list_pod_sandbox(
         &self,
         request: Request<v1::ListPodSandboxRequest>,
