@@ -3,6 +3,7 @@
 mod absent_path;
 mod after_restart;
 mod agreement;
+mod as_user;
 mod attached_input;
 mod beginnings;
 mod cancellation;
@@ -21,6 +22,7 @@ mod deleted_events;
 mod ended;
 mod event;
 mod exec;
+mod exec_alike;
 mod freed;
 mod host_network;
 mod host_port;
@@ -57,6 +59,7 @@ mod port_forward;
 mod process;
 mod profiles;
 mod programs;
+mod reached_after_restart;
 mod reached_by_user;
 mod refusals;
 mod resources;
@@ -75,6 +78,7 @@ mod statistics;
 mod stop;
 mod stream;
 mod streamed_lists;
+mod surroundings;
 mod terminals;
 mod traffic;
 mod unhindered;
@@ -124,6 +128,8 @@ pub fn all() -> Vec<&'static Rule> {
         unmasked::RULES,
         named_on_host::RULES,
         rights::RULES,
+        as_user::RULES,
+        surroundings::RULES,
         capability_sets::RULES,
         reached_by_user::RULES,
         stop::RULES,
@@ -151,6 +157,7 @@ pub fn all() -> Vec<&'static Rule> {
         large::RULES,
         exec::RULES,
         command::RULES,
+        exec_alike::RULES,
         log::RULES,
         output::RULES,
         rotation::RULES,
@@ -175,6 +182,7 @@ pub fn all() -> Vec<&'static Rule> {
         restart::RULES,
         restarted::RULES,
         after_restart::RULES,
+        reached_after_restart::RULES,
     ];
     areas.into_iter().flatten().collect()
 }

@@ -14,6 +14,8 @@ pub enum Packing {
     /// With gzip.
     #[default]
     Gzip,
+    /// With gzip, in members of 10 kB one after the other, as parallel packers and those of estargz write it.
+    GzipMembers,
     /// With zstd.
     Zstd,
     /// Not at all.
@@ -24,11 +26,17 @@ impl Packing {
     /// The end of its media type.
     pub(super) fn suffix(self) -> &'static str {
         match self {
-            Self::Gzip => "+gzip",
+            Self::Gzip | Self::GzipMembers => "+gzip",
             Self::Zstd => "+zstd",
             Self::Plain => "",
         }
     }
+}
+
+fn gzip(tar: &[u8]) -> io::Result<Vec<u8>> {
+    let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
+    packer.write_all(tar)?;
+    packer.finish()
 }
 
 /// One layer: files, in the order they were added. Paths are relative to the image's root.
@@ -163,10 +171,10 @@ impl Layer {
     /// A tar stream of the layer, packed.
     pub(super) fn pack(&self, tar: &[u8]) -> io::Result<Vec<u8>> {
         match self.packing {
-            Packing::Gzip => {
-                let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
-                packer.write_all(tar)?;
-                packer.finish()
+            Packing::Gzip => gzip(tar),
+            Packing::GzipMembers => {
+                let members = tar.chunks(10_000).map(gzip);
+                Ok(members.collect::<io::Result<Vec<_>>>()?.concat())
             }
             Packing::Zstd => zstd::encode_all(tar, 1),
             Packing::Plain => Ok(tar.to_vec()),

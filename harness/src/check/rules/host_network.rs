@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use cri::v1::{NamespaceMode, NamespaceOption};
+use cri::v1::{DnsConfig, NamespaceMode, NamespaceOption};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -14,6 +14,7 @@ use crate::check::context::Context;
 use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed};
 use crate::check::rule::sources::{CRITEST, KUBELET};
 use crate::check::rule::{Rule, Severity};
+use crate::fixture;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -42,6 +43,16 @@ pub(super) const RULES: &[Rule] = &[
             "PodSandboxStatus drop status.network",
         ],
         body: |x| Box::pin(pod_is_reached_from_host(x)),
+    },
+    Rule {
+        id: "CRI-NET-010",
+        severity: Severity::Must,
+        says: "A pod in the host's network has the name servers that it is given (dnsPolicy ClusterFirstWithHostNet).",
+        source: KUBELET,
+        tags: &["kubelet", "network", "dns"],
+        calls: &["RunPodSandbox", "CreateContainer"],
+        faults: &["RunPodSandbox request drop config.dns_config"],
+        body: |x| Box::pin(name_servers_are_those_given(x)),
     },
 ];
 
@@ -104,6 +115,34 @@ async fn loopback_is_of_host(x: &Context) -> Verdict {
         Ok(text) => equal("what listens on the host", text.as_str(), HELLO),
         Err(why) => failed("the host's loopback address", "an answer", why),
     }
+}
+
+async fn name_servers_are_those_given(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let mut config = x.sandbox();
+    in_host(fixture::pod_namespaces(&mut config));
+    config.hostname.clear();
+    config.dns_config = Some(DnsConfig {
+        servers: vec!["10.11.12.13".to_owned()],
+        searches: vec!["pods.example".to_owned()],
+        ..Default::default()
+    });
+    let pod = x.pod_of(config).await?;
+    let mut config = x.script("c", "cat /etc/resolv.conf");
+    in_host(
+        fixture::security(&mut config)
+            .namespace_options
+            .get_or_insert_default(),
+    );
+    let text = x.output_in(&pod, config).await?;
+    let given = text.contains("nameserver 10.11.12.13") && text.contains("pods.example");
+    let what = "/etc/resolv.conf of a pod in the host's network";
+    ensure(
+        given,
+        what,
+        "the name server and the domain that were given",
+        text,
+    )
 }
 
 async fn pod_is_reached_from_host(x: &Context) -> Verdict {

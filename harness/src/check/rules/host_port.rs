@@ -92,7 +92,11 @@ fn free_port(protocol: v1::Protocol) -> Verdict<u16> {
 }
 
 /// A pod with this host port.
-async fn with_port(x: &Context, protocol: v1::Protocol, address: &str) -> Verdict<(Pod, u16)> {
+pub(super) async fn with_port(
+    x: &Context,
+    protocol: v1::Protocol,
+    address: &str,
+) -> Verdict<(Pod, u16)> {
     x.needs_namespaces()?;
     let port = free_port(protocol)?;
     let mut config = x.sandbox();

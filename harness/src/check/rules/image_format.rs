@@ -26,7 +26,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CRI-FMT-002",
         severity: Severity::Must,
-        says: "Layers are unpacked that are packed with gzip, with zstd or not at all, of images of OCI and of docker.",
+        says: "Layers are unpacked that are packed with gzip (in one member or in several), with zstd or not at all, of images of OCI and of docker.",
         source: CRIO,
         tags: &["kubelet", "pull", "files"],
         calls: &["PullImage", "CreateContainer"],
@@ -139,6 +139,7 @@ async fn layers_are_packed_in_several_ways(x: &Context) -> Verdict {
     let programs = shell()?;
     let packings = [
         ("gzip", Packing::Gzip),
+        ("members", Packing::GzipMembers),
         ("zstd", Packing::Zstd),
         ("plain", Packing::Plain),
     ];
@@ -146,7 +147,10 @@ async fn layers_are_packed_in_several_ways(x: &Context) -> Verdict {
         packings
             .iter()
             .fold(image.layer(programs.clone()), |image, (name, packing)| {
-                image.layer(text(name, name).packed(*packing))
+                // The file is behind the first member of a layer of several.
+                let layer = Layer::new().file("large", 0o644, vec![0; 20_000]);
+                let layer = layer.file(name, 0o644, format!("{name}\n"));
+                image.layer(layer.packed(*packing))
             })
     };
     let (oci, _) = add(x, "oci", packed)?;
@@ -157,11 +161,11 @@ async fn layers_are_packed_in_several_ways(x: &Context) -> Verdict {
         let image = image.of_docker().layer(programs.clone());
         image.layer(gzip).layer(plain)
     })?;
-    let of_oci = output(x, &oci, "cat /gzip /zstd /plain").await?;
+    let of_oci = output(x, &oci, "cat /gzip /members /zstd /plain").await?;
     equal(
         "files of OCI's layers",
         of_oci.as_str(),
-        "gzip\nzstd\nplain\n",
+        "gzip\nmembers\nzstd\nplain\n",
     )?;
     let of_docker = output(x, &docker, "cat /gzip /plain").await?;
     equal(

@@ -66,7 +66,12 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-async fn ports(x: &Context, pod: &Pod, port: u16, over: Transport) -> Verdict<streaming::Ports> {
+pub(super) async fn ports(
+    x: &Context,
+    pod: &Pod,
+    port: u16,
+    over: Transport,
+) -> Verdict<streaming::Ports> {
     let request = v1::PortForwardRequest {
         pod_sandbox_id: pod.id.clone(),
         port: vec![port.into()],

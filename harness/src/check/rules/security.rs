@@ -250,7 +250,7 @@ async fn ambient_capabilities_are_given(x: &Context) -> Verdict {
 }
 
 /// The lines of `/proc/self/status` that tell of rights.
-fn rights(status: &str) -> Vec<String> {
+pub(super) fn rights(status: &str) -> Vec<String> {
     const NAMES: [&str; 9] = [
         "Uid:",
         "Gid:",
@@ -417,10 +417,10 @@ async fn paths_are_kept_from_commands(x: &Context) -> Verdict {
     let pod = x.pod().await?;
     let mut config = x.forever("c");
     let security = fixture::security(&mut config);
-    security.masked_paths = words(&["/proc/version", "/proc/no-such-file"]);
+    security.masked_paths = words(&["/proc/version", "/proc/irq", "/proc/no-such-file"]);
     security.readonly_paths = words(&["/tmp", "/etc/passwd", "/proc/no-such-file"]);
     let id = pod.start(config).await?;
-    let script = "cat /proc/version 2>/dev/null; touch /tmp/written 2>/dev/null && echo written
+    let script = "cat /proc/version 2>/dev/null; ls /proc/irq; touch /tmp/written 2>/dev/null && echo written
         (echo >>/etc/passwd) 2>/dev/null && echo written to a file; echo end";
     let output = x.client.sh(&id, script).await?;
     equal("what a command sees and writes", output.as_str(), "end\n")

@@ -133,7 +133,7 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 pub(super) const TRANSPORTS: [Transport; 2] = [Transport::Spdy, Transport::WebSocket];
-const OUTPUTS: Streams = Streams {
+pub(super) const OUTPUTS: Streams = Streams {
     stdin: false,
     stdout: true,
     stderr: true,

@@ -97,6 +97,7 @@ pub(super) const RULES: &[Rule] = &[
             "StreamPodSandboxStats request drop filter.label_selector",
             "StreamPodSandboxStats drop pod_sandbox_stats.attributes.metadata",
             "StreamPodSandboxStats drop pod_sandbox_stats.linux.network",
+            "StreamPodSandboxStats drop pod_sandbox_stats.linux.containers",
             "StreamPodSandboxStats set pod_sandbox_stats.linux.memory.rss_bytes.value \"123456789\"",
         ],
         body: |x| Box::pin(streamed_sandbox_stats_are_the_listed_ones(x)),
@@ -328,6 +329,8 @@ async fn streamed_container_stats_are_the_listed_ones(x: &Context) -> Verdict {
 
 async fn streamed_sandbox_stats_are_the_listed_ones(x: &Context) -> Verdict {
     let [first, second] = two_pods(x).await?;
+    first.start(x.forever("c")).await?;
+    x.logged(&first, "ready").await?;
     let by_id = v1::PodSandboxStatsFilter {
         id: first.id.clone(),
         ..Default::default()
@@ -349,16 +352,23 @@ async fn streamed_sandbox_stats_are_the_listed_ones(x: &Context) -> Verdict {
         let streamed = drained(x, what, answer, |one| one.pod_sandbox_stats).await?;
         let request = v1::ListPodSandboxStatsRequest { filter };
         let listed = without_cgroup_parent(runtime.list_pod_sandbox_stats(request).await)?;
-        let ours = |all: Vec<v1::PodSandboxStats>| -> Vec<(v1::PodSandboxAttributes, Numbers)> {
+        // With the containers of each, of which the numbers are compared elsewhere.
+        type Of = (
+            v1::PodSandboxAttributes,
+            Vec<Option<v1::ContainerAttributes>>,
+        );
+        let ours = |all: Vec<v1::PodSandboxStats>| -> Vec<(Of, Numbers)> {
             let all = all.into_iter().filter_map(|one| {
                 let measured = numbers("PodSandboxStats", &one);
-                Some((one.attributes?, measured))
+                let containers = one.linux.unwrap_or_default().containers;
+                let containers = containers.into_iter().map(|one| one.attributes);
+                Some(((one.attributes?, containers.collect()), measured))
             });
-            all.filter(|(of, _)| of.id == first.id || of.id == second.id)
+            all.filter(|((of, _), _)| of.id == first.id || of.id == second.id)
                 .collect()
         };
         let listed = ours(listed.into_inner().stats);
-        same_measured(what, ours(streamed), listed, |of| of.id.clone())?;
+        same_measured(what, ours(streamed), listed, |(of, _)| of.id.clone())?;
     }
     Ok(())
 }

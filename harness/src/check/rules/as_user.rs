@@ -1,0 +1,134 @@
+//! Rules of what a process of another user than root can do: read what every pod has, and use terminals.
+
+use cri::v1;
+
+use crate::check::context::Context;
+use crate::check::outcome::{Verdict, ensure, equal};
+use crate::check::rule::sources::{CONTAINERD, KUBELET};
+use crate::check::rule::{Rule, Severity};
+use crate::fixture;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CRI-SEC-039",
+        severity: Severity::Must,
+        says: "A process of any user reads /etc/resolv.conf.",
+        source: KUBELET,
+        tags: &["kubelet", "dns", "user"],
+        calls: &["RunPodSandbox", "CreateContainer"],
+        faults: &[
+            "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo denied; exit 1\"]",
+            "RunPodSandbox request drop config.dns_config",
+        ],
+        body: |x| Box::pin(name_servers_are_read(x)),
+    },
+    Rule {
+        id: "CRI-SEC-040",
+        severity: Severity::Should,
+        says: "A process of any user opens a new terminal by /dev/ptmx.",
+        source: CONTAINERD,
+        tags: &["tty", "user"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo denied; exit 1\"]",
+        ],
+        body: |x| Box::pin(terminal_is_opened(x)),
+    },
+    Rule {
+        id: "CRI-SEC-041",
+        severity: Severity::Should,
+        says: "The terminal of a container is its user's own.",
+        source: CONTAINERD,
+        tags: &["tty", "user"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request drop config.tty",
+            "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"exit 8\"]",
+        ],
+        body: |x| Box::pin(terminal_is_own(x)),
+    },
+    Rule {
+        id: "CRI-SEC-042",
+        severity: Severity::Must,
+        says: "A group that is asked for with the name of a user is the primary one of the process.",
+        source: KUBELET,
+        tags: &["kubelet", "user"],
+        calls: &["CreateContainer"],
+        faults: &[
+            "CreateContainer request drop config.linux.security_context.run_as_group",
+            "CreateContainer request drop config.linux.security_context.run_as_username",
+        ],
+        body: |x| Box::pin(group_goes_with_name(x)),
+    },
+];
+
+/// A container whose script runs as an ordinary user.
+fn of_user(x: &Context, text: &str) -> v1::ContainerConfig {
+    let mut config = x.script("c", text);
+    let security = fixture::security(&mut config);
+    security.run_as_user = Some(v1::Int64Value { value: 1234 });
+    security.run_as_group = Some(v1::Int64Value { value: 1234 });
+    config
+}
+
+async fn name_servers_are_read(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    x.needs_users()?;
+    let mut sandbox = x.sandbox();
+    sandbox.dns_config = Some(v1::DnsConfig {
+        servers: vec!["10.11.12.13".to_owned()],
+        ..Default::default()
+    });
+    let pod = x.pod_of(sandbox).await?;
+    let text = "cat /etc/resolv.conf || echo denied";
+    let output = x.output_in(&pod, of_user(x, text)).await?;
+    let read = output.contains("10.11.12.13");
+    let what = "/etc/resolv.conf as the user 1234 reads it";
+    ensure(read, what, "the pod's name server", output)
+}
+
+async fn terminal_is_opened(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    x.needs_users()?;
+    let text = "(exec 3<>/dev/ptmx && echo opened) || echo denied";
+    let output = x.output(of_user(x, text)).await?;
+    let what = "what opening /dev/ptmx as the user 1234 comes to";
+    equal(what, output.as_str(), "opened\n")
+}
+
+async fn terminal_is_own(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    x.needs_users()?;
+    let text = "[ -t 0 ] || exit 9; [ -O /proc/self/fd/0 ] || exit 8; exit 5";
+    let pod = x.pod().await?;
+    let mut config = of_user(x, text);
+    config.stdin = true;
+    config.tty = true;
+    let id = pod.start(config).await?;
+    let status = x.exited(&id).await?;
+    let what = "the exit code of a container that looks whose its terminal is";
+    equal(what, &status.exit_code, &5)
+}
+
+async fn group_goes_with_name(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    x.needs_users()?;
+    let mut config = x.script("c", "id -u; id -g");
+    let security = fixture::security(&mut config);
+    "nobody".clone_into(&mut security.run_as_username);
+    security.run_as_group = Some(v1::Int64Value { value: 2345 });
+    let output = x.output(config).await?;
+    let mut lines = output.lines();
+    let seen = (
+        lines.next().unwrap_or_default(),
+        lines.next().unwrap_or_default(),
+    );
+    let is_nobody = seen.0 != "0";
+    ensure(
+        is_nobody,
+        "the user named nobody",
+        "an ordinary one",
+        &output,
+    )?;
+    equal("the primary group", seen.1, "2345")
+}
