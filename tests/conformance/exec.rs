@@ -309,3 +309,16 @@ async fn execs_and_failed_calls_leak_no_descriptors() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn command_has_the_oom_score_of_its_container() {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let mut config = fixture::forever("c");
+    let linux = config.linux.get_or_insert_default();
+    linux.resources.get_or_insert_default().oom_score_adj = 777;
+    let id = pod.start(config).await.unwrap();
+    let tell = "cat /proc/self/oom_score_adj";
+    let answer = runtime.client.sh(&id, tell).await.unwrap();
+    assert_eq!(answer, "777\n");
+}

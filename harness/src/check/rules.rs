@@ -19,6 +19,7 @@ mod container_echo;
 mod credentials;
 mod declared_volume;
 mod deleted_events;
+mod digests;
 mod ended;
 mod event;
 mod exec;
@@ -168,6 +169,7 @@ pub fn all() -> Vec<&'static Rule> {
         image::RULES,
         image_pull::RULES,
         credentials::RULES,
+        digests::RULES,
         image_content::RULES,
         image_files::RULES,
         image_format::RULES,

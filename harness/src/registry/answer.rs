@@ -138,6 +138,7 @@ struct Manner {
     cut: Option<u64>,
     stall: Option<u64>,
     corrupt: bool,
+    corrupt_end: bool,
     shorten: u64,
     slow: Option<u64>,
 }
@@ -149,6 +150,7 @@ impl Manner {
             Some(What::Cut(bytes)) => manner.cut = Some(*bytes),
             Some(What::Stall(bytes)) => manner.stall = Some(*bytes),
             Some(What::Corrupt) => manner.corrupt = true,
+            Some(What::CorruptEnd) => manner.corrupt_end = true,
             Some(What::Shorten(bytes)) => manner.shorten = *bytes,
             Some(What::Slow(rate)) => manner.slow = Some(*rate),
             Some(
@@ -216,6 +218,12 @@ async fn pump_all(
             *byte ^= 1;
         }
         sent += now;
+        if let Some(byte) = buffer
+            .last_mut()
+            .filter(|_| manner.corrupt_end && sent == length)
+        {
+            *byte ^= 1;
+        }
         if sender.send(Ok(Frame::data(buffer.freeze()))).await.is_err() {
             return Ok(());
         }

@@ -34,6 +34,8 @@ pub(super) enum What {
     Stall(u64),
     /// Flip a bit of the body.
     Corrupt,
+    /// Flip a bit of the last byte of the body.
+    CorruptEnd,
     /// Send one more line, empty, with a matching length.
     Lengthen,
     /// Omit this many bytes at the end of the body, with a matching length.
@@ -98,6 +100,12 @@ impl Fault {
     #[must_use]
     pub fn corrupt() -> Self {
         Self::new(What::Corrupt)
+    }
+
+    /// Flips a bit of the last byte of the response's body: behind the end of a tar archive, where no unpacker looks.
+    #[must_use]
+    pub fn corrupt_end() -> Self {
+        Self::new(What::CorruptEnd)
     }
 
     /// Sends an empty line after a document: it says the same, and has another digest. Files are sent as they are.

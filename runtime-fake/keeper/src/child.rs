@@ -215,6 +215,9 @@ pub(crate) fn exec(
     let set_up = || -> Step<process::Ready> {
         entered?;
         begin(&plan.process, true)?;
+        // That of the container's first process. Before `hide`, after which only root may write it.
+        let of_first = std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj"));
+        adjust_oom_score(of_first.ok().and_then(|text| text.trim().parse().ok()));
         hide()?;
         match mounts {
             None => {

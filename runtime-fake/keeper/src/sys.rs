@@ -186,9 +186,20 @@ pub(crate) fn set_dumpable(yes: bool) -> io::Result<()> {
 
 /// Gives every signal its default action and unblocks all, as a program expects at its start.
 pub(crate) fn reset_signals() {
+    // The kernel's `struct sigaction` for SIG_DFL: handler, flags, restorer and mask are 0.
+    let default = [0_u64; 4];
     for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: sets a default action. It fails for signals whose action cannot be changed, which is harmless.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        // SAFETY: sets a default action, from a structure of the kernel's size. By the system call, because C libraries keep
+        // two signals for themselves. It fails for signals whose action cannot be changed, which is harmless.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                default.as_ptr(),
+                std::ptr::null::<u64>(),
+                size_of::<u64>(),
+            )
+        };
     }
     // SAFETY: the set is a local that sigemptyset initialises.
     unsafe {

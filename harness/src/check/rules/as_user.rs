@@ -2,6 +2,7 @@
 
 use cri::v1;
 
+use super::image_content::{image, script};
 use crate::check::context::Context;
 use crate::check::outcome::{Verdict, ensure, equal};
 use crate::check::rule::sources::{CONTAINERD, KUBELET};
@@ -60,7 +61,37 @@ pub(super) const RULES: &[Rule] = &[
         ],
         body: |x| Box::pin(group_goes_with_name(x)),
     },
+    Rule {
+        id: "CRI-SEC-044",
+        severity: Severity::Should,
+        says: "An image whose user is a number that no user can have does not run as root (CVE-2024-40635).",
+        source: CONTAINERD,
+        tags: &["user", "security", "input"],
+        calls: &["PullImage", "CreateContainer"],
+        faults: &["CreateContainer request set config.linux.security_context.run_as_user.value 0"],
+        body: |x| Box::pin(large_number_is_not_root(x)),
+    },
 ];
+
+async fn large_number_is_not_root(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    x.needs_users()?;
+    let image = image(x, "1", |image| image.user("4294967296:4294967296")).await?;
+    let pod = x.pod().await?;
+    let config = script(x, &image, "id -u");
+    // It is refused, or runs as another user.
+    let Ok(id) = pod.create(config).await else {
+        return Ok(());
+    };
+    if x.client.start(&id).await.is_err() {
+        return Ok(());
+    }
+    x.exited(&id).await?;
+    let lines: Vec<String> = x.lines(&pod).into_iter().map(|line| line.text).collect();
+    let is_root = lines.iter().any(|line| line == "0");
+    let what = "the user of a container of an image with USER 4294967296";
+    ensure(!is_root, what, "not root", lines)
+}
 
 /// A container whose script runs as an ordinary user.
 fn of_user(x: &Context, text: &str) -> v1::ContainerConfig {

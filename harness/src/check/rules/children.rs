@@ -11,6 +11,19 @@ use crate::check::rule::{Rule, Severity};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
+        id: "CRI-PRC-019",
+        severity: Severity::Must,
+        says: "A process that SIGTERM ends, which is not the first of its namespace, has the exit code 143.",
+        source: KUBELET,
+        tags: &["kubelet", "exit", "signal"],
+        calls: &["StopContainer", "ContainerStatus"],
+        faults: &[
+            "ContainerStatus set status.exit_code 15",
+            "StopContainer request set timeout 0",
+        ],
+        body: |x| Box::pin(signal_is_in_exit_code(x)),
+    },
+    Rule {
         id: "CRI-STP-016",
         severity: Severity::Must,
         says: "StopContainer sends its signal to the first process of a container alone, not to that one's process group.",
@@ -75,6 +88,19 @@ async fn signal_is_for_first_process(x: &Context) -> Verdict {
         "nothing on SIGTERM",
         &lines,
     )
+}
+
+async fn signal_is_in_exit_code(x: &Context) -> Verdict {
+    let pod = namespaces::pod(x, |options| options.pid = NamespaceMode::Pod.into()).await?;
+    let mut config = namespaces::container(x, &pod, "c", |_| {});
+    config.command = ["/bin/sh", "-c", "echo ready; exec sleep 1000"]
+        .map(str::to_owned)
+        .into();
+    let id = pod.start(config).await?;
+    x.logged(&pod, "ready").await?;
+    x.client.stop(&id, 60).await?;
+    let code = x.client.container(&id).await?.exit_code;
+    equal("the exit code", &code, &143)
 }
 
 /// Programs that reap nothing. Where the image of sandboxes is made of one of them, that is not the runtime's doing.

@@ -11,7 +11,7 @@ use crate::fixture_image::Layer;
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "CRI-MNT-025",
     severity: Severity::Should,
-    says: "A volume that an image declares has the files of the image with their owners, and each container has its own.",
+    says: "A volume that an image declares has the files of the image with their owners, and its own owner and mode, and each container has its own.",
     source: CONTAINERD,
     tags: &["image", "mounts"],
     calls: &["CreateContainer"],
@@ -26,14 +26,15 @@ async fn declared_volume_has_files_of_image(x: &Context) -> Verdict {
     let base = programs(&["sh", "cat", "ls", "sleep"])
         .map_err(|error| Outcome::Skipped(error.to_string()))?;
     let files = Layer::new()
-        .directory("data", 0o755)
+        .directory("data", 0o2775)
+        .owned_by(1002, 1003)
         .file("data/kept", 0o644, "of the image\n")
         .owned_by(1000, 1001);
     let (image, _) = add(x, "1", |image| {
         image.layer(base).layer(files).volumes(["/data"])
     })?;
     pull(x, &image).await?;
-    let script = "cat /data/kept; set -- $(ls -ln /data/kept); echo $3:$4; ls /data; echo new >/data/new || exit 1; echo end";
+    let script = "cat /data/kept; set -- $(ls -ln /data/kept); echo $3:$4; set -- $(ls -ldn /data); echo ${1%[.+]} $3:$4; ls /data; echo new >/data/new || exit 1; echo end";
     for (what, read_only) in [
         ("the first container", false),
         ("the second container", false),
@@ -45,7 +46,7 @@ async fn declared_volume_has_files_of_image(x: &Context) -> Verdict {
         context.readonly_rootfs = read_only;
         image.clone_into(&mut config.image.get_or_insert_default().image);
         let output = x.output(config).await?;
-        let expected = "of the image\n1000:1001\nkept\nend\n";
+        let expected = "of the image\n1000:1001\ndrwxrwsr-x 1002:1003\nkept\nend\n";
         // That the file is written shows in the exit code of the shell.
         equal(&format!("what {what} sees"), output.as_str(), expected)?;
     }

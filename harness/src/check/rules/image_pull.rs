@@ -12,7 +12,7 @@ use crate::fixture_image::ImageBuilder;
 use crate::registry::{Auth, Fault, Registry};
 
 /// What fails a rule that expects a pull to fail.
-const SUCCESS: &[&str] = &[
+pub(super) const SUCCESS: &[&str] = &[
     "PullImage swallow",
     "ImageStatus set image {\"id\": \"sha256:none\", \"size\": 1}",
 ];
@@ -187,7 +187,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn repository(x: &Context) -> Verdict<String> {
+pub(super) fn repository(x: &Context) -> Verdict<String> {
     Ok(x.images()?.repository(&x.rule.to_lowercase()))
 }
 

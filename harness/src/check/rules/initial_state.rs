@@ -115,10 +115,11 @@ const AFRESH: &str = "umask; cat /proc/self/status; echo; ls /proc/self/fd";
 /// The signals 1 to 31 but SIGPIPE, which some monitors ignore; libraries keep some of the others for themselves.
 const STANDARD: u64 = 0x7fff_ffff & !(1 << 12);
 
-fn is_afresh(what: &str, text: &str) -> Verdict {
-    let mask = text.lines().next().unwrap_or_default();
-    let mask = mask.trim_start_matches('0');
-    equal(&format!("the umask of {what}"), mask, "22")?;
+/// A command without a shell.
+const ALONE: [&str; 2] = ["/bin/cat", "/proc/self/status"];
+
+/// Fails if a process has blocked or ignored signals.
+fn no_signals(what: &str, text: &str) -> Verdict {
     for name in ["SigBlk", "SigIgn"] {
         let signals = text
             .lines()
@@ -127,6 +128,14 @@ fn is_afresh(what: &str, text: &str) -> Verdict {
         let signals = signals.map(|signals| signals & STANDARD);
         equal(&format!("{name} of {what}"), &signals, &Some(0))?;
     }
+    Ok(())
+}
+
+fn is_afresh(what: &str, text: &str) -> Verdict {
+    let mask = text.lines().next().unwrap_or_default();
+    let mask = mask.trim_start_matches('0');
+    equal(&format!("the umask of {what}"), mask, "22")?;
+    no_signals(what, text)?;
     let files = text.lines().skip_while(|line| !line.is_empty()).skip(1);
     let mut files: BTreeSet<u32> = files.filter_map(|file| file.trim().parse().ok()).collect();
     let streams = [0, 1, 2].iter().all(|stream| files.remove(stream));
@@ -148,7 +157,17 @@ async fn command_begins_afresh(x: &Context) -> Verdict {
     let lines = x.lines(&pod).into_iter().map(|line| line.text + "\n");
     is_afresh("the container's command", &lines.collect::<String>())?;
     let text = x.client.sh(&id, AFRESH).await?;
-    is_afresh("a command of ExecSync", &text)
+    is_afresh("a command of ExecSync", &text)?;
+    // A shell resets some of it for its children: these have none.
+    let mut config = x.script("d", "");
+    config.command = ALONE.map(str::to_owned).into();
+    config.log_path = "c.log".to_owned();
+    let other = x.pod().await?;
+    let of_container = x.output_in(&other, config).await?;
+    no_signals("a container's command without a shell", &of_container)?;
+    let answer = x.client.exec(&id, ALONE, 30).await?;
+    let of_command = String::from_utf8_lossy(&answer.stdout).into_owned();
+    no_signals("a command of ExecSync without a shell", &of_command)
 }
 
 async fn usual_variables_are_set(x: &Context) -> Verdict {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use cri::v1;
 
+use super::limits::with;
 use super::sandbox_echo::of_now;
 use crate::check::context::Context;
 use crate::check::outcome::{Outcome, Verdict, ensure, equal, failed};
@@ -40,6 +41,20 @@ pub(super) const RULES: &[Rule] = &[
             "ListMetricDescriptors drop descriptors",
         ],
         body: |x| Box::pin(labels_name_container(x)),
+    },
+    Rule {
+        id: "CRI-STA-029",
+        severity: Severity::Should,
+        says: "Metrics of a container have the units that their names tell, and count its processes and its shares.",
+        source: KUBELET,
+        tags: &["metrics", "kubelet", "resources"],
+        calls: &["ListPodSandboxMetrics", "ContainerStatus"],
+        faults: &[
+            "ListPodSandboxMetrics set pod_metrics.container_metrics.metrics.value.value \"0\"",
+            "ListPodSandboxMetrics set pod_metrics.container_metrics.metrics.value.value \"1\"",
+            "ListPodSandboxMetrics set pod_metrics.container_metrics.metrics.value.value \"1795000000000\"",
+        ],
+        body: |x| Box::pin(metrics_have_their_units(x)),
     },
 ];
 
@@ -179,4 +194,45 @@ async fn labels_name_container(x: &Context) -> Verdict {
         }
     }
     Ok(())
+}
+
+async fn metrics_have_their_units(x: &Context) -> Verdict {
+    x.needs_limits()?;
+    let pod = x.pod().await?;
+    // Three processes of a thread each.
+    let text = "sleep 1000 & sleep 1000 & echo ready; wait";
+    let resources = v1::LinuxContainerResources {
+        cpu_shares: 512,
+        ..Default::default()
+    };
+    let id = pod.start(with(x.script("c", text), resources)).await?;
+    x.logged(&pod, "ready").await?;
+    let started = x.client.container(&id).await?.started_at / 1_000_000_000;
+    let [_, container] = apart(metrics(x, &pod.id).await?)?;
+    let started = u64::try_from(started).unwrap_or_default();
+    let mut known = 0;
+    for (name, least, most) in [
+        ("container_processes", 3, 3),
+        ("container_threads", 3, 3),
+        ("container_spec_cpu_shares", 512, 512),
+        (
+            "container_start_time_seconds",
+            started.saturating_sub(2),
+            started + 2,
+        ),
+        ("container_cpu_usage_seconds_total", 0, 60),
+    ] {
+        let mut all = container.iter().filter(|metric| metric.name == name);
+        let Some(metric) = all.next() else { continue };
+        known += 1;
+        let value = metric.value.map(|value| value.value);
+        let within = value.is_some_and(|value| (least..=most).contains(&value));
+        ensure(within, name, &format!("{least} to {most}"), value)?;
+    }
+    match known {
+        0 => Err(Outcome::Unsupported(
+            "the metrics of containers have other names".to_owned(),
+        )),
+        _ => Ok(()),
+    }
 }
