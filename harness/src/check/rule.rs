@@ -30,6 +30,9 @@ impl fmt::Display for Severity {
 /// The tag of rules that restart the runtime.
 pub(super) const RESTART: &str = "runtime-restart";
 
+/// The tag of rules that run alone for another reason: what they make is a burden to a runtime, or to clients of its events.
+pub(super) const ALONE: &str = "alone";
+
 /// The future of a rule's body.
 pub type Running<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
 
@@ -55,10 +58,16 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Whether it restarts the runtime: then it runs alone.
+    /// Whether it restarts the runtime.
     #[must_use]
     pub fn restarts(&self) -> bool {
         self.tags.contains(&RESTART)
+    }
+
+    /// Whether no other rule runs beside it.
+    #[must_use]
+    pub fn runs_alone(&self) -> bool {
+        self.restarts() || self.tags.contains(&ALONE)
     }
 
     /// The area: `container` of `CRI-CTR-017`.

@@ -155,7 +155,6 @@ pub fn all() -> Vec<&'static Rule> {
         lower_limit::RULES,
         lost_sandbox::RULES,
         optional::RULES,
-        large::RULES,
         exec::RULES,
         command::RULES,
         exec_alike::RULES,
@@ -181,6 +180,8 @@ pub fn all() -> Vec<&'static Rule> {
         freed::RULES,
         what_is_counted::RULES,
         metrics::RULES,
+        // Behind the rules of events: some runtimes send what is minutes old to who listens, and each event of theirs is large.
+        large::RULES,
         restart::RULES,
         restarted::RULES,
         after_restart::RULES,

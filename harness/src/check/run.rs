@@ -135,14 +135,15 @@ pub async fn check(
         }
     };
     let mut rules = JoinSet::new();
-    // Others must not run while a rule restarts the runtime: such a rule takes all slots, and waits until they are free.
+    // Others must not run while a rule restarts the runtime, for example: such a rule takes all slots, and waits until they are
+    // free.
     let every =
         u32::try_from(options.parallel).map_or(MOST_SLOTS, |slots| slots.clamp(1, MOST_SLOTS));
     let slots = Arc::new(Semaphore::new(every as usize));
     for rule in options.rules.iter().copied() {
         let (slots, shared, direct) = (Arc::clone(&slots), Arc::clone(&shared), direct.clone());
         let (options, interrupted) = (options.clone(), interrupt.clone());
-        let needed = if rule.restarts() { every } else { 1 };
+        let needed = if rule.runs_alone() { every } else { 1 };
         rules.spawn(async move {
             // Closed when the check ends early: then no other rule begins.
             let _slots = slots.acquire_many(needed).await.ok()?;

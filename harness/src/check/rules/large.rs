@@ -8,7 +8,7 @@ use super::streamed_lists::drained;
 use crate::check::context::Context;
 use crate::check::outcome::{Verdict, equal};
 use crate::check::rule::sources::{API, CONTAINERD, KUBELET};
-use crate::check::rule::{Rule, Severity};
+use crate::check::rule::{ALONE, Rule, Severity};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -30,7 +30,7 @@ pub(super) const RULES: &[Rule] = &[
         severity: Severity::Should,
         says: "ListContainers returns every container where the answer has more than 4 MiB: a kubelet takes 16 MiB.",
         source: KUBELET,
-        tags: &["kubelet", "large"],
+        tags: &["kubelet", "large", ALONE],
         calls: &["ListContainers"],
         faults: &[
             "ListContainers answer RESOURCE_EXHAUSTED",
@@ -43,7 +43,7 @@ pub(super) const RULES: &[Rule] = &[
         severity: Severity::Should,
         says: "The streamed lists return all that their lists do, also where it has more than 1 MiB.",
         source: API,
-        tags: &["large", "agreement", "stream"],
+        tags: &["large", "agreement", "stream", ALONE],
         calls: &[
             "StreamPodSandboxes",
             "StreamContainers",
@@ -105,7 +105,7 @@ fn in_order(items: impl IntoIterator<Item = Found>) -> Vec<Found> {
 }
 
 async fn large_list_is_whole(x: &Context) -> Verdict {
-    const COUNT: usize = 20;
+    const COUNT: usize = 18;
     let pod = x.pod().await?;
     let mut expected = Vec::new();
     for number in 0..COUNT {
@@ -136,7 +136,7 @@ async fn annotated(x: &Context) -> Verdict<(String, String)> {
 }
 
 async fn large_streams_are_whole(x: &Context) -> Verdict {
-    const COUNT: usize = 6;
+    const COUNT: usize = 5;
     // A runtime without streamed lists says so before there are pods.
     let mut runtime = x.client.runtime.clone();
     let request = v1::StreamPodSandboxesRequest::default();
