@@ -1,5 +1,7 @@
 //! Rules of Exec beside ExecSync: its command runs as one of ExecSync does, and its stream stays open.
 
+use cri::v1;
+
 use super::image_content::{image, script};
 use super::security::rights;
 use super::stream::{BOTH_WAYS, OUTPUTS, TERMINAL, ended, read_until, shell};
@@ -102,14 +104,14 @@ async fn commands_are_alike(x: &Context) -> Verdict {
     let image = image.await?;
     let mut config = script(x, &image, &format!("{TELL}; while :; do sleep 1000; done"));
     config.working_dir = "/work".to_owned();
-    config.envs.push(cri::v1::KeyValue {
+    config.envs.push(v1::KeyValue {
         key: "OF_POD".to_owned(),
         value: b"pod".to_vec(),
     });
     let security = fixture::security(&mut config);
     security.no_new_privs = true;
-    security.seccomp = Some(cri::v1::SecurityProfile {
-        profile_type: cri::v1::security_profile::ProfileType::RuntimeDefault.into(),
+    security.seccomp = Some(v1::SecurityProfile {
+        profile_type: v1::security_profile::ProfileType::RuntimeDefault.into(),
         ..Default::default()
     });
     let capabilities = security.capabilities.get_or_insert_default();

@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 
 use cri::v1;
+use tokio::io::AsyncReadExt as _;
 
 use super::host_port::with_port;
 use super::limits::{MIB, memory_limit, update, with};
@@ -14,6 +15,7 @@ use crate::check::outcome::{Outcome, Verdict, equal, failed};
 use crate::check::rule::sources::KUBELET;
 use crate::check::rule::{RESTART, Rule, Severity};
 use crate::fixture;
+use crate::pod::Pod;
 use crate::streaming::Transport;
 
 pub(super) const RULES: &[Rule] = &[
@@ -104,12 +106,11 @@ async fn host_port_stays(x: &Context) -> Verdict {
 }
 
 /// What a server in a pod says over PortForward.
-async fn forwarded(x: &Context, pod: &crate::pod::Pod) -> Verdict<String> {
+async fn forwarded(x: &Context, pod: &Pod) -> Verdict<String> {
     let ports = ports(x, pod, PORT, Transport::Spdy).await?;
-    let (ours, theirs) = tokio::io::duplex(4096);
+    let (mut ours, theirs) = tokio::io::duplex(4096);
     let mut text = String::new();
-    let mut ours = ours;
-    let reading = tokio::io::AsyncReadExt::read_to_string(&mut ours, &mut text);
+    let reading = ours.read_to_string(&mut text);
     let both = async { tokio::join!(ports.carry(PORT, theirs), reading) };
     match tokio::time::timeout(x.shared.patience, both).await {
         Ok((_, Ok(_))) => Ok(text),
