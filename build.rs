@@ -1,84 +1,51 @@
-//! Compiles `proto/cri.proto` and `proto/services.proto` with a compiler written in Rust, so that no `protoc` is needed.
+//! Takes the compiled contract from `proto/generated/`, or compiles it if it is not that of `proto/` or the feature
+//! `compile-protos` is on.
 //!
-//! It writes to `OUT_DIR`: the Rust types, and `cri.bin`,
-//! the encoded descriptors of the first one, which `proto/contract.rs` checks.
+//! The compiler is run by cargo, because its many packages would be built before everything else if they were dependencies.
 
-use std::{env, fs, path::PathBuf};
+#[path = "proto/compiler/src/sources.rs"]
+mod sources;
 
-/// The messages that a runtime keeps in its records: they have a JSON form.
-const RECORDED: [&str; 33] = [
-    "CDIDevice",
-    "Capability",
-    "ContainerConfig",
-    "ContainerMetadata",
-    "DNSConfig",
-    "Device",
-    "HugepageLimit",
-    "IDMapping",
-    "ImageSpec",
-    "Int64Value",
-    "KeyValue",
-    "LinuxContainerConfig",
-    "LinuxContainerResources",
-    "LinuxContainerSecurityContext",
-    "LinuxContainerUser",
-    "LinuxPodSandboxConfig",
-    "LinuxSandboxSecurityContext",
-    "Mount",
-    "NamespaceOption",
-    "PodSandboxConfig",
-    "PodSandboxMetadata",
-    "PortMapping",
-    "SELinuxOption",
-    "SecurityProfile",
-    "UserNamespace",
-    "WindowsContainerConfig",
-    "WindowsContainerResources",
-    "WindowsContainerSecurityContext",
-    "WindowsCpuGroupAffinity",
-    "WindowsNamespaceOption",
-    "WindowsPodSandboxConfig",
-    "WindowsSandboxSecurityContext",
-    "ContainerUser",
-];
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
 
-/// How messages are encoded and decoded.
-const CODEC: &str = "crate::codec::ShortMessages";
-
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo:rerun-if-changed=proto/cri.proto");
-    let mut compiler = protox::Compiler::new(["proto"])?;
-    compiler.include_source_info(true).open_file("cri.proto")?;
-    let mut generator = tonic_prost_build::configure().codec_path(CODEC);
-    for message in RECORDED {
-        generator = generator.message_attribute(
-            format!("runtime.v1.{message}"),
-            "#[derive(serde::Serialize, serde::Deserialize)] #[serde(default)]",
-        );
+fn main() -> Result<(), Box<dyn Error>> {
+    let (proto, generated) = (Path::new("proto"), Path::new("proto/generated"));
+    for source in sources::SOURCES {
+        println!("cargo:rerun-if-changed=proto/{source}");
     }
-    generator
-        .field_attribute(
-            "runtime.v1.KeyValue.value",
-            "#[serde(with = \"crate::text\")]",
-        )
-        // It contains secrets: `proto/redact.rs` implements Debug.
-        .skip_debug(["runtime.v1.AuthConfig"])
-        .compile_fds(compiler.file_descriptor_set())?;
-    // The compiler encodes the descriptors itself: `prost_types` does not know `debug_redact` and would lose it.
-    let descriptors = compiler
-        .include_source_info(false)
-        .encode_file_descriptor_set();
-    fs::write(
-        PathBuf::from(env::var("OUT_DIR")?).join("cri.bin"),
-        descriptors,
-    )?;
-    println!("cargo:rerun-if-changed=proto/services.proto");
-    let mut compiler = protox::Compiler::new(["proto"])?;
-    compiler
-        .include_source_info(true)
-        .open_file("services.proto")?;
-    tonic_prost_build::configure()
-        .codec_path(CODEC)
-        .compile_fds(compiler.file_descriptor_set())?;
+    println!("cargo:rerun-if-changed=proto/generated");
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
+    let asked = env::var_os("CARGO_FEATURE_COMPILE_PROTOS").is_some();
+    let recorded = fs::read_to_string(generated.join(sources::RECORD))?;
+    if asked || sources::digest(proto)? != recorded {
+        return compile(&out);
+    }
+    for entry in fs::read_dir(generated)? {
+        let entry = entry?;
+        fs::copy(entry.path(), out.join(entry.file_name()))?;
+    }
+    Ok(())
+}
+
+/// Runs the compiler of `proto/compiler/`, and builds it before.
+fn compile(out: &Path) -> Result<(), Box<dyn Error>> {
+    // The cargo that runs this has locked its own directories.
+    let directory = out.join("compiler");
+    let status = Command::new(env::var_os("CARGO").ok_or("CARGO is not set")?)
+        .args(["run", "--quiet", "--locked", "--manifest-path=proto/compiler/Cargo.toml"])
+        .args(["--example=compile", "--"])
+        .arg(out)
+        .env("CARGO_TARGET_DIR", &directory)
+        .env("CARGO_BUILD_BUILD_DIR", &directory)
+        // It runs on this machine, whatever `cri` is built for.
+        .env_remove("CARGO_BUILD_TARGET")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .status()?;
+    if !status.success() {
+        return Err(format!("failed to compile proto/: {status}").into());
+    }
     Ok(())
 }

@@ -61,16 +61,9 @@ fn row(kind: &str, parent: &str, number: &str, name: &str, kind_of: &str, note: 
 
 fn rpc(service: &str, method: &MethodDescriptorProto) -> Row {
     let streamed = |yes: bool| if yes { "stream " } else { "" };
-    let request = format!(
-        "{}{}",
-        streamed(method.client_streaming()),
-        local(method.input_type())
-    );
-    let response = format!(
-        "{}{}",
-        streamed(method.server_streaming()),
-        local(method.output_type())
-    );
+    let request = format!("{}{}", streamed(method.client_streaming()), local(method.input_type()));
+    let response =
+        format!("{}{}", streamed(method.server_streaming()), local(method.output_type()));
     row("rpc", service, "", method.name(), &request, &response)
 }
 
@@ -79,16 +72,7 @@ fn enum_rows(prefix: &str, enumeration: &EnumDescriptorProto) -> Vec<Row> {
     enumeration
         .value
         .iter()
-        .map(|value| {
-            row(
-                "enum",
-                &name,
-                &value.number().to_string(),
-                value.name(),
-                "",
-                "",
-            )
-        })
+        .map(|value| row("enum", &name, &value.number().to_string(), value.name(), "", ""))
         .collect()
 }
 
@@ -166,9 +150,7 @@ fn is_map_entry(message: &DescriptorProto) -> bool {
 
 /// A type of this package without the package's name.
 fn local(type_name: &str) -> &str {
-    type_name
-        .strip_prefix(PACKAGE)
-        .unwrap_or_else(|| panic!("{type_name} is not of this package"))
+    type_name.strip_prefix(PACKAGE).unwrap_or_else(|| panic!("{type_name} is not of this package"))
 }
 
 /// Reads the field option `debug_redact`, which `prost_types` omits, with the needed part of `descriptor.proto`.
@@ -242,9 +224,7 @@ mod redact {
 fn the_contract_is_the_table() {
     let (expected, compiled) = (expected(), compiled());
     let lines = |rows: BTreeSet<&Row>| -> String {
-        rows.iter()
-            .map(|row| format!("  {}\n", row.join(" ").trim_end()))
-            .collect()
+        rows.iter().map(|row| format!("  {}\n", row.join(" ").trim_end())).collect()
     };
     let missing = lines(expected.difference(&compiled).collect());
     let additional = lines(compiled.difference(&expected).collect());
@@ -263,12 +243,10 @@ fn the_contract_has_43_calls_in_package_runtime_v1() {
     assert_eq!(calls, 43);
 }
 
-/// `build.rs` names the messages whose Debug form `redact.rs` writes; this test fails when that list is out of date.
+/// `proto/compiler/build.rs` names the messages whose Debug form `redact.rs` writes; this test fails when that list is out of date.
 #[test]
 fn every_message_with_a_secret_has_a_debug_form_by_hand() {
-    let messages: BTreeSet<String> = redact::fields(crate::DESCRIPTORS)
-        .into_iter()
-        .map(|(message, _)| message)
-        .collect();
+    let messages: BTreeSet<String> =
+        redact::fields(crate::DESCRIPTORS).into_iter().map(|(message, _)| message).collect();
     assert_eq!(messages, BTreeSet::from(["AuthConfig".to_owned()]));
 }

@@ -25,12 +25,7 @@ pub struct Gathered<S> {
 impl<S: AsyncWrite + Unpin> Gathered<S> {
     /// Gathers what is written to a connection.
     pub fn new(inner: S) -> Self {
-        Self {
-            inner,
-            buffer: Vec::new(),
-            written: 0,
-            waited: false,
-        }
+        Self { inner, buffer: Vec::new(), written: 0, waited: false }
     }
 
     fn gathers(&self, more: usize) -> bool {

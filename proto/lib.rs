@@ -12,7 +12,9 @@
 //! | `proto/gathered.rs` | a client's connection that wakes a server once for each request |
 //! | `proto/text.rs` | the JSON form of environment variables' values, for a runtime's records |
 //! | `proto/services.proto` | an extension of crib's own runtime: Services in the pod network, compiled into [`services`] |
-//! | `build.rs` | compiles the contract into [`v1`] and [`DESCRIPTORS`] |
+//! | `proto/generated/` | what the contract is compiled to: [`v1`], [`services`] and [`DESCRIPTORS`] |
+//! | `proto/compiler/` | the compiler, and the test that `proto/generated/` is up to date |
+//! | `build.rs` | takes `proto/generated/`, or has `proto/` compiled if that is out of date |
 //!
 //! Clients start at [`v1::runtime_service_client::RuntimeServiceClient`] and
 //! [`v1::image_service_client::ImageServiceClient`], servers implement [`v1::runtime_service_server::RuntimeService`]
@@ -26,19 +28,13 @@ mod redact;
 mod text;
 
 /// The generated types of package `runtime.v1`.
-#[expect(
-    missing_docs,
-    reason = "the contract comments on the less obvious fields only"
-)]
+#[expect(missing_docs, reason = "the contract comments on the less obvious fields only")]
 pub mod v1 {
     tonic::include_proto!("runtime.v1");
 }
 
 /// The generated types of package `crib.services.v1`.
-#[expect(
-    missing_docs,
-    reason = "the contract comments on the less obvious fields only"
-)]
+#[expect(missing_docs, reason = "the contract comments on the less obvious fields only")]
 pub mod services {
     tonic::include_proto!("crib.services.v1");
 }

@@ -22,11 +22,7 @@ struct Secret<'a>(&'a str);
 
 impl fmt::Debug for Secret<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_empty() {
-            "\"\""
-        } else {
-            "\"(redacted)\""
-        })
+        f.write_str(if self.0.is_empty() { "\"\"" } else { "\"(redacted)\"" })
     }
 }
 

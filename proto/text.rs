@@ -35,10 +35,7 @@ mod tests {
             (&b"plain"[..], r#"{"key":"K","value":"plain"}"#),
             (&[0xff, 0x00], r#"{"key":"K","value":[255,0]}"#),
         ] {
-            let pair = KeyValue {
-                key: "K".to_owned(),
-                value: value.to_vec(),
-            };
+            let pair = KeyValue { key: "K".to_owned(), value: value.to_vec() };
             let written = serde_json::to_string(&pair).unwrap();
             assert_eq!(written, json);
             assert_eq!(serde_json::from_str::<KeyValue>(&written).unwrap(), pair);

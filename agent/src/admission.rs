@@ -16,10 +16,10 @@ mod taken;
 
 use std::collections::BTreeMap;
 
+use api::pod::{Pod, PodUid};
 use k8s_openapi::api::core::v1::{PodStatus, Taint};
 use serde::{Deserialize, Serialize};
 
-use crate::pod::{Pod, PodUid};
 use crate::spec::resources::qos_class;
 pub use taken::Taken;
 
@@ -58,10 +58,7 @@ pub struct Rejection {
 
 impl Rejection {
     fn new(reason: &str, message: impl Into<String>) -> Self {
-        Self {
-            reason: reason.to_owned(),
-            message: message.into(),
-        }
+        Self { reason: reason.to_owned(), message: message.into() }
     }
 
     /// A failed check of the scheduler's, which the kubelet repeats.
@@ -140,10 +137,7 @@ pub fn fields_of_other_nodes(
     let fields = [
         ("spec.nodeName", wanted.is_empty() || wanted == node_name),
         ("spec.nodeSelector", affinity::is_selected(pod, labels)),
-        (
-            "spec.affinity.nodeAffinity",
-            affinity::is_required(pod, node_name, labels),
-        ),
+        ("spec.affinity.nodeAffinity", affinity::is_required(pod, node_name, labels)),
     ];
     let others = fields.into_iter().filter(|(_, is_met)| !is_met);
     others.map(|(field, _)| field).collect()
@@ -188,10 +182,7 @@ fn node_name(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
     if offer.labels.is_none() || wanted.is_empty() || wanted == offer.node_name {
         return Ok(());
     }
-    Err(Rejection::predicate(
-        "NodeName",
-        "node(s) didn't match the requested node name",
-    ))
+    Err(Rejection::predicate("NodeName", "node(s) didn't match the requested node name"))
 }
 
 /// A pod that asks for a profile needs AppArmor. One that is not new has been admitted before.
@@ -201,10 +192,7 @@ fn app_armor(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
     if offer.app_armor || phase.is_some_and(|phase| phase != "Pending") || !asks_for_profile(pod) {
         return Ok(());
     }
-    Err(Rejection::new(
-        "AppArmor",
-        "Cannot enforce AppArmor: AppArmor is not enabled on the host",
-    ))
+    Err(Rejection::new("AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"))
 }
 
 /// Whether the pod or a container has an AppArmor profile other than `Unconfined`.
@@ -215,10 +203,7 @@ fn asks_for_profile(pod: &Pod) -> bool {
         let context = container.security_context.as_ref()?;
         context.app_armor_profile.as_ref()
     });
-    of_pod
-        .into_iter()
-        .chain(of_containers)
-        .any(|profile| profile.type_ != "Unconfined")
+    of_pod.into_iter().chain(of_containers).any(|profile| profile.type_ != "Unconfined")
 }
 
 #[cfg(test)]

@@ -35,20 +35,13 @@ pub fn check(id: &str) -> Result<(), AgentIdError> {
         && id.chars().all(allowed)
         && ends_well(id.chars().next())
         && ends_well(id.chars().last());
-    if is_sound {
-        Ok(())
-    } else {
-        Err(AgentIdError::Malformed { id: id.to_owned() })
-    }
+    if is_sound { Ok(()) } else { Err(AgentIdError::Malformed { id: id.to_owned() }) }
 }
 
 /// The id that the directory has, or a new one, which it has from then on.
 pub fn kept_in(root_dir: &Path) -> Result<String, AgentIdError> {
     let path = root_dir.join(FILE);
-    let failed = |source| AgentIdError::File {
-        path: path.display().to_string(),
-        source,
-    };
+    let failed = |source| AgentIdError::File { path: path.display().to_string(), source };
     match fs::read_to_string(&path) {
         Ok(id) => {
             let id = id.trim();
@@ -68,9 +61,7 @@ pub fn kept_in(root_dir: &Path) -> Result<String, AgentIdError> {
     }
     // Renamed into place, so that a killed agent leaves no half of it.
     let new = root_dir.join(format!("{FILE}.new"));
-    fs::write(&new, format!("{id}\n"))
-        .and_then(|()| fs::rename(&new, &path))
-        .map_err(failed)?;
+    fs::write(&new, format!("{id}\n")).and_then(|()| fs::rename(&new, &path)).map_err(failed)?;
     Ok(id)
 }
 

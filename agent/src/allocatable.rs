@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 
+use api::quantity::Quantity;
+
 use crate::eviction::Signal;
 use crate::eviction::config::Threshold;
-use crate::quantity::Quantity;
 
 /// The allocatable quantities by resource name: `capacity` less each list of `reserved`, and never less than zero. An amount
 /// that is no quantity stays as it is.
@@ -72,10 +73,7 @@ mod tests {
     use crate::eviction::config::EvictionConfig;
 
     fn amounts(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs
-            .iter()
-            .map(|(name, amount)| ((*name).to_owned(), (*amount).to_owned()))
-            .collect()
+        pairs.iter().map(|(name, amount)| ((*name).to_owned(), (*amount).to_owned())).collect()
     }
 
     #[test]

@@ -63,10 +63,7 @@ pub struct Backoff {
 impl Backoff {
     /// An empty back-off.
     pub fn new(limits: Limits) -> Self {
-        Self {
-            limits,
-            entries: BTreeMap::new(),
-        }
+        Self { limits, entries: BTreeMap::new() }
     }
 
     /// Whether a container that exited at `ended_at` may start at `now`.
@@ -76,9 +73,7 @@ impl Backoff {
                 if !self.expired(entry, ended_at) && now.duration_since(ended_at) < entry.delay =>
             {
                 Verdict::Wait {
-                    until: ended_at
-                        .saturating_add(entry.delay)
-                        .unwrap_or(Timestamp::MAX),
+                    until: ended_at.saturating_add(entry.delay).unwrap_or(Timestamp::MAX),
                     delay: entry.delay,
                 }
             }
@@ -93,27 +88,18 @@ impl Backoff {
             Some(entry) if !self.expired(entry, ended_at) => (entry.delay * 2).min(self.limits.max),
             Some(_) | None => self.limits.first,
         };
-        self.entries.insert(
-            key.to_owned(),
-            Entry {
-                delay,
-                updated_at: now,
-            },
-        );
+        self.entries.insert(key.to_owned(), Entry { delay, updated_at: now });
     }
 
     /// The current delay; zero for unknown keys.
     pub fn delay(&self, key: &str) -> SignedDuration {
-        self.entries
-            .get(key)
-            .map_or(SignedDuration::ZERO, |entry| entry.delay)
+        self.entries.get(key).map_or(SignedDuration::ZERO, |entry| entry.delay)
     }
 
     /// Removes entries whose last start is older than `reset_after`.
     pub fn forget_old(&mut self, now: Timestamp) {
         let limits = self.limits;
-        self.entries
-            .retain(|_, entry| now.duration_since(entry.updated_at) <= limits.reset_after);
+        self.entries.retain(|_, entry| now.duration_since(entry.updated_at) <= limits.reset_after);
     }
 
     fn expired(&self, entry: &Entry, ended_at: Timestamp) -> bool {
@@ -150,10 +136,7 @@ mod tests {
     #[test]
     fn first_restart_is_immediate_then_delay_doubles_up_to_maximum() {
         let mut backoff = Backoff::new(Limits::default());
-        assert_eq!(
-            crash_at_once(&mut backoff, 8),
-            [0, 10, 20, 40, 80, 160, 300, 300]
-        );
+        assert_eq!(crash_at_once(&mut backoff, 8), [0, 10, 20, 40, 80, 160, 300, 300]);
     }
 
     #[test]

@@ -6,11 +6,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use api::pod::PodUid;
 use tokio::sync::{mpsc, watch};
 
 use crate::causes::Causes;
 use crate::observed::Observed;
-use crate::pod::PodUid;
 
 /// The number of a refresh request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,13 +58,7 @@ impl Cache {
     /// A handle, and the receiver for the PLEG.
     pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Request>) {
         let (requests, receiver) = mpsc::unbounded_channel();
-        (
-            Self {
-                requests,
-                last_generation: Arc::default(),
-            },
-            receiver,
-        )
+        (Self { requests, last_generation: Arc::default() }, receiver)
     }
 
     /// Subscribes to a pod, which is inspected immediately.

@@ -35,26 +35,17 @@ impl Subject {
 impl Causes {
     /// A cause of the pod as a whole.
     pub(crate) fn pod(text: impl Into<String>) -> Self {
-        Self(vec![Cause {
-            subject: Subject::Pod,
-            text: text.into(),
-        }])
+        Self(vec![Cause { subject: Subject::Pod, text: text.into() }])
     }
 
     /// The pod starts in a new sandbox, for a reason that the plan has.
     pub(crate) fn new_sandbox(reason: &str) -> Self {
-        Self(vec![Cause {
-            subject: Subject::Sandbox,
-            text: format!("new sandbox: {reason}"),
-        }])
+        Self(vec![Cause { subject: Subject::Sandbox, text: format!("new sandbox: {reason}") }])
     }
 
     /// A cause of a container's new state.
     pub(crate) fn container(name: &str, state: ContainerPhase, text: impl Into<String>) -> Self {
-        Self(vec![Cause {
-            subject: Subject::Container(name.to_owned(), state),
-            text: text.into(),
-        }])
+        Self(vec![Cause { subject: Subject::Container(name.to_owned(), state), text: text.into() }])
     }
 
     /// A container was started, for a reason that the plan has.
@@ -64,11 +55,7 @@ impl Causes {
 
     /// A container was stopped, for a reason that the plan has.
     pub(crate) fn stopped(name: &str, reason: &str) -> Self {
-        Self::container(
-            name,
-            ContainerPhase::Terminated,
-            format!("stopped: {reason}"),
-        )
+        Self::container(name, ContainerPhase::Terminated, format!("stopped: {reason}"))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -90,10 +77,7 @@ impl Causes {
     /// The causes without the beginning of the pod, which is not why it ended.
     #[must_use]
     pub(crate) fn of_end(&self) -> Self {
-        let others = self
-            .0
-            .iter()
-            .filter(|cause| cause.subject != Subject::Sandbox);
+        let others = self.0.iter().filter(|cause| cause.subject != Subject::Sandbox);
         Self(others.cloned().collect())
     }
 
@@ -161,9 +145,7 @@ impl Causes {
             .collect();
         // A cause with a reason makes an event redundant that only says that it happened.
         let has_reason = texts.iter().any(|text| text.contains(": "));
-        let said = texts
-            .into_iter()
-            .filter(|text| !has_reason || text.contains(": "));
+        let said = texts.into_iter().filter(|text| !has_reason || text.contains(": "));
         said.collect::<Vec<_>>().join(", ")
     }
 }
@@ -182,14 +164,8 @@ mod tests {
     #[test]
     fn container_transition_has_cause_of_its_container_and_state() {
         let of = |name, state| causes().of_container(name, state);
-        assert_eq!(
-            of("a", ContainerPhase::Running),
-            "started: it has not been started yet"
-        );
-        assert_eq!(
-            of("b", ContainerPhase::Running),
-            "started: init container a is done"
-        );
+        assert_eq!(of("a", ContainerPhase::Running), "started: it has not been started yet");
+        assert_eq!(of("b", ContainerPhase::Running), "started: init container a is done");
         assert_eq!(of("c", ContainerPhase::Terminated), "exited");
     }
 
@@ -208,10 +184,7 @@ mod tests {
         );
         let both = causes().and(Causes::pod("new sandbox: the pod has no sandbox"));
         assert_eq!(both.of_pod(), "new sandbox: the pod has no sandbox");
-        assert_eq!(
-            both.of_container("d", ContainerPhase::Waiting),
-            both.of_pod()
-        );
+        assert_eq!(both.of_container("d", ContainerPhase::Waiting), both.of_pod());
     }
 
     #[test]

@@ -11,12 +11,12 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use api::quantity::Quantity;
+use api::selector::{self, matches_selector};
+use api::totals::amount;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
-use crate::objects::Objects;
-use crate::quantity::Quantity;
-use crate::selector::{self, matches_selector};
-use crate::totals::amount;
+use crate::objects::ObjectMap;
 
 /// The namespace and the name of a claim. `Display` writes `default/data`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,20 +30,14 @@ pub struct ClaimName {
 impl ClaimName {
     /// The name of a claim in a namespace.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self {
-            namespace: namespace.into(),
-            name: name.into(),
-        }
+        Self { namespace: namespace.into(), name: name.into() }
     }
 
     /// The name that a claim has.
     #[must_use]
     pub fn of(claim: &PersistentVolumeClaim) -> Self {
         let namespace = claim.metadata.namespace.as_deref().unwrap_or("default");
-        Self::new(
-            namespace,
-            claim.metadata.name.as_deref().unwrap_or_default(),
-        )
+        Self::new(namespace, claim.metadata.name.as_deref().unwrap_or_default())
     }
 }
 
@@ -141,20 +135,14 @@ pub fn bind(
     let spec = claim.spec.clone().unwrap_or_default();
     let meant = |volume: &PersistentVolume, mismatch: Option<Mismatch>| match mismatch {
         None => Ok(Binding::Volume(name_of(volume).to_owned())),
-        Some(mismatch) => Err(Unbound::Mismatch {
-            volume: name_of(volume).to_owned(),
-            mismatch,
-        }),
+        Some(mismatch) => Err(Unbound::Mismatch { volume: name_of(volume).to_owned(), mismatch }),
     };
     if let Some(name) = spec.volume_name.filter(|name| !name.is_empty()) {
         let Some(volume) = volumes().find(|volume| name_of(volume) == name) else {
             return Err(Unbound::NoVolume(name));
         };
         return match owner(volume) {
-            Some(other) if other != own => Err(Unbound::Taken {
-                volume: name,
-                claim: other,
-            }),
+            Some(other) if other != own => Err(Unbound::Taken { volume: name, claim: other }),
             // The selector is for the choice of a volume, and this one is chosen.
             _ => meant(volume, mismatches(claim, volume).find(not_of_selector)),
         };
@@ -173,11 +161,7 @@ pub fn bind(
     if spec.storage_class_name.as_deref() == Some("") {
         return Err(Unbound::NoClass);
     }
-    match spec
-        .selector
-        .as_ref()
-        .is_some_and(|selector| !selector::is_empty(selector))
-    {
+    match spec.selector.as_ref().is_some_and(|selector| !selector::is_empty(selector)) {
         true => Err(Unbound::Selector),
         false => Ok(Binding::Directory),
     }
@@ -186,7 +170,7 @@ pub fn bind(
 /// What all claims of `objects` are bound to, in the order of their names, those first that name a volume.
 #[must_use]
 pub fn bind_all(
-    objects: &dyn Objects,
+    objects: &ObjectMap,
     mut bound: Bound,
 ) -> (BTreeMap<ClaimName, Result<Binding, Unbound>>, Bound) {
     let volumes = objects.persistent_volumes();
@@ -240,10 +224,7 @@ fn not_of_selector(mismatch: &Mismatch) -> bool {
 fn reserved_for(volume: &PersistentVolume) -> Option<ClaimName> {
     let claim = volume.spec.as_ref()?.claim_ref.as_ref()?;
     let namespace = claim.namespace.as_deref().filter(|name| !name.is_empty());
-    Some(ClaimName::new(
-        namespace.unwrap_or("default"),
-        claim.name.clone().unwrap_or_default(),
-    ))
+    Some(ClaimName::new(namespace.unwrap_or("default"), claim.name.clone().unwrap_or_default()))
 }
 
 /// Why a volume does not fit a claim; nothing if it does.
@@ -261,17 +242,15 @@ fn mismatches(
         modes_wanted.any(|mode| !modes(volume).contains(mode))
     };
     let text = |text: Option<String>, default: &str| {
-        text.filter(|text| !text.is_empty())
-            .unwrap_or_else(|| default.to_owned())
+        text.filter(|text| !text.is_empty()).unwrap_or_else(|| default.to_owned())
     };
     let has_other_class =
         text(wanted.storage_class_name, "") != text(offered.storage_class_name, "");
     let has_other_mode =
         text(wanted.volume_mode, "Filesystem") != text(offered.volume_mode, "Filesystem");
     let labels = volume.metadata.labels.clone().unwrap_or_default();
-    let is_unselected = wanted
-        .selector
-        .is_some_and(|selector| !matches_selector(&selector, &labels));
+    let is_unselected =
+        wanted.selector.is_some_and(|selector| !matches_selector(&selector, &labels));
     [
         is_too_small.then_some(Mismatch::Capacity),
         lacks_mode.then_some(Mismatch::AccessModes),

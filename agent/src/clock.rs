@@ -40,10 +40,7 @@ impl TokioClock {
     /// A clock that shows `epoch` now. Call it inside a tokio runtime.
     #[must_use]
     pub fn starting_at(epoch: Timestamp) -> Self {
-        Self {
-            epoch,
-            started: tokio::time::Instant::now(),
-        }
+        Self { epoch, started: tokio::time::Instant::now() }
     }
 }
 
@@ -79,22 +76,14 @@ mod tests {
     async fn tokio_clock_follows_paused_time() {
         let epoch: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let clock = TokioClock::starting_at(epoch);
-        clock
-            .sleep_until(after(epoch, Duration::from_secs(3600)))
-            .await;
+        clock.sleep_until(after(epoch, Duration::from_secs(3600))).await;
         assert_eq!(clock.now(), "2026-01-01T01:00:00Z".parse().unwrap());
     }
 
     #[test]
     fn past_deadline_needs_no_wait() {
         let epoch: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        assert_eq!(
-            until(after(epoch, Duration::from_secs(5)), epoch),
-            Duration::ZERO
-        );
-        assert_eq!(
-            until(epoch, after(epoch, Duration::from_millis(5))),
-            Duration::from_millis(5)
-        );
+        assert_eq!(until(after(epoch, Duration::from_secs(5)), epoch), Duration::ZERO);
+        assert_eq!(until(epoch, after(epoch, Duration::from_millis(5))), Duration::from_millis(5));
     }
 }

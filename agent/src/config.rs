@@ -81,6 +81,8 @@ pub struct Config {
     pub swap_behavior: SwapBehavior,
     /// The cgroups of pods.
     pub cgroups: CgroupConfig,
+    /// The directory of seccomp profiles of type Localhost; `None`: `seccomp` in the root directory.
+    pub seccomp_profile_root: Option<PathBuf>,
     /// Whether containers without a seccomp profile get the runtime's default instead of none.
     pub seccomp_default: bool,
     /// Whether `lifecycle.stopSignal` counts, which Kubernetes 1.36 has behind the gate ContainerStopSignals.
@@ -154,11 +156,7 @@ pub struct LogRotation {
 impl Default for LogRotation {
     /// 10 MiB, 5 files, every 10 s, as a kubelet.
     fn default() -> Self {
-        Self {
-            max_size: 10 << 20,
-            max_files: 5,
-            period: Duration::from_secs(10),
-        }
+        Self { max_size: 10 << 20, max_files: 5, period: Duration::from_secs(10) }
     }
 }
 
@@ -183,6 +181,7 @@ impl Config {
             admission: AdmissionConfig::default(),
             swap_behavior: SwapBehavior::NoSwap,
             cgroups: CgroupConfig::default(),
+            seccomp_profile_root: None,
             seccomp_default: false,
             container_stop_signals: true,
             node_name: "localhost".to_owned(),

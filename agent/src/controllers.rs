@@ -24,10 +24,10 @@ mod tests;
 
 use std::time::Duration;
 
+use api::manifest::{Workload, WorkloadObject};
+use api::pod::{Pod, PodUid};
 use jiff::Timestamp;
 
-use crate::manifest::{Workload, WorkloadObject};
-use crate::pod::{Pod, PodUid};
 use crate::report::Reports;
 use controller::{Controller, Updated};
 use crons::Cron;
@@ -113,13 +113,8 @@ impl Controllers {
         seed: u64,
         now: Timestamp,
     ) -> Self {
-        let mut controllers = Self {
-            all: Vec::new(),
-            crons: Vec::new(),
-            names: Names::new(seed),
-            refused,
-            starts,
-        };
+        let mut controllers =
+            Self { all: Vec::new(), crons: Vec::new(), names: Names::new(seed), refused, starts };
         for workload in workloads {
             controllers.add(workload, now);
         }
@@ -145,13 +140,10 @@ impl Controllers {
         let mut changes = Changes::default();
         let is_there = |of: &Workload| {
             let name = of.full_name();
-            workloads
-                .iter()
-                .any(|workload| workload.full_name() == name)
+            workloads.iter().any(|workload| workload.full_name() == name)
         };
-        let (kept, removed): (Vec<Cron>, Vec<Cron>) = std::mem::take(&mut self.crons)
-            .into_iter()
-            .partition(|cron| is_there(cron.workload()));
+        let (kept, removed): (Vec<Cron>, Vec<Cron>) =
+            std::mem::take(&mut self.crons).into_iter().partition(|cron| is_there(cron.workload()));
         self.crons = kept;
         let crons = removed.iter().map(|cron| cron.workload().full_name());
         let mut ended: Vec<String> = crons.collect();
@@ -236,10 +228,7 @@ impl Controllers {
     #[must_use]
     pub fn tally(&self) -> Tally {
         let waiting = self.crons.iter().filter(|cron| cron.is_open());
-        let mut tally = Tally {
-            open: waiting.count(),
-            failed: 0,
-        };
+        let mut tally = Tally { open: waiting.count(), failed: 0 };
         for controller in &self.all {
             tally.open += usize::from(controller.is_open());
             let has_failed = matches!(controller.outcome(), Outcome::Failed(_));

@@ -5,11 +5,11 @@ use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
+use api::pod::PodUid;
 use async_trait::async_trait;
 use tokio_stream::Stream;
 
 use crate::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
-use crate::pod::PodUid;
 use crate::spec::{ContainerSpec, HandlerFeatures, ImageSpec, Resources, SandboxSpec};
 
 #[cfg(any(test, feature = "testing"))]
@@ -174,22 +174,15 @@ impl RuntimeStatus {
     /// The first required condition that is not true; `None` if both RuntimeReady and NetworkReady are true.
     #[must_use]
     pub fn not_ready(&self) -> Option<String> {
-        ["RuntimeReady", "NetworkReady"]
-            .into_iter()
-            .find_map(|kind| {
-                match self
-                    .conditions
-                    .iter()
-                    .find(|condition| condition.kind == kind)
-                {
-                    Some(condition) if condition.status => None,
-                    Some(condition) => Some(format!(
-                        "{kind} is false: {} {}",
-                        condition.reason, condition.message
-                    )),
-                    None => Some(format!("the runtime does not report {kind}")),
+        ["RuntimeReady", "NetworkReady"].into_iter().find_map(|kind| {
+            match self.conditions.iter().find(|condition| condition.kind == kind) {
+                Some(condition) if condition.status => None,
+                Some(condition) => {
+                    Some(format!("{kind} is false: {} {}", condition.reason, condition.message))
                 }
-            })
+                None => Some(format!("the runtime does not report {kind}")),
+            }
+        })
     }
 }
 
@@ -311,10 +304,7 @@ impl CriError {
     /// True if the runtime refuses the request itself, so that the same one fails again in any state of the system.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
-        matches!(
-            self.code,
-            Code::InvalidArgument | Code::OutOfRange | Code::Unimplemented
-        )
+        matches!(self.code, Code::InvalidArgument | Code::OutOfRange | Code::Unimplemented)
     }
 
     /// The error as gRPC's Go library writes it, as in the messages of a kubelet.

@@ -62,10 +62,7 @@ pub(crate) async fn dial(
     port: u16,
 ) -> Result<Box<dyn Connection>, DialError> {
     let host = if host.is_empty() { "localhost" } else { host };
-    let lookup = |source| DialError::Lookup {
-        host: host.to_owned(),
-        source,
-    };
+    let lookup = |source| DialError::Lookup { host: host.to_owned(), source };
     let addresses = match host.parse::<IpAddr>() {
         Ok(address) => vec![SocketAddr::new(address, port)],
         Err(_) => {

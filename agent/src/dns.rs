@@ -2,8 +2,9 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/network/dns/dns.go.
 
+use api::pod::Pod;
+
 use crate::node::Node;
-use crate::pod::Pod;
 
 /// The resolv.conf of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,11 +35,7 @@ pub struct DnsWarning {
 
 impl DnsWarning {
     fn forming(message: String) -> Self {
-        Self {
-            of_node: false,
-            reason: "DNSConfigForming",
-            message,
-        }
+        Self { of_node: false, reason: "DNSConfigForming", message }
     }
 }
 
@@ -95,10 +92,7 @@ pub fn pod_dns(pod: &Pod, node: &Node) -> Result<PodDns, DnsError> {
         );
     }
     limit(&mut dns, &mut warnings);
-    Ok(PodDns {
-        config: dns,
-        warnings,
-    })
+    Ok(PodDns { config: dns, warnings })
 }
 
 /// Whether the policy of a pod chooses the cluster's name servers.
@@ -139,11 +133,7 @@ fn source(pod: &Pod, node: &Node, warnings: &mut Vec<DnsWarning>) -> Source {
 fn missing_cluster_dns(pod: &Pod) -> [DnsWarning; 2] {
     let message = "kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. \
                    Falling back to \"Default\" policy.";
-    let warning = |of_node, message| DnsWarning {
-        of_node,
-        reason: "MissingClusterDNS",
-        message,
-    };
+    let warning = |of_node, message| DnsWarning { of_node, reason: "MissingClusterDNS", message };
     [
         warning(true, message.to_owned()),
         warning(false, format!("pod: {:?}. {message}", pod.long_name())),
@@ -161,11 +151,7 @@ fn of_node(node: &Node) -> Result<DnsConfig, DnsError> {
             if servers.is_empty() {
                 servers.push("127.0.0.1".to_owned());
             }
-            Ok(DnsConfig {
-                servers,
-                searches: vec![".".to_owned()],
-                options: Vec::new(),
-            })
+            Ok(DnsConfig { servers, searches: vec![".".to_owned()], options: Vec::new() })
         }
     }
 }
@@ -178,11 +164,8 @@ fn of_cluster(pod: &Pod, node: &Node) -> Result<DnsConfig, DnsError> {
     let domain = &node.cluster_domain;
     let mut searches = host.searches;
     if !domain.is_empty() {
-        let cluster = [
-            format!("{}.svc.{domain}", pod.namespace()),
-            format!("svc.{domain}"),
-            domain.clone(),
-        ];
+        let cluster =
+            [format!("{}.svc.{domain}", pod.namespace()), format!("svc.{domain}"), domain.clone()];
         searches.splice(0..0, cluster);
         deduplicate(&mut searches);
     }
@@ -202,9 +185,7 @@ pub fn parse_resolv_conf(text: &str) -> Result<DnsConfig, DnsError> {
             continue;
         };
         match keyword {
-            "nameserver" => dns
-                .servers
-                .push(words.next().ok_or(DnsError::NoServer)?.to_owned()),
+            "nameserver" => dns.servers.push(words.next().ok_or(DnsError::NoServer)?.to_owned()),
             "search" => {
                 // The root domain adds nothing to the search list.
                 dns.searches = words
@@ -226,11 +207,7 @@ pub fn parse_resolv_conf(text: &str) -> Result<DnsConfig, DnsError> {
 fn merge_options<'a>(options: &mut Vec<String>, more: impl Iterator<Item = (&'a str, &'a str)>) {
     for (name, value) in more {
         options.retain(|option| option.split(':').next() != Some(name));
-        options.push(if value.is_empty() {
-            name.to_owned()
-        } else {
-            format!("{name}:{value}")
-        });
+        options.push(if value.is_empty() { name.to_owned() } else { format!("{name}:{value}") });
     }
 }
 
@@ -255,8 +232,7 @@ fn limit(dns: &mut DnsConfig, warnings: &mut Vec<DnsWarning>) {
     }
     // Some resolvers abort at a longer one.
     let before = dns.searches.len();
-    dns.searches
-        .retain(|search| search.len() <= MAX_SEARCH_LENGTH);
+    dns.searches.retain(|search| search.len() <= MAX_SEARCH_LENGTH);
     exceeded |= dns.searches.len() < before;
     while dns.searches.join(" ").len() > MAX_SEARCH_CHARACTERS {
         dns.searches.pop();

@@ -10,14 +10,14 @@ mod services;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::{
     ConfigMapKeySelector, Container, EnvFromSource, EnvVarSource, FileKeySelector,
     SecretKeySelector,
 };
 
 use crate::node::Node;
-use crate::objects::Objects;
-use crate::pod::Pod;
+use crate::objects::ObjectMap;
 
 pub use field::FieldError;
 pub use resource::ResourceError;
@@ -119,7 +119,7 @@ pub struct EnvInputs<'a> {
     /// The pod's addresses.
     pub ips: &'a [String],
     /// The API objects; `None` without an API server.
-    pub objects: Option<&'a dyn Objects>,
+    pub objects: Option<&'a ObjectMap>,
     /// The files of variables.
     pub files: &'a EnvFiles,
 }
@@ -140,9 +140,8 @@ pub fn expand<'a>(text: &str, lookup: impl Fn(&str) -> Option<&'a str>) -> Strin
         if let Some(after) = tail.strip_prefix('$') {
             out.push('$');
             rest = after;
-        } else if let Some((name, after)) = tail
-            .strip_prefix('(')
-            .and_then(|inner| inner.split_once(')'))
+        } else if let Some((name, after)) =
+            tail.strip_prefix('(').and_then(|inner| inner.split_once(')'))
         {
             match lookup(name) {
                 Some(value) => out.push_str(value),
@@ -178,15 +177,10 @@ pub fn environment(
 ) -> Result<Vec<(String, String)>, EnvError> {
     let links = pod.spec().enable_service_links;
     let links = links.ok_or(EnvError::NotDefaulted)?;
-    let services = inputs
-        .objects
-        .map(|objects| services::variables(objects, pod.namespace(), links));
+    let services =
+        inputs.objects.map(|objects| services::variables(objects, pod.namespace(), links));
     let services = services.unwrap_or_default();
-    let source = Source {
-        pod,
-        container,
-        inputs,
-    };
+    let source = Source { pod, container, inputs };
     let mut variables = Variables::default();
     for from in container.env_from.iter().flatten() {
         for (name, value) in source.all(from)? {
@@ -266,20 +260,11 @@ impl Source<'_> {
         } else if let Some(wanted) = &from.resource_field_ref {
             let value = resource::value(self.pod, self.container, node, wanted)?;
             Ok(Some(value))
-        } else if let Some(ConfigMapKeySelector {
-            key,
-            name,
-            optional,
-        }) = &from.config_map_key_ref
+        } else if let Some(ConfigMapKeySelector { key, name, optional }) = &from.config_map_key_ref
         {
             let entries = self.config_map(name, *optional)?;
             self.entry("ConfigMap", name, entries, key, *optional)
-        } else if let Some(SecretKeySelector {
-            key,
-            name,
-            optional,
-        }) = &from.secret_key_ref
-        {
+        } else if let Some(SecretKeySelector { key, name, optional }) = &from.secret_key_ref {
             let entries = self.secret(name, *optional)?;
             self.entry("Secret", name, entries, key, *optional)
         } else if let Some(file) = &from.file_key_ref {
@@ -289,7 +274,7 @@ impl Source<'_> {
         }
     }
 
-    fn objects(&self, kind: &'static str, name: &str) -> Result<&dyn Objects, EnvError> {
+    fn objects(&self, kind: &'static str, name: &str) -> Result<&ObjectMap, EnvError> {
         self.inputs.objects.ok_or_else(|| EnvError::NoObjects {
             kind,
             namespace: self.pod.namespace().to_owned(),
@@ -312,11 +297,7 @@ impl Source<'_> {
         };
         let entries = secret.data.iter().flatten();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ok(Some(
-            entries
-                .map(|(key, value)| (key.clone(), text(&value.0)))
-                .collect(),
-        ))
+        Ok(Some(entries.map(|(key, value)| (key.clone(), text(&value.0))).collect()))
     }
 
     /// One entry of an object.
@@ -354,10 +335,7 @@ impl Source<'_> {
         } else if wanted.optional == Some(true) {
             Ok(None)
         } else {
-            Err(EnvError::NotInFile {
-                key: wanted.key.clone(),
-                path: file.path.clone(),
-            })
+            Err(EnvError::NotInFile { key: wanted.key.clone(), path: file.path.clone() })
         }
     }
 }

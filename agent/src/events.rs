@@ -4,11 +4,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use api::pod::{Pod, PodUid};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
-use crate::pod::{Pod, PodUid};
 
 mod correlate;
 mod lru;
@@ -99,14 +99,8 @@ impl std::fmt::Debug for EventRecorder {
 
 impl EventRecorder {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        let inner = Inner {
-            correlator: Correlator::default(),
-            subscribers: Vec::new(),
-        };
-        Self {
-            inner: Arc::new(Mutex::new(inner)),
-            clock,
-        }
+        let inner = Inner { correlator: Correlator::default(), subscribers: Vec::new() };
+        Self { inner: Arc::new(Mutex::new(inner)), clock }
     }
 
     /// Records what happened to a pod, or to one of its containers.
@@ -135,15 +129,7 @@ impl EventRecorder {
         (kind, reason, message): (EventType, String, String),
     ) {
         let now = self.clock.now();
-        let event = Event {
-            object,
-            kind,
-            reason,
-            message,
-            count: 1,
-            first_at: now,
-            last_at: now,
-        };
+        let event = Event { object, kind, reason, message, count: 1, first_at: now, last_at: now };
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(event) = inner.correlator.correlate(event, now) else {
             return;
@@ -157,9 +143,7 @@ impl EventRecorder {
             count = event.count,
             "event"
         );
-        inner
-            .subscribers
-            .retain(|subscriber| subscriber.send(event.clone()).is_ok());
+        inner.subscribers.retain(|subscriber| subscriber.send(event.clone()).is_ok());
     }
 
     /// Receives every later event.

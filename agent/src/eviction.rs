@@ -4,7 +4,6 @@
 //! that are met, [`rank`] orders the pods, and [`message`] says why one is evicted.
 
 pub mod config;
-mod duration;
 pub(crate) mod local_storage;
 pub mod message;
 pub mod observe;

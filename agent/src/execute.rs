@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::pod::Pod;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -14,7 +15,6 @@ use crate::events::Happening;
 use crate::observed::{ContainerId, Observed, ObservedContainer, SandboxId};
 use crate::plan::effects::Done;
 use crate::plan::{Blocks, HoldKey, PodPlan, Reset, SandboxStep, Start, Stop, When};
-use crate::pod::Pod;
 use crate::resize::files::ActuatedRecord;
 use crate::shared::Shared;
 use crate::volumes::PodDirs;
@@ -175,10 +175,7 @@ impl Job {
     }
 
     fn record_start(&self, plan: &PodPlan) {
-        if let SandboxStep::Create {
-            replaces: Some(_), ..
-        } = plan.sandbox
-        {
+        if let SandboxStep::Create { replaces: Some(_), .. } = plan.sandbox {
             self.event(None, &Happening::SandboxChanged);
         }
     }
@@ -197,10 +194,7 @@ impl Job {
                 Ok(()) => self.send(Progress::Done(Done::StopSandbox(id.clone()))),
                 Err(error) => {
                     let message = format!("failed to stop sandbox: {error}");
-                    self.send(Progress::Failed(pod_failure(
-                        "KillPodSandboxError",
-                        message,
-                    )));
+                    self.send(Progress::Failed(pod_failure("KillPodSandboxError", message)));
                     stopped = false;
                 }
             }
@@ -233,10 +227,8 @@ impl Job {
         }
         for failure in &failed {
             self.send(Progress::Failed(if of_pod {
-                let message = format!(
-                    "failed to stop container {}: {}",
-                    failure.name, failure.error
-                );
+                let message =
+                    format!("failed to stop container {}: {}", failure.name, failure.error);
                 pod_failure("KillPodSandboxError", message)
             } else {
                 Failure {
@@ -324,17 +316,6 @@ fn listed(seen: &ObservedContainer, pod: &Pod) -> ListedContainer {
     }
 }
 
-/// Running containers with their names, newest first.
-pub(crate) fn running(observed: &Observed) -> Vec<(ContainerId, String)> {
-    let running = observed
-        .containers
-        .iter()
-        .filter(|container| container.state.is_running());
-    running
-        .map(|container| (container.id.clone(), container.name.clone()))
-        .collect()
-}
-
 /// The primary address of a pod, where its containers listen.
 pub(crate) fn first_ip(pod: &Pod, shared: &Shared, observed: &Observed) -> Option<String> {
     if pod.host_network() {
@@ -360,22 +341,18 @@ pub(crate) async fn stop_pod(killer: &Killer, stop: &Stop, sandboxes: &[SandboxI
     let mut stopped = PodStopped::default();
     for target in &stop.plan.targets {
         match failed.iter().find(|failure| failure.id == target.id) {
-            Some(failure) => stopped.errors.push(format!(
-                "failed to stop container {}: {}",
-                failure.name, failure.error
-            )),
-            None => stopped.done.push(Done::Stop {
-                name: target.name.clone(),
-                id: target.id.clone(),
-            }),
+            Some(failure) => stopped
+                .errors
+                .push(format!("failed to stop container {}: {}", failure.name, failure.error)),
+            None => {
+                stopped.done.push(Done::Stop { name: target.name.clone(), id: target.id.clone() })
+            }
         }
     }
     for id in sandboxes {
         match stop_sandbox(&killer.shared, id).await {
             Ok(()) => stopped.done.push(Done::StopSandbox(id.clone())),
-            Err(error) => stopped
-                .errors
-                .push(format!("failed to stop sandbox: {error}")),
+            Err(error) => stopped.errors.push(format!("failed to stop sandbox: {error}")),
         }
     }
     stopped
@@ -404,11 +381,7 @@ fn pod_failure(reason: &str, message: String) -> Failure {
 
 /// The runtime's message of an error, as a kubelet shows it.
 fn runtime_message(error: &CriError) -> String {
-    if error.message.is_empty() {
-        error.to_string()
-    } else {
-        error.message.clone()
-    }
+    if error.message.is_empty() { error.to_string() } else { error.message.clone() }
 }
 
 /// Formats an error with its sources.

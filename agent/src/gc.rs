@@ -57,9 +57,7 @@ pub(crate) fn garbage(
         };
         if superseded {
             if !holds.holds_container(&container.id, now) {
-                garbage
-                    .containers
-                    .push((container.id.clone(), container.name.clone()));
+                garbage.containers.push((container.id.clone(), container.name.clone()));
             }
         } else {
             used.insert(&container.sandbox_id);
@@ -71,9 +69,7 @@ pub(crate) fn garbage(
         .skip(1)
         .filter(|sandbox| !sandbox.ready && !used.contains(&sandbox.id))
         .filter(|sandbox| !holds.holds_sandbox(&sandbox.id, now));
-    garbage
-        .sandboxes
-        .extend(old.map(|sandbox| sandbox.id.clone()));
+    garbage.sandboxes.extend(old.map(|sandbox| sandbox.id.clone()));
     garbage
 }
 
@@ -82,48 +78,16 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::observed::{Exit, NetworkMode, ObservedContainer, ObservedSandbox};
+    use crate::fixtures::{self, sandbox};
+    use crate::observed::ObservedContainer;
 
     fn container(id: &str, name: &str, sandbox: &str, running: bool) -> ObservedContainer {
-        let at = Timestamp::UNIX_EPOCH;
-        let exit = Exit {
-            code: 0,
-            reason: String::new(),
-            message: String::new(),
-            started_at: None,
-            finished_at: at,
+        let state = match running {
+            true => fixtures::running(),
+            false => ContainerState::Exited(fixtures::exit(0)),
         };
-        ObservedContainer {
-            id: ContainerId::new(id),
-            name: name.to_owned(),
-            sandbox_id: SandboxId::new(sandbox),
-            state: if running {
-                ContainerState::Running { started_at: at }
-            } else {
-                ContainerState::Exited(exit)
-            },
-            created_at: at,
-            restart_count: 0,
-            image: String::new(),
-            image_ref: String::new(),
-            hash: String::new(),
-            log_path: None,
-            user: None,
-            mounts: Vec::new(),
-            resources: None,
-            stop_signal: None,
-        }
-    }
-
-    fn sandbox(id: &str, ready: bool) -> ObservedSandbox {
-        ObservedSandbox {
-            id: SandboxId::new(id),
-            ready,
-            attempt: 0,
-            created_at: Timestamp::UNIX_EPOCH,
-            network: NetworkMode::Pod,
-            ips: None,
-        }
+        let sandbox_id = SandboxId::new(sandbox);
+        ObservedContainer { sandbox_id, ..fixtures::container(id, name, state) }
     }
 
     fn garbage(observed: &Observed) -> Garbage {
@@ -131,10 +95,7 @@ mod tests {
     }
 
     fn keeping(observed: &Observed, per_container: i64) -> Garbage {
-        let limits = DeadContainerLimits {
-            per_container,
-            ..DeadContainerLimits::default()
-        };
+        let limits = DeadContainerLimits { per_container, ..DeadContainerLimits::default() };
         super::garbage(observed, limits, &Holds::default(), Timestamp::UNIX_EPOCH)
     }
 
@@ -145,23 +106,14 @@ mod tests {
         created.state = ContainerState::Created;
         observed.containers = vec![created];
         assert!(garbage(&observed).is_empty());
-        observed
-            .containers
-            .insert(0, container("a2", "a", "s1", true));
-        assert_eq!(
-            garbage(&observed).containers,
-            [(ContainerId::new("a1"), "a".to_owned())]
-        );
+        observed.containers.insert(0, container("a2", "a", "s1", true));
+        assert_eq!(garbage(&observed).containers, [(ContainerId::new("a1"), "a".to_owned())]);
     }
 
     #[test]
     fn newest_exited_container_and_newest_sandbox_are_kept() {
         let mut observed = Observed::nothing(Timestamp::UNIX_EPOCH);
-        observed.sandboxes = vec![
-            sandbox("s3", true),
-            sandbox("s2", false),
-            sandbox("s1", false),
-        ];
+        observed.sandboxes = vec![sandbox("s3", true), sandbox("s2", false), sandbox("s1", false)];
         observed.containers = vec![
             container("a3", "a", "s3", true),
             container("a2", "a", "s2", false),
@@ -170,11 +122,7 @@ mod tests {
         ];
         let found = garbage(&observed);
         assert_eq!(found.containers, [(ContainerId::new("a1"), "a".to_owned())]);
-        assert_eq!(
-            found.sandboxes,
-            [],
-            "s1 and s2 hold the last ends of b and a"
-        );
+        assert_eq!(found.sandboxes, [], "s1 and s2 hold the last ends of b and a");
         observed.containers.truncate(2);
         assert_eq!(garbage(&observed).sandboxes, [SandboxId::new("s1")]);
         observed.sandboxes[0].ready = false;

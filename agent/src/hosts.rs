@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use crate::pod::Pod;
+use api::pod::Pod;
 
 /// The maximum length of a host name for the kernel and DNS labels.
 const MAX_HOSTNAME: usize = 63;
@@ -15,18 +15,11 @@ const MAX_HOSTNAME: usize = 63;
 /// `spec.hostnameOverride` overrides `spec.hostname`, which overrides the pod's name.
 pub fn hostname(pod: &Pod, cluster_domain: &str) -> (String, Option<String>) {
     let spec = pod.spec();
-    if let Some(name) = spec
-        .hostname_override
-        .as_deref()
-        .filter(|name| !name.is_empty())
-    {
+    if let Some(name) = spec.hostname_override.as_deref().filter(|name| !name.is_empty()) {
         return (cut(name), None);
     }
-    let name = spec
-        .hostname
-        .as_deref()
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| pod.name());
+    let name =
+        spec.hostname.as_deref().filter(|name| !name.is_empty()).unwrap_or_else(|| pod.name());
     let domain = spec
         .subdomain
         .as_deref()
@@ -49,10 +42,7 @@ fn cut(name: &str) -> String {
     if name.len() <= MAX_HOSTNAME {
         return name.to_owned();
     }
-    let end = (0..=MAX_HOSTNAME)
-        .rev()
-        .find(|end| name.is_char_boundary(*end))
-        .unwrap_or_default();
+    let end = (0..=MAX_HOSTNAME).rev().find(|end| name.is_char_boundary(*end)).unwrap_or_default();
     name[..end].trim_end_matches(['-', '.']).to_owned()
 }
 
@@ -92,10 +82,6 @@ pub fn hosts_file(pod: &Pod, ips: &[String], cluster_domain: &str, node_hosts: &
 
 /// A hosts file with names of the host, which a kubelet does not add. Entries of the pod come first: they count.
 pub fn with_host_names(mut text: String, address: IpAddr, names: &[String]) -> String {
-    let _ = writeln!(
-        text,
-        "\n# Entries added by crib.\n{address}\t{}",
-        names.join("\t")
-    );
+    let _ = writeln!(text, "\n# Entries added by crib.\n{address}\t{}", names.join("\t"));
     text
 }

@@ -2,14 +2,11 @@
 //!
 //! Source: Kubernetes 1.36, pkg/probe/http/request.go and pkg/probe/util.go.
 
-mod url;
-
 use std::collections::BTreeMap;
 
+use fetch::{Url, UrlError};
 use k8s_openapi::api::core::v1::{ContainerPort, HTTPGetAction, HTTPHeader};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-
-pub use url::{Url, UrlError};
 
 /// The version of Kubernetes in the User-Agent header.
 pub const KUBERNETES_VERSION: &str = "1.36";
@@ -80,10 +77,9 @@ pub fn http_request(
     let port = resolve_port(&action.port, ports)?;
     let path = action.path.as_deref().unwrap_or_default();
     // A path that is no URL reference is taken literally.
-    let mut url = Url::parse(path).unwrap_or_else(|_| Url::of_path(path));
-    url.scheme =
-        given(&action.scheme).map_or_else(|| "http".to_owned(), |scheme| scheme.to_lowercase());
-    url.host = join_host_port(&host, port).into_bytes();
+    let url = Url::parse(path).unwrap_or_else(|_| Url::of_path(path));
+    let scheme = given(&action.scheme).unwrap_or_else(|| "http".to_owned()).to_lowercase();
+    let url = url.at(scheme, &join_host_port(&host, port));
     let mut headers = headers(action.http_headers.as_deref().unwrap_or_default());
     headers.entry("User-Agent".to_owned()).or_insert_with(|| {
         let name = match purpose {
@@ -92,9 +88,7 @@ pub fn http_request(
         };
         vec![format!("kube-{name}/{KUBERNETES_VERSION}")]
     });
-    let accepted = headers
-        .entry("Accept".to_owned())
-        .or_insert_with(|| vec!["*/*".to_owned()]);
+    let accepted = headers.entry("Accept".to_owned()).or_insert_with(|| vec!["*/*".to_owned()]);
     if accepted.first().is_some_and(String::is_empty) {
         headers.remove("Accept");
     }
@@ -120,19 +114,14 @@ pub fn resolve_port(port: &IntOrString, ports: &[ContainerPort]) -> Result<u16, 
     let number = match port {
         IntOrString::Int(number) => i64::from(*number),
         IntOrString::String(name) => {
-            let named = ports
-                .iter()
-                .find(|port| port.name.as_deref().unwrap_or_default() == name);
+            let named = ports.iter().find(|port| port.name.as_deref().unwrap_or_default() == name);
             match named {
                 Some(port) => i64::from(port.container_port),
                 None => number(name)?,
             }
         }
     };
-    u16::try_from(number)
-        .ok()
-        .filter(|number| *number > 0)
-        .ok_or(PortError::Invalid(number))
+    u16::try_from(number).ok().filter(|number| *number > 0).ok_or(PortError::Invalid(number))
 }
 
 fn number(text: &str) -> Result<i64, PortError> {
@@ -150,11 +139,7 @@ fn number(text: &str) -> Result<i64, PortError> {
 /// `host:port`; an IPv6 address gets brackets.
 #[must_use]
 pub fn join_host_port(host: &str, port: u16) -> String {
-    if host.contains([':', '%']) {
-        format!("[{host}]:{port}")
-    } else {
-        format!("{host}:{port}")
-    }
+    if host.contains([':', '%']) { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// The values of each header, by canonical name.
@@ -176,11 +161,7 @@ fn canonical(name: &str) -> String {
     }
     let mut starts = true;
     let mut cased = |c: char| {
-        let cased = if starts {
-            c.to_ascii_uppercase()
-        } else {
-            c.to_ascii_lowercase()
-        };
+        let cased = if starts { c.to_ascii_uppercase() } else { c.to_ascii_lowercase() };
         starts = c == '-';
         cased
     };
@@ -197,10 +178,7 @@ mod tests {
         let action = HTTPGetAction {
             path: Some("/healthz".to_owned()),
             port: IntOrString::String("web".to_owned()),
-            http_headers: Some(vec![HTTPHeader {
-                name: "x-a".to_owned(),
-                value: "1".to_owned(),
-            }]),
+            http_headers: Some(vec![HTTPHeader { name: "x-a".to_owned(), value: "1".to_owned() }]),
             ..HTTPGetAction::default()
         };
         let ports = [ContainerPort {
@@ -212,11 +190,7 @@ mod tests {
         assert_eq!(request.url.to_string(), "http://[fd00::2]:8080/healthz");
         assert_eq!(request.host_header, None);
         let headers: Vec<_> = request.headers.into_iter().collect();
-        let expected = [
-            ("Accept", "*/*"),
-            ("User-Agent", "kube-lifecycle/1.36"),
-            ("X-A", "1"),
-        ];
+        let expected = [("Accept", "*/*"), ("User-Agent", "kube-lifecycle/1.36"), ("X-A", "1")];
         assert_eq!(
             headers,
             expected.map(|(name, value)| (name.to_owned(), vec![value.to_owned()]))
@@ -227,14 +201,8 @@ mod tests {
     fn port_is_a_name_or_a_number() {
         let name = |name: &str| IntOrString::String(name.to_owned());
         assert_eq!(resolve_port(&name("80"), &[]), Ok(80));
-        assert_eq!(
-            resolve_port(&IntOrString::Int(65536), &[]),
-            Err(PortError::Invalid(65536))
-        );
+        assert_eq!(resolve_port(&IntOrString::Int(65536), &[]), Err(PortError::Invalid(65536)));
         let error = resolve_port(&name("web"), &[]).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "strconv.Atoi: parsing \"web\": invalid syntax"
-        );
+        assert_eq!(error.to_string(), "strconv.Atoi: parsing \"web\": invalid syntax");
     }
 }

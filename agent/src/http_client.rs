@@ -9,7 +9,7 @@ mod tls;
 use std::pin::Pin;
 use std::time::Duration;
 
-use base64::Engine as _;
+use fetch::Url;
 use http::header::{AUTHORIZATION, CONNECTION, HOST, HeaderName, HeaderValue, USER_AGENT};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Empty};
@@ -19,20 +19,14 @@ use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, timeout_at};
 
 use crate::dialer::{self, Connection, Dialer};
-use crate::http_action::{HttpRequest, Url};
+use crate::http_action::HttpRequest;
 pub use error::{HttpError, Problem};
 use redirect::{Follow, follow};
 
 /// No more of a body is read.
 const MAX_BODY: usize = 10 * 1024;
 /// Headers of a request that follow from other parts of it.
-const DERIVED: [&str; 5] = [
-    "Host",
-    "User-Agent",
-    "Content-Length",
-    "Transfer-Encoding",
-    "Trailer",
-];
+const DERIVED: [&str; 5] = ["Host", "User-Agent", "Content-Length", "Transfer-Encoding", "Trailer"];
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,10 +53,7 @@ pub async fn send(
     let mut hops = 1;
     loop {
         let url = hop.url.redacted();
-        let failed = |problem| HttpError::Get {
-            url: url.clone(),
-            problem,
-        };
+        let failed = |problem| HttpError::Get { url: url.clone(), problem };
         let (response, mut driver) = before(deadline, exchange(dialer, &hop))
             .await
             .unwrap_or(Err(Problem::Timeout))
@@ -105,15 +96,10 @@ async fn exchange(dialer: &dyn Dialer, request: &HttpRequest) -> Result<Answered
     let message = message(request)?;
     let url = &request.url;
     let (scheme, host) = (url.scheme(), url.hostname());
-    let port = url
-        .port()
-        .ok_or_else(|| Problem::Scheme(scheme.to_owned()))?;
+    let port = url.port().ok_or_else(|| Problem::Scheme(scheme.to_owned()))?;
     let plain = dialer::dial(dialer, &host, port).await?;
-    let stream: Box<dyn Connection> = if scheme == "https" {
-        tls::wrap(plain, &host).await?
-    } else {
-        plain
-    };
+    let stream: Box<dyn Connection> =
+        if scheme == "https" { tls::wrap(plain, &host).await? } else { plain };
     let (mut sender, connection) = http1::Builder::new()
         .title_case_headers(true)
         .handshake(TokioIo::new(stream))
@@ -156,10 +142,7 @@ fn message(request: &HttpRequest) -> Result<Request<Empty<Bytes>>, Problem> {
     let value = |name: &str, value: &str| {
         HeaderValue::from_bytes(value.as_bytes()).map_err(|_| Problem::HeaderValue(name.to_owned()))
     };
-    let agent = request
-        .headers
-        .get("User-Agent")
-        .and_then(|values| values.first());
+    let agent = request.headers.get("User-Agent").and_then(|values| values.first());
     if let Some(agent) = agent.filter(|agent| !agent.is_empty()) {
         headers.insert(USER_AGENT, value("User-Agent", agent)?);
     }
@@ -176,12 +159,7 @@ fn message(request: &HttpRequest) -> Result<Request<Empty<Bytes>>, Problem> {
     if let Some((name, password)) = url.user()
         && !request.headers.contains_key("Authorization")
     {
-        let pair = [name, b":", password].concat();
-        let encoded = base64::engine::general_purpose::STANDARD.encode(pair);
-        headers.insert(
-            AUTHORIZATION,
-            value("Authorization", &format!("Basic {encoded}"))?,
-        );
+        headers.insert(AUTHORIZATION, fetch::basic(name, password));
     }
     headers.insert(CONNECTION, HeaderValue::from_static("close"));
     Ok(message)
@@ -190,23 +168,13 @@ fn message(request: &HttpRequest) -> Result<Request<Empty<Bytes>>, Problem> {
 /// The target of the request. What the HTTP library refuses in it is escaped.
 fn uri(url: &Url) -> Result<http::Uri, Problem> {
     let text = url.request_uri();
-    let escaped = || -> String {
-        let escape = |byte: u8| match byte {
-            b'!'..=b'~' if !b"\"<>\\^`{|}#".contains(&byte) => char::from(byte).to_string(),
-            byte => format!("%{byte:02X}"),
-        };
-        text.bytes().map(escape).collect()
-    };
-    let parsed = text.parse().or_else(|_| escaped().parse());
+    let parsed = text.parse().or_else(|_| url.escaped_request_uri().parse());
     parsed.map_err(|error: http::uri::InvalidUri| Problem::Protocol(error.to_string()))
 }
 
 /// The Host header: the given one, or else the URL's; empty if it is no host.
 fn host_header(request: &HttpRequest) -> HeaderValue {
-    let host = request
-        .host_header
-        .clone()
-        .unwrap_or_else(|| request.url.authority());
+    let host = request.host_header.clone().unwrap_or_else(|| request.url.authority());
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"!$%&()*+,-.:;=[']_~".contains(&byte);
     let valid = Some(host).filter(|host| host.bytes().all(plain));
     let value = valid.and_then(|host| HeaderValue::from_str(&host).ok());
@@ -239,9 +207,7 @@ fn words(error: &hyper::Error) -> String {
     if error.is_parse() {
         return format!("malformed HTTP response: {error}");
     }
-    let cause = error
-        .source()
-        .and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<std::io::Error>());
     match cause {
         Some(cause) if cause.kind() == std::io::ErrorKind::UnexpectedEof => {
             "unexpected EOF".to_owned()

@@ -5,7 +5,8 @@
 use std::fs;
 use std::path::Path;
 
-use crate::quantity::{Format, Quantity};
+use api::quantity::{Format, Quantity};
+
 use crate::spec::page_size_name;
 
 /// Where the kernel lists them.
@@ -76,10 +77,7 @@ mod tests {
         assert_eq!(names, ["2MB", "1GB"]);
         let capacity: Vec<_> = found.iter().map(|pages| pages.capacity()).collect();
         let expected = [("hugepages-2Mi", "64Mi"), ("hugepages-1Gi", "2Gi")];
-        assert_eq!(
-            capacity,
-            expected.map(|(a, b)| (a.to_owned(), b.to_owned()))
-        );
+        assert_eq!(capacity, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
         assert_eq!(read(&root.path().join("none")), []);
     }
 }

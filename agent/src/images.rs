@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use api::pod::{Pod, PodUid};
 use image_reference::Reference;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -13,15 +14,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, until};
 use crate::cri::{Cri, Image, RegistryAuth};
-use crate::objects::Objects;
-use crate::pod::{Pod, PodUid};
+use crate::objects::ObjectStore;
 use crate::references;
 use crate::spec::{ImageSpec, ImageUser, SandboxSpec};
 
 pub(crate) mod collector;
 mod decide;
 pub mod docker_config;
-pub(crate) mod duration;
 mod events;
 mod garbage;
 pub mod keyring;
@@ -56,7 +55,7 @@ use records::{Access, Match, PullCredentials};
 pub struct Images {
     cri: Arc<dyn Cri>,
     clock: Arc<dyn Clock>,
-    objects: Arc<dyn Objects>,
+    objects: Arc<ObjectStore>,
     root_dir: PathBuf,
     verification: CredentialVerification,
     backoff: Mutex<PullBackoff>,
@@ -132,7 +131,7 @@ impl Images {
     pub fn new(
         cri: Arc<dyn Cri>,
         clock: Arc<dyn Clock>,
-        objects: Arc<dyn Objects>,
+        objects: Arc<ObjectStore>,
         root_dir: PathBuf,
         config: &ImageConfig,
     ) -> Self {
@@ -166,16 +165,14 @@ impl Images {
         report: Report<'_>,
         cancel: &CancellationToken,
     ) -> Result<ReadyImage, ImageError> {
-        self.find_or_pull(request, report, cancel)
-            .await
-            .map_err(|unready| match unready {
-                Unready::Reported((error, event)) => {
-                    report(event);
-                    ImageError::Failed(error)
-                }
-                Unready::Failed(error) => ImageError::Failed(error),
-                Unready::Cancelled => ImageError::Cancelled,
-            })
+        self.find_or_pull(request, report, cancel).await.map_err(|unready| match unready {
+            Unready::Reported((error, event)) => {
+                report(event);
+                ImageError::Failed(error)
+            }
+            Unready::Failed(error) => ImageError::Failed(error),
+            Unready::Cancelled => ImageError::Cancelled,
+        })
     }
 
     /// The delay that is on record for a pod's image; zero for none.
@@ -202,10 +199,7 @@ impl Images {
         };
         match found {
             Ok(ready) => Ok(ready),
-            Err(credentials) => {
-                self.pull(request, report, &spec, &credentials, cancel)
-                    .await
-            }
+            Err(credentials) => self.pull(request, report, &spec, &credentials, cancel).await,
         }
     }
 
@@ -264,9 +258,8 @@ impl Images {
         let failed = |error: &dyn std::error::Error| {
             Unready::Failed(PullError::unstarted(error.to_string()))
         };
-        let repository = Reference::with_any_port(request.image)
-            .map_err(|error| failed(&error))?
-            .repository;
+        let repository =
+            Reference::with_any_port(request.image).map_err(|error| failed(&error))?.repository;
         let secrets = self.pull_secrets(request.pod, report);
         let of_secrets = Keyring::of_secrets(&secrets).map_err(|error| failed(&error))?;
         let mut credentials = of_secrets.lookup(&repository);
@@ -278,10 +271,11 @@ impl Images {
 
     /// The pod's pull secrets in their order. Missing ones are reported.
     fn pull_secrets(&self, pod: &Pod, report: Report<'_>) -> Vec<Secret> {
-        let names = references::pull_secrets(pod, self.objects.as_ref());
+        let objects = self.objects.current();
+        let names = references::pull_secrets(pod, &objects);
         let (mut secrets, mut missing) = (Vec::new(), Vec::new());
         for name in names.iter().map(String::as_str) {
-            match self.objects.secret(pod.namespace(), name) {
+            match objects.secret(pod.namespace(), name) {
                 Some(secret) => secrets.push(Secret::clone(&secret)),
                 // The API allows an empty name.
                 None if name.is_empty() => {}
@@ -334,17 +328,11 @@ impl Images {
             }
             Some(Ok(pulled)) => {
                 let shown = PullCredentials::of(pulled.used.as_ref());
-                records
-                    .succeeded(image, &pulled.reference, &shown, now)
-                    .await;
+                records.succeeded(image, &pulled.reference, &shown, now).await;
                 lock(&self.backoff).forget_old(now);
                 let whole = until(begun, now);
                 report(ImageEvent::pulled(image, pulled.took, whole, pulled.size));
-                Ok(ReadyImage {
-                    reference: pulled.reference,
-                    user: pulled.user,
-                    pull: Some(whole),
-                })
+                Ok(ReadyImage { reference: pulled.reference, user: pulled.user, pull: Some(whole) })
             }
         }
     }
@@ -401,10 +389,7 @@ impl Images {
         let image = match named {
             Some(image) if image.id == reference => Some(image),
             Some(_) | None => {
-                let pulled = ImageSpec {
-                    image: reference.to_owned(),
-                    ..spec.clone()
-                };
+                let pulled = ImageSpec { image: reference.to_owned(), ..spec.clone() };
                 self.cri.image_status(&pulled).await.ok().flatten()
             }
         };

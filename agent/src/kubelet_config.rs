@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use api::duration::parse_go_duration;
 use k8s_openapi::api::core::v1::Taint;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use crate::images::duration::parse_go_duration;
 use crate::node::{CgroupDriver, MemoryReservation, SwapBehavior};
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
@@ -159,11 +159,7 @@ pub fn parse(text: &str) -> Result<(KubeletConfiguration, Vec<String>), KubeletC
                 }
                 supported.insert(field, value);
             }
-            Err(error)
-                if error
-                    .to_string()
-                    .starts_with(&format!("unknown field `{field}`")) =>
-            {
+            Err(error) if error.to_string().starts_with(&format!("unknown field `{field}`")) => {
                 ignored.push(field);
             }
             Err(error) => {
@@ -183,9 +179,7 @@ fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duratio
     };
     let nanos = parse_go_duration(&text).and_then(|nanos| u64::try_from(nanos).ok());
     let nanos = nanos.ok_or_else(|| {
-        serde::de::Error::custom(format!(
-            "invalid duration {text:?}: expected 10s, 1m30s or 2h"
-        ))
+        serde::de::Error::custom(format!("invalid duration {text:?}: expected 10s, 1m30s or 2h"))
     })?;
     Ok(Some(Duration::from_nanos(nanos)))
 }
@@ -214,10 +208,7 @@ mod tests {
         assert_eq!(config.image_minimum_gc_age, Some(Duration::from_secs(300)));
         assert_eq!(config.system_reserved.unwrap()["cpu"], "500m");
         assert_eq!(config.register_with_taints.unwrap()[0].effect, "NoSchedule");
-        let period = config
-            .crash_loop_back_off
-            .unwrap()
-            .max_container_restart_period;
+        let period = config.crash_loop_back_off.unwrap().max_container_restart_period;
         assert_eq!(period, Some(Duration::from_secs(30)));
         let swap = config.memory_swap.unwrap();
         assert_eq!(swap.swap_behavior, SwapBehavior::LimitedSwap);
@@ -230,11 +221,7 @@ mod tests {
         assert_eq!(config.pod_logs_dir.as_deref(), Some("/logs"));
         assert_eq!(
             ignored,
-            [
-                "authentication",
-                "cpuManagerPolicy",
-                "featureGates.DisableNodeKubeProxyVersion"
-            ]
+            ["authentication", "cpuManagerPolicy", "featureGates.DisableNodeKubeProxyVersion"]
         );
     }
 
@@ -258,10 +245,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case(
-        "featureGates: {ContainerStopSignals: maybe}",
-        "featureGates: invalid type"
-    )]
+    #[case("featureGates: {ContainerStopSignals: maybe}", "featureGates: invalid type")]
     #[case(
         "cgroupDriver: runit",
         "cgroupDriver: unknown variant `runit`, expected `cgroupfs` or `systemd`"
@@ -270,10 +254,7 @@ mod tests {
     #[case("maxPods: -1", "maxPods: invalid value")]
     #[case("syncFrequency: soon", "syncFrequency: invalid duration \"soon\"")]
     #[case("syncFrequency: -1s", "syncFrequency: invalid duration \"-1s\"")]
-    #[case(
-        "crashLoopBackOff: {most: 1s}",
-        "crashLoopBackOff: unknown field `most`"
-    )]
+    #[case("crashLoopBackOff: {most: 1s}", "crashLoopBackOff: unknown field `most`")]
     #[case(
         "memorySwap: {swapBehavior: UnlimitedSwap}",
         "memorySwap: unknown variant `UnlimitedSwap`, expected one of ``, `NoSwap`, `LimitedSwap`"

@@ -4,10 +4,9 @@
 
 use std::collections::BTreeMap;
 
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::{Container, ContainerPort, HTTPHeader, LifecycleHandler};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-
-use crate::pod::Pod;
 
 /// Label: pod name.
 pub const POD_NAME: &str = "io.kubernetes.pod.name";
@@ -48,10 +47,8 @@ pub fn of_pod(pod: &Pod) -> BTreeMap<String, String> {
 
 /// Labels of the pod's sandboxes: the pod's own, then the three.
 pub fn of_sandbox(pod: &Pod) -> BTreeMap<String, String> {
-    let mut labels: BTreeMap<String, String> = pod
-        .labels()
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .collect();
+    let mut labels: BTreeMap<String, String> =
+        pod.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     labels.extend(of_pod(pod));
     labels
 }
@@ -75,10 +72,7 @@ pub fn container_hash(container: &Container) -> String {
     );
     // The kubelet hashes Go's printed form of the JSON bytes, not the bytes themselves.
     let bytes: Vec<String> = json.bytes().map(|byte| byte.to_string()).collect();
-    format!(
-        "{:x}",
-        fnv32a(format!("([]uint8)[{}]", bytes.join(" ")).as_bytes())
-    )
+    format!("{:x}", fnv32a(format!("([]uint8)[{}]", bytes.join(" ")).as_bytes()))
 }
 
 /// Formats a JSON string like Go's encoder, which escapes HTML characters.
@@ -92,9 +86,7 @@ fn go_json_string(text: &str) -> String {
 
 /// FNV-1a, 32 bits.
 fn fnv32a(bytes: &[u8]) -> u32 {
-    bytes.iter().fold(0x811c_9dc5, |hash, byte| {
-        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
-    })
+    bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
 /// Annotations of a container: everything needed to plan its stop when its pod's source no longer has it.
@@ -107,14 +99,8 @@ pub fn container_annotations(
     let mut annotations = BTreeMap::from([
         (CONTAINER_HASH.to_owned(), container_hash(container)),
         (RESTART_COUNT.to_owned(), restart_count.to_string()),
-        (
-            TERMINATION_PATH.to_owned(),
-            text(&container.termination_message_path),
-        ),
-        (
-            TERMINATION_POLICY.to_owned(),
-            text(&container.termination_message_policy),
-        ),
+        (TERMINATION_PATH.to_owned(), text(&container.termination_message_path)),
+        (TERMINATION_POLICY.to_owned(), text(&container.termination_message_policy)),
     ]);
     let deletion = pod.api().metadata.deletion_grace_period_seconds;
     let termination = pod.spec().termination_grace_period_seconds;
@@ -197,15 +183,10 @@ fn port_json(port: &ContainerPort) -> String {
     };
     let members = [
         text("name", &port.name),
-        port.host_port
-            .filter(|port| *port != 0)
-            .map(|port| format!("\"hostPort\":{port}")),
+        port.host_port.filter(|port| *port != 0).map(|port| format!("\"hostPort\":{port}")),
         Some(format!("\"containerPort\":{}", port.container_port)),
         text("protocol", &port.protocol),
         text("hostIP", &port.host_ip),
     ];
-    format!(
-        "{{{}}}",
-        members.into_iter().flatten().collect::<Vec<_>>().join(",")
-    )
+    format!("{{{}}}", members.into_iter().flatten().collect::<Vec<_>>().join(","))
 }

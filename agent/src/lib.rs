@@ -18,6 +18,8 @@ pub mod env;
 mod events;
 pub mod eviction;
 mod execute;
+#[cfg(test)]
+mod fixtures;
 mod gc;
 pub mod hosts;
 pub mod http_action;
@@ -27,7 +29,6 @@ pub mod images;
 pub mod kubelet_config;
 pub mod labels;
 mod logs;
-pub mod manifest;
 mod node;
 pub mod node_address;
 mod node_memory;
@@ -35,23 +36,19 @@ pub mod objects;
 pub mod observed;
 pub mod plan;
 mod pleg;
-pub mod pod;
 pub mod priority_class;
 pub mod probe;
-pub mod quantity;
 mod readiness;
 pub mod references;
 pub mod report;
 pub mod resize;
 pub mod runtime_class;
-mod selector;
 pub mod services;
 mod shared;
 pub mod source;
 pub mod spec;
 pub mod status;
 mod sync_loop;
-mod totals;
 mod trust_bundles;
 mod user_namespaces;
 pub mod volumes;
@@ -59,6 +56,7 @@ mod worker;
 
 use std::sync::Arc;
 
+use api::pod::Pod;
 use file_tree::Trash;
 use k8s_openapi::List;
 use k8s_openapi::api::core::v1::Pod as ApiPod;
@@ -72,8 +70,8 @@ pub use events::{Event, EventObject, EventType};
 pub use gc::limits::DeadContainerLimits;
 pub use node::{CgroupDriver, MemoryQos, MemoryReservation};
 pub use report::{
-    ContainerKind, ContainerPhase, ContainerReport, PodReport, PublishedStatus, ReadinessChange,
-    Reports, Transition,
+    ContainerPhase, ContainerReport, PodReport, PublishedStatus, ReadinessChange, Reports,
+    Transition,
 };
 
 use blocking::blocking;
@@ -101,7 +99,7 @@ pub struct Parts {
     /// Opens outgoing connections.
     pub dialer: Arc<dyn dialer::Dialer>,
     /// ConfigMaps, Secrets, claims and the like, which may change.
-    pub objects: Arc<dyn objects::Objects>,
+    pub objects: Arc<objects::ObjectStore>,
     /// Sources of pods.
     pub sources: Vec<Box<dyn source::PodSource>>,
 }
@@ -110,7 +108,7 @@ pub struct Parts {
 #[derive(Debug)]
 pub struct Agent {
     reports: watch::Receiver<Arc<Reports>>,
-    pods: watch::Receiver<Arc<[pod::Pod]>>,
+    pods: watch::Receiver<Arc<[Pod]>>,
     readiness: watch::Receiver<Readiness>,
     status_store: StatusStore,
     events: EventRecorder,
@@ -136,13 +134,7 @@ pub struct Agent {
 /// | status store | the reports | reports of workers | reports (watch), transitions |
 #[must_use = "an agent ends when it is dropped"]
 pub fn start(config: Config, parts: Parts) -> Agent {
-    let Parts {
-        cri,
-        clock,
-        dialer,
-        objects,
-        sources,
-    } = parts;
+    let Parts { cri, clock, dialer, objects, sources } = parts;
     let (cache, requests) = Cache::new();
     let (status_store, status_store_task, reports) = StatusStore::new();
     let (kill_now, kill_now_receiver) = watch::channel(false);
@@ -152,9 +144,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
     let mut tasks = JoinSet::new();
     let periods = RelistPeriods {
         alone: config.relist_period,
-        with_events: config
-            .event_driven_pleg
-            .then_some(config.relist_period_with_events),
+        with_events: config.event_driven_pleg.then_some(config.relist_period_with_events),
     };
     tasks.spawn(pleg::run(
         Arc::clone(&cri),
@@ -166,12 +156,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
     ));
     tasks.spawn(status_store_task.run(Arc::clone(&clock)));
     if let Some(rotation) = config.log_rotation {
-        tasks.spawn(logs::run(
-            Arc::clone(&cri),
-            Arc::clone(&clock),
-            rotation,
-            reports.clone(),
-        ));
+        tasks.spawn(logs::run(Arc::clone(&cri), Arc::clone(&clock), rotation, reports.clone()));
     }
     let images = Arc::new(Images::new(
         Arc::clone(&cri),
@@ -201,10 +186,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
     let trash = Arc::new(Trash::new(config.root_dir.join("trash")));
     let events = EventRecorder::new(Arc::clone(&clock));
     let started_at = clock.now();
-    let checker = Checker {
-        cri: Arc::clone(&cri),
-        dialer: Arc::clone(&dialer),
-    };
+    let checker = Checker { cri: Arc::clone(&cri), dialer: Arc::clone(&dialer) };
     let (prober, prober_task) =
         Prober::new(checker, Arc::clone(&clock), events.clone(), started_at);
     tasks.spawn(prober_task.run());
@@ -248,24 +230,14 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         failed,
         shutdown.clone(),
     ));
-    Agent {
-        reports,
-        pods,
-        readiness,
-        status_store,
-        events,
-        kill_now,
-        trash,
-        shutdown,
-        tasks,
-    }
+    Agent { reports, pods, readiness, status_store, events, kill_now, trash, shutdown, tasks }
 }
 
 /// What of an agent can be shown; clones show the same agent.
 #[derive(Clone, Debug)]
 pub struct AgentView {
     reports: watch::Receiver<Arc<Reports>>,
-    pods: watch::Receiver<Arc<[pod::Pod]>>,
+    pods: watch::Receiver<Arc<[Pod]>>,
     readiness: watch::Receiver<Readiness>,
 }
 
@@ -286,17 +258,14 @@ impl AgentView {
     #[must_use]
     pub fn pod_list(&self) -> List<ApiPod> {
         let (pods, reports) = (self.pods.borrow(), self.reports.borrow());
-        let with_status = |pod: &pod::Pod| {
+        let with_status = |pod: &Pod| {
             let mut api = pod.api().clone();
             if let Some(report) = reports.get(pod.uid()) {
                 api.status = Some(report.status.as_ref().clone());
             }
             api
         };
-        List {
-            items: pods.iter().map(with_status).collect(),
-            metadata: ListMeta::default(),
-        }
+        List { items: pods.iter().map(with_status).collect(), metadata: ListMeta::default() }
     }
 }
 
@@ -345,7 +314,7 @@ impl Agent {
     pub fn serve_services(
         &mut self,
         domain: &str,
-        objects: Arc<dyn objects::Objects>,
+        objects: Arc<objects::ObjectStore>,
         network: Arc<dyn services::ServiceNetwork>,
     ) {
         let (pods, reports) = (self.pods.clone(), self.reports.clone());

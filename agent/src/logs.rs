@@ -30,11 +30,7 @@ pub(crate) async fn run(
     rotation: LogRotation,
     reports: watch::Receiver<Arc<Reports>>,
 ) {
-    let keeper = LogKeeper {
-        cri,
-        clock: Arc::clone(&clock),
-        rotation,
-    };
+    let keeper = LogKeeper { cri, clock: Arc::clone(&clock), rotation };
     loop {
         clock.sleep_until(after(clock.now(), rotation.period)).await;
         let logs = running(&reports.borrow());

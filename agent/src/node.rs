@@ -208,14 +208,13 @@ impl Node {
     }
 
     /// The directory of a pod: volumes, hosts file, termination messages.
-    pub fn pod_dir(&self, uid: &crate::pod::PodUid) -> PathBuf {
+    pub fn pod_dir(&self, uid: &api::pod::PodUid) -> PathBuf {
         self.root_dir.join("pods").join(component(uid.as_str()))
     }
 
     /// The log directory of a pod: `<namespace>_<name>_<uid>`.
-    pub fn pod_log_dir(&self, pod: &crate::pod::Pod) -> PathBuf {
-        self.pod_logs_dir
-            .join(format!("{}_{}_{}", pod.namespace(), pod.name(), pod.uid()))
+    pub fn pod_log_dir(&self, pod: &api::pod::Pod) -> PathBuf {
+        self.pod_logs_dir.join(format!("{}_{}_{}", pod.namespace(), pod.name(), pod.uid()))
     }
 
     /// The runtime handler of a RuntimeClass; empty, the default one, for no class.
@@ -228,9 +227,7 @@ impl Node {
                     Some(classes) => classes.get(name).cloned(),
                     None => Some(name.to_owned()),
                 });
-                handler.ok_or_else(|| UnknownRuntimeClass {
-                    name: name.to_owned(),
-                })
+                handler.ok_or_else(|| UnknownRuntimeClass { name: name.to_owned() })
             }
         }
     }
@@ -241,26 +238,19 @@ impl Node {
     pub fn host_ips(&self) -> Vec<String> {
         let of_kind = |kind: &'static str| {
             let addresses = self.addresses.iter();
-            addresses
-                .filter(move |address| address.kind == kind)
-                .map(|address| &address.address)
+            addresses.filter(move |address| address.kind == kind).map(|address| &address.address)
         };
         let all: Vec<&String> = if self.addresses.is_empty() {
             self.ips.iter().collect()
         } else {
             of_kind("InternalIP").chain(of_kind("ExternalIP")).collect()
         };
-        let mut parsed = all
-            .into_iter()
-            .filter_map(|text| text.parse::<IpAddr>().ok());
+        let mut parsed = all.into_iter().filter_map(|text| text.parse::<IpAddr>().ok());
         let Some(first) = parsed.next() else {
             return Vec::new();
         };
         let second = parsed.find(|ip| ip.is_ipv6() != first.is_ipv6());
-        std::iter::once(first)
-            .chain(second)
-            .map(|ip| ip.to_string())
-            .collect()
+        std::iter::once(first).chain(second).map(|ip| ip.to_string()).collect()
     }
 
     /// A pod's addresses in the order of the node's preference, at most one of each family.

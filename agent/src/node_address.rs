@@ -25,9 +25,7 @@ pub fn of_node(name: &str) -> IpAddr {
         return address;
     }
     let found = (name, 0).to_socket_addrs().into_iter().flatten();
-    let own = found
-        .map(|found| found.ip())
-        .filter(|address| check(*address).is_ok());
+    let own = found.map(|found| found.ip()).filter(|address| check(*address).is_ok());
     preferred(own).unwrap_or_else(of_default_route)
 }
 
@@ -36,10 +34,8 @@ pub fn of_node(name: &str) -> IpAddr {
 #[must_use]
 pub fn of_default_route() -> IpAddr {
     // Addresses for documentation, RFC 5737 and RFC 3849: only the routing table is asked, nothing is sent.
-    let anywhere: [IpAddr; 2] = [
-        Ipv4Addr::new(192, 0, 2, 1).into(),
-        Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
-    ];
+    let anywhere: [IpAddr; 2] =
+        [Ipv4Addr::new(192, 0, 2, 1).into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()];
     anywhere
         .into_iter()
         .filter_map(source_for)
@@ -54,9 +50,7 @@ pub fn of_default_route() -> IpAddr {
 /// Fails if it is not an address of this machine that others can reach.
 pub fn check(address: IpAddr) -> Result<(), NodeAddressError> {
     check_kind(address)?;
-    UdpSocket::bind((address, 0))
-        .map(|_| ())
-        .map_err(|_| NodeAddressError::NotHere(address))
+    UdpSocket::bind((address, 0)).map(|_| ()).map_err(|_| NodeAddressError::NotHere(address))
 }
 
 fn check_kind(address: IpAddr) -> Result<(), NodeAddressError> {
@@ -130,10 +124,7 @@ mod tests {
     #[test]
     fn first_ipv4_address_is_preferred() {
         let of = |texts: &[&str]| preferred(texts.iter().map(|text| ip(text)));
-        assert_eq!(
-            of(&["fd00::1", "10.0.0.1", "10.0.0.2"]),
-            Some(ip("10.0.0.1"))
-        );
+        assert_eq!(of(&["fd00::1", "10.0.0.1", "10.0.0.2"]), Some(ip("10.0.0.1")));
         assert_eq!(of(&["fd00::1", "fd00::2"]), Some(ip("fd00::1")));
         assert_eq!(of(&[]), None);
     }

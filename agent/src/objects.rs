@@ -1,10 +1,13 @@
-//! The API objects that pods refer to, as a read-only view.
+//! The API objects that pods refer to.
 
 pub mod directory;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use api::manifest::endpoints::mirrors;
+use api::manifest::storage::claims_of_pod;
+use api::manifest::{Object, Workload, WorkloadObject};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{
@@ -16,83 +19,10 @@ use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::watch;
 
-use crate::manifest::endpoints::mirrors;
-use crate::manifest::storage::claims_of_pod;
-use crate::manifest::{Object, Workload, WorkloadObject};
-
-/// The objects by namespace, which some kinds do not have.
-pub trait Objects: Send + Sync {
-    /// The ConfigMap of that name.
-    fn config_map(&self, namespace: &str, name: &str) -> Option<Arc<ConfigMap>>;
-
-    /// The Secret of that name.
-    fn secret(&self, namespace: &str, name: &str) -> Option<Arc<Secret>>;
-
-    /// The Services of the namespace, by name.
-    fn services(&self, namespace: &str) -> Vec<Arc<Service>>;
-
-    /// The Services of all namespaces.
-    fn all_services(&self) -> Vec<Arc<Service>>;
-
-    /// The EndpointSlices of all namespaces, with those that stand for Endpoints.
-    fn endpoint_slices(&self) -> Vec<Arc<EndpointSlice>> {
-        Vec::new()
-    }
-
-    /// The PersistentVolumeClaim of that name.
-    fn persistent_volume_claim(
-        &self,
-        _namespace: &str,
-        _name: &str,
-    ) -> Option<Arc<PersistentVolumeClaim>> {
-        None
-    }
-
-    /// All PersistentVolumeClaims.
-    fn persistent_volume_claims(&self) -> Vec<Arc<PersistentVolumeClaim>> {
-        Vec::new()
-    }
-
-    /// All PersistentVolumes.
-    fn persistent_volumes(&self) -> Vec<Arc<PersistentVolume>> {
-        Vec::new()
-    }
-
-    /// The ServiceAccount of that name.
-    fn service_account(&self, _namespace: &str, _name: &str) -> Option<Arc<ServiceAccount>> {
-        None
-    }
-
-    /// The RuntimeClass of that name.
-    fn runtime_class(&self, _name: &str) -> Option<Arc<RuntimeClass>> {
-        None
-    }
-
-    /// All RuntimeClasses.
-    fn runtime_classes(&self) -> Vec<Arc<RuntimeClass>> {
-        Vec::new()
-    }
-
-    /// All PriorityClasses.
-    fn priority_classes(&self) -> Vec<Arc<PriorityClass>> {
-        Vec::new()
-    }
-
-    /// All ClusterTrustBundles.
-    fn cluster_trust_bundles(&self) -> Vec<Arc<ClusterTrustBundle>> {
-        Vec::new()
-    }
-
-    /// Sees that objects changed, from now on; `None` if they never do.
-    fn changes(&self) -> Option<watch::Receiver<u64>> {
-        None
-    }
-}
-
 /// Namespace and name.
 type Key = (String, String);
 
-/// Objects in memory.
+/// Objects by namespace, which some kinds do not have.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectMap {
     config_maps: BTreeMap<Key, Arc<ConfigMap>>,
@@ -138,10 +68,85 @@ impl ObjectMap {
         self.stateful_sets.extend(other.stateful_sets);
     }
 
+    /// The ConfigMap of that name.
+    pub fn config_map(&self, namespace: &str, name: &str) -> Option<Arc<ConfigMap>> {
+        get(&self.config_maps, namespace, name)
+    }
+
+    /// The Secret of that name.
+    pub fn secret(&self, namespace: &str, name: &str) -> Option<Arc<Secret>> {
+        get(&self.secrets, namespace, name)
+    }
+
+    /// The Services of the namespace, by name.
+    pub fn services(&self, namespace: &str) -> Vec<Arc<Service>> {
+        let from = (namespace.to_owned(), String::new());
+        self.services
+            .range(from..)
+            .take_while(|((of, _), _)| of == namespace)
+            .map(|(_, service)| Arc::clone(service))
+            .collect()
+    }
+
+    /// The Services of all namespaces.
+    pub fn all_services(&self) -> Vec<Arc<Service>> {
+        self.services.values().map(Arc::clone).collect()
+    }
+
+    /// The EndpointSlices of all namespaces, with those that stand for Endpoints.
+    pub fn endpoint_slices(&self) -> Vec<Arc<EndpointSlice>> {
+        let mirrors = self.mirrors.values().flatten();
+        self.endpoint_slices.values().chain(mirrors).cloned().collect()
+    }
+
+    /// The PersistentVolumeClaim of that name.
+    pub fn persistent_volume_claim(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Arc<PersistentVolumeClaim>> {
+        get(&self.claims, namespace, name)
+            .or_else(|| self.claim_of_stateful_set(namespace, name).map(Arc::new))
+    }
+
+    /// All PersistentVolumeClaims.
+    pub fn persistent_volume_claims(&self) -> Vec<Arc<PersistentVolumeClaim>> {
+        self.claims.values().cloned().collect()
+    }
+
+    /// All PersistentVolumes.
+    pub fn persistent_volumes(&self) -> Vec<Arc<PersistentVolume>> {
+        self.volumes.values().cloned().collect()
+    }
+
+    /// The ServiceAccount of that name.
+    pub fn service_account(&self, namespace: &str, name: &str) -> Option<Arc<ServiceAccount>> {
+        get(&self.service_accounts, namespace, name)
+    }
+
+    /// The RuntimeClass of that name.
+    pub fn runtime_class(&self, name: &str) -> Option<Arc<RuntimeClass>> {
+        self.runtime_classes.get(name).cloned()
+    }
+
+    /// All RuntimeClasses.
+    pub fn runtime_classes(&self) -> Vec<Arc<RuntimeClass>> {
+        self.runtime_classes.values().cloned().collect()
+    }
+
+    /// All PriorityClasses.
+    pub fn priority_classes(&self) -> Vec<Arc<PriorityClass>> {
+        self.priority_classes.values().cloned().collect()
+    }
+
+    /// All ClusterTrustBundles.
+    pub fn cluster_trust_bundles(&self) -> Vec<Arc<ClusterTrustBundle>> {
+        self.trust_bundles.values().cloned().collect()
+    }
+
     /// Adds a ConfigMap, or replaces the one of that name.
     pub fn insert_config_map(&mut self, object: ConfigMap) {
-        self.config_maps
-            .insert(key(&object.metadata), Arc::new(object));
+        self.config_maps.insert(key(&object.metadata), Arc::new(object));
     }
 
     /// Adds a Secret, or replaces the one of that name.
@@ -162,15 +167,12 @@ impl ObjectMap {
     /// Replaces all Services.
     pub fn set_services(&mut self, services: impl IntoIterator<Item = Arc<Service>>) {
         let services = services.into_iter();
-        self.services = services
-            .map(|service| (key(&service.metadata), service))
-            .collect();
+        self.services = services.map(|service| (key(&service.metadata), service)).collect();
     }
 
     /// Adds an EndpointSlice, or replaces the one of that name.
     pub fn insert_endpoint_slice(&mut self, object: EndpointSlice) {
-        self.endpoint_slices
-            .insert(key(&object.metadata), Arc::new(object));
+        self.endpoint_slices.insert(key(&object.metadata), Arc::new(object));
     }
 
     /// Adds Endpoints, or replaces those of that name.
@@ -192,8 +194,7 @@ impl ObjectMap {
 
     /// Adds a ServiceAccount, or replaces the one of that name.
     pub fn insert_service_account(&mut self, object: ServiceAccount) {
-        self.service_accounts
-            .insert(key(&object.metadata), Arc::new(object));
+        self.service_accounts.insert(key(&object.metadata), Arc::new(object));
     }
 
     /// Adds a RuntimeClass, or replaces the one of that name.
@@ -243,8 +244,7 @@ impl ObjectMap {
 
     /// Adds a Service, or replaces the one of that name.
     pub fn insert_service(&mut self, object: Service) {
-        self.services
-            .insert(key(&object.metadata), Arc::new(object));
+        self.services.insert(key(&object.metadata), Arc::new(object));
     }
 }
 
@@ -273,76 +273,7 @@ impl Extend<Object> for ObjectMap {
     }
 }
 
-impl Objects for ObjectMap {
-    fn config_map(&self, namespace: &str, name: &str) -> Option<Arc<ConfigMap>> {
-        get(&self.config_maps, namespace, name)
-    }
-
-    fn secret(&self, namespace: &str, name: &str) -> Option<Arc<Secret>> {
-        get(&self.secrets, namespace, name)
-    }
-
-    fn services(&self, namespace: &str) -> Vec<Arc<Service>> {
-        let from = (namespace.to_owned(), String::new());
-        self.services
-            .range(from..)
-            .take_while(|((of, _), _)| of == namespace)
-            .map(|(_, service)| Arc::clone(service))
-            .collect()
-    }
-
-    fn all_services(&self) -> Vec<Arc<Service>> {
-        self.services.values().map(Arc::clone).collect()
-    }
-
-    fn endpoint_slices(&self) -> Vec<Arc<EndpointSlice>> {
-        let mirrors = self.mirrors.values().flatten();
-        self.endpoint_slices
-            .values()
-            .chain(mirrors)
-            .cloned()
-            .collect()
-    }
-
-    fn persistent_volume_claim(
-        &self,
-        namespace: &str,
-        name: &str,
-    ) -> Option<Arc<PersistentVolumeClaim>> {
-        get(&self.claims, namespace, name)
-            .or_else(|| self.claim_of_stateful_set(namespace, name).map(Arc::new))
-    }
-
-    fn persistent_volume_claims(&self) -> Vec<Arc<PersistentVolumeClaim>> {
-        self.claims.values().cloned().collect()
-    }
-
-    fn persistent_volumes(&self) -> Vec<Arc<PersistentVolume>> {
-        self.volumes.values().cloned().collect()
-    }
-
-    fn service_account(&self, namespace: &str, name: &str) -> Option<Arc<ServiceAccount>> {
-        get(&self.service_accounts, namespace, name)
-    }
-
-    fn runtime_class(&self, name: &str) -> Option<Arc<RuntimeClass>> {
-        self.runtime_classes.get(name).cloned()
-    }
-
-    fn runtime_classes(&self) -> Vec<Arc<RuntimeClass>> {
-        self.runtime_classes.values().cloned().collect()
-    }
-
-    fn priority_classes(&self) -> Vec<Arc<PriorityClass>> {
-        self.priority_classes.values().cloned().collect()
-    }
-
-    fn cluster_trust_bundles(&self) -> Vec<Arc<ClusterTrustBundle>> {
-        self.trust_bundles.values().cloned().collect()
-    }
-}
-
-/// Objects in memory that can be replaced while pods use them.
+/// Objects that can be replaced while pods use them.
 #[derive(Debug, Default)]
 pub struct ObjectStore {
     current: RwLock<Arc<ObjectMap>>,
@@ -354,10 +285,7 @@ impl ObjectStore {
     /// A store with these objects.
     #[must_use]
     pub fn new(objects: ObjectMap) -> Self {
-        Self {
-            current: RwLock::new(Arc::new(objects)),
-            version: watch::Sender::new(0),
-        }
+        Self { current: RwLock::new(Arc::new(objects)), version: watch::Sender::new(0) }
     }
 
     /// Replaces all objects.
@@ -373,67 +301,10 @@ impl ObjectStore {
         let current = self.current.read();
         Arc::clone(&current.unwrap_or_else(PoisonError::into_inner))
     }
-}
 
-impl Objects for ObjectStore {
-    fn config_map(&self, namespace: &str, name: &str) -> Option<Arc<ConfigMap>> {
-        self.current().config_map(namespace, name)
-    }
-
-    fn secret(&self, namespace: &str, name: &str) -> Option<Arc<Secret>> {
-        self.current().secret(namespace, name)
-    }
-
-    fn services(&self, namespace: &str) -> Vec<Arc<Service>> {
-        self.current().services(namespace)
-    }
-
-    fn all_services(&self) -> Vec<Arc<Service>> {
-        self.current().all_services()
-    }
-
-    fn endpoint_slices(&self) -> Vec<Arc<EndpointSlice>> {
-        self.current().endpoint_slices()
-    }
-
-    fn persistent_volume_claim(
-        &self,
-        namespace: &str,
-        name: &str,
-    ) -> Option<Arc<PersistentVolumeClaim>> {
-        self.current().persistent_volume_claim(namespace, name)
-    }
-
-    fn persistent_volume_claims(&self) -> Vec<Arc<PersistentVolumeClaim>> {
-        self.current().persistent_volume_claims()
-    }
-
-    fn persistent_volumes(&self) -> Vec<Arc<PersistentVolume>> {
-        self.current().persistent_volumes()
-    }
-
-    fn service_account(&self, namespace: &str, name: &str) -> Option<Arc<ServiceAccount>> {
-        self.current().service_account(namespace, name)
-    }
-
-    fn runtime_class(&self, name: &str) -> Option<Arc<RuntimeClass>> {
-        self.current().runtime_class(name)
-    }
-
-    fn runtime_classes(&self) -> Vec<Arc<RuntimeClass>> {
-        self.current().runtime_classes()
-    }
-
-    fn priority_classes(&self) -> Vec<Arc<PriorityClass>> {
-        self.current().priority_classes()
-    }
-
-    fn cluster_trust_bundles(&self) -> Vec<Arc<ClusterTrustBundle>> {
-        self.current().cluster_trust_bundles()
-    }
-
-    fn changes(&self) -> Option<watch::Receiver<u64>> {
-        Some(self.version.subscribe())
+    /// Sees that objects changed, from now on.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
     }
 }
 

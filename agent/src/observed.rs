@@ -43,7 +43,7 @@ runtime_id!(
 );
 
 /// Everything the runtime reports for one pod.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
     /// The time of the query; everything below is at least as new.
     pub at: Timestamp,
@@ -60,20 +60,18 @@ pub struct Observed {
 impl Observed {
     /// An empty observation at `at`.
     pub fn nothing(at: Timestamp) -> Self {
-        Self {
-            at,
-            runtime_name: String::new(),
-            sandboxes: Vec::new(),
-            containers: Vec::new(),
-            probes: BTreeMap::new(),
-        }
+        Self { at, ..Self::default() }
+    }
+
+    /// Running containers with their names, newest first.
+    pub fn running(&self) -> Vec<(ContainerId, String)> {
+        let running = self.containers.iter().filter(|container| container.state.is_running());
+        running.map(|container| (container.id.clone(), container.name.clone())).collect()
     }
 
     /// The newest attempt of the container of that name.
     pub fn container(&self, name: &str) -> Option<&ObservedContainer> {
-        self.containers
-            .iter()
-            .find(|container| container.name == name)
+        self.containers.iter().find(|container| container.name == name)
     }
 
     /// Whether the runtime has neither containers nor sandboxes of the pod.
@@ -83,9 +81,7 @@ impl Observed {
 
     /// Whether a container is running or a sandbox is ready.
     pub fn anything_runs(&self) -> bool {
-        self.containers
-            .iter()
-            .any(|container| container.state.is_running())
+        self.containers.iter().any(|container| container.state.is_running())
             || self.sandboxes.iter().any(|sandbox| sandbox.ready)
     }
 }

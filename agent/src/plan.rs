@@ -19,16 +19,16 @@ pub mod terminate;
 use std::fmt;
 use std::sync::Arc;
 
+use api::pod::{ContainerKind, Pod};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::backoff::Backoff;
 use crate::observed::{ContainerId, Observed, SandboxId};
-use crate::pod::{ContainerKind, Pod};
 use crate::resize::actuated::{Actuated, CpuMemory};
 
 pub use holds::{HoldKey, Holds};
 pub use resize::Resize;
-pub(crate) use schedule::{backoff_key, go_duration};
+pub(crate) use schedule::backoff_key;
 pub use stop::{Stop, end_pod};
 
 /// State of a pod beyond the observed one, owned by the pod's worker.
@@ -56,7 +56,7 @@ impl History {
 
 /// The next actions for a pod, each with its reason.
 #[must_use = "a plan does nothing until it is carried out"]
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodPlan {
     /// Why to first stop every container and sandbox of the pod, if so.
     pub kill_pod: Option<String>,
@@ -87,34 +87,9 @@ pub struct PodPlan {
 }
 
 impl PodPlan {
-    /// A plan without actions.
-    fn nothing() -> Self {
-        Self {
-            kill_pod: None,
-            sandbox: SandboxStep::None {
-                last: None,
-                attempt: 0,
-            },
-            kills: Vec::new(),
-            stops: Vec::new(),
-            stop_sandboxes: Vec::new(),
-            resets: Vec::new(),
-            removes: Vec::new(),
-            start_ephemeral: Vec::new(),
-            start_init: Vec::new(),
-            resize: None,
-            start_apps: Vec::new(),
-            idle: None,
-            finished: false,
-        }
-    }
-
     /// All starts in execution order.
     pub fn starts(&self) -> impl Iterator<Item = &Start> {
-        self.start_ephemeral
-            .iter()
-            .chain(&self.start_init)
-            .chain(&self.start_apps)
+        self.start_ephemeral.iter().chain(&self.start_init).chain(&self.start_apps)
     }
 
     /// The containers to remove.
@@ -169,6 +144,12 @@ pub enum SandboxStep {
         /// The attempt number of the next sandbox.
         attempt: u32,
     },
+}
+
+impl Default for SandboxStep {
+    fn default() -> Self {
+        Self::None { last: None, attempt: 0 }
+    }
 }
 
 /// One container to stop.
@@ -320,15 +301,7 @@ pub fn start_of(
     name: &str,
 ) -> Option<Start> {
     let (kind, container) = pod.container(name)?;
-    Some(schedule::start(
-        pod,
-        observed,
-        history,
-        now,
-        kind,
-        container,
-        "requested",
-    ))
+    Some(schedule::start(pod, observed, history, now, kind, container, "requested"))
 }
 
 /// Whether the pod needs a new sandbox before any container can start.
@@ -381,7 +354,7 @@ fn work_in_sandbox(
 }
 
 /// The chosen actions, before the starts are scheduled.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Choice {
     kill_pod: Option<String>,
     sandbox: SandboxStep,
@@ -395,16 +368,7 @@ struct Choice {
 
 impl Choice {
     fn with(sandbox: SandboxStep) -> Self {
-        Self {
-            kill_pod: None,
-            sandbox,
-            kills: Vec::new(),
-            ephemeral: Vec::new(),
-            init: Vec::new(),
-            resize: Resize::default(),
-            apps: Vec::new(),
-            waits_for: None,
-        }
+        Self { sandbox, ..Self::default() }
     }
 
     /// Leaves out what is put off. A start is put off when it is scheduled.
@@ -414,17 +378,13 @@ impl Choice {
             *self = Self {
                 kills: std::mem::take(&mut self.kills),
                 waits_for: Some("an action on the pod failed and is repeated later".to_owned()),
-                ..Self::with(SandboxStep::None {
-                    last: None,
-                    attempt: 0,
-                })
+                ..Self::default()
             };
         }
         if holds.until(&HoldKey::Resize, now).is_some() {
             self.resize = Resize::default();
         }
-        self.kills
-            .retain(|kill| !holds.holds_container(&kill.id, now));
+        self.kills.retain(|kill| !holds.holds_container(&kill.id, now));
     }
 }
 
@@ -437,9 +397,6 @@ struct Pick {
 
 impl Pick {
     fn new(index: usize, reason: impl Into<String>) -> Self {
-        Self {
-            index,
-            reason: reason.into(),
-        }
+        Self { index, reason: reason.into() }
     }
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::pod::PodUid;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -16,7 +17,6 @@ use crate::causes::Causes;
 use crate::clock::Clock;
 use crate::cri::{Cri, CriError, EventKind, LastLists, PodRef, RuntimeEvent};
 use crate::observed::ContainerId;
-use crate::pod::PodUid;
 
 pub(crate) mod diff;
 mod events;
@@ -71,19 +71,9 @@ struct WatchedPod {
 
 /// The result of work that a spawned task did.
 enum Completed {
-    Inspected(
-        PodUid,
-        Generation,
-        Causes,
-        Box<Result<Inspection, CriError>>,
-    ),
+    Inspected(PodUid, Generation, Causes, Box<Result<Inspection, CriError>>),
     /// A container alone, `None` if it was not inspected before.
-    InspectedContainer(
-        PodUid,
-        Generation,
-        Causes,
-        Box<Result<Option<Inspection>, CriError>>,
-    ),
+    InspectedContainer(PodUid, Generation, Causes, Box<Result<Option<Inspection>, CriError>>),
     Listed(Result<RuntimeListing, CriError>, LastLists),
 }
 
@@ -235,10 +225,7 @@ impl Pleg {
             Some(name.to_owned())
         };
         let (uid, name) = match &event.pod {
-            Some(uid) => (
-                Some(uid.clone()),
-                self.pods.get(uid).and_then(container_name),
-            ),
+            Some(uid) => (Some(uid.clone()), self.pods.get(uid).and_then(container_name)),
             None => match self
                 .pods
                 .iter()
@@ -324,11 +311,7 @@ impl Pleg {
         pod.inspecting = true;
         let resized = std::mem::take(&mut pod.resized);
         pod.inspecting_resized = resized;
-        let last = pod
-            .snapshots
-            .borrow()
-            .as_ref()
-            .map(|last| Arc::clone(&last.observed));
+        let last = pod.snapshots.borrow().as_ref().map(|last| Arc::clone(&last.observed));
         self.timers.clear(uid);
         let (cri, now, generation) = (Arc::clone(&self.cri), self.clock.now(), pod.generation);
         let (uid, name) = (uid.clone(), self.runtime_name.clone());
@@ -343,10 +326,7 @@ impl Pleg {
         self.listing_since = Instant::now();
         let (cri, begun) = (Arc::clone(&self.cri), self.clock.now());
         let (mut last, before) = match self.runtime_pods.borrow().as_ref() {
-            Some(before) => (
-                std::mem::take(&mut self.last_lists),
-                Arc::clone(&before.pods),
-            ),
+            Some(before) => (std::mem::take(&mut self.last_lists), Arc::clone(&before.pods)),
             None => Default::default(),
         };
         self.work.spawn(async move {
@@ -392,8 +372,7 @@ impl Pleg {
         match result {
             Ok(inspection) => {
                 pod.retry.succeeded();
-                self.runtime_name
-                    .clone_from(&inspection.observed.runtime_name);
+                self.runtime_name.clone_from(&inspection.observed.runtime_name);
                 pod.listing = Arc::new(inspection.listing);
                 pod.snapshots.send_replace(Some(Snapshot {
                     observed: Arc::new(inspection.observed),
@@ -446,10 +425,7 @@ impl Pleg {
         let nothing = Arc::default();
         let mut stale: Vec<(PodUid, Causes)> = Vec::new();
         for (uid, pod) in &mut self.pods {
-            let listing = listed
-                .pods
-                .get(uid)
-                .map_or(&nothing, |(_, listing)| listing);
+            let listing = listed.pods.get(uid).map_or(&nothing, |(_, listing)| listing);
             let causes = diff::causes(&diff::diff(&pod.listing, listing));
             // Repeat a failed inspection even if the listing did not change.
             let forgotten = pod.pending.is_some() && !pod.inspecting && !self.timers.is_set(uid);

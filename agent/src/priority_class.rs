@@ -4,13 +4,12 @@
 
 use std::collections::BTreeMap;
 
+use api::manifest::Workload;
+use api::pod::Pod;
+use api::priority_class::SYSTEM_CLASSES;
 use k8s_openapi::api::core::v1::PodSpec;
 
-use crate::manifest::Workload;
-use crate::objects::Objects;
-use crate::pod::Pod;
-
-pub(crate) mod system;
+use crate::objects::ObjectMap;
 
 /// What is wrong with the classes that pods name, in sentences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,11 +29,7 @@ struct Classes {
 
 /// Gives pods, and what pods are made from, the priority of their classes.
 #[must_use]
-pub fn add_priority(
-    pods: &mut [Pod],
-    workloads: &mut [Workload],
-    objects: &dyn Objects,
-) -> Remarks {
+pub fn add_priority(pods: &mut [Pod], workloads: &mut [Workload], objects: &ObjectMap) -> Remarks {
     let classes = Classes::of(objects);
     let (mut remarks, mut unknown) = (Remarks::default(), BTreeMap::<String, Vec<String>>::new());
     let mut note = |owner: String, origin: &str, found: Result<(), Refusal>| {
@@ -83,7 +78,7 @@ enum Refusal {
 }
 
 impl Classes {
-    fn of(objects: &dyn Objects) -> Self {
+    fn of(objects: &ObjectMap) -> Self {
         let given = objects.priority_classes();
         // Of several, the API server takes the one of the lowest priority.
         let default = given
@@ -95,20 +90,14 @@ impl Classes {
             let name = class.metadata.name.clone().unwrap_or_default();
             (name, class.value.unwrap_or_default())
         });
-        let system = system::CLASSES.map(|(name, value)| (name.to_owned(), value));
-        Self {
-            by_name: system.into_iter().chain(given).collect(),
-            default,
-        }
+        let system = SYSTEM_CLASSES.map(|(name, value)| (name.to_owned(), value));
+        Self { by_name: system.into_iter().chain(given).collect(), default }
     }
 
     /// Sets the priority of a pod's spec, unless the spec names a class that does not exist, or has another priority.
     fn give(&self, spec: &mut PodSpec) -> Result<(), Refusal> {
         let own = spec.priority_class_name.as_deref();
-        let Some(name) = own
-            .filter(|name| !name.is_empty())
-            .or(self.default.as_deref())
-        else {
+        let Some(name) = own.filter(|name| !name.is_empty()).or(self.default.as_deref()) else {
             return Ok(());
         };
         let Some(value) = self.by_name.get(name) else {
@@ -131,8 +120,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::manifest::{Strictness, parse};
-    use crate::objects::ObjectMap;
+    use crate::fixtures;
 
     const CLASSES: &str = "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: fast}\nvalue: 1000\n---\n\
                            apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: low}\nvalue: -5\n";
@@ -146,10 +134,8 @@ mod tests {
              kind: DaemonSet\nmetadata: {{name: d}}\nspec:\n  selector: {{matchLabels: {{a: b}}}}\n  template:\n    \
              metadata: {{labels: {{a: b}}}}\n    spec: {spec}\n"
         );
-        let mut parsed = parse("m.yaml", &text, Strictness::Strict);
-        assert_eq!(parsed.problems, []);
-        let mut objects = ObjectMap::default();
-        objects.extend(parsed.objects);
+        let mut parsed = fixtures::parsed(&text);
+        let objects = fixtures::objects(parsed.objects);
         let remarks = add_priority(&mut parsed.pods, &mut parsed.workloads, &objects);
         let examples = parsed.workloads.iter().map(Workload::example);
         let all = parsed.pods.iter().cloned().chain(examples);

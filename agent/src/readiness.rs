@@ -43,10 +43,7 @@ pub(crate) struct Readiness {
 impl Readiness {
     /// Before the runtime has been asked.
     pub(crate) fn unknown() -> Self {
-        Self {
-            runtime: Some(UNKNOWN.to_owned()),
-            ..Self::default()
-        }
+        Self { runtime: Some(UNKNOWN.to_owned()), ..Self::default() }
     }
 }
 
@@ -70,11 +67,7 @@ impl Health {
             return;
         };
         self.capabilities = Some(Arc::new(status.capabilities.clone()));
-        self.network = against(
-            status,
-            "NetworkReady",
-            "container runtime network not ready",
-        );
+        self.network = against(status, "NetworkReady", "container runtime network not ready");
         self.runtime = against(status, "RuntimeReady", "container runtime not ready");
         if self.runtime.is_none() {
             self.ready_at = Some(now);
@@ -97,11 +90,8 @@ impl Health {
                 since.as_secs()
             )
         });
-        let reasons: Vec<String> = down
-            .into_iter()
-            .chain(unlisted.clone())
-            .chain(self.runtime.clone())
-            .collect();
+        let reasons: Vec<String> =
+            down.into_iter().chain(unlisted.clone()).chain(self.runtime.clone()).collect();
         Readiness {
             runtime: (!reasons.is_empty()).then(|| reasons.join(", ")),
             network: self.network.clone(),
@@ -113,11 +103,7 @@ impl Health {
 
 /// What a status says against a condition.
 fn against(status: &RuntimeStatus, kind: &str, what: &str) -> Option<String> {
-    match status
-        .conditions
-        .iter()
-        .find(|condition| condition.kind == kind)
-    {
+    match status.conditions.iter().find(|condition| condition.kind == kind) {
         Some(condition) if condition.status => None,
         Some(condition) => Some(format!(
             "{what}: {kind}=false reason:{} message:{}",
@@ -134,10 +120,7 @@ pub(crate) async fn run(
     mut listings: RuntimePods,
     readiness: watch::Sender<Readiness>,
 ) {
-    let mut health = Health {
-        listed_at: Some(clock.now()),
-        ..Health::default()
-    };
+    let mut health = Health { listed_at: Some(clock.now()), ..Health::default() };
     loop {
         let answer = cri.status();
         tokio::pin!(answer);
@@ -246,10 +229,7 @@ mod tests {
 
     #[test]
     fn pods_wait_while_those_of_the_runtime_are_not_seen() {
-        let mut health = Health {
-            listed_at: Some(second(0)),
-            ..Health::default()
-        };
+        let mut health = Health { listed_at: Some(second(0)), ..Health::default() };
         health.answered(&status(true, true), second(179));
         let still = health.readiness(second(179));
         assert_eq!((still.runtime, still.pleg), (None, None));

@@ -3,26 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use api::pod::Pod;
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{
     ClusterTrustBundleProjection, ConfigMap, Container, KeyToPath, PersistentVolume,
     PersistentVolumeClaim, Secret, Volume,
 };
 
-use crate::objects::Objects;
-use crate::pod::Pod;
+use crate::objects::ObjectMap;
 use crate::trust_bundles;
 
 /// What a pod cannot start without, and what is missing: as `configmap default/settings`, or `key port of configmap
 /// default/settings`.
 #[must_use]
-pub fn missing(pod: &Pod, objects: &dyn Objects) -> Vec<String> {
+pub fn missing(pod: &Pod, objects: &ObjectMap) -> Vec<String> {
     References::of(pod).missing(pod.namespace(), objects)
 }
 
 /// The names of a pod's pull secrets: its own or, if it has none, those of its ServiceAccount. Kubernetes 1.36,
 /// plugin/pkg/admission/serviceaccount.
-pub(crate) fn pull_secrets(pod: &Pod, objects: &dyn Objects) -> Vec<String> {
+pub(crate) fn pull_secrets(pod: &Pod, objects: &ObjectMap) -> Vec<String> {
     let spec = pod.spec();
     let own = spec.image_pull_secrets.as_deref().unwrap_or_default();
     let account = spec.service_account_name.as_deref();
@@ -71,9 +71,7 @@ impl References {
             found.of_volume(volume);
         }
         let pull_secrets = pod.spec().image_pull_secrets.iter().flatten();
-        found
-            .secrets
-            .extend(pull_secrets.map(|secret| secret.name.clone()));
+        found.secrets.extend(pull_secrets.map(|secret| secret.name.clone()));
         found
     }
 
@@ -117,8 +115,7 @@ impl References {
             if let Some(secret) = &source.secret {
                 self.secret(&secret.name, secret.optional, keys(secret.items.as_deref()));
             }
-            self.trust_bundles
-                .extend(source.cluster_trust_bundle.clone());
+            self.trust_bundles.extend(source.cluster_trust_bundle.clone());
         }
     }
 
@@ -149,7 +146,7 @@ impl References {
     }
 
     /// What is needed and missing.
-    fn missing(&self, namespace: &str, objects: &dyn Objects) -> Vec<String> {
+    fn missing(&self, namespace: &str, objects: &ObjectMap) -> Vec<String> {
         let mut missing = Vec::new();
         for (name, keys) in &self.needed_maps {
             let map = objects.config_map(namespace, name);
@@ -175,30 +172,22 @@ impl References {
     }
 
     /// Looks the objects up.
-    pub(crate) fn look_up(&self, namespace: &str, objects: &dyn Objects) -> Referenced {
+    pub(crate) fn look_up(&self, namespace: &str, objects: &ObjectMap) -> Referenced {
         let maps = self.config_maps.iter();
         let secrets = self.secrets.iter();
         let claims = self.claims.iter();
         Referenced {
-            claims: claims
-                .map(|name| objects.persistent_volume_claim(namespace, name))
-                .collect(),
+            claims: claims.map(|name| objects.persistent_volume_claim(namespace, name)).collect(),
             trust_bundles: {
                 let wanted = self.trust_bundles.iter();
-                wanted
-                    .map(|wanted| trust_bundles::matching(wanted, objects))
-                    .collect()
+                wanted.map(|wanted| trust_bundles::matching(wanted, objects)).collect()
             },
             volumes: match self.has_claims {
                 true => objects.persistent_volumes(),
                 false => Vec::new(),
             },
-            config_maps: maps
-                .map(|name| objects.config_map(namespace, name))
-                .collect(),
-            secrets: secrets
-                .map(|name| objects.secret(namespace, name))
-                .collect(),
+            config_maps: maps.map(|name| objects.config_map(namespace, name)).collect(),
+            secrets: secrets.map(|name| objects.secret(namespace, name)).collect(),
         }
     }
 }
@@ -223,10 +212,7 @@ fn name_of_bundle(wanted: &ClusterTrustBundleProjection) -> String {
 
 /// The keys that a volume has files of.
 fn keys(items: Option<&[KeyToPath]>) -> impl Iterator<Item = &str> {
-    items
-        .unwrap_or_default()
-        .iter()
-        .map(|item| item.key.as_str())
+    items.unwrap_or_default().iter().map(|item| item.key.as_str())
 }
 
 fn keys_of<T, U>(
@@ -254,6 +240,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fixtures;
 
     #[rstest::rstest]
     #[case(json!({}), "of-default")]
@@ -274,7 +261,7 @@ mod tests {
         for (field, value) in spec.as_object().unwrap() {
             pod["spec"][field] = value.clone();
         }
-        let pod = Pod::new(serde_json::from_value(pod).unwrap());
+        let pod = fixtures::pod(pod);
         assert_eq!(pull_secrets(&pod, &objects).join(" "), expected);
     }
 
@@ -297,7 +284,7 @@ mod tests {
                     {"secret": {"name": "part", "items": [{"key": "y", "path": "y"}]}}]}},
             ],
         });
-        let pod = Pod::new(serde_json::from_value(json!({"spec": spec})).unwrap());
+        let pod = fixtures::pod(json!({"spec": spec}));
         let found = References::of(&pod);
         let names = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(" ");
         let needs = |needed: &BTreeMap<String, BTreeSet<String>>| {
@@ -308,10 +295,7 @@ mod tests {
         assert_eq!(names(&found.config_maps), "all key part volume");
         assert_eq!(needs(&found.needed_maps), "all() key(a) volume(x)");
         assert_eq!(names(&found.secrets), "all key part pull volume");
-        assert_eq!(
-            needs(&found.needed_secrets),
-            "all() key(b) part(y) volume()"
-        );
+        assert_eq!(needs(&found.needed_secrets), "all() key(b) part(y) volume()");
 
         let mut objects = crate::objects::ObjectMap::default();
         for (name, key) in [("all", "a"), ("key", "b"), ("volume", "x")] {
@@ -335,7 +319,7 @@ mod tests {
         let sources = wanted.map(|bundle| json!({"clusterTrustBundle": bundle}));
         let volume = json!({"name": "v", "projected": {"sources": sources}});
         let pod = json!({"spec": {"containers": [], "volumes": [volume]}});
-        let found = References::of(&Pod::new(serde_json::from_value(pod).unwrap()));
+        let found = References::of(&fixtures::pod(pod));
         let mut objects = crate::objects::ObjectMap::default();
         let of_signer = "clustertrustbundle of signer example.org/s";
         let none = format!("{of_signer} (without labelSelector, none matches)");

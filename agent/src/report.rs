@@ -7,8 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 
-pub use crate::pod::ContainerKind;
-use crate::pod::PodUid;
+use api::pod::{ContainerKind, PodUid};
 
 pub(crate) mod status_store;
 pub(crate) mod transitions;

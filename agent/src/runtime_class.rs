@@ -4,15 +4,15 @@
 
 use std::collections::BTreeMap;
 
+use api::manifest::Workload;
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::api::node::v1::RuntimeClass;
 
-use crate::manifest::Workload;
-use crate::objects::Objects;
-use crate::pod::Pod;
+use crate::objects::ObjectMap;
 
 /// The handlers of the classes, by the classes' names.
-pub(crate) fn handlers(objects: &dyn Objects) -> BTreeMap<String, String> {
+pub(crate) fn handlers(objects: &ObjectMap) -> BTreeMap<String, String> {
     let classes = objects.runtime_classes().into_iter();
     classes
         .map(|class| {
@@ -27,7 +27,7 @@ pub(crate) fn handlers(objects: &dyn Objects) -> BTreeMap<String, String> {
 pub fn add_overhead(
     pods: &mut [Pod],
     workloads: &mut [Workload],
-    objects: &dyn Objects,
+    objects: &ObjectMap,
 ) -> Vec<String> {
     let mut problems = Vec::new();
     for pod in pods {
@@ -43,19 +43,13 @@ pub fn add_overhead(
             }
             Ok(false) => {}
             Err(problem) => {
-                problems.push(format!(
-                    "{}: pod {}: {problem}",
-                    pod.origin(),
-                    pod.full_name()
-                ));
+                problems.push(format!("{}: pod {}: {problem}", pod.origin(), pod.full_name()));
             }
         }
     }
     for workload in workloads {
         let name = format!("{}: {}", workload.origin, workload.full_name());
-        let spec = workload
-            .template_mut()
-            .and_then(|template| template.spec.as_mut());
+        let spec = workload.template_mut().and_then(|template| template.spec.as_mut());
         let Some(spec) = spec else { continue };
         let class = class_of(spec, objects);
         if let Some(Err(problem)) = class.map(|class| with_overhead(spec, &class)) {
@@ -65,7 +59,7 @@ pub fn add_overhead(
     problems
 }
 
-fn class_of(spec: &PodSpec, objects: &dyn Objects) -> Option<std::sync::Arc<RuntimeClass>> {
+fn class_of(spec: &PodSpec, objects: &ObjectMap) -> Option<std::sync::Arc<RuntimeClass>> {
     objects.runtime_class(spec.runtime_class_name.as_deref()?)
 }
 
@@ -78,9 +72,9 @@ fn with_overhead(spec: &mut PodSpec, class: &RuntimeClass) -> Result<bool, Strin
         .filter(|fixed| !fixed.is_empty());
     let name = class.metadata.name.as_deref().unwrap_or_default();
     match (&spec.overhead, of_class) {
-        (Some(own), of_class) if !own.is_empty() && Some(own) != of_class => Err(format!(
-            "spec.overhead is not that of the RuntimeClass {name}: leave it out"
-        )),
+        (Some(own), of_class) if !own.is_empty() && Some(own) != of_class => {
+            Err(format!("spec.overhead is not that of the RuntimeClass {name}: leave it out"))
+        }
         (_, Some(fixed)) if spec.overhead.as_ref() != Some(fixed) => {
             spec.overhead = Some(fixed.clone());
             Ok(true)
@@ -96,8 +90,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::manifest::{Strictness, parse};
-    use crate::objects::ObjectMap;
+    use crate::fixtures;
 
     const CLASS: &str =
         "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: vm}\nhandler: kata\n";
@@ -109,10 +102,8 @@ mod tests {
              kind: DaemonSet\nmetadata: {{name: d}}\nspec:\n  selector: {{matchLabels: {{a: b}}}}\n  template:\n    \
              metadata: {{labels: {{a: b}}}}\n    spec: {{{spec}}}\n"
         );
-        let mut parsed = parse("m.yaml", &text, Strictness::Strict);
-        assert_eq!(parsed.problems, []);
-        let mut objects = ObjectMap::default();
-        objects.extend(parsed.objects);
+        let mut parsed = fixtures::parsed(&text);
+        let objects = fixtures::objects(parsed.objects);
         assert_eq!(handlers(&objects)["vm"], "kata");
         let problems = add_overhead(&mut parsed.pods, &mut parsed.workloads, &objects);
         if !problems.is_empty() {
@@ -131,11 +122,7 @@ mod tests {
     #[rstest]
     #[case("", "", None)]
     #[case("overhead: {podFixed: {memory: 20Mi}}\n", "", Some("20Mi"))]
-    #[case(
-        "overhead: {podFixed: {memory: 20Mi}}\n",
-        "overhead: {memory: 20Mi}",
-        Some("20Mi")
-    )]
+    #[case("overhead: {podFixed: {memory: 20Mi}}\n", "overhead: {memory: 20Mi}", Some("20Mi"))]
     fn pods_get_overhead_of_class(
         #[case] class: &str,
         #[case] own: &str,

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use api::pod::Pod;
 use file_tree::Trash;
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -23,8 +24,7 @@ use crate::huge_pages;
 use crate::images::Images;
 use crate::node::{CgroupVersion, MemoryQos, MemoryReservation};
 use crate::node_memory::NodeMemory;
-use crate::objects::Objects;
-use crate::pod::Pod;
+use crate::objects::ObjectStore;
 use crate::probe::prober::Prober;
 use crate::readiness::Readiness;
 use crate::report::status_store::StatusStore;
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) node: Node,
     /// The API objects that pods may refer to.
-    pub(crate) objects: Arc<dyn Objects>,
+    pub(crate) objects: Arc<ObjectStore>,
     /// Grants the ids of pods with a user namespace of their own.
     pub(crate) user_namespaces: UserNamespaces,
     /// Issues the tokens of projected volumes.
@@ -91,7 +91,7 @@ impl Shared {
     /// name will do for a runtime that does not tell its handlers: it refuses those that it does not have.
     pub(crate) fn node_with_capabilities(&self) -> Node {
         let mut node = self.node.clone();
-        node.runtime_class_objects = runtime_class::handlers(&*self.objects);
+        node.runtime_class_objects = runtime_class::handlers(&self.objects.current());
         if let Some(capabilities) = &self.readiness.borrow().capabilities {
             node.runtime_handlers.clone_from(&capabilities.handlers);
             node.runtime_classes = capabilities.handlers.as_ref().map(|handlers| {
@@ -114,13 +114,10 @@ impl Shared {
     /// Whether the runtime can make read-only mounts of a pod recursive.
     pub(crate) fn has_recursive_read_only(&self, pod: &Pod) -> bool {
         let name = pod.spec().runtime_class_name.as_deref().unwrap_or_default();
-        let class = self.objects.runtime_class(name);
+        let class = self.objects.current().runtime_class(name);
         let handler = class.as_ref().map_or(name, |class| class.handler.as_str());
         let readiness = self.readiness.borrow();
-        let handlers = readiness
-            .capabilities
-            .as_ref()
-            .and_then(|it| it.handlers.as_ref());
+        let handlers = readiness.capabilities.as_ref().and_then(|it| it.handlers.as_ref());
         let features = handlers.and_then(|handlers| handlers.get(handler));
         features.is_some_and(|features| features.recursive_read_only_mounts)
     }
@@ -164,11 +161,8 @@ pub(crate) fn offer(config: &Config, node: &Node) -> Offer {
 
 /// Collects the facts of this node.
 pub(crate) fn node(config: &Config) -> Node {
-    let mut node = Node::new(
-        config.node_name.clone(),
-        config.root_dir.clone(),
-        config.pod_logs_dir.clone(),
-    );
+    let mut node =
+        Node::new(config.node_name.clone(), config.root_dir.clone(), config.pod_logs_dir.clone());
     node.ips.clone_from(&config.node_ips);
     node.agent_id.clone_from(&config.agent_id);
     node.cluster_dns.clone_from(&config.cluster_dns);
@@ -182,6 +176,9 @@ pub(crate) fn node(config: &Config) -> Node {
     node.swap_behavior = config.swap_behavior;
     node.container_stop_signals = config.container_stop_signals;
     node.cgroup_version = memory.cgroup_version;
+    if let Some(directory) = &config.seccomp_profile_root {
+        node.seccomp_root.clone_from(directory);
+    }
     node.seccomp_default = config.seccomp_default;
     let cgroups = &config.cgroups;
     node.cgroups_per_qos = cgroups.per_qos;
@@ -194,9 +191,8 @@ pub(crate) fn node(config: &Config) -> Node {
     if let Some(qos) = node.memory_qos {
         warn_of_memory_qos(qos, node.cgroup_version);
     }
-    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut capacity = BTreeMap::from([
-        ("cpu".to_owned(), cpus.to_string()),
+        ("cpu".to_owned(), online_cpus().to_string()),
         ("memory".to_owned(), memory.capacity.to_string()),
     ]);
     let huge_pages = huge_pages::read(Path::new(huge_pages::HUGE_PAGES));
@@ -212,12 +208,25 @@ pub(crate) fn node(config: &Config) -> Node {
         }
     }
     let rules = &config.admission;
-    node.allocatable = allocatable(
-        &capacity,
-        &[&rules.system_reserved, &rules.kube_reserved],
-        &[],
-    );
+    node.allocatable = allocatable(&capacity, &[&rules.system_reserved, &rules.kube_reserved], &[]);
     node
+}
+
+/// The processors of the machine that are online: no affinity or quota of this process counts.
+pub(crate) fn online_cpus() -> usize {
+    let own = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let list = std::fs::read_to_string("/sys/devices/system/cpu/online").ok();
+    list.and_then(|list| count(&list)).unwrap_or_else(own)
+}
+
+/// ◆ How many numbers a list such as `0-3,7` has.
+fn count(list: &str) -> Option<usize> {
+    let ranges = list.trim().split(',').map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);
+        last.checked_sub(first)?.checked_add(1)
+    });
+    ranges.sum()
 }
 
 /// Says what of memory QoS does not hold on this node.
@@ -240,4 +249,20 @@ fn warn_of_memory_qos(qos: MemoryQos, version: CgroupVersion) {
 fn space(directory: &Path) -> io::Result<file_tree::Space> {
     let existing = directory.ancestors().find(|ancestor| ancestor.exists());
     file_tree::space(existing.unwrap_or(directory))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("0\n", Some(1))]
+    #[case("0-3,7\n", Some(5))]
+    #[case("3-1", None)]
+    #[case("", None)]
+    fn list_of_processors_is_counted(#[case] list: &str, #[case] expected: Option<usize>) {
+        assert_eq!(count(list), expected);
+    }
 }

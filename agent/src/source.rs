@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
+use api::pod::Pod;
 use async_trait::async_trait;
 use tokio::sync::mpsc;
-
-use crate::pod::Pod;
 
 pub mod directory;
 mod distinct;

@@ -16,12 +16,12 @@ pub(crate) mod transition;
 
 use std::collections::BTreeMap;
 
+use api::pod::Pod;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus};
 
 use crate::observed::Observed;
 use crate::plan::restart;
-use crate::pod::Pod;
 use crate::resize::actuated::Actuated;
 use crate::resize::conditions::ResizeConditions;
 use crate::spec::resources as spec_resources;
@@ -87,20 +87,13 @@ pub fn pod_status(inputs: &Inputs<'_>) -> PodStatus {
         .flatten()
         .cloned()
         .collect();
-    let computed = phase(
-        pod,
-        &all,
-        inputs.terminated,
-        containers::has_initialized(pod, inputs.observed),
-    );
+    let computed =
+        phase(pod, &all, inputs.terminated, containers::has_initialized(pod, inputs.observed));
     let next = settled_phase(computed, old.phase.as_deref(), api.phase.as_deref());
     if old.phase.as_deref() == Some(next) {
         let kept = |old: &Option<String>, api: &Option<String>| {
             let said = |text: &&String| !text.is_empty();
-            old.as_ref()
-                .filter(said)
-                .or(api.as_ref().filter(said))
-                .cloned()
+            old.as_ref().filter(said).or(api.as_ref().filter(said)).cloned()
         };
         status.reason = kept(&old.reason, &api.reason);
         status.message = kept(&old.message, &api.message);
@@ -126,12 +119,9 @@ pub fn pod_status(inputs: &Inputs<'_>) -> PodStatus {
 /// Whether the pod has exceeded `spec.activeDeadlineSeconds`, counted from the start that was last reported.
 fn deadline_passed(inputs: &Inputs<'_>, old: &PodStatus) -> bool {
     let deadline = inputs.pod.spec().active_deadline_seconds;
-    old.start_time
-        .as_ref()
-        .zip(deadline)
-        .is_some_and(|(started, deadline)| {
-            inputs.observed.at.duration_since(started.0) >= SignedDuration::from_secs(deadline)
-        })
+    old.start_time.as_ref().zip(deadline).is_some_and(|(started, deadline)| {
+        inputs.observed.at.duration_since(started.0) >= SignedDuration::from_secs(deadline)
+    })
 }
 
 fn filled<T>(list: Vec<T>) -> Option<Vec<T>> {
@@ -169,14 +159,8 @@ fn addresses(inputs: &Inputs<'_>, status: &mut PodStatus) {
     status.pod_ip = ips.first().cloned();
     status.pod_ips = filled(ips.into_iter().map(|ip| PodIP { ip }).collect());
     status.host_ip = inputs.node_ips.first().cloned();
-    status.host_ips = filled(
-        inputs
-            .node_ips
-            .iter()
-            .take(2)
-            .map(|ip| HostIP { ip: ip.clone() })
-            .collect(),
-    );
+    status.host_ips =
+        filled(inputs.node_ips.iter().take(2).map(|ip| HostIP { ip: ip.clone() }).collect());
 }
 
 fn is_v6(ip: &str) -> bool {
@@ -185,24 +169,13 @@ fn is_v6(ip: &str) -> bool {
 
 /// Returns the addresses of the newest sandbox if it is ready: one per family, the preferred one first.
 fn pod_ips(inputs: &Inputs<'_>, prefers_v6: bool) -> Vec<String> {
-    let newest = inputs
-        .observed
-        .sandboxes
-        .first()
-        .filter(|sandbox| sandbox.ready);
+    let newest = inputs.observed.sandboxes.first().filter(|sandbox| sandbox.ready);
     if inputs.pod.host_network() {
         return Vec::new();
     }
-    let reported = newest
-        .and_then(|sandbox| sandbox.ips.clone())
-        .unwrap_or_default();
-    let parsed = reported
-        .iter()
-        .filter_map(|ip| ip.parse::<std::net::IpAddr>().ok());
+    let reported = newest.and_then(|sandbox| sandbox.ips.clone()).unwrap_or_default();
+    let parsed = reported.iter().filter_map(|ip| ip.parse::<std::net::IpAddr>().ok());
     let valid: Vec<String> = parsed.map(|ip| ip.to_string()).collect();
     let of_family = |v6: bool| valid.iter().find(|ip| is_v6(ip) == v6).cloned();
-    of_family(prefers_v6)
-        .into_iter()
-        .chain(of_family(!prefers_v6))
-        .collect()
+    of_family(prefers_v6).into_iter().chain(of_family(!prefers_v6)).collect()
 }

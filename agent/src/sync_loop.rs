@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::pod::{Pod, PodUid};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{Id, JoinSet};
@@ -15,7 +16,6 @@ use crate::blocking::blocking;
 use crate::clock::after;
 use crate::events::Happening;
 use crate::pleg::RuntimePods;
-use crate::pod::{Pod, PodUid};
 use crate::readiness::Readiness;
 use crate::report::Reports;
 use crate::shared::Shared;
@@ -272,8 +272,7 @@ impl SyncLoop {
         let now = self.shared.clock.now();
         if !self.waiting.is_empty() {
             let wanted: HashSet<&PodUid> = self.desired.iter().map(Pod::uid).collect();
-            self.waiting
-                .retain(|uid, _| wanted.contains(uid) && self.entries.get(uid).is_none());
+            self.waiting.retain(|uid, _| wanted.contains(uid) && self.entries.get(uid).is_none());
         }
         let actions = {
             let workers = self.entries.states();
@@ -306,9 +305,7 @@ impl SyncLoop {
     }
 
     fn carry_out(&mut self, actions: Vec<WorkerAction>) {
-        let removes = actions
-            .iter()
-            .any(|action| matches!(action, WorkerAction::Terminate(..)));
+        let removes = actions.iter().any(|action| matches!(action, WorkerAction::Terminate(..)));
         let before = self.resizes.pushed();
         for action in actions {
             self.apply(action);
@@ -398,13 +395,7 @@ impl SyncLoop {
         let handle = self.tasks.spawn(worker);
         let uid = state.pod.uid.clone();
         self.ids.insert(handle.id(), uid.clone());
-        let entry = Entry {
-            state,
-            updates,
-            rejected,
-            granted,
-            evicted: false,
-        };
+        let entry = Entry { state, updates, rejected, granted, evicted: false };
         self.entries.insert(uid, entry);
     }
 }

@@ -5,17 +5,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use api::selector::matches_selector;
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::ClusterTrustBundleProjection;
 use pem::{EncodeConfig, LineEnding, Pem};
 
-use crate::objects::Objects;
-use crate::selector::matches_selector;
+use crate::objects::ObjectMap;
 
 /// The bundle of a name, or all of a signer with the labels. No selector matches none, and an empty one all.
 pub(crate) fn matching(
     wanted: &ClusterTrustBundleProjection,
-    objects: &dyn Objects,
+    objects: &ObjectMap,
 ) -> Vec<Arc<ClusterTrustBundle>> {
     let mut found = objects.cluster_trust_bundles();
     found.retain(|bundle| match &wanted.name {

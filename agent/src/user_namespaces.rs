@@ -57,15 +57,8 @@ struct Mapping {
 
 impl Record {
     fn new(host_id: u32) -> Self {
-        let mapping = Mapping {
-            host_id,
-            container_id: 0,
-            length: IDS,
-        };
-        Self {
-            uid_mappings: vec![mapping.clone()],
-            gid_mappings: vec![mapping],
-        }
+        let mapping = Mapping { host_id, container_id: 0, length: IDS };
+        Self { uid_mappings: vec![mapping.clone()], gid_mappings: vec![mapping] }
     }
 
     /// The first id, if this is a record of the agent's form.
@@ -86,10 +79,7 @@ pub(crate) struct UserNamespaces {
 
 impl UserNamespaces {
     pub(crate) fn new(root: &Path) -> Self {
-        Self {
-            pods: root.join("pods"),
-            granting: Mutex::default(),
-        }
+        Self { pods: root.join("pods"), granting: Mutex::default() }
     }
 
     /// The ids of the pod with this directory: those that it has, or new ones. `None` if all are taken. Blocks on the file system.
@@ -106,11 +96,7 @@ impl UserNamespaces {
                 host_id
             }
         };
-        Ok(Some(UserNamespace {
-            host_id,
-            container_id: 0,
-            length: IDS,
-        }))
+        Ok(Some(UserNamespace { host_id, container_id: 0, length: IDS }))
     }
 
     /// The first ids of all recorded ranges. A record that cannot be read fails its own pod only.
@@ -151,9 +137,7 @@ fn read(path: &Path) -> Result<Option<u32>, UserNamespaceError> {
     let host_id = record.and_then(|record| record.host_id());
     host_id
         .map(Some)
-        .ok_or_else(|| UserNamespaceError::Invalid {
-            path: path.display().to_string(),
-        })
+        .ok_or_else(|| UserNamespaceError::Invalid { path: path.display().to_string() })
 }
 
 /// Writes a record whole or not at all.
@@ -185,22 +169,14 @@ mod tests {
     fn every_pod_has_a_range_of_its_own() {
         let root = tempfile::tempdir().unwrap();
         let ids = UserNamespaces::new(root.path());
-        let (a, b, c) = (
-            pod(root.path(), "a"),
-            pod(root.path(), "b"),
-            pod(root.path(), "c"),
-        );
+        let (a, b, c) = (pod(root.path(), "a"), pod(root.path(), "b"), pod(root.path(), "c"));
         assert_eq!((first_id(&ids, &a), first_id(&ids, &b)), (65_536, 131_072));
         // Another agent finds what this one granted.
         let ids = UserNamespaces::new(root.path());
         assert_eq!((first_id(&ids, &b), first_id(&ids, &a)), (131_072, 65_536));
         fs::remove_dir(root.path().join("pods/a")).unwrap_err();
         fs::remove_file(a.join(RECORD)).unwrap();
-        assert_eq!(
-            first_id(&ids, &c),
-            65_536,
-            "the range of a pod that is gone is free"
-        );
+        assert_eq!(first_id(&ids, &c), 65_536, "the range of a pod that is gone is free");
     }
 
     #[test]
@@ -223,10 +199,7 @@ mod tests {
             let text = serde_json::to_vec(&Record::new(host_id)).unwrap();
             fs::write(a.join(RECORD), text).unwrap();
             let error = ids.grant(&a).unwrap_err();
-            assert!(
-                matches!(error, UserNamespaceError::Invalid { .. }),
-                "{error}"
-            );
+            assert!(matches!(error, UserNamespaceError::Invalid { .. }), "{error}");
         }
         assert_eq!(first_id(&ids, &b), 65_536);
     }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use api::pod::{Pod, PodUid};
 use file_tree::Trash;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Volume;
@@ -14,7 +15,6 @@ use k8s_openapi::api::core::v1::Volume;
 use crate::config::Config;
 use crate::eviction::local_storage::LocalUsage;
 use crate::logs::files;
-use crate::pod::{Pod, PodUid};
 use crate::spec::memory::is_in_memory;
 use crate::spec::{HostVolume, ImageSpec};
 
@@ -34,6 +34,7 @@ mod empty_dir;
 mod error;
 mod group;
 mod host_path;
+mod nested;
 pub mod subpath;
 pub(crate) mod termination;
 pub(crate) mod token;
@@ -98,9 +99,7 @@ impl PodDirs {
     pub(crate) fn new(config: &Config, uid: &PodUid, namespace: &str, name: &str) -> Self {
         Self {
             pod: config.root_dir.join("pods").join(component(uid.as_str())),
-            logs: config
-                .pod_logs_dir
-                .join(component(&format!("{namespace}_{name}_{uid}"))),
+            logs: config.pod_logs_dir.join(component(&format!("{namespace}_{name}_{uid}"))),
         }
     }
 
@@ -111,10 +110,7 @@ impl PodDirs {
 
     /// The termination message file of a container's attempt.
     pub(crate) fn termination_message(&self, container: &str, attempt: u32) -> PathBuf {
-        self.pod
-            .join("containers")
-            .join(container)
-            .join(format!("{attempt:08x}"))
+        self.pod.join("containers").join(container).join(format!("{attempt:08x}"))
     }
 
     /// Creates the directories of a pod and the volumes that a container mounts, and brings the files of volumes up to date
@@ -129,7 +125,8 @@ impl PodDirs {
         now: Timestamp,
     ) -> Result<Prepared, VolumeError> {
         make_dir(&self.pod, 0o750)?;
-        make_dir(&self.logs, 0o750)?;
+        // Others collect logs.
+        make_dir(&self.logs, 0o755)?;
         let mut prepared = Prepared::default();
         for volume in pod.mounted_volumes() {
             self.prepare_volume(pod, volume, inputs, now, &mut prepared);
@@ -166,9 +163,7 @@ impl PodDirs {
                 let path = self.pod.join("volumes").join(kind).join(name);
                 let written = write_files(&path, pod, volume, inputs.content, now);
                 if written.is_err() && atomic::is_written(&path) {
-                    prepared
-                        .volumes
-                        .insert(name.clone(), own_volume(path.clone(), true));
+                    prepared.volumes.insert(name.clone(), own_volume(path.clone(), true));
                 }
                 written.map(|()| own_volume(path, true))
             }
@@ -178,10 +173,7 @@ impl PodDirs {
             Ok(volume) => {
                 prepared.volumes.insert(name.clone(), volume);
             }
-            Err(source) => prepared.failed.push(MountError {
-                volume: name.clone(),
-                source,
-            }),
+            Err(source) => prepared.failed.push(MountError { volume: name.clone(), source }),
         }
     }
 
@@ -213,10 +205,7 @@ impl PodDirs {
             let path = empty_dir::prepare(&self.pod, &volume.name, group::of_pod(pod)?)?;
             Ok(own_volume(path, false))
         } else if let Some(source) = &volume.host_path {
-            Ok(HostVolume {
-                host_path: host_path::prepare(source)?,
-                ..HostVolume::default()
-            })
+            Ok(HostVolume { host_path: host_path::prepare(source)?, ..HostVolume::default() })
         } else if volume.image.is_some() {
             // The image itself is pulled when the sandbox is there.
             Ok(HostVolume {
@@ -251,10 +240,7 @@ impl PodDirs {
             let logs = used(&self.logs.join(&name));
             (name, logs)
         });
-        LocalUsage {
-            volumes: volumes.collect(),
-            containers: containers.collect(),
-        }
+        LocalUsage { volumes: volumes.collect(), containers: containers.collect() }
     }
 
     /// Writes the pod's hosts file.
@@ -297,23 +283,17 @@ impl PodDirs {
         let Ok(entries) = fs::read_dir(self.logs.join(container)) else {
             return 0;
         };
-        let number = |name: &str| {
-            name.split_once(".log")
-                .and_then(|(number, _)| number.parse::<u32>().ok())
-        };
-        let newest = entries
-            .flatten()
-            .filter_map(|entry| number(entry.file_name().to_str()?))
-            .max();
+        let number =
+            |name: &str| name.split_once(".log").and_then(|(number, _)| number.parse::<u32>().ok());
+        let newest =
+            entries.flatten().filter_map(|entry| number(entry.file_name().to_str()?)).max();
         newest.map_or(0, |newest| newest.saturating_add(1))
     }
 
     /// Removes the log of a removed attempt with its rotated files, if it is in the pod's own log directory.
     pub(crate) fn remove_log(&self, log: &Path) {
         if log.starts_with(&self.logs)
-            && !log
-                .components()
-                .any(|part| part == std::path::Component::ParentDir)
+            && !log.components().any(|part| part == std::path::Component::ParentDir)
         {
             files::remove(log);
         }
@@ -338,12 +318,7 @@ impl PodDirs {
 
 /// A volume of the agent's own.
 fn own_volume(host_path: PathBuf, readonly: bool) -> HostVolume {
-    HostVolume {
-        host_path,
-        readonly,
-        relabel: true,
-        ..HostVolume::default()
-    }
+    HostVolume { host_path, readonly, relabel: true, ..HostVolume::default() }
 }
 
 /// Writes the files of a volume that shows objects or fields.
@@ -357,12 +332,16 @@ fn write_files(
     let files = content::payload(pod, volume, inputs)?;
     let group = group::of_pod(pod)?;
     make_dir(path, 0o777)?;
+    // First, as in a kubelet, where a file of the same name is hidden; and in what replaces the content, if it leads there.
+    let mount_points = nested::mount_points(pod, &volume.name);
+    nested::make(path, &mount_points)?;
     let own = || group.map_or(Ok(()), |group| file_tree::give_to_group(path, group, true));
     let owner = files.values().find_map(|file| file.owner);
     let wanted = group.map(|group| ("fsGroup", group));
     let wanted = wanted.or_else(|| Some(("runAsUser", owner?)));
     atomic::write(path, &files, now, own)
-        .map_err(|error| group::not_given(error, wanted, "write", path))
+        .map_err(|error| group::not_given(error, wanted, "write", path))?;
+    nested::make(path, &mount_points)
 }
 
 #[cfg(test)]

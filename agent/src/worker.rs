@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use api::pod::{Pod, PodUid};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 use tokio::sync::watch;
@@ -17,7 +18,6 @@ use crate::events::Happening;
 use crate::execute;
 use crate::observed::Observed;
 use crate::plan::{self, History, PodPlan, restart};
-use crate::pod::{Pod, PodUid};
 use crate::report::transitions::Stage;
 use crate::shared::Shared;
 use crate::status::eviction::Eviction;
@@ -88,10 +88,7 @@ fn crash_backoff(shared: &Shared) -> crate::backoff::Backoff {
     };
     let (first, max) = shared.config.crash_backoff;
     let limits = crate::backoff::Limits::with_max(seconds(max));
-    crate::backoff::Backoff::new(crate::backoff::Limits {
-        first: seconds(first),
-        ..limits
-    })
+    crate::backoff::Backoff::new(crate::backoff::Limits { first: seconds(first), ..limits })
 }
 
 struct Worker {
@@ -148,10 +145,7 @@ enum Synced {
     /// There may be more to do.
     Again,
     /// There is nothing to do before this time, counted from `now`, unless something happens.
-    Wait {
-        until: Option<Timestamp>,
-        now: Timestamp,
-    },
+    Wait { until: Option<Timestamp>, now: Timestamp },
 }
 
 impl Worker {
@@ -161,12 +155,7 @@ impl Worker {
         if let WorkItem::Pod(pod, _) = &item {
             volumes.set_pod(pod);
         }
-        let dirs = PodDirs::new(
-            &shared.config,
-            &pod_ref.uid,
-            &pod_ref.namespace,
-            &pod_ref.name,
-        );
+        let dirs = PodDirs::new(&shared.config, &pod_ref.uid, &pod_ref.namespace, &pod_ref.name);
         let resizing = Resizing::new(&item, &dirs, &shared.node);
         let (pod, last) = match item {
             WorkItem::Pod(pod, last) => (Some(pod), last),
@@ -175,10 +164,7 @@ impl Worker {
         Self {
             snapshots: shared.cache.subscribe(&pod_ref.uid),
             dirs,
-            history: History {
-                backoff: crash_backoff(&shared),
-                ..History::default()
-            },
+            history: History { backoff: crash_backoff(&shared), ..History::default() },
             pod,
             shared,
             pod_ref,
@@ -424,10 +410,7 @@ impl Worker {
 /// Waits for a snapshot of at least `min_generation`.
 async fn latest(snapshots: &mut Snapshots, min_generation: Generation) -> Snapshot {
     let seen = snapshots
-        .wait_for(|seen| {
-            seen.as_ref()
-                .is_some_and(|seen| seen.generation >= min_generation)
-        })
+        .wait_for(|seen| seen.as_ref().is_some_and(|seen| seen.generation >= min_generation))
         .await;
     match seen.ok().and_then(|seen| seen.clone()) {
         Some(snapshot) => snapshot,

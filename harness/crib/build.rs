@@ -13,6 +13,10 @@ fn main() {
     if env::var("CARGO_CFG_TARGET_ENV").as_deref() != Ok("musl") {
         println!("cargo:rustc-link-arg-bins=-no-pie");
     }
+    // Cargo 1.95 forgets the profile's `strip` for a package with an override in that profile, as this one has.
+    if env::var("PROFILE").as_deref() == Ok("release") {
+        println!("cargo:rustc-link-arg-bins=-Wl,--strip-all");
+    }
     println!("cargo:rerun-if-env-changed=CRIB_COMMIT");
     let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
     let commit = env::var("CRIB_COMMIT").ok().or_else(commit);

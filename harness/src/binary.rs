@@ -32,11 +32,7 @@ pub enum NoBinary {
 pub fn crib() -> Result<PathBuf, NoBinary> {
     if let Some(named) = env::var_os("CRIB_BIN") {
         let named = PathBuf::from(named);
-        return if named.is_file() {
-            Ok(named)
-        } else {
-            Err(NoBinary::Named(named))
-        };
+        return if named.is_file() { Ok(named) } else { Err(NoBinary::Named(named)) };
     }
     if let Some(built) = env::var_os("CARGO_BIN_EXE_crib") {
         return Ok(built.into());
@@ -45,10 +41,7 @@ pub fn crib() -> Result<PathBuf, NoBinary> {
     let on_path = env::split_paths(&path).map(|directory| directory.join("crib"));
     // Cargo builds tests into target/PROFILE/deps and commands into target/PROFILE.
     let beside = profile_directory().map(|directory| directory.join("crib"));
-    let found = beside
-        .into_iter()
-        .chain(on_path)
-        .find(|path| path.is_file());
+    let found = beside.into_iter().chain(on_path).find(|path| path.is_file());
     match found {
         Some(path) => Ok(path),
         None if env::var_os("CRIB_BUILD").is_some_and(|value| value == "1") => build(),
@@ -68,13 +61,7 @@ pub fn build() -> Result<PathBuf, NoBinary> {
     let target = profile.join("crib-build");
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
-        .args([
-            "build",
-            "--locked",
-            "--manifest-path",
-            SOURCES,
-            "--target-dir",
-        ])
+        .args(["build", "--locked", "--manifest-path", SOURCES, "--target-dir"])
         .arg(&target)
         .stdin(Stdio::null())
         .status()

@@ -18,6 +18,8 @@ use crate::deadline::{CarryDeadline, Connection};
 
 /// The longest message in either direction, as in the kubelet's client (Kubernetes 1.36, cri-client).
 const MAX_MESSAGE: usize = 16 << 20;
+/// The longest headers of an answer, among them the message of an error, as in Go's client (grpc-go, defaultClientMaxHeaderListSize).
+const MAX_HEADERS: u32 = 16 << 20;
 
 /// The result of a call.
 pub type Answer<T> = Result<T, Status>;
@@ -50,8 +52,9 @@ impl Client {
         let background = background();
         let _here = background.as_ref().map(Handle::enter);
         // The authority that crictl and the kubelet send.
-        let channel =
-            Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
+        let channel = Endpoint::from_static("http://localhost")
+            .http2_max_header_list_size(MAX_HEADERS)
+            .connect_with_connector_lazy(connector);
         Self {
             runtime: RuntimeServiceClient::with_interceptor(channel.clone(), CarryDeadline)
                 .max_decoding_message_size(MAX_MESSAGE)
@@ -65,70 +68,39 @@ impl Client {
 
     /// Version.
     pub async fn version(&self) -> Answer<v1::VersionResponse> {
-        let answer = self
-            .runtime
-            .clone()
-            .version(v1::VersionRequest::default())
-            .await?;
+        let answer = self.runtime.clone().version(v1::VersionRequest::default()).await?;
         Ok(answer.into_inner())
     }
 
     /// Status, verbose.
     pub async fn status(&self) -> Answer<v1::StatusResponse> {
-        let answer = self
-            .runtime
-            .clone()
-            .status(v1::StatusRequest { verbose: true })
-            .await?;
+        let answer = self.runtime.clone().status(v1::StatusRequest { verbose: true }).await?;
         Ok(answer.into_inner())
     }
 
     /// RunPodSandbox; returns the id.
     pub async fn run_pod(&self, config: v1::PodSandboxConfig) -> Answer<String> {
-        let request = v1::RunPodSandboxRequest {
-            config: Some(config),
-            ..Default::default()
-        };
+        let request = v1::RunPodSandboxRequest { config: Some(config), ..Default::default() };
         let answer = self.runtime.clone().run_pod_sandbox(request).await?;
         Ok(answer.into_inner().pod_sandbox_id)
     }
 
     /// StopPodSandbox.
     pub async fn stop_pod(&self, id: &str) -> Answer<()> {
-        let request = v1::StopPodSandboxRequest {
-            pod_sandbox_id: id.to_owned(),
-        };
-        self.runtime
-            .clone()
-            .stop_pod_sandbox(request)
-            .await
-            .map(drop)
+        let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        self.runtime.clone().stop_pod_sandbox(request).await.map(drop)
     }
 
     /// RemovePodSandbox.
     pub async fn remove_pod(&self, id: &str) -> Answer<()> {
-        let request = v1::RemovePodSandboxRequest {
-            pod_sandbox_id: id.to_owned(),
-        };
-        self.runtime
-            .clone()
-            .remove_pod_sandbox(request)
-            .await
-            .map(drop)
+        let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        self.runtime.clone().remove_pod_sandbox(request).await.map(drop)
     }
 
     /// PodSandboxStatus, the whole response.
     pub async fn pod(&self, id: &str) -> Answer<v1::PodSandboxStatusResponse> {
-        let request = v1::PodSandboxStatusRequest {
-            pod_sandbox_id: id.to_owned(),
-            verbose: false,
-        };
-        Ok(self
-            .runtime
-            .clone()
-            .pod_sandbox_status(request)
-            .await?
-            .into_inner())
+        let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
+        Ok(self.runtime.clone().pod_sandbox_status(request).await?.into_inner())
     }
 
     /// Whether PodSandboxStatus reports SANDBOX_READY.
@@ -139,16 +111,8 @@ impl Client {
 
     /// ListPodSandbox.
     pub async fn pods(&self, filter: v1::PodSandboxFilter) -> Answer<Vec<v1::PodSandbox>> {
-        let request = v1::ListPodSandboxRequest {
-            filter: Some(filter),
-        };
-        Ok(self
-            .runtime
-            .clone()
-            .list_pod_sandbox(request)
-            .await?
-            .into_inner()
-            .items)
+        let request = v1::ListPodSandboxRequest { filter: Some(filter) };
+        Ok(self.runtime.clone().list_pod_sandbox(request).await?.into_inner().items)
     }
 
     /// CreateContainer; returns the id.
@@ -163,77 +127,38 @@ impl Client {
             config: Some(config),
             sandbox_config: Some(sandbox),
         };
-        Ok(self
-            .runtime
-            .clone()
-            .create_container(request)
-            .await?
-            .into_inner()
-            .container_id)
+        Ok(self.runtime.clone().create_container(request).await?.into_inner().container_id)
     }
 
     /// StartContainer.
     pub async fn start(&self, id: &str) -> Answer<()> {
-        let request = v1::StartContainerRequest {
-            container_id: id.to_owned(),
-        };
-        self.runtime
-            .clone()
-            .start_container(request)
-            .await
-            .map(drop)
+        let request = v1::StartContainerRequest { container_id: id.to_owned() };
+        self.runtime.clone().start_container(request).await.map(drop)
     }
 
     /// StopContainer; the grace period is in seconds.
     pub async fn stop(&self, id: &str, grace: i64) -> Answer<()> {
-        let request = v1::StopContainerRequest {
-            container_id: id.to_owned(),
-            timeout: grace,
-        };
+        let request = v1::StopContainerRequest { container_id: id.to_owned(), timeout: grace };
         self.runtime.clone().stop_container(request).await.map(drop)
     }
 
     /// RemoveContainer.
     pub async fn remove(&self, id: &str) -> Answer<()> {
-        let request = v1::RemoveContainerRequest {
-            container_id: id.to_owned(),
-        };
-        self.runtime
-            .clone()
-            .remove_container(request)
-            .await
-            .map(drop)
+        let request = v1::RemoveContainerRequest { container_id: id.to_owned() };
+        self.runtime.clone().remove_container(request).await.map(drop)
     }
 
     /// ContainerStatus.
     pub async fn container(&self, id: &str) -> Answer<v1::ContainerStatus> {
-        let request = v1::ContainerStatusRequest {
-            container_id: id.to_owned(),
-            verbose: false,
-        };
-        let answer = self
-            .runtime
-            .clone()
-            .container_status(request)
-            .await?
-            .into_inner();
-        answer
-            .status
-            .ok_or_else(|| Status::internal("ContainerStatus answered without a status"))
+        let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+        let answer = self.runtime.clone().container_status(request).await?.into_inner();
+        answer.status.ok_or_else(|| Status::internal("ContainerStatus answered without a status"))
     }
 
     /// ListContainers.
     pub async fn containers(&self, filter: v1::ContainerFilter) -> Answer<Vec<v1::Container>> {
-        let request = v1::ListContainersRequest {
-            filter: Some(filter),
-        };
-        Ok(self
-            .runtime
-            .clone()
-            .list_containers(request)
-            .await?
-            .into_inner()
-            .containers)
+        let request = v1::ListContainersRequest { filter: Some(filter) };
+        Ok(self.runtime.clone().list_containers(request).await?.into_inner().containers)
     }
 
     /// ExecSync; the timeout is in seconds, 0 means none.
@@ -249,10 +174,7 @@ impl Client {
             timeout,
         };
         // Each output may be up to 16 MiB long.
-        let mut runtime = self
-            .runtime
-            .clone()
-            .max_decoding_message_size(3 * MAX_MESSAGE);
+        let mut runtime = self.runtime.clone().max_decoding_message_size(3 * MAX_MESSAGE);
         Ok(runtime.exec_sync(request).await?.into_inner())
     }
 
@@ -269,73 +191,100 @@ impl Client {
         Ok(String::from_utf8_lossy(&answer.stdout).into_owned())
     }
 
+    /// UpdateContainerResources.
+    pub async fn update(&self, id: &str, linux: v1::LinuxContainerResources) -> Answer<()> {
+        let request = v1::UpdateContainerResourcesRequest {
+            container_id: id.to_owned(),
+            linux: Some(linux),
+            ..Default::default()
+        };
+        self.runtime.clone().update_container_resources(request).await.map(drop)
+    }
+
+    /// ContainerStats.
+    pub async fn container_stats(&self, id: &str) -> Answer<v1::ContainerStats> {
+        let request = v1::ContainerStatsRequest { container_id: id.to_owned() };
+        let answer = self.runtime.clone().container_stats(request).await?;
+        Ok(answer.into_inner().stats.unwrap_or_default())
+    }
+
+    /// ListContainerStats.
+    pub async fn list_container_stats(
+        &self,
+        filter: v1::ContainerStatsFilter,
+    ) -> Answer<Vec<v1::ContainerStats>> {
+        let request = v1::ListContainerStatsRequest { filter: Some(filter) };
+        Ok(self.runtime.clone().list_container_stats(request).await?.into_inner().stats)
+    }
+
+    /// PodSandboxStats.
+    pub async fn pod_stats(&self, id: &str) -> Answer<v1::PodSandboxStats> {
+        let request = v1::PodSandboxStatsRequest { pod_sandbox_id: id.to_owned() };
+        let answer = self.runtime.clone().pod_sandbox_stats(request).await?;
+        Ok(answer.into_inner().stats.unwrap_or_default())
+    }
+
+    /// ListPodSandboxStats.
+    pub async fn list_pod_stats(
+        &self,
+        filter: v1::PodSandboxStatsFilter,
+    ) -> Answer<Vec<v1::PodSandboxStats>> {
+        let request = v1::ListPodSandboxStatsRequest { filter: Some(filter) };
+        Ok(self.runtime.clone().list_pod_sandbox_stats(request).await?.into_inner().stats)
+    }
+
+    /// ListPodSandboxMetrics.
+    pub async fn pod_metrics(&self) -> Answer<Vec<v1::PodSandboxMetrics>> {
+        let request = v1::ListPodSandboxMetricsRequest {};
+        Ok(self.runtime.clone().list_pod_sandbox_metrics(request).await?.into_inner().pod_metrics)
+    }
+
+    /// ListMetricDescriptors.
+    pub async fn metric_descriptors(&self) -> Answer<Vec<v1::MetricDescriptor>> {
+        let request = v1::ListMetricDescriptorsRequest {};
+        Ok(self.runtime.clone().list_metric_descriptors(request).await?.into_inner().descriptors)
+    }
+
+    /// ImageFsInfo.
+    pub async fn image_fs_info(&self) -> Answer<v1::ImageFsInfoResponse> {
+        let request = v1::ImageFsInfoRequest {};
+        Ok(self.images.clone().image_fs_info(request).await?.into_inner())
+    }
+
     /// ReopenContainerLog.
     pub async fn reopen_log(&self, id: &str) -> Answer<()> {
-        let request = v1::ReopenContainerLogRequest {
-            container_id: id.to_owned(),
-        };
-        self.runtime
-            .clone()
-            .reopen_container_log(request)
-            .await
-            .map(drop)
+        let request = v1::ReopenContainerLogRequest { container_id: id.to_owned() };
+        self.runtime.clone().reopen_container_log(request).await.map(drop)
     }
 
     /// GetContainerEvents. The subscription is active when this returns.
     pub async fn events(&self) -> Answer<Streaming<v1::ContainerEventResponse>> {
-        let answer = self
-            .runtime
-            .clone()
-            .get_container_events(v1::GetEventsRequest::default())
-            .await?;
+        let answer =
+            self.runtime.clone().get_container_events(v1::GetEventsRequest::default()).await?;
         Ok(answer.into_inner())
     }
 
     /// PullImage; returns the image's id.
     pub async fn pull(&self, image: &str) -> Answer<String> {
-        let request = v1::PullImageRequest {
-            image: Some(spec(image)),
-            ..Default::default()
-        };
-        Ok(self
-            .images
-            .clone()
-            .pull_image(request)
-            .await?
-            .into_inner()
-            .image_ref)
+        let request = v1::PullImageRequest { image: Some(spec(image)), ..Default::default() };
+        Ok(self.images.clone().pull_image(request).await?.into_inner().image_ref)
     }
 
     /// ImageStatus; `None` if the image is missing.
     pub async fn image(&self, image: &str) -> Answer<Option<v1::Image>> {
-        let request = v1::ImageStatusRequest {
-            image: Some(spec(image)),
-            verbose: false,
-        };
-        Ok(self
-            .images
-            .clone()
-            .image_status(request)
-            .await?
-            .into_inner()
-            .image)
+        let request = v1::ImageStatusRequest { image: Some(spec(image)), verbose: false };
+        Ok(self.images.clone().image_status(request).await?.into_inner().image)
     }
 
     /// ListImages, without a filter.
     pub async fn list_images(&self) -> Answer<Vec<v1::Image>> {
-        let answer = self
-            .images
-            .clone()
-            .list_images(v1::ListImagesRequest::default())
-            .await?;
+        let answer = self.images.clone().list_images(v1::ListImagesRequest::default()).await?;
         Ok(answer.into_inner().images)
     }
 
     /// RemoveImage.
     pub async fn remove_image(&self, image: &str) -> Answer<()> {
-        let request = v1::RemoveImageRequest {
-            image: Some(spec(image)),
-        };
+        let request = v1::RemoveImageRequest { image: Some(spec(image)) };
         self.images.clone().remove_image(request).await.map(drop)
     }
 }
@@ -344,19 +293,11 @@ impl Client {
 /// connections run on the caller's event loop.
 fn background() -> Option<Handle> {
     static BACKGROUND: OnceLock<Option<tokio::runtime::Runtime>> = OnceLock::new();
-    let made = BACKGROUND.get_or_init(|| {
-        Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .ok()
-    });
+    let made = BACKGROUND
+        .get_or_init(|| Builder::new_multi_thread().worker_threads(1).enable_all().build().ok());
     made.as_ref().map(|runtime| runtime.handle().clone())
 }
 
 fn spec(image: &str) -> v1::ImageSpec {
-    v1::ImageSpec {
-        image: image.to_owned(),
-        ..Default::default()
-    }
+    v1::ImageSpec { image: image.to_owned(), ..Default::default() }
 }

@@ -63,12 +63,7 @@ pub fn parse(line: &[u8]) -> Option<Entry<'_>> {
         b"F" => false,
         _ => return None,
     };
-    Some(Entry {
-        time,
-        stream,
-        partial,
-        text: parts.next().unwrap_or_default(),
-    })
+    Some(Entry { time, stream, partial, text: parts.next().unwrap_or_default() })
 }
 
 /// One whole line of a container.
@@ -149,10 +144,8 @@ impl Joiner {
             return;
         };
         let slot = self.slot(entry.stream);
-        let mut open = slot.take().unwrap_or_else(|| Open {
-            time: entry.time.to_owned(),
-            text: Vec::new(),
-        });
+        let mut open =
+            slot.take().unwrap_or_else(|| Open { time: entry.time.to_owned(), text: Vec::new() });
         open.text.extend_from_slice(entry.text);
         if entry.partial && open.text.len() < LONGEST_LINE {
             *slot = Some(open);
@@ -172,11 +165,7 @@ impl Joiner {
 
 impl Open {
     fn close(self, stream: Stream) -> Line {
-        Line {
-            time: self.time,
-            stream,
-            text: String::from_utf8_lossy(&self.text).into_owned(),
-        }
+        Line { time: self.time, stream, text: String::from_utf8_lossy(&self.text).into_owned() }
     }
 }
 

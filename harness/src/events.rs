@@ -19,10 +19,7 @@ pub struct Events {
 impl Events {
     /// Subscribes: every event after this returns is received.
     pub async fn subscribe(client: &Client) -> Answer<Self> {
-        Ok(Self {
-            stream: client.events().await?,
-            seen: Vec::new(),
-        })
+        Ok(Self { stream: client.events().await?, seen: Vec::new() })
     }
 
     /// The next event.

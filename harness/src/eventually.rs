@@ -52,11 +52,7 @@ where
                 Some(seen) => format!("last seen: {}", plain(&seen)),
                 None => "the last look did not end".to_owned(),
             };
-            return Err(WaitError {
-                what: what.to_owned(),
-                limit,
-                last,
-            });
+            return Err(WaitError { what: what.to_owned(), limit, last });
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -95,9 +91,6 @@ mod tests {
     #[tokio::test]
     #[should_panic(expected = "for rain; last seen: \"sun\"")]
     async fn eventually_panics_with_last_observation() {
-        eventually(Duration::from_millis(5), "rain", || async {
-            Err::<(), _>("sun")
-        })
-        .await;
+        eventually(Duration::from_millis(5), "rain", || async { Err::<(), _>("sun") }).await;
     }
 }

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use cri::v1;
 
-/// The image of containers in tests: `CRI_IMAGE`, otherwise crib's built-in image of the host's root.
+/// The image of containers in tests: crib's built-in image of the host's root.
 #[must_use]
 pub fn image() -> String {
-    std::env::var("CRI_IMAGE").unwrap_or_else(|_| "crib.local/host".to_owned())
+    "crib.local/host".to_owned()
 }
 
 /// A unique word, for names, labels and environment variables that identify processes from outside.
@@ -64,14 +64,8 @@ pub fn container<S: Into<String>>(
         ..Default::default()
     };
     v1::ContainerConfig {
-        metadata: Some(v1::ContainerMetadata {
-            name: name.to_owned(),
-            attempt: 0,
-        }),
-        image: Some(v1::ImageSpec {
-            image: image(),
-            ..Default::default()
-        }),
+        metadata: Some(v1::ContainerMetadata { name: name.to_owned(), attempt: 0 }),
+        image: Some(v1::ImageSpec { image: image(), ..Default::default() }),
         command: command.into_iter().map(Into::into).collect(),
         log_path: format!("{name}.log"),
         linux: Some(v1::LinuxContainerConfig {
@@ -92,19 +86,12 @@ pub fn script(name: &str, text: &str) -> v1::ContainerConfig {
 #[must_use]
 pub fn forever(name: &str) -> v1::ContainerConfig {
     // The first process of a process namespace ignores signals that it has no handler for.
-    script(
-        name,
-        "trap 'exit 143' TERM; while :; do sleep 1000 & wait $!; done",
-    )
+    script(name, "trap 'exit 143' TERM; while :; do sleep 1000 & wait $!; done")
 }
 
 /// The security context of a container, for changes.
 pub fn security(config: &mut v1::ContainerConfig) -> &mut v1::LinuxContainerSecurityContext {
-    config
-        .linux
-        .get_or_insert_default()
-        .security_context
-        .get_or_insert_default()
+    config.linux.get_or_insert_default().security_context.get_or_insert_default()
 }
 
 /// The namespaces of a pod, for changes.

@@ -86,38 +86,17 @@ impl ImageBuilder {
 
     /// The image's entrypoint.
     pub fn entrypoint<S: Into<String>>(self, words: impl IntoIterator<Item = S>) -> Self {
-        self.set(
-            "Entrypoint",
-            words
-                .into_iter()
-                .map(Into::into)
-                .collect::<Vec<String>>()
-                .into(),
-        )
+        self.set("Entrypoint", words.into_iter().map(Into::into).collect::<Vec<String>>().into())
     }
 
     /// The image's command.
     pub fn cmd<S: Into<String>>(self, words: impl IntoIterator<Item = S>) -> Self {
-        self.set(
-            "Cmd",
-            words
-                .into_iter()
-                .map(Into::into)
-                .collect::<Vec<String>>()
-                .into(),
-        )
+        self.set("Cmd", words.into_iter().map(Into::into).collect::<Vec<String>>().into())
     }
 
     /// The environment, in place of a default PATH: `KEY=value`.
     pub fn env<S: Into<String>>(self, entries: impl IntoIterator<Item = S>) -> Self {
-        self.set(
-            "Env",
-            entries
-                .into_iter()
-                .map(Into::into)
-                .collect::<Vec<String>>()
-                .into(),
-        )
+        self.set("Env", entries.into_iter().map(Into::into).collect::<Vec<String>>().into())
     }
 
     /// `user`, `uid`, `user:group` or `uid:gid`.
@@ -137,10 +116,8 @@ impl ImageBuilder {
 
     /// The paths of volumes.
     pub fn volumes<'a>(self, paths: impl IntoIterator<Item = &'a str>) -> Self {
-        let paths: serde_json::Map<String, Value> = paths
-            .into_iter()
-            .map(|path| (path.to_owned(), json!({})))
-            .collect();
+        let paths: serde_json::Map<String, Value> =
+            paths.into_iter().map(|path| (path.to_owned(), json!({}))).collect();
         self.set("Volumes", paths.into())
     }
 
@@ -192,10 +169,8 @@ impl ImageBuilder {
     }
 
     fn config_document(&self, layers: &[Vec<u8>]) -> io::Result<Vec<u8>> {
-        let diff_ids: Vec<String> = layers
-            .iter()
-            .map(|layer| format!("sha256:{}", hex(layer)))
-            .collect();
+        let diff_ids: Vec<String> =
+            layers.iter().map(|layer| format!("sha256:{}", hex(layer))).collect();
         Ok(serde_json::to_vec(&json!({
             "architecture": self.architecture(),
             "os": "linux",
@@ -211,18 +186,11 @@ impl ImageBuilder {
 
 fn tar_of(members: &BTreeMap<String, Vec<u8>>) -> io::Result<Vec<u8>> {
     let files = members.iter().map(|(name, bytes)| (name.as_str(), bytes));
-    files
-        .fold(Layer::new(), |layer, (name, bytes)| {
-            layer.file(name, 0o644, bytes.clone())
-        })
-        .tar()
+    files.fold(Layer::new(), |layer, (name, bytes)| layer.file(name, 0o644, bytes.clone())).tar()
 }
 
 fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// This machine's architecture in image configurations.
@@ -236,7 +204,6 @@ fn architecture() -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::path::PathBuf;
 
     use image::{ImageOptions, ImageStore, Rootfs};
@@ -245,10 +212,7 @@ mod tests {
 
     /// A store in `root` with the runtime's unpacked layers of the image at `path`.
     fn pulled(path: PathBuf, root: &Path) -> (ImageStore, Vec<PathBuf>) {
-        let options = ImageOptions {
-            archives: vec![path],
-            ..ImageOptions::new(root)
-        };
+        let options = ImageOptions { archives: vec![path], ..ImageOptions::new(root) };
         let store = ImageStore::open(options).unwrap();
         store.pull("example.com/it:1").unwrap();
         let Rootfs::Layers { lower } = store.rootfs("example.com/it:1").unwrap() else {
@@ -270,11 +234,7 @@ mod tests {
             .opaque("var")
             .hard_link("var/x", "var/y");
         let above = Layer {
-            entries: [
-                Layer::new().file("var/y", 0o644, "y").entries,
-                above.entries,
-            ]
-            .concat(),
+            entries: [Layer::new().file("var/y", 0o644, "y").entries, above.entries].concat(),
             ..Layer::default()
         };
         let image = ImageBuilder::new("example.com/it:1")
@@ -288,31 +248,17 @@ mod tests {
         image.write_oci_layout(&dir.path().join("layout")).unwrap();
         let mut configs = Vec::new();
         for form in ["docker.tar", "oci.tar", "layout"] {
-            let (store, lower) = pulled(
-                dir.path().join(form),
-                &dir.path().join(format!("store-{form}")),
-            );
-            assert_eq!(
-                fs::read_to_string(lower[1].join("etc/name")).unwrap(),
-                "it",
-                "{form}"
-            );
-            assert_eq!(
-                fs::read_link(lower[0].join("etc/link")).unwrap(),
-                PathBuf::from("name")
-            );
+            let (store, lower) =
+                pulled(dir.path().join(form), &dir.path().join(format!("store-{form}")));
+            assert_eq!(fs::read_to_string(lower[1].join("etc/name")).unwrap(), "it", "{form}");
+            assert_eq!(fs::read_link(lower[0].join("etc/link")).unwrap(), PathBuf::from("name"));
             assert_eq!(fs::read_to_string(lower[0].join("var/x")).unwrap(), "y");
             let record = store.status("example.com/it:1").unwrap();
-            assert_eq!(
-                (record.config.user.as_str(), &record.config.volumes[..]),
-                ("7:8", &["/data".to_owned()][..])
-            );
+            let seen = (record.config.user.as_str(), &record.config.volumes[..]);
+            assert_eq!(seen, ("7:8", &["/data".to_owned()][..]));
             configs.push((record.id, record.config));
         }
-        assert!(
-            configs.windows(2).all(|pair| pair[0] == pair[1]),
-            "{configs:?}"
-        );
+        assert!(configs.windows(2).all(|pair| pair[0] == pair[1]), "{configs:?}");
     }
 
     #[test]
@@ -320,10 +266,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let layer = Layer::new().host_program("/bin/sh").unwrap();
         let path = dir.path().join("it.tar");
-        ImageBuilder::new("example.com/it:1")
-            .layer(layer)
-            .write_oci(&path)
-            .unwrap();
+        ImageBuilder::new("example.com/it:1").layer(layer).write_oci(&path).unwrap();
         let (_store, lower) = pulled(path, &dir.path().join("store"));
         let loader = |root: &Path| fs::read_dir(root).unwrap().count();
         assert!(lower[0].join("bin/sh").is_file());

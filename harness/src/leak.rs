@@ -42,11 +42,9 @@ pub enum Leak {
 impl fmt::Display for Leak {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Process {
-                process,
-                command,
-                because,
-            } => write!(f, "process {} ({command}): {because}", process.pid),
+            Self::Process { process, command, because } => {
+                write!(f, "process {} ({command}): {because}", process.pid)
+            }
             Self::Mount(path) => write!(f, "mount at {}", path.display()),
             Self::Link(name) => write!(f, "network link {name}"),
             Self::Table(name) => write!(f, "packet rules in table {name}"),
@@ -67,10 +65,7 @@ impl Leaks {
     /// The leaks of the test whose directory is `root`. The directory's name should be unique on the host.
     #[must_use]
     pub fn below(root: &Path) -> Self {
-        Self {
-            root: root.to_owned(),
-            state_dirs: Vec::new(),
-        }
+        Self { root: root.to_owned(), state_dirs: Vec::new() }
     }
 
     /// Includes the bridge and the cgroups of the runtime with this state directory.
@@ -90,6 +85,8 @@ impl Leaks {
         let all: Vec<Witness> = witness::processes()
             .into_iter()
             .filter(|process| *process != own && process.link("exe") != own_program)
+            // One that ends gives up its memory before its descriptors, and runs nothing any more (proc_pid_statm(5)).
+            .filter(|process| !process.bytes("statm").starts_with(b"0 "))
             .collect();
         let mut found: Vec<(Witness, String)> = Vec::new();
         for process in &all {
@@ -139,19 +136,13 @@ impl Leaks {
                 return Some(format!("its {link} is in the test's directory"));
             }
         }
-        if let Some(open) = process
-            .descriptors()
-            .into_iter()
-            .find(|path| path.starts_with(&self.root))
+        if let Some(open) =
+            process.descriptors().into_iter().find(|path| path.starts_with(&self.root))
         {
             return Some(format!("it has {} open", open.display()));
         }
         // Paths in mounts may be relative to another root, so compare the name only.
-        let name = self
-            .root
-            .file_name()
-            .unwrap_or(self.root.as_os_str())
-            .as_bytes();
+        let name = self.root.file_name().unwrap_or(self.root.as_os_str()).as_bytes();
         let mounts = process.link("ns/mnt")?;
         (Some(mounts.as_path()) != own_mounts && contains(&process.bytes("mountinfo"), name))
             .then(|| "it has files of the test mounted".to_owned())
@@ -171,11 +162,7 @@ impl Leaks {
     /// The bridges of the test's runtimes, and the links attached to them.
     #[must_use]
     pub fn links(&self) -> Vec<Leak> {
-        let bridges: Vec<String> = self
-            .state_dirs
-            .iter()
-            .map(|dir| instance_name(dir))
-            .collect();
+        let bridges: Vec<String> = self.state_dirs.iter().map(|dir| instance_name(dir)).collect();
         let master = |link: &str| {
             let path = Path::new("/sys/class/net").join(link).join("master");
             let master = std::fs::read_link(path).ok()?;
@@ -197,11 +184,7 @@ impl Leaks {
         let names = self.state_dirs.iter();
         let names: Vec<String> = names.map(|dir| instance_name(dir)).collect();
         let tables = network::tables().unwrap_or_default();
-        tables
-            .into_iter()
-            .filter(|table| names.contains(table))
-            .map(Leak::Table)
-            .collect()
+        tables.into_iter().filter(|table| names.contains(table)).map(Leak::Table).collect()
     }
 
     /// The cgroups of the test's runtimes, in every hierarchy: one for each pod, and in it those of containers.
@@ -236,14 +219,7 @@ impl Leaks {
     /// All leaks except files.
     #[must_use]
     pub fn running(&self) -> Vec<Leak> {
-        [
-            self.processes(),
-            self.mounts(),
-            self.links(),
-            self.tables(),
-            self.cgroups(),
-        ]
-        .concat()
+        [self.processes(), self.mounts(), self.links(), self.tables(), self.cgroups()].concat()
     }
 }
 
@@ -251,19 +227,12 @@ impl Leaks {
 /// are observed from outside.
 fn instance_name(state_dir: &Path) -> String {
     let digest = Sha256::digest([state_dir.as_os_str().as_bytes(), &[0]].concat());
-    let digits: String = digest
-        .iter()
-        .take(4)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let digits: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
     format!("crib{digits}")
 }
 
 fn contains(haystack: &[u8], needle: &[u8]) -> bool {
-    !needle.is_empty()
-        && haystack
-            .windows(needle.len())
-            .any(|window| window == needle)
+    !needle.is_empty() && haystack.windows(needle.len()).any(|window| window == needle)
 }
 
 #[cfg(test)]
@@ -295,19 +264,11 @@ mod tests {
         let mut in_directory = Command::new("sleep");
         in_directory.arg("1000").current_dir(dir.path());
         let mut in_environment = Command::new("sleep");
-        in_environment
-            .arg("1000")
-            .env("PLACE", dir.path().join("x"));
+        in_environment.arg("1000").env("PLACE", dir.path().join("x"));
         let mut in_files = Command::new("sleep");
-        in_files
-            .arg("1000")
-            .stderr(std::fs::File::create(dir.path().join("log")).unwrap());
+        in_files.arg("1000").stderr(std::fs::File::create(dir.path().join("log")).unwrap());
         let mut by_parent = Command::new("sh");
-        by_parent.args([
-            "-c",
-            "cd /; (sleep 1000) & wait",
-            dir.path().to_str().unwrap(),
-        ]);
+        by_parent.args(["-c", "cd /; (sleep 1000) & wait", dir.path().to_str().unwrap()]);
         for mut command in [in_directory, in_environment, in_files] {
             let process = Process::spawn(command.stdin(Stdio::null())).unwrap();
             assert_eq!(pids(&leaks), [process.pid()], "{command:?}");

@@ -18,11 +18,11 @@
 //!
 //! Reading order: [`runtime`] and [`node`] start daemons, [`client`] and [`pod`] call them, [`eventually()`] waits,
 //! [`witness`] and [`leak`] observe from outside, [`fixture`] and [`fixture_image`] make configurations and images,
-//! [`registry`] serves images; [`proxy`] records a client's calls; [`check`] and [`mod@bench`] judge and measure any runtime; [`streaming`] is the client side of exec, attach and port-forward.
+//! [`streaming`] is the client side of exec, attach and port-forward; [`proxy`] records a client's calls and injects faults.
+//!
+//! Packages beside this one: `registry` serves images, `check` has the rules of `crib check`, `bench` measures runtimes.
 
-pub mod bench;
 pub mod binary;
-pub mod check;
 pub mod client;
 pub mod cri_log;
 pub mod deadline;
@@ -31,15 +31,13 @@ pub mod eventually;
 pub mod fixture;
 pub mod fixture_image;
 pub mod leak;
+pub mod need;
 pub mod netns;
 pub mod node;
 pub mod pod;
 pub mod process;
-pub mod proxy;
-pub mod registry;
 pub mod runtime;
 pub mod shown;
-pub mod skip;
 pub mod streaming;
 pub mod witness;
 
@@ -51,6 +49,5 @@ pub use leak::Leaks;
 pub use netns::Netns;
 pub use node::Node;
 pub use pod::Pod;
-pub use proxy::Proxy;
-pub use registry::Registry;
+pub use proxy::{self, Proxy};
 pub use runtime::{Runtime, StartError};

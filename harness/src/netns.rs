@@ -37,9 +37,7 @@ impl Netns {
     }
 
     fn witness(&self) -> Witness {
-        Witness {
-            pid: self.process.pid(),
-        }
+        Witness { pid: self.process.pid() }
     }
 
     /// The namespace's file.
@@ -52,10 +50,7 @@ impl Netns {
     #[must_use]
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
-        command
-            .arg(format!("--net={}", self.path().display()))
-            .arg(program)
-            .stdin(Stdio::null());
+        command.arg(format!("--net={}", self.path().display())).arg(program).stdin(Stdio::null());
         command
     }
 
@@ -83,9 +78,7 @@ impl Netns {
         let pid = to.process.pid().to_string();
         self.run(
             "ip",
-            &[
-                "link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns", &pid,
-            ],
+            &["link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns", &pid],
         )?;
         for (namespace, address) in [(self, own), (to, other)] {
             let add = ["address", "add", address, "dev", "wire", "nodad"];

@@ -42,10 +42,7 @@ impl Node {
     /// See [`Options::start`].
     pub async fn start_with(options: Options) -> Result<Self, StartError> {
         let runtime = options.start().await?;
-        let mut node = Self {
-            agent: None,
-            runtime,
-        };
+        let mut node = Self { agent: None, runtime };
         fs::create_dir_all(node.manifests()).map_err(io("make the directory of manifests"))?;
         node.start_agent()?;
         Ok(node)
@@ -117,7 +114,7 @@ impl Node {
         self.start_agent_on(&socket)
     }
 
-    /// Starts the agent with this socket as its runtime's, such as that of a [`crate::Proxy`]; a running one is killed first.
+    /// Starts the agent with this socket as its runtime's, such as that of a [`Proxy`](proxy::Proxy); a running one is killed first.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -130,19 +127,13 @@ impl Node {
             .map_err(io("open the agent's log"))?;
         let mut command = Command::new(binary::crib()?);
         command.arg("agent");
-        command
-            .arg("--runtime-endpoint")
-            .arg(format!("unix://{}", socket.display()));
+        command.arg("--runtime-endpoint").arg(format!("unix://{}", socket.display()));
         command.arg("--manifests").arg(self.manifests());
         command.arg("--root-dir").arg(self.agent_root());
         command.arg("--pod-logs-dir").arg(root.join("logs"));
         // The limit of a kubelet, 10 pulls at once and then 5 a second, spares registries; here it would put pods off.
         command.args(["--registry-qps", "0"]);
-        command
-            .current_dir("/")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log);
+        command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         self.agent = None;
         self.agent = Some(Process::spawn(&mut command).map_err(io("start the agent"))?);
         Ok(())

@@ -27,11 +27,7 @@ impl Pod {
     /// # Errors
     /// The runtime's.
     pub async fn run(client: &Client, config: v1::PodSandboxConfig) -> Answer<Self> {
-        Ok(Self {
-            id: client.run_pod(config.clone()).await?,
-            config,
-            client: client.clone(),
-        })
+        Ok(Self { id: client.run_pod(config.clone()).await?, config, client: client.clone() })
     }
 
     /// The configuration of a container that runs a shell script in this pod. Does not create it.
@@ -45,9 +41,7 @@ impl Pod {
     /// # Errors
     /// The runtime's.
     pub async fn create(&self, config: v1::ContainerConfig) -> Answer<String> {
-        self.client
-            .create(&self.id, config, self.config.clone())
-            .await
+        self.client.create(&self.id, config, self.config.clone()).await
     }
 
     /// Creates and starts a container.
@@ -58,6 +52,21 @@ impl Pod {
         let id = self.create(config).await?;
         self.client.start(&id).await?;
         Ok(id)
+    }
+
+    /// Creates and starts a container, and waits until it has logged `ready`.
+    ///
+    /// # Errors
+    /// The runtime's.
+    ///
+    /// # Panics
+    /// If it does not within [`PATIENCE`].
+    pub async fn start_ready(&self, config: v1::ContainerConfig) -> Answer<String> {
+        let id = self.start(config).await?;
+        match self.logged(&id, "ready").await {
+            Ok(_) => Ok(id),
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Waits until the sandbox is ready and every container that was created in it runs.
@@ -74,9 +83,7 @@ impl Pod {
             });
             match (ready, containers.await) {
                 (Ok(true), Ok(all))
-                    if all
-                        .iter()
-                        .all(|c| c.state() == ContainerState::ContainerRunning) =>
+                    if all.iter().all(|c| c.state() == ContainerState::ContainerRunning) =>
                 {
                     Ok(())
                 }
@@ -94,14 +101,12 @@ impl Pod {
     /// # Panics
     /// If it runs for longer than [`PATIENCE`].
     pub async fn ended(&self, id: &str) -> Answer<v1::ContainerStatus> {
-        eventually(
-            PATIENCE,
-            &format!("the end of container {id}"),
-            async || match self.client.container(id).await {
+        eventually(PATIENCE, &format!("the end of container {id}"), async || {
+            match self.client.container(id).await {
                 Ok(status) if status.state() != ContainerState::ContainerExited => Err(status),
                 result => Ok(result),
-            },
-        )
+            }
+        })
         .await
     }
 
@@ -113,10 +118,7 @@ impl Pod {
         let id = self.start(config).await?;
         let status = self.ended(&id).await?;
         let text = |stream| {
-            let lines = self
-                .log(&status)
-                .into_iter()
-                .filter(|line| line.stream == stream);
+            let lines = self.log(&status).into_iter().filter(|line| line.stream == stream);
             lines.map(|line| line.text + "\n").collect::<String>()
         };
         if status.exit_code != 0 {
@@ -139,16 +141,8 @@ impl Pod {
     pub async fn logged(&self, id: &str, line: &str) -> Result<Vec<String>, WaitError> {
         let what = format!("the line {line:?} of container {id}");
         within(PATIENCE, &what, async || {
-            let status = self
-                .client
-                .container(id)
-                .await
-                .map_err(|e| (Some(e), None))?;
-            let lines: Vec<_> = self
-                .log(&status)
-                .into_iter()
-                .map(|line| line.text)
-                .collect();
+            let status = self.client.container(id).await.map_err(|e| (Some(e), None))?;
+            let lines: Vec<_> = self.log(&status).into_iter().map(|line| line.text).collect();
             match lines.iter().any(|have| have == line) {
                 true => Ok(lines),
                 false => Err((None, Some((status, lines)))),

@@ -27,19 +27,13 @@ impl Process {
     /// The kernel's.
     pub fn spawn(command: &mut Command) -> io::Result<Self> {
         let mut child = command.spawn()?;
-        let pid = i32::try_from(child.id())
-            .ok()
-            .and_then(rustix::process::Pid::from_raw);
+        let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
         let opened = match pid {
             Some(pid) => pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from),
             None => Err(io::Error::other("the process has no id")),
         };
         match opened {
-            Ok(pidfd) => Ok(Self {
-                child,
-                pidfd,
-                ended: None,
-            }),
+            Ok(pidfd) => Ok(Self { child, pidfd, ended: None }),
             Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -105,10 +99,7 @@ fn wait_for_end(pidfd: &OwnedFd, limit: Duration) {
         let left = end.saturating_duration_since(Instant::now());
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
         // After EINTR, wait for the remaining time.
-        if poll(
-            &mut [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)],
-            timeout,
-        ) != Err(Errno::EINTR)
+        if poll(&mut [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)], timeout) != Err(Errno::EINTR)
         {
             return;
         }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use cri::v1;
 use nix::sys::signal::Signal;
+use proxy::{BadRules, Proxy, RuleSet};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::unix::pipe;
 
@@ -20,7 +21,6 @@ use crate::fixture;
 use crate::leak::{Leak, Leaks};
 use crate::pod::Pod;
 use crate::process::Process;
-use crate::proxy::{BadRules, Proxy, RuleSet};
 
 mod disk;
 mod options;
@@ -64,16 +64,8 @@ pub enum StartError {
     #[error("invalid faults")]
     BadFaults(#[from] BadRules),
     /// The tests' image cannot be pulled.
-    #[error(
-        "the runtime at {endpoint} does not give the image {}: is it running, and is CRI_IMAGE an image that it can pull?",
-        fixture::image()
-    )]
-    NoImage {
-        /// The endpoint.
-        endpoint: String,
-        /// The runtime's error.
-        source: Box<tonic::Status>,
-    },
+    #[error("failed to pull {}", fixture::image())]
+    NoImage(#[source] Box<tonic::Status>),
 }
 
 fn io(doing: &'static str) -> impl Fn(io::Error) -> StartError {
@@ -85,8 +77,8 @@ fn io(doing: &'static str) -> impl Fn(io::Error) -> StartError {
 pub struct Runtime {
     /// A client of the runtime.
     pub client: Client,
-    /// The test's directory; `None` with the runtime of `CRI_ENDPOINT`.
-    root: Option<PathBuf>,
+    /// The test's directory.
+    root: PathBuf,
     daemon: Option<Daemon>,
     /// Between it and its clients, if it has faults.
     faulty: Option<Faulty>,
@@ -101,8 +93,7 @@ struct Daemon {
 }
 
 impl Runtime {
-    /// A runtime whose pods end with it; or the one that `CRI_ENDPOINT` names, if that is set. It starts when this is awaited,
-    /// with an error as of [`Options::start`].
+    /// A runtime whose pods end with it. It starts when this is awaited, with an error as of [`Options::start`].
     ///
     /// The test of a client gives it a runtime that misbehaves:
     ///
@@ -119,43 +110,16 @@ impl Runtime {
         Starting::default()
     }
 
-    async fn start_any() -> Result<Self, StartError> {
-        let Ok(endpoint) = std::env::var("CRI_ENDPOINT") else {
-            return Options::default().start().await;
-        };
-        let client = Client::new(Path::new(endpoint.trim_start_matches("unix://")));
-        match client.pull(&fixture::image()).await {
-            Ok(_) => Ok(Self {
-                client,
-                root: None,
-                daemon: None,
-                faulty: None,
-                options: Options::default(),
-            }),
-            Err(source) => Err(StartError::NoImage {
-                endpoint,
-                source: Box::new(source),
-            }),
-        }
-    }
-
-    /// Options for a runtime that differs from the default. It is always a new crib runtime.
+    /// Options for a runtime that differs from the default.
     #[must_use]
     pub fn with() -> Options {
         Options::default()
     }
 
-    /// Whether the test may kill it, because it is not the runtime of `CRI_ENDPOINT`.
-    #[must_use]
-    pub fn is_ours(&self) -> bool {
-        self.root.is_some()
-    }
-
-    /// The test's directory, which holds everything. With the
-    /// runtime of `CRI_ENDPOINT`: the system's temporary directory.
+    /// The test's directory, which holds everything.
     #[must_use]
     pub fn root(&self) -> PathBuf {
-        self.root.clone().unwrap_or_else(std::env::temp_dir)
+        self.root.clone()
     }
 
     /// Puts a proxy with rules between the runtime and its clients, [`Self::client`] among them.
@@ -184,10 +148,7 @@ impl Runtime {
     /// Its own socket, on which it has no faults.
     #[must_use]
     pub fn direct_socket(&self) -> PathBuf {
-        match (&self.root, std::env::var("CRI_ENDPOINT")) {
-            (None, Ok(endpoint)) => endpoint.trim_start_matches("unix://").into(),
-            _ => self.root().join("r.sock"),
-        }
+        self.root.join("r.sock")
     }
 
     /// Its state directory.
@@ -219,13 +180,7 @@ impl Runtime {
     /// # Errors
     /// The runtime's.
     pub async fn isolation(&self) -> Answer<String> {
-        Ok(self
-            .client
-            .status()
-            .await?
-            .info
-            .remove("isolation")
-            .unwrap_or_default())
+        Ok(self.client.status().await?.info.remove("isolation").unwrap_or_default())
     }
 
     /// The configuration of a pod with a log directory below the test's.
@@ -261,6 +216,15 @@ impl Runtime {
         }
     }
 
+    /// Kills the daemon with SIGKILL and starts it again.
+    ///
+    /// # Errors
+    /// See [`Options::start`].
+    pub async fn kill_and_restart(&mut self) -> Result<(), StartError> {
+        self.kill9().await;
+        self.launch().await
+    }
+
     /// Ends the daemon in order. Pods of a durable daemon keep
     /// running. Returns `None` if it does not exit, or exited before.
     pub async fn stop(&mut self) -> Option<ExitStatus> {
@@ -281,11 +245,7 @@ impl Runtime {
     async fn launch(&mut self) -> Result<(), StartError> {
         let mut command = self.command("r.sock", self.options.disk.as_ref())?;
         command.stdout(Stdio::piped());
-        command.stdin(if self.options.durable {
-            Stdio::null()
-        } else {
-            Stdio::piped()
-        });
+        command.stdin(if self.options.durable { Stdio::null() } else { Stdio::piped() });
         if !self.options.durable {
             command.arg("--until-stdin-closes");
         }
@@ -344,9 +304,7 @@ impl Runtime {
             (Some(path), ..) => wrap::in_network(path, crib),
         };
         command.arg("runtime");
-        command
-            .arg("--listen")
-            .arg(format!("unix://{}", root.join(socket).display()));
+        command.arg("--listen").arg(format!("unix://{}", root.join(socket).display()));
         command.arg("--state-dir").arg(self.state_dir());
         if let Some(isolation) = &self.options.isolation {
             command.args(["--isolation", isolation]);
@@ -371,9 +329,7 @@ impl Runtime {
     /// Ends everything, and returns what went wrong.
     fn end(&mut self) -> Vec<String> {
         self.faulty = None;
-        let Some(root) = self.root.clone() else {
-            return Vec::new();
-        };
+        let root = self.root.clone();
         let mut problems = Vec::new();
         if let Some(mut daemon) = self.daemon.take() {
             daemon.ask_to_end();
@@ -408,18 +364,12 @@ impl Runtime {
     fn sweep(&self, root: &Path) -> Result<(), String> {
         // It does not run on the small disk, which no longer exists.
         let mut command = self.command("s.sock", None).map_err(|e| e.to_string())?;
-        command
-            .arg("--until-stdin-closes")
-            .arg("--remove-at-end")
-            .arg(root);
+        command.arg("--until-stdin-closes").arg("--remove-at-end").arg(root);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let mut sweeper = Process::spawn(&mut command).map_err(|error| error.to_string())?;
         match sweeper.wait_blocking(REMOVAL) {
             Some(status) if status.success() => Ok(()),
-            Some(status) => Err(format!(
-                "removing everything failed ({status}): {}",
-                self.log()
-            )),
+            Some(status) => Err(format!("removing everything failed ({status}): {}", self.log())),
             None => Err("removing everything did not come to an end".to_owned()),
         }
     }
@@ -442,11 +392,7 @@ impl Drop for Runtime {
             let text = format!("the runtime's log:\n{log}\n{}\n", problems.join("\n"));
             let _ = io::Write::write_all(&mut io::stderr(), text.as_bytes());
         } else {
-            assert!(
-                problems.is_empty(),
-                "{}\nthe runtime's log:\n{log}",
-                problems.join("\n")
-            );
+            assert!(problems.is_empty(), "{}\nthe runtime's log:\n{log}", problems.join("\n"));
         }
     }
 }

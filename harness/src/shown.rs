@@ -2,7 +2,7 @@
 //!
 //! `Some(Container { id: "a", metadata: None, labels: {} })` is shown as `{id: "a"}`: fields that are empty are left out.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::iter::Peekable;
 use std::str::Chars;
 
@@ -23,6 +23,40 @@ enum Shown {
     List(Vec<Self>),
     /// What is in parentheses, and the word before them.
     Tuple(String, Vec<Self>),
+}
+
+/// Whether a character changes the order in which those after it are shown (Unicode, UAX 9: embeddings, overrides, isolates).
+#[must_use]
+pub fn reorders(character: char) -> bool {
+    matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Text with control characters, and those that change the order of others, written out.
+#[must_use]
+pub fn escape_control(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character.is_control() || reorders(character) {
+            true => escaped.extend(character.escape_default()),
+            false => escaped.push(character),
+        }
+    }
+    escaped
+}
+
+/// One line, and not a long one, in which nothing steers a terminal.
+#[must_use]
+pub fn brief(text: &str) -> String {
+    const LONGEST: usize = 300;
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        line += if line.is_empty() { "" } else { " " };
+        line += word;
+        if let Some((end, _)) = line.char_indices().nth(LONGEST) {
+            return escape_control(line.get(..end).unwrap_or_default()) + "…";
+        }
+    }
+    escape_control(&line)
 }
 
 /// A value in one line.
@@ -91,11 +125,9 @@ fn compare<'a>(at: &str, expected: &'a Shown, seen: &'a Shown, found: &mut Vec<D
             }
         }
         (expected, seen) if expected == seen => {}
-        (expected, seen) => found.push(Difference {
-            at: at.to_owned(),
-            expected: Some(expected),
-            seen: Some(seen),
-        }),
+        (expected, seen) => {
+            found.push(Difference { at: at.to_owned(), expected: Some(expected), seen: Some(seen) })
+        }
     }
 }
 
@@ -132,35 +164,20 @@ impl Shown {
 
 impl fmt::Display for Shown {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fn separated(out: &mut fmt::Formatter<'_>, values: &[Shown]) -> fmt::Result {
-            for (index, value) in values.iter().enumerate() {
-                let comma = if index > 0 { ", " } else { "" };
-                write!(out, "{comma}{value}")?;
-            }
-            Ok(())
-        }
+        let separated = |values: &[Self]| -> String {
+            values.iter().map(Self::to_string).collect::<Vec<_>>().join(", ")
+        };
         match self {
             Self::Word(word) if word == "None" => out.write_str("absent"),
             Self::Word(word) => out.write_str(word),
             Self::Fields(fields) => {
-                out.write_char('{')?;
                 let shown = fields.iter().filter(|(_, value)| !value.is_empty());
-                for (index, (name, value)) in shown.enumerate() {
-                    let comma = if index > 0 { ", " } else { "" };
-                    write!(out, "{comma}{name}: {value}")?;
-                }
-                out.write_char('}')
+                let shown: Vec<String> =
+                    shown.map(|(name, value)| format!("{name}: {value}")).collect();
+                write!(out, "{{{}}}", shown.join(", "))
             }
-            Self::List(values) => {
-                out.write_char('[')?;
-                separated(out, values)?;
-                out.write_char(']')
-            }
-            Self::Tuple(name, values) => {
-                write!(out, "{name}(")?;
-                separated(out, values)?;
-                out.write_char(')')
-            }
+            Self::List(values) => write!(out, "[{}]", separated(values)),
+            Self::Tuple(name, values) => write!(out, "{name}({})", separated(values)),
         }
     }
 }
@@ -309,10 +326,8 @@ mod tests {
     fn status(id: &str, ip: Option<&str>, label: &str) -> v1::PodSandboxStatus {
         v1::PodSandboxStatus {
             id: id.to_owned(),
-            network: ip.map(|ip| v1::PodSandboxNetworkStatus {
-                ip: ip.to_owned(),
-                ..Default::default()
-            }),
+            network: ip
+                .map(|ip| v1::PodSandboxNetworkStatus { ip: ip.to_owned(), ..Default::default() }),
             labels: [("app".to_owned(), label.to_owned())].into(),
             ..Default::default()
         }
@@ -348,13 +363,8 @@ mod tests {
     fn only_fields_that_differ_are_shown() {
         let expected = Some(status("a", Some("10.0.0.1"), "x"));
         let without = Some(status("a", None, "x"));
-        assert_eq!(
-            difference(&expected, &without),
-            (
-                "network: {ip: \"10.0.0.1\"}".to_owned(),
-                "network: absent".to_owned()
-            )
-        );
+        let seen = difference(&expected, &without);
+        assert_eq!(seen, ("network: {ip: \"10.0.0.1\"}".to_owned(), "network: absent".to_owned()));
         let other = Some(status("b", Some("10.0.0.2"), "y"));
         assert_eq!(
             difference(&expected, &other),

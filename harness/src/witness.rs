@@ -18,9 +18,7 @@ pub struct Witness {
 /// This process.
 #[must_use]
 pub fn own() -> Witness {
-    Witness {
-        pid: i32::try_from(std::process::id()).unwrap_or(i32::MAX),
-    }
+    Witness { pid: i32::try_from(std::process::id()).unwrap_or(i32::MAX) }
 }
 
 /// All processes.
@@ -42,9 +40,7 @@ pub fn marked(mark: &str) -> Vec<Witness> {
         .filter(|process| {
             ["environ", "cmdline"].into_iter().any(|file| {
                 let bytes = process.bytes(file);
-                bytes
-                    .split(|byte| *byte == 0)
-                    .any(|word| word == mark.as_bytes())
+                bytes.split(|byte| *byte == 0).any(|word| word == mark.as_bytes())
             })
         })
         .collect();
@@ -74,10 +70,7 @@ impl Witness {
     /// Its namespaces: from the kind (`net`, `pid`, …) to the identity (`net:[4026531840]`).
     #[must_use]
     pub fn namespaces(self) -> BTreeMap<String, String> {
-        let entries = fs::read_dir(self.path("ns"))
-            .into_iter()
-            .flatten()
-            .flatten();
+        let entries = fs::read_dir(self.path("ns")).into_iter().flatten().flatten();
         entries
             .filter_map(|entry| {
                 let namespace = fs::read_link(entry.path()).ok()?;
@@ -92,9 +85,7 @@ impl Witness {
     pub fn status(self, field: &str) -> Option<String> {
         let status = self.text("status");
         let mut lines = status.lines().filter_map(|line| line.split_once(':'));
-        lines
-            .find(|(name, _)| *name == field)
-            .map(|(_, value)| value.trim().to_owned())
+        lines.find(|(name, _)| *name == field).map(|(_, value)| value.trim().to_owned())
     }
 
     /// The set of capabilities in a field like `CapEff`, one bit each.
@@ -106,10 +97,7 @@ impl Witness {
     /// Its arguments, separated by spaces; empty for a zombie.
     #[must_use]
     pub fn command_line(self) -> String {
-        self.text("cmdline")
-            .replace('\0', " ")
-            .trim_end()
-            .to_owned()
+        self.text("cmdline").replace('\0', " ").trim_end().to_owned()
     }
 
     /// Its cgroups: from the controllers of each hierarchy to the cgroup's directory. v2 has an empty name.
@@ -148,9 +136,7 @@ impl Witness {
     /// Its parent; 0 if the parent is in another process namespace, or there is none.
     #[must_use]
     pub fn parent(self) -> i32 {
-        self.status("PPid")
-            .and_then(|pid| pid.parse().ok())
-            .unwrap_or(0)
+        self.status("PPid").and_then(|pid| pid.parse().ok()).unwrap_or(0)
     }
 
     /// The target of a link of `/proc/PID` (`cwd`, `root`, `exe`, `fd/3`), also if it was removed.
@@ -162,33 +148,22 @@ impl Witness {
     /// The targets of its open descriptors.
     #[must_use]
     pub fn descriptors(self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.path("fd"))
-            .into_iter()
-            .flatten()
-            .flatten();
-        entries
-            .filter_map(|entry| fs::read_link(entry.path()).ok().map(without_mark))
-            .collect()
+        let entries = fs::read_dir(self.path("fd")).into_iter().flatten().flatten();
+        entries.filter_map(|entry| fs::read_link(entry.path()).ok().map(without_mark)).collect()
     }
 
     /// Whether it exists and has not exited.
     #[must_use]
     pub fn runs(self) -> bool {
-        self.status("State")
-            .is_some_and(|state| !state.starts_with(['Z', 'X']))
+        self.status("State").is_some_and(|state| !state.starts_with(['Z', 'X']))
     }
 }
 
 /// The network links of the test's own network namespace.
 #[must_use]
 pub fn links() -> Vec<String> {
-    let entries = fs::read_dir("/sys/class/net")
-        .into_iter()
-        .flatten()
-        .flatten();
-    entries
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect()
+    let entries = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
 /// The directories in which cgroups can be: the roots of all
@@ -214,11 +189,7 @@ pub fn cgroup_directories() -> Vec<PathBuf> {
             fits.then(|| at.join(path.trim_start_matches('/')))
         });
         for path in paths {
-            places.extend(
-                path.parent()
-                    .filter(|above| above.starts_with(&at))
-                    .map(Into::into),
-            );
+            places.extend(path.parent().filter(|above| above.starts_with(&at)).map(Into::into));
             places.push(path);
         }
         places.push(at);

@@ -27,11 +27,8 @@ const ANNOTATION: &str = "cdi.k8s.io/";
 /// The devices that `config` names, in its field and in its annotations, without duplicates.
 pub(crate) fn names(config: &ContainerConfig) -> Result<Vec<Name>, Invalid> {
     let field = config.cdi_devices.iter().map(|d| d.name.as_str());
-    let mut annotations: Vec<_> = config
-        .annotations
-        .iter()
-        .filter(|(key, _)| key.starts_with(ANNOTATION))
-        .collect();
+    let mut annotations: Vec<_> =
+        config.annotations.iter().filter(|(key, _)| key.starts_with(ANNOTATION)).collect();
     annotations.sort();
     let values = annotations.iter().flat_map(|(_, value)| value.split(','));
     let mut names = Vec::new();

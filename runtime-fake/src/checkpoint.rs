@@ -90,11 +90,7 @@ pub(crate) struct PodOptions {
 
 impl PodOptions {
     pub(crate) fn new(containers: BTreeMap<String, String>) -> Self {
-        Self {
-            version: VERSION,
-            containers,
-            annotations: BTreeMap::new(),
-        }
+        Self { version: VERSION, containers, annotations: BTreeMap::new() }
     }
 }
 
@@ -117,11 +113,7 @@ pub(crate) fn describe(
 fn config(container: &Container) -> Value {
     let image = container.config.image.as_ref();
     let named = image.map_or("", |i| {
-        if i.user_specified_image.is_empty() {
-            &i.image
-        } else {
-            &i.user_specified_image
-        }
+        if i.user_specified_image.is_empty() { &i.image } else { &i.user_specified_image }
     });
     json!({
         "id": container.id.as_str(),
@@ -140,17 +132,10 @@ fn config(container: &Container) -> Value {
 fn spec(container: &Container, sandbox: &PodSandboxConfig) -> Value {
     let config = &container.config;
     let default = cri::v1::LinuxContainerSecurityContext::default();
-    let context = config
-        .linux
-        .as_ref()
-        .and_then(|l| l.security_context.as_ref())
-        .unwrap_or(&default);
+    let context =
+        config.linux.as_ref().and_then(|l| l.security_context.as_ref()).unwrap_or(&default);
     let args: Vec<&String> = if config.command.is_empty() {
-        let args = if config.args.is_empty() {
-            &container.image.cmd
-        } else {
-            &config.args
-        };
+        let args = if config.args.is_empty() { &container.image.cmd } else { &config.args };
         container.image.entrypoint.iter().chain(args).collect()
     } else {
         config.command.iter().chain(&config.args).collect()
@@ -161,10 +146,7 @@ fn spec(container: &Container, sandbox: &PodSandboxConfig) -> Value {
         .iter()
         .cloned()
         .chain(
-            config
-                .envs
-                .iter()
-                .map(|e| format!("{}={}", e.key, String::from_utf8_lossy(&e.value))),
+            config.envs.iter().map(|e| format!("{}={}", e.key, String::from_utf8_lossy(&e.value))),
         )
         .collect();
     let mounts: Vec<Value> = config
@@ -177,18 +159,12 @@ fn spec(container: &Container, sandbox: &PodSandboxConfig) -> Value {
         .collect();
     let user = container.user.clone().unwrap_or_default();
     let metadata = sandbox.metadata.clone().unwrap_or_default();
-    let mut annotations: BTreeMap<&str, &str> = config
-        .annotations
-        .iter()
-        .map(|(name, value)| (name.as_str(), value.as_str()))
-        .collect();
+    let mut annotations: BTreeMap<&str, &str> =
+        config.annotations.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     // checkpointctl reads the names of pod and container from containerd's annotations.
     annotations.extend([
         ("io.kubernetes.cri.container-type", "container"),
-        (
-            "io.kubernetes.cri.container-name",
-            config.metadata.as_ref().map_or("", |m| &m.name),
-        ),
+        ("io.kubernetes.cri.container-name", config.metadata.as_ref().map_or("", |m| &m.name)),
         ("io.kubernetes.cri.sandbox-id", container.sandbox.as_str()),
         ("io.kubernetes.cri.sandbox-name", &metadata.name),
         ("io.kubernetes.cri.sandbox-namespace", &metadata.namespace),

@@ -30,6 +30,8 @@ pub struct Config {
     pub handlers: Handlers,
     /// CNI configurations and plugins, instead of the runtime's own bridge.
     pub cni: Option<CniConfig>,
+    /// What programs without privileges may do in a network namespace of their pod's own.
+    pub unprivileged: Unprivileged,
     /// The subnets for pods; the daemon chooses them if empty.
     pub pod_cidrs: PodCidrs,
     /// The directories of CDI specifications; a later one takes precedence.
@@ -51,6 +53,16 @@ pub struct Config {
     pub deadlines: Deadlines,
     /// The root directory of the security modules' kernel files: `/`, except in tests.
     pub kernel_files: PathBuf,
+}
+
+/// What programs without privileges may do in a network namespace of their pod's own: kernel parameters of each, as containerd
+/// 2 sets them. A pod's own sysctls come first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unprivileged {
+    /// Listen on ports below 1024 (`net.ipv4.ip_unprivileged_port_start`).
+    pub ports: bool,
+    /// Send echo requests without `CAP_NET_RAW` (`net.ipv4.ping_group_range`).
+    pub ping: bool,
 }
 
 /// The settings of the stream server.
@@ -86,6 +98,7 @@ impl Config {
             scripts: Vec::new(),
             handlers: Handlers::default(),
             cni: None,
+            unprivileged: Unprivileged { ports: true, ping: true },
             pod_cidrs: PodCidrs::default(),
             cdi_dirs: CDI_DIRS.map(PathBuf::from).to_vec(),
             ephemeral: false,

@@ -147,10 +147,8 @@ impl Container {
     /// Whether a repeated request, for `other`, may return this container: it has the same configuration and image and
     /// has not been started.
     pub(crate) fn is_asked_for_by(&self, other: &Self) -> bool {
-        matches!(
-            self.state,
-            ContainerState::Creating | ContainerState::Created
-        ) && self.config == other.config
+        matches!(self.state, ContainerState::Creating | ContainerState::Created)
+            && self.config == other.config
             && self.image_id == other.image_id
     }
 
@@ -173,17 +171,10 @@ impl Container {
                 let overtaken = self.state == S::Created && exit.started.is_some();
                 self.started_at = self.started_at.or(exit.started);
                 self.exit = Some(exit);
-                let told = if self.state == S::Lost {
-                    Vec::new()
-                } else {
-                    vec![EventKind::Stopped]
-                };
+                let told =
+                    if self.state == S::Lost { Vec::new() } else { vec![EventKind::Stopped] };
                 self.state = S::Exited;
-                if overtaken {
-                    [vec![EventKind::Started], told].concat()
-                } else {
-                    told
-                }
+                if overtaken { [vec![EventKind::Started], told].concat() } else { told }
             }
             (S::Creating | S::Created | S::Running, ContainerEvent::Lost(at)) => {
                 self.exit = Some(Exit {
@@ -230,10 +221,7 @@ impl Container {
     /// Name and attempt, which are unique within a sandbox.
     #[must_use]
     pub(crate) fn key(&self) -> (&str, u32) {
-        self.config
-            .metadata
-            .as_ref()
-            .map_or(("", 0), |m| (&m.name, m.attempt))
+        self.config.metadata.as_ref().map_or(("", 0), |m| (&m.name, m.attempt))
     }
 
     /// The reason of its exit in one word (`Completed`, `Error`, `StartError`, `OOMKilled`, `Unknown`), and a
@@ -248,22 +236,10 @@ impl Container {
                 "Unknown",
                 "the container was lost: its keeper ended without a record of it".to_owned(),
             ),
-            (
-                _,
-                Some(Exit {
-                    start_error: Some(error),
-                    ..
-                }),
-            ) => ("StartError", error.clone()),
-            (
-                _,
-                Some(Exit {
-                    oom_killed: true, ..
-                }),
-            ) => (
-                "OOMKilled",
-                "the kernel killed it: its memory was used up".to_owned(),
-            ),
+            (_, Some(Exit { start_error: Some(error), .. })) => ("StartError", error.clone()),
+            (_, Some(Exit { oom_killed: true, .. })) => {
+                ("OOMKilled", "the kernel killed it: its memory was used up".to_owned())
+            }
             (_, Some(Exit { code: 0, .. })) => ("Completed", String::new()),
             (_, Some(_)) => ("Error", String::new()),
             (_, None) => ("", String::new()),
@@ -347,11 +323,7 @@ mod tests {
     #[rstest]
     #[case(ContainerState::Exited, exit(0, None, None), "Completed")]
     #[case(ContainerState::Exited, exit(7, None, None), "Error")]
-    #[case(
-        ContainerState::Exited,
-        exit(128, None, Some("no such file")),
-        "StartError"
-    )]
+    #[case(ContainerState::Exited, exit(128, None, Some("no such file")), "StartError")]
     #[case(
         ContainerState::Exited,
         Exit { oom_killed: true, ..exit(137, Some(T), None) },
@@ -364,14 +336,6 @@ mod tests {
         #[case] exit: Exit,
         #[case] reason: &str,
     ) {
-        assert_eq!(
-            Container {
-                exit: Some(exit),
-                ..container(state)
-            }
-            .reason()
-            .0,
-            reason
-        );
+        assert_eq!(Container { exit: Some(exit), ..container(state) }.reason().0, reason);
     }
 }

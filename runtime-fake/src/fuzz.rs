@@ -1,8 +1,5 @@
 //! Collects the fuzz targets of this package, which are in each module's own `fuzz`.
-#![allow(
-    unreachable_pub,
-    reason = "public for the program in tests/fuzz, private in a test"
-)]
+#![allow(unreachable_pub, reason = "public for the program in tests/fuzz, private in a test")]
 #![allow(clippy::unwrap_used, reason = "a test's tool")]
 
 use fuzz_target::Target;

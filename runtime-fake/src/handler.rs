@@ -124,11 +124,7 @@ mod tests {
 
     #[test]
     fn harden_adds_restrictions_only() {
-        let strict = Handler {
-            no_new_privs: true,
-            read_only_root: true,
-            seccomp_default: true,
-        };
+        let strict = Handler { no_new_privs: true, read_only_root: true, seccomp_default: true };
         let mut config = ContainerConfig::default();
         Handler::default().harden(&mut config);
         assert_eq!(config, ContainerConfig::default());
@@ -138,10 +134,8 @@ mod tests {
         let hardened = context(&config);
         assert!(hardened.no_new_privs && hardened.readonly_rootfs);
         assert_eq!(hardened.seccomp, Some(SecurityProfile::default()));
-        let unconfined = SecurityProfile {
-            profile_type: ProfileType::Unconfined.into(),
-            ..Default::default()
-        };
+        let unconfined =
+            SecurityProfile { profile_type: ProfileType::Unconfined.into(), ..Default::default() };
         let linux = config.linux.get_or_insert_default();
         linux.security_context.get_or_insert_default().seccomp = Some(unconfined.clone());
         strict.harden(&mut config);

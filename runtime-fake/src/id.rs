@@ -96,12 +96,10 @@ pub(crate) fn random_hex() -> String {
 #[must_use]
 pub(crate) fn hex(bytes: &[u8]) -> String {
     use fmt::Write as _;
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 #[cfg(test)]
@@ -112,11 +110,7 @@ mod tests {
     fn random_ids_have_64_digits_and_differ() {
         let (a, b) = (SandboxId::random(), SandboxId::random());
         assert_eq!(a.as_str().len(), 64);
-        assert!(
-            a.as_str()
-                .bytes()
-                .all(|c| c.is_ascii_hexdigit() && !c.is_ascii_uppercase())
-        );
+        assert!(a.as_str().bytes().all(|c| c.is_ascii_hexdigit() && !c.is_ascii_uppercase()));
         assert_ne!(a, b);
     }
 }

@@ -19,8 +19,5 @@ pub fn instance_name(state_dir: &Path) -> String {
 #[test]
 fn instance_names_differ_by_state_directory_and_stay() {
     assert_eq!(instance_name("/run/crib".as_ref()), "cribaba9af7e");
-    assert_ne!(
-        instance_name("/run/crib2".as_ref()),
-        instance_name("/run/crib".as_ref())
-    );
+    assert_ne!(instance_name("/run/crib2".as_ref()), instance_name("/run/crib".as_ref()));
 }

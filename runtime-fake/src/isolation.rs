@@ -131,8 +131,8 @@ pub enum EnterError {
     },
 }
 
-/// Selects the isolation for `request`. An ordinary user's process is moved into a user namespace: the one of an
-/// earlier daemon's pods in `state_dir` if any still run, or else a new one. Without a state directory there are
+/// Selects the isolation for `request`. The process of an ordinary user, or of root without the power over namespaces, is moved
+/// into a user namespace: the one of an earlier daemon's pods in `state_dir` if any still run, or else a new one. Without a state directory there are
 /// no pods.
 ///
 /// # Errors
@@ -151,15 +151,24 @@ pub fn enter(request: IsolationRequest, state_dir: Option<&Path>) -> Result<Isol
     match (request, uid) {
         (IsolationRequest::Process, _) => Ok(Isolation::Process),
         (IsolationRequest::Root, 1..) => Err(EnterError::NotRoot { uid }),
-        (IsolationRequest::Root | IsolationRequest::Rootless, 0) => as_root(),
-        (IsolationRequest::Rootless, _) => userns::enter(&living(state_dir)?, state_dir)
-            .map_err(|reason| EnterError::NoUserNamespace { reason }),
-        (IsolationRequest::Auto, 0) => Ok(as_root().unwrap_or(Isolation::Process)),
+        (IsolationRequest::Root, 0) => as_root(),
+        (IsolationRequest::Rootless, 0) => as_root().or_else(|_| rootless(state_dir)),
+        (IsolationRequest::Rootless, _) => rootless(state_dir),
         (IsolationRequest::Auto, _) => {
-            let keepers = living(state_dir)?;
-            Ok(userns::enter(&keepers, state_dir).unwrap_or(Isolation::Process))
+            // Root of a container without CAP_SYS_ADMIN may still make user namespaces.
+            let found = if uid == 0 { as_root() } else { Err(EnterError::NotRoot { uid }) };
+            match found.or_else(|_| rootless(state_dir)) {
+                Err(EnterError::NoUserNamespace { .. }) => Ok(Isolation::Process),
+                found => found,
+            }
         }
     }
+}
+
+/// Moves this process into a user namespace.
+fn rootless(state_dir: Option<&Path>) -> Result<Isolation, EnterError> {
+    userns::enter(&living(state_dir)?, state_dir)
+        .map_err(|reason| EnterError::NoUserNamespace { reason })
 }
 
 /// The running keepers. From another user namespace than theirs this process would have no power over them.
@@ -191,10 +200,7 @@ mod tests {
             IsolationRequest::Rootless,
             IsolationRequest::Process,
         ] {
-            assert_eq!(
-                request.to_string().parse::<IsolationRequest>().unwrap(),
-                request
-            );
+            assert_eq!(request.to_string().parse::<IsolationRequest>().unwrap(), request);
         }
         assert!(
             "docker"

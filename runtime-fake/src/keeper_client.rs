@@ -105,11 +105,7 @@ pub(crate) fn listen(directory: &Path) -> io::Result<std_net::UnixListener> {
 
 fn open_path(directory: &Path) -> io::Result<OwnedFd> {
     use rustix::fs::{Mode, OFlags, open};
-    Ok(open(
-        directory,
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?)
+    Ok(open(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// A socket address has room for 107 bytes; the path through an open directory always fits.
@@ -184,21 +180,14 @@ impl KeeperClient {
         plan: ExecPlan,
         descriptors: Vec<OwnedFd>,
     ) -> Result<RunningExec, Failure> {
-        let call = Call::Exec {
-            container: container.to_owned(),
-            plan: Box::new(plan),
-        };
+        let call = Call::Exec { container: container.to_owned(), plan: Box::new(plan) };
         let exit = Arc::new(ExecExit::default());
         let notifier = ExitNotifier(exit.clone());
         let (outcome, mut came) = self.exchange_for(call, descriptors, Some(notifier)).await?;
         let Outcome::Exec { pid } = outcome else {
             return Err(unexpected(&outcome));
         };
-        Ok(RunningExec {
-            pid,
-            exit,
-            terminal: came.pop(),
-        })
+        Ok(RunningExec { pid, exit, terminal: came.pop() })
     }
 }
 

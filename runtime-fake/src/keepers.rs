@@ -76,11 +76,8 @@ pub(crate) fn private_bridge_namespace(state_dir: &Path) -> Option<OwnedFd> {
     keepers.into_iter().find_map(|(pid, keeper)| {
         let of = |process: String| fs::read_link(format!("/proc/{process}/ns/net")).ok();
         let (pods, own) = (of(pid.to_string())?, of("self".to_owned())?);
-        let held: Vec<PathBuf> = fs::read_dir(format!("/proc/{pid}/fd"))
-            .ok()?
-            .flatten()
-            .map(|e| e.path())
-            .collect();
+        let held: Vec<PathBuf> =
+            fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten().map(|e| e.path()).collect();
         let bridge = held.into_iter().find(|path| {
             fs::read_link(path).is_ok_and(|link| {
                 link.to_string_lossy().starts_with("net:[") && link != pods && link != own

@@ -33,3 +33,4 @@ pub(crate) use plan::{ContainerInputs, container, exec, pod, stop_signal};
 pub(crate) use ports::host_ports;
 pub(crate) use qos_class::{class_shares, qos_class};
 pub(crate) use signal::signal_of;
+pub(crate) use sysctl::Allowed;

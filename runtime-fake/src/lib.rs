@@ -42,15 +42,16 @@ mod store;
 mod streaming;
 mod unknown_reason;
 
-pub use config::{Config, Streams};
+pub use config::{Config, Streams, Unprivileged};
 pub use handler::{Handler, Handlers, NotAName};
 pub use instance::instance_name;
 pub use isolation::{EnterError, Isolation, IsolationRequest, UnknownIsolation, enter};
-pub use keeper::open_files::{TooFewFiles, raise_open_files};
-pub use keeper::{keep_descriptors, keeper_main};
+pub use keeper::open_files::{TooFewFiles, ensure_open_files, raise_open_files};
+pub use keeper::{keep_descriptors, keeper_main, take_short_turns};
 pub use keeper_client::Deadlines;
 pub use network::{EGRESS_COMMAND, serve_egress};
 pub use server::{ServeError, delete_trash, longest_end, serve};
+pub use service::image::PULL_FROM;
 pub use store::OpenError;
 
 use keeper::failure::chain;

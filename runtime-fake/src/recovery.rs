@@ -61,9 +61,7 @@ pub(crate) async fn reconcile(runtime: &Runtime) {
         .into_iter()
         .map(|sandbox| {
             let directory = runtime.sandbox_dir(&sandbox.id);
-            let found = runtime
-                .pods
-                .recover(&sandbox.id, &directory, &runtime.store);
+            let found = runtime.pods.recover(&sandbox.id, &directory, &runtime.store);
             (sandbox, found)
         })
         .collect();
@@ -140,9 +138,7 @@ async fn look_over_network(runtime: &Runtime) {
     blocking(move || network.clean_up(&kept)).await;
     let network = runtime.network.clone();
     let connected: Vec<Target> = connected;
-    runtime.tasks.spawn(blocking(move || {
-        network.check(&connected, keepers::pod_netns)
-    }));
+    runtime.tasks.spawn(blocking(move || network.check(&connected, keepers::pod_netns)));
 }
 
 async fn remove(runtime: &Runtime, id: &SandboxId) {

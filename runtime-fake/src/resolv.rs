@@ -40,10 +40,7 @@ pub(crate) fn for_pod(conf: &str, host: &str, dns: IpAddr) -> String {
 /// The name server in a line.
 fn server(line: &str) -> Option<IpAddr> {
     let mut words = line.split_whitespace();
-    (words.next()? == "nameserver")
-        .then(|| words.next())??
-        .parse()
-        .ok()
+    (words.next()? == "nameserver").then(|| words.next())??.parse().ok()
 }
 
 #[cfg(test)]
@@ -65,16 +62,8 @@ mod tests {
         "nameserver ::1\nnameserver 127.0.0.1",
         "nameserver 10.9.9.9\nnameserver 10.0.0.1\n"
     )]
-    #[case::pods_own(
-        "nameserver 127.0.0.1\n",
-        "nameserver 127.0.0.53\n",
-        "nameserver 127.0.0.1\n"
-    )]
-    #[case::reachable(
-        "nameserver 10.0.0.1\n",
-        "nameserver 10.0.0.1\n",
-        "nameserver 10.0.0.1\n"
-    )]
+    #[case::pods_own("nameserver 127.0.0.1\n", "nameserver 127.0.0.53\n", "nameserver 127.0.0.1\n")]
+    #[case::reachable("nameserver 10.0.0.1\n", "nameserver 10.0.0.1\n", "nameserver 10.0.0.1\n")]
     fn loopback_servers_of_host_are_replaced(
         #[case] conf: &str,
         #[case] host: &str,
@@ -86,11 +75,7 @@ mod tests {
 
     #[test]
     fn resolv_conf_directives_are_written_in_order() {
-        let list = |text: &str| {
-            text.split_whitespace()
-                .map(ToOwned::to_owned)
-                .collect::<Vec<_>>()
-        };
+        let list = |text: &str| text.split_whitespace().map(ToOwned::to_owned).collect::<Vec<_>>();
         assert_eq!(
             conf(&list("10.0.0.1 10.0.0.2"), &list("a.b c"), &list("ndots:5")),
             "search a.b c\nnameserver 10.0.0.1\nnameserver 10.0.0.2\noptions ndots:5\n"

@@ -75,12 +75,7 @@ pub(crate) enum SandboxEvent {
     /// It is set up, with these addresses.
     Ready(Vec<IpAddr>),
     /// Its containers' resources, and the pod's overhead.
-    Resources(
-        Box<(
-            Option<LinuxContainerResources>,
-            Option<LinuxContainerResources>,
-        )>,
-    ),
+    Resources(Box<(Option<LinuxContainerResources>, Option<LinuxContainerResources>)>),
     /// It was stopped, or its keeper has ended.
     Stopped,
 }
@@ -121,10 +116,7 @@ impl Sandbox {
 
     /// The fields of its record that change during its life.
     pub(crate) fn life(&self) -> SandboxLife<'_> {
-        SandboxLife {
-            state: self.state,
-            addresses: &self.addresses,
-        }
+        SandboxLife { state: self.state, addresses: &self.addresses }
     }
 
     /// Whether clients see it.
@@ -136,8 +128,9 @@ impl Sandbox {
     /// Its unique key: two sandboxes never share all four.
     #[must_use]
     pub(crate) fn key(&self) -> (&str, &str, &str, u32) {
-        self.config.metadata.as_ref().map_or(("", "", "", 0), |m| {
-            (&m.name, &m.namespace, &m.uid, m.attempt)
-        })
+        self.config
+            .metadata
+            .as_ref()
+            .map_or(("", "", "", 0), |m| (&m.name, &m.namespace, &m.uid, m.attempt))
     }
 }

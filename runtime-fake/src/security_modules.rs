@@ -190,9 +190,7 @@ impl Modules {
             return Profiles::None;
         }
         fs::read_to_string(self.root.join("sys/kernel/security/apparmor/profiles"))
-            .map_or(Profiles::Hidden, |list| {
-                Profiles::Loaded(apparmor::names(&list))
-            })
+            .map_or(Profiles::Hidden, |list| Profiles::Loaded(apparmor::names(&list)))
     }
 
     fn load_default(&self) -> Result<(), String> {
@@ -203,9 +201,7 @@ impl Modules {
         }
         let parsers = PARSERS.map(|path| self.root.join(path));
         let Some(parser) = parsers.iter().find(|path| path.exists()) else {
-            return Err(
-                "there is no apparmor_parser to load the runtime's profile with".to_owned(),
-            );
+            return Err("there is no apparmor_parser to load the runtime's profile with".to_owned());
         };
         let run = || -> io::Result<std::process::Output> {
             let mut child = Command::new(parser)
@@ -239,10 +235,7 @@ fn contexts(root: &Path) -> String {
             .lines()
             .find_map(|line| line.trim().strip_prefix("SELINUXTYPE="))
             .map_or("targeted", str::trim);
-        let list = root
-            .join("etc/selinux")
-            .join(name)
-            .join("contexts/lxc_contexts");
+        let list = root.join("etc/selinux").join(name).join("contexts/lxc_contexts");
         fs::read_to_string(list).unwrap_or_default()
     })
 }

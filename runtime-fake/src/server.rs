@@ -7,6 +7,7 @@ mod deadline;
 pub(crate) mod fuzz;
 mod hpack;
 mod requests;
+mod routes;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -18,7 +19,6 @@ use file_tree::RemoveError;
 use keeper::cgroup::Cgroups;
 use tokio::net::UnixListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::service::Routes;
 
 use crate::{
     config::Config,
@@ -34,6 +34,7 @@ use connections::Admission;
 use deadline::Deadline;
 use image::Puller;
 use image::{ImageError, ImageOptions, ImageStore};
+use routes::Routes;
 
 /// Limit on a message in either direction, the same as in a kubelet's client.
 const MAX_MESSAGE: usize = 16 << 20;
@@ -154,28 +155,22 @@ pub async fn serve(
         Arc::new(move || measured.container_filesystem()),
     ));
     let (health, health_service) = tonic_health::server::health_reporter();
-    health
-        .set_serving::<RuntimeServiceServer<CriService>>()
-        .await;
-    health
-        .set_serving::<ImageServiceServer<ImageServer>>()
-        .await;
-    let services = Routes::new(
-        runtime_service
-            .max_decoding_message_size(MAX_MESSAGE)
-            .max_encoding_message_size(MAX_MESSAGE),
-    )
-    .add_service(
-        image_service
-            .max_decoding_message_size(MAX_MESSAGE)
-            .max_encoding_message_size(MAX_MESSAGE),
-    )
-    .add_service(
-        ServicesGrpc::new(ServicesServer::new(runtime.clone()))
-            .max_decoding_message_size(MAX_MESSAGE),
-    )
-    .add_service(health_service)
-    .prepare();
+    health.set_serving::<RuntimeServiceServer<CriService>>().await;
+    health.set_serving::<ImageServiceServer<ImageServer>>().await;
+    let services_service = ServicesGrpc::new(ServicesServer::new(runtime.clone()));
+    let services = Routes::default()
+        .with(
+            runtime_service
+                .max_decoding_message_size(MAX_MESSAGE)
+                .max_encoding_message_size(MAX_MESSAGE),
+        )
+        .with(
+            image_service
+                .max_decoding_message_size(MAX_MESSAGE)
+                .max_encoding_message_size(MAX_MESSAGE),
+        )
+        .with(services_service.max_decoding_message_size(MAX_MESSAGE))
+        .with(health_service);
     let services = EncodedLists::new(services, runtime.store.clone(), MAX_MESSAGE);
     let admission = admission(&runtime.config);
     let pods = runtime.pods.clone();
@@ -233,13 +228,7 @@ async fn put_away(runtime: Runtime) {
         within(REMOVE, "remove all pods", remove_everything(&runtime)).await;
     }
     within(CLOSE, "end the zygote", runtime.pods.zygote().close()).await;
-    let Runtime {
-        network,
-        cgroups,
-        images,
-        trash,
-        ..
-    } = runtime;
+    let Runtime { network, cgroups, images, trash, .. } = runtime;
     let delete = blocking(move || {
         images.close();
         // The next daemon resumes it, or a call of `delete_trash`.
@@ -257,10 +246,7 @@ async fn put_away(runtime: Runtime) {
 
 async fn within(bound: Duration, what: &str, work: impl Future<Output = ()>) {
     if tokio::time::timeout(bound, work).await.is_err() {
-        tracing::warn!(
-            ?bound,
-            "failed to {what} in time: the next start goes on with it"
-        );
+        tracing::warn!(?bound, "failed to {what} in time: the next start goes on with it");
     }
 }
 

@@ -82,12 +82,9 @@ impl RuntimeService for CriService {
         _: Request<v1::RuntimeConfigRequest>,
     ) -> Answer<v1::RuntimeConfigResponse> {
         // Set explicitly: the message's default would mean systemd.
-        let linux = v1::LinuxRuntimeConfiguration {
-            cgroup_driver: v1::CgroupDriver::Cgroupfs.into(),
-        };
-        Ok(Response::new(v1::RuntimeConfigResponse {
-            linux: Some(linux),
-        }))
+        let linux =
+            v1::LinuxRuntimeConfiguration { cgroup_driver: v1::CgroupDriver::Cgroupfs.into() };
+        Ok(Response::new(v1::RuntimeConfigResponse { linux: Some(linux) }))
     }
 
     async fn run_pod_sandbox(
@@ -99,9 +96,7 @@ impl RuntimeService for CriService {
         let runtime = self.runtime.clone();
         let run = async move { runtime.run_sandbox(config, request.runtime_handler).await };
         let id = self.runtime.to_its_end(run).await?;
-        Ok(Response::new(v1::RunPodSandboxResponse {
-            pod_sandbox_id: id.to_string(),
-        }))
+        Ok(Response::new(v1::RunPodSandboxResponse { pod_sandbox_id: id.to_string() }))
     }
 
     async fn stop_pod_sandbox(
@@ -109,9 +104,7 @@ impl RuntimeService for CriService {
         request: Request<v1::StopPodSandboxRequest>,
     ) -> Answer<v1::StopPodSandboxResponse> {
         let (runtime, id) = (self.runtime.clone(), request.into_inner().pod_sandbox_id);
-        self.runtime
-            .to_its_end(async move { runtime.stop_sandbox(&id).await })
-            .await?;
+        self.runtime.to_its_end(async move { runtime.stop_sandbox(&id).await }).await?;
         Ok(Response::new(v1::StopPodSandboxResponse {}))
     }
 
@@ -120,9 +113,7 @@ impl RuntimeService for CriService {
         request: Request<v1::RemovePodSandboxRequest>,
     ) -> Answer<v1::RemovePodSandboxResponse> {
         let (runtime, id) = (self.runtime.clone(), request.into_inner().pod_sandbox_id);
-        self.runtime
-            .to_its_end(async move { runtime.remove_sandbox(&id).await })
-            .await?;
+        self.runtime.to_its_end(async move { runtime.remove_sandbox(&id).await }).await?;
         Ok(Response::new(v1::RemovePodSandboxResponse {}))
     }
 
@@ -132,9 +123,8 @@ impl RuntimeService for CriService {
     ) -> Answer<v1::PodSandboxStatusResponse> {
         let request = request.into_inner();
         let state = self.runtime.store.state();
-        let sandbox = state
-            .sandbox(&request.pod_sandbox_id)
-            .map_err(crate::runtime::Error::from)?;
+        let sandbox =
+            state.sandbox(&request.pod_sandbox_id).map_err(crate::runtime::Error::from)?;
         let info = if request.verbose {
             verbose::sandbox(&self.runtime, sandbox).await
         } else {
@@ -164,15 +154,9 @@ impl RuntimeService for CriService {
         let request = request.into_inner();
         let config = required(request.config, "config")?;
         let runtime = self.runtime.clone();
-        let create = async move {
-            runtime
-                .create_container(&request.pod_sandbox_id, config)
-                .await
-        };
+        let create = async move { runtime.create_container(&request.pod_sandbox_id, config).await };
         let id = self.runtime.to_its_end(create).await?;
-        Ok(Response::new(v1::CreateContainerResponse {
-            container_id: id.to_string(),
-        }))
+        Ok(Response::new(v1::CreateContainerResponse { container_id: id.to_string() }))
     }
 
     async fn start_container(
@@ -180,9 +164,7 @@ impl RuntimeService for CriService {
         request: Request<v1::StartContainerRequest>,
     ) -> Answer<v1::StartContainerResponse> {
         let (runtime, id) = (self.runtime.clone(), request.into_inner().container_id);
-        self.runtime
-            .to_its_end(async move { runtime.start_container(&id).await })
-            .await?;
+        self.runtime.to_its_end(async move { runtime.start_container(&id).await }).await?;
         Ok(Response::new(v1::StartContainerResponse {}))
     }
 
@@ -207,9 +189,7 @@ impl RuntimeService for CriService {
         request: Request<v1::RemoveContainerRequest>,
     ) -> Answer<v1::RemoveContainerResponse> {
         let (runtime, id) = (self.runtime.clone(), request.into_inner().container_id);
-        self.runtime
-            .to_its_end(async move { runtime.remove_container(&id).await })
-            .await?;
+        self.runtime.to_its_end(async move { runtime.remove_container(&id).await }).await?;
         Ok(Response::new(v1::RemoveContainerResponse {}))
     }
 
@@ -227,9 +207,8 @@ impl RuntimeService for CriService {
     ) -> Answer<v1::ContainerStatusResponse> {
         let request = request.into_inner();
         let state = self.runtime.store.state();
-        let container = state
-            .container(&request.container_id)
-            .map_err(crate::runtime::Error::from)?;
+        let container =
+            state.container(&request.container_id).map_err(crate::runtime::Error::from)?;
         let info = if request.verbose {
             let sandbox = state.sandboxes.get(&container.sandbox);
             verbose::container(&self.runtime, sandbox.map(|s| &**s), container).await
@@ -246,9 +225,7 @@ impl RuntimeService for CriService {
         &self,
         request: Request<v1::ReopenContainerLogRequest>,
     ) -> Answer<v1::ReopenContainerLogResponse> {
-        self.runtime
-            .reopen_log(&request.into_inner().container_id)
-            .await?;
+        self.runtime.reopen_log(&request.into_inner().container_id).await?;
         Ok(Response::new(v1::ReopenContainerLogResponse {}))
     }
 
@@ -259,11 +236,8 @@ impl RuntimeService for CriService {
         let request = request.into_inner();
         let timeout = seconds(request.timeout, "timeout")?;
         let runtime = self.runtime.clone();
-        let exec = async move {
-            runtime
-                .exec_sync(&request.container_id, request.cmd, timeout)
-                .await
-        };
+        let exec =
+            async move { runtime.exec_sync(&request.container_id, request.cmd, timeout).await };
         let result = self.runtime.to_its_end(exec).await?;
         Ok(Response::new(v1::ExecSyncResponse {
             stdout: result.stdout,
@@ -286,10 +260,7 @@ impl RuntimeService for CriService {
         &self,
         _: Request<v1::GetEventsRequest>,
     ) -> Answer<Self::GetContainerEventsStream> {
-        let events = events::forward(
-            self.runtime.store.subscribe(),
-            self.runtime.stopping.clone(),
-        );
+        let events = events::forward(self.runtime.store.subscribe(), self.runtime.stopping.clone());
         Ok(Response::new(Box::pin(events)))
     }
 
@@ -300,9 +271,7 @@ impl RuntimeService for CriService {
         request: Request<v1::StreamPodSandboxesRequest>,
     ) -> Answer<Self::StreamPodSandboxesStream> {
         let all = self.sandboxes(request.into_inner().filter);
-        lists::streamed(all, |pod_sandboxes| v1::StreamPodSandboxesResponse {
-            pod_sandboxes,
-        })
+        lists::streamed(all, |pod_sandboxes| v1::StreamPodSandboxesResponse { pod_sandboxes })
     }
 
     type StreamContainersStream = Items<v1::StreamContainersResponse>;
@@ -312,9 +281,7 @@ impl RuntimeService for CriService {
         request: Request<v1::StreamContainersRequest>,
     ) -> Answer<Self::StreamContainersStream> {
         let all = self.containers(request.into_inner().filter);
-        lists::streamed(all, |containers| v1::StreamContainersResponse {
-            containers,
-        })
+        lists::streamed(all, |containers| v1::StreamContainersResponse { containers })
     }
 
     async fn update_container_resources(
@@ -347,12 +314,8 @@ impl RuntimeService for CriService {
         &self,
         request: Request<v1::ContainerStatsRequest>,
     ) -> Answer<v1::ContainerStatsResponse> {
-        let stats = self
-            .stats_of_container(&request.into_inner().container_id)
-            .await?;
-        Ok(Response::new(v1::ContainerStatsResponse {
-            stats: Some(stats),
-        }))
+        let stats = self.stats_of_container(&request.into_inner().container_id).await?;
+        Ok(Response::new(v1::ContainerStatsResponse { stats: Some(stats) }))
     }
 
     async fn list_container_stats(
@@ -370,21 +333,15 @@ impl RuntimeService for CriService {
         request: Request<v1::StreamContainerStatsRequest>,
     ) -> Answer<Self::StreamContainerStatsStream> {
         let all = self.stats_of_containers(request.into_inner().filter).await;
-        lists::streamed(all, |container_stats| v1::StreamContainerStatsResponse {
-            container_stats,
-        })
+        lists::streamed(all, |container_stats| v1::StreamContainerStatsResponse { container_stats })
     }
 
     async fn pod_sandbox_stats(
         &self,
         request: Request<v1::PodSandboxStatsRequest>,
     ) -> Answer<v1::PodSandboxStatsResponse> {
-        let stats = self
-            .stats_of_sandbox(&request.into_inner().pod_sandbox_id)
-            .await?;
-        Ok(Response::new(v1::PodSandboxStatsResponse {
-            stats: Some(stats),
-        }))
+        let stats = self.stats_of_sandbox(&request.into_inner().pod_sandbox_id).await?;
+        Ok(Response::new(v1::PodSandboxStatsResponse { stats: Some(stats) }))
     }
 
     async fn list_pod_sandbox_stats(
@@ -436,9 +393,7 @@ impl RuntimeService for CriService {
         _: Request<v1::ListMetricDescriptorsRequest>,
     ) -> Answer<v1::ListMetricDescriptorsResponse> {
         let descriptors = stats::descriptors();
-        Ok(Response::new(v1::ListMetricDescriptorsResponse {
-            descriptors,
-        }))
+        Ok(Response::new(v1::ListMetricDescriptorsResponse { descriptors }))
     }
 
     async fn list_pod_sandbox_metrics(
@@ -446,9 +401,7 @@ impl RuntimeService for CriService {
         _: Request<v1::ListPodSandboxMetricsRequest>,
     ) -> Answer<v1::ListPodSandboxMetricsResponse> {
         let pod_metrics = self.metrics().await;
-        Ok(Response::new(v1::ListPodSandboxMetricsResponse {
-            pod_metrics,
-        }))
+        Ok(Response::new(v1::ListPodSandboxMetricsResponse { pod_metrics }))
     }
 
     type StreamPodSandboxMetricsStream = Items<v1::StreamPodSandboxMetricsResponse>;
@@ -458,9 +411,7 @@ impl RuntimeService for CriService {
         _: Request<v1::StreamPodSandboxMetricsRequest>,
     ) -> Answer<Self::StreamPodSandboxMetricsStream> {
         lists::streamed(self.metrics().await, |pod_sandbox_metrics| {
-            v1::StreamPodSandboxMetricsResponse {
-                pod_sandbox_metrics,
-            }
+            v1::StreamPodSandboxMetricsResponse { pod_sandbox_metrics }
         })
     }
 

@@ -9,7 +9,7 @@
 //! host that forwards packets, takes no address or port of the host, and is gone with the process. Connections have the
 //! namespace's address as their source, so that a pod also reaches itself through a Service.
 //!
-//! Reading order: `table` ◆, `zone` ◆, `message` ◆ and `choice` ◆ decide; `dns`, `resolver`, `streams` and `datagrams` serve.
+//! Reading order: `table` ◆, `zone` ◆, `message` ◆ and `choice` ◆ decide; `dns`, `streams` and `datagrams` serve.
 
 mod choice;
 mod datagrams;
@@ -17,7 +17,6 @@ mod dns;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod message;
-mod resolver;
 mod streams;
 pub(crate) mod table;
 #[cfg(test)]
@@ -33,6 +32,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
+use network::Slots;
 use nix::{
     sched::{CloneFlags, setns},
     sys::resource::{Resource, getrlimit},
@@ -40,19 +40,34 @@ use nix::{
 use tokio::{
     net::{TcpListener, UdpSocket},
     runtime::{Builder, Handle},
-    sync::{Semaphore, mpsc, oneshot, watch},
+    sync::{mpsc, oneshot, watch},
 };
 
 use table::{Backends, Front, Table, Transport};
 use zone::Zone;
 
-/// The connections of all Services together, at most. Each has two sockets.
-const CONNECTIONS: usize = 8192;
+/// The slots that the clients of all Services share. A connection has two sockets, and so has one with a query; a flow of
+/// datagrams has one, and so has a query.
+#[derive(Clone)]
+struct Pools {
+    connections: Slots,
+    flows: Slots,
+    queries: Slots,
+    query_connections: Slots,
+}
 
-/// The limit on connections that leaves the daemon half of its file descriptors.
-fn connections() -> usize {
-    let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
-    usize::try_from(limit / 4).map_or(CONNECTIONS, |share| share.min(CONNECTIONS))
+impl Pools {
+    /// Pools that leave the daemon half of its file descriptors.
+    fn below(descriptors: u64) -> Self {
+        let pool =
+            |name, part: u64, most: u64| Slots::new(name, (descriptors / part).min(most) as usize);
+        Self {
+            connections: pool("TCP of Services", 6, 8192),
+            flows: pool("UDP of Services", 16, 4096),
+            queries: pool("DNS queries for names outside", 32, 512),
+            query_connections: pool("DNS connections", 32, 512),
+        }
+    }
 }
 
 /// What of a table is served.
@@ -87,10 +102,7 @@ impl Services {
                 Err(error) => drop(started.send(Err(error))),
             }
         })?;
-        let services = Self {
-            tables: Some(tables),
-            thread: Some(thread),
-        };
+        let services = Self { tables: Some(tables), thread: Some(thread) };
         match ready.await {
             Ok(started) => started.map(|()| services),
             Err(_) => Err(io::Error::other("the thread ended")),
@@ -140,23 +152,18 @@ async fn serve(
     started: oneshot::Sender<io::Result<()>>,
 ) {
     let (zone, zones) = watch::channel(Arc::default());
-    let dns = dns::serve(address, zones, host.clone()).await;
+    let (descriptors, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
+    let pools = Pools::below(descriptors);
+    let dns = dns::serve(address, zones, host.clone(), &pools).await;
     let failed = dns.is_err();
     if started.send(dns).is_err() || failed {
         return;
     }
-    let mut ports = Ports {
-        host,
-        running: BTreeMap::new(),
-        connections: Arc::new(Semaphore::new(connections())),
-    };
+    let mut ports = Ports { host, running: BTreeMap::new(), pools };
     while let Some((table, done)) = tables.recv().await {
         zone.send_replace(Arc::new(Zone::new(&table)));
         let problems = ports.apply(table).await;
-        let _ = done.send(Applied {
-            host_ports: ports.of_host(),
-            problems,
-        });
+        let _ = done.send(Applied { host_ports: ports.of_host(), problems });
     }
 }
 
@@ -164,7 +171,7 @@ async fn serve(
 struct Ports {
     host: Handle,
     running: BTreeMap<Front, Running>,
-    connections: Arc<Semaphore>,
+    pools: Pools,
 }
 
 /// A port that is served.
@@ -223,14 +230,14 @@ impl Ports {
                     Some(address) => TcpListener::bind((address, front.port)).await?,
                     None => TcpListener::from_std(self.host_listener(front.port).await?)?,
                 };
-                tokio::spawn(streams::serve(listener, receiver, self.connections.clone()))
+                tokio::spawn(streams::serve(listener, receiver, self.pools.connections.clone()))
             }
             Transport::Udp => {
                 let socket = match front.address {
                     Some(address) => UdpSocket::bind((address, front.port)).await?,
                     None => UdpSocket::from_std(self.host_socket(front.port).await?)?,
                 };
-                tokio::spawn(datagrams::serve(socket, receiver, self.connections.clone()))
+                tokio::spawn(datagrams::serve(socket, receiver, self.pools.flows.clone()))
             }
         };
         Ok(Running { backends, task })

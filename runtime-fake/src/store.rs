@@ -56,11 +56,7 @@ impl Store {
         let (publish, states) = watch::channel(Arc::new(state));
         let events = broadcast::Sender::new(EVENT_CAPACITY);
         tokio::spawn(own(directory, inbox, publish, events.clone()));
-        Self {
-            commands,
-            states,
-            events,
-        }
+        Self { commands, states, events }
     }
 
     /// Applies `change`. When this returns, the change is on disk and in [`Self::state`].

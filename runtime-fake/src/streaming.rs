@@ -15,7 +15,6 @@ mod forward;
 pub(crate) mod fuzz;
 mod http;
 mod negotiate;
-mod pending;
 mod resize;
 mod status;
 pub(crate) mod target;
@@ -72,13 +71,9 @@ pub(crate) struct Streams {
 impl Streams {
     /// A URL for one use within a minute.
     pub(crate) fn url(&self, request: Request) -> Result<String, UrlError> {
-        let address =
-            self.address
-                .as_ref()
-                .map_err(|(address, source)| UrlError::NotListening {
-                    address: *address,
-                    source: source.clone(),
-                })?;
+        let address = self.address.as_ref().map_err(|(address, source)| {
+            UrlError::NotListening { address: *address, source: source.clone() }
+        })?;
         let kind = request.kind();
         let token = crate::id::random_hex();
         let url = format!("http://{address}/{}/{token}", kind.path());

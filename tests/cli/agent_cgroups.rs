@@ -2,11 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use harness::proxy::{Call, Proxy};
-use harness::{Client, fixture, witness};
-use serde_json::Value;
+use harness::witness;
+use proxy::{Call, Proxy};
 
-use super::command::{PATIENCE, Place, Running};
+use super::command::*;
 
 /// A pod that is limited as a whole, because its only container is.
 fn manifest(mark: &str) -> String {
@@ -22,17 +21,14 @@ fn manifest(mark: &str) -> String {
 async fn request(proxy: &Proxy, method: &str) -> Value {
     let made = proxy.recording().until(|calls| {
         let mut calls = calls.iter().filter(|call| call.method == method);
-        calls
-            .next()
-            .map(Call::request)
-            .filter(|request| !request.is_null())
+        calls.next().map(Call::request).filter(|request| !request.is_null())
     });
     tokio::time::timeout(PATIENCE, made).await.unwrap()
 }
 
 #[tokio::test]
 async fn agent_names_pod_cgroups_below_their_class() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let (runtime, endpoint) = place.runtime().await;
     let upstream = endpoint.trim_start_matches("unix://");
     let proxy = Proxy::start(&place.path("p"), upstream.as_ref()).unwrap();
@@ -74,10 +70,11 @@ async fn agent_names_pod_cgroups_below_their_class() {
     let seccomp = &linux["security_context"]["seccomp"];
     assert!(seccomp["profile_type"].is_null(), "{seccomp}");
 
-    if let Some(why) = no_limits(&Client::new(upstream.as_ref())).await {
+    if Need::Cgroups.missing().is_some() {
         agent.stop().await;
         runtime.stop().await;
-        harness::skip!("agent_names_pod_cgroups_below_their_class", "{why}");
+        harness::needs!(Cgroups);
+        return;
     }
     let mark = format!("CRIB_TEST_MARK={mark}");
     let process = harness::eventually(PATIENCE, "the container to run", || async {
@@ -93,20 +90,11 @@ async fn agent_names_pod_cgroups_below_their_class() {
     assert_eq!(memory, "67108864", "the container's own limit");
     let whole = process.cgroups().into_values().find_map(|own| {
         let files = ["memory.limit_in_bytes", "memory.max"];
-        files
-            .iter()
-            .find_map(|file| std::fs::read_to_string(own.parent()?.join(file)).ok())
+        files.iter().find_map(|file| std::fs::read_to_string(own.parent()?.join(file)).ok())
     });
     assert_eq!(whole.unwrap().trim(), "67108864", "the pod's limit");
     agent.stop().await;
     runtime.stop().await;
-}
-
-/// What the runtime says if it cannot limit pods here.
-async fn no_limits(runtime: &Client) -> Option<String> {
-    let status = runtime.status().await.unwrap();
-    let cgroups = status.info.get("cgroups").cloned().unwrap_or_default();
-    (cgroups.is_empty() || cgroups.contains("not applied")).then_some(cgroups)
 }
 
 /// Writes the manifest of a pod with these requests, whose process has this mark.
@@ -137,16 +125,9 @@ fn weights(mark: &str) -> Result<[String; 2], String> {
 
 #[tokio::test]
 async fn classes_weigh_what_their_pods_do() {
-    let place = Place::new();
+    harness::needs!(Cgroups);
+    let place = Place::unchecked();
     let (runtime, endpoint) = place.runtime().await;
-    if let Some(why) = no_limits(&Client::new(
-        endpoint.trim_start_matches("unix://").as_ref(),
-    ))
-    .await
-    {
-        runtime.stop().await;
-        harness::skip!("classes_weigh_what_their_pods_do", "{why}");
-    }
     let (root, mark) = (fixture::unique("crib-test"), fixture::unique("mark"));
     for (name, requests) in [("few", "cpu: 100m"), ("more", "cpu: 250m"), ("none", "")] {
         pod_with(&place, name, &mark, requests);

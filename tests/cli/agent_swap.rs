@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use harness::proxy::{Call, Proxy};
-use serde_json::Value;
+use proxy::{Call, Proxy};
 use tokio::process::Command;
 
-use super::command::{PATIENCE, Place, Running};
+use super::command::*;
 
 /// Gives a command another `/proc/meminfo` ($0) and a `/sys/fs/cgroup` with the unified hierarchy and limits of swap.
 const NODE: &str = "set -e; own=$(sed -n s/^0:://p /proc/self/cgroup); \
@@ -19,14 +18,8 @@ const MEMINFO: &str = "MemTotal:        4194304 kB\nSwapTotal:       2097152 kB\
 
 const PODS: [(&str, &str); 4] = [
     ("burstable", "{requests: {memory: 1Gi}}"),
-    (
-        "fixed",
-        "{requests: {memory: 64Mi}, limits: {memory: 64Mi, cpu: 1}}",
-    ),
-    (
-        "equal",
-        "{requests: {cpu: 100m, memory: 1Gi}, limits: {memory: 1Gi}}",
-    ),
+    ("fixed", "{requests: {memory: 64Mi}, limits: {memory: 64Mi, cpu: 1}}"),
+    ("equal", "{requests: {cpu: 100m, memory: 1Gi}, limits: {memory: 1Gi}}"),
     ("besteffort", "{}"),
 ];
 
@@ -54,7 +47,7 @@ fn agent(place: &Place, args: &[&str]) -> Running {
 
 /// What CreateContainer has for `memory.swap.max`, by the pod's name.
 async fn swap_limits(behavior: &str) -> BTreeMap<String, String> {
-    let place = Place::new();
+    let place = Place::unchecked();
     let (runtime, endpoint) = place.runtime().await;
     let upstream = endpoint.trim_start_matches("unix://");
     let proxy = Proxy::start(&place.path("p"), upstream.as_ref()).unwrap();
@@ -89,9 +82,7 @@ async fn swap_limits(behavior: &str) -> BTreeMap<String, String> {
     let created = proxy.recording().until(|calls| {
         let calls = calls.iter().filter(|call| call.method == "CreateContainer");
         // A call is there before its message has arrived.
-        let requests = calls
-            .map(Call::request)
-            .filter(|request| !request.is_null());
+        let requests = calls.map(Call::request).filter(|request| !request.is_null());
         let limits: BTreeMap<String, String> = requests.map(|request| limit(&request)).collect();
         (limits.len() == PODS.len()).then_some(limits)
     });
@@ -117,12 +108,8 @@ fn table(rows: [(&str, &str); 4]) -> BTreeMap<String, String> {
 #[tokio::test]
 async fn limited_swap_is_shared_by_memory_requests_of_burstable_pods() {
     // A quarter of the memory, and so of the swap. Without a request, none; if request and limit are equal, none.
-    let expected = table([
-        ("burstable", "536870912"),
-        ("fixed", "0"),
-        ("equal", "0"),
-        ("besteffort", "0"),
-    ]);
+    let expected =
+        table([("burstable", "536870912"), ("fixed", "0"), ("equal", "0"), ("besteffort", "0")]);
     assert_eq!(swap_limits("LimitedSwap").await, expected);
 }
 

@@ -1,8 +1,6 @@
 //! `crib agent` on a runtime that several agents share, and in the mode of a kubelet.
 
-use nix::sys::signal::Signal;
-
-use super::command::{PATIENCE, Place, Running};
+use super::command::*;
 
 /// A runtime, and agents that use it.
 struct Shared {
@@ -26,10 +24,7 @@ impl Shared {
             "--node-name",
             "node-1",
         ];
-        args.iter()
-            .chain(more)
-            .map(|arg| (*arg).to_owned())
-            .collect()
+        args.iter().chain(more).map(|arg| (*arg).to_owned()).collect()
     }
 
     /// Starts an agent.
@@ -41,18 +36,9 @@ impl Shared {
 
     /// The names of the pods that run, sorted.
     async fn ready(&self) -> String {
-        let args = [
-            "pods",
-            "--runtime-endpoint",
-            &self.endpoint,
-            "--state",
-            "ready",
-            "-o",
-            "json",
-        ];
-        let ended = self.place.crib(&args).await;
-        assert_eq!(ended.code, Some(0), "{ended:?}");
-        let pods: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
+        let args = ["pods", "--runtime-endpoint", &self.endpoint, "--state", "ready", "-o", "json"];
+        let ended = self.place.crib(&args).await.exits(0);
+        let pods: Value = serde_json::from_str(&ended.out).unwrap();
         let pods = pods["items"].as_array().cloned().unwrap_or_default();
         let names = pods.iter().map(|pod| pod["metadata"]["name"].as_str());
         let mut names: Vec<&str> = names.flatten().collect();
@@ -61,18 +47,11 @@ impl Shared {
     }
 
     async fn wait_for(&self, pods: &str) {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        loop {
+        harness::eventually(PATIENCE, &format!("ready pods {pods:?}"), async || {
             let ready = self.ready().await;
-            if ready == pods {
-                return;
-            }
-            assert!(
-                tokio::time::Instant::now() < deadline,
-                "waited for {pods:?}; last seen: {ready:?}"
-            );
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
+            if ready == pods { Ok(()) } else { Err(ready) }
+        })
+        .await;
     }
 }
 
@@ -91,7 +70,7 @@ spec:
 
 #[tokio::test]
 async fn agent_ends_pods_of_other_agents_only_if_it_adopts_the_node() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let (runtime, endpoint) = place.runtime().await;
     let shared = Shared { place, endpoint };
 
@@ -102,9 +81,7 @@ async fn agent_ends_pods_of_other_agents_only_if_it_adopts_the_node() {
 
     // Another agent has its own pod and leaves the first one alone, also when its own ends.
     let two = shared.start("two", "pods", &[]);
-    let own = POD
-        .replace("name: web", "name: own")
-        .replace("  unknownField: 1\n", "");
+    let own = POD.replace("name: web", "name: own").replace("  unknownField: 1\n", "");
     shared.place.file("pods/own.yaml", &own);
     shared.wait_for("own web-node-1").await;
     std::fs::remove_file(shared.place.path("pods/own.yaml")).unwrap();
@@ -116,21 +93,18 @@ async fn agent_ends_pods_of_other_agents_only_if_it_adopts_the_node() {
     shared.place.file("static/web", POD);
     shared.wait_for("web-node-1").await;
     for agent in [one, two] {
-        agent.signal(Signal::SIGTERM);
-        assert_eq!(agent.end().await.code, Some(0));
+        agent.stop().await;
     }
 
     let three = shared.start("three", "none", &["--adopt-node"]);
     shared.wait_for("").await;
-    three.signal(Signal::SIGTERM);
-    assert_eq!(three.end().await.code, Some(0));
-    runtime.signal(Signal::SIGTERM);
-    assert_eq!(runtime.end().await.code, Some(0));
+    three.stop().await;
+    runtime.stop().await;
 }
 
 #[tokio::test]
 async fn second_agent_is_kept_from_a_root_directory() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let (runtime, endpoint) = place.runtime().await;
     let shared = Shared { place, endpoint };
     let first = shared.start("root", "pods", &[]);
@@ -138,10 +112,9 @@ async fn second_agent_is_kept_from_a_root_directory() {
     shared.place.file("pods/web.yaml", &pod);
     shared.wait_for("web").await;
 
-    let second = shared.start("root", "none", &[]).end().await;
-    assert_eq!(second.code, Some(3), "{second:?}");
+    let second = shared.start("root", "none", &[]).end().await.exits(3);
     let refusal = "is in use by another agent: stop that one, or give this one another --root-dir";
-    assert!(second.err.contains(refusal), "{second:?}");
+    second.err_has(refusal);
     assert_eq!(shared.ready().await, "web");
 
     // One that was killed keeps nobody out.
@@ -150,8 +123,7 @@ async fn second_agent_is_kept_from_a_root_directory() {
     let third = shared.start("root", "none", &[]);
     shared.wait_for("").await;
     for process in [third, runtime] {
-        process.signal(Signal::SIGTERM);
-        assert_eq!(process.end().await.code, Some(0));
+        process.stop().await;
     }
 }
 
@@ -171,7 +143,7 @@ spec:
 
 #[tokio::test]
 async fn agent_follows_a_directory_of_objects() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let (runtime, endpoint) = place.runtime().await;
     let shared = Shared { place, endpoint };
     let objects = shared.place.path("objects");
@@ -180,18 +152,14 @@ async fn agent_follows_a_directory_of_objects() {
     let agent = shared.place.start(&args);
     shared.place.file(
         "pods/other.yaml",
-        &WAITING
-            .replace("configured", "other")
-            .replace("settings", "others"),
+        &WAITING.replace("configured", "other").replace("settings", "others"),
     );
     shared.place.file("pods/pod.yaml", WAITING);
     let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: others}\n";
     shared.place.file("objects/others.yaml", map);
     // The other pod still waits.
     shared.wait_for("other").await;
-    shared
-        .place
-        .file("objects/settings.yaml", &map.replace("others", "settings"));
+    shared.place.file("objects/settings.yaml", &map.replace("others", "settings"));
     shared.wait_for("configured other").await;
     for running in [agent, runtime] {
         running.signal(Signal::SIGTERM);

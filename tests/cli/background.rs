@@ -2,12 +2,8 @@
 
 use std::path::PathBuf;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use rstest::rstest;
-
-use super::command::{Ended, Place, Running, eventually};
-use super::run::{CANNOT_PULL, assert_code, daemon, pod, stubborn};
+use super::command::*;
+use super::run::{CANNOT_PULL, daemon, pod, stubborn};
 
 /// What a container runs until SIGTERM.
 const FOREVER: &str = "trap 'exit 0' TERM; echo up; while true; do sleep 0.1; done";
@@ -26,8 +22,7 @@ impl Drop for Downs<'_> {
 pub(crate) async fn start(place: &Place, args: &[&str]) -> Ended {
     let mut all = vec!["run", "--name"];
     all.extend(args);
-    let ended = place.crib(&all).await;
-    assert_code(&ended, 0);
+    let ended = place.crib(&all).await.exits(0);
     assert_eq!(ended.out, "", "{ended:?}");
     ended
 }
@@ -78,19 +73,17 @@ fn commands(place: &Place) -> Vec<Pid> {
 
 #[tokio::test]
 async fn named_run_is_listed_and_gone_after_down() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let _downs = Downs(&place);
     let manifest = place.file("web.yaml", &pod("web", FOREVER));
     let started = start(&place, &["first", &manifest]).await;
     let hint = "crib: run first is in the background: `crib ps` and `crib logs` show it, `crib down first` ends it";
     assert_eq!(started.err.lines().last(), Some(hint), "{}", started.err);
-    assert!(started.err.contains("crib: isolation: "), "{}", started.err);
+    started.err_has("crib: isolation: ");
 
     let listed = out(&place, &["ps"]).await;
-    let lines: Vec<Vec<&str>> = listed
-        .lines()
-        .map(|line| line.split_whitespace().collect())
-        .collect();
+    let lines: Vec<Vec<&str>> =
+        listed.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines.len(), 2, "{listed}");
     assert_eq!(lines[0].last(), Some(&"RUN"), "{listed}");
     assert!(lines[1].ends_with(&["web", "default", "first"]), "{listed}");
@@ -112,19 +105,12 @@ async fn named_run_is_listed_and_gone_after_down() {
         let ids = out(&place, &["ps", "-q", "--run", run]).await;
         assert_eq!(ids.lines().count(), 1, "{ids}");
     }
-    let ended = place.crib(&["ps", "--run", "third"]).await;
-    assert_code(&ended, 1);
-    assert_eq!(
-        ended.err,
-        "crib: no run is named third: there are first, second\n"
-    );
+    let ended = place.crib(&["ps", "--run", "third"]).await.exits(1);
+    assert_eq!(ended.err, "crib: no run is named third: there are first, second\n");
 
     assert_eq!(out(&place, &["down", "first"]).await, "first: 1 Running\n");
     let listed = out(&place, &["ps"]).await;
-    assert!(
-        listed.contains("second") && !listed.contains("first"),
-        "{listed}"
-    );
+    assert!(listed.contains("second") && !listed.contains("first"), "{listed}");
     assert_eq!(out(&place, &["down", "--all"]).await, "second: 1 Running\n");
     place.assert_clean();
     assert!(!registry(&place).exists());
@@ -136,8 +122,7 @@ async fn name_in_use_is_refused_and_free_again_after_down() {
     let _downs = Downs(&place);
     let manifest = place.file("web.yaml", &pod("web", FOREVER));
     start(&place, &["web", &manifest]).await;
-    let ended = place.crib(&["run", "--name", "web", &manifest]).await;
-    assert_code(&ended, 2);
+    let ended = place.crib(&["run", "--name", "web", &manifest]).await.exits(2);
     assert_eq!(
         ended.err,
         "crib: a run named web exists: end it with `crib down web`, or choose another name\n"
@@ -147,7 +132,6 @@ async fn name_in_use_is_refused_and_free_again_after_down() {
     let quiet = start(&place, &["web", "--quiet", &manifest]).await;
     assert_eq!(quiet.err, "");
     out(&place, &["down", "web"]).await;
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -170,7 +154,6 @@ async fn result_of_ended_pods_stays_until_down() {
     assert_eq!(out(&place, &["logs", "good"]).await, "fine\n");
     let ended = out(&place, &["down", "results"]).await;
     assert_eq!(ended, "results: 1 Failed, 1 Succeeded\n");
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -184,7 +167,6 @@ async fn command_ends_when_all_containers_have_started() {
     let exec = ["exec", "web", "-c", "main", "echo", "in it"];
     assert_eq!(out(&place, &exec).await, "in it\n");
     out(&place, &["down", "web"]).await;
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -193,12 +175,10 @@ async fn command_fails_if_a_pod_can_never_run() {
     let _downs = Downs(&place);
     let manifest = pod("web", FOREVER).replace("crib.local/host", "Foo:Bar:Baz");
     let manifest = place.file("web.yaml", &manifest);
-    let ended = place.crib(&["run", "--name", "web", &manifest]).await;
-    assert_code(&ended, 1);
+    let ended = place.crib(&["run", "--name", "web", &manifest]).await.exits(1);
     let last = ended.err.lines().last().unwrap_or_default();
     assert!(last.contains("a pod can never run"), "{ended:?}");
     out(&place, &["down", "web"]).await;
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -206,13 +186,9 @@ async fn manifest_is_read_from_stdin_before_command_detaches() {
     let place = Place::new();
     let _downs = Downs(&place);
     let manifest = pod("web", FOREVER);
-    let ended = place
-        .crib_with_stdin(&["run", "--name", "web", "-"], &manifest)
-        .await;
-    assert_code(&ended, 0);
+    place.crib_with_stdin(&["run", "--name", "web", "-"], &manifest).await.exits(0);
     is_up(&place, &["web"]).await;
     out(&place, &["down", "web"]).await;
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -228,19 +204,17 @@ async fn watched_manifests_are_applied_in_background() {
     printed(&place, &started, &words).await;
     is_up(&place, &["b"]).await;
     assert_eq!(out(&place, &["down", "web"]).await, "web: 2 Running\n");
-    place.assert_clean();
 }
 
 #[tokio::test]
 async fn wrong_manifest_leaves_nothing_in_background() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let manifest = place.file(
         "one.yaml",
         "apiVersion: v1\nkind: Pod\nmetadata: {name: one}\nspec:\n  containers:\n  - nam: x\n",
     );
-    let ended = place.crib(&["run", "--name", "web", &manifest]).await;
-    assert_code(&ended, 2);
-    assert!(ended.err.contains("one.yaml:6:"), "{}", ended.err);
+    let ended = place.crib(&["run", "--name", "web", &manifest]).await.exits(2);
+    ended.err_has("one.yaml:6:");
     assert!(!ended.err.contains("background"), "{}", ended.err);
     place.assert_clean();
     assert!(!registry(&place).exists());
@@ -251,10 +225,9 @@ async fn failure_of_pod_is_told_before_command_ends() {
     let place = Place::new();
     let _downs = Downs(&place);
     let started = start(&place, &["broken", CANNOT_PULL]).await;
-    assert!(started.err.contains("ErrImagePull"), "{}", started.err);
+    started.err_has("ErrImagePull");
     let ended = out(&place, &["down", "broken"]).await;
     assert_eq!(ended, "broken: 1 Pending\n");
-    place.assert_clean();
 }
 
 /// A pod that does not start: its registry never answers.
@@ -294,13 +267,8 @@ async fn down_kills_stubborn_pods_with_force() {
     let _downs = Downs(&place);
     start(&place, &["p", &stubborn(&place)]).await;
     // The grace period is as long as the patience of the test.
-    let ended = place.crib(&["down", "--force", "p"]).await;
-    assert_code(&ended, 0);
-    assert_eq!(
-        (ended.out.as_str(), ended.err.as_str()),
-        ("p: 1 Running\n", "")
-    );
-    place.assert_clean();
+    let ended = place.crib(&["down", "--force", "p"]).await.exits(0);
+    assert_eq!((ended.out.as_str(), ended.err.as_str()), ("p: 1 Running\n", ""));
 }
 
 #[tokio::test]
@@ -316,12 +284,9 @@ async fn down_names_stopped_process_of_run() {
     kill(command, Signal::SIGSTOP).unwrap();
     let silent = place.crib(&["down", "--force", "p"]).await;
     kill(command, Signal::SIGCONT).unwrap();
-    assert_code(&silent, 124);
     let told = format!("kill -CONT {command} continues a stopped one");
-    assert!(silent.err.contains(&told), "{}", silent.err);
-    let ended = place.crib(&["down", "--force", "p"]).await;
-    assert_code(&ended, 0);
-    place.assert_clean();
+    silent.exits(124).err_has(&told);
+    place.crib(&["down", "--force", "p"]).await.exits(0);
 }
 
 #[tokio::test]
@@ -332,19 +297,16 @@ async fn down_ends_run_that_another_down_waits_for() {
     let mut waiting = place.command(&["down", "p"]).spawn().unwrap();
     let stderr = waiting.stderr.as_mut().unwrap();
     let mut first = [0; 25];
-    tokio::io::AsyncReadExt::read_exact(stderr, &mut first)
-        .await
-        .unwrap();
+    tokio::io::AsyncReadExt::read_exact(stderr, &mut first).await.unwrap();
     assert_eq!(&first, b"crib: ending the pods, wh");
-    assert_code(&place.crib(&["down", "--force", "p"]).await, 0);
-    let status = tokio::time::timeout(super::command::PATIENCE, waiting.wait()).await;
+    place.crib(&["down", "--force", "p"]).await.exits(0);
+    let status = tokio::time::timeout(PATIENCE, waiting.wait()).await;
     assert_eq!(status.unwrap().unwrap().code(), Some(0));
-    place.assert_clean();
 }
 
 #[tokio::test]
 async fn down_removes_what_killed_run_and_runtime_left() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let _downs = Downs(&place);
     start(&place, &["p", &stubborn(&place)]).await;
     let commands = commands(&place);
@@ -356,20 +318,14 @@ async fn down_removes_what_killed_run_and_runtime_left() {
     kill(*command, Signal::SIGSTOP).unwrap();
     kill(Pid::from_raw(runtime), Signal::SIGKILL).unwrap();
     kill(*command, Signal::SIGKILL).unwrap();
-    let only_files = || {
-        let mut left = place.left();
-        left.retain(|line| !line.starts_with("file "));
-        left
-    };
-    eventually("its processes have ended", only_files).await;
-    assert_eq!(place.left().len(), 1, "its directory: {:#?}", place.left());
+    place.wait_for_only_a_file().await;
     let ended = out(&place, &["down", "p"]).await;
     assert!(
         ended.starts_with("removed ") && ended.ends_with(", which a killed run left\n"),
         "{ended}"
     );
     place.assert_clean();
-    assert_code(&place.crib(&["down", "p"]).await, 1);
+    place.crib(&["down", "p"]).await.exits(1);
 }
 
 #[tokio::test]
@@ -391,9 +347,7 @@ async fn timeout_ends_run_in_background() {
     let place = Place::new();
     let _downs = Downs(&place);
     let manifest = place.file("web.yaml", &pod("web", FOREVER));
-    let ended = place
-        .crib(&["run", "--name", "web", "--timeout", "3s", &manifest])
-        .await;
+    let ended = place.crib(&["run", "--name", "web", "--timeout", "3s", &manifest]).await;
     // On a slow machine it is over before the pod has started.
     assert!(matches!(ended.code, Some(0 | 124)), "{ended:?}");
     place.wait_until_clean().await;
@@ -402,12 +356,8 @@ async fn timeout_ends_run_in_background() {
 
 #[tokio::test]
 async fn down_without_runs_says_so() {
-    let place = Place::new();
-    let ended = place.crib(&["down", "web"]).await;
-    assert_code(&ended, 1);
-    assert_eq!(
-        ended.err,
-        "crib: no run is named web: there is none with a name\n"
-    );
-    assert_code(&place.crib(&["down", "--all"]).await, 0);
+    let place = Place::unchecked();
+    let ended = place.crib(&["down", "web"]).await.exits(1);
+    assert_eq!(ended.err, "crib: no run is named web: there is none with a name\n");
+    place.crib(&["down", "--all"]).await.exits(0);
 }

@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use harness::bench::report::markdown;
-use harness::bench::{Report, Section};
+use bench::report::markdown;
+use bench::{Report, Section};
 use nix::sys::signal::Signal;
+use tokio::io::AsyncReadExt as _;
 
 use super::check::start_proxy;
-use super::command::{Ended, Place, Running, eventually};
+use super::command::*;
 
 /// How long a benchmark may take: it takes seconds, and many times as long beside all other tests.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -50,16 +51,40 @@ fn report(ended: &Ended) -> Report {
 async fn second_runtime(place: &Place) -> (Running, String) {
     let (socket, state) = (place.path("s2"), place.path("state2"));
     let (socket, state) = (socket.to_str().unwrap(), state.to_str().unwrap());
-    let mut runtime = place.start(&[
-        "runtime",
-        "--listen",
-        socket,
-        "--state-dir",
-        state,
-        "--ephemeral",
-    ]);
+    let mut runtime =
+        place.start(&["runtime", "--listen", socket, "--state-dir", state, "--ephemeral"]);
     runtime.line_with("listening").await;
     (runtime, format!("unix://{socket}"))
+}
+
+/// A socket to which everybody can connect, and whose owner never answers.
+fn silent(place: &Place) -> (tokio::net::UnixListener, String) {
+    let socket = place.path("silent");
+    let endpoint = format!("unix://{}", socket.display());
+    (tokio::net::UnixListener::bind(socket).unwrap(), endpoint)
+}
+
+#[tokio::test]
+async fn runtime_that_never_answers_is_named() {
+    let place = Place::new();
+    let (_silent, endpoint) = silent(&place);
+    let args = ["bench", "--runtime-endpoint", &endpoint, "--deadline", "1s"];
+    let ended = place.crib(&args).await.exits(3);
+    ended.err_has("/silent does not answer Version: no answer within 1s");
+}
+
+#[tokio::test]
+async fn signal_ends_bench_whose_runtime_never_answers() {
+    let place = Place::new();
+    let (silent, endpoint) = silent(&place);
+    let bench = place.start(&["bench", "--runtime-endpoint", &endpoint]);
+    // The first connection is a probe that sends nothing.
+    let mut connection = silent.accept().await.unwrap().0;
+    while connection.read_u8().await.is_err() {
+        connection = silent.accept().await.unwrap().0;
+    }
+    bench.signal(Signal::SIGTERM);
+    bench.end().await.exits(130);
 }
 
 #[tokio::test]
@@ -87,10 +112,7 @@ async fn quick_bench_measures_every_section_and_leaves_nothing() {
         "pulls one layer of 4 files of 1 MB",
         "logs 10000 lines of 100 bytes",
     ] {
-        assert!(
-            rows.iter().any(|row| row == expected),
-            "{expected}: {rows:#?}"
-        );
+        assert!(rows.iter().any(|row| row == expected), "{expected}: {rows:#?}");
     }
     // The kernel alone is measured, or the reason is given.
     let floor = report.rows.iter().any(|row| !row.floor.is_empty());
@@ -100,11 +122,8 @@ async fn quick_bench_measures_every_section_and_leaves_nothing() {
     let json = place.file("json", &measured.out);
     let again = file("again");
     let again_option = format!("markdown={again}");
-    let shown = place
-        .crib(&["bench", "report", &json, "--report", &again_option])
-        .await;
-    assert_eq!(shown.code, Some(0), "{shown:?}");
-    assert!(shown.out.contains("Calls of a pod's life\n"), "{shown:?}");
+    let shown = place.crib(&["bench", "report", &json, "--report", &again_option]).await.exits(0);
+    shown.out_has("Calls of a pod's life\n");
     let read = |path: &str| std::fs::read_to_string(path).unwrap();
     assert_eq!(read(&again), read(&markdown));
     assert!(read(&html).contains("<h2>Image pulls</h2>"));
@@ -112,7 +131,6 @@ async fn quick_bench_measures_every_section_and_leaves_nothing() {
     assert_eq!(bench_images(&place, &endpoint).await, "");
     assert_eq!(temporary(&place), Vec::<String>::new());
     runtime.stop().await;
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -123,19 +141,14 @@ async fn two_runtimes_are_measured_in_turns() {
     let options = ["--vs", &second, "--select", "calls,throughput"];
     let measured = bench(&place, &first, &options).await;
     let report = report(&measured);
-    let endpoints: Vec<&str> = report
-        .subjects
-        .iter()
-        .map(|subject| subject.endpoint.as_str())
-        .collect();
+    let endpoints: Vec<&str> =
+        report.subjects.iter().map(|subject| subject.endpoint.as_str()).collect();
     assert_eq!(endpoints, [&first, &second]);
     rows(&report);
-    let json: serde_json::Value = serde_json::from_str(&measured.out).unwrap();
+    let json: Value = serde_json::from_str(&measured.out).unwrap();
     for row in json["rows"].as_array().unwrap() {
-        assert_eq!(
-            row["samples"][0].as_array().map(Vec::len),
-            row["samples"][1].as_array().map(Vec::len)
-        );
+        let seen = row["samples"][0].as_array().map(Vec::len);
+        assert_eq!(seen, row["samples"][1].as_array().map(Vec::len));
         assert!(row["ratio"]["p50"].as_f64().unwrap() > 0.0, "{row}");
     }
     for endpoint in [&first, &second] {
@@ -143,7 +156,6 @@ async fn two_runtimes_are_measured_in_turns() {
     }
     runtime.stop().await;
     other.stop().await;
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -151,16 +163,13 @@ async fn signal_ends_bench_and_removes_its_pods() {
     let place = Place::new();
     let (runtime, endpoint) = place.runtime().await;
     let bench = endless(&place, &endpoint, "growth").await;
-    bench.signal(Signal::SIGINT);
-    let ended = bench.end().await;
-    assert_eq!(ended.code, Some(130), "{ended:?}");
+    let ended = bench.interrupt().await.exits(130);
     let expected = "crib: received SIGINT: removing the pods of the benchmark; a second signal ends at once\ncrib: interrupted\n";
     assert_eq!(ended.err, expected);
     assert_eq!(pods(&place, &endpoint).await, "");
     assert_eq!(bench_images(&place, &endpoint).await, "");
     assert_eq!(temporary(&place), Vec::<String>::new());
     runtime.stop().await;
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -168,17 +177,11 @@ async fn interrupted_bench_shows_what_it_has_measured() {
     let place = Place::new();
     let (runtime, endpoint) = place.runtime().await;
     let bench = endless(&place, &endpoint, "calls,growth").await;
-    bench.signal(Signal::SIGINT);
-    let ended = bench.end().await;
-    assert_eq!(ended.code, Some(130), "{ended:?}");
-    for told in [
-        "RunPodSandbox",
-        "interrupted: only what was measured before is shown",
-    ] {
-        assert!(ended.out.contains(told), "{ended:?}");
+    let ended = bench.interrupt().await.exits(130);
+    for told in ["RunPodSandbox", "interrupted: only what was measured before is shown"] {
+        ended.out_has(told);
     }
     runtime.stop().await;
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -188,16 +191,14 @@ async fn call_that_hangs_fails_its_section() {
     let (proxy, endpoint, _) = start_proxy(&place, &upstream, &["StartContainer hang"]).await;
     let args = ["bench", "--runtime-endpoint", &endpoint, "--quick"];
     let args = [&args[..], &["--select", "calls", "--deadline", "1s"]].concat();
-    let ended = place.crib(&args).await;
-    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let ended = place.crib(&args).await.exits(1);
     let told = format!(
         "StartContainer failed at {}: no answer within 1s",
         endpoint.trim_start_matches("unix://")
     );
-    assert!(ended.out.contains(&told), "{ended:?}");
+    ended.out_has(&told);
     proxy.stop().await;
     runtime.stop().await;
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -237,21 +238,16 @@ async fn failed_section_exits_1_and_keeps_the_others() {
     let (runtime, upstream) = place.runtime().await;
     let faults = ["ListContainers answer INTERNAL"];
     let (proxy, endpoint, _) = start_proxy(&place, &upstream, &faults).await;
-    let ended = bench(&place, &endpoint, &["--select", "calls,events"]).await;
-    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let ended = bench(&place, &endpoint, &["--select", "calls,events"]).await.exits(1);
     let report: Report = serde_json::from_str(&ended.out).unwrap();
     let [failure] = report.failures.as_slice() else {
         panic!("{:?}", report.failures);
     };
-    assert!(
-        failure.starts_with("calls: ListContainers failed at "),
-        "{failure}"
-    );
+    assert!(failure.starts_with("calls: ListContainers failed at "), "{failure}");
     assert!(report.of(Section::Events).next().is_some());
     assert_eq!(pods(&place, &upstream).await, "");
     proxy.stop().await;
     runtime.stop().await;
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -270,11 +266,7 @@ async fn bench_without_runtime_exits_3_and_bad_options_exit_2() {
             "failed to connect to the runtime at ",
         ),
         (&select, 2, "no section is left"),
-        (
-            &["bench", "--select", "speed"],
-            2,
-            "no section is named \"speed\"",
-        ),
+        (&["bench", "--select", "speed"], 2, "no section is named \"speed\""),
         (&["bench", "--rounds", "0"], 2, "invalid value '0'"),
         (&read, 2, "is no report of `crib bench`"),
         (&missing, 2, "failed to read "),
@@ -285,18 +277,10 @@ async fn bench_without_runtime_exits_3_and_bad_options_exit_2() {
     }
     let (runtime, endpoint) = place.runtime().await;
     let none = place.path("none");
-    let args = [
-        "bench",
-        "--runtime-endpoint",
-        &endpoint,
-        "--vs",
-        none.to_str().unwrap(),
-    ];
-    let ended = place.crib(&args).await;
-    assert_eq!(ended.code, Some(3), "{ended:?}");
-    assert!(ended.err.contains("does not answer Version"), "{ended:?}");
+    let args = ["bench", "--runtime-endpoint", &endpoint, "--vs", none.to_str().unwrap()];
+    let ended = place.crib(&args).await.exits(3);
+    ended.err_has("does not answer Version");
     runtime.stop().await;
-    place.assert_clean();
 }
 
 #[test]
@@ -323,9 +307,8 @@ async fn benchmarks_are_compared_row_by_row() {
     let place = Place::new();
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/performance.json");
     let old = docs.to_str().unwrap();
-    let ended = place.crib(&["bench", "compare", old, old]).await;
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.out.contains("\n0 worse, 0 better, "), "{ended:?}");
+    let ended = place.crib(&["bench", "compare", old, old]).await.exits(0);
+    ended.out_has("\n0 worse, 0 better, ");
 
     let mut report: Report = serde_json::from_slice(&std::fs::read(&docs).unwrap()).unwrap();
     let slower = "StartContainer";
@@ -334,18 +317,14 @@ async fn benchmarks_are_compared_row_by_row() {
         row.samples[0].iter_mut().for_each(|sample| *sample *= 10.0);
     }
     let new = place.file("new.json", &serde_json::to_string(&report).unwrap());
-    let ended = place.crib(&["bench", "compare", old, &new]).await;
-    assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert!(ended.out.contains("\n1 worse, 0 better, "), "{ended:?}");
+    let ended = place.crib(&["bench", "compare", old, &new]).await.exits(1);
+    ended.out_has("\n1 worse, 0 better, ");
     let line = ended.out.lines().find(|line| line.ends_with("worse"));
     assert!(line.is_some_and(|line| line.contains(slower)), "{ended:?}");
 
     let none = place.file("none.json", "{}");
-    let ended = place.crib(&["bench", "compare", old, &none]).await;
-    assert_eq!(ended.code, Some(2), "{ended:?}");
-    let words = "is no report of `crib bench`";
-    assert!(ended.err.contains(words), "{ended:?}");
-    place.assert_clean();
+    let ended = place.crib(&["bench", "compare", old, &none]).await.exits(2);
+    ended.err_has("is no report of `crib bench`");
 }
 
 /// Starts a benchmark that does not end by itself, and waits until it has pods beside its first one.
@@ -356,15 +335,9 @@ async fn endless(place: &Place, endpoint: &str, sections: &str) -> Running {
     eventually("ten pods of the benchmark", || {
         let directories = temporary(place).into_iter();
         let logs = directories.map(|directory| Path::new(&directory).join("logs"));
-        let pods = logs
-            .filter_map(|logs| std::fs::read_dir(logs).ok())
-            .flatten();
+        let pods = logs.filter_map(|logs| std::fs::read_dir(logs).ok()).flatten();
         let pods = pods.count();
-        if pods < 10 {
-            vec![format!("{pods} pods")]
-        } else {
-            Vec::new()
-        }
+        if pods < 10 { vec![format!("{pods} pods")] } else { Vec::new() }
     })
     .await;
     bench
@@ -372,19 +345,13 @@ async fn endless(place: &Place, endpoint: &str, sections: &str) -> Running {
 
 /// The ids of all pods.
 async fn pods(place: &Place, endpoint: &str) -> String {
-    let listed = place
-        .crib(&["pods", "--quiet", "--runtime-endpoint", endpoint])
-        .await;
-    assert_eq!(listed.code, Some(0), "{listed:?}");
+    let listed = place.crib(&["pods", "--quiet", "--runtime-endpoint", endpoint]).await.exits(0);
     listed.out
 }
 
 /// The lines of images that a benchmark made.
 async fn bench_images(place: &Place, endpoint: &str) -> String {
-    let listed = place
-        .crib(&["images", "--runtime-endpoint", endpoint])
-        .await;
-    assert_eq!(listed.code, Some(0), "{listed:?}");
+    let listed = place.crib(&["images", "--runtime-endpoint", endpoint]).await.exits(0);
     let lines = listed.out.lines();
     lines.filter(|line| line.contains("crib-bench-")).collect()
 }

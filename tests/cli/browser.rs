@@ -5,14 +5,13 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-use super::command::Place;
+use super::command::*;
 
 /// How long any single wait may take: a cold start reads 300 MB, beside all other tests.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -30,8 +29,8 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    /// Starts it, with its files in the place; `None` if there is no Chromium.
-    pub(crate) async fn start(place: &Place) -> Option<Self> {
+    /// Starts it, with its files in the place.
+    pub(crate) async fn start(place: &Place) -> Self {
         let profile = format!("--user-data-dir={}", place.path("browser").display());
         let args = [
             "--headless",
@@ -46,7 +45,7 @@ impl Browser {
             &profile,
             "about:blank",
         ];
-        let child = Command::new("chromium")
+        let mut child = Command::new("chromium")
             .args(args)
             .env("HOME", place.path(""))
             .env("TMPDIR", place.path(""))
@@ -55,11 +54,8 @@ impl Browser {
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
-            .spawn();
-        let mut child = match child {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
-            child => child.unwrap(),
-        };
+            .spawn()
+            .unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut seen = Vec::new();
         let address = tokio::time::timeout(PATIENCE, async {
@@ -93,7 +89,7 @@ impl Browser {
         for domain in ["Page.enable", "Runtime.enable", "Log.enable"] {
             browser.call(domain, json!({})).await;
         }
-        Some(browser)
+        browser
     }
 
     /// Calls a method of the protocol.
@@ -131,10 +127,7 @@ impl Browser {
     /// Opens a file, and waits until it is loaded.
     pub(crate) async fn open(&mut self, file: &Path, fragment: &str) {
         // Another document, so that a fragment alone loads the page again.
-        for url in [
-            "about:blank".to_owned(),
-            format!("file://{}{fragment}", file.display()),
-        ] {
+        for url in ["about:blank".to_owned(), format!("file://{}{fragment}", file.display())] {
             self.loaded = false;
             self.call("Page.navigate", json!({"url": url})).await;
             while !self.loaded {
@@ -147,10 +140,7 @@ impl Browser {
     pub(crate) async fn value(&mut self, expression: &str) -> Value {
         let params = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let answer = self.call("Runtime.evaluate", params).await;
-        assert!(
-            answer["exceptionDetails"].is_null(),
-            "{expression}: {answer}"
-        );
+        assert!(answer["exceptionDetails"].is_null(), "{expression}: {answer}");
         answer["result"]["value"].clone()
     }
 
@@ -171,10 +161,7 @@ impl Browser {
         // The connection may end before the answer comes.
         self.calls += 1;
         let message = json!({"id": self.calls, "method": "Browser.close"});
-        self.socket
-            .send(Message::text(message.to_string()))
-            .await
-            .unwrap();
+        self.socket.send(Message::text(message.to_string())).await.unwrap();
         let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
         ended.expect("chromium ends").unwrap();
         self.errors

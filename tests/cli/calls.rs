@@ -3,10 +3,8 @@
 use std::os::unix::net::UnixListener;
 
 use harness::fixture_image::{ImageBuilder, Layer};
-use harness::{Runtime, fixture};
-use serde_json::Value;
 
-use super::command::{Ended, Place, eventually};
+use super::command::*;
 
 /// Runs a command against a runtime; it has to succeed.
 async fn crib(place: &Place, runtime: &Runtime, args: &[&str]) -> String {
@@ -30,18 +28,13 @@ fn json(text: &str) -> Value {
 /// The words of each line.
 fn rows(text: &str) -> Vec<Vec<&str>> {
     text.lines()
-        .map(|line| {
-            line.split("   ")
-                .map(str::trim)
-                .filter(|cell| !cell.is_empty())
-                .collect()
-        })
+        .map(|line| line.split("   ").map(str::trim).filter(|cell| !cell.is_empty()).collect())
         .collect()
 }
 
 #[tokio::test]
 async fn pods_and_ps_list_and_filter() {
-    let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
+    let (place, runtime) = (Place::unchecked(), Runtime::with().start().await.unwrap());
     let mut config = runtime.sandbox("web");
     config.labels.insert("app".to_owned(), "shop".to_owned());
     let pod = harness::Pod::run(&runtime.client, config).await.unwrap();
@@ -55,17 +48,7 @@ async fn pods_and_ps_list_and_filter() {
     let lines = rows(&listed);
     assert_eq!(
         lines[0],
-        [
-            "CONTAINER",
-            "IMAGE",
-            "CREATED",
-            "STATE",
-            "NAME",
-            "ATTEMPT",
-            "POD ID",
-            "POD",
-            "NAMESPACE"
-        ]
+        ["CONTAINER", "IMAGE", "CREATED", "STATE", "NAME", "ATTEMPT", "POD ID", "POD", "NAMESPACE"]
     );
     assert_eq!(lines.len(), 2, "{listed}");
     assert_eq!(lines[1][0], &running[..13]);
@@ -81,10 +64,7 @@ async fn pods_and_ps_list_and_filter() {
         (&["ps", "-q", "--latest"], vec![&ended]),
         (&["ps", "-aq", "--pod", &other.id], vec![]),
         (&["ps", "-aq", "--id", &running[..20]], vec![&running]),
-        (
-            &["ps", "-aq", "--image", "crib.local/host"],
-            vec![&ended, &running],
-        ),
+        (&["ps", "-aq", "--image", "crib.local/host"], vec![&ended, &running]),
         (&["ps", "-aq", "--image", "other"], vec![]),
         (&["ps", "-aq", "--namespace", "kube"], vec![]),
         (&["pods", "-q"], vec![&other.id, &pod.id]),
@@ -98,77 +78,46 @@ async fn pods_and_ps_list_and_filter() {
         assert_eq!(ids, expected, "{args:?}");
     }
     let pods = crib(&place, &runtime, &["pods"]).await;
-    assert_eq!(
-        rows(&pods)[2][2..],
-        ["Ready", "web", "test", "0", "(default)"]
-    );
+    assert_eq!(rows(&pods)[2][2..], ["Ready", "web", "test", "0", "(default)"]);
 
     let all = json(&crib(&place, &runtime, &["ps", "-a", "-o", "json"]).await);
     assert_eq!(all["containers"][1]["id"], *running);
     assert_eq!(all["containers"][0]["state"], "CONTAINER_EXITED");
     assert!(all["containers"][0]["createdAt"].as_str().unwrap().len() > 18);
-    let yaml = crib(
-        &place,
-        &runtime,
-        &["pods", "-o", "yaml", "--state", "ready"],
-    )
-    .await;
+    let yaml = crib(&place, &runtime, &["pods", "-o", "yaml", "--state", "ready"]).await;
     assert!(yaml.contains(&format!("id: {}", pod.id)), "{yaml}");
 
     let shown = json(&crib(&place, &runtime, &["inspect", &ended[..12]]).await);
     assert_eq!(shown["status"]["exitCode"], 3);
-    assert!(
-        shown["status"]["finishedAt"]
-            .as_str()
-            .unwrap()
-            .ends_with('Z')
-    );
+    assert!(shown["status"]["finishedAt"].as_str().unwrap().ends_with('Z'));
     let shown = json(&crib(&place, &runtime, &["inspect", &pod.id]).await);
     assert_eq!(shown["status"]["metadata"]["name"], "web");
-    let none = crib_ended(&place, &runtime, &["inspect", "nothing", &pod.id]).await;
-    assert_eq!(none.code, Some(1));
-    assert_eq!(
-        none.err,
-        "crib: container, pod or image \"nothing\" not found\n"
-    );
+    let none = crib_ended(&place, &runtime, &["inspect", "nothing", &pod.id]).await.exits(1);
+    assert_eq!(none.err, "crib: container, pod or image \"nothing\" not found\n");
     assert_eq!(json(&none.out)["status"]["id"], *pod.id);
 }
 
 #[tokio::test]
 async fn images_are_listed_inspected_and_removed() {
-    let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
+    let (place, runtime) = (Place::unchecked(), Runtime::with().start().await.unwrap());
     let listed = crib(&place, &runtime, &["images", "--digests", "--pinned"]).await;
-    assert_eq!(
-        rows(&listed)[0],
-        ["IMAGE", "TAG", "DIGEST", "IMAGE ID", "SIZE", "PINNED"]
-    );
+    assert_eq!(rows(&listed)[0], ["IMAGE", "TAG", "DIGEST", "IMAGE ID", "SIZE", "PINNED"]);
     assert_eq!(rows(&listed)[1][..2], ["crib.local/host", "latest"]);
     let id = crib(&place, &runtime, &["images", "-q"]).await;
-    let shown = json(
-        &crib(
-            &place,
-            &runtime,
-            &["inspect", "--kind=image", "crib.local/host"],
-        )
-        .await,
-    );
+    let shown =
+        json(&crib(&place, &runtime, &["inspect", "--kind=image", "crib.local/host"]).await);
     assert_eq!(shown["status"]["id"], id.trim());
     let none = crib_ended(&place, &runtime, &["rmi", "nothing.example/at:all"]).await;
-    assert_eq!(
-        (none.code, none.err.as_str()),
-        (
-            Some(1),
-            "crib: image \"nothing.example/at:all\" not found\n"
-        )
-    );
+    let seen = (none.code, none.err.as_str());
+    assert_eq!(seen, (Some(1), "crib: image \"nothing.example/at:all\" not found\n"));
 }
 
 #[tokio::test]
 async fn images_are_pulled_loaded_and_pruned() {
-    let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
+    let (place, runtime) = (Place::unchecked(), Runtime::with().start().await.unwrap());
     let image =
         |name: &str| ImageBuilder::new(name).layer(Layer::new().file("etc/name", 0o644, name));
-    let registry = harness::Registry::start().await.unwrap();
+    let registry = registry::Registry::start().await.unwrap();
     registry.add(&image("team/it:1")).unwrap();
     let name = format!("{}/team/it:1", registry.host());
     let id = crib(&place, &runtime, &["pull", &name]).await;
@@ -176,21 +125,15 @@ async fn images_are_pulled_loaded_and_pruned() {
     let id = id.trim().strip_prefix("Image is up to date for ").unwrap();
     assert!(listed.contains(id), "{listed}");
     let missing = format!("{}/team/it:2", registry.host());
-    let none = crib_ended(&place, &runtime, &["pull", &missing]).await;
-    assert_eq!(none.code, Some(1), "{none:?}");
-    assert!(none.err.starts_with("crib: PullImage: "), "{}", none.err);
+    let none = crib_ended(&place, &runtime, &["pull", &missing]).await.exits(1);
+    none.err_begins("crib: PullImage: ");
 
     let archive = place.path("archive.tar");
-    image("quay.example/team/app:7")
-        .write_docker(&archive)
-        .unwrap();
+    image("quay.example/team/app:7").write_docker(&archive).unwrap();
     let archive = archive.to_str().unwrap();
     let again = format!("{archive}=other.example/app:8");
     let loaded = crib(&place, &runtime, &["load", archive, &again]).await;
-    let names: Vec<&str> = loaded
-        .lines()
-        .map(|line| line.split_once(' ').unwrap().0)
-        .collect();
+    let names: Vec<&str> = loaded.lines().map(|line| line.split_once(' ').unwrap().0).collect();
     assert_eq!(names, ["quay.example/team/app:7", "other.example/app:8"]);
     let listed = crib(&place, &runtime, &["images"]).await;
     assert!(
@@ -199,31 +142,21 @@ async fn images_are_pulled_loaded_and_pruned() {
     );
     let bad = crib_ended(&place, &runtime, &["load", archive, "/nowhere.tar"]).await;
     assert_eq!((bad.code, bad.out.as_str()), (Some(1), ""));
-    assert!(
-        bad.err.contains("failed to read the image /nowhere.tar"),
-        "{}",
-        bad.err
-    );
+    bad.err_has("failed to read the image /nowhere.tar");
 
     let pod = runtime.pod("p").await.unwrap();
     let mut used = fixture::container("main", ["/none"]);
     used.image.as_mut().unwrap().image.clone_from(&name);
     pod.create(used).await.unwrap();
     let pruned = crib(&place, &runtime, &["rmi", "--prune"]).await;
-    assert!(
-        pruned.contains("quay.example/team/app:7") && !pruned.contains("team/it"),
-        "{pruned}"
-    );
+    assert!(pruned.contains("quay.example/team/app:7") && !pruned.contains("team/it"), "{pruned}");
     let listed = crib(&place, &runtime, &["images"]).await;
-    assert!(
-        listed.contains("team/it") && !listed.contains("quay.example"),
-        "{listed}"
-    );
+    assert!(listed.contains("team/it") && !listed.contains("quay.example"), "{listed}");
 }
 
 #[tokio::test]
 async fn logs_supports_follow_tail_and_limits() {
-    let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
+    let (place, runtime) = (Place::unchecked(), Runtime::with().start().await.unwrap());
     let pod = runtime.pod("talker").await.unwrap();
     let id = pod
         .start(pod.script(
@@ -234,10 +167,8 @@ async fn logs_supports_follow_tail_and_limits() {
         .unwrap();
     pod.ended(&id).await.unwrap();
     let ended = crib_ended(&place, &runtime, &["logs", &id[..12]]).await;
-    assert_eq!(
-        (ended.out.as_str(), ended.err.as_str()),
-        ("out 1\nout 2\nout 3\nno end", "err 1\nerr 2\nerr 3\n")
-    );
+    let seen = (ended.out.as_str(), ended.err.as_str());
+    assert_eq!(seen, ("out 1\nout 2\nout 3\nno end", "err 1\nerr 2\nerr 3\n"));
     for (stream, out) in [("stdout", "out 1\nout 2\nout 3\nno end"), ("stderr", "")] {
         let args = ["logs", "--stream", stream, "--limit-bytes=-1", "main"];
         assert_eq!(crib(&place, &runtime, &args).await, out, "{stream}");
@@ -253,40 +184,19 @@ async fn logs_supports_follow_tail_and_limits() {
         crib(
             &place,
             &runtime,
-            &[
-                "logs",
-                "--since",
-                "2000-01-01T00:00:00Z",
-                "--limit-bytes=3",
-                "main"
-            ]
+            &["logs", "--since", "2000-01-01T00:00:00Z", "--limit-bytes=3", "main"]
         )
         .await,
         "out"
     );
-    assert_eq!(
-        crib(
-            &place,
-            &runtime,
-            &["logs", "--since", "2999-01-01T00:00:00Z", "main"]
-        )
-        .await,
-        ""
-    );
+    let seen = crib(&place, &runtime, &["logs", "--since", "2999-01-01T00:00:00Z", "main"]).await;
+    assert_eq!(seen, "");
     let timed = crib(&place, &runtime, &["logs", "-t", "main"]).await;
     let (time, text) = timed.lines().next().unwrap().split_once(' ').unwrap();
-    assert!(
-        time.parse::<jiff::Timestamp>().is_ok() && text == "out 1",
-        "{timed}"
-    );
+    assert!(time.parse::<jiff::Timestamp>().is_ok() && text == "out 1", "{timed}");
     let none = crib_ended(&place, &runtime, &["logs", "--previous", "main"]).await;
-    assert_eq!(
-        (none.code, none.err.as_str()),
-        (
-            Some(1),
-            "crib: previous attempt of container \"main\" not found\n"
-        )
-    );
+    let seen = (none.code, none.err.as_str());
+    assert_eq!(seen, (Some(1), "crib: previous attempt of container \"main\" not found\n"));
 
     // Followed over a rotation until its end.
     let script =
@@ -299,19 +209,14 @@ async fn logs_supports_follow_tail_and_limits() {
     std::fs::rename(&log, format!("{log}.1")).unwrap();
     crib(&place, &runtime, &["logs", "--reopen", "--tail=0", &id]).await;
     eventually("lines in the new file", || {
-        match std::fs::read_to_string(&log)
-            .unwrap_or_default()
-            .lines()
-            .count()
-        {
+        match std::fs::read_to_string(&log).unwrap_or_default().lines().count() {
             0 => vec!["it is empty".to_owned()],
             _ => vec![],
         }
     })
     .await;
     runtime.client.stop(&id, 30).await.unwrap();
-    let ended = following.end().await;
-    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let ended = following.end().await.exits(0);
     let mut lines: Vec<&str> = ended.out.lines().collect();
     assert_eq!(lines.pop(), Some("last"));
     let numbers: Vec<String> = (1..=lines.len()).map(|n| format!("line {n}")).collect();
@@ -321,10 +226,8 @@ async fn logs_supports_follow_tail_and_limits() {
 #[tokio::test]
 async fn logs_follows_truncated_file() {
     let config = "logs: {max_size: 1048576}\n";
-    let (place, runtime) = (
-        Place::new(),
-        Runtime::with().config(config).start().await.unwrap(),
-    );
+    let (place, runtime) =
+        (Place::unchecked(), Runtime::with().config(config).start().await.unwrap());
     let pod = runtime.pod("p").await.unwrap();
     // A little more than the log may have, when somebody has read the first line.
     let script = "echo first; until [ -e /tmp/go ]; do sleep 0.05; done
@@ -341,36 +244,16 @@ async fn logs_follows_truncated_file() {
 
 #[tokio::test]
 async fn exec_sync_returns_output_and_exit_code() {
-    let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
+    let (place, runtime) = (Place::unchecked(), Runtime::with().start().await.unwrap());
     let pod = runtime.pod("p").await.unwrap();
     pod.start(fixture::forever("main")).await.unwrap();
-    let args = [
-        "exec",
-        "--sync",
-        "main",
-        "sh",
-        "-c",
-        "echo out; echo err >&2; exit 9",
-    ];
-    let ended = crib_ended(&place, &runtime, &args).await;
-    assert_eq!(ended.code, Some(9), "{ended:?}");
+    let args = ["exec", "--sync", "main", "sh", "-c", "echo out; echo err >&2; exit 9"];
+    let ended = crib_ended(&place, &runtime, &args).await.exits(9);
     assert_eq!((ended.out.as_str(), ended.err.as_str()), ("out\n", "err\n"));
-    let args = [
-        "exec",
-        "--sync",
-        "--timeout",
-        "0.5",
-        "main",
-        "sleep",
-        "1000",
-    ];
-    let ended = crib_ended(&place, &runtime, &args).await;
-    assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert!(
-        ended.err.starts_with("crib: ExecSync: ") && ended.err.contains("(DeadlineExceeded)"),
-        "{}",
-        ended.err
-    );
+    let args = ["exec", "--sync", "--timeout", "0.5", "main", "sleep", "1000"];
+    let ended = crib_ended(&place, &runtime, &args).await.exits(1);
+    ended.err_begins("crib: ExecSync: ");
+    ended.err_has("(DeadlineExceeded)");
     let ended = crib_ended(&place, &runtime, &["exec", "--sync", "mian", "true"]).await;
     assert_eq!(ended.err, "crib: container \"mian\" not found\n");
     let ended = crib_ended(&place, &runtime, &["exec", "", "true"]).await;
@@ -379,24 +262,16 @@ async fn exec_sync_returns_output_and_exit_code() {
 
 #[tokio::test]
 async fn missing_runtime_exits_3_with_message() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let nowhere = place.path("no.sock").display().to_string();
     let stale = place.path("stale.sock");
     drop(UnixListener::bind(&stale).unwrap());
     let silent = place.path("silent.sock");
     let _listener = UnixListener::bind(&silent).unwrap();
     for (socket, code, sentence) in [
-        (
-            nowhere.as_str(),
-            3,
-            "check that it is running and that this is its socket",
-        ),
+        (nowhere.as_str(), 3, "check that it is running and that this is its socket"),
         (stale.to_str().unwrap(), 3, "the socket is stale"),
-        (
-            silent.to_str().unwrap(),
-            124,
-            "no answer within 0.2 s; wait longer with --timeout",
-        ),
+        (silent.to_str().unwrap(), 124, "no answer within 0.2 s; wait longer with --timeout"),
     ] {
         for command in [&["ps"][..], &["images"], &["inspect", "x"], &["logs", "x"]] {
             let mut args = command.to_vec();
@@ -415,35 +290,20 @@ async fn missing_runtime_exits_3_with_message() {
 
 #[tokio::test]
 async fn bad_arguments_exit_2_with_message() {
-    let place = Place::new();
+    let place = Place::unchecked();
     for (args, sentence) in [
-        (
-            &["ps", "--state", "happy"][..],
-            "possible values: created, running, exited, unknown",
-        ),
+        (&["ps", "--state", "happy"][..], "possible values: created, running, exited, unknown"),
         (&["ps", "--name", "("], "invalid regular expression"),
         (&["pods", "--label", "x"], "expected KEY=VALUE"),
         (&["logs"], "<CONTAINER>"),
         (&["logs", "x", "--since", "soon"], "is neither a time"),
         (&["rmi"], "required arguments"),
-        (
-            &["pull", "x", "--creds", "me"],
-            "expected credentials as USER:PASSWORD",
-        ),
-        (
-            &["pull", "x", "--auth", "%"],
-            "is not base64 of USER:PASSWORD",
-        ),
-        (
-            &["ps", "--runtime-endpoint", "tcp://1.2.3.4:5"],
-            "give a unix socket",
-        ),
+        (&["pull", "x", "--creds", "me"], "expected credentials as USER:PASSWORD"),
+        (&["pull", "x", "--auth", "%"], "is not base64 of USER:PASSWORD"),
+        (&["ps", "--runtime-endpoint", "tcp://1.2.3.4:5"], "give a unix socket"),
         (&["stats", "--seconds", "0"], "must be greater than zero"),
         (&["exec", "x"], "<COMMAND>"),
-        (
-            &["exec", "-r", "http", "x", "y"],
-            "possible values: spdy, websocket",
-        ),
+        (&["exec", "-r", "http", "x", "y"], "possible values: spdy, websocket"),
         (&["exec", "--sync", "-t", "x", "y"], "cannot be used with"),
         (&["port-forward", "x", "0"], "expected [LOCAL:]REMOTE"),
         (&["load"], "<PATH[=NAME:TAG]>"),

@@ -1,22 +1,10 @@
 //! What pods get of what the runtime says that it can do: handlers, recursive read-only mounts, policies for groups; and which
 //! signal ends a container.
 
-use harness::proxy::Proxy;
-use nix::sys::signal::Signal;
-use rstest::rstest;
-use serde_json::Value;
+use proxy::Proxy;
 
-use super::agent_flags::{free_port, get, shown};
-use super::command::{PATIENCE, Place, Running};
-use super::run::assert_code;
-
-/// A pod of one container that runs for long, with these lines in its spec and this in the container.
-fn pod(name: &str, spec: &str, container: &str) -> String {
-    format!(
-        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  terminationGracePeriodSeconds: 1\n{spec}  containers: \
-         [{{name: app, image: crib.local/host, command: [sleep, '3600']{container}}}]\n"
-    )
-}
+use super::agent_flags::{free_port, get, pod, wait_until_shown};
+use super::command::*;
 
 /// An agent whose pods can be asked for.
 struct Agent {
@@ -43,52 +31,29 @@ impl Agent {
             "--healthz-port",
             &health.to_string(),
         ]);
-        Self {
-            running,
-            pods,
-            health,
-        }
+        Self { running, pods, health }
     }
 
     /// Waits until the agent shows these pods: names, phases and reasons.
     async fn shows(&self, expected: &[&str]) -> Vec<Value> {
-        let mut last = Vec::new();
-        let waited = tokio::time::timeout(PATIENCE, async {
-            loop {
-                let (seen, list) = shown(self.pods).await;
-                if seen == expected {
-                    return list["items"].as_array().unwrap().clone();
-                }
-                last = seen;
-                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-            }
-        })
-        .await;
-        waited.unwrap_or_else(|_| panic!("waited for {expected:?}; last seen: {last:?}"))
+        let list = wait_until_shown(self.pods, expected).await;
+        list["items"].as_array().unwrap().clone()
     }
 
     /// Waits until `/healthz` begins like this.
     async fn is(&self, status: &str) -> String {
-        let waited = tokio::time::timeout(PATIENCE, async {
-            loop {
-                match get(self.health, "/healthz").await {
-                    Some((seen, body)) if seen == status => return body,
-                    Some(_) | None => {}
-                }
-                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-            }
-        });
-        waited.await.unwrap()
+        harness::eventually(PATIENCE, status, async || match get(self.health, "/healthz").await {
+            Some((seen, body)) if seen == status => Ok(body),
+            other => Err(other),
+        })
+        .await
     }
 }
 
 #[tokio::test]
 async fn pods_get_handlers_and_recursive_mounts_of_the_runtime() {
     let place = Place::new();
-    let handlers = place.file(
-        "runtime.yaml",
-        "handlers:\n  strict: {no_new_privs: true}\n",
-    );
+    let handlers = place.file("runtime.yaml", "handlers:\n  strict: {no_new_privs: true}\n");
     let (runtime, endpoint) = place.runtime_with(&["--config", &handlers]).await;
     let agent = Agent::start(&place, &endpoint);
     agent.is("200 OK").await;
@@ -97,16 +62,10 @@ async fn pods_get_handlers_and_recursive_mounts_of_the_runtime() {
     let pods = [
         pod("strict", "  runtimeClassName: strict\n", ""),
         pod("unknown", "  runtimeClassName: lax\n", ""),
-        pod(
-            "recursive",
-            "  volumes: [{name: v, emptyDir: {}}]\n",
-            recursive,
-        ),
+        pod("recursive", "  volumes: [{name: v, emptyDir: {}}]\n", recursive),
     ];
     place.file("pods/all.yaml", &pods.join("---\n"));
-    let all = agent
-        .shows(&["recursive Running ", "strict Running ", "unknown Pending "])
-        .await;
+    let all = agent.shows(&["recursive Running ", "strict Running ", "unknown Pending "]).await;
     let named = |name: &str| {
         let mut pods = all.iter();
         pods.find(|pod| pod["metadata"]["name"] == name).unwrap()
@@ -114,22 +73,19 @@ async fn pods_get_handlers_and_recursive_mounts_of_the_runtime() {
     let mount =
         named("recursive").pointer("/status/containerStatuses/0/volumeMounts/0/recursiveReadOnly");
     assert_eq!(mount.unwrap(), "Enabled");
-    let listed = place
-        .crib(&["pods", "--runtime-endpoint", &endpoint, "-o", "json"])
-        .await;
+    let listed = place.crib(&["pods", "--runtime-endpoint", &endpoint, "-o", "json"]).await;
     let listed: Value = serde_json::from_str(&listed.out).unwrap();
     let mut pods = listed["items"].as_array().unwrap().iter();
     let strict = pods.find(|pod| pod["metadata"]["name"] == "strict");
     assert_eq!(strict.unwrap()["runtimeHandler"], "strict", "{listed}");
     agent.running.stop().await;
     runtime.stop().await;
-    place.assert_clean();
 }
 
 /// Containerd 1.6 is one: it would give the container the groups of the image, which the pod does not want.
 #[tokio::test]
 async fn pod_with_strict_groups_is_rejected_by_a_runtime_without() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let (runtime, endpoint) = place.runtime().await;
     let upstream = endpoint.trim_start_matches("unix://");
     let silent = vec!["Status drop features".parse().unwrap()];
@@ -138,9 +94,7 @@ async fn pod_with_strict_groups_is_rejected_by_a_runtime_without() {
     agent.is("200 OK").await;
     let strict = "  securityContext: {supplementalGroupsPolicy: Strict}\n";
     place.file("pods/groups.yaml", &pod("groups", strict, ""));
-    agent
-        .shows(&["groups Failed SupplementalGroupsPolicyNotSupported"])
-        .await;
+    agent.shows(&["groups Failed SupplementalGroupsPolicyNotSupported"]).await;
     let calls = proxy.recording().calls();
     assert!(!calls.iter().any(|call| call.method == "RunPodSandbox"));
     agent.running.stop().await;
@@ -160,10 +114,7 @@ async fn container_ends_with_its_stop_signal(#[case] lifecycle: &str, #[case] ex
     let manifest = place.file("m.yaml", &text);
     let mut run = place.start(&["run", "--quiet", &manifest]);
     run.line_with("ready").await;
-    run.signal(Signal::SIGINT);
-    let ended = run.end().await;
-    assert_code(&ended, 130);
+    let ended = run.interrupt().await.exits(130);
     let last = ended.out.lines().last().unwrap_or_default();
     assert!(last.ends_with(expected), "{ended:?}");
-    place.assert_clean();
 }

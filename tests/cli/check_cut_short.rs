@@ -2,27 +2,20 @@
 
 use std::path::Path;
 
-use nix::sys::signal::Signal;
-use rstest::rstest;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use super::check::{pod_of_check, start_proxy};
-use super::command::Place;
+use super::command::*;
 
 #[tokio::test]
 async fn second_signal_ends_check_whose_runtime_hangs() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let (runtime, upstream) = place.runtime().await;
     // The rule waits for its call, then the removal of its pod for its own.
     let faults = ["PodSandboxStatus hang", "StopPodSandbox hang"];
     let (proxy, endpoint, trace) = start_proxy(&place, &upstream, &faults).await;
-    let mut check = place.start(&[
-        "check",
-        "--runtime-endpoint",
-        &endpoint,
-        "--select",
-        "CRI-SBX-031",
-    ]);
+    let mut check =
+        place.start(&["check", "--runtime-endpoint", &endpoint, "--select", "CRI-SBX-031"]);
     pod_of_check(&trace).await;
     let mut said = BufReader::new(check.child.stderr.take().unwrap()).lines();
     check.signal(Signal::SIGINT);
@@ -32,13 +25,9 @@ async fn second_signal_ends_check_whose_runtime_hangs() {
     assert_eq!(first, expected);
     // Another signal: the same one again at once would count as an echo of the first.
     check.signal(Signal::SIGTERM);
-    let ended = check.end().await;
-    assert_eq!(ended.code, Some(130), "{ended:?}");
+    check.end().await.exits(130);
     let last = said.next_line().await.unwrap().unwrap();
-    assert_eq!(
-        last,
-        "crib: pods of the check are left: the next check removes them"
-    );
+    assert_eq!(last, "crib: pods of the check are left: the next check removes them");
     proxy.stop().await;
     runtime.stop().await;
 }
@@ -54,24 +43,19 @@ async fn signal_ends_check_and_removes_its_pods(#[case] faults: &[&str], #[case]
     let args = ["check", "--runtime-endpoint", &endpoint, "--select", select];
     let check = place.start(&args);
     pod_of_check(&trace).await;
-    check.signal(Signal::SIGINT);
-    let ended = check.end().await;
-    assert_eq!(ended.code, Some(130), "{ended:?}");
+    let ended = check.interrupt().await.exits(130);
     let last =
         "interrupted: the other rules did not end; everything that the check made is removed";
     assert!(ended.out.ends_with(last), "{ended:?}");
-    let pods = place
-        .crib(&["pods", "--quiet", "--runtime-endpoint", &upstream])
-        .await;
+    let pods = place.crib(&["pods", "--quiet", "--runtime-endpoint", &upstream]).await;
     assert_eq!((pods.code, pods.out.as_str()), (Some(0), ""), "{pods:?}");
     proxy.stop().await;
     runtime.stop().await;
-    place.assert_clean();
 }
 
 #[tokio::test]
 async fn check_ends_when_its_runtime_is_gone() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let (runtime, upstream) = place.runtime().await;
     let (proxy, endpoint, trace) = start_proxy(&place, &upstream, &[]).await;
     let select = "CRI-CTR,CRI-STP,CRI-SBX";
@@ -79,10 +63,8 @@ async fn check_ends_when_its_runtime_is_gone() {
     let check = place.start(&args);
     pod_of_check(&trace).await;
     runtime.stop().await;
-    let ended = check.end().await;
-    assert_eq!(ended.code, Some(3), "{ended:?}");
-    let told = "the runtime does not answer any more (";
-    assert!(ended.out.contains(told), "{ended:?}");
+    let ended = check.end().await.exits(3);
+    ended.out_has("the runtime does not answer any more (");
     proxy.stop().await;
 }
 
@@ -100,8 +82,7 @@ async fn next_check_removes_directory_and_cgroups_of_one_whose_pods_are_gone() {
     killed.signal(Signal::SIGKILL);
     killed.end().await;
     let removal = ["rmp", "--all", "--force", "--runtime-endpoint", &upstream];
-    let removed = place.crib(&removal).await;
-    assert_eq!(removed.code, Some(0), "{removed:?}");
+    place.crib(&removal).await.exits(0);
     // A runtime that is killed leaves them, and only root may be sure to have one.
     if nix::unistd::geteuid().is_root() {
         let hierarchies = files(Path::new("/sys/fs/cgroup")).into_iter();
@@ -113,13 +94,11 @@ async fn next_check_removes_directory_and_cgroups_of_one_whose_pods_are_gone() {
         assert_eq!(cgroups_of(&run).len(), 1);
     }
     let args = [&["check", "--runtime-endpoint", &upstream], &select[..]].concat();
-    let next = place.crib(&args).await;
-    assert_eq!(next.code, Some(0), "{next:?}");
+    place.crib(&args).await.exits(0);
     assert_eq!(cgroups_of(&run), [""; 0]);
     assert!(!place.path("tmp").join(&run).exists());
     proxy.stop().await;
     runtime.stop().await;
-    place.assert_clean();
 }
 
 /// The control groups with this name in all hierarchies.

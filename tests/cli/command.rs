@@ -4,6 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
+pub(crate) use harness::need::Need;
+pub(crate) use harness::{Runtime, fixture};
+pub(crate) use nix::sys::signal::{Signal, kill};
+pub(crate) use nix::unistd::Pid;
+pub(crate) use rstest::rstest;
+pub(crate) use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
@@ -13,9 +19,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The ordinary user of tests that run as root: `nobody`.
 const ORDINARY_USER: u32 = 65534;
 
-/// A place to run commands in. All temporary files of the commands are below it.
+/// A place to run commands in. All temporary files of the commands are below it. Dropping it fails the test if anything is left.
 pub(crate) struct Place {
     dir: tempfile::TempDir,
+    checked: bool,
 }
 
 /// What a command left on its two outputs, and its exit code.
@@ -26,12 +33,24 @@ pub(crate) struct Ended {
     pub(crate) err: String,
 }
 
+/// What a runtime with this isolation needs.
+pub(crate) fn needs_of(isolation: &str) -> &'static [Need] {
+    if isolation == "root" { &[Need::Root] } else { &[Need::UserNamespaces] }
+}
+
 impl Place {
     pub(crate) fn new() -> Self {
         // The name is short because sockets below it must have short names too.
         let dir = tempfile::Builder::new().prefix("t").tempdir().unwrap();
         std::fs::create_dir(dir.path().join("tmp")).unwrap();
-        Self { dir }
+        Self { dir, checked: true }
+    }
+
+    /// A place where something may be left in the end, such as a runtime that was killed.
+    pub(crate) fn unchecked() -> Self {
+        let mut place = Self::new();
+        place.checked = false;
+        place
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -75,9 +94,7 @@ impl Place {
     pub(crate) async fn end_within(&self, limit: Duration, mut command: Command) -> Ended {
         let output = tokio::time::timeout(limit, command.output()).await;
         ended(
-            output
-                .unwrap_or_else(|_| panic!("{command:?} did not end within {limit:?}"))
-                .unwrap(),
+            output.unwrap_or_else(|_| panic!("{command:?} did not end within {limit:?}")).unwrap(),
         )
     }
 
@@ -94,21 +111,19 @@ impl Place {
         command
     }
 
-    /// Runs a manifest with this isolation, rootless as an ordinary user. `None`: this machine has no user namespaces.
+    /// Runs a manifest with this isolation, rootless as an ordinary user.
     pub(crate) async fn run_isolated(
         &self,
         isolation: &str,
         more: &[&str],
         manifest: &str,
-    ) -> Option<Ended> {
+    ) -> Ended {
         let args = ["run", "--isolation", isolation];
         let mut command = self.command(&[&args, more, &[manifest]].concat());
         if isolation == "rootless" {
             command = self.as_ordinary_user(command);
         }
-        let ended = self.end(command).await;
-        let is_unavailable = ended.err.contains("isolation rootless is unavailable");
-        (!is_unavailable).then_some(ended)
+        self.end(command).await
     }
 
     /// Runs a command with something on its standard input.
@@ -139,14 +154,7 @@ impl Place {
     pub(crate) async fn runtime_with(&self, more: &[&str]) -> (Running, String) {
         let (socket, state) = (self.path("s"), self.path("state"));
         let (socket, state) = (socket.to_str().unwrap(), state.to_str().unwrap());
-        let args = [
-            "runtime",
-            "--listen",
-            socket,
-            "--state-dir",
-            state,
-            "--ephemeral",
-        ];
+        let args = ["runtime", "--listen", socket, "--state-dir", state, "--ephemeral"];
         let mut runtime = self.start(&[&args[..], more].concat());
         runtime.line_with("listening").await;
         (runtime, format!("unix://{socket}"))
@@ -161,10 +169,7 @@ impl Place {
         let root = self.dir.path().to_str().unwrap();
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         left.extend(
-            mounts
-                .lines()
-                .filter(|line| line.contains(root))
-                .map(|line| format!("mount {line}")),
+            mounts.lines().filter(|line| line.contains(root)).map(|line| format!("mount {line}")),
         );
         left.extend(processes(self.dir.path()));
         left
@@ -175,26 +180,65 @@ impl Place {
         assert_eq!(self.left(), Vec::<String>::new());
     }
 
+    /// Only the directory of a killed run is left, soon.
+    pub(crate) async fn wait_for_only_a_file(&self) {
+        let only_files = || {
+            let mut left = self.left();
+            left.retain(|line| !line.starts_with("file "));
+            left
+        };
+        eventually("its processes have ended", only_files).await;
+        assert_eq!(self.left().len(), 1, "its directory: {:#?}", self.left());
+    }
+
     /// Nothing is left, soon. For what ends after the command that started it was killed.
     pub(crate) async fn wait_until_clean(&self) {
         eventually("nothing is left", || self.left()).await;
     }
 }
 
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.checked && !std::thread::panicking() {
+            self.assert_clean();
+        }
+    }
+}
+
+impl Ended {
+    /// Asserts the exit code.
+    #[track_caller]
+    pub(crate) fn exits(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.out, self.err);
+        self
+    }
+
+    /// Asserts that standard output has these words.
+    #[track_caller]
+    pub(crate) fn out_has(&self, words: &str) {
+        assert!(self.out.contains(words), "{words:?} is not in:\n{}", self.out);
+    }
+
+    /// Asserts that standard error has these words.
+    #[track_caller]
+    pub(crate) fn err_has(&self, words: &str) {
+        assert!(self.err.contains(words), "{words:?} is not in:\n{}", self.err);
+    }
+
+    /// Asserts that standard error begins with these words.
+    #[track_caller]
+    pub(crate) fn err_begins(&self, words: &str) {
+        assert!(self.err.starts_with(words), "{words:?} does not begin:\n{}", self.err);
+    }
+}
+
 /// Waits until `missing` says nothing; fails with what it said last.
 pub(crate) async fn eventually(what: &str, missing: impl Fn() -> Vec<String>) {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    loop {
+    harness::eventually(PATIENCE, what, async || {
         let now = missing();
-        if now.is_empty() {
-            return;
-        }
-        assert!(
-            tokio::time::Instant::now() < deadline,
-            "waited for: {what}; last seen: {now:#?}"
-        );
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        if now.is_empty() { Ok(()) } else { Err(now) }
+    })
+    .await;
 }
 
 fn ended(output: Output) -> Ended {
@@ -218,10 +262,7 @@ fn processes(root: &Path) -> Vec<String> {
         if names(path.join("cmdline")) || names(path.join("environ")) {
             let line = std::fs::read(path.join("cmdline")).unwrap_or_default();
             let words = String::from_utf8_lossy(&line).replace('\0', " ");
-            found.push(format!(
-                "process {} {words}",
-                entry.file_name().to_string_lossy()
-            ));
+            found.push(format!("process {} {words}", entry.file_name().to_string_lossy()));
         }
     }
     found
@@ -239,11 +280,7 @@ impl Running {
     pub(crate) fn start(mut command: Command) -> Self {
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self {
-            child,
-            lines,
-            seen: Vec::new(),
-        }
+        Self { child, lines, seen: Vec::new() }
     }
 
     /// Reads lines until one contains `text`.
@@ -264,23 +301,25 @@ impl Running {
                 let err = self.err().await;
                 panic!("the output ended without {text:?}: {seen:#?}\nstandard error: {err}");
             }
-            Err(_) => panic!(
-                "no line with {text:?} within {PATIENCE:?}: {:#?}",
-                self.seen
-            ),
+            Err(_) => panic!("no line with {text:?} within {PATIENCE:?}: {:#?}", self.seen),
         }
     }
 
-    pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id().unwrap()).unwrap();
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).unwrap();
+        kill(Pid::from_raw(pid), signal).unwrap();
+    }
+
+    /// Presses Ctrl-C, and waits for the end.
+    pub(crate) async fn interrupt(self) -> Ended {
+        self.signal(Signal::SIGINT);
+        self.end().await
     }
 
     /// Ends a server, so that it removes what it made: one that is dropped is killed.
     pub(crate) async fn stop(self) {
-        self.signal(nix::sys::signal::Signal::SIGTERM);
-        let ended = self.end().await;
-        assert_eq!(ended.code, Some(0), "{}", ended.err);
+        self.signal(Signal::SIGTERM);
+        self.end().await.exits(0);
     }
 
     /// Closes the reading end of its standard output.
@@ -291,9 +330,7 @@ impl Running {
     async fn err(&mut self) -> String {
         let mut text = String::new();
         if let Some(mut err) = self.child.stderr.take() {
-            tokio::io::AsyncReadExt::read_to_string(&mut err, &mut text)
-                .await
-                .unwrap();
+            tokio::io::AsyncReadExt::read_to_string(&mut err, &mut text).await.unwrap();
         }
         text
     }
@@ -308,11 +345,7 @@ impl Running {
             (self.child.wait().await.unwrap().code(), err)
         });
         match ended.await {
-            Ok((code, err)) => Ended {
-                code,
-                out: self.seen.join("\n"),
-                err,
-            },
+            Ok((code, err)) => Ended { code, out: self.seen.join("\n"), err },
             Err(_) => panic!("it did not end within {PATIENCE:?}: {:#?}", self.seen),
         }
     }

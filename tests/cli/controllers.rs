@@ -1,15 +1,8 @@
 //! `crib run` with objects whose pods a controller creates: Jobs, Deployments, DaemonSets and StatefulSets.
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use super::command::*;
 
-use super::command::{Ended, Place, Running};
-use super::run::assert_code;
-
-const DEPLOYMENT: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../../examples/deployment.yaml"
-);
+const DEPLOYMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/deployment.yaml");
 const JOB: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/job.yaml");
 
 /// An object with a template of one container that runs a shell script.
@@ -28,9 +21,9 @@ fn object(kind: &str, name: &str, fields: &str, template: &str, script: &str) ->
 const NEVER: &str = "      restartPolicy: Never\n";
 
 /// The last line of `--output json`.
-fn result(ended: &Ended) -> serde_json::Value {
+fn result(ended: &Ended) -> Value {
     let last = ended.out.lines().last().unwrap();
-    let result: serde_json::Value = serde_json::from_str(last).unwrap();
+    let result: Value = serde_json::from_str(last).unwrap();
     assert_eq!(result["type"], "result", "{last}");
     result
 }
@@ -38,17 +31,14 @@ fn result(ended: &Ended) -> serde_json::Value {
 #[tokio::test]
 async fn example_job_succeeds_at_its_second_attempt() {
     let place = Place::new();
-    let ended = place.crib(&["run", JOB]).await;
-    assert_code(&ended, 0);
+    let ended = place.crib(&["run", JOB]).await.exits(0);
     for words in ["the first attempt fails", "the second attempt succeeds"] {
         assert!(ended.out.contains(words), "{words}: {}", ended.out);
     }
     let news = "crib: job default/retries is complete: Reached expected number of succeeded pods";
-    assert!(ended.err.contains(news), "{}", ended.err);
-    let quiet = place.crib(&["run", "--quiet", JOB]).await;
-    assert_code(&quiet, 0);
+    ended.err_has(news);
+    let quiet = place.crib(&["run", "--quiet", JOB]).await.exits(0);
     assert!(!quiet.err.contains("is complete"), "{}", quiet.err);
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -61,11 +51,8 @@ async fn run_of_no_replicas_says_so_and_ends() {
         "",
         "true",
     );
-    let ended = place.crib(&["run", &place.file("d.yaml", &manifest)]).await;
-    assert_code(&ended, 0);
-    let news = "crib: deployment default/none has 0 replicas and starts no pod\n";
-    assert!(ended.err.contains(news), "{}", ended.err);
-    place.assert_clean();
+    let ended = place.crib(&["run", &place.file("d.yaml", &manifest)]).await.exits(0);
+    ended.err_has("crib: deployment default/none has 0 replicas and starts no pod\n");
 }
 
 #[tokio::test]
@@ -76,16 +63,14 @@ async fn pods_that_run_at_the_deadline_of_their_job_count_as_failed() {
     let more = "  completionMode: Indexed\n  completions: 3\n  parallelism: 3\n  activeDeadlineSeconds: 5\n";
     let manifest = object("Job", "late", more, NEVER, script);
     let manifest = place.file("job.yaml", &manifest);
-    let ended = place.crib(&["run", "--output", "json", &manifest]).await;
-    assert_code(&ended, 1);
+    let ended = place.crib(&["run", "--output", "json", &manifest]).await.exits(1);
     assert_eq!(
         result(&ended)["jobs"],
-        serde_json::json!([{
+        json!([{
             "job": "default/late", "state": "Failed", "reason": "DeadlineExceeded",
             "message": "Job was active longer than specified deadline", "succeeded": 1, "failed": 2,
         }])
     );
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -101,50 +86,36 @@ async fn job_completes_after_a_failed_pod() {
     let manifest = object("Job", "work", "", &template, script)
         + "        volumeMounts: [{name: shared, mountPath: /shared}]\n";
     let manifest = place.file("job.yaml", &manifest);
-    let ended = place.crib(&["run", "--output", "json", &manifest]).await;
-    assert_code(&ended, 0);
+    let ended = place.crib(&["run", "--output", "json", &manifest]).await.exits(0);
     let result = result(&ended);
     assert_eq!(
         result["jobs"],
-        serde_json::json!([{
+        json!([{
             "job": "default/work", "state": "Complete", "reason": "CompletionsReached",
             "message": "Reached expected number of succeeded pods", "succeeded": 1, "failed": 1,
         }])
     );
     let pods = result["pods"].as_array().unwrap();
-    let mut phases: Vec<&str> = pods
-        .iter()
-        .map(|pod| pod["phase"].as_str().unwrap())
-        .collect();
+    let mut phases: Vec<&str> = pods.iter().map(|pod| pod["phase"].as_str().unwrap()).collect();
     phases.sort_unstable();
     assert_eq!(phases, ["Failed", "Succeeded"]);
-    place.assert_clean();
 }
 
 #[tokio::test]
 async fn job_fails_at_its_limit_with_exit_code_1() {
     let place = Place::new();
     let manifest = object("Job", "work", "  backoffLimit: 0\n", NEVER, "exit 7");
-    let ended = place
-        .crib(&["run", &place.file("job.yaml", &manifest)])
-        .await;
-    assert_code(&ended, 1);
+    let ended = place.crib(&["run", &place.file("job.yaml", &manifest)]).await.exits(1);
     let news = "crib: job default/work failed: BackoffLimitExceeded: Job has reached the specified backoff limit";
-    assert!(ended.err.contains(news), "{}", ended.err);
-    place.assert_clean();
+    ended.err_has(news);
 }
 
 #[tokio::test]
 async fn suspended_job_is_told_and_not_waited_for() {
     let place = Place::new();
     let manifest = object("Job", "work", "  suspend: true\n", NEVER, "exit 7");
-    let ended = place
-        .crib(&["run", &place.file("job.yaml", &manifest)])
-        .await;
-    assert_code(&ended, 0);
-    let news = "crib: job default/work is suspended and starts no pod\n";
-    assert!(ended.err.contains(news), "{}", ended.err);
-    place.assert_clean();
+    let ended = place.crib(&["run", &place.file("job.yaml", &manifest)]).await.exits(0);
+    ended.err_has("crib: job default/work is suspended and starts no pod\n");
 }
 
 #[tokio::test]
@@ -153,23 +124,12 @@ async fn indexed_job_tells_each_pod_its_index() {
     let fields = "  completionMode: Indexed\n  completions: 2\n  parallelism: 2\n";
     let script = "echo index $JOB_COMPLETION_INDEX";
     let manifest = object("Job", "work", fields, NEVER, script);
-    let ended = place
-        .crib(&["run", "-q", &place.file("job.yaml", &manifest)])
-        .await;
-    assert_code(&ended, 0);
+    let ended = place.crib(&["run", "-q", &place.file("job.yaml", &manifest)]).await.exits(0);
     for index in 0..2 {
-        let line = ended
-            .out
-            .lines()
-            .find(|line| line.starts_with(&format!("work-{index}-")));
+        let line = ended.out.lines().find(|line| line.starts_with(&format!("work-{index}-")));
         let words = format!("index {index}");
-        assert!(
-            line.is_some_and(|line| line.ends_with(&words)),
-            "{}",
-            ended.out
-        );
+        assert!(line.is_some_and(|line| line.ends_with(&words)), "{}", ended.out);
     }
-    place.assert_clean();
 }
 
 /// The process ids of containers whose command line has `words`.
@@ -191,19 +151,17 @@ async fn example_deployment_runs_two_pods_until_interrupted() {
     for _ in 0..2 {
         running.line_with("hello from the ConfigMap").await;
     }
-    running.signal(Signal::SIGINT);
-    let ended = running.end().await;
-    assert_code(&ended, 130);
+    let ended = running.interrupt().await.exits(130);
     assert_eq!(ended.out.matches("goodbye").count(), 2, "{}", ended.out);
-    assert!(ended.err.contains("run until Ctrl-C"), "{}", ended.err);
-    place.assert_clean();
+    ended.err_has("run until Ctrl-C");
 }
 
 #[tokio::test]
 async fn deployment_restarts_killed_containers_of_both_pods() {
     let place = Place::new();
     let mark = place.path("").display().to_string();
-    let script = format!(": {mark}; echo up; while true; do sleep 1; done");
+    // A single process, which starts none: a shell's child has the shell's command line for a moment.
+    let script = format!("echo up; exec -a 'the container of {mark}' sleep 86400");
     let fields = "  replicas: 2\n  selector: {matchLabels: {app: web}}\n";
     let template = "      terminationGracePeriodSeconds: 0\n";
     let manifest = object("Deployment", "web", fields, template, &script);
@@ -211,7 +169,7 @@ async fn deployment_restarts_killed_containers_of_both_pods() {
     for _ in 0..2 {
         running.line_with("| up").await;
     }
-    let found = processes(&place, "while true");
+    let found = processes(&place, "the container of");
     assert_eq!(found.len(), 2, "{:#?}", place.left());
     for pid in found {
         kill(pid, Signal::SIGKILL).unwrap();
@@ -219,9 +177,7 @@ async fn deployment_restarts_killed_containers_of_both_pods() {
     for _ in 0..2 {
         running.line_with("| up").await;
     }
-    running.signal(Signal::SIGINT);
-    assert_code(&running.end().await, 130);
-    place.assert_clean();
+    running.interrupt().await.exits(130);
 }
 
 #[tokio::test]
@@ -248,8 +204,7 @@ async fn deployment_replaces_evicted_pod() {
     // Bash replaced by sleep ignores SIGTERM as the first process: the second signal ends it at once.
     running.signal(Signal::SIGINT);
     running.signal(Signal::SIGTERM);
-    assert_code(&running.end().await, 130);
-    place.assert_clean();
+    running.end().await.exits(130);
 }
 
 #[tokio::test]
@@ -259,9 +214,7 @@ async fn deployment_is_ended_by_timeout_with_124() {
     let fields = "  selector: {matchLabels: {app: web}}\n";
     let manifest = object("Deployment", "web", fields, "", script);
     let manifest = place.file("web.yaml", &manifest);
-    let ended = place.crib(&["run", "--timeout", "1s", &manifest]).await;
-    assert_code(&ended, 124);
-    place.assert_clean();
+    place.crib(&["run", "--timeout", "1s", &manifest]).await.exits(124);
 }
 
 #[tokio::test]
@@ -273,11 +226,8 @@ async fn daemon_set_has_one_pod_on_the_node() {
     let manifest = place.file("logs.yaml", &manifest);
     let mut running = place.start(&["run", "--output", "json", &manifest]);
     running.line_with("\"up\"").await;
-    running.signal(Signal::SIGINT);
-    let ended = running.end().await;
-    assert_code(&ended, 130);
+    let ended = running.interrupt().await.exits(130);
     assert_eq!(result(&ended)["pods"].as_array().unwrap().len(), 1);
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -289,9 +239,7 @@ async fn stateful_set_starts_and_ends_its_pods_in_order() {
     let manifest = place.file("db.yaml", &manifest);
     let mut running: Running = place.start(&["run", &manifest]);
     running.line_with("db-2/main | up").await;
-    running.signal(Signal::SIGINT);
-    let ended = running.end().await;
-    assert_code(&ended, 130);
+    let ended = running.interrupt().await.exits(130);
     let said: Vec<&str> = ended.out.lines().collect();
     assert_eq!(
         said,
@@ -304,24 +252,14 @@ async fn stateful_set_starts_and_ends_its_pods_in_order() {
             "db-0/main | bye",
         ]
     );
-    place.assert_clean();
 }
 
 #[tokio::test]
 async fn mistakes_in_templates_are_told_with_their_paths() {
     let place = Place::new();
-    let manifest = object(
-        "Deployment",
-        "web",
-        "",
-        "      restartPolicy: Never\n",
-        "exit 0",
-    )
-    .replace("image:", "imgae:");
-    let ended = place
-        .crib(&["run", &place.file("web.yaml", &manifest)])
-        .await;
-    assert_code(&ended, 2);
+    let manifest = object("Deployment", "web", "", "      restartPolicy: Never\n", "exit 0")
+        .replace("image:", "imgae:");
+    let ended = place.crib(&["run", &place.file("web.yaml", &manifest)]).await.exits(2);
     for words in [
         "spec.selector: a value is required",
         "spec.template.spec.restartPolicy: unsupported value \"Never\": expected one of Always",
@@ -330,7 +268,6 @@ async fn mistakes_in_templates_are_told_with_their_paths() {
     ] {
         assert!(ended.err.contains(words), "{words}: {}", ended.err);
     }
-    place.assert_clean();
 }
 
 /// A CronJob whose pods run a shell script.
@@ -355,15 +292,11 @@ async fn cron_job_starts_jobs_until_interrupted() {
     };
     assert!(pod(&first).is_some(), "{first}");
     assert_ne!(pod(&first), pod(&second));
-    running.signal(Signal::SIGINT);
-    let ended = running.end().await;
-    assert_code(&ended, 130);
-    let news = "crib: cronjob default/tick starts job tick-";
-    assert!(ended.err.contains(news), "{}", ended.err);
-    place.assert_clean();
+    let ended = running.interrupt().await.exits(130);
+    ended.err_has("crib: cronjob default/tick starts job tick-");
 }
 
-#[rstest::rstest]
+#[rstest]
 #[case::succeeds("echo once", 0, "Complete")]
 #[case::fails("exit 3", 1, "Failed")]
 #[tokio::test]
@@ -375,37 +308,24 @@ async fn run_now_starts_each_cron_job_once_and_ends_with_it(
     let place = Place::new();
     let manifest = cron_job("@yearly", "  suspend: true\n", script);
     let manifest = place.file("tick.yaml", &manifest);
-    let ended = place
-        .crib(&["run", "--now", "--output", "json", &manifest])
-        .await;
-    assert_code(&ended, code);
+    let ended = place.crib(&["run", "--now", "--output", "json", &manifest]).await.exits(code);
     let result = result(&ended);
     let jobs = result["jobs"].as_array().unwrap();
     assert_eq!(jobs.len(), 1, "{result}");
     assert_eq!(jobs[0]["state"], state);
-    place.assert_clean();
 }
 
 #[tokio::test]
 async fn stateful_set_backs_off_when_the_node_rejects_its_pod() {
     let place = Place::new();
-    let manifest = object(
-        "StatefulSet",
-        "big",
-        "  selector: {matchLabels: {app: big}}\n",
-        "",
-        "sleep 1000",
-    ) + "        resources: {requests: {memory: 900000Gi}}\n";
+    let manifest =
+        object("StatefulSet", "big", "  selector: {matchLabels: {app: big}}\n", "", "sleep 1000")
+            + "        resources: {requests: {memory: 900000Gi}}\n";
     let manifest = place.file("set.yaml", &manifest);
-    let ended = place.crib(&["run", "--timeout", "4s", &manifest]).await;
-    assert_code(&ended, 124);
-    let rejected = ended
-        .err
-        .lines()
-        .filter(|line| line.contains("OutOfmemory"));
+    let ended = place.crib(&["run", "--timeout", "4s", &manifest]).await.exits(124);
+    let rejected = ended.err.lines().filter(|line| line.contains("OutOfmemory"));
     let count = rejected.count();
     assert!((2..=12).contains(&count), "{count}: {}", ended.err);
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -416,13 +336,10 @@ async fn pods_that_the_node_has_no_room_for_are_counted() {
         + "        resources: {requests: {memory: 900000Gi}}\n";
     let manifest = place.file("many.yaml", &manifest);
     let said = "deployment default/many: 2147483537 pods do not fit on the node, which takes 110 pods at once";
-    let ended = place.crib(&["explain-run", &manifest]).await;
-    assert_code(&ended, 0);
-    assert!(ended.out.contains(said), "{}", ended.out);
-    let ended = place.crib(&["run", "--timeout", "2s", &manifest]).await;
-    assert_code(&ended, 124);
+    let ended = place.crib(&["explain-run", &manifest]).await.exits(0);
+    ended.out_has(said);
+    let ended = place.crib(&["run", "--timeout", "2s", &manifest]).await.exits(124);
     assert_eq!(ended.err.matches(said).count(), 1, "{}", ended.err);
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -437,13 +354,11 @@ async fn failed_pod_beside_a_deployment_is_named_and_its_grace_does_not_count() 
     );
     let manifest = place.file("m.yaml", &manifest);
     let args = ["run", "--quiet", "--timeout", "4s", &manifest];
-    let ended = place.crib(&args).await;
-    assert_code(&ended, 124);
+    let ended = place.crib(&args).await.exits(124);
     assert_eq!(
         ended.err,
         "crib: timed out: ending the pods\ncrib: pod default/bad failed: container main ended with exit code 7 (Error)\n"
     );
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -458,19 +373,7 @@ async fn pods_know_their_service_account() {
     let work = object("Job", "work", "", NEVER, "echo account $ACCOUNT")
         + &variable.replace("    env", "        env");
     let manifest = place.file("m.yaml", &format!("{pod}---\n{named}---\n{work}"));
-    let ended = place.crib(&["run", &manifest]).await;
-    assert_code(&ended, 0);
-    assert_eq!(
-        ended.out.matches("account default").count(),
-        2,
-        "{}",
-        ended.out
-    );
-    assert_eq!(
-        ended.out.matches("account other").count(),
-        1,
-        "{}",
-        ended.out
-    );
-    place.assert_clean();
+    let ended = place.crib(&["run", &manifest]).await.exits(0);
+    assert_eq!(ended.out.matches("account default").count(), 2, "{}", ended.out);
+    assert_eq!(ended.out.matches("account other").count(), 1, "{}", ended.out);
 }

@@ -1,9 +1,6 @@
 //! What scripts written for crictl rely on: flags before the command, the shape of documents, templates, what is printed.
 
-use harness::{Runtime, fixture};
-use serde_json::Value;
-
-use super::command::{Ended, Place};
+use super::command::*;
 
 /// Runs `crib -r SOCKET ARGS`, as a script does with crictl.
 async fn run(place: &Place, runtime: &Runtime, args: &[&str]) -> Ended {
@@ -27,7 +24,7 @@ async fn json(place: &Place, runtime: &Runtime, args: &[&str]) -> Value {
 
 #[tokio::test]
 async fn inspect_has_the_shape_of_crictl() {
-    let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
+    let (place, runtime) = (Place::unchecked(), Runtime::with().start().await.unwrap());
     let pod = runtime.pod("web").await.unwrap();
     let running = pod.start(fixture::forever("server")).await.unwrap();
     let ended = pod.start(pod.script("once", "exit 3")).await.unwrap();
@@ -58,15 +55,10 @@ async fn inspect_has_the_shape_of_crictl() {
     assert_eq!(found["status"]["id"], *running);
     let found = json(&place, &runtime, &["inspect", "-a", "--state", "exited"]).await;
     assert_eq!(found["status"]["id"], *ended);
-    let none = run(&place, &runtime, &["inspect", "--name", "nothing"]).await;
-    assert_eq!(none.code, Some(1));
+    let none = run(&place, &runtime, &["inspect", "--name", "nothing"]).await.exits(1);
     assert_eq!(none.err, "crib: no container fits the filters\n");
     let table = out(&place, &runtime, &["inspect", "-o", "table", &ended]).await;
-    for line in [
-        "Name: once\n",
-        "State: CONTAINER_EXITED\n",
-        "Exit Code: 3\n",
-    ] {
+    for line in ["Name: once\n", "State: CONTAINER_EXITED\n", "Exit Code: 3\n"] {
         assert!(table.contains(line), "{table}");
     }
 
@@ -75,12 +67,7 @@ async fn inspect_has_the_shape_of_crictl() {
     assert!(shown["info"].is_object(), "{shown}");
     let created = shown["status"]["createdAt"].as_str().unwrap();
     created.parse::<jiff::Timestamp>().unwrap();
-    let found = json(
-        &place,
-        &runtime,
-        &["inspectp", "-s", "ready", "--name", "web"],
-    )
-    .await;
+    let found = json(&place, &runtime, &["inspectp", "-s", "ready", "--name", "web"]).await;
     assert_eq!(found["status"]["id"], *pod.id);
     let shown = json(&place, &runtime, &["inspecti", "crib.local/host"]).await;
     assert_eq!(shown["status"]["repoTags"][0], "crib.local/host:latest");
@@ -89,7 +76,7 @@ async fn inspect_has_the_shape_of_crictl() {
 
 #[tokio::test]
 async fn templates_select_fields() {
-    let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
+    let (place, runtime) = (Place::unchecked(), Runtime::with().start().await.unwrap());
     let pod = runtime.pod("web").await.unwrap();
     let id = pod.start(fixture::forever("server")).await.unwrap();
     let fill = |template: &'static str| {
@@ -105,29 +92,20 @@ async fn templates_select_fields() {
     assert!(pid.trim_end().parse::<u32>().is_ok(), "{pid}");
     let text = "{{range $i, $m := .status.mounts}}x{{end}}{{with .status.metadata}}{{.name | printf \"%-8s|\"}}{{end}}";
     assert_eq!(fill(text).await.out, "server  |\n");
-    let missing = fill("{{.status.nothing}}").await;
-    assert_eq!(missing.code, Some(1));
+    let missing = fill("{{.status.nothing}}").await.exits(1);
     assert_eq!(
         missing.err,
         "crib: failed to fill in the template: no field \"nothing\"; see -o json for what there is\n"
     );
-    let refused = fill("{{define \"x\"}}{{end}}").await;
-    assert_eq!(refused.code, Some(2));
-    assert!(
-        refused
-            .err
-            .contains("invalid template, line 1: `define` is not supported"),
-        "{}",
-        refused.err
-    );
-    let none = run(&place, &runtime, &["inspect", "-o", "go-template", &id]).await;
-    assert_eq!(none.code, Some(2));
-    assert!(none.err.contains("--template"), "{}", none.err);
+    let refused = fill("{{define \"x\"}}{{end}}").await.exits(2);
+    refused.err_has("invalid template, line 1: `define` is not supported");
+    let none = run(&place, &runtime, &["inspect", "-o", "go-template", &id]).await.exits(2);
+    none.err_has("--template");
 }
 
 #[tokio::test]
 async fn endpoint_comes_from_flag_variable_or_file() {
-    let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
+    let (place, runtime) = (Place::unchecked(), Runtime::with().start().await.unwrap());
     let pod = runtime.pod("web").await.unwrap();
     let endpoint = format!("unix://{}", runtime.socket().display());
     let text =
@@ -135,49 +113,22 @@ async fn endpoint_comes_from_flag_variable_or_file() {
     let file = place.file("crictl.yaml", &text);
     for args in [
         &["-r", &endpoint, "pods", "-q"][..],
-        &[
-            "--runtime-endpoint",
-            &endpoint,
-            "-i",
-            &endpoint,
-            "-t",
-            "5s",
-            "-D",
-            "pods",
-            "-q",
-        ],
+        &["--runtime-endpoint", &endpoint, "-i", &endpoint, "-t", "5s", "-D", "pods", "-q"],
         &["--config", &file, "pods", "-q"],
         &["-c", &file, "pods", "-q"],
-        &[
-            "-r",
-            "/nowhere.sock",
-            "pods",
-            "-q",
-            "--runtime-endpoint",
-            &endpoint,
-        ],
+        &["-r", "/nowhere.sock", "pods", "-q", "--runtime-endpoint", &endpoint],
     ] {
         let ended = place.crib(args).await;
         assert_eq!(ended.out, format!("{}\n", pod.id), "{args:?}: {ended:?}");
     }
-    for (name, value) in [
-        ("CONTAINER_RUNTIME_ENDPOINT", &endpoint),
-        ("CRI_CONFIG_FILE", &file),
-    ] {
-        let output = place
-            .command(&["pods", "-q"])
-            .env(name, value)
-            .output()
-            .await;
+    for (name, value) in [("CONTAINER_RUNTIME_ENDPOINT", &endpoint), ("CRI_CONFIG_FILE", &file)] {
+        let output = place.command(&["pods", "-q"]).env(name, value).output().await;
         let listed = String::from_utf8(output.unwrap().stdout).unwrap();
         assert_eq!(listed, format!("{}\n", pod.id), "{name}");
     }
     let broken = place.file("broken.yaml", "runtime-endpoint: tcp://1.2.3.4:5\n");
     for (args, sentence) in [
-        (
-            &["-c", &broken, "ps"][..],
-            "broken.yaml: tcp:// is not supported",
-        ),
+        (&["-c", &broken, "ps"][..], "broken.yaml: tcp:// is not supported"),
         (
             &["-c", "/nowhere.yaml", "ps"],
             "failed to read the configuration /nowhere.yaml: No such file",
@@ -195,54 +146,41 @@ async fn endpoint_comes_from_flag_variable_or_file() {
 
 #[tokio::test]
 async fn version_tells_of_runtime_too() {
-    let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
+    let (place, runtime) = (Place::unchecked(), Runtime::with().start().await.unwrap());
     let text = out(&place, &runtime, &["version"]).await;
     for line in ["RuntimeName:  crib\n", "RuntimeApiVersion:  v1\n"] {
         assert!(text.contains(line), "{text}");
     }
     let shown = json(&place, &runtime, &["version", "--output", "json"]).await;
     assert_eq!(shown["runtime"]["runtimeName"], "crib");
-    let gone = place.crib(&["-r", "/nowhere.sock", "version"]).await;
-    assert_eq!(gone.code, Some(3), "{gone:?}");
+    place.crib(&["-r", "/nowhere.sock", "version"]).await.exits(3);
 }
 
 #[tokio::test]
 async fn listings_have_flags_of_crictl() {
-    let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
+    let (place, runtime) = (Place::unchecked(), Runtime::with().start().await.unwrap());
     let pod = runtime.pod("web").await.unwrap();
     let id = pod.start(fixture::forever("server")).await.unwrap();
     let ps = out(&place, &runtime, &["ps", "-v"]).await;
-    assert!(
-        ps.starts_with(&format!("ID: {id}\nPodID: {}\n", pod.id)),
-        "{ps}"
-    );
-    for (args, count) in [
-        (&["ps", "-q", "--last", "0"][..], 1),
-        (&["-t", "0", "pods", "-q", "-n", "0"], 1),
-    ] {
+    assert!(ps.starts_with(&format!("ID: {id}\nPodID: {}\n", pod.id)), "{ps}");
+    for (args, count) in
+        [(&["ps", "-q", "--last", "0"][..], 1), (&["-t", "0", "pods", "-q", "-n", "0"], 1)]
+    {
         let ids = out(&place, &runtime, args).await;
         assert_eq!(ids.lines().count(), count, "{args:?}");
     }
-    let registry = harness::Registry::start().await.unwrap();
+    let registry = registry::Registry::start().await.unwrap();
     let missing = format!("{}/none:1", registry.host());
     let socket = runtime.socket().display().to_string();
     let args = ["-r", &socket, "pull", "-u", "me", &missing];
-    let pulled = place.crib_with_stdin(&args, "secret\n").await;
-    assert_eq!(pulled.code, Some(1), "{pulled:?}");
-    assert!(
-        pulled.err.starts_with("Enter Password:\ncrib: PullImage: "),
-        "{}",
-        pulled.err
-    );
+    let pulled = place.crib_with_stdin(&args, "secret\n").await.exits(1);
+    pulled.err_begins("Enter Password:\ncrib: PullImage: ");
     let resolved = out(&place, &runtime, &["ps", "-r"]).await;
     assert!(resolved.contains("crib.local/host:latest"), "{resolved}");
     let pods = out(&place, &runtime, &["pods", "-v"]).await;
     assert!(pods.contains("Status: Ready\n"), "{pods}");
     let images = out(&place, &runtime, &["images", "-v"]).await;
-    assert!(
-        images.contains("RepoTags: crib.local/host:latest\n"),
-        "{images}"
-    );
+    assert!(images.contains("RepoTags: crib.local/host:latest\n"), "{images}");
     for (filter, count) in [("dangling=true", 0), ("dangling=false", 1)] {
         let ids = out(&place, &runtime, &["images", "-q", "-f", filter]).await;
         assert_eq!(ids.lines().count(), count, "{filter}");

@@ -1,14 +1,11 @@
 //! What `crib run` leaves when it is killed together with its runtime, and who removes it.
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-
-use super::command::{Place, eventually};
-use super::run::{assert_code, bridge, daemon, pod, stubborn};
+use super::command::*;
+use super::run::{bridge, daemon, pod, stubborn};
 
 #[tokio::test]
 async fn run_removes_what_a_killed_run_and_runtime_left() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let mut killed = place.start(&["run", &stubborn(&place)]);
     killed.line_with("ready").await;
     let link = bridge(&place);
@@ -19,18 +16,11 @@ async fn run_removes_what_a_killed_run_and_runtime_left() {
     kill(Pid::from_raw(runtime), Signal::SIGKILL).unwrap();
     killed.signal(Signal::SIGKILL);
     killed.end().await;
-    let only_files = || {
-        let mut left = place.left();
-        left.retain(|line| !line.starts_with("file "));
-        left
-    };
-    eventually("its processes have ended", only_files).await;
-    assert_eq!(place.left().len(), 1, "its directory: {:#?}", place.left());
+    place.wait_for_only_a_file().await;
     assert_eq!(link.exists(), nix::unistd::geteuid().is_root());
 
     let manifest = place.file("p.yaml", &pod("p", "echo done"));
-    let ended = place.crib(&["run", "--quiet", &manifest]).await;
-    assert_code(&ended, 0);
+    let ended = place.crib(&["run", "--quiet", &manifest]).await.exits(0);
     assert_eq!(ended.err, "");
     place.assert_clean();
     assert!(!link.exists(), "{}", link.display());
@@ -44,32 +34,23 @@ async fn run_leaves_living_and_kept_runs_alone() {
     let mut living = place.start(&["run", &stubborn(&place)]);
     living.line_with("ready").await;
     let kept = place.file("kept.yaml", &pod("kept", "echo done"));
-    let ended = place.crib(&["run", "--keep", &kept]).await;
-    assert_code(&ended, 0);
+    place.crib(&["run", "--keep", &kept]).await.exits(0);
     let runs = |place: &Place| {
         let left = place.left();
         left.iter().filter(|line| line.starts_with("file ")).count()
     };
     assert_eq!(runs(&place), 2, "{:#?}", place.left());
-    let runtimes: Vec<i32> = place
-        .left()
-        .iter()
-        .filter_map(|line| daemon(line))
-        .collect();
+    let runtimes: Vec<i32> = place.left().iter().filter_map(|line| daemon(line)).collect();
     assert_eq!(runtimes.len(), 2, "{:#?}", place.left());
 
     let manifest = place.file("p.yaml", &pod("p", "echo done"));
-    assert_code(&place.crib(&["run", &manifest]).await, 0);
+    place.crib(&["run", &manifest]).await.exits(0);
     assert_eq!(runs(&place), 2, "{:#?}", place.left());
-    let still: Vec<i32> = place
-        .left()
-        .iter()
-        .filter_map(|line| daemon(line))
-        .collect();
+    let still: Vec<i32> = place.left().iter().filter_map(|line| daemon(line)).collect();
     assert_eq!(still, runtimes);
     for runtime in runtimes {
         kill(Pid::from_raw(runtime), Signal::SIGTERM).unwrap();
     }
-    assert_code(&living.end().await, 3);
+    living.end().await.exits(3);
     place.wait_until_clean().await;
 }

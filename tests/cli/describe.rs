@@ -1,10 +1,8 @@
 //! `crib describe`: what the agent of a run knows of its pods, and what a runtime knows of others.
 
-use nix::sys::signal::Signal;
-
 use super::background::{Downs, out, printed, start};
-use super::command::{PATIENCE, Place};
-use super::run::{assert_code, pod};
+use super::command::*;
+use super::run::pod;
 
 /// What a container runs until SIGTERM.
 const FOREVER: &str = "trap 'exit 0' TERM; echo up; while true; do sleep 0.1; done";
@@ -13,25 +11,18 @@ const FOREVER: &str = "trap 'exit 0' TERM; echo up; while true; do sleep 0.1; do
 async fn described(place: &Place, args: &[&str], words: &[&str]) -> String {
     let mut all = vec!["describe"];
     all.extend(args);
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    loop {
+    harness::eventually(PATIENCE, &format!("{words:?}"), async || {
         let text = out(place, &all).await;
-        if words.iter().all(|word| text.contains(word)) {
-            return text;
-        }
-        let now = tokio::time::Instant::now();
-        assert!(now < deadline, "waited for {words:?}: {text}");
-    }
+        if words.iter().all(|word| text.contains(word)) { Ok(text) } else { Err(text) }
+    })
+    .await
 }
 
 #[tokio::test]
 async fn pod_of_run_is_described_with_its_events() {
     let place = Place::new();
     let manifest = pod("web", FOREVER)
-        .replace(
-            "{name: web}",
-            "{name: web, namespace: shop, labels: {app: web}}",
-        )
+        .replace("{name: web}", "{name: web, namespace: shop, labels: {app: web}}")
         .replace("spec:\n", "spec:\n  volumes: [{name: v, emptyDir: {}}]\n")
         + "    env: [{name: A, value: b}]\n    volumeMounts: [{name: v, mountPath: /tmp}]\n    \
            readinessProbe: {exec: {command: [\"true\"]}, periodSeconds: 1}\n";
@@ -62,7 +53,7 @@ async fn pod_of_run_is_described_with_its_events() {
     let text = out(&place, &["describe", id.trim()]).await;
     assert!(text.contains("Container started"), "{text}");
     let json = out(&place, &["describe", "web", "-o", "json"]).await;
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let json: Value = serde_json::from_str(&json).unwrap();
     let shown = &json["pods"][0];
     assert_eq!(shown["pod"]["metadata"]["name"], "web");
     assert_eq!(shown["pod"]["status"]["phase"], "Running");
@@ -75,13 +66,10 @@ async fn pod_of_run_is_described_with_its_events() {
     let yaml = out(&place, &["describe", "web", "-o", "yaml"]).await;
     assert!(yaml.contains("phase: Running"), "{yaml}");
 
-    let ended = place.crib(&["describe", "nothing", "web"]).await;
-    assert_code(&ended, 1);
+    let ended = place.crib(&["describe", "nothing", "web"]).await.exits(1);
     assert_eq!(ended.err, "crib: pod \"nothing\" not found\n");
     assert!(ended.out.starts_with("Name:             web\n"));
-    running.signal(Signal::SIGINT);
-    assert_code(&running.end().await, 130);
-    place.assert_clean();
+    running.interrupt().await.exits(130);
 }
 
 #[tokio::test]
@@ -97,7 +85,6 @@ async fn pod_without_sandbox_is_described_with_the_reason() {
     let text = described(&place, &["web"], &words).await;
     assert!(text.contains("Status:           Pending"), "{text}");
     out(&place, &["down", "web"]).await;
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -110,15 +97,13 @@ async fn ended_pod_is_described_with_exit_code() {
     let words = ["      Exit Code:    3", "Status:           Failed"];
     described(&place, &["p"], &words).await;
     start(&place, &["second", &file]).await;
-    let ended = place.crib(&["describe", "p"]).await;
-    assert_code(&ended, 1);
+    let ended = place.crib(&["describe", "p"]).await.exits(1);
     assert_eq!(
         ended.err,
         "crib: \"p\" matches more than one pod: choose one of --run first, --run second\n"
     );
     described(&place, &["p", "--run", "second"], &words).await;
     out(&place, &["down", "--all"]).await;
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -130,14 +115,12 @@ async fn pod_that_can_never_run_is_described() {
         + "    volumeMounts: [{name: v, mountPath: /shared}]\n";
     let file = place.file("web.yaml", &manifest);
     let run = ["run", "--name", "web", "--isolation", "process", &file];
-    let started = place.crib(&run).await;
-    assert_eq!(started.code, Some(1), "{started:?}");
+    let started = place.crib(&run).await.exits(1);
     printed(&place, &started, &["Terminating (it cannot run)"]).await;
     let reason =
         "nothing can be mounted at /shared, because isolation `process` has no mount namespaces";
     described(&place, &["web"], &["Events:\n", reason]).await;
     out(&place, &["down", "web"]).await;
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -156,14 +139,7 @@ async fn pod_of_plain_runtime_is_described_without_events() {
     let id = out(&place, &["runp", &config, endpoint[0], endpoint[1]]).await;
     let pull = ["pull", "crib.local/host", endpoint[0], endpoint[1]];
     out(&place, &pull).await;
-    let create = [
-        "create",
-        id.trim(),
-        &container,
-        &config,
-        endpoint[0],
-        endpoint[1],
-    ];
+    let create = ["create", id.trim(), &container, &config, endpoint[0], endpoint[1]];
     let created = out(&place, &create).await;
     out(&place, &["start", created.trim(), endpoint[0], endpoint[1]]).await;
     let container_id = format!("    Container ID:   {}", created.trim());
@@ -183,5 +159,4 @@ async fn pod_of_plain_runtime_is_described_without_events() {
         }
     }
     runtime.stop().await;
-    place.assert_clean();
 }

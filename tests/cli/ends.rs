@@ -2,10 +2,7 @@
 
 use std::path::Path;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-
-use super::command::{Place, eventually};
+use super::command::*;
 
 const FOREVER: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - name: c\n    image: crib.local/host\n    command: [sh, -c, 'echo ready; sleep 1000']\n";
 
@@ -29,14 +26,10 @@ async fn run_ends_on_signals_while_keeper_is_stopped() {
     let mut running = place.start(&["run", &manifest]);
     running.line_with("ready").await;
     let keepers = keepers(&place.path("tmp"));
-    let [keeper] = keepers.as_slice() else {
-        panic!("one pod, one keeper: {keepers:?}")
-    };
+    let [keeper] = keepers.as_slice() else { panic!("one pod, one keeper: {keepers:?}") };
     kill(*keeper, Signal::SIGSTOP).unwrap();
     running.signal(Signal::SIGTERM);
-    running.signal(Signal::SIGINT);
-    let ended = running.end().await;
-    assert_eq!(ended.code, Some(130), "{ended:?}");
+    running.interrupt().await.exits(130);
     place.wait_until_clean().await;
 }
 
@@ -65,8 +58,7 @@ async fn agent_ends_while_runtime_is_stopped() {
     agent.signal(Signal::SIGTERM);
     agent.end().await;
     runtime.signal(Signal::SIGCONT);
-    runtime.signal(Signal::SIGTERM);
-    assert_eq!(runtime.end().await.code, Some(0));
+    runtime.stop().await;
     place.wait_until_clean().await;
 }
 
@@ -78,12 +70,9 @@ async fn runtime_removes_its_bridge_while_client_stays_connected() {
     let (runtime, _) = place.runtime().await;
     let mut client = std::os::unix::net::UnixStream::connect(place.path("s")).unwrap();
     // HTTP/2's first bytes, with empty settings; the answer says that the runtime serves.
-    client
-        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
-        .unwrap();
+    client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
     client.read_exact(&mut [0; 9]).unwrap();
-    runtime.signal(Signal::SIGTERM);
-    assert_eq!(runtime.end().await.code, Some(0));
+    runtime.stop().await;
     let state = place.path("state");
     let leaks = harness::Leaks::below(&state).with_state_dir(&state);
     let links = leaks.links();
@@ -92,7 +81,7 @@ async fn runtime_removes_its_bridge_while_client_stays_connected() {
 }
 
 /// The longest time that gRPC can write is 99,999,999 hours; the longest grace period of a manifest has no limit.
-#[rstest::rstest]
+#[rstest]
 #[case::beyond_grpc("400000000000")]
 #[case::longest("9223372036854775807")]
 #[tokio::test]
@@ -106,9 +95,7 @@ async fn run_ends_pod_with_endless_grace_period(#[case] seconds: &str) {
     let manifest = place.file("pod.yaml", &manifest);
     let mut running = place.start(&["run", &manifest]);
     running.line_with("ready").await;
-    running.signal(Signal::SIGINT);
-    let ended = running.end().await;
-    assert_eq!(ended.code, Some(130), "{ended:?}");
+    let ended = running.interrupt().await.exits(130);
     assert!(!ended.err.contains("panic"), "{ended:?}");
     place.wait_until_clean().await;
 }

@@ -1,27 +1,16 @@
 //! `crib events`: lines for people, objects for programs, and what a template makes of them.
 
-use harness::Runtime;
-use nix::sys::signal::Signal;
-use serde_json::Value;
-
-use super::command::Place;
+use super::command::*;
 
 #[tokio::test]
 async fn events_prints_lines_until_interrupted() {
-    let (place, runtime) = (Place::new(), Runtime::with().start().await.unwrap());
+    let (place, runtime) = (Place::unchecked(), Runtime::with().start().await.unwrap());
     let socket = runtime.socket().display().to_string();
     let mut events = place.start(&["events", "--runtime-endpoint", &socket, "-o", "json"]);
     let mut lines = place.start(&["events", "--runtime-endpoint", &socket]);
     let template = "{{.podSandboxStatus.metadata.name}} {{.containerId}} {{.containerEventType}}";
-    let args = [
-        "events",
-        "--runtime-endpoint",
-        &socket,
-        "-o",
-        "go-template",
-        "--template",
-        template,
-    ];
+    let args =
+        ["events", "--runtime-endpoint", &socket, "-o", "go-template", "--template", template];
     let mut filled = place.start(&args);
     // The first pod may be there before the subscription is: pods until one is told.
     let pod = loop {
@@ -37,10 +26,7 @@ async fn events_prints_lines_until_interrupted() {
     };
     let id = pod.start(pod.script("main", "exit 7")).await.unwrap();
     let line = lines.line_with("stopped").await;
-    assert!(
-        line.contains(&id[..13]) && line.ends_with("test/web main Error 7"),
-        "{line}"
-    );
+    assert!(line.contains(&id[..13]) && line.ends_with("test/web main Error 7"), "{line}");
     let line = filled.line_with("STOPPED").await;
     assert_eq!(line, format!("web {id} CONTAINER_STOPPED_EVENT"));
     let event: Value =

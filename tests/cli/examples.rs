@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
-
-use super::command::{Place, Running};
-use super::run::assert_code;
+use super::command::*;
 
 fn example(name: &str) -> String {
     format!("{}/../../examples/{name}.yaml", env!("CARGO_MANIFEST_DIR"))
@@ -13,9 +10,7 @@ fn example(name: &str) -> String {
 
 /// Ends the run and expects that nothing is left.
 async fn interrupt(running: Running, place: &Place) -> String {
-    running.signal(Signal::SIGINT);
-    let ended = running.end().await;
-    assert_code(&ended, 130);
+    let ended = running.interrupt().await.exits(130);
     place.assert_clean();
     ended.err
 }
@@ -23,8 +18,7 @@ async fn interrupt(running: Running, place: &Place) -> String {
 #[tokio::test]
 async fn configuration_comes_as_variables_and_files() {
     let place = Place::new();
-    let ended = place.crib(&["run", "-q", &example("configuration")]).await;
-    assert_code(&ended, 0);
+    let ended = place.crib(&["run", "-q", &example("configuration")]).await.exits(0);
     let said: Vec<&str> = ended.out.lines().collect();
     assert_eq!(
         said,
@@ -36,14 +30,12 @@ async fn configuration_comes_as_variables_and_files() {
             "configured/main | mode of the password: 400",
         ]
     );
-    place.assert_clean();
 }
 
 #[tokio::test]
 async fn sidecar_prints_what_the_program_wrote_and_ends_after_it() {
     let place = Place::new();
-    let ended = place.crib(&["run", "-q", &example("sidecar")]).await;
-    assert_code(&ended, 0);
+    let ended = place.crib(&["run", "-q", &example("sidecar")]).await.exits(0);
     for line in [
         "batch/app | finished",
         "batch/log | step 1 is done",
@@ -52,40 +44,31 @@ async fn sidecar_prints_what_the_program_wrote_and_ends_after_it() {
     ] {
         assert!(ended.out.lines().any(|said| said == line), "{}", ended.out);
     }
-    place.assert_clean();
 }
 
 #[tokio::test]
 async fn indexed_job_repeats_the_part_that_failed() {
     let place = Place::new();
-    let ended = place.crib(&["run", "-q", &example("indexed-job")]).await;
-    assert_code(&ended, 0);
+    let ended = place.crib(&["run", "-q", &example("indexed-job")]).await.exits(0);
     for part in 0..6 {
         let words = format!("| part {part} of 6 is done");
         assert_eq!(ended.out.matches(&words).count(), 1, "{}", ended.out);
     }
     assert_eq!(ended.out.matches("| part 3 fails").count(), 1);
-    place.assert_clean();
 }
 
 #[tokio::test]
 async fn cron_job_starts_one_job_now() {
     let place = Place::new();
-    let ended = place
-        .crib(&["run", "-q", "--now", &example("cron-job")])
-        .await;
-    assert_code(&ended, 0);
+    let ended = place.crib(&["run", "-q", "--now", &example("cron-job")]).await.exits(0);
     assert_eq!(ended.out.matches("a report from report-").count(), 1);
-    place.assert_clean();
 }
 
 #[tokio::test]
 async fn output_of_helm_runs_as_it_is() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let mut running = place.start(&["run", &example("helm")]);
-    running
-        .line_with("/shop | the shop is open, prices in EUR")
-        .await;
+    running.line_with("/shop | the shop is open, prices in EUR").await;
     let err = interrupt(running, &place).await;
     for skipped in [
         "kind Role (rbac.authorization.k8s.io/v1) is skipped",
@@ -97,43 +80,28 @@ async fn output_of_helm_runs_as_it_is() {
 
 #[tokio::test]
 async fn output_of_kustomize_runs_as_it_is() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let mut running = place.start(&["run", "--strict", &example("kustomize")]);
-    running
-        .line_with("/guestbook | hello from the dev overlay, debug")
-        .await;
+    running.line_with("/guestbook | hello from the dev overlay, debug").await;
     let err = interrupt(running, &place).await;
     assert!(!err.contains("warning"), "{err}");
 }
 
 #[tokio::test]
 async fn web_server_serves_its_page_and_is_restarted_when_unhealthy() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let mut running = place.start(&["run", &example("web-server")]);
-    running
-        .line_with("web/server | listening on port 8080")
-        .await;
+    running.line_with("web/server | listening on port 8080").await;
     let mut forward = place.start(&["port-forward", "web", "0:8080"]);
     let line = forward.line_with("Forwarding from 127.0.0.1:").await;
-    let address = line
-        .trim_start_matches("Forwarding from ")
-        .split(' ')
-        .next()
-        .unwrap();
+    let address = line.trim_start_matches("Forwarding from ").split(' ').next().unwrap();
     let answer = tokio::time::timeout(Duration::from_secs(30), get(address)).await;
     let answer = answer.unwrap();
-    assert!(
-        answer.ends_with("<h1>Hello from a ConfigMap</h1>\n"),
-        "{answer}"
-    );
-    let removed = place.crib(&["exec", "web", "rm", "/healthy"]).await;
-    assert_code(&removed, 0);
+    assert!(answer.ends_with("<h1>Hello from a ConfigMap</h1>\n"), "{answer}");
+    place.crib(&["exec", "web", "rm", "/healthy"]).await.exits(0);
     running.line_with("web/server | stopping").await;
-    running
-        .line_with("web/server | listening on port 8080")
-        .await;
-    forward.signal(Signal::SIGINT);
-    forward.end().await;
+    running.line_with("web/server | listening on port 8080").await;
+    forward.interrupt().await;
     let err = interrupt(running, &place).await;
     let cause = "Liveness probe failed: HTTP probe failed with statuscode: 503";
     assert!(err.contains(cause), "{err}");

@@ -1,9 +1,7 @@
 //! `crib explain-run`: what would be done, without doing it.
 
-use serde_json::{Value, json};
-
-use super::command::Place;
-use super::run::{assert_code, pod};
+use super::command::*;
+use super::run::pod;
 
 const MANIFEST: &str = "apiVersion: v1
 kind: Pod
@@ -45,8 +43,7 @@ metadata: {name: settings}
 async fn explain_run_shows_what_would_be_done() {
     let place = Place::new();
     let manifest = place.file("m.yaml", MANIFEST);
-    let ended = place.crib(&["explain-run", &manifest]).await;
-    assert_code(&ended, 0);
+    let ended = place.crib(&["explain-run", &manifest]).await.exits(0);
     assert_eq!(
         ended.out,
         format!(
@@ -88,17 +85,13 @@ warnings
 "
         )
     );
-    place.assert_clean();
 }
 
 #[tokio::test]
 async fn explain_run_prints_json_for_programs() {
     let place = Place::new();
     let manifest = place.file("m.yaml", MANIFEST);
-    let ended = place
-        .crib(&["explain-run", "--output", "json", "-f", &manifest])
-        .await;
-    assert_code(&ended, 0);
+    let ended = place.crib(&["explain-run", "--output", "json", "-f", &manifest]).await.exits(0);
     let all: Value = serde_json::from_str(&ended.out).unwrap();
     let pods = &all["pods"];
     assert_eq!(
@@ -113,7 +106,6 @@ async fn explain_run_prints_json_for_programs() {
         (&json!("deployment jobs/workers"), &json!(3))
     );
     assert_eq!(all["noEffect"][0]["path"], "spec.schedulerName");
-    place.assert_clean();
 }
 
 /// Two claims, of which one has a PersistentVolume, and the Services of a pod that mounts both.
@@ -162,8 +154,7 @@ spec: {type: ExternalName, externalName: example.com}
 async fn explain_run_shows_bindings_of_claims_and_ports_of_services() {
     let place = Place::new();
     let manifest = place.file("m.yaml", CLAIMS_AND_SERVICES);
-    let ended = place.crib(&["explain-run", &manifest]).await;
-    assert_code(&ended, 0);
+    let ended = place.crib(&["explain-run", &manifest]).await.exits(0);
     let directory = place.path("volumes").join("default/own/volume");
     let directory = directory.display().to_string();
     for lines in [
@@ -177,16 +168,12 @@ async fn explain_run_shows_bindings_of_claims_and_ports_of_services() {
     ] {
         assert!(ended.out.contains(lines), "{lines}{}", ended.out);
     }
-    let ended = place
-        .crib(&["explain-run", "--output", "json", &manifest])
-        .await;
-    assert_code(&ended, 0);
+    let ended = place.crib(&["explain-run", "--output", "json", &manifest]).await.exits(0);
     let all: Value = serde_json::from_str(&ended.out).unwrap();
     let bound = &all["pods"][0]["volumes"][1]["boundTo"];
     assert_eq!(*bound, format!("the directory {directory}"));
     assert_eq!(all["services"][1]["ports"][0]["nodePort"], 30080);
     assert_eq!(all["services"][1]["backends"], json!(["pod default/db"]));
-    place.assert_clean();
 }
 
 /// As `crib run` would: every problem, and nothing else.
@@ -195,11 +182,9 @@ async fn explain_run_refuses_what_run_refuses() {
     let place = Place::new();
     let text = MANIFEST.replace("emptyDir: {}", "nfs: {server: s, path: /p}");
     let manifest = place.file("m.yaml", &text);
-    let ended = place.crib(&["explain-run", &manifest]).await;
-    assert_code(&ended, 2);
+    let ended = place.crib(&["explain-run", &manifest]).await.exits(2);
     assert_eq!(ended.out, "");
-    assert!(ended.err.contains("spec.volumes[1].nfs"), "{}", ended.err);
-    place.assert_clean();
+    ended.err_has("spec.volumes[1].nfs");
 }
 
 #[tokio::test]
@@ -209,16 +194,10 @@ async fn explain_run_warns_of_services_as_run_does() {
                    loadBalancerSourceRanges: [10.0.0.0/8]\n  ipFamilies: [IPv6]\n  selector: {a: b}\n  \
                    ports: [{port: 80, protocol: SCTP}]\n";
     let manifest = place.file("m.yaml", &format!("{}{service}", pod("p", "true")));
-    let ended = place
-        .crib(&["explain-run", "--output", "json", &manifest])
-        .await;
-    assert_code(&ended, 0);
+    let ended = place.crib(&["explain-run", "--output", "json", &manifest]).await.exits(0);
     let explained: Value = serde_json::from_str(&ended.out).unwrap();
     let warnings = explained["warnings"].as_array().unwrap();
-    let warnings: Vec<&str> = warnings
-        .iter()
-        .map(|warning| warning.as_str().unwrap())
-        .collect();
+    let warnings: Vec<&str> = warnings.iter().map(|warning| warning.as_str().unwrap()).collect();
     let said = [
         "the port answers everybody who reaches this machine",
         "service default/web: type LoadBalancer is treated as NodePort",
@@ -231,17 +210,56 @@ async fn explain_run_warns_of_services_as_run_does() {
         assert!(warning.contains(said), "{warning}");
     }
 
-    let run = place.crib(&["run", &manifest]).await;
-    assert_code(&run, 0);
+    let run = place.crib(&["run", &manifest]).await.exits(0);
     for warning in warnings {
         let line = format!("crib: warning: {warning}\n");
         assert_eq!(run.err.matches(&line).count(), 1, "{line}{}", run.err);
     }
     for command in ["explain-run", "run"] {
-        let strict = place.crib(&[command, "--strict", &manifest]).await;
-        assert_code(&strict, 2);
-        let refusal = "crib: --strict: service default/web: type LoadBalancer";
-        assert!(strict.err.contains(refusal), "{}", strict.err);
+        let strict = place.crib(&[command, "--strict", &manifest]).await.exits(2);
+        strict.err_has("crib: --strict: service default/web: type LoadBalancer");
     }
-    place.assert_clean();
+}
+
+/// Each list repeats the one before it ten times, which makes 10^20 values. Every kind of YAML file is tried.
+#[tokio::test]
+async fn nested_aliases_end_with_an_error() {
+    let place = Place::new();
+    let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..20 {
+        let before = vec![format!("*a{}", level - 1); 10].join(", ");
+        bomb += &format!("a{level}: &a{level} [{before}]\n");
+    }
+    let plain = place.file("bomb.yaml", &bomb);
+    let manifest = place.file(
+        "pod.yaml",
+        &format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec:\n  containers: []\n{bomb}"
+        ),
+    );
+    let good = place.file("good.yaml", &pod("p", "echo done"));
+    let directory = place.path("d");
+    let directory = directory.to_str().unwrap();
+    for args in [
+        &["run", &manifest][..],
+        &["explain-run", &manifest],
+        &["run", &good, "--pull-secrets", &plain],
+        &["runtime", "--listen", "/nowhere/s", "--config", &plain],
+        &["-c", &plain, "ps"],
+        &["runp", "-r", "/nowhere/s", &plain],
+        &[
+            "agent",
+            "--runtime-endpoint",
+            "/nowhere/s",
+            "--manifests",
+            directory,
+            "--config",
+            &plain,
+        ],
+    ] {
+        let ended = place.crib(args).await;
+        assert!(matches!(ended.code, Some(1..=3)), "{args:?}: {ended:?}");
+        assert!(ended.err.contains("bomb.yaml") || ended.err.contains("pod.yaml"), "{}", ended.err);
+        assert!(ended.err.len() < 4000, "{args:?}: {}", ended.err);
+    }
 }

@@ -2,20 +2,17 @@
 
 use std::net::Ipv4Addr;
 
-use rstest::rstest;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, UdpSocket};
 
-use super::command::Place;
-use super::run::{assert_code, pod};
+use super::command::*;
+use super::run::pod;
 
 /// Answers over TCP and UDP on one port of all of the host's addresses.
 async fn serve() -> u16 {
     let tcp = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await.unwrap();
     let port = tcp.local_addr().unwrap().port();
-    let udp = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))
-        .await
-        .unwrap();
+    let udp = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).await.unwrap();
     tokio::spawn(async move {
         while let Ok((mut client, _)) = tcp.accept().await {
             client.write_all(b"host over tcp\n").await.unwrap();
@@ -33,10 +30,7 @@ async fn serve() -> u16 {
 #[rstest]
 #[tokio::test]
 async fn services_of_host_are_reached_by_its_names(#[values("root", "rootless")] isolation: &str) {
-    let name = "services_of_host_are_reached_by_its_names";
-    if isolation == "root" && !nix::unistd::geteuid().is_root() {
-        harness::skip!(name, "needs root for isolation root");
-    }
+    harness::needs!(..needs_of(isolation));
     let place = Place::new();
     let port = serve().await;
     let script = format!(
@@ -45,10 +39,7 @@ async fn services_of_host_are_reached_by_its_names(#[values("root", "rootless")]
          exec 3<>/dev/udp/$name/{port} && echo asked >&3 && echo $name: $(head -n 1 <&3); done"
     );
     let manifest = place.file("p.yaml", &pod("p", &script));
-    let Some(ended) = place.run_isolated(isolation, &[], &manifest).await else {
-        harness::skip!(name, "user namespaces are not available");
-    };
-    assert_code(&ended, 0);
+    let ended = place.run_isolated(isolation, &[], &manifest).await.exits(0);
     let lines: Vec<&str> = ended.out.lines().collect();
     let expected = [
         "p/main | host.containers.internal: host over tcp",
@@ -57,5 +48,4 @@ async fn services_of_host_are_reached_by_its_names(#[values("root", "rootless")]
         "p/main | host.docker.internal: host over udp",
     ];
     assert_eq!(lines, expected, "{}", ended.err);
-    place.assert_clean();
 }

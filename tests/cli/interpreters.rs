@@ -1,10 +1,8 @@
 //! Programs whose interpreter is not in their image: the message names it.
 
 use harness::fixture_image::{ImageBuilder, Layer};
-use rstest::rstest;
 
-use super::command::Place;
-use super::run::assert_code;
+use super::command::*;
 
 /// An image with scripts, a shell that runs, and a dynamic program without its loader.
 fn image(place: &Place) -> String {
@@ -26,16 +24,8 @@ fn image(place: &Place) -> String {
 }
 
 #[rstest]
-#[case::script(
-    "scripts",
-    "/bin/script",
-    r#""/bin/script": its interpreter "/no/such/shell" is"#
-)]
-#[case::in_path(
-    "scripts",
-    "script",
-    r#""script": its interpreter "/no/such/shell" is"#
-)]
+#[case::script("scripts", "/bin/script", r#""/bin/script": its interpreter "/no/such/shell" is"#)]
+#[case::in_path("scripts", "script", r#""script": its interpreter "/no/such/shell" is"#)]
 #[case::chain(
     "scripts",
     "/bin/chain",
@@ -54,10 +44,7 @@ async fn run_names_missing_interpreter(
     #[case] message: &str,
 ) {
     let place = Place::new();
-    let images = [
-        image(&place),
-        place.path("dynamic.tar").display().to_string(),
-    ];
+    let images = [image(&place), place.path("dynamic.tar").display().to_string()];
     let manifest = format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec:\n  restartPolicy: Never\n  \
          containers: [{{name: main, image: 'registry.test/{name}:1', command: [{program}]}}]\n"
@@ -65,28 +52,12 @@ async fn run_names_missing_interpreter(
     let manifest = place.file("p.yaml", &manifest);
     let [scripts, dynamic] = images.each_ref().map(String::as_str);
     let ended = place
-        .crib(&[
-            "run",
-            "--image-archive",
-            scripts,
-            "--image-archive",
-            dynamic,
-            &manifest,
-        ])
-        .await;
-    assert_code(&ended, 1);
+        .crib(&["run", "--image-archive", scripts, "--image-archive", dynamic, &manifest])
+        .await
+        .exits(1);
     let message = format!("exec: {message}");
-    assert!(
-        ended.err.contains(&message),
-        "{message} is not in: {}",
-        ended.err
-    );
-    assert!(
-        ended.err.contains(" is not in the container's image"),
-        "{}",
-        ended.err
-    );
-    place.assert_clean();
+    assert!(ended.err.contains(&message), "{message} is not in: {}", ended.err);
+    ended.err_has(" is not in the container's image");
 }
 
 /// A program that its user may execute but not read.
@@ -99,15 +70,9 @@ async fn run_says_that_interpreter_of_unreadable_script_is_missing() {
         command: [/bin/hidden]\n    securityContext: {capabilities: {drop: [ALL]}}\n";
     // Its owner may not read it, and without capabilities root is an ordinary owner.
     let ended = place
-        .crib(&[
-            "run",
-            "--image-archive",
-            &archive,
-            &place.file("p.yaml", manifest),
-        ])
-        .await;
-    assert_code(&ended, 1);
+        .crib(&["run", "--image-archive", &archive, &place.file("p.yaml", manifest)])
+        .await
+        .exits(1);
     let message = r#"exec: "/bin/hidden": its interpreter is not in the container's image"#;
-    assert!(ended.err.contains(message), "{}", ended.err);
-    place.assert_clean();
+    ended.err_has(message);
 }

@@ -1,7 +1,7 @@
 //! `crib run` with documents that are no pods: lists, objects beside pods, and kinds that are not run.
 
-use super::command::Place;
-use super::run::{assert_code, pod};
+use super::command::*;
+use super::run::pod;
 
 /// What helm prints for a chart: comments, empty documents, and kinds of a cluster.
 fn chart() -> String {
@@ -21,14 +21,10 @@ fn chart() -> String {
 async fn run_skips_kinds_of_a_cluster_with_one_warning_each() {
     let place = Place::new();
     let manifest = place.file("chart.yaml", &chart());
-    let ended = place.crib(&["run", "-f", &manifest]).await;
-    assert_code(&ended, 0);
+    let ended = place.crib(&["run", "-f", &manifest]).await.exits(0);
     assert_eq!(ended.out, "p/main | from the pod\n");
-    let warnings: Vec<&str> = ended
-        .err
-        .lines()
-        .filter(|line| line.contains("is skipped"))
-        .collect();
+    let warnings: Vec<&str> =
+        ended.err.lines().filter(|line| line.contains("is skipped")).collect();
     assert_eq!(
         warnings,
         [
@@ -43,21 +39,18 @@ async fn run_skips_kinds_of_a_cluster_with_one_warning_each() {
         "{}",
         ended.err
     );
-    place.assert_clean();
 }
 
 #[tokio::test]
 async fn run_strict_refuses_kinds_of_a_cluster() {
     let place = Place::new();
     let manifest = place.file("chart.yaml", &chart());
-    let ended = place.crib(&["run", "--strict", &manifest]).await;
-    assert_code(&ended, 2);
+    let ended = place.crib(&["run", "--strict", &manifest]).await.exits(2);
     let refused = format!(
         "crib: --strict: {manifest}:4: kind Ingress (networking.k8s.io/v1) is skipped, 2 of them: it is not run without a cluster\n"
     );
-    assert!(ended.err.contains(&refused), "{}", ended.err);
+    ended.err_has(&refused);
     assert_eq!(ended.out, "");
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -65,13 +58,11 @@ async fn run_refuses_urls_and_misspelt_kinds() {
     let place = Place::new();
     let manifest = place.file("p.yaml", &pod("p", "exit 0").replace("Pod", "Pdo"));
     let url = "https://example.com/pod.yaml";
-    let ended = place.crib(&["run", &manifest, "-f", url]).await;
-    assert_code(&ended, 2);
+    let ended = place.crib(&["run", &manifest, "-f", url]).await.exits(2);
     for words in [
         "https://example.com/pod.yaml: a URL is not read",
         "p.yaml:2:7: kind: kind \"Pdo\" is not known, did you mean \"Pod\"?",
     ] {
         assert!(ended.err.contains(words), "{words}: {}", ended.err);
     }
-    place.assert_clean();
 }

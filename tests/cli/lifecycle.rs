@@ -1,9 +1,6 @@
 //! A pod's life by hand, with the commands and files of crictl.
 
-use harness::Runtime;
-use serde_json::{Value, json};
-
-use super::command::{Ended, Place, eventually};
+use super::command::*;
 
 struct Client {
     place: Place,
@@ -13,10 +10,7 @@ struct Client {
 impl Client {
     async fn start() -> Self {
         let runtime = Runtime::with().start().await.unwrap();
-        Self {
-            place: Place::new(),
-            runtime,
-        }
+        Self { place: Place::unchecked(), runtime }
     }
 
     async fn run(&self, args: &[&str]) -> Ended {
@@ -74,24 +68,16 @@ async fn pod_lives_by_commands_of_crictl() {
     let log = client.place.path("logs/main.log");
     eventually("the first line", || {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
-        if text.contains("started") {
-            vec![]
-        } else {
-            vec![text]
-        }
+        if text.contains("started") { vec![] } else { vec![text] }
     })
     .await;
 
-    let running = client.run(&["rm", &container]).await;
-    assert_eq!(running.code, Some(1));
+    let running = client.run(&["rm", &container]).await.exits(1);
     assert_eq!(
         running.err,
         format!("crib: container {container} is running: stop it first, or use --force\n")
     );
-    assert_eq!(
-        client.out(&["stop", "--timeout", "30", &container]).await,
-        container
-    );
+    assert_eq!(client.out(&["stop", "--timeout", "30", &container]).await, container);
     let status = client.json(&["inspect", &container]).await;
     assert_eq!(status["status"]["state"], "CONTAINER_EXITED");
     assert_eq!(client.out(&["rm", &container]).await, container);
@@ -100,34 +86,17 @@ async fn pod_lives_by_commands_of_crictl() {
     let container = client.out(&["create", &pod, &config, &pod_config]).await;
     client.out(&["start", &container]).await;
     assert_eq!(client.out(&["stop", "--all"]).await, container);
-    assert_eq!(
-        client.out(&["stop", "-a"]).await,
-        "No running containers found."
-    );
+    assert_eq!(client.out(&["stop", "-a"]).await, "No running containers found.");
     assert_eq!(client.out(&["rm", "-k", "--all"]).await, container);
     assert!(log.exists(), "--keep-logs keeps the log");
 
-    let ready = client.run(&["rmp", &pod]).await;
-    assert_eq!(ready.code, Some(1));
-    assert!(
-        ready.err.contains("is running: stop it first"),
-        "{}",
-        ready.err
-    );
-    assert_eq!(
-        client.out(&["stopp", &pod]).await,
-        format!("Stopped sandbox {pod}")
-    );
-    assert_eq!(
-        client.out(&["rmp", &pod]).await,
-        format!("Removed sandbox {pod}")
-    );
+    let ready = client.run(&["rmp", &pod]).await.exits(1);
+    ready.err_has("is running: stop it first");
+    assert_eq!(client.out(&["stopp", &pod]).await, format!("Stopped sandbox {pod}"));
+    assert_eq!(client.out(&["rmp", &pod]).await, format!("Removed sandbox {pod}"));
     let pod = client.out(&["runp", &pod_config]).await;
     let removed = client.out(&["rmp", "-fa"]).await;
-    assert_eq!(
-        removed,
-        format!("Stopped sandbox {pod}\nRemoved sandbox {pod}")
-    );
+    assert_eq!(removed, format!("Stopped sandbox {pod}\nRemoved sandbox {pod}"));
     assert_eq!(client.out(&["pods", "-q"]).await, "");
 }
 
@@ -143,29 +112,18 @@ async fn runtime_tells_of_itself_and_its_use() {
     assert_eq!(info["status"]["conditions"][0]["type"], "RuntimeReady");
     assert!(info["runtimeHandlers"].is_array(), "{info}");
     let usage = client.json(&["imagefsinfo"]).await;
-    assert!(
-        usage["status"]["imageFilesystems"][0]["timestamp"].is_string(),
-        "{usage}"
-    );
+    assert!(usage["status"]["imageFilesystems"][0]["timestamp"].is_string(), "{usage}");
     let stats = client.json(&["statsp", "-o", "json", &pod]).await;
     assert_eq!(stats["stats"][0]["attributes"]["id"], *pod);
     let table = client.out(&["statsp", "--seconds", "0.1"]).await;
-    assert!(
-        table.starts_with("POD ") && table.contains(&pod[..13]),
-        "{table}"
-    );
+    assert!(table.starts_with("POD ") && table.contains(&pod[..13]), "{table}");
     let metrics = client.json(&["metricsp"]).await;
     assert_eq!(metrics["podMetrics"][0]["podSandboxId"], *pod);
     let descriptors = client.json(&["metricdescs"]).await;
-    assert!(
-        descriptors["descriptors"][0]["name"].is_string(),
-        "{descriptors}"
-    );
+    assert!(descriptors["descriptors"][0]["name"].is_string(), "{descriptors}");
     let driver = client.out(&["runtime-config"]).await;
     assert!(driver.starts_with("cgroup driver:   "), "{driver}");
-    client
-        .out(&["update-runtime-config", "--pod-cidr", "10.88.0.0/16"])
-        .await;
+    client.out(&["update-runtime-config", "--pod-cidr", "10.88.0.0/16"]).await;
 }
 
 #[tokio::test]
@@ -175,22 +133,14 @@ async fn limits_and_checkpoints_are_passed_to_runtime() {
     let pod = client.out(&["runp", &pod_config]).await;
     let container = client.out(&["create", &pod, &config, &pod_config]).await;
     // Not started: limits that cannot be applied here are reported, not refused.
-    let updated = client
-        .run(&["update", "--memory", "134217728", &container])
-        .await;
+    let updated = client.run(&["update", "--memory", "134217728", &container]).await;
     assert_eq!(updated.out.trim_end(), container, "{updated:?}");
     let status = client.json(&["inspect", &container]).await;
     let limit = &status["status"]["resources"]["linux"]["memoryLimitInBytes"];
     assert_eq!(limit, "134217728");
-    let refused = client
-        .run(&["checkpoint", "--export", "relative.tar", &container])
-        .await;
-    assert_eq!(refused.code, Some(1));
-    assert!(
-        refused.err.starts_with("crib: CheckpointContainer: "),
-        "{}",
-        refused.err
-    );
+    let refused =
+        client.run(&["checkpoint", "--export", "relative.tar", &container]).await.exits(1);
+    refused.err_begins("crib: CheckpointContainer: ");
 }
 
 #[tokio::test]
@@ -203,19 +153,10 @@ async fn configurations_are_checked() {
     let imageless = place.file("imageless.yaml", "metadata: {name: x}\n");
     let broken = place.file("broken.json", "{\"metadata\": 3}");
     for (args, sentence) in [
-        (
-            &["runp", &nameless][..],
-            "nameless.json: set metadata.name and metadata.namespace",
-        ),
+        (&["runp", &nameless][..], "nameless.json: set metadata.name and metadata.namespace"),
         (&["runp", &broken], "invalid configuration "),
-        (
-            &["runp", "/nowhere.json"],
-            "failed to read the configuration /nowhere.json",
-        ),
-        (
-            &["create", &pod, &imageless, &pod_config],
-            "imageless.yaml: set image.image",
-        ),
+        (&["runp", "/nowhere.json"], "failed to read the configuration /nowhere.json"),
+        (&["create", &pod, &imageless, &pod_config], "imageless.yaml: set image.image"),
         (&["create", &pod, &config], "<POD-CONFIG>"),
         (&["stop"], "<CONTAINER>"),
         (&["checkpoint", "x"], "--export"),
@@ -228,11 +169,7 @@ async fn configurations_are_checked() {
         "typo.json",
         r#"{"metadata": {"name": "x", "namespace": "test"}, "log_directroy": "/x"}"#,
     );
-    let ended = client.run(&["runp", &typo]).await;
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(
-        ended.err.contains("typo.json: ignored: ") && ended.err.contains("log_directroy"),
-        "{}",
-        ended.err
-    );
+    let ended = client.run(&["runp", &typo]).await.exits(0);
+    ended.err_has("typo.json: ignored: ");
+    ended.err_has("log_directroy");
 }

@@ -5,11 +5,10 @@ use std::process::Stdio;
 
 use harness::Netns;
 use harness::process::Process;
-use rstest::rstest;
 use tokio::process::Command;
 
-use super::command::Place;
-use super::run::{assert_code, pod};
+use super::command::*;
+use super::run::pod;
 
 /// Knows one name, and says which names it is asked for.
 const NAME_SERVER: &str = r#"
@@ -61,11 +60,9 @@ fn on_host(netns: &Netns, resolv_conf: &str, command: &Command) -> Command {
 async fn pods_without_services_resolve_names_of_host_and_no_others_of_cluster(
     #[values("root", "rootless")] isolation: &str,
 ) {
-    let name = "pods_without_services_resolve_names_of_host_and_no_others_of_cluster";
-    if !nix::unistd::geteuid().is_root() {
-        harness::skip!(name, "needs root for a network namespace");
-    }
-    let (place, netns) = (Place::new(), Netns::make().unwrap());
+    harness::needs!(Root);
+    harness::needs!(..needs_of(isolation));
+    let (place, netns) = (Place::unchecked(), Netns::make().unwrap());
     let mut server = netns.command("perl");
     server.args(["-MIO::Socket::INET", "-e", NAME_SERVER]);
     let mut server = Process::spawn(server.stdout(Stdio::piped())).unwrap();
@@ -84,11 +81,7 @@ async fn pods_without_services_resolve_names_of_host_and_no_others_of_cluster(
         user.envs(variables.filter_map(|(name, value)| Some((name, value?))));
         command = user;
     }
-    let ended = place.end(on_host(&netns, &resolv_conf, &command)).await;
-    if ended.err.contains("isolation rootless is unavailable") {
-        harness::skip!(name, "user namespaces are not available");
-    }
-    assert_code(&ended, 0);
+    let ended = place.end(on_host(&netns, &resolv_conf, &command)).await.exits(0);
     let lines: Vec<String> = ended.out.split_whitespace().map(str::to_owned).collect();
     let lines = lines.join(" ");
     let expected = "p/main | known.example: code 0 192.0.2.7 \
@@ -99,9 +92,6 @@ async fn pods_without_services_resolve_names_of_host_and_no_others_of_cluster(
     // Names of the cluster stay here, also those that the resolver makes of its search list.
     drop(server);
     let asked: Vec<String> = asked.map_while(Result::ok).collect();
-    assert_eq!(
-        asked,
-        ["known.example.", "unknown.example.", "known.example."]
-    );
+    assert_eq!(asked, ["known.example.", "unknown.example.", "known.example."]);
     place.assert_clean();
 }

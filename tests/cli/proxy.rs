@@ -1,8 +1,6 @@
 //! `crib proxy` with rules that are switched, and what it refuses.
 
-use nix::sys::signal::Signal;
-
-use super::command::{Place, Running};
+use super::command::*;
 use super::readme::shown;
 
 /// A proxy before a runtime that need not exist.
@@ -35,47 +33,23 @@ async fn rules_of_running_proxy_are_switched() {
     ]);
     proxy.line_with("listening").await;
     let ask = ["--runtime-endpoint", listen, "version"];
-    let through = place.crib(&ask).await;
-    assert_eq!(through.code, Some(0), "{through:?}");
-    let on = place
-        .crib(&["proxy", "ctl", "--control", control, "on", "slow"])
-        .await;
-    assert_eq!(on.code, Some(0), "{on:?}");
-    let lines: Vec<serde_json::Value> = on
-        .out
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    place.crib(&ask).await.exits(0);
+    let on = place.crib(&["proxy", "ctl", "--control", control, "on", "slow"]).await.exits(0);
+    let lines: Vec<Value> =
+        on.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 2, "{on:?}");
-    assert_eq!(
-        (&lines[0]["name"], &lines[0]["on"]),
-        (&"slow".into(), &true.into())
-    );
+    assert_eq!((&lines[0]["name"], &lines[0]["on"]), (&"slow".into(), &true.into()));
     assert_eq!(lines[1]["name"], "2");
-    let slow = place.crib(&ask).await;
-    assert_eq!(slow.code, Some(1), "{slow:?}");
-    assert!(slow.err.contains("slow (Aborted)"), "{slow:?}");
-    let list = place
-        .crib(&["proxy", "ctl", "--control", control, "list"])
-        .await;
-    assert!(list.out.contains("\"applied\":1"), "{list:?}");
-    let unknown = place
-        .crib(&["proxy", "ctl", "--control", control, "off", "quick"])
-        .await;
-    assert_eq!(unknown.code, Some(1), "{unknown:?}");
-    assert!(
-        unknown
-            .err
-            .contains("no rule is called \"quick\"; there are: slow, 2"),
-        "{unknown:?}"
-    );
+    let slow = place.crib(&ask).await.exits(1);
+    slow.err_has("slow (Aborted)");
+    let list = place.crib(&["proxy", "ctl", "--control", control, "list"]).await;
+    list.out_has("\"applied\":1");
+    let unknown =
+        place.crib(&["proxy", "ctl", "--control", control, "off", "quick"]).await.exits(1);
+    unknown.err_has("no rule is called \"quick\"; there are: slow, 2");
     proxy.stop().await;
-    let gone = place
-        .crib(&["proxy", "ctl", "--control", control, "list"])
-        .await;
-    assert_eq!(gone.code, Some(1), "{gone:?}");
+    place.crib(&["proxy", "ctl", "--control", control, "list"]).await.exits(1);
     runtime.stop().await;
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -88,17 +62,13 @@ async fn client_meets_faults_and_is_judged() {
     let mut proxy = Running::start(shown(&place, line, &[("/tmp/p.sock", &listen)], ""));
     proxy.line_with("listening").await;
     let list = ["--runtime-endpoint", &listen, "ps"];
-    let first = place.crib(&list).await;
-    assert_eq!(first.code, Some(0), "{first:?}");
-    let second = place.crib(&list).await;
-    assert_eq!(second.code, Some(1), "{second:?}");
-    assert!(second.err.contains("(Internal)"), "{second:?}");
-    proxy.signal(Signal::SIGINT);
-    let judged = proxy.end().await;
+    place.crib(&list).await.exits(0);
+    let second = place.crib(&list).await.exits(1);
+    second.err_has("(Internal)");
+    let judged = proxy.interrupt().await;
     // Every call of the commands has its deadline.
     assert_eq!(judged.code, Some(0), "{judged:?}");
     runtime.stop().await;
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -108,35 +78,23 @@ async fn proxy_replaces_socket_of_killed_one_and_nothing_else() {
     let all = args(&listen, &[]);
     let mut killed = place.start(&all);
     killed.line_with("listening").await;
-    let second = place.crib(&all).await;
-    assert_eq!(second.code, Some(1), "{second:?}");
-    assert!(
-        second.err.contains("a server is already listening on"),
-        "{second:?}"
-    );
+    let second = place.crib(&all).await.exits(1);
+    second.err_has("a server is already listening on");
     killed.signal(Signal::SIGKILL);
     killed.end().await;
     let mut next = place.start(&all);
     next.line_with("listening").await;
     next.stop().await;
     let file = place.file("f", "text");
-    let other = place.crib(&args(&file, &[])).await;
-    assert_eq!(other.code, Some(1), "{other:?}");
-    assert!(other.err.contains("is not a socket"), "{other:?}");
-    let itself = place
-        .crib(&["proxy", "--listen", &listen, "--upstream", &listen])
-        .await;
-    assert_eq!(itself.code, Some(2), "{itself:?}");
-    place.assert_clean();
+    let other = place.crib(&args(&file, &[])).await.exits(1);
+    other.err_has("is not a socket");
+    place.crib(&["proxy", "--listen", &listen, "--upstream", &listen]).await.exits(2);
 }
 
 #[tokio::test]
 async fn bad_rules_exit_2_with_place() {
     let place = Place::new();
-    let rules = place.file(
-        "rules",
-        "Version hang\nStopContainer if container_ID == \"x\" hang\n",
-    );
+    let rules = place.file("rules", "Version hang\nStopContainer if container_ID == \"x\" hang\n");
     let listen = place.path("p");
     let listen = listen.to_str().unwrap();
     let table: [(&[&str], &str); 3] = [
@@ -144,10 +102,7 @@ async fn bad_rules_exit_2_with_place() {
             &["--rules", &rules],
             "rules:2:18: neither StopContainerRequest nor StopContainerResponse has a field \"container_ID\": did you mean \"container_id\"?",
         ),
-        (
-            &["--rules", "/nowhere/rules"],
-            "failed to read the rules /nowhere/rules: No such file",
-        ),
+        (&["--rules", "/nowhere/rules"], "failed to read the rules /nowhere/rules: No such file"),
         (
             &["--fault", "Version hnag"],
             "column 9: there is no action \"hnag\": did you mean \"hang\"?",
@@ -158,5 +113,4 @@ async fn bad_rules_exit_2_with_place() {
         assert_eq!(ended.code, Some(2), "{more:?}: {ended:?}");
         assert!(ended.err.contains(sentence), "{more:?}: {}", ended.err);
     }
-    place.assert_clean();
 }

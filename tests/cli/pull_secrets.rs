@@ -1,10 +1,9 @@
 //! `crib agent` and `crib run` pull from a registry that asks for a password; the agent lets no other tenant use what it pulled.
 
 use harness::fixture_image::{ImageBuilder, Layer};
-use harness::registry::{Auth, Registry};
-use nix::sys::signal::Signal;
+use registry::{Auth, Registry};
 
-use super::command::{Place, eventually};
+use super::command::*;
 
 /// A pod of the registry's image.
 fn pod(name: &str, image: &str, secrets: &str) -> String {
@@ -17,17 +16,12 @@ fn pod(name: &str, image: &str, secrets: &str) -> String {
 /// A registry with the image app:1 for the user `me` alone, and docker's configuration with the login.
 async fn private_registry() -> (Registry, String) {
     let registry = Registry::with()
-        .auth(Auth::Basic {
-            user: "me".to_owned(),
-            password: "se:cret".to_owned(),
-        })
+        .auth(Auth::Basic { user: "me".to_owned(), password: "se:cret".to_owned() })
         .start()
         .await
         .unwrap();
     let layer = Layer::new().file("etc/motd", 0o644, "hello\n");
-    registry
-        .add(&ImageBuilder::new("app:1").layer(layer))
-        .unwrap();
+    registry.add(&ImageBuilder::new("app:1").layer(layer)).unwrap();
     let config = format!(
         "{{\"auths\": {{\"{}\": {{\"username\": \"me\", \"password\": \"se:cret\"}}}}}}",
         registry.host()
@@ -39,29 +33,19 @@ async fn private_registry() -> (Registry, String) {
 async fn run_pulls_with_dockers_configuration() {
     let (registry, config) = private_registry().await;
     let image = format!("{}/app:1", registry.host());
-    let place = Place::new();
+    let place = Place::unchecked();
     let manifest = pod("one", &image, "").replace("spec:\n", "spec:\n  restartPolicy: Never\n");
     let manifest = place.file("one.yaml", &manifest);
     let logins = place.file("logins.json", &config);
-    let pulled = place
-        .crib(&["run", "--pull-secrets", &logins, &manifest])
-        .await;
+    let pulled = place.crib(&["run", "--pull-secrets", &logins, &manifest]).await;
     // The image has no program, so that the container ends when it starts.
-    assert!(pulled.err.contains("StartError"), "{pulled:?}");
+    pulled.err_has("StartError");
     assert!(!pulled.err.contains("ErrImagePull"), "{pulled:?}");
 
     let without = place.crib(&["run", "--timeout", "3s", &manifest]).await;
-    assert!(without.err.contains("ErrImagePull"), "{without:?}");
-    let missing = place
-        .crib(&["run", "--pull-secrets", "/nowhere", &manifest])
-        .await;
-    assert_eq!(missing.code, Some(2));
-    assert!(
-        missing
-            .err
-            .starts_with("crib: failed to read --pull-secrets /nowhere: "),
-        "{missing:?}"
-    );
+    without.err_has("ErrImagePull");
+    let missing = place.crib(&["run", "--pull-secrets", "/nowhere", &manifest]).await.exits(2);
+    missing.err_begins("crib: failed to read --pull-secrets /nowhere: ");
     place.assert_clean();
     registry.stop().await;
 }
@@ -71,7 +55,7 @@ async fn agent_pulls_with_pull_secrets_and_records_them() {
     let (registry, config) = private_registry().await;
     let image = format!("{}/app:1", registry.host());
 
-    let place = Place::new();
+    let place = Place::unchecked();
     let [manifests, root] =
         ["manifests", "agent"].map(|name| place.path(name).to_str().unwrap().to_owned());
     let secrets = place.file(
@@ -100,9 +84,7 @@ async fn agent_pulls_with_pull_secrets_and_records_them() {
     let records = || {
         let files = std::fs::read_dir(place.path("agent/image_manager/pulled"));
         let files = files.into_iter().flatten().flatten();
-        files
-            .filter_map(|file| std::fs::read_to_string(file.path()).ok())
-            .collect::<String>()
+        files.filter_map(|file| std::fs::read_to_string(file.path()).ok()).collect::<String>()
     };
     eventually("the record of the pull", || {
         let found = records();
@@ -119,18 +101,12 @@ async fn agent_pulls_with_pull_secrets_and_records_them() {
     let before = pulls();
     place.file("manifests/two.yaml", &pod("two", &image, ""));
     eventually("a pull without the secret", || {
-        if pulls() > before {
-            vec![]
-        } else {
-            vec![format!("{before} requests")]
-        }
+        if pulls() > before { vec![] } else { vec![format!("{before} requests")] }
     })
     .await;
     agent.signal(Signal::SIGTERM);
-    let ended = agent.end().await;
-    assert_eq!(ended.code, Some(0));
+    let ended = agent.end().await.exits(0);
     assert!(!ended.err.contains("se:cret"), "a password in the log");
-    runtime.signal(Signal::SIGTERM);
-    assert_eq!(runtime.end().await.code, Some(0));
+    runtime.stop().await;
     registry.stop().await;
 }

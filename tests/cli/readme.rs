@@ -4,13 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use harness::fixture_image::{ImageBuilder, Layer};
-use nix::sys::signal::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::Command;
 
-use super::command::{PATIENCE, Place, Running};
-use super::run::assert_code;
+use super::command::*;
 
 /// A pod that serves on its port 80 until SIGTERM.
 const WEB: &str = r#"
@@ -33,27 +31,12 @@ spec:
 "#;
 
 /// Where each command of the README's blocks is run: by a test of this package, or elsewhere, or why not.
-const COMMANDS: [(&str, By); 37] = [
+const COMMANDS: [(&str, By); 26] = [
     (
         "cargo install --locked --path harness/crib",
         By::Nothing("a release build takes minutes; cargo test builds the same program"),
     ),
-    (
-        "rustup target add x86_64-unknown-linux-musl",
-        By::Ci("rustup target add \"$static_target\""),
-    ),
-    (
-        "export CC_x86_64_unknown_linux_musl=gcc CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER=gcc",
-        By::Ci("\"CC_$name=gcc\" \"CARGO_TARGET_${name^^}_LINKER=gcc\""),
-    ),
-    (
-        "cargo build --locked --release --package crib --target x86_64-unknown-linux-musl",
-        By::Ci("cargo build --locked --package crib --target \"$static_target\""),
-    ),
-    (
-        "crib run examples/hello.yaml",
-        By::Test("run", "run_exits_0_when_pods_succeed"),
-    ),
+    ("crib run examples/hello.yaml", By::Test("run", "run_exits_0_when_pods_succeed")),
     (
         "crib check --runtime-endpoint unix:///run/containerd/containerd.sock --report html=check.html",
         By::Test("check", "check_of_runtime_passes_and_writes_reports"),
@@ -74,22 +57,10 @@ const COMMANDS: [(&str, By); 37] = [
         "crib agent --runtime-endpoint unix:///run/crib/crib.sock --manifests ./pods",
         By::Test("readme", "components_run_separately"),
     ),
-    (
-        "crib ps -a",
-        By::Test("readme", "components_run_separately"),
-    ),
-    (
-        "crib logs -f web",
-        By::Test("readme", "components_run_separately"),
-    ),
-    (
-        "crib exec -it web sh",
-        By::Test("readme", "components_run_separately"),
-    ),
-    (
-        "crib port-forward web 8080:80",
-        By::Test("readme", "components_run_separately"),
-    ),
+    ("crib ps -a", By::Test("readme", "components_run_separately")),
+    ("crib logs -f web", By::Test("readme", "components_run_separately")),
+    ("crib exec -it web sh", By::Test("readme", "components_run_separately")),
+    ("crib port-forward web 8080:80", By::Test("readme", "components_run_separately")),
     (
         "crib inspect -o go-template --template '{{.info.pid}}' web",
         By::Test("readme", "components_run_separately"),
@@ -98,54 +69,15 @@ const COMMANDS: [(&str, By); 37] = [
         "crib registry --listen 127.0.0.1:5000 --root images/ --load busybox.tar --load layouts/",
         By::Test("readme", "images_come_from_registry_and_archives"),
     ),
-    ("cargo test", By::Ci("cargo test 2>&1")),
     (
-        "cargo bench --bench cost",
-        By::Nothing("it measures for ten minutes"),
+        "cargo run -- run examples/hello.yaml",
+        By::Nothing("cargo test has the same program, and runs it with this manifest"),
     ),
-    (
-        "cargo bench --bench cost -- --probes 500",
-        By::Nothing("it measures for ten minutes"),
-    ),
-    (
-        "cargo bench --bench pull",
-        By::Nothing("it measures for minutes"),
-    ),
-    (
-        "tests/interop/agent-on-containerd",
-        By::Ci("as_root tests/interop/agent-on-containerd"),
-    ),
-    (
-        "tests/interop/kubelet/compare",
-        By::Nothing(
-            "building a kubelet takes minutes; `.ci/run` compares with one that KUBELET names",
-        ),
-    ),
-    (
-        "tests/interop/critest",
-        By::Ci("as_root tests/interop/critest"),
-    ),
-    (
-        "CONTAINERD_SRC=~/containerd tests/interop/containerd",
-        By::Nothing("it needs a checkout of containerd"),
-    ),
-    (
-        "CRIO_SRC=~/cri-o tests/interop/crio",
-        By::Nothing("it needs a checkout of CRI-O"),
-    ),
+    ("cargo test", By::Ci("run_tests root as_root cargo test")),
     // In sentences.
-    (
-        "source <(crib completions bash)",
-        By::Test("readme", "completions_are_read_by_bash"),
-    ),
-    (
-        "crib man --output DIR",
-        By::Test("reference", "manual_pages_are_printed_and_written"),
-    ),
-    (
-        "cargo deb --package crib",
-        By::Nothing("it needs cargo-deb"),
-    ),
+    ("source <(crib completions bash)", By::Test("readme", "completions_are_read_by_bash")),
+    ("crib man --output DIR", By::Test("reference", "manual_pages_are_printed_and_written")),
+    ("cargo deb --package crib", By::Nothing("it needs cargo-deb")),
     (
         "crib runtime --until-stdin-closes --ephemeral",
         By::Test("readme", "images_come_from_registry_and_archives"),
@@ -154,31 +86,18 @@ const COMMANDS: [(&str, By); 37] = [
         "crib runtime --stream-address 127.0.0.1:10010",
         By::Test("readme", "components_run_separately"),
     ),
-    (
-        "crib runtime --config FILE",
-        By::Test("readme", "components_run_separately"),
-    ),
+    ("crib runtime --config FILE", By::Test("readme", "components_run_separately")),
     (
         "crib run --image-archive images/ pod.yaml",
         By::Test("readme", "images_come_from_registry_and_archives"),
     ),
-    (
-        "crib logs server",
-        By::Test("live", "pods_of_all_runs_are_found_without_endpoint"),
-    ),
+    ("crib logs server", By::Test("live", "pods_of_all_runs_are_found_without_endpoint")),
     (
         "crib run --name web pod.yaml",
         By::Test("background", "named_run_is_listed_and_gone_after_down"),
     ),
-    (
-        "crib down web",
-        By::Test("background", "named_run_is_listed_and_gone_after_down"),
-    ),
-    (
-        "crib exec server sh",
-        By::Test("live", "pods_of_all_runs_are_found_without_endpoint"),
-    ),
-    ("tests/interop/crictl", By::Ci("tests/interop/crictl")),
+    ("crib down web", By::Test("background", "named_run_is_listed_and_gone_after_down")),
+    ("crib exec server sh", By::Test("live", "pods_of_all_runs_are_found_without_endpoint")),
 ];
 
 #[derive(Clone, Copy)]
@@ -224,17 +143,11 @@ fn blocks(readme: &str) -> Vec<&str> {
 fn every_command_of_readme_is_run_or_has_a_reason_not_to_be() {
     let (readme, ci) = (read("README.md"), read(".ci/run"));
     for line in blocks(&readme) {
-        assert!(
-            COMMANDS.iter().any(|(command, _)| *command == line),
-            "no test runs {line:?}"
-        );
+        assert!(COMMANDS.iter().any(|(command, _)| *command == line), "no test runs {line:?}");
     }
     let flat = readme.replace('\n', " ");
     for (command, by) in COMMANDS {
-        assert!(
-            flat.contains(command),
-            "README.md does not show {command:?}"
-        );
+        assert!(flat.contains(command), "README.md does not show {command:?}");
         match by {
             By::Test(file, name) => {
                 let tests = read(&format!("tests/cli/{file}.rs"));
@@ -243,10 +156,7 @@ fn every_command_of_readme_is_run_or_has_a_reason_not_to_be() {
                     "{command}: no test {file}::{name}"
                 );
             }
-            By::Ci(line) => assert!(
-                ci.contains(line),
-                "{command}: .ci/run does not say {line:?}"
-            ),
+            By::Ci(line) => assert!(ci.contains(line), "{command}: .ci/run does not say {line:?}"),
             By::Nothing(reason) => assert!(!reason.is_empty()),
         }
     }
@@ -278,10 +188,7 @@ fn shell(place: &Place, script: &str) -> Command {
     bash.args(["-c", script])
         .current_dir(place.path(""))
         .env("PATH", path)
-        .env(
-            "CONTAINER_RUNTIME_ENDPOINT",
-            format!("unix://{}", socket(place)),
-        )
+        .env("CONTAINER_RUNTIME_ENDPOINT", format!("unix://{}", socket(place)))
         .env("TMPDIR", place.path("tmp"))
         .env("XDG_DATA_HOME", place.path("data"))
         .env("XDG_RUNTIME_DIR", place.path("xdg"))
@@ -294,7 +201,7 @@ fn shell(place: &Place, script: &str) -> Command {
 
 async fn end(running: Running, signal: Signal, code: i32) {
     running.signal(signal);
-    assert_code(&running.end().await, code);
+    running.end().await.exits(code);
 }
 
 fn free_port() -> u16 {
@@ -328,30 +235,18 @@ async fn components_run_separately() {
     ));
     harness::eventually(PATIENCE, "the pod listens", async || {
         let logs = place.end(shell(&place, "crib logs web")).await;
-        if logs.out == "listening\n" {
-            Ok(())
-        } else {
-            Err(format!("{logs:?}"))
-        }
+        if logs.out == "listening\n" { Ok(()) } else { Err(format!("{logs:?}")) }
     })
     .await;
 
-    let listed = place.end(shown(&place, "crib ps -a", &[], "")).await;
-    assert_code(&listed, 0);
-    assert!(
-        listed.out.contains("main") && listed.out.contains("Running"),
-        "{}",
-        listed.out
-    );
+    let listed = place.end(shown(&place, "crib ps -a", &[], "")).await.exits(0);
+    assert!(listed.out.contains("main") && listed.out.contains("Running"), "{}", listed.out);
     let mut logs = Running::start(shown(&place, "crib logs -f web", &[], ""));
     logs.line_with("listening").await;
     end(logs, Signal::SIGINT, 130).await;
 
     // A terminal, into which a user types.
-    let in_terminal = (
-        "crib exec -it web sh",
-        "script -qec 'crib exec -it web sh' /dev/null",
-    );
+    let in_terminal = ("crib exec -it web sh", "script -qec 'crib exec -it web sh' /dev/null");
     let mut terminal = shown(&place, in_terminal.0, &[in_terminal], "");
     let mut terminal = terminal.stdin(Stdio::piped()).spawn().unwrap();
     let mut keys = terminal.stdin.take().unwrap();
@@ -359,12 +254,7 @@ async fn components_run_separately() {
     let typed = tokio::time::timeout(PATIENCE, terminal.wait_with_output()).await;
     let typed = typed.expect("it did not end").unwrap();
     drop(keys);
-    assert_eq!(
-        typed.status.code(),
-        Some(4),
-        "{}",
-        String::from_utf8_lossy(&typed.stdout)
-    );
+    assert_eq!(typed.status.code(), Some(4), "{}", String::from_utf8_lossy(&typed.stdout));
 
     let port = free_port();
     let ports = ("8080:80", &*format!("{port}:80"));
@@ -377,14 +267,9 @@ async fn components_run_separately() {
     end(forward, Signal::SIGINT, 130).await;
 
     let template = "crib inspect -o go-template --template '{{.info.pid}}' web";
-    let inspected = place.end(shown(&place, template, &[], "")).await;
-    assert_code(&inspected, 0);
+    let inspected = place.end(shown(&place, template, &[], "")).await.exits(0);
     let process = Path::new("/proc").join(inspected.out.trim());
-    assert!(
-        inspected.out.trim().parse::<u32>().is_ok() && process.exists(),
-        "{}",
-        inspected.out
-    );
+    assert!(inspected.out.trim().parse::<u32>().is_ok() && process.exists(), "{}", inspected.out);
 
     end(agent, Signal::SIGTERM, 0).await;
     end(runtime, Signal::SIGTERM, 0).await;
@@ -394,9 +279,7 @@ async fn components_run_separately() {
 /// An image whose only program prints a line.
 fn image(name: &str) -> ImageBuilder {
     let layer = Layer::new().host_program("/bin/echo").unwrap();
-    ImageBuilder::new(name)
-        .layer(layer)
-        .entrypoint(["/bin/echo", "hello from", name])
+    ImageBuilder::new(name).layer(layer).entrypoint(["/bin/echo", "hello from", name])
 }
 
 #[tokio::test]
@@ -405,17 +288,9 @@ async fn images_come_from_registry_and_archives() {
     for directory in ["images", "layouts"] {
         std::fs::create_dir(place.path(directory)).unwrap();
     }
-    let names = [
-        "docker.io/library/busybox:1",
-        "quay.io/team/app:2",
-        "registry.test/archived:3",
-    ];
-    image(names[0])
-        .write_docker(&place.path("busybox.tar"))
-        .unwrap();
-    image(names[1])
-        .write_oci_layout(&place.path("layouts/app"))
-        .unwrap();
+    let names = ["docker.io/library/busybox:1", "quay.io/team/app:2", "registry.test/archived:3"];
+    image(names[0]).write_docker(&place.path("busybox.tar")).unwrap();
+    image(names[1]).write_oci_layout(&place.path("layouts/app")).unwrap();
     let line =
         "crib registry --listen 127.0.0.1:5000 --root images/ --load busybox.tar --load layouts/";
     // The archives of the last command are in a directory of this name, too.
@@ -430,53 +305,36 @@ async fn images_come_from_registry_and_archives() {
         "--state-dir {state} --registry-mirror docker.io={url}/docker.io --registry-mirror quay.io={url}/quay.io"
     );
     let line = "crib runtime --until-stdin-closes --ephemeral";
-    let mut runtime = shown(
-        &place,
-        line,
-        &[],
-        &format!("{options} --listen unix://{}", socket(&place)),
-    );
+    let mut runtime =
+        shown(&place, line, &[], &format!("{options} --listen unix://{}", socket(&place)));
     runtime.stdin(Stdio::piped());
     let mut runtime = Running::start(runtime);
     let input = runtime.child.stdin.take();
     runtime.line_with("listening on unix://").await;
     for name in &names[..2] {
-        assert_code(
-            &place.end(shell(&place, &format!("crib pull {name}"))).await,
-            0,
-        );
+        place.end(shell(&place, &format!("crib pull {name}"))).await.exits(0);
     }
     drop(input);
-    assert_code(&runtime.end().await, 0);
+    runtime.end().await.exits(0);
     end(registry, Signal::SIGTERM, 0).await;
 
-    image(names[2])
-        .write_oci(&place.path("images/archived.tar"))
-        .unwrap();
+    image(names[2]).write_oci(&place.path("images/archived.tar")).unwrap();
     let manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  restartPolicy: Never\n  \
         containers: [{name: main, image: 'registry.test/archived:3'}]\n";
     place.file("pod.yaml", manifest);
     let ran = place
-        .end(shown(
-            &place,
-            "crib run --image-archive images/ pod.yaml",
-            &[],
-            "",
-        ))
-        .await;
-    assert_code(&ran, 0);
+        .end(shown(&place, "crib run --image-archive images/ pod.yaml", &[], ""))
+        .await
+        .exits(0);
     assert_eq!(ran.out, "p/main | hello from registry.test/archived:3\n");
     place.wait_until_clean().await;
 }
 
 #[tokio::test]
 async fn completions_are_read_by_bash() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let line = "source <(crib completions bash)";
     shown(&place, line, &[], "");
-    let read = place
-        .end(shell(&place, &format!("{line} && complete -p crib")))
-        .await;
-    assert_code(&read, 0);
-    assert!(read.out.contains("crib"), "{}", read.out);
+    let read = place.end(shell(&place, &format!("{line} && complete -p crib"))).await.exits(0);
+    read.out_has("crib");
 }

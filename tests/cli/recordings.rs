@@ -1,6 +1,6 @@
 //! `crib proxy record`, `replay` and `lint`: a session of crib's own commands, again without a runtime, and what is wrong with it.
 
-use super::command::{Ended, Place, eventually};
+use super::command::*;
 
 /// What a client asks, with ids in full where they are printed.
 fn questions(pod: &str) -> Vec<Vec<String>> {
@@ -37,32 +37,18 @@ async fn recorded_session_is_replayed_without_runtime() {
     let (listen, file) = (place.path("p"), place.path("session.jsonl"));
     let (listen, file) = (listen.to_str().unwrap(), file.to_str().unwrap());
     let endpoint = format!("unix://{listen}");
-    let mut recording = place.start(&[
-        "proxy",
-        "record",
-        file,
-        "--listen",
-        listen,
-        "--upstream",
-        &upstream,
-    ]);
+    let mut recording =
+        place.start(&["proxy", "record", file, "--listen", listen, "--upstream", &upstream]);
     recording.line_with("listening").await;
-    let config = place.file(
-        "pod.json",
-        r#"{"metadata": {"name": "p", "namespace": "n", "uid": "u"}}"#,
-    );
-    let run = place
-        .crib(&["--runtime-endpoint", &endpoint, "runp", &config])
-        .await;
-    assert_eq!(run.code, Some(0), "{run:?}");
+    let config =
+        place.file("pod.json", r#"{"metadata": {"name": "p", "namespace": "n", "uid": "u"}}"#);
+    let run = place.crib(&["--runtime-endpoint", &endpoint, "runp", &config]).await.exits(0);
     let pod = run.out.trim();
     let recorded = ask(&place, &endpoint, pod).await;
     assert_eq!(recorded[0].0, Some(0), "{recorded:?}");
     assert!(recorded[1].1.contains(pod), "{recorded:?}");
-    let removed = place
-        .crib(&["--runtime-endpoint", &upstream, "rmp", "--force", pod])
-        .await;
-    assert_eq!(removed.code, Some(0), "{removed:?}");
+
+    place.crib(&["--runtime-endpoint", &upstream, "rmp", "--force", pod]).await.exits(0);
     recording.stop().await;
     runtime.stop().await;
 
@@ -72,27 +58,15 @@ async fn recorded_session_is_replayed_without_runtime() {
     // Once more: later questions get the last answers.
     assert_eq!(ask(&place, &endpoint, pod).await, recorded);
     let other = place
-        .crib(&[
-            "--runtime-endpoint",
-            &endpoint,
-            "runp",
-            &config,
-            "--runtime",
-            "kata",
-        ])
-        .await;
-    assert_eq!(other.code, Some(1), "{other:?}");
+        .crib(&["--runtime-endpoint", &endpoint, "runp", &config, "--runtime", "kata"])
+        .await
+        .exits(1);
     let why = "no recorded RunPodSandbox has this request: the nearest, in line 1, differs in runtime_handler: \
                recorded nothing, asked \"kata\"";
-    assert!(
-        other.err.contains(why) && other.err.contains("FailedPrecondition"),
-        "{other:?}"
-    );
-    replay.signal(nix::sys::signal::Signal::SIGTERM);
-    let ended = replay.end().await;
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.err.contains(why), "{ended:?}");
-    place.assert_clean();
+    assert!(other.err.contains(why) && other.err.contains("FailedPrecondition"), "{other:?}");
+    replay.signal(Signal::SIGTERM);
+    let ended = replay.end().await.exits(0);
+    ended.err_has(why);
 }
 
 #[tokio::test]
@@ -105,30 +79,17 @@ async fn lint_finds_what_client_does_wrong_and_exits_1() {
          {\"t_start\": 3, \"t_end\": 4, \"method\": \"RemovePodSandbox\", \"deadline_s\": 1, \"connection\": 1, \
          \"request\": {\"pod_sandbox_id\": \"p\"}, \"response\": {}, \"code\": \"OK\"}\n",
     );
-    let found = place.crib(&["proxy", "lint", &bad]).await;
-    assert_eq!(found.code, Some(1), "{found:?}");
+    let found = place.crib(&["proxy", "lint", &bad]).await.exits(1);
     let line = "3.000 s  connection 1  remove-running-sandbox: RemovePodSandbox p, which was not stopped\n";
     assert_eq!(found.out, line);
-    let good = place.file(
-        "good.jsonl",
-        "{\"t_start\": 1, \"method\": \"Version\", \"deadline_s\": 1}\n",
-    );
+    let good =
+        place.file("good.jsonl", "{\"t_start\": 1, \"method\": \"Version\", \"deadline_s\": 1}\n");
     let clean = place.crib(&["proxy", "lint", &good]).await;
     let told = "1 call, nothing to complain about\n";
-    assert_eq!(
-        (clean.code, clean.out.as_str()),
-        (Some(0), told),
-        "{clean:?}"
-    );
+    assert_eq!((clean.code, clean.out.as_str()), (Some(0), told), "{clean:?}");
     let broken = place.file("broken.jsonl", "{\"t_start\": 1}\n");
-    let refused = place.crib(&["proxy", "lint", &broken]).await;
-    assert_eq!(refused.code, Some(2), "{refused:?}");
-    assert!(
-        refused
-            .err
-            .contains("line 1 is no recorded call: missing field `method` at column 14"),
-        "{refused:?}"
-    );
+    let refused = place.crib(&["proxy", "lint", &broken]).await.exits(2);
+    refused.err_has("line 1 is no recorded call: missing field `method` at column 14");
     // A recorder that is killed leaves a part of a line.
     let cut = place.file(
         "cut.jsonl",
@@ -141,7 +102,6 @@ async fn lint_finds_what_client_does_wrong_and_exits_1() {
         (Some(0), told),
         "{judged:?}"
     );
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -150,38 +110,18 @@ async fn proxy_judges_client_when_it_ends() {
     let (runtime, upstream) = place.runtime().await;
     let (listen, trace) = (place.path("p"), place.path("trace"));
     let (listen, trace) = (listen.to_str().unwrap(), trace.to_str().unwrap());
-    let args = [
-        "proxy",
-        "--listen",
-        listen,
-        "--upstream",
-        &upstream,
-        "--lint",
-        "--trace",
-        trace,
-    ];
+    let args = ["proxy", "--listen", listen, "--upstream", &upstream, "--lint", "--trace", trace];
     let mut proxy = place.start(&args);
     proxy.line_with("listening").await;
     let client = harness::Client::new(listen.as_ref());
     client.version().await.unwrap();
     eventually("the call in the trace", || {
         let text = std::fs::read_to_string(trace).unwrap();
-        if text.contains("Version") {
-            Vec::new()
-        } else {
-            vec![text]
-        }
+        if text.contains("Version") { Vec::new() } else { vec![text] }
     })
     .await;
-    proxy.signal(nix::sys::signal::Signal::SIGTERM);
-    let ended = proxy.end().await;
-    assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert!(
-        ended
-            .out
-            .contains("deadline-missing: Version without a deadline, once"),
-        "{ended:?}"
-    );
+    proxy.signal(Signal::SIGTERM);
+    let ended = proxy.end().await.exits(1);
+    ended.out_has("deadline-missing: Version without a deadline, once");
     runtime.stop().await;
-    place.assert_clean();
 }

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::command::Place;
+use super::command::*;
 
 /// The commands that the help of `crib`, or of one of its commands, lists.
-async fn commands(place: &Place, of: &str) -> Vec<String> {
+pub(crate) async fn commands(place: &Place, of: &str) -> Vec<String> {
     let args: Vec<&str> = of.split_whitespace().chain(["--help"]).collect();
     let help = place.crib(&args).await.out;
     let Some(list) = help.split("Commands:\n").nth(1) else {
@@ -22,7 +22,7 @@ async fn commands(place: &Place, of: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn reference_of_commands_is_up_to_date() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let mut text = "# Commands\n\nThis is what `--help` prints. To write it anew: \
         `CRIB_UPDATE_DOCS=1 cargo test --test cli reference`.\n"
         .to_owned();
@@ -40,11 +40,7 @@ async fn reference_of_commands_is_up_to_date() {
         let help: Vec<&str> = help.trim_end().lines().map(str::trim_end).collect();
         let help = help.join("\n");
         let title = format!("crib {name}");
-        text += &format!(
-            "\n## {}\n\n```text\n{}\n```\n",
-            title.trim(),
-            help.trim_end()
-        );
+        text += &format!("\n## {}\n\n```text\n{}\n```\n", title.trim(), help.trim_end());
     }
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
     if std::env::var_os("CRIB_UPDATE_DOCS").is_some() {
@@ -61,28 +57,16 @@ async fn reference_of_commands_is_up_to_date() {
 
 #[tokio::test]
 async fn manual_pages_are_printed_and_written() {
-    let place = Place::new();
-    let page = place.crib(&["man", "exec"]).await;
-    assert_eq!(page.code, Some(0), "{page:?}");
-    for text in [
-        ".TH crib-exec 1",
-        "Run a command in a container",
-        "\\-\\-sync",
-    ] {
+    let place = Place::unchecked();
+    let page = place.crib(&["man", "exec"]).await.exits(0);
+    for text in [".TH crib-exec 1", "Run a command in a container", "\\-\\-sync"] {
         assert!(page.out.contains(text), "{text}: {}", page.out);
     }
     assert!(place.crib(&["man"]).await.out.contains(".TH crib 1"));
-    let none = place.crib(&["man", "dance"]).await;
-    assert_eq!(none.code, Some(2));
-    assert_eq!(
-        none.err,
-        "crib: no page for crib-dance: `crib --help` lists the commands\n"
-    );
+    let none = place.crib(&["man", "dance"]).await.exits(2);
+    assert_eq!(none.err, "crib: no page for crib-dance: `crib --help` lists the commands\n");
     let directory = place.path("man1");
-    let written = place
-        .crib(&["man", "-o", directory.to_str().unwrap()])
-        .await;
-    assert_eq!(written.code, Some(0), "{written:?}");
+    place.crib(&["man", "-o", directory.to_str().unwrap()]).await.exits(0);
     for name in commands(&place, "").await {
         let page = directory.join(format!("crib-{name}.1"));
         assert!(page.exists(), "{}", page.display());

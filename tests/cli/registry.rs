@@ -5,7 +5,7 @@ use std::process::Stdio;
 use harness::fixture_image::{ImageBuilder, Layer};
 use tokio::process::Command;
 
-use super::command::{PATIENCE, Place, Running};
+use super::command::*;
 
 /// A registry that is running, and where.
 async fn registry(place: &Place, args: &[&str]) -> (Running, String) {
@@ -27,37 +27,28 @@ fn archive(place: &Place, name: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Runs skopeo; `None` where it is not installed.
-async fn skopeo(args: &[&str]) -> Option<(bool, String)> {
+/// Runs skopeo, and returns whether it succeeded and what it said.
+async fn skopeo(args: &[&str]) -> (bool, String) {
     let mut command = Command::new("skopeo");
     command.args(args).stdin(Stdio::null()).kill_on_drop(true);
     let output = tokio::time::timeout(PATIENCE, command.output()).await;
-    match output.expect("skopeo did not end") {
-        Ok(output) => {
-            let said = [output.stdout, output.stderr].concat();
-            Some((
-                output.status.success(),
-                String::from_utf8_lossy(&said).into_owned(),
-            ))
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-        Err(error) => panic!("cannot run skopeo: {error}"),
-    }
+    let output = output.expect("skopeo did not end").unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
 }
 
-/// Runs skopeo, which has to succeed; ends the test where it is not installed.
+/// Runs skopeo, which has to succeed.
 macro_rules! skopeo {
-    ($name:literal, $($arg:expr),+ $(,)?) => {
-        match skopeo(&[$(&$arg),+]).await {
-            Some((true, said)) => said,
-            Some((false, said)) => panic!("skopeo {:?}: {said}", [$(&$arg as &str),+]),
-            None => harness::skip!($name, "there is no skopeo: apt-get install skopeo"),
-        }
-    };
+    ($($arg:expr),+ $(,)?) => {{
+        let (good, said) = skopeo(&[$(&$arg),+]).await;
+        assert!(good, "skopeo {:?}: {said}", [$(&$arg as &str),+]);
+        said
+    }};
 }
 
 #[tokio::test]
 async fn skopeo_pushes_and_pulls() {
+    harness::needs!(Skopeo);
     let place = Place::new();
     let root = place.path("root");
     let root = root.to_str().unwrap();
@@ -65,67 +56,37 @@ async fn skopeo_pushes_and_pulls() {
     let (running, host) = registry(&place, &["--root", root, "--load", &archive]).await;
     let at = |name: &str| format!("docker://{host}/{name}");
     let copied = format!("dir:{}", place.path("copied").display());
-    skopeo!(
-        "skopeo_pushes_and_pulls",
-        "copy",
-        "--src-tls-verify=false",
-        at("quay.io/team/it:1"),
-        copied
-    );
+    skopeo!("copy", "--src-tls-verify=false", at("quay.io/team/it:1"), copied);
     for format in ["oci", "v2s2"] {
         let (name, format) = (format!("a/{format}:2"), format!("--format={format}"));
-        skopeo!(
-            "skopeo_pushes_and_pulls",
-            "copy",
-            "--dest-tls-verify=false",
-            format,
-            copied,
-            at(&name)
-        );
-        let inspected = skopeo!(
-            "skopeo_pushes_and_pulls",
-            "inspect",
-            "--tls-verify=false",
-            "--config",
-            at(&name)
-        );
-        let config: serde_json::Value = serde_json::from_str(&inspected).unwrap();
+        skopeo!("copy", "--dest-tls-verify=false", format, copied, at(&name));
+        let inspected = skopeo!("inspect", "--tls-verify=false", "--config", at(&name));
+        let config: Value = serde_json::from_str(&inspected).unwrap();
         assert_eq!(config["config"]["User"], "7");
     }
     running.stop().await;
 
     // What was pushed is there for the next one, which is told of nothing else.
     let (running, host) = registry(&place, &["--root", root]).await;
-    let tags = skopeo!(
-        "skopeo_pushes_and_pulls",
-        "list-tags",
-        "--tls-verify=false",
-        format!("docker://{host}/a/v2s2")
-    );
+    let tags = skopeo!("list-tags", "--tls-verify=false", format!("docker://{host}/a/v2s2"));
     assert!(tags.contains("\"2\""), "{tags}");
     running.stop().await;
-    place.assert_clean();
 }
 
 #[tokio::test]
 async fn printed_configuration_lets_library_of_crio_pull() {
-    let place = Place::new();
+    harness::needs!(Skopeo);
+    let place = Place::unchecked();
     let archive = archive(&place, "quay.io/team/it:1");
     let (running, host) = registry(&place, &["--load", &archive]).await;
     let port = host.rsplit_once(':').unwrap().1;
     let args = ["check", "--print-config", "crio", "--registry-port", port];
-    let printed = place.crib(&args).await;
-    assert_eq!(printed.code, Some(0), "{printed:?}");
+    let printed = place.crib(&args).await.exits(0);
     let image = format!("docker://{host}/quay.io/team/it:1");
     for (name, text, works) in [("empty", "", false), ("printed", &*printed.out, true)] {
         let file = place.file(name, text);
         let option = format!("--registries-conf={file}");
-        let Some((pulled, said)) = skopeo(&[&option, "inspect", &image]).await else {
-            harness::skip!(
-                "printed_configuration_lets_library_of_crio_pull",
-                "there is no skopeo: apt-get install skopeo"
-            );
-        };
+        let (pulled, said) = skopeo(&[&option, "inspect", &image]).await;
         assert_eq!(pulled, works, "{name}: {said}");
     }
     running.stop().await;
@@ -133,6 +94,7 @@ async fn printed_configuration_lets_library_of_crio_pull() {
 
 #[tokio::test]
 async fn skopeo_authenticates_with_token_over_tls() {
+    harness::needs!(Skopeo);
     let place = Place::new();
     let archive = archive(&place, "unnamed") + "=team/it:1";
     let certificates = place.path("certificates");
@@ -157,22 +119,57 @@ async fn skopeo_authenticates_with_token_over_tls() {
     assert_eq!(std::fs::read_to_string(&ready).unwrap().trim(), host);
     let certificates = certificates.to_str().unwrap();
     let image = format!("docker://{host}/team/it:1");
-    skopeo!(
-        "skopeo_authenticates_with_token_over_tls",
-        "inspect",
-        "--cert-dir",
-        certificates,
-        "--creds=me:secret",
-        image
-    );
+    skopeo!("inspect", "--cert-dir", certificates, "--creds=me:secret", image);
     for wrong in ["--creds=me:wrong", "--no-creds"] {
-        let (good, said) = skopeo(&["inspect", "--cert-dir", certificates, wrong, &image])
-            .await
-            .unwrap();
+        let (good, said) = skopeo(&["inspect", "--cert-dir", certificates, wrong, &image]).await;
         assert!(!good && said.contains("unauthorized"), "{wrong}: {said}");
     }
     running.stop().await;
-    place.assert_clean();
+}
+
+/// A layout whose image is in `levels` indexes, each of which names the next one 40 times.
+async fn nested(place: &Place, levels: usize) -> String {
+    let layout = place.path(&format!("nested-{levels}"));
+    ImageBuilder::new("it:1").write_oci_layout(&layout).unwrap();
+    let index = layout.join("index.json");
+    let mut document: Value = serde_json::from_slice(&std::fs::read(&index).unwrap()).unwrap();
+    let media_type = "application/vnd.oci.image.index.v1+json";
+    for _ in 0..levels {
+        let entries = vec![document["manifests"][0].clone(); 40];
+        let text =
+            json!({"schemaVersion": 2, "mediaType": media_type, "manifests": entries}).to_string();
+        let file = place.file("blob", &text);
+        let sum = Command::new("sha256sum").arg(&file).output().await.unwrap();
+        let sum = String::from_utf8(sum.stdout).unwrap();
+        let digest = sum.split(' ').next().unwrap();
+        std::fs::rename(file, layout.join("blobs/sha256").join(digest)).unwrap();
+        document["manifests"][0] = json!({
+            "mediaType": media_type, "digest": format!("sha256:{digest}"), "size": text.len()
+        });
+    }
+    std::fs::write(index, document.to_string()).unwrap();
+    layout.to_str().unwrap().to_owned()
+}
+
+/// Forty to the power of eight ways lead to the one image.
+#[tokio::test]
+async fn nested_indexes_hold_nobody_up() {
+    let place = Place::new();
+    let layout = nested(&place, 8).await;
+    let (registry, host) = registry(&place, &["--load", &format!("{layout}=it:1")]).await;
+    let mirror = format!("docker.io=http://{host}");
+    let (runtime, endpoint) = place.runtime_with(&["--registry-mirror", &mirror]).await;
+    let refused = "has more than the 4 nested indexes allowed";
+    place.crib(&["-r", &endpoint, "pull", "it:1"]).await.exits(1).err_has(refused);
+    let load = ["-r", &endpoint, "load", &format!("{layout}=it:1")];
+    place.crib(&load).await.exits(1).err_has(refused);
+    let deep = nested(&place, 9).await;
+    let load = ["-r", &endpoint, "load", &format!("{deep}=it:1")];
+    place.crib(&load).await.exits(2).err_has("more than 8 indexes are nested");
+    // It serves others all the while.
+    assert_eq!(place.crib(&["-r", &endpoint, "images", "-q"]).await.exits(0).out, "");
+    runtime.stop().await;
+    registry.stop().await;
 }
 
 #[tokio::test]
@@ -183,16 +180,21 @@ async fn registry_reports_unusable_input() {
     let empty = place.path("empty");
     std::fs::create_dir(&empty).unwrap();
     let archive = archive(&place, "it:1") + "=UPPER:1";
+    let twice = place.path("twice.tar");
+    let mut members = tar::Builder::new(std::fs::File::create(&twice).unwrap());
+    for _ in 0..2 {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(2);
+        members.append_data(&mut header, "manifest.json", &b"[]"[..]).unwrap();
+    }
+    members.finish().unwrap();
     for (args, code, sentence) in [
+        (["--load", twice.to_str().unwrap()], 2, "is broken: \"manifest.json\" appears twice"),
         (["--load", &text], 2, "is not a complete tar archive"),
         (["--load", missing.to_str().unwrap()], 2, "No such file"),
         (["--load", empty.to_str().unwrap()], 2, "contains no image"),
         (["--load", &archive], 2, "is not a valid image name"),
-        (
-            ["--listen", "192.0.2.1:1"],
-            3,
-            "failed to listen on 192.0.2.1:1",
-        ),
+        (["--listen", "192.0.2.1:1"], 3, "failed to listen on 192.0.2.1:1"),
         (["--auth", "password"], 2, "write basic:USER:PASSWORD"),
     ] {
         let ended = place.crib(&["registry", args[0], args[1]]).await;
@@ -200,16 +202,12 @@ async fn registry_reports_unusable_input() {
         assert!(ended.err.contains(sentence), "{args:?}: {}", ended.err);
         assert_eq!(ended.out, "", "{args:?}");
     }
-    place.assert_clean();
 }
 
 #[tokio::test]
 async fn registry_listens_on_host_names_and_on_all_addresses() {
-    for (listen, url) in [
-        ("localhost:0", "http://127.0.0.1:"),
-        (":0", "http://0.0.0.0:"),
-    ] {
-        let place = Place::new();
+    for (listen, url) in [("localhost:0", "http://127.0.0.1:"), (":0", "http://0.0.0.0:")] {
+        let place = Place::unchecked();
         let mut registry = place.start(&["registry", "--listen", listen]);
         let line = registry.line_with("listening on ").await;
         assert!(line.contains(url), "{listen}: {line}");

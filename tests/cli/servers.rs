@@ -3,22 +3,14 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
 
-use nix::sys::signal::Signal;
-
-use super::command::{Ended, PATIENCE, Place, eventually};
+use super::command::*;
 
 /// It could not start, and said so in one line.
 fn assert_refused(ended: &Ended, words: &[&str]) {
     assert_eq!(ended.code, Some(3), "{ended:?}");
     assert_eq!(ended.out, "");
-    let said: Vec<&str> = ended
-        .err
-        .lines()
-        .filter(|line| line.starts_with("crib: "))
-        .collect();
-    let [sentence] = said.as_slice() else {
-        panic!("not one sentence: {}", ended.err)
-    };
+    let said: Vec<&str> = ended.err.lines().filter(|line| line.starts_with("crib: ")).collect();
+    let [sentence] = said.as_slice() else { panic!("not one sentence: {}", ended.err) };
     for word in words {
         assert!(sentence.contains(word), "{word:?} is not in {sentence:?}");
     }
@@ -26,20 +18,12 @@ fn assert_refused(ended: &Ended, words: &[&str]) {
 
 async fn runtime_at(place: &Place, socket: &str) -> Ended {
     let state = place.path("state");
-    place
-        .crib(&[
-            "runtime",
-            "--listen",
-            socket,
-            "--state-dir",
-            state.to_str().unwrap(),
-        ])
-        .await
+    place.crib(&["runtime", "--listen", socket, "--state-dir", state.to_str().unwrap()]).await
 }
 
 #[tokio::test]
 async fn runtime_rejects_too_long_socket_path() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let socket = place.path(&"s".repeat(120));
     let ended = runtime_at(&place, socket.to_str().unwrap()).await;
     assert_refused(&ended, &["at most 107", "choose a shorter path"]);
@@ -47,12 +31,9 @@ async fn runtime_rejects_too_long_socket_path() {
 
 #[tokio::test]
 async fn runtime_rejects_occupied_socket_path() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let file = place.file("file", "precious");
-    assert_refused(
-        &runtime_at(&place, &file).await,
-        &["is not a socket", "remove it"],
-    );
+    assert_refused(&runtime_at(&place, &file).await, &["is not a socket", "remove it"]);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
 
     let socket = place.path("busy.sock");
@@ -63,36 +44,40 @@ async fn runtime_rejects_occupied_socket_path() {
     );
 }
 
+/// As in Bazel's sandboxes. Its sockets are in another directory, where other commands find them.
 #[tokio::test]
-async fn run_rejects_too_long_temporary_directory() {
+async fn run_takes_temporary_directory_of_any_length() {
     let place = Place::new();
-    let manifest = place.file(
-        "pod.yaml",
-        "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers: [{name: c, image: crib.local/host}]\n",
-    );
-    let far = place.path(&format!("tmp/{}", "d".repeat(100)));
-    std::fs::create_dir(&far).unwrap();
-    let mut command = place.command(&["run", &manifest]);
-    let output = command.env("TMPDIR", &far).output().await.unwrap();
-    let err = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(3), "{err}");
-    assert_eq!(err.lines().count(), 1, "{err}");
-    assert!(
-        err.contains("at most 107") && err.contains("set TMPDIR"),
-        "{err}"
-    );
-    std::fs::remove_dir(&far).unwrap();
-    place.assert_clean();
+    let manifest = place
+        .file("pod.yaml", &super::run::pod("p", "trap exit TERM; echo here; sleep 1000 & wait"));
+    let far = place.path(&format!("tmp/{}", "d".repeat(200)));
+    let short = place.path("short");
+    for directory in [&far, &short] {
+        std::fs::create_dir(directory).unwrap();
+    }
+    let with_far = |words: &[&str]| {
+        let mut command = place.command(words);
+        command.env("TMPDIR", &far).env("XDG_RUNTIME_DIR", &short);
+        command
+    };
+    let mut running = Running::start(with_far(&["run", &manifest]));
+    running.line_with("here").await;
+    assert_eq!(std::fs::read_dir(&far).unwrap().count(), 1);
+    place.end(with_far(&["ps"])).await.exits(0).out_has("crib.local/host");
+    place.end(with_far(&["describe", "p"])).await.exits(0).out_has("Name:             p");
+    running.interrupt().await.exits(130);
+    for directory in [&far, &short] {
+        let left: Vec<_> = std::fs::read_dir(directory).unwrap().flatten().collect();
+        assert!(left.is_empty(), "{left:?}");
+        std::fs::remove_dir(directory).unwrap();
+    }
 }
 
 #[tokio::test]
 async fn runtime_serves_when_log_is_not_writable() {
     let place = Place::new();
     let socket = place.path("s");
-    let full = std::fs::File::options()
-        .write(true)
-        .open("/dev/full")
-        .unwrap();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let mut command = place.command(&[
         "runtime",
         "--until-stdin-closes",
@@ -103,10 +88,7 @@ async fn runtime_serves_when_log_is_not_writable() {
     ]);
     command.stderr(full);
     // Standard input is at its end from the start: it serves, says so, and ends.
-    let ended = tokio::time::timeout(PATIENCE, command.output())
-        .await
-        .unwrap()
-        .unwrap();
+    let ended = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
     assert!(!socket.exists());
     place.wait_until_clean().await;
@@ -114,25 +96,17 @@ async fn runtime_serves_when_log_is_not_writable() {
 
 #[tokio::test]
 async fn agent_exits_3_when_runtime_is_missing() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let manifests = place.path("tmp");
     let agent = |socket: &str| {
-        let args = [
-            "agent",
-            "--runtime-endpoint",
-            socket,
-            "--manifests",
-            manifests.to_str().unwrap(),
-        ]
-        .map(str::to_owned);
+        let args =
+            ["agent", "--runtime-endpoint", socket, "--manifests", manifests.to_str().unwrap()]
+                .map(str::to_owned);
         let place = &place;
         async move { place.crib(&args.each_ref().map(String::as_str)).await }
     };
     let nothing = place.path("nothing.sock");
-    assert_refused(
-        &agent(nothing.to_str().unwrap()).await,
-        &["nothing.sock", "crib runtime"],
-    );
+    assert_refused(&agent(nothing.to_str().unwrap()).await, &["nothing.sock", "crib runtime"]);
 
     let socket = place.path("other.sock");
     let listener = UnixListener::bind(&socket).unwrap();
@@ -147,7 +121,7 @@ async fn agent_exits_3_when_runtime_is_missing() {
 
 #[tokio::test]
 async fn agent_exits_2_for_image_flags_that_it_cannot_follow() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let (manifests, secrets) = (place.path("tmp"), place.path("secrets.yaml"));
     std::fs::write(&secrets, "apiVersion: v1\nkind: Pod\n").unwrap();
     let secrets = secrets.to_str().unwrap();
@@ -161,9 +135,8 @@ async fn agent_exits_2_for_image_flags_that_it_cannot_follow() {
         let mut args = vec!["agent", "--runtime-endpoint", "/no/such.sock"];
         args.extend(["--manifests", manifests.to_str().unwrap()]);
         args.extend(flags);
-        let ended = place.crib(&args).await;
-        assert_eq!(ended.code, Some(2), "{ended:?}");
-        assert!(ended.err.contains(word), "{ended:?}");
+        let ended = place.crib(&args).await.exits(2);
+        ended.err_has(word);
     }
 }
 
@@ -171,23 +144,14 @@ async fn agent_exits_2_for_image_flags_that_it_cannot_follow() {
 async fn runtime_announces_socket_and_removes_it_at_exit() {
     let place = Place::new();
     let (socket, state) = (place.path("a/crib.sock"), place.path("state"));
-    let args = [
-        "runtime",
-        "--listen",
-        socket.to_str().unwrap(),
-        "--state-dir",
-        state.to_str().unwrap(),
-    ];
+    let args =
+        ["runtime", "--listen", socket.to_str().unwrap(), "--state-dir", state.to_str().unwrap()];
     for _ in 0..2 {
         let mut runtime = place.start(&args);
-        assert_eq!(
-            runtime.line_with("").await,
-            format!("listening on unix://{}", socket.display())
-        );
+        let seen = runtime.line_with("").await;
+        assert_eq!(seen, format!("listening on unix://{}", socket.display()));
         assert!(socket.exists());
-        runtime.signal(Signal::SIGTERM);
-        let ended = runtime.end().await;
-        assert_eq!(ended.code, Some(0), "{ended:?}");
+        runtime.stop().await;
         assert!(!socket.exists());
     }
     // The file of one that was killed does not keep the next from starting.
@@ -210,8 +174,7 @@ async fn runtime_announces_socket_and_removes_it_at_exit() {
         ])
         .await;
     assert_refused(&second, &["state", "in use"]);
-    next.signal(Signal::SIGTERM);
-    assert_eq!(next.end().await.code, Some(0));
+    next.stop().await;
     place.wait_until_clean().await;
 }
 
@@ -222,15 +185,8 @@ async fn agent_runs_manifests_and_leaves_pods_running_at_exit() {
         ["manifests", "agent"].map(|name| place.path(name).to_str().unwrap().to_owned());
     std::fs::create_dir(&manifests).unwrap();
     let (runtime, endpoint) = place.runtime().await;
-    let args = [
-        "agent",
-        "--runtime-endpoint",
-        &endpoint,
-        "--manifests",
-        &manifests,
-        "--root-dir",
-        &root,
-    ];
+    let args =
+        ["agent", "--runtime-endpoint", &endpoint, "--manifests", &manifests, "--root-dir", &root];
 
     let manifest = std::fs::read_to_string(concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -240,42 +196,26 @@ async fn agent_runs_manifests_and_leaves_pods_running_at_exit() {
     place.file("manifests/forever.yaml", &manifest);
     let logs = || {
         let files = walk(&place.path("agent/logs"));
-        files
-            .iter()
-            .filter_map(|file| std::fs::read_to_string(file).ok())
-            .collect::<String>()
+        files.iter().filter_map(|file| std::fs::read_to_string(file).ok()).collect::<String>()
     };
     let agent = place.start(&args);
     eventually("the first line", || {
-        if logs().is_empty() {
-            vec!["no log".to_owned()]
-        } else {
-            vec![]
-        }
+        if logs().is_empty() { vec!["no log".to_owned()] } else { vec![] }
     })
     .await;
-    agent.signal(Signal::SIGTERM);
-    assert_eq!(agent.end().await.code, Some(0));
+    agent.stop().await;
     let before = logs();
     assert!(!before.contains("goodbye"), "{before}");
     let longer = || {
-        if logs().len() > before.len() {
-            vec![]
-        } else {
-            vec![logs()]
-        }
+        if logs().len() > before.len() { vec![] } else { vec![logs()] }
     };
     eventually("another line while there is no agent", longer).await;
 
     std::fs::remove_file(place.path("manifests/forever.yaml")).unwrap();
     let agent = place.start(&args);
     eventually("the pod is gone", || walk(&place.path("agent/pods"))).await;
-    agent.signal(Signal::SIGTERM);
-    assert_eq!(agent.end().await.code, Some(0));
-    runtime.signal(Signal::SIGTERM);
-    let ended = runtime.end().await;
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    place.assert_clean();
+    agent.stop().await;
+    runtime.stop().await;
 }
 
 /// Everything below a directory that is no directory; nothing when there is none.
@@ -285,12 +225,6 @@ fn walk(dir: &std::path::Path) -> Vec<String> {
     };
     let paths = entries.flatten().map(|entry| entry.path());
     paths
-        .flat_map(|path| {
-            if path.is_dir() {
-                walk(&path)
-            } else {
-                vec![path.display().to_string()]
-            }
-        })
+        .flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path.display().to_string()] })
         .collect()
 }

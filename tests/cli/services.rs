@@ -1,14 +1,12 @@
 //! Services of `crib run`: pods find each other by name, and ports lead to ready pods, from other pods and from the host.
 
-use nix::sys::signal::Signal;
-use rstest::rstest;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::process::ChildStderr;
 use tokio::time::timeout;
 
-use super::command::{PATIENCE, Place, Running, eventually};
-use super::run::{assert_code, pod};
+use super::command::*;
+use super::run::pod;
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/service.yaml");
 
@@ -227,25 +225,18 @@ async fn names_and_ports_of_services_lead_to_ready_pods() {
         "Connection refused",
     ] {
         let line = running.line_with("client-").await;
-        assert!(
-            line.contains(expected),
-            "{expected:?}: {line:?} after {seen:#?}"
-        );
+        assert!(line.contains(expected), "{expected:?}: {line:?} after {seen:#?}");
         seen.push(line);
     }
-    running.signal(Signal::SIGINT);
-    assert_code(&running.end().await, 130);
-    place.assert_clean();
+    running.interrupt().await.exits(130);
 }
 
 #[tokio::test]
 async fn pod_reaches_itself_through_its_service() {
     let place = Place::new();
     let manifest = place.file("mirror.yaml", MIRROR);
-    let ended = place.crib(&["run", "-q", &manifest]).await;
-    assert_code(&ended, 0);
-    assert!(ended.out.contains("it is me"), "{}", ended.out);
-    place.assert_clean();
+    let ended = place.crib(&["run", "-q", &manifest]).await.exits(0);
+    ended.out_has("it is me");
 }
 
 #[tokio::test]
@@ -260,10 +251,9 @@ async fn node_ports_are_told_when_they_listen_and_refused_when_another_service_h
     let twice =
         service("a", "{port: 1, nodePort: 30100}") + &service("b", "{port: 1, nodePort: 30100}");
     let manifest = place.file("twice.yaml", &format!("{MIRROR}{twice}"));
-    let ended = place.crib(&["run", &manifest]).await;
-    assert_code(&ended, 2);
+    let ended = place.crib(&["run", &manifest]).await.exits(2);
     let refusal = "service default/b: spec.ports[0].nodePort: Invalid value: 30100: provided port is already allocated: service default/a has it";
-    assert!(ended.err.contains(refusal), "{}", ended.err);
+    ended.err_has(refusal);
 
     // Only a port of the range can be chosen: the first one that is free.
     let taken =
@@ -276,11 +266,10 @@ async fn node_ports_are_told_when_they_listen_and_refused_when_another_service_h
     let plain = format!("{{port: 1, nodePort: {port}}}");
     let plain = service("d", &plain).replace("LoadBalancer", "NodePort");
     let plain = place.file("plain.yaml", &format!("{MIRROR}{plain}"));
-    let strict = place.crib(&["run", "--strict", &plain]).await;
-    assert_code(&strict, 3);
+    let strict = place.crib(&["run", "--strict", &plain]).await.exits(3);
     let refusal =
         format!("crib: --strict: service default/d: port 1: the host's TCP port {port} is taken");
-    assert!(strict.err.contains(&refusal), "{}", strict.err);
+    strict.err_has(&refusal);
 
     let lasting = MIRROR.replace("      kill %1\n", "      wait\n");
     let manifest = place.file("taken.yaml", &format!("{lasting}{}", service("c", &ports)));
@@ -315,7 +304,9 @@ async fn node_ports_are_told_when_they_listen_and_refused_when_another_service_h
         (text != "it is me\n").then_some(text).into_iter().collect()
     })
     .await;
+    // The shell, the first process of its container, ignores SIGTERM: the second signal kills it.
     running.signal(Signal::SIGINT);
+    running.signal(Signal::SIGTERM);
     drop(notes);
     running.child.wait().await.unwrap();
     place.wait_until_clean().await;
@@ -328,19 +319,9 @@ async fn services_without_network_namespaces_are_warned_of_and_strictly_refused(
     let args = ["run", "--isolation", "process", &manifest];
     let ended = place.crib(&args).await;
     let reason = "pods do not reach Services: Services are not served: pods share the host's network (isolation `process`)";
-    assert!(
-        ended.err.contains(&format!("crib: warning: {reason}")),
-        "{}",
-        ended.err
-    );
-    let ended = place.crib(&[&args[..], &["--strict"]].concat()).await;
-    assert_code(&ended, 3);
-    assert!(
-        ended.err.contains(&format!("--strict: {reason}")),
-        "{}",
-        ended.err
-    );
-    place.assert_clean();
+    ended.err_has(&format!("crib: warning: {reason}"));
+    let ended = place.crib(&[&args[..], &["--strict"]].concat()).await.exits(3);
+    ended.err_has(&format!("--strict: {reason}"));
 }
 
 /// A server on all of the host's addresses, as a database outside the cluster is: its port.
@@ -356,29 +337,14 @@ async fn outside() -> u16 {
     port
 }
 
-/// The host's own address that its default route has.
-fn host_address() -> Option<std::net::IpAddr> {
-    let socket = std::net::UdpSocket::bind(("0.0.0.0", 0)).ok()?;
-    socket.connect(("198.51.100.1", 9)).ok()?;
-    let address = socket.local_addr().ok()?.ip();
-    (!address.is_loopback()).then_some(address)
-}
-
 #[rstest]
 #[tokio::test]
 async fn service_without_selector_leads_to_addresses_of_endpoints_and_slices(
     #[values("root", "rootless")] isolation: &str,
 ) {
-    let name = "service_without_selector_leads_to_addresses_of_endpoints_and_slices";
-    if isolation == "root" && !nix::unistd::geteuid().is_root() {
-        harness::skip!(name, "needs root for isolation root");
-    }
-    let Some(address) = host_address() else {
-        harness::skip!(
-            name,
-            "the host has no address beside its loopback interface's"
-        );
-    };
+    harness::needs!(..needs_of(isolation));
+    harness::needs!(HostAddress);
+    let address = harness::need::host_address().unwrap();
     let place = Place::new();
     let port = outside().await;
     let service = |name: &str| {
@@ -399,15 +365,8 @@ async fn service_without_selector_leads_to_addresses_of_endpoints_and_slices(
                   until exec 3<>/dev/tcp/$name/5432; do :; done 2>/dev/null; echo $name: $(head -n 1 <&3); done";
     let manifest = pod("p", script) + &service("old") + &endpoints + &service("new") + &slice;
     let manifest = place.file("m.yaml", &manifest);
-    let Some(ended) = place
-        .run_isolated(isolation, &["--strict"], &manifest)
-        .await
-    else {
-        harness::skip!(name, "user namespaces are not available");
-    };
-    assert_code(&ended, 0);
+    let ended = place.run_isolated(isolation, &["--strict"], &manifest).await.exits(0);
     let expected =
         "p/main | old: from outside\np/main | new.default.svc.cluster.local: from outside\n";
     assert_eq!(ended.out, expected, "{}", ended.err);
-    place.assert_clean();
 }

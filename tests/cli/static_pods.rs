@@ -2,19 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use nix::sys::signal::Signal;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::agent_flags::{free_port, shown};
-use super::command::{PATIENCE, Place, Running};
-
-fn pod(name: &str) -> String {
-    format!(
-        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers: \
-         [{{name: app, image: crib.local/host, command: [sleep, '3600']}}]\n"
-    )
-}
+use super::agent_flags::{free_port, pod, wait_until_shown};
+use super::command::*;
 
 /// Answers a manifest to requests with the header `X-Token: right`.
 async fn serve(listener: TcpListener, manifest: Arc<Mutex<String>>) {
@@ -33,11 +25,7 @@ async fn answer(stream: TcpStream, manifest: &str) -> std::io::Result<()> {
         allowed |= line.to_ascii_lowercase().trim() == "x-token: right";
         line.clear();
     }
-    let (status, body) = if allowed {
-        ("200 OK", manifest)
-    } else {
-        ("403 Forbidden", "")
-    };
+    let (status, body) = if allowed { ("200 OK", manifest) } else { ("403 Forbidden", "") };
     let length = body.len();
     let head =
         format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
@@ -55,41 +43,28 @@ impl Agent {
         let (port, root) = (free_port(), place.path("agent"));
         let (number, root) = (port.to_string(), root.to_str().unwrap().to_owned());
         let flags = ["agent", "--runtime-endpoint", endpoint, "--root-dir", &root];
-        let flags = [
-            &flags[..],
-            &["--node-name", "n", "--read-only-port", &number],
-        ]
-        .concat();
+        let flags = [&flags[..], &["--node-name", "n", "--read-only-port", &number]].concat();
         let agent = place.start(&[&flags[..], more].concat());
         Self { agent, port }
     }
 
     async fn shows(&self, expected: &[&str]) {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        loop {
-            let (seen, _) = shown(self.port).await;
-            if seen == expected {
-                return;
-            }
-            let waits = tokio::time::Instant::now() < deadline;
-            assert!(waits, "waited for {expected:?}; last seen: {seen:?}");
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
+        wait_until_shown(self.port, expected).await;
     }
 }
 
 /// A link's target changes without an event in the directory that has the link.
 #[tokio::test]
 async fn configuration_file_says_where_static_pods_are_and_how_often_they_are_read() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let (runtime, endpoint) = place.runtime().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/pods", listener.local_addr().unwrap());
-    let served = Arc::new(Mutex::new(pod("served")));
+    let served = Arc::new(Mutex::new(pod("served", "", "")));
     let server = tokio::spawn(serve(listener, Arc::clone(&served)));
 
     std::fs::create_dir(place.path("pods")).unwrap();
-    place.file("elsewhere.yaml", &pod("first"));
+    place.file("elsewhere.yaml", &pod("first", "", ""));
     std::os::unix::fs::symlink("../elsewhere.yaml", place.path("pods/no-suffix")).unwrap();
     let config = place.file(
         "kubelet.yaml",
@@ -101,24 +76,17 @@ async fn configuration_file_says_where_static_pods_are_and_how_often_they_are_re
         ),
     );
     let agent = Agent::start(&place, &endpoint, &["--config", &config]);
-    agent
-        .shows(&["first-n Running ", "served-n Running "])
-        .await;
-    place.file("elsewhere.yaml", &pod("second"));
-    agent
-        .shows(&["second-n Running ", "served-n Running "])
-        .await;
-    *served.lock().unwrap() = pod("other");
-    agent
-        .shows(&["other-n Running ", "second-n Running "])
-        .await;
+    agent.shows(&["first-n Running ", "served-n Running "]).await;
+    place.file("elsewhere.yaml", &pod("second", "", ""));
+    agent.shows(&["second-n Running ", "served-n Running "]).await;
+    *served.lock().unwrap() = pod("other", "", "");
+    agent.shows(&["other-n Running ", "second-n Running "]).await;
     agent.agent.signal(Signal::SIGTERM);
-    let ended = agent.agent.end().await;
-    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let ended = agent.agent.end().await.exits(0);
     assert!(!ended.err.contains("have no effect"), "{ended:?}");
 
     // A flag wins, and its manifests are crib's own.
-    place.file("own/flag.yaml", &pod("flag"));
+    place.file("own/flag.yaml", &pod("flag", "", ""));
     let own = place.path("own");
     let flags = ["--config", &config, "--manifests", own.to_str().unwrap()];
     let agent = Agent::start(&place, &endpoint, &flags);
@@ -126,44 +94,28 @@ async fn configuration_file_says_where_static_pods_are_and_how_often_they_are_re
     agent.agent.signal(Signal::SIGTERM);
     assert_eq!(agent.agent.end().await.code, Some(0));
     server.abort();
-    runtime.signal(Signal::SIGTERM);
-    assert_eq!(runtime.end().await.code, Some(0));
+    runtime.stop().await;
 }
 
 #[tokio::test]
 async fn agent_without_manifests_says_how_to_give_them() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
     let lines = [
         ("maxPods: 1", "there are no manifests: set --manifests"),
-        (
-            "staticPodPath: /nowhere",
-            "/nowhere does not exist: set staticPodPath of --config",
-        ),
-        (
-            "staticPodURL: 'ftp://x'",
-            "staticPodURL of --config: \"ftp://x\" is not an http",
-        ),
+        ("staticPodPath: /nowhere", "/nowhere does not exist: set staticPodPath of --config"),
+        ("staticPodURL: 'ftp://x'", "staticPodURL of --config: \"ftp://x\" is not an http"),
     ];
     let headers = place.file("headers", "X-Token: right\n");
     let no_url = ["--manifest-url-headers", &headers];
     let lines = lines.map(|(line, words)| (line, &[][..], words));
     let headers_alone = "--manifest-url-headers: there is no --manifest-url";
-    let lines = lines
-        .into_iter()
-        .chain([("maxPods: 1", &no_url[..], headers_alone)]);
+    let lines = lines.into_iter().chain([("maxPods: 1", &no_url[..], headers_alone)]);
     for (line, more, words) in lines {
         let config = place.file("kubelet.yaml", &format!("{head}{line}\n"));
         let root = place.path("agent").to_str().unwrap().to_owned();
-        let flags = [
-            "agent",
-            "--runtime-endpoint",
-            "unix:///nowhere",
-            "--root-dir",
-        ];
-        let ended = place
-            .crib(&[&flags[..], &[&root, "--config", &config], more].concat())
-            .await;
+        let flags = ["agent", "--runtime-endpoint", "unix:///nowhere", "--root-dir"];
+        let ended = place.crib(&[&flags[..], &[&root, "--config", &config], more].concat()).await;
         assert_eq!(ended.code, Some(2), "{line}: {ended:?}");
         assert!(ended.err.contains(words), "{line}: {ended:?}");
     }

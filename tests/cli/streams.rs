@@ -3,18 +3,15 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use harness::{Runtime, fixture};
-use nix::sys::signal::Signal;
-use rstest::rstest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::Command;
 
-use super::command::{PATIENCE, Place, eventually};
+use super::command::*;
 
 /// Runs a command against a runtime with this on its standard input; returns its code and both outputs.
 async fn crib(runtime: &Runtime, args: &[&str], stdin: &[u8]) -> (Option<i32>, Vec<u8>, String) {
-    let place = Place::new();
+    let place = Place::unchecked();
     let socket = runtime.socket().display().to_string();
     let (command, rest) = args.split_first().unwrap();
     let mut all = vec![*command, "--runtime-endpoint", &socket];
@@ -27,11 +24,17 @@ async fn crib(runtime: &Runtime, args: &[&str], stdin: &[u8]) -> (Option<i32>, V
         drop(pipe);
     };
     let both = async { tokio::join!(input, child.wait_with_output()).1.unwrap() };
-    let output = tokio::time::timeout(PATIENCE, both)
-        .await
-        .expect("it did not end");
+    let output = tokio::time::timeout(PATIENCE, both).await.expect("it did not end");
     let err = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.code(), output.stdout, err)
+}
+
+/// A runtime with a pod whose container `main` runs until it is stopped, and the container's id.
+async fn with_main() -> (Runtime, harness::Pod, String) {
+    let runtime = Runtime::start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let id = pod.start(fixture::forever("main")).await.unwrap();
+    (runtime, pod, id)
 }
 
 #[rstest]
@@ -39,25 +42,16 @@ async fn crib(runtime: &Runtime, args: &[&str], stdin: &[u8]) -> (Option<i32>, V
 #[case("websocket")]
 #[tokio::test]
 async fn exec_connects_streams_and_returns_exit_code(#[case] transport: &str) {
-    let runtime = Runtime::with().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    pod.start(fixture::forever("main")).await.unwrap();
+    let (runtime, ..) = with_main().await;
     let script = "echo out; echo err >&2; exit 9";
     let args = ["exec", "-r", transport, "main", "sh", "-c", script];
     let (code, out, err) = crib(&runtime, &args, b"unread").await;
-    assert_eq!(
-        (code, &out[..], err.as_str()),
-        (Some(9), &b"out\n"[..], "err\n")
-    );
+    assert_eq!((code, &out[..], err.as_str()), (Some(9), &b"out\n"[..], "err\n"));
     // Bytes of all kinds, more than any buffer holds, both ways.
     let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
     let args = ["exec", "--transport", transport, "-i", "main", "cat"];
     let (code, out, err) = crib(&runtime, &args, &bytes).await;
-    assert!(
-        code == Some(0) && out == bytes,
-        "{code:?} {} {err}",
-        out.len()
-    );
+    assert!(code == Some(0) && out == bytes, "{code:?} {} {err}", out.len());
 }
 
 #[rstest]
@@ -66,22 +60,15 @@ async fn exec_connects_streams_and_returns_exit_code(#[case] transport: &str) {
 #[case::attach(&["talks"])]
 #[tokio::test]
 async fn stream_ends_when_its_output_is_closed(#[case] args: &[&str]) {
-    let runtime = Runtime::with().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    pod.start(fixture::forever("main")).await.unwrap();
-    pod.start(pod.script("talks", "while :; do echo y; sleep 0.01; done"))
-        .await
-        .unwrap();
-    let place = Place::new();
+    let (runtime, pod, _) = with_main().await;
+    pod.start(pod.script("talks", "while :; do echo y; sleep 0.01; done")).await.unwrap();
+    let place = Place::unchecked();
     let socket = runtime.socket().display().to_string();
     let command = if args == ["talks"] { "attach" } else { "exec" };
     let mut running = place.start(&[&[command, "--runtime-endpoint", &socket], args].concat());
     running.line_with("y").await;
     let ended = running.stop_reading().wait_with_output();
-    let ended = tokio::time::timeout(PATIENCE, ended)
-        .await
-        .unwrap()
-        .unwrap();
+    let ended = tokio::time::timeout(PATIENCE, ended).await.unwrap().unwrap();
     assert_eq!(ended.status.code(), Some(130), "{ended:?}");
     assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
 }
@@ -99,15 +86,9 @@ async fn exec_exits_126_or_127_when_command_cannot_start(
     #[case] exit_code: i32,
     #[case] reason: &str,
 ) {
-    let runtime = Runtime::with().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    pod.start(fixture::forever("main")).await.unwrap();
+    let (runtime, ..) = with_main().await;
     let mut told = Vec::new();
-    for how in [
-        &["exec"][..],
-        &["exec", "-r", "websocket"],
-        &["exec", "--sync"],
-    ] {
+    for how in [&["exec"][..], &["exec", "-r", "websocket"], &["exec", "--sync"]] {
         let args = [how, &["main", program]].concat();
         let (code, out, err) = crib(&runtime, &args, b"").await;
         assert_eq!(code, Some(exit_code), "{args:?} {err}");
@@ -130,19 +111,14 @@ async fn exec_runs_in_containers_that_fit_filters() {
     for name in ["web-1", "web-2", "db"] {
         ids.push(pod.start(fixture::forever(name)).await.unwrap());
     }
-    let [first, second, _] = ids.as_slice() else {
-        unreachable!()
-    };
+    let [first, second, _] = ids.as_slice() else { unreachable!() };
     let exec = async |args: &[&str]| {
         let (code, out, err) = crib(&runtime, &[&["exec"], args].concat(), b"").await;
         (code, String::from_utf8(out).unwrap(), err)
     };
     // The newest comes first. Flags after the command are its own.
     let (code, out, _) = exec(&["--name", "^web", "ls", "-d", "/"]).await;
-    assert_eq!(
-        (code, out),
-        (Some(0), format!("{second}:\n/\n{first}:\n/\n"))
-    );
+    assert_eq!((code, out), (Some(0), format!("{second}:\n/\n{first}:\n/\n")));
     let (code, out, _) = exec(&["-q", "--latest", "echo", "-n", "one"]).await;
     assert_eq!((code, out.as_str()), (Some(0), "one"));
     let (code, out, _) = exec(&["--parallel", "--pod", &pod.id, "--", "echo", "all"]).await;
@@ -160,43 +136,24 @@ async fn exec_runs_in_containers_that_fit_filters() {
     assert_eq!((code, out.as_str()), (Some(0), ""));
     assert_eq!(err.lines().count(), 2, "{err}");
     let (code, _, err) = exec(&["--name", "nothing", "true"]).await;
-    assert_eq!(
-        (code, err.as_str()),
-        (Some(1), "crib: no container fits the filters\n")
-    );
+    assert_eq!((code, err.as_str()), (Some(1), "crib: no container fits the filters\n"));
     let (code, _, err) = exec(&["-c", "main", "--name", "^web", "true"]).await;
-    assert!(
-        code == Some(2) && err.contains("cannot be used with"),
-        "{err}"
-    );
+    assert!(code == Some(2) && err.contains("cannot be used with"), "{err}");
     let (code, _, err) = exec(&["-i", "--name", "^web", "cat"]).await;
     assert_eq!(code, Some(2));
-    assert_eq!(
-        err,
-        "crib: --interactive: 2 containers fit, and there is one standard input\n"
-    );
+    assert_eq!(err, "crib: --interactive: 2 containers fit, and there is one standard input\n");
 }
 
 #[tokio::test]
 async fn exec_without_tty_detaches_on_ctrl_c() {
-    let runtime = Runtime::with().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let id = pod.start(fixture::forever("main")).await.unwrap();
-    let (place, socket) = (Place::new(), runtime.socket().display().to_string());
+    let (runtime, _, id) = with_main().await;
+    let (place, socket) = (Place::unchecked(), runtime.socket().display().to_string());
     let script =
         "trap '' PIPE; echo begun; while echo more; do sleep 0.1; done; echo at its end > /tmp/end";
-    let mut running = place.start(&[
-        "exec",
-        "--runtime-endpoint",
-        &socket,
-        "main",
-        "sh",
-        "-c",
-        script,
-    ]);
+    let mut running =
+        place.start(&["exec", "--runtime-endpoint", &socket, "main", "sh", "-c", script]);
     running.line_with("begun").await;
-    running.signal(Signal::SIGINT);
-    let ended = running.end().await;
+    let ended = running.interrupt().await;
     assert_eq!((ended.code, ended.err.as_str()), (Some(130), ""));
     // Nobody reads what it writes then.
     harness::eventually(PATIENCE, "the end of a program that writes", async || {
@@ -214,10 +171,8 @@ async fn exec_without_tty_detaches_on_ctrl_c() {
 async fn exec_exits_3_when_runtime_goes_away() {
     let mut runtime = Runtime::with().start().await.unwrap();
     let pod = runtime.pod("web").await.unwrap();
-    pod.start(pod.script("main", "echo begun; exec sleep 1000"))
-        .await
-        .unwrap();
-    let (place, socket) = (Place::new(), runtime.socket().display().to_string());
+    pod.start(pod.script("main", "echo begun; exec sleep 1000")).await.unwrap();
+    let (place, socket) = (Place::unchecked(), runtime.socket().display().to_string());
     let start = |args: &[&str]| {
         let (command, rest) = args.split_first().unwrap();
         place.start(&[&[*command, "--runtime-endpoint", &socket], rest].concat())
@@ -245,10 +200,7 @@ async fn exec_exits_3_when_runtime_goes_away() {
     for n in 0.. {
         let pod = runtime.pod(&format!("p{n}")).await.unwrap();
         let told = events.line_with(&pod.id[..13]);
-        if tokio::time::timeout(Duration::from_secs(1), told)
-            .await
-            .is_ok()
-        {
+        if tokio::time::timeout(Duration::from_secs(1), told).await.is_ok() {
             break;
         }
     }
@@ -268,9 +220,7 @@ async fn exec_exits_3_when_runtime_goes_away() {
 
 #[tokio::test]
 async fn exec_with_tty_forwards_size_and_signals() {
-    let runtime = Runtime::with().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    pod.start(fixture::forever("main")).await.unwrap();
+    let (runtime, ..) = with_main().await;
     let line = format!(
         "stty rows 33 cols 101; {} exec --runtime-endpoint {} -it main sh -c \
          'until stty size | grep -q 101; do sleep 0.01; done; stty size; test -t 0 && exit 4'; code=$?; \
@@ -302,10 +252,7 @@ async fn attach_connects_streams() {
     pod.start(config).await.unwrap();
     let args = ["attach", "-r", "websocket", "-i", "main"];
     let (code, out, err) = crib(&runtime, &args, b"hello\n").await;
-    assert_eq!(
-        (code, &out[..], err.as_str()),
-        (Some(0), &b"hello\n"[..], "")
-    );
+    assert_eq!((code, &out[..], err.as_str()), (Some(0), &b"hello\n"[..], ""));
     let (code, _, err) = crib(&runtime, &["attach", "main"], b"").await;
     assert_eq!(code, Some(1));
     assert!(err.starts_with("crib: Attach: "), "{err}");
@@ -326,33 +273,19 @@ async fn port_forward_connects_to_pod(#[case] transport: &str) {
             while (sysread($c, my $d, 65536)) { syswrite($c, uc $d); }
             exit;
         }";
-    let id = pod
-        .start(fixture::container("main", ["perl", "-e", server]))
-        .await
-        .unwrap();
+    let id = pod.start(fixture::container("main", ["perl", "-e", server])).await.unwrap();
     let log = runtime.client.container(&id).await.unwrap().log_path;
     eventually("the server listens", || {
-        match std::fs::read_to_string(&log)
-            .unwrap_or_default()
-            .contains("listening")
-        {
+        match std::fs::read_to_string(&log).unwrap_or_default().contains("listening") {
             true => vec![],
             false => vec!["it does not".to_owned()],
         }
     })
     .await;
-    let place = Place::new();
+    let place = Place::unchecked();
     let socket = runtime.socket().display().to_string();
-    let args = [
-        "port-forward",
-        "--runtime-endpoint",
-        &socket,
-        "-r",
-        transport,
-        "web",
-        ":8080",
-        ":8081",
-    ];
+    let args =
+        ["port-forward", "--runtime-endpoint", &socket, "-r", transport, "web", ":8080", ":8081"];
     let mut running = place.start(&args);
     let mut local = Vec::new();
     for port in ["8080", "8081"] {
@@ -383,12 +316,8 @@ async fn port_forward_connects_to_pod(#[case] transport: &str) {
         socket.shutdown().await.unwrap();
         assert_eq!(socket.read_to_end(&mut back).await.unwrap(), 0);
     }
-    running.signal(Signal::SIGINT);
-    let ended = running.end().await;
-    assert_eq!(ended.code, Some(130), "{ended:?}");
-    assert!(ended.err.contains("crib: port 8081: "), "{}", ended.err);
-    let gone = place
-        .crib(&["port-forward", "--runtime-endpoint", &socket, "wbe", "80"])
-        .await;
+    let ended = running.interrupt().await.exits(130);
+    ended.err_has("crib: port 8081: ");
+    let gone = place.crib(&["port-forward", "--runtime-endpoint", &socket, "wbe", "80"]).await;
     assert_eq!(gone.err, "crib: pod \"wbe\" not found\n");
 }

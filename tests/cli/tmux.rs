@@ -4,19 +4,11 @@ use std::process::Stdio;
 
 use tokio::process::Command;
 
-use super::command::Place;
+use super::command::*;
 
 /// A window with a command in it, in a place.
 pub(crate) struct Terminal<'a> {
     place: &'a Place,
-}
-
-/// Whether tmux can be run here; the reason if not.
-pub(crate) fn missing() -> Option<String> {
-    let version = std::process::Command::new("tmux").arg("-V").output();
-    version
-        .err()
-        .map(|error| format!("needs tmux, which cannot be run: {error}"))
 }
 
 impl<'a> Terminal<'a> {
@@ -30,18 +22,11 @@ impl<'a> Terminal<'a> {
     ) -> Self {
         let terminal = Self { place };
         let mut words = vec!["env".to_owned()];
-        words.extend(
-            variables
-                .iter()
-                .map(|(name, value)| format!("{name}={value}")),
-        );
+        words.extend(variables.iter().map(|(name, value)| format!("{name}={value}")));
         words.push(env!("CARGO_BIN_EXE_crib").to_owned());
         words.extend(args.iter().map(|arg| (*arg).to_owned()));
         let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
-        let script = format!(
-            "trap : INT; {}; echo \"exit code $?\"; exec cat",
-            quoted.join(" ")
-        );
+        let script = format!("trap : INT; {}; echo \"exit code $?\"; exec cat", quoted.join(" "));
         let size = [columns.to_string(), rows.to_string()];
         let start = ["new-session", "-d", "-x", &size[0], "-y", &size[1], &script];
         terminal.tmux(&start).await;
@@ -82,25 +67,16 @@ impl<'a> Terminal<'a> {
 
     /// Waits until the screen is as it should be; `missing` says what it lacks.
     pub(crate) async fn wait(&self, what: &str, missing: impl Fn(&[String]) -> bool) {
-        let deadline = tokio::time::Instant::now() + super::command::PATIENCE;
-        loop {
+        harness::eventually(PATIENCE, what, async || {
             let screen = self.screen().await;
-            if !missing(&screen) {
-                return;
-            }
-            assert!(
-                tokio::time::Instant::now() < deadline,
-                "waited for: {what}; the screen is:\n{}",
-                screen.join("\n")
-            );
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
+            if missing(&screen) { Err(screen) } else { Ok(()) }
+        })
+        .await;
     }
 
     pub(crate) async fn resize(&self, columns: u16, rows: u16) {
         let size = [columns.to_string(), rows.to_string()];
-        self.tmux(&["resize-window", "-x", &size[0], "-y", &size[1]])
-            .await;
+        self.tmux(&["resize-window", "-x", &size[0], "-y", &size[1]]).await;
     }
 
     pub(crate) async fn key(&self, key: &str) {

@@ -1,9 +1,7 @@
 //! What `crib run` says of a pod besides its state: readiness, events, reasons.
 
-use serde_json::Value;
-
-use super::command::Place;
-use super::run::{assert_code, pod};
+use super::command::*;
+use super::run::pod;
 
 /// A pod of one container with these lines added to the container.
 fn with(name: &str, script: &str, lines: &[&str]) -> String {
@@ -20,20 +18,14 @@ async fn json_has_readiness_events_and_the_pods_own_words() {
     let probe = "readinessProbe: {exec: {command: [test, -e, /tmp/ready]}, periodSeconds: 1}";
     let script = "sleep 1; touch /tmp/ready; sleep 3; echo bye >/dev/termination-log; exit 3";
     let manifest = place.file("p.yaml", &with("p", script, &[probe]));
-    let ended = place.crib(&["run", "--output", "json", &manifest]).await;
-    assert_code(&ended, 1);
-    let lines = ended
-        .out
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap());
+    let ended = place.crib(&["run", "--output", "json", &manifest]).await.exits(1);
+    let lines = ended.out.lines().map(|line| serde_json::from_str(line).unwrap());
     let lines: Vec<Value> = lines.collect();
     let of =
         |kind: &str| -> Vec<&Value> { lines.iter().filter(|line| line["type"] == kind).collect() };
 
-    let readiness: Vec<bool> = of("readiness")
-        .iter()
-        .map(|line| line["ready"].as_bool().unwrap())
-        .collect();
+    let readiness: Vec<bool> =
+        of("readiness").iter().map(|line| line["ready"].as_bool().unwrap()).collect();
     assert_eq!(readiness, [true, false], "{}", ended.out);
     let first = of("readiness")[0];
     assert_eq!(
@@ -41,59 +33,39 @@ async fn json_has_readiness_events_and_the_pods_own_words() {
         (Some("default/p"), Some("main"))
     );
     assert!(first["time"].as_str().unwrap().ends_with('Z'), "{first}");
-    let told: Vec<&str> = of("event")
-        .iter()
-        .map(|line| line["reason"].as_str().unwrap())
-        .collect();
+    let told: Vec<&str> = of("event").iter().map(|line| line["reason"].as_str().unwrap()).collect();
     for reason in ["Pulling", "Pulled", "Created", "Started", "Unhealthy"] {
         assert!(told.contains(&reason), "no event {reason} in {told:?}");
     }
 
     let result = &lines.last().unwrap()["pods"][0];
-    assert_eq!(
-        (result["phase"].as_str(), result["qosClass"].as_str()),
-        (Some("Failed"), Some("BestEffort"))
-    );
+    let seen = (result["phase"].as_str(), result["qosClass"].as_str());
+    assert_eq!(seen, (Some("Failed"), Some("BestEffort")));
     let conditions = result["conditions"].as_array().unwrap();
-    let ready = conditions
-        .iter()
-        .find(|condition| condition["type"] == "Ready")
-        .unwrap();
-    assert_eq!(
-        (ready["status"].as_str(), ready["reason"].as_str()),
-        (Some("False"), Some("PodFailed"))
-    );
+    let ready = conditions.iter().find(|condition| condition["type"] == "Ready").unwrap();
+    let seen = (ready["status"].as_str(), ready["reason"].as_str());
+    assert_eq!(seen, (Some("False"), Some("PodFailed")));
     let main = &result["containers"][0];
     assert_eq!(
-        (
-            main["reason"].as_str(),
-            main["exit_code"].as_i64(),
-            main["restarts"].as_i64()
-        ),
+        (main["reason"].as_str(), main["exit_code"].as_i64(), main["restarts"].as_i64()),
         (Some("Error"), Some(3), Some(0))
     );
     assert_eq!(main["message"].as_str(), Some("bye\n"));
-    place.assert_clean();
 }
 
 #[tokio::test]
 async fn text_names_what_ended_a_pod_outside_its_lines() {
     let place = Place::new();
     let late = pod("late", "sleep 60").replace("spec:\n", "spec:\n  activeDeadlineSeconds: 1\n");
-    let late = late.replace(
-        "terminationGracePeriodSeconds: 60",
-        "terminationGracePeriodSeconds: 1",
-    );
+    let late =
+        late.replace("terminationGracePeriodSeconds: 60", "terminationGracePeriodSeconds: 1");
     let hook = "lifecycle: {postStart: {exec: {command: [sh, -c, exit 4]}}}";
-    let hooked = with("hooked", "sleep 60", &[hook]).replace(
-        "terminationGracePeriodSeconds: 60",
-        "terminationGracePeriodSeconds: 1",
-    );
+    let hooked = with("hooked", "sleep 60", &[hook])
+        .replace("terminationGracePeriodSeconds: 60", "terminationGracePeriodSeconds: 1");
     let hungry = with("hungry", "true", &["resources: {requests: {cpu: '9999'}}"]);
     let files = [("late", late), ("hooked", hooked), ("hungry", hungry)]
         .map(|(name, manifest)| place.file(&format!("{name}.yaml"), &manifest));
-    let ended = place.crib(&["run", &files[0], &files[1], &files[2]]).await;
-    assert_code(&ended, 1);
+    let ended = place.crib(&["run", &files[0], &files[1], &files[2]]).await.exits(1);
     for words in [
         "default/late: DeadlineExceeded: Pod was active on the node longer than the specified deadline",
         "default/late: Running → Failed (active deadline exceeded)",
@@ -112,7 +84,6 @@ async fn text_names_what_ended_a_pod_outside_its_lines() {
         "only what nothing else tells:\n{}",
         ended.err
     );
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -120,25 +91,16 @@ async fn text_names_why_a_pod_ends_that_never_ran() {
     let place = Place::new();
     let sick = "livenessProbe: {exec: {command: [sh, -c, echo sick; exit 1]}, periodSeconds: 1, failureThreshold: 1}";
     let manifests = [
-        (
-            "refused",
-            with("refused", "true", &["workingDir: relative"]),
-        ),
-        (
-            "missing",
-            pod("missing", "true").replace("spec:\n", "spec:\n  runtimeClassName: none\n"),
-        ),
+        ("refused", with("refused", "true", &["workingDir: relative"])),
+        ("missing", pod("missing", "true").replace("spec:\n", "spec:\n  runtimeClassName: none\n")),
         ("sick", with("sick", "sleep 60", &[sick])),
     ];
     let files = manifests.map(|(name, manifest)| {
-        let manifest = manifest.replace(
-            "terminationGracePeriodSeconds: 60",
-            "terminationGracePeriodSeconds: 1",
-        );
+        let manifest = manifest
+            .replace("terminationGracePeriodSeconds: 60", "terminationGracePeriodSeconds: 1");
         place.file(&format!("{name}.yaml"), &manifest)
     });
-    let ended = place.crib(&["run", &files[0], &files[1], &files[2]]).await;
-    assert_code(&ended, 1);
+    let ended = place.crib(&["run", &files[0], &files[1], &files[2]]).await.exits(1);
     for words in [
         "default/refused: Pending → Terminating (it cannot run)",
         "default/missing: Pending → Ended (it cannot run)",
@@ -147,35 +109,19 @@ async fn text_names_why_a_pod_ends_that_never_ran() {
     ] {
         assert!(ended.err.contains(words), "no {words:?} in:\n{}", ended.err);
     }
-    for words in [
-        "removed from its source",
-        "(new sandbox: the pod has no sandbox)\ndefault/missing",
-    ] {
+    for words in
+        ["removed from its source", "(new sandbox: the pod has no sandbox)\ndefault/missing"]
+    {
         assert!(!ended.err.contains(words), "{words:?} in:\n{}", ended.err);
     }
-    place.assert_clean();
 }
 
 #[tokio::test]
 async fn events_are_printed_on_request() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let manifest = place.file("p.yaml", &pod("p", "echo hi"));
-    let ended = place.crib(&["run", "--events", &manifest]).await;
-    assert_code(&ended, 0);
-    assert!(
-        ended
-            .err
-            .contains("default/p main: Created: Container created"),
-        "{}",
-        ended.err
-    );
-    assert!(
-        ended
-            .err
-            .contains("default/p main: Started: Container started"),
-        "{}",
-        ended.err
-    );
-    let refused = place.crib(&["run", "--events", "--quiet", &manifest]).await;
-    assert_code(&refused, 2);
+    let ended = place.crib(&["run", "--events", &manifest]).await.exits(0);
+    ended.err_has("default/p main: Created: Container created");
+    ended.err_has("default/p main: Started: Container started");
+    place.crib(&["run", "--events", "--quiet", &manifest]).await.exits(2);
 }

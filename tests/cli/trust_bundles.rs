@@ -1,7 +1,7 @@
 //! Certificates of ClusterTrustBundles in the volumes of pods.
 
-use super::command::Place;
-use super::run::{assert_code, pod};
+use super::command::*;
+use super::run::pod;
 
 /// Of an authority that exists nowhere else.
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----
@@ -32,7 +32,7 @@ fn bundle(name: &str, signer: &str) -> String {
     )
 }
 
-#[rstest::rstest]
+#[rstest]
 #[case::of_name("name: company", "company", "")]
 #[case::of_signer(
     "signerName: example.org/roots, labelSelector: {matchLabels: {live: 'yes'}}",
@@ -44,37 +44,27 @@ async fn pod_sees_certificates(#[case] wanted: &str, #[case] name: &str, #[case]
     let place = Place::new();
     let pod = manifest("cat /roots/ca.pem", wanted);
     let file = place.file("p.yaml", &format!("{pod}{}", bundle(name, signer)));
-    let ended = place.crib(&["run", "--quiet", &file]).await;
-    assert_code(&ended, 0);
+    let ended = place.crib(&["run", "--quiet", &file]).await.exits(0);
     let lines: Vec<&str> = ended.out.lines().collect();
-    let lines: Vec<&str> = lines
-        .iter()
-        .map(|line| line.rsplit_once(' ').map_or(*line, |(_, text)| text))
-        .collect();
+    let lines: Vec<&str> =
+        lines.iter().map(|line| line.rsplit_once(' ').map_or(*line, |(_, text)| text)).collect();
     assert!(!ended.out.contains("comment"), "{}", ended.out);
     for line in CERTIFICATE.lines().filter(|line| !line.contains(' ')) {
         assert!(lines.contains(&line), "{line} in {}", ended.out);
     }
-    place.assert_clean();
 }
 
-#[rstest::rstest]
+#[rstest]
 #[case("name: company", "clustertrustbundle company")]
-#[case(
-    "signerName: example.org/roots",
-    "clustertrustbundle of signer example.org/roots"
-)]
+#[case("signerName: example.org/roots", "clustertrustbundle of signer example.org/roots")]
 #[tokio::test]
 async fn missing_bundle_is_told_unless_optional(#[case] wanted: &str, #[case] expected: &str) {
     let place = Place::new();
     let file = place.file("p.yaml", &manifest("true", wanted));
-    let ended = place.crib(&["run", &file]).await;
-    assert_code(&ended, 2);
-    assert!(ended.err.contains(expected), "{}", ended.err);
+    let ended = place.crib(&["run", &file]).await.exits(2);
+    ended.err_has(expected);
     let optional = manifest("wc -c /roots/ca.pem", &format!("{wanted}, optional: true"));
     let file = place.file("p.yaml", &optional);
-    let ended = place.crib(&["run", &file]).await;
-    assert_code(&ended, 0);
-    assert!(ended.out.contains("0 /roots/ca.pem"), "{}", ended.out);
-    place.assert_clean();
+    let ended = place.crib(&["run", &file]).await.exits(0);
+    ended.out_has("0 /roots/ca.pem");
 }

@@ -1,6 +1,7 @@
 //! What is typed wrong, or only asked for.
 
-use super::command::Place;
+use super::command::*;
+use super::reference::commands;
 
 #[tokio::test]
 async fn bad_flags_exit_2_with_message() {
@@ -33,14 +34,8 @@ async fn bad_flags_exit_2_with_message() {
             &["run", "/nowhere/pod.yaml"],
             "failed to read the manifest /nowhere/pod.yaml: No such file or directory",
         ),
-        (
-            &["run", empty.to_str().unwrap()],
-            "no *.yaml, *.yml or *.json file",
-        ),
-        (
-            &["runtime", "--listen", "tcp://127.0.0.1:1"],
-            "give a unix socket",
-        ),
+        (&["run", empty.to_str().unwrap()], "no *.yaml, *.yml or *.json file"),
+        (&["runtime", "--listen", "tcp://127.0.0.1:1"], "give a unix socket"),
     ];
     for (args, sentence) in table {
         let ended = place.crib(args).await;
@@ -48,7 +43,6 @@ async fn bad_flags_exit_2_with_message() {
         assert!(ended.err.contains(sentence), "{args:?}: {}", ended.err);
         assert_eq!(ended.out, "", "{args:?}");
     }
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -58,122 +52,58 @@ async fn run_prints_all_manifest_errors_and_starts_nothing() {
         "one.yaml",
         "apiVersion: v1\nkind: Pod\nmetadata: {name: one}\nspec:\n  containers:\n  - nam: x\n",
     );
-    let two = place.file(
-        "two.yaml",
-        "apiVersion: v1\nkind: Pod\nmetadata: {name: two}\nspec: [\n",
-    );
-    let ended = place.crib(&["run", &one, "/nowhere.yaml", &two]).await;
-    assert_eq!(ended.code, Some(2), "{ended:?}");
+    let two = place.file("two.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: two}\nspec: [\n");
+    let ended = place.crib(&["run", &one, "/nowhere.yaml", &two]).await.exits(2);
     for place in ["one.yaml:6:", "two.yaml:", "/nowhere.yaml"] {
         assert!(ended.err.contains(place), "{place}: {}", ended.err);
     }
     assert_eq!(ended.out, "");
-    place.assert_clean();
 }
 
 #[tokio::test]
 async fn run_reads_manifest_from_stdin() {
-    let ended = Place::new()
-        .crib_with_stdin(&["run", "-"], "kind: Nonsense\n")
-        .await;
-    assert_eq!(ended.code, Some(2), "{ended:?}");
-    assert!(ended.err.contains("<stdin>:"), "{}", ended.err);
+    let ended =
+        Place::unchecked().crib_with_stdin(&["run", "-"], "kind: Nonsense\n").await.exits(2);
+    ended.err_has("<stdin>:");
 }
 
 #[tokio::test]
 async fn version_help_and_completions_are_printed() {
-    let place = Place::new();
-    let plain = place.crib(&["version"]).await;
-    assert_eq!(plain.code, Some(0));
-    assert!(
-        plain
-            .out
-            .starts_with(concat!("crib ", env!("CARGO_PKG_VERSION"))),
-        "{}",
-        plain.out
-    );
+    let place = Place::unchecked();
+    let plain = place.crib(&["version"]).await.exits(0);
+    assert!(plain.out.starts_with(concat!("crib ", env!("CARGO_PKG_VERSION"))), "{}", plain.out);
     // As the build script put it together, with the commit if it knew one.
     let version = place.crib(&["--version"]).await.out;
     assert_eq!(version, concat!("crib ", env!("CRIB_VERSION"), "\n"));
     assert!(version.starts_with(concat!("crib ", env!("CARGO_PKG_VERSION"))));
     assert_eq!(plain.out.lines().next(), version.lines().next());
-    let json: serde_json::Value =
+    let json: Value =
         serde_json::from_str(&place.crib(&["version", "--output", "json"]).await.out).unwrap();
     assert_eq!(json["crib"], env!("CARGO_PKG_VERSION"));
     assert_eq!(json["cri"], "v1");
 
-    for command in [
-        "run",
-        "runtime",
-        "agent",
-        "registry",
-        "pods",
-        "ps",
-        "images",
-        "pull",
-        "rmi",
-        "inspect",
-        "inspectp",
-        "inspecti",
-        "runp",
-        "create",
-        "start",
-        "stop",
-        "rm",
-        "stopp",
-        "rmp",
-        "update",
-        "checkpoint",
-        "statsp",
-        "metricsp",
-        "metricdescs",
-        "info",
-        "imagefsinfo",
-        "runtime-config",
-        "update-runtime-config",
-        "logs",
-        "exec",
-        "attach",
-        "port-forward",
-        "load",
-        "stats",
-        "events",
-        "version",
-        "completions",
-        "man",
-    ] {
-        let help = place.crib(&[command, "--help"]).await;
-        assert_eq!(help.code, Some(0));
-        assert!(help.out.contains("Examples:"), "{}", help.out);
+    for command in commands(&place, "").await {
+        let help = place.crib(&[command.as_str(), "--help"]).await.exits(0);
+        help.out_has("Examples:");
     }
     let help = place.crib(&["run", "--help"]).await.out;
     for code in ["0  ", "1  ", "2  ", "3  ", "124  ", "130  "] {
-        assert!(
-            help.lines().any(|line| line.trim_start().starts_with(code)),
-            "{code}: {help}"
-        );
+        assert!(help.lines().any(|line| line.trim_start().starts_with(code)), "{code}: {help}");
     }
     for shell in ["bash", "zsh", "fish"] {
         let script = place.crib(&["completions", shell]).await;
-        assert!(
-            script.code == Some(0) && script.out.contains("image-archive"),
-            "{shell}"
-        );
+        assert!(script.code == Some(0) && script.out.contains("image-archive"), "{shell}");
     }
 }
 
 #[tokio::test]
 async fn empty_endpoint_variable_counts_as_unset() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let mut command = place.command(&["ps"]);
-    command
-        .env("CONTAINER_RUNTIME_ENDPOINT", "")
-        .env("IMAGE_SERVICE_ENDPOINT", "");
+    command.env("CONTAINER_RUNTIME_ENDPOINT", "").env("IMAGE_SERVICE_ENDPOINT", "");
     let with_empty = place.end(command).await;
     let mut command = place.command(&["ps"]);
-    command
-        .env_remove("CONTAINER_RUNTIME_ENDPOINT")
-        .env_remove("IMAGE_SERVICE_ENDPOINT");
+    command.env_remove("CONTAINER_RUNTIME_ENDPOINT").env_remove("IMAGE_SERVICE_ENDPOINT");
     let without = place.end(command).await;
     assert_eq!(with_empty.code, without.code, "{with_empty:?}");
     assert_eq!(with_empty.err, without.err);
@@ -181,20 +111,14 @@ async fn empty_endpoint_variable_counts_as_unset() {
 
     let mut agent = place.command(&["agent", "--manifests", "/"]);
     agent.env("CONTAINER_RUNTIME_ENDPOINT", "");
-    let ended = place.end(agent).await;
-    assert_eq!(ended.code, Some(2), "{ended:?}");
-    assert!(
-        ended.err.contains("an empty endpoint: give a unix socket"),
-        "{}",
-        ended.err
-    );
+    let ended = place.end(agent).await.exits(2);
+    ended.err_has("an empty endpoint: give a unix socket");
 }
 
 #[tokio::test]
 async fn exec_with_terminal_needs_one() {
-    let place = Place::new();
-    let ended = place.crib(&["exec", "-it", "main", "sh"]).await;
-    assert_eq!(ended.code, Some(2), "{ended:?}");
+    let place = Place::unchecked();
+    let ended = place.crib(&["exec", "-it", "main", "sh"]).await.exits(2);
     assert_eq!(
         ended.err,
         "crib: standard input is not a terminal: leave out --tty, or run this in a terminal\n"

@@ -1,17 +1,11 @@
 //! What `crib run` and `crib explain-run` warn of in manifests, and refuse with `--strict`.
 
-use rstest::rstest;
-use serde_json::Value;
-
-use super::command::Place;
-use super::run::{assert_code, pod};
+use super::command::*;
+use super::run::pod;
 
 /// The warnings of `crib explain-run`, which are those of `crib run`.
 async fn warnings(place: &Place, manifest: &str) -> Vec<String> {
-    let ended = place
-        .crib(&["explain-run", "--output", "json", manifest])
-        .await;
-    assert_code(&ended, 0);
+    let ended = place.crib(&["explain-run", "--output", "json", manifest]).await.exits(0);
     let explained: Value = serde_json::from_str(&ended.out).unwrap();
     serde_json::from_value(explained["warnings"].clone()).unwrap()
 }
@@ -22,14 +16,12 @@ async fn assert_warnings(text: &str, expected: &[&str]) {
     let manifest = place.file("m.yaml", text);
     assert_eq!(warnings(&place, &manifest).await, expected);
     if !expected.is_empty() {
-        let strict = place.crib(&["run", "--strict", &manifest]).await;
-        assert_code(&strict, 2);
+        let strict = place.crib(&["run", "--strict", &manifest]).await.exits(2);
         for warning in expected {
             let refusal = format!("crib: --strict: {warning}\n");
-            assert!(strict.err.contains(&refusal), "{}", strict.err);
+            strict.err_has(&refusal);
         }
     }
-    place.assert_clean();
 }
 
 const CLASS: &str = "---\napiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: fast}\nvalue: 1000\n";
@@ -95,9 +87,6 @@ async fn storage_limit_of_unmeasured_layer_is_warned_of_and_strictly_refused(
     #[case] resource: &str,
     #[case] expected: &[&str],
 ) {
-    let manifest = format!(
-        "{}    resources: {{limits: {{{resource}: 1Gi}}}}\n",
-        pod("p", "true")
-    );
+    let manifest = format!("{}    resources: {{limits: {{{resource}: 1Gi}}}}\n", pod("p", "true"));
     assert_warnings(&manifest, expected).await;
 }

@@ -1,9 +1,6 @@
 //! `crib run --watch`: what changes of the manifests do to pods that run.
 
-use nix::sys::signal::Signal;
-
-use super::command::{Place, Running};
-use super::run::assert_code;
+use super::command::*;
 
 const TRAP: &str = "trap 'echo bye; exit 0' TERM; ";
 
@@ -67,9 +64,7 @@ async fn watched_directory_adds_replaces_and_removes_pods() {
     running.line_with("second-a").await;
     std::fs::remove_file(place.path("manifests/b.yaml")).unwrap();
     running.line_with("bye").await;
-    running.signal(Signal::SIGINT);
-    let ended = running.end().await;
-    assert_code(&ended, 130);
+    let ended = running.interrupt().await.exits(130);
     for news in [
         "crib: pod default/b is new",
         "crib: pod default/a is replaced, because its manifest changed",
@@ -79,14 +74,8 @@ async fn watched_directory_adds_replaces_and_removes_pods() {
     }
     // Pod b was never touched by a change of a, and each pod started once for each of its manifests.
     for (words, times) in [("first-a", 1), ("second-a", 1), ("first-b", 1), ("bye", 3)] {
-        assert_eq!(
-            ended.out.matches(words).count(),
-            times,
-            "{words}: {}",
-            ended.out
-        );
+        assert_eq!(ended.out.matches(words).count(), times, "{words}: {}", ended.out);
     }
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -111,9 +100,7 @@ async fn immutable_config_map_stays_as_it_was() {
     errors_until(&mut running, warning).await;
     replace(&place, "b.yaml", &reads("b"));
     running.line_with("b-one").await;
-    running.signal(Signal::SIGINT);
-    assert_code(&running.end().await, 130);
-    place.assert_clean();
+    running.interrupt().await.exits(130);
 }
 
 #[tokio::test]
@@ -123,11 +110,7 @@ async fn invalid_change_is_told_and_pods_stay() {
     replace(&place, "a.yaml", &pod("a", "first-a"));
     let mut running = place.start(&["run", "--watch", &manifests]);
     running.line_with("first-a").await;
-    replace(
-        &place,
-        "a.yaml",
-        "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {}\n",
-    );
+    replace(&place, "a.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {}\n");
     let words = "the manifests cannot be applied: the pods stay as they are";
     let errors = errors_until(&mut running, words).await;
     assert!(errors.contains("spec.containers"), "{errors}");
@@ -135,11 +118,8 @@ async fn invalid_change_is_told_and_pods_stay() {
     replace(&place, "a.yaml", &pod("a", "first-a"));
     replace(&place, "b.yaml", &pod("b", "first-b"));
     running.line_with("first-b").await;
-    running.signal(Signal::SIGINT);
-    let ended = running.end().await;
-    assert_code(&ended, 130);
+    let ended = running.interrupt().await.exits(130);
     assert_eq!(ended.out.matches("first-a").count(), 1, "{}", ended.out);
-    place.assert_clean();
 }
 
 #[tokio::test]
@@ -152,17 +132,10 @@ async fn changed_deployment_rolls() {
     replace(&place, "web.yaml", &deployment("second-web"));
     running.line_with("second-web").await;
     running.line_with("bye").await;
-    running.signal(Signal::SIGINT);
-    let ended = running.end().await;
-    assert_code(&ended, 130);
+    let ended = running.interrupt().await.exits(130);
     // The new pod runs before the old one ends.
-    let said: Vec<&str> = ended
-        .out
-        .lines()
-        .filter_map(|line| line.rsplit("| ").next())
-        .collect();
+    let said: Vec<&str> = ended.out.lines().filter_map(|line| line.rsplit("| ").next()).collect();
     assert_eq!(said, ["first-web", "second-web", "bye", "bye"]);
-    place.assert_clean();
 }
 
 const SERVER: &str = r#"
@@ -218,44 +191,29 @@ async fn changed_services_are_applied_and_keep_their_addresses() {
     let other = service(80).replace("web", "other");
     replace(&place, "web.yaml", &service(80));
     running.line_with("added").await;
-    let errors = errors_until(
-        &mut running,
-        "service default/web: port 80 is reached at 127.0.0.1:3",
-    )
-    .await;
+    let errors =
+        errors_until(&mut running, "service default/web: port 80 is reached at 127.0.0.1:3").await;
     assert!(!errors.contains("warning"), "{errors}");
     replace(&place, "other.yaml", &other);
     replace(&place, "web.yaml", &service(81));
     running.line_with("changed").await;
-    errors_until(
-        &mut running,
-        "service default/web: port 81 is reached at 127.0.0.1:3",
-    )
-    .await;
+    errors_until(&mut running, "service default/web: port 81 is reached at 127.0.0.1:3").await;
     std::fs::remove_file(place.path("manifests/web.yaml")).unwrap();
     running.line_with("removed").await;
-    running.signal(Signal::SIGINT);
-    assert_code(&running.end().await, 130);
-    place.assert_clean();
+    running.interrupt().await.exits(130);
 }
 
 #[tokio::test]
 async fn standard_input_cannot_be_watched() {
     let place = Place::new();
-    let ended = place.crib(&["run", "--watch", "-"]).await;
-    assert_code(&ended, 2);
-    assert!(
-        ended.err.contains("standard input cannot be watched"),
-        "{}",
-        ended.err
-    );
-    place.assert_clean();
+    let ended = place.crib(&["run", "--watch", "-"]).await.exits(2);
+    ended.err_has("standard input cannot be watched");
 }
 
 /// As a change at the subresource `resize` does: the container runs on with its new limits.
 #[tokio::test]
 async fn changed_memory_of_running_pod_is_resized_in_place() {
-    let place = Place::new();
+    let place = Place::unchecked();
     let manifests = directory(&place);
     let with_memory = |memory: &str| {
         let resources = format!("resources: {{requests: {{memory: {memory}}}}}\n    command");
@@ -266,9 +224,7 @@ async fn changed_memory_of_running_pod_is_resized_in_place() {
     running.line_with("first-a").await;
     replace(&place, "a.yaml", &with_memory("20Mi"));
     let told = errors_until(&mut running, "ResizeCompleted").await;
-    running.signal(Signal::SIGINT);
-    let ended = running.end().await;
-    assert_code(&ended, 130);
+    let ended = running.interrupt().await.exits(130);
     let updated = "crib: pod default/a is updated";
     assert!(told.contains(updated), "{told}");
     assert_eq!(ended.out.matches("first-a").count(), 1, "{ended:?}");

@@ -1,33 +1,18 @@
 //! `/etc/passwd` and `/etc/group` of hostile images and containers: the runtime reads only regular files of the image, of
 //! limited size, and does not hang.
 
-use std::path::Path;
-
 use cri::v1::Int64Value;
-use harness::fixture_image::{ImageBuilder, Layer};
-use harness::{Runtime, fixture};
-use rstest::rstest;
 use tar::EntryType;
-use tonic::Code;
 
-use crate::support::{Means, of, skip_if};
+use crate::support::*;
 
 const NAME: &str = "example.com/accounts:1";
 
-/// Writes an image whose account files `make` adds.
-fn image(path: &Path, make: fn(Layer) -> Layer) {
-    let mut layer = make(Layer::new().directory("tmp", 0o1777));
-    for program in [
-        "/bin/sh",
-        "/bin/sleep",
-        "/usr/bin/id",
-        "/bin/rm",
-        "/usr/bin/mkfifo",
-    ] {
-        layer = layer.host_program(program).unwrap();
-    }
-    let image = ImageBuilder::new(NAME).layer(layer);
-    image.write_docker(path).unwrap();
+/// A runtime with an image whose account files `make` adds.
+async fn with_accounts(make: fn(Layer) -> Layer) -> (Runtime, TempDir) {
+    let layer = make(Layer::new().directory("tmp", 0o1777));
+    let programs = ["/bin/sh", "/bin/sleep", "/usr/bin/id", "/bin/rm", "/usr/bin/mkfifo"];
+    with_image(Runtime::with(), NAME, with_programs(layer, &programs)).await
 }
 
 fn passwd(body: impl Into<Vec<u8>>) -> Layer {
@@ -54,25 +39,15 @@ async fn create_reads_only_regular_files_of_the_image(
     #[case] make: fn(Layer) -> Layer,
     #[case] refused: Option<&str>,
 ) {
-    let place = tempfile::tempdir().unwrap();
-    let archive = place.path().join("image.tar");
-    image(&archive, make);
-    let runtime = Runtime::with().archive(&archive).start().await.unwrap();
-    let means = Means::of(&runtime).await;
-    skip_if!(
-        "create_reads_only_regular_files_of_the_image",
-        means.no_namespaces()
-    );
-    runtime.client.pull(NAME).await.unwrap();
+    harness::needs!(Namespaces);
+    let (runtime, _place) = with_accounts(make).await;
     let pod = runtime.pod("p").await.unwrap();
     let mut config = pod.script("c", "id -u; echo $HOME");
     config.image.as_mut().unwrap().image = NAME.to_owned();
     match refused {
         None => assert_eq!(pod.output(config).await.unwrap(), "0\n/\n"),
         Some(word) => {
-            let error = pod.create(config).await.unwrap_err();
-            assert_eq!(error.code(), Code::InvalidArgument, "{error:?}");
-            assert!(error.message().contains(word), "{error:?}");
+            rejected(pod.create(config).await, Code::InvalidArgument, word);
         }
     }
 }
@@ -86,21 +61,11 @@ async fn create_refuses_special_files_as_accounts(
     #[case] make: fn(Layer) -> Layer,
     #[case] refused: &str,
 ) {
-    let place = tempfile::tempdir().unwrap();
-    let archive = place.path().join("image.tar");
-    image(&archive, make);
-    let runtime = Runtime::with().archive(&archive).start().await.unwrap();
-    skip_if!(
-        "create_refuses_special_files_as_accounts",
-        Means::of(&runtime).await.no_device_nodes()
-    );
-    runtime.client.pull(NAME).await.unwrap();
+    harness::needs!(DeviceNodes);
+    let (runtime, _place) = with_accounts(make).await;
     let pod = runtime.pod("p").await.unwrap();
-    let mut config = pod.script("c", "id -u");
-    config.image.as_mut().unwrap().image = NAME.to_owned();
-    let error = pod.create(config).await.unwrap_err();
-    assert_eq!(error.code(), Code::InvalidArgument, "{error:?}");
-    assert!(error.message().contains(refused), "{error:?}");
+    let config = of_image(pod.script("c", "id -u"), NAME);
+    rejected(pod.create(config).await, Code::InvalidArgument, refused);
 }
 
 /// As containerd and CRI-O do, the runtime reads the image's files, not mounts over them.
@@ -109,15 +74,9 @@ async fn create_refuses_special_files_as_accounts(
 #[case::file(false)]
 #[tokio::test]
 async fn create_does_not_read_mounted_accounts(#[case] fifo: bool) {
-    let place = tempfile::tempdir().unwrap();
-    let archive = place.path().join("image.tar");
-    image(&archive, |_| {
-        passwd("alice:x:1001:1002::/home/alice:/bin/sh\n")
-    });
-    let runtime = Runtime::with().archive(&archive).start().await.unwrap();
-    let means = Means::of(&runtime).await;
-    skip_if!("create_does_not_read_mounted_accounts", means.no_users());
-    runtime.client.pull(NAME).await.unwrap();
+    harness::needs!(UserIds);
+    let (runtime, _place) =
+        with_accounts(|_| passwd("alice:x:1001:1002::/home/alice:/bin/sh\n")).await;
     let mounted = runtime.root().join("passwd");
     if fifo {
         nix::unistd::mkfifo(&mounted, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -138,22 +97,12 @@ async fn create_does_not_read_mounted_accounts(#[case] fifo: bool) {
 #[case::other_user("echo 'root:x:7:8::/elsewhere:/bin/sh' > /etc/passwd")]
 #[tokio::test]
 async fn exec_ignores_account_files_of_container(#[case] change: &str) {
-    let place = tempfile::tempdir().unwrap();
-    let archive = place.path().join("image.tar");
-    image(&archive, |_| passwd("root:x:0:0::/home/root:/bin/sh\n"));
-    let runtime = Runtime::with().archive(&archive).start().await.unwrap();
-    let means = Means::of(&runtime).await;
-    skip_if!(
-        "exec_ignores_account_files_of_container",
-        means.no_namespaces()
-    );
-    runtime.client.pull(NAME).await.unwrap();
+    harness::needs!(Namespaces);
+    let (runtime, _place) = with_accounts(|_| passwd("root:x:0:0::/home/root:/bin/sh\n")).await;
     let pod = runtime.pod("p").await.unwrap();
     let script = format!("rm -f /etc/passwd; {change}; echo ready; sleep 86399");
-    let mut config = pod.script("c", &script);
-    config.image.as_mut().unwrap().image = NAME.to_owned();
-    let id = pod.start(config).await.unwrap();
-    pod.logged(&id, "ready").await.unwrap();
+    let config = of_image(pod.script("c", &script), NAME);
+    let id = pod.start_ready(config).await.unwrap();
     let told = runtime.client.sh(&id, "id -u; echo $HOME").await.unwrap();
     assert_eq!(told, "0\n/home/root\n");
     runtime.client.stop(&id, 0).await.unwrap();
@@ -166,17 +115,12 @@ async fn exec_ignores_account_files_of_container(#[case] change: &str) {
 #[case::other_process("/proc/1/cwd")]
 #[tokio::test]
 async fn working_directory_follows_no_link_of_proc(#[case] directory: &str) {
-    let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "working_directory_follows_no_link_of_proc",
-        Means::of(&runtime).await.no_namespaces()
-    );
-    let pod = runtime.pod("p").await.unwrap();
+    harness::needs!(Namespaces);
+    let (_runtime, pod) = with_pod().await;
     for number in 0..4 {
         let mut config = pod.script(&format!("c{number}"), "pwd");
         config.working_dir = directory.replace('3', &(number + 3).to_string());
         fixture::security(&mut config).run_as_user = Some(Int64Value { value: 0 });
-        let error = pod.create(config).await.unwrap_err();
-        assert_eq!(error.code(), Code::InvalidArgument, "{error:?}");
+        assert_eq!(code(pod.create(config).await), Code::InvalidArgument);
     }
 }

@@ -1,12 +1,10 @@
 //! `:authority` as clients of unix sockets send it, and hostile header blocks, as bytes on the socket.
 
-use harness::Runtime;
-use rstest::rstest;
-
 use crate::http2::{
     CONTINUATION, END_HEADERS, HEADERS, Http2, Outcome, PADDED, PROTOCOL_ERROR, WITH_INDEXING,
     WITHOUT_INDEXING, literal, request,
 };
+use crate::support::*;
 
 fn authority(value: &[u8]) -> Vec<u8> {
     literal(WITHOUT_INDEXING, ":authority", value)
@@ -84,8 +82,7 @@ async fn server_accepts_block_in_many_frames() {
         client.frame(CONTINUATION, 0, 1, fragment).await.unwrap();
         client.frame(CONTINUATION, 0, 1, &[]).await.unwrap();
     }
-    let end = client.frame(CONTINUATION, END_HEADERS, 1, &[]).await;
-    end.unwrap();
+    client.frame(CONTINUATION, END_HEADERS, 1, &[]).await.unwrap();
     assert_eq!(client.finish(1).await, Outcome::Answered);
 }
 
@@ -126,10 +123,7 @@ async fn server_closes_connection_after_broken_framing() {
     client.frame(HEADERS, 0, 1, &good).await.unwrap();
     while client.frame(CONTINUATION, 0, 1, &[]).await.is_ok() {}
     let outcome = client.finish(1).await;
-    assert!(
-        matches!(outcome, Outcome::ConnectionError(_) | Outcome::Closed),
-        "{outcome:?}"
-    );
+    assert!(matches!(outcome, Outcome::ConnectionError(_) | Outcome::Closed), "{outcome:?}");
     runtime.client.version().await.unwrap();
 }
 
@@ -142,9 +136,6 @@ async fn server_closes_connection_after_header_bomb() {
     let first = [request(&authority(b"/run/x")), entry].concat();
     assert_eq!(client.call(1, &first).await, Outcome::Answered);
     let outcome = client.call(3, &[0xbe; 16_000]).await;
-    assert!(
-        matches!(outcome, Outcome::ConnectionError(_)),
-        "{outcome:?}"
-    );
+    assert!(matches!(outcome, Outcome::ConnectionError(_)), "{outcome:?}");
     runtime.client.version().await.unwrap();
 }

@@ -1,23 +1,16 @@
 //! Behaviour scripts: images, annotations and configured names whose containers act them out.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cri::v1::{ContainerConfig, ContainerState, Int64Value, NamespaceMode, SecurityProfile};
 use harness::cri_log::Stream;
-use harness::{PATIENCE, Pod, Runtime, eventually, fixture};
-use rstest::rstest;
-use tonic::Code;
 
-use crate::support::{Means, code, skip_if};
+use crate::support::*;
 use crate::userns::with_user_namespace;
-
-const NOBODY: u32 = 65534;
 
 /// A container of an image without a command, as of most images.
 fn of(image: &str) -> ContainerConfig {
-    let mut config = fixture::container::<String>("c", []);
-    config.image.as_mut().unwrap().image = image.to_owned();
-    config
+    of_image(fixture::container::<String>("c", []), image)
 }
 
 /// The container of an image with this script.
@@ -29,18 +22,14 @@ async fn acting(runtime: &Runtime, script: &str) -> ContainerConfig {
 
 /// A pod of a new runtime, and a container with this script in it, which has started.
 async fn started(script: &str) -> (Runtime, Pod, String) {
-    let runtime = Runtime::with().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (runtime, pod) = with_pod().await;
     let id = pod.start(acting(&runtime, script).await).await.unwrap();
     (runtime, pod, id)
 }
 
 fn limited(mut config: ContainerConfig, bytes: i64) -> ContainerConfig {
     let linux = config.linux.get_or_insert_default();
-    linux
-        .resources
-        .get_or_insert_default()
-        .memory_limit_in_bytes = bytes;
+    linux.resources.get_or_insert_default().memory_limit_in_bytes = bytes;
     config
 }
 
@@ -52,13 +41,7 @@ async fn behave_image_is_listed_until_removed() {
     let again = client.pull("crib.local/behave/exit-1").await.unwrap();
     assert_eq!(id, again, "one image with two names");
     let image = client.image(&id).await.unwrap().unwrap();
-    assert_eq!(
-        image.repo_tags,
-        [
-            "crib.local/behave/exit-1:latest",
-            "crib.local/behave/exit-1:v2"
-        ]
-    );
+    assert_eq!(image.repo_tags, ["crib.local/behave/exit-1:latest", "crib.local/behave/exit-1:v2"]);
     assert!(image.size > 0, "{image:?}");
     let other = client.pull("crib.local/behave/exit-2").await.unwrap();
     assert_ne!(id, other);
@@ -70,18 +53,13 @@ async fn behave_image_is_listed_until_removed() {
 
 #[rstest]
 #[case::misspelt("exti-1", "did you mean exit-CODE[-after-TIME]?")]
-#[case::value(
-    "exit-1/fork-0",
-    "step \"fork-0\": \"0\" is not a number of processes: 1 to 1000"
-)]
+#[case::value("exit-1/fork-0", "step \"fork-0\": \"0\" is not a number of processes: 1 to 1000")]
 #[case::contradiction("exit-1/exit-2", "exit-1 and exit-2 exclude each other")]
 #[tokio::test]
 async fn pull_refuses_image_with_malformed_script(#[case] script: &str, #[case] want: &str) {
     let runtime = Runtime::with().start().await.unwrap();
     let image = format!("crib.local/behave/{script}");
-    let error = runtime.client.pull(&image).await.unwrap_err();
-    assert_eq!(error.code(), Code::InvalidArgument);
-    assert!(error.message().contains(want), "{}", error.message());
+    rejected(runtime.client.pull(&image).await, Code::InvalidArgument, want);
     assert_eq!(runtime.client.image(&image).await.unwrap(), None);
 }
 
@@ -89,9 +67,8 @@ async fn pull_refuses_image_with_malformed_script(#[case] script: &str, #[case] 
 #[case::as_usual(Runtime::with())]
 #[case::process(Runtime::with().isolation("process"))]
 #[tokio::test]
-async fn container_exits_with_code_after_time(#[case] options: harness::runtime::Options) {
-    let runtime = options.start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+async fn container_exits_with_code_after_time(#[case] options: Options) {
+    let (runtime, pod) = pod_of(options).await;
     let config = acting(&runtime, "exit-7-after-300ms").await;
     let id = pod.start(config).await.unwrap();
     let status = pod.ended(&id).await.unwrap();
@@ -113,12 +90,8 @@ async fn container_exits_with_code_after_time(#[case] options: harness::runtime:
 })]
 #[tokio::test]
 async fn script_is_acted_out_as_any_process(#[case] set: fn(&mut ContainerConfig)) {
-    let runtime = Runtime::with().start().await.unwrap();
-    skip_if!(
-        "script_is_acted_out_as_any_process",
-        Means::of(&runtime).await.no_users()
-    );
-    let pod = runtime.pod("p").await.unwrap();
+    harness::needs!(UserIds);
+    let (runtime, pod) = with_pod().await;
     let mut config = acting(&runtime, "log-10-a-second/exit-3-on-term").await;
     set(&mut config);
     // A terminal ends lines with both.
@@ -128,10 +101,7 @@ async fn script_is_acted_out_as_any_process(#[case] set: fn(&mut ContainerConfig
     // It has the container's user, whose processes an exec can join.
     let user = runtime.client.sh(&id, "id -u").await.unwrap();
     let wanted = runtime.client.container(&id).await.unwrap();
-    let wanted = wanted
-        .user
-        .and_then(|user| user.linux)
-        .map_or(0, |user| user.uid);
+    let wanted = wanted.user.and_then(|user| user.linux).map_or(0, |user| user.uid);
     assert_eq!(user.trim(), wanted.to_string());
     runtime.client.stop(&id, 600).await.unwrap();
     assert_eq!(pod.ended(&id).await.unwrap().exit_code, 3);
@@ -142,11 +112,8 @@ async fn script_is_acted_out_as_any_process(#[case] set: fn(&mut ContainerConfig
 #[case::own_users(true)]
 #[tokio::test]
 async fn script_is_acted_out_in_namespaces_of_pod(#[case] users: bool) {
+    harness::needs!(UserIds);
     let runtime = Runtime::with().start().await.unwrap();
-    skip_if!(
-        "script_is_acted_out_in_namespaces_of_pod",
-        Means::of(&runtime).await.no_users()
-    );
     let mut sandbox = runtime.sandbox("p");
     if users {
         sandbox = with_user_namespace(&runtime, sandbox).await;
@@ -161,11 +128,7 @@ async fn script_is_acted_out_in_namespaces_of_pod(#[case] users: bool) {
     let named = "grep -lx crib-behave /proc/[0-9]*/comm | wc -l";
     eventually(PATIENCE, "four processes of the script", async || {
         let seen = runtime.client.sh(&id, named).await.unwrap();
-        if seen.trim() == "4" {
-            Ok(())
-        } else {
-            Err(seen)
-        }
+        if seen.trim() == "4" { Ok(()) } else { Err(seen) }
     })
     .await;
     runtime.client.stop(&id, 600).await.unwrap();
@@ -209,11 +172,8 @@ async fn container_logs_numbered_lines_at_its_rate(#[case] to: &str, #[case] str
 
 #[tokio::test]
 async fn container_allocates_memory() {
+    harness::needs!(Namespaces);
     let (runtime, _pod, id) = started("allocate-48mi").await;
-    skip_if!(
-        "container_allocates_memory",
-        Means::of(&runtime).await.no_namespaces()
-    );
     eventually(PATIENCE, "48 MiB of resident memory", async || {
         let script = "awk '/^VmRSS/ { print $2 }' /proc/1/status";
         let seen = runtime.client.sh(&id, script).await.unwrap();
@@ -227,39 +187,27 @@ async fn container_allocates_memory() {
 
 #[tokio::test]
 async fn container_runs_out_of_memory() {
-    let runtime = Runtime::with().start().await.unwrap();
-    skip_if!(
-        "container_runs_out_of_memory",
-        Means::of(&runtime).await.no_limits()
-    );
-    let pod = runtime.pod("p").await.unwrap();
+    harness::needs!(Cgroups);
+    let (runtime, pod) = with_pod().await;
     let config = acting(&runtime, "log-10-a-second/allocate-until-oom-after-200ms").await;
     let id = pod.start(limited(config, 32 << 20)).await.unwrap();
     let status = pod.ended(&id).await.unwrap();
-    assert_eq!(
-        (status.exit_code, status.reason.as_str()),
-        (137, "OOMKilled")
-    );
+    assert_eq!((status.exit_code, status.reason.as_str()), (137, "OOMKilled"));
     let lines = pod.log(&status);
     assert!(lines.len() >= 2, "it ran before that: {lines:?}");
 }
 
 #[tokio::test]
 async fn create_refuses_memory_without_end_where_no_limit_applies() {
-    let runtime = Runtime::with().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (runtime, pod) = with_pod().await;
     let config = acting(&runtime, "allocate-until-oom").await;
-    let error = pod.create(config.clone()).await.unwrap_err();
-    assert_eq!(error.code(), Code::InvalidArgument, "{error:?}");
-    assert!(
-        error.message().contains("set memory_limit_in_bytes"),
-        "{error:?}"
-    );
-    let means = Means::of(&runtime).await;
-    if means.no_limits().is_some() {
-        let error = pod.create(limited(config, 32 << 20)).await.unwrap_err();
-        assert_eq!(error.code(), Code::FailedPrecondition, "{error:?}");
-        assert!(error.message().contains("use allocate-SIZE"), "{error:?}");
+    rejected(pod.create(config.clone()).await, Code::InvalidArgument, "set memory_limit_in_bytes");
+    if Need::Cgroups.missing().is_some() {
+        rejected(
+            pod.create(limited(config, 32 << 20)).await,
+            Code::FailedPrecondition,
+            "use allocate-SIZE",
+        );
     }
     let left = runtime.client.containers(Default::default()).await.unwrap();
     assert_eq!(left, []);
@@ -276,13 +224,10 @@ async fn exec_hangs_until_its_timeout() {
 
 #[tokio::test]
 async fn command_runs_beside_steps_of_the_runtime() {
-    let runtime = Runtime::with().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (runtime, pod) = with_pod().await;
     let command = ["/bin/sh", "-c", "echo mine"].map(str::to_owned).to_vec();
-    let config = ContainerConfig {
-        command: command.clone(),
-        ..acting(&runtime, "start-takes-300ms").await
-    };
+    let config =
+        ContainerConfig { command: command.clone(), ..acting(&runtime, "start-takes-300ms").await };
     let id = pod.create(config).await.unwrap();
     let before = Instant::now();
     runtime.client.start(&id).await.unwrap();
@@ -290,18 +235,14 @@ async fn command_runs_beside_steps_of_the_runtime() {
     assert!(took >= Duration::from_millis(300), "{took:?}");
     pod.logged(&id, "mine").await.unwrap();
     // An image that acts has no use for a command.
-    let config = ContainerConfig {
-        command,
-        ..acting(&runtime, "exit-1").await
-    };
+    let config = ContainerConfig { command, ..acting(&runtime, "exit-1").await };
     let refused = pod.create(config).await;
     assert_eq!(code(refused), Code::InvalidArgument);
 }
 
 #[tokio::test]
 async fn client_that_gives_up_a_slow_creation_gets_its_container() {
-    let runtime = Runtime::with().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (runtime, pod) = with_pod().await;
     let config = acting(&runtime, "create-takes-1s").await;
     let before = Instant::now();
     let given_up = tokio::time::timeout(Duration::from_millis(200), pod.create(config.clone()));
@@ -316,32 +257,21 @@ async fn client_that_gives_up_a_slow_creation_gets_its_container() {
 
 #[tokio::test]
 async fn failing_creation_leaves_nothing() {
-    let runtime = Runtime::with().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (runtime, pod) = with_pod().await;
     let config = acting(&runtime, "create-fails").await;
-    let error = pod.create(config).await.unwrap_err();
-    assert_eq!(error.code(), Code::Internal, "{error:?}");
-    assert!(error.message().contains("create-fails"), "{error:?}");
+    rejected(pod.create(config).await, Code::Internal, "create-fails");
     let left = runtime.client.containers(Default::default()).await.unwrap();
     assert_eq!(left, []);
 }
 
 #[tokio::test]
 async fn failing_start_leaves_an_exited_container() {
-    let runtime = Runtime::with().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let id = pod
-        .create(acting(&runtime, "start-fails").await)
-        .await
-        .unwrap();
-    let error = runtime.client.start(&id).await.unwrap_err();
-    assert_eq!(error.code(), Code::Internal, "{error:?}");
+    let (runtime, pod) = with_pod().await;
+    let id = pod.create(acting(&runtime, "start-fails").await).await.unwrap();
+    assert_eq!(code(runtime.client.start(&id).await), Code::Internal);
     let status = runtime.client.container(&id).await.unwrap();
     assert_eq!(status.state(), ContainerState::ContainerExited);
-    assert_eq!(
-        (status.exit_code, status.reason.as_str()),
-        (128, "StartError")
-    );
+    assert_eq!((status.exit_code, status.reason.as_str()), (128, "StartError"));
     assert!(status.message.contains("start-fails"), "{status:?}");
 }
 
@@ -349,13 +279,8 @@ async fn failing_start_leaves_an_exited_container() {
 async fn annotation_of_pod_replaces_command_of_its_container() {
     let runtime = Runtime::with().start().await.unwrap();
     let mut sandbox = runtime.sandbox("p");
-    for (key, script) in [
-        ("crib.local/behave.a", "exit-3"),
-        ("crib.local/behave.bad", "exit"),
-    ] {
-        sandbox
-            .annotations
-            .insert(key.to_owned(), script.to_owned());
+    for (key, script) in [("crib.local/behave.a", "exit-3"), ("crib.local/behave.bad", "exit")] {
+        sandbox.annotations.insert(key.to_owned(), script.to_owned());
     }
     let pod = Pod::run(&runtime.client, sandbox).await.unwrap();
     let a = pod.start(pod.script("a", "exit 1")).await.unwrap();
@@ -367,10 +292,9 @@ async fn annotation_of_pod_replaces_command_of_its_container() {
     own.annotations.insert(key, "exit-4".to_owned());
     let own = pod.start(own).await.unwrap();
     assert_eq!(pod.ended(&own).await.unwrap().exit_code, 4);
-    let error = pod.create(pod.script("bad", "exit 1")).await.unwrap_err();
-    assert_eq!(error.code(), Code::InvalidArgument, "{error:?}");
+    let bad = pod.create(pod.script("bad", "exit 1")).await;
     let want = "annotation crib.local/behave.bad: there is no step \"exit\"";
-    assert!(error.message().contains(want), "{error:?}");
+    rejected(bad, Code::InvalidArgument, want);
 }
 
 #[tokio::test]
@@ -378,10 +302,7 @@ async fn configured_image_acts_out_its_script_under_its_own_name() {
     let scripts = ["registry.test/app:1=exit-6", "other=log-5-a-second/exit-0"];
     let runtime = Runtime::start().with_behaviours(scripts).await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
-    for (image, exit_code) in [
-        ("registry.test/app:1", 6),
-        ("docker.io/library/other:latest", 0),
-    ] {
+    for (image, exit_code) in [("registry.test/app:1", 6), ("docker.io/library/other:latest", 0)] {
         let reference = runtime.client.pull(image).await.unwrap();
         let mut config = of(&reference);
         config.metadata.as_mut().unwrap().name = format!("c{exit_code}");
@@ -396,21 +317,14 @@ async fn configured_image_acts_out_its_script_under_its_own_name() {
 
 #[tokio::test]
 async fn script_goes_on_while_the_daemon_is_killed() {
-    let mut runtime = Runtime::with().durable().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (mut runtime, pod) = pod_of(Runtime::with().durable()).await;
     let config = acting(&runtime, "log-10-a-second/exec-hangs/exit-9-on-term").await;
     let id = pod.start(config).await.unwrap();
     pod.logged(&id, "line 1").await.unwrap();
-    runtime.kill9().await;
-    runtime.restart().await.unwrap();
-    let pod = Pod {
-        client: runtime.client.clone(),
-        ..pod
-    };
+    runtime.kill_and_restart().await.unwrap();
+    let pod = Pod { client: runtime.client.clone(), ..pod };
     let seen = pod.logged(&id, "line 3").await.unwrap().len();
-    pod.logged(&id, &format!("line {}", seen + 2))
-        .await
-        .unwrap();
+    pod.logged(&id, &format!("line {}", seen + 2)).await.unwrap();
     let exec = runtime.client.exec(&id, ["true"], 1).await;
     assert_eq!(code(exec), Code::DeadlineExceeded);
     runtime.client.stop(&id, 600).await.unwrap();
@@ -419,21 +333,9 @@ async fn script_goes_on_while_the_daemon_is_killed() {
 
 #[tokio::test]
 async fn ordinary_user_has_scripts_too() {
-    let options = Runtime::with().isolation("rootless");
-    let options = match nix::unistd::geteuid().is_root() {
-        true => options.user(NOBODY, NOBODY),
-        false => options,
-    };
-    let runtime = match options.start().await {
-        Ok(runtime) => runtime,
-        Err(error) => harness::skip!("ordinary_user_has_scripts_too", "{error}"),
-    };
-    let pod = runtime.pod("p").await.unwrap();
-    let config = acting(
-        &runtime,
-        "log-10-a-second/fork-2/allocate-1mi/exit-3-on-term",
-    )
-    .await;
+    harness::needs!(UserNamespaces);
+    let (runtime, pod) = pod_of(rootless()).await;
+    let config = acting(&runtime, "log-10-a-second/fork-2/allocate-1mi/exit-3-on-term").await;
     let id = pod.start(config).await.unwrap();
     pod.logged(&id, "line 2").await.unwrap();
     let pids = runtime.client.sh(&id, "cat /proc/1/comm").await.unwrap();

@@ -5,33 +5,13 @@ use std::path::PathBuf;
 
 use cri::v1::{LinuxContainerResources, NamespaceMode};
 use harness::leak::Leak;
-use harness::{PATIENCE, Pod, Runtime, eventually, fixture, witness, witness::Witness};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use rstest::rstest;
-use tonic::Code;
 
-use crate::support::{Means, code, is_daemon, skip_if, trimmed};
-
-/// A container whose processes can be found from outside by a mark in their environment.
-fn marked(pod: &Pod, name: &str, script: &str) -> (cri::v1::ContainerConfig, String) {
-    let mark = fixture::unique("mark");
-    let mut config = pod.script(name, script);
-    config.envs.push(cri::v1::KeyValue {
-        key: "CRIB_TEST_MARK".to_owned(),
-        value: mark.clone().into(),
-    });
-    (config, format!("CRIB_TEST_MARK={mark}"))
-}
+use crate::support::*;
 
 async fn running(mark: &str, count: usize) -> Vec<Witness> {
     eventually(PATIENCE, "the container's processes", || async {
         let found = witness::marked(mark);
-        if found.len() == count {
-            Ok(found)
-        } else {
-            Err(found)
-        }
+        if found.len() == count { Ok(found) } else { Err(found) }
     })
     .await
 }
@@ -39,10 +19,7 @@ async fn running(mark: &str, count: usize) -> Vec<Witness> {
 /// The existing directories with this path, in all hierarchies.
 fn in_all_hierarchies(path: &str) -> Vec<PathBuf> {
     let roots = witness::cgroup_directories().into_iter();
-    roots
-        .map(|root| root.join(path))
-        .filter(|at| at.exists())
-        .collect()
+    roots.map(|root| root.join(path)).filter(|at| at.exists()).collect()
 }
 
 /// The remaining cgroups of pods, without the parent directory that the daemon keeps.
@@ -55,26 +32,19 @@ fn leftover_cgroups(runtime: &Runtime) -> Vec<String> {
 }
 
 async fn wait_for_no_leftovers(runtime: &Runtime) {
-    eventually(PATIENCE, "the cgroups to be gone", || async {
-        let left = leftover_cgroups(runtime);
-        if left.is_empty() { Ok(()) } else { Err(left) }
-    })
-    .await;
+    all_gone("the cgroups to be gone", || leftover_cgroups(runtime)).await;
 }
 
 #[tokio::test]
 async fn pod_cgroups_follow_cgroup_parent_and_end_with_pod() {
+    harness::needs!(Cgroups);
     let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "pod_cgroups_follow_cgroup_parent_and_end_with_pod",
-        Means::of(&runtime).await.no_limits()
-    );
     let name = fixture::unique("crib-test");
     let mut config = runtime.sandbox("p");
     let parent = format!("/{name}/burstable/pod1");
     config.linux.get_or_insert_default().cgroup_parent = parent.clone();
     let pod = Pod::run(&runtime.client, config).await.unwrap();
-    let (config, mark) = marked(&pod, "c", "while :; do sleep 1000 & wait $!; done");
+    let (config, mark) = marked(pod.script("c", "while :; do sleep 1000 & wait $!; done"));
     let id = pod.start(config).await.unwrap();
     for (controllers, at) in running(&mark, 2).await[0].cgroups() {
         let inside = at.ends_with(format!("{}/{id}", &parent[1..]));
@@ -102,9 +72,7 @@ async fn run_pod_rejects_invalid_cgroup_parent(#[case] parent: &str, #[case] com
     let runtime = Runtime::start().await.unwrap();
     let mut config = runtime.sandbox("p");
     config.linux.get_or_insert_default().cgroup_parent = parent.to_owned();
-    let refused = Pod::run(&runtime.client, config).await.unwrap_err();
-    assert_eq!(refused.code(), Code::InvalidArgument);
-    assert!(refused.message().contains(complaint), "{refused}");
+    rejected(Pod::run(&runtime.client, config).await, Code::InvalidArgument, complaint);
 }
 
 /// In the PID namespace of the pod or the host, the kernel does not kill them.
@@ -113,24 +81,17 @@ async fn run_pod_rejects_invalid_cgroup_parent(#[case] parent: &str, #[case] com
 #[case::host(NamespaceMode::Node)]
 #[tokio::test]
 async fn stop_kills_remaining_processes_in_shared_pid_namespace(#[case] mode: NamespaceMode) {
+    harness::needs!(Cgroups);
     let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "stop_kills_remaining_processes_in_shared_pid_namespace",
-        Means::of(&runtime).await.no_limits()
-    );
     let mut config = runtime.sandbox("p");
     fixture::pod_namespaces(&mut config).pid = mode.into();
     let pod = Pod::run(&runtime.client, config).await.unwrap();
     let script = "setsid sh -c '(sleep 1000 &); (setsid sleep 1000 &); sleep 1000' & \
                   setsid sleep 1000 & echo ready; read nothing";
-    let (mut config, mark) = marked(&pod, "c", script);
+    let (mut config, mark) = marked(pod.script("c", script));
     config.stdin = true;
-    fixture::security(&mut config)
-        .namespace_options
-        .get_or_insert_default()
-        .pid = mode.into();
-    let id = pod.start(config).await.unwrap();
-    pod.logged(&id, "ready").await.unwrap();
+    fixture::security(&mut config).namespace_options.get_or_insert_default().pid = mode.into();
+    let id = pod.start_ready(config).await.unwrap();
     running(&mark, 6).await;
     runtime.client.stop(&id, 0).await.unwrap();
     assert_eq!(witness::marked(&mark), []);
@@ -142,64 +103,40 @@ async fn stop_kills_remaining_processes_in_shared_pid_namespace(#[case] mode: Na
 #[rstest]
 #[tokio::test]
 async fn processes_left_by_killed_keeper_are_killed(#[values(true, false)] daemon_lives: bool) {
+    harness::needs!(Cgroups);
     let mut runtime = Runtime::with().durable().start().await.unwrap();
-    skip_if!(
-        "processes_left_by_killed_keeper_are_killed",
-        Means::of(&runtime).await.no_limits()
-    );
     let mut config = runtime.sandbox("p");
     fixture::pod_namespaces(&mut config).pid = NamespaceMode::Node.into();
     let pod = Pod::run(&runtime.client, config).await.unwrap();
     let script = "setsid sh -c '(sleep 1000 &); sleep 1000' & echo ready; wait";
-    let (mut config, mark) = marked(&pod, "c", script);
-    fixture::security(&mut config)
-        .namespace_options
-        .get_or_insert_default()
-        .pid = NamespaceMode::Node.into();
-    let id = pod.start(config).await.unwrap();
-    pod.logged(&id, "ready").await.unwrap();
+    let (mut config, mark) = marked(pod.script("c", script));
+    fixture::security(&mut config).namespace_options.get_or_insert_default().pid =
+        NamespaceMode::Node.into();
+    let id = pod.start_ready(config).await.unwrap();
     running(&mark, 4).await;
-    let keeper = keeper(&runtime, &pod);
+    let keeper = keeper_of(&runtime, &pod.id);
     if !daemon_lives {
         runtime.kill9().await;
     }
-    kill(Pid::from_raw(keeper), Signal::SIGKILL).unwrap();
+    kill(keeper, Signal::SIGKILL).unwrap();
     if !daemon_lives {
         runtime.restart().await.unwrap();
     }
-    eventually(PATIENCE, "all to be gone", || async {
-        let found = witness::marked(&mark);
-        if found.is_empty() { Ok(()) } else { Err(found) }
-    })
-    .await;
+    all_gone("all to be gone", || witness::marked(&mark)).await;
     wait_for_no_leftovers(&runtime).await;
-    let again = Pod {
-        client: runtime.client.clone(),
-        ..pod
-    };
+    let again = Pod { client: runtime.client.clone(), ..pod };
     again.ended(&id).await.unwrap();
-}
-
-fn keeper(runtime: &Runtime, pod: &Pod) -> i32 {
-    let directory = runtime.state_dir().join("sandboxes").join(&pod.id);
-    let pid = fs::read_to_string(directory.join("keeper.pid")).unwrap();
-    trimmed(&pid).parse().unwrap()
 }
 
 /// Kills the daemon thirty times at different points of pod lifecycles, and every other time a keeper too.
 #[tokio::test]
 async fn no_cgroup_leaks_after_thirty_kills() {
+    harness::needs!(Cgroups);
     let mut runtime = Runtime::with().durable().start().await.unwrap();
-    skip_if!(
-        "no_cgroup_leaks_after_thirty_kills",
-        Means::of(&runtime).await.no_limits()
-    );
     for round in 0..30u64 {
         let lives = (0..3).map(|number| {
-            let (client, config) = (
-                runtime.client.clone(),
-                runtime.sandbox(&format!("pod-{round}-{number}")),
-            );
+            let (client, config) =
+                (runtime.client.clone(), runtime.sandbox(&format!("pod-{round}-{number}")));
             tokio::spawn(async move {
                 // The daemon may die before any call.
                 while let Ok(pod) = Pod::run(&client, config.clone()).await {
@@ -213,7 +150,7 @@ async fn no_cgroup_leaks_after_thirty_kills() {
             })
         });
         let lives: Vec<_> = lives.collect();
-        tokio::time::sleep(std::time::Duration::from_millis(round * 7 % 60)).await;
+        tokio::time::sleep(Duration::from_millis(round * 7 % 60)).await;
         let keepers: Vec<i32> = fs::read_dir(runtime.state_dir().join("sandboxes"))
             .into_iter()
             .flatten()
@@ -242,43 +179,13 @@ async fn no_cgroup_leaks_after_thirty_kills() {
     assert!(processes.iter().all(of_daemon), "{processes:?}");
 }
 
-/// A container can create a node for any device, but can open only the devices of `/dev`.
-#[tokio::test]
-async fn device_cgroup_denies_devices_not_requested() {
-    let runtime = Runtime::start().await.unwrap();
-    let means = Means::of(&runtime).await;
-    skip_if!(
-        "device_cgroup_denies_devices_not_requested",
-        means.no_host_mounts()
-    );
-    let pod = runtime.pod("p").await.unwrap();
-    // Character device 1:11 is the kernel log, which root may read unless the device cgroup denies it.
-    let script = "mknod /dev/mine c 1 11 && (head -c 1 /dev/mine) 2>&1 | tail -1; \
-                  head -c 1 /dev/zero | wc -c; echo x > /dev/null && echo written";
-    let lines = pod.output(pod.script("c", script)).await.unwrap();
-    let lines: Vec<&str> = lines.lines().collect();
-    assert!(lines[0].contains("Operation not permitted"), "{lines:?}");
-    assert_eq!(lines[1..], ["1", "written"]);
-}
-
 #[tokio::test]
 async fn inapplicable_limits_are_reported_in_status_and_log() {
+    harness::needs!(NoCgroups);
     let runtime = Runtime::start().await.unwrap();
-    let means = Means::of(&runtime).await;
-    skip_if!(
-        "inapplicable_limits_are_reported_in_status_and_log",
-        means
-            .no_limits()
-            .is_none()
-            .then_some("this box applies limits")
-    );
     let status = runtime.client.status().await.unwrap();
     let conditions = status.status.unwrap().conditions;
-    let message = &conditions
-        .iter()
-        .find(|c| c.r#type == "RuntimeReady")
-        .unwrap()
-        .message;
+    let message = &conditions.iter().find(|c| c.r#type == "RuntimeReady").unwrap().message;
     assert!(message.contains("are not applied"), "{message}");
     assert!(runtime.log().contains("not applied"), "{}", runtime.log());
     let pod = runtime.pod("p").await.unwrap();
@@ -290,28 +197,10 @@ async fn inapplicable_limits_are_reported_in_status_and_log() {
     };
     config.linux.get_or_insert_default().resources = Some(wished.clone());
     let id = pod.start(config).await.unwrap();
-    let request = cri::v1::ContainerStatusRequest {
-        container_id: id.clone(),
-        verbose: true,
-    };
+    let request = v1::ContainerStatusRequest { container_id: id.clone(), verbose: true };
     let mut calls = runtime.client.runtime.clone();
-    let info = calls
-        .container_status(request)
-        .await
-        .unwrap()
-        .into_inner()
-        .info;
+    let info = calls.container_status(request).await.unwrap().into_inner().info;
     assert!(info["info"].contains("memory_limit_in_bytes: "), "{info:?}");
-    let late = cri::v1::UpdateContainerResourcesRequest {
-        container_id: id.clone(),
-        linux: Some(LinuxContainerResources {
-            cpu_quota: -7,
-            ..wished
-        }),
-        ..Default::default()
-    };
-    assert_eq!(
-        code(calls.update_container_resources(late).await),
-        Code::InvalidArgument
-    );
+    let late = LinuxContainerResources { cpu_quota: -7, ..wished };
+    assert_eq!(code(runtime.client.update(&id, late).await), Code::InvalidArgument);
 }

@@ -3,14 +3,11 @@
 use std::collections::HashMap;
 
 use cri::v1::{
-    ContainerConfig, ContainerState, ContainerStatus, HugepageLimit, KeyValue,
-    LinuxContainerResources, UpdateContainerResourcesRequest, UpdatePodSandboxResourcesRequest,
+    ContainerConfig, ContainerState, ContainerStatus, HugepageLimit, LinuxContainerResources,
+    UpdatePodSandboxResourcesRequest,
 };
-use harness::{Client, PATIENCE, Pod, Runtime, eventually, fixture, witness, witness::Witness};
-use rstest::rstest;
-use tonic::{Code, Status};
 
-use crate::support::{Means, code, skip_if, trimmed};
+use crate::support::*;
 
 const MIB: i64 = 1 << 20;
 
@@ -20,20 +17,7 @@ fn with(mut config: ContainerConfig, resources: LinuxContainerResources) -> Cont
 }
 
 fn memory(limit: i64) -> LinuxContainerResources {
-    LinuxContainerResources {
-        memory_limit_in_bytes: limit,
-        ..Default::default()
-    }
-}
-
-/// A container whose processes can be found from outside.
-fn marked(mut config: ContainerConfig) -> (ContainerConfig, String) {
-    let mark = fixture::unique("mark");
-    config.envs.push(KeyValue {
-        key: "CRIB_TEST_MARK".to_owned(),
-        value: mark.clone().into(),
-    });
-    (config, format!("CRIB_TEST_MARK={mark}"))
+    LinuxContainerResources { memory_limit_in_bytes: limit, ..Default::default() }
 }
 
 async fn process(mark: &str) -> Witness {
@@ -41,16 +25,6 @@ async fn process(mark: &str) -> Witness {
         witness::marked(mark).first().copied().ok_or(())
     })
     .await
-}
-
-async fn update(client: &Client, id: &str, linux: LinuxContainerResources) -> Result<(), Status> {
-    let request = UpdateContainerResourcesRequest {
-        container_id: id.to_owned(),
-        linux: Some(linux),
-        ..Default::default()
-    };
-    let mut calls = client.runtime.clone();
-    calls.update_container_resources(request).await.map(drop)
 }
 
 fn resources(status: &ContainerStatus) -> LinuxContainerResources {
@@ -66,77 +40,12 @@ fn reason(status: &ContainerStatus) -> (i32, &str) {
 fn applied_limits(process: Witness) -> HashMap<&'static str, String> {
     let cpu = process.cgroup_file("cpu", "cpu.cfs_quota_us", "cpu.max");
     HashMap::from([
-        (
-            "quota",
-            cpu.split(' ').next().unwrap_or_default().to_owned(),
-        ),
-        (
-            "memory",
-            process.cgroup_file("memory", "memory.limit_in_bytes", "memory.max"),
-        ),
+        ("quota", cpu.split(' ').next().unwrap_or_default().to_owned()),
+        ("memory", process.cgroup_file("memory", "memory.limit_in_bytes", "memory.max")),
         ("pids", process.cgroup_file("pids", "pids.max", "pids.max")),
-        (
-            "cpus",
-            process.cgroup_file("cpuset", "cpuset.cpus", "cpuset.cpus"),
-        ),
-        (
-            "weight",
-            process.cgroup_file("cpu", "cpu.shares", "cpu.weight"),
-        ),
+        ("cpus", process.cgroup_file("cpuset", "cpuset.cpus", "cpuset.cpus")),
+        ("weight", process.cgroup_file("cpu", "cpu.shares", "cpu.weight")),
     ])
-}
-
-#[tokio::test]
-async fn limits_apply_to_every_process_of_container() {
-    let runtime = Runtime::start().await.unwrap();
-    let means = Means::of(&runtime).await;
-    skip_if!(
-        "limits_apply_to_every_process_of_container",
-        means.no_limits()
-    );
-    let pod = runtime.pod("p").await.unwrap();
-    let wished = LinuxContainerResources {
-        cpu_period: 100_000,
-        cpu_quota: 50_000,
-        cpu_shares: 512,
-        memory_limit_in_bytes: 64 * MIB,
-        cpuset_cpus: "0".to_owned(),
-        cpuset_mems: "0".to_owned(),
-        unified: HashMap::from([("pids.max".to_owned(), "77".to_owned())]),
-        ..Default::default()
-    };
-    let (config, mark) = marked(with(fixture::forever("c"), wished.clone()));
-    let id = pod.create(config).await.unwrap();
-    // Before the start, the process does not have the mark in its environment.
-    runtime.client.start(&id).await.unwrap();
-    let found = applied_limits(process(&mark).await);
-    assert_eq!(found["quota"], "50000");
-    assert_eq!(found["memory"], (64 * MIB).to_string());
-    assert_eq!(found["pids"], "77");
-    assert_eq!(found["cpus"], "0");
-    assert!(["512", "59"].contains(&&*found["weight"]), "{found:?}");
-    let status = runtime.client.container(&id).await.unwrap();
-    assert_eq!(resources(&status), wished);
-    // The limits apply to children and execs too.
-    let inside = runtime
-        .client
-        .sh(&id, "export CRIB_TEST_MARK=exec; cat /proc/self/cgroup")
-        .await
-        .unwrap();
-    for line in inside.lines() {
-        assert!(line.ends_with(":/"), "not at its root: {line}");
-    }
-    let cgroups = process(&mark).await.cgroups();
-    for process in witness::marked(&mark) {
-        assert_eq!(process.cgroups(), cgroups);
-    }
-    let sleeps = runtime.client.sh(&id, "exec sleep 1000 & echo started");
-    assert_eq!(trimmed(&sleeps.await.unwrap()), "started");
-    let inner = cgroups.values().find(|at| at.ends_with(&id)).unwrap();
-    let members = std::fs::read_to_string(inner.join("cgroup.procs")).unwrap();
-    assert!(members.lines().count() >= 3, "{members}");
-    let unlimited = pod.start(fixture::forever("unlimited")).await.unwrap();
-    runtime.client.stop(&unlimited, 5).await.unwrap();
 }
 
 #[rstest]
@@ -154,94 +63,37 @@ async fn create_and_update_reject_invalid_limits(
     #[case] wished: LinuxContainerResources,
     #[case] complaint: &str,
 ) {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let refused = pod
-        .create(with(fixture::forever("c"), wished.clone()))
-        .await
-        .unwrap_err();
-    assert_eq!(refused.code(), Code::InvalidArgument);
-    assert!(refused.message().contains(complaint), "{refused}");
+    let (runtime, pod) = with_pod().await;
+    rejected(
+        pod.create(with(fixture::forever("c"), wished.clone())).await,
+        Code::InvalidArgument,
+        complaint,
+    );
     let id = pod.create(fixture::forever("c")).await.unwrap();
-    let refused = update(&runtime.client, &id, wished).await.unwrap_err();
-    assert_eq!(refused.code(), Code::InvalidArgument);
-    assert!(refused.message().contains(complaint), "{refused}");
+    rejected(runtime.client.update(&id, wished).await, Code::InvalidArgument, complaint);
     assert_eq!(runtime.client.container(&id).await.unwrap().resources, None);
 }
 
 #[tokio::test]
 async fn create_rejects_cpuset_with_missing_cpu() {
-    let runtime = Runtime::start().await.unwrap();
-    let means = Means::of(&runtime).await;
-    skip_if!("create_rejects_cpuset_with_missing_cpu", means.no_limits());
-    let pod = runtime.pod("p").await.unwrap();
-    let wished = LinuxContainerResources {
-        cpuset_cpus: "1000".to_owned(),
-        ..Default::default()
-    };
-    let refused = pod.create(with(fixture::forever("c"), wished)).await;
-    let refused = refused.unwrap_err();
-    assert_eq!(refused.code(), Code::InvalidArgument);
-    assert!(refused.message().contains("cpuset.cpus"), "{refused}");
+    harness::needs!(Cgroups);
+    let (_runtime, pod) = with_pod().await;
+    let wished = LinuxContainerResources { cpuset_cpus: "1000".to_owned(), ..Default::default() };
+    rejected(
+        pod.create(with(fixture::forever("c"), wished)).await,
+        Code::InvalidArgument,
+        "cpuset.cpus",
+    );
     // The failed create leaves nothing, and the name is free.
     pod.start(fixture::forever("c")).await.unwrap();
 }
 
-/// Exceeding the memory limit kills that container and no other.
-#[tokio::test]
-async fn container_over_memory_limit_exits_oomkilled() {
-    let runtime = Runtime::start().await.unwrap();
-    let means = Means::of(&runtime).await;
-    skip_if!(
-        "container_over_memory_limit_exits_oomkilled",
-        means.no_limits()
-    );
-    let pod = runtime.pod("p").await.unwrap();
-    let good = pod
-        .start(with(fixture::forever("good"), memory(64 * MIB)))
-        .await
-        .unwrap();
-    let all = (0..8).map(|number| {
-        let pod = pod.clone();
-        // The first process exceeds the limit, or a child whose exit code it returns.
-        let script = if number % 2 == 0 {
-            "exec tail /dev/zero"
-        } else {
-            "tail /dev/zero; exit $?"
-        };
-        let config = with(
-            pod.script(&format!("bad-{number}"), script),
-            memory(15 * MIB),
-        );
-        tokio::spawn(async move {
-            let id = pod.start(config).await.unwrap();
-            pod.ended(&id).await.unwrap()
-        })
-    });
-    for ended in all.collect::<Vec<_>>() {
-        let status = ended.await.unwrap();
-        assert_eq!(reason(&status), (137, "OOMKilled"), "{status:?}");
-        assert!(!status.message.is_empty());
-    }
-    let status = runtime.client.container(&good).await.unwrap();
-    assert_eq!(status.state(), ContainerState::ContainerRunning);
-    runtime.client.stop(&good, 0).await.unwrap();
-    let status = runtime.client.container(&good).await.unwrap();
-    assert_eq!(reason(&status), (137, "Error"));
-}
-
 #[tokio::test]
 async fn oom_killed_child_does_not_make_container_oomkilled() {
-    let runtime = Runtime::start().await.unwrap();
-    let means = Means::of(&runtime).await;
-    skip_if!(
-        "oom_killed_child_does_not_make_container_oomkilled",
-        means.no_limits()
-    );
-    let pod = runtime.pod("p").await.unwrap();
+    harness::needs!(Cgroups);
+    let (runtime, pod) = with_pod().await;
     let script = "tail /dev/zero; echo $?; while :; do sleep 1000; done";
-    let config = with(pod.script("c", script), memory(15 * MIB));
-    let id = pod.start(config).await.unwrap();
+    let id = pod.start(with(pod.script("c", script), memory(15 * MIB))).await.unwrap();
     pod.logged(&id, "137").await.unwrap();
     runtime.client.stop(&id, 0).await.unwrap();
     let status = runtime.client.container(&id).await.unwrap();
@@ -250,19 +102,14 @@ async fn oom_killed_child_does_not_make_container_oomkilled() {
 
 #[tokio::test]
 async fn oom_kill_without_daemon_is_reported_after_restart() {
-    let mut runtime = Runtime::with().durable().start().await.unwrap();
-    let means = Means::of(&runtime).await;
-    skip_if!(
-        "oom_kill_without_daemon_is_reported_after_restart",
-        means.no_limits()
-    );
-    let pod = runtime.pod("p").await.unwrap();
+    harness::needs!(Cgroups);
+    let (mut runtime, pod) = pod_of(Runtime::with().durable()).await;
     let volume = runtime.root().join("volume");
     std::fs::create_dir(&volume).unwrap();
     let at = volume.display();
     let script = format!("until [ -e {at}/go ]; do sleep 0.02; done; exec tail /dev/zero");
     let (mut config, mark) = marked(with(pod.script("c", &script), memory(15 * MIB)));
-    config.mounts = vec![cri::v1::Mount {
+    config.mounts = vec![Mount {
         host_path: volume.display().to_string(),
         container_path: volume.display().to_string(),
         ..Default::default()
@@ -271,11 +118,7 @@ async fn oom_kill_without_daemon_is_reported_after_restart() {
     process(&mark).await;
     runtime.kill9().await;
     std::fs::write(volume.join("go"), "").unwrap();
-    eventually(PATIENCE, "the container's end", || async {
-        let left = witness::marked(&mark);
-        if left.is_empty() { Ok(()) } else { Err(left) }
-    })
-    .await;
+    all_gone("the container's end", || witness::marked(&mark)).await;
     runtime.restart().await.unwrap();
     let status = runtime.client.container(&id).await.unwrap();
     assert_eq!(reason(&status), (137, "OOMKilled"));
@@ -283,34 +126,20 @@ async fn oom_kill_without_daemon_is_reported_after_restart() {
 
 #[tokio::test]
 async fn update_changes_limits_before_and_after_start() {
-    let mut runtime = Runtime::with().durable().start().await.unwrap();
-    let means = Means::of(&runtime).await;
-    skip_if!(
-        "update_changes_limits_before_and_after_start",
-        means.no_limits()
-    );
-    let pod = runtime.pod("p").await.unwrap();
-    let first = LinuxContainerResources {
-        cpu_period: 100_000,
-        cpu_quota: 50_000,
-        ..memory(64 * MIB)
-    };
+    harness::needs!(Cgroups);
+    let (mut runtime, pod) = pod_of(Runtime::with().durable()).await;
+    let first =
+        LinuxContainerResources { cpu_period: 100_000, cpu_quota: 50_000, ..memory(64 * MIB) };
     let (config, mark) = marked(with(fixture::forever("c"), first));
     let id = pod.create(config).await.unwrap();
-    let second = LinuxContainerResources {
-        cpu_quota: 20_000,
-        ..memory(32 * MIB)
-    };
-    update(&runtime.client, &id, second).await.unwrap();
+    let second = LinuxContainerResources { cpu_quota: 20_000, ..memory(32 * MIB) };
+    runtime.client.update(&id, second).await.unwrap();
     runtime.client.start(&id).await.unwrap();
     let found = applied_limits(process(&mark).await);
     assert_eq!((&*found["quota"], &*found["memory"]), ("20000", "33554432"));
     // No limit: -1, as a kubelet sends it.
-    let unlimited = LinuxContainerResources {
-        cpu_quota: -1,
-        ..memory(-1)
-    };
-    update(&runtime.client, &id, unlimited).await.unwrap();
+    let unlimited = LinuxContainerResources { cpu_quota: -1, ..memory(-1) };
+    runtime.client.update(&id, unlimited).await.unwrap();
     let found = applied_limits(process(&mark).await);
     assert!(["max", "-1"].contains(&&*found["quota"]), "{found:?}");
     // The kernel's greatest number of pages on v1.
@@ -318,64 +147,38 @@ async fn update_changes_limits_before_and_after_start() {
     assert!(memory_limits.contains(&&*found["memory"]), "{found:?}");
     // Up and down, beyond the previous limit of memory and swap.
     for (limit, quota) in [(128 * MIB, 200_000), (16 * MIB, 10_000), (48 * MIB, -1)] {
-        let next = LinuxContainerResources {
-            cpu_quota: quota,
-            ..memory(limit)
-        };
-        update(&runtime.client, &id, next).await.unwrap();
+        let next = LinuxContainerResources { cpu_quota: quota, ..memory(limit) };
+        runtime.client.update(&id, next).await.unwrap();
         let found = applied_limits(process(&mark).await);
         assert_eq!(found["memory"], limit.to_string());
-        assert!(
-            ["max", &quota.to_string()].contains(&&*found["quota"]),
-            "{found:?}"
-        );
+        assert!(["max", &quota.to_string()].contains(&&*found["quota"]), "{found:?}");
     }
-    runtime.kill9().await;
-    runtime.restart().await.unwrap();
+    runtime.kill_and_restart().await.unwrap();
     let status = runtime.client.container(&id).await.unwrap();
-    let expected = LinuxContainerResources {
-        cpu_period: 100_000,
-        cpu_quota: -1,
-        ..memory(48 * MIB)
-    };
+    let expected =
+        LinuxContainerResources { cpu_period: 100_000, cpu_quota: -1, ..memory(48 * MIB) };
     assert_eq!(resources(&status), expected);
-    update(&runtime.client, &id, memory(40 * MIB))
-        .await
-        .unwrap();
+    runtime.client.update(&id, memory(40 * MIB)).await.unwrap();
     let found = applied_limits(process(&mark).await);
     assert_eq!(found["memory"], (40 * MIB).to_string());
     runtime.client.stop(&id, 5).await.unwrap();
-    let late = update(&runtime.client, &id, memory(30 * MIB)).await;
+    let late = runtime.client.update(&id, memory(30 * MIB)).await;
     assert_eq!(code(late), Code::FailedPrecondition);
-    let unknown = update(&runtime.client, "nobody", memory(30 * MIB)).await;
+    let unknown = runtime.client.update("nobody", memory(30 * MIB)).await;
     assert_eq!(code(unknown), Code::NotFound);
 }
 
 #[tokio::test]
 async fn update_rejects_memory_limit_below_usage() {
-    let runtime = Runtime::start().await.unwrap();
-    let means = Means::of(&runtime).await;
-    skip_if!("update_rejects_memory_limit_below_usage", means.no_limits());
-    let pod = runtime.pod("p").await.unwrap();
+    harness::needs!(Cgroups);
+    let (runtime, pod) = with_pod().await;
     let script = r#"exec perl -e '$x = "x" x (40 << 20); $| = 1; print "ready\n"; sleep 1000'"#;
-    let wished = LinuxContainerResources {
-        cpu_shares: 512,
-        ..memory(128 * MIB)
-    };
+    let wished = LinuxContainerResources { cpu_shares: 512, ..memory(128 * MIB) };
     let (config, mark) = marked(with(pod.script("c", script), wished.clone()));
-    let id = pod.start(config).await.unwrap();
-    pod.logged(&id, "ready").await.unwrap();
+    let id = pod.start_ready(config).await.unwrap();
     // The rest of the update is not applied either.
-    let less = LinuxContainerResources {
-        cpu_shares: 100,
-        ..memory(20 * MIB)
-    };
-    let refused = update(&runtime.client, &id, less).await.unwrap_err();
-    assert_eq!(refused.code(), Code::InvalidArgument);
-    assert!(
-        refused.message().contains("the old limit stays"),
-        "{refused}"
-    );
+    let less = LinuxContainerResources { cpu_shares: 100, ..memory(20 * MIB) };
+    rejected(runtime.client.update(&id, less).await, Code::InvalidArgument, "the old limit stays");
     let found = applied_limits(process(&mark).await);
     assert_eq!(found["memory"], (128 * MIB).to_string());
     assert!(["512", "59"].contains(&&*found["weight"]), "{found:?}");
@@ -386,9 +189,8 @@ async fn update_rejects_memory_limit_below_usage() {
 
 #[tokio::test]
 async fn pod_cpu_shares_set_weight_of_pod_cgroup() {
+    harness::needs!(Cgroups);
     let runtime = Runtime::start().await.unwrap();
-    let means = Means::of(&runtime).await;
-    skip_if!("pod_cpu_shares_set_weight_of_pod_cgroup", means.no_limits());
     let mut config = runtime.sandbox("p");
     let shares = |cpu_shares| LinuxContainerResources {
         cpu_shares,
@@ -421,10 +223,7 @@ async fn pod_cpu_shares_set_weight_of_pod_cgroup() {
     assert!(["2048", "174"].contains(&&*weight()), "{}", weight());
     let request = UpdatePodSandboxResourcesRequest {
         pod_sandbox_id: pod.id.clone(),
-        resources: Some(LinuxContainerResources {
-            cpu_quota: -1,
-            ..memory(-1)
-        }),
+        resources: Some(LinuxContainerResources { cpu_quota: -1, ..memory(-1) }),
         overhead: None,
     };
     calls.update_pod_sandbox_resources(request).await.unwrap();

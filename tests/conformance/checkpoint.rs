@@ -7,14 +7,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use cri::v1;
-use harness::fixture_image::{ImageBuilder, Layer};
 use harness::runtime::Options;
-use harness::{PATIENCE, Pod, Runtime, eventually, fixture};
-use rstest::rstest;
-use tonic::{Code, Status};
 
-use crate::support::{code, directory, of, skip_if};
+use crate::support::*;
 
 const IMAGE: &str = "example.com/counter:1";
 
@@ -27,35 +22,19 @@ i=0
 while :; do i=$((i + 1)); echo $i; echo $i > /count; sleep 0.05; done";
 
 /// A runtime with an image whose containers can be checkpointed, and the directory of its archive.
-async fn with_image() -> (Runtime, tempfile::TempDir) {
+async fn with_image() -> (Runtime, TempDir) {
     with_image_and(Options::durable).await
 }
 
-async fn with_image_and(options: impl Fn(Options) -> Options) -> (Runtime, tempfile::TempDir) {
-    let place = tempfile::tempdir().unwrap();
-    let mut layer = Layer::new()
-        .file("etc/motd", 0o644, "of the image\n")
-        .directory("tmp", 0o1777);
-    for program in ["/bin/sh", "/bin/cat", "/bin/sleep", "/bin/rm", "/bin/ls"] {
-        layer = layer.host_program(program).unwrap();
-    }
-    let archive = place.path().join("counter.tar");
-    ImageBuilder::new(IMAGE)
-        .layer(layer)
-        .write_docker(&archive)
-        .unwrap();
-    let runtime = options(Runtime::with().archive(&archive))
-        .start()
-        .await
-        .unwrap();
-    runtime.client.pull(IMAGE).await.unwrap();
-    (runtime, place)
+async fn with_image_and(options: impl Fn(Options) -> Options) -> (Runtime, TempDir) {
+    let layer = Layer::new().file("etc/motd", 0o644, "of the image\n").directory("tmp", 0o1777);
+    let programs = ["/bin/sh", "/bin/cat", "/bin/sleep", "/bin/rm", "/bin/ls"];
+    let layer = with_programs(layer, &programs);
+    crate::support::with_image(options(Runtime::with()), IMAGE, layer).await
 }
 
 fn counter(name: &str) -> v1::ContainerConfig {
-    let mut config = fixture::script(name, COUNT);
-    config.image.as_mut().unwrap().image = IMAGE.to_owned();
-    config
+    of_image(fixture::script(name, COUNT), IMAGE)
 }
 
 async fn checkpoint(runtime: &Runtime, id: &str, to: &Path) -> Result<(), Status> {
@@ -92,41 +71,18 @@ async fn restore_pod(
     };
     let mut client = runtime.client.runtime.clone();
     let answer = client.restore_pod(request).await?.into_inner();
-    let pod = Pod {
-        id: answer.pod_sandbox_id,
-        config,
-        client: runtime.client.clone(),
-    };
+    let pod = Pod { id: answer.pod_sandbox_id, config, client: runtime.client.clone() };
     Ok((pod, answer.restored_containers))
-}
-
-/// The reason why criu cannot be used, if any.
-async fn not_root(runtime: &Runtime) -> Option<&'static str> {
-    let isolation = runtime.isolation().await.unwrap();
-    (isolation != "root").then_some("criu needs root")
-}
-
-/// The reason why this host does not support checkpoints, if any.
-fn none(result: &Result<(), Status>) -> Option<String> {
-    let error = result.as_ref().err()?;
-    error
-        .message()
-        .starts_with("checkpoints are unavailable: ")
-        .then(|| error.message().to_owned())
 }
 
 /// Waits until a counter exceeds `from`, and returns the count.
 async fn wait_for_counter_beyond(pod: &Pod, id: &str, from: u64) -> u64 {
-    eventually(
-        PATIENCE,
-        &format!("container {id} counting on from {from}"),
-        || async {
-            let status = pod.client.container(id).await.unwrap();
-            let lines = pod.log(&status);
-            let last = lines.iter().rev().find_map(|line| line.text.parse().ok());
-            last.filter(|last| *last > from).ok_or((status, lines))
-        },
-    )
+    eventually(PATIENCE, &format!("container {id} counting on from {from}"), || async {
+        let status = pod.client.container(id).await.unwrap();
+        let lines = pod.log(&status);
+        let last = lines.iter().rev().find_map(|line| line.text.parse().ok());
+        last.filter(|last| *last > from).ok_or((status, lines))
+    })
     .await
 }
 
@@ -134,38 +90,25 @@ async fn wait_for_counter_beyond(pod: &Pod, id: &str, from: u64) -> u64 {
 fn names(archive: &Path) -> Vec<String> {
     let mut tar = tar::Archive::new(fs::File::open(archive).unwrap());
     let entries = tar.entries().unwrap();
-    entries
-        .map(|entry| entry.unwrap().path().unwrap().display().to_string())
-        .collect()
+    entries.map(|entry| entry.unwrap().path().unwrap().display().to_string()).collect()
 }
 
 #[tokio::test]
 async fn container_continues_after_checkpoint_and_restore() {
+    harness::needs!(Checkpoints);
     let (runtime, _place) = with_image().await;
-    skip_if!(
-        "container_continues_after_checkpoint_and_restore",
-        not_root(&runtime).await
-    );
     let archives = directory(&runtime, "archives");
     let archive = archives.join("c.tar");
     let pod = runtime.pod("before").await.unwrap();
     let id = pod.start(counter("c")).await.unwrap();
     let before = wait_for_counter_beyond(&pod, &id, 10).await;
     let open = runtime.client.sh(&id, "ls /proc/1/fd").await.unwrap();
-    let made = checkpoint(&runtime, &id, &archive).await;
-    skip_if!(
-        "container_continues_after_checkpoint_and_restore",
-        none(&made)
-    );
-    made.unwrap();
+    checkpoint(&runtime, &id, &archive).await.unwrap();
 
     // The container keeps running.
     wait_for_counter_beyond(&pod, &id, before + 20).await;
     assert_eq!(fs::read_dir(&archives).unwrap().count(), 1);
-    assert_eq!(
-        archive.metadata().unwrap().permissions().mode() & 0o7777,
-        0o600
-    );
+    assert_eq!(archive.metadata().unwrap().permissions().mode() & 0o7777, 0o600);
     let names = names(&archive);
     for wanted in [
         "checkpoint/inventory.img",
@@ -176,10 +119,7 @@ async fn container_continues_after_checkpoint_and_restore() {
         "dump.log",
         "stats-dump",
     ] {
-        assert!(
-            names.iter().any(|name| name == wanted),
-            "{wanted}: {names:?}"
-        );
+        assert!(names.iter().any(|name| name == wanted), "{wanted}: {names:?}");
     }
     runtime.client.stop(&id, 10).await.unwrap();
     let first = runtime.client.container(&id).await.unwrap();
@@ -188,9 +128,7 @@ async fn container_continues_after_checkpoint_and_restore() {
 
     // Restores into another pod without a container configuration: the archive names the image.
     let config = runtime.sandbox("after");
-    let (pod, restored) = restore_pod(&runtime, &archive, config, Vec::new())
-        .await
-        .unwrap();
+    let (pod, restored) = restore_pod(&runtime, &archive, config, Vec::new()).await.unwrap();
     let [one] = restored.as_slice() else {
         panic!("{restored:?}");
     };
@@ -201,31 +139,18 @@ async fn container_continues_after_checkpoint_and_restore() {
     assert_eq!(status.state(), v1::ContainerState::ContainerRunning);
     assert_eq!(status.metadata.as_ref().unwrap().name, "c");
     let lines = pod.log(&status);
-    let begun: u64 = lines
-        .iter()
-        .find_map(|line| line.text.parse().ok())
-        .unwrap();
+    let begun: u64 = lines.iter().find_map(|line| line.text.parse().ok()).unwrap();
     assert!(begun >= before && after >= begun, "{begun} after {before}");
     wait_for_counter_beyond(&pod, id, after + 5).await;
-    let seen = runtime
-        .client
-        .sh(id, "cat /etc/mine; ls /etc; cat /count; cat /proc/1/stat");
+    let seen = runtime.client.sh(id, "cat /etc/mine; ls /etc; cat /count; cat /proc/1/stat");
     let seen = seen.await.unwrap();
-    assert!(
-        seen.starts_with("mine\n") && !seen.contains("motd"),
-        "{seen}"
-    );
+    assert!(seen.starts_with("mine\n") && !seen.contains("motd"), "{seen}");
     assert!(seen.contains("\n1 (sh) "), "{seen}");
 
     assert_eq!(runtime.client.sh(id, "ls /proc/1/fd").await.unwrap(), open);
 
     // A restored container supports the same calls as any other.
-    let mut client = runtime.client.runtime.clone();
-    let request = v1::ContainerStatsRequest {
-        container_id: id.clone(),
-    };
-    let stats = client.container_stats(request).await.unwrap().into_inner();
-    assert!(stats.stats.unwrap().memory.is_some());
+    assert!(runtime.client.container_stats(id).await.unwrap().memory.is_some());
     runtime.client.reopen_log(id).await.unwrap();
     runtime.client.stop(id, 10).await.unwrap();
     let status = runtime.client.container(id).await.unwrap();
@@ -239,11 +164,8 @@ async fn container_continues_after_checkpoint_and_restore() {
 /// Two containers, one with a volume; the daemon is killed after the restore.
 #[tokio::test]
 async fn pod_continues_after_checkpoint_and_restore() {
+    harness::needs!(Checkpoints);
     let (mut runtime, _place) = with_image().await;
-    skip_if!(
-        "pod_continues_after_checkpoint_and_restore",
-        not_root(&runtime).await
-    );
     let archive = runtime.root().join("pod.tar");
     let (old, new) = (directory(&runtime, "old"), directory(&runtime, "new"));
     let pod = runtime.pod("before").await.unwrap();
@@ -255,9 +177,7 @@ async fn pod_continues_after_checkpoint_and_restore() {
         wait_for_counter_beyond(&pod, &one, 5).await,
         wait_for_counter_beyond(&pod, &two, 5).await,
     );
-    let made = checkpoint_pod(&runtime, &pod, &archive).await;
-    skip_if!("pod_continues_after_checkpoint_and_restore", none(&made));
-    made.unwrap();
+    checkpoint_pod(&runtime, &pod, &archive).await.unwrap();
     runtime.client.remove_pod(&pod.id).await.unwrap();
 
     // A configuration that differs from the checkpoint is rejected, and the attempt leaves nothing.
@@ -271,23 +191,14 @@ async fn pod_continues_after_checkpoint_and_restore() {
         let sandbox = runtime.sandbox("wrong");
         let answer = restore_pod(&runtime, &archive, sandbox, vec![wrong]).await;
         assert_eq!(code(answer.map(drop)), Code::InvalidArgument);
-        assert!(
-            runtime
-                .client
-                .pods(v1::PodSandboxFilter::default())
-                .await
-                .unwrap()
-                .is_empty()
-        );
+        assert!(runtime.client.pods(v1::PodSandboxFilter::default()).await.unwrap().is_empty());
     }
 
     config.mounts = vec![of(&new, "/data")];
     config.log_path = "again.log".to_owned();
     fs::write(new.join("new"), "").unwrap();
     let sandbox = runtime.sandbox("after");
-    let (pod, restored) = restore_pod(&runtime, &archive, sandbox, vec![config])
-        .await
-        .unwrap();
+    let (pod, restored) = restore_pod(&runtime, &archive, sandbox, vec![config]).await.unwrap();
     let id_of = |name: &str| {
         let one = restored.iter().find(|one| one.name == name).unwrap();
         one.container_id.clone()
@@ -297,15 +208,10 @@ async fn pod_continues_after_checkpoint_and_restore() {
     let at = wait_for_counter_beyond(&pod, &two, begun).await;
     let status = runtime.client.container(&two).await.unwrap();
     assert!(status.log_path.ends_with("again.log"), "{status:?}");
-    let seen = runtime
-        .client
-        .sh(&two, "ls /data; cat /dev/shm/ours")
-        .await
-        .unwrap();
+    let seen = runtime.client.sh(&two, "ls /data; cat /dev/shm/ours").await.unwrap();
     assert_eq!(seen, "new\nshared\n");
 
-    runtime.kill9().await;
-    runtime.restart().await.unwrap();
+    runtime.kill_and_restart().await.unwrap();
     wait_for_counter_beyond(&pod, &two, at + 5).await;
     for id in [&one, &two] {
         runtime.client.stop(id, 10).await.unwrap();
@@ -327,21 +233,14 @@ fn has_capability(number: u32) -> bool {
 #[case::privileged(true)]
 #[tokio::test]
 async fn create_restores_checkpoint_given_as_image(#[case] privileged: bool) {
+    harness::needs!(Checkpoints);
     let (runtime, _place) = with_image().await;
-    skip_if!(
-        "create_restores_checkpoint_given_as_image",
-        not_root(&runtime).await
-    );
     let archive = runtime.root().join("c.tar");
     let pod = runtime.pod("p").await.unwrap();
     let mut config = counter("before");
-    config.command = [
-        "/bin/sh",
-        "-c",
-        "i=0; while :; do i=$((i + 1)); echo $i; sleep 0.05; done",
-    ]
-    .map(str::to_owned)
-    .into();
+    config.command = ["/bin/sh", "-c", "i=0; while :; do i=$((i + 1)); echo $i; sleep 0.05; done"]
+        .map(str::to_owned)
+        .into();
     config.stdin = true;
     let security = fixture::security(&mut config);
     // criu needs CAP_SYS_RESOURCE to read the limits of another user's process.
@@ -359,9 +258,7 @@ async fn create_restores_checkpoint_given_as_image(#[case] privileged: bool) {
     let before = wait_for_counter_beyond(&pod, &id, 5).await;
     let what = "cat /proc/1/status /proc/1/cgroup /proc/1/mountinfo; ls /proc/irq";
     let shown = runtime.client.sh(&id, what).await.unwrap();
-    let made = checkpoint(&runtime, &id, &archive).await;
-    skip_if!("create_restores_checkpoint_given_as_image", none(&made));
-    made.unwrap();
+    checkpoint(&runtime, &id, &archive).await.unwrap();
 
     config.metadata.as_mut().unwrap().name = "after".to_owned();
     config.log_path = "after.log".to_owned();
@@ -372,35 +269,16 @@ async fn create_restores_checkpoint_given_as_image(#[case] privileged: bool) {
     runtime.client.start(&again).await.unwrap();
     wait_for_counter_beyond(&pod, &again, before).await;
     let confined = |shown: &str| -> Vec<String> {
-        let kept = [
-            "Uid:",
-            "Gid:",
-            "Groups:",
-            "Cap",
-            "NoNewPrivs:",
-            "Seccomp",
-            "NSpid:",
-        ];
+        let kept = ["Uid:", "Gid:", "Groups:", "Cap", "NoNewPrivs:", "Seccomp", "NSpid:"];
         let lines = shown.lines();
         let kept =
             lines.filter(|line| kept.iter().any(|k| line.starts_with(k)) || line.contains(":/"));
-        kept.map(|line| {
-            line.rsplit_once('\t')
-                .map_or(line, |(_, own)| own)
-                .to_owned()
-        })
-        .collect()
+        kept.map(|line| line.rsplit_once('\t').map_or(line, |(_, own)| own).to_owned()).collect()
     };
     let mounted = |shown: &str| -> Vec<String> {
         let lines = shown.lines().filter(|line| line.contains(" - "));
         let mut mounted: Vec<String> = lines
-            .map(|line| {
-                line.split(' ')
-                    .skip(4)
-                    .take(2)
-                    .collect::<Vec<_>>()
-                    .join(" ")
-            })
+            .map(|line| line.split(' ').skip(4).take(2).collect::<Vec<_>>().join(" "))
             .collect();
         mounted.sort();
         mounted
@@ -409,17 +287,11 @@ async fn create_restores_checkpoint_given_as_image(#[case] privileged: bool) {
     assert_eq!(confined(&after), confined(&shown));
     assert_eq!(mounted(&after), mounted(&shown));
     let status = runtime.client.container(&again).await.unwrap();
-    assert_eq!(
-        status.image_ref,
-        runtime.client.container(&id).await.unwrap().image_ref
-    );
+    assert_eq!(status.image_ref, runtime.client.container(&id).await.unwrap().image_ref);
 
     // The original container keeps running.
     wait_for_counter_beyond(&pod, &id, before + 10).await;
     runtime.client.stop(&again, 0).await.unwrap();
-    assert_eq!(
-        runtime.client.container(&again).await.unwrap().exit_code,
-        137
-    );
+    assert_eq!(runtime.client.container(&again).await.unwrap().exit_code, 137);
     runtime.client.remove_pod(&pod.id).await.unwrap();
 }

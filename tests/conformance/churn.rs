@@ -2,11 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use harness::witness::{self, Witness};
-use harness::{PATIENCE, Runtime, eventually, fixture};
-
 use crate::recovery::nothing_runs;
-use crate::support::nothing_in_trash;
+use crate::support::*;
 
 /// The pods of a round, and how many run at a time.
 const PODS: usize = 200;
@@ -49,12 +46,11 @@ async fn run_round(runtime: &Runtime, number: usize) {
     let workers = (0..AT_A_TIME).map(|worker| {
         let client = runtime.client.clone();
         let names = (worker..PODS).step_by(AT_A_TIME);
-        let pods: Vec<_> = names
-            .map(|pod| runtime.sandbox(&format!("pod-{number}-{pod}")))
-            .collect();
+        let pods: Vec<_> =
+            names.map(|pod| runtime.sandbox(&format!("pod-{number}-{pod}"))).collect();
         tokio::spawn(async move {
             for config in pods {
-                let pod = harness::Pod::run(&client, config).await.unwrap();
+                let pod = Pod::run(&client, config).await.unwrap();
                 pod.start(fixture::forever("runs")).await.unwrap();
                 pod.start(pod.script("ends", "echo done")).await.unwrap();
                 // A kubelet stops the pod first; for other clients RemovePodSandbox alone must suffice.
@@ -73,7 +69,7 @@ async fn run_round(runtime: &Runtime, number: usize) {
 #[tokio::test]
 async fn two_rounds_of_two_hundred_pods_leak_nothing() {
     let runtime = Runtime::with().start().await.unwrap();
-    let fresh = Daemon::of(runtime.pid().unwrap());
+    let fresh = after_first_pod(&runtime).await;
     run_round(&runtime, 1).await;
     let first = wait_until_idle(&runtime, &fresh).await;
     run_round(&runtime, 2).await;
@@ -85,6 +81,20 @@ async fn two_rounds_of_two_hundred_pods_leak_nothing() {
         first.rss,
         second.rss
     );
+}
+
+/// Runs a pod and removes it. From then on the daemon keeps a network namespace for the next one.
+async fn after_first_pod(runtime: &Runtime) -> Daemon {
+    let pod = harness::Pod::run(&runtime.client, runtime.sandbox("first")).await.unwrap();
+    runtime.client.remove_pod(&pod.id).await.unwrap();
+    nothing_runs(runtime).await;
+    nothing_in_trash(&runtime.state_dir()).await;
+    let has_network = runtime.isolation().await.unwrap() != "process";
+    eventually(PATIENCE, "a network namespace for the next pod", || async {
+        let now = Daemon::of(runtime.pid().unwrap());
+        if has_network && !now.descriptors.contains_key("net:") { Err(now) } else { Ok(now) }
+    })
+    .await
 }
 
 /// Waits until no pod has left anything, and the daemon has no more descriptors and children than at its start.
@@ -103,11 +113,7 @@ async fn wait_until_idle(runtime: &Runtime, fresh: &Daemon) -> Daemon {
         let mut kinds = now.descriptors.iter();
         let more =
             kinds.any(|(kind, count)| fresh.descriptors.get(kind).is_none_or(|had| count > had));
-        if more || now.children > fresh.children {
-            Err((now, fresh))
-        } else {
-            Ok(now)
-        }
+        if more || now.children > fresh.children { Err((now, fresh)) } else { Ok(now) }
     })
     .await
 }

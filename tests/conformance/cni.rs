@@ -8,12 +8,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use cri::v1;
-use harness::{PATIENCE, Pod, Runtime, eventually};
 use serde_json::{Value, json};
-use tonic::Code;
 
-use crate::support::{Means, skip_if};
+use crate::support::*;
 
 /// A plugin that records its input and then its call, waits while a `hold` file exists, records the network namespace that
 /// it finds, fails if a `fail` file exists, and otherwise returns the same address for every pod. With a file `claim` it
@@ -39,17 +36,12 @@ fi
 
 /// The test's own directories of plugins and configurations.
 struct Plugins {
-    root: tempfile::TempDir,
+    root: TempDir,
 }
 
 impl Plugins {
     fn new() -> Self {
-        let plugins = Self {
-            root: tempfile::Builder::new()
-                .prefix("crib-cni")
-                .tempdir()
-                .unwrap(),
-        };
+        let plugins = Self { root: tempfile::Builder::new().prefix("crib-cni").tempdir().unwrap() };
         // Plugins run as the user who started the daemon.
         fs::create_dir(plugins.conf_dir()).unwrap();
         for name in ["one", "two"] {
@@ -57,6 +49,13 @@ impl Plugins {
             fs::write(&path, PLUGIN).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         }
+        plugins
+    }
+
+    /// With a network of the plugins `one` and `two`.
+    fn configured() -> Self {
+        let plugins = Self::new();
+        plugins.configure_both();
         plugins
     }
 
@@ -82,7 +81,7 @@ impl Plugins {
         );
     }
 
-    fn options(&self) -> harness::runtime::Options {
+    fn options(&self) -> Options {
         let argument = |name: &str, path: &Path| format!("--{name}={}", path.display());
         Runtime::with()
             .argument(argument("cni-conf-dir", &self.conf_dir()))
@@ -99,10 +98,7 @@ impl Plugins {
 
     fn inputs(&self, command: &str, plugin: &str) -> Vec<Value> {
         let lines = self.lines(&format!("{command}.{plugin}"));
-        lines
-            .iter()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
+        lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// Makes a plugin fail, with this output if not empty.
@@ -122,15 +118,11 @@ async fn pods(runtime: &Runtime) -> Vec<v1::PodSandbox> {
 
 #[tokio::test]
 async fn plugins_receive_configuration_and_runtime_arguments() {
-    let plugins = Plugins::new();
-    plugins.configure_both();
+    harness::needs!(Namespaces);
+    let plugins = Plugins::configured();
     // Ignored, because it is not the first by name.
     plugins.configure("20-other.conf", &json!({"cniVersion": "0.1.0"}));
     let mut runtime = plugins.options().durable().start().await.unwrap();
-    skip_if!(
-        "plugins_receive_configuration_and_runtime_arguments",
-        Means::of(&runtime).await.no_network()
-    );
     assert_eq!(plugins.lines("calls")[..2], ["GC one", "GC two"]);
     plugins.lines("variables");
     let mut config = runtime.sandbox("pod");
@@ -157,10 +149,7 @@ async fn plugins_receive_configuration_and_runtime_arguments() {
     );
     assert_eq!(plugins.lines("variables"), [variables.clone(), variables]);
     let one = &plugins.inputs("ADD", "one")[0];
-    assert_eq!(
-        *one,
-        json!({"cniVersion": "1.1.0", "name": "test", "type": "one", "own": 1})
-    );
+    assert_eq!(*one, json!({"cniVersion": "1.1.0", "name": "test", "type": "one", "own": 1}));
     let two = &plugins.inputs("ADD", "two")[0];
     assert_eq!(
         two["runtimeConfig"],
@@ -174,9 +163,7 @@ async fn plugins_receive_configuration_and_runtime_arguments() {
     assert_eq!(network.ip, "10.9.8.7");
     assert_eq!(network.additional_ips[0].ip, "fd09::7");
     // The client gives no DNS configuration, so the one of the plugins applies.
-    let resolv = pod
-        .output(pod.script("resolv", "cat /etc/resolv.conf"))
-        .await;
+    let resolv = pod.output(pod.script("resolv", "cat /etc/resolv.conf")).await;
     assert_eq!(resolv.unwrap(), "search plugin.test\nnameserver 10.9.8.1\n");
 
     // Each Status call runs the STATUS command.
@@ -184,15 +171,10 @@ async fn plugins_receive_configuration_and_runtime_arguments() {
     assert_eq!(plugins.lines("calls"), ["STATUS one", "STATUS two"]);
 
     // A restarted daemon runs CHECK.
-    runtime.kill9().await;
-    runtime.restart().await.unwrap();
+    runtime.kill_and_restart().await.unwrap();
     let checked = eventually(PATIENCE, "the check", async || {
         let calls = fs::read_to_string(plugins.path("calls")).unwrap_or_default();
-        if calls.contains("CHECK two there") {
-            Ok(())
-        } else {
-            Err(calls)
-        }
+        if calls.contains("CHECK two there") { Ok(()) } else { Err(calls) }
     });
     checked.await;
     let valid = &plugins.inputs("GC", "one")[1]["cni.dev/valid-attachments"];
@@ -214,13 +196,9 @@ async fn plugins_receive_configuration_and_runtime_arguments() {
 
 #[tokio::test]
 async fn run_pod_undoes_add_when_plugin_fails() {
-    let plugins = Plugins::new();
-    plugins.configure_both();
+    harness::needs!(Namespaces);
+    let plugins = Plugins::configured();
     let runtime = plugins.options().start().await.unwrap();
-    skip_if!(
-        "run_pod_undoes_add_when_plugin_fails",
-        Means::of(&runtime).await.no_network()
-    );
     plugins.lines("calls");
     plugins.fail(
         "ADD",
@@ -234,20 +212,12 @@ async fn run_pod_undoes_add_when_plugin_fails() {
         error.message(),
         "failed to set up the pod's network: the CNI plugin two failed to ADD the network test: no more addresses (all 5 are taken)"
     );
-    assert_eq!(
-        plugins.lines("calls"),
-        [
-            "ADD one there",
-            "ADD two there",
-            "DEL two there",
-            "DEL one there"
-        ]
-    );
+    let seen = plugins.lines("calls");
+    assert_eq!(seen, ["ADD one there", "ADD two there", "DEL two there", "DEL one there"]);
     assert_eq!(pods(&runtime).await, []);
     // Error code 11 means "try again later".
     plugins.fail("ADD", "two", r#"{"code": 11, "msg": "later"}"#);
-    let error = runtime.client.run_pod(config.clone()).await.unwrap_err();
-    assert_eq!(error.code(), Code::Unavailable);
+    assert_eq!(code(runtime.client.run_pod(config.clone()).await), Code::Unavailable);
     plugins.fail("ADD", "two", "");
     let error = runtime.client.run_pod(config.clone()).await.unwrap_err();
     assert!(error.message().ends_with("it does not say why"), "{error}");
@@ -258,27 +228,19 @@ async fn run_pod_undoes_add_when_plugin_fails() {
 
 #[tokio::test]
 async fn pod_is_kept_not_ready_while_del_fails() {
-    let plugins = Plugins::new();
-    plugins.configure_both();
+    harness::needs!(Namespaces);
+    let plugins = Plugins::configured();
     let mut runtime = plugins.options().durable().start().await.unwrap();
-    skip_if!(
-        "pod_is_kept_not_ready_while_del_fails",
-        Means::of(&runtime).await.no_network()
-    );
     plugins.fail("ADD", "two", "");
     plugins.fail("DEL", "one", r#"{"code": 100, "msg": "busy"}"#);
     let config = runtime.sandbox("pod");
     let error = runtime.client.run_pod(config.clone()).await.unwrap_err();
-    assert!(
-        error.message().contains("then undoing it failed"),
-        "{error}"
-    );
+    assert!(error.message().contains("then undoing it failed"), "{error}");
     assert!(error.message().contains("busy"), "{error}");
     let left = pods(&runtime).await;
     assert_eq!(left.len(), 1);
     assert_eq!(left[0].state(), v1::PodSandboxState::SandboxNotready);
-    runtime.kill9().await;
-    runtime.restart().await.unwrap();
+    runtime.kill_and_restart().await.unwrap();
     assert_eq!(pods(&runtime).await, left);
     let error = runtime.client.remove_pod(&left[0].id).await.unwrap_err();
     assert!(error.message().contains("busy"), "{error}");
@@ -293,22 +255,14 @@ async fn pod_is_kept_not_ready_while_del_fails() {
 /// A lost namespace or result does not prevent StopPodSandbox.
 #[tokio::test]
 async fn stop_runs_del_without_namespace_or_cached_result() {
-    let plugins = Plugins::new();
-    plugins.configure_both();
+    harness::needs!(Namespaces);
+    let plugins = Plugins::configured();
     let mut runtime = plugins.options().durable().start().await.unwrap();
-    skip_if!(
-        "stop_runs_del_without_namespace_or_cached_result",
-        Means::of(&runtime).await.no_network()
-    );
-    let (first, second) = (
-        runtime.pod("first").await.unwrap(),
-        runtime.pod("second").await.unwrap(),
-    );
+    let (first, second) =
+        (runtime.pod("first").await.unwrap(), runtime.pod("second").await.unwrap());
     plugins.lines("calls");
     let directory = |pod: &Pod| runtime.state_dir().join("sandboxes").join(&pod.id);
-    let keeper = fs::read_to_string(directory(&first).join("keeper.pid")).unwrap();
-    let keeper = nix::unistd::Pid::from_raw(keeper.trim().parse().unwrap());
-    nix::sys::signal::kill(keeper, nix::sys::signal::Signal::SIGKILL).unwrap();
+    kill(keeper_of(&runtime, &first.id), Signal::SIGKILL).unwrap();
     eventually(PATIENCE, "the end of the pod", async || {
         let ready = runtime.client.pod_is_ready(&first.id).await.unwrap();
         if ready { Err("it is ready") } else { Ok(()) }
@@ -333,12 +287,9 @@ async fn stop_runs_del_without_namespace_or_cached_result() {
 
 #[tokio::test]
 async fn network_is_not_ready_without_usable_configuration() {
+    harness::needs!(Namespaces);
     let plugins = Plugins::new();
     let runtime = plugins.options().start().await.unwrap();
-    skip_if!(
-        "network_is_not_ready_without_usable_configuration",
-        Means::of(&runtime).await.no_network()
-    );
     let network = async || {
         let status = runtime.client.status().await.unwrap().status.unwrap();
         let mut conditions = status.conditions.into_iter();
@@ -347,10 +298,7 @@ async fn network_is_not_ready_without_usable_configuration() {
     let condition = network().await;
     assert!(!condition.status);
     assert_eq!(condition.reason, "NetworkPluginNotReady");
-    assert!(
-        condition.message.contains("there is no *.conflist"),
-        "{condition:?}"
-    );
+    assert!(condition.message.contains("there is no *.conflist"), "{condition:?}");
     let error = runtime.client.run_pod(runtime.sandbox("pod")).await;
     assert_eq!(error.unwrap_err().code(), Code::FailedPrecondition);
     // A pod in the host network needs no plugin.
@@ -361,15 +309,10 @@ async fn network_is_not_ready_without_usable_configuration() {
     context.namespace_options.as_mut().unwrap().network = v1::NamespaceMode::Node.into();
     runtime.client.run_pod(config).await.unwrap();
 
-    plugins.configure(
-        "10-broken.conf",
-        &json!({"cniVersion": "0.1.0", "name": "x", "type": "one"}),
-    );
+    plugins
+        .configure("10-broken.conf", &json!({"cniVersion": "0.1.0", "name": "x", "type": "one"}));
     let condition = network().await;
-    assert!(
-        condition.message.contains("10-broken.conf cannot be used"),
-        "{condition:?}"
-    );
+    assert!(condition.message.contains("10-broken.conf cannot be used"), "{condition:?}");
     plugins.configure_both();
     assert!(network().await.status);
     plugins.fail("STATUS", "two", r#"{"code": 50, "msg": "not yet"}"#);
@@ -380,48 +323,32 @@ async fn network_is_not_ready_without_usable_configuration() {
     // The plugin is not installed.
     let missing = json!({"cniVersion": "1.0.0", "name": "x", "type": "nowhere"});
     plugins.configure("00-first.conf", &missing);
-    let error = runtime.client.run_pod(runtime.sandbox("pod")).await;
-    let error = error.unwrap_err();
-    assert!(
-        error
-            .message()
-            .contains("there is no CNI plugin \"nowhere\" in "),
-        "{error}"
-    );
+    let error = runtime.client.run_pod(runtime.sandbox("pod")).await.unwrap_err();
+    assert!(error.message().contains("there is no CNI plugin \"nowhere\" in "), "{error}");
     assert_eq!(pods(&runtime).await.len(), 1);
 }
 
 /// An invalid rate is rejected before any plugin runs.
 #[tokio::test]
 async fn run_pod_rejects_invalid_bandwidth() {
-    let plugins = Plugins::new();
-    plugins.configure_both();
+    harness::needs!(Namespaces);
+    let plugins = Plugins::configured();
     let runtime = plugins.options().start().await.unwrap();
-    skip_if!(
-        "run_pod_rejects_invalid_bandwidth",
-        Means::of(&runtime).await.no_network()
-    );
     plugins.lines("calls");
     let mut config = runtime.sandbox("pod");
     let annotation = ("kubernetes.io/egress-bandwidth", "fast");
-    config.annotations = [annotation]
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .into();
-    let error = runtime.client.run_pod(config).await.unwrap_err();
-    assert_eq!(error.code(), Code::InvalidArgument);
+    config.annotations =
+        [annotation].map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    assert_eq!(code(runtime.client.run_pod(config).await), Code::InvalidArgument);
     assert_eq!(plugins.lines("calls"), Vec::<String>::new());
 }
 
 /// The daemon is killed while a plugin runs; the restarted daemon undoes the ADD.
 #[tokio::test]
 async fn restart_undoes_interrupted_add() {
-    let plugins = Plugins::new();
-    plugins.configure_both();
+    harness::needs!(Namespaces);
+    let plugins = Plugins::configured();
     let mut runtime = plugins.options().durable().start().await.unwrap();
-    skip_if!(
-        "restart_undoes_interrupted_add",
-        Means::of(&runtime).await.no_network()
-    );
     plugins.lines("calls");
     // The plugin blocks until the test writes to the FIFO.
     let pipe = plugins.path("fail.ADD.two");
@@ -431,11 +358,7 @@ async fn restart_undoes_interrupted_add() {
     let run = tokio::spawn(async move { client.run_pod(config).await });
     eventually(PATIENCE, "the second plugin", async || {
         let calls = fs::read_to_string(plugins.path("calls")).unwrap_or_default();
-        if calls.contains("ADD two") {
-            Ok(())
-        } else {
-            Err(calls)
-        }
+        if calls.contains("ADD two") { Ok(()) } else { Err(calls) }
     })
     .await;
     runtime.kill9().await;
@@ -449,14 +372,8 @@ async fn restart_undoes_interrupted_add() {
     plugins.lines("calls");
     runtime.restart().await.unwrap();
     let calls = plugins.lines("calls");
-    assert!(
-        calls.iter().any(|call| call.starts_with("DEL one")),
-        "{calls:?}"
-    );
-    assert!(
-        calls.iter().any(|call| call.starts_with("DEL two")),
-        "{calls:?}"
-    );
+    assert!(calls.iter().any(|call| call.starts_with("DEL one")), "{calls:?}");
+    assert!(calls.iter().any(|call| call.starts_with("DEL two")), "{calls:?}");
     assert_eq!(pods(&runtime).await, []);
     runtime.client.run_pod(again).await.unwrap();
 }

@@ -2,15 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
-use std::path::Path;
 
 use cri::v1::{CdiDevice, Device};
-use harness::{Runtime, fixture};
 use nix::sys::stat::{major, minor};
-use rstest::rstest;
-use tonic::Code;
 
-use crate::support::{Means, skip_if, trimmed};
+use crate::support::*;
 
 fn device(host_path: &str, container_path: &str) -> Device {
     Device {
@@ -30,12 +26,8 @@ fn numbers(path: &str) -> String {
 
 #[tokio::test]
 async fn device_appears_under_container_path() {
-    let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "device_appears_under_container_path",
-        Means::of(&runtime).await.no_namespaces()
-    );
-    let pod = runtime.pod("p").await.unwrap();
+    harness::needs!(Namespaces);
+    let (_runtime, pod) = with_pod().await;
     let script = "stat -c %t:%T /dev/deep/er/zeroes /etc/zeroes /dev/null
         head -c 3 /dev/deep/er/zeroes | wc -c; head -c 3 /dev/null | wc -c";
     let mut config = pod.script("c", script);
@@ -46,53 +38,18 @@ async fn device_appears_under_container_path() {
         device("/dev/zero", "/dev/null"),
     ];
     let zero = numbers("/dev/zero");
-    assert_eq!(
-        pod.output(config).await.unwrap(),
-        format!("{zero}\n{zero}\n{zero}\n3\n3\n")
-    );
+    assert_eq!(pod.output(config).await.unwrap(), format!("{zero}\n{zero}\n{zero}\n3\n3\n"));
     assert_eq!(numbers("/dev/null"), "1:3");
 }
 
 #[tokio::test]
 async fn directory_of_devices_is_mapped() {
-    let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "directory_of_devices_is_mapped",
-        Means::of(&runtime).await.no_namespaces()
-    );
-    if !Path::new("/dev/net/tun").exists() {
-        harness::skip!(
-            "directory_of_devices_is_mapped",
-            "/dev/net/tun does not exist"
-        );
-    }
-    let pod = runtime.pod("p").await.unwrap();
+    harness::needs!(Namespaces, Tun);
+    let (_runtime, pod) = with_pod().await;
     let mut config = pod.script("c", "stat -c %t:%T /dev/other/tun");
     config.devices = vec![device("/dev/net", "/dev/other")];
     let seen = pod.output(config).await.unwrap();
     assert_eq!(trimmed(&seen), numbers("/dev/net/tun"));
-}
-
-#[tokio::test]
-async fn privileged_container_has_host_devices() {
-    let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "privileged_container_has_host_devices",
-        Means::of(&runtime).await.no_namespaces()
-    );
-    if fs::File::open("/dev/net/tun").is_err() {
-        harness::skip!(
-            "privileged_container_has_host_devices",
-            "/dev/net/tun cannot be opened"
-        );
-    }
-    let pod = runtime.pod("p").await.unwrap();
-    let script = "[ -c /dev/net/tun ] && echo yes || echo no";
-    let config = pod.script("c", script);
-    assert_eq!(pod.output(config).await.unwrap(), "no\n");
-    let mut config = pod.script("privileged", script);
-    fixture::security(&mut config).privileged = true;
-    assert_eq!(pod.output(config).await.unwrap(), "yes\n");
 }
 
 #[rstest]
@@ -102,13 +59,10 @@ async fn privileged_container_has_host_devices() {
 #[case::permissions(Device { permissions: "rwx".to_owned(), ..device("/dev/null", "/dev/x") }, "some of r, w and m")]
 #[tokio::test]
 async fn create_rejects_invalid_device(#[case] device: Device, #[case] reason: &str) {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (_runtime, pod) = with_pod().await;
     let mut config = fixture::forever("c");
     config.devices = vec![device];
-    let error = pod.create(config).await.unwrap_err();
-    assert_eq!(error.code(), Code::InvalidArgument);
-    assert!(error.message().contains(reason), "{error}");
+    rejected(pod.create(config).await, Code::InvalidArgument, reason);
 }
 
 const SPEC: &str = r#"{
@@ -129,7 +83,7 @@ const SPEC: &str = r#"{
 }"#;
 
 /// A runtime with its own directory of CDI specifications.
-async fn runtime_with_cdi_specs() -> (Runtime, tempfile::TempDir) {
+async fn runtime_with_cdi_specs() -> (Runtime, TempDir) {
     let place = tempfile::tempdir().unwrap();
     let directory = place.path().display().to_string();
     fs::create_dir(place.path().join("lib")).unwrap();
@@ -149,11 +103,8 @@ async fn runtime_with_cdi_specs() -> (Runtime, tempfile::TempDir) {
 #[case::by_annotation(false)]
 #[tokio::test]
 async fn cdi_device_is_injected_by_name(#[case] field: bool) {
+    harness::needs!(UserIds);
     let (runtime, _place) = runtime_with_cdi_specs().await;
-    skip_if!(
-        "cdi_device_is_injected_by_name",
-        Means::of(&runtime).await.no_users()
-    );
     let pod = runtime.pod("p").await.unwrap();
     let mut config = fixture::forever("c");
     let name = "vendor.example/widget=one".to_owned();
@@ -168,10 +119,8 @@ async fn cdi_device_is_injected_by_name(#[case] field: bool) {
     let script = "echo $WIDGET $WIDGETS; cat /widgets/file; stat -c %t:%T /dev/widget; id -G
         (echo x > /widgets/x) 2>&1 | grep -o 'Read-only file system'";
     let zero = numbers("/dev/zero");
-    assert_eq!(
-        runtime.client.sh(&id, script).await.unwrap(),
-        format!("one yes\na widget\n{zero}\n0 4242\nRead-only file system\n")
-    );
+    let seen = runtime.client.sh(&id, script).await.unwrap();
+    assert_eq!(seen, format!("one yes\na widget\n{zero}\n0 4242\nRead-only file system\n"));
 }
 
 const YAML: &str = "
@@ -190,18 +139,13 @@ containerEdits: ~
 /// Other CDI implementations parse YAML 1.1: `0640` is octal, and so is the name `010`.
 #[tokio::test]
 async fn cdi_spec_in_yaml_is_read_as_version_1_1() {
+    harness::needs!(HostMounts);
     let (runtime, place) = runtime_with_cdi_specs().await;
-    skip_if!(
-        "cdi_spec_in_yaml_is_read_as_version_1_1",
-        Means::of(&runtime).await.no_host_mounts()
-    );
     fs::write(place.path().join("gadget.yaml"), YAML).unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let script = "echo $GADGET; stat -c '%a %g' /dev/gadget; id -G";
     let mut config = pod.script("c", script);
-    config.cdi_devices = vec![CdiDevice {
-        name: "vendor.example/gadget=8".to_owned(),
-    }];
+    config.cdi_devices = vec![CdiDevice { name: "vendor.example/gadget=8".to_owned() }];
     assert_eq!(pod.output(config).await.unwrap(), "one\n640 8\n0 15\n");
 }
 
@@ -217,41 +161,10 @@ async fn create_rejects_unusable_cdi_device(#[case] name: &str, #[case] reason: 
     let (runtime, place) = runtime_with_cdi_specs().await;
     let pod = runtime.pod("p").await.unwrap();
     let mut config = fixture::forever("c");
-    config.cdi_devices = vec![CdiDevice {
-        name: name.to_owned(),
-    }];
-    let error = pod.create(config).await.unwrap_err();
-    assert_eq!(error.code(), Code::InvalidArgument);
-    assert!(error.message().contains(reason), "{error}");
+    config.cdi_devices = vec![CdiDevice { name: name.to_owned() }];
+    let error = rejected(pod.create(config).await, Code::InvalidArgument, reason);
     if name.ends_with("two") {
         let file = place.path().join("broken.yaml").display().to_string();
         assert!(error.message().contains(&file), "{error}");
     }
-}
-
-/// The device cgroup enforces the permissions, so they restrict root too.
-#[rstest]
-#[case::read("r", "read\n")]
-#[case::write("w", "written\n")]
-#[case::both("rw", "read\nwritten\n")]
-#[tokio::test]
-async fn device_permissions_limit_open_mode(#[case] permissions: &str, #[case] wanted: &str) {
-    let runtime = Runtime::start().await.unwrap();
-    let means = Means::of(&runtime).await;
-    skip_if!("device_permissions_limit_open_mode", means.no_host_mounts());
-    skip_if!("device_permissions_limit_open_mode", means.no_limits());
-    if fs::File::open("/dev/net/tun").is_err() {
-        harness::skip!(
-            "device_permissions_limit_open_mode",
-            "/dev/net/tun cannot be opened"
-        );
-    }
-    let pod = runtime.pod("p").await.unwrap();
-    let script = "(: < /dev/given) 2>/dev/null && echo read; (: > /dev/given) 2>/dev/null && echo written; true";
-    let mut config = pod.script("c", script);
-    config.devices = vec![Device {
-        permissions: permissions.to_owned(),
-        ..device("/dev/net/tun", "/dev/given")
-    }];
-    assert_eq!(pod.output(config).await.unwrap(), wanted);
 }

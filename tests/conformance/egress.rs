@@ -7,16 +7,14 @@ use std::io::{BufRead as _, BufReader};
 use std::net::Ipv4Addr;
 use std::process::Stdio;
 
+use harness::Netns;
 use harness::process::Process;
-use harness::{Netns, PATIENCE, Pod, Runtime, eventually};
-use rstest::rstest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UdpSocket};
 
-use crate::support::skip_if;
+use crate::support::*;
 
 /// The user that root starts a rootless runtime as: one without subordinate ids.
-const NOBODY: u32 = 65534;
 /// Bytes of a long stream.
 const MANY: usize = 50_000_000;
 /// The address of the host's loopback interface in pods.
@@ -27,59 +25,25 @@ const DNS: &str = "169.254.77.100";
 /// The environment variable that names the program of a runtime.
 const CHOICE: &str = "CRIB_EGRESS";
 
-/// Why a program cannot connect pods here. crib's own way needs nothing.
-fn cannot_run(program: &str) -> Option<String> {
-    if program == "crib" {
-        return None;
+/// What it takes that a program connects pods. crib's own way needs nothing of its own.
+fn needs_of(program: &str) -> Vec<Need> {
+    match program {
+        "pasta" => vec![Need::UserNamespaces, Need::TunForUsers, Need::Pasta],
+        "slirp4netns" => vec![Need::UserNamespaces, Need::TunForUsers, Need::Slirp4netns],
+        _ => vec![Need::UserNamespaces],
     }
-    let directories = ["/usr/local/bin", "/usr/bin", "/bin"];
-    let mut paths = directories
-        .iter()
-        .map(|directory| format!("{directory}/{program}"));
-    if !paths.any(|path| std::path::Path::new(&path).is_file()) {
-        return Some(format!("{program} is not installed"));
-    }
-    let mut test = std::process::Command::new("setpriv");
-    if nix::unistd::geteuid().is_root() {
-        test.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-    }
-    let opened = test
-        .args(["sh", "-c", "exec 3<>/dev/net/tun"])
-        .output()
-        .unwrap();
-    (!opened.status.success()).then(|| "users cannot open /dev/net/tun".to_owned())
 }
 
 /// A runtime of an ordinary user, whose pods are connected by `program`.
-fn rootless(program: &str) -> harness::runtime::Options {
-    let options = Runtime::with().isolation("rootless").durable();
-    let options = options.env(CHOICE, program);
-    match nix::unistd::geteuid().is_root() {
-        true => options.user(NOBODY, NOBODY),
-        false => options,
-    }
-}
-
-async fn start(name: &str, options: harness::runtime::Options) -> Option<Runtime> {
-    match options.start().await {
-        Ok(runtime) => Some(runtime),
-        Err(error) => {
-            let text = error.to_string();
-            assert!(text.contains("isolation rootless is unavailable"), "{text}");
-            eprintln!("{name}: {text}");
-            None
-        }
-    }
+fn rootless_by(program: &str) -> Options {
+    rootless().durable().env(CHOICE, program)
 }
 
 /// The runtime's way out, and the message of its network condition.
 async fn way_out(runtime: &Runtime) -> (String, String) {
     let answer = runtime.client.status().await.unwrap();
     let conditions = answer.status.unwrap().conditions;
-    let network = conditions
-        .into_iter()
-        .find(|c| c.r#type == "NetworkReady")
-        .unwrap();
+    let network = conditions.into_iter().find(|c| c.r#type == "NetworkReady").unwrap();
     assert!(network.status, "{network:?}");
     let program = answer.info.get("egress").cloned().unwrap_or_default();
     (program, network.message)
@@ -87,7 +51,7 @@ async fn way_out(runtime: &Runtime) -> (String, String) {
 
 /// What the server at `address` answers to a line that a container of the pod sends over `transport`.
 async fn ask(pod: &Pod, transport: &str, address: &str, port: u16) -> String {
-    let name = harness::fixture::unique("client");
+    let name = fixture::unique("client");
     let script = format!(
         "exec timeout 20 bash -c 'exec 3<>/dev/{transport}/{address}/{port} && echo question >&3 && head -n 1 <&3'"
     );
@@ -124,11 +88,8 @@ async fn serve() -> u16 {
 async fn rootless_pods_reach_host_while_any_lives(
     #[values("pasta", "slirp4netns", "crib")] program: &str,
 ) {
-    let name = "rootless_pods_reach_host_while_any_lives";
-    skip_if!(name, cannot_run(program));
-    let Some(mut runtime) = start(name, rootless(program)).await else {
-        harness::skip!(name, "user namespaces are not available");
-    };
+    harness::needs!(..&needs_of(program));
+    let mut runtime = rootless_by(program).start().await.unwrap();
     let message = format!("pods reach other hosts through {program}");
     assert_eq!(way_out(&runtime).await, (program.to_owned(), message));
     let port = serve().await;
@@ -147,8 +108,7 @@ async fn rootless_pods_reach_host_while_any_lives(
     // Without the daemon the pod keeps its way out, and the next daemon finds the same process.
     let processes = egress_processes(&runtime);
     assert_eq!(processes.len(), 1, "{processes:?}");
-    runtime.kill9().await;
-    runtime.restart().await.unwrap();
+    runtime.kill_and_restart().await.unwrap();
     assert_eq!(way_out(&runtime).await.0, program);
     assert_eq!(egress_processes(&runtime), processes);
     assert_eq!(ask(&pod, "tcp", HOST, port).await, "answer over tcp\n");
@@ -156,11 +116,7 @@ async fn rootless_pods_reach_host_while_any_lives(
     // The program ends with the last pod when there is no daemon, and with the daemon when there is no pod.
     runtime.client.stop_pod(&pod.id).await.unwrap();
     runtime.kill9().await;
-    eventually(PATIENCE, "the way out to end", || async {
-        let left = egress_processes(&runtime);
-        left.is_empty().then_some(()).ok_or(left)
-    })
-    .await;
+    all_gone("the way out to end", || egress_processes(&runtime)).await;
     runtime.restart().await.unwrap();
     assert_eq!(way_out(&runtime).await.0, program);
 }
@@ -168,10 +124,8 @@ async fn rootless_pods_reach_host_while_any_lives(
 /// A user may keep pods from the host's services.
 #[tokio::test]
 async fn egress_can_be_turned_off() {
-    let name = "egress_can_be_turned_off";
-    let Some(runtime) = start(name, rootless("none")).await else {
-        harness::skip!(name, "user namespaces are not available");
-    };
+    harness::needs!(UserNamespaces);
+    let runtime = rootless_by("none").start().await.unwrap();
     let (program, message) = way_out(&runtime).await;
     assert_eq!(program, "none");
     assert_eq!(message, "pods do not reach other hosts: CRIB_EGRESS=none");
@@ -186,18 +140,15 @@ async fn egress_can_be_turned_off() {
 async fn killed_egress_program_is_replaced(
     #[values("pasta", "slirp4netns", "crib")] program: &str,
 ) {
-    let name = "killed_egress_program_is_replaced";
-    skip_if!(name, cannot_run(program));
-    let Some(runtime) = start(name, rootless(program)).await else {
-        harness::skip!(name, "user namespaces are not available");
-    };
+    harness::needs!(..&needs_of(program));
+    let runtime = rootless_by(program).start().await.unwrap();
     let port = serve().await;
     let pod = runtime.pod("a").await.unwrap();
     way_out(&runtime).await;
     let processes = egress_processes(&runtime);
     for process in &processes {
-        let pid = nix::unistd::Pid::from_raw(*process);
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+        let pid = Pid::from_raw(*process);
+        kill(pid, Signal::SIGKILL).unwrap();
     }
     eventually(PATIENCE, "another process", || async {
         way_out(&runtime).await;
@@ -228,11 +179,8 @@ async fn closed_port() -> u16 {
 async fn connections_of_rootless_pods_outlive_daemon(
     #[values("pasta", "slirp4netns", "crib")] program: &str,
 ) {
-    let name = "connections_of_rootless_pods_outlive_daemon";
-    skip_if!(name, cannot_run(program));
-    let Some(mut runtime) = start(name, rootless(program)).await else {
-        harness::skip!(name, "user namespaces are not available");
-    };
+    harness::needs!(..&needs_of(program));
+    let mut runtime = rootless_by(program).start().await.unwrap();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let pod = runtime.pod("a").await.unwrap();
@@ -246,8 +194,7 @@ async fn connections_of_rootless_pods_outlive_daemon(
     let mut word = [0; 6];
     stream.read_exact(&mut word).await.unwrap();
     assert_eq!(&word, b"first\n");
-    runtime.kill9().await;
-    runtime.restart().await.unwrap();
+    runtime.kill_and_restart().await.unwrap();
     stream.write_all(b"again\n").await.unwrap();
     stream.read_exact(&mut word).await.unwrap();
     assert_eq!(&word, b"again\n");
@@ -261,33 +208,28 @@ async fn connections_of_rootless_pods_outlive_daemon(
 /// The processes that keep the runtime's way out.
 fn egress_processes(runtime: &Runtime) -> Vec<i32> {
     let fifo = runtime.state_dir().join("egress-").display().to_string();
-    let command = |process: &harness::witness::Witness| process.command_line();
-    let all = harness::witness::processes().into_iter();
+    let command = |process: &Witness| process.command_line();
+    let all = witness::processes().into_iter();
     let own = all.filter(|process| command(process).contains(&fifo));
     own.map(|process| process.pid).collect()
 }
 
-/// Answers every query with its own bytes, as an answer.
+/// Answers every query with its own bytes: the first two, its id, tell whose answer it is.
 const NAME_SERVER: &str = r#"exec perl -MIO::Socket::INET -e '
     $server = IO::Socket::INET->new(Proto => "udp", LocalAddr => $ARGV[0], LocalPort => 53) or die "bind: $!";
     $| = 1; print "ready\n";
-    while ($server->recv($query, 512)) { $server->send("answer to $query") }' "$0""#;
+    while ($server->recv($query, 512)) { chomp $query; $server->send("$query answered\n") }' "$0""#;
 
 /// The network of the runtime is the test's own, and another machine in it has the name server of this box.
 #[rstest]
 fn rootless_pods_reach_name_server_and_other_machines(
     #[values("pasta", "slirp4netns", "crib")] program: &'static str,
 ) {
-    let name = "rootless_pods_reach_name_server_and_other_machines";
-    if !nix::unistd::geteuid().is_root() {
-        harness::skip!(name, "needs root and the host's network namespace");
-    }
-    skip_if!(name, cannot_run(program));
+    harness::needs!(Root);
+    harness::needs!(..&needs_of(program));
     let (host, other) = (Netns::make().unwrap(), Netns::make().unwrap());
-    host.connect("203.0.113.1/24", &other, "203.0.113.2/24")
-        .unwrap();
-    host.run("ip", &["route", "add", "default", "via", "203.0.113.2"])
-        .unwrap();
+    host.connect("203.0.113.1/24", &other, "203.0.113.2/24").unwrap();
+    host.run("ip", &["route", "add", "default", "via", "203.0.113.2"]).unwrap();
     let conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
     let server = conf.lines().find_map(|line| {
         let address = line.strip_prefix("nameserver ")?.trim();
@@ -297,8 +239,7 @@ fn rootless_pods_reach_name_server_and_other_machines(
     let at = if server.is_loopback() { &host } else { &other };
     if !server.is_loopback() {
         let address = format!("{server}/32");
-        at.run("ip", &["address", "add", &address, "dev", "lo"])
-            .unwrap();
+        at.run("ip", &["address", "add", &address, "dev", "lo"]).unwrap();
     }
     let mut command = at.command("sh");
     command.args(["-c", NAME_SERVER, &server.to_string()]);
@@ -308,7 +249,7 @@ fn rootless_pods_reach_name_server_and_other_machines(
     BufReader::new(stdout).read_line(&mut ready).unwrap();
     assert_eq!(ready, "ready\n");
 
-    in_network(&host, ask_name_server(name, program, server));
+    in_network(&host, ask_name_server(program, server));
 }
 
 /// Runs the body in a network namespace. A user other than root starts the runtime, and only root enters a namespace: so a
@@ -317,23 +258,18 @@ fn in_network(namespace: &Netns, body: impl Future<Output = ()> + Send + 'static
     let netns = std::fs::File::open(namespace.path()).unwrap();
     let work = move || {
         nix::sched::setns(netns, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-        let executor = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
+        let executor = tokio::runtime::Builder::new_current_thread().enable_all().build();
         executor.unwrap().block_on(body);
     };
     std::thread::spawn(work).join().unwrap();
 }
 
-async fn ask_name_server(name: &str, program: &str, server: Ipv4Addr) {
-    let Some(runtime) = start(name, rootless(program)).await else {
-        harness::skip!(name, "user namespaces are not available");
-    };
-    let pod = runtime.pod("a").await.unwrap();
-    assert_eq!(ask(&pod, "udp", DNS, 53).await, "answer to question\n");
+async fn ask_name_server(program: &str, server: Ipv4Addr) {
+    let (_runtime, pod) = pod_of(rootless_by(program)).await;
+    assert_eq!(ask(&pod, "udp", DNS, 53).await, "question answered\n");
     if !server.is_loopback() {
         // The same server is another machine too.
         let server = server.to_string();
-        assert_eq!(ask(&pod, "udp", &server, 53).await, "answer to question\n");
+        assert_eq!(ask(&pod, "udp", &server, 53).await, "question answered\n");
     }
 }

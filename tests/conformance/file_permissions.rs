@@ -7,10 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use harness::fixture_image::{ImageBuilder, Layer};
-use harness::{Runtime, fixture};
-
-use crate::support::{Means, skip_if};
+use crate::support::*;
 
 /// A user without any rights to the test's files.
 const STRANGER: u32 = 65533;
@@ -23,11 +20,7 @@ fn mode(path: &Path) -> u32 {
 fn run_as_other_user(path: &Path) -> Option<ErrorKind> {
     let mut command = Command::new(path);
     command.arg("-c").arg("true").uid(STRANGER).gid(STRANGER);
-    command
-        .current_dir("/")
-        .output()
-        .err()
-        .map(|error| error.kind())
+    command.current_dir("/").output().err().map(|error| error.kind())
 }
 
 /// The directories that the daemon creates for a pod with a container.
@@ -48,12 +41,8 @@ fn directories(runtime: &Runtime, pod: &str, container: &str) -> Vec<PathBuf> {
 
 #[tokio::test]
 async fn daemon_directories_are_private_to_user() {
-    let mut runtime = Runtime::with().durable().start().await.unwrap();
-    skip_if!(
-        "daemon_directories_are_private_to_user",
-        Means::of(&runtime).await.no_namespaces()
-    );
-    let pod = runtime.pod("p").await.unwrap();
+    harness::needs!(Namespaces);
+    let (mut runtime, pod) = pod_of(Runtime::with().durable()).await;
     let id = pod.start(fixture::forever("c")).await.unwrap();
     let all = directories(&runtime, &pod.id, &id);
     let modes = || -> Vec<u32> { all.iter().map(|path| mode(path)).collect() };
@@ -72,34 +61,13 @@ async fn daemon_directories_are_private_to_user() {
 
 #[tokio::test]
 async fn other_user_cannot_run_files_of_container() {
-    if !nix::unistd::geteuid().is_root() {
-        harness::skip!(
-            "other_user_cannot_run_files_of_container",
-            "needs root to switch users"
-        );
-    }
-    let place = tempfile::tempdir().unwrap();
-    let mut layer = Layer::new();
-    for program in ["/bin/sh", "/bin/cp", "/bin/chmod"] {
-        layer = layer.host_program(program).unwrap();
-    }
-    let archive = place.path().join("image.tar");
+    harness::needs!(Namespaces, Root);
+    let layer = with_programs(Layer::new(), &["/bin/sh", "/bin/cp", "/bin/chmod"]);
     let image = "example.com/plant:1";
-    ImageBuilder::new(image)
-        .layer(layer)
-        .write_docker(&archive)
-        .unwrap();
-    let runtime = Runtime::with().archive(&archive).start().await.unwrap();
-    skip_if!(
-        "other_user_cannot_run_files_of_container",
-        Means::of(&runtime).await.no_namespaces()
-    );
-    runtime.client.pull(image).await.unwrap();
+    let (runtime, _place) = with_image(Runtime::with(), image, layer).await;
     let pod = runtime.pod("p").await.unwrap();
     let plant = "for f in /planted /etc/hosts /etc/hostname /etc/resolv.conf; do cp /bin/sh $f; chmod 4755 $f; done";
-    let mut config = fixture::script("c", plant);
-    config.image.as_mut().unwrap().image = image.to_owned();
-    let id = pod.start(config).await.unwrap();
+    let id = pod.start(of_image(fixture::script("c", plant), image)).await.unwrap();
     assert_eq!(pod.ended(&id).await.unwrap().exit_code, 0);
     let sandbox = runtime.state_dir().join("sandboxes").join(&pod.id);
     let upper = sandbox.join("containers").join(&id).join("layer/upper");
@@ -118,22 +86,10 @@ async fn other_user_cannot_run_files_of_container() {
 
 #[tokio::test]
 async fn etc_files_are_mounted_nosuid_nodev_noexec() {
-    let runtime = Runtime::with().start().await.unwrap();
-    skip_if!(
-        "etc_files_are_mounted_nosuid_nodev_noexec",
-        Means::of(&runtime).await.no_namespaces()
-    );
-    let pod = runtime.pod("p").await.unwrap();
-    let table = pod
-        .output(pod.script("c", "cat /proc/self/mountinfo"))
-        .await
-        .unwrap();
-    for file in [
-        "/etc/hosts",
-        "/etc/hostname",
-        "/etc/resolv.conf",
-        "/dev/shm",
-    ] {
+    harness::needs!(Namespaces);
+    let (_runtime, pod) = with_pod().await;
+    let table = pod.output(pod.script("c", "cat /proc/self/mountinfo")).await.unwrap();
+    for file in ["/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/dev/shm"] {
         let line = table.lines().find(|l| l.split(' ').nth(4) == Some(file));
         let options: Vec<&str> = line
             .and_then(|line| line.split(' ').nth(5))
@@ -147,8 +103,7 @@ async fn etc_files_are_mounted_nosuid_nodev_noexec() {
 
 #[tokio::test]
 async fn logs_are_readable_by_owner_and_group_only() {
-    let runtime = Runtime::with().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (_runtime, pod) = with_pod().await;
     let mut config = pod.script("c", "echo fine");
     config.log_path = "c/0.log".to_owned();
     pod.output(config).await.unwrap();
@@ -159,19 +114,11 @@ async fn logs_are_readable_by_owner_and_group_only() {
 
 #[tokio::test]
 async fn start_rejects_state_directory_of_another_user() {
-    if !nix::unistd::geteuid().is_root() {
-        harness::skip!(
-            "start_rejects_state_directory_of_another_user",
-            "needs root for chown"
-        );
-    }
+    harness::needs!(Root);
     let place = tempfile::tempdir().unwrap();
     fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
-    let (theirs, link, ours) = (
-        place.path().join("theirs"),
-        place.path().join("link"),
-        place.path().join("ours"),
-    );
+    let (theirs, link, ours) =
+        (place.path().join("theirs"), place.path().join("link"), place.path().join("ours"));
     fs::create_dir(&theirs).unwrap();
     chown(&theirs, Some(STRANGER), None).unwrap();
     fs::create_dir(&ours).unwrap();

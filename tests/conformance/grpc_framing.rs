@@ -1,12 +1,10 @@
 //! Requests that are valid HTTP/2 but invalid gRPC: each fails alone, and the next one is answered.
 
-use harness::Runtime;
-use rstest::rstest;
-
 use crate::http2::{
     DATA, END_HEADERS, END_STREAM, HEADERS, Http2, METHOD_AND_SCHEME, Outcome, VERSION,
     WITHOUT_INDEXING, grpc, literal, path, request,
 };
+use crate::support::*;
 
 /// A header block with this path and these other fields.
 fn block(at: &str, others: &[u8]) -> Vec<u8> {
@@ -38,10 +36,8 @@ fn field(name: &str, value: &str) -> Vec<u8> {
 async fn broken_request_fails_alone(#[case] block: &[u8], #[case] message: &[u8]) {
     let runtime = Runtime::start().await.unwrap();
     let mut client = Http2::connect(&runtime).await;
-    let sent = client.frame(HEADERS, END_HEADERS, 1, block).await;
-    sent.unwrap();
-    let sent = client.frame(DATA, END_STREAM, 1, message).await;
-    sent.unwrap();
+    client.frame(HEADERS, END_HEADERS, 1, block).await.unwrap();
+    client.frame(DATA, END_STREAM, 1, message).await.unwrap();
     let outcome = client.wait_for_outcome(1).await;
     let failed = matches!(outcome, Outcome::Failed | Outcome::StreamError(_));
     assert!(failed, "{outcome:?}");
@@ -67,9 +63,7 @@ async fn broken_connection_does_not_affect_others() {
     for length in [0, 1, 9, 12] {
         let mut client = Http2::connect(&runtime).await;
         let whole = version(&[]);
-        client
-            .send_partial_frame(HEADERS, END_HEADERS, 1, &whole, length)
-            .await;
+        client.send_partial_frame(HEADERS, END_HEADERS, 1, &whole, length).await;
     }
     let mut client = Http2::connect(&runtime).await;
     assert_eq!(client.call(1, &request(&[])).await, Outcome::Answered);

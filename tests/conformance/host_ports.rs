@@ -5,12 +5,7 @@ mod many;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 
-use cri::v1;
-use harness::{PATIENCE, Pod, Runtime};
-use rstest::rstest;
-use tonic::Code;
-
-use crate::support::{Means, skip_if};
+use crate::support::*;
 
 /// Echoes every line with a prefix.
 const TCP: &str = r#"exec perl -MIO::Socket::INET -e '
@@ -48,9 +43,14 @@ fn with_ports(runtime: &Runtime, name: &str, ports: Vec<v1::PortMapping>) -> v1:
     config
 }
 
+/// A pod with a host port of TCP.
+async fn with_tcp_port(runtime: &Runtime, name: &str, port: u16) -> Pod {
+    let config = with_ports(runtime, name, vec![mapping(v1::Protocol::Tcp, "", port)]);
+    Pod::run(&runtime.client, config).await.unwrap()
+}
+
 async fn serve(pod: &Pod, script: &str) {
-    let id = pod.start(pod.script("server", script)).await.unwrap();
-    pod.logged(&id, "ready").await.unwrap();
+    pod.start_ready(pod.script("server", script)).await.unwrap();
 }
 
 fn address(ip: &str, port: u16) -> SocketAddr {
@@ -70,9 +70,7 @@ fn send_request_blocking(to: SocketAddr, text: &str) -> std::io::Result<String> 
 
 async fn send_request(to: SocketAddr, text: &str) -> std::io::Result<String> {
     let text = text.to_owned();
-    tokio::task::spawn_blocking(move || send_request_blocking(to, &text))
-        .await
-        .unwrap()
+    tokio::task::spawn_blocking(move || send_request_blocking(to, &text)).await.unwrap()
 }
 
 fn has_ipv6() -> bool {
@@ -81,42 +79,27 @@ fn has_ipv6() -> bool {
 
 #[tokio::test]
 async fn tcp_host_port_forwards_to_pod() {
+    harness::needs!(Namespaces);
     let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "tcp_host_port_forwards_to_pod",
-        Means::of(&runtime).await.no_network()
-    );
     let port = free_port();
-    let config = with_ports(
-        &runtime,
-        "server",
-        vec![mapping(v1::Protocol::Tcp, "", port)],
-    );
-    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    let pod = with_tcp_port(&runtime, "server", port).await;
     serve(&pod, TCP).await;
-    let hosts: &[&str] = if has_ipv6() {
-        &["127.0.0.1", "127.1.2.3", "::1"]
-    } else {
-        &["127.0.0.1", "127.1.2.3"]
-    };
+    let hosts: &[&str] =
+        if has_ipv6() { &["127.0.0.1", "127.1.2.3", "::1"] } else { &["127.0.0.1", "127.1.2.3"] };
     for host in hosts {
         let answer = send_request(address(host, port), "hello\n").await.unwrap();
         assert_eq!(answer, "tcp: hello\n", "{host}");
     }
     // One megabyte, then many concurrent clients.
     let long = "x".repeat(1 << 20) + "\n";
-    let answer = send_request(address("127.0.0.1", port), &long)
-        .await
-        .unwrap();
+    let answer = send_request(address("127.0.0.1", port), &long).await.unwrap();
     assert_eq!(answer.len(), long.len() + "tcp: ".len());
     // The server handles one client at a time; the others wait.
     let mut asked = tokio::task::JoinSet::new();
     for number in 0..20 {
         asked.spawn(async move {
             let text = format!("number {number}\n");
-            let answer = send_request(address("127.0.0.1", port), &text)
-                .await
-                .unwrap();
+            let answer = send_request(address("127.0.0.1", port), &text).await.unwrap();
             assert_eq!(answer, format!("tcp: {text}"));
         });
     }
@@ -127,54 +110,12 @@ async fn tcp_host_port_forwards_to_pod() {
 }
 
 #[tokio::test]
-async fn udp_host_port_forwards_to_pod() {
-    let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "udp_host_port_forwards_to_pod",
-        Means::of(&runtime).await.no_network()
-    );
-    let port = free_port();
-    let ports = vec![mapping(v1::Protocol::Udp, "127.0.0.1", port)];
-    let pod = Pod::run(&runtime.client, with_ports(&runtime, "server", ports))
-        .await
-        .unwrap();
-    serve(&pod, UDP).await;
-    let clients = [(); 3].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
-    for round in 0..3 {
-        for (number, client) in clients.iter().enumerate() {
-            client
-                .send_to(format!("{number} {round}").as_bytes(), ("127.0.0.1", port))
-                .unwrap();
-        }
-        // Each client gets its own answers.
-        for (number, client) in clients.iter().enumerate() {
-            client.set_read_timeout(Some(PATIENCE)).unwrap();
-            let mut buffer = [0; 100];
-            let (length, from) = client.recv_from(&mut buffer).unwrap();
-            assert_eq!(from, address("127.0.0.1", port));
-            assert_eq!(
-                String::from_utf8_lossy(&buffer[..length]),
-                format!("udp: {number} {round}")
-            );
-        }
-    }
-}
-
-#[tokio::test]
 async fn host_port_resets_connection_when_pod_does_not_listen() {
+    harness::needs!(Namespaces);
     let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "host_port_resets_connection_when_pod_does_not_listen",
-        Means::of(&runtime).await.no_network()
-    );
     let port = free_port();
-    let ports = vec![mapping(v1::Protocol::Tcp, "", port)];
-    let _pod = Pod::run(&runtime.client, with_ports(&runtime, "nobody", ports))
-        .await
-        .unwrap();
-    let error = send_request(address("127.0.0.1", port), "hello\n")
-        .await
-        .unwrap_err();
+    let _pod = with_tcp_port(&runtime, "nobody", port).await;
+    let error = send_request(address("127.0.0.1", port), "hello\n").await.unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
 }
 
@@ -182,24 +123,13 @@ async fn host_port_resets_connection_when_pod_does_not_listen() {
 async fn run_pod_rejects_host_port_of_another_pod() {
     let runtime = Runtime::start().await.unwrap();
     let port = free_port();
-    let ports = vec![mapping(v1::Protocol::Tcp, "", port)];
-    let first = with_ports(&runtime, "first", ports.clone());
-    let first = Pod::run(&runtime.client, first).await.unwrap();
-    let second = with_ports(&runtime, "second", ports);
-    let refused = runtime.client.run_pod(second.clone()).await.unwrap_err();
-    assert_eq!(refused.code(), Code::FailedPrecondition);
+    let first = with_tcp_port(&runtime, "first", port).await;
+    let second = with_ports(&runtime, "second", first.config.port_mappings.clone());
+    let refused = runtime.client.run_pod(second.clone()).await;
     let expected = format!("the host port {port}/TCP is taken by the pod test/first");
-    assert!(refused.message().contains(&expected), "{refused}");
+    rejected(refused, Code::FailedPrecondition, &expected);
     // The failed call leaves nothing, and the same call succeeds once the port is free.
-    assert_eq!(
-        runtime
-            .client
-            .pods(v1::PodSandboxFilter::default())
-            .await
-            .unwrap()
-            .len(),
-        1
-    );
+    assert_eq!(runtime.client.pods(v1::PodSandboxFilter::default()).await.unwrap().len(), 1);
     runtime.client.stop_pod(&first.id).await.unwrap();
     runtime.client.run_pod(second).await.unwrap();
 }
@@ -210,49 +140,21 @@ async fn run_pod_rejects_host_port_in_use_on_host() {
     let program = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = program.local_addr().unwrap().port();
     let config = |ip| with_ports(&runtime, "late", vec![mapping(v1::Protocol::Tcp, ip, port)]);
-    let refused = runtime.client.run_pod(config("")).await.unwrap_err();
-    assert_eq!(refused.code(), Code::FailedPrecondition);
-    assert!(
-        refused.message().contains("a program of the host"),
-        "{refused}"
+    rejected(
+        runtime.client.run_pod(config("")).await,
+        Code::FailedPrecondition,
+        "a program of the host",
     );
     // The same port of another address is free.
     runtime.client.run_pod(config("127.0.0.2")).await.unwrap();
 }
 
 #[tokio::test]
-async fn host_port_listens_on_given_address_only() {
-    let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "host_port_listens_on_given_address_only",
-        Means::of(&runtime).await.no_network()
-    );
-    let port = free_port();
-    let ports = vec![mapping(v1::Protocol::Tcp, "127.0.0.3", port)];
-    let pod = Pod::run(&runtime.client, with_ports(&runtime, "one", ports))
-        .await
-        .unwrap();
-    serve(&pod, TCP).await;
-    let answer = send_request(address("127.0.0.3", port), "hello\n").await;
-    assert_eq!(answer.unwrap(), "tcp: hello\n");
-    let refused = send_request(address("127.0.0.1", port), "hello\n").await;
-    assert_eq!(
-        refused.unwrap_err().kind(),
-        std::io::ErrorKind::ConnectionRefused
-    );
-}
-
-#[tokio::test]
 async fn host_ports_survive_daemon_restart() {
+    harness::needs!(Namespaces);
     let mut runtime = Runtime::with().durable().start().await.unwrap();
-    skip_if!(
-        "host_ports_survive_daemon_restart",
-        Means::of(&runtime).await.no_network()
-    );
     let port = free_port();
-    let ports = vec![mapping(v1::Protocol::Tcp, "", port)];
-    let config = with_ports(&runtime, "server", ports.clone());
-    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    let pod = with_tcp_port(&runtime, "server", port).await;
     serve(&pod, TCP).await;
     runtime.kill9().await;
     let answer = send_request(address("127.0.0.1", port), "alone\n").await;
@@ -261,40 +163,23 @@ async fn host_ports_survive_daemon_restart() {
     let answer = send_request(address("127.0.0.1", port), "again\n").await;
     assert_eq!(answer.unwrap(), "tcp: again\n");
     // The restarted daemon knows which pod has the port.
-    let second = with_ports(&runtime, "second", ports);
+    let second = with_ports(&runtime, "second", pod.config.port_mappings);
     let refused = runtime.client.run_pod(second).await.unwrap_err();
-    assert!(
-        refused.message().contains("the pod test/server"),
-        "{refused}"
-    );
-}
-
-/// The first port that an ordinary user may bind.
-fn first_ordinary_port() -> u16 {
-    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
-    let port = text.ok().and_then(|text| text.trim().parse().ok());
-    port.unwrap_or(1024)
+    assert!(refused.message().contains("the pod test/server"), "{refused}");
 }
 
 #[tokio::test]
 async fn privileged_host_port_requires_root() {
-    let first = first_ordinary_port();
+    harness::needs!(PrivilegedPorts);
+    let first = harness::need::first_unprivileged_port();
     let mut low = (first.saturating_sub(300)..first).rev();
     let unused = |port: &u16| {
         *port > 0 && TcpStream::connect_timeout(&address("127.0.0.7", *port), PATIENCE).is_err()
     };
-    let Some(port) = low.find(unused) else {
-        harness::skip!(
-            "privileged_host_port_requires_root",
-            "every user may take every port: net.ipv4.ip_unprivileged_port_start is {first}"
-        );
-    };
+    let port = low.find(unused).unwrap();
     let make = async |runtime: &Runtime| {
         let ports = vec![mapping(v1::Protocol::Tcp, "127.0.0.7", port)];
-        runtime
-            .client
-            .run_pod(with_ports(runtime, "low", ports))
-            .await
+        runtime.client.run_pod(with_ports(runtime, "low", ports)).await
     };
     let runtime = if nix::unistd::geteuid().is_root() {
         make(&Runtime::start().await.unwrap()).await.unwrap();
@@ -303,12 +188,7 @@ async fn privileged_host_port_requires_root() {
     } else {
         Runtime::start().await.unwrap()
     };
-    let refused = make(&runtime).await.unwrap_err();
-    assert_eq!(refused.code(), Code::PermissionDenied);
-    assert!(
-        refused.message().contains(&format!("below {first}")),
-        "{refused}"
-    );
+    rejected(make(&runtime).await, Code::PermissionDenied, &format!("below {first}"));
 }
 
 #[rstest]
@@ -332,27 +212,15 @@ async fn run_pod_rejects_invalid_port_mapping(
         host_ip: host_ip.to_owned(),
     };
     let config = with_ports(&runtime, "nonsense", vec![port]);
-    let refused = runtime.client.run_pod(config).await.unwrap_err();
-    assert_eq!(refused.code(), Code::InvalidArgument);
-    assert!(refused.message().contains(part), "{refused}");
-    assert!(
-        runtime
-            .client
-            .pods(v1::PodSandboxFilter::default())
-            .await
-            .unwrap()
-            .is_empty()
-    );
+    rejected(runtime.client.run_pod(config).await, Code::InvalidArgument, part);
+    assert!(runtime.client.pods(v1::PodSandboxFilter::default()).await.unwrap().is_empty());
 }
 
 /// A sysctl of the pod's interface is set after the interface exists.
 #[tokio::test]
 async fn sysctl_of_pod_interface_is_applied() {
+    harness::needs!(Namespaces);
     let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "sysctl_of_pod_interface_is_applied",
-        Means::of(&runtime).await.no_network()
-    );
     let mut config = runtime.sandbox("tuned");
     let linux = config.linux.as_mut().unwrap();
     linux.sysctls = [("net.ipv4.conf.eth0.arp_ignore", "2")]
@@ -370,9 +238,7 @@ async fn host_port_forwards_without_namespaces() {
     let runtime = Runtime::with().isolation("process").start().await.unwrap();
     let port = free_port();
     let ports = vec![mapping(v1::Protocol::Tcp, "127.0.0.1", port)];
-    let pod = Pod::run(&runtime.client, with_ports(&runtime, "plain", ports))
-        .await
-        .unwrap();
+    let pod = Pod::run(&runtime.client, with_ports(&runtime, "plain", ports)).await.unwrap();
     let status = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
     let own = status.network.unwrap().ip;
     // Another process may have port 8080 of other addresses.
@@ -387,18 +253,12 @@ async fn host_port_forwards_without_namespaces() {
 async fn sctp_host_port_requires_kernel_support() {
     let runtime = Runtime::start().await.unwrap();
     let ports = vec![mapping(v1::Protocol::Sctp, "127.0.0.1", free_port())];
-    let made = runtime
-        .client
-        .run_pod(with_ports(&runtime, "sctp", ports))
-        .await;
+    let made = runtime.client.run_pod(with_ports(&runtime, "sctp", ports)).await;
     let protocols = std::fs::read_to_string("/proc/net/protocols").unwrap();
     if protocols.lines().any(|line| line.starts_with("SCTP ")) {
         made.unwrap();
     } else if let Err(refused) = made {
         assert_eq!(refused.code(), Code::InvalidArgument);
-        assert!(
-            refused.message().contains("does not have SCTP"),
-            "{refused}"
-        );
+        assert!(refused.message().contains("does not have SCTP"), "{refused}");
     }
 }

@@ -1,17 +1,13 @@
 //! Hostile input: the runtime always answers, and keeps working.
 
 use cri::v1::{ContainerConfig, NamespaceMode, PodSandboxConfig};
-use harness::{Pod, Runtime, fixture};
-use rstest::rstest;
-use tonic::{Code, Status};
+
+use crate::support::*;
 
 /// Asserts that the runtime can still run a pod.
 async fn assert_alive(runtime: &Runtime) {
     let pod = runtime.pod(&fixture::unique("alive")).await.unwrap();
-    assert_eq!(
-        pod.output(pod.script("c", "echo fine")).await.unwrap(),
-        "fine\n"
-    );
+    assert_eq!(pod.output(pod.script("c", "echo fine")).await.unwrap(), "fine\n");
     runtime.client.remove_pod(&pod.id).await.unwrap();
 }
 
@@ -20,17 +16,10 @@ async fn assert_alive(runtime: &Runtime) {
 fn assert_answered<T>(result: Result<T, Status>) {
     if let Err(error) = result {
         assert!(
-            !matches!(
-                error.code(),
-                Code::Unknown | Code::Unavailable | Code::Cancelled
-            ),
+            !matches!(error.code(), Code::Unknown | Code::Unavailable | Code::Cancelled),
             "{error:?}"
         );
-        assert!(
-            error.message().len() < 4096,
-            "a message of {} bytes",
-            error.message().len()
-        );
+        assert!(error.message().len() < 4096, "a message of {} bytes", error.message().len());
     }
 }
 
@@ -55,24 +44,11 @@ async fn calls_survive_hostile_ids(#[case] id: &str) {
     let pod = runtime.pod("p").await.unwrap();
     for id in [id, &long()] {
         assert_eq!(client.pod(id).await.unwrap_err().code(), Code::NotFound);
-        assert_eq!(
-            client.container(id).await.unwrap_err().code(),
-            Code::NotFound
-        );
+        assert_eq!(client.container(id).await.unwrap_err().code(), Code::NotFound);
         assert_eq!(client.start(id).await.unwrap_err().code(), Code::NotFound);
-        assert_eq!(
-            client.exec(id, ["true"], 0).await.unwrap_err().code(),
-            Code::NotFound
-        );
-        assert_eq!(
-            client.reopen_log(id).await.unwrap_err().code(),
-            Code::NotFound
-        );
-        assert_answered(
-            client
-                .create(id, fixture::forever("c"), pod.config.clone())
-                .await,
-        );
+        assert_eq!(client.exec(id, ["true"], 0).await.unwrap_err().code(), Code::NotFound);
+        assert_eq!(client.reopen_log(id).await.unwrap_err().code(), Code::NotFound);
+        assert_answered(client.create(id, fixture::forever("c"), pod.config.clone()).await);
         client.stop(id, 0).await.unwrap();
         client.remove(id).await.unwrap();
         client.stop_pod(id).await.unwrap();
@@ -101,14 +77,7 @@ async fn calls_survive_hostile_ids(#[case] id: &str) {
 #[tokio::test]
 async fn run_pod_survives_hostile_strings(#[case] set: fn(&mut PodSandboxConfig, String)) {
     let runtime = Runtime::with().start().await.unwrap();
-    for word in [
-        "../../escape",
-        "/",
-        "nul\0nul",
-        "two\nlines",
-        "é🦀",
-        &long(),
-    ] {
+    for word in ["../../escape", "/", "nul\0nul", "two\nlines", "é🦀", &long()] {
         let mut config = runtime.sandbox("p");
         set(&mut config, word.to_owned());
         match Pod::run(&runtime.client, config).await {
@@ -132,19 +101,18 @@ async fn run_pod_survives_hostile_strings(#[case] set: fn(&mut PodSandboxConfig,
 #[case::command(|c: &mut ContainerConfig, s: String| c.command = vec![s])]
 #[case::argument(|c: &mut ContainerConfig, s: String| c.args = vec![s])]
 #[case::directory(|c: &mut ContainerConfig, s: String| c.working_dir = s)]
-#[case::variable(|c: &mut ContainerConfig, s: String| c.envs.push(cri::v1::KeyValue { key: s.clone(), value: s.into() }))]
+#[case::variable(|c: &mut ContainerConfig, s: String| c.envs.push(v1::KeyValue { key: s.clone(), value: s.into() }))]
 #[case::log_path(|c: &mut ContainerConfig, s: String| c.log_path = s)]
 #[case::label(|c: &mut ContainerConfig, s: String| drop(c.labels.insert(s.clone(), s)))]
 #[case::user(|c: &mut ContainerConfig, s: String| fixture::security(c).run_as_username = s)]
 #[case::capability(|c: &mut ContainerConfig, s: String| fixture::security(c).capabilities.get_or_insert_default().add_capabilities = vec![s])]
 #[case::masked_path(|c: &mut ContainerConfig, s: String| fixture::security(c).masked_paths = vec![s])]
 #[case::read_only_path(|c: &mut ContainerConfig, s: String| fixture::security(c).readonly_paths = vec![s])]
-#[case::mount_source(|c: &mut ContainerConfig, s: String| c.mounts.push(cri::v1::Mount { host_path: s, container_path: "/mnt".into(), ..Default::default() }))]
-#[case::mount_target(|c: &mut ContainerConfig, s: String| c.mounts.push(cri::v1::Mount { host_path: "/usr".into(), container_path: s, ..Default::default() }))]
+#[case::mount_source(|c: &mut ContainerConfig, s: String| c.mounts.push(Mount { host_path: s, container_path: "/mnt".into(), ..Default::default() }))]
+#[case::mount_target(|c: &mut ContainerConfig, s: String| c.mounts.push(Mount { host_path: "/usr".into(), container_path: s, ..Default::default() }))]
 #[tokio::test]
 async fn create_survives_hostile_strings(#[case] set: fn(&mut ContainerConfig, String)) {
-    let runtime = Runtime::with().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (runtime, pod) = with_pod().await;
     for word in [
         "",
         "../../../escape",
@@ -167,10 +135,7 @@ async fn create_survives_hostile_strings(#[case] set: fn(&mut ContainerConfig, S
         }
     }
     assert!(runtime.client.pod_is_ready(&pod.id).await.unwrap());
-    assert_eq!(
-        pod.output(pod.script("fine", "echo fine")).await.unwrap(),
-        "fine\n"
-    );
+    assert_eq!(pod.output(pod.script("fine", "echo fine")).await.unwrap(), "fine\n");
 }
 
 /// Enum values that no version of the CRI defines.
@@ -181,7 +146,7 @@ async fn create_survives_hostile_strings(#[case] set: fn(&mut ContainerConfig, S
 #[case::sandbox_ipc_container(|p: &mut PodSandboxConfig, _: &mut ContainerConfig| fixture::pod_namespaces(p).ipc = NamespaceMode::Container.into())]
 #[case::container_pid(|_: &mut PodSandboxConfig, c: &mut ContainerConfig| fixture::security(c).namespace_options.as_mut().unwrap().pid = 77)]
 #[case::stop_signal(|_: &mut PodSandboxConfig, c: &mut ContainerConfig| c.stop_signal = 7777)]
-#[case::propagation(|_: &mut PodSandboxConfig, c: &mut ContainerConfig| c.mounts.push(cri::v1::Mount { host_path: "/usr".into(), container_path: "/mnt".into(), propagation: 9, ..Default::default() }))]
+#[case::propagation(|_: &mut PodSandboxConfig, c: &mut ContainerConfig| c.mounts.push(Mount { host_path: "/usr".into(), container_path: "/mnt".into(), propagation: 9, ..Default::default() }))]
 #[case::groups_policy(|_: &mut PodSandboxConfig, c: &mut ContainerConfig| fixture::security(c).supplemental_groups_policy = 9)]
 #[tokio::test]
 async fn unknown_enum_values_are_rejected(
@@ -205,10 +170,10 @@ async fn unknown_enum_values_are_rejected(
 #[case::log_path(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s: String| c.log_path = s[1..].into())]
 #[case::directory(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s| c.working_dir = s)]
 #[case::masked_path(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s| fixture::security(c).masked_paths = vec![s])]
-#[case::mount_source(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s| c.mounts.push(cri::v1::Mount { host_path: s, container_path: "/mnt".into(), ..Default::default() }))]
-#[case::mount_target(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s| c.mounts.push(cri::v1::Mount { host_path: "/usr".into(), container_path: s, ..Default::default() }))]
-#[case::device(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s| c.devices.push(cri::v1::Device { host_path: s, ..Default::default() }))]
-#[case::device_target(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s| c.devices.push(cri::v1::Device { host_path: "/dev/null".into(), container_path: s, ..Default::default() }))]
+#[case::mount_source(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s| c.mounts.push(Mount { host_path: s, container_path: "/mnt".into(), ..Default::default() }))]
+#[case::mount_target(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s| c.mounts.push(Mount { host_path: "/usr".into(), container_path: s, ..Default::default() }))]
+#[case::device(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s| c.devices.push(v1::Device { host_path: s, ..Default::default() }))]
+#[case::device_target(|_: &mut PodSandboxConfig, c: &mut ContainerConfig, s| c.devices.push(v1::Device { host_path: "/dev/null".into(), container_path: s, ..Default::default() }))]
 #[tokio::test]
 async fn megabyte_long_paths_are_rejected_with_short_message(
     #[case] set: fn(&mut PodSandboxConfig, &mut ContainerConfig, String),
@@ -236,9 +201,7 @@ async fn ten_megabytes_of_labels_are_kept() {
     let runtime = Runtime::with().start().await.unwrap();
     let mut config = runtime.sandbox("p");
     for number in 0..100 {
-        config
-            .labels
-            .insert(format!("label-{number}"), "x".repeat(100_000));
+        config.labels.insert(format!("label-{number}"), "x".repeat(100_000));
     }
     let labels = config.labels.clone();
     let pod = Pod::run(&runtime.client, config).await.unwrap();
@@ -252,14 +215,9 @@ async fn ten_megabytes_of_labels_are_kept() {
 async fn oversized_message_is_rejected() {
     let runtime = Runtime::with().start().await.unwrap();
     let mut config = runtime.sandbox("p");
-    config
-        .annotations
-        .insert("long".to_owned(), "x".repeat(20 << 20));
+    config.annotations.insert("long".to_owned(), "x".repeat(20 << 20));
     let error = runtime.client.run_pod(config).await.unwrap_err();
-    assert!(
-        matches!(error.code(), Code::OutOfRange | Code::ResourceExhausted),
-        "{error:?}"
-    );
+    assert!(matches!(error.code(), Code::OutOfRange | Code::ResourceExhausted), "{error:?}");
     assert_alive(&runtime).await;
 }
 
@@ -272,9 +230,7 @@ async fn server_survives_bytes_that_are_not_grpc() {
         vec![0; 4096],
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff".to_vec(),
     ] {
-        let mut stream = tokio::net::UnixStream::connect(runtime.socket())
-            .await
-            .unwrap();
+        let mut stream = tokio::net::UnixStream::connect(runtime.socket()).await.unwrap();
         // The server may close the connection before everything is written.
         let _ = stream.write_all(&bytes).await;
         assert_alive(&runtime).await;

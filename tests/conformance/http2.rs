@@ -1,11 +1,11 @@
 //! An HTTP/2 client that sends arbitrary frames, including invalid ones.
 
 use std::io;
-use std::time::Duration;
 
-use harness::Runtime;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
+
+use crate::support::*;
 
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
@@ -129,12 +129,7 @@ pub(crate) fn literal(first: u8, name: &str, value: &[u8]) -> Vec<u8> {
             field.push(u8::try_from(text.len()).unwrap());
         } else {
             let rest = text.len() - 127;
-            field.extend([
-                0x7f,
-                low(rest) | 0x80,
-                low(rest >> 7) | 0x80,
-                low(rest >> 14),
-            ]);
+            field.extend([0x7f, low(rest) | 0x80, low(rest >> 7) | 0x80, low(rest >> 14)]);
         }
         field.extend_from_slice(text);
     }

@@ -1,10 +1,9 @@
 //! The image names in a container's status, which a kubelet copies into the pod status.
 
 use cri::v1::{ContainerConfig, ContainerStatus, ImageSpec};
-use harness::fixture_image::{ImageBuilder, Layer};
-use harness::{Pod, Registry, Runtime, fixture};
+use registry::Registry;
 
-use crate::support::{Means, skip_if};
+use crate::support::*;
 
 /// A registry with one image under two tags, and a runtime.
 struct Bench {
@@ -25,11 +24,7 @@ impl Bench {
         assert_eq!(add("example.com/app:2"), digest);
         let digest = format!("{}/app@{digest}", registry.host());
         let runtime = Runtime::with().durable().start().await.unwrap();
-        Self {
-            registry,
-            runtime,
-            digest,
-        }
+        Self { registry, runtime, digest }
     }
 
     fn tag(&self, tag: &str) -> String {
@@ -54,11 +49,8 @@ fn names(status: &ContainerStatus) -> [&str; 3] {
 
 #[tokio::test]
 async fn container_status_names_image_by_tag_digest_and_id() {
+    harness::needs!(Namespaces);
     let mut bench = Bench::new().await;
-    skip_if!(
-        "container_status_names_image_by_tag_digest_and_id",
-        Means::of(&bench.runtime).await.no_namespaces()
-    );
     let (one, two) = (bench.tag("1"), bench.tag("2"));
     let client = bench.runtime.client.clone();
     let id = client.pull(&one).await.unwrap();
@@ -75,66 +67,17 @@ async fn container_status_names_image_by_tag_digest_and_id() {
     assert!(image.repo_tags.contains(&two) && image.repo_digests.contains(&bench.digest));
 
     // Other clients create by tag, digest or id.
-    for (name, asked, tag) in [
-        ("b", &two, &two),
-        ("c", &bench.digest, &one),
-        ("d", &id, &one),
-    ] {
+    for (name, asked, tag) in [("b", &two, &two), ("c", &bench.digest, &one), ("d", &id, &one)] {
         let container = pod.create(of(name, asked, "")).await.unwrap();
         let status = client.container(&container).await.unwrap();
-        assert_eq!(
-            names(&status),
-            [tag.as_str(), &bench.digest, &id],
-            "{asked}"
-        );
+        assert_eq!(names(&status), [tag.as_str(), &bench.digest, &id], "{asked}");
     }
 
     // Neither RemoveImage nor a restart changes the names; PodSandboxStatus reports the same.
     client.remove_image(&one).await.unwrap();
-    bench.runtime.kill9().await;
-    bench.runtime.restart().await.unwrap();
+    bench.runtime.kill_and_restart().await.unwrap();
     assert_eq!(names(&client.container(&kubelets).await.unwrap()), expected);
     let pod = client.pod(&pod.id).await.unwrap();
     let told = pod.containers_statuses.iter().find(|c| c.id == kubelets);
     assert_eq!(names(told.unwrap()), expected);
-}
-
-#[tokio::test]
-async fn container_status_names_untagged_image_as_client_did() {
-    let bench = Bench::new().await;
-    skip_if!(
-        "container_status_names_untagged_image_as_client_did",
-        Means::of(&bench.runtime).await.no_namespaces()
-    );
-    let client = &bench.runtime.client;
-    let id = client.pull(&bench.digest).await.unwrap();
-    let pod = bench.runtime.pod("p").await.unwrap();
-    for (name, asked) in [("a", &id), ("b", &bench.digest)] {
-        let container = pod.create(of(name, asked, &bench.digest)).await.unwrap();
-        let status = client.container(&container).await.unwrap();
-        assert_eq!(names(&status), [asked.as_str(), &bench.digest, &id]);
-    }
-}
-
-/// Like containerd, lists return the image reference of the client.
-#[tokio::test]
-async fn container_list_names_image_by_id() {
-    let runtime = Runtime::start().await.unwrap();
-    let image = runtime.client.image(&fixture::image()).await.unwrap();
-    let id = image.unwrap().id;
-    let pod = runtime.pod("p").await.unwrap();
-    listed(&runtime, &pod, &id).await;
-}
-
-async fn listed(runtime: &Runtime, pod: &Pod, id: &str) {
-    pod.create(of("c", id, "")).await.unwrap();
-    let filter = cri::v1::ContainerFilter {
-        pod_sandbox_id: pod.id.clone(),
-        ..Default::default()
-    };
-    let [container] = &runtime.client.containers(filter).await.unwrap()[..] else {
-        panic!("one container")
-    };
-    let asked = &container.image.as_ref().unwrap().image;
-    assert_eq!([asked, &container.image_ref, &container.image_id], [id; 3]);
 }

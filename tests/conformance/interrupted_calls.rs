@@ -1,15 +1,11 @@
 //! The daemon or a keeper is killed during a call: after a restart the same call succeeds, and nothing leaks.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cri::v1::{ContainerState, PodSandboxConfig};
-use harness::{PATIENCE, Pod, Runtime, eventually, fixture};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use rstest::rstest;
-use tonic::{Code, Status};
 
 use crate::recovery::{keepers, nothing_runs, pod_on};
+use crate::support::*;
 
 /// The number of instants tried per call, and the time limit of a call.
 const INSTANTS: u32 = 6;
@@ -55,11 +51,7 @@ impl Call {
             }
             pod = Some(made);
         }
-        Arguments {
-            sandbox,
-            pod,
-            container,
-        }
+        Arguments { sandbox, pod, container }
     }
 
     async fn send(self, runtime: &Runtime, arguments: &Arguments) -> Result<(), Status> {
@@ -107,14 +99,7 @@ async fn remove_all(runtime: &Runtime) {
 #[rstest]
 #[tokio::test]
 async fn repeated_call_succeeds_after_kill_at_any_instant(
-    #[values(
-        Call::RunPod,
-        Call::Create,
-        Call::Start,
-        Call::StopPod,
-        Call::RemovePod
-    )]
-    call: Call,
+    #[values(Call::RunPod, Call::Create, Call::Start, Call::StopPod, Call::RemovePod)] call: Call,
     #[values(Killed::Daemon, Killed::Keeper)] killed: Killed,
 ) {
     let mut runtime = Runtime::with().durable().start().await.unwrap();
@@ -143,14 +128,10 @@ async fn repeated_call_succeeds_after_kill_at_any_instant(
         let what = format!("{call:?} at {instant}/{INSTANTS} of {whole:?}, first {first:?}");
         match killed {
             Killed::Daemon => {
-                runtime.kill9().await;
-                runtime.restart().await.unwrap();
+                runtime.kill_and_restart().await.unwrap();
                 let second = call.send(&runtime, &arguments).await;
                 let said = format!("{second:?}");
-                assert!(
-                    call.is_correct(second, &runtime, &arguments).await,
-                    "{what}, then {said}"
-                );
+                assert!(call.is_correct(second, &runtime, &arguments).await, "{what}, then {said}");
             }
             Killed::Keeper => {
                 // The pod is either gone or NOTREADY, and can be removed as usual.
@@ -175,11 +156,7 @@ async fn wait_for_no_ready_pod(runtime: &Runtime, what: &str) {
         let pods = runtime.client.pods(Default::default()).await.unwrap();
         let keepers = keepers(runtime).len();
         let ready = pods.iter().filter(|pod| pod.state == 0).count();
-        if ready <= keepers {
-            Ok(())
-        } else {
-            Err((ready, keepers))
-        }
+        if ready <= keepers { Ok(()) } else { Err((ready, keepers)) }
     })
     .await;
 }

@@ -3,21 +3,13 @@
 use std::collections::HashMap;
 
 use cri::v1::{PodSandbox, PodSandboxFilter, StreamPodSandboxesRequest};
-use harness::{Pod, Runtime};
-use tonic::Code;
 
-use crate::support::code;
+use crate::support::*;
 
 async fn streamed(runtime: &Runtime, filter: PodSandboxFilter) -> (usize, Vec<PodSandbox>) {
-    let request = StreamPodSandboxesRequest {
-        filter: Some(filter),
-    };
+    let request = StreamPodSandboxesRequest { filter: Some(filter) };
     let mut client = runtime.client.runtime.clone();
-    let mut stream = client
-        .stream_pod_sandboxes(request)
-        .await
-        .unwrap()
-        .into_inner();
+    let mut stream = client.stream_pod_sandboxes(request).await.unwrap().into_inner();
     let (mut messages, mut all) = (0, Vec::new());
     while let Some(message) = stream.message().await.unwrap() {
         messages += 1;

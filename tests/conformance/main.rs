@@ -1,8 +1,8 @@
-//! The promises of a Container Runtime Interface server, tested through its socket: one file for each group of calls.
+//! What is crib's own in a Container Runtime Interface server, tested through its socket. What clients see of any runtime is
+//! in the rules of `crib check`, which `runtime_keeps_every_rule` runs.
 //!
 //! Each test starts its own runtime, so tests run in parallel. Each test is also a leak test: dropping a runtime checks for
-//! leftovers. `CRI_ENDPOINT=unix:///…` tests another runtime instead (with `CRI_IMAGE`, an image that it can pull, with the
-//! usual commands). Tests that kill, restart or configure the runtime still use crib.
+//! leftovers.
 #![allow(clippy::unwrap_used)]
 
 mod accounts;
@@ -28,17 +28,15 @@ mod http2;
 mod id_prefixes;
 mod image;
 mod image_names;
-mod image_volumes;
 mod inheritance;
 mod interrupted_calls;
-mod keeper_death;
 mod list_streams;
 mod logs;
 mod malformed;
 mod memory_volumes;
 mod metrics;
-mod mounts;
 mod namespaces;
+mod needs;
 mod network;
 mod packet_rules;
 mod power_cut;
@@ -58,7 +56,6 @@ mod security_modules;
 mod shared_pids;
 mod socket_access;
 mod state_machine;
-mod stats;
 mod stop;
 mod streaming;
 mod string_validation;

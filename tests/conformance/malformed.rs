@@ -8,18 +8,16 @@
 )]
 
 use std::path::Path;
-use std::time::Duration;
 
 use bytes::{Buf as _, BufMut as _};
-use harness::{Pod, Runtime, fixture};
 use prost::Message as _;
 use prost_reflect::{
     DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor,
     MethodDescriptor, ReflectMessage as _, Value,
 };
-use rstest::rstest;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
-use tonic::{Code, Status};
+
+use crate::support::*;
 
 /// Passes requests and answers through as bytes.
 #[derive(Debug, Clone, Copy)]
@@ -62,10 +60,7 @@ fn pool() -> DescriptorPool {
 pub(crate) fn methods() -> Vec<MethodDescriptor> {
     let pool = pool();
     let services: Vec<_> = pool.services().collect();
-    services
-        .iter()
-        .flat_map(|service| service.methods().collect::<Vec<_>>())
-        .collect()
+    services.iter().flat_map(|service| service.methods().collect::<Vec<_>>()).collect()
 }
 
 /// The first message of an answer, if it comes at once.
@@ -102,10 +97,7 @@ pub(crate) async fn call_at(
         if !method.is_server_streaming() {
             return Ok(grpc.unary(request, path, Raw).await?.into_inner());
         }
-        let mut stream = grpc
-            .server_streaming(request, path, Raw)
-            .await?
-            .into_inner();
+        let mut stream = grpc.server_streaming(request, path, Raw).await?.into_inner();
         // An event stream may stay silent.
         let first = tokio::time::timeout(Duration::from_millis(200), stream.message()).await;
         Ok(first.unwrap_or(Ok(None))?.unwrap_or_default())
@@ -118,12 +110,7 @@ pub(crate) async fn call_at(
 /// The reason why an answer does not help a client, if any.
 fn why_unhelpful(answer: &Result<Vec<u8>, Status>) -> Option<String> {
     let error = answer.as_ref().err()?;
-    let ours = [
-        Code::Unknown,
-        Code::Internal,
-        Code::Unavailable,
-        Code::Cancelled,
-    ];
+    let ours = [Code::Unknown, Code::Internal, Code::Unavailable, Code::Cancelled];
     let length = error.message().len();
     let told = !ours.contains(&error.code()) && (10..4096).contains(&length);
     let start: String = error.message().chars().take(300).collect();
@@ -192,11 +179,7 @@ impl Bad {
             return Some(Value::Map([(MapKey::String(key), value)].into()));
         }
         let one = self.value(&field.kind())?;
-        Some(if field.is_list() {
-            Value::List(vec![one])
-        } else {
-            one
-        })
+        Some(if field.is_list() { Value::List(vec![one]) } else { one })
     }
 }
 
@@ -233,18 +216,18 @@ pub(crate) fn valid_request(
 ) -> DynamicMessage {
     let mut request = DynamicMessage::new(method.input());
     let merged = match method.name() {
-        "RunPodSandbox" => cri::v1::RunPodSandboxRequest {
+        "RunPodSandbox" => v1::RunPodSandboxRequest {
             config: Some(runtime.sandbox(&fixture::unique("p"))),
             ..Default::default()
         }
         .encode_to_vec(),
-        "CreateContainer" => cri::v1::CreateContainerRequest {
+        "CreateContainer" => v1::CreateContainerRequest {
             pod_sandbox_id: pod.id.clone(),
             config: Some(fixture::script(&fixture::unique("c"), "true")),
             sandbox_config: Some(pod.config.clone()),
         }
         .encode_to_vec(),
-        "ExecSync" => cri::v1::ExecSyncRequest {
+        "ExecSync" => v1::ExecSyncRequest {
             container_id: container.to_owned(),
             cmd: vec!["true".to_owned()],
             timeout: 10,
@@ -253,10 +236,7 @@ pub(crate) fn valid_request(
         _ => Vec::new(),
     };
     request.merge(merged.as_slice()).unwrap();
-    for (name, id) in [
-        ("pod_sandbox_id", pod.id.as_str()),
-        ("container_id", container),
-    ] {
+    for (name, id) in [("pod_sandbox_id", pod.id.as_str()), ("container_id", container)] {
         if request.descriptor().get_field_by_name(name).is_some() {
             request.set_field_by_name(name, Value::String(id.to_owned()));
         }
@@ -267,19 +247,9 @@ pub(crate) fn valid_request(
 /// Removes the object that a request with a bad field created.
 async fn remove_created(runtime: &Runtime, method: &MethodDescriptor, answer: &[u8]) {
     let made = DynamicMessage::decode(method.output(), answer).unwrap();
-    let id = |name| {
-        made.get_field_by_name(name)
-            .unwrap()
-            .as_str()
-            .unwrap()
-            .to_owned()
-    };
+    let id = |name| made.get_field_by_name(name).unwrap().as_str().unwrap().to_owned();
     match method.name() {
-        "RunPodSandbox" => runtime
-            .client
-            .remove_pod(&id("pod_sandbox_id"))
-            .await
-            .unwrap(),
+        "RunPodSandbox" => runtime.client.remove_pod(&id("pod_sandbox_id")).await.unwrap(),
         "CreateContainer" => runtime.client.remove(&id("container_id")).await.unwrap(),
         _ => {}
     }
@@ -345,8 +315,5 @@ async fn every_call_answers_bad_value_in_each_field(#[case] bad: Bad) {
     }
     assert!(tried > 30, "{tried} requests");
     assert!(unhelpful_ones.is_empty(), "{unhelpful_ones:#?}");
-    assert_eq!(
-        runtime.client.sh(&container, "echo fine").await.unwrap(),
-        "fine\n"
-    );
+    assert_eq!(runtime.client.sh(&container, "echo fine").await.unwrap(), "fine\n");
 }

@@ -1,15 +1,11 @@
-//! The two metrics tests of critest (cri-tools, pod.go), which tolerates missing names; here all are required.
+//! Metrics and statistics. The two tests of metrics are those of critest (cri-tools, pod.go), which tolerates missing names;
+//! here all are required.
 
 use std::collections::BTreeSet;
 
-use cri::v1::{
-    LinuxContainerResources, ListMetricDescriptorsRequest, ListPodSandboxMetricsRequest, Metric,
-    MetricDescriptor,
-};
-use harness::fixture_image::{ImageBuilder, Layer};
-use harness::{Pod, Runtime, fixture};
+use cri::v1::{LinuxContainerResources, Metric};
 
-use crate::support::{Means, skip_if};
+use crate::support::*;
 
 /// The container metrics of cAdvisor (Kubernetes 1.37), without the prefix `container_`.
 const NAMES: [&str; 56] = [
@@ -104,17 +100,10 @@ const OF_SOME_BOXES: [&str; 13] = [
 const LABELS: [&str; 6] = ["container", "id", "image", "name", "namespace", "pod"];
 const IMAGE: &str = "example.com/metrics:1";
 
-async fn descriptors(runtime: &Runtime) -> Vec<MetricDescriptor> {
-    let mut client = runtime.client.runtime.clone();
-    let request = ListMetricDescriptorsRequest {};
-    let answer = client.list_metric_descriptors(request).await.unwrap();
-    answer.into_inner().descriptors
-}
-
 #[tokio::test]
 async fn metric_descriptors_are_complete() {
     let runtime = Runtime::start().await.unwrap();
-    let descriptors = descriptors(&runtime).await;
+    let descriptors = runtime.client.metric_descriptors().await.unwrap();
     let names: BTreeSet<&str> = descriptors.iter().map(|d| d.name.as_str()).collect();
     let expected: Vec<String> = NAMES.map(|name| format!("container_{name}")).into();
     let expected: BTreeSet<&str> = expected.iter().map(String::as_str).collect();
@@ -128,7 +117,6 @@ async fn metric_descriptors_are_complete() {
 
 /// A pod with a container that has written files, with the limits of critest.
 async fn measured(runtime: &Runtime) -> (Pod, String) {
-    runtime.client.pull(IMAGE).await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let mut config = fixture::script(
         "c",
@@ -144,37 +132,21 @@ async fn measured(runtime: &Runtime) -> (Pod, String) {
         memory_swap_limit_in_bytes: 64 << 20,
         ..Default::default()
     });
-    let id = pod.start(config).await.unwrap();
-    pod.logged(&id, "ready").await.unwrap();
+    let id = pod.start_ready(config).await.unwrap();
     (pod, id)
 }
 
 #[tokio::test]
 async fn metrics_have_values_and_labels_of_their_descriptors() {
-    let place = tempfile::tempdir().unwrap();
-    let archive = place.path().join("image.tar");
-    let layer = Layer::new().host_program("/bin/sh");
-    let layer = layer.and_then(|layer| layer.host_program("/bin/sleep"));
-    let image = ImageBuilder::new(IMAGE).layer(layer.unwrap());
-    image.write_docker(&archive).unwrap();
-    let runtime = Runtime::with().archive(&archive).start().await.unwrap();
-    let means = Means::of(&runtime).await;
-    skip_if!(
-        "metrics_have_values_and_labels_of_their_descriptors",
-        means.no_namespaces()
-    );
+    harness::needs!(Namespaces);
+    let layer = with_programs(Layer::new(), &["/bin/sh", "/bin/sleep"]);
+    let (runtime, _place) = with_image(Runtime::with(), IMAGE, layer).await;
     let (pod, id) = measured(&runtime).await;
-    let descriptors = descriptors(&runtime).await;
-    let mut client = runtime.client.runtime.clone();
-    let request = ListPodSandboxMetricsRequest {};
-    let answer = client.list_pod_sandbox_metrics(request).await.unwrap();
-    let [of_pod] = &answer.into_inner().pod_metrics[..] else {
-        panic!("one pod")
-    };
+    let descriptors = runtime.client.metric_descriptors().await.unwrap();
+    let all_metrics = runtime.client.pod_metrics().await.unwrap();
+    let [of_pod] = &all_metrics[..] else { panic!("one pod") };
     assert_eq!(of_pod.pod_sandbox_id, pod.id);
-    let [of_container] = &of_pod.container_metrics[..] else {
-        panic!("one container")
-    };
+    let [of_container] = &of_pod.container_metrics[..] else { panic!("one container") };
     assert_eq!(of_container.container_id, id);
 
     let metadata = pod.config.metadata.as_ref().unwrap();
@@ -194,7 +166,8 @@ async fn metrics_have_values_and_labels_of_their_descriptors() {
     }
     let told: BTreeSet<&str> = all().map(|metric| metric.name.as_str()).collect();
     let excused = |name: &str| {
-        OF_SOME_BOXES.contains(&name) || (OF_CGROUPS.contains(&name) && means.no_limits().is_some())
+        OF_SOME_BOXES.contains(&name)
+            || (OF_CGROUPS.contains(&name) && Need::Cgroups.missing().is_some())
     };
     let missing: Vec<&str> = NAMES
         .into_iter()
@@ -204,11 +177,7 @@ async fn metrics_have_values_and_labels_of_their_descriptors() {
 
     let one = |metrics: &[Metric], name: &str| {
         let found = metrics.iter().find(|metric| metric.name == name);
-        found
-            .unwrap_or_else(|| panic!("no {name}"))
-            .value
-            .unwrap()
-            .value
+        found.unwrap_or_else(|| panic!("no {name}")).value.unwrap().value
     };
     let value = |name| one(&of_container.metrics, name);
     assert_eq!(value("container_processes"), 1);
@@ -219,7 +188,17 @@ async fn metrics_have_values_and_labels_of_their_descriptors() {
     assert_eq!(value("container_spec_cpu_period"), 100_000);
     assert_eq!(value("container_spec_cpu_quota"), 20_000);
     assert_eq!(value("container_spec_cpu_shares"), 1024);
-    if means.no_limits().is_none() {
+    if Need::Cgroups.missing().is_none() {
         assert_eq!(value("container_spec_memory_limit_bytes"), 64 << 20);
     }
+}
+
+#[tokio::test]
+async fn exited_container_has_stats_without_cpu() {
+    let (runtime, pod) = with_pod().await;
+    let id = pod.start(fixture::script("c", "exit 0")).await.unwrap();
+    pod.ended(&id).await.unwrap();
+    let stats = runtime.client.container_stats(&id).await.unwrap();
+    assert_eq!(stats.attributes.unwrap().id, id);
+    assert_eq!(stats.cpu, None);
 }

@@ -1,7 +1,8 @@
 //! Traffic beyond the host: pods send with the host's address, and host ports preserve the client's address.
 
-use cri::v1;
-use harness::{Netns, PATIENCE, Pod, Runtime, eventually};
+use harness::Netns;
+
+use crate::support::*;
 
 /// Sends each client its own address, over IPv4 and IPv6.
 const SERVER: &str = r#"exec perl -MIO::Socket::IP -e '
@@ -16,13 +17,9 @@ struct Hosts {
 }
 
 impl Hosts {
-    fn make(forward: bool) -> Option<Self> {
-        if !nix::unistd::geteuid().is_root() {
-            return None;
-        }
+    fn make(forward: bool) -> Self {
         let (host, other) = (Netns::make().unwrap(), Netns::make().unwrap());
-        host.connect("192.0.2.1/24", &other, "192.0.2.2/24")
-            .unwrap();
+        host.connect("192.0.2.1/24", &other, "192.0.2.2/24").unwrap();
         for (netns, address) in [(&host, "2001:db8::1/64"), (&other, "2001:db8::2/64")] {
             let add = ["address", "add", address, "dev", "wire", "nodad"];
             netns.run("ip", &add).unwrap();
@@ -35,7 +32,7 @@ impl Hosts {
             &format!("net.ipv6.conf.all.forwarding={value}"),
         ];
         host.run("sysctl", &all).unwrap();
-        Some(Self { other, host })
+        Self { other, host }
     }
 }
 
@@ -48,9 +45,7 @@ async fn send_request(netns: &Netns, address: &str, port: u16) -> std::io::Resul
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
     }
-    Err(std::io::Error::other(
-        String::from_utf8_lossy(&output.stderr).into_owned(),
-    ))
+    Err(std::io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()))
 }
 
 async fn server(runtime: &Runtime, port: u16) -> Pod {
@@ -62,8 +57,7 @@ async fn server(runtime: &Runtime, port: u16) -> Pod {
         host_ip: String::new(),
     }];
     let pod = Pod::run(&runtime.client, config).await.unwrap();
-    let id = pod.start(pod.script("server", SERVER)).await.unwrap();
-    pod.logged(&id, "ready").await.unwrap();
+    pod.start_ready(pod.script("server", SERVER)).await.unwrap();
     pod
 }
 
@@ -82,18 +76,9 @@ fn tables(netns: &Netns) -> Vec<String> {
 
 #[tokio::test]
 async fn host_port_preserves_source_address_of_other_machine() {
-    let Some(Hosts { other, host }) = Hosts::make(true) else {
-        harness::skip!(
-            "host_port_preserves_source_address_of_other_machine",
-            "needs root and the host's network namespace"
-        );
-    };
-    let runtime = Runtime::with()
-        .durable()
-        .netns(&host.path())
-        .start()
-        .await
-        .unwrap();
+    harness::needs!(Root);
+    let Hosts { other, host } = Hosts::make(true);
+    let runtime = Runtime::with().durable().netns(&host.path()).start().await.unwrap();
     let pod = server(&runtime, 12000).await;
     let asked = async |from: &Netns, to| send_request(from, to, 12000).await.unwrap();
     assert_eq!(asked(&other, "192.0.2.1").await, "192.0.2.2");
@@ -107,15 +92,15 @@ async fn host_port_preserves_source_address_of_other_machine() {
     for address in ["::1", "2001:db8::1"] {
         assert_eq!(asked(&host, address).await, own.additional_ips[0].ip);
     }
-    // The rules are one table with the bridge's name, which survives the daemon.
+    // The rules are a table for frames and one for packets with the bridge's name, which survive the daemon.
     let name = runtime_fake::instance_name(&runtime.state_dir());
-    assert_eq!(tables(&host), [name]);
+    assert_eq!(tables(&host), [name.clone(), name]);
     let mut runtime = runtime;
     runtime.kill9().await;
     assert_eq!(asked(&other, "192.0.2.1").await, "192.0.2.2");
     runtime.restart().await.unwrap();
     assert_eq!(asked(&other, "192.0.2.1").await, "192.0.2.2");
-    // The table is removed with the bridge.
+    // The tables are removed with the bridge.
     runtime.client.remove_pod(&pod.id).await.unwrap();
     assert!(send_request(&other, "192.0.2.1", 12000).await.is_err());
     runtime.stop().await.unwrap();
@@ -124,12 +109,8 @@ async fn host_port_preserves_source_address_of_other_machine() {
 
 #[tokio::test]
 async fn pod_traffic_leaves_with_host_address() {
-    let Some(Hosts { other, host }) = Hosts::make(true) else {
-        harness::skip!(
-            "pod_traffic_leaves_with_host_address",
-            "needs root and the host's network namespace"
-        );
-    };
+    harness::needs!(Root);
+    let Hosts { other, host } = Hosts::make(true);
     let runtime = Runtime::with().netns(&host.path()).start().await.unwrap();
     let mut listening = other.command("bash");
     listening.args(["-c", SERVER]);
@@ -142,7 +123,7 @@ async fn pod_traffic_leaves_with_host_address() {
     let pod = runtime.pod("client").await.unwrap();
     for (to, expected) in [("192.0.2.2", "192.0.2.1"), ("2001:db8::2", "2001:db8::1")] {
         let script = format!("timeout 20 bash -c 'exec 3<>/dev/tcp/{to}/8080 && cat <&3'");
-        let name = harness::fixture::unique("client");
+        let name = fixture::unique("client");
         let said = pod.output(pod.script(&name, &script)).await.unwrap();
         assert_eq!(said.trim(), expected);
     }
@@ -152,27 +133,22 @@ async fn pod_traffic_leaves_with_host_address() {
 /// it there are no rules, and the forwarder serves host ports.
 #[tokio::test]
 async fn host_ports_work_without_ip_forwarding() {
-    let Some(Hosts { other, host }) = Hosts::make(false) else {
-        harness::skip!(
-            "host_ports_work_without_ip_forwarding",
-            "needs root and the host's network namespace"
-        );
-    };
+    harness::needs!(Root);
+    let Hosts { other, host } = Hosts::make(false);
     let runtime = Runtime::with().netns(&host.path()).start().await.unwrap();
     let pod = server(&runtime, 12000).await;
     let own = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
     let asked = async |from: &Netns, to| send_request(from, to, 12000).await.unwrap();
     assert_eq!(asked(&other, "192.0.2.1").await, own.network.unwrap().ip);
-    assert_eq!(tables(&host), Vec::<String>::new());
+    // Of frames only.
+    assert_eq!(tables(&host), [runtime_fake::instance_name(&runtime.state_dir())]);
     // If forwarding is enabled later, the next pod installs the rules.
     let all = ["-qw", "net.ipv4.ip_forward=1"];
     host.run("sysctl", &all).unwrap();
     runtime.pod("late").await.unwrap();
-    let seen = eventually(PATIENCE, "the rules", async || {
-        match asked(&other, "192.0.2.1").await {
-            seen if seen == "192.0.2.2" => Ok(seen),
-            seen => Err(seen),
-        }
+    let seen = eventually(PATIENCE, "the rules", async || match asked(&other, "192.0.2.1").await {
+        seen if seen == "192.0.2.2" => Ok(seen),
+        seen => Err(seen),
     });
     seen.await;
 }
@@ -180,12 +156,8 @@ async fn host_ports_work_without_ip_forwarding() {
 /// Docker sets such a filter policy: packets would be dropped, so the forwarder serves the port.
 #[tokio::test]
 async fn host_ports_work_when_filter_drops_forwarded_packets() {
-    let Some(Hosts { other, host }) = Hosts::make(true) else {
-        harness::skip!(
-            "host_ports_work_when_filter_drops_forwarded_packets",
-            "needs root and the host's network namespace"
-        );
-    };
+    harness::needs!(Root);
+    let Hosts { other, host } = Hosts::make(true);
     host.run("iptables", &["-P", "FORWARD", "DROP"]).unwrap();
     let runtime = Runtime::with().netns(&host.path()).start().await.unwrap();
     let pod = server(&runtime, 12000).await;
@@ -207,12 +179,8 @@ async fn udp_flow_reaches_replacement_pod() {
     const CLIENT: &str = r#"
         $socket = IO::Socket::INET->new(Proto => "udp", LocalPort => 5353, PeerAddr => "192.0.2.1:12000") or die $!;
         $socket->send("hello"); alarm 20; $socket->recv($text, 100); print $text"#;
-    let Some(Hosts { other, host }) = Hosts::make(true) else {
-        harness::skip!(
-            "udp_flow_reaches_replacement_pod",
-            "needs root and the host's network namespace"
-        );
-    };
+    harness::needs!(Root);
+    let Hosts { other, host } = Hosts::make(true);
     let runtime = Runtime::with().netns(&host.path()).start().await.unwrap();
     for name in ["first", "second"] {
         let mut config = runtime.sandbox(name);
@@ -223,11 +191,8 @@ async fn udp_flow_reaches_replacement_pod() {
             host_ip: String::new(),
         }];
         let pod = Pod::run(&runtime.client, config).await.unwrap();
-        let id = pod.start(pod.script("server", ECHO)).await.unwrap();
-        pod.logged(&id, "ready").await.unwrap();
-        let said = other
-            .run("perl", &["-MIO::Socket::INET", "-e", CLIENT])
-            .unwrap();
+        pod.start_ready(pod.script("server", ECHO)).await.unwrap();
+        let said = other.run("perl", &["-MIO::Socket::INET", "-e", CLIENT]).unwrap();
         assert_eq!(said, format!("{name}\n192.0.2.2"));
         runtime.client.remove_pod(&pod.id).await.unwrap();
     }

@@ -4,8 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use harness::Runtime;
-use harness::fixture_image::{ImageBuilder, Layer};
+use crate::support::*;
 
 const NAME: &str = "example.com/durable:1";
 /// The size of the disk.
@@ -14,19 +13,13 @@ const BYTES: u64 = 128 << 20;
 fn body(number: usize) -> Vec<u8> {
     // Sizes from 0 to 256 KiB; no file has only zeroes.
     let length = if number == 0 { 0 } else { 37 << (number % 14) };
-    (0..length)
-        .map(|at| u8::try_from((at * 7 + number) % 251 + 1).unwrap())
-        .collect()
+    (0..length).map(|at| u8::try_from((at * 7 + number) % 251 + 1).unwrap()).collect()
 }
 
 fn layers() -> Vec<Layer> {
     let of = |layer: usize| {
         (0..60).fold(Layer::new(), |tar, number| {
-            tar.file(
-                &format!("d{}/l{layer}-{number}", number % 5),
-                0o644,
-                body(number),
-            )
+            tar.file(&format!("d{}/l{layer}-{number}", number % 5), 0o644, body(number))
         })
     };
     (0..3).map(of).collect()
@@ -35,24 +28,17 @@ fn layers() -> Vec<Layer> {
 fn new_disk(path: &Path) {
     let file = fs::File::create(path).unwrap();
     file.set_len(BYTES).unwrap();
-    let made = Command::new("mkfs.ext4")
-        .args(["-q", "-F"])
-        .arg(path)
-        .status();
+    let made = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(path).status();
     assert!(made.unwrap().success());
 }
 
 fn file_of(layers: &[PathBuf], name: &str) -> Option<Vec<u8>> {
-    layers
-        .iter()
-        .find_map(|layer| fs::read(layer.join("fs").join(name)).ok())
+    layers.iter().find_map(|layer| fs::read(layer.join("fs").join(name)).ok())
 }
 
 #[tokio::test]
 async fn pulled_image_is_complete_after_power_cut() {
-    if let Some(reason) = Runtime::no_disk_image() {
-        harness::skip!("pulled_image_is_complete_after_power_cut", "{reason}");
-    }
+    harness::needs!(DiskImage);
     let place = tempfile::tempdir().unwrap();
     let archive = place.path().join("image.tar");
     let mut image = ImageBuilder::new(NAME);
@@ -79,11 +65,7 @@ async fn pulled_image_is_complete_after_power_cut() {
         for number in 0..60 {
             let name = format!("d{}/l{layer}-{number}", number % 5);
             let there = file_of(&layers, &name);
-            assert!(
-                there == Some(body(number)),
-                "{name}: {:?}",
-                there.map(|t| t.len())
-            );
+            assert!(there == Some(body(number)), "{name}: {:?}", there.map(|t| t.len()));
         }
     }
 }

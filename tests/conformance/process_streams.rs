@@ -1,17 +1,14 @@
 //! Exec, attach and port-forward over WebSocket, as clients of the stream server see them.
 
-use std::time::Duration;
-
 use cri::v1::{AttachRequest, ContainerConfig, ExecRequest};
 use futures_util::{SinkExt as _, StreamExt as _};
-use harness::{PATIENCE, Pod, Runtime, eventually, fixture};
 use tokio::net::TcpStream;
 use tokio_tungstenite::{
     WebSocketStream, client_async,
     tungstenite::{Message, client::IntoClientRequest as _, http::HeaderValue},
 };
 
-use crate::support::skip_if;
+use crate::support::*;
 
 /// The channels of `v5.channel.k8s.io` (Kubernetes 1.36, client-go remotecommand).
 const STDIN: u8 = 0;
@@ -19,7 +16,6 @@ const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
-const CLOSE: u8 = 255;
 
 /// A client, and the output that it has received so far.
 struct Session {
@@ -33,26 +29,16 @@ impl Session {
     async fn open(url: &str) -> Self {
         let mut request = url.replacen("http", "ws", 1).into_client_request().unwrap();
         let protocol = HeaderValue::from_static("v5.channel.k8s.io");
-        request
-            .headers_mut()
-            .insert("Sec-WebSocket-Protocol", protocol);
+        request.headers_mut().insert("Sec-WebSocket-Protocol", protocol);
         let address = request.uri().authority().unwrap().as_str().to_owned();
         let stream = TcpStream::connect(address).await.unwrap();
         let (socket, _) = client_async(request, stream).await.unwrap();
-        Self {
-            socket,
-            out: Vec::new(),
-            err: Vec::new(),
-            status: String::new(),
-        }
+        Self { socket, out: Vec::new(), err: Vec::new(), status: String::new() }
     }
 
     async fn send(&mut self, channel: u8, bytes: &[u8]) {
         let message = [&[channel], bytes].concat();
-        self.socket
-            .send(Message::Binary(message.into()))
-            .await
-            .unwrap();
+        self.socket.send(Message::Binary(message.into())).await.unwrap();
     }
 
     /// Receives the next message; `false` at the end.
@@ -101,35 +87,15 @@ async fn exec(pod: &Pod, id: &str, script: &str, tty: bool) -> Session {
 }
 
 async fn attach(pod: &Pod, id: &str, tty: bool, stdin: bool) -> Session {
-    let request = AttachRequest {
-        container_id: id.to_owned(),
-        stdin,
-        tty,
-        stdout: true,
-        stderr: !tty,
-    };
+    let request =
+        AttachRequest { container_id: id.to_owned(), stdin, tty, stdout: true, stderr: !tty };
     let answer = pod.client.runtime.clone().attach(request).await.unwrap();
     Session::open(&answer.into_inner().url).await
 }
 
 #[tokio::test]
-async fn exec_has_three_streams_and_status() {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let id = pod.start(fixture::forever("c")).await.unwrap();
-    let mut session = exec(&pod, &id, "cat; echo err >&2; exit 3", false).await;
-    let long = vec![b'x'; 300_000];
-    session.send(STDIN, &long).await;
-    session.send(CLOSE, &[STDIN]).await;
-    let session = session.until_end().await;
-    assert!(session.out == long, "{} bytes came back", session.out.len());
-    assert_eq!(session.err, b"err\n");
-    assert!(
-        session.status.contains("NonZeroExitCode"),
-        "{}",
-        session.status
-    );
-    // An orphan that holds the outputs does not delay the end.
+async fn exec_stream_ends_while_orphan_holds_outputs() {
+    let (_runtime, pod, id) = with_container().await;
     let session = exec(&pod, &id, "sleep 1000 & echo done", false).await;
     let session = session.until_end().await;
     assert_eq!(session.text(), "done\n");
@@ -138,9 +104,7 @@ async fn exec_has_three_streams_and_status() {
 
 #[tokio::test]
 async fn exec_on_terminal_reads_lines_until_ctrl_d() {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let id = pod.start(fixture::forever("c")).await.unwrap();
+    let (_runtime, pod, id) = with_container().await;
     let script = "echo $TERM; stty size; while read line; do echo got $line; done";
     let mut session = exec(&pod, &id, script, true).await;
     session.until("xterm\r\n24 80\r\n").await;
@@ -155,9 +119,7 @@ async fn exec_on_terminal_reads_lines_until_ctrl_d() {
 /// As with ssh.
 #[tokio::test]
 async fn exec_gets_eof_or_sighup_when_client_disconnects() {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let id = pod.start(fixture::forever("c")).await.unwrap();
+    let (runtime, pod, id) = with_container().await;
     let directory = runtime.client.sh(&id, "mktemp -d").await.unwrap();
     let directory = directory.trim_end();
     let script = format!("echo ready; cat; echo > {directory}/end");
@@ -181,56 +143,8 @@ async fn exec_gets_eof_or_sighup_when_client_disconnects() {
 }
 
 #[tokio::test]
-async fn attach_shows_new_output_to_all_clients() {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let config = ContainerConfig {
-        stdin: true,
-        ..pod.script("c", "echo before; while read line; do echo got $line; done")
-    };
-    let id = pod.start(config).await.unwrap();
-    pod.logged(&id, "before").await.unwrap();
-    let mut first = attach(&pod, &id, false, true).await;
-    first.send(STDIN, b"one\n").await;
-    first.until("got one\n").await;
-    // The upgrade is answered before the client is attached, so wait until its own input arrives.
-    let mut second = attach(&pod, &id, false, true).await;
-    second.send(STDIN, b"two\n").await;
-    second.until("got two\n").await;
-    first.until("got two\n").await;
-    assert_eq!(second.text(), "got two\n");
-    // A client that closes its input is detached; the container's input stays open for others.
-    second.send(CLOSE, &[STDIN]).await;
-    second.until_end().await;
-    first.send(STDIN, b"three\n").await;
-    first.until("got three\n").await;
-    assert_eq!(first.text(), "got one\ngot two\ngot three\n");
-    runtime.client.stop(&id, 0).await.unwrap();
-    first.until_end().await;
-}
-
-#[tokio::test]
-async fn stdin_once_closes_input_after_first_client() {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let config = ContainerConfig {
-        stdin: true,
-        stdin_once: true,
-        ..pod.script("c", "cat; echo end; exit 5")
-    };
-    let id = pod.start(config).await.unwrap();
-    let mut session = attach(&pod, &id, false, true).await;
-    session.send(STDIN, b"one\n").await;
-    session.send(CLOSE, &[STDIN]).await;
-    let session = session.until_end().await;
-    assert_eq!(session.text(), "one\nend\n");
-    assert_eq!(pod.ended(&id).await.unwrap().exit_code, 5);
-}
-
-#[tokio::test]
 async fn attach_to_terminal_works_after_daemon_restart() {
-    let mut runtime = Runtime::with().durable().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (mut runtime, pod) = pod_of(Runtime::with().durable()).await;
     let config = ContainerConfig {
         stdin: true,
         tty: true,
@@ -241,8 +155,7 @@ async fn attach_to_terminal_works_after_daemon_restart() {
     session.send(RESIZE, br#"{"Width":100,"Height":30}"#).await;
     session.send(STDIN, b"one\n").await;
     session.until("got one\r\n").await;
-    runtime.kill9().await;
-    runtime.restart().await.unwrap();
+    runtime.kill_and_restart().await.unwrap();
     let pod = crate::recovery::pod_on(&pod, &runtime);
     let mut session = attach(&pod, &id, true, true).await;
     session.send(STDIN, b"two\n").await;
@@ -255,14 +168,10 @@ async fn attach_to_terminal_works_after_daemon_restart() {
 #[tokio::test]
 async fn slow_attach_client_does_not_block_container() {
     const LINES: usize = 2_000_000;
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (runtime, pod) = with_pod().await;
     let config = ContainerConfig {
         stdin: true,
-        ..pod.script(
-            "c",
-            &format!("read go; seq {LINES}; while read more; do echo again; done"),
-        )
+        ..pod.script("c", &format!("read go; seq {LINES}; while read more; do echo again; done"))
     };
     let id = pod.start(config).await.unwrap();
     let mut session = attach(&pod, &id, false, true).await;
@@ -271,11 +180,7 @@ async fn slow_attach_client_does_not_block_container() {
     let last = format!(" stdout F {LINES}\n");
     eventually(4 * PATIENCE, "the whole log", || async {
         let log = std::fs::read(&status.log_path).unwrap_or_default();
-        if log.ends_with(last.as_bytes()) {
-            Ok(())
-        } else {
-            Err(log.len())
-        }
+        if log.ends_with(last.as_bytes()) { Ok(()) } else { Err(log.len()) }
     })
     .await;
     let log = std::fs::read(&status.log_path).unwrap();
@@ -291,12 +196,9 @@ async fn slow_attach_client_does_not_block_container() {
 #[tokio::test]
 async fn slow_attach_client_learns_of_missing_bytes_after_exit() {
     const LINES: usize = 2_000_000;
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let config = ContainerConfig {
-        stdin: true,
-        ..pod.script("c", &format!("read go; seq {LINES}"))
-    };
+    let (_runtime, pod) = with_pod().await;
+    let config =
+        ContainerConfig { stdin: true, ..pod.script("c", &format!("read go; seq {LINES}")) };
     let id = pod.start(config).await.unwrap();
     let mut session = attach(&pod, &id, false, true).await;
     session.send(STDIN, b"go\n").await;
@@ -307,41 +209,4 @@ async fn slow_attach_client_learns_of_missing_bytes_after_exit() {
     let note = text.trim_end().rsplit("\r\n").next().unwrap();
     assert!(note.contains(" bytes are missing here"), "{note:?}");
     assert!(session.status.contains("Success"), "{}", session.status);
-}
-
-#[tokio::test]
-async fn port_forward_reports_refused_connection() {
-    let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "port_forward_reports_refused_connection",
-        (!runtime.is_ours()).then_some("other runtimes have other words")
-    );
-    let pod = runtime.pod("p").await.unwrap();
-    let request = cri::v1::PortForwardRequest {
-        pod_sandbox_id: pod.id.clone(),
-        port: vec![1],
-    };
-    let answer = pod.client.runtime.clone().port_forward(request).await;
-    let url = answer.unwrap().into_inner().url;
-    let mut request = format!("{}?ports=1", url.replacen("http", "ws", 1))
-        .into_client_request()
-        .unwrap();
-    request.headers_mut().insert(
-        "Sec-WebSocket-Protocol",
-        HeaderValue::from_static("v4.channel.k8s.io"),
-    );
-    let address = request.uri().authority().unwrap().as_str().to_owned();
-    let stream = TcpStream::connect(address).await.unwrap();
-    let (mut socket, _) = client_async(request, stream).await.unwrap();
-    let mut heard = String::new();
-    let listening = async {
-        while let Some(Ok(message)) = socket.next().await {
-            heard += &String::from_utf8_lossy(&message.into_data());
-            if heard.contains("refused") {
-                return;
-            }
-        }
-    };
-    let _ = tokio::time::timeout(Duration::from_secs(20), listening).await;
-    assert!(heard.contains("connection refused"), "{heard:?}");
 }

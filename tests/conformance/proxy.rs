@@ -1,16 +1,15 @@
 //! A client behind the recording proxy sees what it sees without it, and every call is in the recording.
 
-use std::time::Duration;
-
 use cri::v1::{ExecSyncRequest, StreamPodSandboxesRequest};
-use harness::proxy::Call;
-use harness::{Client, PATIENCE, Pod, Proxy, Runtime, eventually, fixture};
+use harness::Client;
 use prost::Message as _;
 use prost_reflect::{DynamicMessage, MethodDescriptor, SerializeOptions};
+use proxy::{Call, Proxy};
 use serde_json::Value;
-use tonic::{Code, Request, Status};
+use tonic::Request;
 
 use crate::malformed::{call_at, methods, valid_request};
+use crate::support::*;
 
 fn proxy(runtime: &Runtime) -> Proxy {
     let socket = runtime.socket();
@@ -19,38 +18,22 @@ fn proxy(runtime: &Runtime) -> Proxy {
 
 /// What a client sees of an error, without the ids of its own objects.
 fn seen(status: &Status, ids: [&str; 2]) -> String {
-    let mut metadata: Vec<_> = status
-        .metadata()
-        .clone()
-        .into_headers()
-        .into_iter()
-        .collect();
+    let mut metadata: Vec<_> = status.metadata().clone().into_headers().into_iter().collect();
     metadata.retain(|(name, _)| name.as_ref().is_none_or(|name| name != "date"));
     let details = status.details();
-    let text = format!(
-        "{:?} {} {details:?} {metadata:?}",
-        status.code(),
-        status.message()
-    );
-    ids.into_iter()
-        .fold(text, |text, id| text.replace(id, "ID"))
+    let text = format!("{:?} {} {details:?} {metadata:?}", status.code(), status.message());
+    ids.into_iter().fold(text, |text, id| text.replace(id, "ID"))
 }
 
 fn json(descriptor: prost_reflect::MessageDescriptor, bytes: &[u8]) -> Value {
     let message = DynamicMessage::decode(descriptor, bytes).unwrap();
     let options = SerializeOptions::new().use_proto_field_name(true);
-    message
-        .serialize_with_options(serde_json::value::Serializer, &options)
-        .unwrap()
+    message.serialize_with_options(serde_json::value::Serializer, &options).unwrap()
 }
 
 /// The fields that are set in a message.
 fn fields(value: &Value) -> Vec<&String> {
-    value
-        .as_object()
-        .into_iter()
-        .flat_map(|o| o.keys())
-        .collect()
+    value.as_object().into_iter().flat_map(|o| o.keys()).collect()
 }
 
 async fn last(proxy: &Proxy, method: &str) -> Call {
@@ -169,10 +152,7 @@ async fn large_messages_and_long_errors_pass_proxy() {
     let direct = runtime.client.container(&missing).await.unwrap_err();
     let through = client.container(&missing).await.unwrap_err();
     assert_eq!(seen(&direct, ["-", "-"]), seen(&through, ["-", "-"]));
-    assert_eq!(
-        last(&proxy, "ContainerStatus").await.message,
-        direct.message()
-    );
+    assert_eq!(last(&proxy, "ContainerStatus").await.message, direct.message());
     client.remove_pod(&pod.id).await.unwrap();
 }
 
@@ -230,20 +210,14 @@ async fn events_are_recorded_with_their_times() {
     let first = events.next().await.unwrap();
     assert_eq!(first.container_id, pod.id);
     let calls = proxy.recording().calls();
-    let call = calls
-        .iter()
-        .find(|call| call.method == "GetContainerEvents")
-        .unwrap();
+    let call = calls.iter().find(|call| call.method == "GetContainerEvents").unwrap();
     assert_eq!(call.code, None, "it goes on");
     let message = call.responses().remove(0);
     assert_eq!(message.value["container_id"], pod.id.as_str());
     assert!(message.at >= call.start);
     drop(events);
     drop(client);
-    assert_eq!(
-        last(&proxy, "GetContainerEvents").await.code,
-        Some(Code::Cancelled)
-    );
+    assert_eq!(last(&proxy, "GetContainerEvents").await.code, Some(Code::Cancelled));
 }
 
 #[tokio::test]
@@ -285,13 +259,7 @@ async fn runtime_with_faults_misbehaves_for_its_clients_alone() {
 
 #[tokio::test]
 async fn runtime_with_invalid_fault_is_not_started() {
-    let error = Runtime::start()
-        .with_faults(["Version hnag"])
-        .await
-        .unwrap_err();
+    let error = Runtime::start().with_faults(["Version hnag"]).await.unwrap_err();
     let cause = std::error::Error::source(&error).unwrap().to_string();
-    assert!(
-        cause.ends_with("there is no action \"hnag\": did you mean \"hang\"?"),
-        "{cause}"
-    );
+    assert!(cause.ends_with("there is no action \"hnag\": did you mean \"hang\"?"), "{cause}");
 }

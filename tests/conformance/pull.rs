@@ -14,17 +14,15 @@ mod mirrors;
 use std::path::Path;
 
 use cri::v1::{AuthConfig, ImageSpec, PullImageRequest};
-use harness::fixture_image::{ImageBuilder, Layer};
-use harness::registry::{Digest, Registry};
 use harness::runtime::Options;
-use harness::{PATIENCE, Runtime, eventually};
-use tonic::Status;
+use registry::Registry;
+
+use crate::support::*;
 
 /// A registry with an image of two layers, and a runtime.
 struct Bench {
     registry: Registry,
     runtime: Runtime,
-    digest: Digest,
 }
 
 impl Bench {
@@ -33,13 +31,9 @@ impl Bench {
     }
 
     async fn with(registry: Registry, runtime: Options) -> Self {
-        let digest = registry.add(&image("app:1", 1)).unwrap();
+        registry.add(&image("app:1", 1)).unwrap();
         let runtime = runtime.start().await.unwrap();
-        Self {
-            registry,
-            runtime,
-            digest,
-        }
+        Self { registry, runtime }
     }
 
     /// The reference of the image.
@@ -61,11 +55,7 @@ impl Bench {
         let store = self.runtime.state_dir().join("images");
         eventually(PATIENCE, "the store to be as it was", || async {
             let left = store_counts(&store);
-            if left == [0, 0, 1, 1] {
-                Ok(())
-            } else {
-                Err(left)
-            }
+            if left == [0, 0, 1, 1] { Ok(()) } else { Err(left) }
         })
         .await;
     }
@@ -88,15 +78,9 @@ fn blobs_sent(registry: &Registry) -> usize {
 /// An image named `name`, of `example.com` by default, with a layer that all such images share and one of its own.
 fn image(name: &str, seed: u8) -> ImageBuilder {
     let base =
-        Layer::new()
-            .directory("etc", 0o755)
-            .file("etc/base", 0o644, random_bytes(0, 300_000));
+        Layer::new().directory("etc", 0o755).file("etc/base", 0o644, random_bytes(0, 300_000));
     let own = Layer::new().file("etc/own", 0o644, random_bytes(seed, 200_000));
-    let name = if name.contains(".io/") {
-        name.to_owned()
-    } else {
-        format!("example.com/{name}")
-    };
+    let name = if name.contains(".io/") { name.to_owned() } else { format!("example.com/{name}") };
     ImageBuilder::new(&name).layer(base).layer(own)
 }
 
@@ -114,10 +98,7 @@ fn random_bytes(seed: u8, length: usize) -> Vec<u8> {
 
 async fn pull(runtime: &Runtime, name: &str, auth: Option<AuthConfig>) -> Result<String, Status> {
     let request = PullImageRequest {
-        image: Some(ImageSpec {
-            image: name.to_owned(),
-            ..ImageSpec::default()
-        }),
+        image: Some(ImageSpec { image: name.to_owned(), ..ImageSpec::default() }),
         auth,
         ..PullImageRequest::default()
     };

@@ -8,11 +8,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use cri::v1::{ContainerState, ContainerStatusRequest, PodSandboxState, PodSandboxStatusRequest};
-use harness::witness::{self, Witness};
-use harness::{PATIENCE, Pod, Runtime, eventually, fixture};
 use serde_json::Value;
 
 use crate::recovery::{nothing_runs, pod_on};
+use crate::support::*;
 
 /// The damage to a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,16 +90,8 @@ fn process(mark: &str) -> Vec<Witness> {
 
 /// The reason in a pod's verbose status.
 async fn reason(runtime: &Runtime, pod: &str) -> Option<String> {
-    let request = PodSandboxStatusRequest {
-        pod_sandbox_id: pod.to_owned(),
-        verbose: true,
-    };
-    let answer = runtime
-        .client
-        .runtime
-        .clone()
-        .pod_sandbox_status(request)
-        .await;
+    let request = PodSandboxStatusRequest { pod_sandbox_id: pod.to_owned(), verbose: true };
+    let answer = runtime.client.runtime.clone().pod_sandbox_status(request).await;
     let info: Value = serde_json::from_str(&answer.unwrap().into_inner().info["info"]).unwrap();
     info["reason"].as_str().map(str::to_owned)
 }
@@ -141,25 +132,14 @@ async fn pods_with_damaged_records_are_kept_until_removal() {
         for ((damage, pod, container, mark, _), before) in damaged.iter().zip(&before) {
             assert_eq!(&process(mark), before, "{damage:?}");
             let listed = listed.iter().find(|listed| listed.id == pod.id).unwrap();
-            assert_eq!(
-                listed.state(),
-                PodSandboxState::SandboxNotready,
-                "{damage:?}"
-            );
+            assert_eq!(listed.state(), PodSandboxState::SandboxNotready, "{damage:?}");
             let metadata = listed.metadata.clone().unwrap();
-            assert!(
-                !metadata.name.is_empty() && !metadata.uid.is_empty(),
-                "{damage:?}"
-            );
+            assert!(!metadata.name.is_empty() && !metadata.uid.is_empty(), "{damage:?}");
             let reason = reason(&runtime, &pod.id).await.unwrap();
             assert!(reason.starts_with("its record "), "{damage:?}: {reason}");
             // The container's record is intact, so its status is available.
             let status = runtime.client.container(container).await.unwrap();
-            assert_eq!(
-                status.state(),
-                ContainerState::ContainerRunning,
-                "{damage:?}"
-            );
+            assert_eq!(status.state(), ContainerState::ContainerRunning, "{damage:?}");
         }
         runtime.kill9().await;
     }
@@ -177,10 +157,7 @@ async fn pods_with_damaged_records_are_kept_until_removal() {
         assert_eq!(process(mark), [], "{damage:?}");
         runtime.client.remove_pod(&pod.id).await.unwrap();
         assert!(!sandbox_dir(&runtime, &pod.id).exists(), "{damage:?}");
-        assert!(
-            runtime.client.container(container).await.is_err(),
-            "{damage:?}"
-        );
+        assert!(runtime.client.container(container).await.is_err(), "{damage:?}");
     }
     assert_eq!(process(&healthy_mark), healthy_before);
     for pod in [&healthy, &new] {
@@ -191,8 +168,7 @@ async fn pods_with_damaged_records_are_kept_until_removal() {
 
 #[tokio::test]
 async fn containers_with_damaged_records_are_kept_until_removal() {
-    let mut runtime = Runtime::with().durable().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (mut runtime, pod) = pod_of(Runtime::with().durable()).await;
     let (healthy, healthy_mark) = marked(&pod, "healthy").await;
     let mut damaged = Vec::new();
     for (number, damage) in DAMAGES.into_iter().enumerate() {
@@ -209,41 +185,23 @@ async fn containers_with_damaged_records_are_kept_until_removal() {
 
     let pod = pod_on(&pod, &runtime);
     assert!(runtime.client.pod_is_ready(&pod.id).await.unwrap());
-    assert_eq!(
-        runtime.client.container(&healthy).await.unwrap().state(),
-        ContainerState::ContainerRunning
-    );
+    let seen = runtime.client.container(&healthy).await.unwrap().state();
+    assert_eq!(seen, ContainerState::ContainerRunning);
     let listed = runtime.client.containers(Default::default()).await.unwrap();
     assert_eq!(listed.len(), 1 + damaged.len());
     for ((damage, container, mark), before) in damaged.iter().zip(&before) {
         assert_eq!(&process(mark), before, "{damage:?}");
-        let request = ContainerStatusRequest {
-            container_id: container.clone(),
-            verbose: true,
-        };
-        let status = runtime
-            .client
-            .runtime
-            .clone()
-            .container_status(request)
-            .await;
+        let request = ContainerStatusRequest { container_id: container.clone(), verbose: true };
+        let status = runtime.client.runtime.clone().container_status(request).await;
         let status = status.unwrap().into_inner().status.unwrap();
-        assert_eq!(
-            status.state(),
-            ContainerState::ContainerUnknown,
-            "{damage:?}"
-        );
+        assert_eq!(status.state(), ContainerState::ContainerUnknown, "{damage:?}");
         assert!(status.message.starts_with("its record "), "{status:?}");
     }
     for (damage, container, mark) in &damaged {
         runtime.client.stop(container, 0).await.unwrap();
         assert_eq!(process(mark), [], "{damage:?}");
         let status = runtime.client.container(container).await.unwrap();
-        assert_eq!(
-            status.state(),
-            ContainerState::ContainerExited,
-            "{damage:?}"
-        );
+        assert_eq!(status.state(), ContainerState::ContainerExited, "{damage:?}");
         runtime.client.remove(container).await.unwrap();
         assert!(!containers.join(container).exists(), "{damage:?}");
     }

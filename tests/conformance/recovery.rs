@@ -2,24 +2,15 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use cri::v1::{ContainerFilter, ContainerState, ContainerStatus, PodSandboxFilter};
 use harness::leak::Leak;
-use harness::witness::{self, Witness};
-use harness::{PATIENCE, Pod, Runtime, eventually, fixture};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use tonic::Code;
 
-use crate::support::{code, is_daemon};
+use crate::support::*;
 
 /// The pod with the client of the restarted runtime.
 pub(crate) fn pod_on(pod: &Pod, runtime: &Runtime) -> Pod {
-    Pod {
-        client: runtime.client.clone(),
-        ..pod.clone()
-    }
+    Pod { client: runtime.client.clone(), ..pod.clone() }
 }
 
 /// The keepers of a runtime, found by their log files.
@@ -29,10 +20,8 @@ pub(crate) fn keepers(runtime: &Runtime) -> Vec<(PathBuf, Witness)> {
         .into_iter()
         .filter(|process| process.status("Name").as_deref() == Some("crib-keeper"))
         .filter_map(|process| {
-            let log = process
-                .descriptors()
-                .into_iter()
-                .find(|path| path.starts_with(&sandboxes))?;
+            let log =
+                process.descriptors().into_iter().find(|path| path.starts_with(&sandboxes))?;
             Some((log, process))
         })
         .collect()
@@ -57,11 +46,7 @@ pub(crate) fn others(runtime: &Runtime) -> Vec<String> {
 }
 
 pub(crate) async fn nothing_runs(runtime: &Runtime) {
-    eventually(PATIENCE, "everything to be gone", || async {
-        let left = others(runtime);
-        if left.is_empty() { Ok(()) } else { Err(left) }
-    })
-    .await;
+    all_gone("everything to be gone", || others(runtime)).await;
 }
 
 /// The parts of a status that never change.
@@ -77,13 +62,12 @@ fn constant_fields(status: &ContainerStatus) -> ContainerStatus {
 
 #[tokio::test]
 async fn containers_survive_kill_of_daemon() {
-    let mut runtime = Runtime::with().durable().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (mut runtime, pod) = pod_of(Runtime::with().durable()).await;
     let stopped = runtime.pod("stopped").await.unwrap();
     runtime.client.stop_pod(&stopped.id).await.unwrap();
     let volume = runtime.root().join("volume");
     fs::create_dir(&volume).unwrap();
-    let mount = cri::v1::Mount {
+    let mount = Mount {
         host_path: volume.display().to_string(),
         container_path: volume.display().to_string(),
         ..Default::default()
@@ -95,21 +79,12 @@ async fn containers_survive_kill_of_daemon() {
     };
     let at = volume.display();
     let runs = pod.start(fixture::forever("runs")).await.unwrap();
-    let created = pod
-        .create(pod.script("created", "echo late"))
-        .await
-        .unwrap();
-    let ended_before = pod
-        .start(pod.script("ended-before", "exit 4"))
-        .await
-        .unwrap();
+    let created = pod.create(pod.script("created", "echo late")).await.unwrap();
+    let ended_before = pod.start(pod.script("ended-before", "exit 4")).await.unwrap();
     pod.ended(&ended_before).await.unwrap();
     // While no daemon runs, one container exits at the test's signal, and another writes to its log.
     let wait = format!("until [ -e {at}/go ]; do sleep 0.02; done");
-    let ends = pod
-        .start(with_volume("ends", format!("{wait}; echo going; exit 5")))
-        .await
-        .unwrap();
+    let ends = pod.start(with_volume("ends", format!("{wait}; echo going; exit 5"))).await.unwrap();
     let writes = with_volume(
         "writes",
         format!("{wait}; seq 1000; touch {at}/written; while :; do sleep 1000; done"),
@@ -126,9 +101,8 @@ async fn containers_survive_kill_of_daemon() {
     fs::write(volume.join("go"), "").unwrap();
     eventually(PATIENCE, "the containers to go on", || async {
         let written = fs::exists(volume.join("written")).unwrap();
-        let record = fs::read_dir(runtime.state_dir().join("sandboxes").join(&pod.id))
-            .unwrap()
-            .count();
+        let record =
+            fs::read_dir(runtime.state_dir().join("sandboxes").join(&pod.id)).unwrap().count();
         if written { Ok(()) } else { Err(record) }
     })
     .await;
@@ -136,10 +110,7 @@ async fn containers_survive_kill_of_daemon() {
     runtime.restart().await.unwrap();
     let client = &runtime.client;
     let pod = pod_on(&pod, &runtime);
-    assert_eq!(
-        client.pod(&pod.id).await.unwrap().status.unwrap(),
-        pod_before
-    );
+    assert_eq!(client.pod(&pod.id).await.unwrap().status.unwrap(), pod_before);
     assert!(!client.pod_is_ready(&stopped.id).await.unwrap());
     let ended = pod.ended(&ends).await.unwrap();
     assert_eq!((ended.exit_code, ended.reason.as_str()), (5, "Error"));
@@ -154,23 +125,9 @@ async fn containers_survive_kill_of_daemon() {
     use ContainerState::{
         ContainerCreated as Created, ContainerExited as Exited, ContainerRunning as Running,
     };
-    assert_eq!(
-        states,
-        [
-            (Running, 0),
-            (Created, 0),
-            (Exited, 4),
-            (Exited, 5),
-            (Running, 0)
-        ]
-    );
+    assert_eq!(states, [(Running, 0), (Created, 0), (Exited, 4), (Exited, 5), (Running, 0)]);
     let lines = pod.logged(&writes, "1000").await.unwrap();
-    assert_eq!(
-        lines,
-        (1..=1000)
-            .map(|number| number.to_string())
-            .collect::<Vec<_>>()
-    );
+    assert_eq!(lines, (1..=1000).map(|number| number.to_string()).collect::<Vec<_>>());
 
     // All calls work as before.
     assert_eq!(client.sh(&runs, "echo fine").await.unwrap(), "fine\n");
@@ -180,14 +137,8 @@ async fn containers_survive_kill_of_daemon() {
     client.reopen_log(&runs).await.unwrap();
     client.stop(&runs, 3600).await.unwrap();
     assert_eq!(client.container(&runs).await.unwrap().exit_code, 143);
-    assert_eq!(
-        pod.output(pod.script("new", "echo new")).await.unwrap(),
-        "new\n"
-    );
-    assert_eq!(
-        code(client.run_pod(pod.config.clone()).await),
-        Code::AlreadyExists
-    );
+    assert_eq!(pod.output(pod.script("new", "echo new")).await.unwrap(), "new\n");
+    assert_eq!(code(client.run_pod(pod.config.clone()).await), Code::AlreadyExists);
     client.remove(&writes).await.unwrap();
     for id in [&pod.id, &stopped.id] {
         client.stop_pod(id).await.unwrap();
@@ -197,76 +148,8 @@ async fn containers_survive_kill_of_daemon() {
 }
 
 #[tokio::test]
-async fn containers_survive_shutdown_of_daemon() {
-    let mut runtime = Runtime::with().durable().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let id = pod.start(fixture::forever("c")).await.unwrap();
-    assert!(runtime.stop().await.unwrap().success());
-    assert!(!others(&runtime).is_empty());
-    runtime.restart().await.unwrap();
-    assert_eq!(runtime.client.sh(&id, "echo fine").await.unwrap(), "fine\n");
-    // Several more restarts.
-    for _ in 0..3 {
-        runtime.kill9().await;
-        runtime.restart().await.unwrap();
-    }
-    assert_eq!(
-        runtime.client.container(&id).await.unwrap().state(),
-        ContainerState::ContainerRunning
-    );
-    assert!(runtime.client.pod_is_ready(&pod.id).await.unwrap());
-}
-
-#[tokio::test]
-async fn new_pod_reaches_pod_from_before_restart() {
-    let mut runtime = Runtime::with().durable().start().await.unwrap();
-    if runtime.isolation().await.unwrap() == "process" {
-        harness::skip!(
-            "new_pod_reaches_pod_from_before_restart",
-            "isolation is `process`: pods have no network of their own"
-        );
-    }
-    let old = runtime.pod("old").await.unwrap();
-    let server = r#"exec perl -MIO::Socket::INET -e '
-        $server = IO::Socket::INET->new(Listen => 5, LocalPort => 8080) or die "listen: $!";
-        $| = 1; print "ready\n"; while ($client = $server->accept) { print $client "old\n"; close $client }'"#;
-    let id = old.start(old.script("server", server)).await.unwrap();
-    old.logged(&id, "ready").await.unwrap();
-    runtime.kill9().await;
-    runtime.restart().await.unwrap();
-    let ip = runtime
-        .client
-        .pod(&old.id)
-        .await
-        .unwrap()
-        .status
-        .unwrap()
-        .network
-        .unwrap()
-        .ip;
-    let new = runtime.pod("new").await.unwrap();
-    let new_ip = runtime
-        .client
-        .pod(&new.id)
-        .await
-        .unwrap()
-        .status
-        .unwrap()
-        .network
-        .unwrap()
-        .ip;
-    assert_ne!(ip, new_ip);
-    let script = format!("exec timeout 20 bash -c 'exec 3<>/dev/tcp/{ip}/8080 && cat <&3'");
-    assert_eq!(
-        new.output(new.script("client", &script)).await.unwrap(),
-        "old\n"
-    );
-}
-
-#[tokio::test]
 async fn keeper_death_ends_its_pod_only() {
-    let mut runtime = Runtime::with().durable().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (mut runtime, pod) = pod_of(Runtime::with().durable()).await;
     let other = runtime.pod("other").await.unwrap();
     let running = pod.start(fixture::forever("running")).await.unwrap();
     let created = pod.create(fixture::forever("created")).await.unwrap();
@@ -295,14 +178,9 @@ async fn keeper_death_ends_its_pod_only() {
         assert_ne!(status.exit_code, 0);
     }
     assert_eq!(runtime.client.container(&ended).await.unwrap().exit_code, 6);
-    assert_eq!(
-        code(pod.create(fixture::forever("late")).await),
-        Code::FailedPrecondition
-    );
-    assert_eq!(
-        runtime.client.container(&neighbour).await.unwrap().state(),
-        ContainerState::ContainerRunning
-    );
+    assert_eq!(code(pod.create(fixture::forever("late")).await), Code::FailedPrecondition);
+    let seen = runtime.client.container(&neighbour).await.unwrap().state();
+    assert_eq!(seen, ContainerState::ContainerRunning);
 
     // The keeper may also die while there is no daemon.
     runtime.kill9().await;
@@ -330,10 +208,7 @@ async fn daemon_killed_at_any_instant_leaves_consistent_state() {
     runtime.client.remove(&id).await.unwrap();
     let one_life = began.elapsed() * 3;
     for round in 0..16_u32 {
-        let (client, config) = (
-            runtime.client.clone(),
-            runtime.sandbox(&format!("pod-{round}")),
-        );
+        let (client, config) = (runtime.client.clone(), runtime.sandbox(&format!("pod-{round}")));
         let life = tokio::spawn(async move {
             let pod = Pod::run(&client, config).await?;
             let id = pod.start(fixture::forever("c")).await?;
@@ -347,36 +222,20 @@ async fn daemon_killed_at_any_instant_leaves_consistent_state() {
         let _ = life.await;
         runtime.restart().await.unwrap();
 
-        let pods = runtime
-            .client
-            .pods(PodSandboxFilter::default())
-            .await
-            .unwrap();
+        let pods = runtime.client.pods(PodSandboxFilter::default()).await.unwrap();
         for listed in pods.iter().filter(|listed| listed.id != whole.id) {
             let status = runtime.client.pod(&listed.id).await.unwrap();
             for container in &status.containers_statuses {
                 runtime.client.stop(&container.id, 0).await.unwrap();
                 let stopped = runtime.client.container(&container.id).await.unwrap();
-                assert_eq!(
-                    stopped.state(),
-                    ContainerState::ContainerExited,
-                    "round {round}"
-                );
+                assert_eq!(stopped.state(), ContainerState::ContainerExited, "round {round}");
             }
             if runtime.client.pod_is_ready(&listed.id).await.unwrap() {
                 let mut config = runtime.sandbox("unused");
                 config.log_directory.clear();
-                let pod = Pod {
-                    id: listed.id.clone(),
-                    config,
-                    client: runtime.client.clone(),
-                };
+                let pod = Pod { id: listed.id.clone(), config, client: runtime.client.clone() };
                 let late = pod.start(pod.script("late", "exit 7")).await.unwrap();
-                assert_eq!(
-                    pod.ended(&late).await.unwrap().exit_code,
-                    7,
-                    "round {round}"
-                );
+                assert_eq!(pod.ended(&late).await.unwrap().exit_code, 7, "round {round}");
             }
             runtime.client.stop_pod(&listed.id).await.unwrap();
             runtime.client.remove_pod(&listed.id).await.unwrap();
@@ -385,11 +244,7 @@ async fn daemon_killed_at_any_instant_leaves_consistent_state() {
         assert!(runtime.client.pod_is_ready(&whole.id).await.unwrap());
         eventually(PATIENCE, "the other keepers to go", || async {
             let left = keepers(&runtime);
-            if left.len() == 1 {
-                Ok(())
-            } else {
-                Err((round, left))
-            }
+            if left.len() == 1 { Ok(()) } else { Err((round, left)) }
         })
         .await;
         let directories: Vec<String> = fs::read_dir(runtime.state_dir().join("sandboxes"))
@@ -398,11 +253,7 @@ async fn daemon_killed_at_any_instant_leaves_consistent_state() {
             .collect();
         assert_eq!(directories, [whole.id.as_str()], "round {round}");
         assert_eq!(
-            runtime
-                .client
-                .containers(ContainerFilter::default())
-                .await
-                .unwrap(),
+            runtime.client.containers(ContainerFilter::default()).await.unwrap(),
             [],
             "round {round}"
         );
@@ -414,81 +265,84 @@ async fn pods_end_with_killed_ephemeral_daemon() {
     let mut runtime = Runtime::with().start().await.unwrap();
     for name in ["a", "b", "c"] {
         let pod = runtime.pod(name).await.unwrap();
-        pod.start(pod.script("c", "trap '' TERM; setsid sleep 1000 & sleep 1000"))
-            .await
-            .unwrap();
+        pod.start(pod.script("c", "trap '' TERM; setsid sleep 1000 & sleep 1000")).await.unwrap();
         pod.create(fixture::forever("d")).await.unwrap();
     }
     assert_eq!(keepers(&runtime).len(), 3);
     runtime.kill9().await;
     // Only the bridge remains, if it is in the host's network namespace.
-    eventually(PATIENCE, "every process to end", || async {
-        let left = runtime.leaks().processes();
-        if left.is_empty() { Ok(()) } else { Err(left) }
-    })
-    .await;
+    all_gone("every process to end", || runtime.leaks().processes()).await;
     assert_eq!(runtime.leaks().mounts(), []);
 }
 
 #[tokio::test]
 async fn second_daemon_on_same_state_directory_is_refused() {
-    let runtime = Runtime::with().durable().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (runtime, pod) = pod_of(Runtime::with().durable()).await;
     let second = std::process::Command::new(harness::binary::crib().unwrap())
         .arg("runtime")
         .arg("--listen")
-        .arg(format!(
-            "unix://{}",
-            runtime.root().join("second.sock").display()
-        ))
+        .arg(format!("unix://{}", runtime.root().join("second.sock").display()))
         .arg("--state-dir")
         .arg(runtime.state_dir())
         .stdin(std::process::Stdio::null())
         .output()
         .unwrap();
-    assert!(
-        !second.status.success() && second.stdout.is_empty(),
-        "{second:?}"
-    );
+    assert!(!second.status.success() && second.stdout.is_empty(), "{second:?}");
     let said = String::from_utf8(second.stderr).unwrap();
     assert!(
         said.contains("in use") && said.contains(&runtime.state_dir().display().to_string()),
         "{said}"
     );
     // The first daemon is not affected.
-    assert_eq!(
-        pod.output(pod.script("c", "echo fine")).await.unwrap(),
-        "fine\n"
-    );
+    assert_eq!(pod.output(pod.script("c", "echo fine")).await.unwrap(), "fine\n");
 }
 
 /// An incomplete sandbox directory does not prevent the recovery of other pods.
 #[tokio::test]
 async fn sandbox_directory_without_record_does_not_block_recovery() {
-    let mut runtime = Runtime::with().durable().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (mut runtime, pod) = pod_of(Runtime::with().durable()).await;
     let id = pod.start(fixture::forever("c")).await.unwrap();
     runtime.kill9().await;
     // A daemon that is killed between two steps leaves a directory without a record.
     fs::create_dir_all(
-        runtime
-            .state_dir()
-            .join("sandboxes")
-            .join("0".repeat(64))
-            .join("containers"),
+        runtime.state_dir().join("sandboxes").join("0".repeat(64)).join("containers"),
     )
     .unwrap();
     runtime.restart().await.unwrap();
     assert_eq!(runtime.client.sh(&id, "echo fine").await.unwrap(), "fine\n");
-    let listed = runtime
-        .client
-        .pods(PodSandboxFilter::default())
-        .await
-        .unwrap();
+    let listed = runtime.client.pods(PodSandboxFilter::default()).await.unwrap();
     assert_eq!(listed.len(), 1);
     tokio::time::timeout(Duration::from_secs(30), runtime.client.remove_pod(&pod.id))
         .await
         .unwrap()
         .unwrap();
     nothing_runs(&runtime).await;
+}
+
+/// The kernel clears the parent-death signal of a process that changes its user, as many entry points do.
+#[rstest]
+#[case::with_daemon(false)]
+#[case::without_daemon(true)]
+#[tokio::test]
+async fn container_that_changed_user_ends_with_killed_keeper(#[case] away: bool) {
+    harness::needs!(UserIds);
+    let (mut runtime, pod) = pod_of(Runtime::with().durable()).await;
+    let mark = fixture::unique("mark");
+    let script = format!(
+        "exec setpriv --reuid 1000 --regid 1000 --clear-groups sh -c 'echo ready; sleep 1000; true' {mark}"
+    );
+    let id = pod.start_ready(pod.script("c", &script)).await.unwrap();
+    let ours = keepers(&runtime);
+    let [(_, keeper)] = ours.as_slice() else { panic!("one pod, one keeper: {ours:?}") };
+    if away {
+        runtime.kill9().await;
+    }
+    kill(Pid::from_raw(keeper.pid), Signal::SIGKILL).unwrap();
+    if away {
+        runtime.restart().await.unwrap();
+    }
+    all_gone("the end of the container", || witness::marked(&mark)).await;
+    let status = pod_on(&pod, &runtime).ended(&id).await.unwrap();
+    assert_eq!(status.reason, "Unknown");
+    runtime.client.remove_pod(&pod.id).await.unwrap();
 }

@@ -1,17 +1,8 @@
 //! Robustness: output floods, shutdown during calls, stopped keepers, a second runtime, and oversized configurations.
 
-use std::{process::Command, time::Duration};
-
 use cri::v1::{ContainerState, ExecSyncRequest, NamespaceMode};
-use harness::{Pod, Runtime, fixture, witness};
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
-use rstest::rstest;
-use tonic::Code;
 
-use crate::support::{Means, code, skip_if};
+use crate::support::*;
 
 /// Longer than any operation here takes, unless it hangs.
 const LIMIT: Duration = Duration::from_secs(40);
@@ -26,9 +17,7 @@ fn keepers(runtime: &Runtime) -> Vec<Pid> {
     let all = witness::processes().into_iter();
     all.filter(|process| {
         process.text("comm").trim() == "crib-keeper"
-            && process
-                .link("fd/2")
-                .is_some_and(|log| log.starts_with(runtime.state_dir()))
+            && process.link("fd/2").is_some_and(|log| log.starts_with(runtime.state_dir()))
     })
     .map(|process| Pid::from_raw(process.pid))
     .collect()
@@ -39,8 +28,7 @@ fn keepers(runtime: &Runtime) -> Vec<Pid> {
 #[case::without_log(false)]
 #[tokio::test]
 async fn output_flood_does_not_block_other_calls(#[case] log: bool) {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (runtime, pod) = with_pod().await;
     let mut flood = pod.script("flood", "exec yes");
     if !log {
         flood.log_path.clear();
@@ -48,34 +36,22 @@ async fn output_flood_does_not_block_other_calls(#[case] log: bool) {
     let id = pod.start(flood).await.unwrap();
     let other = within_timeout("a second container", pod.start(fixture::forever("other"))).await;
     let other = other.unwrap();
-    within_timeout("an exec", runtime.client.sh(&other, "echo"))
-        .await
-        .unwrap();
+    within_timeout("an exec", runtime.client.sh(&other, "echo")).await.unwrap();
     if !log {
         let keeper = keepers(&runtime)[0];
-        let rss = witness::Witness {
-            pid: keeper.as_raw(),
-        }
-        .status("VmRSS")
-        .unwrap();
+        let rss = Witness { pid: keeper.as_raw() }.status("VmRSS").unwrap();
         let kilobytes: u64 = rss.trim_end_matches(" kB").parse().unwrap();
         assert!(kilobytes < 64 << 10, "the keeper holds {rss}");
     }
-    within_timeout("the stop", runtime.client.stop(&id, 0))
-        .await
-        .unwrap();
+    within_timeout("the stop", runtime.client.stop(&id, 0)).await.unwrap();
     assert_eq!(runtime.client.container(&id).await.unwrap().exit_code, 137);
 }
 
 /// The orphan never stops writing.
 #[tokio::test]
 async fn exec_returns_while_orphan_writes() {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let id = pod.start(fixture::forever("c")).await.unwrap();
-    let exec = runtime
-        .client
-        .exec(&id, ["sh", "-c", "echo first; yes & exit 3"], 0);
+    let (runtime, _pod, id) = with_container().await;
+    let exec = runtime.client.exec(&id, ["sh", "-c", "echo first; yes & exit 3"], 0);
     let answer = within_timeout("the exec", exec).await.unwrap();
     assert_eq!(answer.exit_code, 3);
     assert!(answer.stdout.starts_with(b"first\n"));
@@ -85,11 +61,9 @@ async fn exec_returns_while_orphan_writes() {
 /// not delay the shutdown; the leak check then finds any leftovers.
 #[tokio::test]
 async fn runtime_stops_during_exec_and_stop() {
-    let mut runtime = Runtime::with().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (mut runtime, pod) = pod_of(Runtime::with()).await;
     let script = "trap 'echo asked' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
-    let id = pod.start(pod.script("c", script)).await.unwrap();
-    pod.logged(&id, "ready").await.unwrap();
+    let id = pod.start_ready(pod.script("c", script)).await.unwrap();
     let (mut calls, of) = (runtime.client.runtime.clone(), id.clone());
     let exec = tokio::spawn(async move {
         calls
@@ -114,31 +88,11 @@ async fn runtime_stops_during_exec_and_stop() {
     within_timeout("the stop", stop).await.unwrap().unwrap_err();
 }
 
-/// RemovePodSandbox neither waits forever for the keeper nor leaves the pod.
-#[tokio::test]
-async fn remove_pod_works_with_stopped_keeper() {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let id = pod.start(fixture::forever("c")).await.unwrap();
-    let [keeper] = keepers(&runtime)[..] else {
-        panic!("one pod, one keeper")
-    };
-    kill(keeper, Signal::SIGSTOP).unwrap();
-    within_timeout("the removal", runtime.client.remove_pod(&pod.id))
-        .await
-        .unwrap();
-    assert_eq!(code(runtime.client.container(&id).await), Code::NotFound);
-    assert_eq!(keepers(&runtime), []);
-}
-
 #[tokio::test]
 async fn restart_is_not_blocked_by_stopped_keeper() {
-    let mut runtime = Runtime::with().durable().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (mut runtime, pod) = pod_of(Runtime::with().durable()).await;
     pod.start(fixture::forever("c")).await.unwrap();
-    let [keeper] = keepers(&runtime)[..] else {
-        panic!("one pod, one keeper")
-    };
+    let [keeper] = keepers(&runtime)[..] else { panic!("one pod, one keeper") };
     runtime.kill9().await;
     kill(keeper, Signal::SIGSTOP).unwrap();
     runtime.restart().await.unwrap();
@@ -148,67 +102,23 @@ async fn restart_is_not_blocked_by_stopped_keeper() {
     assert_eq!(keepers(&runtime).len(), 1);
 }
 
-/// The state directory is in use, so the second runtime must exit without touching it.
-#[tokio::test]
-async fn second_runtime_does_not_disturb_first() {
-    const NOBODY: u32 = 65534;
-    let options = Runtime::with();
-    let root = nix::unistd::geteuid().is_root();
-    let runtime = if root {
-        options.user(NOBODY, NOBODY)
-    } else {
-        options
-    };
-    let runtime = runtime.start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let id = pod.start(fixture::forever("c")).await.unwrap();
-    let mut second = Command::new(env!("CARGO_BIN_EXE_crib"));
-    second
-        .arg("runtime")
-        .arg("--state-dir")
-        .arg(runtime.state_dir());
-    let socket = runtime.root().join("second.sock");
-    second
-        .arg("--listen")
-        .arg(format!("unix://{}", socket.display()));
-    if root {
-        use std::os::unix::process::CommandExt as _;
-        second.uid(NOBODY).gid(NOBODY);
-    }
-    let refused = second.output().unwrap();
-    assert!(!refused.status.success(), "{refused:?}");
-    assert!(
-        String::from_utf8_lossy(&refused.stderr).contains("in use"),
-        "{refused:?}"
-    );
-    runtime.client.sh(&id, "echo").await.unwrap();
-    assert!(runtime.client.pod_is_ready(&pod.id).await.unwrap());
-}
-
 /// Kubernetes reports RunContainerError: the container is EXITED, and its status has the reason.
 #[tokio::test]
 async fn start_fails_when_log_cannot_be_opened() {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (runtime, pod) = with_pod().await;
     let id = pod.create(fixture::forever("c")).await.unwrap();
     file_tree::remove(&pod.log_directory()).unwrap();
-    let started = within_timeout("the start", runtime.client.start(&id)).await;
-    let error = started.unwrap_err();
+    let error = within_timeout("the start", runtime.client.start(&id)).await.unwrap_err();
     assert!(error.message().contains("open the log file"), "{error:?}");
     let status = runtime.client.container(&id).await.unwrap();
     assert_eq!(status.state(), ContainerState::ContainerExited);
-    assert_eq!(
-        (status.exit_code, status.reason.as_str()),
-        (128, "StartError")
-    );
+    assert_eq!((status.exit_code, status.reason.as_str()), (128, "StartError"));
 }
 
 /// The message is longer than a keeper reads.
 #[tokio::test]
 async fn create_rejects_oversized_configuration_and_keeps_pod() {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let id = pod.start(fixture::forever("c")).await.unwrap();
+    let (runtime, pod, id) = with_container().await;
     let mut config = fixture::forever("long");
     config.args = vec!["\u{1}".repeat(8 << 20)];
     assert_eq!(code(pod.create(config).await), Code::InvalidArgument);
@@ -218,12 +128,8 @@ async fn create_rejects_oversized_configuration_and_keeps_pod() {
 /// Before its start a container is a process that runs the runtime's program; other containers must not see it.
 #[tokio::test]
 async fn created_container_is_hidden_from_other_containers_of_pod() {
+    harness::needs!(Namespaces);
     let runtime = Runtime::start().await.unwrap();
-    let no_namespaces = Means::of(&runtime).await;
-    skip_if!(
-        "created_container_is_hidden_from_other_containers_of_pod",
-        no_namespaces.no_namespaces()
-    );
     let mut sandbox = runtime.sandbox("p");
     fixture::pod_namespaces(&mut sandbox).pid = NamespaceMode::Pod.into();
     let pod = Pod::run(&runtime.client, sandbox).await.unwrap();

@@ -3,11 +3,8 @@
 use std::path::Path;
 
 use cri::v1::{Capability, ContainerConfig, SecurityProfile, security_profile::ProfileType};
-use harness::{Pod, Runtime, fixture};
-use rstest::rstest;
-use tonic::Code;
 
-use crate::support::{Means, code, skip_if};
+use crate::support::*;
 
 /// Profiles that block `chmod` with an error or by killing the process, and allow everything else.
 const NO_CHMOD: &str = r#"{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[
@@ -22,10 +19,8 @@ fn write(directory: &Path, text: &str) -> String {
 }
 
 fn with(mut config: ContainerConfig, kind: ProfileType, reference: &str) -> ContainerConfig {
-    fixture::security(&mut config).seccomp = Some(SecurityProfile {
-        profile_type: kind.into(),
-        localhost_ref: reference.to_owned(),
-    });
+    fixture::security(&mut config).seccomp =
+        Some(SecurityProfile { profile_type: kind.into(), localhost_ref: reference.to_owned() });
     config
 }
 
@@ -41,37 +36,6 @@ fn with_path(mut config: ContainerConfig, path: &str) -> ContainerConfig {
 }
 
 #[rstest]
-#[case::nothing(None, 0)]
-#[case::unconfined(Some(ProfileType::Unconfined), 0)]
-#[case::runtime_default(Some(ProfileType::RuntimeDefault), 2)]
-#[case::file(Some(ProfileType::Localhost), 2)]
-#[tokio::test]
-async fn profile_type_sets_seccomp_mode(
-    #[case] kind: Option<ProfileType>,
-    #[case] mode: u8,
-    #[values(false, true)] no_new_privs: bool,
-) {
-    let place = tempfile::tempdir().unwrap();
-    let file = write(place.path(), NO_CHMOD);
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let mut config = print_seccomp_mode(&pod);
-    fixture::security(&mut config).no_new_privs = no_new_privs;
-    if let Some(kind) = kind {
-        let reference = if kind == ProfileType::Localhost {
-            &file
-        } else {
-            ""
-        };
-        config = with(config, kind, reference);
-    }
-    assert_eq!(
-        pod.output(config).await.unwrap(),
-        format!("Seccomp:\t{mode}\n")
-    );
-}
-
-#[rstest]
 #[case::unconfined("unconfined", 0)]
 #[case::runtime_default("runtime/default", 2)]
 #[case::docker_default("docker/default", 2)]
@@ -84,33 +48,9 @@ async fn deprecated_profile_names_are_accepted(#[case] path: &str, #[case] mode:
         "localhost/" => format!("localhost/{file}"),
         path => path.to_owned(),
     };
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (_runtime, pod) = with_pod().await;
     let config = with_path(print_seccomp_mode(&pod), &path);
-    assert_eq!(
-        pod.output(config).await.unwrap(),
-        format!("Seccomp:\t{mode}\n")
-    );
-}
-
-#[tokio::test]
-async fn privileged_container_is_not_filtered() {
-    let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "privileged_container_is_not_filtered",
-        Means::of(&runtime).await.no_namespaces()
-    );
-    let mut sandbox = runtime.sandbox("p");
-    let linux = sandbox.linux.get_or_insert_default();
-    linux.security_context.get_or_insert_default().privileged = true;
-    let pod = Pod::run(&runtime.client, sandbox).await.unwrap();
-    let mut config = with(
-        print_seccomp_mode(&pod),
-        ProfileType::Localhost,
-        "/no/such/file",
-    );
-    fixture::security(&mut config).privileged = true;
-    assert_eq!(pod.output(config).await.unwrap(), "Seccomp:\t0\n");
+    assert_eq!(pod.output(config).await.unwrap(), format!("Seccomp:\t{mode}\n"));
 }
 
 /// The profile is read by CreateContainer, so later changes to the file have no effect.
@@ -118,8 +58,7 @@ async fn privileged_container_is_not_filtered() {
 async fn localhost_profile_applies_to_first_process_and_execs() {
     let place = tempfile::tempdir().unwrap();
     let file = write(place.path(), NO_CHMOD);
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (runtime, pod) = with_pod().await;
     let config = with(fixture::forever("c"), ProfileType::Localhost, &file);
     let id = pod.create(config).await.unwrap();
     std::fs::remove_file(&file).unwrap();
@@ -151,41 +90,28 @@ async fn localhost_profile_applies_to_first_process_and_execs() {
 #[case::non_root(1001)]
 #[tokio::test]
 async fn default_profile_blocks_calls_and_changes_nothing_else(#[case] user: i64) {
-    let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "default_profile_blocks_calls_and_changes_nothing_else",
-        Means::of(&runtime).await.no_users()
-    );
-    let pod = runtime.pod("p").await.unwrap();
+    harness::needs!(UserIds);
+    let (_runtime, pod) = with_pod().await;
     let script = "unshare --user true 2>&1 | grep -o 'not permitted'; grep -E 'NoNewPrivs|CapEff|CapBnd' /proc/self/status";
     let of = async |kind: ProfileType| {
         let mut config = with(pod.script(&fixture::unique("c"), script), kind, "");
-        fixture::security(&mut config).run_as_user = Some(cri::v1::Int64Value { value: user });
+        fixture::security(&mut config).run_as_user = Some(v1::Int64Value { value: user });
         pod.output(config).await.unwrap()
     };
-    let (free, filtered) = (
-        of(ProfileType::Unconfined).await,
-        of(ProfileType::RuntimeDefault).await,
-    );
+    let (free, filtered) =
+        (of(ProfileType::Unconfined).await, of(ProfileType::RuntimeDefault).await);
     assert_eq!(filtered, format!("not permitted\n{free}"));
     assert!(free.contains("NoNewPrivs:\t0"), "{free}");
 }
 
 #[tokio::test]
 async fn default_profile_allows_calls_of_added_capabilities() {
-    let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "default_profile_allows_calls_of_added_capabilities",
-        Means::of(&runtime).await.no_namespaces()
-    );
-    let pod = runtime.pod("p").await.unwrap();
+    harness::needs!(Namespaces);
+    let (_runtime, pod) = with_pod().await;
     for (add, expected) in [(vec![], "refused\n"), (vec!["SYS_ADMIN"], "done\n")] {
         let script = "mkdir -p /tmp/m && mount -t tmpfs none /tmp/m 2>/dev/null && echo done || echo refused";
-        let mut config = with(
-            pod.script(&fixture::unique("c"), script),
-            ProfileType::RuntimeDefault,
-            "",
-        );
+        let mut config =
+            with(pod.script(&fixture::unique("c"), script), ProfileType::RuntimeDefault, "");
         fixture::security(&mut config).capabilities = Some(Capability {
             add_capabilities: add.into_iter().map(str::to_owned).collect(),
             ..Default::default()
@@ -196,8 +122,7 @@ async fn default_profile_allows_calls_of_added_capabilities() {
 
 #[tokio::test]
 async fn profile_applies_without_namespaces() {
-    let runtime = Runtime::with().isolation("process").start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (_runtime, pod) = pod_of(Runtime::with().isolation("process")).await;
     let config = with(print_seccomp_mode(&pod), ProfileType::RuntimeDefault, "");
     assert_eq!(pod.output(config).await.unwrap(), "Seccomp:\t2\n");
 }
@@ -213,17 +138,12 @@ async fn create_rejects_invalid_profile(#[case] text: Option<&str>, #[case] expe
         Some(text) => write(place.path(), text),
         None => place.path().join("none").to_str().unwrap().to_owned(),
     };
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (_runtime, pod) = with_pod().await;
     let create = |config| pod.create(config);
-    let error = create(with(fixture::forever("c"), ProfileType::Localhost, &path))
-        .await
-        .unwrap_err();
+    let error =
+        create(with(fixture::forever("c"), ProfileType::Localhost, &path)).await.unwrap_err();
     assert_eq!(error.code(), Code::InvalidArgument);
-    assert!(
-        error.message().contains(&path) && error.message().contains(expected),
-        "{error:?}"
-    );
+    assert!(error.message().contains(&path) && error.message().contains(expected), "{error:?}");
     // The failed create leaves nothing: the name is free.
     let kind = ProfileType::Unconfined;
     create(with(fixture::forever("c"), kind, "")).await.unwrap();
@@ -232,16 +152,9 @@ async fn create_rejects_invalid_profile(#[case] text: Option<&str>, #[case] expe
 #[tokio::test]
 async fn create_rejects_profile_reference_that_is_no_file() {
     let place = tempfile::tempdir().unwrap();
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (_runtime, pod) = with_pod().await;
     let directory = place.path().to_str().unwrap();
-    for reference in [
-        "",
-        "profile.json",
-        "localhost/profile.json",
-        directory,
-        "/dev/zero",
-    ] {
+    for reference in ["", "profile.json", "localhost/profile.json", directory, "/dev/zero"] {
         let config = with(fixture::forever("c"), ProfileType::Localhost, reference);
         assert_eq!(code(pod.create(config).await), Code::InvalidArgument);
     }

@@ -8,12 +8,9 @@ use cri::v1::{
     ContainerConfig, PodSandboxConfig, SeLinuxOption, SecurityProfile,
     security_profile::ProfileType,
 };
-use harness::{Pod, Runtime, fixture};
-use rstest::rstest;
 use tempfile::TempDir;
-use tonic::Code;
 
-use crate::support::code;
+use crate::support::*;
 
 const EXEC: &str = "proc/self/attr/apparmor/exec";
 
@@ -26,16 +23,8 @@ fn put(root: &Path, path: &str, text: &str) {
 /// A kernel with these AppArmor profiles.
 fn apparmor(profiles: &str) -> TempDir {
     let kernel = TempDir::new().unwrap();
-    put(
-        kernel.path(),
-        "sys/module/apparmor/parameters/enabled",
-        "Y\n",
-    );
-    put(
-        kernel.path(),
-        "sys/kernel/security/apparmor/profiles",
-        profiles,
-    );
+    put(kernel.path(), "sys/module/apparmor/parameters/enabled", "Y\n");
+    put(kernel.path(), "sys/kernel/security/apparmor/profiles", profiles);
     put(kernel.path(), EXEC, "");
     kernel
 }
@@ -68,19 +57,13 @@ fn with_deprecated_apparmor_profile(mut config: ContainerConfig, name: &str) -> 
 }
 
 fn level(level: &str) -> SeLinuxOption {
-    SeLinuxOption {
-        level: level.to_owned(),
-        ..Default::default()
-    }
+    SeLinuxOption { level: level.to_owned(), ..Default::default() }
 }
 
 fn labelled(name: &str, wished: &str) -> PodSandboxConfig {
     let mut config = fixture::sandbox(name);
     let linux = config.linux.get_or_insert_default();
-    linux
-        .security_context
-        .get_or_insert_default()
-        .selinux_options = Some(level(wished));
+    linux.security_context.get_or_insert_default().selinux_options = Some(level(wished));
     config
 }
 
@@ -114,15 +97,10 @@ async fn create_rejects_unloaded_apparmor_profile() {
     for config in [
         named(fixture::forever("a"), "we"),
         with_deprecated_apparmor_profile(fixture::forever("b"), "we"),
-        named(
-            with_deprecated_apparmor_profile(fixture::forever("c"), "web"),
-            "we",
-        ),
+        named(with_deprecated_apparmor_profile(fixture::forever("c"), "web"), "we"),
     ] {
-        let error = pod.create(config).await.unwrap_err();
-        assert_eq!(error.code(), Code::InvalidArgument);
-        let said = error.message();
-        assert!(said.starts_with("apparmor profile not found we:"), "{said}");
+        let created = pod.create(config).await;
+        rejected(created, Code::InvalidArgument, "apparmor profile not found we:");
     }
     let info = runtime.client.status().await.unwrap().info;
     assert!(info["apparmor"].starts_with("crib-default"), "{info:?}");
@@ -136,14 +114,8 @@ async fn create_reports_apparmor_profile_unknown_to_kernel() {
     fs::remove_file(kernel.path().join(EXEC)).unwrap();
     let runtime = on(&kernel).await;
     let pod = runtime.pod("p").await.unwrap();
-    let refused = pod.create(named(fixture::forever("a"), "web")).await;
-    let error = refused.unwrap_err();
-    assert_eq!(error.code(), Code::InvalidArgument);
-    let said = error.message();
-    assert!(
-        said.starts_with("apparmor profile not found web:"),
-        "{said}"
-    );
+    let created = pod.create(named(fixture::forever("a"), "web")).await;
+    rejected(created, Code::InvalidArgument, "apparmor profile not found web:");
 }
 
 /// A kubelet rejects such a pod too: no container runs with less protection than requested.
@@ -186,11 +158,7 @@ async fn selinux_options_are_ignored_without_selinux_and_logged_once() {
         assert_eq!(runtime.client.sh(&id, "echo runs").await.unwrap(), "runs\n");
     }
     let log = runtime.log();
-    assert_eq!(
-        log.matches("selinux_options are ignored").count(),
-        1,
-        "{log}"
-    );
+    assert_eq!(log.matches("selinux_options are ignored").count(), 1, "{log}");
     let info = runtime.client.status().await.unwrap().info;
     assert_eq!(info["selinux"], "none");
 }
@@ -205,8 +173,9 @@ async fn malformed_selinux_level_is_refused(#[case] selinux: bool) {
         put(kernel.path(), "sys/fs/selinux/context", "");
     }
     let runtime = on(&kernel).await;
-    let error = runtime.client.run_pod(labelled("p", "s0,c4,c5")).await;
-    let error = error.unwrap_err();
-    assert_eq!(error.code(), Code::InvalidArgument);
-    assert!(error.message().contains("\"s0,c4,c5\""), "{error:?}");
+    rejected(
+        runtime.client.run_pod(labelled("p", "s0,c4,c5")).await,
+        Code::InvalidArgument,
+        "\"s0,c4,c5\"",
+    );
 }

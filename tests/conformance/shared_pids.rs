@@ -2,11 +2,8 @@
 //! with SYS_PTRACE.
 
 use cri::v1::{Capability, ContainerConfig, NamespaceMode, PodSandboxConfig, SecurityProfile};
-use harness::witness::{self, Witness};
-use harness::{PATIENCE, Pod, Runtime, eventually, fixture};
-use rstest::rstest;
 
-use crate::support::{Means, skip_if};
+use crate::support::*;
 use crate::userns;
 
 /// A pod with a shared PID namespace, and optionally a user namespace.
@@ -53,12 +50,11 @@ async fn first_process_beside(mark: &str) -> Witness {
 #[rstest]
 #[tokio::test]
 async fn pod_process_is_confined(#[values(false, true)] own_users: bool) {
-    let runtime = Runtime::start().await.unwrap();
-    let means = Means::of(&runtime).await;
-    skip_if!("pod_process_is_confined", means.no_namespaces());
+    harness::needs!(Namespaces);
     if own_users {
-        skip_if!("pod_process_is_confined", means.no_users());
+        harness::needs!(UserIds);
     }
+    let runtime = Runtime::start().await.unwrap();
     let pod = shared(&runtime, own_users).await;
     let mark = fixture::unique("mark");
     let mut config = with_shared_pids(fixture::forever("c"), &[]);
@@ -70,26 +66,20 @@ async fn pod_process_is_confined(#[values(false, true)] own_users: bool) {
     }
     assert_eq!(first.status("NoNewPrivs").as_deref(), Some("1"));
     assert_eq!(first.status("Seccomp").as_deref(), Some("2"));
-    if means.no_limits().is_none() {
+    if Need::Cgroups.missing().is_none() {
         for (controllers, path) in first.cgroups() {
             let path = path.display().to_string();
             // In hierarchies that the runtime does not use, the process stays in the host's cgroup.
             let used = witness::marked(&mark)[0].cgroups()[&controllers].clone();
             let used = used.display().to_string();
-            assert!(
-                path.contains(&pod.id) || !used.contains(&pod.id),
-                "{controllers}: {path}"
-            );
+            assert!(path.contains(&pod.id) || !used.contains(&pod.id), "{controllers}: {path}");
         }
     }
     // Only root may read the rest of a non-dumpable process.
-    if means.no_host_mounts().is_none() {
+    if Need::HostMounts.missing().is_none() {
         let mounts = first.text("mountinfo");
         assert_eq!(mounts.lines().count(), 1, "{mounts}");
-        assert!(
-            mounts.contains(" / / ro,") && mounts.contains(" tmpfs "),
-            "{mounts}"
-        );
+        assert!(mounts.contains(" / / ro,") && mounts.contains(" tmpfs "), "{mounts}");
         let entries = |name: &str| std::fs::read_dir(first.path(name)).unwrap().count();
         assert_eq!((entries("root"), entries("cwd"), entries("fd")), (0, 0, 0));
         let own = witness::own().namespaces();
@@ -102,13 +92,11 @@ async fn pod_process_is_confined(#[values(false, true)] own_users: bool) {
 #[rstest]
 #[tokio::test]
 async fn tracer_finds_nothing_of_host_in_pod_process(#[values(false, true)] own_users: bool) {
-    let name = "tracer_finds_nothing_of_host_in_pod_process";
-    let runtime = Runtime::start().await.unwrap();
-    let means = Means::of(&runtime).await;
-    skip_if!(name, means.no_namespaces());
+    harness::needs!(Namespaces);
     if own_users {
-        skip_if!(name, means.no_users());
+        harness::needs!(UserIds);
     }
+    let runtime = Runtime::start().await.unwrap();
     let pod = shared(&runtime, own_users).await;
     let script = "for at in root cwd fd; do
             found=$(ls -A /proc/1/$at/ 2>/dev/null) && [ -n \"$found\" ] && echo $at: $found
@@ -116,10 +104,8 @@ async fn tracer_finds_nothing_of_host_in_pod_process(#[values(false, true)] own_
         nsenter --target 1 --mount /bin/true 2>/dev/null && echo entered its mounts
         (: >> /proc/1/exe) 2>/dev/null && echo its program can be written to
         echo done";
-    let config = with_shared_pids(
-        pod.script("c", script),
-        &["SYS_PTRACE", "SYS_ADMIN", "SYS_CHROOT"],
-    );
+    let config =
+        with_shared_pids(pod.script("c", script), &["SYS_PTRACE", "SYS_ADMIN", "SYS_CHROOT"]);
     assert_eq!(pod.output(config).await.unwrap(), "done\n");
 }
 
@@ -149,18 +135,12 @@ async fn tracer_sees_no_unconfined_process(
     #[values(false, true)] own_users: bool,
     #[values(false, true)] filtered: bool,
 ) {
-    let name = "tracer_sees_no_unconfined_process";
+    harness::needs!(Namespaces);
     let runtime = Runtime::start().await.unwrap();
-    let means = Means::of(&runtime).await;
-    skip_if!(name, means.no_namespaces());
-    if own_users {
-        skip_if!(name, means.no_users());
-    }
     let pod = shared(&runtime, own_users).await;
     let state = runtime.state_dir().display().to_string();
     let looks = with_shared_pids(pod.script("watcher", &watcher(&state)), &["SYS_PTRACE"]);
-    let looks = pod.start(looks).await.unwrap();
-    pod.logged(&looks, "ready").await.unwrap();
+    let looks = pod.start_ready(looks).await.unwrap();
     let with_filter = |mut config: ContainerConfig| {
         let filter = filtered.then(SecurityProfile::default);
         fixture::security(&mut config).seccomp = filter;
@@ -174,11 +154,7 @@ async fn tracer_sees_no_unconfined_process(
         pod.start(config).await.unwrap();
         assert_eq!(runtime.client.sh(&target, "echo in").await.unwrap(), "in\n");
     }
-    runtime
-        .client
-        .sh(&target, "touch /dev/shm/enough")
-        .await
-        .unwrap();
+    runtime.client.sh(&target, "touch /dev/shm/enough").await.unwrap();
     let lines = pod.logged(&looks, "over").await.unwrap();
     assert_eq!(lines, ["ready", "over"]);
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use harness::{Runtime, fixture};
+use crate::support::*;
 
 /// A user and group without any rights to the test's files.
 const STRANGER: u32 = 65533;
@@ -34,12 +34,7 @@ fn mode(runtime: &Runtime) -> u32 {
 async fn socket_is_for_owner_only() {
     let runtime = Runtime::with().start().await.unwrap();
     assert_eq!(mode(&runtime), 0o600);
-    if !nix::unistd::geteuid().is_root() {
-        harness::skip!(
-            "socket_is_for_owner_only",
-            "needs root to switch users; the socket's mode was checked"
-        );
-    }
+    harness::needs!(Root);
     let (reached, said) = ps(&runtime, STRANGER, GROUP);
     assert!(!reached && said.contains("Permission denied"), "{said}");
     assert!(said.contains("run as its owner"), "{said}");
@@ -53,9 +48,7 @@ async fn socket_is_for_owner_only() {
 
 #[tokio::test]
 async fn socket_group_may_use_socket() {
-    if !nix::unistd::geteuid().is_root() {
-        harness::skip!("socket_group_may_use_socket", "needs root to switch users");
-    }
+    harness::needs!(Root);
     let options = Runtime::with().argument(format!("--socket-group={GROUP}"));
     let runtime = options.start().await.unwrap();
     assert_eq!(mode(&runtime), 0o660);
@@ -80,10 +73,7 @@ async fn socket_group_may_be_group_of_owner() {
 
 #[tokio::test]
 async fn start_rejects_unknown_socket_group() {
-    let refused = Runtime::with()
-        .argument("--socket-group=no-such-group")
-        .start()
-        .await;
+    let refused = Runtime::with().argument("--socket-group=no-such-group").start().await;
     let said = refused.unwrap_err().to_string();
     assert!(said.contains("unknown group no-such-group"), "{said}");
 }

@@ -5,11 +5,11 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 
-use cri::v1::{ContainerState, LinuxContainerResources, UpdateContainerResourcesRequest};
-use harness::{Pod, Runtime, fixture};
+use cri::v1::{ContainerState, LinuxContainerResources};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use tonic::{Code, Status};
+
+use crate::support::*;
 
 /// The id in a request: of a pod or container created so far, even if removed, or an invalid one.
 #[derive(Debug, Clone, Copy)]
@@ -123,9 +123,7 @@ fn code<T>(answer: &Result<T, Status>) -> Code {
 
 impl Model {
     fn container(&mut self, sent: &str) -> Option<&mut ModelContainer> {
-        self.containers
-            .iter_mut()
-            .find(|container| matches_id(sent, &container.id))
+        self.containers.iter_mut().find(|container| matches_id(sent, &container.id))
     }
 
     /// OK for a container in one of these states, FAILED_PRECONDITION in another, NOT_FOUND without one.
@@ -168,28 +166,17 @@ impl Model {
                     assert_eq!(pod.id, *first);
                 } else if let Ok(pod) = answer {
                     self.pod_ids.push(pod.id.clone());
-                    self.pods.push(ModelPod {
-                        pod,
-                        name,
-                        ready: true,
-                    });
+                    self.pods.push(ModelPod { pod, name, ready: true });
                 }
                 (vec![legal], told)
             }
             Call::StopPod(which) => {
                 let id = id_for(which, &self.pod_ids);
                 let told = code(&client.stop_pod(&id).await);
-                for pod in self
-                    .pods
-                    .iter_mut()
-                    .filter(|pod| matches_id(&id, &pod.pod.id))
-                {
+                for pod in self.pods.iter_mut().filter(|pod| matches_id(&id, &pod.pod.id)) {
                     pod.ready = false;
                 }
-                for container in self
-                    .containers
-                    .iter_mut()
-                    .filter(|one| matches_id(&id, &one.pod))
+                for container in self.containers.iter_mut().filter(|one| matches_id(&id, &one.pod))
                 {
                     container.state = Exited;
                 }
@@ -199,8 +186,7 @@ impl Model {
                 let id = id_for(which, &self.pod_ids);
                 let told = code(&client.remove_pod(&id).await);
                 self.pods.retain(|pod| !matches_id(&id, &pod.pod.id));
-                self.containers
-                    .retain(|container| !matches_id(&id, &container.pod));
+                self.containers.retain(|container| !matches_id(&id, &container.pod));
                 (vec![Code::Ok], told)
             }
             Call::PodStatus(which) => {
@@ -223,10 +209,7 @@ impl Model {
                 let id = id_for(which, &self.pod_ids);
                 let pod = self.pods.iter().find(|pod| matches_id(&id, &pod.pod.id));
                 let whole = pod.map_or(String::new(), |pod| pod.pod.id.clone());
-                let first = self
-                    .containers
-                    .iter()
-                    .find(|one| one.pod == whole && one.name == name);
+                let first = self.containers.iter().find(|one| one.pod == whole && one.name == name);
                 let unused = first.is_none_or(|first| first.state == Created && !first.changed);
                 let first = first.map(|first| first.id.clone());
                 let legal = match pod.map(|pod| pod.ready) {
@@ -276,8 +259,7 @@ impl Model {
             Call::Remove(which) => {
                 let id = id_for(which, &self.container_ids);
                 let told = code(&client.remove(&id).await);
-                self.containers
-                    .retain(|container| !matches_id(&id, &container.id));
+                self.containers.retain(|container| !matches_id(&id, &container.id));
                 (vec![Code::Ok], told)
             }
             Call::Exec(which) => {
@@ -289,33 +271,14 @@ impl Model {
                 let id = id_for(which, &self.container_ids);
                 let answer = client.container(&id).await;
                 if let (Ok(status), Some(container)) = (&answer, self.container(&id)) {
-                    assert_eq!(
-                        (&status.id, status.state()),
-                        (&container.id, container.state)
-                    );
+                    assert_eq!((&status.id, status.state()), (&container.id, container.state));
                 }
-                (
-                    vec![self.code_in_states(&id, &[Created, Running, Exited])],
-                    code(&answer),
-                )
+                (vec![self.code_in_states(&id, &[Created, Running, Exited])], code(&answer))
             }
             Call::Update(which) => {
                 let id = id_for(which, &self.container_ids);
-                let request = UpdateContainerResourcesRequest {
-                    container_id: id.clone(),
-                    linux: Some(LinuxContainerResources {
-                        cpu_shares: 512,
-                        ..Default::default()
-                    }),
-                    ..Default::default()
-                };
-                let told = code(
-                    &client
-                        .runtime
-                        .clone()
-                        .update_container_resources(request)
-                        .await,
-                );
+                let limits = LinuxContainerResources { cpu_shares: 512, ..Default::default() };
+                let told = code(&client.update(&id, limits).await);
                 if let Some(container) = self.container(&id).filter(|_| told == Code::Ok) {
                     container.changed = true;
                 }
@@ -329,10 +292,7 @@ impl Model {
             Call::ListContainers => {
                 let answer = client.containers(Default::default()).await.unwrap();
                 let found = answer.into_iter().map(|one| (one.id.clone(), one.state()));
-                let expected = self
-                    .containers
-                    .iter()
-                    .map(|one| (one.id.clone(), one.state));
+                let expected = self.containers.iter().map(|one| (one.id.clone(), one.state));
                 assert_eq!(sorted(found), sorted(expected));
                 (vec![Code::Ok], Code::Ok)
             }
@@ -354,10 +314,8 @@ fn calls_in_any_order_match_model() {
     }
     // A case takes a second, so shrinking is limited. The seed is printed, not written into the tree.
     let given = std::env::var("CRIB_TEST_SEED").ok();
-    let seed: u64 = given.map_or_else(
-        || RandomState::new().hash_one(0),
-        |seed| seed.parse().unwrap(),
-    );
+    let seed: u64 =
+        given.map_or_else(|| RandomState::new().hash_one(0), |seed| seed.parse().unwrap());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed.to_le_bytes().repeat(4));
     config.max_shrink_iters = 100;
     config.failure_persistence = None;

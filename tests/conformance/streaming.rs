@@ -1,32 +1,13 @@
 //! Exec, Attach and PortForward: their URLs and the streams behind them.
 
-use cri::v1;
-use harness::streaming::{
-    Command, CommandError, DialError, ForwardError, Streams, Transport, command, port_forward, text,
-};
-use harness::{PATIENCE, Pod, Runtime, fixture};
-use rstest::rstest;
+use harness::streaming::{Command, ForwardError, Streams, Transport, command, port_forward};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tonic::{Code, Status};
 
-use crate::support::code;
+use crate::support::*;
 
-const OUTPUTS: Streams = Streams {
-    stdin: false,
-    stdout: true,
-    stderr: true,
-    tty: false,
-};
-const ALL: Streams = Streams {
-    stdin: true,
-    ..OUTPUTS
-};
-const TERMINAL: Streams = Streams {
-    stdin: true,
-    stdout: true,
-    stderr: false,
-    tty: true,
-};
+const OUTPUTS: Streams = Streams { stdin: false, stdout: true, stderr: true, tty: false };
+const ALL: Streams = Streams { stdin: true, ..OUTPUTS };
+const TERMINAL: Streams = Streams { stdin: true, stdout: true, stderr: false, tty: true };
 
 async fn exec_url(pod: &Pod, id: &str, argv: &[&str], streams: Streams) -> Result<String, Status> {
     let request = v1::ExecRequest {
@@ -60,10 +41,7 @@ async fn attach_url(pod: &Pod, id: &str, streams: Streams) -> Result<String, Sta
 }
 
 async fn ports_url(pod: &Pod, ports: &[i32]) -> Result<String, Status> {
-    let request = v1::PortForwardRequest {
-        pod_sandbox_id: pod.id.clone(),
-        port: ports.to_vec(),
-    };
+    let request = v1::PortForwardRequest { pod_sandbox_id: pod.id.clone(), port: ports.to_vec() };
     let answer = pod.client.runtime.clone().port_forward(request).await?;
     Ok(answer.into_inner().url)
 }
@@ -82,136 +60,6 @@ async fn read_until(inlet: &mut Option<harness::streaming::Inlet>, word: &str) -
     said
 }
 
-/// Any user of the host can connect: clients without a token must not lock out others.
-#[tokio::test]
-async fn idle_connections_make_room_for_new_clients() {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let id = pod.start(fixture::forever("c")).await.unwrap();
-    let argv = ["sh", "-c", "echo started; cat"];
-    let url = exec_url(&pod, &id, &argv, ALL).await.unwrap();
-    let server = url.strip_prefix("http://").unwrap();
-    let server = server.split_once('/').unwrap().0.to_owned();
-    let mut early = command(&url, ALL, Transport::Spdy).await.unwrap();
-    read_until(&mut early.stdout, "started").await;
-
-    let mut idle = Vec::new();
-    for number in 0..400 {
-        let mut client = tokio::net::TcpStream::connect(&server).await.unwrap();
-        if number % 2 == 0 {
-            // An endless header.
-            client.write_all(b"POST /exec/").await.unwrap();
-        }
-        idle.push(client);
-    }
-    for over in [Transport::Spdy, Transport::WebSocket] {
-        let mut late = exec(&pod, &id, "echo late", OUTPUTS, over).await;
-        assert_eq!(text(&mut late.stdout).await, "late\n");
-        assert_eq!(late.ended().await, Ok(0));
-    }
-    // A connection with a valid token stays open.
-    early
-        .stdin
-        .take()
-        .unwrap()
-        .send("again\n".into())
-        .await
-        .unwrap();
-    read_until(&mut early.stdout, "again").await;
-}
-
-#[rstest]
-#[case(Transport::Spdy)]
-#[case(Transport::WebSocket)]
-#[tokio::test]
-async fn exec_carries_streams_and_exit_code(#[case] over: Transport) {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let id = pod.start(fixture::forever("c")).await.unwrap();
-    let mut failing = exec(&pod, &id, "echo out; echo err >&2; exit 3", OUTPUTS, over).await;
-    assert_eq!(text(&mut failing.stdout).await, "out\n");
-    assert_eq!(text(&mut failing.stderr).await, "err\n");
-    assert_eq!(failing.ended().await, Ok(3));
-
-    // Both directions at once, until the end of input.
-    let mut counting = exec(&pod, &id, "tee /dev/stderr | wc -c", ALL, over).await;
-    let sent = vec![b'x'; 3 << 20];
-    let stdin = counting.stdin.take().unwrap();
-    let feed = async {
-        stdin.send(sent.clone().into()).await.unwrap();
-        stdin.end().await;
-    };
-    let (mut stdout, mut stderr) = (counting.stdout.take(), counting.stderr.take());
-    let ((), count, copy) = tokio::join!(feed, text(&mut stdout), text(&mut stderr));
-    assert_eq!(count.trim(), sent.len().to_string());
-    assert_eq!(copy.len(), sent.len());
-    assert_eq!(counting.ended().await, Ok(0));
-
-    let url = exec_url(&pod, &id, &["no-such-command"], OUTPUTS)
-        .await
-        .unwrap();
-    let missing = command(&url, OUTPUTS, over).await.unwrap().ended().await;
-    match missing {
-        Err(CommandError::Failed(problem)) => assert!(problem.contains("no-such-command")),
-        ended => panic!("{ended:?}"),
-    }
-}
-
-#[rstest]
-#[case(Transport::Spdy)]
-#[case(Transport::WebSocket)]
-#[tokio::test]
-async fn exec_on_terminal_follows_resize(#[case] over: Transport) {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let id = pod.start(fixture::forever("c")).await.unwrap();
-    let script =
-        "trap 'stty size' WINCH; echo ready; while :; do read line && break; done; tty; exit 5";
-    let mut shell = exec(&pod, &id, script, TERMINAL, over).await;
-    read_until(&mut shell.stdout, "ready").await;
-    shell.resize(77, 33).await.unwrap();
-    read_until(&mut shell.stdout, "33 77").await;
-    shell.write(b"\n").await.unwrap();
-    let rest = text(&mut shell.stdout).await;
-    assert!(rest.contains("/dev/pts/"), "{rest:?}");
-    assert_eq!(shell.ended().await, Ok(5));
-}
-
-#[rstest]
-#[case(Transport::Spdy)]
-#[case(Transport::WebSocket)]
-#[tokio::test]
-async fn attach_shares_streams_until_container_ends(#[case] over: Transport) {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let mut config = pod.script(
-        "c",
-        "echo early; while read line; do echo \"got $line\"; done",
-    );
-    config.stdin = true;
-    let id = pod.start(config).await.unwrap();
-    pod.logged(&id, "early").await.unwrap();
-    let join = async || {
-        let url = attach_url(&pod, &id, ALL).await.unwrap();
-        command(&url, ALL, over).await.unwrap()
-    };
-    let (mut one, mut other) = (join().await, join().await);
-    // A client is attached once its own input comes back.
-    one.write(b"first\n").await.unwrap();
-    read_until(&mut one.stdout, "got first\n").await;
-    other.write(b"second\n").await.unwrap();
-    let said = read_until(&mut other.stdout, "got second\n").await;
-    assert!(!said.contains("early"), "{said}");
-    read_until(&mut one.stdout, "got second\n").await;
-    pod.logged(&id, "got second").await.unwrap();
-    // Both sessions end with the container.
-    runtime.client.stop(&id, 0).await.unwrap();
-    for client in [one, other] {
-        let ended = tokio::time::timeout(PATIENCE, client.ended()).await;
-        assert_eq!(ended.unwrap(), Ok(0));
-    }
-}
-
 /// Echoes the input of each client.
 const ECHO: &str = r#"exec perl -MIO::Socket::INET -e '
     $server = IO::Socket::INET->new(Listen => 50, LocalAddr => "127.0.0.1") or die "listen: $!";
@@ -227,21 +75,16 @@ const ECHO: &str = r#"exec perl -MIO::Socket::INET -e '
 #[case(Transport::WebSocket)]
 #[tokio::test]
 async fn port_forward_carries_concurrent_connections(#[case] over: Transport) {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (_runtime, pod) = with_pod().await;
     let id = pod.start(pod.script("echo", ECHO)).await.unwrap();
-    let port = harness::eventually(PATIENCE, "its port", async || {
+    let port = eventually(PATIENCE, "its port", async || {
         let status = pod.client.container(&id).await.unwrap();
         let lines: Vec<String> = pod.log(&status).into_iter().map(|line| line.text).collect();
-        let port = lines
-            .iter()
-            .find_map(|line| line.strip_prefix("port=")?.parse().ok());
+        let port = lines.iter().find_map(|line| line.strip_prefix("port=")?.parse().ok());
         port.ok_or(lines)
     })
     .await;
-    let ports = port_forward(&ports_url(&pod, &[]).await.unwrap(), over)
-        .await
-        .unwrap();
+    let ports = port_forward(&ports_url(&pod, &[]).await.unwrap(), over).await.unwrap();
     let many = async |n: usize| {
         let (ours, theirs) = tokio::io::duplex(1024);
         let ask = async {
@@ -285,14 +128,10 @@ async fn port_forward_carries_concurrent_connections(#[case] over: Transport) {
 
 #[tokio::test]
 async fn stream_requests_reject_invalid_arguments() {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (runtime, pod) = with_pod().await;
     let id = pod.create(fixture::forever("c")).await.unwrap();
     let none = Streams::default();
-    let both = Streams {
-        stderr: true,
-        ..TERMINAL
-    };
+    let both = Streams { stderr: true, ..TERMINAL };
     let exec =
         async |id: &str, argv: &[&str], streams| code(exec_url(&pod, id, argv, streams).await);
     let attach = async |id: &str, streams| code(attach_url(&pod, id, streams).await);
@@ -317,17 +156,8 @@ async fn stream_requests_reject_invalid_arguments() {
 }
 
 #[tokio::test]
-async fn stream_urls_are_valid_once_and_limited_in_number() {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
-    let id = pod.start(fixture::forever("c")).await.unwrap();
-    let url = exec_url(&pod, &id, &["true"], OUTPUTS).await.unwrap();
-    let first = command(&url, OUTPUTS, Transport::Spdy).await.unwrap();
-    assert_eq!(first.ended().await, Ok(0));
-    match command(&url, OUTPUTS, Transport::Spdy).await.err() {
-        Some(DialError::Refused { answer, .. }) => assert!(answer.starts_with("404"), "{answer}"),
-        other => panic!("{other:?}"),
-    }
+async fn stream_urls_are_limited_in_number() {
+    let (_runtime, pod, id) = with_container().await;
     for _ in 0..1000 {
         exec_url(&pod, &id, &["true"], OUTPUTS).await.unwrap();
     }
@@ -339,30 +169,18 @@ async fn stream_urls_are_valid_once_and_limited_in_number() {
 #[tokio::test]
 async fn exec_output_blocks_while_client_does_not_read() {
     let runtime = Runtime::start().await.unwrap();
-    let Some(daemon) = runtime.pid() else {
-        harness::skip!(
-            "exec_output_blocks_while_client_does_not_read",
-            "the runtime is not crib's"
-        );
-    };
+    let daemon = runtime.pid().unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();
     let memory = || {
         let status = std::fs::read_to_string(format!("/proc/{daemon}/status")).unwrap();
-        let line = status
-            .lines()
-            .find(|line| line.starts_with("RssAnon:"))
-            .unwrap();
-        line.split_whitespace()
-            .nth(1)
-            .unwrap()
-            .parse::<u64>()
-            .unwrap()
+        let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
     };
     let before = memory();
     let script = "head -c 200000000 /dev/zero; echo done >&2";
     let mut flood = exec(&pod, &id, script, OUTPUTS, Transport::Spdy).await;
-    let done = tokio::time::timeout(std::time::Duration::from_secs(3), async {
+    let done = tokio::time::timeout(Duration::from_secs(3), async {
         read_until(&mut flood.stderr, "done").await
     });
     assert!(done.await.is_err(), "200 MB went somewhere");

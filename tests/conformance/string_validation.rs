@@ -1,11 +1,8 @@
 //! Client strings that are written to files or to the environment of plugins are rejected or have no effect.
 
 use cri::v1::{ContainerConfig, PodSandboxConfig};
-use harness::{Pod, Runtime, fixture};
-use rstest::rstest;
-use tonic::Code;
 
-use crate::support::{Means, code, skip_if};
+use crate::support::*;
 
 type P = PodSandboxConfig;
 type C = ContainerConfig;
@@ -29,27 +26,23 @@ async fn run_pod_rejects_hostile_string(#[case] set: fn(&mut P, String), #[case]
     let runtime = Runtime::start().await.unwrap();
     let mut config = runtime.sandbox("p");
     set(&mut config, text.to_owned());
-    assert_eq!(
-        code(runtime.client.run_pod(config).await),
-        Code::InvalidArgument
-    );
+    assert_eq!(code(runtime.client.run_pod(config).await), Code::InvalidArgument);
 }
 
 #[rstest]
 #[case::name(|c: &mut C, s: String| c.metadata.as_mut().unwrap().name = s, "a\nb")]
 #[case::log_path(|c: &mut C, s: String| c.log_path = s, "a\nb")]
 #[case::log_path_with_dot_dot(|c: &mut C, s: String| c.log_path = s, "../b")]
-#[case::mount(|c: &mut C, s: String| c.mounts = vec![cri::v1::Mount { container_path: s, host_path: "/tmp".into(), ..Default::default() }], "/a\nb")]
+#[case::mount(|c: &mut C, s: String| c.mounts = vec![Mount { container_path: s, host_path: "/tmp".into(), ..Default::default() }], "/a\nb")]
 #[case::working_dir(|c: &mut C, s: String| c.working_dir = s, "/a\0b")]
-#[case::variable(|c: &mut C, s: String| c.envs = vec![cri::v1::KeyValue { key: s, value: "1".into() }], "A=B")]
-#[case::value(|c: &mut C, s: String| c.envs = vec![cri::v1::KeyValue { key: "A".into(), value: s.into() }], "a\0B=c")]
+#[case::variable(|c: &mut C, s: String| c.envs = vec![v1::KeyValue { key: s, value: "1".into() }], "A=B")]
+#[case::value(|c: &mut C, s: String| c.envs = vec![v1::KeyValue { key: "A".into(), value: s.into() }], "a\0B=c")]
 #[case::argument(|c: &mut C, s: String| c.args = vec![s], "a\0b")]
 #[case::cgroup_file(|c: &mut C, s: String| drop(c.linux.as_mut().unwrap().resources.get_or_insert_default().unified.insert(s, "1".into())), "../cgroup.procs")]
-#[case::page_size(|c: &mut C, s: String| c.linux.as_mut().unwrap().resources.get_or_insert_default().hugepage_limits = vec![cri::v1::HugepageLimit { page_size: s, limit: 1 }], "2MB/../../x")]
+#[case::page_size(|c: &mut C, s: String| c.linux.as_mut().unwrap().resources.get_or_insert_default().hugepage_limits = vec![v1::HugepageLimit { page_size: s, limit: 1 }], "2MB/../../x")]
 #[tokio::test]
 async fn create_rejects_hostile_string(#[case] set: fn(&mut C, String), #[case] text: &str) {
-    let runtime = Runtime::start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (_runtime, pod) = with_pod().await;
     let mut config = fixture::forever("c");
     set(&mut config, text.to_owned());
     assert_eq!(code(pod.create(config).await), Code::InvalidArgument);
@@ -58,11 +51,8 @@ async fn create_rejects_hostile_string(#[case] set: fn(&mut C, String), #[case] 
 /// Labels and other strings that the runtime only stores may have any content.
 #[tokio::test]
 async fn uninterpreted_strings_reach_no_file() {
+    harness::needs!(Namespaces);
     let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "uninterpreted_strings_reach_no_file",
-        Means::of(&runtime).await.no_namespaces()
-    );
     let mut config = runtime.sandbox("p");
     config.hostname.clear();
     let metadata = config.metadata.as_mut().unwrap();
@@ -77,8 +67,5 @@ async fn uninterpreted_strings_reach_no_file() {
     let name = "a-K8S_POD_UID=x-6.6.6.6";
     assert_eq!(told, format!("{name}\n{name}\n3\n127.0.1.1\t{name}\n"));
     let status = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
-    assert_eq!(
-        (status.labels, status.annotations),
-        (config.labels, config.annotations)
-    );
+    assert_eq!((status.labels, status.annotations), (config.labels, config.annotations));
 }

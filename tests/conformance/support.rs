@@ -1,13 +1,24 @@
-//! Helpers shared by several test modules.
+//! What the test modules share: what they name of the harness and of other packages, and helpers.
 
 use std::fmt::Debug;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+pub(crate) use std::time::Duration;
 
-use cri::v1::Mount;
-use harness::{Pod, Runtime, eventually, witness::Witness};
-use tonic::{Code, Status};
+pub(crate) use cri::v1::{self, Mount};
+pub(crate) use harness::fixture_image::{ImageBuilder, Layer};
+pub(crate) use harness::need::Need;
+pub(crate) use harness::runtime::Options;
+pub(crate) use harness::witness::{self, Witness};
+pub(crate) use harness::{PATIENCE, Pod, Runtime, eventually, fixture};
+pub(crate) use nix::sys::signal::{Signal, kill};
+pub(crate) use nix::unistd::Pid;
+pub(crate) use rstest::rstest;
+pub(crate) use tempfile::TempDir;
+pub(crate) use tonic::{Code, Status};
+
+/// The ids of a user that owns nothing, and of its group.
+pub(crate) const NOBODY: u32 = 65534;
 
 /// The code of the expected error, which must have a message.
 #[track_caller]
@@ -17,81 +28,92 @@ pub(crate) fn code<T: Debug>(result: Result<T, Status>) -> Code {
     error.code()
 }
 
-/// What the host and the runtime's isolation allow.
-#[derive(Debug)]
-pub(crate) struct Means {
-    isolation: String,
-    cgroups: String,
+/// Asserts that a call was rejected with this code and these words; returns the error.
+#[track_caller]
+pub(crate) fn rejected<T: Debug>(result: Result<T, Status>, code: Code, words: &str) -> Status {
+    let error = result.unwrap_err();
+    assert_eq!(error.code(), code, "{error:?}");
+    assert!(error.message().contains(words), "{words:?} is not in {error:?}");
+    error
 }
 
-impl Means {
-    pub(crate) async fn of(runtime: &Runtime) -> Self {
-        let mut info = runtime.client.status().await.unwrap().info;
-        Self {
-            isolation: info.remove("isolation").unwrap_or_default(),
-            cgroups: info.remove("cgroups").unwrap_or_default(),
-        }
-    }
-
-    /// The reason why limits are not applied, if any.
-    pub(crate) fn no_limits(&self) -> Option<&str> {
-        let applied = !self.cgroups.contains("not applied") && !self.cgroups.is_empty();
-        (!applied).then_some(self.cgroups.as_str())
-    }
-
-    /// The reason why pods have no namespaces, if any.
-    pub(crate) fn no_namespaces(&self) -> Option<&str> {
-        (self.isolation == "process").then_some("isolation process has no namespaces")
-    }
-
-    /// The reason why containers can only run as root, if any.
-    pub(crate) fn no_users(&self) -> Option<&str> {
-        self.no_namespaces().or_else(|| {
-            self.isolation
-                .contains("single id")
-                .then_some("the user has no subordinate ids")
-        })
-    }
-
-    /// The reason why images are unpacked without their device nodes, if any.
-    pub(crate) fn no_device_nodes(&self) -> Option<&str> {
-        if self.isolation != "root" {
-            return Some("needs root for mknod");
-        }
-        let unrestricted = "access to devices is not restricted";
-        self.cgroups
-            .contains(unrestricted)
-            .then_some(self.cgroups.as_str())
-    }
-
-    /// The reason why the test cannot mount on the host, if any.
-    pub(crate) fn no_host_mounts(&self) -> Option<&'static str> {
-        (self.isolation != "root").then_some("needs root to mount on the host")
-    }
-
-    /// The reason why pods have no address, if any.
-    pub(crate) fn no_network(&self) -> Option<&str> {
-        self.no_namespaces()
+/// Options of an ordinary user's runtime.
+pub(crate) fn rootless() -> Options {
+    let options = Runtime::with().isolation("rootless");
+    match nix::unistd::geteuid().is_root() {
+        true => options.user(NOBODY, NOBODY),
+        false => options,
     }
 }
 
-/// Skips the test when there is a reason: `skip_if!(NAME, OPTION_OF_REASON)`.
-macro_rules! skip_if {
-    ($name:expr, $reason:expr) => {
-        if let Some(reason) = $reason {
-            harness::skip!($name, "{reason}");
-        }
-    };
+/// A runtime, and a pod.
+pub(crate) async fn with_pod() -> (Runtime, Pod) {
+    pod_of(Runtime::with()).await
 }
-pub(crate) use skip_if;
+
+/// A runtime with these options, and a pod.
+pub(crate) async fn pod_of(options: Options) -> (Runtime, Pod) {
+    let runtime = options.start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    (runtime, pod)
+}
+
+/// A runtime that has pulled an image with this layer from an archive, and the archive's directory.
+pub(crate) async fn with_image(options: Options, name: &str, layer: Layer) -> (Runtime, TempDir) {
+    let place = tempfile::tempdir().unwrap();
+    let archive = place.path().join("image.tar");
+    ImageBuilder::new(name).layer(layer).write_docker(&archive).unwrap();
+    let runtime = options.archive(&archive).start().await.unwrap();
+    runtime.client.pull(name).await.unwrap();
+    (runtime, place)
+}
+
+/// The layer with these programs of the host.
+pub(crate) fn with_programs(layer: Layer, programs: &[&str]) -> Layer {
+    programs.iter().fold(layer, |layer, program| layer.host_program(program).unwrap())
+}
+
+/// A container of another image.
+pub(crate) fn of_image(mut config: v1::ContainerConfig, image: &str) -> v1::ContainerConfig {
+    config.image.as_mut().unwrap().image = image.to_owned();
+    config
+}
+
+/// A container whose processes can be found from outside by a mark in their environment.
+pub(crate) fn marked(mut config: v1::ContainerConfig) -> (v1::ContainerConfig, String) {
+    let mark = fixture::unique("mark");
+    let value = mark.clone().into();
+    config.envs.push(v1::KeyValue { key: "CRIB_TEST_MARK".to_owned(), value });
+    (config, format!("CRIB_TEST_MARK={mark}"))
+}
+
+/// A runtime, a pod, and the id of a running container.
+pub(crate) async fn with_container() -> (Runtime, Pod, String) {
+    let (runtime, pod) = with_pod().await;
+    let id = pod.start(fixture::forever("c")).await.unwrap();
+    (runtime, pod, id)
+}
 
 /// Starts a container that exits 143 on SIGTERM, and waits until its shell has a handler: before that, the first process of
 /// a PID namespace ignores the signal.
 pub(crate) async fn graceful_container(pod: &Pod, name: &str) -> String {
     let script = "trap 'exit 143' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
-    let id = pod.start(pod.script(name, script)).await.unwrap();
-    pod.logged(&id, "ready").await.unwrap();
-    id
+    pod.start_ready(pod.script(name, script)).await.unwrap()
+}
+
+/// Waits until nothing is left.
+pub(crate) async fn all_gone<T: Debug>(what: &str, left: impl Fn() -> Vec<T>) {
+    eventually(PATIENCE, what, async || {
+        let left = left();
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    })
+    .await;
+}
+
+/// The keeper of a pod.
+pub(crate) fn keeper_of(runtime: &Runtime, pod: &str) -> Pid {
+    let path = runtime.state_dir().join("sandboxes").join(pod).join("keeper.pid");
+    Pid::from_raw(trimmed(&fs::read_to_string(path).unwrap()).parse().unwrap())
 }
 
 /// How long creating or removing a large tree may take on a busy host.
@@ -142,11 +164,7 @@ pub(crate) fn is_daemon(runtime: &Runtime, process: Witness) -> bool {
 
 /// Whether a process connects the pods of a rootless runtime, for which the program has one process or two.
 fn is_egress(process: Witness) -> bool {
-    let parent = |process: Witness| Witness {
-        pid: process.parent(),
-    };
+    let parent = |process: Witness| Witness { pid: process.parent() };
     let ancestors = std::iter::successors(Some(process), |process| Some(parent(*process)));
-    ancestors
-        .take(3)
-        .any(|process| process.text("comm").trim() == "crib-egress")
+    ancestors.take(3).any(|process| process.text("comm").trim() == "crib-egress")
 }

@@ -2,12 +2,10 @@
 
 use std::fs::{self, File};
 
-use cri::v1::{ContainerConfig, ContainerStatsRequest};
-use harness::fixture_image::{ImageBuilder, Layer};
+use cri::v1::ContainerConfig;
 use harness::runtime::Options;
-use harness::{Pod, Runtime, eventually, fixture};
 
-use crate::support::{LONG, Means, nothing_in_trash, of, skip_if};
+use crate::support::*;
 
 const IMAGE: &str = "example.com/nest:1";
 
@@ -20,20 +18,8 @@ fn nesting_script(times: usize) -> String {
 }
 
 /// A runtime with an image whose containers have their writable layer in the state directory.
-async fn with_image(options: Options) -> (Runtime, tempfile::TempDir) {
-    let place = tempfile::tempdir().unwrap();
-    let mut layer = Layer::new();
-    for program in ["/bin/sh", "/bin/mkdir"] {
-        layer = layer.host_program(program).unwrap();
-    }
-    let archive = place.path().join("nest.tar");
-    ImageBuilder::new(IMAGE)
-        .layer(layer)
-        .write_docker(&archive)
-        .unwrap();
-    let runtime = options.archive(&archive).start().await.unwrap();
-    runtime.client.pull(IMAGE).await.unwrap();
-    (runtime, place)
+async fn with_nest(options: Options) -> (Runtime, TempDir) {
+    with_image(options, IMAGE, with_programs(Layer::new(), &["/bin/sh", "/bin/mkdir"])).await
 }
 
 fn of_image(name: &str, script: &str) -> ContainerConfig {
@@ -68,25 +54,14 @@ async fn run_to_end(pod: &Pod, config: ContainerConfig) -> String {
 
 #[tokio::test]
 async fn removal_survives_deep_writable_layer() {
-    if let Some(reason) = Runtime::no_small_disk() {
-        harness::skip!("removal_survives_deep_writable_layer", "{reason}");
-    }
+    harness::needs!(Namespaces, SmallDisk);
     // On a tmpfs, where creating directories is fast.
-    let (runtime, _place) = with_image(Runtime::with().small_disk(64 << 20)).await;
-    skip_if!(
-        "removal_survives_deep_writable_layer",
-        Means::of(&runtime).await.no_namespaces()
-    );
+    let (runtime, _place) = with_nest(Runtime::with().small_disk(64 << 20)).await;
     let pod = runtime.pod("p").await.unwrap();
     let pid = runtime.pid();
     let id = run_to_end(&pod, of_image("deep", &nesting_script(30))).await;
     // Measuring the layer must not crash the daemon either.
-    let request = ContainerStatsRequest {
-        container_id: id.clone(),
-    };
-    let mut client = runtime.client.runtime.clone();
-    let answer = client.container_stats(request).await.unwrap();
-    let layer = answer.into_inner().stats.unwrap().writable_layer.unwrap();
+    let layer = runtime.client.container_stats(&id).await.unwrap().writable_layer.unwrap();
     let inodes = layer.inodes_used.unwrap().value;
     assert!(inodes > 30 * 1024, "{inodes} inodes");
     runtime.client.remove(&id).await.unwrap();
@@ -98,26 +73,16 @@ async fn removal_survives_deep_writable_layer() {
 
 #[tokio::test]
 async fn removal_continues_after_daemon_is_killed() {
-    let (mut runtime, _place) = with_image(Runtime::with().durable()).await;
-    skip_if!(
-        "removal_continues_after_daemon_is_killed",
-        Means::of(&runtime).await.no_namespaces()
-    );
+    harness::needs!(Namespaces);
+    let (mut runtime, _place) = with_nest(Runtime::with().durable()).await;
     let pod = runtime.pod("p").await.unwrap();
     let files = "i=0; mkdir many; while [ $i -lt 3000 ]; do : > many/$i; i=$((i+1)); done; ";
-    let id = run_to_end(
-        &pod,
-        of_image("c", &format!("{files}{}", nesting_script(2))),
-    )
-    .await;
+    let id = run_to_end(&pod, of_image("c", &format!("{files}{}", nesting_script(2)))).await;
     runtime.client.remove(&id).await.unwrap();
     // Removed objects stay removed, even if the daemon is killed.
     runtime.kill9().await;
     let containers = runtime.state_dir().join("sandboxes").join(&pod.id);
-    assert_eq!(
-        fs::read_dir(containers.join("containers")).unwrap().count(),
-        0
-    );
+    assert_eq!(fs::read_dir(containers.join("containers")).unwrap().count(), 0);
     // As if the daemon had been killed before it started to delete.
     let late = runtime.state_dir().join("trash/late");
     fs::create_dir_all(late.join("a/b/c")).unwrap();
@@ -131,12 +96,7 @@ async fn removal_continues_after_daemon_is_killed() {
 /// The removal does not cross mounts, and undeletable entries do not block other calls.
 #[tokio::test]
 async fn trash_with_mount_keeps_mounted_files() {
-    if !nix::unistd::geteuid().is_root() {
-        harness::skip!(
-            "trash_with_mount_keeps_mounted_files",
-            "needs root to mount on the host"
-        );
-    }
+    harness::needs!(Root);
     let mut runtime = Runtime::with().durable().start().await.unwrap();
     let trash = runtime.state_dir().join("trash");
     let (kept, at) = (runtime.root().join("kept"), trash.join("tree/a/mount"));
@@ -149,11 +109,7 @@ async fn trash_with_mount_keeps_mounted_files() {
     runtime.restart().await.unwrap();
     eventually(LONG, "all but the mount to go", || async {
         let left = [trash.join("tree/other").exists(), at.exists()];
-        if left == [false, true] {
-            Ok(())
-        } else {
-            Err(left)
-        }
+        if left == [false, true] { Ok(()) } else { Err(left) }
     })
     .await;
     assert_alive(&runtime).await;
@@ -166,11 +122,8 @@ async fn trash_with_mount_keeps_mounted_files() {
 /// A volume belongs to the client: the runtime does not remove its tree.
 #[tokio::test]
 async fn deep_volume_does_not_disturb_removal() {
+    harness::needs!(Namespaces);
     let runtime = Runtime::with().start().await.unwrap();
-    skip_if!(
-        "deep_volume_does_not_disturb_removal",
-        Means::of(&runtime).await.no_namespaces()
-    );
     let volume = runtime.root().join("volume");
     fs::create_dir(&volume).unwrap();
     let pod = runtime.pod("p").await.unwrap();

@@ -1,14 +1,12 @@
 //! Keepers that do not answer: calls to their pod end at the deadline, other pods are not affected, and the daemon can end.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cri::v1::{ExecSyncRequest, StopContainerRequest};
-use harness::{PATIENCE, Pod, Runtime, fixture};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use tonic::{Code, Request};
+use tonic::Request;
 
 use crate::recovery::{keepers, pod_on};
+use crate::support::*;
 
 /// The longest shutdown of a daemon that keeps its pods, with a margin for a busy host.
 const LONGEST_END: Duration = Duration::from_secs(10 + 5);
@@ -39,17 +37,12 @@ impl Drop for Stopped {
 }
 
 fn exec(container: &str) -> ExecSyncRequest {
-    ExecSyncRequest {
-        container_id: container.to_owned(),
-        cmd: vec!["true".to_owned()],
-        timeout: 0,
-    }
+    ExecSyncRequest { container_id: container.to_owned(), cmd: vec!["true".to_owned()], timeout: 0 }
 }
 
 #[tokio::test]
 async fn calls_to_stopped_keeper_end_at_deadline_and_others_continue() {
-    let mut runtime = Runtime::with().durable().start().await.unwrap();
-    let pod = runtime.pod("silent").await.unwrap();
+    let (mut runtime, pod) = pod_of(Runtime::with().durable()).await;
     let container = pod.start(fixture::forever("c")).await.unwrap();
     let created = pod.create(fixture::forever("created")).await.unwrap();
     let other = runtime.pod("other").await.unwrap();
@@ -69,10 +62,7 @@ async fn calls_to_stopped_keeper_end_at_deadline_and_others_continue() {
         assert!(!late.message().contains("did not answer"), "{late}");
     }
     let calls = async {
-        let stop = StopContainerRequest {
-            container_id: container.clone(),
-            timeout: 3600,
-        };
+        let stop = StopContainerRequest { container_id: container.clone(), timeout: 3600 };
         let (mut one, mut two) = (client.runtime.clone(), client.runtime.clone());
         tokio::join!(
             one.exec_sync(exec(&container)),
@@ -118,16 +108,13 @@ async fn calls_to_stopped_keeper_end_at_deadline_and_others_continue() {
 }
 
 #[tokio::test]
-async fn stop_pod_kills_stopped_keeper() {
+async fn remove_pod_kills_stopped_keeper() {
     let runtime = Runtime::start().await.unwrap();
     let pod = runtime.pod("silent").await.unwrap();
     pod.start(fixture::forever("c")).await.unwrap();
     let _stopped = Stopped::keeper_of(&runtime, &pod);
     let removal = runtime.client.remove_pod(&pod.id);
-    tokio::time::timeout(PATIENCE * 2, removal)
-        .await
-        .unwrap()
-        .unwrap();
+    tokio::time::timeout(PATIENCE * 2, removal).await.unwrap().unwrap();
     assert!(keepers(&runtime).is_empty());
 }
 
@@ -135,12 +122,6 @@ async fn stop_pod_kills_stopped_keeper() {
 #[tokio::test]
 async fn sigterm_ends_ephemeral_daemon_with_stopped_keeper() {
     let mut runtime = Runtime::start().await.unwrap();
-    if !runtime.is_ours() {
-        harness::skip!(
-            "sigterm_ends_ephemeral_daemon_with_stopped_keeper",
-            "the runtime is external"
-        );
-    }
     let pod = runtime.pod("silent").await.unwrap();
     pod.start(fixture::forever("c")).await.unwrap();
     let _stopped = Stopped::keeper_of(&runtime, &pod);
@@ -155,17 +136,9 @@ async fn sigterm_ends_daemon_while_it_reads_fifo() {
     let fifo = place.path().join("vendor.json");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
     let config = format!("cdi:\n  spec_dirs: [{}]\n", place.path().display());
-    let mut runtime = Runtime::with()
-        .durable()
-        .config(&config)
-        .start()
-        .await
-        .unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (mut runtime, pod) = pod_of(Runtime::with().durable().config(&config)).await;
     let mut device = fixture::forever("c");
-    device.cdi_devices = vec![cri::v1::CdiDevice {
-        name: "vendor.com/device=one".to_owned(),
-    }];
+    device.cdi_devices = vec![v1::CdiDevice { name: "vendor.com/device=one".to_owned() }];
     let create = tokio::spawn({
         let pod = pod.clone();
         async move { pod.create(device).await }

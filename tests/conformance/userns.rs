@@ -6,37 +6,21 @@ use cri::v1::{
     Capability, ContainerConfig, IdMapping, Int64Value, Mount, NamespaceMode, PodSandboxConfig,
     UserNamespace,
 };
-use harness::fixture_image::{ImageBuilder, Layer};
-use harness::{Pod, Runtime, fixture};
-use rstest::rstest;
-use tonic::Code;
 
-use crate::support::{Means, code, skip_if};
+use crate::support::*;
 
 fn mapping((container_id, host_id, length): (u32, u32, u32)) -> IdMapping {
-    IdMapping {
-        host_id,
-        container_id,
-        length,
-    }
+    IdMapping { host_id, container_id, length }
 }
 
 /// The mapping of critest; for a rootless runtime, ids from its own range.
 async fn ids(runtime: &Runtime) -> (u32, u32, u32) {
-    if runtime.isolation().await.unwrap() == "root" {
-        (0, 1000, 100_000)
-    } else {
-        (0, 2000, 3000)
-    }
+    if runtime.isolation().await.unwrap() == "root" { (0, 1000, 100_000) } else { (0, 2000, 3000) }
 }
 
 fn user_namespace(mode: NamespaceMode, maps: &[(u32, u32, u32)]) -> UserNamespace {
     let maps: Vec<IdMapping> = maps.iter().copied().map(mapping).collect();
-    UserNamespace {
-        mode: mode.into(),
-        uids: maps.clone(),
-        gids: maps,
-    }
+    UserNamespace { mode: mode.into(), uids: maps.clone(), gids: maps }
 }
 
 fn with(mut config: PodSandboxConfig, users: UserNamespace) -> PodSandboxConfig {
@@ -49,10 +33,7 @@ pub(crate) async fn with_user_namespace(
     runtime: &Runtime,
     config: PodSandboxConfig,
 ) -> PodSandboxConfig {
-    with(
-        config,
-        user_namespace(NamespaceMode::Pod, &[ids(runtime).await]),
-    )
+    with(config, user_namespace(NamespaceMode::Pod, &[ids(runtime).await]))
 }
 
 async fn pod(runtime: &Runtime) -> Pod {
@@ -65,60 +46,16 @@ fn split_words(text: &str) -> Vec<&str> {
     text.split_whitespace().collect()
 }
 
-#[tokio::test]
-async fn pod_user_namespace_maps_requested_ids() {
-    let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "pod_user_namespace_maps_requested_ids",
-        Means::of(&runtime).await.no_users()
-    );
-    let pod = pod(&runtime).await;
-    let (inside, outside, count) = ids(&runtime).await;
-    let expected = format!("{inside} {outside} {count}");
-    let look = "cat /proc/self/uid_map /proc/self/gid_map; cat /proc/self/setgroups; id -u; id -g";
-    let out = pod.output(pod.script("a", look)).await.unwrap();
-    let expected = format!("{expected} {expected} allow 0 0");
-    assert_eq!(split_words(&out).join(" "), expected);
-    let id = pod.start(fixture::forever("b")).await.unwrap();
-    let out = runtime.client.sh(&id, look).await.unwrap();
-    assert_eq!(split_words(&out).join(" "), expected, "an exec");
-    let first = "for n in user net ipc uts; do readlink /proc/self/ns/$n; done";
-    let here = runtime.client.sh(&id, first).await.unwrap();
-    let there = pod.output(pod.script("c", first)).await.unwrap();
-    assert_eq!(here, there, "containers share the pod's namespaces");
-    let namespaces = harness::witness::own().namespaces();
-    for name in ["user", "net", "ipc", "uts"] {
-        assert!(!here.contains(&namespaces[name]), "{name}: {here}");
-    }
-    // The status returns the requested mapping.
-    let status = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
-    let options = status.linux.unwrap().namespaces.unwrap().options.unwrap();
-    assert_eq!(
-        options.userns_options,
-        Some(user_namespace(NamespaceMode::Pod, &[ids(&runtime).await]))
-    );
-}
-
 /// Root of the pod has power over the pod's namespaces, and none over the host's.
 #[tokio::test]
 async fn root_in_user_namespace_has_power_over_pod_only() {
+    harness::needs!(UserIds);
     let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "root_in_user_namespace_has_power_over_pod_only",
-        Means::of(&runtime).await.no_users()
-    );
-    let mut config = with(
-        runtime.sandbox("p"),
-        user_namespace(NamespaceMode::Pod, &[ids(&runtime).await]),
-    );
+    let mut config =
+        with(runtime.sandbox("p"), user_namespace(NamespaceMode::Pod, &[ids(&runtime).await]));
     let linux = config.linux.as_mut().unwrap();
-    linux
-        .sysctls
-        .insert("kernel.shm_rmid_forced".to_owned(), "1".to_owned());
-    linux.sysctls.insert(
-        "net.ipv4.ip_unprivileged_port_start".to_owned(),
-        "80".to_owned(),
-    );
+    linux.sysctls.insert("kernel.shm_rmid_forced".to_owned(), "1".to_owned());
+    linux.sysctls.insert("net.ipv4.ip_unprivileged_port_start".to_owned(), "80".to_owned());
     let pod = Pod::run(&runtime.client, config).await.unwrap();
     let mut config = pod.script(
         "c",
@@ -141,41 +78,28 @@ async fn root_in_user_namespace_has_power_over_pod_only() {
 /// Inside, files of an image and new files have the image's ids; on disk they have the mapped ids.
 #[tokio::test]
 async fn image_files_keep_owners_in_user_namespace() {
-    let place = tempfile::tempdir().unwrap();
-    let archive = place.path().join("image.tar");
-    let mut lower = Layer::new()
+    harness::needs!(UserIds);
+    let lower = Layer::new()
         .file("etc/passwd", 0o644, "alice:x:1001:1002::/:/bin/sh\n")
         .file("data", 0o600, "x")
         .owned_by(1001, 1002)
         .directory("tmp", 0o1777);
-    for program in ["/bin/sh", "/usr/bin/stat", "/bin/cat", "/bin/ls"] {
-        lower = lower.host_program(program).unwrap();
-    }
+    let lower = with_programs(lower, &["/bin/sh", "/usr/bin/stat", "/bin/cat", "/bin/ls"]);
     let upper = Layer::new().file("more", 0o644, "y").owned_by(7, 8);
     let name = "example.com/owners:1";
+    let place = tempfile::tempdir().unwrap();
+    let archive = place.path().join("image.tar");
     let image = ImageBuilder::new(name).layer(lower).layer(upper);
     image.write_docker(&archive).unwrap();
     let runtime = Runtime::with().archive(&archive).start().await.unwrap();
-    skip_if!(
-        "image_files_keep_owners_in_user_namespace",
-        Means::of(&runtime).await.no_users()
-    );
     runtime.client.pull(name).await.unwrap();
     let pod = pod(&runtime).await;
     let script = "stat -c '%u %g' / /etc/passwd /data /more /etc/hosts
         echo z > /new && echo z >> /more && stat -c '%u %g' /new /more";
-    let mut config = pod.script("c", script);
-    config.image.as_mut().unwrap().image = name.to_owned();
+    let config = of_image(pod.script("c", script), name);
     let out = pod.output(config).await.unwrap();
-    assert_eq!(
-        split_words(&out).join(" "),
-        "0 0 0 0 1001 1002 7 8 0 0 0 0 7 8",
-        "{out}"
-    );
-    let mut config = pod.script(
-        "d",
-        "cat /data && echo z > /tmp/z && stat -c '%u %g' /tmp/z",
-    );
+    assert_eq!(split_words(&out).join(" "), "0 0 0 0 1001 1002 7 8 0 0 0 0 7 8", "{out}");
+    let mut config = pod.script("d", "cat /data && echo z > /tmp/z && stat -c '%u %g' /tmp/z");
     config.image.as_mut().unwrap().image = name.to_owned();
     fixture::security(&mut config).run_as_username = "alice".to_owned();
     let out = pod.output(config).await.unwrap();
@@ -185,11 +109,8 @@ async fn image_files_keep_owners_in_user_namespace() {
 #[rstest]
 #[tokio::test]
 async fn host_root_keeps_owners_in_user_namespace(#[values(false, true)] readonly_rootfs: bool) {
+    harness::needs!(UserIds);
     let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "host_root_keeps_owners_in_user_namespace",
-        Means::of(&runtime).await.no_users()
-    );
     let pod = pod(&runtime).await;
     let mut config = pod.script(
         "c",
@@ -222,24 +143,16 @@ fn with_mount(mut config: ContainerConfig, mount: Mount) -> ContainerConfig {
 
 #[tokio::test]
 async fn volume_mappings_translate_file_owners() {
+    harness::needs!(Namespaces);
     let place = tempfile::tempdir().unwrap();
     let volume_at = place.path().join("volume");
     std::fs::create_dir(&volume_at).unwrap();
     std::fs::write(volume_at.join("old"), "x").unwrap();
     let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "volume_mappings_translate_file_owners",
-        Means::of(&runtime).await.no_namespaces()
-    );
     if runtime.isolation().await.unwrap() != "root" {
         let pod = runtime.pod("p").await.unwrap();
-        let config = with_mount(
-            fixture::forever("c"),
-            volume(&volume_at, &[(0, 2000, 1000)]),
-        );
-        let error = pod.create(config).await.unwrap_err();
-        assert_eq!(error.code(), Code::InvalidArgument);
-        assert!(error.message().contains("root"), "{error:?}");
+        let config = with_mount(fixture::forever("c"), volume(&volume_at, &[(0, 2000, 1000)]));
+        rejected(pod.create(config).await, Code::InvalidArgument, "root");
         return;
     }
     let pod = pod(&runtime).await;
@@ -261,20 +174,13 @@ async fn volume_mappings_translate_file_owners() {
 }
 
 #[rstest]
-#[case::two_mappings(NamespaceMode::Pod, &[(0, 1000, 10), (10, 2000, 10)])]
-#[case::none(NamespaceMode::Pod, &[])]
-#[case::without_root(NamespaceMode::Pod, &[(1, 1000, 10)])]
-#[case::no_ids(NamespaceMode::Pod, &[(0, 1000, 0)])]
-#[case::beyond_all_ids(NamespaceMode::Pod, &[(0, u32::MAX - 3, 10)])]
-#[case::container_mode(NamespaceMode::Container, &[(0, 1000, 10)])]
-#[case::target_mode(NamespaceMode::Target, &[(0, 1000, 10)])]
+#[case::none(&[])]
+#[case::no_ids(&[(0, 1000, 0)])]
+#[case::beyond_all_ids(&[(0, u32::MAX - 3, 10)])]
 #[tokio::test]
-async fn run_pod_rejects_invalid_user_namespace(
-    #[case] mode: NamespaceMode,
-    #[case] maps: &[(u32, u32, u32)],
-) {
+async fn run_pod_rejects_user_namespace_without_ids(#[case] maps: &[(u32, u32, u32)]) {
     let runtime = Runtime::start().await.unwrap();
-    let config = with(runtime.sandbox("p"), user_namespace(mode, maps));
+    let config = with(runtime.sandbox("p"), user_namespace(NamespaceMode::Pod, maps));
     let result = runtime.client.run_pod(config).await;
     assert_eq!(code(result), Code::InvalidArgument);
 }
@@ -287,35 +193,25 @@ async fn rootless_runtime_rejects_ids_outside_its_range() {
         return;
     }
     let users = user_namespace(NamespaceMode::Pod, &[(0, 1000, 100_000_000)]);
-    let error = runtime
-        .client
-        .run_pod(with(runtime.sandbox("p"), users))
-        .await
-        .unwrap_err();
-    assert_eq!(error.code(), Code::InvalidArgument);
-    assert!(error.message().contains("cannot be mapped"), "{error:?}");
+    rejected(
+        runtime.client.run_pod(with(runtime.sandbox("p"), users)).await,
+        Code::InvalidArgument,
+        "cannot be mapped",
+    );
 }
 
 #[tokio::test]
 async fn node_mode_uses_user_namespace_of_runtime() {
+    harness::needs!(Namespaces);
     let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "node_mode_uses_user_namespace_of_runtime",
-        Means::of(&runtime).await.no_namespaces()
-    );
     let users = user_namespace(NamespaceMode::Node, &[]);
     let config = with(runtime.sandbox("p"), users.clone());
     let pod = Pod::run(&runtime.client, config).await.unwrap();
     let mut config = pod.script("c", "readlink /proc/self/ns/user");
     let options = fixture::security(&mut config).namespace_options.as_mut();
     options.unwrap().userns_options = Some(users);
-    let daemon = harness::witness::Witness {
-        pid: runtime.pid().unwrap(),
-    };
-    assert_eq!(
-        pod.output(config).await.unwrap().trim(),
-        daemon.namespaces()["user"]
-    );
+    let daemon = Witness { pid: runtime.pid().unwrap() };
+    assert_eq!(pod.output(config).await.unwrap().trim(), daemon.namespaces()["user"]);
     // A container cannot have another user namespace than its pod.
     let mut config = fixture::forever("d");
     let options = fixture::security(&mut config).namespace_options.as_mut();
@@ -332,11 +228,8 @@ async fn user_namespace_works_with_shared_pids_and_host_network(
     #[case] network: NamespaceMode,
     #[case] pid: NamespaceMode,
 ) {
+    harness::needs!(UserIds);
     let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "user_namespace_works_with_shared_pids_and_host_network",
-        Means::of(&runtime).await.no_users()
-    );
     let users = user_namespace(NamespaceMode::Pod, &[ids(&runtime).await]);
     let mut config = with(runtime.sandbox("p"), users);
     if network == NamespaceMode::Node {
@@ -362,18 +255,15 @@ async fn user_namespace_works_with_shared_pids_and_host_network(
 
 #[tokio::test]
 async fn container_in_user_namespace_runs_as_mapped_user() {
+    harness::needs!(UserIds);
     let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "container_in_user_namespace_runs_as_mapped_user",
-        Means::of(&runtime).await.no_users()
-    );
     let pod = pod(&runtime).await;
     let mut config = pod.script("c", "id -u; id -G; grep Seccomp: /proc/self/status");
     let security = fixture::security(&mut config);
     security.run_as_user = Some(Int64Value { value: 1001 });
     security.run_as_group = Some(Int64Value { value: 1002 });
     security.supplemental_groups = vec![5];
-    security.seccomp = Some(cri::v1::SecurityProfile::default());
+    security.seccomp = Some(v1::SecurityProfile::default());
     let out = pod.output(config).await.unwrap();
     assert_eq!(split_words(&out).join(" "), "1001 1002 5 Seccomp: 2");
     // An unmapped user id.
@@ -385,27 +275,17 @@ async fn container_in_user_namespace_runs_as_mapped_user() {
 /// Some versions of containerd lose the mapping: later containers and execs must be in the namespace too.
 #[tokio::test]
 async fn user_namespace_mapping_survives_daemon_restart() {
+    harness::needs!(UserIds);
     let mut runtime = Runtime::with().durable().start().await.unwrap();
-    skip_if!(
-        "user_namespace_mapping_survives_daemon_restart",
-        Means::of(&runtime).await.no_users()
-    );
     let pod = pod(&runtime).await;
     let id = pod.start(fixture::forever("c")).await.unwrap();
-    runtime.kill9().await;
-    runtime.restart().await.unwrap();
-    let pod = Pod {
-        client: runtime.client.clone(),
-        ..pod
-    };
+    runtime.kill_and_restart().await.unwrap();
+    let pod = Pod { client: runtime.client.clone(), ..pod };
     let look = "cat /proc/self/uid_map; readlink /proc/self/ns/user";
     let exec = runtime.client.sh(&id, look).await.unwrap();
     let (inside, outside, count) = ids(&runtime).await;
     let expected = format!("{inside} {outside} {count}");
-    assert!(
-        split_words(&exec).join(" ").starts_with(&expected),
-        "{exec}"
-    );
+    assert!(split_words(&exec).join(" ").starts_with(&expected), "{exec}");
     let next = pod.output(pod.script("d", look)).await.unwrap();
     assert_eq!(next, exec);
 }

@@ -4,26 +4,19 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
 use cri::v1::{ContainerStatusRequest, NamespaceMode, PodSandboxStatusRequest};
-use harness::{Pod, Runtime, fixture};
 use serde_json::Value;
 
-use crate::support::{Means, skip_if};
+use crate::support::*;
 
 async fn of_container(runtime: &Runtime, id: &str) -> Value {
-    let request = ContainerStatusRequest {
-        container_id: id.to_owned(),
-        verbose: true,
-    };
+    let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: true };
     let mut client = runtime.client.runtime.clone();
     let answer = client.container_status(request).await.unwrap();
     serde_json::from_str(&answer.into_inner().info["info"]).unwrap()
 }
 
 async fn of_pod(runtime: &Runtime, pod: &Pod) -> Value {
-    let request = PodSandboxStatusRequest {
-        pod_sandbox_id: pod.id.clone(),
-        verbose: true,
-    };
+    let request = PodSandboxStatusRequest { pod_sandbox_id: pod.id.clone(), verbose: true };
     let mut client = runtime.client.runtime.clone();
     let answer = client.pod_sandbox_status(request).await.unwrap();
     serde_json::from_str(&answer.into_inner().info["info"]).unwrap()
@@ -42,16 +35,12 @@ fn process(pid: &Value) -> (Vec<String>, Value) {
 /// For scripts that use containerd's fields: `crictl inspect -o go-template --template '{{.info.pid}}'`.
 #[tokio::test]
 async fn verbose_status_reports_process_ids() {
-    let mut runtime = Runtime::with().durable().start().await.unwrap();
-    let pod = runtime.pod("p").await.unwrap();
+    let (mut runtime, pod) = pod_of(Runtime::with().durable()).await;
     let seconds = format!("1000.{}", std::process::id());
-    let program = fixture::container("c", ["sleep", &seconds]);
-    let id = pod.start(program).await.unwrap();
+    let id = pod.start(fixture::container("c", ["sleep", &seconds])).await.unwrap();
     for _ in 0..2 {
-        let (container, sandbox) = (
-            of_container(&runtime, &id).await,
-            of_pod(&runtime, &pod).await,
-        );
+        let (container, sandbox) =
+            (of_container(&runtime, &id).await, of_pod(&runtime, &pod).await);
         assert_eq!(container["sandboxID"], *pod.id);
         // The status has the state already, and scripts search the text of both.
         assert_eq!(container.get("state"), None);
@@ -59,8 +48,7 @@ async fn verbose_status_reports_process_ids() {
         assert_eq!(arguments, ["sleep", &seconds]);
         assert_eq!(parent, sandbox["pid"]);
         // A restarted daemon reports the same.
-        runtime.kill9().await;
-        runtime.restart().await.unwrap();
+        runtime.kill_and_restart().await.unwrap();
     }
     runtime.client.stop(&id, 0).await.unwrap();
     assert_eq!(of_container(&runtime, &id).await["pid"], 0);
@@ -82,12 +70,8 @@ fn inode(path: &str) -> u64 {
 
 #[tokio::test]
 async fn verbose_status_names_files_of_namespaces() {
-    let runtime = Runtime::with().durable().start().await.unwrap();
-    skip_if!(
-        "verbose_status_names_files_of_namespaces",
-        Means::of(&runtime).await.no_namespaces()
-    );
-    let pod = runtime.pod("p").await.unwrap();
+    harness::needs!(Namespaces);
+    let (runtime, pod) = pod_of(Runtime::with().durable()).await;
     let id = pod.start(fixture::forever("c")).await.unwrap();
     let container = of_container(&runtime, &id).await;
     let sandbox = of_pod(&runtime, &pod).await;

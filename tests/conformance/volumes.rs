@@ -1,22 +1,18 @@
-//! Image volumes, volumes of images, and rejected mount targets.
+//! Image volumes, volumes of images, and rejected mounts.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
 use cri::v1::{ImageSpec, Mount};
-use harness::fixture_image::{ImageBuilder, Layer};
-use harness::{Runtime, fixture};
-use rstest::rstest;
-use tonic::Code;
 
-use crate::support::{Means, code, directory, of, skip_if, trimmed};
+use crate::support::*;
 
 const DATA: &str = "example.com/data:1";
 const APP: &str = "example.com/app:1";
 
 /// A runtime with an image of several layers to mount, and one to run.
-async fn with_images() -> (Runtime, tempfile::TempDir) {
+async fn with_images() -> (Runtime, TempDir) {
     let place = tempfile::tempdir().unwrap();
     let data = [
         Layer::new()
@@ -29,29 +25,18 @@ async fn with_images() -> (Runtime, tempfile::TempDir) {
             .host_program("/bin/echo")
             .unwrap(),
     ];
-    let data = data
-        .into_iter()
-        .fold(ImageBuilder::new(DATA), ImageBuilder::layer);
+    let data = data.into_iter().fold(ImageBuilder::new(DATA), ImageBuilder::layer);
     data.write_docker(&place.path().join("data.tar")).unwrap();
-    let mut app = Layer::new()
+    let app = Layer::new()
         .directory("data", 0o750)
         .owned_by(33, 34)
         .file("data/file", 0o640, "of the image\n")
         .owned_by(33, 34)
         .symlink("innocent", "/proc/sys/kernel")
         .directory("tmp", 0o1777);
-    for program in [
-        "/bin/sh",
-        "/bin/cat",
-        "/bin/sleep",
-        "/usr/bin/stat",
-        "/bin/rm",
-    ] {
-        app = app.host_program(program).unwrap();
-    }
-    let app = ImageBuilder::new(APP)
-        .layer(app)
-        .volumes(["/data", "/new/volume", "C:/relative"]);
+    let programs = ["/bin/sh", "/bin/cat", "/bin/sleep", "/usr/bin/stat", "/bin/rm"];
+    let app = with_programs(app, &programs);
+    let app = ImageBuilder::new(APP).layer(app).volumes(["/data", "/new/volume", "C:/relative"]);
     app.write_docker(&place.path().join("app.tar")).unwrap();
     let runtime = Runtime::with()
         .durable()
@@ -67,10 +52,7 @@ fn image_volume(sub_path: &str) -> Mount {
     Mount {
         container_path: "/mnt".to_owned(),
         readonly: true,
-        image: Some(ImageSpec {
-            image: DATA.to_owned(),
-            ..Default::default()
-        }),
+        image: Some(ImageSpec { image: DATA.to_owned(), ..Default::default() }),
         image_sub_path: sub_path.to_owned(),
         ..Default::default()
     }
@@ -78,11 +60,8 @@ fn image_volume(sub_path: &str) -> Mount {
 
 #[tokio::test]
 async fn image_volume_survives_image_removal_and_daemon_restart() {
+    harness::needs!(Namespaces);
     let (mut runtime, _place) = with_images().await;
-    skip_if!(
-        "image_volume_survives_image_removal_and_daemon_restart",
-        Means::of(&runtime).await.no_namespaces()
-    );
     let id = runtime.client.pull(DATA).await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let mut config = fixture::forever("c");
@@ -93,20 +72,16 @@ async fn image_volume_survives_image_removal_and_daemon_restart() {
     assert_eq!((image.image.as_str(), &image.image_ref), (DATA, &id));
     // The container keeps the image after its removal and a restart of the daemon.
     runtime.client.remove_image(DATA).await.unwrap();
-    runtime.kill9().await;
-    runtime.restart().await.unwrap();
+    runtime.kill_and_restart().await.unwrap();
     let script = "cat /mnt/etc/passwd; readlink /mnt/link; ls /mnt/etc; /mnt/bin/echo runs
         (echo x > /mnt/etc/x) 2>&1 | grep -o 'Read-only file system'";
-    assert_eq!(
-        runtime.client.sh(&container, script).await.unwrap(),
-        "above\n/etc\npasswd\nruns\nRead-only file system\n"
-    );
+    let seen = runtime.client.sh(&container, script).await.unwrap();
+    assert_eq!(seen, "above\n/etc\npasswd\nruns\nRead-only file system\n");
     let status = runtime.client.container(&container).await.unwrap();
     assert_eq!(status.mounts[0].image.as_ref().unwrap().image_ref, id);
 }
 
 #[rstest]
-#[case::directory("etc", "/mnt", "/mnt/passwd")]
 #[case::through_link("link", "/mnt", "/mnt/passwd")]
 #[case::file("etc/passwd", "/new/file", "/new/file")]
 #[tokio::test]
@@ -115,25 +90,17 @@ async fn image_volume_mounts_sub_path(
     #[case] at: &str,
     #[case] file: &str,
 ) {
+    harness::needs!(Namespaces);
     let (runtime, _place) = with_images().await;
-    skip_if!(
-        "image_volume_mounts_sub_path",
-        Means::of(&runtime).await.no_namespaces()
-    );
     runtime.client.pull(DATA).await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let mut config = pod.script("c", &format!("cat {file}"));
-    config.mounts = vec![Mount {
-        container_path: at.to_owned(),
-        ..image_volume(sub_path)
-    }];
+    config.mounts = vec![Mount { container_path: at.to_owned(), ..image_volume(sub_path) }];
     assert_eq!(pod.output(config).await.unwrap(), "above\n");
 }
 
 #[rstest]
-#[case::missing(image_volume("no/such/path"))]
 #[case::removed_by_layer(image_volume("etc/gone"))]
-#[case::writable(Mount { readonly: false, ..image_volume("") })]
 #[case::not_pulled(Mount { image: Some(ImageSpec { image: APP.to_owned(), ..Default::default() }), ..image_volume("") })]
 #[tokio::test]
 async fn create_rejects_invalid_image_volume(#[case] mount: Mount) {
@@ -147,27 +114,21 @@ async fn create_rejects_invalid_image_volume(#[case] mount: Mount) {
 
 #[tokio::test]
 async fn volumes_of_image_are_writable_and_per_container() {
+    harness::needs!(UserIds);
     let (runtime, _place) = with_images().await;
-    skip_if!(
-        "volumes_of_image_are_writable_and_per_container",
-        Means::of(&runtime).await.no_users()
-    );
     runtime.client.pull(APP).await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     // A volume has the image's files and owners, and is writable even if the root is read-only.
     let script = "cat /data/file; echo new > /data/new && cat /data/new; echo x > /new/volume/x && cat /new/volume/x
         echo y > /C:/relative/y && cat /C:/relative/y
         stat -c '%u:%g %a' /data /data/file; (echo x > /etc/x) 2>/dev/null || echo the root is read-only";
-    let mut config = pod.script("c", script);
-    config.image.as_mut().unwrap().image = APP.to_owned();
+    let mut config = of_image(pod.script("c", script), APP);
     fixture::security(&mut config).readonly_rootfs = true;
     let expected = "of the image\nnew\nx\ny\n33:34 750\n33:34 640\nthe root is read-only\n";
     assert_eq!(pod.output(config.clone()).await.unwrap(), expected);
     // Each container has its own volumes; a mount of the client replaces one.
-    let mut other = pod.script(
-        "d",
-        "cat /data/new 2>/dev/null || echo mine; cat /new/volume/brought",
-    );
+    let mut other =
+        pod.script("d", "cat /data/new 2>/dev/null || echo mine; cat /new/volume/brought");
     other.image = config.image;
     let brought = directory(&runtime, "brought");
     fs::write(brought.join("brought"), "brought\n").unwrap();
@@ -177,12 +138,8 @@ async fn volumes_of_image_are_writable_and_per_container() {
 
 #[tokio::test]
 async fn missing_host_path_is_created() {
-    let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "missing_host_path_is_created",
-        Means::of(&runtime).await.no_namespaces()
-    );
-    let pod = runtime.pod("p").await.unwrap();
+    harness::needs!(Namespaces);
+    let (runtime, pod) = with_pod().await;
     let missing = directory(&runtime, "volume").join("a/b");
     let mut config = pod.script("c", "echo fine > /mnt/file");
     config.mounts = vec![of(&missing, "/mnt")];
@@ -203,30 +160,20 @@ async fn create_rejects_mismatched_and_proc_mount_targets(
     #[case] target: &str,
     #[case] reason: &str,
 ) {
-    let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "create_rejects_mismatched_and_proc_mount_targets",
-        Means::of(&runtime).await.no_namespaces()
-    );
-    let pod = runtime.pod("p").await.unwrap();
+    harness::needs!(Namespaces);
+    let (_runtime, pod) = with_pod().await;
     let mut config = fixture::forever("c");
     config.mounts = vec![of(Path::new(host_path), target)];
-    let error = pod.create(config).await.unwrap_err();
-    assert_eq!(error.code(), Code::InvalidArgument, "{error}");
-    assert!(error.message().contains(reason), "{error}");
+    rejected(pod.create(config).await, Code::InvalidArgument, reason);
 }
 
 #[tokio::test]
 async fn create_rejects_mount_target_that_links_into_proc() {
+    harness::needs!(Namespaces);
     let (runtime, _place) = with_images().await;
-    skip_if!(
-        "create_rejects_mount_target_that_links_into_proc",
-        Means::of(&runtime).await.no_namespaces()
-    );
     runtime.client.pull(APP).await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
-    let mut config = fixture::forever("c");
-    config.image.as_mut().unwrap().image = APP.to_owned();
+    let mut config = of_image(fixture::forever("c"), APP);
     config.mounts = vec![of(&directory(&runtime, "volume"), "/innocent")];
     let error = pod.create(config).await.unwrap_err();
     assert!(error.message().contains("inside /proc"), "{error}");
@@ -234,59 +181,23 @@ async fn create_rejects_mount_target_that_links_into_proc() {
 
 #[tokio::test]
 async fn files_in_proc_and_dev_may_be_covered() {
-    let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "files_in_proc_and_dev_may_be_covered",
-        Means::of(&runtime).await.no_namespaces()
-    );
-    let pod = runtime.pod("p").await.unwrap();
+    harness::needs!(Namespaces);
+    let (runtime, pod) = with_pod().await;
     let file = directory(&runtime, "volume").join("file");
     fs::write(&file, "covered\n").unwrap();
     let mut config = pod.script("c", "cat /proc/meminfo /dev/termination-log");
-    config.mounts = vec![
-        of(&file, "/proc/meminfo"),
-        of(&file, "/dev/termination-log"),
-    ];
+    config.mounts = vec![of(&file, "/proc/meminfo"), of(&file, "/dev/termination-log")];
     assert_eq!(pod.output(config).await.unwrap(), "covered\ncovered\n");
     let mut config = pod.script("d", "[ -e /proc/self ] && stat -f -c %T /proc");
     config.mounts = vec![of(Path::new("/proc"), "/proc")];
     assert_eq!(trimmed(&pod.output(config).await.unwrap()), "proc");
 }
 
-/// The deeper mount must not be hidden, whatever the order of the list.
-#[tokio::test]
-async fn nested_mounts_are_visible_in_any_order() {
-    let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "nested_mounts_are_visible_in_any_order",
-        Means::of(&runtime).await.no_namespaces()
-    );
-    let pod = runtime.pod("p").await.unwrap();
-    let (outer, inner) = (directory(&runtime, "outer"), directory(&runtime, "inner"));
-    fs::create_dir(outer.join("below")).unwrap();
-    fs::write(inner.join("file"), "inner\n").unwrap();
-    let mut config = pod.script("c", "cat /mnt/below/file");
-    config.mounts = vec![of(&inner, "/mnt/below"), of(&outer, "/mnt")];
-    assert_eq!(pod.output(config).await.unwrap(), "inner\n");
-}
-
 #[tokio::test]
 async fn mount_options_are_applied() {
+    harness::needs!(Namespaces);
     let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "mount_options_are_applied",
-        Means::of(&runtime).await.no_namespaces()
-    );
-    assert!(
-        runtime
-            .client
-            .status()
-            .await
-            .unwrap()
-            .features
-            .unwrap()
-            .mount_options
-    );
+    assert!(runtime.client.status().await.unwrap().features.unwrap().mount_options);
     let pod = runtime.pod("p").await.unwrap();
     let volume = directory(&runtime, "volume");
     fs::copy("/bin/true", volume.join("program")).unwrap();
@@ -299,34 +210,23 @@ async fn mount_options_are_applied() {
 
 #[tokio::test]
 async fn read_only_root_has_etc_files_and_working_dir() {
+    harness::needs!(Namespaces);
     let (runtime, _place) = with_images().await;
-    skip_if!(
-        "read_only_root_has_etc_files_and_working_dir",
-        Means::of(&runtime).await.no_namespaces()
-    );
     runtime.client.pull(APP).await.unwrap();
     let pod = runtime.pod("p").await.unwrap();
     let script = "pwd; cat /etc/hostname; (echo x >> /etc/hosts) 2>/dev/null || echo read-only";
-    let mut config = pod.script("c", script);
-    config.image.as_mut().unwrap().image = APP.to_owned();
+    let mut config = of_image(pod.script("c", script), APP);
     // The working directory is created before the root becomes read-only.
     config.working_dir = "/not/in/the/image".to_owned();
     fixture::security(&mut config).readonly_rootfs = true;
-    assert_eq!(
-        pod.output(config).await.unwrap(),
-        "/not/in/the/image\np\nread-only\n"
-    );
+    assert_eq!(pod.output(config).await.unwrap(), "/not/in/the/image\np\nread-only\n");
 }
 
 /// Programs read their limits from the cgroup file system.
 #[tokio::test]
 async fn cgroup_hierarchy_is_shown_read_only() {
-    let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "cgroup_hierarchy_is_shown_read_only",
-        Means::of(&runtime).await.no_namespaces()
-    );
-    let pod = runtime.pod("p").await.unwrap();
+    harness::needs!(Namespaces);
+    let (_runtime, pod) = with_pod().await;
     let script = "stat -f -c %T /sys/fs/cgroup /sys/fs/cgroup/memory /sys/fs/cgroup/unified 2>/dev/null
         touch /sys/fs/cgroup/x 2>/dev/null || echo read-only; cut -d: -f3 /proc/self/cgroup | sort -u";
     let out = pod.output(pod.script("c", script)).await.unwrap();
@@ -341,11 +241,8 @@ async fn cgroup_hierarchy_is_shown_read_only() {
 /// pod that is older than the daemon.
 #[tokio::test]
 async fn sub_path_of_volume_is_mounted_without_following_links() {
+    harness::needs!(Namespaces);
     let mut runtime = Runtime::with().durable().start().await.unwrap();
-    skip_if!(
-        "sub_path_of_volume_is_mounted_without_following_links",
-        Means::of(&runtime).await.no_namespaces()
-    );
     let volume = fs::canonicalize(directory(&runtime, "volume")).unwrap();
     let part = volume.join("d/part");
     fs::create_dir_all(&part).unwrap();
@@ -363,8 +260,7 @@ async fn sub_path_of_volume_is_mounted_without_following_links() {
     };
     let seen = pod.output(mounting("a", "d/part")).await.unwrap();
     assert_eq!(seen, "file\n");
-    runtime.kill9().await;
-    runtime.restart().await.unwrap();
+    runtime.kill_and_restart().await.unwrap();
     let seen = pod.output(mounting("b", "d/part")).await.unwrap();
     assert_eq!(seen, "file\n");
 
@@ -376,6 +272,36 @@ async fn sub_path_of_volume_is_mounted_without_following_links() {
         // Another attempt may find the directory again.
         assert_ne!(error.code(), Code::InvalidArgument, "{error}");
     }
-    let error = pod.create(mounting("c", "../pod")).await.unwrap_err();
-    assert_eq!(error.code(), Code::InvalidArgument, "{error}");
+    assert_eq!(code(pod.create(mounting("c", "../pod")).await), Code::InvalidArgument);
+}
+
+#[rstest]
+#[case::source_that_cannot_be_created("/proc/no/such/directory", "/mnt")]
+#[case::relative_source("usr", "/mnt")]
+#[case::source_with_a_nul("/usr\0", "/mnt")]
+#[case::no_source("", "/mnt")]
+#[case::relative_target("/usr", "mnt")]
+#[case::target_with_a_nul("/usr", "/mnt\0")]
+#[case::root_target("/usr", "/")]
+#[case::root_target_with_dot_dot("/usr", "/mnt/..")]
+#[case::target_below_file("/usr", "/etc/passwd/mnt")]
+#[case::no_target("/usr", "")]
+#[tokio::test]
+async fn create_rejects_invalid_mount(#[case] host_path: &str, #[case] container_path: &str) {
+    let (_runtime, pod) = with_pod().await;
+    let mut config = fixture::script("c", "echo fine");
+    config.mounts = vec![of(Path::new(host_path), container_path)];
+    code(pod.create(config).await);
+    // The pod still works.
+    assert_eq!(pod.output(fixture::script("c", "echo fine")).await.unwrap(), "fine\n");
+}
+
+/// As in runc, `..` is removed before symlinks are followed.
+#[tokio::test]
+async fn dot_dot_in_mount_target_is_resolved_lexically() {
+    harness::needs!(Namespaces);
+    let (_runtime, pod) = with_pod().await;
+    let mut config = pod.script("c", "test -d /place/bin && echo there");
+    config.mounts = vec![of(Path::new("/usr"), "/proc/./../place/")];
+    assert_eq!(pod.output(config).await.unwrap(), "there\n");
 }

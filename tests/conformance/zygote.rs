@@ -1,17 +1,13 @@
 //! The zygote, which keepers are forked from.
 
-use harness::{PATIENCE, Runtime, eventually, fixture, witness, witness::Witness};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use crate::support::*;
 
 fn zygotes(runtime: &Runtime) -> Vec<Witness> {
     let root = runtime.root();
     let all = witness::processes().into_iter();
     all.filter(|process| {
         process.text("comm").trim() == "crib-zygote"
-            && process
-                .link("fd/2")
-                .is_some_and(|log| log.starts_with(&root))
+            && process.link("fd/2").is_some_and(|log| log.starts_with(&root))
     })
     .collect()
 }
@@ -27,23 +23,13 @@ async fn zygote(runtime: &Runtime) -> Witness {
 #[tokio::test]
 async fn pods_outlive_killed_zygote_and_further_ones_start() {
     let runtime = Runtime::start().await.unwrap();
-    if !runtime.is_ours() {
-        harness::skip!(
-            "pods_outlive_killed_zygote_and_further_ones_start",
-            "the runtime has no zygote"
-        );
-    }
     let first = runtime.pod("first").await.unwrap();
     let id = first.start(fixture::forever("c")).await.unwrap();
     let killed = zygote(&runtime).await;
     kill(Pid::from_raw(killed.pid), Signal::SIGKILL).unwrap();
     eventually(PATIENCE, "the end of the zygote", || async {
         let state = killed.status("State").unwrap_or_default();
-        if state.is_empty() || state.starts_with('Z') {
-            Ok(())
-        } else {
-            Err(state)
-        }
+        if state.is_empty() || state.starts_with('Z') { Ok(()) } else { Err(state) }
     })
     .await;
     let second = runtime.pod("second").await.unwrap();
@@ -54,22 +40,11 @@ async fn pods_outlive_killed_zygote_and_further_ones_start() {
 
 #[tokio::test]
 async fn zygote_ends_with_killed_daemon_and_keepers_do_not() {
-    let mut runtime = Runtime::with().durable().start().await.unwrap();
-    if !runtime.is_ours() {
-        harness::skip!(
-            "zygote_ends_with_killed_daemon_and_keepers_do_not",
-            "the runtime has no zygote"
-        );
-    }
-    let pod = runtime.pod("p").await.unwrap();
+    let (mut runtime, pod) = pod_of(Runtime::with().durable()).await;
     let id = pod.start(fixture::forever("c")).await.unwrap();
     zygote(&runtime).await;
     runtime.kill9().await;
-    eventually(PATIENCE, "the end of the zygote", || async {
-        let left = zygotes(&runtime);
-        if left.is_empty() { Ok(()) } else { Err(left) }
-    })
-    .await;
+    all_gone("the end of the zygote", || zygotes(&runtime)).await;
     runtime.restart().await.unwrap();
     assert_eq!(runtime.client.sh(&id, "echo here").await.unwrap(), "here\n");
     runtime.client.remove_pod(&pod.id).await.unwrap();

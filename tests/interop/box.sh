@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2034,SC2154 # what it sets is for the scripts, and they say where $here is
 # Sourced by the scripts beside it. Provides a temporary directory, images, a `crib registry` that serves them, and a
-# `crib runtime` that pulls from it, and removes all of them at exit. CRIB may name a prebuilt crib, BUSYBOX a busybox other
-# than the one in PATH.
+# `crib runtime` that pulls from it, and removes all of them at exit. CRIB may name a prebuilt crib, CLIENTS the directory of
+# `tests/interop/clients`, BUSYBOX a busybox other than the one in PATH.
 
 readonly hosts=(registry.k8s.io k8s.gcr.io gcr.io ghcr.io quay.io)
 work=
@@ -45,7 +45,7 @@ open_box() {
   trap clean_up EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM
-  command -v go >/dev/null || die "go not found in PATH: it builds the official clients"
+  [[ -n ${CLIENTS:-} ]] || command -v go >/dev/null || die "go not found in PATH: it builds the official clients"
   work=$(mktemp -d "${TMPDIR:-/tmp}/crib-interop.XXXXXX")
   mkdir "$work/logs" "$work/tmp"
 }
@@ -68,15 +68,19 @@ build_crib() {
   fi
 }
 
+# Sets $clients to the directory of the programs in Go.
+build_clients() {
+  clients=${CLIENTS:-$work/clients}
+  [[ -n ${CLIENTS:-} ]] || "$here/clients" "$clients"
+}
+
 # Sets $digest to the digest of the image that critest refers to by a published digest.
 build_images() {
   local busybox list
   busybox=${BUSYBOX:-$(command -v busybox)} || die "busybox not found: apt-get install busybox"
   [[ $(PATH=/nowhere "$busybox" sh -c 'ls / && echo anyhow' 2>&1) != *anyhow ]] ||
     die "$busybox runs its own ls without /bin/ls, like busybox-static: apt-get install busybox, or set BUSYBOX"
-  CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$work/program" ./program
-  go build -o "$work/images" ./images
-  list=$("$work/images" "$work/layout" "$busybox" "$work/program")
+  list=$("$clients/images" "$work/layout" "$busybox" "$clients/program")
   digest=${list##*sha256:}
 }
 

@@ -1,7 +1,7 @@
 //! crib's agent as a client of the runtime: `crib proxy --lint` finds nothing in what it does.
 
-use harness::proxy::{Proxy, RecordedCall, SeenCall, lint};
 use harness::{Node, PATIENCE};
+use proxy::{Proxy, RecordedCall, SeenCall, lint};
 
 use crate::support::{FOREVER, manifest, ready};
 
@@ -12,17 +12,12 @@ async fn agent_keeps_rules_for_clients_in_life_of_pods() {
     let proxy = Proxy::start(&socket, &node.runtime.socket()).unwrap();
     node.start_agent_on(&socket).unwrap();
     let containers = [("init", "true"), ("app", FOREVER)];
-    node.apply(&manifest("stays", "Always", &containers))
-        .unwrap();
-    node.apply(&manifest("ends", "Never", &[("app", "exit 3")]))
-        .unwrap();
+    node.apply(&manifest("stays", "Always", &containers)).unwrap();
+    node.apply(&manifest("ends", "Never", &[("app", "exit 3")])).unwrap();
     node.apply(&manifest(
         "again",
         "OnFailure",
-        &[(
-            "app",
-            "test -e /shared/ran || { touch /shared/ran; exit 1; }",
-        )],
+        &[("app", "test -e /shared/ran || { touch /shared/ran; exit 1; }")],
     ))
     .unwrap();
     ready(&node, "stays", "app").await;
@@ -39,10 +34,7 @@ async fn agent_keeps_rules_for_clients_in_life_of_pods() {
     });
     let calls = tokio::time::timeout(PATIENCE, ended).await.unwrap();
     assert!(calls.iter().any(|call| call.method == "RemovePodSandbox"));
-    let seen: Vec<_> = calls
-        .iter()
-        .map(|call| SeenCall::from(&RecordedCall::from(call)))
-        .collect();
+    let seen: Vec<_> = calls.iter().map(|call| SeenCall::from(&RecordedCall::from(call))).collect();
     let findings: Vec<_> = lint(&seen).iter().map(ToString::to_string).collect();
     assert_eq!(findings, Vec::<String>::new());
 }

@@ -3,8 +3,8 @@
 //! agent/src/sync_loop/tests/killed.rs does the same to the agent's tasks, for more scenarios and for every call.
 
 use cri::v1::ContainerState;
-use harness::proxy::{Call, Proxy};
 use harness::{Node, PATIENCE, eventually};
+use proxy::{Call, Proxy};
 
 use crate::support::{FOREVER, containers, manifest, ready};
 
@@ -55,9 +55,7 @@ async fn adopted(proxy: &Proxy, container: &str) {
         };
         calls.iter().find(is_it).map(|_| ())
     });
-    tokio::time::timeout(PATIENCE, looked)
-        .await
-        .expect("the agent never looked at the container");
+    tokio::time::timeout(PATIENCE, looked).await.expect("the agent never looked at the container");
 }
 
 /// A pod whose containers note in a file that they run.
@@ -73,9 +71,8 @@ async fn runs_once(node: &Node, pod: &str) {
     let ran = node.runtime.client.sh(&app.id, "cat /shared/ran").await;
     assert_eq!(ran.unwrap(), "init\napp\n");
     let running = containers(node, pod).await.into_iter();
-    let running = running
-        .filter(|(_, _, seen)| seen.state() == ContainerState::ContainerRunning)
-        .count();
+    let running =
+        running.filter(|(_, _, seen)| seen.state() == ContainerState::ContainerRunning).count();
     assert_eq!(running, 1);
 }
 
@@ -83,16 +80,10 @@ async fn runs_once(node: &Node, pod: &str) {
 async fn gone(node: &Node, pod: &str) {
     eventually(PATIENCE, &format!("{pod} to be gone"), || async {
         let pods = node.runtime.client.pods(Default::default()).await.unwrap();
-        let left = pods.iter().any(|seen| {
-            seen.metadata
-                .as_ref()
-                .is_some_and(|seen| seen.name.starts_with(pod))
-        });
-        if left {
-            Err((pods, node.agent_log()))
-        } else {
-            Ok(())
-        }
+        let left = pods
+            .iter()
+            .any(|seen| seen.metadata.as_ref().is_some_and(|seen| seen.name.starts_with(pod)));
+        if left { Err((pods, node.agent_log())) } else { Ok(()) }
     })
     .await;
 }

@@ -29,8 +29,7 @@ async fn node_reports_exit_codes_and_logs_of_finished_pod() {
 #[tokio::test]
 async fn node_waits_until_containers_run() {
     let node = Node::start().await.unwrap();
-    node.apply(&manifest("web", "Always", &[("app", FOREVER)]))
-        .unwrap();
+    node.apply(&manifest("web", "Always", &[("app", FOREVER)])).unwrap();
     node.running("web", &["app"]).await.unwrap();
     assert!(node.apply("kind: Pod").is_err());
     node.remove("web").await.unwrap();
@@ -40,21 +39,14 @@ async fn node_waits_until_containers_run() {
 
 /// Whether a wait is still waiting after a while, in which the pods here reach their states.
 async fn waits<T>(wait: impl Future<Output = T>) -> bool {
-    tokio::time::timeout(Duration::from_secs(1), wait)
-        .await
-        .is_err()
+    tokio::time::timeout(Duration::from_secs(1), wait).await.is_err()
 }
 
 #[tokio::test]
 async fn finished_waits_for_every_container() {
     let node = Node::start().await.unwrap();
-    let scripts = [
-        ("first", "exit 0"),
-        (
-            "last",
-            "until [ -e /shared/go ]; do sleep 0.05; done; exit 7",
-        ),
-    ];
+    let scripts =
+        [("first", "exit 0"), ("last", "until [ -e /shared/go ]; do sleep 0.05; done; exit 7")];
     assert!(waits(node.finished("job")).await, "there is no such pod");
     node.apply(&manifest("job", "Never", &scripts)).unwrap();
     let last = container_in(&node, "job", "last", ContainerState::ContainerRunning).await;
@@ -69,22 +61,13 @@ async fn finished_waits_for_every_container() {
 #[tokio::test]
 async fn running_waits_for_every_named_container() {
     let node = Node::start().await.unwrap();
-    assert!(
-        waits(node.running("web", &[])).await,
-        "there is no such pod"
-    );
+    assert!(waits(node.running("web", &[])).await, "there is no such pod");
     let scripts = [("app", FOREVER), ("over", "exit 0")];
     node.apply(&manifest("web", "Never", &scripts)).unwrap();
     container_in(&node, "web", "over", ContainerState::ContainerExited).await;
     node.running("web", &["app"]).await.unwrap();
-    assert!(
-        waits(node.running("web", &["app", "over"])).await,
-        "one has exited"
-    );
-    assert!(
-        waits(node.running("web", &["app", "none"])).await,
-        "one does not exist"
-    );
+    assert!(waits(node.running("web", &["app", "over"])).await, "one has exited");
+    assert!(waits(node.running("web", &["app", "none"])).await, "one does not exist");
 }
 
 #[tokio::test]

@@ -28,10 +28,7 @@ async fn init_containers_run_in_order_before_others() {
         .into_iter()
         .map(|(name, attempt, _)| (name, attempt))
         .collect();
-    assert_eq!(
-        names[..2],
-        [("init-a".to_owned(), 0), ("init-b".to_owned(), 0)]
-    );
+    assert_eq!(names[..2], [("init-a".to_owned(), 0), ("init-b".to_owned(), 0)]);
     assert_eq!(names.len(), 4, "{names:?}");
 }
 
@@ -46,25 +43,12 @@ async fn removed_manifest_stops_pod_gracefully() {
     let pod = manifest("p", "Always", &[("app", script)])
         .replace(
             "volumes: [",
-            &format!(
-                "volumes: [{{name: told, hostPath: {{path: {}}}}}, ",
-                told.display()
-            ),
+            &format!("volumes: [{{name: told, hostPath: {{path: {}}}}}, ", told.display()),
         )
-        .replace(
-            "volumeMounts: [",
-            "volumeMounts: [{name: told, mountPath: /told}, ",
-        );
+        .replace("volumeMounts: [", "volumeMounts: [{name: told, mountPath: /told}, ");
     node.write_manifest("p.yaml", &pod).unwrap();
     ready(&node, "p", "app").await;
-    assert!(
-        node.agent_root()
-            .join("pods")
-            .read_dir()
-            .unwrap()
-            .next()
-            .is_some()
-    );
+    assert!(node.agent_root().join("pods").read_dir().unwrap().next().is_some());
     node.delete_manifest("p.yaml").unwrap();
     no_pods(&node).await;
     assert!(told.join("asked").exists(), "it was not asked to end");
@@ -73,23 +57,17 @@ async fn removed_manifest_stops_pod_gracefully() {
 #[tokio::test]
 async fn changed_manifest_recreates_pod() {
     let node = Node::start().await.unwrap();
-    node.write_manifest("p.yaml", &manifest("p", "Always", &[("app", FOREVER)]))
-        .unwrap();
+    node.write_manifest("p.yaml", &manifest("p", "Always", &[("app", FOREVER)])).unwrap();
     let before = ready(&node, "p", "app").await;
     let changed = format!("echo changed; {FOREVER}");
-    node.write_manifest("p.yaml", &manifest("p", "Always", &[("app", &changed)]))
-        .unwrap();
+    node.write_manifest("p.yaml", &manifest("p", "Always", &[("app", &changed)])).unwrap();
     eventually(PATIENCE, "the new container", || async {
         let all = containers(&node, "p").await;
-        let new = all
-            .iter()
-            .rev()
-            .find(|(_, _, c)| c.id != before.id && c.state() == ContainerRunning);
+        let new =
+            all.iter().rev().find(|(_, _, c)| c.id != before.id && c.state() == ContainerRunning);
         match new {
             Some((_, _, container))
-                if lines(&node, container)
-                    .await
-                    .contains(&"changed".to_owned()) =>
+                if lines(&node, container).await.contains(&"changed".to_owned()) =>
             {
                 Ok(())
             }
@@ -108,19 +86,11 @@ async fn invalid_manifest_does_not_affect_others() {
     )
     .unwrap();
     node.write_manifest("worse.yaml", "{{{").unwrap();
-    node.write_manifest(
-        "good.yaml",
-        &manifest("good", "Always", &[("app", FOREVER)]),
-    )
-    .unwrap();
+    node.write_manifest("good.yaml", &manifest("good", "Always", &[("app", FOREVER)])).unwrap();
     ready(&node, "good", "app").await;
     eventually(PATIENCE, "the agent to name the bad one", || async {
         let log = node.agent_log();
-        if log.contains("bad.yaml") && log.contains("worse.yaml") {
-            Ok(())
-        } else {
-            Err(log)
-        }
+        if log.contains("bad.yaml") && log.contains("worse.yaml") { Ok(()) } else { Err(log) }
     })
     .await;
     assert!(containers(&node, "bad").await.is_empty());
@@ -129,28 +99,18 @@ async fn invalid_manifest_does_not_affect_others() {
 #[tokio::test]
 async fn on_failure_policy_restarts_failed_containers_only() {
     let node = Node::start().await.unwrap();
-    node.write_manifest(
-        "done.yaml",
-        &manifest("done", "OnFailure", &[("app", "echo done")]),
-    )
-    .unwrap();
+    node.write_manifest("done.yaml", &manifest("done", "OnFailure", &[("app", "echo done")]))
+        .unwrap();
     node.write_manifest(
         "fails.yaml",
         &manifest(
             "fails",
             "OnFailure",
-            &[(
-                "app",
-                "n=$(cat /shared/n || echo 0); echo $((n + 1)) > /shared/n; [ $n -ge 1 ]",
-            )],
+            &[("app", "n=$(cat /shared/n || echo 0); echo $((n + 1)) > /shared/n; [ $n -ge 1 ]")],
         ),
     )
     .unwrap();
-    node.write_manifest(
-        "never.yaml",
-        &manifest("never", "Never", &[("app", "exit 3")]),
-    )
-    .unwrap();
+    node.write_manifest("never.yaml", &manifest("never", "Never", &[("app", "exit 3")])).unwrap();
     // The first restart has no back-off delay, and is enough here.
     eventually(PATIENCE, "the second attempt to succeed", || async {
         let all = containers(&node, "fails").await;
@@ -180,18 +140,11 @@ async fn failed_pull_starts_no_container() {
     ready(&node, "p", "other").await;
     eventually(PATIENCE, "the agent to name the image", || async {
         let log = node.agent_log();
-        if log.contains("crib.local/not/here:1") {
-            Ok(())
-        } else {
-            Err(log)
-        }
+        if log.contains("crib.local/not/here:1") { Ok(()) } else { Err(log) }
     })
     .await;
-    let names: Vec<String> = containers(&node, "p")
-        .await
-        .into_iter()
-        .map(|(name, _, _)| name)
-        .collect();
+    let names: Vec<String> =
+        containers(&node, "p").await.into_iter().map(|(name, _, _)| name).collect();
     assert_eq!(names, ["other"]);
     node.delete_manifest("p.yaml").unwrap();
     no_pods(&node).await;
@@ -205,10 +158,7 @@ async fn twenty_pods_start_concurrently() {
         let pod = manifest(
             name,
             "Never",
-            &[
-                ("init", "hostname > /shared/name"),
-                ("app", "cat /shared/name"),
-            ],
+            &[("init", "hostname > /shared/name"), ("app", "cat /shared/name")],
         );
         node.write_manifest(&format!("{name}.yaml"), &pod).unwrap();
     }

@@ -44,10 +44,7 @@ async fn lists_are_answered_only_when_something_has_changed() {
     let started = cri.list_all(&mut last).await.unwrap();
     assert_eq!(counts(started), Some((1, 1)));
     let stop = runtime.client.stop(&id, 0);
-    tokio::time::timeout(Duration::from_secs(60), stop)
-        .await
-        .unwrap()
-        .unwrap();
+    tokio::time::timeout(Duration::from_secs(60), stop).await.unwrap().unwrap();
     let ended = cri.list_all(&mut last).await.unwrap();
     assert_eq!(counts(ended), Some((1, 1)));
     assert_eq!(counts(cri.list_all(&mut last).await.unwrap()), None);

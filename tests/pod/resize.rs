@@ -24,13 +24,6 @@ fn limits(process: Witness) -> (String, String) {
     (quota, memory)
 }
 
-/// Why the runtime applies no limits, if so.
-async fn no_limits(node: &Node) -> Option<String> {
-    let info = node.runtime.client.status().await.unwrap().info;
-    let cgroups = info.get("cgroups").cloned().unwrap_or_default();
-    (cgroups.is_empty() || cgroups.contains("not applied")).then_some(cgroups)
-}
-
 /// Waits until the kernel applies these limits to the process with a mark, and returns it.
 async fn limited(node: &Node, mark: &str, quota: &str, memory: &str) -> Witness {
     let mark = format!("CRIB_TEST_MARK={mark}");
@@ -47,13 +40,8 @@ async fn limited(node: &Node, mark: &str, quota: &str, memory: &str) -> Witness 
 
 #[tokio::test]
 async fn limits_of_running_container_change_without_restart() {
+    harness::needs!(Cgroups);
     let node = Node::start().await.unwrap();
-    if let Some(why) = no_limits(&node).await {
-        harness::skip!(
-            "limits_of_running_container_change_without_restart",
-            "{why}"
-        );
-    }
     let mark = fixture::unique("mark");
     let write = |cpu: &str, memory: &str| {
         let text = manifest(&mark, "resized", cpu, memory, "");
@@ -75,10 +63,8 @@ async fn limits_of_running_container_change_without_restart() {
 
 #[tokio::test]
 async fn resize_goes_on_after_agent_was_killed() {
+    harness::needs!(Cgroups);
     let mut node = Node::start().await.unwrap();
-    if let Some(why) = no_limits(&node).await {
-        harness::skip!("resize_goes_on_after_agent_was_killed", "{why}");
-    }
     let mark = fixture::unique("mark");
     let text = |cpu: &str| manifest(&mark, "resized", cpu, "64Mi", "");
     node.write_manifest("p.yaml", &text("200m")).unwrap();
@@ -92,10 +78,8 @@ async fn resize_goes_on_after_agent_was_killed() {
 
 #[tokio::test]
 async fn policy_restarts_container_with_new_limits() {
+    harness::needs!(Cgroups);
     let node = Node::start().await.unwrap();
-    if let Some(why) = no_limits(&node).await {
-        harness::skip!("policy_restarts_container_with_new_limits", "{why}");
-    }
     let mark = fixture::unique("mark");
     let policy = "{resourceName: cpu, restartPolicy: RestartContainer}";
     let text = |cpu: &str| manifest(&mark, "resized", cpu, "64Mi", policy);

@@ -9,9 +9,7 @@ use harness::{Node, PATIENCE, cri_log, eventually};
 /// All share an emptyDir at /shared.
 pub(crate) fn manifest(name: &str, policy: &str, containers: &[(&str, &str)]) -> String {
     let list = |init: bool| {
-        let chosen = containers
-            .iter()
-            .filter(|(name, _)| name.starts_with("init") == init);
+        let chosen = containers.iter().filter(|(name, _)| name.starts_with("init") == init);
         chosen
             .map(|(name, script)| {
                 format!(
@@ -41,12 +39,7 @@ pub(crate) async fn containers(node: &Node, pod: &str) -> Vec<(String, u32, Cont
         label_selector: HashMap::from([("io.kubernetes.pod.name".to_owned(), pod.to_owned())]),
         ..Default::default()
     };
-    let mut listed = node
-        .runtime
-        .client
-        .containers(filter)
-        .await
-        .unwrap_or_default();
+    let mut listed = node.runtime.client.containers(filter).await.unwrap_or_default();
     listed.sort_by_key(|container| container.created_at);
     let named = listed.into_iter().map(|container| {
         let metadata = container.metadata.clone().unwrap();
@@ -62,21 +55,15 @@ pub(crate) async fn container_in(
     name: &str,
     state: ContainerState,
 ) -> Container {
-    eventually(
-        PATIENCE,
-        &format!("{pod}/{name} to be {state:?}"),
-        || async {
-            let all = containers(node, pod).await;
-            let found = all
-                .iter()
-                .rev()
-                .find(|(n, _, container)| n == name && container.state() == state);
-            match found {
-                Some((_, _, container)) => Ok(container.clone()),
-                None => Err((all, node.agent_log())),
-            }
-        },
-    )
+    eventually(PATIENCE, &format!("{pod}/{name} to be {state:?}"), || async {
+        let all = containers(node, pod).await;
+        let found =
+            all.iter().rev().find(|(n, _, container)| n == name && container.state() == state);
+        match found {
+            Some((_, _, container)) => Ok(container.clone()),
+            None => Err((all, node.agent_log())),
+        }
+    })
     .await
 }
 
@@ -84,11 +71,7 @@ pub(crate) async fn container_in(
 pub(crate) async fn line(node: &Node, container: &Container, text: &str) {
     eventually(PATIENCE, &format!("the line {text:?}"), || async {
         let lines = lines(node, container).await;
-        if lines.iter().any(|line| line == text) {
-            Ok(())
-        } else {
-            Err(lines)
-        }
+        if lines.iter().any(|line| line == text) { Ok(()) } else { Err(lines) }
     })
     .await;
 }
@@ -103,12 +86,7 @@ pub(crate) async fn lines(node: &Node, container: &Container) -> Vec<String> {
 /// Waits until neither the runtime nor the agent has anything left of any pod.
 pub(crate) async fn no_pods(node: &Node) {
     eventually(PATIENCE, "every pod to be gone", || async {
-        let pods = node
-            .runtime
-            .client
-            .pods(PodSandboxFilter::default())
-            .await
-            .unwrap();
+        let pods = node.runtime.client.pods(PodSandboxFilter::default()).await.unwrap();
         let directories: Vec<_> = std::fs::read_dir(node.agent_root().join("pods"))
             .into_iter()
             .flatten()

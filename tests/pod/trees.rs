@@ -25,10 +25,7 @@ async fn agent_removes_deep_volume() {
     eventually(LONG, "the directories to be nested", || async {
         let all = containers(&node, "p").await;
         let ended = |state: i32| state == i32::from(ContainerExited);
-        if all
-            .iter()
-            .any(|(name, _, c)| name == "init-nest" && ended(c.state))
-        {
+        if all.iter().any(|(name, _, c)| name == "init-nest" && ended(c.state)) {
             Ok(())
         } else {
             Err(all)
@@ -36,10 +33,7 @@ async fn agent_removes_deep_volume() {
     })
     .await;
     ready(&node, "p", "app").await;
-    assert_eq!(
-        fs::metadata(node.agent_root()).unwrap().mode() & 0o777,
-        0o700
-    );
+    assert_eq!(fs::metadata(node.agent_root()).unwrap().mode() & 0o777, 0o700);
     node.delete_manifest("p.yaml").unwrap();
     no_pods(&node).await;
     let trash = node.agent_root().join("trash");
@@ -49,7 +43,6 @@ async fn agent_removes_deep_volume() {
     })
     .await;
     assert_eq!(node.agent_pid(), agent);
-    node.write_manifest("q.yaml", &manifest("q", "Never", &[("app", FOREVER)]))
-        .unwrap();
+    node.write_manifest("q.yaml", &manifest("q", "Never", &[("app", FOREVER)])).unwrap();
     ready(&node, "q", "app").await;
 }

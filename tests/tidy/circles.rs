@@ -14,10 +14,8 @@ type Imports<'t> = BTreeMap<&'t str, BTreeSet<&'t str>>;
 /// The circles among `files` (path and text each), every one as its files in order.
 fn circles<'t>(files: &[(&'t str, &'t str)]) -> Vec<Vec<&'t str>> {
     let imports = imports(files);
-    let reached: BTreeMap<&str, BTreeSet<&str>> = imports
-        .keys()
-        .map(|file| (*file, reachable(&imports, file)))
-        .collect();
+    let reached: BTreeMap<&str, BTreeSet<&str>> =
+        imports.keys().map(|file| (*file, reachable(&imports, file))).collect();
     let mut found = BTreeSet::new();
     for (file, reach) in &reached {
         let circle: Vec<&str> = reach
@@ -44,10 +42,8 @@ fn reachable<'t>(imports: &Imports<'t>, from: &str) -> BTreeSet<&'t str> {
 }
 
 fn imports<'t>(files: &[(&'t str, &'t str)]) -> Imports<'t> {
-    let modules: BTreeMap<Vec<&str>, &str> = files
-        .iter()
-        .filter_map(|(path, _)| Some((module(path)?, *path)))
-        .collect();
+    let modules: BTreeMap<Vec<&str>, &str> =
+        files.iter().filter_map(|(path, _)| Some((module(path)?, *path))).collect();
     let mut imports = Imports::new();
     for (path, text) in files {
         let Some(own) = module(path) else { continue };
@@ -104,9 +100,7 @@ fn resolve<'t>(
     let begin = at.len();
     for part in rest {
         let next = modules.keys().find(|module| {
-            module
-                .split_last()
-                .is_some_and(|(last, parents)| *last == part && parents == at)
+            module.split_last().is_some_and(|(last, parents)| *last == part && parents == at)
         });
         match next {
             Some(module) => at.clone_from(module),
@@ -159,11 +153,7 @@ fn use_tree(text: &str, prefix: &[String], found: &mut Vec<Vec<String>>) {
         }
     }
     parts.push(&text[begin..]);
-    for part in parts
-        .into_iter()
-        .map(str::trim)
-        .filter(|part| !part.is_empty())
-    {
+    for part in parts.into_iter().map(str::trim).filter(|part| !part.is_empty()) {
         let (path, inside) = match part.split_once('{') {
             Some((path, inside)) => (path, inside.trim_end().strip_suffix('}')),
             None => (part.split(" as ").next().unwrap_or(part), None),
@@ -190,48 +180,27 @@ fn is_word(c: char) -> bool {
 fn files_have_no_import_cycles() {
     let tree = tree();
     let files: Vec<_> = rust(&tree).collect();
-    let offences: Vec<String> = circles(&files)
-        .iter()
-        .map(|circle| circle.join(" ↔ "))
-        .collect();
+    let offences: Vec<String> = circles(&files).iter().map(|circle| circle.join(" ↔ ")).collect();
     must_be_none("a circle of imports", &offences);
 }
 
 #[test]
 fn import_cycles_are_found_in_every_form() {
     let files = [
-        (
-            "a/src/lib.rs",
-            "mod one; mod two; mod three; pub struct Root;",
-        ),
-        (
-            "a/src/one.rs",
-            "use crate::{Root, two::{self, Thing as T}};\nmod inner;",
-        ),
+        ("a/src/lib.rs", "mod one; mod two; mod three; pub struct Root;"),
+        ("a/src/one.rs", "use crate::{Root, two::{self, Thing as T}};\nmod inner;"),
         ("a/src/two.rs", "fn f() { super::three::g(crate::Root) }"),
         (
             "a/src/three.rs",
             "fn g() { crate::one::inner::h() }\n#[cfg(test)]\nmod tests { use crate::four; }",
         ),
-        (
-            "a/src/one/inner.rs",
-            "use super::T;\nuse super::super::two::Thing;",
-        ),
-        (
-            "a/src/four.rs",
-            "mod child; use self::child::x; use std::three::y;",
-        ),
+        ("a/src/one/inner.rs", "use super::T;\nuse super::super::two::Thing;"),
+        ("a/src/four.rs", "mod child; use self::child::x; use std::three::y;"),
         ("a/src/four/child.rs", "use super::Y; // crate::three"),
         ("b/src/main.rs", "mod one; fn main() { one::f() }"),
         ("b/src/one.rs", "use crate::two::Q; use a::two::x;"),
     ];
-    assert_eq!(
-        circles(&files),
-        [["a/src/one/inner.rs", "a/src/three.rs", "a/src/two.rs"]]
-    );
-    let direct = [
-        ("a/src/x.rs", "use super::y::{Y};"),
-        ("a/src/y.rs", "fn f(_: crate::x::X) {}"),
-    ];
+    assert_eq!(circles(&files), [["a/src/one/inner.rs", "a/src/three.rs", "a/src/two.rs"]]);
+    let direct = [("a/src/x.rs", "use super::y::{Y};"), ("a/src/y.rs", "fn f(_: crate::x::X) {}")];
     assert_eq!(circles(&direct), [["a/src/x.rs", "a/src/y.rs"]]);
 }

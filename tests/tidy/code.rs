@@ -72,10 +72,7 @@ fn string(rest: &[char]) -> usize {
 
 /// The length of a literal with a prefix: `r"…"`, `br#"…"#`, `b"…"`, `c"…"`, `b'…'`. None when it is a plain word.
 fn prefixed(rest: &[char]) -> Option<usize> {
-    let letters = rest
-        .iter()
-        .take(2)
-        .take_while(|c| matches!(c, 'r' | 'b' | 'c'));
+    let letters = rest.iter().take(2).take_while(|c| matches!(c, 'r' | 'b' | 'c'));
     let prefix = letters.count();
     let raw = rest[..prefix].contains(&'r');
     let after = &rest[prefix..];
@@ -108,14 +105,10 @@ fn character(rest: &[char]) -> Option<usize> {
 
 /// Code without its test module, which stands at the end of a file.
 pub(crate) fn without_tests(code: &str) -> String {
-    let modules = code
-        .match_indices("#[cfg(test)]")
-        .filter(|(at, attribute)| {
-            let item = code[at + attribute.len()..]
-                .split_inclusive([';', '{'])
-                .next();
-            item.is_some_and(|item| item.contains("mod ") && item.ends_with('{'))
-        });
+    let modules = code.match_indices("#[cfg(test)]").filter(|(at, attribute)| {
+        let item = code[at + attribute.len()..].split_inclusive([';', '{']).next();
+        item.is_some_and(|item| item.contains("mod ") && item.ends_with('{'))
+    });
     let end = modules.map(|(at, _)| at).next().unwrap_or(code.len());
     code[..end].to_owned()
 }
@@ -131,10 +124,7 @@ pub(crate) fn lines_naming(code: &str, path: &str) -> Vec<usize> {
         })
     };
     let numbered = code.lines().enumerate();
-    numbered
-        .filter(|(_, line)| names(line))
-        .map(|(n, _)| n + 1)
-        .collect()
+    numbered.filter(|(_, line)| names(line)).map(|(n, _)| n + 1).collect()
 }
 
 #[test]
@@ -158,12 +148,7 @@ fn paths_match_whole_words_only() {
 
 #[test]
 fn inline_test_module_is_removed() {
-    assert_eq!(
-        without_tests("a\n#[cfg(test)]\nmod t;\nb"),
-        "a\n#[cfg(test)]\nmod t;\nb"
-    );
-    assert_eq!(
-        without_tests("a\n#[cfg(test)]\nfn t() {}\n#[cfg(test)]\n#[allow(x)]\nmod t {\nb }"),
-        "a\n#[cfg(test)]\nfn t() {}\n"
-    );
+    assert_eq!(without_tests("a\n#[cfg(test)]\nmod t;\nb"), "a\n#[cfg(test)]\nmod t;\nb");
+    let seen = without_tests("a\n#[cfg(test)]\nfn t() {}\n#[cfg(test)]\n#[allow(x)]\nmod t {\nb }");
+    assert_eq!(seen, "a\n#[cfg(test)]\nfn t() {}\n");
 }

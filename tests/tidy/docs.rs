@@ -5,17 +5,8 @@ use std::collections::BTreeSet;
 use crate::Tree;
 
 /// What a path of this repository begins with.
-const TOP: [&str; 9] = [
-    ".ci",
-    ".github",
-    "agent",
-    "docs",
-    "examples",
-    "harness",
-    "proto",
-    "runtime-fake",
-    "tests",
-];
+const TOP: [&str; 9] =
+    [".ci", ".github", "agent", "docs", "examples", "harness", "proto", "runtime-fake", "tests"];
 
 /// `document: path` for everything a document names that is not in the tree.
 ///
@@ -29,9 +20,7 @@ pub(crate) fn missing_paths(tree: &Tree) -> Vec<String> {
             continue;
         }
         let words = words_like_paths(text).into_iter();
-        let links = link_targets(text)
-            .into_iter()
-            .map(|link| resolve(directory, &link));
+        let links = link_targets(text).into_iter().map(|link| resolve(directory, &link));
         for path in words.chain(links) {
             if !exists(tree, &path) {
                 offences.push(format!("{document}: {path}"));
@@ -43,29 +32,20 @@ pub(crate) fn missing_paths(tree: &Tree) -> Vec<String> {
 
 /// The calls of the contract that docs/cri.md does not mention, so that each is said to work or not to.
 pub(crate) fn unlisted_calls(contract: &str, document: &str) -> Vec<String> {
-    let rows = contract
-        .lines()
-        .map(|line| line.split('\t').collect::<Vec<_>>());
+    let rows = contract.lines().map(|line| line.split('\t').collect::<Vec<_>>());
     let calls = rows.filter_map(|row| (row[0] == "rpc").then(|| row[3].to_owned()));
     let words: BTreeSet<&str> = document.split(|c: char| !c.is_alphanumeric()).collect();
-    calls
-        .filter(|call| !words.contains(call.as_str()))
-        .collect()
+    calls.filter(|call| !words.contains(call.as_str())).collect()
 }
 
 /// `message.field` of whatever clients send, as far as docs/cri.md has no row `| message | …field… |` for it. Windows is aside.
 pub(crate) fn unlisted_fields(contract: &str, document: &str) -> Vec<String> {
-    let rows: Vec<Vec<&str>> = contract
-        .lines()
-        .map(|line| line.split('\t').collect())
-        .collect();
+    let rows: Vec<Vec<&str>> = contract.lines().map(|line| line.split('\t').collect()).collect();
     let requests = rows.iter().filter(|row| row[0] == "rpc").map(|row| row[4]);
     let (mut sent, mut next) = (BTreeSet::new(), requests.collect::<Vec<_>>());
     while let Some(message) = next.pop() {
         if !message.starts_with("Windows") && sent.insert(message) {
-            let fields = rows
-                .iter()
-                .filter(|row| row[0] == "field" && row[1] == message);
+            let fields = rows.iter().filter(|row| row[0] == "field" && row[1] == message);
             next.extend(fields.map(|row| row[4].trim_start_matches("repeated ")));
         }
     }
@@ -96,9 +76,7 @@ fn words_like_paths(text: &str) -> BTreeSet<String> {
     let separator = |c: char| c.is_whitespace() || "`'\"()<>|[]=;".contains(c);
     let mut paths = BTreeSet::new();
     for word in text.split(separator) {
-        let word = word
-            .trim_start_matches("./")
-            .trim_end_matches(['.', ',', ':', '!', '?', '*']);
+        let word = word.trim_start_matches("./").trim_end_matches(['.', ',', ':', '!', '?', '*']);
         for path in braces(word) {
             let path = path.split([':', '#', '*']).next().unwrap_or_default();
             let Some((top, rest)) = path.split_once('/') else {
@@ -127,10 +105,7 @@ fn braces(word: &str) -> Vec<String> {
 
 /// The targets of Markdown links that lead into the repository.
 fn link_targets(text: &str) -> Vec<String> {
-    let targets = text
-        .split("](")
-        .skip(1)
-        .filter_map(|rest| rest.split(')').next());
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     targets
         .map(|target| target.split('#').next().unwrap_or_default())
         .filter(|target| {
@@ -141,10 +116,7 @@ fn link_targets(text: &str) -> Vec<String> {
 }
 
 fn resolve(directory: &str, link: &str) -> String {
-    let mut parts: Vec<&str> = directory
-        .split('/')
-        .filter(|part| !part.is_empty())
-        .collect();
+    let mut parts: Vec<&str> = directory.split('/').filter(|part| !part.is_empty()).collect();
     for part in link.split('/') {
         match part {
             "." | "" => {}
@@ -180,10 +152,7 @@ fn missing_paths_are_found_in_words_and_links() {
             "README.md",
             "See `agent/src/plan.rs`, agent/src/{plan,gone}.rs and agent/src/*.rs.\ncargo run -- run examples/none.yaml\n[how](docs/a.md#x) [why](https://x.y/docs/z) target/release/crib and/or",
         ),
-        file(
-            "docs/a.md",
-            "[up](../README.md) [gone](b.md) runtime-fake/src/lib.rs:12",
-        ),
+        file("docs/a.md", "[up](../README.md) [gone](b.md) runtime-fake/src/lib.rs:12"),
         file("agent/src/plan.rs", "// docs/nothing.md"),
     ]);
     let expected = [

@@ -7,10 +7,7 @@ use std::process::Command;
 pub(crate) fn refused(deny: &str) -> Vec<String> {
     let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["metadata", "--offline", "--format-version=1"])
-        .arg(format!(
-            "--filter-platform={}-unknown-linux-gnu",
-            env::consts::ARCH
-        ))
+        .arg(format!("--filter-platform={}-unknown-linux-gnu", env::consts::ARCH))
         .current_dir(crate::root())
         .output()
         .unwrap();
@@ -20,21 +17,12 @@ pub(crate) fn refused(deny: &str) -> Vec<String> {
     let packages = metadata["packages"].as_array().unwrap();
     assert!(packages.len() > 20, "only {} packages", packages.len());
     let allowed = allowed(deny);
-    packages
-        .iter()
-        .filter_map(|package| refusal(package, &allowed))
-        .collect()
+    packages.iter().filter_map(|package| refusal(package, &allowed)).collect()
 }
 
 /// The licences of `allow = [ … ]`.
 fn allowed(deny: &str) -> Vec<&str> {
-    let list = deny
-        .split_once("\nallow = [")
-        .unwrap()
-        .1
-        .split(']')
-        .next()
-        .unwrap();
+    let list = deny.split_once("\nallow = [").unwrap().1.split(']').next().unwrap();
     list.split('"').skip(1).step_by(2).collect()
 }
 
@@ -54,10 +42,7 @@ fn refusal(package: &serde_json::Value, allowed: &[&str]) -> Option<String> {
 ///
 /// "and" binds more closely than "or"; `/` is the old way to write "or".
 fn satisfied(expression: &str, allowed: &[&str]) -> bool {
-    let spaced = expression
-        .replace('/', " OR ")
-        .replace('(', " ( ")
-        .replace(')', " ) ");
+    let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut rest = words.as_slice();
     any(&mut rest, allowed) && rest.is_empty()
@@ -141,9 +126,6 @@ fn packages_are_rejected_for_licence_and_source() {
         ("git+https://example.org/x", "MIT"),
         ("", "MIT"),
     ] {
-        assert!(
-            refusal(&package(source, licence), &allowed).is_some(),
-            "{source} {licence}"
-        );
+        assert!(refusal(&package(source, licence), &allowed).is_some(), "{source} {licence}");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::difference::{self, Difference};
 use crate::operations::Operation;
 use crate::probes::{self, Checks};
-use crate::timeline::{Note, is_agent_start, is_removal, is_wait};
+use crate::steps::{Action, Step};
 
 /// How much later or earlier a call may be that follows directly from something, in seconds.
 const DIRECT: f64 = 2.0;
@@ -19,26 +19,16 @@ const ONE_SYNC: f64 = 0.3;
 /// What took long before a call within this time may have delayed it.
 const RECENT: f64 = 15.0;
 /// The calls that start a pod.
-const STARTING: [&str; 4] = [
-    "RunPodSandbox",
-    "PullImage",
-    "CreateContainer",
-    "StartContainer",
-];
+const STARTING: [&str; 4] = ["RunPodSandbox", "PullImage", "CreateContainer", "StartContainer"];
 /// The calls that take time in a runtime.
-const SLOW: [&str; 5] = [
-    "RunPodSandbox",
-    "PullImage",
-    "CreateContainer",
-    "StartContainer",
-    "StopPodSandbox",
-];
+const SLOW: [&str; 5] =
+    ["RunPodSandbox", "PullImage", "CreateContainer", "StartContainer", "StopPodSandbox"];
 
 /// Both sides of a scenario.
 pub(crate) struct Sides<'a> {
     pub(crate) kubelet: &'a [Operation],
     pub(crate) crib: &'a [Operation],
-    pub(crate) notes: &'a [Note],
+    pub(crate) steps: &'a [Step],
     /// When the scenario went on later for crib: from when on, and by how much.
     pub(crate) shifts: &'a [(f64, f64)],
     /// When the agent's process could not run, and for how long.
@@ -63,19 +53,15 @@ impl Sides<'_> {
         let mut found = Vec::new();
         let timed = self.timed();
         let all = timed.iter().map(|timed| timed.operation).chain(self.crib);
-        let objects: BTreeSet<(&str, &str)> = all
-            .map(|it| (it.pod.as_str(), it.object.as_str()))
-            .collect();
+        let objects: BTreeSet<(&str, &str)> =
+            all.map(|it| (it.pod.as_str(), it.object.as_str())).collect();
         for (pod, object) in objects {
             let kubelet: Vec<&Timed> = timed
                 .iter()
                 .filter(|it| it.operation.pod == pod && it.operation.object == object)
                 .collect();
-            let crib: Vec<&Operation> = self
-                .crib
-                .iter()
-                .filter(|it| it.pod == pod && it.object == object)
-                .collect();
+            let crib: Vec<&Operation> =
+                self.crib.iter().filter(|it| it.pod == pod && it.object == object).collect();
             self.object(&format!("{pod} {object}"), &kubelet, &crib, &mut found);
         }
         let pods: BTreeSet<&str> = self.kubelet.iter().map(|it| it.pod.as_str()).collect();
@@ -96,30 +82,17 @@ impl Sides<'_> {
     ) {
         let of_kubelet: Vec<&Operation> = kubelet.iter().map(|it| it.operation).collect();
         let sides = (
-            Checks {
-                calls: &of_kubelet,
-                removed_at: self.removed_at,
-            },
-            Checks {
-                calls: crib,
-                removed_at: self.our_removal,
-            },
+            Checks { calls: &of_kubelet, removed_at: self.removed_at },
+            Checks { calls: crib, removed_at: self.our_removal },
         );
-        let starts = self.notes.iter().filter(|note| is_agent_start(note));
+        let starts = self.steps.iter().filter(|step| step.action == Action::StartAgent);
         probes::differences(place, &sides.0, &sides.1, starts.count(), found);
-        let kubelet: Vec<&&Timed> = kubelet
-            .iter()
-            .filter(|it| !it.operation.is_probe())
-            .collect();
+        let kubelet: Vec<&&Timed> = kubelet.iter().filter(|it| !it.operation.is_probe()).collect();
         let crib: Vec<&&Operation> = crib.iter().filter(|it| !it.is_probe()).collect();
         // A call may be on the other side of the end, and then it is on one side only.
         let kubelet_has: Vec<String> = kubelet.iter().map(|it| it.operation.summary()).collect();
         let crib_has: Vec<String> = crib.iter().map(|it| it.summary()).collect();
-        let common = kubelet_has
-            .iter()
-            .zip(&crib_has)
-            .take_while(|(a, b)| a == b)
-            .count();
+        let common = kubelet_has.iter().zip(&crib_has).take_while(|(a, b)| a == b).count();
         // What follows a call that is missing is missing with it.
         let (missing, extra) = (kubelet.get(common..), crib.get(common..));
         let whole = common == 0 && (kubelet.is_empty() || crib.is_empty());
@@ -138,13 +111,7 @@ impl Sides<'_> {
         }
         for (kubelet, crib) in kubelet.iter().zip(&crib).take(common) {
             let place = format!("{place} {}", kubelet.operation.method);
-            difference::values(
-                "config",
-                &place,
-                &kubelet.operation.config,
-                &crib.config,
-                found,
-            );
+            difference::values("config", &place, &kubelet.operation.config, &crib.config, found);
             let (wanted, ours) = (kubelet.operation.start, self.unshifted(crib.start));
             let late = kubelet.tolerance + self.spent_elsewhere(crib);
             let in_time = (wanted - kubelet.earlier..=wanted + late).contains(&ours);
@@ -164,8 +131,7 @@ impl Sides<'_> {
         let of = |all: &[Operation]| -> Vec<String> {
             let making = |it: &&Operation| it.pod == pod && STARTING.contains(&it.method.as_str());
             let own = all.iter().filter(making);
-            own.map(|it| format!("{} {}", it.method, it.object))
-                .collect()
+            own.map(|it| format!("{} {}", it.method, it.object)).collect()
         };
         let (kubelet, crib) = (of(self.kubelet), of(self.crib));
         let length = kubelet.len().min(crib.len());
@@ -201,10 +167,7 @@ impl Sides<'_> {
     /// Sidecars are stopped after the others, and sandboxes last.
     fn stops(&self, pod: &str, found: &mut Vec<Difference>) {
         let stops = |all: &'_ [Operation]| -> Vec<Operation> {
-            all.iter()
-                .filter(|it| it.pod == pod && it.method == "StopContainer")
-                .cloned()
-                .collect()
+            all.iter().filter(|it| it.pod == pod && it.method == "StopContainer").cloned().collect()
         };
         let (kubelet, crib) = (stops(self.kubelet), stops(self.crib));
         // A pod that comes back stops containers of the same name and attempt once more.
@@ -222,10 +185,8 @@ impl Sides<'_> {
                 let (Some(our_first), Some(our_second)) = (ours(first), ours(second)) else {
                     continue;
                 };
-                let (wanted, gap) = (
-                    second.start - first.start,
-                    our_second.start - our_first.start,
-                );
+                let (wanted, gap) =
+                    (second.start - first.start, our_second.start - our_first.start);
                 if gap < wanted / 2.0 {
                     found.push(Difference {
                         kind: "order",
@@ -239,14 +200,10 @@ impl Sides<'_> {
                 }
             }
         }
-        for sandbox in self
-            .crib
-            .iter()
-            .filter(|it| it.pod == pod && it.method == "StopPodSandbox")
+        for sandbox in self.crib.iter().filter(|it| it.pod == pod && it.method == "StopPodSandbox")
         {
-            let before = crib
-                .iter()
-                .filter(|stop| stop.start < sandbox.start && stop.end > sandbox.start);
+            let before =
+                crib.iter().filter(|stop| stop.start < sandbox.start && stop.end > sandbox.start);
             for stop in before {
                 found.push(Difference {
                     kind: "order",
@@ -268,16 +225,18 @@ impl Sides<'_> {
             });
             // What makes something at the time of a removal belongs to a sync that was under way.
             let makes = STARTING.contains(&operation.method.as_str());
-            let causes = |note: &&Note| !(is_wait(note) || makes && is_removal(note));
-            let mut done = self.notes.iter().rev().filter(causes);
-            let cause = done.find(|note| note.at <= operation.start + 0.1);
-            let from_note = cause.map(|note| operation.start - note.at).filter(|after| {
+            let causes = |step: &&Step| {
+                step.action != Action::AwaitStatus && !(makes && step.action.is_removal())
+            };
+            let mut done = self.steps.iter().rev().filter(causes);
+            let cause = done.find(|step| step.at <= operation.start + 0.1);
+            let from_step = cause.map(|step| operation.start - step.at).filter(|after| {
                 let since = operation.start - after;
                 let is_next = previous.is_none_or(|previous| previous.operation.start < since);
                 is_next && *after <= FOLLOWS
             });
             let tolerance = match previous {
-                _ if from_note.is_some() => DIRECT,
+                _ if from_step.is_some() => DIRECT,
                 None => DIRECT,
                 Some(previous) => {
                     let gap = operation.start - previous.operation.end;
@@ -295,15 +254,11 @@ impl Sides<'_> {
             };
             // What follows at once may do so as soon as its cause, however long a busy kubelet took.
             let inherited = previous.map_or(0.0, |previous| previous.earlier - previous.tolerance);
-            let earlier = match from_note {
+            let earlier = match from_step {
                 Some(after) => tolerance.max(after),
                 None => tolerance + inherited,
             };
-            timed.push(Timed {
-                operation,
-                tolerance,
-                earlier,
-            });
+            timed.push(Timed { operation, tolerance, earlier });
         }
         timed
     }
@@ -334,11 +289,7 @@ impl Sides<'_> {
     /// Whether the kubelet's may have come after the pods were taken away, or after the end.
     fn may_be_extra(&self, operation: &Operation) -> bool {
         let at = self.unshifted(operation.start);
-        let tolerance = if operation.attempt() > 1 {
-            RETRY.0
-        } else {
-            DIRECT
-        };
+        let tolerance = if operation.attempt() > 1 { RETRY.0 } else { DIRECT };
         // What is left of an attempt goes when the next one has ended, which may be after the kubelet's pods were taken away.
         let follows = |it: &&Operation| {
             it.pod == operation.pod
@@ -350,11 +301,7 @@ impl Sides<'_> {
     }
 
     fn unshifted(&self, at: f64) -> f64 {
-        let passed = self
-            .shifts
-            .iter()
-            .rev()
-            .find(|(from, late)| at >= from + late);
+        let passed = self.shifts.iter().rev().find(|(from, late)| at >= from + late);
         passed.map_or(at, |(_, late)| at - late)
     }
 }
@@ -399,17 +346,15 @@ mod tests {
                 .map(|(method, at)| call(method, at))
                 .collect::<Vec<_>>()
         };
-        let notes =
-            [(0.0, "manifest dropped"), (25.0, "manifest removed")].map(|(at, text)| Note {
-                at,
-                text: text.to_owned(),
-            });
+        let written = Action::WriteManifests { documents: vec![0] };
+        let steps = [(0.0, written), (25.0, Action::RemoveManifests)]
+            .map(|(at, action)| Step { at, action });
         let kubelet = of(24.92, 25.1);
         let differences = |crib: &[Operation]| -> Vec<String> {
             let sides = Sides {
                 kubelet: &kubelet,
                 crib,
-                notes: &notes,
+                steps: &steps,
                 shifts: &[],
                 stalls: &[],
                 removed_at: 25.0,
@@ -417,10 +362,7 @@ mod tests {
                 end: 60.0,
             };
             let found = sides.differences();
-            found
-                .iter()
-                .map(|found| format!("{} {}", found.kind, found.place))
-                .collect()
+            found.iter().map(|found| format!("{} {}", found.kind, found.place)).collect()
         };
         assert_eq!(differences(&kubelet), [""; 0]);
         // A retry may be this much earlier, and what it starts comes with it.

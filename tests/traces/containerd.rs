@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use cri::v1::PodSandboxFilter;
 use harness::eventually::within;
 use harness::process::Process;
-use harness::{Client, Leaks, Registry};
+use harness::{Client, Leaks};
 use nix::sys::signal::Signal;
+use registry::Registry;
 use tempfile::TempDir;
 
 use crate::images;
@@ -33,22 +34,16 @@ impl Containerd {
     pub(crate) async fn start(registry: &Registry, hosts: &BTreeSet<String>) -> Self {
         let root = tempfile::Builder::new().prefix("crib-t").tempdir().unwrap();
         configure(root.path(), registry, hosts);
-        let mut containerd = Self {
-            client: Client::new(&socket(root.path())),
-            root,
-            process: None,
-        };
+        let mut containerd =
+            Self { client: Client::new(&socket(root.path())), root, process: None };
         containerd.launch().await;
         containerd
     }
 
     async fn launch(&mut self) {
         let root = self.root.path();
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(root.join("containerd.log"))
-            .unwrap();
+        let log =
+            File::options().create(true).append(true).open(root.join("containerd.log")).unwrap();
         let mut command = Command::new("containerd");
         command.arg("--config").arg(root.join("containerd.toml"));
         command.current_dir("/").stdin(Stdio::null());
@@ -97,9 +92,7 @@ impl Containerd {
     /// Ends it and its pods. A text says what is left.
     pub(crate) async fn end(mut self) -> Result<(), String> {
         // An agent that was stopped may have left a removal under way, which refuses another one.
-        let removed = within(PATIENCE, "all pods to be removed", async || {
-            self.remove_pods().await
-        });
+        let removed = within(PATIENCE, "all pods to be removed", async || self.remove_pods().await);
         removed.await.map_err(|error| error.to_string())?;
         self.stop().await;
         let leaks = Leaks::below(self.root.path());

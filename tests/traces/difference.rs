@@ -17,16 +17,8 @@ pub(crate) struct Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            kind,
-            place,
-            kubelet,
-            crib,
-        } = self;
-        write!(
-            f,
-            "{kind} {place}\n    kubelet: {kubelet}\n    crib:    {crib}"
-        )
+        let Self { kind, place, kubelet, crib } = self;
+        write!(f, "{kind} {place}\n    kubelet: {kubelet}\n    crib:    {crib}")
     }
 }
 
@@ -68,9 +60,5 @@ pub(crate) fn values(
 pub(crate) const NONE: &str = "(none)";
 
 fn shown(value: &Value) -> String {
-    if value.is_null() {
-        NONE.to_owned()
-    } else {
-        value.to_string()
-    }
+    if value.is_null() { NONE.to_owned() } else { value.to_string() }
 }

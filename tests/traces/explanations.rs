@@ -15,9 +15,7 @@ const MEMORY_VOLUMES: Explanation = Explanation {
     reason: "crib's agent asks crib's runtime for volumes in memory, which a kubelet mounts itself",
     applies: |difference| {
         difference.kind == "config"
-            && difference
-                .place
-                .ends_with(".annotations.crib.local/memory-volumes")
+            && difference.place.ends_with(".annotations.crib.local/memory-volumes")
             && difference.kubelet == NONE
     },
 };
@@ -27,9 +25,7 @@ const POD_LIMITS: Explanation = Explanation {
     reason: "crib's agent tells crib's runtime what limits the pod as a whole, which a kubelet applies itself",
     applies: |difference| {
         difference.kind == "config"
-            && difference
-                .place
-                .ends_with(".annotations.crib.local/pod-limits")
+            && difference.place.ends_with(".annotations.crib.local/pod-limits")
             && difference.kubelet == NONE
     },
 };
@@ -39,9 +35,7 @@ const SUB_PATHS: Explanation = Explanation {
     reason: "crib's agent asks crib's runtime to mount parts of volumes without following links, which a kubelet mounts itself",
     applies: |difference| {
         difference.kind == "config"
-            && difference
-                .place
-                .ends_with(".annotations.crib.local/sub-paths")
+            && difference.place.ends_with(".annotations.crib.local/sub-paths")
             && difference.kubelet == NONE
     },
 };

@@ -106,9 +106,7 @@ impl Histories<'_> {
         let in_lap = |ours: &&Entry| restarts(&ours.status) == restarts(&entry.status);
         let mut ours = self.crib.iter();
         let alike = ours.clone().find(alike).or_else(|| ours.rfind(in_lap));
-        alike
-            .or(self.crib.last())
-            .map_or(&Value::Null, |ours| &ours.status)
+        alike.or(self.crib.last()).map_or(&Value::Null, |ours| &ours.status)
     }
 }
 
@@ -131,27 +129,16 @@ fn may_differ(entries: &[Entry], index: usize, removed_at: f64) -> bool {
 
 /// The statuses of all containers.
 pub(crate) fn containers(status: &Value) -> impl Iterator<Item = &Value> {
-    let lists = [
-        "initContainerStatuses",
-        "containerStatuses",
-        "ephemeralContainerStatuses",
-    ];
-    lists
-        .into_iter()
-        .filter_map(|list| status[list].as_array())
-        .flatten()
+    let lists = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
+    lists.into_iter().filter_map(|list| status[list].as_array()).flatten()
 }
 
 fn restarts(status: &Value) -> Vec<&Value> {
-    containers(status)
-        .map(|container| &container["restartCount"])
-        .collect()
+    containers(status).map(|container| &container["restartCount"]).collect()
 }
 
 fn running(status: &Value) -> Vec<bool> {
-    containers(status)
-        .map(|container| container["state"]["running"].is_object())
-        .collect()
+    containers(status).map(|container| container["state"]["running"].is_object()).collect()
 }
 
 /// Whether a container has been restarted, or waits after a failure.
@@ -205,17 +192,9 @@ mod tests {
     }
 
     fn differences(kubelet: &[Entry], crib: &[Entry], removed_at: f64) -> Vec<String> {
-        let histories = Histories {
-            pod: "p",
-            kubelet,
-            crib,
-            removed_at: (removed_at, removed_at),
-        };
+        let histories = Histories { pod: "p", kubelet, crib, removed_at: (removed_at, removed_at) };
         let found = histories.differences();
-        found
-            .iter()
-            .map(|found| format!("{} {}", found.kind, found.place))
-            .collect()
+        found.iter().map(|found| format!("{} {}", found.kind, found.place)).collect()
     }
 
     fn loops(waits: &str) -> Vec<Entry> {
@@ -257,10 +236,7 @@ mod tests {
     fn status_that_only_one_side_has_is_a_difference() {
         let (kubelet, crib) = (loops("CrashLoopBackOff"), loops("Error"));
         let place = "p at 5.0.containerStatuses[0].state.waiting.reason";
-        assert_eq!(
-            differences(&kubelet, &crib, 14.0),
-            [format!("history {place}")]
-        );
+        assert_eq!(differences(&kubelet, &crib, 14.0), [format!("history {place}")]);
         let place = "status p.containerStatuses[0].state.waiting.reason";
         assert_eq!(differences(&kubelet[..5], &crib[..5], 14.0), [place]);
         assert!(!differences(&kubelet, &[], 14.0).is_empty());
@@ -268,10 +244,7 @@ mod tests {
 
     #[test]
     fn pod_that_does_not_restart_comes_as_far_as_the_kubelets() {
-        let kubelet = [
-            entry(0.0, "waiting", "ContainerCreating", 0),
-            entry(1.0, "running", "", 0),
-        ];
+        let kubelet = [entry(0.0, "waiting", "ContainerCreating", 0), entry(1.0, "running", "", 0)];
         assert!(differences(&kubelet, &kubelet[..1], 2.0).is_empty());
         assert!(!differences(&kubelet, &kubelet[..1], 4.0).is_empty());
     }

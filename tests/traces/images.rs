@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::time::Duration;
 
-use harness::Registry;
 use harness::fixture_image::{ImageBuilder, Layer};
-use harness::registry::Fault;
+use registry::{Fault, Registry};
 
 use crate::recorded_images::{self, RecordedImage, host_of, on_host, recorded, repository_and_tag};
 use crate::scenario::Scenario;
@@ -24,9 +23,9 @@ const SHELLS: [&str; 5] = [
 ];
 
 /// The image of a web server. As the recorded one does, it needs a moment before it serves, and another before it ends on
-/// SIGTERM.
+/// SIGTERM: a hook of a pod that starts comes earlier, also on a busy machine.
 const SERVER: &str = "registry.k8s.io/e2e-test-images/nginx:1.14-2";
-const SERVE: &str = "sleep 0.05; httpd -f -p 80 -h /www & sleep 0.2; trap 'exit 0' TERM; wait";
+const SERVE: &str = "sleep 0.5; httpd -f -p 80 -h /www & sleep 0.2; trap 'exit 0' TERM; wait";
 
 /// The users of all images.
 const ACCOUNTS: &str = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n";
@@ -45,9 +44,7 @@ const SERVERS: [&str; 2] = ["nginx", "httpd"];
 pub(crate) async fn registry(scenarios: &mut [Scenario]) -> Registry {
     let registry = Registry::start().await.unwrap();
     let layer = busybox();
-    let pause = ImageBuilder::new(PAUSE)
-        .layer(layer.clone())
-        .cmd(["sleep", "infinity"]);
+    let pause = ImageBuilder::new(PAUSE).layer(layer.clone()).cmd(["sleep", "infinity"]);
     registry.add(&pause).unwrap();
     let mut digests = BTreeMap::new();
     let mut add = |name: &str, recorded: &RecordedImage| {
@@ -95,9 +92,7 @@ fn image(name: &str, recorded: &RecordedImage, layer: &Layer) -> ImageBuilder {
     let serves = SERVERS.contains(&repository.rsplit('/').next().unwrap_or_default());
     let image = if serves {
         let pages =
-            Layer::new()
-                .file("www/index.html", 0o644, "ok\n")
-                .file("www/healthz", 0o644, "ok\n");
+            Layer::new().file("www/index.html", 0o644, "ok\n").file("www/healthz", 0o644, "ok\n");
         image.layer(pages).cmd(["sh", "-c", SERVE])
     } else {
         image.cmd(["sh"]).env([format!("REPOSITORY={repository}")])
@@ -135,14 +130,6 @@ pub(crate) fn slow_down_once(registry: &Registry, scenario: &Scenario) {
     }
 }
 
-/// Whether this machine has a busybox that can be in an image.
-pub(crate) fn busybox_is_here() -> bool {
-    Command::new("busybox")
-        .arg("true")
-        .status()
-        .is_ok_and(|status| status.success())
-}
-
 fn busybox() -> Layer {
     let found = Command::new("which").arg("busybox").output().unwrap();
     let path = String::from_utf8(found.stdout).unwrap();
@@ -154,8 +141,9 @@ fn busybox() -> Layer {
             layer = layer.symlink(&format!("bin/{applet}"), path);
         }
     }
-    layer
-        .directory("tmp", 0o1777)
-        .file("etc/passwd", 0o644, ACCOUNTS)
-        .file("etc/group", 0o644, "root:x:0:\nnobody:x:65534:\n")
+    layer.directory("tmp", 0o1777).file("etc/passwd", 0o644, ACCOUNTS).file(
+        "etc/group",
+        0o644,
+        "root:x:0:\nnobody:x:65534:\n",
+    )
 }

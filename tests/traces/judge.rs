@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use harness::Registry;
+use registry::Registry;
 use serde_json::Value;
 
 use crate::compare::Sides;
@@ -16,14 +16,15 @@ use crate::normal::{Symbols, text, without_empty};
 use crate::operations::operations;
 use crate::record::record;
 use crate::replay::{Replayed, replay};
-use crate::scenario::{Mode, Scenario};
+use crate::scenario::Scenario;
+use crate::steps::Mode;
 use crate::table;
 
 /// For how long a container that was started for the first time is starting, in seconds: a kubelet begins to probe up to a
 /// second after the start.
 const FIRST_PROBES: f64 = 1.5;
 
-/// What was done at a time may be noted as much later: notes have a resolution of 0.1 s.
+/// What was done at a time may be recorded as much later: the times of steps have a resolution of 0.1 s.
 const AT_ONCE: f64 = 0.1;
 
 /// What is compared with what.
@@ -68,10 +69,7 @@ pub(crate) enum Outcome {
 
 /// Replays and judges a scenario.
 pub(crate) async fn judge(scenario: &Scenario, registry: &Registry, trial: &Trial) -> Outcome {
-    if let Some(exception) = EXCEPTIONS
-        .iter()
-        .find(|exception| (exception.applies)(scenario))
-    {
+    if let Some(exception) = EXCEPTIONS.iter().find(|exception| (exception.applies)(scenario)) {
         return Outcome::Excluded(exception.reason);
     }
     let recorded = match &trial.kubelet {
@@ -114,29 +112,27 @@ fn compare(scenario: &Scenario, replayed: &Replayed) -> Vec<Difference> {
     let sides = Sides {
         kubelet: &operations(&scenario.calls, &mut kubelet),
         crib: &operations(&replayed.calls, &mut crib),
-        notes: &scenario.notes(),
+        steps: &scenario.plan.steps,
         shifts: &replayed.shifts,
         stalls: &replayed.stalls,
-        removed_at: scenario.removed_at(),
+        removed_at: scenario.plan.removed_at(),
         our_removal: replayed.removed_at,
-        end: scenario.end(),
+        end: scenario.plan.end(),
     };
     let mut found = sides.differences();
     for wanted in latest(&scenario.status) {
         let name = text(&wanted["metadata"]["name"]);
         let ours = latest(&replayed.status);
-        let ours = ours
-            .iter()
-            .find(|status| status["metadata"]["name"] == name);
+        let ours = ours.iter().find(|status| status["metadata"]["name"] == name);
         let ours = ours.map_or(&Value::Null, |status| &status["metadata"]["uid"]);
-        let history = match scenario.mode() {
+        let history = match scenario.plan.mode {
             Mode::Static => replayed.history.clone(),
             Mode::Api => at_server(&replayed.history, &replayed.gone),
         };
         let crib = entries(&history, ours, replayed.removed_at, &mut crib);
         let addresses = crib.last().map(|entry| entry.status.clone());
         let mut recorded = scenario.history_of(wanted);
-        if scenario.mode() == Mode::Static {
+        if scenario.plan.mode == Mode::Static {
             for entry in &mut recorded {
                 add_addresses(scenario, &mut entry["status"], addresses.as_ref());
             }
@@ -146,7 +142,7 @@ fn compare(scenario: &Scenario, replayed: &Replayed) -> Vec<Difference> {
             pod: name,
             kubelet: &entries(&recorded, uid, f64::MAX, &mut kubelet),
             crib: &crib,
-            removed_at: (scenario.removed_at(), replayed.removed_at),
+            removed_at: (scenario.plan.removed_at(), replayed.removed_at),
         };
         found.extend(histories.differences());
     }
@@ -157,7 +153,7 @@ fn compare(scenario: &Scenario, replayed: &Replayed) -> Vec<Difference> {
         compared.cloned().collect()
     };
     found.extend(events(
-        &until(&scenario.events, scenario.removed_at()),
+        &until(&scenario.events, scenario.plan.removed_at()),
         &until(&replayed.events, replayed.removed_at),
     ));
     found
@@ -166,10 +162,7 @@ fn compare(scenario: &Scenario, replayed: &Replayed) -> Vec<Difference> {
 /// The statuses of a pod until a time, in their normal form. One that is as the one before is left out.
 fn entries(history: &[Value], uid: &Value, until: f64, symbols: &mut Symbols) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();
-    for entry in history
-        .iter()
-        .filter(|entry| entry["metadata"]["uid"] == *uid)
-    {
+    for entry in history.iter().filter(|entry| entry["metadata"]["uid"] == *uid) {
         let at = entry["t"].as_f64().unwrap();
         let status = without_empty(symbols.value(&entry["status"]));
         let same = entries.last().is_some_and(|last| last.status == status);
@@ -273,19 +266,12 @@ fn is_of_moment(event: &Value, removed_at: f64, loops: &[(String, String)]) -> b
 fn is_early_probe(event: &Value, all: &[Value]) -> bool {
     let is_start = |other: &&Value| {
         other["reason"] == "Started"
-            && ["pod", "field_path"]
-                .iter()
-                .all(|key| other[key] == event[key])
+            && ["pod", "field_path"].iter().all(|key| other[key] == event[key])
     };
-    let started = all
-        .iter()
-        .find(is_start)
-        .and_then(|start| start["t"].as_f64());
+    let started = all.iter().find(is_start).and_then(|start| start["t"].as_f64());
     let at = event["t"].as_f64();
     event["reason"] == "Unhealthy"
-        && at
-            .zip(started)
-            .is_some_and(|(at, started)| at - started < FIRST_PROBES)
+        && at.zip(started).is_some_and(|(at, started)| at - started < FIRST_PROBES)
 }
 
 /// The statuses, one a pod's name: that of the latest pod.
@@ -310,10 +296,7 @@ mod tests {
         let started = || event("Started", 4.0);
         let differ = |kubelet: &[Value], crib: &[Value]| {
             let found = events(kubelet, crib);
-            found
-                .iter()
-                .map(|one| one.kubelet.clone())
-                .collect::<Vec<_>>()
+            found.iter().map(|one| one.kubelet.clone()).collect::<Vec<_>>()
         };
         let early = [started(), event("Unhealthy", 5.0)];
         assert!(differ(&early, &[started()]).is_empty());
@@ -325,12 +308,7 @@ mod tests {
     #[test]
     fn object_that_is_gone_gets_no_status() {
         let entry = |uid: &str, t: f64| json!({"t": t, "metadata": {"uid": uid}, "status": {"phase": "Running"}});
-        let history = [
-            entry("a", 1.0),
-            entry("b", 1.0),
-            entry("a", 5.0),
-            entry("b", 5.0),
-        ];
+        let history = [entry("a", 1.0), entry("b", 1.0), entry("a", 5.0), entry("b", 5.0)];
         let kept = at_server(&history, &[("a".to_owned(), 3.0)]);
         assert_eq!(kept, [entry("a", 1.0), entry("b", 1.0), entry("b", 5.0)]);
     }

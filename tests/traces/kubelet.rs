@@ -72,11 +72,7 @@ impl Kubelet {
     pub(crate) async fn start(&mut self, node: &str, socket: &Path) {
         let config = self.root.join("kubelet.yaml");
         fs::write(&config, self.config(socket)).unwrap();
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(self.log())
-            .unwrap();
+        let log = File::options().create(true).append(true).open(self.log()).unwrap();
         let mut command = Command::new(&self.program);
         command.arg("--config").arg(config);
         command.arg("--root-dir").arg(self.root.join("root"));
@@ -117,23 +113,19 @@ impl Kubelet {
     /// Waits until it has looked at its manifests for the first time: before that it pauses for up to 5 s, until the runtime
     /// has answered.
     pub(crate) async fn sync_loop_runs(&self) {
-        let looked = within(
-            PATIENCE,
-            "the kubelet to look at its manifests",
-            async || {
-                let log = self.log_text();
-                log.contains("SyncLoop ADD").then_some(()).ok_or("nothing")
-            },
-        );
+        let looked = within(PATIENCE, "the kubelet to look at its manifests", async || {
+            let log = self.log_text();
+            log.contains("SyncLoop ADD").then_some(()).ok_or("nothing")
+        });
         looked.await.unwrap();
     }
 
-    pub(crate) async fn stop(&mut self) {
+    pub(crate) async fn stop(&mut self, signal: Signal) {
         if let Some(poll) = self.poll.take() {
             poll.abort();
         }
         if let Some(mut process) = self.process.take() {
-            process.signal(Signal::SIGTERM);
+            process.signal(signal);
             process.wait(PATIENCE).await;
         }
     }
@@ -150,11 +142,8 @@ impl Kubelet {
             let at = change.at.saturating_duration_since(zero).as_secs_f64();
             let pod = change.after.as_ref().or(change.before.as_ref())?;
             let metadata = &pod.entry["metadata"];
-            let name = format!(
-                "{}/{}",
-                metadata["namespace"].as_str()?,
-                metadata["name"].as_str()?
-            );
+            let name =
+                format!("{}/{}", metadata["namespace"].as_str()?, metadata["name"].as_str()?);
             Some(match change.after {
                 Some(_) => json!({
                     "t": at, "pod": name, "metadata": metadata, "status": pod.entry["status"],
@@ -180,9 +169,7 @@ impl Kubelet {
     /// not get, of a pod and a type with more than [`EVENTS`].
     pub(crate) fn events(&self, zero: Timestamp) -> Vec<Value> {
         let log = self.log_text();
-        let lines = log
-            .lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let events = lines.filter(|line| line["msg"] == "Event occurred" && line["kind"] == "Pod");
         let mut counts = HashMap::new();
         events
@@ -208,7 +195,7 @@ impl Kubelet {
 
     /// Ends it, and unmounts what it has mounted.
     pub(crate) async fn end(mut self) {
-        self.stop().await;
+        self.stop(Signal::SIGTERM).await;
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let own = self.root.join("root").display().to_string();
         let mut points: Vec<&str> = table
@@ -277,19 +264,12 @@ logging: {{format: json, verbosity: 3}}
 fn changes(before: &[PodState], after: &[PodState], at: Instant) -> Vec<Change> {
     let of = |pods: &[PodState], uid: &str| pods.iter().find(|pod| pod.uid() == uid).cloned();
     let new = after.iter().filter(|pod| !before.contains(pod));
-    let new = new.map(|pod| Change {
+    let new = new.map(|pod| Change { at, before: of(before, pod.uid()), after: Some(pod.clone()) });
+    let gone = before.iter().filter(|pod| of(after, pod.uid()).is_none()).map(|pod| Change {
         at,
-        before: of(before, pod.uid()),
-        after: Some(pod.clone()),
+        before: Some(pod.clone()),
+        after: None,
     });
-    let gone = before
-        .iter()
-        .filter(|pod| of(after, pod.uid()).is_none())
-        .map(|pod| Change {
-            at,
-            before: Some(pod.clone()),
-            after: None,
-        });
     gone.chain(new).collect()
 }
 
@@ -335,11 +315,7 @@ mod tests {
 
     #[test]
     fn changes_are_new_changed_and_gone_pods() {
-        let before = [
-            pod("a", "Running"),
-            pod("b", "Running"),
-            pod("c", "Pending"),
-        ];
+        let before = [pod("a", "Running"), pod("b", "Running"), pod("c", "Pending")];
         let after = [pod("a", "Running"), pod("c", "Failed"), pod("d", "Pending")];
         let found = changes(&before, &after, Instant::now());
         let found: Vec<_> = found
@@ -352,11 +328,7 @@ mod tests {
         let text = |text: &str| Some(text.to_owned());
         assert_eq!(
             found,
-            [
-                (text("Running"), None),
-                (text("Pending"), text("Failed")),
-                (None, text("Pending")),
-            ]
+            [(text("Running"), None), (text("Pending"), text("Failed")), (None, text("Pending")),]
         );
     }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use agent::clock::SystemClock;
 use agent::dialer::SystemDialer;
-use agent::objects::{ObjectMap, ObjectStore, Objects};
-use agent::pod::Pod;
+use agent::objects::{ObjectMap, ObjectStore};
 use agent::source::{DirectorySource, ManifestMode, PodSource, PodsSender};
 use agent::{Agent, Event, PodReport, PublishedStatus};
+use api::pod::Pod;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::RwLockWriteGuard;
@@ -91,10 +91,7 @@ impl Library {
         }
         let socket = format!("unix://{}", socket.display());
         let connected = agent::cri::grpc::connect(&socket);
-        let cri = tokio::time::timeout(PATIENCE, connected)
-            .await
-            .unwrap()
-            .unwrap();
+        let cri = tokio::time::timeout(PATIENCE, connected).await.unwrap().unwrap();
         let (source, sender) = agent::source::fixed();
         sender.set(self.pods.clone());
         let source: Box<dyn PodSource> = match &self.manifests {
@@ -109,7 +106,7 @@ impl Library {
             cri: self.lost.hide(cri),
             clock: Arc::new(SystemClock),
             dialer: Arc::new(SystemDialer),
-            objects: Arc::clone(&self.objects) as Arc<dyn Objects>,
+            objects: Arc::clone(&self.objects),
             sources: vec![source],
         };
         let agent = agent::start(config, parts);
@@ -253,7 +250,7 @@ fn state(report: &PodReport) -> PodState {
 
 #[cfg(test)]
 mod tests {
-    use agent::pod::PodUid;
+    use api::pod::PodUid;
 
     use super::*;
 

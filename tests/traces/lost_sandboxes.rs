@@ -16,8 +16,8 @@ use agent::cri::{
     ListedSandbox, RegistryAuth, RuntimeEvent, RuntimeStatus, Version,
 };
 use agent::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
-use agent::pod::PodUid;
 use agent::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
+use api::pod::PodUid;
 use async_trait::async_trait;
 use tokio::sync::{RwLock, RwLockWriteGuard, broadcast};
 use tokio_stream::StreamExt as _;
@@ -37,11 +37,7 @@ pub(crate) struct LostSandboxes {
 
 impl LostSandboxes {
     pub(crate) fn new() -> Self {
-        Self {
-            lost: Arc::default(),
-            looks: Arc::default(),
-            events: broadcast::channel(EVENTS).0,
-        }
+        Self { lost: Arc::default(), looks: Arc::default(), events: broadcast::channel(EVENTS).0 }
     }
 
     /// From now on the sandbox of this id has ended.

@@ -1,14 +1,10 @@
 //! Replays recorded scenarios of a kubelet's pods: the same manifests and the same events have to give the same CRI calls
 //! and the same statuses. See README.md beside this file.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a malformed recording has to fail the test"
-)]
+#![allow(clippy::unwrap_used, reason = "a malformed recording has to fail the test")]
 
 mod compare;
 mod containerd;
 mod difference;
-mod ephemeral;
 mod exceptions;
 mod explanations;
 mod history;
@@ -22,7 +18,7 @@ mod normal;
 mod objects;
 mod open;
 mod operations;
-mod patches;
+mod patch;
 mod pods;
 mod probes;
 mod record;
@@ -31,8 +27,8 @@ mod replay;
 mod runtime;
 mod scenario;
 mod source;
+mod steps;
 mod table;
-mod timeline;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -53,8 +49,6 @@ const CHOSEN: &str = "CRIB_SCENARIOS";
 const UPDATE_SAMPLE: &str = "CRIB_UPDATE_TRACES_SAMPLE";
 /// Set to write `open.tsv` anew, from all scenarios.
 const UPDATE_OPEN: &str = "CRIB_UPDATE_TRACES_OPEN";
-/// Set in the namespaces that containerd and a kubelet need, by `tests/interop/alone`.
-const ALONE: &str = "CRIB_ALONE";
 /// The program of a kubelet.
 const KUBELET: &str = "KUBELET";
 /// A directory for what that kubelet did, a directory each scenario.
@@ -107,18 +101,7 @@ const BESIDE_KUBELET: [&str; 20] = [
 
 #[test]
 fn agent_acts_as_kubelet_did() {
-    if !nix::unistd::geteuid().is_root() {
-        harness::skip!(
-            "agent_acts_as_kubelet_did",
-            "pods of a rootless runtime cannot be probed from the host"
-        );
-    }
-    if !images::busybox_is_here() {
-        harness::skip!(
-            "agent_acts_as_kubelet_did",
-            "there is no busybox for the images of the scenarios"
-        );
-    }
+    harness::needs!(Root, Busybox);
     let source = Source::find();
     let all = source.scenarios();
     if std::env::var_os(UPDATE_SAMPLE).is_some() {
@@ -147,31 +130,17 @@ fn agent_acts_as_kubelet_did() {
     if !closed.is_empty() {
         // Some depend on which of two things comes first, so this is no failure.
         let closed = closed.join(", ");
-        say(&format!(
-            "tests/traces/open.tsv lists scenarios that agreed: {closed}"
-        ));
+        say(&format!("tests/traces/open.tsv lists scenarios that agreed: {closed}"));
     }
-    assert!(
-        wrong.is_empty(),
-        "scenarios differ (see target/traces): {}",
-        wrong.join(", ")
-    );
+    assert!(wrong.is_empty(), "scenarios differ (see target/traces): {}", wrong.join(", "));
 }
 
 /// The same agent on another runtime.
 #[test]
 fn agent_acts_on_containerd_as_kubelet_did() {
-    if std::env::var_os(ALONE).is_none() {
-        harness::skip!(
-            "agent_acts_on_containerd_as_kubelet_did",
-            "containerd needs namespaces of its own: tests/interop/agent-on-containerd"
-        );
-    }
+    harness::needs!(Alone);
     let trial = Trial {
-        parts: Parts {
-            runtime: RuntimeKind::Containerd,
-            agent: AgentKind::Crib,
-        },
+        parts: Parts { runtime: RuntimeKind::Containerd, agent: AgentKind::Crib },
         explanations: &explanations::CONTAINERD,
         ..Trial::RECORDED
     };
@@ -181,18 +150,10 @@ fn agent_acts_on_containerd_as_kubelet_did() {
 /// Any doubt about what a kubelet does is settled by this.
 #[test]
 fn agent_acts_as_kubelet_does() {
-    let Some(kubelet) = std::env::var_os(KUBELET).filter(|_| std::env::var_os(ALONE).is_some())
-    else {
-        harness::skip!(
-            "agent_acts_as_kubelet_does",
-            "it needs a kubelet, and namespaces of its own: tests/interop/kubelet/compare"
-        );
-    };
+    harness::needs!(Alone, Kubelet);
+    let kubelet = std::env::var_os(KUBELET).unwrap();
     let trial = Trial {
-        parts: Parts {
-            runtime: RuntimeKind::Crib,
-            agent: AgentKind::CribOfDirectory,
-        },
+        parts: Parts { runtime: RuntimeKind::Crib, agent: AgentKind::CribOfDirectory },
         kubelet: Some(kubelet.into()),
         record: std::env::var_os(RECORD).map(PathBuf::from),
         explanations: &explanations::KUBELET,
@@ -200,9 +161,7 @@ fn agent_acts_as_kubelet_does() {
     let mut scenarios = Source::find().scenarios();
     let unrecorded = source::unrecorded();
     let names: Vec<String> = unrecorded.iter().map(|it| it.name.clone()).collect();
-    let names = BESIDE_KUBELET
-        .into_iter()
-        .chain(names.iter().map(String::as_str));
+    let names = BESIDE_KUBELET.into_iter().chain(names.iter().map(String::as_str));
     let names: Vec<&str> = names.collect();
     scenarios.extend(unrecorded);
     compare_few(scenarios, &names, trial);
@@ -219,11 +178,7 @@ fn compare_few(scenarios: Vec<Scenario>, names: &[&str], trial: Trial) {
     table::write(&verdicts);
     say(&table::text(&verdicts));
     let (wrong, _) = table::against_open(&verdicts, &open::open());
-    assert!(
-        wrong.is_empty(),
-        "scenarios differ (see target/traces): {}",
-        wrong.join(", ")
-    );
+    assert!(wrong.is_empty(), "scenarios differ (see target/traces): {}", wrong.join(", "));
 }
 
 /// The scenarios of these names.
@@ -239,10 +194,7 @@ fn named(mut scenarios: Vec<Scenario>, names: &[&str]) -> Vec<Scenario> {
 }
 
 fn tokio_runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .unwrap()
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap()
 }
 
 /// Writes a text that is always visible: the test runner does not capture this.
@@ -266,14 +218,10 @@ async fn again(
         return verdicts;
     }
     scenarios.retain(|scenario| wrong.contains(&scenario.name));
-    let (first, rest) = verdicts
-        .into_iter()
-        .partition::<Vec<_>, _>(|verdict| wrong.contains(&verdict.name));
+    let (first, rest) =
+        verdicts.into_iter().partition::<Vec<_>, _>(|verdict| wrong.contains(&verdict.name));
     verdicts = rest;
-    say(&format!(
-        "replayed twice more, since they differed among many:\n{}",
-        table::text(&first)
-    ));
+    say(&format!("replayed twice more, since they differed among many:\n{}", table::text(&first)));
     let mut twice = scenarios.clone();
     twice.extend(scenarios);
     let mut replayed = replay_all(twice, trial, AT_ONCE_AGAIN).await;
@@ -290,7 +238,7 @@ async fn replay_all(
     trial: &Arc<Trial>,
     at_once: usize,
 ) -> Vec<Verdict> {
-    scenarios.sort_by(|a, b| b.end().total_cmp(&a.end()));
+    scenarios.sort_by(|a, b| b.plan.end().total_cmp(&a.plan.end()));
     let registry = Arc::new(images::registry(&mut scenarios).await);
     let places = Arc::new(Semaphore::new(at_once));
     // A port of the host can be used by one scenario at a time.
@@ -305,21 +253,13 @@ async fn replay_all(
                 false => None,
             };
             let _place = places.acquire_owned().await.unwrap();
-            let (name, about) = (scenario.name.clone(), scenario.about().to_owned());
+            let (name, about) = (scenario.name.clone(), scenario.plan.about.clone());
             let judging =
                 tokio::spawn(async move { judge::judge(&scenario, &registry, &trial).await });
             let outcome = judging.await.unwrap_or_else(|error| {
-                Outcome::Broken(
-                    error
-                        .try_into_panic()
-                        .map_or_else(|error| error.to_string(), said),
-                )
+                Outcome::Broken(error.try_into_panic().map_or_else(|error| error.to_string(), said))
             });
-            Verdict {
-                name,
-                about,
-                outcome,
-            }
+            Verdict { name, about, outcome }
         });
     }
     running.join_all().await

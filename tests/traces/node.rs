@@ -6,13 +6,14 @@ use std::str::FromStr as _;
 use std::time::{Duration, Instant};
 
 use agent::objects::ObjectMap;
-use agent::pod::Pod;
+use api::pod::Pod;
 use cri::v1;
 use harness::eventually::within;
-use harness::{Proxy, Registry};
 use jiff::Timestamp;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use proxy::Proxy;
+use registry::Registry;
 use serde_json::Value;
 use tokio::sync::RwLockWriteGuard;
 
@@ -50,10 +51,7 @@ pub(crate) enum AgentKind {
 
 impl Parts {
     /// What is to be tested.
-    pub(crate) const CRIB: Self = Self {
-        runtime: RuntimeKind::Crib,
-        agent: AgentKind::Crib,
-    };
+    pub(crate) const CRIB: Self = Self { runtime: RuntimeKind::Crib, agent: AgentKind::Crib };
 }
 
 /// A pod as an agent reports it.
@@ -113,7 +111,7 @@ impl Node {
         let proxy = Proxy::start(&root.join("proxy.sock"), &runtime.socket()).unwrap();
         let library = |manifests| {
             let mut library = Library::new(address, manifests);
-            if scenario.has_pod_cgroups() {
+            if scenario.plan.pod_cgroups {
                 library.set_cgroup_root(cgroup_root(&root));
             }
             library
@@ -133,9 +131,7 @@ impl Node {
         node.start_agent().await;
         let listed = node.proxy.recording().until(|calls| {
             let mut ended = calls.iter().filter(|call| call.end.is_some());
-            ended
-                .any(|call| call.method == "ListContainers")
-                .then_some(())
+            ended.any(|call| call.method == "ListContainers").then_some(())
         });
         tokio::time::timeout(PATIENCE, listed).await.unwrap();
         if let Some(kubelet) = node.kubelet() {
@@ -176,6 +172,14 @@ impl Node {
                 return;
             }
         }
+    }
+
+    /// Renames the files of the directory of manifests.
+    pub(crate) fn rename_manifests(&self, name: &str, to: &str) {
+        let directory = self.root().join("manifests");
+        let path = |name: &str, index: usize| directory.join(format!("{name}-{index}.yaml"));
+        let mut indices = 0..;
+        while indices.next().is_some_and(|it| fs::rename(path(name, it), path(to, it)).is_ok()) {}
     }
 
     /// The kubelet, if the node has one.
@@ -255,9 +259,18 @@ impl Node {
     }
 
     pub(crate) async fn stop_agent(&mut self) {
+        self.end_agent(Signal::SIGTERM).await;
+    }
+
+    pub(crate) async fn kill_agent(&mut self) {
+        self.end_agent(Signal::SIGKILL).await;
+    }
+
+    /// The tasks of crib's agent, in this process, are aborted in any case.
+    async fn end_agent(&mut self, signal: Signal) {
         match &mut self.agent {
             NodeAgent::Crib(agent) => agent.stop().await,
-            NodeAgent::Kubelet(kubelet) => kubelet.stop().await,
+            NodeAgent::Kubelet(kubelet) => kubelet.stop(signal).await,
         }
     }
 
@@ -277,18 +290,8 @@ impl Node {
     pub(crate) async fn kill_container(&self, name: &str, signal: &str) {
         let signal = Signal::from_str(signal).unwrap();
         let id = self.running(name).await;
-        let request = v1::ContainerStatusRequest {
-            container_id: id,
-            verbose: true,
-        };
-        let answer = self
-            .runtime
-            .client()
-            .runtime
-            .clone()
-            .container_status(request)
-            .await
-            .unwrap();
+        let request = v1::ContainerStatusRequest { container_id: id, verbose: true };
+        let answer = self.runtime.client().runtime.clone().container_status(request).await.unwrap();
         kill_process(answer.into_inner().info.get("info"), signal);
     }
 
@@ -301,18 +304,9 @@ impl Node {
         {
             return agent.lose_sandbox(&id);
         }
-        let request = v1::PodSandboxStatusRequest {
-            pod_sandbox_id: id,
-            verbose: true,
-        };
-        let answer = self
-            .runtime
-            .client()
-            .runtime
-            .clone()
-            .pod_sandbox_status(request)
-            .await
-            .unwrap();
+        let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id, verbose: true };
+        let answer =
+            self.runtime.client().runtime.clone().pod_sandbox_status(request).await.unwrap();
         kill_process(answer.into_inner().info.get("info"), Signal::SIGKILL);
     }
 
@@ -358,13 +352,8 @@ impl Node {
     }
 
     async fn sandbox(&self) -> String {
-        let state = v1::PodSandboxStateValue {
-            state: v1::PodSandboxState::SandboxReady.into(),
-        };
-        let filter = v1::PodSandboxFilter {
-            state: Some(state),
-            ..Default::default()
-        };
+        let state = v1::PodSandboxStateValue { state: v1::PodSandboxState::SandboxReady.into() };
+        let filter = v1::PodSandboxFilter { state: Some(state), ..Default::default() };
         let found = within(SOON, "a ready sandbox", async || {
             let found = self.runtime.client().pods(filter.clone()).await.unwrap();
             found.first().map(|it| it.id.clone()).ok_or("none")
@@ -373,13 +362,8 @@ impl Node {
     }
 
     async fn running(&self, name: &str) -> String {
-        let state = v1::ContainerStateValue {
-            state: v1::ContainerState::ContainerRunning.into(),
-        };
-        let filter = v1::ContainerFilter {
-            state: Some(state),
-            ..Default::default()
-        };
+        let state = v1::ContainerStateValue { state: v1::ContainerState::ContainerRunning.into() };
+        let filter = v1::ContainerFilter { state: Some(state), ..Default::default() };
         let named = |c: &&v1::Container| c.metadata.as_ref().is_some_and(|m| m.name == name);
         let found = within(SOON, "the container to run", async || {
             let all = self.runtime.client().containers(filter.clone()).await;
@@ -392,12 +376,7 @@ impl Node {
     /// Ends everything. A text says what went wrong.
     pub(crate) async fn end(mut self) -> Result<(), String> {
         self.stop_agent().await;
-        let Self {
-            agent,
-            proxy,
-            runtime,
-            ..
-        } = self;
+        let Self { agent, proxy, runtime, .. } = self;
         if let NodeAgent::Kubelet(kubelet) = agent {
             kubelet.end().await;
         }

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use regex::Regex;
+use regex_lite::Regex;
 use serde_json::{Map, Value, json};
 
 use crate::scenario::method;
@@ -50,18 +50,13 @@ impl Symbols {
         for status in statuses {
             let metadata = &status["metadata"];
             symbols.pod(metadata);
-            for address in status
-                .pointer("/status/podIPs")
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
+            for address in
+                status.pointer("/status/podIPs").and_then(Value::as_array).into_iter().flatten()
             {
                 symbols.add(text(&address["ip"]), "POD_IP");
             }
         }
-        symbols
-            .texts
-            .sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
+        symbols.texts.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
         symbols
     }
 
@@ -81,10 +76,8 @@ impl Symbols {
         if let Some(known) = self.pods.get(uid) {
             return known.clone();
         }
-        let earlier = self
-            .pods
-            .values()
-            .filter(|pod| pod.rsplit_once('#').is_some_and(|(of, _)| of == name));
+        let earlier =
+            self.pods.values().filter(|pod| pod.rsplit_once('#').is_some_and(|(of, _)| of == name));
         let pod = format!("{name}#{}", earlier.count());
         self.pods.insert(uid.to_owned(), pod.clone());
         self.add(uid, &format!("UID({pod})"));
@@ -103,11 +96,8 @@ impl Symbols {
             "CreateContainer" => {
                 let pod = self.pod(&request["sandbox_config"]["metadata"]);
                 let metadata = &request["config"]["metadata"];
-                let symbol = format!(
-                    "CONTAINER({pod}/{}/{})",
-                    text(&metadata["name"]),
-                    attempt(metadata)
-                );
+                let symbol =
+                    format!("CONTAINER({pod}/{}/{})", text(&metadata["name"]), attempt(metadata));
                 self.add(text(&response["container_id"]), &symbol);
                 let mounts = request["config"]["mounts"].as_array().into_iter().flatten();
                 let of_volumes = mounts.map(|mount| &mount["image"]);
@@ -133,9 +123,7 @@ impl Symbols {
     /// The symbol of the sandbox or container of an id.
     pub(crate) fn of(&self, id: &str) -> Option<&str> {
         let mut known = self.texts.iter();
-        known
-            .find(|(text, _)| text == id)
-            .map(|(_, symbol)| symbol.as_str())
+        known.find(|(text, _)| text == id).map(|(_, symbol)| symbol.as_str())
     }
 
     /// The pod of a uid.
@@ -214,11 +202,7 @@ impl Symbols {
             let value = self.text(&String::from_utf8_lossy(&bytes));
             variables.insert(key.to_owned(), json!(value));
         }
-        if variables.is_empty() {
-            json!([])
-        } else {
-            json!(variables)
-        }
+        if variables.is_empty() { json!([]) } else { json!(variables) }
     }
 
     /// The hash of a container's definition is opaque: what counts is when it changes.
@@ -237,9 +221,7 @@ impl Symbols {
 pub(crate) fn without_empty(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
-            let kept = fields
-                .into_iter()
-                .map(|(key, value)| (key, without_empty(value)));
+            let kept = fields.into_iter().map(|(key, value)| (key, without_empty(value)));
             Value::Object(kept.filter(|(_, value)| *value != json!({})).collect())
         }
         Value::Array(items) => items.into_iter().map(without_empty).collect(),
@@ -267,13 +249,9 @@ fn patterns() -> &'static [(Regex, &'static str)] {
             // A container's id with the name of its runtime.
             (r"[a-z][a-z0-9.-]*://(CONTAINER\()", "RUNTIME://$1"),
             // Which code a runtime's error has is the runtime's choice.
-            (
-                r"rpc error: code = \w+ desc = RUNTIME_ERROR",
-                "RUNTIME_ERROR",
-            ),
+            (r"rpc error: code = \w+ desc = RUNTIME_ERROR", "RUNTIME_ERROR"),
         ];
-        made.map(|(pattern, symbol)| (Regex::new(pattern).unwrap(), symbol))
-            .into()
+        made.map(|(pattern, symbol)| (Regex::new(pattern).unwrap(), symbol)).into()
     })
 }
 
@@ -291,9 +269,7 @@ pub(crate) fn is_of_service(key: &str) -> bool {
     static PATTERN: OnceLock<Regex> = OnceLock::new();
     let of_port = r"PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?";
     let pattern = format!(r"^[A-Z][A-Z0-9_]*_(SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)|{of_port})$");
-    PATTERN
-        .get_or_init(|| Regex::new(&pattern).unwrap())
-        .is_match(key)
+    PATTERN.get_or_init(|| Regex::new(&pattern).unwrap()).is_match(key)
 }
 
 fn sorted(list: Value) -> Value {

@@ -12,13 +12,8 @@ const HEADING: &str = "scenario\tcause\n";
 /// The causes of the scenarios that differ, by name.
 pub(crate) fn open() -> Vec<(String, String)> {
     let text = fs::read_to_string(path()).unwrap();
-    let lines = text
-        .lines()
-        .skip(1)
-        .filter_map(|line| line.split_once('\t'));
-    lines
-        .map(|(name, cause)| (name.to_owned(), cause.to_owned()))
-        .collect()
+    let lines = text.lines().skip(1).filter_map(|line| line.split_once('\t'));
+    lines.map(|(name, cause)| (name.to_owned(), cause.to_owned())).collect()
 }
 
 /// Writes the list anew: scenarios keep their cause, and others get their first difference for it.
@@ -31,9 +26,7 @@ pub(crate) fn write(verdicts: &[Verdict]) {
             Outcome::Broken(problem) => problem.clone(),
             Outcome::Differs(differences) => {
                 let first = differences.first();
-                first.map_or_else(String::new, |first| {
-                    format!("{} {}", first.kind, first.place)
-                })
+                first.map_or_else(String::new, |first| format!("{} {}", first.kind, first.place))
             }
         };
         let known = earlier.iter().find(|(name, _)| *name == verdict.name);

@@ -46,10 +46,8 @@ impl Operation {
 /// The operations of a run, by pod and in order, without those that only remove the remains of a pod that has ended, and
 /// without repeated calls to stop a sandbox.
 pub(crate) fn operations(calls: &[Value], symbols: &mut Symbols) -> Vec<Operation> {
-    let mut all: Vec<Operation> = calls
-        .iter()
-        .filter_map(|call| operation(call, symbols))
-        .collect();
+    let mut all: Vec<Operation> =
+        calls.iter().filter_map(|call| operation(call, symbols)).collect();
     all.sort_by(|a, b| a.start.total_cmp(&b.start));
     let mut stopped: Vec<(String, String)> = Vec::new();
     let mut removed = Vec::new();
@@ -105,17 +103,11 @@ fn operation(call: &Value, symbols: &mut Symbols) -> Option<Operation> {
         "CreateContainer" => {
             let pod = symbols.pod_of(text(&request["sandbox_config"]["metadata"]["uid"]))?;
             let metadata = &config["metadata"];
-            (
-                pod.to_owned(),
-                format!("{}/{}", text(&metadata["name"]), attempt(metadata)),
-            )
+            (pod.to_owned(), format!("{}/{}", text(&metadata["name"]), attempt(metadata)))
         }
         "PullImage" => {
             let pod = symbols.pod_of(text(&request["sandbox_config"]["metadata"]["uid"]))?;
-            (
-                pod.to_owned(),
-                format!("image {}", text(&request["image"]["image"])),
-            )
+            (pod.to_owned(), format!("image {}", text(&request["image"]["image"])))
         }
         "StartContainer"
         | "StopContainer"

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use agent::manifest::static_pod::{self, Location};
-use agent::manifest::{self, Strictness};
-use agent::pod::Pod;
+use api::manifest::static_pod::{self, Location};
+use api::manifest::{self, Strictness};
+use api::pod::Pod;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod as ApiPod;
+use k8s_openapi::api::core::v1::{Pod as ApiPod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
 
 use crate::node::{Node, PodState};
-use crate::scenario::{Mode, Scenario};
+use crate::patch;
+use crate::scenario::Scenario;
 
 const SEEN: &str = "kubernetes.io/config.seen";
 const SOURCE: &str = "kubernetes.io/config.source";
@@ -23,22 +25,19 @@ pub(crate) const UNREADABLE: &str = "apiVersion: v1\nkind: [\n";
 
 /// The pods of the scenario's source.
 pub(crate) struct Pods {
-    mode: Mode,
     pods: Vec<ApiPod>,
+    /// The name of the manifest's file, and what is in it.
+    file: (String, Vec<String>),
     /// When an API server removed an object, by its uid: an agent can store no status in it any more.
     gone: Vec<(String, Timestamp)>,
-    /// How often the documents were put into the source.
-    puts: usize,
+    /// How often objects were created.
+    creations: usize,
 }
 
 impl Pods {
-    pub(crate) fn new(mode: Mode) -> Self {
-        Self {
-            mode,
-            pods: Vec::new(),
-            gone: Vec::new(),
-            puts: 0,
-        }
+    pub(crate) fn new(scenario: &Scenario) -> Self {
+        let file = (format!("{}.yaml", scenario.name), Vec::new());
+        Self { pods: Vec::new(), file, gone: Vec::new(), creations: 0 }
     }
 
     /// When an API server removed objects, by their uid.
@@ -46,31 +45,49 @@ impl Pods {
         &self.gone
     }
 
-    /// Puts documents into the source: a file each, or an object each, with the uid that it had in the scenario. They
-    /// replace what was there.
-    pub(crate) async fn put(&mut self, node: &mut Node, scenario: &Scenario, documents: &[String]) {
-        let hostdir = node.root().join("hostdir").display().to_string();
-        let texts = documents
-            .iter()
-            .map(|text| text.replace("${HOSTDIR}", &hostdir));
+    /// Replaces the manifests: a file each, where the agent reads files.
+    pub(crate) async fn write(&mut self, node: &mut Node, texts: Vec<String>) {
         if node.reads_files() {
-            let texts: Vec<String> = texts.collect();
-            return node.write_manifests(&scenario.name, &texts);
+            node.write_manifests(stem(&self.file.0), &texts);
         }
-        let read: Vec<ApiPod> = match self.mode {
-            Mode::Static => texts
-                .filter_map(|text| read_static(node, scenario, &text))
-                .collect(),
-            Mode::Api => texts
-                .filter_map(|text| read_object(node, scenario, &text, self.puts))
-                .collect(),
-        };
-        self.puts += 1;
+        self.file.1 = texts;
+        self.read_file(node).await;
+    }
+
+    /// Renames the manifest's file, which gives its pod another uid.
+    pub(crate) async fn rename(&mut self, node: &mut Node, to: &str) {
+        if node.reads_files() {
+            node.rename_manifests(stem(&self.file.0), stem(to));
+        }
+        to.clone_into(&mut self.file.0);
+        self.read_file(node).await;
+    }
+
+    /// Reads the manifests for an agent that does not do so itself.
+    async fn read_file(&mut self, node: &mut Node) {
+        if node.reads_files() {
+            return;
+        }
+        let (name, texts) = &self.file;
+        let read = texts.iter().filter_map(|text| read_static(node, name, text)).collect();
+        self.replace(node, read).await;
+    }
+
+    /// Creates an object for each document, with the uid that it had in the scenario, in the place of those that there were.
+    pub(crate) async fn create(&mut self, node: &mut Node, scenario: &Scenario, texts: &[String]) {
+        let read = texts.iter();
+        let read = read.filter_map(|text| read_object(node, scenario, text, self.creations));
+        let read = read.collect();
+        self.creations += 1;
+        self.replace(node, read).await;
+    }
+
+    async fn replace(&mut self, node: &mut Node, pods: Vec<ApiPod>) {
         self.pods.clear();
-        if read.is_empty() {
+        if pods.is_empty() {
             self.send(node);
         }
-        for pod in read {
+        for pod in pods {
             self.pods.push(pod);
             self.send(node);
             tokio::time::sleep(BETWEEN).await;
@@ -81,15 +98,6 @@ impl Pods {
     pub(crate) fn has(&self, uid: &str) -> bool {
         let mut pods = self.pods.iter();
         pods.any(|pod| pod.metadata.uid.as_deref() == Some(uid))
-    }
-
-    /// Takes all pods away at once.
-    pub(crate) fn clear(&mut self, node: &mut Node, scenario: &Scenario) {
-        if node.reads_files() {
-            return node.write_manifests(&scenario.name, &[]);
-        }
-        self.pods.clear();
-        self.send(node);
     }
 
     /// Stores statuses in the objects, as an API server does.
@@ -113,9 +121,8 @@ impl Pods {
     pub(crate) fn delete(&mut self, node: &mut Node, grace: Option<i64>) {
         let states = node.pods();
         let ended = |pod: &ApiPod| {
-            let mut own = states
-                .iter()
-                .filter(|state| Some(state.uid()) == pod.metadata.uid.as_deref());
+            let mut own =
+                states.iter().filter(|state| Some(state.uid()) == pod.metadata.uid.as_deref());
             own.any(|state| ["Succeeded", "Failed"].contains(&state.phase()))
         };
         let now = Timestamp::now();
@@ -131,10 +138,7 @@ impl Pods {
             if pod.metadata.deletion_timestamp.is_some() && grace != Some(0) {
                 continue;
             }
-            let own = pod
-                .spec
-                .as_ref()
-                .and_then(|spec| spec.termination_grace_period_seconds);
+            let own = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
             let grace = grace.or(own).unwrap_or(30);
             let at = now + jiff::SignedDuration::from_secs(grace);
             pod.metadata.deletion_timestamp = Some(Time(at));
@@ -150,43 +154,63 @@ impl Pods {
 
     /// The pods that are being deleted.
     pub(crate) fn deleting(&self) -> Vec<String> {
-        let deleting = self
-            .pods
-            .iter()
-            .filter(|pod| pod.metadata.deletion_timestamp.is_some());
-        deleting
-            .filter_map(|pod| pod.metadata.uid.clone())
-            .collect()
+        let deleting = self.pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_some());
+        deleting.filter_map(|pod| pod.metadata.uid.clone()).collect()
     }
 
     /// Removes an object that an API server has kept for an agent that was ending its pod.
     pub(crate) fn remove(&mut self, node: &mut Node, uid: &str) {
         self.gone.push((uid.to_owned(), Timestamp::now()));
-        self.pods
-            .retain(|pod| pod.metadata.uid.as_deref() != Some(uid));
+        self.pods.retain(|pod| pod.metadata.uid.as_deref() != Some(uid));
         self.send(node);
     }
 
-    /// Changes all pods as an API server's client does.
-    pub(crate) fn change(&mut self, node: &mut Node, change: impl Fn(&mut ApiPod)) {
-        self.pods.iter_mut().for_each(change);
+    /// Changes the pod of a name, or all, as an API server's client does.
+    pub(crate) fn patch(&mut self, node: &mut Node, name: Option<&str>, patch: &Value) {
+        for pod in self.pods.iter_mut().filter(|pod| is_named(pod, name)) {
+            let mut patched = json!(pod);
+            patch::apply(&mut patched, patch);
+            *pod = serde_json::from_value(patched).unwrap();
+            if patch["spec"].is_object() {
+                changed(pod);
+                (*pod, _) = manifest::admit(pod.clone());
+            }
+        }
+        self.send(node);
+    }
+
+    /// Sets a condition in the status of the pod of a name, or of all.
+    pub(crate) fn set_condition(&mut self, node: &mut Node, name: Option<&str>, wanted: &Value) {
+        self.take_statuses(&node.pods());
+        let wanted: PodCondition = serde_json::from_value(wanted.clone()).unwrap();
+        for pod in self.pods.iter_mut().filter(|pod| is_named(pod, name)) {
+            let conditions = &mut pod.status.get_or_insert_default().conditions;
+            let conditions = conditions.get_or_insert_default();
+            conditions.retain(|known| known.type_ != wanted.type_);
+            conditions.push(wanted.clone());
+        }
         self.send(node);
     }
 }
 
+fn is_named(pod: &ApiPod, name: Option<&str>) -> bool {
+    name.is_none() || pod.metadata.name.as_deref() == name
+}
+
+/// The name of a manifest's file without its extension.
+fn stem(file: &str) -> &str {
+    file.rsplit_once('.').map_or(file, |(stem, _)| stem)
+}
+
 /// An API server counts changes of a spec.
-pub(crate) fn changed(pod: &mut ApiPod) {
+fn changed(pod: &mut ApiPod) {
     let generation = pod.metadata.generation.get_or_insert(1);
     *generation += 1;
 }
 
 /// A pod of a file; none if a kubelet does not read it.
-fn read_static(node: &Node, scenario: &Scenario, text: &str) -> Option<ApiPod> {
-    let path = node
-        .root()
-        .join("manifests")
-        .join(format!("{}.yaml", scenario.name));
-    let path = path.display().to_string();
+fn read_static(node: &Node, file: &str, text: &str) -> Option<ApiPod> {
+    let path = node.root().join("manifests").join(file).display().to_string();
     let read = static_pod::pod(Location::File(&path), node.name(), text.as_bytes());
     let mut pod = read.ok()?;
     seen(&mut pod, "file");
@@ -222,10 +246,6 @@ fn read_object(node: &Node, scenario: &Scenario, text: &str, earlier: usize) -> 
 /// What a kubelet notes on a pod that a source gives it.
 fn seen(pod: &mut ApiPod, source: &str) {
     let annotations = pod.metadata.annotations.get_or_insert_default();
-    annotations
-        .entry(SEEN.to_owned())
-        .or_insert_with(|| Timestamp::now().to_string());
-    annotations
-        .entry(SOURCE.to_owned())
-        .or_insert_with(|| source.to_owned());
+    annotations.entry(SEEN.to_owned()).or_insert_with(|| Timestamp::now().to_string());
+    annotations.entry(SOURCE.to_owned()).or_insert_with(|| source.to_owned());
 }

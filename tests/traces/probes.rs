@@ -23,10 +23,7 @@ pub(crate) struct Checks<'a> {
 impl Checks<'_> {
     /// When the checks of a command began.
     fn times(&self, command: &str) -> Vec<f64> {
-        let checks = self
-            .calls
-            .iter()
-            .filter(|call| call.is_probe() && call.argument == command);
+        let checks = self.calls.iter().filter(|call| call.is_probe() && call.argument == command);
         checks.map(|call| call.start).collect()
     }
 
@@ -127,10 +124,7 @@ mod tests {
 
     fn agree(kubelet: &[Operation], crib: &[Operation]) -> bool {
         let (kubelet, crib): (Vec<_>, Vec<_>) = (kubelet.iter().collect(), crib.iter().collect());
-        let side = |calls| Checks {
-            calls,
-            removed_at: 100.0,
-        };
+        let side = |calls| Checks { calls, removed_at: 100.0 };
         let mut found = Vec::new();
         differences("p", &side(&kubelet), &side(&crib), 0, &mut found);
         found.is_empty()
@@ -140,15 +134,9 @@ mod tests {
     fn number_of_checks_follows_lifetime_and_period() {
         let ten: Vec<f64> = (1..=10).map(|tick| f64::from(tick) * 2.0).collect();
         let kubelet = container(&ten, 21.0);
-        assert!(
-            agree(&kubelet, &container(&ten[..8], 21.0)),
-            "one at either end"
-        );
+        assert!(agree(&kubelet, &container(&ten[..8], 21.0)), "one at either end");
         assert!(!agree(&kubelet, &container(&ten[..7], 21.0)));
-        assert!(
-            agree(&kubelet, &container(&ten[..6], 17.0)),
-            "it ended earlier"
-        );
+        assert!(agree(&kubelet, &container(&ten[..6], 17.0)), "it ended earlier");
         assert!(!agree(&kubelet, &container(&[], 21.0)));
     }
 

@@ -3,13 +3,14 @@
 use std::fs;
 use std::path::Path;
 
-use harness::Registry;
+use registry::Registry;
 use serde_json::Value;
 
 use crate::node::{AgentKind, Parts};
 use crate::replay::replay;
 use crate::runtime::RuntimeKind;
-use crate::scenario::{Mode, Scenario, method};
+use crate::scenario::{Scenario, method};
+use crate::steps::Mode;
 
 /// Calls whose answers are about more than the scenario: a recording has them without.
 const WITHOUT_ANSWER: [&str; 4] = ["Version", "Status", "ImageFsInfo", "GetContainerEvents"];
@@ -21,13 +22,10 @@ pub(crate) async fn record(
     kubelet: &Path,
     into: Option<&Path>,
 ) -> Result<Scenario, String> {
-    if scenario.mode() != Mode::Static {
+    if scenario.plan.mode != Mode::Static {
         return Err("a kubelet without an API server runs no API objects".to_owned());
     }
-    let parts = Parts {
-        runtime: RuntimeKind::Crib,
-        agent: AgentKind::Kubelet(kubelet.to_owned()),
-    };
+    let parts = Parts { runtime: RuntimeKind::Crib, agent: AgentKind::Kubelet(kubelet.to_owned()) };
     let replayed = replay(scenario, registry, &parts).await;
     if !replayed.trouble.is_empty() {
         return Err(replayed.trouble.join("; "));
@@ -36,9 +34,7 @@ pub(crate) async fn record(
     let hostdir = format!("{root}/hostdir");
     let portable = |values: &[Value]| -> Vec<Value> {
         let text = serde_json::to_string(values).unwrap();
-        let text = text
-            .replace(&hostdir, "${HOSTDIR}")
-            .replace(root, "${ROOT}");
+        let text = text.replace(&hostdir, "${HOSTDIR}").replace(root, "${ROOT}");
         serde_json::from_str(&text).unwrap()
     };
     let mut calls = portable(&replayed.calls);
@@ -53,7 +49,7 @@ pub(crate) async fn record(
         }
     }
     let recorded = scenario.recorded_as(
-        &replayed.notes,
+        replayed.steps,
         calls,
         portable(&replayed.status),
         portable(&replayed.history),

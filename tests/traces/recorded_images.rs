@@ -45,10 +45,7 @@ fn name_of(call: &Value) -> String {
 /// The user of an image. A uid of 0 is what an image without a user has too.
 fn user(image: &Value) -> Option<String> {
     let uid = &image["uid"]["value"];
-    let uid = uid
-        .as_str()
-        .map(str::to_owned)
-        .or(uid.as_i64().map(|uid| uid.to_string()));
+    let uid = uid.as_str().map(str::to_owned).or(uid.as_i64().map(|uid| uid.to_string()));
     let user = image["username"].as_str().map(str::to_owned);
     uid.or(user).filter(|user| !user.is_empty())
 }
@@ -58,17 +55,13 @@ pub(crate) fn digests(manifest: &str) -> Vec<(String, String)> {
     let words = manifest.split(|of: char| of.is_whitespace() || "\"'".contains(of));
     let named = words.filter_map(|word| word.split_once('@'));
     let named = named.filter(|(_, digest)| digest.starts_with("sha256:"));
-    named
-        .map(|(name, digest)| (name.to_owned(), digest.to_owned()))
-        .collect()
+    named.map(|(name, digest)| (name.to_owned(), digest.to_owned())).collect()
 }
 
 /// The names in a manifest that are on a host.
 pub(crate) fn on_host<'a>(manifest: &'a str, host: &str) -> Vec<&'a str> {
     let words = manifest.split(|of: char| of.is_whitespace() || "\"'".contains(of));
-    words
-        .filter(|word| host_of(word) == host && word.contains('/'))
-        .collect()
+    words.filter(|word| host_of(word) == host && word.contains('/')).collect()
 }
 
 /// The host of an image's registry.
@@ -101,17 +94,10 @@ mod tests {
         assert_eq!(host_of("library/busybox:1"), "docker.io");
         assert_eq!(repository_and_tag("h:5000/a/b:1"), ("h:5000/a/b", "1"));
         assert_eq!(repository_and_tag("h:5000/a/b"), ("h:5000/a/b", "latest"));
-        assert_eq!(
-            repository_and_tag("h.x/a:1@sha256:0123"),
-            ("h.x/a", "1"),
-            "a name with both"
-        );
+        assert_eq!(repository_and_tag("h.x/a:1@sha256:0123"), ("h.x/a", "1"), "a name with both");
         let manifest = "  image: \"slow.test/a/b:2\"\n  image: h.x/c@sha256:01\n";
         assert_eq!(on_host(manifest, "slow.test"), ["slow.test/a/b:2"]);
-        assert_eq!(
-            digests(manifest),
-            [("h.x/c".to_owned(), "sha256:01".to_owned())]
-        );
+        assert_eq!(digests(manifest), [("h.x/c".to_owned(), "sha256:01".to_owned())]);
     }
 
     #[test]

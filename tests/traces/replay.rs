@@ -2,20 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use harness::Registry;
 use jiff::Timestamp;
+use registry::Registry;
 use serde_json::{Value, json};
 
-use crate::ephemeral;
 use crate::history::outline;
 use crate::images;
 use crate::kubelet::Kubelet;
 use crate::node::{Node, Parts, PodState};
 use crate::objects::ApiObjects;
-use crate::patches;
-use crate::pods::{self, Pods, UNREADABLE};
-use crate::scenario::{Mode, Scenario, method};
-use crate::timeline::{Note, Step, step};
+use crate::pods::{Pods, UNREADABLE};
+use crate::scenario::{Scenario, method};
+use crate::steps::{Action, Mode, Step};
 
 /// How much later than the kubelet's pods ours may reach a state before the scenario goes on without it: a retry's
 /// tolerance.
@@ -41,7 +39,7 @@ pub(crate) struct Replayed {
     /// The events about pods, as in `events.json`.
     pub(crate) events: Vec<Value>,
     /// What was done, and when.
-    pub(crate) notes: Vec<Note>,
+    pub(crate) steps: Vec<Step>,
     /// Every status that was published, as in `status_history.jsonl`.
     pub(crate) history: Vec<Value>,
     /// When the pods were removed.
@@ -62,24 +60,16 @@ pub(crate) struct Replayed {
 
 /// Replays a scenario.
 pub(crate) async fn replay(scenario: &Scenario, registry: &Registry, parts: &Parts) -> Replayed {
-    let mode = scenario.mode();
-    // A scenario of a manifest file on a node with an API server names the pod's node in its status.
-    let of_file = scenario.calls.iter().any(|call| {
-        let source = "/request/config/annotations/kubernetes.io~1config.source";
-        call.pointer(source).and_then(Value::as_str) == Some("file")
-    });
     // The node's name and address.
-    let (of_node, source) = match (mode, of_file) {
-        (Mode::Static, _) => (("crinode", "192.0.2.2"), Mode::Static),
-        (Mode::Api, true) => (("127.0.0.1", "127.0.0.1"), Mode::Static),
-        (Mode::Api, false) => (("127.0.0.1", "127.0.0.1"), Mode::Api),
+    let of_node = match scenario.plan.mode {
+        Mode::Static => ("crinode", "192.0.2.2"),
+        Mode::Api => ("127.0.0.1", "127.0.0.1"),
     };
     images::slow_down_once(registry, scenario);
     let mut node = Node::start(parts, of_node, registry, scenario).await;
     let mut replay = Replay {
         scenario,
-        source,
-        pods: Pods::new(source),
+        pods: Pods::new(scenario),
         objects: ApiObjects::default(),
         zero: Instant::now(),
         late: 0.0,
@@ -103,7 +93,7 @@ pub(crate) async fn replay(scenario: &Scenario, registry: &Registry, parts: &Par
     let gone = gone.collect();
     let root = node.root().display().to_string();
     let log = node.kubelet().map_or_else(String::new, Kubelet::log_text);
-    let calls = calls.iter().map(harness::proxy::Call::json).collect();
+    let calls = calls.iter().map(proxy::Call::json).collect();
     if let Err(problem) = node.end().await {
         replay.trouble.push(problem);
     }
@@ -111,7 +101,7 @@ pub(crate) async fn replay(scenario: &Scenario, registry: &Registry, parts: &Par
         calls,
         status: replay.status,
         events,
-        notes: replay.done,
+        steps: replay.done,
         history,
         removed_at: replay.removed_at.unwrap_or(f64::MAX),
         gone,
@@ -138,8 +128,6 @@ async fn notice_stalls(stalls: &mut Vec<(f64, f64)>) {
 
 struct Replay<'a> {
     scenario: &'a Scenario,
-    /// What gives the agent its pods.
-    source: Mode,
     pods: Pods,
     /// The objects that the pods refer to.
     objects: ApiObjects,
@@ -150,41 +138,33 @@ struct Replay<'a> {
     status: Vec<Value>,
     /// When the pods were taken away for good.
     removed_at: Option<f64>,
-    done: Vec<Note>,
+    done: Vec<Step>,
     trouble: Vec<String>,
 }
 
 impl Replay<'_> {
     async fn run(&mut self, node: &mut Node) {
-        let removed_at = self.scenario.removed_at();
-        for note in self.scenario.notes() {
-            let step = step(&note).unwrap_or_else(|| {
-                let name = &self.scenario.name;
-                crate::say(&format!("{name}: a note is not understood: {}", note.text));
-                Step::Nothing
-            });
+        let removed_at = self.scenario.plan.removed_at();
+        for step in &self.scenario.plan.steps {
             // A state may be reached earlier than it was then, and what follows is as much earlier.
-            if step != Step::Wait {
-                self.serve_until(node, note.at + self.late).await;
+            let waits = step.action == Action::AwaitStatus;
+            if !waits {
+                self.serve_until(node, step.at + self.late).await;
             }
-            if note.at >= removed_at && self.removed_at.is_none() {
-                self.catch_up(node, note.at, &MAKING).await;
+            if step.at >= removed_at && self.removed_at.is_none() {
+                self.catch_up(node, step.at, &MAKING).await;
             }
             self.capture(node);
-            if note.at >= removed_at {
+            if step.at >= removed_at {
                 let now = self.zero.elapsed().as_secs_f64();
                 self.removed_at.get_or_insert(now);
             }
-            let waits = step == Step::Wait;
             let before = self.zero.elapsed();
-            self.take(node, step, note.at).await;
+            self.take(node, step).await;
             let at = if waits { self.zero.elapsed() } else { before };
-            self.done.push(Note {
-                at: at.as_secs_f64(),
-                text: note.text,
-            });
+            self.done.push(Step { at: at.as_secs_f64(), action: step.action.clone() });
         }
-        self.catch_up(node, self.scenario.end(), &ENDING).await;
+        self.catch_up(node, self.scenario.plan.end(), &ENDING).await;
     }
 
     /// Keeps the statuses of the pods that the agent has from its source: the last ones are compared.
@@ -201,99 +181,63 @@ impl Replay<'_> {
         }
     }
 
-    async fn take(&mut self, node: &mut Node, step: Step, at: f64) {
-        let documents = self.scenario.documents();
-        let texts = |replacing: bool| -> Vec<String> {
-            let chosen = documents
-                .iter()
-                .filter(|(replaces, _)| *replaces == replacing);
-            chosen.map(|(_, text)| text.clone()).collect()
-        };
-        match step {
-            Step::Put => {
-                self.objects = ApiObjects::of_manifest(self.scenario);
-                node.set_objects(self.objects.map());
-                self.pods.put(node, self.scenario, &texts(false)).await;
+    async fn take(&mut self, node: &mut Node, step: &Step) {
+        match &step.action {
+            Action::WriteManifests { documents } => {
+                self.pods.write(node, self.texts(node, documents)).await;
             }
-            Step::CreateObjects(kind) => {
-                self.objects.create(self.scenario, kind);
+            Action::CorruptManifests => self.pods.write(node, vec![UNREADABLE.to_owned()]).await,
+            Action::RenameManifest { to } => self.pods.rename(node, to).await,
+            Action::RemoveManifests => self.pods.write(node, Vec::new()).await,
+            Action::CreatePods { documents } => {
+                let texts = self.texts(node, documents);
+                self.pods.create(node, self.scenario, &texts).await;
+            }
+            Action::DeletePods { grace } => self.pods.delete(node, *grace),
+            Action::PatchPods { pod, patch } => self.pods.patch(node, pod.as_deref(), patch),
+            Action::SetCondition { pod, condition } => {
+                self.pods.set_condition(node, pod.as_deref(), condition);
+            }
+            Action::ApplyObjects { objects } => {
+                self.objects.apply(objects);
                 node.set_objects(self.objects.map());
             }
-            Step::UpdateObjects(kind) => {
-                self.objects.update(self.scenario, kind);
-                node.set_objects(self.objects.map());
-            }
-            Step::DeleteObjects(kind) => {
+            Action::DeleteObjects { kind } => {
                 self.objects.delete(kind);
                 node.set_objects(self.objects.map());
             }
-            Step::Replace => {
-                let replacing = texts(true);
-                let all = if replacing.is_empty() {
-                    texts(false)
-                } else {
-                    replacing
-                };
-                self.pods.put(node, self.scenario, &all).await;
+            Action::StartAgent => self.start_agent(node).await,
+            Action::StopAgent => node.stop_agent().await,
+            Action::KillAgent => node.kill_agent().await,
+            Action::StartRuntime => node.start_runtime().await,
+            Action::StopRuntime => node.stop_runtime().await,
+            Action::KillRuntime => node.kill_runtime().await,
+            Action::KillContainer { container, signal } => {
+                node.kill_container(container, signal).await;
             }
-            Step::Spoil => {
-                self.pods
-                    .put(node, self.scenario, &[UNREADABLE.to_owned()])
-                    .await
-            }
-            Step::Clear => self.pods.clear(node, self.scenario),
-            // A file on a node with an API server is removed, and its mirror pod with it.
-            Step::Delete(_) if self.source == Mode::Static => self.pods.clear(node, self.scenario),
-            Step::Delete(grace) => self.pods.delete(node, grace),
-            Step::StopAgent => node.stop_agent().await,
-            Step::StartAgent => self.start_agent(node).await,
-            Step::RestartAgent => {
-                node.stop_agent().await;
-                self.start_agent(node).await;
-            }
-            Step::StopRuntime => node.stop_runtime().await,
-            Step::KillRuntime => node.kill_runtime().await,
-            Step::StartRuntime => node.start_runtime().await,
-            Step::RestartRuntime => {
-                node.stop_runtime().await;
-                node.start_runtime().await;
-            }
-            Step::KillContainer(name, signal) => node.kill_container(&name, &signal).await,
-            Step::KillSandbox => node.kill_sandbox().await,
-            Step::StopContainer(name) => node.stop_container(&name).await,
-            Step::RemoveContainer(name) => node.remove_container(&name).await,
-            Step::RemoveImage(name) => node.remove_image(&name).await,
-            Step::StopSandbox => node.stop_sandbox().await,
-            Step::RemoveSandbox => node.remove_sandbox().await,
-            Step::PatchLabel => self.pods.change(node, patches::label),
-            Step::PatchAnnotation => self.pods.change(node, patches::annotation),
-            Step::PatchImage(name) => {
-                let patch = |pod: &mut _| patches::image(pod, self.scenario, &name);
-                self.pods.change(node, patch);
-            }
-            Step::PatchDeadline(seconds) => {
-                let patch = |pod: &mut _| patches::deadline(pod, self.scenario, seconds, at);
-                self.pods.change(node, patch);
-            }
-            Step::PatchSpec => self.pods.change(node, pods::changed),
-            Step::Resize => {
-                let patch = |pod: &mut _| patches::resize(pod, self.scenario, at);
-                self.pods.change(node, patch);
-            }
-            Step::AddEphemeral => {
-                let add = |pod: &mut _| ephemeral::add(pod, self.scenario, at);
-                self.pods.change(node, add);
-            }
-            Step::Wait => self.wait(node, at).await,
-            Step::Nothing => {}
+            Action::StopContainer { container } => node.stop_container(container).await,
+            Action::RemoveContainer { container } => node.remove_container(container).await,
+            Action::KillSandbox => node.kill_sandbox().await,
+            Action::StopSandbox => node.stop_sandbox().await,
+            Action::RemoveSandbox => node.remove_sandbox().await,
+            Action::RemoveImage { image } => node.remove_image(image).await,
+            Action::AwaitStatus => self.wait(node, step.at).await,
+            Action::Remark { .. } | Action::End => {}
         }
     }
 
+    /// Documents of the manifest, for this node.
+    fn texts(&self, node: &Node, documents: &[usize]) -> Vec<String> {
+        let hostdir = node.root().join("hostdir").display().to_string();
+        let all = self.scenario.documents();
+        documents.iter().map(|index| all[*index].replace("${HOSTDIR}", &hostdir)).collect()
+    }
+
     async fn start_agent(&mut self, node: &mut Node) {
-        if self.source == Mode::Api {
+        if self.scenario.plan.creates_objects() {
             self.pods.take_statuses(node.last_pods());
-            self.pods.send(node);
         }
+        self.pods.send(node);
         node.start_agent().await;
         self.pods.send(node);
     }
@@ -370,4 +314,93 @@ impl Replay<'_> {
 /// The outline of a pod's state, with its name.
 fn named(entry: &Value) -> Value {
     json!([entry["metadata"]["name"], outline(&entry["status"])])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::steps::Plan;
+
+    const IMAGE: &str = "registry.k8s.io/e2e-test-images/busybox:1.29-2";
+
+    /// Replays steps with a pod that runs until it is stopped, and has a readiness gate.
+    fn replayed(plan: Value) -> Replayed {
+        let pod = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "p"},
+            "spec": {
+                "readinessGates": [{"conditionType": "example.com/gate"}],
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{"name": "c", "image": IMAGE, "command": ["sleep", "3600"]}],
+            },
+        });
+        let plan: Plan = serde_json::from_value(plan).unwrap();
+        let name = if plan.mode == Mode::Api { "p" } else { "p-crinode" };
+        let container =
+            json!({"name": "c", "state": {"running": {}}, "restartCount": 0, "ready": true});
+        // What is awaited.
+        let running = json!({
+            "t": 0.0,
+            "pod": name,
+            "metadata": {"name": name, "uid": "u"},
+            "status": {"phase": "Running", "containerStatuses": [container]},
+        });
+        let scenario = Scenario {
+            name: "steps".to_owned(),
+            plan,
+            manifest: pod.to_string(),
+            calls: Vec::new(),
+            status: Vec::new(),
+            history: vec![running],
+            events: Vec::new(),
+        };
+        let tokio = tokio::runtime::Runtime::new().unwrap();
+        tokio.block_on(async {
+            let mut scenarios = [scenario];
+            let registry = images::registry(&mut scenarios).await;
+            replay(&scenarios[0], &registry, &Parts::CRIB).await
+        })
+    }
+
+    #[test]
+    fn set_condition_makes_pod_with_gate_ready() {
+        harness::needs!(Busybox);
+        let condition = json!({"type": "example.com/gate", "status": "True"});
+        let replayed = replayed(json!({"about": "A gate.", "mode": "api", "steps": [
+            {"at": 0, "do": "create_pods", "documents": [0]},
+            {"at": 0.1, "do": "set_condition", "pod": "p", "condition": condition},
+            {"at": 0.5, "do": "await_status"},
+            {"at": 2, "do": "delete_pods"},
+            {"at": 3, "do": "end"},
+        ]}));
+        let ready = |entry: &Value| -> Option<String> {
+            let conditions = entry["status"]["conditions"].as_array()?;
+            let ready = conditions.iter().find(|it| it["type"] == "Ready")?;
+            Some(ready["reason"].as_str().unwrap_or("True").to_owned())
+        };
+        let seen: Vec<String> = replayed.history.iter().filter_map(ready).collect();
+        assert!(seen.iter().any(|it| it == "True"), "{seen:?} {:?}", replayed.trouble);
+    }
+
+    #[test]
+    fn renamed_manifest_ends_its_pod() {
+        harness::needs!(Busybox);
+        let replayed = replayed(json!({"about": "A file.", "mode": "static", "steps": [
+            {"at": 0, "do": "write_manifests", "documents": [0]},
+            {"at": 0.5, "do": "await_status"},
+            {"at": 1, "do": "rename_manifest", "to": "other.yaml"},
+            {"at": 3, "do": "remove_manifests"},
+            {"at": 4, "do": "end"},
+        ]}));
+        let at = |action: &Action| {
+            let step = replayed.steps.iter().find(|step| step.action == *action);
+            step.unwrap().at
+        };
+        let renaming = at(&Action::RenameManifest { to: "other.yaml".to_owned() });
+        let stopped = replayed.calls.iter().find(|call| method(call) == "StopContainer").unwrap();
+        let stopped = stopped["t_start"].as_f64().unwrap();
+        let renamed = renaming..at(&Action::RemoveManifests);
+        assert!(renamed.contains(&stopped), "{stopped} {:?}", replayed.steps);
+    }
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use harness::{Client, Registry, Runtime};
+use harness::{Client, Runtime};
+use registry::Registry;
 
 use crate::containerd::Containerd;
 

@@ -3,26 +3,18 @@
 use std::fs;
 use std::path::Path;
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::timeline::{Note, Step, is_removal, step};
+use crate::source::plan_of;
+use crate::steps::{Plan, Step};
 
-/// Where the kubelet had its pods from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// A directory of manifests.
-    Static,
-    /// An API server.
-    Api,
-}
-
-/// The files of a scenario; the form of a sample's line.
+/// The files of a scenario; the form of a sample's line, which has no plan.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Scenario {
     pub(crate) name: String,
-    notes: String,
+    /// `steps.json`
+    pub(crate) plan: Plan,
     pub(crate) manifest: String,
     /// Lines of the trace.
     pub(crate) calls: Vec<Value>,
@@ -50,7 +42,7 @@ const COMPARED: [&str; 12] = [
 ];
 
 impl Scenario {
-    /// Reads the files of a directory.
+    /// Reads the files of a directory. Without `steps.json` the steps are those that are kept here for its name.
     pub(crate) fn read(directory: &Path) -> Self {
         let name = directory.file_name().unwrap().to_str().unwrap().to_owned();
         let text = |file: &str| fs::read_to_string(directory.join(file)).unwrap_or_default();
@@ -60,9 +52,17 @@ impl Scenario {
             let lines = text.lines().map(serde_json::from_str);
             lines.collect::<Result<_, _>>().unwrap()
         };
+        let plan = match fs::read_to_string(directory.join("steps.json")) {
+            Ok(text) => serde_json::from_str(&text)
+                .unwrap_or_else(|error| panic!("{}/steps.json: {error}", directory.display())),
+            Err(_) => plan_of(&name).unwrap_or_else(|| {
+                let directory = directory.display();
+                panic!("{directory} has no steps.json: tests/traces/convert {directory}")
+            }),
+        };
         Self {
             name,
-            notes: text("notes.txt"),
+            plan,
             manifest: text("manifest.yaml"),
             calls: lines("trace.jsonl"),
             status: list("status.json"),
@@ -74,18 +74,15 @@ impl Scenario {
     /// The same scenario as another run of it was recorded.
     pub(crate) fn recorded_as(
         &self,
-        notes: &[Note],
+        steps: Vec<Step>,
         calls: Vec<Value>,
         status: Vec<Value>,
         history: Vec<Value>,
         events: Vec<Value>,
     ) -> Self {
-        let lines = notes
-            .iter()
-            .map(|note| format!("t={:.3}s {}\n", note.at, note.text));
         Self {
             name: self.name.clone(),
-            notes: format!("{}\n{}", self.about(), lines.collect::<String>()),
+            plan: Plan { steps, ..self.plan.clone() },
             manifest: self.manifest.clone(),
             calls,
             status,
@@ -102,7 +99,7 @@ impl Scenario {
         };
         let list = |values: &[Value]| serde_json::to_string_pretty(values).unwrap() + "\n";
         let files = [
-            ("notes.txt", self.notes.clone()),
+            ("steps.json", self.plan.text()),
             ("manifest.yaml", self.manifest.clone()),
             ("trace.jsonl", lines(&self.calls)),
             ("status.json", list(&self.status)),
@@ -143,9 +140,8 @@ impl Scenario {
             asks || COMPARED.contains(&method.as_str())
         });
         // Statuses after the removal are not compared.
-        let end = self.removed_at();
-        self.history
-            .retain(|entry| entry["t"].as_f64() <= Some(end + 0.05));
+        let end = self.plan.removed_at();
+        self.history.retain(|entry| entry["t"].as_f64() <= Some(end + 0.05));
         self
     }
 
@@ -155,60 +151,8 @@ impl Scenario {
         serde_json::from_str(&all.replace(text, other)).unwrap()
     }
 
-    /// The first line of the notes, which says what the scenario is about.
-    pub(crate) fn about(&self) -> &str {
-        self.notes.lines().next().unwrap_or_default()
-    }
-
-    pub(crate) fn mode(&self) -> Mode {
-        match self.about().contains("mode api") {
-            true => Mode::Api,
-            false => Mode::Static,
-        }
-    }
-
-    /// Whether pods had cgroups below those of their QoS classes.
-    pub(crate) fn has_pod_cgroups(&self) -> bool {
-        let settings = ["cgroupsPerQOS true", "pod cgroups true"];
-        settings.iter().any(|it| self.about().contains(it))
-    }
-
-    /// What was done, in order.
-    pub(crate) fn notes(&self) -> Vec<Note> {
-        let lines = self.notes.lines().skip(1);
-        // Another line goes on with what was said before.
-        lines
-            .filter_map(|line| {
-                let (at, text) = line.strip_prefix("t=")?.split_once("s ")?;
-                let at = at.parse().ok()?;
-                let text = text.trim().to_owned();
-                Some(Note { at, text })
-            })
-            .collect()
-    }
-
-    /// The clock at the scenario's zero, from the first line of the notes.
-    pub(crate) fn zero(&self) -> Option<Timestamp> {
-        let (_, rest) = self.about().split_once("t=0 is ")?;
-        rest.split([';', ']']).next()?.trim().parse().ok()
-    }
-
-    /// When the recording window ended.
-    pub(crate) fn end(&self) -> f64 {
-        self.notes().last().map_or(0.0, |note| note.at)
-    }
-
-    /// When the pods were taken from the kubelet.
-    pub(crate) fn removed_at(&self) -> f64 {
-        let notes = self.notes();
-        let found = notes.iter().rev().find(|note| is_removal(note));
-        let deleted = |note: &&Note| matches!(step(note), Some(Step::Delete(_)));
-        let found = found.or_else(|| notes.iter().rev().find(deleted));
-        found.map_or_else(|| self.end(), |note| note.at)
-    }
-
-    /// The documents of the manifest, each with a flag: whether it replaces an earlier one.
-    pub(crate) fn documents(&self) -> Vec<(bool, String)> {
+    /// The documents of the manifest.
+    pub(crate) fn documents(&self) -> Vec<String> {
         let mut documents = vec![String::new()];
         for line in self.manifest.lines() {
             if line == "---" {
@@ -218,21 +162,13 @@ impl Scenario {
                 last.push('\n');
             }
         }
-        let replaces = |text: &String| text.starts_with("# replaces");
         documents
-            .into_iter()
-            .map(|text| (replaces(&text), text))
-            .collect()
     }
 
     /// The images that were present in the runtime when the scenario began: those that the first ImageStatus found.
     pub(crate) fn images_present(&self) -> Vec<String> {
         let mut first: Vec<(String, bool)> = Vec::new();
-        for call in self
-            .calls
-            .iter()
-            .filter(|call| method(call) == "ImageStatus")
-        {
+        for call in self.calls.iter().filter(|call| method(call) == "ImageStatus") {
             let image = image_of(call).to_owned();
             if first.iter().all(|(known, _)| *known != image) {
                 first.push((image, call.pointer("/response/image").is_some()));
@@ -253,12 +189,9 @@ impl Scenario {
         };
         let own = self.history.iter().filter(is_own).filter(is_of_kubelet);
         let mut own: Vec<Value> = own.cloned().collect();
-        if own
-            .last()
-            .is_none_or(|entry| entry["status"] != last["status"])
-        {
+        if own.last().is_none_or(|entry| entry["status"] != last["status"]) {
             let mut entry = last.clone();
-            entry["t"] = serde_json::json!(self.removed_at());
+            entry["t"] = serde_json::json!(self.plan.removed_at());
             own.push(entry);
         }
         own
@@ -272,12 +205,8 @@ impl Scenario {
     /// The latest status of each pod at a time.
     pub(crate) fn statuses_at(&self, at: f64) -> Vec<Value> {
         let mut latest: Vec<Value> = Vec::new();
-        // Notes have a resolution of 0.1 s.
-        for entry in self
-            .history
-            .iter()
-            .filter(|entry| entry["t"].as_f64().unwrap() <= at + 0.05)
-        {
+        // The times of recorded steps have a resolution of 0.1 s.
+        for entry in self.history.iter().filter(|entry| entry["t"].as_f64().unwrap() <= at + 0.05) {
             latest.retain(|earlier| earlier["pod"] != entry["pod"]);
             latest.push(entry.clone());
         }
@@ -301,24 +230,23 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::steps::Action;
 
     #[test]
     fn written_scenario_is_read_back() {
+        let plan = |at: f64| json!({"about": "A pod.", "mode": "static", "steps": [{"at": at, "do": "end"}]});
         let scenario = Scenario {
             name: "written".to_owned(),
-            notes: "A pod. [mode static]\n".to_owned(),
+            plan: serde_json::from_value(plan(1.0)).unwrap(),
             manifest: "kind: Pod\n".to_owned(),
             calls: vec![json!({"method": "Version"}), json!({"method": "Status"})],
             status: vec![json!({"status": {"phase": "Running"}})],
             history: vec![json!({"t": 0.5, "pod": "default/p", "gone": true})],
             events: vec![json!({"reason": "Started"})],
         };
-        let notes = [Note {
-            at: 1.25,
-            text: "manifest dropped".to_owned(),
-        }];
+        let steps = vec![Step { at: 1.25, action: Action::End }];
         let recorded = scenario.recorded_as(
-            &notes,
+            steps,
             scenario.calls.clone(),
             scenario.status.clone(),
             scenario.history.clone(),
@@ -329,6 +257,6 @@ mod tests {
         recorded.write(&directory);
         let read = Scenario::read(&directory);
         assert_eq!(json!(read), json!(recorded));
-        assert_eq!(read.notes(), notes);
+        assert_eq!(json!(read)["plan"], plan(1.25));
     }
 }

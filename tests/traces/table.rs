@@ -29,11 +29,7 @@ impl Verdict {
 /// A line for each scenario, the first differences, and the numbers.
 pub(crate) fn text(verdicts: &[Verdict]) -> String {
     let mut text = String::new();
-    let width = verdicts
-        .iter()
-        .map(|verdict| verdict.name.len())
-        .max()
-        .unwrap_or_default();
+    let width = verdicts.iter().map(|verdict| verdict.name.len()).max().unwrap_or_default();
     for verdict in verdicts {
         let _ = write!(text, "{:width$}  {}", verdict.name, verdict.word());
         match &verdict.outcome {
@@ -58,10 +54,7 @@ pub(crate) fn text(verdicts: &[Verdict]) -> String {
         text.push('\n');
     }
     for word in ["agrees", "differs", "excluded", "broken"] {
-        let count = verdicts
-            .iter()
-            .filter(|verdict| verdict.word() == word)
-            .count();
+        let count = verdicts.iter().filter(|verdict| verdict.word() == word).count();
         let _ = write!(text, "{word}: {count}  ");
     }
     let _ = writeln!(text, "of {}", verdicts.len());
@@ -108,8 +101,5 @@ pub(crate) fn against_open<'a>(
             .filter(|verdict| word.contains(&verdict.word()) && listed(verdict) == is_listed);
         chosen.map(|verdict| verdict.name.as_str()).collect()
     };
-    (
-        names(["differs", "broken"], false),
-        names(["agrees", "excluded"], true),
-    )
+    (names(["differs", "broken"], false), names(["agrees", "excluded"], true))
 }

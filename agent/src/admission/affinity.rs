@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 
 use super::{Offer, Rejection};
-use crate::pod::Pod;
 
 pub(super) fn check(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
     let Some(labels) = &offer.labels else {
@@ -17,10 +17,7 @@ pub(super) fn check(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
     if is_selected(pod, labels) && is_required(pod, &offer.node_name, labels) {
         return Ok(());
     }
-    Err(Rejection::predicate(
-        "NodeAffinity",
-        "node(s) didn't match Pod's node affinity/selector",
-    ))
+    Err(Rejection::predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector"))
 }
 
 /// Whether the pod's selector names labels of the node.
@@ -31,20 +28,14 @@ pub(super) fn is_selected(pod: &Pod, labels: &BTreeMap<String, String>) -> bool 
 
 /// Whether the pod's required affinity names the node.
 pub(super) fn is_required(pod: &Pod, node_name: &str, labels: &BTreeMap<String, String>) -> bool {
-    let affinity = pod
-        .spec()
-        .affinity
-        .as_ref()
-        .and_then(|affinity| affinity.node_affinity.as_ref());
+    let affinity =
+        pod.spec().affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
     let required = affinity.and_then(|affinity| {
         let required = &affinity.required_during_scheduling_ignored_during_execution;
         required.as_ref()
     });
     required.is_none_or(|required| {
-        required
-            .node_selector_terms
-            .iter()
-            .any(|term| matches_term(term, node_name, labels))
+        required.node_selector_terms.iter().any(|term| matches_term(term, node_name, labels))
     })
 }
 
@@ -57,9 +48,7 @@ fn matches_term(
     let fields = term.match_fields.as_deref().unwrap_or_default();
     let name = BTreeMap::from([("metadata.name".to_owned(), node_name.to_owned())]);
     !(labels.is_empty() && fields.is_empty())
-        && labels
-            .iter()
-            .all(|requirement| matches(requirement, node_labels))
+        && labels.iter().all(|requirement| matches(requirement, node_labels))
         && fields.iter().all(|requirement| {
             let values = requirement.values.as_deref().unwrap_or_default();
             values.len() == 1

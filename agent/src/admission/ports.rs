@@ -3,11 +3,11 @@
 //! Source: Kubernetes 1.36, pkg/scheduler/framework/plugins/nodeports: an address of all interfaces takes a port of every
 //! address. Ports of init containers count when these run as long as the pod does.
 
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::ContainerPort;
 
 use super::share::host_ports;
 use super::{Rejection, Taken};
-use crate::pod::Pod;
 
 const ALL_ADDRESSES: &str = "0.0.0.0";
 

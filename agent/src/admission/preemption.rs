@@ -4,10 +4,11 @@
 //! as if all others went, burstable ones as if the best-effort ones and the chosen guaranteed ones went, and so on: few pods
 //! go, and those with the weakest claim first.
 
+use api::pod::{Pod, PodUid};
+
 use super::Rejection;
 use super::resources::Shortage;
 use super::share::request;
-use crate::pod::{Pod, PodUid};
 use crate::spec::resources::{QosClass, qos_class};
 
 /// From this priority on a pod is critical (Kubernetes 1.36, pkg/apis/scheduling/types.go).
@@ -26,10 +27,7 @@ struct Requirement {
 pub(super) fn is_critical(pod: &Pod) -> bool {
     pod.is_static()
         || pod.annotations().any(|(key, _)| key == MIRROR)
-        || pod
-            .spec()
-            .priority
-            .is_some_and(|priority| priority >= CRITICAL_PRIORITY)
+        || pod.spec().priority.is_some_and(|priority| priority >= CRITICAL_PRIORITY)
 }
 
 fn gives_way(other: &Pod, pod: &Pod) -> bool {
@@ -48,9 +46,8 @@ pub(super) fn victims(
     shortages: &[Shortage],
 ) -> Result<Vec<PodUid>, Rejection> {
     let of_class = |class: QosClass| -> Vec<&Pod> {
-        let class = others
-            .iter()
-            .filter(|other| gives_way(other, pod) && qos_class(other) == class);
+        let class =
+            others.iter().filter(|other| gives_way(other, pod) && qos_class(other) == class);
         class.copied().collect()
     };
     let best_effort = of_class(QosClass::BestEffort);
@@ -97,10 +94,7 @@ fn nearest(mut pods: Vec<&Pod>, mut left: Vec<Requirement>) -> Result<Vec<&Pod>,
 }
 
 /// How far the requirements are from being met without a pod: each counts by the part that is left, whatever its amount.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "a kubelet compares the same fractions"
-)]
+#[expect(clippy::cast_precision_loss, reason = "a kubelet compares the same fractions")]
 fn distance(requirements: &[Requirement], pod: &Pod) -> f64 {
     let part = |requirement: &Requirement| {
         let left = requirement.amount - request(pod, &requirement.resource);
@@ -114,10 +108,7 @@ fn without(requirements: &[Requirement], pods: &[&Pod]) -> Vec<Requirement> {
     let left = |requirement: &Requirement| {
         let freed = pods.iter().map(|pod| request(pod, &requirement.resource));
         let amount = freed.fold(requirement.amount, i64::saturating_sub);
-        (amount > 0).then(|| Requirement {
-            amount,
-            ..requirement.clone()
-        })
+        (amount > 0).then(|| Requirement { amount, ..requirement.clone() })
     };
     requirements.iter().filter_map(left).collect()
 }
@@ -129,10 +120,8 @@ fn is_smaller(pod: &Pod, other: &Pod) -> bool {
 }
 
 fn no_victims(left: &[Requirement]) -> Rejection {
-    let left: String = left
-        .iter()
-        .map(|left| format!("(res: {}, q: {}), ", left.resource, left.amount))
-        .collect();
+    let left: String =
+        left.iter().map(|left| format!("(res: {}, q: {}), ", left.resource, left.amount)).collect();
     Rejection::new(
         "UnexpectedAdmissionError",
         format!(
@@ -144,10 +133,7 @@ fn no_victims(left: &[Requirement]) -> Rejection {
 
 impl Requirement {
     fn of(shortage: &Shortage) -> Self {
-        Self {
-            resource: shortage.resource.clone(),
-            amount: shortage.lacking(),
-        }
+        Self { resource: shortage.resource.clone(), amount: shortage.lacking() }
     }
 }
 

@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use api::pod::Pod;
+use api::quantity::Quantity;
+
 use super::share::{requests, whole};
 use super::{Rejection, Taken};
-use crate::pod::Pod;
-use crate::quantity::Quantity;
 
 /// A resource of which the node has too little: whole units, of CPU thousandths.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,12 +30,7 @@ impl Shortage {
 
     /// Why the pod is not taken.
     pub(super) fn rejection(&self) -> Rejection {
-        let Self {
-            resource,
-            requested,
-            used,
-            capacity,
-        } = self;
+        let Self { resource, requested, used, capacity } = self;
         Rejection::new(
             &format!("OutOf{resource}"),
             format!(
@@ -76,12 +72,7 @@ pub(super) fn shortages(
         let (requested, used) = (wanted[name], taken.requested(name, pod.uid()));
         let capacity = whole(name, capacity);
         if requested > 0 && requested > capacity.saturating_sub(used) {
-            shortages.push(Shortage {
-                resource: name.to_owned(),
-                requested,
-                used,
-                capacity,
-            });
+            shortages.push(Shortage { resource: name.to_owned(), requested, used, capacity });
         }
     }
     shortages

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use api::pod::{Pod, is_sidecar};
+use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::ContainerPort;
 
-use crate::pod::{Pod, is_sidecar};
-use crate::quantity::Quantity;
 use crate::spec::resources::pod_requests;
 
 /// What a pod requests of one resource; of `pods` it is one.
@@ -28,20 +28,12 @@ pub(super) fn requests(pod: &Pod) -> BTreeMap<String, i64> {
 
 /// An amount in whole units, of CPU in thousandths.
 pub(super) fn whole(name: &str, amount: Quantity) -> i64 {
-    if name == "cpu" {
-        amount.milli_value()
-    } else {
-        amount.value()
-    }
+    if name == "cpu" { amount.milli_value() } else { amount.value() }
 }
 
 /// The host ports of the containers that run as long as the pod does.
 pub(super) fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
     let sidecars = pod.init_containers().iter().filter(|init| is_sidecar(init));
-    let ports = sidecars
-        .chain(pod.containers())
-        .filter_map(|container| container.ports.as_ref());
-    ports
-        .flatten()
-        .filter(|port| port.host_port.is_some_and(|number| number > 0))
+    let ports = sidecars.chain(pod.containers()).filter_map(|container| container.ports.as_ref());
+    ports.flatten().filter(|port| port.host_port.is_some_and(|number| number > 0))
 }

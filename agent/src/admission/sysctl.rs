@@ -3,8 +3,9 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/sysctl. The kernels that crib runs on (5.12 and newer) have all of the safe ones
 //! in a namespace of the pod's.
 
+use api::pod::Pod;
+
 use super::Rejection;
-use crate::pod::Pod;
 
 /// Sysctls that concern no other pod.
 const SAFE: [&str; 12] = [
@@ -45,9 +46,7 @@ fn check_one(pod: &Pod, name: &str, allowed_unsafe: &[String]) -> Result<(), Str
         _ => false,
     };
     match namespace(&name).filter(|_| shared) {
-        Some(namespace) => Err(format!(
-            "{name:?} not allowed with host {namespace} enabled"
-        )),
+        Some(namespace) => Err(format!("{name:?} not allowed with host {namespace} enabled")),
         None => Ok(()),
     }
 }
@@ -66,11 +65,7 @@ fn namespace(name: &str) -> Option<&'static str> {
         || matches!(name, "kernel.sem")
         || name.starts_with("kernel.shm")
         || name.starts_with("kernel.msg");
-    if name.starts_with("net.") {
-        Some("Net")
-    } else {
-        is_ipc.then_some("IPC")
-    }
+    if name.starts_with("net.") { Some("Net") } else { is_ipc.then_some("IPC") }
 }
 
 /// A sysctl's name may be written with slashes: if the first separator is one, slashes and dots change places.

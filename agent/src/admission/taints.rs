@@ -3,21 +3,17 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/lifecycle/predicate.go, api/core/v1/toleration.go; the operators `Lt` and `Gt` are
 //! off by default (TaintTolerationComparisonOperators).
 
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
 use super::Rejection;
-use crate::pod::Pod;
 
 pub(super) fn check(pod: &Pod, taints: &[Taint]) -> Result<(), Rejection> {
     let tolerations = pod.spec().tolerations.as_deref().unwrap_or_default();
     let mut untolerated = taints
         .iter()
         .filter(|taint| taint.effect == "NoExecute")
-        .filter(|taint| {
-            !tolerations
-                .iter()
-                .any(|toleration| tolerates(toleration, taint))
-        });
+        .filter(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint)));
     if !pod.is_static() && untolerated.next().is_some() {
         return Err(Rejection::predicate(
             "TaintToleration",
@@ -30,9 +26,7 @@ pub(super) fn check(pod: &Pod, taints: &[Taint]) -> Result<(), Rejection> {
 /// An empty effect or key stands for each.
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let fits = |wanted: &Option<String>, given: &str| {
-        wanted
-            .as_deref()
-            .is_none_or(|wanted| wanted.is_empty() || wanted == given)
+        wanted.as_deref().is_none_or(|wanted| wanted.is_empty() || wanted == given)
     };
     let value = match toleration.operator.as_deref() {
         None | Some("" | "Equal") => {

@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::pod::{Pod, PodUid};
 use k8s_openapi::api::core::v1::ContainerPort;
 
 use super::share;
-use crate::pod::{Pod, PodUid};
 
 /// The pods that the node has taken, and the sums of what they request.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -114,14 +114,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fixtures;
 
     fn pod(uid: &str, (millicores, storage, port): (u32, u64, u16)) -> Pod {
         let requests =
             json!({"cpu": format!("{millicores}m"), "ephemeral-storage": storage.to_string()});
         let ports = json!([{"containerPort": 1, "hostPort": port}]);
         let app = json!({"name": "app", "resources": {"requests": requests}, "ports": ports});
-        let api = json!({"metadata": {"name": uid, "uid": uid}, "spec": {"containers": [app]}});
-        Pod::new(serde_json::from_value(api).unwrap())
+        fixtures::pod(json!({"metadata": {"name": uid, "uid": uid}, "spec": {"containers": [app]}}))
     }
 
     /// What a pod requests and its port; the storage of two may be more than a number holds.

@@ -4,41 +4,30 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::fixtures;
 
 fn pod(name: &str, spec: Value) -> Pod {
     let mut spec = spec;
     if spec.get("containers").is_none() {
         spec["containers"] = json!([{"name": "c", "image": "i"}]);
     }
-    let pod =
-        json!({"metadata": {"name": name, "namespace": "default", "uid": name}, "spec": spec});
-    Pod::new(serde_json::from_value(pod).unwrap())
+    fixtures::pod_of(name, name, spec)
 }
 
 fn offer() -> Offer {
     let texts = |pairs: &[(&str, &str)]| {
-        pairs
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-            .collect()
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
     };
     Offer {
         node_name: "node".to_owned(),
-        labels: Some(texts(&[
-            ("kubernetes.io/os", "linux"),
-            ("disk", "ssd"),
-            ("cores", "8"),
-        ])),
+        labels: Some(texts(&[("kubernetes.io/os", "linux"), ("disk", "ssd"), ("cores", "8")])),
         allocatable: texts(&[
             ("cpu", "2"),
             ("memory", "1Gi"),
             ("pods", "3"),
             ("example.com/gpu", "1"),
         ]),
-        taints: vec![
-            taint("maintenance", "NoExecute"),
-            taint("new", "NoSchedule"),
-        ],
+        taints: vec![taint("maintenance", "NoExecute"), taint("new", "NoSchedule")],
         ..Offer::default()
     }
 }
@@ -112,10 +101,7 @@ fn host_ports_have_to_be_free(
     let with = |port: &Value| json!({"containers": [{"name": "c", "image": "i", "ports": [port]}]});
     let other = pod("a", with(&theirs));
     let expected = "NodePorts: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
-    assert_eq!(
-        verdict(with(&mine), &[&other]),
-        if free { "" } else { expected }
-    );
+    assert_eq!(verdict(with(&mine), &[&other]), if free { "" } else { expected });
 }
 
 #[test]
@@ -160,10 +146,7 @@ fn terms(terms: Value) -> Value {
 #[case::numbers(json!([{"key": "maintenance", "operator": "Gt", "value": "1"}]), false)]
 fn pod_has_to_tolerate_taints_that_end_pods(#[case] tolerations: Value, #[case] fits: bool) {
     let expected = "TaintToleration: Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
-    assert_eq!(
-        verdict(json!({"tolerations": tolerations}), &[]),
-        if fits { "" } else { expected }
-    );
+    assert_eq!(verdict(json!({"tolerations": tolerations}), &[]), if fits { "" } else { expected });
 }
 
 #[test]

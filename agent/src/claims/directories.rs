@@ -52,11 +52,7 @@ impl DirectoryError {
         action: &'static str,
         path: &'a Path,
     ) -> impl FnOnce(io::Error) -> Self + 'a {
-        move |source| Self::Io {
-            action,
-            path: path.to_owned(),
-            source,
-        }
+        move |source| Self::Io { action, path: path.to_owned(), source }
     }
 }
 
@@ -130,8 +126,7 @@ impl ClaimDirectories {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 file => file.map_err(DirectoryError::io("create", &lock))?,
             };
-            file.lock_shared()
-                .map_err(DirectoryError::io("lock", &lock))?;
+            file.lock_shared().map_err(DirectoryError::io("lock", &lock))?;
             if is_same(&file, &lock) {
                 make_volume(&path)?;
                 if let Some(pods) = pods {
@@ -220,12 +215,7 @@ impl ClaimDirectories {
 }
 
 fn open_lock(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
 }
 
 /// Whether another process has a lock on the file.

@@ -44,12 +44,7 @@ fn open(path: &Path) -> io::Result<File> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
     }
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)?;
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
     file.lock()?;
     Ok(file)
 }

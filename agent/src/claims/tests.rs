@@ -5,32 +5,18 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::fixtures;
 
 fn claim(fields: Value) -> PersistentVolumeClaim {
-    let mut spec =
-        json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
-    for (name, value) in fields.as_object().unwrap() {
-        spec[name] = value.clone();
-    }
-    let metadata = json!({"name": "data", "namespace": "default"});
-    serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
+    fixtures::claim("data", &fields)
 }
 
-/// A volume of 1 GiB that is named `name`, with these fields of its spec, and this label.
-fn volume(name: &str, fields: Value) -> Box<PersistentVolume> {
-    let mut spec = json!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/d"}});
-    for (name, value) in fields.as_object().unwrap() {
-        spec[name] = value.clone();
-    }
-    let metadata = json!({"name": name, "labels": {"tier": name}});
-    Box::new(serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap())
+fn volume(name: &str, fields: &Value) -> Box<PersistentVolume> {
+    fixtures::volume(name, &fixtures::with(json!({"hostPath": {"path": "/d"}}), fields))
 }
 
 fn mismatch(mismatch: Mismatch) -> Result<Binding, Unbound> {
-    Err(Unbound::Mismatch {
-        volume: "a".to_owned(),
-        mismatch,
-    })
+    Err(Unbound::Mismatch { volume: "a".to_owned(), mismatch })
 }
 
 fn to(volume: &str) -> Result<Binding, Unbound> {
@@ -85,34 +71,27 @@ fn claims_are_bound_to_the_best_volume_that_fits(
         .unwrap()
         .iter()
         .zip(names)
-        .map(|(fields, name)| volume(name, fields.clone()))
+        .map(|(fields, name)| volume(name, fields))
         .collect();
     assert_eq!(bind(&claim(fields), &volumes, &Bound::new()), expected);
 }
 
 #[test]
 fn bound_volume_stays_with_its_claim() {
-    let volumes = [
-        volume("a", json!({})),
-        volume("b", json!({"capacity": {"storage": "5Gi"}})),
-    ];
+    let volumes = [volume("a", &json!({})), volume("b", &json!({"capacity": {"storage": "5Gi"}}))];
     let bound = |name: &str| Bound::from([("a".to_owned(), ClaimName::new("default", name))]);
     assert_eq!(bind(&claim(json!({})), &volumes, &bound("other")), to("b"));
-    let better = [
-        volume("a", json!({"capacity": {"storage": "5Gi"}})),
-        volume("b", json!({})),
-    ];
+    let better = [volume("a", &json!({"capacity": {"storage": "5Gi"}})), volume("b", &json!({}))];
     assert_eq!(bind(&claim(json!({})), &better, &bound("data")), to("a"));
 }
 
 #[test]
 fn claims_that_name_a_volume_are_bound_first() {
     let mut objects = crate::objects::ObjectMap::default();
-    let mut named = claim(json!({"volumeName": "a"}));
-    named.metadata.name = Some("z".to_owned());
+    let named = json!({"volumeName": "a"});
     objects.insert_persistent_volume_claim(claim(json!({})));
-    objects.insert_persistent_volume_claim(named);
-    objects.insert_persistent_volume(*volume("a", json!({})));
+    objects.insert_persistent_volume_claim(fixtures::claim("z", &named));
+    objects.insert_persistent_volume(*volume("a", &json!({})));
     let (all, bound) = bind_all(&objects, Bound::new());
     let of = |name: &str| all[&ClaimName::new("default", name)].clone();
     assert_eq!((of("z"), of("data")), (to("a"), DIRECTORY));

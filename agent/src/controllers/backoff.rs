@@ -45,10 +45,7 @@ mod tests {
         #[case] expected: Option<i64>,
     ) {
         let at = |seconds: i64| Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds);
-        let (first, most) = (
-            SignedDuration::from_secs(10),
-            SignedDuration::from_secs(600),
-        );
+        let (first, most) = (SignedDuration::from_secs(10), SignedDuration::from_secs(600));
         let until = until(failures, Some(at(0)), first, most, at(now));
         assert_eq!(until, expected.map(at));
     }

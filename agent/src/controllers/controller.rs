@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use api::manifest::{Workload, WorkloadObject};
+use api::pod::PodUid;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 
@@ -11,8 +13,6 @@ use super::owned::{Action, Outcome, OwnedPod, Plan, Reason, earlier};
 use super::replica_set::Failures;
 use super::room::Room;
 use super::{Changes, JobResult, Refused, daemon_set, job, replica_set, rollout, stateful_set};
-use crate::manifest::{Workload, WorkloadObject};
-use crate::pod::PodUid;
 use crate::report::{PodReport, Reports};
 
 /// Why an object failed whose pods cannot run.
@@ -84,9 +84,7 @@ impl Controller {
         if plan.unplaced > 0 && !self.told_unplaced {
             self.told_unplaced = true;
             let (name, pods) = (self.workload.full_name(), plan.unplaced);
-            changes
-                .problems
-                .push(format!("{name}: {}", super::room::sentence(pods)));
+            changes.problems.push(format!("{name}: {}", super::room::sentence(pods)));
         }
         changes.again = earlier(changes.again, plan.again);
         self.apply(plan, names, room, changes);
@@ -225,18 +223,13 @@ impl Controller {
     /// What to do now, with at most `room` new pods.
     fn plan(&self, room: usize, now: Timestamp) -> Plan {
         let wanted = |number: Option<i32>| {
-            let number = if self.is_ending {
-                0
-            } else {
-                number.unwrap_or(1)
-            };
+            let number = if self.is_ending { 0 } else { number.unwrap_or(1) };
             u32::try_from(number).unwrap_or_default()
         };
         let replicas = |number| usize::try_from(wanted(number)).unwrap_or_default();
         match &self.workload.object {
             WorkloadObject::Job(_) if self.is_ending => {
-                let actions = self.deletion("its run is over");
-                Plan::open(actions, None)
+                Plan::over(&self.pods, "its run is over", Outcome::Open)
             }
             WorkloadObject::Job(job) => {
                 let spec = job.spec.clone().unwrap_or_default();
@@ -281,22 +274,11 @@ impl Controller {
     /// The end of an object whose pods cannot run.
     fn refuse(&self, pod: &str, refused: Refused) -> Plan {
         let message = format!("pod {pod} cannot run, and neither could another one");
-        Plan {
-            actions: match refused {
-                Refused::Deleted => self.deletion("it cannot run"),
-                Refused::Kept => Vec::new(),
-            },
-            again: None,
-            outcome: Outcome::Failed(Reason::new(POD_REFUSED, message)),
-            unplaced: 0,
+        let outcome = Outcome::Failed(Reason::new(POD_REFUSED, message));
+        match refused {
+            Refused::Deleted => Plan::over(&self.pods, "it cannot run", outcome),
+            Refused::Kept => Plan { outcome, ..Plan::open(Vec::new(), None) },
         }
-    }
-
-    fn deletion(&self, why: &'static str) -> Vec<Action> {
-        let active = self.pods.iter().filter(|pod| pod.is_active());
-        active
-            .map(|pod| Action::Delete(pod.pod.uid().clone(), why))
-            .collect()
     }
 
     fn apply(&mut self, plan: Plan, names: &mut Names, room: &mut Room, changes: &mut Changes) {
@@ -328,15 +310,11 @@ impl Controller {
         match &plan.outcome {
             Outcome::Open => {}
             Outcome::Complete(reason) => {
-                changes
-                    .news
-                    .push(format!("{name} is complete: {}", reason.message));
+                changes.news.push(format!("{name} is complete: {}", reason.message));
             }
             Outcome::Failed(reason) => {
                 let Reason { reason, message } = reason;
-                changes
-                    .problems
-                    .push(format!("{name} failed: {reason}: {message}"));
+                changes.problems.push(format!("{name} failed: {reason}: {message}"));
             }
         }
         self.outcome = plan.outcome;

@@ -1,13 +1,13 @@
 //! ◆ The pods of each kind: their names, labels, and what their specs have beyond the template. Pure.
 
+use api::manifest::storage::mount_claims;
+use api::manifest::{Workload, WorkloadObject};
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ObjectFieldSelector, PodSpec};
 
 use super::daemon_set;
 use super::names::{Names, template_hash};
 use super::template::{self, Additions, Owner};
-use crate::manifest::storage::mount_claims;
-use crate::manifest::{Workload, WorkloadObject};
-use crate::pod::Pod;
 
 /// The annotation and label of a pod's completion index.
 const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -22,8 +22,7 @@ pub(super) struct Creator {
 
 impl Creator {
     pub(super) fn new(workload: &Workload) -> Self {
-        let template = serde_json::to_string(&workload.template()).unwrap_or_default();
-        let hash = template_hash(&template);
+        let hash = template_hash(&workload.template_json());
         let (api_version, kind) = workload.kind();
         let uid = workload.metadata().uid.clone().unwrap_or_default();
         let mut owner = Owner {
@@ -109,9 +108,7 @@ fn edit(object: &WorkloadObject, index: Option<u32>, name: &str, spec: &mut PodS
             let templates = templates.and_then(|spec| spec.volume_claim_templates.as_deref());
             mount_claims(spec, templates.unwrap_or_default(), name);
             let service = set.spec.as_ref().and_then(|spec| spec.service_name.clone());
-            spec.subdomain = service
-                .filter(|name| !name.is_empty())
-                .or(spec.subdomain.take());
+            spec.subdomain = service.filter(|name| !name.is_empty()).or(spec.subdomain.take());
         }
         WorkloadObject::Job(_)
         | WorkloadObject::CronJob(_)

@@ -5,11 +5,10 @@
 #[cfg(test)]
 mod tests;
 
+use api::manifest::schedule::Schedule;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::CronJobSpec;
-
-use crate::manifest::schedule::Schedule;
 
 /// From how many missed times on the CronJob says that it missed too many.
 const MANY: i64 = 100;
@@ -81,17 +80,12 @@ pub fn plan(
     runs: &[CronRun],
     now: Timestamp,
 ) -> CronPlan {
-    let mut plan = CronPlan {
-        delete: history(spec, runs),
-        ..CronPlan::default()
-    };
+    let mut plan = CronPlan { delete: history(spec, runs), ..CronPlan::default() };
     if spec.suspend == Some(true) {
         return plan;
     }
     plan.again = timetable.next(now);
-    let deadline = spec
-        .starting_deadline_seconds
-        .map(SignedDuration::from_secs);
+    let deadline = spec.starting_deadline_seconds.map(SignedDuration::from_secs);
     let earliest = earliest(last.unwrap_or(created), deadline, now);
     let due = timetable.most_recent(earliest, now);
     plan.missed_many = due.missed > MANY;
@@ -137,9 +131,7 @@ fn history(spec: &CronJobSpec, runs: &[CronRun]) -> Vec<(String, &'static str)> 
         let ended = runs.iter().filter(move |run| run.state == state);
         let limit = usize::try_from(limit.unwrap_or(default)).unwrap_or_default();
         let surplus = ended.clone().count().saturating_sub(limit);
-        ended
-            .take(surplus)
-            .map(|run| (run.name.clone(), "its cronjob keeps no more ended jobs"))
+        ended.take(surplus).map(|run| (run.name.clone(), "its cronjob keeps no more ended jobs"))
     };
     let successful = spec.successful_jobs_history_limit;
     let failed = spec.failed_jobs_history_limit;
@@ -175,10 +167,7 @@ impl Timetable {
 
     /// The last time after `earliest` that is not after `now`.
     fn most_recent(&self, earliest: Timestamp, now: Timestamp) -> Due {
-        let none = Due {
-            time: None,
-            missed: 0,
-        };
+        let none = Due { time: None, missed: 0 };
         let Some(first) = self.next(earliest).filter(|first| *first <= now) else {
             return none;
         };

@@ -1,5 +1,6 @@
 //! ◆ Carries out what CronJobs want: Jobs that are started, and those that are deleted. Pure.
 
+use api::manifest::{Workload, WorkloadObject, schedule};
 use jiff::{Timestamp, Zoned};
 use k8s_openapi::api::batch::v1::{CronJobSpec, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -9,7 +10,6 @@ use super::cron_job::{self, CronPlan, CronRun, CronRunState, Missed, Timetable, 
 use super::names::Names;
 use super::owned::{Outcome, earlier};
 use super::{Changes, CronStarts};
-use crate::manifest::{Workload, WorkloadObject, schedule};
 
 /// The annotation of a Job with the time that it is for.
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
@@ -68,12 +68,7 @@ impl Cron {
             return false;
         }
         if let Some(changed) = Self::new(workload, self.starts, now) {
-            *self = Self {
-                created: self.created,
-                last: self.last,
-                told: self.told,
-                ..changed
-            };
+            *self = Self { created: self.created, last: self.last, told: self.told, ..changed };
         }
         true
     }
@@ -99,10 +94,9 @@ impl Cron {
                 let since = (self.created, self.last);
                 cron_job::plan(&self.spec, &self.timetable, since, &self.runs(all), now)
             }
-            CronStarts::Now => CronPlan {
-                start: self.last.is_none().then_some(now),
-                ..CronPlan::default()
-            },
+            CronStarts::Now => {
+                CronPlan { start: self.last.is_none().then_some(now), ..CronPlan::default() }
+            }
         };
         changes.again = earlier(changes.again, plan.again);
         self.tell(&plan, changes);
@@ -211,11 +205,7 @@ impl Cron {
             ..ObjectMeta::default()
         };
         Workload {
-            object: WorkloadObject::Job(Job {
-                metadata,
-                spec: template.spec,
-                status: None,
-            }),
+            object: WorkloadObject::Job(Job { metadata, spec: template.spec, status: None }),
             origin: cron_job.origin.clone(),
         }
     }
@@ -224,6 +214,5 @@ impl Cron {
 /// As Go writes it, with a `Z` for UTC.
 fn rfc3339(time: &Zoned) -> String {
     let zone = if time.offset().is_zero() { "Z" } else { "%:z" };
-    time.strftime(&format!("%Y-%m-%dT%H:%M:%S{zone}"))
-        .to_string()
+    time.strftime(&format!("%Y-%m-%dT%H:%M:%S{zone}")).to_string()
 }

@@ -41,10 +41,7 @@ pub fn counts(job: &JobSpec, pods: &[OwnedPod]) -> JobCounts {
     let failed = failed.filter(|pod| failure::verdict(job, pod) != Verdict::Ignored);
     // Kubernetes 1.36, trackJobStatusAndRemoveFinalizers: no rule is asked about those that ran until then.
     let ended = pods.iter().filter(|pod| pod.failed_with_job);
-    JobCounts {
-        succeeded,
-        failed: failed.count() + ended.count(),
-    }
+    JobCounts { succeeded, failed: failed.count() + ended.count() }
 }
 
 /// What to do for a Job that began at `started` and has these pods; at most `room` new ones start now.
@@ -61,11 +58,11 @@ pub fn plan(
         .filter(|_| !is_suspended(job))
         .and_then(|seconds| started.checked_add(SignedDuration::from_secs(seconds)).ok());
     if let Some(reason) = failed(job, pods, counts, deadline, now) {
-        return over(pods, "its job failed", Outcome::Failed(reason));
+        return Plan::over(pods, "its job failed", Outcome::Failed(reason));
     }
     if let Some(message) = success::met(job, pods) {
         let reason = Reason::new("SuccessPolicy", message);
-        return over(pods, "its job succeeded", Outcome::Complete(reason));
+        return Plan::over(pods, "its job succeeded", Outcome::Complete(reason));
     }
     let active = pods.iter().filter(|pod| pod.is_active()).count();
     let is_complete = match job.completions {
@@ -76,24 +73,11 @@ pub fn plan(
     if is_complete {
         let message = "Reached expected number of succeeded pods";
         let reason = Reason::new("CompletionsReached", message);
-        return over(pods, "its job is complete", Outcome::Complete(reason));
+        return Plan::over(pods, "its job is complete", Outcome::Complete(reason));
     }
     let mut plan = manage(job, counts, active, pods, room, now);
     plan.again = earlier(plan.again, deadline);
     plan
-}
-
-/// Ends what still runs.
-fn over(pods: &[OwnedPod], why: &'static str, outcome: Outcome) -> Plan {
-    let active = pods.iter().filter(|pod| pod.is_active());
-    Plan {
-        actions: active
-            .map(|pod| Action::Delete(pod.pod.uid().clone(), why))
-            .collect(),
-        again: None,
-        outcome,
-        unplaced: 0,
-    }
 }
 
 /// Why the Job has failed.
@@ -145,21 +129,18 @@ fn manage(
     now: Timestamp,
 ) -> Plan {
     if is_suspended(job) {
-        return over(pods, "its job is suspended", Outcome::Open);
+        return Plan::over(pods, "its job is suspended", Outcome::Open);
     }
     let parallelism = count(job.parallelism.unwrap_or(1));
     let wanted = match job.completions {
         None if counts.succeeded > 0 => active,
         None => parallelism,
-        Some(completions) => count(completions)
-            .saturating_sub(counts.succeeded)
-            .min(parallelism),
+        Some(completions) => count(completions).saturating_sub(counts.succeeded).min(parallelism),
     };
     if active > wanted {
         let youngest = pods.iter().rev().filter(|pod| pod.is_active());
-        let surplus = youngest
-            .take(active - wanted)
-            .map(|pod| Action::Delete(pod.pod.uid().clone(), "its job has enough pods"));
+        let surplus = youngest.take(active - wanted);
+        let surplus = surplus.map(|pod| pod.delete("its job has enough pods"));
         return Plan::open(surplus.collect(), None);
     }
     let missing = wanted - active;
@@ -177,10 +158,7 @@ fn manage(
     let unplaced = missing - placed;
     if !is_indexed(job) {
         let create = (0..placed).map(|_| Action::Create(None));
-        return Plan {
-            unplaced,
-            ..Plan::open(create.collect(), None)
-        };
+        return Plan { unplaced, ..Plan::open(create.collect(), None) };
     }
     let pending = indexes::pending(job, pods, placed);
     let (mut create, mut again) = (Vec::new(), None);
@@ -198,10 +176,7 @@ fn manage(
             None => create.push(Action::Create(Some(index))),
         }
     }
-    Plan {
-        unplaced,
-        ..Plan::open(create, again)
-    }
+    Plan { unplaced, ..Plan::open(create, again) }
 }
 
 /// How many pods failed since one succeeded, and when the last of them did.

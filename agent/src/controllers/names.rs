@@ -1,6 +1,6 @@
 //! ◆ Names of pods that controllers create, and hashes in their labels. Pure: random numbers come from a seed.
 
-use crate::manifest::hash;
+use api::manifest::hash;
 
 /// The letters and digits of generated names: no vowels, so that they make no words.
 const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -39,10 +39,7 @@ impl Names {
     pub(super) fn uid(&mut self, owner: &str, name: &str) -> String {
         self.made += 1;
         let (seed, made) = (self.seed, self.made);
-        format!(
-            "{:032x}",
-            hash(format!("{seed}\0{made}\0{owner}\0{name}").as_bytes())
-        )
+        format!("{:032x}", hash(format!("{seed}\0{made}\0{owner}\0{name}").as_bytes()))
     }
 }
 

@@ -1,9 +1,8 @@
 //! ◆ The pods of a controller as it sees them, and what it decides about them. Pure.
 
+use api::pod::{Pod, PodUid};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
-
-use crate::pod::{Pod, PodUid};
 
 /// A pod that a controller created.
 #[derive(Clone, Debug)]
@@ -46,6 +45,12 @@ impl OwnedPod {
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.ended.is_none() && !self.is_deleted
+    }
+
+    /// Its end, and why.
+    #[must_use]
+    pub fn delete(&self, why: &'static str) -> Action {
+        Action::Delete(self.pod.uid().clone(), why)
     }
 
     /// Whether all its containers succeeded, before its Job failed.
@@ -117,12 +122,14 @@ pub struct Plan {
 impl Plan {
     /// A plan for an object that has more to do.
     pub fn open(actions: Vec<Action>, again: Option<Timestamp>) -> Self {
-        Self {
-            actions,
-            again,
-            outcome: Outcome::Open,
-            unplaced: 0,
-        }
+        Self { actions, again, outcome: Outcome::Open, unplaced: 0 }
+    }
+
+    /// Ends what still runs.
+    pub fn over(pods: &[OwnedPod], why: &'static str, outcome: Outcome) -> Self {
+        let active = pods.iter().filter(|pod| pod.is_active());
+        let actions = active.map(|pod| pod.delete(why)).collect();
+        Self { outcome, ..Self::open(actions, None) }
     }
 }
 

@@ -24,15 +24,8 @@ impl Failures {
     #[must_use]
     pub fn and(self, at: Timestamp) -> Self {
         let is_old = |last: Timestamp| at.duration_since(last) > LONGEST_DELAY + LONGEST_DELAY;
-        let count = if self.last.is_some_and(is_old) {
-            0
-        } else {
-            self.count
-        };
-        Self {
-            count: count.saturating_add(1),
-            last: Some(at),
-        }
+        let count = if self.last.is_some_and(is_old) { 0 } else { self.count };
+        Self { count: count.saturating_add(1), last: Some(at) }
     }
 
     /// Until when the next replacement has to wait.
@@ -51,19 +44,15 @@ pub fn plan(
     room: usize,
     now: Timestamp,
 ) -> Plan {
-    let ended = pods
-        .iter()
-        .filter(|pod| pod.ended.is_some() && !pod.is_deleted);
-    let mut actions: Vec<Action> = ended
-        .map(|pod| Action::Delete(pod.pod.uid().clone(), "replaced"))
-        .collect();
+    let ended = pods.iter().filter(|pod| pod.ended.is_some() && !pod.is_deleted);
+    let mut actions: Vec<Action> = ended.map(|pod| pod.delete("replaced")).collect();
     let active: Vec<&OwnedPod> = pods.iter().filter(|pod| pod.is_active()).collect();
     // Those that are not ready, and the youngest, go first.
     let mut surplus: Vec<&&OwnedPod> = active.iter().rev().collect();
     surplus.sort_by_key(|pod| pod.ready_since.is_some());
     let count = active.len().saturating_sub(wanted);
     let surplus = surplus.into_iter().take(count);
-    actions.extend(surplus.map(|pod| Action::Delete(pod.pod.uid().clone(), "scaled down")));
+    actions.extend(surplus.map(|pod| pod.delete("scaled down")));
     let missing = wanted.saturating_sub(active.len());
     create(actions, missing, failures, room, now)
 }
@@ -82,8 +71,5 @@ pub(super) fn create(
     }
     let created = missing.min(room);
     actions.extend((0..created).map(|_| Action::Create(None)));
-    Plan {
-        unplaced: missing - created,
-        ..Plan::open(actions, None)
-    }
+    Plan { unplaced: missing - created, ..Plan::open(actions, None) }
 }

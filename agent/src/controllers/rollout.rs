@@ -39,9 +39,7 @@ pub fn deployment(
     if old.is_empty() {
         return None;
     }
-    let ended = pods
-        .iter()
-        .filter(|pod| pod.ended.is_some() && !pod.is_deleted);
+    let ended = pods.iter().filter(|pod| pod.ended.is_some() && !pod.is_deleted);
     let mut actions: Vec<Action> = ended.map(delete).collect();
     let (active_new, active_old) = (active(&new), active(&old));
     let strategy = spec.strategy.as_ref();
@@ -81,10 +79,7 @@ pub fn deployment(
     actions.extend(active_new.into_iter().rev().take(excess).map(delete));
 
     let plan = replica_set::create(actions, missing, failures, room, now);
-    Some(Plan {
-        again: earlier(again, plan.again),
-        ..plan
-    })
+    Some(Plan { again: earlier(again, plan.again), ..plan })
 }
 
 /// The pod of a DaemonSet's earlier template, which ends before the next one starts.
@@ -131,7 +126,7 @@ fn active<'a>(pods: &[&'a OwnedPod]) -> Vec<&'a OwnedPod> {
 }
 
 fn delete(pod: &OwnedPod) -> Action {
-    Action::Delete(pod.pod.uid().clone(), ROLLED)
+    pod.delete(ROLLED)
 }
 
 fn margins(spec: &DeploymentSpec, wanted: usize) -> Margins {
@@ -142,11 +137,7 @@ fn margins(spec: &DeploymentSpec, wanted: usize) -> Margins {
     let surge = amount(surge, wanted, |part| part.div_ceil(100));
     let unavailable = amount(unavailable, wanted, |part| part / 100).min(wanted);
     // With neither nothing could ever be replaced.
-    let unavailable = if surge == 0 && unavailable == 0 {
-        1
-    } else {
-        unavailable
-    };
+    let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
     Margins { surge, unavailable }
 }
 

@@ -41,16 +41,9 @@ pub fn plan(
         .filter(|ordinal| !own.contains_key(ordinal))
         .take(if is_ordered { 1 } else { missing.min(room) })
         .collect();
-    let unplaced = if until.is_none() {
-        missing.saturating_sub(room)
-    } else {
-        0
-    };
+    let unplaced = if until.is_none() { missing.saturating_sub(room) } else { 0 };
     let (mut actions, mut again) = (Vec::new(), until.filter(|_| missing > 0));
-    let open = |actions, again| Plan {
-        unplaced,
-        ..Plan::open(actions, again)
-    };
+    let open = |actions, again| Plan { unplaced, ..Plan::open(actions, again) };
     let mut ordinals: Vec<u32> = own.keys().copied().chain(created).collect();
     ordinals.sort_unstable();
     for ordinal in ordinals {
@@ -64,13 +57,10 @@ pub fn plan(
             // Its successor has the same name, so it waits until this one is gone.
             Some(pod) if pod.is_deleted => false,
             Some(pod) if pod.ended.is_some() => {
-                actions.push(Action::Delete(pod.pod.uid().clone(), "replaced"));
+                actions.push(pod.delete("replaced"));
                 false
             }
-            Some(pod) => match pod
-                .ready_since
-                .and_then(|since| since.checked_add(settle).ok())
-            {
+            Some(pod) => match pod.ready_since.and_then(|since| since.checked_add(settle).ok()) {
                 Some(at) if at <= now => true,
                 Some(at) => {
                     again = earlier(again, Some(at));
@@ -85,15 +75,12 @@ pub fn plan(
     }
     let mut surplus: Vec<&OwnedPod> = pods
         .iter()
-        .filter(|pod| {
-            pod.index
-                .is_some_and(|index| !(start..end).contains(&index))
-        })
+        .filter(|pod| pod.index.is_some_and(|index| !(start..end).contains(&index)))
         .collect();
     surplus.sort_by_key(|pod| std::cmp::Reverse(pod.index));
     for pod in surplus {
         if !pod.is_deleted {
-            actions.push(Action::Delete(pod.pod.uid().clone(), "scaled down"));
+            actions.push(pod.delete("scaled down"));
         }
         // The next one ends when this one is gone.
         if is_ordered {

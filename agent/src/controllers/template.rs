@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use api::manifest;
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::{Pod as ApiPod, PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-
-use crate::manifest;
-use crate::pod::Pod;
 
 /// The object that a pod belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,11 +59,7 @@ pub(super) fn pod(
     }
     change(&mut spec);
     // The template was validated with its object.
-    let (mut pod, _) = manifest::admit(ApiPod {
-        metadata,
-        spec: Some(spec),
-        ..ApiPod::default()
-    });
+    let (mut pod, _) = manifest::admit(ApiPod { metadata, spec: Some(spec), ..ApiPod::default() });
     manifest::service_account(&mut pod);
     Pod::new(pod).with_origin(&owner.origin)
 }

@@ -10,8 +10,9 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
 
 use super::*;
-use crate::manifest::{Strictness, parse};
-use crate::report::{ContainerKind, ContainerPhase, ContainerReport, PodReport};
+use crate::fixtures;
+use crate::objects::ObjectMap;
+use crate::report::{ContainerPhase, ContainerReport, PodReport};
 
 /// Controllers, and an agent that does as it is told.
 struct World {
@@ -28,8 +29,7 @@ impl World {
     }
 
     fn with(manifest: &str, starts: CronStarts) -> Self {
-        let parsed = parse("m.yaml", manifest, Strictness::Strict);
-        assert_eq!(parsed.problems, []);
+        let parsed = fixtures::parsed(manifest);
         let now = Timestamp::UNIX_EPOCH;
         let mut world = Self {
             controllers: Controllers::new(parsed.workloads, Refused::Deleted, starts, 1, now),
@@ -56,19 +56,12 @@ impl World {
     }
 
     fn report(&mut self, pod: &Pod, phase: &str, change: impl FnOnce(&mut PodReport)) {
-        let status = Arc::new(PodStatus {
-            phase: Some(phase.to_owned()),
-            ..PodStatus::default()
-        });
+        let status = PodStatus { phase: Some(phase.to_owned()), ..PodStatus::default() };
         let mut report = PodReport {
             uid: pod.uid().clone(),
             namespace: pod.namespace().to_owned(),
-            name: pod.name().to_owned(),
-            published: Arc::clone(&status),
-            status,
             finished: matches!(phase, "Succeeded" | "Failed"),
-            removed: false,
-            containers: Vec::new(),
+            ..fixtures::pod_report(pod.name(), status)
         };
         change(&mut report);
         self.reports.insert_mut(pod.uid().clone(), report);
@@ -127,17 +120,8 @@ fn set(kind: &str, rest: &str) -> String {
 fn failed_pod_of_a_job_is_replaced_after_its_back_off() {
     let mut world = World::new(&job(""));
     let pod = &world.pods[0];
-    assert!(
-        pod.name().starts_with("work-") && pod.name().len() == 10,
-        "{}",
-        pod.name()
-    );
-    let uid = world.controllers.all[0]
-        .workload()
-        .metadata()
-        .uid
-        .clone()
-        .unwrap();
+    assert!(pod.name().starts_with("work-") && pod.name().len() == 10, "{}", pod.name());
+    let uid = world.controllers.all[0].workload().metadata().uid.clone().unwrap();
     let labels: Vec<(&str, &str)> = pod.labels().collect();
     assert_eq!(
         labels,
@@ -153,10 +137,7 @@ fn failed_pod_of_a_job_is_replaced_after_its_back_off() {
     assert_eq!((owner.kind.as_str(), owner.name.as_str()), ("Job", "work"));
     let changes = world.end(0, "Failed");
     assert_eq!(names(&changes), [""; 0]);
-    assert_eq!(
-        changes.again,
-        Some(world.now + SignedDuration::from_secs(10))
-    );
+    assert_eq!(changes.again, Some(world.now + SignedDuration::from_secs(10)));
     assert_eq!(names(&world.wait(9)), [""; 0]);
     assert_eq!(names(&world.wait(1)).len(), 1);
     let changes = world.end(1, "Succeeded");
@@ -166,17 +147,12 @@ fn failed_pod_of_a_job_is_replaced_after_its_back_off() {
     );
     assert_eq!(world.controllers.tally(), Tally::default());
     let result = &world.controllers.jobs()[0];
-    assert_eq!(
-        (result.state, result.counts.succeeded, result.counts.failed),
-        ("Complete", 1, 1)
-    );
+    assert_eq!((result.state, result.counts.succeeded, result.counts.failed), ("Complete", 1, 1));
 }
 
 #[test]
 fn job_fails_beyond_its_limit_and_ends_its_other_pods() {
-    let mut world = World::new(&job(
-        "  backoffLimit: 0\n  parallelism: 2\n  completions: 2\n",
-    ));
+    let mut world = World::new(&job("  backoffLimit: 0\n  parallelism: 2\n  completions: 2\n"));
     assert_eq!(world.pods.len(), 2);
     let changes = world.end(0, "Failed");
     assert_eq!(
@@ -185,10 +161,7 @@ fn job_fails_beyond_its_limit_and_ends_its_other_pods() {
             "job default/work failed: BackoffLimitExceeded: Job has reached the specified backoff limit"
         ]
     );
-    assert_eq!(
-        changes.deleted,
-        [(world.pods[1].uid().clone(), "its job failed")]
-    );
+    assert_eq!(changes.deleted, [(world.pods[1].uid().clone(), "its job failed")]);
     assert_eq!(world.controllers.tally(), Tally { open: 1, failed: 1 });
     let _ = world.gone(1);
     assert_eq!(world.controllers.tally(), Tally { open: 0, failed: 1 });
@@ -196,15 +169,10 @@ fn job_fails_beyond_its_limit_and_ends_its_other_pods() {
 
 #[test]
 fn indexed_job_runs_each_index_once() {
-    let mut world = World::new(&job(
-        "  completionMode: Indexed\n  completions: 3\n  parallelism: 2\n",
-    ));
+    let mut world =
+        World::new(&job("  completionMode: Indexed\n  completions: 3\n  parallelism: 2\n"));
     let pod = &world.pods[1];
-    assert!(
-        pod.name().starts_with("work-1-") && pod.name().len() == 12,
-        "{}",
-        pod.name()
-    );
+    assert!(pod.name().starts_with("work-1-") && pod.name().len() == 12, "{}", pod.name());
     assert_eq!(pod.spec().hostname.as_deref(), Some("work-1"));
     let index = ("batch.kubernetes.io/job-completion-index", "1");
     assert!(pod.labels().any(|label| label == index));
@@ -216,11 +184,7 @@ fn indexed_job_runs_each_index_once() {
             "apiVersion": "v1", "fieldPath": "metadata.labels['batch.kubernetes.io/job-completion-index']"}}}])
     );
     let changes = world.end(1, "Succeeded");
-    assert!(
-        names(&changes)[0].starts_with("work-2-"),
-        "{:?}",
-        names(&changes)
-    );
+    assert!(names(&changes)[0].starts_with("work-2-"), "{:?}", names(&changes));
     let _ = world.end(0, "Succeeded");
     let changes = world.end(2, "Succeeded");
     assert_eq!(changes.news.len(), 1);
@@ -232,30 +196,14 @@ fn refused_pod_ends_its_object() {
     let pod = world.pods[0].clone();
     world.report(&pod, "Pending", |report| {
         report.containers.push(ContainerReport {
-            name: "c".to_owned(),
-            kind: ContainerKind::App,
-            state: ContainerPhase::Waiting,
             reason: "CreateContainerError".to_owned(),
-            message: String::new(),
-            exit_code: None,
             refused: true,
-            ready: false,
-            restarts: 0,
-            image: String::new(),
-            container_id: String::new(),
-            log_path: None,
-            pull: None,
-            create: None,
-            start: None,
+            ..fixtures::container_report("c", ContainerPhase::Waiting)
         });
     });
     let changes = world.sync();
     assert_eq!(changes.deleted.len(), 1);
-    assert!(
-        changes.problems[0].contains("failed: PodRefused"),
-        "{:?}",
-        changes.problems
-    );
+    assert!(changes.problems[0].contains("failed: PodRefused"), "{:?}", changes.problems);
     assert_eq!(names(&world.gone(0)), [""; 0]);
     assert_eq!(world.controllers.tally(), Tally { open: 0, failed: 1 });
 }
@@ -265,21 +213,10 @@ fn deployment_replaces_pods_that_ended() {
     let mut world = World::new(&set("Deployment", "  replicas: 2\n"));
     assert_eq!(world.pods.len(), 2);
     let pod = &world.pods[0];
-    let hash = pod
-        .labels()
-        .find(|(key, _)| *key == "pod-template-hash")
-        .unwrap()
-        .1;
-    assert!(
-        pod.name().starts_with(&format!("web-{hash}-")),
-        "{}",
-        pod.name()
-    );
+    let hash = pod.labels().find(|(key, _)| *key == "pod-template-hash").unwrap().1;
+    assert!(pod.name().starts_with(&format!("web-{hash}-")), "{}", pod.name());
     let owner = &pod.api().metadata.owner_references.as_ref().unwrap()[0];
-    assert_eq!(
-        (owner.kind.as_str(), owner.name.clone()),
-        ("ReplicaSet", format!("web-{hash}"))
-    );
+    assert_eq!((owner.kind.as_str(), owner.name.clone()), ("ReplicaSet", format!("web-{hash}")));
     let changes = world.end(0, "Failed");
     assert_eq!(changes.deleted, [(world.pods[0].uid().clone(), "replaced")]);
     assert_eq!(names(&changes).len(), 1, "the first one at once");
@@ -306,17 +243,10 @@ fn stateful_set_starts_and_ends_pods_in_order() {
     let first = world.pods[0].clone();
     assert_eq!(first.name(), "web-0");
     assert_eq!(
-        (
-            first.spec().hostname.as_deref(),
-            first.spec().subdomain.as_deref()
-        ),
+        (first.spec().hostname.as_deref(), first.spec().subdomain.as_deref()),
         (Some("web-0"), Some("db"))
     );
-    assert!(
-        first
-            .labels()
-            .any(|label| label == ("apps.kubernetes.io/pod-index", "0"))
-    );
+    assert!(first.labels().any(|label| label == ("apps.kubernetes.io/pod-index", "0")));
     assert_eq!(names(&world.ready(0)), ["web-1"]);
     assert_eq!(names(&world.ready(1)), ["web-2"]);
     let _ = world.ready(2);
@@ -338,10 +268,7 @@ fn stateful_set_starts_and_ends_pods_in_order() {
 
 #[test]
 fn parallel_stateful_set_waits_for_nobody() {
-    let world = World::new(&set(
-        "StatefulSet",
-        "  replicas: 3\n  podManagementPolicy: Parallel\n",
-    ));
+    let world = World::new(&set("StatefulSet", "  replicas: 3\n  podManagementPolicy: Parallel\n"));
     let names: Vec<&str> = world.pods.iter().map(Pod::name).collect();
     assert_eq!(names, ["web-0", "web-1", "web-2"]);
 }
@@ -355,25 +282,15 @@ fn cron_job(rest: &str) -> String {
 }
 
 #[rstest::rstest]
-#[case::deployment(
-    set("Deployment", "  replicas: 2147483647\n"),
-    "deployment default/web"
-)]
+#[case::deployment(set("Deployment", "  replicas: 2147483647\n"), "deployment default/web")]
 #[case::stateful_set(
-    set(
-        "StatefulSet",
-        "  replicas: 2147483647\n  podManagementPolicy: Parallel\n"
-    ),
+    set("StatefulSet", "  replicas: 2147483647\n  podManagementPolicy: Parallel\n"),
     "statefulset default/web"
 )]
 #[case::job(job("  parallelism: 2147483647\n"), "job default/work")]
 fn objects_have_no_more_pods_than_the_node_takes(#[case] manifest: String, #[case] name: &str) {
-    let text = format!(
-        "{manifest}---\n{}",
-        set("DaemonSet", "").replace("web", "other")
-    );
-    let parsed = parse("m.yaml", &text, Strictness::Strict);
-    assert_eq!(parsed.problems, []);
+    let text = format!("{manifest}---\n{}", set("DaemonSet", "").replace("web", "other"));
+    let parsed = fixtures::parsed(&text);
     let now = Timestamp::UNIX_EPOCH;
     let starts = CronStarts::Scheduled;
     let mut controllers = Controllers::new(parsed.workloads, Refused::Deleted, starts, 1, now);
@@ -387,4 +304,45 @@ fn objects_have_no_more_pods_than_the_node_takes(#[case] manifest: String, #[cas
     assert_eq!((changes.created.len(), changes.problems.len()), (0, 0));
     let changes = controllers.end(&Reports::default(), now);
     assert_eq!(changes.deleted.len(), 111);
+}
+
+/// A StatefulSet whose container mounts two volumes; one is a claim's, and the template has a volume of its name too.
+const SET: &str = "apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db, namespace: ns}
+spec:
+  selector: {matchLabels: {app: db}}
+  persistentVolumeClaimRetentionPolicy: {whenDeleted: Delete, whenScaled: Retain}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      containers: [{name: c, image: i, volumeMounts: [{name: data, mountPath: /d}, {name: tmp, mountPath: /t}]}]
+      volumes: [{name: data, emptyDir: {}}, {name: tmp, emptyDir: {}}]
+  volumeClaimTemplates:
+  - metadata: {name: data, labels: {a: b}}
+    spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+";
+
+#[test]
+fn pods_of_a_stateful_set_mount_a_claim_each() {
+    let parsed = fixtures::parsed(SET);
+    let warned: Vec<&str> = parsed.warnings.iter().map(|warning| warning.path.as_str()).collect();
+    assert_eq!(warned, ["spec.persistentVolumeClaimRetentionPolicy.whenDeleted"]);
+    let mut objects = ObjectMap::default();
+    objects.insert_claims_of(&parsed.workloads[0]);
+    let world = World::new(SET);
+    let volumes = world.pods[0].spec().volumes.clone().unwrap();
+    let claim = volumes[0].persistent_volume_claim.as_ref().unwrap();
+    assert_eq!((volumes.len(), claim.claim_name.as_str()), (2, "data-db-0"));
+    for name in ["data-db-0", "data-db-17"] {
+        let claim = objects.persistent_volume_claim("ns", name).unwrap();
+        assert_eq!(claim.metadata.name.as_deref(), Some(name));
+        let labels: Vec<_> = claim.metadata.labels.iter().flatten().collect();
+        assert_eq!(labels.len(), 2, "{labels:?}");
+    }
+    for (namespace, name) in
+        [("ns", "data-db"), ("ns", "data-db-x"), ("ns", "log-db-0"), ("m", "data-db-0")]
+    {
+        assert_eq!(objects.persistent_volume_claim(namespace, name), None, "{name}");
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use api::pod::PodUid;
 use jiff::Timestamp;
 use tokio::sync::{broadcast, watch};
 
@@ -14,7 +15,6 @@ use super::{
 use crate::clock::Clock;
 use crate::labels;
 use crate::observed::{ContainerId, Exit, MemoryUsage, SandboxId};
-use crate::pod::PodUid;
 use crate::spec::{ContainerSpec, SandboxSpec};
 
 mod exec;
@@ -66,10 +66,7 @@ impl Behaviour {
     /// Exits by itself.
     #[must_use]
     pub fn ends(after: Duration, code: i32) -> Self {
-        Self {
-            ends: Some((after, code)),
-            ..Self::forever()
-        }
+        Self { ends: Some((after, code)), ..Self::forever() }
     }
 }
 
@@ -166,9 +163,7 @@ impl FakeCri {
 
     /// Defines an image; its name needs no `:latest`.
     pub fn image(&self, name: &str, behaviour: Behaviour) {
-        self.lock()
-            .images
-            .insert(name.trim_end_matches(":latest").to_owned(), behaviour);
+        self.lock().images.insert(name.trim_end_matches(":latest").to_owned(), behaviour);
     }
 
     /// All calls so far that change something.
@@ -180,12 +175,7 @@ impl FakeCri {
     /// The times of the calls with that text.
     #[must_use]
     pub fn times(&self, text: &str) -> Vec<Timestamp> {
-        self.lock()
-            .calls
-            .iter()
-            .filter(|call| call.text == text)
-            .map(|call| call.at)
-            .collect()
+        self.lock().calls.iter().filter(|call| call.text == text).map(|call| call.at).collect()
     }
 
     /// The numbers of existing sandboxes and containers.
@@ -228,9 +218,7 @@ impl FakeCri {
 
     /// Forgets the containers of an image.
     pub fn remove_containers_of(&self, image: &str) {
-        self.lock()
-            .containers
-            .retain(|_, container| container.spec.image.image != image);
+        self.lock().containers.retain(|_, container| container.spec.image.image != image);
     }
 
     /// The names of running containers, sorted.
@@ -241,26 +229,17 @@ impl FakeCri {
             .containers
             .values()
             .filter(|container| container.listed.state == ListedState::Running);
-        let mut names: Vec<String> = running
-            .map(|container| container.listed.name.clone())
-            .collect();
+        let mut names: Vec<String> =
+            running.map(|container| container.listed.name.clone()).collect();
         names.sort();
         names
     }
 
     /// Makes the next `times` calls of one kind fail.
     pub fn fail(&self, call: &'static str, times: u32, code: Code, message: &str) {
-        self.lock().failing.insert(
-            call,
-            (
-                times,
-                CriError {
-                    call,
-                    code,
-                    message: message.to_owned(),
-                },
-            ),
-        );
+        self.lock()
+            .failing
+            .insert(call, (times, CriError { call, code, message: message.to_owned() }));
     }
 
     /// Makes the next `times` calls of one kind succeed without effect: RunPodSandbox, StopPodSandbox, StartContainer,
@@ -294,14 +273,9 @@ impl FakeCri {
 
     /// Defines what every later command in the containers of that name takes and gives.
     pub fn exec(&self, container: &str, takes: Duration, exit_code: i32, stdout: &str) {
-        let output = ExecOutput {
-            stdout: stdout.as_bytes().to_vec(),
-            stderr: Vec::new(),
-            exit_code,
-        };
-        self.lock()
-            .execs
-            .insert(container.to_owned(), (takes, output));
+        let output =
+            ExecOutput { stdout: stdout.as_bytes().to_vec(), stderr: Vec::new(), exit_code };
+        self.lock().execs.insert(container.to_owned(), (takes, output));
     }
 
     /// What the runtime says of its network.
@@ -367,9 +341,7 @@ impl FakeCri {
     pub fn ready_sandboxes(&self) -> Vec<(SandboxId, PodUid)> {
         let inner = self.lock();
         let ready = inner.sandboxes.values().filter(|it| it.listed.ready);
-        ready
-            .map(|it| (it.listed.id.clone(), it.listed.pod.uid.clone()))
-            .collect()
+        ready.map(|it| (it.listed.id.clone(), it.listed.pod.uid.clone())).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -389,10 +361,7 @@ impl FakeCri {
             });
         }
         if !about.is_empty() {
-            inner.calls.push(Call {
-                at,
-                text: format!("{call} {about}"),
-            });
+            inner.calls.push(Call { at, text: format!("{call} {about}") });
         }
         match inner.failing.get_mut(call) {
             Some((times, error)) if *times > 0 => {
@@ -425,12 +394,7 @@ impl FakeCri {
         if !self.lock().mute {
             let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
             // Sending fails if there is no subscriber.
-            let _ = events.send(RuntimeEvent {
-                id: id.to_owned(),
-                kind,
-                pod,
-                name: None,
-            });
+            let _ = events.send(RuntimeEvent { id: id.to_owned(), kind, pod, name: None });
         }
     }
 
@@ -466,27 +430,16 @@ impl FakeCri {
     }
 
     fn behaviour(&self, image: &str) -> Option<Behaviour> {
-        self.lock()
-            .images
-            .get(image.trim_end_matches(":latest"))
-            .cloned()
+        self.lock().images.get(image.trim_end_matches(":latest")).cloned()
     }
 }
 
 fn not_found(call: &'static str, what: &str) -> CriError {
-    CriError {
-        call,
-        code: Code::NotFound,
-        message: format!("{what} is not there"),
-    }
+    CriError { call, code: Code::NotFound, message: format!("{what} is not there") }
 }
 
 fn failed(call: &'static str, message: String) -> CriError {
-    CriError {
-        call,
-        code: Code::Unknown,
-        message,
-    }
+    CriError { call, code: Code::Unknown, message }
 }
 
 fn pod_of(labels: &BTreeMap<String, String>) -> PodRef {

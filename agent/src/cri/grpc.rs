@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use api::pod::PodUid;
 use async_trait::async_trait;
 use cri::gathered::Gathered;
 use cri::v1;
@@ -20,7 +21,6 @@ use super::{
     ListedSandbox, Lists, RegistryAuth, RuntimeStatus, Version, wire,
 };
 use crate::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
-use crate::pod::PodUid;
 use crate::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
 
 /// The deadline of most calls.
@@ -67,9 +67,7 @@ impl GrpcCri {
 #[async_trait]
 impl Cri for GrpcCri {
     async fn version(&self) -> Result<Version, CriError> {
-        let request = v1::VersionRequest {
-            version: "0.1.0".to_owned(),
-        };
+        let request = v1::VersionRequest { version: "0.1.0".to_owned() };
         self.call(request, Some(DEADLINE)).await.map(wire::version)
     }
 
@@ -90,24 +88,18 @@ impl Cri for GrpcCri {
     }
 
     async fn stop_sandbox(&self, id: &SandboxId) -> Result<(), CriError> {
-        let request = v1::StopPodSandboxRequest {
-            pod_sandbox_id: id.as_str().to_owned(),
-        };
+        let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.as_str().to_owned() };
         self.call(request, Some(DEADLINE)).await.map(drop)
     }
 
     async fn remove_sandbox(&self, id: &SandboxId) -> Result<(), CriError> {
-        let request = v1::RemovePodSandboxRequest {
-            pod_sandbox_id: id.as_str().to_owned(),
-        };
+        let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.as_str().to_owned() };
         self.call(request, Some(DEADLINE)).await.map(drop)
     }
 
     async fn sandbox_status(&self, id: &SandboxId) -> Result<ObservedSandbox, CriError> {
-        let request = v1::PodSandboxStatusRequest {
-            pod_sandbox_id: id.as_str().to_owned(),
-            verbose: false,
-        };
+        let request =
+            v1::PodSandboxStatusRequest { pod_sandbox_id: id.as_str().to_owned(), verbose: false };
         let answer = self.call(request, Some(DEADLINE)).await?;
         wire::sandbox_status(answer.status)
     }
@@ -117,14 +109,8 @@ impl Cri for GrpcCri {
             label_selector: wire::pod_selector(uid),
             ..v1::PodSandboxFilter::default()
         });
-        let answer = self
-            .call(v1::ListPodSandboxRequest { filter }, Some(DEADLINE))
-            .await?;
-        Ok(answer
-            .items
-            .into_iter()
-            .filter_map(wire::listed_sandbox)
-            .collect())
+        let answer = self.call(v1::ListPodSandboxRequest { filter }, Some(DEADLINE)).await?;
+        Ok(answer.items.into_iter().filter_map(wire::listed_sandbox).collect())
     }
 
     async fn create_container(
@@ -138,15 +124,11 @@ impl Cri for GrpcCri {
             config: Some(wire::container_config(spec)),
             sandbox_config: Some(wire::sandbox_config(sandbox_spec)),
         };
-        self.call(request, Some(DEADLINE))
-            .await
-            .map(|answer| ContainerId::new(answer.container_id))
+        self.call(request, Some(DEADLINE)).await.map(|answer| ContainerId::new(answer.container_id))
     }
 
     async fn start_container(&self, id: &ContainerId) -> Result<(), CriError> {
-        let request = v1::StartContainerRequest {
-            container_id: id.as_str().to_owned(),
-        };
+        let request = v1::StartContainerRequest { container_id: id.as_str().to_owned() };
         self.call(request, Some(DEADLINE)).await.map(drop)
     }
 
@@ -155,15 +137,11 @@ impl Cri for GrpcCri {
             container_id: id.as_str().to_owned(),
             timeout: i64::try_from(grace.as_secs()).unwrap_or(i64::MAX),
         };
-        self.call(request, Some(grace.saturating_add(DEADLINE)))
-            .await
-            .map(drop)
+        self.call(request, Some(grace.saturating_add(DEADLINE))).await.map(drop)
     }
 
     async fn remove_container(&self, id: &ContainerId) -> Result<(), CriError> {
-        let request = v1::RemoveContainerRequest {
-            container_id: id.as_str().to_owned(),
-        };
+        let request = v1::RemoveContainerRequest { container_id: id.as_str().to_owned() };
         self.call(request, Some(DEADLINE)).await.map(drop)
     }
 
@@ -184,14 +162,8 @@ impl Cri for GrpcCri {
             label_selector: wire::pod_selector(uid),
             ..v1::ContainerFilter::default()
         });
-        let answer = self
-            .call(v1::ListContainersRequest { filter }, Some(DEADLINE))
-            .await?;
-        Ok(answer
-            .containers
-            .into_iter()
-            .filter_map(wire::listed_container)
-            .collect())
+        let answer = self.call(v1::ListContainersRequest { filter }, Some(DEADLINE)).await?;
+        Ok(answer.containers.into_iter().filter_map(wire::listed_container).collect())
     }
 
     async fn list_all(&self, last: &mut LastLists) -> Result<Option<Lists>, CriError> {
@@ -214,24 +186,14 @@ impl Cri for GrpcCri {
     }
 
     async fn memory_usage(&self, id: &SandboxId) -> Result<MemoryUsage, CriError> {
-        let request = v1::PodSandboxStatsRequest {
-            pod_sandbox_id: id.as_str().to_owned(),
-        };
-        self.call(request, Some(DEADLINE))
-            .await
-            .map(wire::memory_usage)
+        let request = v1::PodSandboxStatsRequest { pod_sandbox_id: id.as_str().to_owned() };
+        self.call(request, Some(DEADLINE)).await.map(wire::memory_usage)
     }
 
     async fn image_status(&self, image: &ImageSpec) -> Result<Option<Image>, CriError> {
-        let request = v1::ImageStatusRequest {
-            image: Some(wire::image_spec(image)),
-            verbose: false,
-        };
-        Ok(self
-            .call(request, Some(DEADLINE))
-            .await?
-            .image
-            .map(wire::image))
+        let request =
+            v1::ImageStatusRequest { image: Some(wire::image_spec(image)), verbose: false };
+        Ok(self.call(request, Some(DEADLINE)).await?.image.map(wire::image))
     }
 
     async fn pull_image(
@@ -260,10 +222,8 @@ impl Cri for GrpcCri {
         let answer = self.call(request, Some(DEADLINE)).await?;
         let mut ids = BTreeSet::new();
         for container in answer.containers {
-            let request = v1::ContainerStatusRequest {
-                container_id: container.id.clone(),
-                verbose: false,
-            };
+            let request =
+                v1::ContainerStatusRequest { container_id: container.id.clone(), verbose: false };
             ids.insert(wire::image_id(container));
             let answer = self.call(request, Some(DEADLINE)).await;
             match answer {
@@ -277,19 +237,13 @@ impl Cri for GrpcCri {
     }
 
     async fn remove_image(&self, image: &ImageSpec) -> Result<(), CriError> {
-        let request = v1::RemoveImageRequest {
-            image: Some(wire::image_spec(image)),
-        };
+        let request = v1::RemoveImageRequest { image: Some(wire::image_spec(image)) };
         self.call(request, Some(DEADLINE)).await.map(drop)
     }
 
     async fn image_fs_info(&self) -> Result<Vec<FsUsage>, CriError> {
         let answer = self.call(v1::ImageFsInfoRequest {}, Some(DEADLINE)).await?;
-        Ok(answer
-            .image_filesystems
-            .into_iter()
-            .map(wire::fs_usage)
-            .collect())
+        Ok(answer.image_filesystems.into_iter().map(wire::fs_usage).collect())
     }
 
     async fn exec_sync(
@@ -298,9 +252,8 @@ impl Cri for GrpcCri {
         command: &[String],
         timeout: Option<Duration>,
     ) -> Result<ExecOutput, CriError> {
-        let seconds = timeout.map_or(0, |timeout| {
-            i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX)
-        });
+        let seconds =
+            timeout.map_or(0, |timeout| i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX));
         let request = v1::ExecSyncRequest {
             container_id: id.as_str().to_owned(),
             cmd: command.to_vec(),
@@ -308,26 +261,18 @@ impl Cri for GrpcCri {
         };
         let deadline = timeout.map(|timeout| timeout.saturating_add(DEADLINE));
         let answer = self.call(request, deadline).await?;
-        Ok(ExecOutput {
-            stdout: answer.stdout,
-            stderr: answer.stderr,
-            exit_code: answer.exit_code,
-        })
+        Ok(ExecOutput { stdout: answer.stdout, stderr: answer.stderr, exit_code: answer.exit_code })
     }
 
     async fn writable_layer(&self, id: &ContainerId) -> Result<u64, CriError> {
-        let request = v1::ContainerStatsRequest {
-            container_id: id.as_str().to_owned(),
-        };
+        let request = v1::ContainerStatsRequest { container_id: id.as_str().to_owned() };
         let answer = self.call(request, Some(DEADLINE)).await?;
         let layer = answer.stats.and_then(|stats| stats.writable_layer);
         Ok(layer.map_or(0, |layer| wire::fs_usage(layer).used_bytes))
     }
 
     async fn reopen_log(&self, id: &ContainerId) -> Result<(), CriError> {
-        let request = v1::ReopenContainerLogRequest {
-            container_id: id.as_str().to_owned(),
-        };
+        let request = v1::ReopenContainerLogRequest { container_id: id.as_str().to_owned() };
         self.call(request, Some(DEADLINE)).await.map(drop)
     }
 
@@ -339,8 +284,6 @@ impl Cri for GrpcCri {
             .await
             .map_err(failed)?
             .into_inner();
-        Ok(Box::pin(
-            stream.map(move |event| event.map(wire::event).map_err(failed)),
-        ))
+        Ok(Box::pin(stream.map(move |event| event.map(wire::event).map_err(failed))))
     }
 }

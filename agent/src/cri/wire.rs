@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use api::pod::PodUid;
 use cri::v1;
 use jiff::{SignedDuration, Timestamp};
 use tonic::Status;
@@ -16,7 +17,6 @@ use crate::observed::{
     ContainerId, ContainerResources, ContainerState, ContainerUser, Exit, NetworkMode,
     ObservedContainer, ObservedSandbox, SandboxId,
 };
-use crate::pod::PodUid;
 use crate::spec::HandlerFeatures;
 
 mod request;
@@ -57,20 +57,12 @@ pub(super) fn error(call: &'static str, status: &Status) -> CriError {
         tonic::Code::Internal => Code::Internal,
         tonic::Code::DataLoss => Code::DataLoss,
     };
-    CriError {
-        call,
-        code,
-        message: status.message().to_owned(),
-    }
+    CriError { call, code, message: status.message().to_owned() }
 }
 
 /// The error for a response without a required field.
 fn incomplete(call: &'static str, what: &str) -> CriError {
-    CriError {
-        call,
-        code: Code::Internal,
-        message: format!("the response has no {what}"),
-    }
+    CriError { call, code: Code::Internal, message: format!("the response has no {what}") }
 }
 
 pub(super) fn version(answer: v1::VersionResponse) -> Version {
@@ -133,13 +125,9 @@ pub(super) fn sandbox_status(
 ) -> Result<ObservedSandbox, CriError> {
     let from = answer.ok_or_else(|| incomplete("PodSandboxStatus", "status"))?;
     let ready = from.state() == v1::PodSandboxState::SandboxReady;
-    let metadata = from
-        .metadata
-        .ok_or_else(|| incomplete("PodSandboxStatus", "metadata"))?;
-    let namespaces = from
-        .linux
-        .and_then(|linux| linux.namespaces)
-        .and_then(|namespaces| namespaces.options);
+    let metadata = from.metadata.ok_or_else(|| incomplete("PodSandboxStatus", "metadata"))?;
+    let namespaces =
+        from.linux.and_then(|linux| linux.namespaces).and_then(|namespaces| namespaces.options);
     let network = match namespaces.map(|options| options.network()) {
         Some(v1::NamespaceMode::Node) => NetworkMode::Node,
         Some(v1::NamespaceMode::Pod | v1::NamespaceMode::Container | v1::NamespaceMode::Target)
@@ -147,12 +135,7 @@ pub(super) fn sandbox_status(
     };
     let ips = from.network.map(|network| {
         std::iter::once(network.ip)
-            .chain(
-                network
-                    .additional_ips
-                    .into_iter()
-                    .map(|additional| additional.ip),
-            )
+            .chain(network.additional_ips.into_iter().map(|additional| additional.ip))
             .collect()
     });
     Ok(ObservedSandbox {
@@ -189,9 +172,9 @@ pub(super) fn container_status(
     let from = answer.ok_or_else(|| incomplete("ContainerStatus", "status"))?;
     let state = match from.state() {
         v1::ContainerState::ContainerCreated => ContainerState::Created,
-        v1::ContainerState::ContainerRunning => ContainerState::Running {
-            started_at: timestamp(from.started_at),
-        },
+        v1::ContainerState::ContainerRunning => {
+            ContainerState::Running { started_at: timestamp(from.started_at) }
+        }
         v1::ContainerState::ContainerExited => ContainerState::Exited(Exit {
             code: from.exit_code,
             reason: from.reason,
@@ -202,18 +185,13 @@ pub(super) fn container_status(
         }),
         v1::ContainerState::ContainerUnknown => ContainerState::Unknown,
     };
-    let annotated = from
-        .annotations
-        .get(labels::RESTART_COUNT)
-        .and_then(|count| count.parse().ok());
-    let user = from
-        .user
-        .and_then(|user| user.linux)
-        .map(|user| ContainerUser {
-            uid: user.uid,
-            gid: user.gid,
-            supplemental_groups: user.supplemental_groups,
-        });
+    let annotated =
+        from.annotations.get(labels::RESTART_COUNT).and_then(|count| count.parse().ok());
+    let user = from.user.and_then(|user| user.linux).map(|user| ContainerUser {
+        uid: user.uid,
+        gid: user.gid,
+        supplemental_groups: user.supplemental_groups,
+    });
     Ok(ObservedContainer {
         id: ContainerId::new(from.id),
         name: listed.name.clone(),
@@ -224,11 +202,7 @@ pub(super) fn container_status(
             .unwrap_or_else(|| from.metadata.map_or(0, |metadata| metadata.attempt)),
         image: from.image.map(image_name).unwrap_or_default(),
         image_ref: from.image_ref,
-        hash: from
-            .annotations
-            .get(labels::CONTAINER_HASH)
-            .cloned()
-            .unwrap_or_default(),
+        hash: from.annotations.get(labels::CONTAINER_HASH).cloned().unwrap_or_default(),
         log_path: (!from.log_path.is_empty()).then(|| PathBuf::from(from.log_path)),
         user,
         mounts: from
@@ -236,26 +210,21 @@ pub(super) fn container_status(
             .into_iter()
             .map(|mount| (mount.container_path.into(), mount.host_path.into()))
             .collect(),
-        resources: from
-            .resources
-            .and_then(|resources| resources.linux)
-            .map(|linux| ContainerResources {
+        resources: from.resources.and_then(|resources| resources.linux).map(|linux| {
+            ContainerResources {
                 cpu_shares: linux.cpu_shares,
                 cpu_quota: linux.cpu_quota,
                 cpu_period: linux.cpu_period,
                 memory_limit: linux.memory_limit_in_bytes,
-            }),
+            }
+        }),
         stop_signal: signal::from_wire(from.stop_signal),
     })
 }
 
 /// The image name for a container status: the one of the pod spec, if the runtime has kept it.
 fn image_name(image: v1::ImageSpec) -> String {
-    if image.user_specified_image.is_empty() {
-        image.image
-    } else {
-        image.user_specified_image
-    }
+    if image.user_specified_image.is_empty() { image.image } else { image.user_specified_image }
 }
 
 pub(super) fn registry_auth(from: &RegistryAuth) -> v1::AuthConfig {
@@ -268,11 +237,7 @@ pub(super) fn registry_auth(from: &RegistryAuth) -> v1::AuthConfig {
 
 /// The id of a container's image; older runtimes know the reference only.
 pub(super) fn image_id(from: v1::Container) -> String {
-    if from.image_id.is_empty() {
-        from.image_ref
-    } else {
-        from.image_id
-    }
+    if from.image_id.is_empty() { from.image_ref } else { from.image_id }
 }
 
 /// The images that a container mounts as volumes.
@@ -309,10 +274,7 @@ pub(super) fn event(from: v1::ContainerEventResponse) -> RuntimeEvent {
         v1::ContainerEventType::ContainerStoppedEvent => EventKind::Stopped,
         v1::ContainerEventType::ContainerDeletedEvent => EventKind::Deleted,
     };
-    let own = from
-        .containers_statuses
-        .iter()
-        .find(|container| container.id == from.container_id);
+    let own = from.containers_statuses.iter().find(|container| container.id == from.container_id);
     let name = own.and_then(|own| own.labels.get(labels::CONTAINER_NAME).cloned());
     let is_sandbox = |sandbox: &v1::PodSandboxStatus| sandbox.id == from.container_id;
     let name = match &from.pod_sandbox_status {
@@ -320,21 +282,13 @@ pub(super) fn event(from: v1::ContainerEventResponse) -> RuntimeEvent {
         Some(_) | None => name,
     };
     let sandbox = from.pod_sandbox_status.map(|sandbox| sandbox.labels);
-    let containers = from
-        .containers_statuses
-        .into_iter()
-        .map(|container| container.labels);
+    let containers = from.containers_statuses.into_iter().map(|container| container.labels);
     let pod = sandbox
         .into_iter()
         .chain(containers)
         .find_map(|labels| pod_ref(&labels))
         .map(|pod| pod.uid);
-    RuntimeEvent {
-        id: from.container_id,
-        kind,
-        pod,
-        name,
-    }
+    RuntimeEvent { id: from.container_id, kind, pod, name }
 }
 
 #[cfg(test)]
@@ -356,17 +310,11 @@ mod tests {
     #[test]
     fn objects_without_kubelet_labels_are_not_listed() {
         assert_eq!(
-            listed_sandbox(v1::PodSandbox {
-                id: "s".to_owned(),
-                ..v1::PodSandbox::default()
-            }),
+            listed_sandbox(v1::PodSandbox { id: "s".to_owned(), ..v1::PodSandbox::default() }),
             None
         );
         assert_eq!(
-            listed_container(v1::Container {
-                id: "c".to_owned(),
-                ..v1::Container::default()
-            }),
+            listed_container(v1::Container { id: "c".to_owned(), ..v1::Container::default() }),
             None
         );
     }
@@ -383,10 +331,7 @@ mod tests {
         .unwrap();
         let status = v1::ContainerStatus {
             id: "c1".to_owned(),
-            metadata: Some(v1::ContainerMetadata {
-                name: "app".to_owned(),
-                attempt: 2,
-            }),
+            metadata: Some(v1::ContainerMetadata { name: "app".to_owned(), attempt: 2 }),
             state: v1::ContainerState::ContainerExited.into(),
             started_at: 1_000_000_000,
             finished_at: 3_000_000_000,
@@ -405,34 +350,22 @@ mod tests {
         assert_eq!((exit.code, exit.reason.as_str()), (7, "Error"));
         assert_eq!(exit.finished_at, "1970-01-01T00:00:03Z".parse().unwrap());
         assert_eq!(
-            (
-                seen.restart_count,
-                seen.image.as_str(),
-                seen.sandbox_id.as_str()
-            ),
+            (seen.restart_count, seen.image.as_str(), seen.sandbox_id.as_str()),
             (5, "web:1", "s1")
         );
-        let bare = v1::ContainerStatus {
-            annotations: HashMap::new(),
-            ..status
-        };
+        let bare = v1::ContainerStatus { annotations: HashMap::new(), ..status };
         assert_eq!(
             container_status(Some(bare), &listed).unwrap().restart_count,
             2,
             "the attempt stands in"
         );
-        assert_eq!(
-            container_status(None, &listed).unwrap_err().code,
-            Code::Internal
-        );
+        assert_eq!(container_status(None, &listed).unwrap_err().code, Code::Internal);
     }
 
     #[test]
     fn event_takes_pod_from_sandbox_or_container() {
-        let sandbox = v1::PodSandboxStatus {
-            labels: labelled("u1"),
-            ..v1::PodSandboxStatus::default()
-        };
+        let sandbox =
+            v1::PodSandboxStatus { labels: labelled("u1"), ..v1::PodSandboxStatus::default() };
         let by_sandbox = v1::ContainerEventResponse {
             pod_sandbox_status: Some(sandbox),
             ..v1::ContainerEventResponse::default()
@@ -462,17 +395,12 @@ mod tests {
             metadata: Some(v1::PodSandboxMetadata::default()),
             network: Some(v1::PodSandboxNetworkStatus {
                 ip: "10.0.0.2".to_owned(),
-                additional_ips: vec![v1::PodIp {
-                    ip: "fd00::2".to_owned(),
-                }],
+                additional_ips: vec![v1::PodIp { ip: "fd00::2".to_owned() }],
             }),
             ..v1::PodSandboxStatus::default()
         };
         let sandbox = sandbox_status(Some(status)).unwrap();
-        assert_eq!(
-            sandbox.ips,
-            Some(vec!["10.0.0.2".to_owned(), "fd00::2".to_owned()])
-        );
+        assert_eq!(sandbox.ips, Some(vec!["10.0.0.2".to_owned(), "fd00::2".to_owned()]));
         assert!(sandbox.ready, "the state's zero value is ready");
     }
 }

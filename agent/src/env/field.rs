@@ -3,10 +3,10 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go podFieldSelectorRuntimeValue, pkg/fieldpath,
 //! pkg/apis/core/pods/helpers.go.
 
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::ObjectFieldSelector;
 
 use crate::node::Node;
-use crate::pod::Pod;
 
 /// Why a field has no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,11 +65,7 @@ pub(super) fn value(
     field: &ObjectFieldSelector,
 ) -> Result<String, FieldError> {
     let path = field.field_path.as_str();
-    if let Some(version) = field
-        .api_version
-        .as_deref()
-        .filter(|version| *version != "v1")
-    {
+    if let Some(version) = field.api_version.as_deref().filter(|version| *version != "v1") {
         let version = version.to_owned();
         return Err(FieldError::Version { version });
     }
@@ -104,9 +100,7 @@ pub(crate) fn in_volume(pod: &Pod, path: &str) -> Result<String, FieldError> {
     if let Some((map, key)) = subscript(path) {
         return entry(pod, path, map, key);
     }
-    of_metadata(pod, path).ok_or_else(|| FieldError::Path {
-        path: path.to_owned(),
-    })
+    of_metadata(pod, path).ok_or_else(|| FieldError::Path { path: path.to_owned() })
 }
 
 fn of_metadata(pod: &Pod, path: &str) -> Option<String> {
@@ -125,9 +119,8 @@ fn host_ips(node: &Node) -> Result<Vec<String>, FieldError> {
     let ips = node.host_ips();
     if ips.is_empty() {
         let addresses = node.addresses.iter();
-        let known: Vec<String> = addresses
-            .map(|address| format!("{{{} {}}}", address.kind, address.address))
-            .collect();
+        let known: Vec<String> =
+            addresses.map(|address| format!("{{{} {}}}", address.kind, address.address)).collect();
         let addresses = known.join(" ");
         return Err(FieldError::HostIp { addresses });
     }
@@ -181,10 +174,7 @@ fn key_problems(key: &str) -> Option<String> {
             if prefix.len() > 253 {
                 problems.push("prefix part must be no more than 253 bytes".to_owned());
             }
-            if !prefix
-                .split('.')
-                .all(|label| well_formed(label, "-", lower))
-            {
+            if !prefix.split('.').all(|label| well_formed(label, "-", lower)) {
                 problems.push(
                     "prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
                      '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for \
@@ -208,9 +198,7 @@ fn key_problems(key: &str) -> Option<String> {
 
 /// A map as the downward API writes it: `key="value"` lines with Go's escapes.
 fn listed<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> String {
-    let lines: Vec<String> = pairs
-        .map(|(key, value)| format!("{key}={}", quoted(value)))
-        .collect();
+    let lines: Vec<String> = pairs.map(|(key, value)| format!("{key}={}", quoted(value))).collect();
     lines.join("\n")
 }
 
@@ -256,14 +244,8 @@ mod tests {
     #[case("example.com/app_1.x", None)]
     #[case("", Some("name part must be non-empty;name part must consist of"))]
     #[case("/app", Some("prefix part must be non-empty"))]
-    #[case(
-        "a/b/c",
-        Some("a valid label key must consist of alphanumeric characters")
-    )]
-    #[case(
-        "Example.com/app",
-        Some("prefix part a lowercase RFC 1123 subdomain must")
-    )]
+    #[case("a/b/c", Some("a valid label key must consist of alphanumeric characters"))]
+    #[case("Example.com/app", Some("prefix part a lowercase RFC 1123 subdomain must"))]
     #[case(
         "-app",
         Some("name part must consist of alphanumeric characters, '-', '_' or '.', and must start")
@@ -271,11 +253,7 @@ mod tests {
     fn key_problems_are_those_of_the_api(#[case] key: &str, #[case] start: Option<&str>) {
         let problems = key_problems(key);
         assert_eq!(problems.is_some(), start.is_some(), "{problems:?}");
-        assert!(
-            problems
-                .unwrap_or_default()
-                .starts_with(start.unwrap_or_default())
-        );
+        assert!(problems.unwrap_or_default().starts_with(start.unwrap_or_default()));
     }
 
     #[test]

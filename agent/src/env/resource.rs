@@ -2,11 +2,11 @@
 //!
 //! Source: Kubernetes 1.36, pkg/api/v1/resource/helpers.go, pkg/kubelet/kubelet_resources.go.
 
+use api::pod::Pod;
+use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, ResourceFieldSelector};
 
 use crate::node::Node;
-use crate::pod::Pod;
-use crate::quantity::Quantity;
 
 /// Why a resource has no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,11 +37,7 @@ pub(super) fn value(
         Some(name) => named(pod, name)?,
     };
     let default = |name: &str| {
-        if defaulted {
-            default_limit(pod, node, name)
-        } else {
-            Quantity::ZERO
-        }
+        if defaulted { default_limit(pod, node, name) } else { Quantity::ZERO }
     };
     of_container(about, default, wanted)
 }
@@ -63,9 +59,7 @@ fn of_container(
     default: impl Fn(&str) -> Quantity,
     wanted: &ResourceFieldSelector,
 ) -> Result<String, ResourceError> {
-    let unsupported = || ResourceError::Resource {
-        resource: wanted.resource.clone(),
-    };
+    let unsupported = || ResourceError::Resource { resource: wanted.resource.clone() };
     let (list, name) = wanted.resource.split_once('.').ok_or_else(unsupported)?;
     let huge = name.starts_with("hugepages-");
     if !huge && !matches!(name, "cpu" | "memory" | "ephemeral-storage") {
@@ -84,15 +78,8 @@ fn of_container(
     if amount.is_zero() && list == "limits" && !huge {
         amount = default(name);
     }
-    let divisor = wanted
-        .divisor
-        .as_ref()
-        .map_or(Quantity::ZERO, |divisor| parsed(&divisor.0));
-    let divisor = if divisor.is_zero() {
-        Quantity::ONE
-    } else {
-        divisor
-    };
+    let divisor = wanted.divisor.as_ref().map_or(Quantity::ZERO, |divisor| parsed(&divisor.0));
+    let divisor = if divisor.is_zero() { Quantity::ONE } else { divisor };
     // CPUs are counted in thousandths, so that a divisor of 1m is exact.
     let (amount, divisor) = if name == "cpu" {
         (amount.milli_value(), divisor.milli_value())
@@ -107,9 +94,7 @@ fn named<'a>(pod: &'a Pod, name: &str) -> Result<(&'a Container, bool), Resource
     let find = |list: &'a [Container]| list.iter().find(|container| container.name == name);
     let app = find(pod.containers()).map(|app| (app, true));
     app.or_else(|| find(pod.init_containers()).map(|init| (init, false)))
-        .ok_or_else(|| ResourceError::Container {
-            name: name.to_owned(),
-        })
+        .ok_or_else(|| ResourceError::Container { name: name.to_owned() })
 }
 
 /// Without a limit of its own, a container may use what its pod or else its node has.

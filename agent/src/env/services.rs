@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
 
-use crate::objects::Objects;
+use crate::objects::ObjectMap;
 
 /// The service of the API server, in the namespace `default`: every pod gets its variables.
 const API_SERVER: &str = "kubernetes";
 
 /// The variables of a pod in this namespace: of the API server's service, and with `links` of the namespace's own.
 pub(super) fn variables(
-    objects: &dyn Objects,
+    objects: &ObjectMap,
     namespace: &str,
     links: bool,
 ) -> BTreeMap<String, String> {
@@ -23,18 +23,14 @@ pub(super) fn variables(
         (name, service)
     };
     let api_server = objects.services("default").into_iter().map(named);
-    let mut services: BTreeMap<String, Arc<Service>> = api_server
-        .filter(|(name, service)| name == API_SERVER && has_address(service))
-        .collect();
+    let mut services: BTreeMap<String, Arc<Service>> =
+        api_server.filter(|(name, service)| name == API_SERVER && has_address(service)).collect();
     if links {
         // A service of the namespace takes precedence over the API server's.
         let own = objects.services(namespace).into_iter().map(named);
         services.extend(own.filter(|(_, service)| has_address(service)));
     }
-    services
-        .iter()
-        .flat_map(|(name, service)| of_service(name, service))
-        .collect()
+    services.iter().flat_map(|(name, service)| of_service(name, service)).collect()
 }
 
 fn cluster_ip(service: &Service) -> Option<&str> {
@@ -72,11 +68,7 @@ fn of_service(name: &str, service: &Service) -> Vec<(String, String)> {
             Some(protocol) => protocol,
         };
         let (lower, upper) = (protocol.to_lowercase(), protocol.to_uppercase());
-        let host = if ip.contains(':') {
-            format!("[{ip}]")
-        } else {
-            ip.to_owned()
-        };
+        let host = if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() };
         let url = format!("{lower}://{host}:{number}");
         if at == 0 {
             variables.push((format!("{prefix}_PORT"), url.clone()));

@@ -10,11 +10,11 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 
+use api::pod::PodUid;
 use jiff::Timestamp;
 
 use super::lru::Lru;
 use super::{Event, EventObject};
-use crate::pod::PodUid;
 
 const REMEMBERED: usize = 4096;
 /// That many different messages make an aggregate.
@@ -74,10 +74,8 @@ impl Correlator {
     fn aggregated(&mut self, mut event: Event, now: Timestamp) -> (Event, Digest) {
         // Containers of one pod count together.
         let key = digest(&(whole(&event.object), event.kind, &event.reason));
-        let similar = self.similar.entry(key, || Similar {
-            messages: Vec::with_capacity(1),
-            last_at: now,
-        });
+        let similar =
+            self.similar.entry(key, || Similar { messages: Vec::with_capacity(1), last_at: now });
         if seconds(similar.last_at, now) > AGGREGATE_WITHIN {
             similar.messages.clear();
         }
@@ -107,10 +105,7 @@ impl Correlator {
 
     fn has_room(&mut self, event: &Event, now: Timestamp) -> bool {
         let key = digest(&(whole(&event.object), event.kind));
-        let bucket = self.buckets.entry(key, || Bucket {
-            left: BURST,
-            filled_at: now,
-        });
+        let bucket = self.buckets.entry(key, || Bucket { left: BURST, filled_at: now });
         let refilled = seconds(bucket.filled_at, now).max(0.0) * REFILL;
         bucket.left = (bucket.left + refilled).min(BURST);
         bucket.filled_at = now;
@@ -173,9 +168,7 @@ mod tests {
         let mut correlator = Correlator::default();
         let show = |event: Event| {
             let now = event.last_at;
-            correlator
-                .correlate(event, now)
-                .map(|event| (event.count, event.message))
+            correlator.correlate(event, now).map(|event| (event.count, event.message))
         };
         events.into_iter().map(show).collect()
     }
@@ -210,19 +203,15 @@ mod tests {
             event("a", Normal, "R", "n", 0),
             event("a", Normal, "R", "m", 0),
         ];
-        let counts: Vec<u32> = shown(events)
-            .into_iter()
-            .flatten()
-            .map(|(count, _)| count)
-            .collect();
+        let counts: Vec<u32> =
+            shown(events).into_iter().flatten().map(|(count, _)| count).collect();
         assert_eq!(counts, [1, 1, 1, 1, 1, 2]);
     }
 
     #[test]
     fn tenth_message_of_a_reason_is_aggregated() {
-        let mut events: Vec<Event> = (0..12)
-            .map(|n| event("a", Normal, "R", &format!("m{n:02}"), n))
-            .collect();
+        let mut events: Vec<Event> =
+            (0..12).map(|n| event("a", Normal, "R", &format!("m{n:02}"), n)).collect();
         events.push(event("a", Normal, "R", "late", 11 + 601));
         let shown = shown(events);
         assert_eq!(shown[8], some(1, "m08"));
@@ -241,11 +230,7 @@ mod tests {
         let shown = shown(events);
         assert_eq!(shown[24], some(25, "m"));
         assert_eq!(shown[25], None);
-        assert_eq!(
-            shown[26],
-            some(1, "m"),
-            "another type has a budget of its own"
-        );
+        assert_eq!(shown[26], some(1, "m"), "another type has a budget of its own");
         assert_eq!(shown[27], None, "containers of a pod share one");
         assert_eq!(shown[28], some(27, "m"), "dropped events count");
         assert_eq!(shown[29], None);

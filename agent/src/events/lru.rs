@@ -15,12 +15,7 @@ pub(super) struct Lru<K, V> {
 impl<K: Ord + Copy, V> Lru<K, V> {
     /// A map of at most `limit` entries.
     pub(super) fn new(limit: usize) -> Self {
-        Self {
-            limit,
-            entries: BTreeMap::new(),
-            uses: BTreeMap::new(),
-            next_use: 0,
-        }
+        Self { limit, entries: BTreeMap::new(), uses: BTreeMap::new(), next_use: 0 }
     }
 
     /// The entry of a key, which `make` provides if there is none.

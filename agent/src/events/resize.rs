@@ -4,11 +4,10 @@
 
 use std::collections::BTreeMap;
 
+use api::pod::Pod;
+use api::totals::{self, Kind};
 use k8s_openapi::api::core::v1::Container;
 use serde::Serialize;
-
-use crate::pod::Pod;
-use crate::totals::{self, Kind};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -53,24 +52,17 @@ pub(super) fn message(what: &str, pod: &Pod, generation: i64, error: &str) -> St
 fn container(of: &Container) -> ContainerSummary<'_> {
     let list = |kind: Kind| {
         let amounts = kind.of(of.resources.as_ref()).into_iter().flatten();
-        amounts
-            .map(|(name, amount)| (name.clone(), totals::amount(amount).to_string()))
-            .collect()
+        amounts.map(|(name, amount)| (name.clone(), totals::amount(amount).to_string())).collect()
     };
     ContainerSummary {
         name: &of.name,
-        resources: Resources {
-            limits: list(Kind::Limits),
-            requests: list(Kind::Requests),
-        },
+        resources: Resources { limits: list(Kind::Limits), requests: list(Kind::Requests) },
     }
 }
 
 /// Go's JSON can be put into HTML.
 fn as_go_writes(json: &str) -> String {
-    json.replace('<', "\\u003c")
-        .replace('>', "\\u003e")
-        .replace('&', "\\u0026")
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
 #[cfg(test)]
@@ -80,6 +72,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fixtures;
 
     #[test]
     fn message_has_resources_generation_and_error() {
@@ -87,7 +80,7 @@ mod tests {
             "initContainers": [{"name": "i"}],
             "containers": [{"name": "a", "resources": {"requests": {"cpu": "1000m"}, "limits": {"memory": "64Mi"}}}],
         });
-        let pod = Pod::new(serde_json::from_value(json!({"spec": spec})).unwrap());
+        let pod = fixtures::pod(json!({"spec": spec}));
         assert_eq!(
             message("Pod resize error", &pod, 3, "a < b"),
             "Pod resize error: {\"initContainers\":[{\"name\":\"i\",\"resources\":{}}],\"containers\":[{\"name\":\"a\",\

@@ -2,9 +2,10 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/events/event.go and the places that record them.
 
+use api::pod::{ContainerKind, Pod};
+
 use super::{EventObject, EventType, resize};
 use crate::admission::Rejection;
-use crate::pod::{ContainerKind, Pod};
 use crate::status::eviction::Eviction;
 
 /// What happened to a resize.
@@ -29,12 +30,9 @@ impl ResizeEvent {
             Self::Started => (Normal, "ResizeStarted", "started", ""),
             Self::Completed => (Normal, "ResizeCompleted", "completed", ""),
             Self::Error(error) => (Warning, "ResizeError", "error", error.as_str()),
-            Self::Deferred(why) => (
-                Warning,
-                "ResizeDeferred",
-                why.reason.as_str(),
-                why.message.as_str(),
-            ),
+            Self::Deferred(why) => {
+                (Warning, "ResizeDeferred", why.reason.as_str(), why.message.as_str())
+            }
             Self::Infeasible(why) => (Warning, "ResizeInfeasible", "Infeasible", why.as_str()),
         };
         let message = resize::message(&format!("Pod resize {what}"), pod, generation, error);
@@ -103,21 +101,14 @@ impl Happening {
             Self::BackOff => (
                 Warning,
                 "BackOff",
-                format!(
-                    "Back-off restarting failed container {name} in pod {}",
-                    pod.long_name()
-                ),
+                format!("Back-off restarting failed container {name} in pod {}", pod.long_name()),
             ),
-            Self::FailedPostStartHook => (
-                Warning,
-                "FailedPostStartHook",
-                "PostStartHook failed".to_owned(),
-            ),
-            Self::FailedPreStopHook => (
-                Warning,
-                "FailedPreStopHook",
-                "PreStopHook failed".to_owned(),
-            ),
+            Self::FailedPostStartHook => {
+                (Warning, "FailedPostStartHook", "PostStartHook failed".to_owned())
+            }
+            Self::FailedPreStopHook => {
+                (Warning, "FailedPreStopHook", "PreStopHook failed".to_owned())
+            }
             Self::HookFellBackToHttp(host) => (
                 Warning,
                 "LifecycleHTTPFallback",
@@ -145,16 +136,12 @@ impl Happening {
                 "ExceededGracePeriod",
                 "Container runtime did not kill the pod within specified grace period.".to_owned(),
             ),
-            Self::FailedSync(error) => (
-                Warning,
-                "FailedSync",
-                format!("error determining status: {error}"),
-            ),
-            Self::FailedKillPod(error) => (
-                Warning,
-                "FailedKillPod",
-                format!("error killing pod: {error}"),
-            ),
+            Self::FailedSync(error) => {
+                (Warning, "FailedSync", format!("error determining status: {error}"))
+            }
+            Self::FailedKillPod(error) => {
+                (Warning, "FailedKillPod", format!("error killing pod: {error}"))
+            }
             Self::FailedMount(error) => (Warning, "FailedMount", error.clone()),
             Self::DeadlineExceeded => (
                 Normal,
@@ -162,11 +149,9 @@ impl Happening {
                 "Pod was active on the node longer than the specified deadline".to_owned(),
             ),
             Self::Evicted(eviction) => (Warning, eviction.reason, eviction.message.to_string()),
-            Self::NetworkNotReady(why) => (
-                Warning,
-                "NetworkNotReady",
-                format!("network is not ready: {why}"),
-            ),
+            Self::NetworkNotReady(why) => {
+                (Warning, "NetworkNotReady", format!("network is not ready: {why}"))
+            }
             Self::Rejected(rejection) => {
                 let reason = rejection.reason.clone();
                 return (Warning, reason, rejection.message.clone());
@@ -204,14 +189,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fixtures;
 
     fn pod() -> Pod {
-        let pod = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {
+        fixtures::pod(json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {
             "initContainers": [{"name": "i"}],
             "containers": [{"name": "a"}],
             "ephemeralContainers": [{"name": "e"}],
-        }});
-        Pod::new(serde_json::from_value(pod).unwrap())
+        }}))
     }
 
     #[test]
@@ -227,18 +212,12 @@ mod tests {
     #[test]
     fn messages_are_those_of_a_kubelet() {
         let text = |happening: Happening| happening.text(&pod(), Some("a")).2;
-        assert_eq!(
-            text(Happening::Killing(String::new())),
-            "Stopping container a"
-        );
+        assert_eq!(text(Happening::Killing(String::new())), "Stopping container a");
         assert_eq!(text(Happening::Killing("killing".to_owned())), "killing");
         assert_eq!(
             text(Happening::BackOff),
             "Back-off restarting failed container a in pod p_n(u)"
         );
-        assert_eq!(
-            text(Happening::Failed("ErrImagePull".to_owned())),
-            "Error: ErrImagePull"
-        );
+        assert_eq!(text(Happening::Failed("ErrImagePull".to_owned())), "Error: ErrImagePull");
     }
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use api::duration::parse_go_duration;
+use api::quantity::{Format, Quantity, QuantityError, canonical};
+
 use super::Signal;
-use super::duration::{self, Parsed};
-use crate::quantity::{Format, Quantity, QuantityError, canonical};
 
 /// The fields of a kubelet's configuration that are about eviction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,10 +39,7 @@ pub enum ThresholdValue {
 
 impl ThresholdValue {
     fn quantity(text: &str) -> Result<Self, QuantityError> {
-        Ok(Self::Quantity {
-            amount: Quantity::parse(text)?,
-            text: canonical(text)?.text,
-        })
+        Ok(Self::Quantity { amount: Quantity::parse(text)?, text: canonical(text)?.text })
     }
 
     /// The amount for this capacity.
@@ -49,10 +47,9 @@ impl ThresholdValue {
     pub fn amount(&self, capacity: i64) -> Quantity {
         match self {
             Self::Quantity { amount, .. } => *amount,
-            Self::Percentage(share) => Quantity::whole(
-                (capacity as f64 * f64::from(*share)) as i64,
-                Format::BinarySi,
-            ),
+            Self::Percentage(share) => {
+                Quantity::whole((capacity as f64 * f64::from(*share)) as i64, Format::BinarySi)
+            }
         }
     }
 
@@ -133,11 +130,7 @@ impl EvictionConfig {
         for threshold in &mut thresholds {
             threshold.minimum_reclaim = reclaims.get(&threshold.signal).cloned();
         }
-        if self
-            .enforce_node_allocatable
-            .iter()
-            .any(|key| key == "pods")
-        {
+        if self.enforce_node_allocatable.iter().any(|key| key == "pods") {
             let of_pods: Vec<Threshold> = thresholds
                 .iter()
                 .filter(|threshold| {
@@ -197,9 +190,7 @@ fn statement(signal: Signal, text: &str) -> Result<Option<ThresholdValue>, Confi
 fn percentage(text: &str) -> Result<f32, ConfigError> {
     let number = text.trim_end_matches('%');
     let parsed: Result<f32, _> = number.parse();
-    parsed
-        .map(|number| number / 100.0)
-        .map_err(|_| ConfigError::Percentage(number.to_owned()))
+    parsed.map(|number| number / 100.0).map_err(|_| ConfigError::Percentage(number.to_owned()))
 }
 
 fn grace_periods(
@@ -207,11 +198,10 @@ fn grace_periods(
 ) -> Result<BTreeMap<Signal, Duration>, ConfigError> {
     let period = |(name, text): (&String, &String)| {
         let signal = signal(name)?;
-        match duration::parse(text) {
-            Some(Parsed::Positive(period)) => Ok((signal, period)),
-            Some(Parsed::Negative) => Err(ConfigError::NegativeGracePeriod(text.clone())),
-            None => Err(ConfigError::Duration(text.clone())),
-        }
+        let nanos = parse_go_duration(text).ok_or_else(|| ConfigError::Duration(text.clone()))?;
+        let nanos = u64::try_from(nanos);
+        let nanos = nanos.map_err(|_| ConfigError::NegativeGracePeriod(text.clone()))?;
+        Ok((signal, Duration::from_nanos(nanos)))
     };
     statements.iter().map(period).collect()
 }

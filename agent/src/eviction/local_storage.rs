@@ -4,10 +4,9 @@
 
 use std::collections::BTreeMap;
 
+use api::pod::Pod;
+use api::totals::{self, Kind, amount};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
-
-use crate::pod::Pod;
-use crate::totals::{self, Kind, amount};
 
 const STORAGE: &str = "ephemeral-storage";
 
@@ -45,9 +44,7 @@ pub(crate) fn exceeded(pod: &Pod, usage: &LocalUsage) -> Option<String> {
     if pod.is_static() || priority >= CRITICAL {
         return None;
     }
-    of_volumes(pod, usage)
-        .or_else(|| of_pod(pod, usage))
-        .or_else(|| of_containers(pod, usage))
+    of_volumes(pod, usage).or_else(|| of_pod(pod, usage)).or_else(|| of_containers(pod, usage))
 }
 
 fn is_over(used: u64, limit: &ApiQuantity) -> bool {
@@ -106,39 +103,30 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fixtures;
 
     const MI: u64 = 1 << 20;
 
     fn pod(source: &str) -> Pod {
         let limited = |name: &str, limit: &str| json!({"name": name, "resources": {"limits": {STORAGE: limit}}});
-        let pod = json!({
+        fixtures::pod(json!({
             "metadata": {"name": "p", "annotations": {"kubernetes.io/config.source": source}},
             "spec": {
                 "containers": [limited("a", "10Mi"), limited("b", "20Mi")],
                 "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "4096Ki"}}, {"name": "w", "emptyDir": {}}],
             },
-        });
-        Pod::new(serde_json::from_value(pod).unwrap())
+        }))
     }
 
     fn usage(v: u64, w: u64, a: u64, b: u64) -> LocalUsage {
-        let named = |pairs: [(&str, u64); 2]| {
-            pairs
-                .map(|(name, used)| (name.to_owned(), used * MI))
-                .into()
-        };
-        LocalUsage {
-            volumes: named([("v", v), ("w", w)]),
-            containers: named([("a", a), ("b", b)]),
-        }
+        let named =
+            |pairs: [(&str, u64); 2]| pairs.map(|(name, used)| (name.to_owned(), used * MI)).into();
+        LocalUsage { volumes: named([("v", v), ("w", w)]), containers: named([("a", a), ("b", b)]) }
     }
 
     #[rstest]
     #[case(usage(4, 4, 10, 12), None)]
-    #[case(
-        usage(5, 0, 0, 0),
-        Some("Usage of EmptyDir volume \"v\" exceeds the limit \"4Mi\". ")
-    )]
+    #[case(usage(5, 0, 0, 0), Some("Usage of EmptyDir volume \"v\" exceeds the limit \"4Mi\". "))]
     #[case(
         usage(4, 20, 3, 4),
         Some("Pod ephemeral local storage usage exceeds the total limit of containers 30Mi. ")
@@ -149,19 +137,13 @@ mod tests {
     )]
     fn message_is_that_of_a_kubelet(#[case] usage: LocalUsage, #[case] message: Option<&str>) {
         assert_eq!(exceeded(&pod("api"), &usage).as_deref(), message);
-        assert_eq!(
-            exceeded(&pod("file"), &usage),
-            None,
-            "a static pod is critical"
-        );
+        assert_eq!(exceeded(&pod("file"), &usage), None, "a static pod is critical");
     }
 
     #[test]
     fn pod_without_limits_is_not_measured() {
         assert!(is_limited(&pod("api")));
         let plain = json!({"spec": {"containers": [{"name": "c"}], "volumes": [{"name": "v", "emptyDir": {}}]}});
-        assert!(!is_limited(&Pod::new(
-            serde_json::from_value(plain).unwrap()
-        )));
+        assert!(!is_limited(&fixtures::pod(plain)));
     }
 }

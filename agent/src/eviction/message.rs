@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use api::quantity::{Quantity, canonical};
 use k8s_openapi::api::core::v1::Container;
 
 use super::Resource;
@@ -11,7 +12,6 @@ use super::observe::Observations;
 use super::rank::{Candidate, bytes};
 use super::requests;
 use super::stats::ContainerStats;
-use crate::quantity::{Quantity, canonical};
 
 /// What is said of an eviction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

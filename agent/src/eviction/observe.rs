@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use api::quantity::{Format, Quantity};
+
 use super::Signal;
 use super::config::Threshold;
 use super::stats::{FsStats, MemoryStats, NodeStats};
-use crate::quantity::{Format, Quantity};
 
 /// The group of all pods among the system containers.
 const PODS: &str = "pods";
@@ -54,21 +55,11 @@ pub fn observe(stats: &NodeStats) -> Observations {
         }
     };
     add(Signal::MemoryAvailable, memory(stats.memory.as_ref()));
-    let pods = stats
-        .system_containers
-        .iter()
-        .find(|group| group.name == PODS);
-    add(
-        Signal::AllocatableMemoryAvailable,
-        memory(pods.and_then(|pods| pods.memory.as_ref())),
-    );
+    let pods = stats.system_containers.iter().find(|group| group.name == PODS);
+    add(Signal::AllocatableMemoryAvailable, memory(pods.and_then(|pods| pods.memory.as_ref())));
     let runtime = stats.runtime.as_ref();
     let file_systems = [
-        (
-            stats.fs.as_ref(),
-            Signal::NodeFsAvailable,
-            Signal::NodeFsInodesFree,
-        ),
+        (stats.fs.as_ref(), Signal::NodeFsAvailable, Signal::NodeFsInodesFree),
         (
             runtime.and_then(|runtime| runtime.image_fs.as_ref()),
             Signal::ImageFsAvailable,
@@ -91,10 +82,7 @@ pub fn observe(stats: &NodeStats) -> Observations {
     let pids = stats.rlimit.as_ref().and_then(|limit| {
         let capacity = limit.max_pid?;
         let available = capacity.saturating_sub(limit.running_processes?);
-        Some(Observation {
-            available,
-            capacity,
-        })
+        Some(Observation { available, capacity })
     });
     add(Signal::PidAvailable, pids);
     observed
@@ -103,18 +91,12 @@ pub fn observe(stats: &NodeStats) -> Observations {
 fn memory(memory: Option<&MemoryStats>) -> Option<Observation> {
     let memory = memory?;
     let available = memory.available_bytes?;
-    observation(
-        available,
-        available.saturating_add(memory.working_set_bytes?),
-    )
+    observation(available, available.saturating_add(memory.working_set_bytes?))
 }
 
 fn observation(available: u64, capacity: u64) -> Option<Observation> {
     let number = |number| i64::try_from(number).unwrap_or(i64::MAX);
-    Some(Observation {
-        available: number(available),
-        capacity: number(capacity),
-    })
+    Some(Observation { available: number(available), capacity: number(capacity) })
 }
 
 /// The thresholds that are met, whatever their grace periods. With `reclaimed`, a threshold counts as met until its minimum

@@ -2,10 +2,11 @@
 
 use std::cmp::Ordering;
 
+use api::pod::Pod;
+use api::quantity::{Format, Quantity};
+
 use super::stats::{FsStats, PodStats};
 use super::{Resource, Signal, requests};
-use crate::pod::Pod;
-use crate::quantity::{Format, Quantity};
 
 /// Where images, writable layers and the rest of a node are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,9 +50,7 @@ pub fn rank<'a>(
     for candidate in sorted {
         match groups.last_mut() {
             Some(group)
-                if group
-                    .last()
-                    .is_some_and(|last| order(last, &candidate) == Ordering::Equal) =>
+                if group.last().is_some_and(|last| order(last, &candidate) == Ordering::Equal) =>
             {
                 group.push(candidate);
             }
@@ -117,32 +116,22 @@ fn memory_usage(stats: &PodStats) -> Quantity {
 
 fn processes(stats: &PodStats) -> u64 {
     let processes = stats.processes.as_ref();
-    processes
-        .and_then(|processes| processes.count)
-        .unwrap_or_default()
+    processes.and_then(|processes| processes.count).unwrap_or_default()
 }
 
 /// What counts as use of the file system that `signal` is about.
 fn measured(signal: Signal, layout: FsLayout) -> Measured {
-    let all = Measured {
-        writable_layers: true,
-        logs: true,
-        local_volumes: true,
-    };
+    let all = Measured { writable_layers: true, logs: true, local_volumes: true };
     let is_images = matches!(signal, Signal::ImageFsAvailable | Signal::ImageFsInodesFree);
     let is_node = matches!(signal, Signal::NodeFsAvailable | Signal::NodeFsInodesFree);
     match layout {
         FsLayout::One => all,
-        FsLayout::Images => Measured {
-            writable_layers: !is_node,
-            logs: is_node,
-            local_volumes: is_node,
-        },
-        FsLayout::ImagesOnly if is_images => Measured {
-            writable_layers: false,
-            logs: false,
-            local_volumes: false,
-        },
+        FsLayout::Images => {
+            Measured { writable_layers: !is_node, logs: is_node, local_volumes: is_node }
+        }
+        FsLayout::ImagesOnly if is_images => {
+            Measured { writable_layers: false, logs: false, local_volumes: false }
+        }
         FsLayout::ImagesOnly => all,
     }
 }
@@ -153,10 +142,7 @@ fn disk_usage(pod: &Pod, stats: &PodStats, measured: Measured, resource: Resourc
         Resource::EphemeralStorage | Resource::Memory | Resource::Pids => fs.used_bytes,
     };
     let containers = stats.containers.iter().flat_map(|container| {
-        let layer = container
-            .rootfs
-            .as_ref()
-            .filter(|_| measured.writable_layers);
+        let layer = container.rootfs.as_ref().filter(|_| measured.writable_layers);
         let logs = container.logs.as_ref().filter(|_| measured.logs);
         layer.into_iter().chain(logs)
     });
@@ -167,20 +153,13 @@ fn disk_usage(pod: &Pod, stats: &PodStats, measured: Measured, resource: Resourc
             && (volume.host_path.is_some()
                 || volume.git_repo.is_some()
                 || volume.config_map.is_some()
-                || volume
-                    .empty_dir
-                    .as_ref()
-                    .is_some_and(|dir| on_disk(&dir.medium)))
+                || volume.empty_dir.as_ref().is_some_and(|dir| on_disk(&dir.medium)))
     });
     let volumes = local.filter_map(|volume| {
         let mut all = stats.volumes.iter();
-        all.find(|stats| stats.name == volume.name)
-            .map(|stats| &stats.fs)
+        all.find(|stats| stats.name == volume.name).map(|stats| &stats.fs)
     });
-    containers
-        .chain(volumes)
-        .map(|fs| bytes(usage(fs)))
-        .fold(Quantity::ZERO, Quantity::plus)
+    containers.chain(volumes).map(|fs| bytes(usage(fs))).fold(Quantity::ZERO, Quantity::plus)
 }
 
 /// A number of bytes or inodes; zero where it was not measured.

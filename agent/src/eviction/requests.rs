@@ -2,28 +2,23 @@
 
 use std::collections::BTreeMap;
 
+use api::pod::{Pod, is_sidecar};
+use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::Container;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
-
-use crate::pod::{Pod, is_sidecar};
-use crate::quantity::Quantity;
 
 type Amounts = Option<BTreeMap<String, ApiQuantity>>;
 
 /// The amount of that name; zero where it is absent.
 pub(super) fn amount(amounts: &Amounts, name: &str) -> Quantity {
     let amount = amounts.as_ref().and_then(|amounts| amounts.get(name));
-    amount
-        .and_then(|amount| Quantity::parse(&amount.0).ok())
-        .unwrap_or(Quantity::ZERO)
+    amount.and_then(|amount| Quantity::parse(&amount.0).ok()).unwrap_or(Quantity::ZERO)
 }
 
 /// What a container requests.
 pub(super) fn of_container(container: &Container, name: &str) -> Quantity {
     let resources = container.resources.as_ref();
-    resources.map_or(Quantity::ZERO, |resources| {
-        amount(&resources.requests, name)
-    })
+    resources.map_or(Quantity::ZERO, |resources| amount(&resources.requests, name))
 }
 
 /// What the pod requests; its own request replaces those of its containers.

@@ -27,13 +27,7 @@ pub(super) async fn start(job: &Arc<Job>, sandbox: &SandboxContext, start: Start
     match run(job, sandbox, start).await {
         Ok(()) => true,
         Err(NotStarted::Terminating) => false,
-        Err(NotStarted::Failed {
-            reason,
-            message,
-            until,
-            refused,
-            attempt,
-        }) => {
+        Err(NotStarted::Failed { reason, message, until, refused, attempt }) => {
             job.send(Progress::Failed(Failure {
                 key: HoldKey::Start(key),
                 container: Some(name),
@@ -65,35 +59,17 @@ enum NotStarted {
 }
 
 fn failed(reason: &'static str, message: String) -> NotStarted {
-    NotStarted::Failed {
-        reason,
-        message,
-        until: None,
-        refused: false,
-        attempt: None,
-    }
+    NotStarted::Failed { reason, message, until: None, refused: false, attempt: None }
 }
 
 /// A failure of a container that was created.
 fn failed_after(id: &ContainerId, reason: &'static str, message: String) -> NotStarted {
-    NotStarted::Failed {
-        reason,
-        message,
-        until: None,
-        refused: false,
-        attempt: Some(id.clone()),
-    }
+    NotStarted::Failed { reason, message, until: None, refused: false, attempt: Some(id.clone()) }
 }
 
 /// A failure of what the manifest asks for, which no attempt can give.
 fn refused(reason: &'static str, message: String) -> NotStarted {
-    NotStarted::Failed {
-        reason,
-        message,
-        until: None,
-        refused: true,
-        attempt: None,
-    }
+    NotStarted::Failed { reason, message, until: None, refused: true, attempt: None }
 }
 
 async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(), NotStarted> {
@@ -121,11 +97,12 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
     }
     let report = |event: ImageEvent| job.image_event(Some(&start.name), &event);
     // Steps that are over soon, or rare, have their memory to themselves: that of `run` waits with a thousand pods.
-    let got = Box::pin(shared.images.ensure(request, &report, &job.terminating))
-        .await
-        .map_err(|no| match no {
-            ImageError::Cancelled => NotStarted::Terminating,
-            ImageError::Failed(error) => no_image(job, &start.name, error),
+    let got =
+        Box::pin(shared.images.ensure(request, &report, &job.terminating)).await.map_err(|no| {
+            match no {
+                ImageError::Cancelled => NotStarted::Terminating,
+                ImageError::Failed(error) => no_image(job, &start.name, error),
+            }
         })?;
     if let Some(took) = got.pull {
         job.send(Progress::Pulled(start.name.clone(), took));
@@ -135,8 +112,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
         let (dirs, name, count) = (job.dirs.clone(), start.name.clone(), start.restart_count);
         brief(move || {
             let attempt = count.unwrap_or_else(|| dirs.restart_count_by_logs(&name));
-            dirs.make_termination_message(&name, attempt)
-                .map(|file| (attempt, file))
+            dirs.make_termination_message(&name, attempt).map(|file| (attempt, file))
         })
         .map_err(|error| {
             let message = chain(&error);
@@ -171,46 +147,34 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
         grants: sandbox.grants.clone(),
     };
     let node = shared.node_with_capabilities();
-    let objects = Some(shared.objects.as_ref());
-    let plan = spec::container(&job.pod, container, &inputs, objects, &node);
+    let objects = shared.objects.current();
+    let plan = spec::container(&job.pod, container, &inputs, Some(&objects), &node);
     let sub_paths = prepare_sub_paths(job, &start.name, plan.sub_paths).await?;
     let mut spec = plan.spec.map_err(|error| {
         let message = error.to_string();
         job.event(Some(&start.name), &Happening::Failed(message.clone()));
-        let not_started = if error.is_of_manifest() {
-            refused
-        } else {
-            failed
-        };
+        let not_started = if error.is_of_manifest() { refused } else { failed };
         not_started("CreateContainerConfigError", message)
     })?;
     // Another runtime follows the links.
     if !sub_paths.is_empty() && job.observed.runtime_name == "crib" {
         let parts = subpath::annotation(&sub_paths);
-        spec.annotations
-            .insert(subpath::ANNOTATION.to_owned(), parts);
+        spec.annotations.insert(subpath::ANNOTATION.to_owned(), parts);
     }
     if job.terminating.is_cancelled() {
         return Err(NotStarted::Terminating);
     }
 
-    let (own, has) = (
-        CpuMemory::of_container(&job.pod, container),
-        job.actuated.now().container(&start.name),
-    );
+    let (own, has) =
+        (CpuMemory::of_container(&job.pod, container), job.actuated.now().container(&start.name));
     if own != has {
         let change = |now: &mut Actuated| {
             now.containers.insert(start.name.clone(), own);
         };
         job.actuated.change(change).await;
     }
-    let (created, took) = timed(
-        shared,
-        shared
-            .cri
-            .create_container(&sandbox.id, &spec, &sandbox.spec),
-    )
-    .await;
+    let (created, took) =
+        timed(shared, shared.cri.create_container(&sandbox.id, &spec, &sandbox.spec)).await;
     let id = created.map_err(|error| {
         let message = runtime_message(&error);
         job.event(Some(&start.name), &Happening::Failed(message.clone()));
@@ -312,10 +276,7 @@ async fn post_start(
     let failed = Progress::HookFailed(container.name.clone(), message.clone());
     job.send(failed);
     let stop = stop::after_failed_post_start(&job.pod, id, &container.name);
-    let killer = Killer {
-        host: sandbox.ips.first().cloned(),
-        ..job.killer()
-    };
+    let killer = Killer { host: sandbox.ips.first().cloned(), ..job.killer() };
     for failure in killer.kill(&stop).await {
         tracing::warn!(pod = %job.pod.full_name(), container = %failure.name, error = %failure.error, "failed to stop container");
     }

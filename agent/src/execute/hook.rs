@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
 
 use crate::events::Happening;
 use crate::observed::ContainerId;
-use crate::pod::Pod;
 use crate::shared::Shared;
 
 mod http;
@@ -47,10 +47,8 @@ pub(super) async fn run(
         };
     }
     if let Some(sleep) = &handler.sleep {
-        tokio::time::sleep(Duration::from_secs(
-            u64::try_from(sleep.seconds).unwrap_or_default(),
-        ))
-        .await;
+        tokio::time::sleep(Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or_default()))
+            .await;
         return Ok(());
     }
     Err(texts::invalid_handler(handler))

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::pod::Pod;
 use jiff::SignedDuration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -16,7 +17,6 @@ use crate::events::Happening;
 use crate::observed::ContainerId;
 use crate::plan::Stop;
 use crate::plan::terminate::{MIN_STOP_SECONDS, StopTarget};
-use crate::pod::Pod;
 use crate::shared::Shared;
 
 /// How long a hook that outlives its container may take to notice.
@@ -67,11 +67,7 @@ impl Killer {
                         }
                         None
                     }
-                    Err(error) => Some(StopFailure {
-                        id: target.id,
-                        name: target.name,
-                        error,
-                    }),
+                    Err(error) => Some(StopFailure { id: target.id, name: target.name, error }),
                 }
             });
         }
@@ -79,9 +75,7 @@ impl Killer {
     }
 
     fn event(&self, target: &StopTarget, happening: &Happening) {
-        self.shared
-            .events
-            .record(&self.pod, Some(&target.name), happening);
+        self.shared.events.record(&self.pod, Some(&target.name), happening);
     }
 
     async fn stop(

@@ -45,11 +45,7 @@ impl Job {
     async fn resize_step(&self, sandbox: &SandboxId, step: Step) -> Result<(), String> {
         let cri = &self.shared.cri;
         match step {
-            Step::Pod {
-                of,
-                resources,
-                limits,
-            } => {
+            Step::Pod { of, resources, limits } => {
                 let overhead = resources::overhead(&self.pod, &self.shared.node);
                 let told = cri.update_sandbox(sandbox, &resources, &overhead).await;
                 if let Err(error) = told
@@ -64,12 +60,7 @@ impl Job {
                 }
                 self.actuated.change(|now| now.cgroup = limits).await;
             }
-            Step::Container {
-                id,
-                name,
-                resources,
-                now,
-            } => {
+            Step::Container { id, name, resources, now } => {
                 let updated = cri.update_container(&id, &resources).await;
                 updated.map_err(|error| error.go_text())?;
                 let change = |all: &mut crate::resize::actuated::Actuated| {

@@ -46,14 +46,8 @@ impl Job {
         let (id, spec, ips) = match step {
             SandboxStep::None { .. } => return Ok(None),
             SandboxStep::Keep { id, attempt } => {
-                let seen = self
-                    .observed
-                    .sandboxes
-                    .iter()
-                    .find(|sandbox| sandbox.id == *id);
-                let ips = seen
-                    .and_then(|sandbox| sandbox.ips.clone())
-                    .unwrap_or_default();
+                let seen = self.observed.sandboxes.iter().find(|sandbox| sandbox.id == *id);
+                let ips = seen.and_then(|sandbox| sandbox.ips.clone()).unwrap_or_default();
                 {
                     let spec = self.sandbox_spec(*attempt, &grants, false).await?;
                     (id.clone(), spec, ips)
@@ -76,14 +70,7 @@ impl Job {
         let Some(failed_images) = self.pull_volumes(&spec, &mut volumes).await else {
             return Ok(None);
         };
-        Ok(Some(SandboxContext {
-            id,
-            spec,
-            ips,
-            volumes,
-            failed_images,
-            grants,
-        }))
+        Ok(Some(SandboxContext { id, spec, ips, volumes, failed_images, grants }))
     }
 
     /// Pulls the images that are volumes. Returns the errors by the volume's name; `None` if the pod must terminate.
@@ -130,14 +117,8 @@ impl Job {
     /// Records an event of an image.
     pub(super) fn image_event(&self, container: Option<&str>, event: &ImageEvent) {
         let container = container.filter(|_| !event.of_pod);
-        let kind = if event.warning {
-            EventType::Warning
-        } else {
-            EventType::Normal
-        };
-        self.shared
-            .events
-            .record_text(&self.pod, container, kind, event.reason, &event.message);
+        let kind = if event.warning { EventType::Warning } else { EventType::Normal };
+        self.shared.events.record_text(&self.pod, container, kind, event.reason, &event.message);
     }
 
     async fn prepare_volumes(&self) -> Result<BTreeMap<String, HostVolume>, NoSandbox> {
@@ -149,9 +130,8 @@ impl Job {
         volumes::record(&self.shared, &self.pod, &failed);
         // Containers may use what is only out of date.
         let missing = failed.iter();
-        let missing: Vec<&MountError> = missing
-            .filter(|error| !volumes.contains_key(&error.volume))
-            .collect();
+        let missing: Vec<&MountError> =
+            missing.filter(|error| !volumes.contains_key(&error.volume)).collect();
         match missing.first() {
             None => Ok(volumes),
             Some(first) => Err(NoSandbox::MountFailed(MountFailure {
@@ -168,10 +148,7 @@ impl Job {
             return Ok(PodGrants::default());
         }
         let user_namespace = brief(|| self.shared.user_namespaces.grant(&self.dirs.pod))?;
-        Ok(PodGrants {
-            user_namespace,
-            ..PodGrants::default()
-        })
+        Ok(PodGrants { user_namespace, ..PodGrants::default() })
     }
 
     /// Creates a sandbox. `None` if the pod must terminate: the call is given up, and a sandbox that comes of it anyway is
@@ -225,10 +202,7 @@ impl Job {
             spec::sandbox(&self.pod, attempt, grants, &node).map_err(|error| {
                 let message = error.to_string();
                 self.event(None, &Happening::FailedCreateSandbox(message.clone()));
-                Failure {
-                    refused: true,
-                    ..pod_failure("ConfigPodSandboxError", message)
-                }
+                Failure { refused: true, ..pod_failure("ConfigPodSandboxError", message) }
             })?;
         for warning in warnings.iter().filter(|_| warn) {
             tracing::warn!(pod = %self.pod.full_name(), reason = warning.reason, warning = %warning.message, "pod DNS configuration was adjusted");
@@ -244,16 +218,12 @@ impl Job {
         }
         let path = |name: &str| self.dirs.empty_dir(name);
         if let Some(volumes) = memory::annotation(&self.pod, &node, path) {
-            spec.annotations
-                .insert(memory::ANNOTATION.to_owned(), volumes);
+            spec.annotations.insert(memory::ANNOTATION.to_owned(), volumes);
         }
         if self.observed.runtime_name == "crib" {
             let limits = cgroup::limits_annotation(&self.pod, &node);
             let class = cgroup::class_annotation(&self.pod, &node).map(str::to_owned);
-            let asked = [
-                (cgroup::LIMITS_ANNOTATION, limits),
-                (cgroup::CLASS_ANNOTATION, class),
-            ];
+            let asked = [(cgroup::LIMITS_ANNOTATION, limits), (cgroup::CLASS_ANNOTATION, class)];
             let asked = asked.into_iter();
             spec.annotations
                 .extend(asked.filter_map(|(key, value)| Some((key.to_owned(), value?))));
@@ -265,9 +235,6 @@ impl Job {
     fn volume_failure(&self, error: &VolumeError) -> Failure {
         let message = chain(error);
         self.event(None, &Happening::FailedMount(message.clone()));
-        Failure {
-            refused: error.is_of_manifest(),
-            ..pod_failure("FailedMount", message)
-        }
+        Failure { refused: error.is_of_manifest(), ..pod_failure("FailedMount", message) }
     }
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use api::pod::Pod;
 use jiff::Timestamp;
 
 use super::chain;
 use crate::blocking::{blocking, brief};
 use crate::events::Happening;
-use crate::pod::Pod;
 use crate::shared::Shared;
 use crate::volumes::content::ContentInputs;
 use crate::volumes::{MountError, PodDirs, Prepared, VolumeError, VolumeInputs};
@@ -41,23 +41,12 @@ async fn with_inputs<T: Send + 'static>(
     let work = move || {
         let now = shared.clock.now();
         let token = |wanted: &_| shared.tokens.token(&pod, wanted, now);
-        let content = ContentInputs {
-            node: &shared.node,
-            objects: shared.objects.as_ref(),
-            token: &token,
-        };
-        let inputs = VolumeInputs {
-            content,
-            claims: &shared.claims,
-            has_memory_volumes,
-        };
+        let objects = &shared.objects.current();
+        let content = ContentInputs { node: &shared.node, objects, token: &token };
+        let inputs = VolumeInputs { content, claims: &shared.claims, has_memory_volumes };
         work(&pod, inputs, now)
     };
-    if may_last {
-        blocking(work).await
-    } else {
-        brief(work)
-    }
+    if may_last { blocking(work).await } else { brief(work) }
 }
 
 /// Whether volumes get a group: each file of one that was there before is changed.
@@ -80,10 +69,9 @@ fn has_foreign_volumes(pod: &Pod) -> bool {
 pub(crate) async fn refresh(shared: &Arc<Shared>, dirs: &PodDirs, pod: &Pod) -> bool {
     let own = dirs.clone();
     // What is in memory shows nothing that could change.
-    let failed = with_inputs(shared, pod, false, move |pod, inputs, now| {
-        own.refresh(pod, inputs, now)
-    })
-    .await;
+    let failed =
+        with_inputs(shared, pod, false, move |pod, inputs, now| own.refresh(pod, inputs, now))
+            .await;
     record(shared, pod, &failed);
     failed.is_empty()
 }

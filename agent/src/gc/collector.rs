@@ -21,9 +21,7 @@ impl ContainerCollector {
     /// Collects in each period. What fails is repeated in the next one.
     pub(crate) async fn run(self) {
         loop {
-            self.clock
-                .sleep_until(after(self.clock.now(), self.config.gc_period))
-                .await;
+            self.clock.sleep_until(after(self.clock.now(), self.config.gc_period)).await;
             if let Err(error) = self.collect().await {
                 tracing::warn!(%error, "failed to list dead containers");
             }
@@ -32,9 +30,7 @@ impl ContainerCollector {
 
     async fn collect(&self) -> Result<(), CriError> {
         let listed = self.cri.list_containers(None).await?;
-        let own = listed
-            .iter()
-            .filter(|seen| self.config.owns(seen.pod.agent.as_deref()));
+        let own = listed.iter().filter(|seen| self.config.owns(seen.pod.agent.as_deref()));
         for container in excess(own, self.config.dead_containers, self.clock.now()) {
             if let Err(error) = self.remove(container).await {
                 tracing::warn!(container = %container.id, %error, "failed to remove dead container");
@@ -75,10 +71,8 @@ mod tests {
         let second = Duration::from_secs(1);
         fake.image("job", Behaviour::ends(second, 0));
         fake.image("app", Behaviour::forever());
-        let sandbox = SandboxSpec {
-            log_directory: root.path().join("logs"),
-            ..SandboxSpec::default()
-        };
+        let sandbox =
+            SandboxSpec { log_directory: root.path().join("logs"), ..SandboxSpec::default() };
         let id = fake.run_sandbox(&sandbox).await.unwrap();
         for (name, image) in [("a", "job"), ("b", "job"), ("c", "app")] {
             let mut spec = ContainerSpec {
@@ -91,10 +85,7 @@ mod tests {
             fake.start_container(&container).await.unwrap();
             tokio::time::sleep(2 * second).await;
         }
-        let dead_containers = DeadContainerLimits {
-            in_all: 1,
-            ..DeadContainerLimits::default()
-        };
+        let dead_containers = DeadContainerLimits { in_all: 1, ..DeadContainerLimits::default() };
         let collector = ContainerCollector {
             cri: Arc::new(fake.clone()),
             clock,
@@ -107,12 +98,7 @@ mod tests {
         tokio::time::sleep(59 * second).await;
         assert_eq!(fake.contents().0.len(), 3, "it collects once a minute");
         tokio::time::sleep(2 * second).await;
-        let left: Vec<String> = fake
-            .contents()
-            .0
-            .into_iter()
-            .map(|(name, _)| name)
-            .collect();
+        let left: Vec<String> = fake.contents().0.into_iter().map(|(name, _)| name).collect();
         assert_eq!(left, ["b", "c"]);
         assert!(!root.path().join("logs/a.log").exists());
         assert!(root.path().join("logs/b.log").exists());

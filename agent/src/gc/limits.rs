@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use api::pod::PodUid;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::cri::{ListedContainer, ListedState};
-use crate::pod::PodUid;
 
 /// How many dead containers are kept, as a kubelet's flags `maximum-dead-containers-per-container`,
 /// `maximum-dead-containers` and `minimum-container-ttl-duration` say.
@@ -25,11 +25,7 @@ pub struct DeadContainerLimits {
 
 impl Default for DeadContainerLimits {
     fn default() -> Self {
-        Self {
-            per_container: 1,
-            in_all: -1,
-            min_age: Duration::ZERO,
-        }
+        Self { per_container: 1, in_all: -1, min_age: Duration::ZERO }
     }
 }
 
@@ -112,7 +108,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::cri::PodRef;
+    use crate::fixtures;
     use crate::observed::{ContainerId, SandboxId};
 
     /// Containers, each as `pod/name@second`; with `+` it is running, with `?` its state is unknown, with `.` it was not started.
@@ -131,12 +127,7 @@ mod tests {
             ListedContainer {
                 id: ContainerId::new(format!("{pod}/{name}@{digits}")),
                 sandbox_id: SandboxId::new("s"),
-                pod: PodRef {
-                    uid: PodUid::new(pod),
-                    namespace: "default".to_owned(),
-                    name: pod.to_owned(),
-                    agent: None,
-                },
+                pod: fixtures::pod_ref(pod, pod),
                 name: name.to_owned(),
                 state,
                 created_at: Timestamp::UNIX_EPOCH + SignedDuration::from_secs(second),
@@ -166,11 +157,8 @@ mod tests {
         #[case] expected: &str,
     ) {
         let containers = listed(containers);
-        let limits = DeadContainerLimits {
-            per_container,
-            in_all,
-            min_age: Duration::from_secs(min_age),
-        };
+        let limits =
+            DeadContainerLimits { per_container, in_all, min_age: Duration::from_secs(min_age) };
         let now = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(96);
         let removed = excess(&containers, limits, now);
         let removed: Vec<&str> = removed.iter().map(|seen| seen.id.as_str()).collect();
@@ -189,11 +177,8 @@ mod tests {
         #[case] kept: usize,
         #[case] all: bool,
     ) {
-        let limits = DeadContainerLimits {
-            per_container,
-            in_all,
-            ..DeadContainerLimits::default()
-        };
+        let limits =
+            DeadContainerLimits { per_container, in_all, ..DeadContainerLimits::default() };
         assert_eq!(limits.kept_by_worker(), kept);
         assert_eq!(limits.are_kept_by_workers(), all);
     }

@@ -65,12 +65,6 @@ impl HttpError {
     /// The server speaks no TLS.
     #[must_use]
     pub fn is_plain_http(&self) -> bool {
-        matches!(
-            self,
-            Self::Get {
-                problem: Problem::PlainHttp,
-                ..
-            }
-        )
+        matches!(self, Self::Get { problem: Problem::PlainHttp, .. })
     }
 }

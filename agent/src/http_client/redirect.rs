@@ -1,10 +1,11 @@
 //! Decides whether an answer is followed, as Go's HTTP client and the kubelet do.
 
+use fetch::Url;
 use http::header::LOCATION;
 use http::{Response, StatusCode};
 
 use super::error::Problem;
-use crate::http_action::{HttpRequest, Url};
+use crate::http_action::HttpRequest;
 
 /// No more requests than this are made.
 const MAX_HOPS: usize = 10;
@@ -34,10 +35,8 @@ pub(super) fn follow<T>(
             | StatusCode::TEMPORARY_REDIRECT
             | StatusCode::PERMANENT_REDIRECT
     );
-    let location = response
-        .headers()
-        .get(LOCATION)
-        .map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let location =
+        response.headers().get(LOCATION).map(|value| String::from_utf8_lossy(value.as_bytes()));
     let Some(location) = location.filter(|location| redirects && !location.is_empty()) else {
         return Ok(Follow::Stop);
     };
@@ -57,13 +56,6 @@ pub(super) fn follow<T>(
         headers.insert("Referer".to_owned(), vec![hop.url.without_user()]);
     }
     // A Host header of the manifest stays where the redirect names no host.
-    let kept = hop
-        .host_header
-        .clone()
-        .filter(|_| !Url::is_absolute(&location));
-    Ok(Follow::To(Box::new(HttpRequest {
-        url,
-        host_header: kept,
-        headers,
-    })))
+    let kept = hop.host_header.clone().filter(|_| !Url::is_absolute(&location));
+    Ok(Follow::To(Box::new(HttpRequest { url, host_header: kept, headers })))
 }

@@ -4,7 +4,7 @@
 use k8s_openapi::api::core::v1::{HTTPGetAction, HTTPHeader};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
@@ -68,17 +68,9 @@ const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 #[tokio::test]
 async fn request_has_headers_of_kubelet_and_closes_its_connection() {
     let (port, requests) = server(vec![OK.to_owned()]).await;
-    let headers = [
-        ("x-a", "1"),
-        ("x-a", "2"),
-        ("Host", "example.com"),
-        ("Content-Length", "7"),
-    ];
+    let headers = [("x-a", "1"), ("x-a", "2"), ("Host", "example.com"), ("Content-Length", "7")];
     let answer = sent(&request(port, "/a b?c", &headers)).await.unwrap();
-    assert_eq!(
-        (answer.status, answer.body.as_slice()),
-        (200, b"ok".as_slice())
-    );
+    assert_eq!((answer.status, answer.body.as_slice()), (200, b"ok".as_slice()));
     assert_eq!(
         requests.await.unwrap()[0],
         "GET /a%20b?c HTTP/1.1\r\nHost: example.com\r\nUser-Agent: kube-probe/1.36\r\nAccept: */*\r\n\
@@ -96,9 +88,7 @@ async fn redirects_on_same_host_are_followed() {
     assert_eq!(answer.status, 200);
     let requests = requests.await.unwrap();
     let line = |head: &str, start: &str| {
-        head.lines()
-            .find(|line| line.starts_with(start))
-            .map(str::to_owned)
+        head.lines().find(|line| line.starts_with(start)).map(str::to_owned)
     };
     assert_eq!(line(&requests[1], "GET").unwrap(), "GET /b HTTP/1.1");
     assert_eq!(line(&requests[1], "Host").unwrap(), "Host: h");
@@ -106,10 +96,7 @@ async fn redirects_on_same_host_are_followed() {
         line(&requests[1], "Referer").unwrap(),
         format!("Referer: http://127.0.0.1:{port}/a")
     );
-    assert_eq!(
-        line(&requests[2], "Host").unwrap(),
-        format!("Host: 127.0.0.1:{port}")
-    );
+    assert_eq!(line(&requests[2], "Host").unwrap(), format!("Host: 127.0.0.1:{port}"));
 }
 
 #[tokio::test]
@@ -117,10 +104,7 @@ async fn redirect_to_another_host_is_the_answer() {
     let answer = "HTTP/1.1 301 x\r\nLocation: http://localhost:1/\r\nContent-Length: 4\r\n\r\ngone";
     let (port, _requests) = server(vec![answer.to_owned()]).await;
     let answer = sent(&request(port, "/", &[])).await.unwrap();
-    assert_eq!(
-        (answer.status, answer.body.as_slice()),
-        (301, b"gone".as_slice())
-    );
+    assert_eq!((answer.status, answer.body.as_slice()), (301, b"gone".as_slice()));
 }
 
 #[tokio::test]
@@ -133,15 +117,9 @@ async fn eleventh_request_is_not_made() {
 
 #[tokio::test]
 async fn body_is_cut_at_10_kib() {
-    let long = format!(
-        "HTTP/1.1 200 OK\r\nContent-Length: 20000\r\n\r\n{}",
-        "x".repeat(20000)
-    );
+    let long = format!("HTTP/1.1 200 OK\r\nContent-Length: 20000\r\n\r\n{}", "x".repeat(20000));
     let (port, _requests) = server(vec![long]).await;
-    assert_eq!(
-        sent(&request(port, "/", &[])).await.unwrap().body.len(),
-        10 * 1024
-    );
+    assert_eq!(sent(&request(port, "/", &[])).await.unwrap().body.len(), 10 * 1024);
 }
 
 #[tokio::test]
@@ -149,16 +127,17 @@ async fn silent_server_and_closed_port_are_told_in_words_of_kubelet() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let timeout = Some(Duration::from_millis(50));
-    let error = send(&SystemDialer, &request(port, "/x", &[]), timeout)
-        .await
-        .unwrap_err();
+    let error = send(&SystemDialer, &request(port, "/x", &[]), timeout).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         format!(
             "Get \"http://127.0.0.1:{port}/x\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
         )
     );
-    drop(listener);
+    // Bound, so that nobody else gets the port, and not listening.
+    let closed = TcpSocket::new_v4().unwrap();
+    closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = closed.local_addr().unwrap().port();
     let error = sent(&request(port, "/x", &[])).await.unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -172,10 +151,7 @@ async fn silent_server_and_closed_port_are_told_in_words_of_kubelet() {
 async fn connection_without_an_answer_is_eof() {
     let (port, _requests) = server(vec![String::new()]).await;
     let error = sent(&request(port, "", &[])).await.unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        format!("Get \"http://127.0.0.1:{port}\": EOF")
-    );
+    assert_eq!(error.to_string(), format!("Get \"http://127.0.0.1:{port}\": EOF"));
 }
 
 #[tokio::test]
@@ -193,10 +169,8 @@ async fn any_certificate_is_accepted() {
     let port = listener.local_addr().unwrap().port();
     let serve = tokio::spawn(async move {
         let (stream, _) = listener.accept().await.unwrap();
-        let mut stream = TlsAcceptor::from(std::sync::Arc::new(config))
-            .accept(stream)
-            .await
-            .unwrap();
+        let mut stream =
+            TlsAcceptor::from(std::sync::Arc::new(config)).accept(stream).await.unwrap();
         read_head(&mut stream).await;
         stream.write_all(OK.as_bytes()).await.unwrap();
         stream.shutdown().await.unwrap();
@@ -211,17 +185,10 @@ async fn server_without_tls_is_recognized() {
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
-        stream
-            .write_all(b"HTTP/1.0 400 Bad Request\r\n\r\n")
-            .await
-            .unwrap();
+        stream.write_all(b"HTTP/1.0 400 Bad Request\r\n\r\n").await.unwrap();
         let _ = stream.read(&mut [0; 1024]).await;
     });
     let error = sent(&over_tls(port)).await.unwrap_err();
     assert!(error.is_plain_http(), "{error}");
-    assert!(
-        error
-            .to_string()
-            .ends_with("http: server gave HTTP response to HTTPS client")
-    );
+    assert!(error.to_string().ends_with("http: server gave HTTP response to HTTPS client"));
 }

@@ -72,23 +72,16 @@ pub(super) async fn wrap(
     let config = config().map_err(|error| Problem::Tls(error.to_string()))?;
     let name = host.split('%').next().unwrap_or_default().to_owned();
     let name = ServerName::try_from(name).map_err(|error| Problem::Tls(error.to_string()))?;
-    let stream = TlsConnector::from(config)
-        .connect(name, plain)
-        .await
-        .map_err(|error| {
-            let cause = error
-                .get_ref()
-                .and_then(|cause| cause.downcast_ref::<Error>());
-            match cause {
-                Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
-                    Problem::PlainHttp
-                }
-                Some(cause) => Problem::Tls(format!("tls: {cause}")),
-                None if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-                    Problem::Tls("EOF".to_owned())
-                }
-                None => Problem::Tls(dialer::words(&error)),
+    let stream = TlsConnector::from(config).connect(name, plain).await.map_err(|error| {
+        let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<Error>());
+        match cause {
+            Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => Problem::PlainHttp,
+            Some(cause) => Problem::Tls(format!("tls: {cause}")),
+            None if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                Problem::Tls("EOF".to_owned())
             }
-        })?;
+            None => Problem::Tls(dialer::words(&error)),
+        }
+    })?;
     Ok(Box::new(stream))
 }

@@ -29,10 +29,7 @@ pub(crate) struct SystemDiskSpace;
 impl DiskSpace for SystemDiskSpace {
     fn space(&self, path: &Path) -> io::Result<ImageFs> {
         let space = file_tree::space(path)?;
-        Ok(ImageFs {
-            capacity: space.capacity,
-            available: space.available,
-        })
+        Ok(ImageFs { capacity: space.capacity, available: space.available })
     }
 }
 
@@ -55,16 +52,9 @@ enum CollectError {
     #[error(transparent)]
     NoCapacity(#[from] garbage::NoCapacity),
     #[error("wanted to free images older than {age} s, failed to remove {}", failures(.failed))]
-    Age {
-        age: u64,
-        failed: Vec<(String, CriError)>,
-    },
+    Age { age: u64, failed: Vec<(String, CriError)> },
     #[error("wanted to free {bytes} bytes, but freed {freed} bytes; failed to remove {}", failures(.failed))]
-    Space {
-        bytes: u64,
-        freed: u64,
-        failed: Vec<(String, CriError)>,
-    },
+    Space { bytes: u64, freed: u64, failed: Vec<(String, CriError)> },
     #[error("{0}")]
     NotEnough(String),
 }
@@ -104,16 +94,8 @@ impl ImageCollector {
 
     async fn collect(&self, uses: &mut ImageUses, began: Timestamp) -> Result<(), CollectError> {
         let now = self.clock.now();
-        let listed = self
-            .cri
-            .list_images()
-            .await
-            .map_err(CollectError::Observe)?;
-        let in_use = self
-            .cri
-            .images_in_use()
-            .await
-            .map_err(CollectError::Observe)?;
+        let listed = self.cri.list_images().await.map_err(CollectError::Observe)?;
+        let in_use = self.cri.images_in_use().await.map_err(CollectError::Observe)?;
         uses.observe(&listed, &in_use, now);
         let candidates = uses.candidates(&in_use);
         let (old, candidates) = garbage::too_old(&self.policy, candidates, began, now);
@@ -131,11 +113,7 @@ impl ImageCollector {
         }
         removed |= self.free_space(candidates, now).await?;
         if removed {
-            let listed = self
-                .cri
-                .list_images()
-                .await
-                .map_err(CollectError::Observe)?;
+            let listed = self.cri.list_images().await.map_err(CollectError::Observe)?;
             self.images.prune_records(&listed, now).await;
         }
         Ok(())
@@ -173,11 +151,7 @@ impl ImageCollector {
             }
         }
         if !failed.is_empty() {
-            return Err(CollectError::Space {
-                bytes: shortage.bytes,
-                freed,
-                failed,
-            });
+            return Err(CollectError::Space { bytes: shortage.bytes, freed, failed });
         }
         if freed < shortage.bytes {
             let message = garbage::not_enough(fs, shortage, freed);
@@ -187,36 +161,22 @@ impl ImageCollector {
     }
 
     async fn image_fs(&self) -> Result<ImageFs, CollectError> {
-        let file_systems = self
-            .cri
-            .image_fs_info()
-            .await
-            .map_err(CollectError::Observe)?;
+        let file_systems = self.cri.image_fs_info().await.map_err(CollectError::Observe)?;
         let first = file_systems.into_iter().next();
         let path = first.ok_or(CollectError::NoImageFs)?.mountpoint;
         let disk = Arc::clone(&self.disk);
         blocking(move || {
             Ok(disk.space(Path::new(&path)).unwrap_or_else(|error| {
                 tracing::warn!(path, %error, "failed to read the size of the image filesystem");
-                ImageFs {
-                    capacity: 0,
-                    available: 0,
-                }
+                ImageFs { capacity: 0, available: 0 }
             }))
         })
         .await
     }
 
     async fn remove(&self, image: &Candidate) -> Result<(), CriError> {
-        tracing::info!(
-            image = image.id,
-            bytes = image.size,
-            "removing unused image"
-        );
-        let spec = ImageSpec {
-            image: image.id.clone(),
-            ..ImageSpec::default()
-        };
+        tracing::info!(image = image.id, bytes = image.size, "removing unused image");
+        let spec = ImageSpec { image: image.id.clone(), ..ImageSpec::default() };
         self.cri.remove_image(&spec).await
     }
 }

@@ -5,13 +5,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use api::pod::PodUid;
 use jiff::Timestamp;
 
 use super::events::ImageEvent;
 use super::reference;
 use crate::clock::{after, until};
 use crate::cri::{Code, CriError};
-use crate::pod::PodUid;
 
 /// `imagePullPolicy`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,12 +50,7 @@ pub struct PullError {
 
 impl PullError {
     fn new(reason: &'static str, message: String) -> Self {
-        Self {
-            reason,
-            message,
-            until: None,
-            refused: false,
-        }
+        Self { reason, message, until: None, refused: false }
     }
 
     /// The same when the name itself is refused.
@@ -95,11 +90,7 @@ struct FailedPull {
 
 impl PullBackoff {
     pub(crate) fn new(first: Duration, max: Duration) -> Self {
-        Self {
-            first,
-            max,
-            entries: BTreeMap::new(),
-        }
+        Self { first, max, entries: BTreeMap::new() }
     }
 
     /// Records a failed pull: the delay starts at `first` and doubles with each further failure.
@@ -111,15 +102,8 @@ impl PullBackoff {
             Some(_) | None => self.first,
         };
         let what = format!("{}: {}", error.reason, error.message);
-        self.entries.insert(
-            key.to_owned(),
-            FailedPull {
-                delay,
-                at: now,
-                what,
-                refused: error.refused,
-            },
-        );
+        self.entries
+            .insert(key.to_owned(), FailedPull { delay, at: now, what, refused: error.refused });
     }
 
     /// Returns the end of the running back-off and the last failure, if a back-off is running.
@@ -131,16 +115,13 @@ impl PullBackoff {
 
     /// The recorded delay; zero for none.
     pub(crate) fn delay(&self, key: &str) -> Duration {
-        self.entries
-            .get(key)
-            .map_or(Duration::ZERO, |failure| failure.delay)
+        self.entries.get(key).map_or(Duration::ZERO, |failure| failure.delay)
     }
 
     /// Drops expired entries. Call it after a successful pull.
     pub(crate) fn forget_old(&mut self, now: Timestamp) {
         let limit = self.max * 2;
-        self.entries
-            .retain(|_, failure| until(failure.at, now) <= limit);
+        self.entries.retain(|_, failure| until(failure.at, now) <= limit);
     }
 }
 
@@ -210,20 +191,14 @@ pub(crate) fn pull_failed(image: &str, attempts: &[String], refused: bool) -> Re
         [one] => one.to_owned(),
         _ => format!("[{}]", different.join(", ")),
     };
-    (
-        pull_error(image, &text).refused_if(refused),
-        ImageEvent::pull_failed(image, &text),
-    )
+    (pull_error(image, &text).refused_if(refused), ImageEvent::pull_failed(image, &text))
 }
 
 /// Maps the error of a pull to its reason. Runtimes mark two kinds with a prefix (cri-api, errors).
 fn pull_error(image: &str, error: &str) -> PullError {
     let kinds = [
         ("RegistryUnavailable", "the registry is unavailable"),
-        (
-            "SignatureValidationFailed",
-            "the signature validation failed",
-        ),
+        ("SignatureValidationFailed", "the signature validation failed"),
     ];
     for (reason, phrase) in kinds {
         if let Some(rest) = error.strip_prefix(reason) {
@@ -293,9 +268,6 @@ mod tests {
         assert_eq!(pull_failed("x", &attempts, false).0.message, "[a, b]");
         assert_eq!(pull_failed("x", &attempts[..1], false).0.message, "a");
         let same = ["RegistryUnavailable", "RegistryUnavailable"].map(str::to_owned);
-        assert_eq!(
-            pull_failed("x", &same, false).0.reason,
-            "RegistryUnavailable"
-        );
+        assert_eq!(pull_failed("x", &same, false).0.reason, "RegistryUnavailable");
     }
 }

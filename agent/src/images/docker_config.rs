@@ -185,10 +185,7 @@ fn decode_auth(auth: &str) -> Option<(String, String)> {
         .with_decode_allow_trailing_bits(true)
         .with_decode_padding_mode(padding);
     // Go's decoder skips line ends.
-    let digits: Vec<u8> = auth
-        .bytes()
-        .filter(|c| !matches!(c, b'\r' | b'\n'))
-        .collect();
+    let digits: Vec<u8> = auth.bytes().filter(|c| !matches!(c, b'\r' | b'\n')).collect();
     let decoded = GeneralPurpose::new(&STANDARD, config).decode(digits).ok()?;
     let text = String::from_utf8_lossy(&decoded);
     let (username, password) = text.split_once(':')?;
@@ -211,16 +208,10 @@ mod tests {
     }
 
     #[rstest]
-    #[case(
-        r#"{"username":"u","password":"p","email":"e"}"#,
-        Some(login("u", "p", "e"))
-    )]
+    #[case(r#"{"username":"u","password":"p","email":"e"}"#, Some(login("u", "p", "e")))]
     #[case(r#"{"Username":"u","PASSWORD":"p","x":{}}"#, Some(login("u", "p", "")))]
     #[case(r#"{"auth":"dTpw"}"#, Some(login("u", "p", "")))]
-    #[case(
-        r#"{"auth":"dTpwYTpy","username":"other"}"#,
-        Some(login("u", "pa:r", ""))
-    )]
+    #[case(r#"{"auth":"dTpwYTpy","username":"other"}"#, Some(login("u", "pa:r", "")))]
     #[case(r#"{"auth":"dTpwYQ=="}"#, Some(login("u", "pa", "")))]
     #[case(r#"{"auth":"dTpwYQ"}"#, Some(login("u", "pa", "")))]
     #[case(r#"{"auth":"dTpw\nYQ==\n"}"#, Some(login("u", "pa", "")))]
@@ -233,10 +224,7 @@ mod tests {
     #[case("[]", None)]
     fn logins_are_decoded_as_go_does(#[case] entry: &str, #[case] expected: Option<Login>) {
         let dockercfg = parse_dockercfg(format!("{{\"r.io\":{entry}}}").as_bytes());
-        assert_eq!(
-            dockercfg.ok().map(|logins| logins["r.io"].clone()),
-            expected
-        );
+        assert_eq!(dockercfg.ok().map(|logins| logins["r.io"].clone()), expected);
         let json = parse_config_json(format!("{{\"auths\":{{\"r.io\":{entry}}}}}").as_bytes());
         assert_eq!(json.ok().map(|logins| logins["r.io"].clone()), expected);
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::duration::go_duration;
+use api::duration::go_duration;
 
 /// An event about the image of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,12 +19,7 @@ pub struct ImageEvent {
 
 impl ImageEvent {
     fn new(warning: bool, reason: &'static str, message: String) -> Self {
-        Self {
-            of_pod: false,
-            warning,
-            reason,
-            message,
-        }
+        Self { of_pod: false, warning, reason, message }
     }
 
     /// The name is malformed, or ImageStatus failed.
@@ -52,7 +47,9 @@ impl ImageEvent {
 
     /// A pull succeeded: `pull` is the time of PullImage, `whole` includes the wait for other pulls.
     pub(crate) fn pulled(image: &str, pull: Duration, whole: Duration, size: u64) -> Self {
-        let (pull, whole) = (go_duration(pull), go_duration(whole));
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let [pull, whole] =
+            [pull, whole].map(|time| go_duration(Duration::from_millis(millis(time))));
         let message = format!(
             "Successfully pulled image \"{image}\" in {pull} ({whole} including waiting). Image size: {size} bytes."
         );
@@ -77,9 +74,6 @@ impl ImageEvent {
             "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed.",
             names.join(", ")
         );
-        Self {
-            of_pod: true,
-            ..Self::new(true, "FailedToRetrieveImagePullSecret", message)
-        }
+        Self { of_pod: true, ..Self::new(true, "FailedToRetrieveImagePullSecret", message) }
     }
 }

@@ -66,12 +66,7 @@ impl ImageGcPolicy {
         if !maximum_age.is_zero() && maximum_age <= minimum_age {
             return Err(ImageGcPolicyError::Age);
         }
-        Ok(Self {
-            high_threshold_percent,
-            low_threshold_percent,
-            minimum_age,
-            maximum_age,
-        })
+        Ok(Self { high_threshold_percent, low_threshold_percent, minimum_age, maximum_age })
     }
 
     /// `imageMaximumGCAge`.
@@ -114,20 +109,15 @@ pub(crate) fn shortage(
     if fs.capacity == 0 {
         return Err(NoCapacity);
     }
-    let (capacity, available) = (
-        u128::from(fs.capacity),
-        u128::from(fs.available.min(fs.capacity)),
-    );
+    let (capacity, available) =
+        (u128::from(fs.capacity), u128::from(fs.available.min(fs.capacity)));
     let usage_percent = 100 - u64::try_from(available * 100 / capacity).unwrap_or(100);
     if usage_percent < u64::from(policy.high_threshold_percent) {
         return Ok(None);
     }
     let wanted = capacity * u128::from(100 - policy.low_threshold_percent) / 100;
     let bytes = u64::try_from(wanted.saturating_sub(available)).unwrap_or(u64::MAX);
-    Ok(Some(Shortage {
-        bytes,
-        usage_percent,
-    }))
+    Ok(Some(Shortage { bytes, usage_percent }))
 }
 
 /// What is known of an image.
@@ -202,11 +192,9 @@ pub(crate) fn too_old(
     if policy.maximum_age.is_zero() || until(began, now) <= policy.maximum_age {
         return (Vec::new(), candidates);
     }
-    candidates.into_iter().partition(|image| {
-        image
-            .last_used
-            .is_none_or(|used| until(used, now) > policy.maximum_age)
-    })
+    candidates
+        .into_iter()
+        .partition(|image| image.last_used.is_none_or(|used| until(used, now) > policy.maximum_age))
 }
 
 /// Whether an image was there long enough to be removed for its space: one that was just pulled is about to be used.
@@ -255,12 +243,7 @@ mod tests {
     }
 
     fn image(id: &str, pinned: bool) -> Image {
-        Image {
-            id: id.to_owned(),
-            size: 10,
-            pinned,
-            ..Image::default()
-        }
+        Image { id: id.to_owned(), size: 10, pinned, ..Image::default() }
     }
 
     fn ids(candidates: &[Candidate]) -> Vec<&str> {
@@ -281,32 +264,21 @@ mod tests {
         #[case] available: u64,
         #[case] bytes: Option<u64>,
     ) {
-        let fs = ImageFs {
-            capacity: 100,
-            available,
-        };
+        let fs = ImageFs { capacity: 100, available };
         let found = shortage(&ImageGcPolicy::default(), fs).unwrap();
         assert_eq!(found.map(|shortage| shortage.bytes), bytes);
     }
 
     #[test]
     fn unknown_capacity_is_an_error() {
-        let fs = ImageFs {
-            capacity: 0,
-            available: 0,
-        };
+        let fs = ImageFs { capacity: 0, available: 0 };
         assert_eq!(shortage(&ImageGcPolicy::default(), fs), Err(NoCapacity));
     }
 
     #[test]
     fn least_recently_used_images_come_first() {
         let mut uses = ImageUses::default();
-        let all = [
-            image("a", false),
-            image("b", false),
-            image("c", false),
-            image("p", true),
-        ];
+        let all = [image("a", false), image("b", false), image("c", false), image("p", true)];
         uses.observe(&all[..1], &set(&["a"]), at(0));
         uses.observe(&all, &set(&["b"]), at(10));
         uses.observe(&all, &set(&[]), at(20));

@@ -111,18 +111,11 @@ impl Keyring {
 
     /// The credentials for a repository such as `docker.io/library/nginx`, the most specific ones first.
     pub fn lookup(&self, repository: &str) -> Vec<Credential> {
-        let matching = self
-            .credentials
-            .iter()
-            .rev()
-            .filter(|(location, _)| matches(location, repository));
+        let matching =
+            self.credentials.iter().rev().filter(|(location, _)| matches(location, repository));
         let found: Vec<Credential> = matching.flat_map(|(_, found)| found.clone()).collect();
         if found.is_empty() && is_in_default_registry(repository) {
-            return self
-                .credentials
-                .get(DEFAULT_REGISTRY)
-                .cloned()
-                .unwrap_or_default();
+            return self.credentials.get(DEFAULT_REGISTRY).cloned().unwrap_or_default();
         }
         found
     }
@@ -150,10 +143,7 @@ pub fn matches(location: &str, repository: &str) -> bool {
     port == port_of_image
         && image.path.starts_with(&location.path)
         && pattern.split('.').count() == name.split('.').count()
-        && pattern
-            .split('.')
-            .zip(name.split('.'))
-            .all(|(pattern, label)| glob(pattern, label))
+        && pattern.split('.').zip(name.split('.')).all(|(pattern, label)| glob(pattern, label))
 }
 
 /// Whether `text` matches a pattern with `*`.
@@ -199,14 +189,9 @@ impl Location {
             Some(slash) => text.split_at(slash),
             None => (text, ""),
         };
-        let host = authority
-            .rsplit_once('@')
-            .map_or(authority, |(_, host)| host);
+        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
         Self::is_host(host).then_some(())?;
-        Some(Self {
-            host: host.to_owned(),
-            path: unescaped(path)?,
-        })
+        Some(Self { host: host.to_owned(), path: unescaped(path)? })
     }
 
     fn is_host(host: &str) -> bool {
@@ -215,9 +200,7 @@ impl Location {
             let Some((address, rest)) = bracketed.split_once(']') else {
                 return false;
             };
-            let fits = address
-                .bytes()
-                .all(|c| c.is_ascii_hexdigit() || matches!(c, b':' | b'.'));
+            let fits = address.bytes().all(|c| c.is_ascii_hexdigit() || matches!(c, b':' | b'.'));
             return fits && (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port));
         }
         let (name, port) = host.split_once(':').unwrap_or((host, ""));
@@ -228,11 +211,7 @@ impl Location {
     }
 
     fn name_and_port(&self) -> (&str, &str) {
-        match self
-            .host
-            .strip_prefix('[')
-            .and_then(|rest| rest.split_once("]:"))
-        {
+        match self.host.strip_prefix('[').and_then(|rest| rest.split_once("]:")) {
             Some(address) => address,
             None if self.host.starts_with('[') => (&self.host, ""),
             None => self.host.split_once(':').unwrap_or((&self.host, "")),
@@ -261,11 +240,8 @@ fn unescaped(path: &str) -> Option<String> {
 
 /// The SHA-256 of the login as Go's JSON encoder writes it without empty members, in hexadecimal digits.
 fn hash(login: &Login) -> String {
-    let members = [
-        ("username", &login.username),
-        ("password", &login.password),
-        ("email", &login.email),
-    ];
+    let members =
+        [("username", &login.username), ("password", &login.password), ("email", &login.email)];
     let members: Vec<String> = members
         .into_iter()
         .filter(|(_, value)| !value.is_empty())
@@ -313,10 +289,7 @@ mod tests {
     use super::*;
 
     fn login(username: &str) -> Login {
-        Login {
-            username: username.to_owned(),
-            ..Login::default()
-        }
+        Login { username: username.to_owned(), ..Login::default() }
     }
 
     #[rstest]
@@ -377,11 +350,8 @@ mod tests {
 
     #[test]
     fn hash_is_of_go_json() {
-        let login = Login {
-            username: "u".to_owned(),
-            password: "<&>".to_owned(),
-            email: String::new(),
-        };
+        let login =
+            Login { username: "u".to_owned(), password: "<&>".to_owned(), email: String::new() };
         let json = r#"{"username":"u","password":"\u003c\u0026\u003e"}"#;
         assert_eq!(hash(&login), hex(&Sha256::digest(json)));
     }

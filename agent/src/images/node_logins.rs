@@ -22,10 +22,7 @@ pub(crate) struct NodeLogins {
 
 impl NodeLogins {
     pub(crate) fn new(files: Vec<PathBuf>) -> Self {
-        Self {
-            files,
-            read: Mutex::new(None),
-        }
+        Self { files, read: Mutex::new(None) }
     }
 
     /// The node's credentials for a repository.

@@ -7,6 +7,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use api::pod::Pod;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::sync::OnceCell;
@@ -14,7 +15,6 @@ use tokio::sync::OnceCell;
 use super::docker_config::DockerConfig;
 use super::keyring::{self, Credential, Keyring};
 use crate::clock::Clock;
-use crate::pod::Pod;
 
 mod config;
 mod response;
@@ -62,10 +62,8 @@ impl CredentialProviders {
     /// # Errors
     /// Fails if the configuration is missing or invalid, or a program is missing.
     pub fn read(config: &Path, bin_dir: &Path) -> Result<Self, ProvidersError> {
-        let failed = |path: &Path, source| ProvidersError::Read {
-            path: path.display().to_string(),
-            source,
-        };
+        let failed =
+            |path: &Path, source| ProvidersError::Read { path: path.display().to_string(), source };
         let mut files = vec![config.to_owned()];
         if config.is_dir() {
             let entries = std::fs::read_dir(config).map_err(|error| failed(config, error))?;
@@ -96,10 +94,7 @@ impl CredentialProviders {
                 return Err(ProvidersError::NoProgram(program.display().to_string()));
             }
         }
-        Ok(Self {
-            configs,
-            bin_dir: bin_dir.to_owned(),
-        })
+        Ok(Self { configs, bin_dir: bin_dir.to_owned() })
     }
 }
 
@@ -143,10 +138,7 @@ impl ProviderRunner {
             cache: Mutex::default(),
             runs: Mutex::default(),
         };
-        Self {
-            providers: configs.into_iter().map(provider).collect(),
-            clock,
-        }
+        Self { providers: configs.into_iter().map(provider).collect(), clock }
     }
 
     /// The credentials that all providers together have for a repository. A provider that fails has none.
@@ -182,10 +174,7 @@ impl Provider {
             return Ok(DockerConfig::new());
         }
         let account = pod.spec().service_account_name.as_deref();
-        match (
-            self.config.requires_service_account,
-            account.unwrap_or_default(),
-        ) {
+        match (self.config.requires_service_account, account.unwrap_or_default()) {
             (None, _) | (Some(false), "") => {}
             (Some(true), "") => return Ok(DockerConfig::new()),
             (Some(_), _) => return Err(Arc::new(ProviderError::NoServiceAccounts)),
@@ -194,16 +183,11 @@ impl Provider {
             return Ok(logins.clone());
         }
         let run = Arc::clone(lock(&self.runs).entry(image.to_owned()).or_default());
-        let response = run
-            .get_or_init(async || self.run(image).await.map_err(Arc::new))
-            .await;
+        let response = run.get_or_init(async || self.run(image).await.map_err(Arc::new)).await;
         {
             // The next pull begins a new run.
             let mut runs = lock(&self.runs);
-            if runs
-                .get(image)
-                .is_some_and(|known| Arc::ptr_eq(known, &run))
-            {
+            if runs.get(image).is_some_and(|known| Arc::ptr_eq(known, &run)) {
                 runs.remove(image);
             }
         }

@@ -127,10 +127,7 @@ impl PullRecords {
         let mut state = self.state.lock().await;
         let credentials = Some(credentials);
         // Without the record the intent stays, so that the image still counts as pulled by the agent.
-        if self
-            .change(&mut state, image, image_ref, credentials, now)
-            .await
-        {
+        if self.change(&mut state, image, image_ref, credentials, now).await {
             self.end(&mut state, image).await;
         }
     }
@@ -145,8 +142,7 @@ impl PullRecords {
     ) {
         let mut state = self.state.lock().await;
         let credentials = Some(credentials);
-        self.change(&mut state, image, image_ref, credentials, now)
-            .await;
+        self.change(&mut state, image, image_ref, credentials, now).await;
     }
 
     /// Removes the records of images that the runtime does not have, unless they changed since its images were listed.
@@ -181,9 +177,7 @@ impl PullRecords {
         // An image that was pulled has a name that can be parsed.
         let name = image_reference::without_version(image).unwrap_or(image);
         let known = state.pulled.get(image_ref);
-        let mut record = known
-            .cloned()
-            .unwrap_or_else(|| PulledRecord::new(image_ref, now));
+        let mut record = known.cloned().unwrap_or_else(|| PulledRecord::new(image_ref, now));
         let changed = credentials.is_some_and(|credentials| record.add(name, credentials, now));
         if known.is_some() && !changed {
             return true;

@@ -93,10 +93,7 @@ impl RecordFiles {
     /// The records below the agent's root directory.
     pub(crate) fn new(root_dir: &Path) -> Self {
         let dir = root_dir.join("image_manager");
-        Self {
-            pulling: dir.join("pulling"),
-            pulled: dir.join("pulled"),
-        }
+        Self { pulling: dir.join("pulling"), pulled: dir.join("pulled") }
     }
 
     /// Reads all records. A damaged one is logged and left alone: it is overwritten by the next pull of its image.
@@ -201,10 +198,7 @@ fn decode<T: Document>(path: &Path) -> Result<T, String> {
 
 /// Writes a file and renames it into its place, so that a crash leaves the old or the new one.
 fn write(directory: &Path, image: &str, document: &impl Document) -> io::Result<()> {
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)?;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let path = directory.join(file_name(image));
     let unfinished = directory.join(file_name(image) + UNFINISHED);
     let text = serde_json::to_vec(document)?;
@@ -264,10 +258,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let files = RecordFiles::new(root.path());
         files.write_pulled(&record("sha256:1")).unwrap();
-        let path = root
-            .path()
-            .join("image_manager/pulled")
-            .join(file_name("sha256:1"));
+        let path = root.path().join("image_manager/pulled").join(file_name("sha256:1"));
         assert_eq!(
             std::fs::read_to_string(&path).unwrap(),
             r#"{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","lastUpdatedTime":"1970-01-01T00:00:00Z","imageRef":"sha256:1","credentialMapping":{"q.io/a":{"nodePodsAccessible":true}}}"#
@@ -297,19 +288,11 @@ mod tests {
                 r#"{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","lastUpdatedTime":null,"imageRef":"a","more":1}"#,
             ),
         ];
-        for (name, text) in bad
-            .into_iter()
-            .chain([("sha256-5.tmp", "{"), ("other", "{")])
-        {
+        for (name, text) in bad.into_iter().chain([("sha256-5.tmp", "{"), ("other", "{")]) {
             std::fs::write(directory.join(name), text).unwrap();
         }
         let found = files.read();
-        assert!(
-            found
-                .damaged_pulled
-                .iter()
-                .eq(bad.iter().map(|(name, _)| name))
-        );
+        assert!(found.damaged_pulled.iter().eq(bad.iter().map(|(name, _)| name)));
         assert_eq!(found.pulled.len(), 1);
     }
 }

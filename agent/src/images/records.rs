@@ -87,14 +87,8 @@ impl PullCredentials {
     /// What a successful pull with this credential shows; `None`: without one.
     pub(crate) fn of(used: Option<&Credential>) -> Self {
         match used.and_then(PullSecretRecord::of) {
-            Some(secret) => Self {
-                kubernetes_secrets: vec![secret],
-                ..Self::default()
-            },
-            None => Self {
-                node_pods_accessible: true,
-                ..Self::default()
-            },
+            Some(secret) => Self { kubernetes_secrets: vec![secret], ..Self::default() },
+            None => Self { node_pods_accessible: true, ..Self::default() },
         }
     }
 
@@ -121,8 +115,7 @@ impl PullCredentials {
             changed = true;
         }
         if changed {
-            self.kubernetes_secrets
-                .sort_by(|a, b| a.coordinates().cmp(&b.coordinates()));
+            self.kubernetes_secrets.sort_by(|a, b| a.coordinates().cmp(&b.coordinates()));
         }
         changed
     }
@@ -131,11 +124,7 @@ impl PullCredentials {
 impl PulledRecord {
     /// A record without credentials: to use the image, they have to be checked again.
     pub(crate) fn new(image_ref: &str, now: Timestamp) -> Self {
-        Self {
-            image_ref: image_ref.to_owned(),
-            updated_at: now,
-            credentials: BTreeMap::new(),
-        }
+        Self { image_ref: image_ref.to_owned(), updated_at: now, credentials: BTreeMap::new() }
     }
 
     /// Adds the credentials that could pull the image under a name. Returns whether the record changed.
@@ -275,18 +264,13 @@ mod tests {
         }
         let others = [credential("a", "2", "y"), credential("b", "1", "y")];
         assert_eq!(matching(&known, &others), Match::No);
-        let nodes_own = Credential {
-            secret: None,
-            ..credential("a", "1", "x")
-        };
+        let nodes_own = Credential { secret: None, ..credential("a", "1", "x") };
         assert_eq!(matching(&known, &[nodes_own]), Match::No);
     }
 
     #[test]
     fn full_record_is_not_extended_by_matches() {
-        let secrets: Vec<_> = (0..100)
-            .map(|uid| credential("a", &uid.to_string(), "x"))
-            .collect();
+        let secrets: Vec<_> = (0..100).map(|uid| credential("a", &uid.to_string(), "x")).collect();
         let known = recorded(&secrets);
         assert_eq!(matching(&known, &[credential("b", "1", "x")]), Match::Yes);
         assert_eq!(matching(&known, &[credential("a", "1", "y")]), Match::No);
@@ -302,9 +286,8 @@ mod tests {
         assert!(!record.add("q.io/a", &of("b", "x"), later));
         assert!(record.add("q.io/a", &of("b", "y"), later));
         let secrets = record.credentials["q.io/a"].kubernetes_secrets.iter();
-        let secrets: Vec<_> = secrets
-            .map(|secret| (secret.name.as_str(), secret.credential_hash.as_str()))
-            .collect();
+        let secrets: Vec<_> =
+            secrets.map(|secret| (secret.name.as_str(), secret.credential_hash.as_str())).collect();
         assert_eq!(secrets, [("a", "x"), ("b", "y")]);
         assert!(record.add("q.io/a", &PullCredentials::of(None), later));
         assert_eq!(record.credentials["q.io/a"], PullCredentials::of(None));

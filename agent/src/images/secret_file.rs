@@ -82,10 +82,7 @@ fn secrets(
     if secret.metadata.name.as_deref().is_none_or(str::is_empty) {
         return Err(SecretFileError::Secret(document));
     }
-    secret
-        .metadata
-        .namespace
-        .get_or_insert_with(|| "default".to_owned());
+    secret.metadata.namespace.get_or_insert_with(|| "default".to_owned());
     for (key, text) in secret.string_data.take().unwrap_or_default() {
         let data = secret.data.get_or_insert_default();
         data.insert(key, ByteString(text.into_bytes()));
@@ -99,7 +96,6 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::objects::Objects;
 
     #[test]
     fn secrets_of_documents_and_lists_are_found() {
@@ -140,9 +136,6 @@ items:
     #[case("text", "document 1 is not")]
     fn other_texts_are_refused_without_their_data(#[case] text: &str, #[case] expected: &str) {
         let error = parse_secrets(text).unwrap_err().to_string();
-        assert!(
-            error.contains(expected) && !error.contains("hidden"),
-            "{error}"
-        );
+        assert!(error.contains(expected) && !error.contains("hidden"), "{error}");
     }
 }

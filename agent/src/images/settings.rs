@@ -42,9 +42,7 @@ impl ImageConfig {
             registry_burst: 10,
             backoff: (Duration::from_secs(10), Duration::from_secs(300)),
             credential_verification: CredentialVerification::default(),
-            docker_configs: ["config.json", ".dockercfg"]
-                .map(|name| root_dir.join(name))
-                .to_vec(),
+            docker_configs: ["config.json", ".dockercfg"].map(|name| root_dir.join(name)).to_vec(),
             credential_providers: CredentialProviders::default(),
             garbage_collection: Some(ImageGcPolicy::default()),
         }

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::clock::TokioClock;
 use crate::cri::fake::{Behaviour, FakeCri};
-use crate::objects::ObjectMap;
+use crate::objects::{ObjectMap, ObjectStore};
 
 struct Node {
     cri: FakeCri,
@@ -65,7 +65,7 @@ impl Node {
         Images::new(
             Arc::new(self.cri.clone()),
             Arc::clone(&self.clock) as Arc<dyn Clock>,
-            Arc::new(self.objects.clone()),
+            Arc::new(ObjectStore::new(self.objects.clone())),
             self.root.path().to_owned(),
             &self.config,
         )
@@ -73,9 +73,7 @@ impl Node {
 
     fn pulls(&self) -> Vec<String> {
         let calls = self.cri.calls().into_iter();
-        calls
-            .filter_map(|call| call.text.strip_prefix("PullImage ").map(str::to_owned))
-            .collect()
+        calls.filter_map(|call| call.text.strip_prefix("PullImage ").map(str::to_owned)).collect()
     }
 
     fn records(&self, directory: &str) -> PathBuf {
@@ -89,9 +87,7 @@ impl Node {
 }
 
 fn pod(uid: &str, secrets: &[&str]) -> Pod {
-    let reference = |name: &&str| LocalObjectReference {
-        name: (*name).to_owned(),
-    };
+    let reference = |name: &&str| LocalObjectReference { name: (*name).to_owned() };
     Pod::new(ApiPod {
         metadata: ObjectMeta {
             namespace: Some("ns".to_owned()),
@@ -184,10 +180,8 @@ async fn image_of_updated_pod_does_not_wait_for_the_old_one() {
     let (waits, event) = get(&images, &p, "broken:1").await;
     assert_eq!(
         waits,
-        Err(
-            "ImagePullBackOff: Back-off pulling image \"broken:1\": ErrImagePull: no such image"
-                .to_owned()
-        )
+        Err("ImagePullBackOff: Back-off pulling image \"broken:1\": ErrImagePull: no such image"
+            .to_owned())
     );
     assert_eq!(event, "Back-off pulling image \"broken:1\"");
     assert!(get(&images, &p, "works:1").await.0.is_ok());
@@ -227,10 +221,7 @@ async fn credentials_of_secrets_and_node_are_tried_in_order() {
     let p = pod("1", &["other", "host", "missing", "path", ""]);
     let (failed, events) = ensure(&images, &p, "r.io/a:1", &CancellationToken::new()).await;
     assert!(matches!(failed, Err(ImageError::Failed(error)) if error.message == "denied"));
-    assert_eq!(
-        node.pulls(),
-        ["r.io/a:1 as path", "r.io/a:1 as host", "r.io/a:1 as node"]
-    );
+    assert_eq!(node.pulls(), ["r.io/a:1 as path", "r.io/a:1 as host", "r.io/a:1 as node"]);
     assert_eq!(
         events[0],
         "Unable to retrieve some image pull secrets (missing); attempting to pull the image may not succeed."
@@ -243,20 +234,11 @@ async fn image_of_one_tenant_is_pulled_again_for_another_one_after_a_restart() {
     node.image("r.io/a:1", None);
     node.secret("one", "r.io");
     node.secret("two", "r.io");
-    get(&node.start(), &pod("1", &["one"]), "r.io/a:1")
-        .await
-        .0
-        .unwrap();
+    get(&node.start(), &pod("1", &["one"]), "r.io/a:1").await.0.unwrap();
     let images = node.start();
-    get(&images, &pod("2", &["one"]), "r.io/a:1")
-        .await
-        .0
-        .unwrap();
+    get(&images, &pod("2", &["one"]), "r.io/a:1").await.0.unwrap();
     assert_eq!(node.pulls(), ["r.io/a:1 as one"]);
-    get(&images, &pod("3", &["two"]), "r.io/a:1")
-        .await
-        .0
-        .unwrap();
+    get(&images, &pod("3", &["two"]), "r.io/a:1").await.0.unwrap();
     assert_eq!(node.pulls(), ["r.io/a:1 as one", "r.io/a:1 as two"]);
 }
 
@@ -264,9 +246,7 @@ async fn image_of_one_tenant_is_pulled_again_for_another_one_after_a_restart() {
 async fn image_of_unfinished_pull_counts_as_pulled() {
     let node = Node::new();
     node.image("r.io/a:1", None);
-    record_files::RecordFiles::new(node.root.path())
-        .write_intent("r.io/a:1")
-        .unwrap();
+    record_files::RecordFiles::new(node.root.path()).write_intent("r.io/a:1").unwrap();
     // Something finished the pull while no agent ran.
     node.cri.image("r.io/a:1", Behaviour::forever());
     let images = node.start();
@@ -282,23 +262,14 @@ async fn damaged_record_is_replaced_by_a_pull() {
     let mut node = Node::new();
     node.config.credential_verification = CredentialVerification::NeverVerify;
     node.image("r.io/a:1", None);
-    get(&node.start(), &pod("1", &[]), "r.io/a:1")
-        .await
-        .0
-        .unwrap();
-    let file = node
-        .records("pulled")
-        .join(record_files::file_name("r.io/a:1"));
+    get(&node.start(), &pod("1", &[]), "r.io/a:1").await.0.unwrap();
+    let file = node.records("pulled").join(record_files::file_name("r.io/a:1"));
     std::fs::write(&file, "{").unwrap();
     let images = node.start();
     get(&images, &pod("1", &[]), "r.io/a:1").await.0.unwrap();
     get(&images, &pod("1", &[]), "r.io/a:1").await.0.unwrap();
     assert_eq!(node.pulls().len(), 2);
-    assert!(
-        std::fs::read_to_string(file)
-            .unwrap()
-            .contains("nodePodsAccessible")
-    );
+    assert!(std::fs::read_to_string(file).unwrap().contains("nodePodsAccessible"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -308,10 +279,7 @@ async fn unwritable_records_fail_the_pull() {
     std::fs::write(node.root.path().join("image_manager"), "").unwrap();
     let (failed, _) = get(&node.start(), &pod("1", &[]), "r.io/a:1").await;
     let failed = failed.unwrap_err();
-    assert!(
-        failed.starts_with("ErrImagePull: Failed to record image pull intent"),
-        "{failed}"
-    );
+    assert!(failed.starts_with("ErrImagePull: Failed to record image pull intent"), "{failed}");
     assert_eq!(node.pulls(), [""; 0]);
 }
 
@@ -324,16 +292,9 @@ async fn records_of_removed_images_are_pruned() {
     for image in ["r.io/a:1", "r.io/b:1"] {
         get(&images, &pod("1", &[]), image).await.0.unwrap();
     }
-    let listed = [Image {
-        id: "r.io/a:1".to_owned(),
-        ..Image::default()
-    }];
+    let listed = [Image { id: "r.io/a:1".to_owned(), ..Image::default() }];
     images.prune_records(&listed, Timestamp::UNIX_EPOCH).await;
-    assert_eq!(
-        node.count("pulled"),
-        2,
-        "the record is younger than the listing"
-    );
+    assert_eq!(node.count("pulled"), 2, "the record is younger than the listing");
     images.prune_records(&listed, Timestamp::MAX).await;
     assert_eq!(node.count("pulled"), 1);
 }

@@ -34,13 +34,9 @@ mod tests {
     #[test]
     fn rotated_files_are_removed_with_the_log() {
         let root = tempfile::tempdir().unwrap();
-        for name in [
-            "1.log",
-            "1.log.20260301-120000.gz",
-            "1.log.20260301-130000",
-            "2.log",
-            "11.log",
-        ] {
+        for name in
+            ["1.log", "1.log.20260301-120000.gz", "1.log.20260301-130000", "2.log", "11.log"]
+        {
             std::fs::write(root.path().join(name), "").unwrap();
         }
         remove(&root.path().join("1.log"));

@@ -7,8 +7,9 @@ use std::fs::DirEntry;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use api::pod::Pod;
+
 use crate::observed::ContainerId;
-use crate::pod::Pod;
 
 /// The greatest length of a file's name, in bytes.
 const LONGEST_NAME: usize = 255;

@@ -37,11 +37,7 @@ pub(super) fn make_room(mut names: Vec<String>, max_files: usize) -> Plan {
     remove.extend_from_slice(excess);
     Plan {
         remove,
-        compress: kept
-            .iter()
-            .filter(|name| !name.ends_with(COMPRESSED))
-            .cloned()
-            .collect(),
+        compress: kept.iter().filter(|name| !name.ends_with(COMPRESSED)).cloned().collect(),
     }
 }
 
@@ -64,18 +60,12 @@ mod tests {
         #[case] compress: &[&str],
     ) {
         let plan = make_room(names.iter().map(|name| (*name).to_owned()).collect(), 5);
-        assert_eq!(
-            (plan.remove, plan.compress),
-            (texts(remove), texts(compress))
-        );
+        assert_eq!((plan.remove, plan.compress), (texts(remove), texts(compress)));
     }
 
     #[test]
     fn two_files_leave_no_room_for_rotated_ones() {
-        assert_eq!(
-            make_room(texts(&["l.1.gz", "l.2"]), 2).remove,
-            ["l.1.gz", "l.2"]
-        );
+        assert_eq!(make_room(texts(&["l.1.gz", "l.2"]), 2).remove, ["l.1.gz", "l.2"]);
     }
 
     fn texts(names: &[&str]) -> Vec<String> {

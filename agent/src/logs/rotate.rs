@@ -37,10 +37,7 @@ pub(super) fn make_room(log: &Path, max_files: usize) -> io::Result<()> {
 
 /// Replaces a file by `NAME.gz` with the same mode. It is written under another name, so that `NAME.gz` is always whole.
 fn compress(directory: &Path, name: &str) -> io::Result<()> {
-    let (from, unfinished) = (
-        directory.join(name),
-        directory.join(format!("{name}{UNFINISHED}")),
-    );
+    let (from, unfinished) = (directory.join(name), directory.join(format!("{name}{UNFINISHED}")));
     let mut log = OpenOptions::new().read(true).open(&from)?;
     let written = write_compressed(&mut log, &unfinished);
     if written.is_err() {
@@ -53,11 +50,7 @@ fn compress(directory: &Path, name: &str) -> io::Result<()> {
 }
 
 fn write_compressed(log: &mut File, to: &Path) -> io::Result<()> {
-    let out = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(to)?;
+    let out = OpenOptions::new().write(true).create(true).truncate(true).open(to)?;
     out.set_permissions(log.metadata()?.permissions())?;
     let mut encoder = GzEncoder::new(out, Compression::default());
     io::copy(log, &mut encoder)?;

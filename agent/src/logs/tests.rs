@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Read;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -11,33 +12,24 @@ use super::*;
 use crate::clock::TokioClock;
 use crate::cri::Code;
 use crate::cri::fake::FakeCri;
-use crate::pod::{Pod, PodUid};
-use crate::report::{ContainerKind, ContainerReport, PodReport};
+use crate::fixtures;
+use crate::report::{ContainerReport, PodReport};
 
-const ROTATION: LogRotation = LogRotation {
-    max_size: 100,
-    max_files: 4,
-    period: Duration::from_secs(10),
-};
+const ROTATION: LogRotation =
+    LogRotation { max_size: 100, max_files: 4, period: Duration::from_secs(10) };
 
 fn keeper() -> (LogKeeper, FakeCri) {
-    let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(
-        "2026-01-02T03:04:05Z".parse().unwrap(),
-    ));
+    let clock: Arc<dyn Clock> =
+        Arc::new(TokioClock::starting_at("2026-01-02T03:04:05Z".parse().unwrap()));
     let fake = FakeCri::new(Arc::clone(&clock));
-    let keeper = LogKeeper {
-        cri: Arc::new(fake.clone()),
-        clock,
-        rotation: ROTATION,
-    };
+    let keeper = LogKeeper { cri: Arc::new(fake.clone()), clock, rotation: ROTATION };
     (keeper, fake)
 }
 
 fn files(directory: &TempDir) -> Vec<String> {
     let entries = fs::read_dir(directory.path()).unwrap();
-    let mut names: Vec<String> = entries
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
@@ -57,21 +49,11 @@ async fn log_is_rotated_when_it_is_large_and_older_ones_are_compressed() {
         keeper.rotate(&id, &log).await.unwrap();
         tokio::time::advance(Duration::from_secs(1)).await;
     }
-    let kept = [
-        "0.log.20260102-030406.gz",
-        "0.log.20260102-030407.gz",
-        "0.log.20260102-030408",
-    ];
-    assert_eq!(
-        files(&directory),
-        kept,
-        "the runtime has not made a new log, and the oldest went"
-    );
+    let kept = ["0.log.20260102-030406.gz", "0.log.20260102-030407.gz", "0.log.20260102-030408"];
+    assert_eq!(files(&directory), kept, "the runtime has not made a new log, and the oldest went");
     let mut text = String::new();
     let packed = fs::File::open(directory.path().join(kept[0])).unwrap();
-    flate2::read::GzDecoder::new(packed)
-        .read_to_string(&mut text)
-        .unwrap();
+    flate2::read::GzDecoder::new(packed).read_to_string(&mut text).unwrap();
     assert_eq!(text, "1".repeat(100));
 }
 
@@ -82,10 +64,7 @@ async fn log_keeps_its_name_when_the_runtime_does_not_reopen_it() {
     let (keeper, fake) = keeper();
     fake.fail("ReopenContainerLog", 1, Code::NotFound, "no such container");
     fs::write(&log, [b'x'; 100]).unwrap();
-    let error = keeper
-        .rotate(&ContainerId::new("c1"), &log)
-        .await
-        .unwrap_err();
+    let error = keeper.rotate(&ContainerId::new("c1"), &log).await.unwrap_err();
     let cause = std::error::Error::source(&error).unwrap().to_string();
     assert!(cause.contains("no such container"), "{cause}");
     assert_eq!(files(&directory), ["0.log"]);
@@ -94,12 +73,8 @@ async fn log_keeps_its_name_when_the_runtime_does_not_reopen_it() {
 #[test]
 fn links_lead_to_logs_and_go_with_them() {
     let directory = tempfile::tempdir().unwrap();
-    let (links, log) = (
-        directory.path().join("containers"),
-        directory.path().join("0.log"),
-    );
-    let pod = json!({"metadata": {"name": "web", "namespace": "default", "uid": "u"}, "spec": {"containers": []}});
-    let pod = Pod::new(serde_json::from_value(pod).unwrap());
+    let (links, log) = (directory.path().join("containers"), directory.path().join("0.log"));
+    let pod = fixtures::pod_of("u", "web", json!({"containers": []}));
     let name = links::name(&pod, "main", &ContainerId::new("abc"));
     assert_eq!(name, "web_default_main-abc.log");
 
@@ -114,20 +89,15 @@ fn links_lead_to_logs_and_go_with_them() {
     assert!(links.join(&name).is_symlink());
     fs::remove_file(&log).unwrap();
     links::remove_dangling(&links);
-    let left: Vec<_> = fs::read_dir(&links)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name())
-        .collect();
+    let left: Vec<_> =
+        fs::read_dir(&links).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["mine.log"], "what is no link stays");
 }
 
 #[test]
 fn long_name_is_cut_before_its_suffix() {
-    let pod = json!({"metadata": {"name": "p".repeat(250), "namespace": "default", "uid": "u"}, "spec": {"containers": []}});
-    let pod = Pod::new(serde_json::from_value(pod).unwrap());
-    let name = links::name(&pod, "main", &ContainerId::new("abc"))
-        .into_string()
-        .unwrap();
+    let pod = fixtures::pod_of("u", &"p".repeat(250), json!({"containers": []}));
+    let name = links::name(&pod, "main", &ContainerId::new("abc")).into_string().unwrap();
     assert_eq!((name.len(), &name[251..]), (255, ".log"));
 }
 
@@ -137,33 +107,13 @@ async fn logs_of_running_containers_are_rotated() {
     let container = |name: &str, state, size| {
         let log = directory.path().join(name);
         fs::write(&log, vec![b'x'; size]).unwrap();
-        ContainerReport {
-            name: name.to_owned(),
-            kind: ContainerKind::App,
-            state,
-            reason: String::new(),
-            message: String::new(),
-            exit_code: None,
-            refused: false,
-            ready: false,
-            restarts: 0,
-            image: String::new(),
-            container_id: name.to_owned(),
-            log_path: Some(log),
-            pull: None,
-            create: None,
-            start: None,
-        }
+        ContainerReport { log_path: Some(log), ..fixtures::container_report(name, state) }
     };
     let report = |name: &str, removed, containers| PodReport {
-        uid: PodUid::new(name),
-        namespace: "default".to_owned(),
-        name: name.to_owned(),
-        status: Arc::default(),
-        published: Arc::default(),
         finished: removed,
         removed,
         containers,
+        ..fixtures::pod_report(name, PodStatus::default())
     };
     let web = vec![
         container("large", ContainerPhase::Running, 100),

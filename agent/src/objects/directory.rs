@@ -6,13 +6,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use api::manifest::{Object, Strictness, parse};
 use inotify::EventStream;
 use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
 
 use super::{ObjectMap, ObjectStore};
 use crate::blocking::blocking;
-use crate::manifest::{Object, Strictness, parse};
 use crate::source::directory::watch;
 
 /// How often the directory is read again while it is watched, and without a watch.
@@ -41,11 +41,7 @@ impl ObjectsDirectory {
     /// The files at `path`, which need not exist yet.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
-        Self {
-            path,
-            files: BTreeMap::new(),
-            watch: None,
-        }
+        Self { path, files: BTreeMap::new(), watch: None }
     }
 
     /// Reads all files. Their objects replace those of `others` that have their names.
@@ -149,10 +145,7 @@ fn read_one(path: &Path, known: ObjectsFile) -> ObjectsFile {
         tracing::warn!(%warning, "field has no effect");
     }
     if !parsed.pods.is_empty() || !parsed.workloads.is_empty() {
-        tracing::warn!(
-            file = name,
-            "ignoring pods among the objects: put them into --manifests"
-        );
+        tracing::warn!(file = name, "ignoring pods among the objects: put them into --manifests");
     }
     ObjectsFile {
         text,
@@ -170,13 +163,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::objects::Objects as _;
-
-    fn put(dir: &Path, name: &str, text: &str) {
-        let hidden = dir.join(format!(".{name}.new"));
-        fs::write(&hidden, text).unwrap();
-        fs::rename(hidden, dir.join(name)).unwrap();
-    }
+    use crate::fixtures::put;
 
     fn map(name: &str, value: &str) -> String {
         format!(
@@ -194,9 +181,9 @@ mod tests {
         let task = tokio::spawn(async move {
             directory.follow(ObjectMap::default(), &follower).await;
         });
-        let mut changes = store.changes().unwrap();
+        let mut changes = store.changes();
         let has = |name: &str, value: Option<&str>| {
-            let map = store.config_map("default", name);
+            let map = store.current().config_map("default", name);
             let data = map.and_then(|map| map.data.clone()).unwrap_or_default();
             data.get("a").map(String::as_str) == value
         };

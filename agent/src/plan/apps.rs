@@ -2,13 +2,13 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_manager.go computePodActions.
 
+use api::pod::{Pod, RestartPolicy};
 use k8s_openapi::api::core::v1::Container;
 
 use crate::labels;
 use crate::observed::{ContainerState, Observed, ObservedContainer, ProbeResult};
 use crate::plan::resize::{Outcome, Resize};
 use crate::plan::{Kill, KillReason, Pick, restart};
-use crate::pod::{Pod, RestartPolicy};
 use crate::resize::actuated::Actuated;
 
 /// The actions for the app containers.

@@ -53,9 +53,7 @@ pub struct WithoutEffect {
 
 /// The calls that had no effect. `observed` is from after the calls.
 pub fn without_effect(done: &[Done], observed: &Observed) -> Vec<WithoutEffect> {
-    done.iter()
-        .filter_map(|done| one_without_effect(done, observed))
-        .collect()
+    done.iter().filter_map(|done| one_without_effect(done, observed)).collect()
 }
 
 fn one_without_effect(done: &Done, observed: &Observed) -> Option<WithoutEffect> {
@@ -86,11 +84,7 @@ fn one_without_effect(done: &Done, observed: &Observed) -> Option<WithoutEffect>
             let message = "RemovePodSandbox succeeded, but the sandbox still exists";
             of_pod(HoldKey::Sandbox(id.clone()), "KillPodSandboxError", message)
         }),
-        Done::Start {
-            name,
-            id,
-            backoff_key,
-        } => {
+        Done::Start { name, id, backoff_key } => {
             let was_started =
                 container(id).is_some_and(|seen| seen.state != ContainerState::Created);
             (!was_started).then(|| {
@@ -99,13 +93,13 @@ fn one_without_effect(done: &Done, observed: &Observed) -> Option<WithoutEffect>
                 of_container(name, key, "RunContainerError", message)
             })
         }
-        Done::Stop { name, id } => container(id)
-            .is_some_and(|seen| seen.state.is_running())
-            .then(|| {
+        Done::Stop { name, id } => {
+            container(id).is_some_and(|seen| seen.state.is_running()).then(|| {
                 let message = "StopContainer succeeded, but the container is still running";
                 let key = HoldKey::Container(id.clone());
                 of_container(name, key, "KillContainerError", message)
-            }),
+            })
+        }
         Done::Remove { name, id } => container(id).map(|_| {
             let message = "RemoveContainer succeeded, but the container still exists";
             let key = HoldKey::Container(id.clone());
@@ -119,88 +113,32 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::observed::{NetworkMode, ObservedContainer, ObservedSandbox};
+    use crate::fixtures;
 
     fn observed(ready: bool, state: Option<ContainerState>) -> Observed {
-        let at = Timestamp::UNIX_EPOCH;
-        let mut observed = Observed::nothing(at);
-        observed.sandboxes.push(ObservedSandbox {
-            id: SandboxId::new("s"),
-            ready,
-            attempt: 0,
-            created_at: at,
-            network: NetworkMode::Pod,
-            ips: None,
-        });
-        observed
-            .containers
-            .extend(state.map(|state| ObservedContainer {
-                id: ContainerId::new("c"),
-                name: "app".to_owned(),
-                sandbox_id: SandboxId::new("s"),
-                state,
-                created_at: at,
-                restart_count: 0,
-                image: String::new(),
-                image_ref: String::new(),
-                hash: String::new(),
-                log_path: None,
-                user: None,
-                mounts: Vec::new(),
-                resources: None,
-                stop_signal: None,
-            }));
+        let mut observed = Observed::nothing(Timestamp::UNIX_EPOCH);
+        observed.sandboxes.push(fixtures::sandbox("s", ready));
+        observed.containers.extend(state.map(|state| fixtures::container("c", "app", state)));
         observed
     }
 
     #[test]
     fn calls_without_effect_are_found() {
-        let running = || {
-            Some(ContainerState::Running {
-                started_at: Timestamp::UNIX_EPOCH,
-            })
-        };
+        let running = || Some(fixtures::running());
         let (name, id) = ("app".to_owned(), ContainerId::new("c"));
         let sandbox = SandboxId::new("s");
-        let start = Done::Start {
-            name: name.clone(),
-            id: id.clone(),
-            backoff_key: "k".to_owned(),
-        };
-        let stop = Done::Stop {
-            name: name.clone(),
-            id: id.clone(),
-        };
+        let start = Done::Start { name: name.clone(), id: id.clone(), backoff_key: "k".to_owned() };
+        let stop = Done::Stop { name: name.clone(), id: id.clone() };
         let remove = Done::Remove { name, id };
         let created = || Some(ContainerState::Created);
         let table = [
-            (
-                Done::RunSandbox(sandbox.clone()),
-                observed(true, None),
-                false,
-            ),
-            (
-                Done::RunSandbox(sandbox.clone()),
-                observed(false, None),
-                true,
-            ),
-            (
-                Done::StopSandbox(sandbox.clone()),
-                observed(false, None),
-                false,
-            ),
-            (
-                Done::StopSandbox(sandbox.clone()),
-                observed(true, None),
-                true,
-            ),
+            (Done::RunSandbox(sandbox.clone()), observed(true, None), false),
+            (Done::RunSandbox(sandbox.clone()), observed(false, None), true),
+            (Done::StopSandbox(sandbox.clone()), observed(false, None), false),
+            (Done::StopSandbox(sandbox.clone()), observed(true, None), true),
             (Done::RemoveSandbox(sandbox), observed(false, None), true),
             (start.clone(), observed(true, running()), false),
-            (
-                start.clone(),
-                observed(true, Some(ContainerState::Unknown)),
-                false,
-            ),
+            (start.clone(), observed(true, Some(ContainerState::Unknown)), false),
             (start.clone(), observed(true, created()), true),
             (start, observed(true, None), true),
             (stop.clone(), observed(true, running()), true),

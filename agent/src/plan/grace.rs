@@ -2,7 +2,7 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/pod_workers.go calculateEffectiveGracePeriod.
 
-use crate::pod::Pod;
+use api::pod::Pod;
 
 /// The grace period in seconds: what the API server says (`metadata.deletionGracePeriodSeconds`), else the pod's own. It only
 /// ever shrinks while the pod terminates, and is at least 1, so that preStop hooks of a pod without one are run.

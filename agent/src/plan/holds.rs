@@ -87,11 +87,7 @@ impl Holds {
 
     /// When the first hold ends.
     pub fn next_end(&self, now: Timestamp) -> Option<Timestamp> {
-        self.until
-            .values()
-            .copied()
-            .filter(|until| *until > now)
-            .min()
+        self.until.values().copied().filter(|until| *until > now).min()
     }
 }
 
@@ -106,10 +102,7 @@ mod tests {
     #[test]
     fn event_ends_holds_of_failed_starts_only() {
         let mut holds = Holds::default();
-        let (failed, in_backoff) = (
-            HoldKey::Start("a".to_owned()),
-            HoldKey::Start("b".to_owned()),
-        );
+        let (failed, in_backoff) = (HoldKey::Start("a".to_owned()), HoldKey::Start("b".to_owned()));
         holds.put_off_until_event(failed.clone(), at(10));
         holds.put_off_until_event(in_backoff.clone(), at(10));
         holds.put_off(in_backoff.clone(), at(10));

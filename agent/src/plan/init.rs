@@ -6,6 +6,7 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_container.go computeInitContainerActions.
 
+use api::pod::{Pod, is_sidecar};
 use k8s_openapi::api::core::v1::Container;
 
 use crate::labels;
@@ -14,7 +15,6 @@ use crate::observed::{
 };
 use crate::plan::resize::{Outcome, Resize};
 use crate::plan::{Kill, KillReason, Pick, restart};
-use crate::pod::{Pod, is_sidecar};
 use crate::resize::actuated::Actuated;
 
 /// The actions for the init containers.
@@ -51,9 +51,8 @@ fn progress(pod: &Pod, observed: &Observed) -> InitStep {
         step.keep_sidecars(inits, observed);
         return step;
     }
-    let Some(front) = inits
-        .iter()
-        .rposition(|container| observed.container(&container.name).is_some())
+    let Some(front) =
+        inits.iter().rposition(|container| observed.container(&container.name).is_some())
     else {
         step.start.push(Pick::new(0, "the first init container"));
         return step;
@@ -105,9 +104,9 @@ impl InitStep {
     ) {
         let name = &container.name;
         match &seen.state {
-            ContainerState::Created => self
-                .start
-                .push(Pick::new(front, "it was created but never started")),
+            ContainerState::Created => {
+                self.start.push(Pick::new(front, "it was created but never started"))
+            }
             ContainerState::Running { .. } => {
                 self.waits_for = Some(format!("init container {name} is running"))
             }
@@ -116,10 +115,8 @@ impl InitStep {
             }
             ContainerState::Exited(exit) => {
                 if !pod.is_deleted() && restart::policy_allows(pod, container, exit.code) {
-                    self.start.push(Pick::new(
-                        front,
-                        format!("it failed with exit code {}", exit.code),
-                    ));
+                    self.start
+                        .push(Pick::new(front, format!("it failed with exit code {}", exit.code)));
                 } else {
                     self.give_up(format!(
                         "init container {name} failed with exit code {}",
@@ -147,10 +144,8 @@ impl InitStep {
 
     /// Sidecars that were started before are kept running.
     fn keep_sidecars(&mut self, inits: &[Container], observed: &Observed) {
-        for (index, container) in inits
-            .iter()
-            .enumerate()
-            .filter(|(_, container)| is_sidecar(container))
+        for (index, container) in
+            inits.iter().enumerate().filter(|(_, container)| is_sidecar(container))
         {
             self.keep_sidecar(index, container, observed);
         }
@@ -168,14 +163,12 @@ impl InitStep {
         };
         let probes = observed.probes.get(&seen.id).copied().unwrap_or_default();
         match &seen.state {
-            ContainerState::Created => self
-                .start
-                .push(Pick::new(index, "it was created but never started")),
+            ContainerState::Created => {
+                self.start.push(Pick::new(index, "it was created but never started"))
+            }
             ContainerState::Exited(exit) => {
-                self.start.push(Pick::new(
-                    index,
-                    format!("the sidecar exited with code {}", exit.code),
-                ));
+                self.start
+                    .push(Pick::new(index, format!("the sidecar exited with code {}", exit.code)));
             }
             ContainerState::Unknown => self.replace_unknown(index, seen),
             ContainerState::Running { .. } => {
@@ -200,9 +193,8 @@ impl InitStep {
                 let message = format!("Init container {name} failed startup probe");
                 self.replace(index, seen, KillReason::StartupProbe, message);
             } else {
-                self.waits_for = Some(format!(
-                    "the startup probe of sidecar {name} has not succeeded yet"
-                ));
+                self.waits_for =
+                    Some(format!("the startup probe of sidecar {name} has not succeeded yet"));
             }
             return Sidecar::NotYet;
         }
@@ -262,8 +254,7 @@ impl InitStep {
             message,
             restarts: true,
         });
-        self.start
-            .push(Pick::new(index, "the last attempt is replaced"));
+        self.start.push(Pick::new(index, "the last attempt is replaced"));
     }
 }
 
@@ -276,13 +267,12 @@ fn is_settled(container: &Container, seen: &ObservedContainer, observed: &Observ
 
 /// Whether an app container was already created in this sandbox.
 fn apps_were_reached(pod: &Pod, observed: &Observed) -> bool {
-    pod.containers()
-        .iter()
-        .filter_map(|container| observed.container(&container.name))
-        .any(|seen| match seen.state {
+    pod.containers().iter().filter_map(|container| observed.container(&container.name)).any(
+        |seen| match seen.state {
             ContainerState::Created | ContainerState::Running { .. } => true,
             ContainerState::Exited(_) | ContainerState::Unknown => false,
-        })
+        },
+    )
 }
 
 /// Whether an init container failed. One that was OOM killed has, regardless of its exit code.

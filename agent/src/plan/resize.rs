@@ -2,10 +2,10 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_manager.go computePodResizeAction.
 
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::Container;
 
 use crate::observed::{ContainerId, ObservedContainer};
-use crate::pod::Pod;
 use crate::resize::actuated::{Actuated, CpuMemory};
 
 /// A running container that gets other resources.
@@ -83,10 +83,7 @@ impl Resize {
             put(&mut self.memory, resize.clone(), less);
         }
         if cpu {
-            let less = is_less(
-                (from.cpu_limit, to.cpu_limit),
-                (from.cpu_request, to.cpu_request),
-            );
+            let less = is_less((from.cpu_limit, to.cpu_limit), (from.cpu_request, to.cpu_request));
             put(&mut self.cpu, resize, less);
         }
         Outcome::Kept

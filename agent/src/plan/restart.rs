@@ -13,10 +13,10 @@
 //! Source: Kubernetes 1.36, pkg/api/v1/pod/util.go, with the gates ContainerRestartRules and
 //! RestartAllContainersOnContainerExits on, as they are by default.
 
+use api::pod::{Pod, RestartPolicy};
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, ContainerStatus, PodStatus};
 
 use crate::observed::{ContainerState, Observed};
-use crate::pod::{Pod, RestartPolicy};
 
 /// The action of a restart rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,14 +32,13 @@ pub enum RuleAction {
 pub fn matched_rule(container: &Container, exit_code: i32) -> Option<(usize, RuleAction)> {
     container.restart_policy.as_ref()?;
     let rules = container.restart_policy_rules.iter().flatten();
-    rules
-        .enumerate()
-        .filter(|(_, rule)| rule_matches(rule, exit_code))
-        .find_map(|(index, rule)| match rule.action.as_str() {
+    rules.enumerate().filter(|(_, rule)| rule_matches(rule, exit_code)).find_map(|(index, rule)| {
+        match rule.action.as_str() {
             "Restart" => Some((index, RuleAction::Restart)),
             "RestartAllContainers" => Some((index, RuleAction::RestartAllContainers)),
             _ => None,
-        })
+        }
+    })
 }
 
 fn rule_matches(rule: &ContainerRestartRule, exit_code: i32) -> bool {
@@ -70,11 +69,7 @@ pub fn policy_allows(pod: &Pod, container: &Container, exit_code: i32) -> bool {
 pub fn is_restartable(pod: &Pod, container: &Container) -> bool {
     let own = RestartPolicy::of_container(container);
     let by_rule = own.is_some()
-        && container
-            .restart_policy_rules
-            .iter()
-            .flatten()
-            .any(|rule| rule.action == "Restart");
+        && container.restart_policy_rules.iter().flatten().any(|rule| rule.action == "Restart");
     by_rule || own.unwrap_or_else(|| pod.restart_policy()) != RestartPolicy::Never
 }
 
@@ -104,9 +99,7 @@ pub fn could_restart_all(pod: &Pod) -> bool {
 /// Whether the newest attempt of a container exited with a code for which a rule restarts the whole pod.
 pub fn restart_all_matched(pod: &Pod, observed: &Observed) -> bool {
     pod.init_and_apps().any(|container| {
-        let exit = observed
-            .container(&container.name)
-            .and_then(|seen| seen.state.exit());
+        let exit = observed.container(&container.name).and_then(|seen| seen.state.exit());
         exit.and_then(|exit| matched_rule(container, exit.code))
             .is_some_and(|(_, action)| action == RuleAction::RestartAllContainers)
     })
@@ -114,8 +107,7 @@ pub fn restart_all_matched(pod: &Pod, observed: &Observed) -> bool {
 
 /// Whether the runtime has no init or app container left.
 pub fn all_removed(pod: &Pod, observed: &Observed) -> bool {
-    pod.init_and_apps()
-        .all(|container| observed.container(&container.name).is_none())
+    pod.init_and_apps().all(|container| observed.container(&container.name).is_none())
 }
 
 /// Whether to restart the whole pod: a rule matches an exit in the runtime or in the pod's last `status`, or a restart of
@@ -130,15 +122,11 @@ pub fn restarts_all(pod: &Pod, observed: &Observed, status: &PodStatus) -> bool 
 pub fn restarts_all_reported(pod: &Pod, status: &PodStatus) -> bool {
     let exits = statuses(status).filter_map(|seen| {
         let exit = seen.state.as_ref()?.terminated.as_ref()?;
-        let container = pod
-            .init_and_apps()
-            .find(|container| container.name == seen.name)?;
+        let container = pod.init_and_apps().find(|container| container.name == seen.name)?;
         matched_rule(container, exit.exit_code)
     });
     is_restarting_all(status)
-        || exits
-            .into_iter()
-            .any(|(_, action)| action == RuleAction::RestartAllContainers)
+        || exits.into_iter().any(|(_, action)| action == RuleAction::RestartAllContainers)
 }
 
 fn is_restarting_all(status: &PodStatus) -> bool {
@@ -150,11 +138,7 @@ fn is_restarting_all(status: &PodStatus) -> bool {
 }
 
 fn statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
-    status
-        .init_container_statuses
-        .iter()
-        .chain(&status.container_statuses)
-        .flatten()
+    status.init_container_statuses.iter().chain(&status.container_statuses).flatten()
 }
 
 /// Like [`restart_all_matched`], but with the exits in a status, for containers that exited according to the runtime.
@@ -163,9 +147,7 @@ fn restart_all_reported(pod: &Pod, observed: &Observed, status: &PodStatus) -> b
         .filter_map(|seen| {
             let exit = seen.state.as_ref()?.terminated.as_ref()?;
             observed.container(&seen.name)?.state.exit()?;
-            let container = pod
-                .init_and_apps()
-                .find(|container| container.name == seen.name)?;
+            let container = pod.init_and_apps().find(|container| container.name == seen.name)?;
             matched_rule(container, exit.exit_code)
         })
         .any(|(_, action)| action == RuleAction::RestartAllContainers)

@@ -2,11 +2,11 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/{kuberuntime_manager.go,util/util.go}.
 
+use api::pod::{Pod, RestartPolicy};
 use k8s_openapi::api::core::v1::Container;
 
 use crate::observed::{NetworkMode, Observed, SandboxId};
 use crate::plan::{Choice, Pick, SandboxStep};
-use crate::pod::{Pod, RestartPolicy};
 
 const NO_SANDBOX: &str = "the pod has no sandbox";
 const OTHER_NETWORK: &str = "the pod's network mode changed";
@@ -27,10 +27,7 @@ impl Seen {
     pub(super) fn step(&self) -> SandboxStep {
         let attempt = self.attempt;
         match (self.change, &self.id) {
-            (None, Some(id)) => SandboxStep::Keep {
-                id: id.clone(),
-                attempt,
-            },
+            (None, Some(id)) => SandboxStep::Keep { id: id.clone(), attempt },
             (reason, replaces) => SandboxStep::Create {
                 attempt,
                 replaces: replaces.clone(),
@@ -43,30 +40,13 @@ impl Seen {
 /// Judges the newest sandbox.
 pub(super) fn look(pod: &Pod, observed: &Observed) -> Seen {
     let Some(newest) = observed.sandboxes.first() else {
-        return Seen {
-            id: None,
-            attempt: 0,
-            change: Some(NO_SANDBOX),
-        };
+        return Seen { id: None, attempt: 0, change: Some(NO_SANDBOX) };
     };
-    let wanted = if pod.host_network() {
-        NetworkMode::Node
-    } else {
-        NetworkMode::Pod
-    };
+    let wanted = if pod.host_network() { NetworkMode::Node } else { NetworkMode::Pod };
     let without_address = !pod.host_network()
-        && newest
-            .ips
-            .as_ref()
-            .is_some_and(|ips| ips.first().is_none_or(String::is_empty));
+        && newest.ips.as_ref().is_some_and(|ips| ips.first().is_none_or(String::is_empty));
 
-    let change = if observed
-        .sandboxes
-        .iter()
-        .filter(|sandbox| sandbox.ready)
-        .count()
-        > 1
-    {
+    let change = if observed.sandboxes.iter().filter(|sandbox| sandbox.ready).count() > 1 {
         Some("the pod has more than one ready sandbox")
     } else if !newest.ready {
         Some("the pod's sandbox is not ready")
@@ -87,10 +67,8 @@ pub(super) fn look(pod: &Pod, observed: &Observed) -> Seen {
 /// The sandbox must be replaced: all its containers stop, and the pod starts over if any container should still run.
 pub(super) fn start_over(pod: &Pod, observed: &Observed, old: &Seen, reason: &str) -> Choice {
     let ended = |why: &str| {
-        let mut choice = Choice::with(SandboxStep::None {
-            last: old.id.clone(),
-            attempt: old.attempt,
-        });
+        let mut choice =
+            Choice::with(SandboxStep::None { last: old.id.clone(), attempt: old.attempt });
         choice.kill_pod = Some(format!("{reason}, and {why}"));
         choice
     };
@@ -116,9 +94,7 @@ pub(super) fn start_over(pod: &Pod, observed: &Observed, old: &Seen, reason: &st
             .map(|index| Pick::new(index, "the pod starts in a new sandbox"))
             .collect();
     } else {
-        choice
-            .init
-            .push(Pick::new(0, "the pod starts in a new sandbox"));
+        choice.init.push(Pick::new(0, "the pod starts in a new sandbox"));
     }
     choice
 }
@@ -126,8 +102,6 @@ pub(super) fn start_over(pod: &Pod, observed: &Observed, old: &Seen, reason: &st
 /// Whether a container that runs until it succeeds has succeeded.
 fn has_succeeded(pod: &Pod, container: &Container, observed: &Observed) -> bool {
     let policy = RestartPolicy::of_container(container).unwrap_or_else(|| pod.restart_policy());
-    let exit = observed
-        .container(&container.name)
-        .and_then(|seen| seen.state.exit());
+    let exit = observed.container(&container.name).and_then(|seen| seen.state.exit());
     policy == RestartPolicy::OnFailure && exit.is_some_and(|exit| exit.code == 0)
 }

@@ -2,6 +2,8 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_manager.go doBackOff and SyncPod.
 
+use api::duration::go_duration;
+use api::pod::{ContainerKind, Pod, is_sidecar};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Container;
 
@@ -10,7 +12,6 @@ use crate::observed::{ContainerId, ContainerState, Observed};
 use crate::plan::{
     Blocks, Choice, History, HoldKey, Pick, PodPlan, ProcessTarget, SandboxStep, Start, When, stop,
 };
-use crate::pod::{ContainerKind, Pod, is_sidecar};
 
 /// Builds the plan of a choice.
 pub(super) fn schedule(
@@ -23,24 +24,11 @@ pub(super) fn schedule(
     let lists = |kind, list: &[Container], picks: &[Pick]| -> Vec<Start> {
         picks
             .iter()
-            .map(|pick| {
-                start(
-                    pod,
-                    observed,
-                    history,
-                    now,
-                    kind,
-                    &list[pick.index],
-                    &pick.reason,
-                )
-            })
+            .map(|pick| start(pod, observed, history, now, kind, &list[pick.index], &pick.reason))
             .collect()
     };
-    let start_ephemeral = lists(
-        ContainerKind::Ephemeral,
-        pod.ephemeral_containers(),
-        &choice.ephemeral,
-    );
+    let start_ephemeral =
+        lists(ContainerKind::Ephemeral, pod.ephemeral_containers(), &choice.ephemeral);
     let start_init = lists(ContainerKind::Init, pod.init_containers(), &choice.init);
     let start_apps = lists(ContainerKind::App, pod.containers(), &choice.apps);
     let creates = matches!(choice.sandbox, SandboxStep::Create { .. });
@@ -54,23 +42,16 @@ pub(super) fn schedule(
         kills: choice.kills,
         stops,
         stop_sandboxes,
-        resets: Vec::new(),
         start_ephemeral,
         start_init,
         resize: Some(choice.resize).filter(|resize| !resize.is_empty()),
         start_apps,
-        idle: None,
+        ..PodPlan::default()
     };
     if !plan.does_something() {
-        let waiting = plan
-            .starts()
-            .map(|start| start.name.as_str())
-            .collect::<Vec<_>>()
-            .join(", ");
+        let waiting = plan.starts().map(|start| start.name.as_str()).collect::<Vec<_>>().join(", ");
         plan.idle = Some(if waiting.is_empty() {
-            choice
-                .waits_for
-                .unwrap_or_else(|| "nothing to do".to_owned())
+            choice.waits_for.unwrap_or_else(|| "nothing to do".to_owned())
         } else {
             format!("waiting to start {waiting}")
         });
@@ -88,19 +69,11 @@ pub(super) fn start(
     reason: &str,
 ) -> Start {
     let key = backoff_key(pod, container);
-    let attempts = || {
-        observed
-            .containers
-            .iter()
-            .filter(|seen| seen.name == container.name)
-    };
+    let attempts = || observed.containers.iter().filter(|seen| seen.name == container.name);
     // The newest exited attempt, not the newest of all: an attempt that was never started has no exit time.
-    let previous_end = attempts()
-        .find_map(|seen| seen.state.exit())
-        .map(|exit| exit.finished_at);
-    let verdict = previous_end.map_or(Verdict::Now, |ended_at| {
-        history.backoff.verdict(&key, ended_at, now)
-    });
+    let previous_end = attempts().find_map(|seen| seen.state.exit()).map(|exit| exit.finished_at);
+    let verdict =
+        previous_end.map_or(Verdict::Now, |ended_at| history.backoff.verdict(&key, ended_at, now));
     let held = || {
         let stop = attempts()
             .next()
@@ -166,13 +139,8 @@ fn target_of(pod: &Pod, observed: &Observed, name: &str) -> Option<ProcessTarget
 /// pkg/kubelet/kuberuntime/helpers.go GetBackoffKey).
 pub(crate) fn backoff_key(pod: &Pod, container: &Container) -> String {
     let image = container.image.as_deref().unwrap_or_default();
-    let mut key = format!(
-        "{}_{}_{}_{}_{image}",
-        pod.name(),
-        pod.namespace(),
-        pod.uid(),
-        container.name
-    );
+    let mut key =
+        format!("{}_{}_{}_{}_{image}", pod.name(), pod.namespace(), pod.uid(), container.name);
     let resources = container.resources.iter();
     for list in resources.flat_map(|given| [&given.limits, &given.requests]) {
         for (name, quantity) in list.iter().flatten() {
@@ -187,23 +155,9 @@ pub(crate) fn backoff_key(pod: &Pod, container: &Container) -> String {
 fn backoff_message(pod: &Pod, container: &str, delay: SignedDuration) -> String {
     format!(
         "back-off {} restarting failed container={container} pod={}",
-        go_duration(delay),
+        go_duration(delay.unsigned_abs()),
         pod.long_name()
     )
-}
-
-/// Formats a duration like Go: `10s`, `1m20s`, `2m40s`, `5m0s`, `1.5s`.
-pub(crate) fn go_duration(duration: SignedDuration) -> String {
-    let seconds = duration.as_secs();
-    let fraction = match duration.subsec_nanos() {
-        0 => String::new(),
-        nanos => format!(".{nanos:09}").trim_end_matches('0').to_owned(),
-    };
-    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
-        (0, 0, s) => format!("{s}{fraction}s"),
-        (0, m, s) => format!("{m}m{s}{fraction}s"),
-        (h, m, s) => format!("{h}h{m}m{s}{fraction}s"),
-    }
 }
 
 /// Exited init containers to remove: with a new sandbox all of them, because they would count as progress in it; before
@@ -226,15 +180,9 @@ fn init_leftovers(
     };
     let attempts_of = |container: &Container| {
         let name = container.name.clone();
-        observed
-            .containers
-            .iter()
-            .filter(move |seen| seen.name == name && ended(&seen.state))
+        observed.containers.iter().filter(move |seen| seen.name == name && ended(&seen.state))
     };
-    let all = pod
-        .init_containers()
-        .iter()
-        .flat_map(|container| attempts_of(container).skip(kept));
+    let all = pod.init_containers().iter().flat_map(|container| attempts_of(container).skip(kept));
     all.map(|seen| seen.id.clone()).collect()
 }
 
@@ -245,33 +193,20 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::observed::{Exit, ObservedContainer, SandboxId};
+    use crate::fixtures::{self, running};
 
     fn pod(resources: Value) -> Pod {
-        let pod = json!({
+        fixtures::pod(json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n", "uid": "u"},
             "spec": {
                 "initContainers": [{"name": "side", "image": "i", "restartPolicy": "Always", "resources": resources}],
                 "containers": [{"name": "app", "image": "i"}],
             },
-        });
-        Pod::new(serde_json::from_value(pod).unwrap())
+        }))
     }
 
     fn ended() -> ContainerState {
-        ContainerState::Exited(Exit {
-            code: 1,
-            reason: String::new(),
-            message: String::new(),
-            started_at: None,
-            finished_at: Timestamp::UNIX_EPOCH,
-        })
-    }
-
-    fn running() -> ContainerState {
-        ContainerState::Running {
-            started_at: Timestamp::UNIX_EPOCH,
-        }
+        ContainerState::Exited(fixtures::exit(1))
     }
 
     /// Attempts of the sidecar, the newest first, and which of them go before an init container starts.
@@ -289,22 +224,8 @@ mod tests {
     ) {
         let mut observed = Observed::nothing(Timestamp::UNIX_EPOCH);
         for (at, state) in attempts.iter().enumerate() {
-            observed.containers.push(ObservedContainer {
-                id: ContainerId::new(at.to_string()),
-                name: "side".to_owned(),
-                sandbox_id: SandboxId::new("s"),
-                state: state.clone(),
-                created_at: Timestamp::UNIX_EPOCH,
-                restart_count: 0,
-                image: String::new(),
-                image_ref: String::new(),
-                hash: String::new(),
-                log_path: None,
-                user: None,
-                mounts: Vec::new(),
-                resources: None,
-                stop_signal: None,
-            });
+            let container = fixtures::container(&at.to_string(), "side", state.clone());
+            observed.containers.push(container);
         }
         let ids = init_leftovers(&pod(json!({})), &observed, new_sandbox, true);
         let ids: Vec<&str> = ids.iter().map(ContainerId::as_str).collect();
@@ -320,10 +241,7 @@ mod tests {
         let with = |memory: &str| json!({"limits": {"memory": memory}});
         assert_eq!(key(with("1Mi")), key(with("1Mi")));
         assert_ne!(key(with("1Mi")), key(with("2Mi")));
-        assert_ne!(
-            key(with("1Mi")),
-            key(json!({"requests": {"memory": "1Mi"}}))
-        );
+        assert_ne!(key(with("1Mi")), key(json!({"requests": {"memory": "1Mi"}})));
         assert_ne!(key(with("1Mi")), key(json!({})));
     }
 }

@@ -1,5 +1,6 @@
 //! How a plan's stops are carried out: which containers together, with which message, and which sandboxes afterwards.
 
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::{Container, Pod as ApiPod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -7,7 +8,6 @@ use crate::cri::PodRef;
 use crate::observed::{ContainerId, Observed, ObservedContainer, SandboxId};
 use crate::plan::terminate::{self, KillPlan};
 use crate::plan::{Kill, KillReason};
-use crate::pod::Pod;
 
 /// The grace period, in seconds, of orphaned containers (Kubernetes 1.36, kubelet, SyncTerminatingRuntimePod).
 pub(crate) const ORPHAN_GRACE: i64 = 1;
@@ -24,26 +24,15 @@ pub struct Stop {
 /// Stops the whole pod: all its running containers, then all its sandboxes. `grace` is the grace period of the pod's
 /// termination, if the pod is terminated.
 pub fn end_pod(pod: &Pod, observed: &Observed, grace: Option<i64>) -> (Stop, Vec<SandboxId>) {
-    let running: Vec<_> = observed
-        .containers
-        .iter()
-        .filter(|container| container.state.is_running())
-        .map(|container| (container.id.clone(), container.name.clone()))
-        .collect();
-    let stop = Stop {
-        plan: terminate::end_pod(pod, &running, grace),
-        message: String::new(),
-    };
+    let plan = terminate::end_pod(pod, &observed.running(), grace);
+    let stop = Stop { plan, message: String::new() };
     (stop, sandboxes(observed))
 }
 
 /// What is known of a pod that no source has: its names, and those of its running containers, none of which is a sidecar or
 /// has hooks then (Kubernetes 1.36, pkg/kubelet/container/runtime.go ToAPIPod).
 pub(crate) fn orphan(pod_ref: &PodRef, observed: &Observed) -> Pod {
-    let running = observed
-        .containers
-        .iter()
-        .filter(|container| container.state.is_running());
+    let running = observed.containers.iter().filter(|container| container.state.is_running());
     let container = |seen: &ObservedContainer| Container {
         name: seen.name.clone(),
         image: Some(seen.image.clone()),
@@ -56,10 +45,7 @@ pub(crate) fn orphan(pod_ref: &PodRef, observed: &Observed) -> Pod {
             name: Some(pod_ref.name.clone()),
             ..ObjectMeta::default()
         },
-        spec: Some(PodSpec {
-            containers: running.map(container).collect(),
-            ..PodSpec::default()
-        }),
+        spec: Some(PodSpec { containers: running.map(container).collect(), ..PodSpec::default() }),
         ..ApiPod::default()
     })
 }
@@ -74,10 +60,7 @@ fn sandboxes(observed: &Observed) -> Vec<SandboxId> {
 /// Stops a container whose postStart hook failed.
 pub(crate) fn after_failed_post_start(pod: &Pod, id: &ContainerId, name: &str) -> Stop {
     let reason = KillReason::FailedPostStartHook;
-    Stop {
-        plan: terminate::stop_one(pod, id, name, reason, None),
-        message: reason.to_string(),
-    }
+    Stop { plan: terminate::stop_one(pod, id, name, reason, None), message: reason.to_string() }
 }
 
 /// The stops of a plan: of the whole pod, or else of single containers, one after the other.

@@ -2,12 +2,12 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/{kuberuntime_container,kuberuntime_termination_order}.go.
 
+use api::pod::{Pod, is_sidecar};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Container;
 
 use crate::observed::ContainerId;
 use crate::plan::KillReason;
-use crate::pod::{Pod, is_sidecar};
 
 /// The minimum timeout of StopContainer, in seconds, even if the grace period is used up.
 pub const MIN_STOP_SECONDS: i64 = 2;
@@ -68,30 +68,19 @@ pub fn end_pod(
         .filter(|init| is_sidecar(init))
         .map(|init| init.name.as_str())
         .collect();
-    let named = running
-        .iter()
-        .filter(|(_, name)| pod.container(name).is_some());
+    let named = running.iter().filter(|(_, name)| pod.container(name).is_some());
     let targets = named.map(|(id, name)| {
         let mut target = target(pod, id, name, KillReason::PodEnds, grace_override);
         let place = sidecars.iter().position(|sidecar| sidecar == name);
         if let Some(place) = place.filter(|_| target.grace > 0) {
             // Wait only for the next sidecar of the spec; if it is not running, wait for none.
             let next = sidecars.get(place + 1).copied();
-            let earlier = pod
-                .containers()
-                .iter()
-                .map(|app| app.name.as_str())
-                .chain(next);
-            target.waits_for = earlier
-                .filter(|name| runs(name))
-                .map(str::to_owned)
-                .collect();
+            let earlier = pod.containers().iter().map(|app| app.name.as_str()).chain(next);
+            target.waits_for = earlier.filter(|name| runs(name)).map(str::to_owned).collect();
         }
         target
     });
-    KillPlan {
-        targets: targets.collect(),
-    }
+    KillPlan { targets: targets.collect() }
 }
 
 /// The running containers that no spec of the pod names. Without a spec there is no hook and no grace period to stop them
@@ -100,9 +89,7 @@ pub fn unnamed<'a>(
     pod: &Pod,
     running: &'a [(ContainerId, String)],
 ) -> impl Iterator<Item = &'a (ContainerId, String)> {
-    running
-        .iter()
-        .filter(|(_, name)| pod.container(name).is_none())
+    running.iter().filter(|(_, name)| pod.container(name).is_none())
 }
 
 /// Plans the stop of a single container of a running pod.
@@ -113,9 +100,7 @@ pub fn stop_one(
     reason: KillReason,
     grace_override: Option<i64>,
 ) -> KillPlan {
-    KillPlan {
-        targets: vec![target(pod, id, name, reason, grace_override)],
-    }
+    KillPlan { targets: vec![target(pod, id, name, reason, grace_override)] }
 }
 
 fn target(

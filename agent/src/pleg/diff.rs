@@ -22,11 +22,7 @@ impl Listing {
             listing.add_sandbox(sandbox.id.clone(), sandbox.ready);
         }
         for container in containers {
-            listing.add_container(
-                container.id.clone(),
-                container.name.clone(),
-                container.state,
-            );
+            listing.add_container(container.id.clone(), container.name.clone(), container.state);
         }
         listing
     }
@@ -69,9 +65,7 @@ impl Listing {
     /// Whether a container runs or a sandbox is ready.
     pub(crate) fn anything_runs(&self) -> bool {
         self.sandboxes().any(|(_, ready)| ready)
-            || self
-                .containers()
-                .any(|(.., state)| state == ListedState::Running)
+            || self.containers().any(|(.., state)| state == ListedState::Running)
     }
 
     /// Whether a change of a container or sandbox is already shown.
@@ -124,17 +118,11 @@ pub(crate) struct PodEvent {
 
 impl PodEvent {
     fn of_container(name: &str, change: Change) -> Self {
-        Self {
-            container: Some(name.to_owned()),
-            change,
-        }
+        Self { container: Some(name.to_owned()), change }
     }
 
     fn of_sandbox(change: Change) -> Self {
-        Self {
-            container: None,
-            change,
-        }
+        Self { container: None, change }
     }
 }
 
@@ -264,15 +252,9 @@ mod tests {
             listing.add_sandbox(SandboxId::new("s"), ready);
             listing
         };
-        assert_eq!(
-            of(&diff(&Listing::default(), &with(true))),
-            "sandbox started"
-        );
+        assert_eq!(of(&diff(&Listing::default(), &with(true))), "sandbox started");
         assert_eq!(of(&diff(&with(true), &with(false))), "sandbox stopped");
-        assert_eq!(
-            of(&diff(&with(false), &Listing::default())),
-            "sandbox was removed"
-        );
+        assert_eq!(of(&diff(&with(false), &Listing::default())), "sandbox was removed");
         assert_eq!(diff(&with(true), &with(true)), []);
     }
 

@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use api::pod::PodUid;
 use jiff::Timestamp;
 
 use super::diff::Listing;
 use crate::cri::{Cri, CriError, ListedContainer, ListedState, PodRef};
 use crate::observed::{ContainerId, ContainerState, Observed, ObservedContainer, ObservedSandbox};
-use crate::pod::PodUid;
 
 /// The result of an inspection.
 pub(super) struct Inspection {
@@ -33,10 +33,8 @@ pub(super) async fn inspect(
         name if name.is_empty() => cri.version().await?.runtime_name,
         name => name,
     };
-    let (sandboxes, containers) = tokio::try_join!(
-        cri.list_sandboxes(Some(uid)),
-        cri.list_containers(Some(uid))
-    )?;
+    let (sandboxes, containers) =
+        tokio::try_join!(cri.list_sandboxes(Some(uid)), cri.list_containers(Some(uid)))?;
     let listing = Listing::of(&sandboxes, &containers);
     let mut observed = Observed::nothing(now);
     observed.runtime_name = runtime_name;
@@ -112,15 +110,11 @@ fn listed_state(seen: &ObservedContainer) -> ListedState {
 fn inspection(mut observed: Observed, listing: Listing) -> Inspection {
     observed.sandboxes.sort_by(|one, other| {
         let age = |of: &ObservedSandbox| Reverse((of.created_at, of.attempt));
-        age(one)
-            .cmp(&age(other))
-            .then_with(|| one.id.cmp(&other.id))
+        age(one).cmp(&age(other)).then_with(|| one.id.cmp(&other.id))
     });
     observed.containers.sort_by(|one, other| {
         let age = |of: &ObservedContainer| Reverse((of.created_at, of.restart_count));
-        age(one)
-            .cmp(&age(other))
-            .then_with(|| one.id.cmp(&other.id))
+        age(one).cmp(&age(other)).then_with(|| one.id.cmp(&other.id))
     });
     observed.sandboxes.shrink_to_fit();
     observed.containers.shrink_to_fit();
@@ -130,11 +124,7 @@ fn inspection(mut observed: Observed, listing: Listing) -> Inspection {
 /// A sandbox without an address may still get one.
 fn has_address(sandbox: &ObservedSandbox) -> bool {
     !sandbox.ready
-        || sandbox
-            .ips
-            .as_ref()
-            .and_then(|ips| ips.first())
-            .is_some_and(|ip| !ip.is_empty())
+        || sandbox.ips.as_ref().and_then(|ips| ips.first()).is_some_and(|ip| !ip.is_empty())
 }
 
 /// Maps NotFound to `None`: the object was removed after it was listed.

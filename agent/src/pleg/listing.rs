@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api::pod::PodUid;
 use jiff::Timestamp;
 
 use super::diff::Listing;
 use crate::cri::{Cri, CriError, LastLists, PodRef};
-use crate::pod::PodUid;
 
 /// The sandboxes and containers of every pod in the runtime.
 #[derive(Debug)]
@@ -40,9 +40,7 @@ pub(super) async fn list(
         let (id, name) = (container.id, container.name);
         listing_of(&mut pods, container.pod).add_container(id, name, container.state);
     }
-    let shared = pods
-        .into_iter()
-        .map(|(uid, (pod, listing))| (uid, (pod, Arc::new(listing))));
+    let shared = pods.into_iter().map(|(uid, (pod, listing))| (uid, (pod, Arc::new(listing))));
     let pods = Arc::new(shared.collect());
     Ok(RuntimeListing { begun, pods })
 }

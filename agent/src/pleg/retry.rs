@@ -12,11 +12,7 @@ pub(super) struct Retry {
 
 impl Retry {
     pub(super) fn new(first: Duration, max: Duration) -> Self {
-        Self {
-            first,
-            max,
-            next: first,
-        }
+        Self { first, max, next: first }
     }
 
     /// Records a failure and returns how long to wait.

@@ -24,9 +24,8 @@ fn scene() -> Scene {
 
 /// A scene whose pleg listens to events, or does not.
 fn scene_with(events: bool) -> Scene {
-    let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(
-        "2026-01-01T00:00:00Z".parse().unwrap(),
-    ));
+    let clock: Arc<dyn Clock> =
+        Arc::new(TokioClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap()));
     let fake = FakeCri::new(Arc::clone(&clock));
     fake.image("job", Behaviour::ends(Duration::from_secs(30), 3));
     let (cache, requests) = Cache::new();
@@ -44,12 +43,7 @@ fn scene_with(events: bool) -> Scene {
         sender,
         mpsc::unbounded_channel().0,
     ));
-    Scene {
-        fake,
-        cache,
-        pods,
-        _task: task,
-    }
+    Scene { fake, cache, pods, _task: task }
 }
 
 fn pod_labels() -> BTreeMap<String, String> {
@@ -65,16 +59,10 @@ fn pod_labels() -> BTreeMap<String, String> {
 
 /// Starts a container in a sandbox of pod u1, as a worker does.
 async fn start(fake: &FakeCri) {
-    let sandbox = SandboxSpec {
-        name: "p".to_owned(),
-        labels: pod_labels(),
-        ..SandboxSpec::default()
-    };
+    let sandbox =
+        SandboxSpec { name: "p".to_owned(), labels: pod_labels(), ..SandboxSpec::default() };
     let id = fake.run_sandbox(&sandbox).await.unwrap();
-    let image = ImageSpec {
-        image: "job".to_owned(),
-        ..ImageSpec::default()
-    };
+    let image = ImageSpec { image: "job".to_owned(), ..ImageSpec::default() };
     let spec = ContainerSpec {
         name: "app".to_owned(),
         labels: pod_labels(),
@@ -92,17 +80,12 @@ async fn seconds_until(
     what: impl Fn(&Snapshot) -> bool,
 ) -> u64 {
     let wait = snapshots.wait_for(|seen| seen.as_ref().is_some_and(&what));
-    tokio::time::timeout(Duration::from_secs(120), wait)
-        .await
-        .expect("never seen")
-        .unwrap();
+    tokio::time::timeout(Duration::from_secs(120), wait).await.expect("never seen").unwrap();
     since.elapsed().as_secs()
 }
 
 fn runs(seen: &Snapshot) -> bool {
-    seen.observed
-        .container("app")
-        .is_some_and(|container| container.state.is_running())
+    seen.observed.container("app").is_some_and(|container| container.state.is_running())
 }
 
 fn ended(seen: &Snapshot) -> bool {
@@ -121,15 +104,7 @@ async fn events_refresh_pod_immediately() {
     start(&scene.fake).await;
     assert_eq!(seconds_until(&mut snapshots, since, runs).await, 0);
     assert_eq!(seconds_until(&mut snapshots, since, ended).await, 30);
-    assert!(
-        snapshots
-            .borrow()
-            .as_ref()
-            .unwrap()
-            .causes
-            .of_pod()
-            .contains("app exited")
-    );
+    assert!(snapshots.borrow().as_ref().unwrap().causes.of_pod().contains("app exited"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,11 +157,7 @@ async fn broken_stream_causes_relisting_and_reconnect() {
     scene.fake.break_events();
     start(&scene.fake).await;
     assert_eq!(seconds_until(&mut snapshots, since, runs).await, 0);
-    assert_eq!(
-        seconds_until(&mut snapshots, since, ended).await,
-        30,
-        "by the new stream"
-    );
+    assert_eq!(seconds_until(&mut snapshots, since, ended).await, 30, "by the new stream");
 }
 
 #[tokio::test(start_paused = true)]
@@ -214,16 +185,10 @@ async fn relisting_shows_pods_without_subscriber() {
     let found = scene
         .pods
         .wait_for(|pods| {
-            pods.as_ref()
-                .is_some_and(|listed| listed.pods.contains_key(&PodUid::new("u1")))
+            pods.as_ref().is_some_and(|listed| listed.pods.contains_key(&PodUid::new("u1")))
         })
         .await;
-    assert_eq!(
-        found.unwrap().as_ref().unwrap().pods[&PodUid::new("u1")]
-            .0
-            .name,
-        "p"
-    );
+    assert_eq!(found.unwrap().as_ref().unwrap().pods[&PodUid::new("u1")].0.name, "p");
 }
 
 /// A second pod whose container has a status, beside one whose status always fails.
@@ -233,9 +198,7 @@ async fn pod_that_cannot_be_inspected_is_retried_ever_more_rarely() {
     let uid = PodUid::new("u1");
     let mut snapshots = scene.cache.subscribe(&uid);
     seconds_until(&mut snapshots, Instant::now(), |_| true).await;
-    scene
-        .fake
-        .fail("ContainerStatus", u32::MAX, Code::Internal, "broken");
+    scene.fake.fail("ContainerStatus", u32::MAX, Code::Internal, "broken");
     start(&scene.fake).await;
     for _ in 0..100 {
         // Another pod, whose inspections succeed.
@@ -247,9 +210,7 @@ async fn pod_that_cannot_be_inspected_is_retried_ever_more_rarely() {
     }
     let failed = scene.fake.count("ContainerStatus");
     assert!((5..=15).contains(&failed), "{failed} attempts in 20 s");
-    scene
-        .fake
-        .fail("ContainerStatus", 0, Code::Internal, "broken");
+    scene.fake.fail("ContainerStatus", 0, Code::Internal, "broken");
     let seen = seconds_until(&mut snapshots, Instant::now(), runs).await;
     assert!(seen <= 5, "after {seen} s");
 }
@@ -263,10 +224,7 @@ async fn exit_of_known_container_costs_one_call() {
     seconds_until(&mut snapshots, Instant::now(), runs).await;
     tokio::time::sleep(Duration::from_secs(29)).await;
     let before = scene.fake.total();
-    assert_eq!(
-        seconds_until(&mut snapshots, Instant::now(), ended).await,
-        1
-    );
+    assert_eq!(seconds_until(&mut snapshots, Instant::now(), ended).await, 1);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(scene.fake.total() - before, 1);
 }
@@ -286,9 +244,7 @@ async fn resized_containers_are_asked_again_also_after_a_failure() {
         scene.fake.count("ContainerStatus") - before
     };
     assert_eq!(refresh().await, 0);
-    scene
-        .fake
-        .fail("ContainerStatus", 1, Code::Internal, "broken");
+    scene.fake.fail("ContainerStatus", 1, Code::Internal, "broken");
     scene.cache.resized(&uid);
     // The call that fails, and the next one.
     assert_eq!(refresh().await, 2);

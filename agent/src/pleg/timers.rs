@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::pod::PodUid;
 use tokio::time::Instant;
-
-use crate::pod::PodUid;
 
 /// At most one time for each pod.
 #[derive(Debug, Default)]

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::duration::go_duration;
 use k8s_openapi::api::core::v1::{Container, ExecAction, HTTPGetAction, Probe, TCPSocketAction};
 
 use super::machine::{ATTEMPTS, Target};
@@ -19,7 +20,7 @@ use crate::env::expand;
 use crate::http_action::{self, Purpose, join_host_port, resolve_port};
 use crate::http_client;
 use crate::observed::ContainerId;
-use words::{rpc_error, seconds};
+use words::rpc_error;
 
 /// No more of a command's output is kept.
 const MAX_OUTPUT: usize = 10 * 1024;
@@ -83,9 +84,8 @@ impl Checker {
             .map(|var| (var.name.as_str(), var.value.as_deref().unwrap_or_default()))
             .collect();
         let words = action.command.iter().flatten();
-        let command: Vec<String> = words
-            .map(|word| expand(word, |name| env.get(name).copied()))
-            .collect();
+        let command: Vec<String> =
+            words.map(|word| expand(word, |name| env.get(name).copied())).collect();
         match self.cri.exec_sync(id, &command, Some(timeout)).await {
             Ok(output) if output.exit_code == 0 => Outcome::Success,
             Ok(output) => {
@@ -96,7 +96,7 @@ impl Checker {
             Err(error) if error.code == Code::DeadlineExceeded => Outcome::Failure(format!(
                 "command timed out: {:?} timed out after {}",
                 command.join(" "),
-                seconds(timeout)
+                go_duration(timeout)
             )),
             Err(error) => unknown(rpc_error(error.code, &error.message)),
         }
@@ -124,10 +124,9 @@ impl Checker {
                 status => Outcome::Failure(format!("HTTP probe failed with statuscode: {status}")),
             },
             Err(error @ http_client::HttpError::Get { .. }) => Outcome::Failure(error.to_string()),
-            Err(error @ http_client::HttpError::Body(_)) => Outcome::Error {
-                state: "failure",
-                message: error.to_string(),
-            },
+            Err(error @ http_client::HttpError::Body(_)) => {
+                Outcome::Error { state: "failure", message: error.to_string() }
+            }
         }
     }
 
@@ -149,20 +148,16 @@ impl Checker {
         match tokio::time::timeout(timeout, dial).await {
             Ok(Ok(_)) => Outcome::Success,
             Ok(Err(error)) => Outcome::Failure(error.to_string()),
-            Err(_) => Outcome::Failure(format!(
-                "dial tcp {}: i/o timeout",
-                join_host_port(host, port)
-            )),
+            Err(_) => {
+                Outcome::Failure(format!("dial tcp {}: i/o timeout", join_host_port(host, port)))
+            }
         }
     }
 }
 
 /// A check that could not be made.
 fn unknown(message: String) -> Outcome {
-    Outcome::Error {
-        state: "unknown",
-        message,
-    }
+    Outcome::Error { state: "unknown", message }
 }
 
 /// `timeoutSeconds`; at least one second.

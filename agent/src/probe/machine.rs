@@ -20,12 +20,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use api::pod::{ContainerKind, Pod, is_sidecar};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, ContainerState, ContainerStatus, PodStatus, Probe};
 
 use crate::observed::{ContainerId, ProbeResult};
 use crate::plan::restart;
-use crate::pod::{ContainerKind, Pod, is_sidecar};
 
 /// How often a check is tried that cannot be made.
 pub const ATTEMPTS: usize = 3;
@@ -196,10 +196,8 @@ impl ProbeState {
             return Next::End;
         }
         let delay = target.probe().and_then(|probe| probe.initial_delay_seconds);
-        let ran = running
-            .started_at
-            .as_ref()
-            .map(|since| now.duration_since(whole_second(since.0)));
+        let ran =
+            running.started_at.as_ref().map(|since| now.duration_since(whole_second(since.0)));
         if ran.is_some_and(|ran| ran.as_secs() < i64::from(delay.unwrap_or_default())) {
             return Next::Wait;
         }
@@ -219,10 +217,7 @@ impl ProbeState {
         if started && target.kind == ProbeKind::Startup && target.is_sidecar() {
             self.record(ProbeResult::Success);
         }
-        let since = state
-            .running
-            .as_ref()
-            .and_then(|running| running.started_at.as_ref());
+        let since = state.running.as_ref().and_then(|running| running.started_at.as_ref());
         let is_older = since.is_some_and(|since| {
             whole_second(since.0).duration_until(target.agent_started_at) > RESTART_GRACE
         });
@@ -242,23 +237,11 @@ impl ProbeState {
 
     /// Takes the outcome of a check: success or failure. A check that could not be made has none.
     pub fn finish(&mut self, target: &Target, succeeded: bool) {
-        let result = if succeeded {
-            ProbeResult::Success
-        } else {
-            ProbeResult::Failure
-        };
-        self.run = if self.last == Some(result) {
-            self.run.saturating_add(1)
-        } else {
-            1
-        };
+        let result = if succeeded { ProbeResult::Success } else { ProbeResult::Failure };
+        self.run = if self.last == Some(result) { self.run.saturating_add(1) } else { 1 };
         self.last = Some(result);
         let threshold = target.probe().and_then(|probe| {
-            if succeeded {
-                probe.success_threshold
-            } else {
-                probe.failure_threshold
-            }
+            if succeeded { probe.success_threshold } else { probe.failure_threshold }
         });
         if i64::from(self.run) < i64::from(threshold.unwrap_or_default()) {
             return;
@@ -275,10 +258,7 @@ impl ProbeState {
 /// The container's status and its id, once it has one.
 fn status_of<'a>(status: &'a PodStatus, name: &str) -> Option<(&'a ContainerStatus, &'a str)> {
     let with_id = |statuses: &'a Option<Vec<ContainerStatus>>| {
-        let found = statuses
-            .iter()
-            .flatten()
-            .find(|status| status.name == name)?;
+        let found = statuses.iter().flatten().find(|status| status.name == name)?;
         let id = found.container_id.as_deref().filter(|id| !id.is_empty())?;
         Some((found, id))
     };

@@ -45,11 +45,7 @@ impl Outcome {
                 format!("{kind} probe errored and resulted in {state} state: {message}"),
             ),
         };
-        Some(ProbeEvent {
-            reason,
-            message,
-            container: container.to_owned(),
-        })
+        Some(ProbeEvent { reason, message, container: container.to_owned() })
     }
 }
 
@@ -85,10 +81,8 @@ mod tests {
             event(Outcome::Warning("Probe terminated redirects".to_owned())).unwrap(),
             "Warning ProbeWarning Liveness probe warning: Probe terminated redirects"
         );
-        let error = Outcome::Error {
-            state: "unknown",
-            message: "invalid port number: 0".to_owned(),
-        };
+        let error =
+            Outcome::Error { state: "unknown", message: "invalid port number: 0".to_owned() };
         assert_eq!(
             event(error).unwrap(),
             "Warning Unhealthy Liveness probe errored and resulted in unknown state: invalid port number: 0"

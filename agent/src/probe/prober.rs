@@ -9,6 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::pod::{Pod, PodUid, is_sidecar};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodStatus};
 use tokio::sync::mpsc;
@@ -21,7 +22,6 @@ use super::ticker::{Ticker, delay};
 use crate::clock::{Clock, after};
 use crate::events::{EventRecorder, EventType};
 use crate::observed::{ContainerId, ProbeResult};
-use crate::pod::{Pod, PodUid, is_sidecar};
 
 /// A result that a probe has recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,11 +117,8 @@ impl Prober {
 
 /// Whether a probe of the pod is run.
 pub(crate) fn has_probes(pod: &Pod) -> bool {
-    probed_containers(pod).any(|container| {
-        ProbeKind::ALL
-            .into_iter()
-            .any(|kind| kind.of(container).is_some())
-    })
+    probed_containers(pod)
+        .any(|container| ProbeKind::ALL.into_iter().any(|kind| kind.of(container).is_some()))
 }
 
 fn probed_containers(pod: &Pod) -> impl Iterator<Item = &Container> {
@@ -251,12 +248,8 @@ impl ProberTask {
                 probes.push(self.last_key);
             }
         }
-        let pod = PodEntry {
-            pod: probed.pod,
-            status: probed.status,
-            updates: probed.updates,
-            probes,
-        };
+        let pod =
+            PodEntry { pod: probed.pod, status: probed.status, updates: probed.updates, probes };
         self.pods.insert(uid, pod);
     }
 
@@ -265,11 +258,7 @@ impl ProberTask {
             return;
         };
         let entries = &mut self.entries;
-        let stops = |key: &u64| {
-            entries
-                .get(key)
-                .is_none_or(|entry| which(&pod.pod, &entry.target))
-        };
+        let stops = |key: &u64| entries.get(key).is_none_or(|entry| which(&pod.pod, &entry.target));
         let (stopped, kept): (Vec<u64>, Vec<u64>) = pod.probes.iter().partition(|key| stops(key));
         pod.probes = kept;
         for key in stopped {
@@ -385,8 +374,7 @@ impl ProberTask {
         if let Some(event) = &event {
             let container = Some(event.container.as_str());
             let kind = EventType::Warning;
-            self.events
-                .record_text(&pod.pod, container, kind, event.reason, &event.message);
+            self.events.record_text(&pod.pod, container, kind, event.reason, &event.message);
         }
         if let Some(succeeded) = outcome.succeeded() {
             entry.state.finish(&entry.target, succeeded);
@@ -438,10 +426,7 @@ fn status_of<'a>(status: &'a PodStatus, name: &str) -> Option<&'a ContainerStatu
 
 /// Whether a readiness probe is run at once: the container runs and has started, and is not known to be ready.
 fn wants_readiness(container: &ContainerStatus, state: &ProbeState) -> bool {
-    let runs = container
-        .state
-        .as_ref()
-        .is_some_and(|state| state.running.is_some());
+    let runs = container.state.as_ref().is_some_and(|state| state.running.is_some());
     let id = container
         .container_id
         .as_deref()

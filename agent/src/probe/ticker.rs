@@ -21,20 +21,14 @@ pub(super) struct Ticker {
 impl Ticker {
     /// Ticks at `first` and then every period.
     pub(super) fn new(first: Timestamp, period: Duration) -> Self {
-        Self {
-            period: period.max(Duration::from_secs(1)),
-            next: first,
-        }
+        Self { period: period.max(Duration::from_secs(1)), next: first }
     }
 
     /// When the next tick is served: a little later than it is.
     pub(super) fn served(&self) -> Timestamp {
         let together = i128::try_from(TOGETHER.as_nanos()).unwrap_or(1);
         let wait = (-self.next.as_nanosecond()).rem_euclid(together);
-        after(
-            self.next,
-            Duration::from_nanos(u64::try_from(wait).unwrap_or_default()),
-        )
+        after(self.next, Duration::from_nanos(u64::try_from(wait).unwrap_or_default()))
     }
 
     /// The next tick is taken: the one after it is the first after `now`.
@@ -60,11 +54,7 @@ pub(super) fn delay(
     share: f64,
 ) -> Duration {
     let runs = Duration::try_from(now.duration_since(agent_started_at)).unwrap_or(Duration::ZERO);
-    if period > runs {
-        period.mul_f64(share.clamp(0.0, 1.0))
-    } else {
-        Duration::ZERO
-    }
+    if period > runs { period.mul_f64(share.clamp(0.0, 1.0)) } else { Duration::ZERO }
 }
 
 #[cfg(test)]
@@ -92,9 +82,7 @@ mod tests {
     fn ticks_close_to_each_other_are_served_at_the_same_time() {
         let served = |milliseconds| {
             let first = Timestamp::UNIX_EPOCH + SignedDuration::from_millis(milliseconds);
-            Ticker::new(first, Duration::from_secs(1))
-                .served()
-                .as_millisecond()
+            Ticker::new(first, Duration::from_secs(1)).served().as_millisecond()
         };
         let ticks = [-1, 0, 1, 49, 50, 51, 1049].map(served);
         assert_eq!(ticks, [0, 0, 50, 50, 50, 100, 1050]);

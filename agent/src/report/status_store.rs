@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use api::pod::PodUid;
 use tokio::sync::{mpsc, watch};
 
 use super::transitions::{Stage, changes_share, published_status, readiness, transitions};
 use super::{PodReport, PublishedStatus, ReadinessChange, Reports, Transition};
 use crate::causes::Causes;
 use crate::clock::Clock;
-use crate::pod::PodUid;
 
 /// How many removed pods the store keeps, so that a client that polls rarely still sees how they ended.
 const KEPT_REMOVED: usize = 1000;
@@ -42,19 +42,13 @@ impl StatusStore {
     pub(crate) fn new() -> (Self, StatusStoreTask, watch::Receiver<Arc<Reports>>) {
         let (sender, messages) = mpsc::unbounded_channel();
         let (reports, published) = watch::channel(Arc::default());
-        (
-            Self { messages: sender },
-            StatusStoreTask { messages, reports },
-            published,
-        )
+        (Self { messages: sender }, StatusStoreTask { messages, reports }, published)
     }
 
     /// Publishes a report, which replaces the pod's previous one.
     pub(crate) fn publish(&self, report: PodReport, stage: Stage, causes: Causes) {
         // The task ends after the workers, when the agent stops.
-        let _ = self
-            .messages
-            .send(Message::Publish(Box::new(report), stage, causes));
+        let _ = self.messages.send(Message::Publish(Box::new(report), stage, causes));
     }
 
     /// Publishes that nothing is left of a pod, with its last report, or with `unseen` if there is none.
@@ -94,22 +88,15 @@ impl StatusStore {
 
 /// Sends changes to everybody who still listens.
 fn send_all<T: Clone>(subscribers: &mut Vec<mpsc::UnboundedSender<T>>, changes: &[T]) {
-    subscribers.retain(|subscriber| {
-        changes
-            .iter()
-            .all(|change| subscriber.send(change.clone()).is_ok())
-    });
+    subscribers
+        .retain(|subscriber| changes.iter().all(|change| subscriber.send(change.clone()).is_ok()));
 }
 
 /// The last report of a pod of which nothing is left, or `unseen`, if it was not reported since it was removed before.
 fn removed_report(published: &Reports, unseen: PodReport) -> PodReport {
     let last = published.get(&unseen.uid);
     let last = last.filter(|last| !last.removed).cloned();
-    PodReport {
-        finished: true,
-        removed: true,
-        ..last.unwrap_or(unseen)
-    }
+    PodReport { finished: true, removed: true, ..last.unwrap_or(unseen) }
 }
 
 impl StatusStoreTask {
@@ -167,9 +154,7 @@ impl StatusStoreTask {
             stages.insert(uid.clone(), stage);
             let forgotten = if report.removed {
                 removed.push_back(uid.clone());
-                (removed.len() > KEPT_REMOVED)
-                    .then(|| removed.pop_front())
-                    .flatten()
+                (removed.len() > KEPT_REMOVED).then(|| removed.pop_front()).flatten()
             } else {
                 if came_back {
                     removed.retain(|removed_uid| *removed_uid != uid);

@@ -74,14 +74,10 @@ pub(crate) fn transitions(
     let (mut changed, mut ended) = (Vec::new(), Vec::new());
     for container in &report.containers {
         let before = old.and_then(|(old, _)| {
-            old.containers
-                .iter()
-                .find(|before| before.name == container.name)
+            old.containers.iter().find(|before| before.name == container.name)
         });
-        let (from, to) = (
-            before.map(container_state).unwrap_or_default(),
-            container_state(container),
-        );
+        let (from, to) =
+            (before.map(container_state).unwrap_or_default(), container_state(container));
         // The id reveals a run that started and exited, or one that took another's place, between two reports.
         let another_run = before.is_some_and(|before| {
             before.container_id != container.container_id
@@ -108,8 +104,7 @@ pub(crate) fn transitions(
         }
     }
     let (from, to) = (
-        old.map(|(old, stage)| pod_state(old, stage))
-            .unwrap_or_default(),
+        old.map(|(old, stage)| pod_state(old, stage)).unwrap_or_default(),
         pod_state(report, stage),
     );
     if from != to {
@@ -188,70 +183,35 @@ fn requests(status: &PodStatus) -> impl Iterator<Item = (&str, &BTreeMap<String,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pod::{ContainerKind, PodUid};
+    use crate::fixtures;
 
     fn container(state: ContainerPhase, reason: &str, id: &str) -> ContainerReport {
         ContainerReport {
-            name: "app".to_owned(),
-            kind: ContainerKind::App,
-            state,
             reason: reason.to_owned(),
-            message: String::new(),
             exit_code: Some(3),
-            refused: false,
-            ready: false,
-            restarts: 0,
-            image: String::new(),
             container_id: id.to_owned(),
-            log_path: None,
-            pull: None,
-            create: None,
-            start: None,
+            ..fixtures::container_report("app", state)
         }
     }
 
     fn pod(phase: &str, containers: Vec<ContainerReport>) -> PodReport {
-        PodReport {
-            uid: PodUid::new("u"),
-            namespace: "default".to_owned(),
-            name: "p".to_owned(),
-            status: std::sync::Arc::new(k8s_openapi::api::core::v1::PodStatus {
-                phase: Some(phase.to_owned()),
-                ..Default::default()
-            }),
-            published: Default::default(),
-            finished: false,
-            removed: false,
-            containers,
-        }
+        let status = PodStatus { phase: Some(phase.to_owned()), ..PodStatus::default() };
+        PodReport { containers, ..fixtures::pod_report("p", status) }
     }
 
     fn words(old: Option<(&PodReport, Stage)>, new: (&PodReport, Stage)) -> Vec<String> {
         let word = |t: &Transition| {
-            let exit = t
-                .exit_code
-                .map(|code| format!(" {code}"))
-                .unwrap_or_default();
-            format!(
-                "{}: {} -> {}{exit}",
-                t.container.as_deref().unwrap_or("pod"),
-                t.from,
-                t.to
-            )
+            let exit = t.exit_code.map(|code| format!(" {code}")).unwrap_or_default();
+            format!("{}: {} -> {}{exit}", t.container.as_deref().unwrap_or("pod"), t.from, t.to)
         };
-        transitions(old, new, Timestamp::UNIX_EPOCH, &Causes::default())
-            .iter()
-            .map(word)
-            .collect()
+        transitions(old, new, Timestamp::UNIX_EPOCH, &Causes::default()).iter().map(word).collect()
     }
 
     #[test]
     fn readiness_changes_are_told_once() {
         let with = |ready| {
-            let container = ContainerReport {
-                ready,
-                ..container(ContainerPhase::Running, "", "c1")
-            };
+            let container =
+                ContainerReport { ready, ..container(ContainerPhase::Running, "", "c1") };
             pod("Running", vec![container])
         };
         let told = |old: Option<&PodReport>, new: &PodReport| -> Vec<bool> {
@@ -267,49 +227,29 @@ mod tests {
 
     #[test]
     fn transitions_follow_pod_lifecycle() {
-        let waiting = pod(
-            "Pending",
-            vec![container(ContainerPhase::Waiting, "ContainerCreating", "")],
-        );
-        let running = pod(
-            "Running",
-            vec![container(ContainerPhase::Running, "", "c1")],
-        );
-        let ended = pod(
-            "Failed",
-            vec![container(ContainerPhase::Terminated, "Error", "c1")],
-        );
+        let waiting =
+            pod("Pending", vec![container(ContainerPhase::Waiting, "ContainerCreating", "")]);
+        let running = pod("Running", vec![container(ContainerPhase::Running, "", "c1")]);
+        let ended = pod("Failed", vec![container(ContainerPhase::Terminated, "Error", "c1")]);
         assert_eq!(
             words(None, (&waiting, Stage::Active)),
             ["app:  -> Waiting(ContainerCreating)", "pod:  -> Pending"]
         );
         assert_eq!(
             words(Some((&waiting, Stage::Active)), (&running, Stage::Active)),
-            [
-                "app: Waiting(ContainerCreating) -> Running",
-                "pod: Pending -> Running"
-            ]
+            ["app: Waiting(ContainerCreating) -> Running", "pod: Pending -> Running"]
         );
         assert_eq!(
             words(Some((&running, Stage::Active)), (&running, Stage::Active)),
             Vec::<String>::new()
         );
         assert_eq!(
-            words(
-                Some((&running, Stage::Active)),
-                (&running, Stage::Terminating)
-            ),
+            words(Some((&running, Stage::Active)), (&running, Stage::Terminating)),
             ["pod: Running -> Terminating"]
         );
         assert_eq!(
-            words(
-                Some((&running, Stage::Terminating)),
-                (&ended, Stage::Terminated)
-            ),
-            [
-                "app: Running -> Terminated(Error) 3",
-                "pod: Terminating -> Failed"
-            ]
+            words(Some((&running, Stage::Terminating)), (&ended, Stage::Terminated)),
+            ["app: Running -> Terminated(Error) 3", "pod: Terminating -> Failed"]
         );
         assert_eq!(
             words(Some((&ended, Stage::Terminated)), (&ended, Stage::Removed)),
@@ -319,14 +259,8 @@ mod tests {
 
     #[test]
     fn run_between_two_reports_is_not_lost() {
-        let first = pod(
-            "Failed",
-            vec![container(ContainerPhase::Terminated, "Error", "c1")],
-        );
-        let second = pod(
-            "Failed",
-            vec![container(ContainerPhase::Terminated, "Error", "c2")],
-        );
+        let first = pod("Failed", vec![container(ContainerPhase::Terminated, "Error", "c1")]);
+        let second = pod("Failed", vec![container(ContainerPhase::Terminated, "Error", "c2")]);
         assert_eq!(
             words(Some((&first, Stage::Active)), (&second, Stage::Active)),
             ["app: Terminated(Error) -> Terminated(Error) 3"]
@@ -339,24 +273,15 @@ mod tests {
         let told = |first: &PodReport, second: &PodReport| {
             words(Some((first, Stage::Active)), (second, Stage::Active))
         };
-        assert_eq!(
-            told(&running("c1"), &running("c2")),
-            ["app: Running -> Running"]
-        );
+        assert_eq!(told(&running("c1"), &running("c2")), ["app: Running -> Running"]);
         // Its id was not known yet.
         assert_eq!(told(&running(""), &running("c2")), Vec::<String>::new());
     }
 
     #[test]
     fn pod_transition_is_caused_by_containers_that_changed() {
-        let running = pod(
-            "Running",
-            vec![container(ContainerPhase::Running, "", "c1")],
-        );
-        let ended = pod(
-            "Failed",
-            vec![container(ContainerPhase::Terminated, "Error", "c1")],
-        );
+        let running = pod("Running", vec![container(ContainerPhase::Running, "", "c1")]);
+        let ended = pod("Failed", vec![container(ContainerPhase::Terminated, "Error", "c1")]);
         let causes = Causes::started("app", "it has not been started yet")
             .and(Causes::started("other", "it has not been started yet"));
         let (old, new) = ((&running, Stage::Active), (&ended, Stage::Active));

@@ -4,14 +4,14 @@
 
 use std::collections::BTreeMap;
 
+use api::pod::{Pod, is_sidecar};
+use api::totals::{self, Kind};
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use serde::{Deserialize, Serialize};
 
-use crate::pod::{Pod, is_sidecar};
 use crate::spec::Node;
 use crate::spec::cgroup::{PodCgroup, pod_cgroup};
-use crate::totals::{self, Kind};
 
 /// CPU in thousandths and memory in bytes; 0 where there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,12 +92,7 @@ impl PodLimits {
     /// The limits with which a pod's cgroup is made.
     fn first(cgroup: &PodCgroup, node: &Node) -> Self {
         let (cpu_quota, cpu_period) = cgroup.cpu_quota.unwrap_or((-1, node.cpu_quota_period));
-        Self {
-            cpu_shares: cgroup.cpu_shares,
-            cpu_quota,
-            cpu_period,
-            memory: cgroup.memory,
-        }
+        Self { cpu_shares: cgroup.cpu_shares, cpu_quota, cpu_period, memory: cgroup.memory }
     }
 }
 

@@ -4,11 +4,10 @@
 
 use std::collections::BTreeMap;
 
+use api::pod::Pod;
+use api::totals::{self, Amounts, Kind};
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use serde::{Deserialize, Serialize};
-
-use crate::pod::Pod;
-use crate::totals::{self, Amounts, Kind};
 
 /// The granted resources of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,11 +39,7 @@ impl Allocation {
             differs.then(|| allocated.clone())
         };
         let pod_differs = !same(pod.spec().resources.as_ref(), self.pod.as_ref());
-        if !pod_differs
-            && pod
-                .init_and_apps()
-                .all(|container| other(container).is_none())
-        {
+        if !pod_differs && pod.init_and_apps().all(|container| other(container).is_none()) {
             return None;
         }
         let mut api = pod.api().clone();
@@ -65,21 +60,16 @@ impl Allocation {
 /// Whether two requirements mean the same; none are like empty ones.
 fn same(a: Option<&ResourceRequirements>, b: Option<&ResourceRequirements>) -> bool {
     let claims = |from: Option<&ResourceRequirements>| {
-        from.and_then(|resources| resources.claims.clone())
-            .unwrap_or_default()
+        from.and_then(|resources| resources.claims.clone()).unwrap_or_default()
     };
-    [Kind::Requests, Kind::Limits]
-        .iter()
-        .all(|kind| same_amounts(kind.of(a), kind.of(b)))
+    [Kind::Requests, Kind::Limits].iter().all(|kind| same_amounts(kind.of(a), kind.of(b)))
         && claims(a) == claims(b)
 }
 
 fn same_amounts(a: Option<&Amounts>, b: Option<&Amounts>) -> bool {
-    let parsed = |list: Option<&Amounts>| -> BTreeMap<String, crate::quantity::Quantity> {
+    let parsed = |list: Option<&Amounts>| -> BTreeMap<String, api::quantity::Quantity> {
         let amounts = list.into_iter().flatten();
-        amounts
-            .map(|(name, amount)| (name.clone(), totals::amount(amount)))
-            .collect()
+        amounts.map(|(name, amount)| (name.clone(), totals::amount(amount))).collect()
     };
     parsed(a) == parsed(b)
 }
@@ -91,12 +81,12 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::fixtures;
 
     fn pod(cpu: &str, more: Value) -> Pod {
         let mut containers = vec![json!({"name": "a", "resources": {"requests": {"cpu": cpu}}})];
         containers.extend(more.as_array().cloned().unwrap_or_default());
-        let api = json!({"metadata": {"uid": "u"}, "spec": {"containers": containers}});
-        Pod::new(serde_json::from_value(api).unwrap())
+        fixtures::pod(json!({"metadata": {"uid": "u"}, "spec": {"containers": containers}}))
     }
 
     #[test]
@@ -111,10 +101,7 @@ mod tests {
     #[test]
     fn equal_amounts_in_another_form_are_no_resize() {
         let allocation = Allocation::of(&pod("1", json!([])));
-        assert_eq!(
-            allocation.in_place_of_desired(&pod("1000m", json!([]))),
-            None
-        );
+        assert_eq!(allocation.in_place_of_desired(&pod("1000m", json!([]))), None);
     }
 
     #[test]
@@ -128,9 +115,6 @@ mod tests {
     fn allocation_survives_as_json() {
         let allocation = Allocation::of(&pod("1", json!([])));
         let text = serde_json::to_string(&allocation).unwrap();
-        assert_eq!(
-            serde_json::from_str::<Allocation>(&text).unwrap(),
-            allocation
-        );
+        assert_eq!(serde_json::from_str::<Allocation>(&text).unwrap(), allocation);
     }
 }

@@ -61,13 +61,7 @@ pub(crate) fn set_pending(
         .is_none_or(|before| before.reason != reason || before.generation != generation);
     *pending = match before {
         Some(before) if !changed && before.message == message => Some(before),
-        before => Some(ResizeCondition::of(
-            before.as_ref(),
-            reason,
-            message,
-            generation,
-            now,
-        )),
+        before => Some(ResizeCondition::of(before.as_ref(), reason, message, generation, now)),
     };
     changed
 }
@@ -89,26 +83,18 @@ impl ResizeConditions {
 
     /// Notes that what was granted is not what runs, unless that is known.
     pub(crate) fn in_progress(&mut self, generation: i64, now: Timestamp) {
-        self.in_progress
-            .get_or_insert_with(|| ResizeCondition::of(None, "", "", generation, now));
+        self.in_progress.get_or_insert_with(|| ResizeCondition::of(None, "", "", generation, now));
     }
 
     /// Notes that a step failed. Returns the generation that is resized, if that is news.
     pub(crate) fn failed(&mut self, message: &str, generation: i64, now: Timestamp) -> Option<i64> {
         let before = self.in_progress.take();
-        let generation = before
-            .as_ref()
-            .map_or(generation, |before| before.generation);
+        let generation = before.as_ref().map_or(generation, |before| before.generation);
         let is_news = before
             .as_ref()
             .is_none_or(|before| before.reason != ERROR || before.message != message);
-        self.in_progress = Some(ResizeCondition::of(
-            before.as_ref(),
-            ERROR,
-            message,
-            generation,
-            now,
-        ));
+        self.in_progress =
+            Some(ResizeCondition::of(before.as_ref(), ERROR, message, generation, now));
         is_news.then_some(generation)
     }
 
@@ -124,20 +110,13 @@ impl ResizeConditions {
             status: "True".to_owned(),
             reason: (!from.reason.is_empty()).then(|| from.reason.clone()),
             message: (!from.message.is_empty()).then(|| from.message.clone()),
-            observed_generation: generation
-                .and(Some(from.generation))
-                .filter(|seen| *seen != 0),
+            observed_generation: generation.and(Some(from.generation)).filter(|seen| *seen != 0),
             last_probe_time: Some(Time(from.set_at)),
             last_transition_time: Some(Time(from.since)),
         };
-        let pending = self
-            .pending
-            .iter()
-            .map(|from| condition("PodResizePending", from));
+        let pending = self.pending.iter().map(|from| condition("PodResizePending", from));
         let in_progress = self.in_progress.iter();
-        pending
-            .chain(in_progress.map(|from| condition("PodResizeInProgress", from)))
-            .collect()
+        pending.chain(in_progress.map(|from| condition("PodResizeInProgress", from))).collect()
     }
 }
 

@@ -6,14 +6,14 @@
 
 use std::collections::BTreeMap;
 
+use api::pod::Pod;
+use api::totals::{self, Amounts, Kind};
 use k8s_openapi::api::core::v1::{Container, PodStatus, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
 use crate::admission::{Offer, Rejection, Taken, admit};
-use crate::pod::Pod;
 use crate::spec::Node;
 use crate::spec::resources::{may_swap, qos_class};
-use crate::totals::{self, Amounts, Kind};
 
 /// Whether a resize is granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,15 +58,9 @@ fn invalid(desired: &Pod, allocated: &Pod) -> Option<String> {
         let mut before = allocated.init_and_apps();
         let before = before.find(|before| before.name == container.name)?;
         let word = removed(container.resources.as_ref(), before.resources.as_ref())?;
-        Some(format!(
-            "container {}: resource {word} cannot be removed",
-            container.name
-        ))
+        Some(format!("container {}: resource {word} cannot be removed", container.name))
     };
-    let (new, old) = (
-        desired.spec().resources.as_ref(),
-        allocated.spec().resources.as_ref(),
-    );
+    let (new, old) = (desired.spec().resources.as_ref(), allocated.spec().resources.as_ref());
     if let Some(word) = removed(new, old) {
         return Some(format!("pod-level resource {word} cannot be removed"));
     }
@@ -80,9 +74,7 @@ fn invalid(desired: &Pod, allocated: &Pod) -> Option<String> {
 fn swaps(desired: &Pod, allocated: &Pod, node: &Node) -> Option<String> {
     let request = |container: &Container| {
         let requests = Kind::Requests.of(container.resources.as_ref());
-        requests
-            .and_then(|requests| requests.get("memory"))
-            .map(totals::amount)
+        requests.and_then(|requests| requests.get("memory")).map(totals::amount)
     };
     let restarts = |container: &Container| {
         let mut policies = container.resize_policy.iter().flatten();
@@ -122,10 +114,7 @@ pub(crate) fn counted(pod: &Pod, status: Option<&PodStatus>) -> Option<Pod> {
             .map(|(name, amount)| (name.clone(), amount.clone()))
             .collect()
     };
-    if pod
-        .init_and_apps()
-        .all(|container| more(container).is_empty())
-    {
+    if pod.init_and_apps().all(|container| more(container).is_empty()) {
         return None;
     }
     let mut api = pod.api().clone();
@@ -147,11 +136,13 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::fixtures;
     use crate::spec::SwapBehavior;
 
     fn pod(resources: Value) -> Pod {
-        let api = json!({"metadata": {"uid": "u"}, "spec": {"containers": [{"name": "a", "resources": resources}]}});
-        Pod::new(serde_json::from_value(api).unwrap())
+        fixtures::pod(
+            json!({"metadata": {"uid": "u"}, "spec": {"containers": [{"name": "a", "resources": resources}]}}),
+        )
     }
 
     fn offer() -> Offer {
@@ -204,8 +195,9 @@ mod tests {
         node.swap_behavior = SwapBehavior::LimitedSwap;
         node.cgroup_version = crate::spec::CgroupVersion::V2;
         let with_policy = |resources: Value| {
-            let api = json!({"spec": {"containers": [{"name": "a", "resources": resources, "resizePolicy": policy}]}});
-            Pod::new(serde_json::from_value(api).unwrap())
+            fixtures::pod(
+                json!({"spec": {"containers": [{"name": "a", "resources": resources, "resizePolicy": policy}]}}),
+            )
         };
         let (desired, allocated) = (with_policy(wanted), with_policy(burstable("1", "512Mi")));
         let decision = decide(&desired, &allocated, &Taken::default(), &offer(), &node);

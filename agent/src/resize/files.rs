@@ -5,13 +5,13 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use api::pod::Pod;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::actuated::{Actuated, has_resources};
 use super::allocation::Allocation;
 use crate::blocking::blocking;
-use crate::pod::Pod;
 
 const ALLOCATED: &str = "allocated-resources.json";
 const ACTUATED: &str = "actuated-resources.json";
@@ -47,14 +47,9 @@ impl ActuatedRecord {
     /// The record in a pod's directory. Without one, everything that runs has what `assumed` says.
     pub(crate) fn open(directory: PathBuf, assumed: Actuated) -> Self {
         let recorded: Option<Actuated> = read(&directory.join(ACTUATED));
-        let inner = Inner {
-            is_kept: recorded.is_some(),
-            now: Arc::new(recorded.unwrap_or(assumed)),
-        };
-        Self {
-            directory,
-            inner: Arc::new(Mutex::new(inner)),
-        }
+        let inner =
+            Inner { is_kept: recorded.is_some(), now: Arc::new(recorded.unwrap_or(assumed)) };
+        Self { directory, inner: Arc::new(Mutex::new(inner)) }
     }
 
     /// What the runtime was last told.
@@ -108,10 +103,7 @@ fn keep(directory: &Path, name: &str, content: &impl Serialize) {
 
 /// Writes a file and renames it into its place, so that a crash leaves the old or the new one.
 fn write(directory: &Path, name: &str, content: &impl Serialize) -> io::Result<()> {
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o750)
-        .create(directory)?;
+    std::fs::DirBuilder::new().recursive(true).mode(0o750).create(directory)?;
     let unfinished = directory.join(format!("{name}.tmp"));
     let mut file = std::fs::OpenOptions::new()
         .create(true)
@@ -130,11 +122,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fixtures;
     use crate::spec::Node;
 
     fn pod(resources: serde_json::Value) -> Pod {
-        let api = json!({"spec": {"containers": [{"name": "a", "resources": resources}]}});
-        Pod::new(serde_json::from_value(api).unwrap())
+        fixtures::pod(json!({"spec": {"containers": [{"name": "a", "resources": resources}]}}))
     }
 
     #[test]
@@ -160,10 +152,7 @@ mod tests {
         assert_eq!(record.now().container("a").cpu_request, 1000);
         record
             .change(|now| {
-                now.containers
-                    .entry("a".to_owned())
-                    .or_default()
-                    .cpu_request = 7;
+                now.containers.entry("a".to_owned()).or_default().cpu_request = 7;
             })
             .await;
         assert_eq!(open().now().container("a").cpu_request, 7);

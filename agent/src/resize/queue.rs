@@ -4,9 +4,9 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/allocation/allocation_manager.go sortPendingResizes.
 
+use api::pod::Pod;
 use jiff::Timestamp;
 
-use crate::pod::Pod;
 use crate::spec::resources::{QosClass, pod_requests, qos_class};
 
 /// What a pending resize is sorted by.
@@ -30,7 +30,7 @@ impl Rank {
         let (new, old) = (pod_requests(desired), pod_requests(allocated));
         let more = |name: &str| match (new.get(name), old.get(name)) {
             (Some(new), Some(old)) => new > old,
-            (Some(new), None) => *new > crate::quantity::Quantity::ZERO,
+            (Some(new), None) => *new > api::quantity::Quantity::ZERO,
             (None, _) => false,
         };
         Self {
@@ -50,6 +50,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fixtures;
 
     fn rank(cpu: &str, priority: i32, guaranteed: bool, since: Option<i64>) -> Rank {
         let pod = |cpu: &str| {
@@ -58,7 +59,7 @@ mod tests {
                 resources["limits"] = resources["requests"].clone();
             }
             let spec = json!({"priority": priority, "containers": [{"name": "a", "resources": resources}]});
-            Pod::new(serde_json::from_value(json!({"spec": spec})).unwrap())
+            fixtures::pod(json!({"spec": spec}))
         };
         let since = since.map(|second| Timestamp::from_second(second).unwrap());
         Rank::of(&pod(cpu), &pod("1"), since)

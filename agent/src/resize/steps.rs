@@ -6,15 +6,15 @@
 
 use std::collections::BTreeMap;
 
+use api::pod::Pod;
+use api::totals;
 use k8s_openapi::api::core::v1::Container;
 
 use super::actuated::{Actuated, CpuMemory, PodLimits};
 use crate::observed::{ContainerId, MemoryUsage};
 use crate::plan::resize::{ContainerResize, Resize};
-use crate::pod::Pod;
 use crate::spec::cgroup::pod_cgroup;
 use crate::spec::{CgroupVersion, Node, Resources, cpu, resources};
-use crate::totals;
 
 /// What the kernel of cgroup v1 has as the limit of a cgroup without one.
 const UNLIMITED_MEMORY: i64 = 9_223_372_036_854_771_712;
@@ -213,10 +213,7 @@ impl Walk<'_> {
         let Some(container) = all.find(|container| container.name == resize.name) else {
             return;
         };
-        let resized = Container {
-            resources: Some(now.as_requirements()),
-            ..container.clone()
-        };
+        let resized = Container { resources: Some(now.as_requirements()), ..container.clone() };
         self.steps.push(Step::Container {
             id: resize.id.clone(),
             name: resize.name.clone(),
@@ -229,17 +226,9 @@ impl Walk<'_> {
 /// `old` with one resource of `new`.
 fn with(of: &str, old: CpuMemory, new: CpuMemory) -> CpuMemory {
     if of == "cpu" {
-        CpuMemory {
-            cpu_request: new.cpu_request,
-            cpu_limit: new.cpu_limit,
-            ..old
-        }
+        CpuMemory { cpu_request: new.cpu_request, cpu_limit: new.cpu_limit, ..old }
     } else {
-        CpuMemory {
-            memory_request: new.memory_request,
-            memory_limit: new.memory_limit,
-            ..old
-        }
+        CpuMemory { memory_request: new.memory_request, memory_limit: new.memory_limit, ..old }
     }
 }
 
@@ -261,11 +250,7 @@ fn without_overhead(pod: &Pod, limits: PodLimits, node: &Node) -> Resources {
         ..Resources::default()
     };
     let overhead = pod.spec().overhead.as_ref();
-    let of = |name: &str| {
-        overhead
-            .and_then(|overhead| overhead.get(name))
-            .map(totals::amount)
-    };
+    let of = |name: &str| overhead.and_then(|overhead| overhead.get(name)).map(totals::amount);
     if let Some(milli) = of("cpu").map(|cpu| cpu.milli_value()) {
         if resources.cpu_quota > 0 {
             resources.cpu_quota -= cpu::quota(milli, limits.cpu_period);

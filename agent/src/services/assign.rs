@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use api::manifest::NODE_PORTS;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 
-use crate::manifest::NODE_PORTS;
-use crate::objects::{ObjectMap, Objects as _};
+use crate::objects::ObjectMap;
 
 pub(super) fn kind(spec: &ServiceSpec) -> &str {
     spec.type_.as_deref().unwrap_or("ClusterIP")
@@ -187,10 +187,7 @@ impl NodePorts {
 pub(super) fn full_name(service: &Service) -> String {
     let metadata = &service.metadata;
     let namespace = metadata.namespace.as_deref().unwrap_or("default");
-    format!(
-        "{namespace}/{}",
-        metadata.name.as_deref().unwrap_or_default()
-    )
+    format!("{namespace}/{}", metadata.name.as_deref().unwrap_or_default())
 }
 
 fn next_port(seed: u64, taken: &BTreeSet<u16>) -> Option<u16> {

@@ -5,14 +5,14 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use api::manifest::endpoints::{SERVICE_NAME, is_mirror};
+use api::pod::{Pod, PodUid};
 use k8s_openapi::api::core::v1::{PodStatus, Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::Transport;
-use crate::manifest::endpoints::{SERVICE_NAME, is_mirror};
-use crate::objects::Objects;
-use crate::pod::{Pod, PodUid};
+use crate::objects::ObjectMap;
 
 /// An address behind a Service.
 pub(super) struct Endpoint<'a> {
@@ -120,14 +120,11 @@ pub(super) fn endpoints<'a, 'p>(
 
 /// The addresses that manifests give a Service, in words.
 #[must_use]
-pub fn fixed_addresses(service: &Service, objects: &dyn Objects) -> Vec<String> {
+pub fn fixed_addresses(service: &Service, objects: &ObjectMap) -> Vec<String> {
     let spec = service.spec.clone().unwrap_or_default();
     let slices = objects.endpoint_slices();
     let all = endpoints(service, &spec, &[], &slices, &|_| None);
-    let mut words: Vec<String> = all
-        .iter()
-        .map(|endpoint| endpoint.address.to_string())
-        .collect();
+    let mut words: Vec<String> = all.iter().map(|endpoint| endpoint.address.to_string()).collect();
     words.dedup();
     words
 }

@@ -8,12 +8,12 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::pod::{Pod, PodUid};
 use k8s_openapi::api::core::v1::{PodStatus, Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use super::endpoints::{Endpoint, endpoints, named, number};
 use super::{Balancer, ServiceName, ServiceTable, Transport};
-use crate::pod::{Pod, PodUid};
 
 /// How long a client with affinity stays with a pod, in seconds (`sessionAffinityConfig.clientIP.timeoutSeconds`).
 const AFFINITY: i32 = 10_800;
@@ -57,11 +57,7 @@ pub fn plan<'a>(
             Some(Err(_)) => headless(&mut names, &full_name, spec, &endpoints),
         }
     }
-    ServiceTable {
-        zone: domain.to_owned(),
-        names: names.0.into_values().collect(),
-        balancers,
-    }
+    ServiceTable { zone: domain.to_owned(), names: names.0.into_values().collect(), balancers }
 }
 
 /// Names by themselves.
@@ -70,10 +66,7 @@ struct Names(BTreeMap<String, ServiceName>);
 
 impl Names {
     fn of(&mut self, name: &str) -> &mut ServiceName {
-        let new = || ServiceName {
-            name: name.to_owned(),
-            ..ServiceName::default()
-        };
+        let new = || ServiceName { name: name.to_owned(), ..ServiceName::default() };
         self.0.entry(name.to_owned()).or_insert_with(new)
     }
 

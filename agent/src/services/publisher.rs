@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
+use api::pod::Pod;
 use tokio::sync::watch;
 
 use super::{ServiceNetwork, plan};
-use crate::objects::Objects;
-use crate::pod::Pod;
+use crate::objects::ObjectStore;
 use crate::report::Reports;
 
 /// Runs until the agent ends.
 pub(crate) async fn publish(
     domain: String,
-    objects: Arc<dyn Objects>,
+    objects: Arc<ObjectStore>,
     mut pods: watch::Receiver<Arc<[Pod]>>,
     mut reports: watch::Receiver<Arc<Reports>>,
     network: Arc<dyn ServiceNetwork>,
@@ -21,9 +21,9 @@ pub(crate) async fn publish(
     let mut published = None;
     loop {
         let table = {
-            let (services, pods) = (objects.all_services(), pods.borrow_and_update().clone());
+            let (objects, pods) = (objects.current(), pods.borrow_and_update().clone());
             let reports = reports.borrow_and_update().clone();
-            let slices = objects.endpoint_slices();
+            let (services, slices) = (objects.all_services(), objects.endpoint_slices());
             let services = services.iter().map(Arc::as_ref);
             plan(&domain, services, &pods, &slices, |uid| {
                 reports.get(uid).map(|report| &*report.status)
@@ -33,17 +33,11 @@ pub(crate) async fn publish(
             network.publish(table.clone());
             published = Some(table);
         }
-        let of_objects = async {
-            match &mut changes {
-                Some(changes) => changes.changed().await,
-                None => std::future::pending().await,
-            }
-        };
         // All can be cancelled: a change stays unseen until the next turn.
         let changed = tokio::select! {
             changed = pods.changed() => changed,
             changed = reports.changed() => changed,
-            changed = of_objects => changed,
+            changed = changes.changed() => changed,
         };
         if changed.is_err() {
             return;

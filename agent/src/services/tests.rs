@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Pod as ApiPod, PodStatus, Service};
+use api::pod::Pod;
+use k8s_openapi::api::core::v1::{PodStatus, Service};
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::objects::{ObjectMap, Objects as _};
-use crate::pod::Pod;
+use crate::fixtures;
+use crate::objects::ObjectMap;
 
 fn service(name: &str, spec: Value) -> Service {
     let object = json!({"metadata": {"name": name, "namespace": "default"}, "spec": spec});
@@ -21,16 +22,11 @@ fn pod(name: &str, spec: Value) -> Pod {
         {"name": "http", "containerPort": 8080},
         {"name": "dns", "containerPort": 53, "protocol": "UDP"},
     ]);
-    let mut object = json!({
+    let containers = json!({"containers": [{"name": "main", "ports": ports}]});
+    fixtures::pod(json!({
         "metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"app": "web"}},
-        "spec": {"containers": [{"name": "main", "ports": ports}]},
-    });
-    object["spec"]
-        .as_object_mut()
-        .unwrap()
-        .extend(spec.as_object().unwrap().clone());
-    let api: ApiPod = serde_json::from_value(object).unwrap();
-    Pod::new(api)
+        "spec": fixtures::with(containers, &spec),
+    }))
 }
 
 fn status(ip: &str, ready: bool) -> PodStatus {
@@ -57,19 +53,14 @@ fn table(spec: Value) -> ServiceTable {
     ]
     .into();
     let service = service("web", spec);
-    plan("cluster.local", [&service], &pods, &[], |uid| {
-        statuses.get(uid.as_str())
-    })
+    plan("cluster.local", [&service], &pods, &[], |uid| statuses.get(uid.as_str()))
 }
 
 /// Names with their records, in words.
 fn names(table: &ServiceTable) -> Vec<String> {
     let words = |name: &ServiceName| {
         let addresses = name.addresses.iter().map(ToString::to_string);
-        let servers = name
-            .servers
-            .iter()
-            .map(|(target, port)| format!("{target}:{port}"));
+        let servers = name.servers.iter().map(|(target, port)| format!("{target}:{port}"));
         let alias = name.alias.iter().map(|alias| format!("={alias}"));
         let pointer = name.pointer.iter().map(|target| format!(">{target}"));
         let records = addresses.chain(servers).chain(alias).chain(pointer);
@@ -82,17 +73,12 @@ fn names(table: &ServiceTable) -> Vec<String> {
 /// Ports with their backends, in words.
 fn ports(table: &ServiceTable) -> Vec<String> {
     let words = |balancer: &Balancer| {
-        let address = balancer
-            .address
-            .map_or("node".to_owned(), |ip| ip.to_string());
+        let address = balancer.address.map_or("node".to_owned(), |ip| ip.to_string());
         let backends: Vec<String> = balancer.backends.iter().map(ToString::to_string).collect();
         let affinity = balancer.affinity.map(|time| format!(" for {time:?}"));
         let (transport, port) = (balancer.transport.name(), balancer.port);
         let affinity = affinity.unwrap_or_default();
-        format!(
-            "{address} {transport} {port} → {}{affinity}",
-            backends.join(" ")
-        )
+        format!("{address} {transport} {port} → {}{affinity}", backends.join(" "))
     };
     table.balancers.iter().map(words).collect()
 }
@@ -200,14 +186,9 @@ fn assigned_by(assigner: &mut Assigner, objects: &mut ObjectMap) -> Vec<String> 
     let words = |service: &Service| {
         let spec = service.spec.as_ref().unwrap();
         let ports = spec.ports.iter().flatten();
-        let ports: Vec<String> = ports
-            .filter_map(|port| Some(port.node_port?.to_string()))
-            .collect();
-        format!(
-            "{} {}",
-            spec.cluster_ip.as_deref().unwrap_or("-"),
-            ports.join(" ")
-        )
+        let ports: Vec<String> =
+            ports.filter_map(|port| Some(port.node_port?.to_string())).collect();
+        format!("{} {}", spec.cluster_ip.as_deref().unwrap_or("-"), ports.join(" "))
     };
     let services = objects.all_services();
     services.iter().map(|service| words(service)).collect()
@@ -224,10 +205,7 @@ fn changed_services_keep_addresses_and_node_ports() {
         assigned_by(&mut assigner, &mut objects)
     };
     let ports = |ports: Value| json!({"type": "NodePort", "ports": ports});
-    let (a, b) = (
-        ports(json!([{"name": "x", "port": 80}])),
-        ports(json!([{"port": 80}])),
-    );
+    let (a, b) = (ports(json!([{"name": "x", "port": 80}])), ports(json!([{"port": 80}])));
     assert_eq!(
         assigned(&[("a", a.clone()), ("b", b.clone())]),
         ["10.1.0.1 30005", "10.1.0.2 30006"]
@@ -245,10 +223,7 @@ fn changed_services_keep_addresses_and_node_ports() {
     );
     // A port that is chosen now is not kept by another one.
     let chosen = ports(json!([{"port": 1, "nodePort": 30006}]));
-    assert_eq!(
-        assigned(&[("b", b), ("d", chosen)]),
-        ["10.1.0.2 30005", "10.1.0.1 30006"]
-    );
+    assert_eq!(assigned(&[("b", b), ("d", chosen)]), ["10.1.0.2 30005", "10.1.0.1 30006"]);
     assert_eq!(assigned(&[]), [""; 0]);
 }
 
@@ -289,9 +264,7 @@ fn node_port_is_taken_once(#[case] ports: &[(&str, i32, &str)], #[case] holder: 
 #[case::none(json!({"port": 80}), &[])]
 fn served_node_ports_are_named(#[case] port: Value, #[case] expected: &[(&str, u16)]) {
     let service = service("web", json!({"type": "LoadBalancer", "ports": [port]}));
-    let expected = expected
-        .iter()
-        .map(|(words, port)| ((*words).to_owned(), *port));
+    let expected = expected.iter().map(|(words, port)| ((*words).to_owned(), *port));
     let found = node_ports(&service).into_iter();
     let found: Vec<_> = found.map(|(words, _, port)| (words, port)).collect();
     assert_eq!(found, expected.collect::<Vec<_>>());
@@ -311,16 +284,7 @@ fn each_service_gets_an_address_and_node_ports() {
         2767,
     );
     // The search begins at the last one, goes on with the first one, and passes one that is given.
-    assert_eq!(
-        services,
-        [
-            "10.1.0.1 ",
-            "None ",
-            "- ",
-            "10.1.0.2 32767 30000",
-            "10.1.0.3 30001"
-        ]
-    );
+    assert_eq!(services, ["10.1.0.1 ", "None ", "- ", "10.1.0.2 32767 30000", "10.1.0.3 30001"]);
     assert_eq!(warnings, [""; 0]);
 }
 
@@ -331,21 +295,14 @@ fn each_service_gets_an_address_and_node_ports() {
 #[case::ipv6(json!({"ipFamilies": ["IPv6"]}), "it has an IPv4 address, and no IPv6 one")]
 #[case::sctp(json!({"ports": [{"port": 7, "protocol": "SCTP"}]}), "port 7 is not served: SCTP is not balanced, only TCP and UDP are")]
 fn what_differs_is_warned_of(#[case] fields: Value, #[case] expected: &str) {
-    let mut spec = json!({"selector": {"app": "web"}, "ports": [{"port": 80}]});
-    spec.as_object_mut()
-        .unwrap()
-        .extend(fields.as_object().unwrap().clone());
-    let (_, warnings) = assigned(&[spec], 0);
+    let spec = json!({"selector": {"app": "web"}, "ports": [{"port": 80}]});
+    let (_, warnings) = assigned(&[fixtures::with(spec, &fields)], 0);
     assert_eq!(warnings, [format!("service default/s0: {expected}")]);
 }
 
 /// The objects of a manifest.
 fn objects(text: &str) -> ObjectMap {
-    let parsed = crate::manifest::parse("m.yaml", text, crate::manifest::Strictness::Strict);
-    assert_eq!(parsed.problems, []);
-    let mut objects = ObjectMap::default();
-    objects.extend(parsed.objects);
-    objects
+    fixtures::objects(fixtures::parsed(text).objects)
 }
 
 const WITHOUT_SELECTOR: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: db}\n\
@@ -374,13 +331,7 @@ fn addresses_of_endpoints_and_slices_are_balanced(#[values(ENDPOINTS, SLICE)] be
             (balancer.port, backends.collect::<Vec<_>>().join(" "))
         })
         .collect();
-    assert_eq!(
-        backends,
-        [
-            (5432, "192.0.2.7:6432".to_owned()),
-            (80, "192.0.2.9:81".to_owned())
-        ]
-    );
+    assert_eq!(backends, [(5432, "192.0.2.7:6432".to_owned()), (80, "192.0.2.9:81".to_owned())]);
 }
 
 #[rstest]

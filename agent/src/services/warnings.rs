@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use api::manifest::endpoints::is_mirror;
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use super::Transport;
 use super::assign::{full_name, kind, needs_address};
 use super::endpoints::{has_selector, port_of_slice, slices_of};
-use crate::manifest::endpoints::is_mirror;
-use crate::objects::{ObjectMap, Objects as _};
+use crate::objects::ObjectMap;
 
 /// What of the Services, Endpoints and EndpointSlices is not as their authors expect, in sentences.
 #[must_use]
@@ -22,8 +22,7 @@ pub fn warnings(objects: &ObjectMap) -> Vec<String> {
             let of_slices = warnings_of_slices(service, spec, &slices);
             warnings_of(spec).into_iter().chain(of_slices)
         });
-        said.map(|warning| format!("service {name}: {warning}"))
-            .collect::<Vec<_>>()
+        said.map(|warning| format!("service {name}: {warning}")).collect::<Vec<_>>()
     };
     let of_services = services.iter().flat_map(of_service);
     of_services.chain(unused(&services, &slices)).collect()
@@ -39,11 +38,8 @@ fn warnings_of_slices(
         return Vec::new();
     }
     let own: Vec<&EndpointSlice> = slices_of(service, slices).collect();
-    let served: Vec<&EndpointSlice> = own
-        .iter()
-        .copied()
-        .filter(|slice| slice.address_type == "IPv4")
-        .collect();
+    let served: Vec<&EndpointSlice> =
+        own.iter().copied().filter(|slice| slice.address_type == "IPv4").collect();
     let mut warnings = Vec::new();
     if own.is_empty() && !has_selector(spec) {
         let name = service.metadata.name.as_deref().unwrap_or_default();
@@ -66,11 +62,7 @@ fn warnings_of_slices(
     }
     for port in spec.ports.iter().flatten() {
         let is_served = Transport::named(port.protocol.as_deref()).is_some();
-        if is_served
-            && served
-                .iter()
-                .all(|slice| port_of_slice(port, slice).is_none())
-        {
+        if is_served && served.iter().all(|slice| port_of_slice(port, slice).is_none()) {
             let names: Vec<String> = served.iter().map(|slice| name_of(slice)).collect();
             let (number, names) = (port.port, names.join(", "));
             let named = match port.name.as_deref() {
@@ -89,9 +81,7 @@ fn warnings_of_slices(
 fn unused(services: &[Arc<Service>], slices: &[Arc<EndpointSlice>]) -> Vec<String> {
     let used = |slice: &Arc<EndpointSlice>| {
         let one = std::slice::from_ref(slice);
-        services
-            .iter()
-            .any(|service| slices_of(service, one).next().is_some())
+        services.iter().any(|service| slices_of(service, one).next().is_some())
     };
     let unused = slices.iter().filter(|slice| !used(slice));
     let mut names: Vec<String> = unused

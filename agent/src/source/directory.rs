@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::manifest::Strictness;
+use api::pod::Pod;
 use async_trait::async_trait;
 use inotify::{Event, EventMask, EventStream, Inotify, WatchMask};
 use tokio::time::Instant;
@@ -23,8 +25,6 @@ use super::merge::{
 use super::{Distinct, log_duplicates, log_updates};
 use crate::blocking::{blocking, brief};
 use crate::clock::{Clock, SystemClock};
-use crate::manifest::Strictness;
-use crate::pod::Pod;
 
 /// How often a directory is read again that is watched, unless it is said.
 const RELIST: Duration = Duration::from_secs(20);
@@ -142,11 +142,7 @@ impl DirectorySource {
             let listed = files.list(&changed, now);
             (files, listed)
         };
-        let (files, listed) = if few {
-            brief(work)
-        } else {
-            blocking(work).await
-        };
+        let (files, listed) = if few { brief(work) } else { blocking(work).await };
         self.files = Some(files);
         match listed {
             Ok(pods) => Some(pods),
@@ -176,8 +172,7 @@ impl DirectorySource {
             }
             ManifestMode::Kubelet { .. } => {
                 let (updates, rejected) =
-                    self.merged
-                        .merge(StaticSource::File, pods, self.clock.now());
+                    self.merged.merge(StaticSource::File, pods, self.clock.now());
                 log_updates(&self.name(), &updates);
                 (self.merged.pods(), rejected)
             }
@@ -244,12 +239,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-
-    fn manifest(name: &str) -> String {
-        format!(
-            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\nspec:\n  containers:\n  - name: app\n    image: crib.local/host\n"
-        )
-    }
+    use crate::fixtures::{manifest, put};
 
     /// Waits for the source's next set and returns the pods' names.
     async fn next(source: &mut DirectorySource) -> Vec<String> {
@@ -258,12 +248,6 @@ mod tests {
             .expect("no update of the source")
             .unwrap();
         pods.iter().map(|pod| pod.name().to_owned()).collect()
-    }
-
-    fn put(dir: &Path, name: &str, text: &str) {
-        let hidden = dir.join(format!(".{name}.new"));
-        fs::write(&hidden, text).unwrap();
-        fs::rename(hidden, dir.join(name)).unwrap();
     }
 
     #[tokio::test]
@@ -329,11 +313,7 @@ mod tests {
         put(dir.path(), "b.yaml", &manifest("twin"));
         let mut source = directory(dir.path().to_owned());
         assert_eq!(next(&mut source).await, ["twin"]);
-        let rejected: Vec<String> = source
-            .duplicates
-            .iter()
-            .map(|twin| twin.to_string())
-            .collect();
+        let rejected: Vec<String> = source.duplicates.iter().map(|twin| twin.to_string()).collect();
         let file = |name: &str| dir.path().join(name).display().to_string();
         assert_eq!(
             rejected,

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
 
-use crate::pod::Pod;
+use api::pod::Pod;
 
 /// Pods of which no two have the same name or uid, by hashes of both. Two that only hash alike count as the same, so it may
 /// deny what holds, and never says what does not.
@@ -49,13 +49,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fixtures;
 
     /// Pods of one namespace, each `NAME` or `NAME/UID`.
     fn pods(names: &str) -> Vec<Pod> {
         let pod = |written: &str| {
             let (name, uid) = written.split_once('/').unwrap_or((written, written));
-            let metadata = json!({"name": name, "namespace": "default", "uid": uid});
-            Pod::new(serde_json::from_value(json!({"metadata": metadata})).unwrap())
+            fixtures::pod_of(uid, name, json!({"containers": []}))
         };
         names.split_whitespace().map(pod).collect()
     }

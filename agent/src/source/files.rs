@@ -12,11 +12,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use api::manifest::static_pod::{self, Location, MAX_BYTES};
+use api::manifest::{self, Strictness};
+use api::pod::Pod;
 use jiff::Timestamp;
-
-use crate::manifest::static_pod::{self, Location, MAX_BYTES};
-use crate::manifest::{self, Strictness};
-use crate::pod::Pod;
 
 /// A file that changed this recently may change again without another time stamp.
 const RACY: Duration = Duration::from_secs(2);
@@ -114,13 +113,7 @@ impl ManifestFiles {
     /// The manifests at `path`, of which nothing is read yet.
     #[must_use]
     pub fn new(path: PathBuf, mode: ManifestMode) -> Self {
-        Self {
-            path,
-            mode,
-            known: BTreeMap::new(),
-            incomplete: false,
-            reads: 0,
-        }
+        Self { path, mode, known: BTreeMap::new(), incomplete: false, reads: 0 }
     }
 
     /// The directory or file.
@@ -144,11 +137,7 @@ impl ManifestFiles {
     /// Reads what changed and returns all pods, in the order of the files' names.
     pub fn list(&mut self, changed: &Changed, now: Timestamp) -> Result<Vec<Pod>, ListError> {
         let everything = std::mem::replace(&mut self.incomplete, true);
-        let changed = if everything {
-            &Changed::Unknown
-        } else {
-            changed
-        };
+        let changed = if everything { &Changed::Unknown } else { changed };
         let found = match fs::metadata(&self.path) {
             Ok(found) => found,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -167,11 +156,7 @@ impl ManifestFiles {
             return Err(ListError::NeitherDirectoryNorFile);
         }
         self.incomplete = false;
-        Ok(self
-            .known
-            .values()
-            .flat_map(|manifest| manifest.pods.iter().cloned())
-            .collect())
+        Ok(self.known.values().flat_map(|manifest| manifest.pods.iter().cloned()).collect())
     }
 
     /// The path is the only manifest.
@@ -319,9 +304,7 @@ impl ManifestFile {
     fn keep_renamed(&mut self, before: Vec<Pod>) -> bool {
         let named: Vec<String> = self.pods.iter().map(Pod::full_name).collect();
         let renamed = before.into_iter();
-        let renamed: Vec<Pod> = renamed
-            .filter(|pod| !named.contains(&pod.full_name()))
-            .collect();
+        let renamed: Vec<Pod> = renamed.filter(|pod| !named.contains(&pod.full_name())).collect();
         let keeps = !renamed.is_empty();
         if keeps {
             self.pods.extend(renamed);

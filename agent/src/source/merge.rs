@@ -5,10 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
+use api::pod::{Pod, PodUid};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod as ApiPod;
-
-use crate::pod::{Pod, PodUid};
 
 /// The annotation that names a pod's source.
 const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
@@ -155,16 +154,9 @@ impl SourcePods {
             changes.insert(PodOp::Remove, removed.collect());
         }
         self.pods = Some(after);
-        let order = [
-            PodOp::Remove,
-            PodOp::Add,
-            PodOp::Update,
-            PodOp::Delete,
-            PodOp::Reconcile,
-        ];
-        let silent = !changes
-            .keys()
-            .any(|op| matches!(op, PodOp::Add | PodOp::Update | PodOp::Delete));
+        let order = [PodOp::Remove, PodOp::Add, PodOp::Update, PodOp::Delete, PodOp::Reconcile];
+        let silent =
+            !changes.keys().any(|op| matches!(op, PodOp::Add | PodOp::Update | PodOp::Delete));
         if is_first && silent {
             changes.insert(PodOp::Add, Vec::new());
         }
@@ -182,10 +174,7 @@ impl SourcePods {
     #[must_use]
     pub fn pods(&self) -> Vec<Pod> {
         let pods = self.pods.as_ref();
-        self.order
-            .iter()
-            .filter_map(|uid| Some(pods?.get(uid)?.pod.clone()))
-            .collect()
+        self.order.iter().filter_map(|uid| Some(pods?.get(uid)?.pod.clone())).collect()
     }
 }
 
@@ -221,9 +210,7 @@ pub fn reject_duplicates(pods: Vec<Pod>, keep: Kept) -> (Vec<Pod>, Vec<Duplicate
     }
     let kept: BTreeSet<usize> = kept.into_values().collect();
     let pods = pods.into_iter().enumerate();
-    let accepted = pods
-        .filter(|(index, _)| kept.contains(index))
-        .map(|(_, pod)| pod);
+    let accepted = pods.filter(|(index, _)| kept.contains(index)).map(|(_, pod)| pod);
     (accepted.collect(), rejected)
 }
 
@@ -240,10 +227,7 @@ pub(crate) fn small_change<'a, 'b>(
     let (before, rest) = (before.get(head..)?, after.get(head..)?);
     let ends = before.iter().rev().zip(rest.iter().rev());
     let tail = ends.take_while(is_same).count();
-    let (before, rest) = (
-        before.get(..before.len() - tail)?,
-        rest.get(..rest.len() - tail)?,
-    );
+    let (before, rest) = (before.get(..before.len() - tail)?, rest.get(..rest.len() - tail)?);
     let is_small = before.len() <= FEW && rest.len() <= FEW;
     is_small.then_some((before, rest))
 }
@@ -253,11 +237,7 @@ pub(crate) fn new_duplicates(
     known: &mut BTreeSet<DuplicatePod>,
     now: Vec<DuplicatePod>,
 ) -> Vec<DuplicatePod> {
-    let new = now
-        .iter()
-        .filter(|duplicate| !known.contains(duplicate))
-        .cloned()
-        .collect();
+    let new = now.iter().filter(|duplicate| !known.contains(duplicate)).cloned().collect();
     *known = now.into_iter().collect();
     new
 }
@@ -304,11 +284,7 @@ fn update(existing: &Pod, wanted: &Pod, source: &str) -> (Pod, Option<PodOp>) {
         }
     }
     to.annotations = Some(annotations);
-    let op = if from.deletion_timestamp.is_some() {
-        PodOp::Delete
-    } else {
-        PodOp::Update
-    };
+    let op = if from.deletion_timestamp.is_some() { PodOp::Delete } else { PodOp::Update };
     (Pod::new(api).with_origin(wanted.origin()), Some(op))
 }
 
@@ -335,13 +311,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fixtures;
 
     fn pod(uid: &str, name: &str, image: &str) -> Pod {
-        let pod = json!({
-            "metadata": {"name": name, "namespace": "default", "uid": uid},
-            "spec": {"containers": [{"name": "app", "image": image}]},
-        });
-        Pod::new(serde_json::from_value(pod).unwrap()).with_origin(&format!("{uid}.yaml"))
+        let spec = json!({"containers": [{"name": "app", "image": image}]});
+        fixtures::pod_of(uid, name, spec).with_origin(&format!("{uid}.yaml"))
     }
 
     /// The updates as `OP uid…`.
@@ -367,16 +341,10 @@ mod tests {
         let first = [pod("u1", "a", "one"), pod("u2", "b", "one")];
         assert_eq!(merged(&mut source, &first), ["ADD u1 u2"]);
         let second = [pod("u2", "b", "two"), pod("u3", "c", "one")];
-        assert_eq!(
-            merged(&mut source, &second),
-            ["REMOVE u1", "ADD u3", "UPDATE u2"]
-        );
+        assert_eq!(merged(&mut source, &second), ["REMOVE u1", "ADD u3", "UPDATE u2"]);
         assert_eq!(merged(&mut source, &second), [""; 0]);
-        let images: Vec<_> = source
-            .pods()
-            .iter()
-            .map(|pod| pod.containers()[0].image.clone().unwrap())
-            .collect();
+        let images: Vec<_> =
+            source.pods().iter().map(|pod| pod.containers()[0].image.clone().unwrap()).collect();
         assert_eq!(images, ["two", "one"]);
     }
 
@@ -408,13 +376,7 @@ mod tests {
         let later = Timestamp::from_second(60).unwrap();
         let (updates, _) = source.merge(StaticSource::File, vec![pod("u1", "a", "two")], later);
         let seen: Vec<_> = updates[0].pods[0].annotations().collect();
-        assert_eq!(
-            seen,
-            [
-                (CONFIG_SEEN, "1970-01-01T00:00:00Z"),
-                (CONFIG_SOURCE, "file")
-            ]
-        );
+        assert_eq!(seen, [(CONFIG_SEEN, "1970-01-01T00:00:00Z"), (CONFIG_SOURCE, "file")]);
     }
 
     #[test]

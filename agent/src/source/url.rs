@@ -7,21 +7,28 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::manifest::static_pod::{self, Location, MAX_BYTES, Rejected};
+use api::pod::Pod;
 use async_trait::async_trait;
-use reqwest::StatusCode;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use fetch::{Client, Options, Response, Url};
+use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION, REFERER, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use hyper::body::Bytes;
+use tokio::time::timeout;
 
 use super::PodSource;
 use super::merge::{DuplicatePod, SourcePods, StaticSource, new_duplicates};
 use super::{log_duplicates, log_updates};
 use crate::clock::{Clock, SystemClock};
-use crate::manifest::static_pod::{self, Location, MAX_BYTES, Rejected};
-use crate::pod::Pod;
 
 /// The time between two requests, unless it is said.
 const PERIOD: Duration = Duration::from_secs(20);
 /// The limit of a request, with its body.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// The number of redirects that are followed.
+const REDIRECTS: usize = 10;
+/// Headers that do not follow a redirect to another server.
+const PRIVATE: [HeaderName; 4] = [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION, WWW_AUTHENTICATE];
 /// The number of failures in a row that are logged.
 const LOGGED_FAILURES: u32 = 4;
 
@@ -42,14 +49,18 @@ pub enum UrlSourceError {
     },
     /// The HTTP client could not be created.
     #[error("failed to create an HTTP client")]
-    Client(#[source] reqwest::Error),
+    Client(#[source] rustls::Error),
 }
 
 /// Why a request yields no pods.
 #[derive(Debug, thiserror::Error)]
 enum FetchError {
     #[error("failed to fetch manifest")]
-    Http(#[source] reqwest::Error),
+    Http(#[from] fetch::FetchError),
+    #[error("the manifest did not come within {TIMEOUT:?}")]
+    Timeout,
+    #[error("stopped after {REDIRECTS} redirects")]
+    Redirects,
     #[error("the server answered {0}")]
     Status(StatusCode),
     #[error("the answer has 10 MiB or more")]
@@ -62,9 +73,11 @@ enum FetchError {
 
 /// A source of the static pods at a URL.
 pub struct UrlSource {
-    url: reqwest::Url,
+    /// As it was given.
+    text: String,
+    url: Url,
     node_name: String,
-    client: reqwest::Client,
+    client: Client,
     headers: HeaderMap,
     period: Duration,
     clock: Arc<dyn Clock>,
@@ -80,22 +93,13 @@ pub struct UrlSource {
 impl UrlSource {
     /// A source of the pods at `url`; `headers` has a line `Name: value` for each header of the requests.
     pub fn new(url: &str, headers: &str, node_name: String) -> Result<Self, UrlSourceError> {
-        let refused = || UrlSourceError::Url {
-            url: url.to_owned(),
-        };
-        let parsed = reqwest::Url::parse(url).map_err(|_| refused())?;
-        if !matches!(parsed.scheme(), "http" | "https") {
-            return Err(refused());
-        }
+        let text = url.to_owned();
+        let url = Url::of_server(url).ok_or_else(|| UrlSourceError::Url { url: text.clone() })?;
         let headers = parse_headers(headers)?;
-        // rustls needs a default provider; a second installation fails and changes nothing.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder()
-            .timeout(TIMEOUT)
-            .build()
-            .map_err(UrlSourceError::Client)?;
+        let client = Client::new(Options::default()).map_err(UrlSourceError::Client)?;
         Ok(Self {
-            url: parsed,
+            text,
+            url,
             node_name,
             client,
             headers,
@@ -117,24 +121,45 @@ impl UrlSource {
         self
     }
 
-    /// The pods of a new answer; `None` for one that did not change.
-    async fn fetch(&mut self) -> Result<Option<Vec<Pod>>, FetchError> {
-        let request = self.client.get(self.url.clone());
-        let answer = request.headers(self.headers.clone()).send().await;
-        let mut answer = answer.map_err(|error| FetchError::Http(error.without_url()))?;
+    /// The answer, wherever the URL redirects to.
+    async fn request(&self) -> Result<Response, FetchError> {
+        let (mut url, mut headers) = (self.url.clone(), self.headers.clone());
+        for _ in 0..=REDIRECTS {
+            let answer = self.client.send(Method::GET, &url, headers.clone(), Bytes::new()).await?;
+            let Some(next) = answer.redirect() else {
+                return Ok(answer);
+            };
+            if next.origin() != url.origin() {
+                PRIVATE.iter().for_each(|name| drop(headers.remove(name)));
+            }
+            let referer =
+                Some(&url).filter(|url| (url.scheme(), next.scheme()) != ("https", "http"));
+            let referer = referer.and_then(|url| HeaderValue::from_str(&url.without_user()).ok());
+            headers.remove(REFERER);
+            headers.extend(referer.map(|url| (REFERER, url)));
+            url = next;
+        }
+        Err(FetchError::Redirects)
+    }
+
+    async fn read(&self) -> Result<(StatusCode, Vec<u8>), FetchError> {
+        let mut answer = self.request().await?;
         let mut data = Vec::new();
-        while let Some(chunk) = answer
-            .chunk()
-            .await
-            .map_err(|error| FetchError::Http(error.without_url()))?
-        {
+        while let Some(chunk) = answer.chunk().await? {
             if data.len() + chunk.len() >= MAX_BYTES {
                 return Err(FetchError::TooLarge);
             }
             data.extend_from_slice(&chunk);
         }
-        if answer.status() != StatusCode::OK {
-            return Err(FetchError::Status(answer.status()));
+        Ok((answer.status, data))
+    }
+
+    /// The pods of a new answer; `None` for one that did not change.
+    async fn fetch(&mut self) -> Result<Option<Vec<Pod>>, FetchError> {
+        let read = timeout(TIMEOUT, self.read()).await;
+        let (status, data) = read.unwrap_or(Err(FetchError::Timeout))?;
+        if status != StatusCode::OK {
+            return Err(FetchError::Status(status));
         }
         if data.is_empty() {
             self.data = data;
@@ -144,13 +169,11 @@ impl UrlSource {
             return Ok(None);
         }
         self.data = data;
-        let location = Location::Url(self.url.as_str());
+        let location = Location::Url(&self.text);
         let pods = static_pod::supported_pods(location, &self.node_name, &self.data)
             .map_err(FetchError::Rejected)?;
         let origin = location.shown();
-        let pods = pods
-            .into_iter()
-            .map(|pod| Pod::new(pod).with_origin(&origin));
+        let pods = pods.into_iter().map(|pod| Pod::new(pod).with_origin(&origin));
         Ok(Some(pods.collect()))
     }
 
@@ -164,9 +187,7 @@ impl UrlSource {
 
     /// Takes a full set. Returns the pods to run, unless they are those of before.
     fn accept(&mut self, pods: Vec<Pod>) -> Option<Arc<[Pod]>> {
-        let (updates, rejected) = self
-            .merged
-            .merge(StaticSource::Http, pods, self.clock.now());
+        let (updates, rejected) = self.merged.merge(StaticSource::Http, pods, self.clock.now());
         log_updates(&self.name(), &updates);
         log_duplicates(&new_duplicates(&mut self.duplicates, rejected));
         let pods = self.merged.pods();
@@ -182,7 +203,7 @@ impl UrlSource {
 #[async_trait]
 impl PodSource for UrlSource {
     fn name(&self) -> String {
-        format!("url {}", Location::Url(self.url.as_str()).shown())
+        format!("url {}", Location::Url(&self.text).shown())
     }
 
     async fn next(&mut self) -> Option<Arc<[Pod]>> {

@@ -4,11 +4,10 @@
 
 use std::collections::BTreeMap;
 
+use api::pod::{Pod, is_sidecar};
+use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
-
-use crate::pod::{Pod, is_sidecar};
-use crate::quantity::Quantity;
 
 /// Quantities by resource name.
 pub(super) type Amounts = BTreeMap<String, Quantity>;
@@ -26,10 +25,7 @@ pub(super) enum Kind {
 /// Parses a list. Invalid quantities count as zero; validation has rejected them before.
 pub(super) fn amounts(list: Option<&BTreeMap<String, ApiQuantity>>) -> Amounts {
     let parsed = |amount: &ApiQuantity| Quantity::parse(&amount.0).unwrap_or(Quantity::ZERO);
-    list.into_iter()
-        .flatten()
-        .map(|(name, amount)| (name.clone(), parsed(amount)))
-        .collect()
+    list.into_iter().flatten().map(|(name, amount)| (name.clone(), parsed(amount))).collect()
 }
 
 /// The requests or limits of one container, or of a pod's `spec.resources`.

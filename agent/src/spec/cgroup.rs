@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 
+use api::pod::Pod;
+use api::quantity::Quantity;
+
 use crate::node::{CgroupDriver, Node};
-use crate::pod::Pod;
-use crate::quantity::Quantity;
 use crate::spec::amounts::{self, Amounts, HUGE_PAGES, Kind, get};
 use crate::spec::cpu;
 use crate::spec::qos::{QosClass, qos_class};
@@ -51,8 +52,7 @@ fn of_class(node: &Node, class: QosClass) -> Vec<&str> {
 
 /// The path of the cgroup of a QoS class; `None` on a node without such cgroups.
 pub fn class_path(node: &Node, class: QosClass) -> Option<String> {
-    node.cgroups_per_qos
-        .then(|| path(node, &of_class(node, class)))
+    node.cgroups_per_qos.then(|| path(node, &of_class(node, class)))
 }
 
 /// The path of a pod's cgroup; `None` on a node without such cgroups.
@@ -108,18 +108,10 @@ pub fn pod_cgroup(pod: &Pod, node: &Node) -> PodCgroup {
     let hugepages = hugepages(&requests);
     let class = qos_class(pod);
     if class == QosClass::BestEffort {
-        return PodCgroup {
-            cpu_shares: cpu::shares(0),
-            hugepages,
-            ..PodCgroup::default()
-        };
+        return PodCgroup { cpu_shares: cpu::shares(0), hugepages, ..PodCgroup::default() };
     }
     let milli = get(&limits, "cpu").milli_value();
-    let quota = if node.cpu_quota {
-        cpu::quota(milli, node.cpu_quota_period)
-    } else {
-        -1
-    };
+    let quota = if node.cpu_quota { cpu::quota(milli, node.cpu_quota_period) } else { -1 };
     let set = |name: &str| class == QosClass::Guaranteed || all_limited(pod, name);
     PodCgroup {
         cpu_shares: cpu::shares(get(&requests, "cpu").milli_value()),
@@ -157,6 +149,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fixtures;
 
     #[rstest]
     #[case(CgroupDriver::Cgroupfs, "/", "/kubepods/besteffort/poda-b")]
@@ -176,15 +169,10 @@ mod tests {
         #[case] root: &str,
         #[case] path: &str,
     ) {
-        let pod = json!({"metadata": {"uid": "a-b"}, "spec": {"containers": []}});
-        let pod = Pod::new(serde_json::from_value(pod).unwrap());
+        let pod = fixtures::pod(json!({"metadata": {"uid": "a-b"}, "spec": {"containers": []}}));
         let mut node = Node::new("n", "/r", "/l");
         (node.cgroup_driver, node.cgroup_root) = (driver, root.to_owned());
-        assert_eq!(
-            pod_path(&pod, &node),
-            None,
-            "a node without cgroups per class"
-        );
+        assert_eq!(pod_path(&pod, &node), None, "a node without cgroups per class");
         node.cgroups_per_qos = true;
         assert_eq!(pod_path(&pod, &node).as_deref(), Some(path));
     }

@@ -5,13 +5,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::Container;
 
 use crate::env::{self, EnvError, EnvFiles, EnvInputs};
 use crate::labels;
-use crate::objects::Objects;
+use crate::objects::ObjectMap;
 use crate::observed::ContainerId;
-use crate::pod::Pod;
 use crate::spec::mounts::{self, MountError};
 use crate::spec::security::{self, SecurityError};
 use crate::spec::{
@@ -92,14 +92,11 @@ pub fn container(
     pod: &Pod,
     container: &Container,
     inputs: &ContainerInputs,
-    objects: Option<&dyn Objects>,
+    objects: Option<&ObjectMap>,
     node: &Node,
 ) -> ContainerPlan {
     match mounted(pod, container, inputs, objects, node) {
-        Err(error) => ContainerPlan {
-            sub_paths: Vec::new(),
-            spec: Err(error),
-        },
+        Err(error) => ContainerPlan { sub_paths: Vec::new(), spec: Err(error) },
         Ok((envs, plan)) => ContainerPlan {
             sub_paths: plan.sub_paths,
             spec: plan
@@ -114,9 +111,7 @@ type Envs = Vec<(String, String)>;
 
 fn by_name(envs: &Envs) -> BTreeMap<&str, &str> {
     let pairs = envs.iter();
-    pairs
-        .map(|(name, value)| (name.as_str(), value.as_str()))
-        .collect()
+    pairs.map(|(name, value)| (name.as_str(), value.as_str())).collect()
 }
 
 /// The environment and, with it, the mounts.
@@ -124,25 +119,13 @@ fn mounted(
     pod: &Pod,
     container: &Container,
     inputs: &ContainerInputs,
-    objects: Option<&dyn Objects>,
+    objects: Option<&ObjectMap>,
     node: &Node,
 ) -> Result<(Envs, mounts::MountPlan), ContainerError> {
     mounts::no_devices(container)?;
-    let sources = EnvInputs {
-        node,
-        ips: &inputs.ips,
-        objects,
-        files: &inputs.env_files,
-    };
+    let sources = EnvInputs { node, ips: &inputs.ips, objects, files: &inputs.env_files };
     let envs = env::environment(pod, container, sources)?;
-    let plan = mounts::plan(
-        pod,
-        container,
-        &by_name(&envs),
-        &inputs.volumes,
-        &inputs.ips,
-        node,
-    );
+    let plan = mounts::plan(pod, container, &by_name(&envs), &inputs.volumes, &inputs.ips, node);
     Ok((envs, plan))
 }
 
@@ -164,10 +147,8 @@ fn with_mounts(
             .collect()
     };
     let (command, args) = (expanded(&container.command), expanded(&container.args));
-    let message_path = container
-        .termination_message_path
-        .as_deref()
-        .filter(|path| !path.is_empty());
+    let message_path =
+        container.termination_message_path.as_deref().filter(|path| !path.is_empty());
     if let (Some(path), Some(file)) = (message_path, &inputs.termination_log) {
         mounts.push(mounts::termination_message(path, file, node));
     }
@@ -202,9 +183,7 @@ fn with_mounts(
         stdin: container.stdin == Some(true),
         stdin_once: container.stdin_once == Some(true),
         tty: container.tty == Some(true),
-        stop_signal: stop_signal
-            .filter(|_| node.container_stop_signals)
-            .unwrap_or_default(),
+        stop_signal: stop_signal.filter(|_| node.container_stop_signals).unwrap_or_default(),
         resources: resources::of_container(pod, container, node),
         security,
         envs,

@@ -19,11 +19,7 @@ pub fn shares(milli: i64) -> i64 {
 
 /// Millicores as CFS quota for this period, in microseconds: at least 1 ms; 0 for no limit.
 pub fn quota(milli: i64, period: i64) -> i64 {
-    if milli == 0 {
-        0
-    } else {
-        (milli.saturating_mul(period) / 1000).max(MIN_QUOTA)
-    }
+    if milli == 0 { 0 } else { (milli.saturating_mul(period) / 1000).max(MIN_QUOTA) }
 }
 
 /// cgroup v1 shares as `cpu.weight` of cgroup v2, from 1 to 10000; 0 for no shares.
@@ -38,11 +34,7 @@ pub fn weight(shares: i64) -> i64 {
 
 /// `cpu.weight` of cgroup v2 as cgroup v1 shares.
 pub fn shares_of_weight(weight: i64) -> i64 {
-    weight
-        .saturating_sub(1)
-        .saturating_mul(MAX_SHARES - MIN_SHARES)
-        / WEIGHTS
-        + MIN_SHARES
+    weight.saturating_sub(1).saturating_mul(MAX_SHARES - MIN_SHARES) / WEIGHTS + MIN_SHARES
 }
 
 /// cgroup v1 shares as millicores, rounded up.
@@ -59,10 +51,7 @@ pub fn milli_of_quota(quota: i64, period: i64) -> i64 {
     if quota == -1 {
         return 0;
     }
-    quota
-        .saturating_mul(1000)
-        .checked_div(period)
-        .unwrap_or_default()
+    quota.saturating_mul(1000).checked_div(period).unwrap_or_default()
 }
 
 #[cfg(test)]

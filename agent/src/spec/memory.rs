@@ -4,13 +4,13 @@
 
 use std::path::Path;
 
+use api::pod::Pod;
+use api::totals::amount;
 use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Volume};
 use serde_json::json;
 
 use super::cgroup::pod_cgroup;
 use crate::node::Node;
-use crate::pod::Pod;
-use crate::totals::amount;
 
 /// Annotation of sandboxes: a list of volumes in JSON, each with the host path by which mounts name it, its size in bytes, and
 /// its group if it has one (docs/cri.md).
@@ -55,16 +55,9 @@ fn of_pod(pod: &Pod) -> impl Iterator<Item = (&Volume, &EmptyDirVolumeSource)> {
 fn size(source: &EmptyDirVolumeSource, pod: &Pod, node: &Node) -> i64 {
     let allocatable = node.allocatable.get("memory");
     let allocatable = allocatable.map(|text| amount(&quantity(text)).value());
-    let own = source
-        .size_limit
-        .as_ref()
-        .map(|limit| amount(limit).value());
+    let own = source.size_limit.as_ref().map(|limit| amount(limit).value());
     let limits = [allocatable, pod_cgroup(pod, node).memory, own];
-    let least = limits
-        .into_iter()
-        .flatten()
-        .filter(|limit| *limit > 0)
-        .min();
+    let least = limits.into_iter().flatten().filter(|limit| *limit > 0).min();
     // A node whose memory is unknown has as much as the machine.
     least.unwrap_or(node.memory_capacity)
 }
@@ -81,6 +74,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::fixtures;
 
     fn pod(limit: Option<&str>, volumes: Value) -> Pod {
         let resources = limit.map_or(json!({}), |limit| json!({"limits": {"memory": limit}}));
@@ -89,7 +83,7 @@ mod tests {
             "securityContext": {"fsGroup": 7},
             "volumes": volumes,
         });
-        Pod::new(serde_json::from_value(json!({"spec": spec})).unwrap())
+        fixtures::pod(json!({"spec": spec}))
     }
 
     #[rstest]
@@ -106,8 +100,7 @@ mod tests {
         #[case] expected: i64,
     ) {
         let mut node = Node::new("n", "/r", "/l");
-        node.allocatable
-            .insert("memory".to_owned(), "1Gi".to_owned());
+        node.allocatable.insert("memory".to_owned(), "1Gi".to_owned());
         let mut volume = json!({"name": "v", "emptyDir": {"medium": "Memory"}});
         if let Some(own) = own {
             volume["emptyDir"]["sizeLimit"] = json!(own);
@@ -115,10 +108,7 @@ mod tests {
         let pod = pod(pod_limit, json!([{"name": "d", "emptyDir": {}}, volume]));
         let text = annotation(&pod, &node, |name| format!("/p/{name}")).unwrap();
         let found: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(
-            found,
-            json!([{"path": "/p/v", "size": expected, "group": 7}])
-        );
+        assert_eq!(found, json!([{"path": "/p/v", "size": expected, "group": 7}]));
     }
 
     #[test]

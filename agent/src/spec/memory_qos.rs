@@ -2,11 +2,11 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_container_linux.go, generateLinuxContainerResources.
 
+use api::pod::Pod;
+use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::Container;
 
 use crate::node::{CgroupVersion, MemoryReservation, Node};
-use crate::pod::Pod;
-use crate::quantity::Quantity;
 use crate::spec::Resources;
 use crate::spec::amounts::{self, Kind, get};
 use crate::spec::qos::{QosClass, qos_class};
@@ -71,6 +71,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::fixtures;
     use crate::node::MemoryQos;
     use crate::spec::resources::of_container;
 
@@ -79,26 +80,21 @@ mod tests {
     fn node(reservation: MemoryReservation) -> Node {
         let mut node = Node::new("n", "/r", "/l");
         node.allocatable = [("memory".to_owned(), "1Gi".to_owned())].into();
-        node.memory_qos = Some(MemoryQos {
-            throttling_factor: MemoryQos::THROTTLING_FACTOR,
-            reservation,
-        });
+        node.memory_qos =
+            Some(MemoryQos { throttling_factor: MemoryQos::THROTTLING_FACTOR, reservation });
         node
     }
 
     fn set_on(node: &Node, resources: Value) -> BTreeMap<String, String> {
-        let pod = json!({
+        let pod = fixtures::pod(json!({
             "metadata": {"name": "p", "namespace": "d", "uid": "u"},
             "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]},
-        });
-        let pod = Pod::new(serde_json::from_value(pod).unwrap());
+        }));
         of_container(&pod, &pod.spec().containers[0], node).unified
     }
 
     fn files(of: &[(&str, i64)]) -> BTreeMap<String, String> {
-        of.iter()
-            .map(|(name, value)| ((*name).to_owned(), value.to_string()))
-            .collect()
+        of.iter().map(|(name, value)| ((*name).to_owned(), value.to_string())).collect()
     }
 
     // memory.high: the request and nine tenths of what is above it, in whole pages.

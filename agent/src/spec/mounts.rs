@@ -8,11 +8,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::{Container, VolumeDevice, VolumeMount};
 
 use crate::env;
 use crate::node::Node;
-use crate::pod::Pod;
 use crate::spec::{ImageSpec, MountSpec, Propagation};
 
 /// A mounted volume.
@@ -166,10 +166,7 @@ pub(super) fn no_devices(container: &Container) -> Result<(), MountError> {
     let device = container.volume_devices.iter().flatten().next();
     device.map_or(Ok(()), |VolumeDevice { device_path, name }| {
         Err(if device_path.starts_with('/') {
-            MountError::NoDevice {
-                volume: name.clone(),
-                container: container.name.clone(),
-            }
+            MountError::NoDevice { volume: name.clone(), container: container.name.clone() }
         } else {
             let path = device_path.clone();
             MountError::DevicePath { path }
@@ -186,18 +183,11 @@ pub fn plan(
     ips: &[String],
     node: &Node,
 ) -> MountPlan {
-    let planner = Planner {
-        pod,
-        container,
-        envs,
-        volumes,
-        node,
-    };
+    let planner = Planner { pod, container, envs, volumes, node };
     let mut sub_paths = Vec::new();
     let mounts = container.volume_mounts.iter().flatten().enumerate();
-    let mounts: Result<Vec<MountSpec>, MountError> = mounts
-        .map(|(at, mount)| planner.mount(at, mount, &mut sub_paths))
-        .collect();
+    let mounts: Result<Vec<MountSpec>, MountError> =
+        mounts.map(|(at, mount)| planner.mount(at, mount, &mut sub_paths)).collect();
     let mounts = mounts.map(|mut mounts| {
         if mounts_hosts_file(pod, container, ips) {
             mounts.push(MountSpec {
@@ -276,11 +266,7 @@ impl Planner<'_> {
             container_path: absolute(&mount.mount_path),
             host_path,
             // A kubelet says so for every volume of a pod that has images among them.
-            image_sub_path: if self.has_images() {
-                sub_path
-            } else {
-                String::new()
-            },
+            image_sub_path: if self.has_images() { sub_path } else { String::new() },
             image: volume.image.clone(),
             readonly: mount.read_only == Some(true) || volume.readonly,
             recursive_read_only,
@@ -337,23 +323,14 @@ impl Planner<'_> {
         if mount.read_only != Some(true) {
             return Err(ReadOnlyProblem::Writable { volume });
         }
-        if let Some(propagation) = mount
-            .mount_propagation
-            .clone()
-            .filter(|mode| mode != "None")
-        {
-            return Err(ReadOnlyProblem::Propagation {
-                volume,
-                propagation,
-            });
+        if let Some(propagation) = mount.mount_propagation.clone().filter(|mode| mode != "None") {
+            return Err(ReadOnlyProblem::Propagation { volume, propagation });
         }
         match (mode, self.runtime_supports_recursion()) {
             ("IfPossible", supported) => Ok(supported),
             ("Enabled", true) => Ok(true),
             ("Enabled", false) => Err(ReadOnlyProblem::Runtime { volume }),
-            (mode, _) => Err(ReadOnlyProblem::Mode {
-                mode: mode.to_owned(),
-            }),
+            (mode, _) => Err(ReadOnlyProblem::Mode { mode: mode.to_owned() }),
         }
     }
 
@@ -368,11 +345,7 @@ impl Planner<'_> {
 
 /// Makes a path absolute. One that is already is not changed.
 fn absolute(path: &str) -> String {
-    if path.starts_with('/') {
-        path.to_owned()
-    } else {
-        cleaned(path)
-    }
+    if path.starts_with('/') { path.to_owned() } else { cleaned(path) }
 }
 
 /// The mount of a termination message file.

@@ -2,8 +2,9 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/util, pkg/kubelet/userns.
 
+use api::pod::Pod;
+
 use crate::node::{Node, UnknownRuntimeClass};
-use crate::pod::Pod;
 use crate::spec::{NamespaceMode, Namespaces, UserNamespace};
 
 /// Why a pod cannot have its namespaces.
@@ -41,11 +42,7 @@ pub(super) fn of_pod(
 ) -> Result<Namespaces, NamespaceError> {
     let spec = pod.spec();
     let shared = |node: Option<bool>| {
-        if node == Some(true) {
-            NamespaceMode::Node
-        } else {
-            NamespaceMode::Pod
-        }
+        if node == Some(true) { NamespaceMode::Node } else { NamespaceMode::Pod }
     };
     Ok(Namespaces {
         network: shared(spec.host_network),
@@ -72,15 +69,9 @@ fn user(
     if pod.spec().host_users != Some(false) {
         return Ok(None);
     }
-    let listed = node
-        .runtime_handlers
-        .as_ref()
-        .filter(|listed| !listed.is_empty());
+    let listed = node.runtime_handlers.as_ref().filter(|listed| !listed.is_empty());
     let features = listed.map(|listed| listed.get(&handler));
-    if features
-        .flatten()
-        .is_some_and(|features| features.user_namespaces)
-    {
+    if features.flatten().is_some_and(|features| features.user_namespaces) {
         return ids.cloned().map(Some).ok_or(NamespaceError::NoIds);
     }
     let unknown = match features {

@@ -2,10 +2,10 @@
 //!
 //! Source: Kubernetes 1.36, pkg/apis/core/v1/helper/qos, pkg/kubelet/qos/policy.go and helpers.go.
 
+use api::pod::{Pod, is_sidecar};
+use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 
-use crate::pod::{Pod, is_sidecar};
-use crate::quantity::Quantity;
 use crate::spec::amounts::{self, Amounts, Kind, get};
 
 /// QoS class of a pod.
@@ -97,10 +97,7 @@ fn burstable_score(pod: &Pod, container: &Container, memory_capacity: i64) -> i6
         |container: &Container| memory(&amounts::of(Kind::Requests, container.resources.as_ref()));
     let mut request = memory(container);
     let sidecar = is_sidecar(container)
-        && pod
-            .init_containers()
-            .iter()
-            .any(|init| init.name == container.name);
+        && pod.init_containers().iter().any(|init| init.name == container.name);
     if sidecar {
         // A sidecar must not be killed before the app containers.
         let least = pod.containers().iter().map(memory).min();
@@ -138,10 +135,7 @@ fn unassigned_memory(pod: &Pod) -> i64 {
 /// Whether the node depends on the pod: it is static, a mirror of a static one, or of a system priority.
 pub fn is_critical(pod: &Pod) -> bool {
     const SYSTEM_PRIORITY: i32 = 2_000_000_000;
-    let mirrored = || {
-        pod.annotations()
-            .any(|(name, _)| name == "kubernetes.io/config.mirror")
-    };
+    let mirrored = || pod.annotations().any(|(name, _)| name == "kubernetes.io/config.mirror");
     let priority = pod.spec().priority;
     pod.is_static() || mirrored() || priority.is_some_and(|priority| priority >= SYSTEM_PRIORITY)
 }

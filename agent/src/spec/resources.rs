@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 
+use api::pod::Pod;
+use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::Container;
 
 use crate::node::CgroupVersion;
-use crate::pod::Pod;
-use crate::quantity::Quantity;
 use crate::spec::amounts::{self, Amounts, HUGE_PAGES, Kind, get};
 use crate::spec::{Node, Resources, cpu, memory_qos, qos, swap};
 
@@ -22,11 +22,7 @@ pub fn pod_requests(pod: &Pod) -> BTreeMap<String, Quantity> {
 
 /// The pod's resources, for its sandbox.
 pub(super) fn of_sandbox(pod: &Pod, node: &Node) -> Resources {
-    kernel(
-        &amounts::of_pod(pod, Kind::Requests),
-        &amounts::of_pod(pod, Kind::Limits),
-        node,
-    )
+    kernel(&amounts::of_pod(pod, Kind::Requests), &amounts::of_pod(pod, Kind::Limits), node)
 }
 
 /// The sandbox's overhead (`spec.overhead`).
@@ -63,14 +59,9 @@ pub(crate) fn of_container(pod: &Pod, container: &Container, node: &Node) -> Res
 fn kernel(requests: &Amounts, limits: &Amounts, node: &Node) -> Resources {
     let limit = get(limits, "cpu").milli_value();
     // Without a request, the limit is the request.
-    let request = requests
-        .get("cpu")
-        .map_or(limit, |request| request.milli_value());
+    let request = requests.get("cpu").map_or(limit, |request| request.milli_value());
     let (cpu_period, cpu_quota) = if node.cpu_quota {
-        (
-            node.cpu_quota_period,
-            cpu::quota(limit, node.cpu_quota_period),
-        )
+        (node.cpu_quota_period, cpu::quota(limit, node.cpu_quota_period))
     } else {
         (0, 0)
     };
@@ -93,17 +84,13 @@ fn kernel(requests: &Amounts, limits: &Amounts, node: &Node) -> Resources {
 fn hugepage_limits(whole: &Amounts, own: &Amounts, node: &Node) -> Vec<(String, u64)> {
     let mut limits: BTreeMap<String, u64> = BTreeMap::new();
     for (name, amount) in whole.iter().chain(own) {
-        let size = name
-            .strip_prefix(HUGE_PAGES)
-            .and_then(|size| Quantity::parse(size).ok());
+        let size = name.strip_prefix(HUGE_PAGES).and_then(|size| Quantity::parse(size).ok());
         if let Some(size) = size.and_then(|size| page_size_name(size.value())) {
             limits.insert(size, u64::try_from(amount.value()).unwrap_or_default());
         }
     }
     let sizes = node.hugepage_sizes.iter();
-    sizes
-        .map(|size| (size.clone(), limits.get(size).copied().unwrap_or_default()))
-        .collect()
+    sizes.map(|size| (size.clone(), limits.get(size).copied().unwrap_or_default())).collect()
 }
 
 /// A page size as the kernel names it: `2MB` for 2097152.

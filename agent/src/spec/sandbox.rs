@@ -2,11 +2,11 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_sandbox.go and kuberuntime_sandbox_linux.go.
 
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::{Container, ContainerPort};
 
 use crate::dns::{self, DnsError, DnsWarning};
 use crate::node::UnknownRuntimeClass;
-use crate::pod::Pod;
 use crate::spec::namespaces::{self, NamespaceError};
 use crate::spec::security::{self, GroupsPolicyError};
 use crate::spec::{
@@ -92,10 +92,7 @@ fn sandbox_labels(pod: &Pod, node: &Node) -> std::collections::BTreeMap<String, 
 
 /// The ports of app containers and sidecars, published on the node or not.
 fn port_mappings(pod: &Pod) -> Vec<PortMapping> {
-    let sidecars = pod
-        .init_containers()
-        .iter()
-        .filter(|init| crate::pod::is_sidecar(init));
+    let sidecars = pod.init_containers().iter().filter(|init| api::pod::is_sidecar(init));
     let of_container = |container: &Container| {
         // A name, or else the mapping itself, is taken once.
         let mut seen: Vec<(Option<String>, PortMapping)> = Vec::new();
@@ -113,11 +110,7 @@ fn port_mappings(pod: &Pod) -> Vec<PortMapping> {
         }
         seen.into_iter().map(|(_, mapping)| mapping)
     };
-    pod.containers()
-        .iter()
-        .chain(sidecars)
-        .flat_map(of_container)
-        .collect()
+    pod.containers().iter().chain(sidecars).flat_map(of_container).collect()
 }
 
 fn port_mapping(port: &ContainerPort) -> PortMapping {
@@ -135,12 +128,8 @@ fn port_mapping(port: &ContainerPort) -> PortMapping {
 
 fn sysctls(pod: &Pod) -> std::collections::BTreeMap<String, String> {
     let security = pod.spec().security_context.as_ref();
-    let sysctls = security
-        .into_iter()
-        .flat_map(|security| security.sysctls.iter().flatten());
-    sysctls
-        .map(|sysctl| (sysctl.name.clone(), sysctl.value.clone()))
-        .collect()
+    let sysctls = security.into_iter().flat_map(|security| security.sysctls.iter().flatten());
+    sysctls.map(|sysctl| (sysctl.name.clone(), sysctl.value.clone())).collect()
 }
 
 fn sandbox_security(

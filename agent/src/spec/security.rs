@@ -4,12 +4,12 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::{
     AppArmorProfile, Container, PodSecurityContext, SELinuxOptions, SeccompProfile, SecurityContext,
 };
 
 use crate::observed::ContainerId;
-use crate::pod::Pod;
 use crate::spec::namespaces::{self, NamespaceError};
 use crate::spec::{
     ContainerSecurity, ImageUser, NamespaceMode, Node, PodGrants, SecurityProfile, Selinux,
@@ -32,13 +32,8 @@ const MASKED: [&str; 12] = [
 ];
 
 /// Read-only paths of such containers.
-const READ_ONLY: [&str; 5] = [
-    "/proc/bus",
-    "/proc/fs",
-    "/proc/irq",
-    "/proc/sys",
-    "/proc/sysrq-trigger",
-];
+const READ_ONLY: [&str; 5] =
+    ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 /// Why a container with `runAsNonRoot` must not run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -119,9 +114,7 @@ pub(super) fn strict_groups(pod: &PodSecurityContext) -> Result<bool, GroupsPoli
     match pod.supplemental_groups_policy.as_deref() {
         None | Some("Merge") => Ok(false),
         Some("Strict") => Ok(true),
-        Some(policy) => Err(GroupsPolicyError {
-            policy: policy.to_owned(),
-        }),
+        Some(policy) => Err(GroupsPolicyError { policy: policy.to_owned() }),
     }
 }
 
@@ -187,11 +180,7 @@ pub(super) fn of_container(
     let privileged = own.privileged == Some(true);
     let unmasked = own.proc_mount.as_deref() == Some("Unmasked");
     let paths = |paths: &[&str]| -> Vec<String> {
-        if unmasked {
-            Vec::new()
-        } else {
-            paths.iter().map(|path| (*path).to_owned()).collect()
-        }
+        if unmasked { Vec::new() } else { paths.iter().map(|path| (*path).to_owned()).collect() }
     };
     let capabilities = own.capabilities.clone().unwrap_or_default();
     Ok(ContainerSecurity {
@@ -199,11 +188,7 @@ pub(super) fn of_container(
         drop_capabilities: capabilities.drop.unwrap_or_default(),
         privileged,
         namespaces,
-        selinux: own
-            .se_linux_options
-            .as_ref()
-            .or(shared.se_linux_options.as_ref())
-            .map(selinux),
+        selinux: own.se_linux_options.as_ref().or(shared.se_linux_options.as_ref()).map(selinux),
         run_as_user: user,
         run_as_group: own.run_as_group.or(shared.run_as_group),
         run_as_username: username,
@@ -237,18 +222,12 @@ fn not_root(
             Err(UserError::ImageIsRoot { pod, container })
         }
         (None, ImageUser::Id(user)) if i32::try_from(*user).map_or(true, |user| user < 0) => {
-            Err(UserError::ImageIsInvalid {
-                user: *user,
-                pod,
-                container,
-            })
+            Err(UserError::ImageIsInvalid { user: *user, pod, container })
         }
         (None, ImageUser::Id(_)) => Ok(()),
-        (None, ImageUser::Name(user)) => Err(UserError::ImageNamesUser {
-            user: user.clone(),
-            pod,
-            container,
-        }),
+        (None, ImageUser::Name(user)) => {
+            Err(UserError::ImageNamesUser { user: user.clone(), pod, container })
+        }
     }
 }
 
@@ -272,9 +251,7 @@ fn seccomp(
             let names = Path::new(file).components();
             let inner = names.filter(|name| matches!(name, Component::Normal(_)));
             let path = node.seccomp_root.join(inner.collect::<PathBuf>());
-            Ok(SecurityProfile::Localhost(
-                path.to_string_lossy().into_owned(),
-            ))
+            Ok(SecurityProfile::Localhost(path.to_string_lossy().into_owned()))
         }
         _ => Ok(SecurityProfile::Unconfined),
     }
@@ -291,16 +268,13 @@ fn apparmor(profile: &AppArmorProfile) -> Result<SecurityProfile, SecurityError>
 
 /// The AppArmor profile of the annotation that was used before Kubernetes 1.30.
 fn annotated_apparmor(pod: &Pod, container: &Container) -> Option<SecurityProfile> {
-    let key = format!(
-        "container.apparmor.security.beta.kubernetes.io/{}",
-        container.name
-    );
+    let key = format!("container.apparmor.security.beta.kubernetes.io/{}", container.name);
     let (_, value) = pod.annotations().find(|(name, _)| *name == key)?;
     match value {
         "runtime/default" => Some(SecurityProfile::RuntimeDefault),
         "unconfined" => Some(SecurityProfile::Unconfined),
-        other => other
-            .strip_prefix("localhost/")
-            .map(|name| SecurityProfile::Localhost(name.to_owned())),
+        other => {
+            other.strip_prefix("localhost/").map(|name| SecurityProfile::Localhost(name.to_owned()))
+        }
     }
 }

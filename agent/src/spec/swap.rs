@@ -2,11 +2,11 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_container_linux.go.
 
+use api::pod::Pod;
+use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::Container;
 
 use crate::node::{CgroupVersion, Node, SwapBehavior};
-use crate::pod::Pod;
-use crate::quantity::Quantity;
 use crate::spec::Resources;
 use crate::spec::amounts::{self, Kind, get};
 use crate::spec::qos::{QosClass, is_critical, qos_class};
@@ -29,10 +29,7 @@ pub(super) fn limit(resources: &mut Resources, pod: &Pod, container: &Container,
 /// The container's share of the node's swap, as its memory request is a share of the node's memory. Only containers of
 /// Burstable pods have one, and only if they may use more memory than they request.
 fn allowance(pod: &Pod, container: &Container, node: &Node) -> i64 {
-    let (request, capacity) = (
-        memory(container, Kind::Requests).value(),
-        node.memory_capacity,
-    );
+    let (request, capacity) = (memory(container, Kind::Requests).value(), node.memory_capacity);
     if !wants_swap(pod, container, node) || capacity <= 0 || request > capacity {
         return 0;
     }

@@ -2,10 +2,10 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/status/generate.go.
 
+use api::pod::is_sidecar;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodCondition, PodStatus};
 
 use crate::plan::{self, restart};
-use crate::pod::is_sidecar;
 use crate::status::Inputs;
 
 /// The conditions that the agent owns; all others are kept unchanged.
@@ -27,11 +27,7 @@ struct ConditionValue {
     message: String,
 }
 
-const TRUE: ConditionValue = ConditionValue {
-    status: "True",
-    reason: "",
-    message: String::new(),
-};
+const TRUE: ConditionValue = ConditionValue { status: "True", reason: "", message: String::new() };
 
 /// The condition of a pod that is evicted, which the agent shares with others.
 pub(super) const DISRUPTION_TARGET: &str = "DisruptionTarget";
@@ -42,11 +38,7 @@ pub(super) fn is_own(kind: &str) -> bool {
 }
 
 fn false_with(reason: &'static str, message: String) -> ConditionValue {
-    ConditionValue {
-        status: "False",
-        reason,
-        message,
-    }
+    ConditionValue { status: "False", reason, message }
 }
 
 /// Computes the conditions of a pod from the containers and phase in `status`.
@@ -76,16 +68,10 @@ pub(super) fn all(
         conditions.extend(resize.for_status(generation));
     }
     // Keep the agent's own eviction condition, even if the API server does not have it yet.
-    if let Some(disruption) = old
-        .conditions
-        .iter()
-        .flatten()
-        .find(|condition| condition.type_ == DISRUPTION_TARGET)
+    if let Some(disruption) =
+        old.conditions.iter().flatten().find(|condition| condition.type_ == DISRUPTION_TARGET)
     {
-        match conditions
-            .iter_mut()
-            .find(|condition| condition.type_ == DISRUPTION_TARGET)
-        {
+        match conditions.iter_mut().find(|condition| condition.type_ == DISRUPTION_TARGET) {
             Some(known) => *known = disruption.clone(),
             None => conditions.push(disruption.clone()),
         }
@@ -121,22 +107,14 @@ fn restarting_all(inputs: &Inputs<'_>, old: &PodStatus, status: &PodStatus) -> C
     let removed = restart::all_removed(inputs.pod, inputs.observed);
     if restart::restarts_all(inputs.pod, inputs.observed, old) && !removed {
         let message = "container exited with restart policy rule".to_owned();
-        ConditionValue {
-            status: "True",
-            reason: "RestartAllContainersStarted",
-            message,
-        }
+        ConditionValue { status: "True", reason: "RestartAllContainersStarted", message }
     } else {
         false_with("", String::new())
     }
 }
 
 fn find<'s>(status: &'s PodStatus, container: &Container) -> Option<&'s ContainerStatus> {
-    let all = status
-        .init_container_statuses
-        .iter()
-        .chain(&status.container_statuses)
-        .flatten();
+    let all = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     all.into_iter().find(|status| status.name == container.name)
 }
 
@@ -149,16 +127,10 @@ fn go_list(names: &[&str]) -> String {
 fn unready_message(unknown: &[&str], others: &[&str], what: &str) -> String {
     let mut messages = Vec::new();
     if !unknown.is_empty() {
-        messages.push(format!(
-            "containers with unknown status: {}",
-            go_list(unknown)
-        ));
+        messages.push(format!("containers with unknown status: {}", go_list(unknown)));
     }
     if !others.is_empty() {
-        messages.push(format!(
-            "containers with {what} status: {}",
-            go_list(others)
-        ));
+        messages.push(format!("containers with {what} status: {}", go_list(others)));
     }
     messages.join(", ")
 }
@@ -169,11 +141,7 @@ fn initialized(inputs: &Inputs<'_>, old: &PodStatus, status: &PodStatus) -> Cond
         match find(status, init) {
             None => unknown.push(init.name.as_str()),
             Some(seen) => {
-                let over = if is_sidecar(init) {
-                    seen.started == Some(true)
-                } else {
-                    seen.ready
-                };
+                let over = if is_sidecar(init) { seen.started == Some(true) } else { seen.ready };
                 if !over {
                     incomplete.push(init.name.as_str());
                 }
@@ -181,18 +149,11 @@ fn initialized(inputs: &Inputs<'_>, old: &PodStatus, status: &PodStatus) -> Cond
         }
     }
     if status.phase.as_deref() == Some("Succeeded") && unknown.is_empty() {
-        return ConditionValue {
-            reason: "PodCompleted",
-            ..TRUE
-        };
+        return ConditionValue { reason: "PodCompleted", ..TRUE };
     }
     // Restarted sidecars do not reset the condition.
-    let app_started = inputs
-        .pod
-        .containers()
-        .iter()
-        .filter_map(|app| find(status, app))
-        .any(|seen| {
+    let app_started =
+        inputs.pod.containers().iter().filter_map(|app| find(status, app)).any(|seen| {
             seen.state
                 .as_ref()
                 .is_some_and(|state| state.running.is_some() || state.terminated.is_some())
@@ -212,11 +173,7 @@ fn initialized(inputs: &Inputs<'_>, old: &PodStatus, status: &PodStatus) -> Cond
 
 fn containers_ready(inputs: &Inputs<'_>, status: &PodStatus) -> ConditionValue {
     let (mut unknown, mut unready) = (Vec::new(), Vec::new());
-    let sidecars = inputs
-        .pod
-        .init_containers()
-        .iter()
-        .filter(|init| is_sidecar(init));
+    let sidecars = inputs.pod.init_containers().iter().filter(|init| is_sidecar(init));
     for container in sidecars.chain(inputs.pod.containers()) {
         match find(status, container) {
             None => unknown.push(container.name.as_str()),
@@ -232,11 +189,7 @@ fn containers_ready(inputs: &Inputs<'_>, status: &PodStatus) -> ConditionValue {
         Some(_) | None => {}
     }
     let message = unready_message(&unknown, &unready, "unready");
-    if message.is_empty() {
-        TRUE
-    } else {
-        false_with("ContainersNotReady", message)
-    }
+    if message.is_empty() { TRUE } else { false_with("ContainersNotReady", message) }
 }
 
 /// Ready: all containers are ready and all readiness gates are true.
@@ -263,9 +216,5 @@ fn ready(inputs: &Inputs<'_>, status: &PodStatus, conditions: &[PodCondition]) -
             }
         })
         .collect();
-    if unmet.is_empty() {
-        TRUE
-    } else {
-        false_with("ReadinessGatesNotReady", unmet.join(", "))
-    }
+    if unmet.is_empty() { TRUE } else { false_with("ReadinessGatesNotReady", unmet.join(", ")) }
 }

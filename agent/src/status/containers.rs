@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use api::pod::{Pod, is_sidecar};
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated,
     ContainerStateWaiting, ContainerStatus, ContainerUser, LinuxContainerUser, PodStatus,
@@ -13,7 +14,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::observed::{self, Observed, ObservedContainer};
 use crate::plan::restart;
-use crate::pod::{Pod, is_sidecar};
 use crate::status::{Inputs, resources};
 
 /// Whether an app container was created in the pod's current sandbox and that sandbox is still usable.
@@ -22,10 +22,7 @@ pub(super) fn has_initialized(pod: &Pod, observed: &Observed) -> bool {
         return false;
     };
     pod.containers().iter().any(|app| {
-        let mut attempts = observed
-            .containers
-            .iter()
-            .filter(|seen| seen.name == app.name);
+        let mut attempts = observed.containers.iter().filter(|seen| seen.name == app.name);
         attempts.any(|seen| seen.sandbox_id == sandbox.id)
     })
 }
@@ -83,11 +80,8 @@ fn statuses(
     init: bool,
     restarting: bool,
 ) -> Vec<ContainerStatus> {
-    let old: BTreeMap<&str, &ContainerStatus> = old
-        .into_iter()
-        .flatten()
-        .map(|status| (status.name.as_str(), status))
-        .collect();
+    let old: BTreeMap<&str, &ContainerStatus> =
+        old.into_iter().flatten().map(|status| (status.name.as_str(), status)).collect();
     let one = |container: &Container| {
         let conversion = Conversion {
             inputs,
@@ -119,12 +113,8 @@ const REMOVED: &str = "The container is removed because RestartAllContainers in 
 
 impl Conversion<'_> {
     fn status(&self, init: bool) -> ContainerStatus {
-        let mut attempts = self
-            .inputs
-            .observed
-            .containers
-            .iter()
-            .filter(|seen| seen.name == self.container.name);
+        let mut attempts =
+            self.inputs.observed.containers.iter().filter(|seen| seen.name == self.container.name);
         let mut status = match attempts.next() {
             Some(newest) => {
                 let mut status = self.seen(newest);
@@ -148,9 +138,7 @@ impl Conversion<'_> {
     }
 
     fn old_state(&self) -> ContainerState {
-        self.old
-            .and_then(|old| old.state.clone())
-            .unwrap_or_default()
+        self.old.and_then(|old| old.state.clone()).unwrap_or_default()
     }
 
     /// The status of an attempt that the runtime has.
@@ -162,10 +150,7 @@ impl Conversion<'_> {
         // RestartAllContainers removes earlier attempts from the runtime, so only the last status has them.
         let last_exit = self.old.and_then(|old| {
             let replaced = old.container_id.as_ref() != Some(&id);
-            let last = old
-                .last_state
-                .as_ref()
-                .and_then(|last| last.terminated.clone());
+            let last = old.last_state.as_ref().and_then(|last| last.terminated.clone());
             old_state.terminated.clone().filter(|_| replaced).or(last)
         });
         let state = match &seen.state {
@@ -188,9 +173,7 @@ impl Conversion<'_> {
                 started_at: exit.started_at.map(Time),
             }),
             observed::ContainerState::Unknown if old_state.running.is_some() => {
-                restarts = self
-                    .old
-                    .map_or(restarts, |old| old.restart_count.saturating_add(1));
+                restarts = self.old.map_or(restarts, |old| old.restart_count.saturating_add(1));
                 let reason = if self.restarting { RESTARTING } else { LOST };
                 terminated(killed(reason, NOT_LOCATED))
             }
@@ -206,10 +189,7 @@ impl Conversion<'_> {
             container_id: Some(id.clone()),
             last_state: last_exit.map(terminated),
             // A running container that had started stays so until `ready` has probe results.
-            started: self
-                .old
-                .filter(|_| seen.state.is_running())
-                .and_then(|old| old.started),
+            started: self.old.filter(|_| seen.state.is_running()).and_then(|old| old.started),
             state: Some(state),
             user: seen.user.as_ref().map(user),
             stop_signal: seen
@@ -223,9 +203,7 @@ impl Conversion<'_> {
                 self.old.filter(|old| {
                     old_state.running.is_some() && old.container_id.as_ref() == Some(&id)
                 }),
-                self.inputs
-                    .actuated
-                    .map(|told| told.container(&self.container.name)),
+                self.inputs.actuated.map(|told| told.container(&self.container.name)),
             )),
             allocated_resources: self
                 .container
@@ -290,27 +268,17 @@ impl Conversion<'_> {
 
     /// Whether the runtime no longer has this init container although app containers exist: it has completed.
     fn completed_unseen(&self, status: &ContainerStatus) -> bool {
-        let is_waiting = status
-            .state
-            .as_ref()
-            .is_some_and(|state| state.waiting.is_some());
+        let is_waiting = status.state.as_ref().is_some_and(|state| state.waiting.is_some());
         is_waiting
             && !is_sidecar(self.container)
-            && self
-                .inputs
-                .observed
-                .container(&self.container.name)
-                .is_none()
+            && self.inputs.observed.container(&self.container.name).is_none()
             && apps_were_made(self.inputs)
     }
 
     /// A container whose start failed is waiting, with the reason of the failure.
     fn wait_instead(&self, init: bool, status: &mut ContainerStatus) {
-        let exit = self
-            .inputs
-            .observed
-            .container(&self.container.name)
-            .and_then(|seen| seen.state.exit());
+        let exit =
+            self.inputs.observed.container(&self.container.name).and_then(|seen| seen.state.exit());
         if init && exit.is_some_and(|exit| exit.code == 0) {
             return;
         }
@@ -320,11 +288,7 @@ impl Conversion<'_> {
         let Some(error) = self.inputs.start_errors.get(&self.container.name) else {
             return;
         };
-        if status
-            .state
-            .as_ref()
-            .is_some_and(|state| state.terminated.is_some())
-        {
+        if status.state.as_ref().is_some_and(|state| state.terminated.is_some()) {
             status.last_state = status.state.take();
         }
         status.state = Some(waiting(&error.reason, &error.message));
@@ -333,17 +297,14 @@ impl Conversion<'_> {
 
 /// Whether the runtime has an app container of the pod, in any state.
 fn apps_were_made(inputs: &Inputs<'_>) -> bool {
-    inputs
-        .pod
-        .containers()
-        .iter()
-        .filter_map(|app| inputs.observed.container(&app.name))
-        .any(|seen| match seen.state {
+    inputs.pod.containers().iter().filter_map(|app| inputs.observed.container(&app.name)).any(
+        |seen| match seen.state {
             observed::ContainerState::Created
             | observed::ContainerState::Running { .. }
             | observed::ContainerState::Exited(_) => true,
             observed::ContainerState::Unknown => false,
-        })
+        },
+    )
 }
 
 fn user(seen: &observed::ContainerUser) -> ContainerUser {
@@ -358,31 +319,17 @@ fn user(seen: &observed::ContainerUser) -> ContainerUser {
 }
 
 fn running(started_at: jiff::Timestamp) -> ContainerState {
-    let running = ContainerStateRunning {
-        started_at: Some(Time(started_at)),
-    };
-    ContainerState {
-        running: Some(running),
-        ..ContainerState::default()
-    }
+    let running = ContainerStateRunning { started_at: Some(Time(started_at)) };
+    ContainerState { running: Some(running), ..ContainerState::default() }
 }
 
 fn waiting(reason: &str, message: &str) -> ContainerState {
-    let waiting = ContainerStateWaiting {
-        reason: filled(reason),
-        message: filled(message),
-    };
-    ContainerState {
-        waiting: Some(waiting),
-        ..ContainerState::default()
-    }
+    let waiting = ContainerStateWaiting { reason: filled(reason), message: filled(message) };
+    ContainerState { waiting: Some(waiting), ..ContainerState::default() }
 }
 
 fn terminated(exit: ContainerStateTerminated) -> ContainerState {
-    ContainerState {
-        terminated: Some(exit),
-        ..ContainerState::default()
-    }
+    ContainerState { terminated: Some(exit), ..ContainerState::default() }
 }
 
 /// The reason of an exit that was not observed.
@@ -410,10 +357,7 @@ fn filled(text: &str) -> Option<String> {
 }
 
 fn volume_mounts(container: &Container, recursive: bool) -> Option<Vec<VolumeMountStatus>> {
-    let mounts = container
-        .volume_mounts
-        .as_ref()
-        .filter(|mounts| !mounts.is_empty())?;
+    let mounts = container.volume_mounts.as_ref().filter(|mounts| !mounts.is_empty())?;
     let one = |mount: &VolumeMount| VolumeMountStatus {
         name: mount.name.clone(),
         mount_path: mount.mount_path.clone(),
@@ -429,13 +373,7 @@ fn volume_mounts(container: &Container, recursive: bool) -> Option<Vec<VolumeMou
 
 /// Whether a read-only mount is to hold for the mounts below it too, if the runtime can do that.
 fn asks_for_recursion(mount: &VolumeMount) -> bool {
-    let is_private = mount
-        .mount_propagation
-        .as_deref()
-        .is_none_or(|propagation| propagation == "None");
-    is_private
-        && matches!(
-            mount.recursive_read_only.as_deref(),
-            Some("IfPossible" | "Enabled")
-        )
+    let is_private =
+        mount.mount_propagation.as_deref().is_none_or(|propagation| propagation == "None");
+    is_private && matches!(mount.recursive_read_only.as_deref(), Some("IfPossible" | "Enabled"))
 }

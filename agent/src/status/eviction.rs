@@ -4,9 +4,9 @@
 
 use std::borrow::Cow;
 
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
 
-use crate::pod::Pod;
 use crate::status::conditions::DISRUPTION_TARGET;
 
 /// Why a pod is evicted.
@@ -30,11 +30,7 @@ impl Eviction {
 
     /// The pod uses more local storage than it may, as the message says.
     pub(crate) fn of_local_storage(message: String) -> Self {
-        Self {
-            reason: "Evicted",
-            message: Cow::Owned(message),
-            condition: None,
-        }
+        Self { reason: "Evicted", message: Cow::Owned(message), condition: None }
     }
 
     /// Says it in the pod's status.
@@ -65,11 +61,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fixtures;
 
     #[test]
     fn evicted_pod_has_failed_and_says_why() {
-        let pod = json!({"metadata": {"generation": 3}, "spec": {"containers": []}});
-        let pod = Pod::new(serde_json::from_value(pod).unwrap());
+        let pod = fixtures::pod(json!({"metadata": {"generation": 3}, "spec": {"containers": []}}));
         let conditions = json!([
             {"type": "DisruptionTarget", "status": "False"},
             {"type": "Ready", "status": "True"},

@@ -11,11 +11,11 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/status/status_manager.go TerminatePod.
 
+use api::pod::{Pod, is_sidecar};
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateTerminated, ContainerStatus, PodStatus,
 };
 
-use crate::pod::{Pod, is_sidecar};
 use crate::status::containers::lost;
 
 /// The status of a pod of which nothing runs any more and nothing will be started. A static pod keeps its phase.
@@ -23,17 +23,9 @@ pub(crate) fn last_status(pod: &Pod, mut status: PodStatus) -> PodStatus {
     if was_initialized(pod) {
         status.container_statuses.iter_mut().flatten().for_each(end);
     }
-    let inits = status
-        .init_container_statuses
-        .as_deref()
-        .unwrap_or_default();
+    let inits = status.init_container_statuses.as_deref().unwrap_or_default();
     let begun = inits.iter().rposition(has_begun).unwrap_or_default();
-    status
-        .init_container_statuses
-        .iter_mut()
-        .flatten()
-        .take(begun + 1)
-        .for_each(end);
+    status.init_container_statuses.iter_mut().flatten().take(begun + 1).for_each(end);
     let is_over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
     if !is_over && !pod.is_static() {
         status.phase = Some("Failed".to_owned());
@@ -43,10 +35,8 @@ pub(crate) fn last_status(pod: &Pod, mut status: PodStatus) -> PodStatus {
 
 fn end(status: &mut ContainerStatus) {
     if exit(status.state.as_ref()).is_none() {
-        status.state = Some(ContainerState {
-            terminated: Some(lost()),
-            ..ContainerState::default()
-        });
+        status.state =
+            Some(ContainerState { terminated: Some(lost()), ..ContainerState::default() });
     }
 }
 
@@ -65,18 +55,12 @@ fn was_initialized(pod: &Pod) -> bool {
     let Some(last) = inits.last() else {
         return false;
     };
-    let container = pod
-        .init_containers()
-        .iter()
-        .find(|init| init.name == last.name);
+    let container = pod.init_containers().iter().find(|init| init.name == last.name);
     let Some(container) = container else {
         return false;
     };
     if is_sidecar(container) {
-        let runs = last
-            .state
-            .as_ref()
-            .is_some_and(|state| state.running.is_some());
+        let runs = last.state.as_ref().is_some_and(|state| state.running.is_some());
         return runs && last.started == Some(true);
     }
     [&last.last_state, &last.state]
@@ -91,10 +75,7 @@ fn exit(state: Option<&ContainerState>) -> Option<&ContainerStateTerminated> {
 
 /// Whether an attempt has been started.
 fn has_begun(status: &ContainerStatus) -> bool {
-    let waits = status
-        .state
-        .as_ref()
-        .is_some_and(|state| state.waiting.is_some());
+    let waits = status.state.as_ref().is_some_and(|state| state.waiting.is_some());
     !waits || exit(status.last_state.as_ref()).is_some()
 }
 
@@ -106,11 +87,13 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::fixtures;
 
     fn pod(spec: Value, known: Value, source: &str) -> Pod {
         let annotations = json!({"kubernetes.io/config.source": source});
-        let pod = json!({"metadata": {"name": "p", "annotations": annotations}, "spec": spec, "status": known});
-        Pod::new(serde_json::from_value(pod).unwrap())
+        fixtures::pod(
+            json!({"metadata": {"name": "p", "annotations": annotations}, "spec": spec, "status": known}),
+        )
     }
 
     /// Statuses of containers, each as `name:state`: `w` waiting, `r` running, an exit code, or `wN`: waiting after exit code N.

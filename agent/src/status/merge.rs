@@ -10,11 +10,11 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/status/status_manager.go mergePodStatus.
 
+use api::pod::Pod;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::pod::Pod;
 use crate::status::conditions::{DISRUPTION_TARGET, is_own};
 use crate::status::is_terminal;
 
@@ -32,10 +32,8 @@ pub fn merged(
     let ends = !is_over(at_server) && is_over(&own);
 
     let known = at_server.conditions.iter().flatten();
-    let mut conditions: Vec<PodCondition> = known
-        .filter(|condition| !is_own(&condition.type_))
-        .cloned()
-        .collect();
+    let mut conditions: Vec<PodCondition> =
+        known.filter(|condition| !is_own(&condition.type_)).cloned().collect();
     for condition in own.conditions.iter().flatten() {
         if is_own(&condition.type_) {
             conditions.push(condition.clone());
@@ -103,9 +101,7 @@ fn since(mut condition: PodCondition, before: &PodStatus, now: Timestamp) -> Pod
 
 /// Replaces the condition of that type, or adds it.
 fn put(conditions: &mut Vec<PodCondition>, condition: PodCondition) {
-    let known = conditions
-        .iter_mut()
-        .find(|known| known.type_ == condition.type_);
+    let known = conditions.iter_mut().find(|known| known.type_ == condition.type_);
     match known {
         Some(known) => *known = condition,
         None => conditions.push(condition),
@@ -120,6 +116,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::fixtures;
 
     const NOW: &str = "2026-03-01T13:00:00Z";
 
@@ -137,16 +134,14 @@ mod tests {
     }
 
     fn merge(at_server: PodStatus, own: PodStatus, may_run: bool) -> PodStatus {
-        let pod = json!({"metadata": {"generation": 7}, "spec": {"containers": []}});
-        let pod = Pod::new(serde_json::from_value(pod).unwrap());
+        let pod = fixtures::pod(json!({"metadata": {"generation": 7}, "spec": {"containers": []}}));
         merged(&pod, &at_server, own, may_run, NOW.parse().unwrap())
     }
 
     fn shown(status: &PodStatus) -> String {
         let conditions = status.conditions.iter().flatten();
-        let shown: Vec<String> = conditions
-            .map(|known| format!("{}={}", known.type_, known.status))
-            .collect();
+        let shown: Vec<String> =
+            conditions.map(|known| format!("{}={}", known.type_, known.status)).collect();
         shown.join(" ")
     }
 

@@ -13,10 +13,10 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go getPhase.
 
+use api::pod::{Pod, is_sidecar};
 use k8s_openapi::api::core::v1::{Container, ContainerStatus};
 
 use crate::plan::restart;
-use crate::pod::{Pod, is_sidecar};
 
 /// The state of a container, as far as the phase depends on it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,18 +40,11 @@ enum Progress {
 const RESET: &str = "RestartingAllContainers";
 
 fn progress(statuses: &[ContainerStatus], container: &Container) -> Option<Progress> {
-    let status = statuses
-        .iter()
-        .find(|status| status.name == container.name)?;
+    let status = statuses.iter().find(|status| status.name == container.name)?;
     let state = status.state.clone().unwrap_or_default();
-    let last = status
-        .last_state
-        .as_ref()
-        .and_then(|last| last.terminated.as_ref());
+    let last = status.last_state.as_ref().and_then(|last| last.terminated.as_ref());
     Some(if state.running.is_some() {
-        Progress::Running {
-            started: status.started == Some(true),
-        }
+        Progress::Running { started: status.started == Some(true) }
     } else if let Some(exit) = &state.terminated {
         Progress::Ended {
             code: exit.exit_code,

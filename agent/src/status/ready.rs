@@ -2,11 +2,11 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/prober/prober_manager.go UpdatePodStatus.
 
+use api::pod::is_sidecar;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodStatus};
 
 use crate::observed::{ContainerId, ProbeResult, ProbeResults};
-use crate::pod::is_sidecar;
 use crate::status::Inputs;
 
 /// How long before the agent's start a container must have started to be one that an earlier agent took care of.
@@ -15,21 +15,11 @@ const EARLIER_AGENT: SignedDuration = SignedDuration::from_secs(10);
 /// Sets `started` and `ready`: from the probes if there are any, or else from whether the container runs.
 pub(super) fn mark_ready(inputs: &Inputs<'_>, status: &mut PodStatus) {
     for (statuses, containers, init) in [
-        (
-            &mut status.container_statuses,
-            inputs.pod.containers(),
-            false,
-        ),
-        (
-            &mut status.init_container_statuses,
-            inputs.pod.init_containers(),
-            true,
-        ),
+        (&mut status.container_statuses, inputs.pod.containers(), false),
+        (&mut status.init_container_statuses, inputs.pod.init_containers(), true),
     ] {
         for status in statuses.iter_mut().flatten() {
-            let Some(container) = containers
-                .iter()
-                .find(|container| container.name == status.name)
+            let Some(container) = containers.iter().find(|container| container.name == status.name)
             else {
                 continue;
             };
@@ -54,9 +44,7 @@ fn results(inputs: &Inputs<'_>, status: &ContainerStatus) -> ProbeResults {
         .as_deref()
         .and_then(|id| id.split_once("://"))
         .map(|(_, id)| ContainerId::new(id));
-    id.and_then(|id| inputs.observed.probes.get(&id))
-        .copied()
-        .unwrap_or_default()
+    id.and_then(|id| inputs.observed.probes.get(&id)).copied().unwrap_or_default()
 }
 
 /// Whether a running container has started: its startup probe succeeded, it had started before, or none is run.

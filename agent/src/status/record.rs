@@ -2,11 +2,10 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/status/status_manager.go updateStatusInternal.
 
+use api::pod::Pod;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
-use crate::pod::Pod;
 
 /// How many bytes the messages of a pod's ended containers may have. Kubernetes 1.36, pkg/kubelet/container,
 /// MaxPodTerminationMessageLogLength.
@@ -34,9 +33,8 @@ pub(crate) fn recorded(
             None => Some(Time(now)),
         };
     }
-    status.start_time = previous
-        .and_then(|previous| previous.start_time.clone())
-        .or(Some(Time(now)));
+    status.start_time =
+        previous.and_then(|previous| previous.start_time.clone()).or(Some(Time(now)));
     cut_messages(pod, &mut status);
     let generation = pod.api().metadata.generation.unwrap_or_default();
     let before = previous.and_then(|previous| previous.observed_generation);
@@ -73,8 +71,7 @@ pub(crate) fn is_same_but_for_times(one: &PodStatus, other: &PodStatus) -> bool 
     let mut timed = one.clone();
     let conditions = timed.conditions.iter_mut().flatten();
     for (own, others) in conditions.zip(other.conditions.iter().flatten()) {
-        own.last_transition_time
-            .clone_from(&others.last_transition_time);
+        own.last_transition_time.clone_from(&others.last_transition_time);
     }
     timed == *other
 }
@@ -86,13 +83,15 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::fixtures;
 
     const BEFORE: &str = "2026-03-01T12:00:00Z";
     const NOW: &str = "2026-03-01T13:00:00Z";
 
     fn pod(generation: i64, status: Value) -> Pod {
-        let api = json!({"metadata": {"generation": generation}, "spec": {"containers": []}, "status": status});
-        Pod::new(serde_json::from_value(api).unwrap())
+        fixtures::pod(
+            json!({"metadata": {"generation": generation}, "spec": {"containers": []}, "status": status}),
+        )
     }
 
     fn status(ready: &str) -> PodStatus {
@@ -133,12 +132,11 @@ mod tests {
     #[test]
     fn containers_share_the_bytes_of_messages() {
         let container = json!({"name": "c"});
-        let api = json!({"spec": {
+        let pod = fixtures::pod(json!({"spec": {
             "containers": [container, container],
             "initContainers": [container],
             "ephemeralContainers": [container],
-        }});
-        let pod = Pod::new(serde_json::from_value(api).unwrap());
+        }}));
         let ended = |message: &str| json!({"terminated": {"exitCode": 1, "message": message}});
         let (long, short) = ("ä".repeat(2000), "bye");
         let shown = |state: &Value, last: &Value| {

@@ -2,14 +2,14 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go convertContainerStatusResources.
 
+use api::pod::Pod;
+use api::quantity::{Format, Quantity};
+use api::totals::{self, Amounts, Kind};
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodStatus, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
 use crate::observed::{ContainerResources, ObservedContainer};
-use crate::pod::Pod;
-use crate::quantity::{Format, Quantity};
 use crate::resize::actuated::CpuMemory;
-use crate::totals::{self, Amounts, Kind};
 
 /// The lowest `cpu.shares`; a request that is not more than this many thousandths is kept as it was given.
 const MIN_SHARES: i64 = 2;
@@ -21,18 +21,13 @@ const MIN_MILLI_CPU_LIMIT: i64 = 10;
 /// A kubelet reads the values of a running pod from its cgroup, which hold the same amounts.
 pub(super) fn of_pod(pod: &Pod, status: &mut PodStatus) {
     let spec = pod.spec();
-    let (requests, limits) = (
-        totals::of_pod(spec, Kind::Requests),
-        totals::of_pod(spec, Kind::Limits),
-    );
+    let (requests, limits) =
+        (totals::of_pod(spec, Kind::Requests), totals::of_pod(spec, Kind::Limits));
     status.allocated_resources = filled(requests.clone());
     status.resources = Some(ResourceRequirements {
         requests: filled(requests),
         limits: filled(limits),
-        claims: spec
-            .resources
-            .as_ref()
-            .and_then(|resources| resources.claims.clone()),
+        claims: spec.resources.as_ref().and_then(|resources| resources.claims.clone()),
     });
 }
 
@@ -71,10 +66,7 @@ pub(super) fn of_container(
         set_cpu(requests, cpu_request(reported), MIN_SHARES, old);
         let given = requests.get("memory").map(totals::amount);
         // No cgroup has it.
-        match told
-            .map(|told| told.memory_request)
-            .filter(|told| *told != 0)
-        {
+        match told.map(|told| told.memory_request).filter(|told| *told != 0) {
             // It stays in the format in which it was given.
             Some(told) if given.is_some_and(|given| given.value() == told) => {}
             Some(told) => {
@@ -108,11 +100,7 @@ fn set_cpu(amounts: &mut Amounts, reported: Option<i64>, least: i64, old: Option
 
 /// The CPU limit of a quota, in thousandths.
 fn cpu_limit(resources: ContainerResources) -> Option<i64> {
-    let ContainerResources {
-        cpu_quota: quota,
-        cpu_period: period,
-        ..
-    } = resources;
+    let ContainerResources { cpu_quota: quota, cpu_period: period, .. } = resources;
     (quota > 0 && period > 0)
         .then(|| quota.saturating_mul(1000) / period)
         .filter(|milli| *milli > 0)
@@ -128,31 +116,15 @@ fn cpu_request(resources: ContainerResources) -> Option<i64> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use jiff::Timestamp;
     use rstest::rstest;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::observed::{ContainerId, ContainerState, SandboxId};
+    use crate::fixtures;
 
     fn running(resources: Option<ContainerResources>) -> ObservedContainer {
-        let at = Timestamp::UNIX_EPOCH;
-        ObservedContainer {
-            id: ContainerId::new("c"),
-            name: "app".to_owned(),
-            sandbox_id: SandboxId::new("s"),
-            state: ContainerState::Running { started_at: at },
-            created_at: at,
-            restart_count: 0,
-            image: String::new(),
-            image_ref: String::new(),
-            hash: String::new(),
-            log_path: None,
-            user: None,
-            mounts: Vec::new(),
-            resources,
-            stop_signal: None,
-        }
+        let container = fixtures::container("c", "app", fixtures::running());
+        ObservedContainer { resources, ..container }
     }
 
     fn reported(shares: i64, quota: i64, memory: i64) -> ContainerResources {
@@ -205,10 +177,7 @@ mod tests {
     #[test]
     fn memory_request_is_what_the_runtime_was_told() {
         let given = container(json!({"requests": {"memory": "2Gi"}}));
-        let told = CpuMemory {
-            memory_request: 1 << 30,
-            ..CpuMemory::default()
-        };
+        let told = CpuMemory { memory_request: 1 << 30, ..CpuMemory::default() };
         let resources = of_container(&given, &running(None), None, Some(told));
         assert_eq!(resources.requests.unwrap()["memory"].0, "1Gi");
     }
@@ -216,21 +185,17 @@ mod tests {
     #[test]
     fn memory_request_keeps_its_format() {
         let given = container(json!({"requests": {"memory": "33M"}}));
-        let told = CpuMemory {
-            memory_request: 33_000_000,
-            ..CpuMemory::default()
-        };
+        let told = CpuMemory { memory_request: 33_000_000, ..CpuMemory::default() };
         let resources = of_container(&given, &running(None), None, Some(told));
         assert_eq!(resources.requests.unwrap()["memory"].0, "33M");
     }
 
     #[test]
     fn pod_has_the_sum_of_its_containers() {
-        let api = json!({"spec": {"containers": [
+        let pod = fixtures::pod(json!({"spec": {"containers": [
             container(json!({"limits": {"memory": "1Gi"}, "requests": {"cpu": "50m"}})),
             container(json!({"limits": {"memory": "1Gi"}})),
-        ]}});
-        let pod = Pod::new(serde_json::from_value(api).unwrap());
+        ]}}));
         let mut status = PodStatus::default();
         of_pod(&pod, &mut status);
         let expected = json!({"limits": {"memory": "2Gi"}, "requests": {"cpu": "50m"}});

@@ -40,10 +40,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::observed::{
-        ContainerId, ContainerState as SeenState, Exit, Observed, ObservedContainer, SandboxId,
-    };
-    use crate::pod::Pod;
+    use crate::fixtures;
+    use crate::observed::{ContainerState as SeenState, Observed, ObservedContainer};
     use crate::status::{Inputs, pod_status};
 
     #[test]
@@ -52,38 +50,16 @@ mod tests {
             "action": "RestartAllContainers",
             "exitCodes": {"operator": "In", "values": [42]},
         }]);
-        let pod = json!({
-            "metadata": {"name": "p", "namespace": "default", "uid": "u"},
-            "spec": {
-                "restartPolicy": "Never",
-                "initContainers": [{"name": "init", "image": "i"}],
-                "containers": [
-                    {"name": "main", "image": "i", "restartPolicy": "Never", "restartPolicyRules": rules},
-                ],
-            },
+        let spec = json!({
+            "restartPolicy": "Never",
+            "initContainers": [{"name": "init", "image": "i"}],
+            "containers": [
+                {"name": "main", "image": "i", "restartPolicy": "Never", "restartPolicyRules": rules},
+            ],
         });
-        let pod = Pod::new(serde_json::from_value(pod).unwrap());
-        let exited = |name: &str, code: i32| ObservedContainer {
-            id: ContainerId::new(name),
-            name: name.to_owned(),
-            sandbox_id: SandboxId::new("s"),
-            state: SeenState::Exited(Exit {
-                code,
-                reason: String::new(),
-                message: String::new(),
-                started_at: None,
-                finished_at: Timestamp::UNIX_EPOCH,
-            }),
-            created_at: Timestamp::UNIX_EPOCH,
-            restart_count: 0,
-            image: String::new(),
-            image_ref: String::new(),
-            hash: String::new(),
-            log_path: None,
-            user: None,
-            mounts: Vec::new(),
-            resources: None,
-            stop_signal: None,
+        let pod = fixtures::pod_of("u", "p", spec);
+        let exited = |name: &str, code: i32| {
+            fixtures::container(name, name, SeenState::Exited(fixtures::exit(code)))
         };
         let look = |containers: Vec<ObservedContainer>| Observed {
             containers,

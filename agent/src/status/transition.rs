@@ -2,10 +2,10 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/status/status_manager.go checkContainerStateTransition.
 
+use api::pod::{Pod, RestartPolicy, is_sidecar};
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodStatus};
 
 use crate::plan::restart;
-use crate::pod::{Pod, RestartPolicy, is_sidecar};
 
 /// The container that a new status shows as restarted although it must not be.
 pub(crate) fn illegal_restart(pod: &Pod, old: &PodStatus, new: &PodStatus) -> Option<String> {
@@ -13,12 +13,7 @@ pub(crate) fn illegal_restart(pod: &Pod, old: &PodStatus, new: &PodStatus) -> Op
     if pod.restart_policy() == RestartPolicy::Always || restart::could_restart_all(pod) {
         return None;
     }
-    let apps = wrong(
-        pod,
-        pod.containers(),
-        &old.container_statuses,
-        &new.container_statuses,
-    );
+    let apps = wrong(pod, pod.containers(), &old.container_statuses, &new.container_statuses);
     apps.or_else(|| {
         wrong(
             pod,
@@ -68,6 +63,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::fixtures;
 
     fn status(of: &str, code: Option<i32>) -> PodStatus {
         let state = match code {
@@ -105,14 +101,13 @@ mod tests {
     ) {
         let rules: Value = serde_json::from_str(rules).unwrap();
         let container = json!({"name": "c", "restartPolicy": own, "restartPolicyRules": rules});
-        for (spec, list) in [
-            ("containers", "containerStatuses"),
-            ("initContainers", "initContainerStatuses"),
-        ] {
+        for (spec, list) in
+            [("containers", "containerStatuses"), ("initContainers", "initContainerStatuses")]
+        {
             let is_sidecar = spec == "initContainers" && own == Some("Always");
             let mut pod = json!({"spec": {"restartPolicy": policy, "containers": []}});
             pod["spec"][spec] = json!([container]);
-            let pod = Pod::new(serde_json::from_value(pod).unwrap());
+            let pod = fixtures::pod(pod);
             let found = illegal_restart(&pod, &status(list, before), &status(list, after));
             assert_eq!(found.is_some(), wrong && !is_sidecar, "{spec}");
         }

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::pod::{Pod, PodUid};
 use tokio::sync::{mpsc, watch};
 
 use super::reconcile::WorkerState;
 use super::resizes::Granted;
 use crate::admission::Taken;
 use crate::cri::PodRef;
-use crate::pod::{Pod, PodUid};
 use crate::report::{PodReport, Reports};
 use crate::resize::decision::counted;
 use crate::worker::PodUpdate;

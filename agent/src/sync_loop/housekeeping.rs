@@ -8,6 +8,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use api::pod::{Pod, PodUid};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
@@ -18,7 +19,6 @@ use crate::logs::links;
 use crate::node::component;
 use crate::pleg::RuntimeListing;
 use crate::pleg::diff::Listing;
-use crate::pod::{Pod, PodUid};
 use crate::shared::Shared;
 use crate::worker::{self, PodUpdate, WorkItem, rejected};
 
@@ -38,10 +38,7 @@ pub(super) struct Garbage {
 
 impl Default for Garbage {
     fn default() -> Self {
-        Self {
-            directories: true,
-            requested: None,
-        }
+        Self { directories: true, requested: None }
     }
 }
 
@@ -58,8 +55,7 @@ impl SyncLoop {
             self.remove_orphaned_dirs(listed).await;
         }
         self.forget_statuses();
-        self.waiting
-            .retain(|_, wait| *wait != StartWait::Housekeeping);
+        self.waiting.retain(|_, wait| *wait != StartWait::Housekeeping);
         if self.waits {
             self.reconcile_workers();
         }
@@ -77,11 +73,7 @@ impl SyncLoop {
     }
 
     fn known<'a>(&'a self, has_worker: &'a dyn Fn(&PodUid) -> bool) -> KnownPods<'a> {
-        KnownPods {
-            desired: &self.desired,
-            has_worker,
-            ended: &self.ended,
-        }
+        KnownPods { desired: &self.desired, has_worker, ended: &self.ended }
     }
 
     fn end_orphan(&mut self, pod: &PodRef) {
@@ -90,13 +82,7 @@ impl SyncLoop {
         let (updates, receiver) = watch::channel(update);
         let item = WorkItem::Orphan(pod.clone());
         let worker = worker::run(Arc::clone(&self.shared), item, receiver);
-        self.start(
-            WorkerState::orphan(pod.clone()),
-            updates,
-            false,
-            Granted::default(),
-            worker,
-        );
+        self.start(WorkerState::orphan(pod.clone()), updates, false, Granted::default(), worker);
     }
 
     /// Requests a listing, with which [`SyncLoop::listed`] collects garbage.
@@ -125,23 +111,14 @@ impl SyncLoop {
             let update = PodUpdate::terminate("garbage collection", None);
             let (updates, _) = watch::channel(update);
             let work = collect(Arc::clone(&self.shared), pod.clone(), Arc::clone(listing));
-            self.start(
-                WorkerState::orphan(pod.clone()),
-                updates,
-                false,
-                Granted::default(),
-                work,
-            );
+            self.start(WorkerState::orphan(pod.clone()), updates, false, Granted::default(), work);
         }
     }
 
     /// Removes the directories of pods that no source has and of which nothing runs.
     async fn remove_orphaned_dirs(&self, listed: &RuntimeListing) {
         let kept = self.kept(listed);
-        let (trash, root) = (
-            Arc::clone(&self.shared.trash),
-            self.shared.config.root_dir.clone(),
-        );
+        let (trash, root) = (Arc::clone(&self.shared.trash), self.shared.config.root_dir.clone());
         blocking(move || {
             let is_kept = |name: &OsStr| kept.contains(name);
             remove_others(&root.join("pods"), is_kept, |path| trash.put(path));
@@ -175,11 +152,8 @@ impl SyncLoop {
         let desired = self.desired.iter().map(Pod::uid);
         let running = listed.pods.iter();
         let running = running.filter(|(_, (_, listing))| listing.anything_runs());
-        let kept = desired
-            .chain(self.entries.uids())
-            .chain(running.map(|(uid, _)| uid));
-        kept.map(|uid| component(uid.as_str()).as_str().into())
-            .collect()
+        let kept = desired.chain(self.entries.uids()).chain(running.map(|(uid, _)| uid));
+        kept.map(|uid| component(uid.as_str()).as_str().into()).collect()
     }
 }
 

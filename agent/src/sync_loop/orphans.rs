@@ -7,12 +7,12 @@ use std::cell::LazyCell;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use api::pod::{Pod, PodUid};
 use jiff::Timestamp;
 
 use crate::cri::PodRef;
 use crate::pleg::RuntimeListing;
 use crate::pleg::diff::Listing;
-use crate::pod::{Pod, PodUid};
 
 /// The pods that are taken care of.
 pub(crate) struct KnownPods<'a> {
@@ -68,6 +68,7 @@ mod tests {
 
     use super::*;
     use crate::cri::ListedState;
+    use crate::fixtures;
     use crate::observed::{ContainerId, SandboxId};
 
     /// What is listed of a pod: whether its sandbox is ready, and a container's state.
@@ -80,12 +81,8 @@ mod tests {
 
     fn listed(pods: &[(&str, Option<&str>, Listing)]) -> RuntimeListing {
         let pods = pods.iter().map(|(uid, agent, listing)| {
-            let of = PodRef {
-                uid: PodUid::new(*uid),
-                namespace: "default".to_owned(),
-                name: (*uid).to_owned(),
-                agent: agent.map(str::to_owned),
-            };
+            let agent = agent.map(str::to_owned);
+            let of = PodRef { agent, ..fixtures::pod_ref(uid, uid) };
             (of.uid.clone(), (of, Arc::new(listing.clone())))
         });
         RuntimeListing {
@@ -114,18 +111,16 @@ mod tests {
             ("own", Some("own"), running()),
             ("worker", None, running()),
         ]);
-        let pod = json!({"metadata": {"name": "d", "uid": "desired"}, "spec": {"containers": []}});
-        let pod = Pod::new(serde_json::from_value(pod).unwrap());
+        let pod = fixtures::pod(
+            json!({"metadata": {"name": "d", "uid": "desired"}, "spec": {"containers": []}}),
+        );
         let of = listed.pods[&PodUid::new("worker")].0.clone();
         let at = |second| Timestamp::from_second(second).unwrap();
         let known = KnownPods {
             desired: &[pod],
             has_worker: &|uid| *uid == of.uid,
-            ended: &[
-                (PodUid::new("ended-before"), at(9)),
-                (PodUid::new("ended-since"), at(10)),
-            ]
-            .into(),
+            ended: &[(PodUid::new("ended-before"), at(9)), (PodUid::new("ended-since"), at(10))]
+                .into(),
         };
         let (running, ended) = found(&listed, &known);
         assert_eq!(running, ["ended-before", "orphan", "own"]);
@@ -134,11 +129,7 @@ mod tests {
 
     #[test]
     fn orphan_runs_while_a_container_runs_or_a_sandbox_is_ready() {
-        let known = KnownPods {
-            desired: &[],
-            has_worker: &|_| false,
-            ended: &BTreeMap::new(),
-        };
+        let known = KnownPods { desired: &[], has_worker: &|_| false, ended: &BTreeMap::new() };
         let table = [
             (true, ListedState::Running, true),
             (true, ListedState::Exited, true),
@@ -150,10 +141,7 @@ mod tests {
         for (ready, state, runs) in table {
             let listed = listed(&[("u", None, listing(ready, state))]);
             let (running, ended) = found(&listed, &known);
-            assert_eq!(
-                (running.len(), ended.len()),
-                (usize::from(runs), usize::from(!runs))
-            );
+            assert_eq!((running.len(), ended.len()), (usize::from(runs), usize::from(!runs)));
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Makes room for critical pods: evicts the pods that give way to one, which starts when they have ended.
 
+use api::pod::{Pod, PodUid};
+
 use super::SyncLoop;
 use crate::admission::{Rejection, admit_or_preempt};
-use crate::pod::{Pod, PodUid};
 use crate::status::eviction::Eviction;
 use crate::worker::{PodUpdate, rejected};
 
@@ -51,8 +52,7 @@ impl SyncLoop {
     /// Admits pods again that wait for others to end.
     pub(super) fn room_may_be_free(&mut self) {
         let desired = &self.desired;
-        self.making_room
-            .retain(|uid| desired.iter().any(|pod| pod.uid() == uid));
+        self.making_room.retain(|uid| desired.iter().any(|pod| pod.uid() == uid));
         self.reconcile_workers();
     }
 }

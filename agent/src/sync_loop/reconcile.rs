@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use api::pod::{Pod, PodUid};
 use jiff::Timestamp;
 
 use crate::cri::PodRef;
-use crate::pod::{Pod, PodUid};
 use crate::source::REMOVED;
 use crate::source::merge::{DuplicatePod, Kept, reject_duplicates};
 
@@ -24,20 +24,12 @@ pub(crate) struct WorkerState {
 impl WorkerState {
     /// The state of a worker that was just started.
     pub(crate) fn of(pod: &Pod, pod_ref: PodRef) -> Self {
-        Self {
-            pod: pod_ref,
-            desired: Some(pod.clone()),
-            name: Name::of(pod),
-        }
+        Self { pod: pod_ref, desired: Some(pod.clone()), name: Name::of(pod) }
     }
 
     /// The state of a worker for what is left of a pod that no source has.
     pub(crate) fn orphan(pod: PodRef) -> Self {
-        Self {
-            pod,
-            desired: None,
-            name: Name::Shared,
-        }
+        Self { pod, desired: None, name: Name::Shared }
     }
 }
 
@@ -93,8 +85,9 @@ pub(crate) enum WorkerAction {
     Terminate(PodUid, &'static str),
 }
 
-/// The pods of all sources without duplicates, in the order of the sources and of their lists, and the pods that are
-/// rejected because an earlier one has their namespace and name.
+/// The pods of all sources without duplicates, and the pods that are rejected because an earlier one has their namespace and name.
+/// They are in the order of the sources and of their lists, and those that an API server created in the order of that
+/// (Kubernetes 1.36, pkg/kubelet, HandlePodAdditions), then of their names: so a restart admits the same ones.
 pub(crate) fn desired_pods(sources: &[Option<Arc<[Pod]>>]) -> (Vec<Pod>, Vec<DuplicatePod>) {
     let mut seen = HashSet::new();
     let pods = sources
@@ -104,7 +97,14 @@ pub(crate) fn desired_pods(sources: &[Option<Arc<[Pod]>>]) -> (Vec<Pod>, Vec<Dup
         .filter(|pod| seen.insert(pod.uid()))
         .cloned()
         .collect();
-    reject_duplicates(pods, Kept::First)
+    let (mut pods, duplicates) = reject_duplicates(pods, Kept::First);
+    pods.sort_by(|one, other| created(one).cmp(&created(other)));
+    (pods, duplicates)
+}
+
+fn created(pod: &Pod) -> Option<(Timestamp, &str, &str)> {
+    let at = pod.api().metadata.creation_timestamp.as_ref()?;
+    Some((at.0, pod.namespace(), pod.name()))
 }
 
 /// Compares the desired pods with the workers. `finished` are the pods of which nothing runs any more, `waiting` the desired
@@ -124,12 +124,9 @@ pub(crate) fn reconcile(
         }
     }
     // Mostly one pod is new beside a thousand: only the names of new ones are looked for.
-    let new = desired
-        .iter()
-        .filter(|pod| !workers.contains_key(pod.uid()));
-    let mut names: HashMap<(&str, &str), Vec<(&PodUid, Name)>> = new
-        .map(|pod| ((pod.namespace(), pod.name()), Vec::new()))
-        .collect();
+    let new = desired.iter().filter(|pod| !workers.contains_key(pod.uid()));
+    let mut names: HashMap<(&str, &str), Vec<(&PodUid, Name)>> =
+        new.map(|pod| ((pod.namespace(), pod.name()), Vec::new())).collect();
     if !names.is_empty() {
         for worker in workers.values() {
             let of = &worker.pod;
@@ -140,10 +137,9 @@ pub(crate) fn reconcile(
     }
     for pod in desired {
         match workers.get(pod.uid()) {
-            Some(WorkerState {
-                desired: Some(current),
-                ..
-            }) if current != pod => actions.push(WorkerAction::Update(pod.clone())),
+            Some(WorkerState { desired: Some(current), .. }) if current != pod => {
+                actions.push(WorkerAction::Update(pod.clone()))
+            }
             Some(_) => {}
             None => {
                 let put_off = match waiting.get(pod.uid()) {
@@ -179,20 +175,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fixtures::{self, pod_ref};
 
     fn pod(uid: &str, name: &str, image: &str) -> Pod {
         let container = json!({"name": "app", "image": image});
-        let pod = json!({"metadata": {"name": name, "namespace": "default", "uid": uid}, "spec": {"containers": [container]}});
-        Pod::new(serde_json::from_value(pod).unwrap())
-    }
-
-    fn pod_ref(uid: &str, name: &str) -> PodRef {
-        PodRef {
-            uid: PodUid::new(uid),
-            namespace: "default".to_owned(),
-            name: name.to_owned(),
-            agent: None,
-        }
+        fixtures::pod_of(uid, name, json!({"containers": [container]}))
     }
 
     /// Workers by uid and name, each with the image of its desired pod; `None` for one that is terminating.
@@ -241,31 +228,15 @@ mod tests {
     fn reconcile(desired: &[Pod], workers: &BTreeMap<PodUid, WorkerState>) -> Vec<String> {
         let waiting = BTreeMap::new();
         let now = Timestamp::UNIX_EPOCH;
-        shown(&super::reconcile(
-            desired,
-            &refs(workers),
-            |_| false,
-            &waiting,
-            now,
-        ))
+        shown(&super::reconcile(desired, &refs(workers), |_| false, &waiting, now))
     }
 
     #[test]
     fn reconcile_starts_updates_and_terminates() {
-        let desired = [
-            pod("u1", "a", "one"),
-            pod("u2", "b", "two"),
-            pod("u3", "c", "three"),
-        ];
-        let workers = workers(&[
-            ("u1", "a", Some("one")),
-            ("u2", "b", Some("old")),
-            ("u9", "z", Some("x")),
-        ]);
-        assert_eq!(
-            reconcile(&desired, &workers),
-            ["end u9", "update u2", "start u3"]
-        );
+        let desired = [pod("u1", "a", "one"), pod("u2", "b", "two"), pod("u3", "c", "three")];
+        let workers =
+            workers(&[("u1", "a", Some("one")), ("u2", "b", Some("old")), ("u9", "z", Some("x"))]);
+        assert_eq!(reconcile(&desired, &workers), ["end u9", "update u2", "start u3"]);
         assert_eq!(reconcile(&[], &self::workers(&[])), Vec::<String>::new());
     }
 
@@ -343,24 +314,36 @@ mod tests {
             Some(Arc::from([pod("u1", "a", "second"), pod("u2", "b", "x")])),
         ];
         let (merged, rejected) = desired_pods(&sources);
-        assert_eq!(
-            merged
-                .iter()
-                .map(|pod| pod.uid().as_str())
-                .collect::<Vec<_>>(),
-            ["u1", "u2"]
-        );
+        assert_eq!(merged.iter().map(|pod| pod.uid().as_str()).collect::<Vec<_>>(), ["u1", "u2"]);
         assert_eq!(merged[0].containers()[0].image.as_deref(), Some("first"));
         assert_eq!(rejected, []);
+    }
+
+    #[test]
+    fn pods_of_an_api_server_are_in_the_order_of_their_creation() {
+        let created = |uid: &str, name: &str, at: Option<&str>| {
+            let mut api = pod(uid, name, "x").api().clone();
+            let at = at.map(|at| json!(format!("2026-11-28T10:00:{at}Z")));
+            api.metadata.creation_timestamp = serde_json::from_value(at.into()).unwrap();
+            Pod::new(api)
+        };
+        let pods = [
+            created("u1", "late", Some("01")),
+            created("u2", "b", Some("00")),
+            created("u3", "z", None),
+            created("u4", "a", Some("00")),
+            created("u5", "y", None),
+        ];
+        let (merged, _) = desired_pods(&[Some(Arc::from(pods))]);
+        let uids: Vec<&str> = merged.iter().map(|pod| pod.uid().as_str()).collect();
+        assert_eq!(uids, ["u3", "u5", "u4", "u2", "u1"]);
     }
 
     #[test]
     fn second_pod_of_a_name_is_rejected_over_all_sources() {
         let sources = [
             Some(Arc::from([pod("u1", "a", "x").with_origin("pods/a.yaml")])),
-            Some(Arc::from(
-                [pod("u2", "a", "x").with_origin("http://h/pods")],
-            )),
+            Some(Arc::from([pod("u2", "a", "x").with_origin("http://h/pods")])),
         ];
         let (merged, rejected) = desired_pods(&sources);
         assert_eq!(merged.len(), 1);

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::PodStatus;
 
 use super::{SyncLoop, has_ended};
-use crate::pod::Pod;
 
 impl SyncLoop {
     /// Forgets the statuses of removed pods. A worker that is still ending its pod publishes another one when it has.

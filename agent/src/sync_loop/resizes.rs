@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use api::pod::{Pod, PodUid};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::SyncLoop;
 use crate::Config;
 use crate::events::{Happening, ResizeEvent};
-use crate::pod::{Pod, PodUid};
 use crate::resize::ResizeState;
 use crate::resize::allocation::Allocation;
 use crate::resize::conditions::{DEFERRED, INFEASIBLE, set_pending};
@@ -94,12 +94,7 @@ pub(super) struct Resizes {
 
 impl Resizes {
     pub(super) fn new() -> Self {
-        Self {
-            queue: Vec::new(),
-            pushed: 0,
-            retry_at: Instant::now(),
-            used: BTreeMap::new(),
-        }
+        Self { queue: Vec::new(), pushed: 0, retry_at: Instant::now(), used: BTreeMap::new() }
     }
 
     pub(super) fn are_pending(&self) -> bool {
@@ -179,13 +174,7 @@ impl SyncLoop {
         let desired = entry.state.desired.as_ref()?;
         let allocated = entry.granted.in_place.as_ref()?;
         let (shared, taken) = (&self.shared, self.entries.taken());
-        Some(decide(
-            desired,
-            allocated,
-            taken,
-            &shared.offer,
-            &shared.node,
-        ))
+        Some(decide(desired, allocated, taken, &shared.offer, &shared.node))
     }
 
     /// Decides on a pod's resize and tells its worker. Returns whether to look at it again.
@@ -248,8 +237,7 @@ impl SyncLoop {
     pub(super) fn see_reports(&mut self) {
         let used = self.used();
         let freed = self.resizes.used.iter().any(|(uid, before)| {
-            used.get(uid)
-                .is_none_or(|now| now.iter().zip(before).any(|(now, before)| now < before))
+            used.get(uid).is_none_or(|now| now.iter().zip(before).any(|(now, before)| now < before))
         });
         if freed {
             self.retry_resizes();

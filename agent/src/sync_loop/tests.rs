@@ -25,16 +25,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::pod::{Pod, PodUid};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod as ApiPod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::clock::{Clock, TokioClock, until};
 use crate::cri::Cri;
 use crate::cri::fake::{Behaviour, FakeCri};
 use crate::dialer::SystemDialer;
-use crate::objects::{ObjectStore, Objects};
-use crate::pod::{Pod, PodUid};
+use crate::fixtures;
+use crate::objects::ObjectStore;
 use crate::source::{self, PodsSender};
 use crate::{Agent, Config, ContainerPhase, Parts, PodReport};
 
@@ -77,6 +81,13 @@ impl Scene {
         scene
     }
 
+    /// A scene whose pod `u1` runs, with one container of this image.
+    async fn running(image: &str) -> Self {
+        let scene = Self::new();
+        scene.run(&pod("u1", image, "Always")).await;
+        scene
+    }
+
     /// A scene with this relist period while events arrive.
     fn listing_every(relist: Duration) -> Self {
         let mut scene = Self::without_agent(relist);
@@ -89,6 +100,7 @@ impl Scene {
         let epoch = "2026-01-01T00:00:00Z".parse().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(epoch));
         let fake = FakeCri::new(Arc::clone(&clock));
+        images().into_iter().for_each(|(name, behaviour)| fake.image(name, behaviour));
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().to_owned();
         ROOTS.with_borrow_mut(|roots| roots.push(directory));
@@ -128,7 +140,7 @@ impl Scene {
     fn start_agent_on(&mut self, cri: Arc<dyn Cri>) {
         let (source, pods) = source::fixed();
         let parts = Parts {
-            objects: Arc::clone(&self.objects) as Arc<dyn Objects>,
+            objects: Arc::clone(&self.objects),
             cri,
             clock: Arc::clone(&self.clock),
             dialer: Arc::new(SystemDialer),
@@ -143,11 +155,15 @@ impl Scene {
         self.agent.take().unwrap().stop().await;
     }
 
+    async fn restart_agent(&mut self) {
+        self.stop_agent().await;
+        self.start_agent();
+    }
+
     /// Starts another agent with this id.
     async fn restart_as(&mut self, id: Option<&str>, adopt_node: bool) {
-        self.stop_agent().await;
         self.owner = (id.map(str::to_owned), adopt_node);
-        self.start_agent();
+        self.restart_agent().await;
     }
 
     fn agent(&self) -> &Agent {
@@ -168,11 +184,76 @@ impl Scene {
                 self.agent().reports().borrow().get(&PodUid::new(uid))
             );
         }
-        self.second(self.clock.now())
+        self.now()
+    }
+
+    async fn until_running(&self, uid: &str) -> u64 {
+        self.until(uid, "running", |report| phase(report) == "Running").await
+    }
+
+    async fn until_finished(&self, uid: &str) -> u64 {
+        self.until(uid, "finished", |report| report.finished).await
+    }
+
+    async fn until_removed(&self, uid: &str) -> u64 {
+        self.until(uid, "removed", |report| report.removed).await
+    }
+
+    /// Waits until the pod's first container was restarted once.
+    async fn until_restarted(&self, uid: &str) -> u64 {
+        self.until(uid, "restarted", |report| report.containers[0].restarts == 1).await
+    }
+
+    /// Waits until a container has this reason.
+    async fn until_reason(&self, uid: &str, container: &str, expected: &str) -> u64 {
+        self.until(uid, expected, |report| reason(report, container) == expected).await
+    }
+
+    /// Waits until every container of the pod runs.
+    async fn until_all_run(&self, uid: &str) {
+        let run = |report: &PodReport| {
+            states(report).values().all(|state| *state == ContainerPhase::Running)
+        };
+        self.until(uid, "all run", run).await;
+    }
+
+    /// Makes this the only pod, and waits until it runs.
+    async fn run(&self, pod: &Pod) -> u64 {
+        self.want(std::slice::from_ref(pod));
+        self.until_running(pod.uid().as_str()).await
+    }
+
+    /// Takes every pod away, and waits until `u1` is removed.
+    async fn remove_all(&self) -> u64 {
+        self.want(&[]);
+        self.until_removed("u1").await
+    }
+
+    async fn sleep(&self, time: u64) {
+        tokio::time::sleep(seconds(time)).await;
+    }
+
+    /// The pod as an API server has it after a deletion with this grace period.
+    fn deleted(&self, pod: &Pod, grace: Option<i64>) -> Pod {
+        changed(pod, |api| {
+            api.metadata.deletion_timestamp = Some(Time(self.clock.now()));
+            api.metadata.deletion_grace_period_seconds = grace;
+        })
+    }
+
+    /// The phase of a pod, and its reason.
+    fn status(&self, uid: &str) -> (String, String) {
+        let status = self.report(uid).status;
+        (status.phase.clone().unwrap_or_default(), status.reason.clone().unwrap_or_default())
     }
 
     fn report(&self, uid: &str) -> PodReport {
         self.agent().reports().borrow()[&PodUid::new(uid)].clone()
+    }
+
+    /// The second of the test.
+    fn now(&self) -> u64 {
+        self.second(self.clock.now())
     }
 
     /// Seconds since the test began.
@@ -182,63 +263,117 @@ impl Scene {
 
     /// The seconds at which calls with that text were made.
     fn seconds(&self, text: &str) -> Vec<u64> {
-        self.fake
-            .times(text)
-            .into_iter()
-            .map(|at| self.second(at))
-            .collect()
+        self.fake.times(text).into_iter().map(|at| self.second(at)).collect()
+    }
+
+    /// The seconds at which calls that begin so were made.
+    fn times(&self, call: &str) -> Vec<u64> {
+        let calls = self.fake.calls().into_iter().filter(|made| made.text.starts_with(call));
+        calls.map(|made| self.second(made.at)).collect()
     }
 
     /// The calls up to now, without their times.
     fn calls(&self) -> Vec<String> {
-        self.fake
-            .calls()
-            .into_iter()
-            .map(|call| call.text)
-            .collect()
+        self.fake.calls().into_iter().map(|call| call.text).collect()
     }
 
     fn pod_dir(&self, uid: &str) -> PathBuf {
         self.root.join("root/pods").join(uid)
     }
 
+    /// Asserts that the first sandbox of a name was removed before the second one was made.
+    fn assert_replaced(&self, name: &str) {
+        let removed = self.fake.times(&format!("RemovePodSandbox {name}"))[0];
+        let sandboxes = self.fake.times("RunPodSandbox pod-u1/0");
+        assert_eq!(sandboxes.len(), 2);
+        assert!(removed <= sandboxes[1]);
+    }
+
     /// Asserts that neither the runtime nor the disk has anything left of any pod.
     fn assert_clean(&self) {
         assert_eq!(self.fake.population(), (0, 0), "sandboxes and containers");
         for place in ["root/pods", "logs"] {
-            let left: Vec<_> = std::fs::read_dir(self.root.join(place))
-                .into_iter()
-                .flatten()
-                .flatten()
-                .collect();
+            let left: Vec<_> =
+                std::fs::read_dir(self.root.join(place)).into_iter().flatten().flatten().collect();
             assert!(left.is_empty(), "{left:?}");
         }
     }
+}
+
+/// The images of every scene, beside a test's own.
+fn images() -> [(&'static str, Behaviour); 7] {
+    let pull = (seconds(0), Some("no such image".to_owned()));
+    let bad = Behaviour { create_fails: Some("no such device".to_owned()), ..Behaviour::forever() };
+    [
+        ("app", Behaviour::forever()),
+        ("one", Behaviour::forever()),
+        ("two", Behaviour::forever()),
+        ("deaf", deaf()),
+        ("crash", job(1, 1)),
+        ("gone:1", Behaviour { present: false, pull, ..Behaviour::forever() }),
+        ("bad", bad),
+    ]
 }
 
 fn container(name: &str, image: &str) -> Value {
     json!({"name": name, "image": image, "imagePullPolicy": "IfNotPresent", "terminationMessagePath": "/dev/termination-log"})
 }
 
+fn sidecar(name: &str, image: &str) -> Value {
+    let mut sidecar = container(name, image);
+    sidecar["restartPolicy"] = json!("Always");
+    sidecar
+}
+
+/// A container that is never restarted but by this action, when it exits with 42.
+fn ruled(name: &str, image: &str, action: &str) -> Value {
+    let mut container = container_with(name, image, "restartPolicy", json!("Never"));
+    let codes = json!({"operator": "In", "values": [42]});
+    container["restartPolicyRules"] = json!([{"action": action, "exitCodes": codes}]);
+    container
+}
+
+/// A container with this value of one of its fields.
+fn container_with(name: &str, image: &str, field: &str, value: Value) -> Value {
+    let mut container = container(name, image);
+    container[field] = value;
+    container
+}
+
+/// A pod as a source of this kind gives it.
+fn of_source(source: &str, pod: &Pod) -> Pod {
+    changed(pod, |api| {
+        let annotations = api.metadata.annotations.get_or_insert_default();
+        annotations.insert("kubernetes.io/config.source".to_owned(), source.to_owned());
+    })
+}
+
+/// A pod that differs from another one.
+fn changed(pod: &Pod, change: impl FnOnce(&mut ApiPod)) -> Pod {
+    let mut api = pod.api().clone();
+    change(&mut api);
+    Pod::new(api)
+}
+
 fn pod_with(uid: &str, spec: Value) -> Pod {
-    let mut spec = spec;
     let defaults = json!({"restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "Default", "enableServiceLinks": true});
-    for (key, value) in defaults.as_object().unwrap() {
-        spec.as_object_mut()
-            .unwrap()
-            .entry(key)
-            .or_insert(value.clone());
-    }
-    let pod = json!({"metadata": {"name": format!("pod-{uid}"), "namespace": "default", "uid": uid}, "spec": spec});
-    Pod::new(serde_json::from_value(pod).unwrap())
+    let spec = fixtures::with(defaults, &spec);
+    fixtures::pod_of(uid, &format!("pod-{uid}"), spec)
 }
 
 /// A pod with one container.
 fn pod(uid: &str, image: &str, policy: &str) -> Pod {
-    pod_with(
-        uid,
-        json!({"containers": [container("app", image)], "restartPolicy": policy}),
-    )
+    pod_with(uid, json!({"containers": [container("app", image)], "restartPolicy": policy}))
+}
+
+/// A pod of the same name, as an edited manifest gives it.
+fn replacing(pod: &Pod, uid: &str) -> Pod {
+    changed(pod, |api| api.metadata.uid = Some(uid.to_owned()))
+}
+
+/// One handler of a hook, or the check of a probe.
+fn exec(command: &str) -> Value {
+    json!({"exec": {"command": [command]}})
 }
 
 fn seconds(seconds: u64) -> Duration {
@@ -246,11 +381,7 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 fn states(report: &PodReport) -> BTreeMap<String, ContainerPhase> {
-    report
-        .containers
-        .iter()
-        .map(|container| (container.name.clone(), container.state))
-        .collect()
+    report.containers.iter().map(|container| (container.name.clone(), container.state)).collect()
 }
 
 fn phase(report: &PodReport) -> &str {
@@ -258,13 +389,31 @@ fn phase(report: &PodReport) -> &str {
 }
 
 fn reason(report: &PodReport, name: &str) -> String {
-    report
-        .containers
-        .iter()
-        .find(|container| container.name == name)
-        .unwrap()
-        .reason
-        .clone()
+    report.containers.iter().find(|container| container.name == name).unwrap().reason.clone()
+}
+
+/// What a channel has now.
+fn drain<T>(receiver: &mut UnboundedReceiver<T>) -> impl Iterator<Item = T> {
+    std::iter::from_fn(|| receiver.try_recv().ok())
+}
+
+fn gaps(times: &[u64]) -> Vec<u64> {
+    times.windows(2).map(|pair| pair[1] - pair[0]).collect()
+}
+
+/// Ignores the stop signal.
+fn deaf() -> Behaviour {
+    Behaviour { yields_after: None, ..Behaviour::forever() }
+}
+
+/// Ends this long after the stop signal.
+fn slow(after: u64) -> Behaviour {
+    Behaviour { yields_after: Some(seconds(after)), ..Behaviour::forever() }
+}
+
+/// The message of a container's state.
+fn message(report: &PodReport, name: &str) -> String {
+    report.containers.iter().find(|container| container.name == name).unwrap().message.clone()
 }
 
 fn job(after: u64, code: i32) -> Behaviour {

@@ -7,6 +7,7 @@
 //! | `..2026_11_22_10_00_00.000000001` | the directory with the files |
 //! | `..data` | a link to it, which an update replaces |
 //! | `config`, `certs` | links to `..data/config` and `..data/certs`: each first part of a path |
+//! | `mounted` | a directory, where a container mounts another volume |
 //!
 //! Containers cannot write to such a volume, so that all of it is the agent's.
 
@@ -50,9 +51,7 @@ pub(super) fn write(
     };
     if changed {
         let new = new_directory(volume, now)?;
-        let switched = fill(&new, files)
-            .and_then(|()| own())
-            .and_then(|()| switch(volume, &new));
+        let switched = fill(&new, files).and_then(|()| own()).and_then(|()| switch(volume, &new));
         if let Err(error) = switched {
             // The failure itself counts more than that of cleaning up.
             let _ = file_tree::remove(&new);
@@ -64,8 +63,12 @@ pub(super) fn write(
     if changed {
         let kept: BTreeSet<&Path> = files.keys().filter_map(|path| first(path)).collect();
         for name in present.iter().filter_map(|path| first(path)) {
-            if !kept.contains(name) {
-                gone(fs::remove_file(volume.join(name)))?;
+            let link = volume.join(name);
+            // A mount point below the volume may hide what is there.
+            if !kept.contains(name)
+                && !fs::symlink_metadata(&link).is_ok_and(|found| found.is_dir())
+            {
+                gone(fs::remove_file(link))?;
             }
         }
         if let Some(old) = old {
@@ -193,15 +196,8 @@ mod tests {
     use crate::volumes::content::FileContent;
 
     fn files(pairs: &[(&str, &str)]) -> Payload {
-        let file = |text: &str| FileContent {
-            data: text.into(),
-            mode: 0o440,
-            owner: None,
-        };
-        pairs
-            .iter()
-            .map(|(path, text)| (PathBuf::from(path), file(text)))
-            .collect()
+        let file = |text: &str| FileContent { data: text.into(), mode: 0o440, owner: None };
+        pairs.iter().map(|(path, text)| (PathBuf::from(path), file(text))).collect()
     }
 
     fn update(volume: &Path, pairs: &[(&str, &str)]) {
@@ -211,9 +207,8 @@ mod tests {
 
     fn names(directory: &Path) -> Vec<String> {
         let entries = fs::read_dir(directory).unwrap().flatten();
-        let mut names: Vec<String> = entries
-            .map(|entry| entry.file_name().into_string().unwrap())
-            .collect();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }
@@ -222,14 +217,8 @@ mod tests {
     fn files_are_links_into_the_data_directory() {
         let root = tempfile::tempdir().unwrap();
         update(root.path(), &[("a", "1"), ("d/b", "2"), ("d/e/c", "3")]);
-        assert_eq!(
-            names(root.path()),
-            ["..2026_11_22_10_00_00.000000001", "..data", "a", "d"]
-        );
-        assert_eq!(
-            fs::read_link(root.path().join("d")).unwrap(),
-            Path::new("..data/d")
-        );
+        assert_eq!(names(root.path()), ["..2026_11_22_10_00_00.000000001", "..data", "a", "d"]);
+        assert_eq!(fs::read_link(root.path().join("d")).unwrap(), Path::new("..data/d"));
         let file = root.path().join("d/e/c");
         assert_eq!(fs::read_to_string(&file).unwrap(), "3");
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
@@ -246,10 +235,7 @@ mod tests {
         assert_eq!(fs::read_link(root.path().join(DATA)).unwrap(), first);
         update(root.path(), &[("a", "2"), ("c", "3")]);
         let second = fs::read_link(root.path().join(DATA)).unwrap();
-        assert_eq!(
-            names(root.path()),
-            [second.to_str().unwrap(), "..data", "a", "c"]
-        );
+        assert_eq!(names(root.path()), [second.to_str().unwrap(), "..data", "a", "c"]);
         assert_eq!(fs::read_to_string(root.path().join("a")).unwrap(), "2");
         update(root.path(), &[]);
         assert_eq!(names(root.path()).len(), 2);

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Volume};
 
 use super::directory::make_dir;
@@ -13,8 +14,7 @@ use super::error::{ClaimError, VolumeError, failed};
 use super::{group, host_path};
 use crate::claims::directories::{ClaimDirectories, HeldDirectory};
 use crate::claims::{Binding, Bound, ClaimName, bind, bind_all};
-use crate::objects::Objects;
-use crate::pod::Pod;
+use crate::objects::ObjectMap;
 use crate::spec::HostVolume;
 
 /// Where the directory of an ephemeral volume's claim is in that of its pod, and ends with it.
@@ -44,11 +44,7 @@ enum Found {
 impl Claims {
     /// Claims whose directories are below `base`, used as long as the agent runs and `pods_lock` is locked.
     pub(crate) fn new(base: PathBuf, pods_lock: Option<PathBuf>) -> Self {
-        Self {
-            directories: ClaimDirectories::new(base),
-            pods_lock,
-            state: Mutex::default(),
-        }
+        Self { directories: ClaimDirectories::new(base), pods_lock, state: Mutex::default() }
     }
 
     /// Prepares a volume of a claim; `None` if it is another kind of volume.
@@ -57,7 +53,7 @@ impl Claims {
         pod: &Pod,
         pod_dir: &Path,
         volume: &Volume,
-        objects: &dyn Objects,
+        objects: &ObjectMap,
     ) -> Option<Result<HostVolume, VolumeError>> {
         if let Some(source) = &volume.persistent_volume_claim {
             let name = ClaimName::new(pod.namespace(), source.claim_name.clone());
@@ -99,12 +95,10 @@ impl Claims {
         &self,
         name: &ClaimName,
         pod_dir: &Path,
-        objects: &dyn Objects,
+        objects: &ObjectMap,
     ) -> Result<Found, VolumeError> {
         let claim = objects.persistent_volume_claim(&name.namespace, &name.name);
-        let claim = claim.ok_or_else(|| ClaimError::NotFound {
-            claim: name.clone(),
-        })?;
+        let claim = claim.ok_or_else(|| ClaimError::NotFound { claim: name.clone() })?;
         let bound = self.bind(&claim, objects)?;
         if is_for_one_pod(&claim) && !self.directories.give(name, pod_dir)? {
             return Err(ClaimError::OfAnotherPod.into());
@@ -130,13 +124,10 @@ impl Claims {
         pod: &Pod,
         claim: &PersistentVolumeClaim,
         own: PathBuf,
-        objects: &dyn Objects,
+        objects: &ObjectMap,
     ) -> Result<Found, VolumeError> {
         let name = ClaimName::of(claim);
-        if objects
-            .persistent_volume_claim(&name.namespace, &name.name)
-            .is_some()
-        {
+        if objects.persistent_volume_claim(&name.namespace, &name.name).is_some() {
             let pod = pod.full_name();
             return Err(ClaimError::NotOfPod { name, pod }.into());
         }
@@ -153,7 +144,7 @@ impl Claims {
     fn bind(
         &self,
         claim: &PersistentVolumeClaim,
-        objects: &dyn Objects,
+        objects: &ObjectMap,
     ) -> Result<Option<PersistentVolume>, VolumeError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let volumes = objects.persistent_volumes();
@@ -162,10 +153,7 @@ impl Claims {
         state.bound = bound;
         let name = ClaimName::of(claim);
         let binding = bind(claim, &volumes, &state.bound);
-        match binding.map_err(|reason| ClaimError::Unbound {
-            name: name.clone(),
-            reason,
-        })? {
+        match binding.map_err(|reason| ClaimError::Unbound { name: name.clone(), reason })? {
             Binding::Directory => Ok(None),
             Binding::Volume(volume) => {
                 let mut all = volumes.iter();
@@ -179,10 +167,7 @@ impl Claims {
 }
 
 fn is_for_one_pod(claim: &PersistentVolumeClaim) -> bool {
-    let modes = claim
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.access_modes.as_ref());
+    let modes = claim.spec.as_ref().and_then(|spec| spec.access_modes.as_ref());
     // Where it is, it is the only one.
     modes.is_some_and(|modes| modes.iter().any(|mode| mode == "ReadWriteOncePod"))
 }

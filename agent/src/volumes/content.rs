@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::{
     ClusterTrustBundleProjection, Container, DownwardAPIVolumeFile, KeyToPath,
     ServiceAccountTokenProjection, Volume, VolumeProjection,
@@ -13,8 +14,7 @@ use k8s_openapi::api::core::v1::{
 use super::token::TokenError;
 use crate::env::{FieldError, ResourceError, field, resource};
 use crate::node::Node;
-use crate::objects::Objects;
-use crate::pod::Pod;
+use crate::objects::ObjectMap;
 use crate::trust_bundles;
 
 /// One file of a volume.
@@ -115,7 +115,7 @@ pub(crate) type TokenSource<'a> =
 #[derive(Clone, Copy)]
 pub(crate) struct ContentInputs<'a> {
     pub(crate) node: &'a Node,
-    pub(crate) objects: &'a dyn Objects,
+    pub(crate) objects: &'a ObjectMap,
     pub(crate) token: TokenSource<'a>,
 }
 
@@ -133,10 +133,7 @@ pub(crate) fn kind(volume: &Volume) -> Option<&'static str> {
     } else if volume.downward_api.is_some() {
         Some("kubernetes.io~downward-api")
     } else {
-        volume
-            .projected
-            .is_some()
-            .then_some("kubernetes.io~projected")
+        volume.projected.is_some().then_some("kubernetes.io~projected")
     }
 }
 
@@ -163,17 +160,12 @@ pub(crate) fn payload(
     } else {
         Payload::new()
     };
-    found
-        .into_iter()
-        .map(|(path, content)| Ok((checked(&path)?, content)))
-        .collect()
+    found.into_iter().map(|(path, content)| Ok((checked(&path)?, content))).collect()
 }
 
 /// The path without `.` and doubled slashes, if it stays in the volume and keeps clear of the writer's own names.
 fn checked(path: &Path) -> Result<PathBuf, ContentError> {
-    let invalid = || ContentError::Path {
-        path: path.display().to_string(),
-    };
+    let invalid = || ContentError::Path { path: path.display().to_string() };
     let mut clean = PathBuf::new();
     for part in path.components() {
         match part {
@@ -230,9 +222,7 @@ impl<'a> Wanted<'a> {
         };
         if self.items.is_empty() {
             let files = entries.into_iter();
-            return Ok(files
-                .map(|(key, data)| (PathBuf::from(key), file(data, None)))
-                .collect());
+            return Ok(files.map(|(key, data)| (PathBuf::from(key), file(data, None))).collect());
         }
         let mut files = Payload::new();
         for item in self.items {
@@ -275,9 +265,7 @@ impl Writer<'_> {
             return Err(missing("secret", name));
         }
         let entries = found.iter().flat_map(|secret| secret.data.iter().flatten());
-        let entries = entries
-            .map(|(key, data)| (key.as_str(), data.0.as_slice()))
-            .collect();
+        let entries = entries.map(|(key, data)| (key.as_str(), data.0.as_slice())).collect();
         wanted.files(entries, |key| ContentError::NoSecretKey { key })
     }
 
@@ -355,9 +343,7 @@ impl Writer<'_> {
             let content = self.of_user(data, default_mode);
             Ok(Payload::from([(PathBuf::from(&bundle.path), content)]))
         } else if source.pod_certificate.is_some() {
-            Err(ContentError::Unsupported {
-                kind: "podCertificate",
-            })
+            Err(ContentError::Unsupported { kind: "podCertificate" })
         } else {
             Ok(Payload::new())
         }
@@ -381,11 +367,7 @@ impl Writer<'_> {
         let group = security.and_then(|security| security.fs_group);
         FileContent {
             data,
-            mode: if owner.is_some() || group.is_some() {
-                0o600
-            } else {
-                mode(None, default_mode)
-            },
+            mode: if owner.is_some() || group.is_some() { 0o600 } else { mode(None, default_mode) },
             owner,
         }
     }
@@ -413,9 +395,7 @@ fn only_user(pod: &Pod) -> Option<u32> {
     };
     let mut users = pod.all_containers().map(|(_, container)| user(container));
     let first = users.next()??;
-    users
-        .all(|user| user == Some(first))
-        .then(|| u32::try_from(first).ok())?
+    users.all(|user| user == Some(first)).then(|| u32::try_from(first).ok())?
 }
 
 #[cfg(test)]

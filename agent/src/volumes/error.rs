@@ -123,9 +123,5 @@ impl VolumeError {
 /// Adds the operation and its path to an I/O error.
 pub(super) fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VolumeError {
     let path = path.display().to_string();
-    move |source| VolumeError::Io {
-        action,
-        path,
-        source,
-    }
+    move |source| VolumeError::Io { action, path, source }
 }

@@ -3,16 +3,15 @@
 use std::io;
 use std::path::Path;
 
+use api::pod::Pod;
+
 use super::error::{VolumeError, failed};
-use crate::pod::Pod;
 
 /// The group, if the pod has one.
 pub(super) fn of_pod(pod: &Pod) -> Result<Option<u32>, VolumeError> {
     let security = pod.spec().security_context.as_ref();
     let group = security.and_then(|security| security.fs_group);
-    group
-        .map(|group| u32::try_from(group).map_err(|_| VolumeError::Group { group }))
-        .transpose()
+    group.map(|group| u32::try_from(group).map_err(|_| VolumeError::Group { group })).transpose()
 }
 
 /// Gives a volume to a group.

@@ -35,17 +35,12 @@ pub(super) fn prepare(source: &HostPathVolumeSource) -> Result<PathBuf, VolumeEr
         "CharDevice" => (is(fs::FileType::is_char_device), "a character device"),
         "BlockDevice" => (is(fs::FileType::is_block_device), "a block device"),
         other => {
-            return Err(VolumeError::UnknownType {
-                kind: other.to_owned(),
-            });
+            return Err(VolumeError::UnknownType { kind: other.to_owned() });
         }
     };
     if fits {
         Ok(path)
     } else {
-        Err(VolumeError::WrongType {
-            path: source.path.clone(),
-            expected,
-        })
+        Err(VolumeError::WrongType { path: source.path.clone(), expected })
     }
 }

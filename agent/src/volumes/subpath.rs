@@ -76,20 +76,12 @@ pub fn prepare(wanted: &SubPath) -> Result<Prepared, SubPathError> {
     let path = wanted.volume_path.join(part::without_dots(&wanted.path));
     let missing = fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     if missing && let Err(source) = part::make_directories(&wanted.volume_path, &wanted.path) {
-        return Err(SubPathError::Create {
-            volume,
-            container,
-            source,
-        });
+        return Err(SubPathError::Create { volume, container, source });
     }
     let link = wanted.link.clone();
     match make_link(wanted) {
         Ok(part) => Ok(Prepared { link, part }),
-        Err(source) => Err(SubPathError::Prepare {
-            volume,
-            container,
-            source,
-        }),
+        Err(source) => Err(SubPathError::Prepare { volume, container, source }),
     }
 }
 

@@ -18,14 +18,8 @@ const LOG_LINES: usize = 80;
 
 /// Reads the container's termination message; empty if there is none. Blocks on file I/O.
 pub(crate) fn message(container: &Container, seen: &ObservedContainer, exit: &Exit) -> String {
-    let path = container
-        .termination_message_path
-        .as_deref()
-        .unwrap_or("/dev/termination-log");
-    let mounted = seen
-        .mounts
-        .iter()
-        .find(|(inside, _)| inside == Path::new(path));
+    let path = container.termination_message_path.as_deref().unwrap_or("/dev/termination-log");
+    let mounted = seen.mounts.iter().find(|(inside, _)| inside == Path::new(path));
     let text = match mounted.map(|(_, file)| (file, read_end(file, MESSAGE_BYTES))) {
         Some((_, Ok(text))) => text,
         Some((_, Err(error))) if error.kind() == io::ErrorKind::NotFound => String::new(),
@@ -70,19 +64,14 @@ fn log_end(path: &Path) -> String {
     let mut text = String::new();
     for line in raw.lines() {
         let mut parts = line.splitn(4, ' ');
-        let (tag, content) = (
-            parts.nth(2).unwrap_or_default(),
-            parts.next().unwrap_or_default(),
-        );
+        let (tag, content) = (parts.nth(2).unwrap_or_default(), parts.next().unwrap_or_default());
         text.push_str(content);
         if !tag.starts_with('P') {
             text.push('\n');
         }
     }
     let cut = text.len().saturating_sub(LOG_BYTES);
-    let cut = (cut..=text.len())
-        .find(|at| text.is_char_boundary(*at))
-        .unwrap_or(text.len());
+    let cut = (cut..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
     let kept = &text[cut..];
     let lines: Vec<&str> = kept.split_inclusive('\n').collect();
     lines[lines.len().saturating_sub(LOG_LINES)..].concat()
@@ -94,38 +83,17 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
-    use jiff::Timestamp;
     use rstest::rstest;
 
     use super::*;
-    use crate::observed::{ContainerId, ContainerState, SandboxId};
-
-    fn exit(code: i32) -> Exit {
-        Exit {
-            code,
-            reason: "Error".to_owned(),
-            message: String::new(),
-            started_at: None,
-            finished_at: Timestamp::UNIX_EPOCH,
-        }
-    }
+    use crate::fixtures::{self, exit};
+    use crate::observed::ContainerState;
 
     fn seen(file: PathBuf, log: PathBuf) -> ObservedContainer {
         ObservedContainer {
-            id: ContainerId::new("c"),
-            name: "app".to_owned(),
-            sandbox_id: SandboxId::new("s"),
-            state: ContainerState::Exited(exit(1)),
-            created_at: Timestamp::UNIX_EPOCH,
-            restart_count: 0,
-            image: String::new(),
-            image_ref: String::new(),
-            hash: String::new(),
             log_path: Some(log),
-            user: None,
             mounts: vec![("/dev/termination-log".into(), file)],
-            resources: None,
-            stop_signal: None,
+            ..fixtures::container("c", "app", ContainerState::Exited(exit(1)))
         }
     }
 
@@ -150,10 +118,7 @@ mod tests {
             termination_message_policy: Some(policy.to_owned()),
             ..Container::default()
         };
-        assert_eq!(
-            message(&container, &seen(message_file, log), &exit(code)),
-            expected
-        );
+        assert_eq!(message(&container, &seen(message_file, log), &exit(code)), expected);
     }
 
     #[test]
@@ -173,22 +138,13 @@ mod tests {
     fn message_is_end_of_file_or_log() {
         let dir = tempfile::tempdir().unwrap();
         let (message_file, log) = (dir.path().join("message"), dir.path().join("0.log"));
-        fs::write(
-            &message_file,
-            format!("{}{}", "a".repeat(100), "b".repeat(4096)),
-        )
-        .unwrap();
+        fs::write(&message_file, format!("{}{}", "a".repeat(100), "b".repeat(4096))).unwrap();
         assert_eq!(
-            message(
-                &Container::default(),
-                &seen(message_file, log.clone()),
-                &exit(1)
-            ),
+            message(&Container::default(), &seen(message_file, log.clone()), &exit(1)),
             "b".repeat(4096)
         );
-        let lines: String = (0..3000)
-            .map(|n| format!("2026-01-01T00:00:00Z stdout F {n}\n"))
-            .collect();
+        let lines: String =
+            (0..3000).map(|n| format!("2026-01-01T00:00:00Z stdout F {n}\n")).collect();
         fs::write(&log, lines).unwrap();
         let container = Container {
             termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
@@ -196,10 +152,7 @@ mod tests {
         };
         let text = message(&container, &seen(dir.path().join("none"), log), &exit(1));
         assert_eq!(text.lines().count(), LOG_LINES);
-        assert!(
-            text.ends_with("2998\n2999\n") && text.starts_with("2920\n"),
-            "{text}"
-        );
+        assert!(text.ends_with("2998\n2999\n") && text.starts_with("2920\n"), "{text}");
     }
 
     #[rstest]

@@ -7,6 +7,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::*;
+use crate::fixtures;
 use crate::node::Node;
 use crate::objects::ObjectMap;
 
@@ -21,19 +22,13 @@ fn pod_of(mut spec: serde_json::Value) -> Pod {
     let mounts = volumes.map(|volume| json!({"name": volume["name"], "mountPath": "/v"}));
     let mounts: Vec<_> = mounts.collect();
     spec["containers"] = json!([{"name": "c", "volumeMounts": mounts}]);
-    let metadata = json!({"name": "p", "namespace": "default", "uid": "u1"});
-    let pod = json!({"metadata": metadata, "spec": spec});
-    Pod::new(serde_json::from_value(pod).unwrap())
+    fixtures::pod_of("u1", "p", spec)
 }
 
 /// Prepares a pod's volumes with these objects.
 fn prepare_with(dirs: &PodDirs, pod: &Pod, objects: &ObjectMap) -> Prepared {
     let node = Node::new("node", "/r", "/l");
-    let content = ContentInputs {
-        node: &node,
-        objects,
-        token: &|_| Ok("token".to_owned()),
-    };
+    let content = ContentInputs { node: &node, objects, token: &|_| Ok("token".to_owned()) };
     let inputs = VolumeInputs {
         content,
         claims: &claim::Claims::new(dirs.pod.join("../../claims"), None),
@@ -62,16 +57,9 @@ fn mode(path: &Path) -> u32 {
 #[test]
 fn empty_dir_is_world_writable_and_keeps_content() {
     let root = tempfile::tempdir().unwrap();
-    let (dirs, pod) = (
-        dirs(root.path()),
-        pod(json!([{"name": "shared", "emptyDir": {}}])),
-    );
+    let (dirs, pod) = (dirs(root.path()), pod(json!([{"name": "shared", "emptyDir": {}}])));
     let path = prepare(&dirs, &pod).volumes["shared"].host_path.clone();
-    assert_eq!(
-        path,
-        root.path()
-            .join("root/pods/u1/volumes/kubernetes.io~empty-dir/shared")
-    );
+    assert_eq!(path, root.path().join("root/pods/u1/volumes/kubernetes.io~empty-dir/shared"));
     assert_eq!(mode(&path), 0o777);
     fs::write(path.join("f"), "x").unwrap();
     prepare(&dirs, &pod);
@@ -106,10 +94,7 @@ fn host_path_type_is_checked(#[case] kind: &str, #[case] name: &str, #[case] fit
     let path = root.path().join(name);
     let pod = pod(json!([{"name": "v", "hostPath": {"path": path, "type": kind}}]));
     assert_eq!(prepare(&dirs(root.path()), &pod).failed.is_empty(), fits);
-    assert_eq!(
-        path.exists(),
-        name != "missing" || kind.ends_with("OrCreate")
-    );
+    assert_eq!(path.exists(), name != "missing" || kind.ends_with("OrCreate"));
     if kind == "DirectoryOrCreate" && fits {
         assert_eq!(mode(&path), 0o755);
     }
@@ -158,21 +143,36 @@ fn files_stay_when_their_object_is_removed() {
     assert!(prepared.failed.is_empty(), "{:?}", prepared.failed);
     let volume = &prepared.volumes["v"];
     assert!(volume.readonly);
-    assert!(
-        volume
-            .host_path
-            .ends_with("pods/u1/volumes/kubernetes.io~configmap/v")
-    );
+    assert!(volume.host_path.ends_with("pods/u1/volumes/kubernetes.io~configmap/v"));
     assert_eq!(mode(&volume.host_path), 0o777);
     let file = volume.host_path.join("k");
-    assert_eq!(
-        (fs::read_to_string(&file).unwrap().as_str(), mode(&file)),
-        ("1", 0o400)
-    );
+    assert_eq!((fs::read_to_string(&file).unwrap().as_str(), mode(&file)), ("1", 0o400));
 
     let removed = prepare(&dirs, &pod);
     assert_eq!((removed.volumes.len(), removed.failed.len()), (1, 1));
     assert_eq!(fs::read_to_string(&file).unwrap(), "1");
+}
+
+#[test]
+fn mount_points_outlive_what_the_volume_shows() {
+    let root = tempfile::tempdir().unwrap();
+    let dirs = dirs(root.path());
+    // One where a key is later, one in the directory of a key, which changes with the content.
+    let items = json!([{"key": "k", "path": "d/k"}]);
+    let paths = ["/v", "/v/k", "/v/d/m", "/v/x/y"];
+    let mounts =
+        paths.map(|path| json!({"name": if path == "/v" { "m" } else { "e" }, "mountPath": path}));
+    let volumes = json!([{"name": "m", "configMap": {"name": "m", "items": items}}, {"name": "e", "emptyDir": {}}]);
+    let containers = json!([{"name": "c", "volumeMounts": mounts}]);
+    let pod = fixtures::pod_of("u1", "p", json!({"containers": containers, "volumes": volumes}));
+    for text in ["1", "1", "2", "3"] {
+        let prepared = prepare_with(&dirs, &pod, &config_map(text));
+        assert!(prepared.failed.is_empty(), "{:?}", prepared.failed);
+        let volume = &prepared.volumes["m"].host_path;
+        for path in ["k", "d/m", "x/y"] {
+            assert!(volume.join(path).is_dir(), "{path}");
+        }
+    }
 }
 
 #[test]
@@ -187,8 +187,9 @@ fn volume_that_no_container_mounts_is_not_prepared() {
     let init =
         json!([{"name": "i", "volumeDevices": [{"name": "device", "devicePath": "/dev/x"}]}]);
     let app = json!([{"name": "c", "volumeMounts": [{"name": "mounted", "mountPath": "/v"}]}]);
-    let pod = json!({"metadata": {"name": "p"}, "spec": {"initContainers": init, "containers": app, "volumes": volumes}});
-    let pod = Pod::new(serde_json::from_value(pod).unwrap());
+    let pod = fixtures::pod(
+        json!({"metadata": {"name": "p"}, "spec": {"initContainers": init, "containers": app, "volumes": volumes}}),
+    );
     let prepared = prepare(&dirs(root.path()), &pod);
     assert!(prepared.failed.is_empty(), "{:?}", prepared.failed);
     let names: Vec<&String> = prepared.volumes.keys().collect();
@@ -232,10 +233,7 @@ fn termination_message_file_is_empty_and_world_writable() {
     let dirs = dirs(root.path());
     let path = dirs.make_termination_message("app", 3).unwrap();
     assert!(path.ends_with("pods/u1/containers/app/00000003"));
-    assert_eq!(
-        (mode(&path), fs::read_to_string(&path).unwrap().len()),
-        (0o666, 0)
-    );
+    assert_eq!((mode(&path), fs::read_to_string(&path).unwrap().len()), (0o666, 0));
     dirs.make_termination_message("app", 4).unwrap();
     assert!(path.exists());
     dirs.make_termination_message("app", 5).unwrap();
@@ -249,9 +247,5 @@ fn volume_in_memory_needs_a_runtime_that_has_them() {
     let prepared = prepare(&dirs(root.path()), &pod);
     let error = &prepared.failed[0].source;
     assert!(error.is_of_manifest());
-    assert!(
-        error
-            .to_string()
-            .ends_with("leave medium out, or use crib runtime")
-    );
+    assert!(error.to_string().ends_with("leave medium out, or use crib runtime"));
 }

@@ -11,6 +11,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use api::pod::{Pod, PodUid};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use jiff::{SignedDuration, Timestamp};
@@ -19,8 +20,6 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
-
-use crate::pod::{Pod, PodUid};
 
 /// The API's default of `expirationSeconds`.
 const DEFAULT_SECONDS: i64 = 3600;
@@ -103,10 +102,7 @@ impl Tokens {
             account: account
                 .filter(|name| !name.is_empty())
                 .unwrap_or_else(|| "default".to_owned()),
-            audience: wanted
-                .audience
-                .clone()
-                .filter(|audience| !audience.is_empty()),
+            audience: wanted.audience.clone().filter(|audience| !audience.is_empty()),
             seconds: wanted.expiration_seconds.unwrap_or(DEFAULT_SECONDS),
         };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -121,10 +117,7 @@ impl Tokens {
         };
         let text = self.signed(&key, pod, &subject, now);
         state.key = Some(key);
-        let issued = Issued {
-            text: text?,
-            refresh_at: refresh_at(now, subject.seconds),
-        };
+        let issued = Issued { text: text?, refresh_at: refresh_at(now, subject.seconds) };
         let text = issued.text.clone();
         state.issued.insert(subject, issued);
         Ok(text)
@@ -133,10 +126,7 @@ impl Tokens {
     /// When the first of a pod's tokens is to be replaced.
     pub(crate) fn refresh_at(&self, uid: &PodUid) -> Option<Timestamp> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = state
-            .issued
-            .iter()
-            .filter(|(subject, _)| subject.uid == *uid);
+        let own = state.issued.iter().filter(|(subject, _)| subject.uid == *uid);
         own.map(|(_, issued)| issued.refresh_at).min()
     }
 
@@ -157,12 +147,7 @@ impl Tokens {
         let mut id = [0_u8; 16];
         random.fill(&mut id).map_err(|_| TokenError::Sign)?;
         let header = json!({"alg": "ES256", "typ": "JWT", "kid": key_id(key)});
-        let Subject {
-            namespace,
-            account,
-            seconds,
-            ..
-        } = subject;
+        let Subject { namespace, account, seconds, .. } = subject;
         let issued_at = now.as_second();
         let claims = json!({
             "iss": self.issuer,
@@ -188,19 +173,15 @@ impl Tokens {
             encoded(header.to_string().as_bytes()),
             encoded(claims.to_string().as_bytes())
         );
-        let signature = key
-            .sign(&random, signed.as_bytes())
-            .map_err(|_| TokenError::Sign)?;
+        let signature = key.sign(&random, signed.as_bytes()).map_err(|_| TokenError::Sign)?;
         Ok(format!("{signed}.{}", encoded(signature.as_ref())))
     }
 
     /// Reads the key, or makes one.
     fn key(&self) -> Result<EcdsaKeyPair, TokenError> {
         let path = self.root.join("service-account.key");
-        let failed = |problem: String| TokenError::Key {
-            path: path.display().to_string(),
-            problem,
-        };
+        let failed =
+            |problem: String| TokenError::Key { path: path.display().to_string(), problem };
         let random = SystemRandom::new();
         let parse = |bytes: &[u8]| {
             EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, bytes, &random)
@@ -228,8 +209,7 @@ impl Tokens {
 /// requiresRefresh, without its jitter.
 fn refresh_at(now: Timestamp, seconds: i64) -> Timestamp {
     let share = SignedDuration::from_secs(seconds.saturating_mul(4) / 5);
-    now.saturating_add(share.min(MAX_AGE))
-        .unwrap_or(Timestamp::MAX)
+    now.saturating_add(share.min(MAX_AGE)).unwrap_or(Timestamp::MAX)
 }
 
 /// Writes a file whole or not at all.
@@ -242,11 +222,7 @@ fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
     }
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(&new)?;
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
     file.write_all(bytes)?;
     fs::rename(&new, path)
 }
@@ -269,20 +245,9 @@ fn public_keys(key: &EcdsaKeyPair) -> String {
 
 /// The first 16 bytes as a UUID.
 fn as_uuid(bytes: &[u8]) -> String {
-    let digits: String = bytes
-        .iter()
-        .take(16)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let digits: String = bytes.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     let part = |from: usize, to: usize| digits.get(from..to).unwrap_or_default();
-    [
-        part(0, 8),
-        part(8, 12),
-        part(12, 16),
-        part(16, 20),
-        part(20, 32),
-    ]
-    .join("-")
+    [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-")
 }
 
 #[cfg(test)]
@@ -295,11 +260,11 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::fixtures;
 
     fn pod() -> Pod {
-        let pod = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u1"},
-            "spec": {"containers": [], "serviceAccountName": "robot"}});
-        Pod::new(serde_json::from_value(pod).unwrap())
+        fixtures::pod(json!({"metadata": {"name": "p", "namespace": "n", "uid": "u1"},
+            "spec": {"containers": [], "serviceAccountName": "robot"}}))
     }
 
     fn projection(audience: &str) -> ServiceAccountTokenProjection {
@@ -327,10 +292,7 @@ mod tests {
         let claims: Value = serde_json::from_slice(&decoded(parts[1])).unwrap();
         assert_eq!(claims["sub"], "system:serviceaccount:n:robot");
         assert_eq!(claims["aud"], json!(["vault"]));
-        assert_eq!(
-            (&claims["iat"], &claims["exp"]),
-            (&json!(100), &json!(1100))
-        );
+        assert_eq!((&claims["iat"], &claims["exp"]), (&json!(100), &json!(1100)));
         assert_eq!(claims["kubernetes.io"]["pod"]["uid"], "u1");
         let keys = fs::read(root.path().join("service-account.jwks")).unwrap();
         let keys: Value = serde_json::from_slice(&keys).unwrap();

@@ -36,24 +36,12 @@ mod tests {
     use jiff::{SignedDuration, Timestamp};
 
     use super::*;
-    use crate::plan::{Blocks, Start};
-    use crate::pod::ContainerKind;
+    use crate::fixtures;
+    use crate::plan::Start;
 
     #[test]
     fn cause_excludes_waiting_starts() {
-        let start = |name: &str, when: When| Start {
-            name: name.to_owned(),
-            kind: ContainerKind::App,
-            restart_count: None,
-            when,
-            reason: "it has not been started yet".to_owned(),
-            previous_end: None,
-            backoff_key: String::new(),
-            image: String::new(),
-            pull_policy: None,
-            target: None,
-            blocks: Blocks::Nothing,
-        };
+        let start = |name: &str, when: When| Start { when, ..fixtures::start(name) };
         let wait = When::Wait {
             until: Timestamp::UNIX_EPOCH,
             delay: SignedDuration::ZERO,
@@ -66,17 +54,8 @@ mod tests {
                 replaces: None,
                 reason: "the pod has no sandbox".to_owned(),
             },
-            kills: Vec::new(),
-            stops: Vec::new(),
-            stop_sandboxes: Vec::new(),
-            resets: Vec::new(),
-            removes: Vec::new(),
-            start_ephemeral: Vec::new(),
-            start_init: Vec::new(),
-            resize: None,
             start_apps: vec![start("a", When::Now), start("b", wait)],
-            idle: None,
-            finished: false,
+            ..PodPlan::default()
         };
         assert_eq!(
             of_plan(&plan),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::pod::Pod;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -11,7 +12,6 @@ use crate::execute::kill::kill_requested;
 use crate::execute::{self, Job};
 use crate::observed::Observed;
 use crate::plan::PodPlan;
-use crate::pod::Pod;
 use crate::report::transitions::Stage;
 
 impl Worker {
@@ -83,11 +83,8 @@ impl Worker {
     }
 
     pub(super) fn report_again(&mut self, causes: Causes) {
-        let observed = self
-            .snapshots
-            .borrow()
-            .as_ref()
-            .map(|snapshot| Arc::clone(&snapshot.observed));
+        let observed =
+            self.snapshots.borrow().as_ref().map(|snapshot| Arc::clone(&snapshot.observed));
         if let Some(observed) = observed {
             let observed = self.probes.add_to(observed);
             self.report(&observed, Stage::Active, causes);

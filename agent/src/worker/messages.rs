@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use api::pod::Pod;
+
 use crate::blocking::brief;
 use crate::observed::{ContainerId, ContainerState, Observed};
-use crate::pod::Pod;
 use crate::volumes::termination;
 
 /// Messages of exited containers, appended to the runtime's own message.
@@ -17,18 +18,12 @@ pub(super) struct Messages {
 impl Messages {
     fn of(&self, id: &ContainerId) -> Option<&String> {
         let mut read = self.read.iter();
-        read.find(|(read, _)| read == id)
-            .map(|(_, message)| message)
+        read.find(|(read, _)| read == id).map(|(_, message)| message)
     }
 
     /// Returns the observed state with the messages of all exited containers.
     pub(super) fn read(&mut self, pod: &Pod, observed: &Arc<Observed>) -> Arc<Observed> {
-        self.read.retain(|(id, _)| {
-            observed
-                .containers
-                .iter()
-                .any(|container| container.id == *id)
-        });
+        self.read.retain(|(id, _)| observed.containers.iter().any(|container| container.id == *id));
         let new: Vec<_> = observed
             .containers
             .iter()

@@ -141,12 +141,7 @@ impl Worker {
             }
         }
         for without_effect in effects::without_effect(&expected.done, observed) {
-            let WithoutEffect {
-                key,
-                container,
-                reason,
-                message,
-            } = without_effect;
+            let WithoutEffect { key, container, reason, message } = without_effect;
             // Not even an event ends the wait: the call may never have an effect.
             let until = after(self.shared.clock.now(), self.next_retry());
             self.heard(Progress::Failed(Failure {

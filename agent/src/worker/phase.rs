@@ -57,19 +57,10 @@ impl Phase {
 mod tests {
     use super::*;
 
-    const PHASES: [Phase; 5] = [
-        Phase::Syncing,
-        Phase::Terminating,
-        Phase::Terminated,
-        Phase::Removing,
-        Phase::Gone,
-    ];
-    const EVENTS: [PhaseEvent; 4] = [
-        PhaseEvent::Finished,
-        PhaseEvent::Deleted,
-        PhaseEvent::Stopped,
-        PhaseEvent::Removed,
-    ];
+    const PHASES: [Phase; 5] =
+        [Phase::Syncing, Phase::Terminating, Phase::Terminated, Phase::Removing, Phase::Gone];
+    const EVENTS: [PhaseEvent; 4] =
+        [PhaseEvent::Finished, PhaseEvent::Deleted, PhaseEvent::Stopped, PhaseEvent::Removed];
 
     #[test]
     fn phases_only_move_forward_along_arrows() {

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::PodStatus;
 use tokio::sync::mpsc;
 
 use super::Worker;
 use crate::causes::Causes;
 use crate::observed::{ContainerId, Observed, ProbeResult, ProbeResults};
-use crate::pod::Pod;
 use crate::probe::machine::ProbeKind;
 use crate::probe::prober::{ProbeUpdate, Probed, has_probes};
 use crate::report::ContainerPhase;
@@ -44,11 +44,7 @@ impl Probes {
 
     /// Takes the results that have arrived.
     fn receive(&mut self) {
-        while let Some(update) = self
-            .updates
-            .as_mut()
-            .and_then(|updates| updates.try_recv().ok())
-        {
+        while let Some(update) = self.updates.as_mut().and_then(|updates| updates.try_recv().ok()) {
             self.apply(update);
         }
     }
@@ -58,8 +54,7 @@ impl Probes {
         if let Some(event) = update.event.filter(|_| is_fatal) {
             let message = event.message.trim_end().to_owned();
             let ended = ContainerPhase::Terminated;
-            self.causes
-                .add(Causes::container(&event.container, ended, message));
+            self.causes.add(Causes::container(&event.container, ended, message));
         }
         let key = (update.container, update.kind);
         self.latest.insert(key, (update.id, update.result));

@@ -30,11 +30,7 @@ pub(super) struct Published {
 impl Published {
     /// What follows a status of an earlier worker.
     pub(super) fn after(status: Option<Arc<PodStatus>>) -> Self {
-        Self {
-            status,
-            observed: None,
-            due: true,
-        }
+        Self { status, observed: None, due: true }
     }
 
     /// There is none any more.
@@ -77,10 +73,7 @@ fn events(observed: &Observed) -> BTreeSet<(&str, bool)> {
         .filter(|seen| seen.state.is_running() || seen.state.exit().is_some());
     let containers = containers.map(|seen| (seen.id.as_str(), seen.state.is_running()));
     let sandboxes = observed.sandboxes.iter();
-    sandboxes
-        .map(|seen| (seen.id.as_str(), seen.ready))
-        .chain(containers)
-        .collect()
+    sandboxes.map(|seen| (seen.id.as_str(), seen.ready)).chain(containers).collect()
 }
 
 /// Whether something of the pod has started or ended. That the remains of what had ended are gone is no event.
@@ -103,9 +96,8 @@ fn differs(before: &Observed, now: &Observed) -> bool {
 fn with_ready_sandbox(status: &PodStatus, now: Timestamp) -> PodStatus {
     let mut status = status.clone();
     let conditions = status.conditions.get_or_insert_default();
-    let condition = conditions
-        .iter_mut()
-        .find(|condition| condition.type_ == "PodReadyToStartContainers");
+    let condition =
+        conditions.iter_mut().find(|condition| condition.type_ == "PodReadyToStartContainers");
     match condition {
         Some(condition) if condition.status == "True" => {}
         Some(condition) => {

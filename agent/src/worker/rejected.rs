@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use api::pod::{Pod, PodUid};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::sync::watch;
 
@@ -18,7 +19,6 @@ use crate::blocking::blocking;
 use crate::causes::Causes;
 use crate::events::Happening;
 use crate::observed::Observed;
-use crate::pod::{Pod, PodUid};
 use crate::report::transitions::Stage;
 use crate::shared::Shared;
 use crate::volumes::component;
@@ -72,9 +72,7 @@ pub(crate) async fn run(
     let observed = Observed::nothing(now);
     let report = |stage| pod_report(&pod, &status, &observed, &Timings::default(), stage);
     let cause = Causes::pod(format!("{}: {}", rejection.reason, rejection.message));
-    shared
-        .status_store
-        .publish(report(Stage::Terminated), Stage::Terminated, cause);
+    shared.status_store.publish(report(Stage::Terminated), Stage::Terminated, cause);
 
     let is_ended = |update: &PodUpdate| matches!(update, PodUpdate::Terminate { .. });
     let agent_stops = updates.wait_for(is_ended).await.is_err();

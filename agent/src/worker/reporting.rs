@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::{ContainerState as ApiState, ContainerStatus, PodStatus};
 
 use super::Worker;
 use crate::causes::Causes;
 use crate::observed::Observed;
-use crate::pod::Pod;
 use crate::report::transitions::Stage;
 use crate::report::{ContainerPhase, ContainerReport, PodReport};
 use crate::status::record::{is_same_but_for_times, recorded};
@@ -74,9 +74,8 @@ pub(crate) fn pod_report(
         let said = statuses.get(container.name.as_str());
         let seen = observed.container(&container.name);
         let timing = timings.get(&container.name);
-        let (state, reason, message) = said
-            .and_then(|said| said.state.as_ref())
-            .map_or_else(waiting, in_words);
+        let (state, reason, message) =
+            said.and_then(|said| said.state.as_ref()).map_or_else(waiting, in_words);
         ContainerReport {
             name: container.name.clone(),
             kind,
@@ -115,16 +114,12 @@ fn in_words(state: &ApiState) -> (ContainerPhase, String, String) {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     match (&state.running, &state.terminated, &state.waiting) {
         (Some(_), _, _) => (ContainerPhase::Running, String::new(), String::new()),
-        (None, Some(ended), _) => (
-            ContainerPhase::Terminated,
-            text(&ended.reason),
-            text(&ended.message),
-        ),
-        (None, None, Some(waits)) => (
-            ContainerPhase::Waiting,
-            text(&waits.reason),
-            text(&waits.message),
-        ),
+        (None, Some(ended), _) => {
+            (ContainerPhase::Terminated, text(&ended.reason), text(&ended.message))
+        }
+        (None, None, Some(waits)) => {
+            (ContainerPhase::Waiting, text(&waits.reason), text(&waits.message))
+        }
         (None, None, None) => waiting(),
     }
 }
@@ -139,8 +134,7 @@ impl Worker {
     /// Logs, once, that the pod runs already, because an earlier agent started it.
     pub(super) fn log_adoption(&self, observed: &Observed) {
         if self.last.is_none() && !observed.sandboxes.is_empty() {
-            let running = observed.containers.iter();
-            let running = running.filter(|seen| seen.state.is_running()).count();
+            let running = observed.running().len();
             tracing::info!(pod = %format_args!("{}/{}", self.pod_ref.namespace, self.pod_ref.name), running, "adopted pod");
         }
     }
@@ -166,10 +160,8 @@ impl Worker {
             if container.state != ContainerPhase::Waiting {
                 continue;
             }
-            let begins = matches!(
-                container.reason.as_str(),
-                "ContainerCreating" | "PodInitializing"
-            );
+            let begins =
+                matches!(container.reason.as_str(), "ContainerCreating" | "PodInitializing");
             let of_pod = self.start_errors.of_pod().filter(|_| begins);
             if let Some(failed) = of_pod {
                 container.reason.clone_from(&failed.error.reason);
@@ -192,9 +184,7 @@ impl Worker {
         let mut adjusted = observed.clone();
         adjusted.at = self.shared.clock.now();
         for name in &self.in_post_start {
-            adjusted
-                .containers
-                .retain(|seen| seen.name != *name || !seen.state.is_running());
+            adjusted.containers.retain(|seen| seen.name != *name || !seen.state.is_running());
         }
         Some(adjusted)
     }
@@ -223,10 +213,7 @@ impl Worker {
         let start_errors = pod
             .all_containers()
             .filter_map(|(_, container)| {
-                Some((
-                    container.name.clone(),
-                    self.start_errors.of(&container.name)?.error.clone(),
-                ))
+                Some((container.name.clone(), self.start_errors.of(&container.name)?.error.clone()))
             })
             .collect();
         let has_ended = matches!(stage, Stage::Terminated | Stage::Removed);

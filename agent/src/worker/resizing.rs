@@ -1,10 +1,11 @@
 //! Follows the resizes of a pod: which one is in progress, and when it is complete.
 
+use api::pod::Pod;
+
 use super::{WorkItem, Worker};
 use crate::events::{Happening, ResizeEvent};
 use crate::observed::Observed;
 use crate::plan::HoldKey;
-use crate::pod::Pod;
 use crate::resize::ResizeState;
 use crate::resize::actuated::Actuated;
 use crate::resize::conditions::ResizeConditions;

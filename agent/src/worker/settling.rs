@@ -64,18 +64,10 @@ impl Settling {
         let replaces_sandbox = matches!(plan.sandbox, SandboxStep::Create { .. });
         let starts_now = || plan.starts().filter(|start| start.when == When::Now);
         let repairs = replaces_sandbox || starts_now().any(|start| start.previous_end.is_some());
-        let exits = observed
-            .containers
-            .iter()
-            .filter_map(|seen| seen.state.exit());
-        let ends = exits
-            .map(|exit| exit.finished_at)
-            .chain(self.last_end)
-            .filter(|_| repairs);
+        let exits = observed.containers.iter().filter_map(|seen| seen.state.exit());
+        let ends = exits.map(|exit| exit.finished_at).chain(self.last_end).filter(|_| repairs);
         // What is gone may be the first part of a pod to go.
-        let loss = self
-            .last_loss
-            .filter(|_| repairs || starts_now().next().is_some());
+        let loss = self.last_loss.filter(|_| repairs || starts_now().next().is_some());
         let settled = ends.chain(loss).max()?.checked_add(SETTLE).ok()?;
         // The runtime's clock may be another one.
         let latest = after(now, SETTLE.unsigned_abs());
@@ -86,15 +78,13 @@ impl Settling {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use api::pod::Pod;
     use serde_json::json;
 
     use super::*;
-    use crate::observed::{
-        ContainerId, ContainerState, Exit, NetworkMode, ObservedContainer, ObservedSandbox,
-        SandboxId,
-    };
+    use crate::fixtures;
+    use crate::observed::{ContainerState, Exit};
     use crate::plan::{self, History};
-    use crate::pod::Pod;
 
     fn at(millis: i64) -> Timestamp {
         Timestamp::from_millisecond(millis).unwrap()
@@ -102,51 +92,22 @@ mod tests {
 
     /// A pod's sandbox and its only container, which has ended at this time.
     fn ended(ready: bool, finished_at: i64) -> Observed {
-        let exit = Exit {
-            code: 1,
-            reason: "Error".to_owned(),
-            message: String::new(),
-            started_at: None,
-            finished_at: at(finished_at),
-        };
-        let container = ObservedContainer {
-            id: ContainerId::new("c"),
-            name: "app".to_owned(),
-            sandbox_id: SandboxId::new("s"),
-            state: ContainerState::Exited(exit),
-            created_at: at(0),
-            restart_count: 0,
-            image: String::new(),
-            image_ref: String::new(),
-            hash: String::new(),
-            log_path: None,
-            user: None,
-            mounts: Vec::new(),
-            resources: None,
-            stop_signal: None,
-        };
-        let sandbox = ObservedSandbox {
-            id: SandboxId::new("s"),
-            ready,
-            attempt: 0,
-            created_at: at(0),
-            network: NetworkMode::Pod,
-            ips: Some(vec!["10.0.0.2".to_owned()]),
-        };
+        let exit = Exit { finished_at: at(finished_at), ..fixtures::exit(1) };
         Observed {
-            sandboxes: vec![sandbox],
-            containers: vec![container],
+            sandboxes: vec![fixtures::sandbox("s", ready)],
+            containers: vec![fixtures::container("c", "app", ContainerState::Exited(exit))],
             ..Observed::nothing(at(0))
         }
     }
 
+    fn pod() -> Pod {
+        let containers = json!([{"name": "app", "image": "i"}]);
+        fixtures::pod_of("u", "p", json!({"restartPolicy": "Always", "containers": containers}))
+    }
+
     #[test]
     fn repair_waits_half_a_second_after_the_last_end() {
-        let pod = json!({
-            "metadata": {"name": "p", "namespace": "default", "uid": "u"},
-            "spec": {"restartPolicy": "Always", "containers": [{"name": "app", "image": "i"}]},
-        });
-        let pod = Pod::new(serde_json::from_value(pod).unwrap());
+        let pod = pod();
         let nothing = Observed::nothing(at(0));
         let table = [
             (ended(true, 1000), 1001, Some(1500)),
@@ -168,15 +129,9 @@ mod tests {
 
     #[test]
     fn repair_waits_half_a_second_after_the_last_look_at_which_something_was_gone() {
-        let pod = json!({
-            "metadata": {"name": "p", "namespace": "default", "uid": "u"},
-            "spec": {"restartPolicy": "Always", "containers": [{"name": "app", "image": "i"}]},
-        });
-        let pod = Pod::new(serde_json::from_value(pod).unwrap());
-        let without_container = |ready: bool| Observed {
-            containers: Vec::new(),
-            ..ended(ready, 0)
-        };
+        let pod = pod();
+        let without_container =
+            |ready: bool| Observed { containers: Vec::new(), ..ended(ready, 0) };
         let nothing = Observed::nothing(at(0));
         let table = [
             // It has not changed since it was first seen.

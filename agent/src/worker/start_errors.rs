@@ -54,12 +54,8 @@ impl StartErrors {
     }
 
     fn add(&mut self, name: &str, reason: &str, message: &str, refused: bool) {
-        let error = StartError {
-            reason: reason.to_owned(),
-            message: message.to_owned(),
-        };
-        self.by_container
-            .insert(name.to_owned(), FailedStart { error, refused });
+        let error = StartError { reason: reason.to_owned(), message: message.to_owned() };
+        self.by_container.insert(name.to_owned(), FailedStart { error, refused });
     }
 
     /// Records the crash back-off of a plan's delayed starts. Returns their names.
@@ -70,17 +66,9 @@ impl StartErrors {
                 && !message.is_empty()
             {
                 waiting.push(start.name.clone());
-                let error = StartError {
-                    reason: "CrashLoopBackOff".to_owned(),
-                    message: message.clone(),
-                };
-                self.by_container.insert(
-                    start.name.clone(),
-                    FailedStart {
-                        error,
-                        refused: false,
-                    },
-                );
+                let error =
+                    StartError { reason: "CrashLoopBackOff".to_owned(), message: message.clone() };
+                self.by_container.insert(start.name.clone(), FailedStart { error, refused: false });
             }
         }
         waiting
@@ -111,24 +99,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::execute::Failure;
-    use crate::plan::{Blocks, HoldKey, Start};
-    use crate::pod::ContainerKind;
-
-    fn start(name: &str) -> Start {
-        Start {
-            name: name.to_owned(),
-            kind: ContainerKind::App,
-            restart_count: None,
-            when: When::Now,
-            reason: String::new(),
-            previous_end: None,
-            backoff_key: String::new(),
-            image: String::new(),
-            pull_policy: None,
-            target: None,
-            blocks: Blocks::Nothing,
-        }
-    }
+    use crate::fixtures::start;
+    use crate::plan::HoldKey;
 
     fn failure(container: Option<&str>) -> Progress {
         Progress::Failed(Failure {
@@ -166,11 +138,7 @@ mod tests {
     fn jitter_adds_up_to_half() {
         let retry = Duration::from_secs(10);
         let waits: Vec<_> = (0..1000).map(|turn| jittered(retry, "u", turn)).collect();
-        assert!(
-            waits
-                .iter()
-                .all(|wait| (10.0..=15.0).contains(&wait.as_secs_f64()))
-        );
+        assert!(waits.iter().all(|wait| (10.0..=15.0).contains(&wait.as_secs_f64())));
         let mean = waits.iter().map(Duration::as_secs_f64).sum::<f64>() / 1000.0;
         assert!((12.0..13.0).contains(&mean), "{mean}");
     }

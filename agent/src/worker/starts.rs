@@ -29,10 +29,7 @@ pub(super) type Turn = Option<OwnedSemaphorePermit>;
 
 impl Default for Starts {
     fn default() -> Self {
-        Self {
-            turns: Arc::new(Semaphore::new(TURNS as usize)),
-            waiting: AtomicU32::new(0),
-        }
+        Self { turns: Arc::new(Semaphore::new(TURNS as usize)), waiting: AtomicU32::new(0) }
     }
 }
 

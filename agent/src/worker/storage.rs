@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use api::pod::Pod;
 use jiff::Timestamp;
 
 use super::Worker;
@@ -9,7 +10,6 @@ use crate::blocking::blocking;
 use crate::clock::after;
 use crate::eviction::local_storage::{self, LocalUsage};
 use crate::observed::Observed;
-use crate::pod::Pod;
 use crate::status::eviction::Eviction;
 
 /// How often a kubelet looks. Kubernetes 1.36, pkg/kubelet/kubelet.go evictionMonitoringPeriod.
@@ -55,10 +55,7 @@ impl Worker {
     /// What cannot be measured counts as unused, as in a kubelet.
     async fn storage_usage(&self, pod: &Pod, observed: &Observed) -> LocalUsage {
         let (dirs, of) = (self.dirs.clone(), pod.clone());
-        let LocalUsage {
-            volumes,
-            mut containers,
-        } = blocking(move || dirs.usage(&of)).await;
+        let LocalUsage { volumes, mut containers } = blocking(move || dirs.usage(&of)).await;
         for seen in &observed.containers {
             match self.shared.cri.writable_layer(&seen.id).await {
                 Ok(used) => *containers.entry(seen.name.clone()).or_default() += used,
@@ -67,9 +64,6 @@ impl Worker {
                 }
             }
         }
-        LocalUsage {
-            volumes,
-            containers,
-        }
+        LocalUsage { volumes, containers }
     }
 }

@@ -12,7 +12,7 @@ use crate::causes::Causes;
 use crate::clock::after;
 use crate::events::Happening;
 use crate::execute::kill::Killer;
-use crate::execute::{PodStopped, first_ip, running, stop_pod};
+use crate::execute::{PodStopped, first_ip, stop_pod};
 use crate::gc::remove::remove_dead;
 use crate::observed::{ContainerState, Observed, ObservedContainer};
 use crate::plan::effects::{self, Done};
@@ -65,7 +65,7 @@ impl Worker {
             }
             stops.add(of_probes);
             let cause = self.cause_of_end();
-            for (_, name) in running(&observed) {
+            for (_, name) in observed.running() {
                 if !stops.is_about(&name) {
                     stops.add(Causes::stopped(&name, &cause));
                 }
@@ -98,10 +98,10 @@ impl Worker {
             }
             has_stopped = true;
             done = stopped.done;
-            self.min_generation = self.shared.cache.refresh(
-                self.uid(),
-                stops.clone().and(Causes::pod("pod was stopped")),
-            );
+            self.min_generation = self
+                .shared
+                .cache
+                .refresh(self.uid(), stops.clone().and(Causes::pod("pod was stopped")));
         }
     }
 
@@ -137,9 +137,7 @@ impl Worker {
     }
 
     fn cause_of_end(&self) -> String {
-        self.termination_cause
-            .clone()
-            .unwrap_or_else(|| self.end_cause.clone())
+        self.termination_cause.clone().unwrap_or_else(|| self.end_cause.clone())
     }
 
     /// Takes the latest update of a pod that terminates: only its grace period counts, and whether a source still has it. A
@@ -150,11 +148,7 @@ impl Worker {
         let update = self.updates.borrow_and_update().clone();
         match update {
             PodUpdate::Evict(eviction) => self.evict(eviction),
-            PodUpdate::Terminate {
-                cause,
-                last,
-                forgotten,
-            } => {
+            PodUpdate::Terminate { cause, last, forgotten } => {
                 self.removed_from_source(cause, last);
                 if forgotten != self.forgotten {
                     self.forgotten = forgotten;
@@ -198,19 +192,16 @@ impl Worker {
         };
         let clock = Arc::clone(&self.shared.clock);
         let retry_at = after(clock.now(), wait);
-        let stopped = self.snapshots.wait_for(|seen| {
-            seen.as_ref()
-                .is_some_and(|seen| !seen.observed.anything_runs())
-        });
+        let stopped = self
+            .snapshots
+            .wait_for(|seen| seen.as_ref().is_some_and(|seen| !seen.observed.anything_runs()));
         tokio::select! {
             () = clock.sleep_until(retry_at) => {}
             Ok(_) = stopped, if observed.anything_runs() => {}
             Ok(()) = self.updates.changed() => {}
         }
-        self.min_generation = self
-            .shared
-            .cache
-            .refresh(self.uid(), Causes::pod("pod is stopped again"));
+        self.min_generation =
+            self.shared.cache.refresh(self.uid(), Causes::pod("pod is stopped again"));
     }
 
     /// Reports the pod as terminated and waits until no source has it.
@@ -258,9 +249,7 @@ impl Worker {
             self.min_generation = self.shared.cache.refresh(self.uid(), causes);
         }
         loop {
-            let observed = latest(&mut self.snapshots, self.min_generation)
-                .await
-                .observed;
+            let observed = latest(&mut self.snapshots, self.min_generation).await.observed;
             let cri = Arc::clone(&self.shared.cri);
             if self.repeats(&std::mem::take(&mut done), &observed) {
                 self.retry_removal().await;
@@ -312,10 +301,8 @@ impl Worker {
                 self.pause(failures).await;
                 failures += 1;
             }
-            self.min_generation = self
-                .shared
-                .cache
-                .refresh(self.uid(), Causes::pod("pod was removed"));
+            self.min_generation =
+                self.shared.cache.refresh(self.uid(), Causes::pod("pod was removed"));
         }
     }
 
@@ -337,9 +324,8 @@ impl Worker {
     }
 
     async fn pause(&self, failures: u32) {
-        let wait = RETRY_REMOVAL
-            .saturating_mul(2_u32.saturating_pow(failures))
-            .min(RETRY_REMOVAL_MAX);
+        let wait =
+            RETRY_REMOVAL.saturating_mul(2_u32.saturating_pow(failures)).min(RETRY_REMOVAL_MAX);
         let clock = &self.shared.clock;
         clock.sleep_until(after(clock.now(), wait)).await;
     }

@@ -19,9 +19,7 @@ impl Worker {
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         let seconds = self.pod.as_ref()?.spec().active_deadline_seconds?;
         let started = self.last.as_ref()?.start_time.as_ref()?.0;
-        started
-            .checked_add(jiff::SignedDuration::from_secs(seconds))
-            .ok()
+        started.checked_add(jiff::SignedDuration::from_secs(seconds)).ok()
     }
 
     /// Whether the pod's status says that nothing will be started again (Kubernetes 1.36, pkg/kubelet/kubelet.go SyncPod).

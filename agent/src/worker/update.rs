@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::PodStatus;
 
 use crate::cri::PodRef;
-use crate::pod::Pod;
 use crate::resize::ResizeState;
 use crate::status::eviction::Eviction;
 
@@ -31,11 +31,7 @@ pub(crate) enum PodUpdate {
 impl PodUpdate {
     /// Terminate the pod and remove what is left.
     pub(crate) fn terminate(cause: &str, last: Option<Pod>) -> Self {
-        Self::Terminate {
-            cause: cause.to_owned(),
-            last,
-            forgotten: 0,
-        }
+        Self::Terminate { cause: cause.to_owned(), last, forgotten: 0 }
     }
 
     /// Whether the pod is to end: no source has it any more, or it is deleted at the API server.

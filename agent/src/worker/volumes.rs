@@ -1,8 +1,8 @@
 //! Keeps a pod's volumes up to date, and says when volumes that failed are tried again.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use api::pod::Pod;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
@@ -11,7 +11,6 @@ use crate::clock::after;
 use crate::events::Happening;
 use crate::execute::{self, MountFailure};
 use crate::observed::Observed;
-use crate::pod::Pod;
 use crate::references::{Referenced, References};
 use crate::shared::Shared;
 use crate::volumes::content;
@@ -45,11 +44,7 @@ pub(super) struct Volumes {
 impl Volumes {
     /// Nothing is known of the pod yet.
     pub(super) fn new(shared: &Shared) -> Self {
-        Self {
-            changes: shared.objects.changes(),
-            stale: true,
-            ..Self::default()
-        }
+        Self { changes: Some(shared.objects.changes()), stale: true, ..Self::default() }
     }
 
     /// Takes a new version of the pod, whose fields volumes may show.
@@ -121,9 +116,8 @@ impl Worker {
         if !self.volumes.is_due(now) || !sandboxes.any(|sandbox| sandbox.ready) {
             return;
         }
-        let objects = Arc::clone(&self.shared.objects);
-        let references = &self.volumes.references;
-        self.volumes.seen = references.look_up(pod.namespace(), objects.as_ref());
+        let objects = self.shared.objects.current();
+        self.volumes.seen = self.volumes.references.look_up(pod.namespace(), &objects);
         self.volumes.stale = false;
         self.volumes.refresh_at = if execute::volumes::refresh(&self.shared, &self.dirs, pod).await
         {
@@ -137,8 +131,8 @@ impl Worker {
     /// If the objects changed that the pod refers to: what failed may succeed now, and volumes show something else.
     pub(super) fn take_object_changes(&mut self) {
         let Some(pod) = &self.pod else { return };
-        let objects = self.shared.objects.as_ref();
-        let found = self.volumes.references.look_up(pod.namespace(), objects);
+        let objects = self.shared.objects.current();
+        let found = self.volumes.references.look_up(pod.namespace(), &objects);
         if found != self.volumes.seen {
             self.volumes.seen = found;
             self.volumes.stale = true;
@@ -155,9 +149,8 @@ mod tests {
     fn failed_volumes_are_retried_after_twice_the_time() {
         let mut volumes = Volumes::default();
         let now = Timestamp::UNIX_EPOCH;
-        let waits: Vec<i128> = (0..10)
-            .map(|_| volumes.failed(now).as_millisecond().into())
-            .collect();
+        let waits: Vec<i128> =
+            (0..10).map(|_| volumes.failed(now).as_millisecond().into()).collect();
         assert_eq!(waits[..4], [500, 1000, 2000, 4000]);
         assert_eq!(waits[8..], [122_000, 122_000]);
         volumes.mounted();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::pod::Pod;
 use jiff::Timestamp;
 
 use super::Worker;
@@ -12,7 +13,6 @@ use crate::clock::after;
 use crate::events::Happening;
 use crate::observed::Observed;
 use crate::plan::{HoldKey, backoff_key};
-use crate::pod::Pod;
 
 /// How long after a look at a pod without a network it is looked at again, plus up to half of it.
 const NETWORK_RETRY: Duration = Duration::from_secs(1);
@@ -57,10 +57,8 @@ impl Worker {
         let Some(before) = self.published.observed().filter(|_| !changed) else {
             return;
         };
-        let had_ended = before
-            .containers
-            .iter()
-            .filter(|seen| remains.iter().any(|id| id == seen.id.as_str()));
+        let had_ended =
+            before.containers.iter().filter(|seen| remains.iter().any(|id| id == seen.id.as_str()));
         let missing = had_ended.filter(|seen| observed.container(&seen.name).is_none());
         for name in missing.map(|seen| seen.name.clone()).collect::<Vec<_>>() {
             let Some((_, container)) = pod.container(&name) else {
@@ -71,20 +69,14 @@ impl Worker {
                 None => self.next_resync(),
             };
             let key = HoldKey::Start(backoff_key(pod, container));
-            self.history
-                .holds
-                .put_off_until_event(key, after(now, wait));
+            self.history.holds.put_off_until_event(key, after(now, wait));
         }
     }
 
     /// How long after a sync that succeeded the pod is looked at again.
     fn next_resync(&mut self) -> Duration {
         self.resyncs += 1;
-        jittered(
-            self.shared.config.resync_period,
-            self.pod_ref.uid.as_str(),
-            self.resyncs,
-        )
+        jittered(self.shared.config.resync_period, self.pod_ref.uid.as_str(), self.resyncs)
     }
 
     /// Why the pod cannot be brought to its desired state now, if so: the runtime is not ready, or its network, which a pod

@@ -5,24 +5,18 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::judge::Set;
+use crate::pods;
 use crate::read::Case;
 use crate::support;
 
-pub(crate) const SET: Set = Set {
-    name: "pod-actions",
-    about: "what is to be done next for a pod",
-    judge,
-    exceptions: &[],
-};
+pub(crate) const SET: Set = Set::new("pod-actions", "what is to be done next for a pod", judge);
 
 fn judge(case: &Case) -> Result<(), String> {
     let now: Timestamp = "2026-03-01T13:00:00Z".parse().unwrap();
-    let pod = support::pod(&case.input["pod"]);
-    let observed = support::observed(&pod, &case.input, now);
-    let history = History {
-        restart_all: case.input["restartAllContainers"] == true,
-        ..History::default()
-    };
+    let pod = pods::pod(&case.input["pod"]);
+    let observed = pods::observed(&pod, &case.input, now);
+    let history =
+        History { restart_all: case.input["restartAllContainers"] == true, ..History::default() };
     let plan = plan::plan(&pod, &observed, &history, now);
 
     assert!(
@@ -53,21 +47,13 @@ fn judge(case: &Case) -> Result<(), String> {
 fn in_their_words(plan: &PodPlan) -> Map<String, Value> {
     let (id, attempt) = match &plan.sandbox {
         SandboxStep::Keep { id, attempt } => (id.as_str(), attempt),
-        SandboxStep::Create {
-            attempt,
-            replaces: last,
-            ..
-        }
+        SandboxStep::Create { attempt, replaces: last, .. }
         | SandboxStep::None { last, attempt } => {
             (last.as_ref().map_or("", |id| id.as_str()), attempt)
         }
     };
-    let names = |starts: &[Start]| {
-        starts
-            .iter()
-            .map(|start| start.name.clone())
-            .collect::<Vec<_>>()
-    };
+    let names =
+        |starts: &[Start]| starts.iter().map(|start| start.name.clone()).collect::<Vec<_>>();
     let kills: Map<String, Value> = plan
         .kills
         .iter()

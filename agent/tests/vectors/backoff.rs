@@ -7,15 +7,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::judge::Set;
+use crate::pods;
 use crate::read::Case;
 use crate::support;
 
-pub(crate) const SET: Set = Set {
-    name: "crash-backoff",
-    about: "how long a crashing container waits",
-    judge,
-    exceptions: &[],
-};
+pub(crate) const SET: Set = Set::new("crash-backoff", "how long a crashing container waits", judge);
 
 /// Converts seconds since the start of the sequence to a time.
 fn moment(seconds: &Value) -> Timestamp {
@@ -30,14 +26,10 @@ fn seconds(at: Timestamp) -> f64 {
 fn judge(case: &Case) -> Result<(), String> {
     let mut api = case.input["pod"].clone();
     let max = SignedDuration::from_secs(case.input["maxSeconds"].as_i64().unwrap());
-    let mut history = History {
-        backoff: Backoff::new(Limits::with_max(max)),
-        ..History::default()
-    };
-    for (index, (step, expected)) in support::list(&case.input["steps"])
-        .iter()
-        .zip(support::list(&case.expected))
-        .enumerate()
+    let mut history =
+        History { backoff: Backoff::new(Limits::with_max(max)), ..History::default() };
+    for (index, (step, expected)) in
+        support::list(&case.input["steps"]).iter().zip(support::list(&case.expected)).enumerate()
     {
         let now = moment(&step["at"]);
         match support::text(&step["op"]) {
@@ -62,30 +54,21 @@ fn judge(case: &Case) -> Result<(), String> {
 }
 
 fn start(history: &mut History, api: &Value, step: &Value, now: Timestamp) -> Value {
-    let pod = support::pod(api);
+    let pod = pods::pod(api);
     let containers = support::list(&step["containers"])
         .iter()
-        .map(|seen| support::container(&pod, seen, moment))
+        .map(|seen| pods::container(&pod, seen, moment))
         .collect();
-    let observed = Observed {
-        containers,
-        ..Observed::nothing(now)
-    };
-    let start = plan::start_of(
-        &pod,
-        &observed,
-        history,
-        now,
-        support::text(&step["container"]),
-    )
-    .unwrap();
+    let observed = Observed { containers, ..Observed::nothing(now) };
+    let start =
+        plan::start_of(&pod, &observed, history, now, support::text(&step["container"])).unwrap();
     let mut ours = match &start.when {
         When::Now => {
             history.started(&start, now);
             json!({"inBackoff": false})
         }
         When::Wait { until, message, .. } => json!({
-            "inBackoff": true, "reason": "CrashLoopBackOff", "message": message, "until": support::seconds(seconds(*until)),
+            "inBackoff": true, "reason": "CrashLoopBackOff", "message": message, "until": pods::seconds(seconds(*until)),
         }),
     };
     ours["backoffSeconds"] = json!(history.backoff.delay(&start.backoff_key).as_secs());

@@ -5,29 +5,26 @@
 use std::collections::BTreeMap;
 
 use agent::observed::ContainerId;
-use agent::pod::Pod;
 use agent::spec::{
     self, ContainerInputs, ContainerSpec, HostVolume, ImageSpec, ImageUser, MountSpec,
     NamespaceMode, Namespaces, PodGrants, Propagation, Protocol, Resources, SandboxSpec,
     SecurityProfile, Selinux, UserNamespace,
 };
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::Container;
 use serde_json::{Map, Value, json};
 
 use crate::inside;
 use crate::judge::Set;
+use crate::pods;
 use crate::read::Case;
 use crate::support;
 
-pub(crate) const SANDBOX: Set = Set {
-    name: "cri-sandbox-config",
-    about: "what the runtime is asked to make for a pod",
-    judge: sandbox_config,
-    exceptions: &[],
-};
+pub(crate) const SANDBOX: Set =
+    Set::new("cri-sandbox-config", "what the runtime is asked to make for a pod", sandbox_config);
 
 fn sandbox_config(case: &Case) -> Result<(), String> {
-    let pod = support::pod(&case.input["pod"]);
+    let pod = pods::pod(&case.input["pod"]);
     let attempt = u32::try_from(case.input["attempt"].as_u64().unwrap_or_default()).unwrap();
     let node = inside::node(&case.input["node"]);
     match spec::sandbox(&pod, attempt, &grants(&case.input), &node) {
@@ -49,27 +46,23 @@ fn sandbox_config(case: &Case) -> Result<(), String> {
     }
 }
 
-pub(crate) const CONTAINER: Set = Set {
-    name: "cri-container-config",
-    about: "what the runtime is asked to make for a container",
-    judge: container_config,
-    exceptions: &[],
-};
+pub(crate) const CONTAINER: Set = Set::new(
+    "cri-container-config",
+    "what the runtime is asked to make for a container",
+    container_config,
+);
 
 fn container_config(case: &Case) -> Result<(), String> {
-    let pod = support::pod(&case.input["pod"]);
+    let pod = pods::pod(&case.input["pod"]);
     let container = container_of(case, &pod);
     let node = inside::node(&case.input["node"]);
-    let directory = node
-        .pod_dir(pod.uid())
-        .join("containers")
-        .join(&container.name)
-        .join("<random>");
+    let directory =
+        node.pod_dir(pod.uid()).join("containers").join(&container.name).join("<random>");
     let image = &case.input["image"];
     let inputs = ContainerInputs {
         restart_count: u32::try_from(case.input["restartCount"].as_u64().unwrap_or_default())
             .unwrap(),
-        ips: support::texts(&case.input["podIPs"]),
+        ips: pods::texts(&case.input["podIPs"]),
         image_ref: support::text(&case.input["imageRef"]).to_owned(),
         image_user: match (image["uid"].as_i64(), image["username"].as_str()) {
             (Some(uid), _) => ImageUser::Id(uid),
@@ -80,9 +73,7 @@ fn container_config(case: &Case) -> Result<(), String> {
         env_files: BTreeMap::new(),
         grants: grants(&case.input),
         termination_log: Some(directory),
-        target: case.input["targetContainerID"]
-            .as_str()
-            .map(ContainerId::new),
+        target: case.input["targetContainerID"].as_str().map(ContainerId::new),
     };
     let objects = inside::objects(&case.input);
     match spec::container(&pod, &container, &inputs, Some(&objects), &node).spec {
@@ -146,10 +137,8 @@ fn compare(ours: &Value, expected: &Value) -> Result<(), String> {
         return Err(format!("made, but expected {expected}"));
     };
     let (ours, theirs) = (tidy(ours.clone()), tidy(config.clone()));
-    let keys: std::collections::BTreeSet<&String> = [&ours, &theirs]
-        .into_iter()
-        .flat_map(|side| side.as_object().unwrap().keys())
-        .collect();
+    let keys: std::collections::BTreeSet<&String> =
+        [&ours, &theirs].into_iter().flat_map(|side| side.as_object().unwrap().keys()).collect();
     for key in keys {
         support::same(key, &ours[key], &theirs[key])?;
     }
@@ -162,10 +151,8 @@ fn tidy(value: Value) -> Value {
         Value::Object(map) => {
             // An Int64Value of 0 differs from an absent one.
             let is_wrapper = map.len() == 1 && map.contains_key("value");
-            let kept = map
-                .into_iter()
-                .map(|(key, value)| (key, tidy(value)))
-                .filter(|(_, value)| {
+            let kept =
+                map.into_iter().map(|(key, value)| (key, tidy(value))).filter(|(_, value)| {
                     let empty = value.is_null()
                         || *value == json!("")
                         || *value == json!(false)
@@ -228,11 +215,8 @@ fn sandbox_words(sandbox: &SandboxSpec) -> Value {
 
 fn container_words(container: &ContainerSpec) -> Value {
     let security = &container.security;
-    let mut envs: Vec<Value> = container
-        .envs
-        .iter()
-        .map(|(key, value)| json!({"key": key, "value": value}))
-        .collect();
+    let mut envs: Vec<Value> =
+        container.envs.iter().map(|(key, value)| json!({"key": key, "value": value})).collect();
     envs.sort_by_key(|env| env["key"].as_str().unwrap().to_owned());
     json!({
         "metadata": {"name": container.name, "attempt": container.attempt},

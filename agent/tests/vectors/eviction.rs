@@ -8,43 +8,36 @@ use agent::eviction::message::message;
 use agent::eviction::observe::{node_conditions, observe, thresholds_met};
 use agent::eviction::rank::{Candidate, FsLayout, rank};
 use agent::eviction::stats::{NodeStats, PodStats};
-use agent::pod::Pod;
+use api::pod::Pod;
 use serde_json::{Map, Value, json};
 
 use crate::judge::Set;
+use crate::pods;
 use crate::read::Case;
 use crate::support;
 
-pub(crate) const THRESHOLDS: Set = Set {
-    name: "eviction-thresholds",
-    about: "the thresholds of an eviction configuration",
-    judge: judge_thresholds,
-    exceptions: &[],
-};
+pub(crate) const THRESHOLDS: Set = Set::new(
+    "eviction-thresholds",
+    "the thresholds of an eviction configuration",
+    judge_thresholds,
+);
 
-pub(crate) const SIGNALS: Set = Set {
-    name: "eviction-signals",
-    about: "what is observed of a node, and which thresholds are met",
-    judge: judge_signals,
-    exceptions: &[],
-};
+pub(crate) const SIGNALS: Set = Set::new(
+    "eviction-signals",
+    "what is observed of a node, and which thresholds are met",
+    judge_signals,
+);
 
-pub(crate) const RANK: Set = Set {
-    name: "eviction-rank",
-    about: "which pod is evicted first, and what is said of it",
-    judge: judge_rank,
-    exceptions: &[],
-};
+pub(crate) const RANK: Set =
+    Set::new("eviction-rank", "which pod is evicted first, and what is said of it", judge_rank);
 
 fn config(input: &Value) -> EvictionConfig {
     let map = |key: &str| -> BTreeMap<String, String> {
         let entries = input[key].as_object().into_iter().flatten();
-        entries
-            .map(|(name, value)| (name.clone(), support::text(value).to_owned()))
-            .collect()
+        entries.map(|(name, value)| (name.clone(), support::text(value).to_owned())).collect()
     };
     EvictionConfig {
-        enforce_node_allocatable: support::texts(&input["enforceNodeAllocatable"]),
+        enforce_node_allocatable: pods::texts(&input["enforceNodeAllocatable"]),
         hard: map("evictionHard"),
         soft: map("evictionSoft"),
         soft_grace_period: map("evictionSoftGracePeriod"),
@@ -62,7 +55,7 @@ fn shown(thresholds: &[&Threshold]) -> Value {
         }
         ThresholdValue::Percentage(share) => {
             let percent = (f64::from(*share) * 100.0 * 1000.0).round() / 1000.0;
-            json!({"percentage": support::seconds(percent)})
+            json!({"percentage": pods::seconds(percent)})
         }
     };
     let mut sorted = thresholds.to_vec();
@@ -75,7 +68,7 @@ fn shown(thresholds: &[&Threshold]) -> Value {
             shown.insert("operator".to_owned(), json!("LessThan"));
             shown.insert("value".to_owned(), value(&threshold.value));
             if !threshold.grace_period.is_zero() {
-                let seconds = support::seconds(threshold.grace_period.as_secs_f64());
+                let seconds = pods::seconds(threshold.grace_period.as_secs_f64());
                 shown.insert("gracePeriodSeconds".to_owned(), seconds);
             }
             if let Some(reclaim) = &threshold.minimum_reclaim {
@@ -115,9 +108,8 @@ fn judge_thresholds(case: &Case) -> Result<(), String> {
 
 fn judge_signals(case: &Case) -> Result<(), String> {
     let stats: NodeStats = serde_json::from_value(case.input["nodeStats"].clone()).unwrap();
-    let thresholds = config(&case.input["config"])
-        .thresholds()
-        .map_err(|error| error.to_string())?;
+    let thresholds =
+        config(&case.input["config"]).thresholds().map_err(|error| error.to_string())?;
     let observed = observe(&stats);
     let observations: Map<String, Value> = observed
         .iter()
@@ -127,49 +119,29 @@ fn judge_signals(case: &Case) -> Result<(), String> {
         })
         .collect();
     let expected = &case.expected;
-    support::same(
-        "observations",
-        &json!(observations),
-        &expected["observations"],
-    )?;
+    support::same("observations", &json!(observations), &expected["observations"])?;
     let met = thresholds_met(&thresholds, &observed, false);
     support::same("met", &shown(&met), &expected["met"])?;
     let reclaimed = thresholds_met(&thresholds, &observed, true);
-    support::same(
-        "metWithMinReclaim",
-        &shown(&reclaimed),
-        &expected["metWithMinReclaim"],
-    )?;
+    support::same("metWithMinReclaim", &shown(&reclaimed), &expected["metWithMinReclaim"])?;
     let mut conditions = node_conditions(&met);
     conditions.sort_unstable();
-    support::same(
-        "nodeConditions",
-        &json!(conditions),
-        &expected["nodeConditions"],
-    )
+    support::same("nodeConditions", &json!(conditions), &expected["nodeConditions"])
 }
 
 fn judge_rank(case: &Case) -> Result<(), String> {
     let input = &case.input;
-    let pods: Vec<Pod> = support::list(&input["pods"])
-        .iter()
-        .map(support::pod)
-        .collect();
+    let pods: Vec<Pod> = support::list(&input["pods"]).iter().map(pods::pod).collect();
     let stats: Vec<PodStats> = serde_json::from_value(input["podStats"].clone()).unwrap();
     let candidates: Vec<Candidate<'_>> = pods
         .iter()
         .map(|pod| Candidate {
             pod,
-            stats: stats
-                .iter()
-                .find(|stats| stats.pod_ref.uid == pod.uid().as_str()),
+            stats: stats.iter().find(|stats| stats.pod_ref.uid == pod.uid().as_str()),
         })
         .collect();
     let signal = Signal::named(support::text(&input["signal"])).unwrap();
-    let layout = match (
-        input["dedicatedImageFs"] == true,
-        input["splitContainerFs"] == true,
-    ) {
+    let layout = match (input["dedicatedImageFs"] == true, input["splitContainerFs"] == true) {
         (true, true) => FsLayout::ImagesOnly,
         (true, false) => FsLayout::Images,
         (false, _) => FsLayout::One,
@@ -184,7 +156,7 @@ fn judge_rank(case: &Case) -> Result<(), String> {
     let theirs: Vec<Value> = support::list(&case.expected["order"])
         .iter()
         .map(|group| {
-            let mut names = support::texts(group);
+            let mut names = pods::texts(group);
             names.sort_unstable();
             json!(names)
         })
@@ -198,18 +170,12 @@ fn judge_rank(case: &Case) -> Result<(), String> {
     }))
     .thresholds()
     .map_err(|error| error.to_string())?;
-    let thresholds: Vec<&Threshold> = thresholds
-        .iter()
-        .filter(|threshold| threshold.signal == signal)
-        .collect();
+    let thresholds: Vec<&Threshold> =
+        thresholds.iter().filter(|threshold| threshold.signal == signal).collect();
     let of = candidates
         .iter()
         .find(|candidate| candidate.pod.name() == support::text(&input["message_pod"]));
     let said = message(signal.resource(), of.unwrap(), &thresholds, &observe(&node));
     support::same("message", &json!(said.message), &case.expected["message"])?;
-    support::same(
-        "annotations",
-        &json!(said.annotations),
-        &case.expected["message_annotations"],
-    )
+    support::same("annotations", &json!(said.annotations), &case.expected["message_annotations"])
 }

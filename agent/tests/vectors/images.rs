@@ -10,58 +10,43 @@ use agent::images::{
     Allowlist, CredentialVerification, ImageConfig, ImageError, ImageEvent, ImageRequest, Images,
     PullPolicy, reference,
 };
-use agent::objects::Objects;
-use agent::pod::Pod;
+use agent::objects::{ObjectMap, ObjectStore};
 use agent::spec::SandboxSpec;
+use api::pod::Pod;
 use image_reference::Reference;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::judge::Set;
+use crate::pods::{self, texts};
 use crate::read::Case;
-use crate::support::{list, same, text, texts};
+use crate::support::{list, same, text};
 
 mod registry;
 
 use registry::Registry;
 
-pub(crate) const REFERENCES: Set = Set {
-    name: "image-refs",
-    about: "which images a name means",
-    judge: judge_reference,
-    exceptions: &[],
-};
+pub(crate) const REFERENCES: Set =
+    Set::new("image-refs", "which images a name means", judge_reference);
 
-pub(crate) const CREDENTIALS: Set = Set {
-    name: "image-credentials",
-    about: "which credentials are tried for an image",
-    judge: judge_credentials,
-    exceptions: &[],
-};
+pub(crate) const CREDENTIALS: Set =
+    Set::new("image-credentials", "which credentials are tried for an image", judge_credentials);
 
-pub(crate) const BACKOFF: Set = Set {
-    name: "image-backoff",
-    about: "how long a failed pull waits",
-    judge: judge_backoff,
-    exceptions: &[],
-};
+pub(crate) const BACKOFF: Set =
+    Set::new("image-backoff", "how long a failed pull waits", judge_backoff);
 
-pub(crate) const SEQUENCES: Set = Set {
-    name: "image-pull-sequences",
-    about: "who may use an image that is present, and pulls",
-    judge: judge_sequence,
-    exceptions: &[],
-};
+pub(crate) const SEQUENCES: Set = Set::new(
+    "image-pull-sequences",
+    "who may use an image that is present, and pulls",
+    judge_sequence,
+);
 
 fn judge_reference(case: &Case) -> Result<(), String> {
     let image = text(&case.input["image"]);
-    let ours = match (
-        Reference::with_any_port(image),
-        reference::with_default_tag(image),
-    ) {
+    let ours = match (Reference::with_any_port(image), reference::with_default_tag(image)) {
         (Ok(parsed), Ok(cri_image)) => {
             let mut ours = json!({"repository": parsed.repository, "cri_image": cri_image});
             if let Some(tag) = parsed.tag {
@@ -94,29 +79,21 @@ fn secret(of: &Value) -> Secret {
     }))
     .unwrap();
     let data = of["stringData"].as_object().into_iter().flatten();
-    secret.data = Some(
-        data.map(|(key, value)| (key.clone(), ByteString(text(value).into())))
-            .collect(),
-    );
+    secret.data =
+        Some(data.map(|(key, value)| (key.clone(), ByteString(text(value).into()))).collect());
     secret
 }
 
 fn judge_credentials(case: &Case) -> Result<(), String> {
     let secrets: Vec<Secret> = list(&case.input["secrets"]).iter().map(secret).collect();
-    let repository = Reference::with_any_port(text(&case.input["image"]))
-        .unwrap()
-        .repository;
+    let repository = Reference::with_any_port(text(&case.input["image"])).unwrap().repository;
     match Keyring::of_secrets(&secrets) {
         Ok(keyring) => {
             let found = keyring.lookup(&repository).into_iter().map(|credential| {
                 let secret = credential.secret.map(|secret| secret.name);
                 json!({"username": credential.username, "password": credential.password, "secret": secret})
             });
-            same(
-                "credentials",
-                &found.collect(),
-                &case.expected["credentials"],
-            )
+            same("credentials", &found.collect(), &case.expected["credentials"])
         }
         Err(error) if case.expected.get("error").is_none() => Err(error.to_string()),
         // The text is that of Go's JSON parser.
@@ -131,40 +108,9 @@ struct Node {
     root: tempfile::TempDir,
     config: ImageConfig,
     images: Images,
-    secrets: Arc<Secrets>,
+    /// The pull secrets of all namespaces.
+    objects: Arc<ObjectStore>,
     events: Mutex<Vec<Value>>,
-}
-
-/// The pull secrets of all namespaces, which can be replaced.
-struct Secrets(Mutex<Vec<Value>>);
-
-impl Objects for Secrets {
-    fn config_map(&self, _: &str, _: &str) -> Option<Arc<ConfigMap>> {
-        None
-    }
-
-    fn secret(&self, namespace: &str, name: &str) -> Option<Arc<Secret>> {
-        let secrets = self.0.lock().unwrap();
-        let mut secrets = secrets.iter();
-        let found = secrets.find(|of| of["namespace"] == namespace && of["name"] == name)?;
-        Some(Arc::new(secret(found)))
-    }
-
-    fn all_services(&self) -> Vec<Arc<Service>> {
-        Vec::new()
-    }
-
-    fn services(&self, _: &str) -> Vec<Arc<Service>> {
-        Vec::new()
-    }
-}
-
-impl Secrets {
-    fn replace(&self, new: &Value) {
-        let mut secrets = self.0.lock().unwrap();
-        secrets.retain(|old| old["name"] != new["name"] || old["namespace"] != new["namespace"]);
-        secrets.push(new.clone());
-    }
 }
 
 impl Node {
@@ -176,29 +122,24 @@ impl Node {
         config.credential_verification = verification;
         // Time stands still in many cases.
         config.registry_pull_qps = 0;
-        let secrets = Arc::new(Secrets(Mutex::new(secrets.to_vec())));
-        let images = images(&registry, &clock, root.path(), &config, &secrets);
-        Self {
-            registry,
-            clock,
-            root,
-            config,
-            images,
-            secrets,
-            events: Mutex::default(),
-        }
+        let objects = Arc::default();
+        let images = images(&registry, &clock, root.path(), &config, &objects);
+        let node =
+            Self { registry, clock, root, config, images, objects, events: Mutex::default() };
+        secrets.iter().for_each(|secret| node.set_secret(secret));
+        node
+    }
+
+    fn set_secret(&self, new: &Value) {
+        let mut objects = ObjectMap::clone(&self.objects.current());
+        objects.insert_secret(secret(new));
+        self.objects.set(objects);
     }
 
     /// Starts the agent anew, with what is on disk.
     fn restart(&mut self) {
         let root = self.root.path();
-        self.images = images(
-            &self.registry,
-            &self.clock,
-            root,
-            &self.config,
-            &self.secrets,
-        );
+        self.images = images(&self.registry, &self.clock, root, &self.config, &self.objects);
     }
 
     /// The records and intents on disk, without what depends on the time.
@@ -237,10 +178,7 @@ impl Node {
             policy: PullPolicy::of(Some(policy)),
             sandbox: &SandboxSpec::default(),
         };
-        let ensured = self
-            .images
-            .ensure(request, &report, &CancellationToken::new())
-            .await;
+        let ensured = self.images.ensure(request, &report, &CancellationToken::new()).await;
         let (mut ours, mut pulled) = (Map::new(), None);
         match ensured {
             Ok(ready) => {
@@ -270,12 +208,12 @@ fn images(
     clock: &Arc<TokioClock>,
     root: &Path,
     config: &ImageConfig,
-    secrets: &Arc<Secrets>,
+    objects: &Arc<ObjectStore>,
 ) -> Images {
     Images::new(
         Arc::clone(registry) as Arc<dyn agent::cri::Cri>,
         Arc::clone(clock) as Arc<dyn Clock>,
-        Arc::clone(secrets) as Arc<dyn Objects>,
+        Arc::clone(objects),
         root.to_owned(),
         config,
     )
@@ -295,10 +233,8 @@ fn judge_backoff(case: &Case) -> Result<(), String> {
     paused(async {
         let node = Node::new(CredentialVerification::NeverVerify, &[]);
         let seconds = |value: &Value| Duration::from_secs_f64(value.as_f64().unwrap());
-        for (index, (step, expected)) in list(&case.input["steps"])
-            .iter()
-            .zip(list(&case.expected))
-            .enumerate()
+        for (index, (step, expected)) in
+            list(&case.input["steps"]).iter().zip(list(&case.expected)).enumerate()
         {
             let at = after(Timestamp::UNIX_EPOCH, seconds(&step["at"]));
             node.clock.sleep_until(at).await;
@@ -310,9 +246,7 @@ fn judge_backoff(case: &Case) -> Result<(), String> {
             let pulled = node.registry.take_pulls();
             ours.insert("pullCalled".to_owned(), json!(!pulled.is_empty()));
             ours.extend(
-                pulled
-                    .first()
-                    .map(|pull| ("pulledImage".to_owned(), pull["image"].clone())),
+                pulled.first().map(|pull| ("pulledImage".to_owned(), pull["image"].clone())),
             );
             let backoff = node.images.backoff(pod.uid(), image).as_secs();
             ours.insert("backoffSeconds".to_owned(), json!(backoff));
@@ -331,11 +265,8 @@ fn judge_backoff(case: &Case) -> Result<(), String> {
 }
 
 fn pod(metadata: &Value, pull_secrets: &[String]) -> Pod {
-    let secrets: Vec<Value> = pull_secrets
-        .iter()
-        .map(|name| json!({"name": name}))
-        .collect();
-    crate::support::pod(
+    let secrets: Vec<Value> = pull_secrets.iter().map(|name| json!({"name": name})).collect();
+    pods::pod(
         &json!({"metadata": metadata, "spec": {"containers": [], "imagePullSecrets": secrets}}),
     )
 }
@@ -361,10 +292,8 @@ fn judge_sequence(case: &Case) -> Result<(), String> {
         for (name, id) in input["local"].as_object().into_iter().flatten() {
             node.registry.preload(name, text(id));
         }
-        for (index, (step, expected)) in list(&input["steps"])
-            .iter()
-            .zip(list(&case.expected["steps"]))
-            .enumerate()
+        for (index, (step, expected)) in
+            list(&input["steps"]).iter().zip(list(&case.expected["steps"])).enumerate()
         {
             let name = text(&step["criImage"]);
             match text(&step["op"]) {
@@ -387,11 +316,9 @@ fn judge_sequence(case: &Case) -> Result<(), String> {
                 "remove-image" => node.registry.remove(name),
                 "preload" => node.registry.preload(name, text(&step["ref"])),
                 "registry" => node.registry.set(name, &step["entry"]),
-                "inspect-error" => node
-                    .registry
-                    .fail_inspection(name, text(&step["errorMessage"])),
+                "inspect-error" => node.registry.fail_inspection(name, text(&step["errorMessage"])),
                 "update-secret" | "recreate-secret" => {
-                    node.secrets.replace(&step["secret"]);
+                    node.set_secret(&step["secret"]);
                     if step.get("registry").is_some() {
                         node.registry.replace(&step["registry"]);
                     }

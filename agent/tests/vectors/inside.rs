@@ -5,62 +5,47 @@ use std::path::Path;
 
 use agent::dns::DnsWarning;
 use agent::env::{EnvFile, EnvFiles, EnvInputs};
-use agent::objects::{ObjectMap, Objects};
+use agent::objects::ObjectMap;
 use agent::spec::{CgroupDriver, CgroupVersion, HandlerFeatures, Node, NodeAddress, SwapBehavior};
 use agent::{dns, env, hosts};
 use k8s_openapi::api::core::v1::Container;
 use serde_json::{Map, Value, json};
 
 use crate::judge::Set;
+use crate::pods;
 use crate::read::Case;
 use crate::support;
 
-pub(crate) const EXPANSION: Set = Set {
-    name: "var-expansion",
-    about: "variables in commands and arguments",
-    judge: expansion,
-    exceptions: &[],
-};
+pub(crate) const EXPANSION: Set =
+    Set::new("var-expansion", "variables in commands and arguments", expansion);
 
 fn expansion(case: &Case) -> Result<(), String> {
     let vars = &case.input["vars"];
     let ours = env::expand(support::text(&case.input["input"]), |name| {
         vars.get(name).and_then(Value::as_str)
     });
-    support::same(
-        "output",
-        &json!(ours),
-        &json!(support::text(&case.expected["output"])),
-    )
+    support::same("output", &json!(ours), &json!(support::text(&case.expected["output"])))
 }
 
-pub(crate) const ENVIRONMENT: Set = Set {
-    name: "container-env",
-    about: "the environment of a container",
-    judge: environment,
-    exceptions: &[],
-};
+pub(crate) const ENVIRONMENT: Set =
+    Set::new("container-env", "the environment of a container", environment);
 
 fn environment(case: &Case) -> Result<(), String> {
-    let pod = support::pod(&case.input["pod"]);
-    let (_, container) = pod
-        .container(support::text(&case.input["container"]))
-        .unwrap();
+    let pod = pods::pod(&case.input["pod"]);
+    let (_, container) = pod.container(support::text(&case.input["container"])).unwrap();
     let node = node(&case.input["node"]);
     let objects = objects(&case.input);
     let inputs = EnvInputs {
         node: &node,
-        ips: &support::texts(&case.input["podIPs"]),
-        objects: (case.input["node"]["standalone"] != true).then_some(&objects as &dyn Objects),
+        ips: &pods::texts(&case.input["podIPs"]),
+        objects: (case.input["node"]["standalone"] != true).then_some(&objects),
         files: &env_files(case, container),
     };
     match env::environment(&pod, container, inputs) {
         Ok(ours) => {
             let count = ours.len();
-            let ours: Map<String, Value> = ours
-                .into_iter()
-                .map(|(name, value)| (name, json!(value)))
-                .collect();
+            let ours: Map<String, Value> =
+                ours.into_iter().map(|(name, value)| (name, json!(value))).collect();
             assert_eq!(ours.len(), count, "names are unique");
             support::same("env", &Value::Object(ours), &case.expected["env"])
         }
@@ -73,10 +58,7 @@ fn env_files(case: &Case, container: &Container) -> EnvFiles {
     let file = |(volume, path): (&str, &str)| {
         let root = case.input["volumes"].get(volume)?["hostPath"].as_str()?;
         let text = case.input["volumeFiles"][volume][path].as_str();
-        let file = EnvFile {
-            path: Path::new(root).join(path),
-            text: text.map(str::to_owned),
-        };
+        let file = EnvFile { path: Path::new(root).join(path), text: text.map(str::to_owned) };
         Some(((volume.to_owned(), path.to_owned()), file))
     };
     env::files(container).filter_map(file).collect()
@@ -110,17 +92,12 @@ pub(crate) fn events(warnings: &[DnsWarning]) -> Value {
     warnings.iter().map(event).collect()
 }
 
-pub(crate) const HOSTS: Set = Set {
-    name: "hosts-file",
-    about: "a container's hosts file",
-    judge: hosts_file,
-    exceptions: &[],
-};
+pub(crate) const HOSTS: Set = Set::new("hosts-file", "a container's hosts file", hosts_file);
 
 fn hosts_file(case: &Case) -> Result<(), String> {
-    let pod = support::pod(&case.input["pod"]);
+    let pod = pods::pod(&case.input["pod"]);
     let domain = support::text(&case.input["clusterDomain"]);
-    let ips = support::texts(&case.input["podIPs"]);
+    let ips = pods::texts(&case.input["podIPs"]);
     let (name, pod_domain) = hosts::hostname(&pod, domain);
     let mut ours = json!({"hostname": name});
     if let Some(domain) = pod_domain {
@@ -136,15 +113,10 @@ fn hosts_file(case: &Case) -> Result<(), String> {
     support::same("hosts", &ours, &case.expected)
 }
 
-pub(crate) const DNS: Set = Set {
-    name: "pod-dns",
-    about: "a pod's name resolution",
-    judge: pod_dns,
-    exceptions: &[],
-};
+pub(crate) const DNS: Set = Set::new("pod-dns", "a pod's name resolution", pod_dns);
 
 fn pod_dns(case: &Case) -> Result<(), String> {
-    let pod = support::pod(&case.input["pod"]);
+    let pod = pods::pod(&case.input["pod"]);
     match dns::pod_dns(&pod, &node(&case.input["node"])) {
         Ok(ours) => {
             let mut options = ours.config.options;
@@ -172,12 +144,10 @@ pub(crate) fn node(facts: &Value) -> Node {
         support::text(&facts["rootDir"]),
         support::text(&facts["podLogsDir"]),
     );
-    node.cluster_dns = support::texts(&facts["clusterDNS"]);
+    node.cluster_dns = pods::texts(&facts["clusterDNS"]);
     node.cluster_domain = support::text(&facts["clusterDomain"]).to_owned();
-    node.resolv_conf = facts
-        .get("resolvConf")
-        .map(|text| support::text(text).to_owned());
-    node.ips = support::texts(&facts["nodeIPs"]);
+    node.resolv_conf = facts.get("resolvConf").map(|text| support::text(text).to_owned());
+    node.ips = pods::texts(&facts["nodeIPs"]);
     let addresses = support::list(&facts["addresses"]).iter();
     node.addresses = addresses
         .map(|address| NodeAddress {
@@ -206,13 +176,10 @@ pub(crate) fn node(facts: &Value) -> Node {
     };
     node.cgroup_root = support::text(&facts["cgroupRoot"]).to_owned();
     node.cgroups_per_qos = facts["cgroupsPerQOS"] == true;
-    node.cgroup_version = if facts["cgroupVersion"] == 1 {
-        CgroupVersion::V1
-    } else {
-        CgroupVersion::V2
-    };
+    node.cgroup_version =
+        if facts["cgroupVersion"] == 1 { CgroupVersion::V1 } else { CgroupVersion::V2 };
     node.single_process_oom_kill = facts["singleProcessOOMKill"] == true;
-    node.hugepage_sizes = support::texts(&facts["hugePageSizes"]);
+    node.hugepage_sizes = pods::texts(&facts["hugePageSizes"]);
     node.swap_capacity = facts["swapCapacity"].as_i64().unwrap_or_default();
     node.swap_controller = facts["swapControllerAvailable"] == true;
     node.swap_behavior = match support::text(&facts["memorySwapBehavior"]) {

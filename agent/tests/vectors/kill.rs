@@ -11,25 +11,19 @@ use jiff::SignedDuration;
 use serde_json::{Map, Value, json};
 
 use crate::judge::Set;
+use crate::pods;
 use crate::read::Case;
 use crate::support;
 
-pub(crate) const ORDER: Set = Set {
-    name: "kill-order",
-    about: "in which order containers are stopped",
-    judge: kill_order,
-    exceptions: &[],
-};
+pub(crate) const ORDER: Set =
+    Set::new("kill-order", "in which order containers are stopped", kill_order);
 
 fn kill_order(case: &Case) -> Result<(), String> {
-    let pod = support::pod(&case.input["pod"]);
+    let pod = pods::pod(&case.input["pod"]);
     let running: Vec<_> = support::list(&case.input["running"])
         .iter()
         .map(|seen| {
-            (
-                ContainerId::new(support::text(&seen["id"])),
-                support::text(&seen["name"]).to_owned(),
-            )
+            (ContainerId::new(support::text(&seen["id"])), support::text(&seen["name"]).to_owned())
         })
         .collect();
     let plan = terminate::end_pod(&pod, &running, case.input["graceOverride"].as_i64());
@@ -39,7 +33,7 @@ fn kill_order(case: &Case) -> Result<(), String> {
         insert_unnamed(&mut ours, &running, id, name);
     }
     ours["sandboxesStopped"] = case.input["sandboxIds"].clone();
-    ours["sandboxStopAt"] = json!(support::seconds(run.end()));
+    ours["sandboxStopAt"] = json!(pods::seconds(run.end()));
     agree(&ours, &case.expected)
 }
 
@@ -59,15 +53,11 @@ fn insert_unnamed(
     failed.sort_by(|a, b| support::text(a).cmp(support::text(b)));
 }
 
-pub(crate) const GRACE: Set = Set {
-    name: "kill-grace",
-    about: "how much grace one container gets",
-    judge: kill_grace,
-    exceptions: &[],
-};
+pub(crate) const GRACE: Set =
+    Set::new("kill-grace", "how much grace one container gets", kill_grace);
 
 fn kill_grace(case: &Case) -> Result<(), String> {
-    let pod = support::pod(&case.input["pod"]);
+    let pod = pods::pod(&case.input["pod"]);
     let reason = match support::text(&case.input["reason"]) {
         "" => KillReason::PodEnds,
         "LivenessProbe" => KillReason::LivenessProbe,
@@ -79,13 +69,7 @@ fn kill_grace(case: &Case) -> Result<(), String> {
     };
     let id = ContainerId::new(support::text(&case.input["running"][0]["id"]));
     let name = support::text(&case.input["container"]);
-    let plan = terminate::stop_one(
-        &pod,
-        &id,
-        name,
-        reason,
-        case.input["graceOverride"].as_i64(),
-    );
+    let plan = terminate::stop_one(&pod, &id, name, reason, case.input["graceOverride"].as_i64());
     agree(&run(&plan, case).words(), &case.expected)
 }
 
@@ -119,27 +103,16 @@ fn run(plan: &KillPlan, case: &Case) -> Run {
     while fates.len() < plan.targets.len() {
         let before = fates.len();
         for target in &plan.targets {
-            let others: Option<Vec<&Fate>> = target
-                .waits_for
-                .iter()
-                .map(|name| fates.get(name.as_str()))
-                .collect();
+            let others: Option<Vec<&Fate>> =
+                target.waits_for.iter().map(|name| fates.get(name.as_str())).collect();
             let Some(others) = others.filter(|_| !fates.contains_key(target.name.as_str())) else {
                 continue;
             };
             // A container whose stop failed keeps running; the others wait for it up to the wait limit.
-            let free_at = others.iter().map(|fate| {
-                if fate.failed {
-                    f64::INFINITY
-                } else {
-                    fate.done_at.unwrap()
-                }
-            });
-            let fate = fate(
-                target,
-                facts[target.id.as_str()],
-                free_at.fold(0.0, f64::max),
-            );
+            let free_at = others
+                .iter()
+                .map(|fate| if fate.failed { f64::INFINITY } else { fate.done_at.unwrap() });
+            let fate = fate(target, facts[target.id.as_str()], free_at.fold(0.0, f64::max));
             fates.insert(&target.name, fate);
         }
         assert!(fates.len() > before, "the targets wait for each other");
@@ -156,10 +129,7 @@ fn fate(target: &StopTarget, facts: &Value, free_at: f64) -> Fate {
     let span = |seconds: f64| SignedDuration::from_millis((seconds * 1000.0).round() as i64);
     let hook = if target.pre_stop {
         // A sleep hook takes its seconds; every other hook takes none.
-        facts["preStopTakes"]
-            .as_f64()
-            .unwrap_or(0.0)
-            .min(target.grace as f64)
+        facts["preStopTakes"].as_f64().unwrap_or(0.0).min(target.grace as f64)
     } else {
         0.0
     };
@@ -172,21 +142,14 @@ fn fate(target: &StopTarget, facts: &Value, free_at: f64) -> Fate {
         pre_stop_at: target.pre_stop.then_some(0.0),
         stop_at: Some(stop_at),
         grace: Some(grace),
-        done_at: Some(if error == "notFound" {
-            stop_at
-        } else {
-            stop_at + needed
-        }),
+        done_at: Some(if error == "notFound" { stop_at } else { stop_at + needed }),
         failed: error == "failed",
     }
 }
 
 impl Run {
     fn end(&self) -> f64 {
-        self.targets
-            .iter()
-            .filter_map(|(_, fate)| fate.done_at)
-            .fold(0.0, f64::max)
+        self.targets.iter().filter_map(|(_, fate)| fate.done_at).fold(0.0, f64::max)
     }
 
     fn words(&self) -> Value {
@@ -203,7 +166,7 @@ impl Run {
                 ("doneAt", fate.done_at),
             ] {
                 if let Some(at) = at {
-                    words.insert(what.to_owned(), support::seconds(at));
+                    words.insert(what.to_owned(), pods::seconds(at));
                 }
             }
             if let Some(grace) = fate.grace {
@@ -211,10 +174,7 @@ impl Run {
             }
             containers.push(Value::Object(words));
             if let Some(at) = fate.stop_at {
-                stages
-                    .entry((at * 1000.0).round() as i64)
-                    .or_default()
-                    .insert(&target.name);
+                stages.entry((at * 1000.0).round() as i64).or_default().insert(&target.name);
             }
             if fate.failed {
                 failed.push(&target.name);

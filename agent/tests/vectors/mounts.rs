@@ -13,22 +13,19 @@ use serde_json::{Value, json};
 
 use crate::judge::Set;
 use crate::read::Case;
-use crate::{config, inside, support};
+use crate::{config, inside, pods, support};
 
-pub(crate) const SET: Set = Set {
-    name: "container-mounts",
-    about: "the mounts of a container, and the parts of volumes made for them",
-    judge: container_mounts,
-    exceptions: &[],
-};
+pub(crate) const SET: Set = Set::new(
+    "container-mounts",
+    "the mounts of a container, and the parts of volumes made for them",
+    container_mounts,
+);
 
 fn container_mounts(case: &Case) -> Result<(), String> {
     let root = tempfile::tempdir().unwrap();
     let inner = |path: &Path| root.path().join(path.strip_prefix("/").unwrap());
-    let pod = support::pod(&case.input["pod"]);
-    let (_, container) = pod
-        .container(support::text(&case.input["container"]))
-        .unwrap();
+    let pod = pods::pod(&case.input["pod"]);
+    let (_, container) = pod.container(support::text(&case.input["container"])).unwrap();
     let mut node = inside::node(&case.input["node"]);
     node.root_dir = inner(&node.root_dir);
     node.selinux = true;
@@ -44,10 +41,8 @@ fn container_mounts(case: &Case) -> Result<(), String> {
     }
     let before = contents(&volumes);
     let env = case.input["env"].as_object().into_iter().flatten();
-    let env = env
-        .map(|(name, value)| (name.as_str(), support::text(value)))
-        .collect();
-    let ips = support::texts(&case.input["podIPs"]);
+    let env = env.map(|(name, value)| (name.as_str(), support::text(value))).collect();
+    let ips = pods::texts(&case.input["podIPs"]);
     let plan = mounts::plan(&pod, container, &env, &volumes, &ips, &node);
     let mut sub_paths = plan.sub_paths.iter();
     let prepared = sub_paths.try_for_each(|part| subpath::prepare(part).map(drop));

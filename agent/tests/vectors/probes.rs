@@ -10,15 +10,11 @@ use k8s_openapi::api::core::v1::{ContainerPort, PodStatus};
 use serde_json::{Value, json};
 
 use crate::judge::Set;
+use crate::pods;
 use crate::read::Case;
 use crate::support;
 
-pub(crate) const PROBES: Set = Set {
-    name: "probes",
-    about: "what a probe records, tick by tick",
-    judge: probes,
-    exceptions: &[],
-};
+pub(crate) const PROBES: Set = Set::new("probes", "what a probe records, tick by tick", probes);
 
 /// Seconds since the beginning of the year 2000.
 fn moment(seconds: &Value) -> Timestamp {
@@ -28,7 +24,7 @@ fn moment(seconds: &Value) -> Timestamp {
 
 fn probes(case: &Case) -> Result<(), String> {
     let input = &case.input;
-    let pod = support::pod(&input["pod"]);
+    let pod = pods::pod(&input["pod"]);
     let (_, container) = pod.container(support::text(&input["container"])).unwrap();
     let target = Target {
         container: Arc::new(container.clone()),
@@ -51,9 +47,8 @@ fn probes(case: &Case) -> Result<(), String> {
 }
 
 fn step_of(state: &mut ProbeState, target: &Target, step: &Value) -> Value {
-    let status: Option<PodStatus> = step
-        .get("status")
-        .map(|status| serde_json::from_value(status.clone()).unwrap());
+    let status: Option<PodStatus> =
+        step.get("status").map(|status| serde_json::from_value(status.clone()).unwrap());
     let next = state.tick(target, status.as_ref(), moment(&step["at"]));
     let mut attempts = 0;
     if next == Next::Run {
@@ -89,12 +84,8 @@ fn word(result: ProbeResult) -> &'static str {
     }
 }
 
-pub(crate) const REQUESTS: Set = Set {
-    name: "probe-http-request",
-    about: "requests of httpGet actions",
-    judge: request,
-    exceptions: &[],
-};
+pub(crate) const REQUESTS: Set =
+    Set::new("probe-http-request", "requests of httpGet actions", request);
 
 fn request(case: &Case) -> Result<(), String> {
     let input = &case.input;

@@ -1,55 +1,16 @@
-//! quantities, cpu-conversions and qos-cgroup: how resources are read, and what becomes of them.
+//! cpu-conversions and qos-cgroup: what becomes of resources.
 
-use agent::quantity::{Quantity, canonical};
 use agent::spec::{cgroup, cpu, qos};
 use serde_json::{Map, Value, json};
 
 use crate::inside;
 use crate::judge::Set;
+use crate::pods;
 use crate::read::Case;
 use crate::support;
 
-pub(crate) const QUANTITIES: Set = Set {
-    name: "quantities",
-    about: "what a quantity means, and how the API server writes it back",
-    judge: quantity,
-    exceptions: &[],
-};
-
-fn quantity(case: &Case) -> Result<(), String> {
-    let text = support::text(&case.input["s"]);
-    let (quantity, canonical) = match (Quantity::parse(text), canonical(text)) {
-        (Ok(quantity), Ok(canonical)) => (quantity, canonical),
-        (Err(error), Err(_)) => {
-            let ours = json!({"error": error.api_message()});
-            return support::same("quantity", &ours, &case.expected);
-        }
-        (parsed, canonical) => return Err(format!("{parsed:?}, but {canonical:?}")),
-    };
-    let sign = match () {
-        () if quantity.is_negative() => -1,
-        () if quantity.is_zero() => 0,
-        () => 1,
-    };
-    let mut ours = json!({
-        "canonical": canonical.text,
-        "format": quantity.format().as_str(),
-        "sign": sign,
-        "value": quantity.value(),
-        "milli_value": quantity.milli_value(),
-    });
-    if let Some(exact) = canonical.exact_integer {
-        ours["exact_int64"] = json!(exact);
-    }
-    support::same("quantity", &ours, &case.expected)
-}
-
-pub(crate) const CPU: Set = Set {
-    name: "cpu-conversions",
-    about: "CPU quantities in the kernel's units",
-    judge: cpu_conversion,
-    exceptions: &[],
-};
+pub(crate) const CPU: Set =
+    Set::new("cpu-conversions", "CPU quantities in the kernel's units", cpu_conversion);
 
 fn cpu_conversion(case: &Case) -> Result<(), String> {
     let input = |key: &str| case.input[key].as_i64();
@@ -72,15 +33,11 @@ fn cpu_conversion(case: &Case) -> Result<(), String> {
     support::same("conversion", &ours, &case.expected)
 }
 
-pub(crate) const QOS: Set = Set {
-    name: "qos-cgroup",
-    about: "QoS classes, OOM scores, and the cgroups of pods",
-    judge: qos_cgroup,
-    exceptions: &[],
-};
+pub(crate) const QOS: Set =
+    Set::new("qos-cgroup", "QoS classes, OOM scores, and the cgroups of pods", qos_cgroup);
 
 fn qos_cgroup(case: &Case) -> Result<(), String> {
-    let pod = support::pod(&case.input["pod"]);
+    let pod = pods::pod(&case.input["pod"]);
     let node = inside::node(&case.input["node"]);
     let containers = pod.init_containers().iter().chain(pod.containers());
     let scores: Map<String, Value> = containers

@@ -5,19 +5,16 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::judge::Set;
+use crate::pods;
 use crate::read::Case;
 use crate::support;
 
-pub(crate) const SET: Set = Set {
-    name: "restart-decision",
-    about: "whether a container is started again",
-    judge,
-    exceptions: &[],
-};
+pub(crate) const SET: Set =
+    Set::new("restart-decision", "whether a container is started again", judge);
 
 fn judge(case: &Case) -> Result<(), String> {
-    let pod = support::pod(&case.input["pod"]);
-    let observed = support::observed(&pod, &case.input, Timestamp::UNIX_EPOCH);
+    let pod = pods::pod(&case.input["pod"]);
+    let observed = pods::observed(&pod, &case.input, Timestamp::UNIX_EPOCH);
     let name = support::text(&case.input["container"]);
     let (_, container) = pod.container(name).unwrap();
     let status = serde_json::from_value(case.input["apiStatus"].clone()).unwrap_or_default();

@@ -1,9 +1,9 @@
-//! The list of sets, in the order of the table.
+//! The list of the agent's sets, in the order of the table.
 
 use crate::judge::Set;
 use crate::{
     actions, backoff, config, eviction, images, inside, kill, mounts, probes, resources, restart,
-    static_pod_dirs, static_pods, status, validation,
+    static_pod_dirs, status,
 };
 
 pub(crate) const SETS: &[Set] = &[
@@ -16,15 +16,12 @@ pub(crate) const SETS: &[Set] = &[
     probes::REQUESTS,
     status::PHASE,
     status::STATUS,
-    validation::SET,
-    static_pods::SET,
     static_pod_dirs::SET,
     inside::EXPANSION,
     inside::ENVIRONMENT,
     inside::HOSTS,
     inside::DNS,
     mounts::SET,
-    resources::QUANTITIES,
     resources::CPU,
     resources::QOS,
     config::SANDBOX,

@@ -6,10 +6,10 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use agent::pod::Pod;
 use agent::source::ManifestMode;
 use agent::source::files::{Changed, ManifestFiles};
 use agent::source::merge::{SourcePods, StaticSource};
+use api::pod::Pod;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -17,22 +17,14 @@ use crate::judge::Set;
 use crate::read::Case;
 use crate::support;
 
-pub(crate) const SET: Set = Set {
-    name: "static-pod-dirs",
-    about: "a directory or a file of static pods over time",
-    judge,
-    exceptions: &[],
-};
+pub(crate) const SET: Set =
+    Set::new("static-pod-dirs", "a directory or a file of static pods over time", judge);
 
 fn judge(case: &Case) -> Result<(), String> {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("manifests");
     let node_name = support::text(&case.input["nodeName"]).to_owned();
-    let path = if case.input["single_file"] == true {
-        dir.join("only.yaml")
-    } else {
-        dir.clone()
-    };
+    let path = if case.input["single_file"] == true { dir.join("only.yaml") } else { dir.clone() };
     let mut files = ManifestFiles::new(path.clone(), ManifestMode::Kubelet { node_name });
     let mut source = SourcePods::default();
     let mut tokens = BTreeMap::new();
@@ -107,9 +99,7 @@ fn apply(dir: &Path, root: &Path, operation: &Value) {
 fn show(pod: &Pod, tokens: &mut BTreeMap<String, String>) -> Value {
     let next = format!("u{}", tokens.len() + 1);
     let uid = tokens.entry(pod.uid().to_string()).or_insert(next);
-    let source = pod
-        .annotations()
-        .find(|(key, _)| *key == "kubernetes.io/config.source");
+    let source = pod.annotations().find(|(key, _)| *key == "kubernetes.io/config.source");
     json!({
         "namespace": pod.namespace(),
         "name": pod.name(),

@@ -7,53 +7,35 @@ use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use serde_json::{Value, json};
 
 use crate::judge::Set;
+use crate::pods;
 use crate::read::Case;
 use crate::support;
 
-pub(crate) const PHASE: Set = Set {
-    name: "pod-phase",
-    about: "the phase of a pod",
-    judge: pod_phase,
-    exceptions: &[],
-};
+pub(crate) const PHASE: Set = Set::new("pod-phase", "the phase of a pod", pod_phase);
 
 fn pod_phase(case: &Case) -> Result<(), String> {
-    let pod = support::pod(&case.input["pod"]);
+    let pod = pods::pod(&case.input["pod"]);
     let statuses: Vec<ContainerStatus> =
         serde_json::from_value(case.input["containerStatuses"].clone()).unwrap_or_default();
-    let (terminated, initialized) = (
-        case.input["terminated"] == true,
-        case.input["hasInitialized"] == true,
-    );
+    let (terminated, initialized) =
+        (case.input["terminated"] == true, case.input["hasInitialized"] == true);
     let ours = status::phase(&pod, &statuses, terminated, initialized);
     support::same("phase", &json!(ours), &case.expected["phase"])
 }
 
-pub(crate) const STATUS: Set = Set {
-    name: "pod-status",
-    about: "the status of a pod",
-    judge,
-    exceptions: &[],
-};
+pub(crate) const STATUS: Set = Set::new("pod-status", "the status of a pod", judge);
 
 fn judge(case: &Case) -> Result<(), String> {
     let input = &case.input;
-    let pod = support::pod(&input["pod"]);
-    let observed = support::observed(&pod, input, support::time(&input["now"]));
-    let previous: Option<PodStatus> = input
-        .get("cachedStatus")
-        .map(|cached| serde_json::from_value(cached.clone()).unwrap());
+    let pod = pods::pod(&input["pod"]);
+    let observed = pods::observed(&pod, input, pods::time(&input["now"]));
+    let previous: Option<PodStatus> =
+        input.get("cachedStatus").map(|cached| serde_json::from_value(cached.clone()).unwrap());
     let errors = input["startErrors"].as_object().into_iter().flatten();
     let start_errors: BTreeMap<String, StartError> = errors
         .map(|(name, error)| {
             let text = |key: &str| support::text(&error[key]).to_owned();
-            (
-                name.clone(),
-                StartError {
-                    reason: text("reason"),
-                    message: text("message"),
-                },
-            )
+            (name.clone(), StartError { reason: text("reason"), message: text("message") })
         })
         .collect();
     let ours = status::pod_status(&Inputs {
@@ -63,8 +45,8 @@ fn judge(case: &Case) -> Result<(), String> {
         start_errors: &start_errors,
         terminated: input["terminated"] == true,
         probes_registered: input["probesRegistered"] == true,
-        agent_started_at: Some(support::time(&input["agentStartedAt"])),
-        node_ips: &support::texts(&input["nodeIPs"]),
+        agent_started_at: Some(pods::time(&input["agentStartedAt"])),
+        node_ips: &pods::texts(&input["nodeIPs"]),
         // The recorded kubelet was not told which handlers its runtime has.
         recursive_read_only: false,
         stop_signals: false,
@@ -73,10 +55,8 @@ fn judge(case: &Case) -> Result<(), String> {
     });
     // Decode both with the same types, so that absent and empty members are equal.
     let expected: PodStatus = serde_json::from_value(case.expected.clone()).unwrap();
-    let (ours, expected) = (
-        tidy(serde_json::to_value(ours).unwrap()),
-        tidy(serde_json::to_value(expected).unwrap()),
-    );
+    let (ours, expected) =
+        (tidy(serde_json::to_value(ours).unwrap()), tidy(serde_json::to_value(expected).unwrap()));
     for (what, theirs) in expected.as_object().unwrap() {
         support::same(what, &ours[what], theirs)?;
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use harness::Runtime;
 use harness::fixture_image::{ImageBuilder, Layer};
-use harness::registry::Registry;
+use registry::Registry;
 
 const ROUNDS: usize = 5;
 const LAYERS: u64 = 5;
@@ -30,18 +30,8 @@ struct Shape {
 }
 
 const SHAPES: [Shape; 2] = [
-    Shape {
-        name: "large",
-        files: 200,
-        noise: 200 << 10,
-        text: 100 << 10,
-    },
-    Shape {
-        name: "small",
-        files: 4000,
-        noise: 2 << 10,
-        text: 4 << 10,
-    },
+    Shape { name: "large", files: 200, noise: 200 << 10, text: 100 << 10 },
+    Shape { name: "small", files: 4000, noise: 2 << 10, text: 4 << 10 },
 ];
 
 impl Shape {

@@ -1,17 +1,17 @@
 //! The command line of `crib`: its subcommands and their help.
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+use crib_base::exit::Exit;
+use crib_base::report::say;
 
-use crate::client::ClientArgs;
+use crate::client::{ClientArgs, finish, until_signal};
 use crate::commands::{
     agent, attach, bench, check, checkpoint, completions, create, describe, down, events, exec,
     explain_run, imagefsinfo, images, info, inspect, inspecti, inspectp, load, logs, man,
-    metricdescs, metricsp, pods, port_forward, proxy, ps, pull, registry, rm, rmi, rmp, run, runp,
+    metricdescs, metricsp, pods, port_forward, proxy, ps, pull, registry, rm, rmi, rmp, runp,
     runtime, runtime_config, start, stats, statsp, stop, stopp, update, update_runtime_config,
     version, volume,
 };
-use crate::exit::Exit;
-use crate::report::say;
 
 #[cfg(test)]
 mod documents;
@@ -34,7 +34,7 @@ pub(crate) struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 enum Command {
-    Run(Box<run::args::RunArgs>),
+    Run(Box<crib_run::RunArgs>),
     Down(down::DownArgs),
     ExplainRun(explain_run::ExplainRunArgs),
     Runtime(runtime::RuntimeArgs),
@@ -146,58 +146,62 @@ impl Cli {
     }
 }
 
+/// How a command ended, or why it could not begin.
+fn either(ended: Result<Exit, Exit>) -> Exit {
+    ended.unwrap_or_else(|exit| exit)
+}
+
 /// Does what was asked. Called while the process has one thread.
 pub(crate) fn dispatch(mut cli: Cli) -> Exit {
     if let Err(flag) = cli.command.inherit(&cli.client) {
-        say(&format!(
-            "{flag} before this command has no effect: leave it out"
-        ));
+        say(&format!("{flag} before this command has no effect: leave it out"));
         return Exit::BadInput;
     }
     match cli.command {
-        Command::Run(args) => run::run(&args),
+        Command::Run(args) => either(crib_run::run(&args)),
         Command::Down(args) => down::run(&args),
         Command::ExplainRun(args) => explain_run::run(&args),
-        Command::Runtime(args) => runtime::run(args),
-        Command::Agent(args) => agent::run(*args),
-        Command::Registry(args) => registry::run(&args),
-        Command::Check(args) => check::run(&args),
-        Command::Bench(args) => bench::run(&args),
-        Command::Proxy(args) => proxy::run(&args),
+        Command::Runtime(args) => either(runtime::run(args)),
+        Command::Agent(args) => either(agent::run(*args)),
+        Command::Registry(args) => either(registry::run(&args)),
+        Command::Check(args) => finish(check::run(&args)),
+        Command::Bench(args) => finish(bench::run(&args)),
+        Command::Proxy(args) => finish(proxy::run(&args)),
         Command::Volume(args) => volume::run(&args),
-        Command::Pods(args) => pods::run(&args),
-        Command::Ps(args) => ps::run(&args),
-        Command::Describe(args) => describe::run(&args),
-        Command::Images(args) => images::run(&args),
-        Command::Pull(args) => pull::run(&args),
-        Command::Load(args) => load::run(&args),
-        Command::Rmi(args) => rmi::run(&args),
-        Command::Inspect(args) => inspect::run(&args),
-        Command::Inspectp(args) => inspectp::run(&args),
-        Command::Inspecti(args) => inspecti::run(&args),
-        Command::Logs(args) => logs::run(&args),
-        Command::Exec(args) => exec::run(&args),
-        Command::Attach(args) => attach::run(&args),
-        Command::PortForward(args) => port_forward::run(&args),
-        Command::Stats(args) => stats::run(&args),
-        Command::Runp(args) => runp::run(&args),
-        Command::Create(args) => create::run(&args),
-        Command::Start(args) => start::run(&args),
-        Command::Stop(args) => stop::run(&args),
-        Command::Rm(args) => rm::run(&args),
-        Command::Stopp(args) => stopp::run(&args),
-        Command::Rmp(args) => rmp::run(&args),
-        Command::Update(args) => update::run(&args),
-        Command::Checkpoint(args) => checkpoint::run(&args),
-        Command::Statsp(args) => statsp::run(&args),
-        Command::Metricsp(args) => metricsp::run(&args),
-        Command::Metricdescs(args) => metricdescs::run(&args),
-        Command::Info(args) => info::run(&args),
-        Command::Imagefsinfo(args) => imagefsinfo::run(&args),
-        Command::RuntimeConfig(args) => runtime_config::run(&args),
-        Command::UpdateRuntimeConfig(args) => update_runtime_config::run(&args),
-        Command::Events(args) => events::run(&args),
-        Command::Version(args) => version::run(&args),
+        Command::Pods(args) => finish(pods::run(&args)),
+        Command::Ps(args) => finish(ps::run(&args)),
+        Command::Describe(args) => finish(describe::run(&args)),
+        Command::Images(args) => finish(images::run(&args)),
+        // The call is dropped at a signal, which ends the pull.
+        Command::Pull(args) => finish(until_signal(pull::run(&args))),
+        Command::Load(args) => finish(load::run(&args)),
+        Command::Rmi(args) => finish(rmi::run(&args)),
+        Command::Inspect(args) => finish(inspect::run(&args)),
+        Command::Inspectp(args) => finish(inspectp::run(&args)),
+        Command::Inspecti(args) => finish(inspecti::run(&args)),
+        Command::Logs(args) => finish(until_signal(logs::run(&args))),
+        Command::Exec(args) => finish(exec::run(&args)),
+        Command::Attach(args) => finish(attach::run(&args)),
+        Command::PortForward(args) => finish(until_signal(port_forward::run(&args))),
+        Command::Stats(args) => finish(until_signal(stats::run(&args))),
+        Command::Runp(args) => finish(runp::run(&args)),
+        Command::Create(args) => finish(until_signal(create::run(&args))),
+        Command::Start(args) => finish(start::run(&args)),
+        Command::Stop(args) => finish(stop::run(&args)),
+        Command::Rm(args) => finish(rm::run(&args)),
+        Command::Stopp(args) => finish(stopp::run(&args)),
+        Command::Rmp(args) => finish(rmp::run(&args)),
+        Command::Update(args) => finish(update::run(&args)),
+        Command::Checkpoint(args) => finish(until_signal(checkpoint::run(&args))),
+        Command::Statsp(args) => finish(until_signal(statsp::run(&args))),
+        Command::Metricsp(args) => finish(until_signal(metricsp::run(&args))),
+        Command::Metricdescs(args) => finish(metricdescs::run(&args)),
+        Command::Info(args) => finish(info::run(&args)),
+        Command::Imagefsinfo(args) => finish(imagefsinfo::run(&args)),
+        Command::RuntimeConfig(args) => finish(runtime_config::run(&args)),
+        Command::UpdateRuntimeConfig(args) => finish(update_runtime_config::run(&args)),
+        Command::Events(args) => finish(until_signal(events::run(&args))),
+        Command::Version(args) => finish(version::run(&args)),
         Command::Completions(args) => completions::run(&args, &mut Cli::command()),
         Command::Man(args) => man::run(&args, Cli::command()),
     }
@@ -205,7 +209,6 @@ pub(crate) fn dispatch(mut cli: Cli) -> Exit {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use rstest::rstest;
 
     use super::*;
@@ -306,7 +309,7 @@ mod tests {
         "crib registry --listen [::1]:5000 --root d --load a --load b=n:1 --auth bearer --tls --ca-file c"
     )]
     #[case(
-        "crib check --select must,sandbox --skip CRI-CTR-017 --fail-on may --report json=a --report tap=b --trace c --baseline d"
+        "crib check --select must,sandbox --skip CRI-CTR-017 --fail-on may --report json=a --report junit=b --trace c --baseline d"
     )]
     #[case("crib check --profile crictl --report html=a --report sarif=b")]
     #[case("crib check compare old.json new.json --html c")]

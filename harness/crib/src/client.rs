@@ -1,21 +1,22 @@
 //! The CRI client of the commands: the endpoint, timeouts of calls, and how errors are reported.
 
 use std::future::Future;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use cri::v1;
+use crib_base::args::UnixEndpoint;
+use crib_base::exit::{CALLS, Exit};
+use crib_base::live::{self, NamedRun, RunName};
+use crib_base::report::{chain, complain, event_loop};
+use crib_base::run_socket;
+use crib_base::signals::Signals;
 use harness::Client;
 use harness::client::Answer;
 use harness::deadline::within;
+use tokio::runtime::Builder;
 
-use crate::args::UnixEndpoint;
-use crate::endpoint::default_listen;
-use crate::exit::{CALLS, Exit};
-use crate::live::{self, NamedRun, RunName};
-use crate::report::complain;
-use crate::run_socket;
-use crate::signals::Signals;
+use crate::endpoint::{check_shared, default_listen, dial};
 
 pub(crate) mod config;
 pub(crate) mod containers;
@@ -79,9 +80,9 @@ impl Endpoints {
     pub(crate) fn open(&self) -> Result<Cri, CallError> {
         let mut all = self.open_all()?;
         match (all.len(), all.first()) {
-            (2.., Some(first)) if first.of_run => Err(CallError::SeveralRuntimes(
-                all.iter().map(Cri::choice).collect(),
-            )),
+            (2.., Some(first)) if first.of_run => {
+                Err(CallError::SeveralRuntimes(all.iter().map(Cri::choice).collect()))
+            }
             _ => Ok(all.swap_remove(0)),
         }
     }
@@ -163,12 +164,9 @@ fn connect(
 }
 
 fn reach(endpoint: &UnixEndpoint) -> Result<(), CallError> {
-    match UnixStream::connect(endpoint.path()) {
-        Ok(_) => Ok(()),
-        Err(source) => Err(CallError::Unreachable {
-            endpoint: endpoint.clone(),
-            source,
-        }),
+    match dial(endpoint.path()) {
+        Ok(()) => Ok(()),
+        Err(source) => Err(CallError::Unreachable { endpoint: endpoint.clone(), source }),
     }
 }
 
@@ -180,14 +178,10 @@ fn find() -> Result<UnixEndpoint, CallError> {
     let own = default_listen(user.is_root(), runtime_dir.as_deref(), &temp, user.as_raw());
     let mut all = vec![own.path().to_owned(), "/run/crib/crib.sock".into()];
     all.extend(
-        settings::of_this_machine()?
-            .runtime_endpoint
-            .map(|endpoint| endpoint.path().to_owned()),
+        settings::of_this_machine()?.runtime_endpoint.map(|endpoint| endpoint.path().to_owned()),
     );
     all.extend(
-        ["/run/containerd/containerd.sock", "/run/crio/crio.sock"]
-            .into_iter()
-            .map(PathBuf::from),
+        ["/run/containerd/containerd.sock", "/run/crio/crio.sock"].into_iter().map(PathBuf::from),
     );
     let mut tried: Vec<PathBuf> = Vec::new();
     for path in all {
@@ -196,6 +190,11 @@ fn find() -> Result<UnixEndpoint, CallError> {
         }
     }
     match tried.iter().find(|path| path.exists()) {
+        // In a temporary directory another user may have made a runtime of theirs look like this one's.
+        Some(path) if path == own.path() => {
+            let checked = check_shared(path).map_err(|error| CallError::Usage(chain(&error)));
+            checked.map(|()| own.clone())
+        }
         Some(path) => Ok(UnixEndpoint::at(path.clone())),
         None => Err(CallError::NoRuntime { tried }),
     }
@@ -244,6 +243,13 @@ impl Cri {
     ) -> Result<T, CallError> {
         let timeout = self.timeout.unwrap_or(CALL_TIMEOUT);
         self.wait(call, Some(timeout), answer).await
+    }
+
+    /// The containers that run.
+    pub(crate) async fn running_containers(&self) -> Result<Vec<v1::Container>, CallError> {
+        let state = v1::ContainerStateValue { state: v1::ContainerState::ContainerRunning.into() };
+        let running = v1::ContainerFilter { state: Some(state), ..Default::default() };
+        self.call("ListContainers", self.runtime.containers(running)).await
     }
 
     /// Waits for the answer to a call that may take long: only for as long as the user says, if at all.
@@ -300,21 +306,13 @@ pub(crate) fn with_codes(examples: &str) -> String {
 
 /// Runs a command to its end, and tells what went wrong.
 pub(crate) fn finish(command: impl Future<Output = Result<Exit, CallError>>) -> Exit {
-    let tokio = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let result = match tokio {
-        Ok(tokio) => {
-            let result = tokio.block_on(command);
-            // A thread that reads the terminal would be waited for.
-            tokio.shutdown_background();
-            result
-        }
-        Err(source) => Err(CallError::Io {
-            doing: "start the event loop".to_owned(),
-            source,
-        }),
+    let tokio = match event_loop(&mut Builder::new_current_thread(), 4) {
+        Ok(tokio) => tokio,
+        Err(exit) => return exit,
     };
+    let result = tokio.block_on(command);
+    // A thread that reads the terminal would be waited for.
+    tokio.shutdown_background();
     result.unwrap_or_else(|error| {
         let exit = error.exit();
         if !error.is_silent() {
@@ -328,10 +326,8 @@ pub(crate) fn finish(command: impl Future<Output = Result<Exit, CallError>>) -> 
 pub(crate) async fn until_signal(
     command: impl Future<Output = Result<Exit, CallError>>,
 ) -> Result<Exit, CallError> {
-    let mut signals = Signals::listen().map_err(|source| CallError::Io {
-        doing: "listen for signals".to_owned(),
-        source,
-    })?;
+    let mut signals = Signals::listen()
+        .map_err(|source| CallError::Io { doing: "listen for signals".to_owned(), source })?;
     tokio::select! {
         result = command => result,
         _ = signals.next() => Ok(Exit::Interrupted),
@@ -360,9 +356,5 @@ pub(crate) async fn each<T>(
             Err(error) => return Err(error),
         }
     }
-    if failed {
-        Err(CallError::AlreadyReported)
-    } else {
-        Ok(Exit::Success)
-    }
+    if failed { Err(CallError::AlreadyReported) } else { Ok(Exit::Success) }
 }

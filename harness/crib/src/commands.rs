@@ -26,15 +26,14 @@ pub(crate) mod metricdescs;
 pub(crate) mod metricsp;
 pub(crate) mod pods;
 pub(crate) mod port_forward;
+mod prelude;
 pub(crate) mod proxy;
 pub(crate) mod ps;
 pub(crate) mod pull;
-pub(crate) mod pull_secrets;
 pub(crate) mod registry;
 pub(crate) mod rm;
 pub(crate) mod rmi;
 pub(crate) mod rmp;
-pub(crate) mod run;
 pub(crate) mod runp;
 pub(crate) mod runtime;
 pub(crate) mod runtime_config;
@@ -47,12 +46,3 @@ pub(crate) mod update;
 pub(crate) mod update_runtime_config;
 pub(crate) mod version;
 pub(crate) mod volume;
-
-/// The name of this machine, which pods see as the name of their node.
-pub(crate) fn node_name() -> String {
-    let name = nix::unistd::gethostname()
-        .ok()
-        .and_then(|name| name.into_string().ok());
-    name.filter(|name| !name.is_empty())
-        .map_or_else(|| "localhost".to_owned(), |name| name.to_lowercase())
-}

@@ -5,10 +5,10 @@
 //!
 //! Each section is a module of its own below this one. `examples/runtime.yaml` shows all of them.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crib_base::named_text;
 use runtime_fake::Config;
 use serde::Deserialize;
 
@@ -82,10 +82,8 @@ impl File {
     /// # Errors
     /// With the place of the first problem.
     pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = fs::read_to_string(path).map_err(|source| ConfigError::Read {
-            file: path.to_owned(),
-            source,
-        })?;
+        let text = named_text::read_text(path)
+            .map_err(|source| ConfigError::Read { file: path.to_owned(), source })?;
         Self::parse(path, &text)
     }
 
@@ -98,9 +96,7 @@ impl File {
             let place = error.location();
             let (line, column) = place.map_or((1, 1), |place| (place.line(), place.column()));
             let said = error.without_snippet().to_string();
-            let said = said
-                .split(&format!(" at line {line}, column {column}"))
-                .next();
+            let said = said.split(&format!(" at line {line}, column {column}")).next();
             let at = match track.path().to_string() {
                 none if none == "." || none == "?" => String::new(),
                 at => format!("{at}: "),
@@ -131,7 +127,6 @@ impl File {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use rstest::rstest;
 
     use super::*;
@@ -191,10 +186,7 @@ mod tests {
         "pull:\n  pinned: [a, 'B A']\n",
         "pull.pinned[1]: invalid image reference \"B A\""
     )]
-    #[case::no_handler(
-        "handlers:\n  Strict: {}\n",
-        "handlers: \"Strict\" is not a handler's name"
-    )]
+    #[case::no_handler("handlers:\n  Strict: {}\n", "handlers: \"Strict\" is not a handler's name")]
     #[case::no_option("handlers:\n  strict:\n    fast: true\n", "unknown field `fast`")]
     #[case::a_log_of_nothing(
         "logs:\n  max_size: 100\n",
@@ -208,14 +200,9 @@ mod tests {
         "behave:\n  app: exit-1\n  registry.test/app:2: exit-1000\n",
         "behave: image registry.test/app:2: step \"exit-1000\": \"1000\" is not an exit code: 0 to 255"
     )]
-    #[case::no_layers(
-        "pull:\n  parallel_layers: 0\n",
-        "pull.parallel_layers: must be at least 1"
-    )]
+    #[case::no_layers("pull:\n  parallel_layers: 0\n", "pull.parallel_layers: must be at least 1")]
     fn config_rejects_invalid_document(#[case] text: &str, #[case] want: &str) {
-        let said = File::parse(Path::new("c.yaml"), text)
-            .unwrap_err()
-            .to_string();
+        let said = File::parse(Path::new("c.yaml"), text).unwrap_err().to_string();
         assert!(said.contains(want), "{said}");
         assert!(!said.contains('\n'), "{said}");
     }
@@ -231,9 +218,6 @@ mod tests {
     #[test]
     fn config_reports_missing_file() {
         let error = File::read(Path::new("/nowhere/c.yaml")).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "failed to read the configuration /nowhere/c.yaml"
-        );
+        assert_eq!(error.to_string(), "failed to read the configuration /nowhere/c.yaml");
     }
 }

@@ -1,18 +1,18 @@
 //! The unix socket of `crib runtime`: default path, and replacement of a stale one.
 
-use std::fs::{DirBuilder, Permissions};
+use std::fs::Permissions;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{
-    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _,
-};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use crib_base::args::{LONGEST_SOCKET_PATH, UnixEndpoint};
+use file_tree::directory;
 use nix::unistd::Gid;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use thiserror::Error;
-
-use crate::args::{LONGEST_SOCKET_PATH, UnixEndpoint};
 
 /// Why a socket cannot be listened on.
 #[derive(Debug, Error)]
@@ -34,12 +34,12 @@ pub(crate) enum EndpointError {
         path: PathBuf,
     },
     /// Others could put their own socket in the place of ours.
-    #[error(
-        "the directory {directory} is not yours alone: remove it, or listen somewhere else (--listen)"
-    )]
+    #[error("the directory {directory} is not yours alone: {remedy}")]
     NotOurs {
         /// The directory.
         directory: PathBuf,
+        /// What this user can do about it.
+        remedy: &'static str,
     },
     /// The path exists and is not a socket.
     #[error("{path} exists and is not a socket: remove it, or listen somewhere else")]
@@ -92,25 +92,16 @@ pub(crate) fn clear(path: &Path) -> Result<(), EndpointError> {
             path: path.to_owned(),
             source,
         }),
-        Found::Server => Err(EndpointError::InUse {
-            path: path.to_owned(),
-        }),
+        Found::Server => Err(EndpointError::InUse { path: path.to_owned() }),
     }
 }
 
 /// Listens on `path`, for the owner and, if given, a group (its number). The file of a server that is gone is replaced.
 pub(crate) fn listen(path: &Path, group: Option<Gid>) -> Result<UnixListener, EndpointError> {
     check_length(path)?;
-    let io = |doing, source| EndpointError::Io {
-        doing,
-        path: path.to_owned(),
-        source,
-    };
+    let io = |doing, source| EndpointError::Io { doing, path: path.to_owned(), source };
     if let Some(parent) = path.parent() {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o750)
-            .create(parent)
+        directory::make(parent, 0o750)
             .map_err(|source| io("make the directory of the socket", source))?;
     }
     check_shared(path)?;
@@ -118,9 +109,7 @@ pub(crate) fn listen(path: &Path, group: Option<Gid>) -> Result<UnixListener, En
     let listener = UnixListener::bind(path).map_err(|source| {
         // Another process bound it since the probe.
         if source.kind() == ErrorKind::AddrInUse {
-            EndpointError::InUse {
-                path: path.to_owned(),
-            }
+            EndpointError::InUse { path: path.to_owned() }
         } else {
             io("listen on", source)
         }
@@ -132,14 +121,12 @@ pub(crate) fn listen(path: &Path, group: Option<Gid>) -> Result<UnixListener, En
     let mode = if group.is_some() { 0o660 } else { 0o600 };
     std::fs::set_permissions(path, Permissions::from_mode(mode))
         .map_err(|source| io("set the mode of", source))?;
-    listener
-        .set_nonblocking(true)
-        .map_err(|source| io("listen on", source))?;
+    listener.set_nonblocking(true).map_err(|source| io("listen on", source))?;
     Ok(listener)
 }
 
 /// In a world-writable directory such as /tmp, another user may have created the directory of the socket first.
-fn check_shared(path: &Path) -> Result<(), EndpointError> {
+pub(crate) fn check_shared(path: &Path) -> Result<(), EndpointError> {
     let Some(directory) = path.parent() else {
         return Ok(());
     };
@@ -155,18 +142,20 @@ fn check_shared(path: &Path) -> Result<(), EndpointError> {
     if !sticky || own && found.mode() & 0o022 == 0 || found.mode() & 0o1000 != 0 {
         return Ok(());
     }
-    Err(EndpointError::NotOurs {
-        directory: directory.to_owned(),
-    })
+    // From a sticky directory nobody else can remove it. Root may be root of a user namespace only.
+    let remedy = match found.uid() == nix::unistd::geteuid().as_raw() {
+        true => "remove it, or name another socket",
+        false => {
+            "another user made it: name another socket, or set XDG_RUNTIME_DIR to a directory of yours"
+        }
+    };
+    Err(EndpointError::NotOurs { directory: directory.to_owned(), remedy })
 }
 
 fn check_length(path: &Path) -> Result<(), EndpointError> {
     let length = path.as_os_str().as_bytes().len();
     if length > LONGEST_SOCKET_PATH {
-        return Err(EndpointError::TooLong {
-            path: path.to_owned(),
-            length,
-        });
+        return Err(EndpointError::TooLong { path: path.to_owned(), length });
     }
     Ok(())
 }
@@ -175,35 +164,39 @@ fn probe(path: &Path) -> Result<Found, EndpointError> {
     match std::fs::symlink_metadata(path) {
         Err(source) if source.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
         Err(source) => {
-            return Err(EndpointError::Io {
-                doing: "look at",
-                path: path.to_owned(),
-                source,
-            });
+            return Err(EndpointError::Io { doing: "look at", path: path.to_owned(), source });
         }
         Ok(metadata) if !metadata.file_type().is_socket() => {
-            return Err(EndpointError::NotASocket {
-                path: path.to_owned(),
-            });
+            return Err(EndpointError::NotASocket { path: path.to_owned() });
         }
         Ok(_) => {}
     }
-    match UnixStream::connect(path) {
-        Ok(_) => Ok(Found::Server),
+    match dial(path) {
+        Ok(()) => Ok(Found::Server),
         Err(source) if source.kind() == ErrorKind::ConnectionRefused => Ok(Found::Stale),
         Err(source) if source.kind() == ErrorKind::NotFound => Ok(Found::Nothing),
-        Err(source) => Err(EndpointError::Io {
-            doing: "connect to",
-            path: path.to_owned(),
-            source,
-        }),
+        Err(source) => {
+            Err(EndpointError::Io { doing: "connect to", path: path.to_owned(), source })
+        }
+    }
+}
+
+/// Connects, and hangs up. A server that accepts nobody does not hold this up.
+pub(crate) fn dial(path: &Path) -> io::Result<()> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
+        // Its queue is full (unix(7)).
+        Ok(()) | Err(Errno::AGAIN) => Ok(()),
+        Err(errno) => Err(errno.into()),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use rstest::rstest;
+
+    use std::os::unix::net::UnixStream;
 
     use super::*;
 
@@ -226,14 +219,8 @@ mod tests {
         let path = dir.path().join("a/b.sock");
         let first = listen(&path, None).unwrap();
         UnixStream::connect(&path).unwrap();
-        assert!(matches!(
-            listen(&path, None),
-            Err(EndpointError::InUse { .. })
-        ));
-        assert_eq!(
-            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-            0o600
-        );
+        assert!(matches!(listen(&path, None), Err(EndpointError::InUse { .. })));
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         drop(first);
         UnixStream::connect(&path).unwrap_err();
         listen(&path, None).unwrap();
@@ -244,10 +231,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         std::fs::write(&path, "mine").unwrap();
-        assert!(matches!(
-            listen(&path, None),
-            Err(EndpointError::NotASocket { .. })
-        ));
+        assert!(matches!(listen(&path, None), Err(EndpointError::NotASocket { .. })));
         assert_eq!(std::fs::read(&path).unwrap(), b"mine");
     }
 
@@ -261,10 +245,7 @@ mod tests {
         let result = listen(&path, None);
         assert_eq!(result.is_ok(), fits, "{result:?}");
         if !fits {
-            assert!(matches!(
-                result,
-                Err(EndpointError::TooLong { length: 108, .. })
-            ));
+            assert!(matches!(result, Err(EndpointError::TooLong { length: 108, .. })));
         }
     }
 

@@ -6,9 +6,7 @@ use crate::heap::trim;
 /// The memory of this process that is no file's, kB.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("RssAnon:"));
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
     let amount = line.unwrap().trim().trim_end_matches(" kB");
     amount.parse().unwrap()
 }

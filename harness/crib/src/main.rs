@@ -6,30 +6,24 @@
 
 use std::process::ExitCode;
 
-mod args;
+use crib_base::exit::Exit;
+use crib_base::limits;
+use crib_base::report::{or_complain, say};
+
 mod cli;
 mod client;
 mod commands;
 mod config;
-mod dirs;
 mod endpoint;
-mod exit;
 mod heap;
 #[cfg(all(test, target_env = "gnu"))]
 mod heap_tests;
-mod live;
-mod logging;
 mod network;
-mod pod_dialer;
-mod report;
 mod reported;
-mod run_socket;
 mod shutdown;
-mod signals;
 mod stream;
 mod template;
 mod terminal;
-mod volumes_dir;
 
 fn main() -> ExitCode {
     match std::env::args_os().nth(1) {
@@ -39,15 +33,19 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         // A helper of `crib bench`, which measures processes with one thread.
-        Some(word) if word == harness::bench::FLOOR_COMMAND => {
+        Some(word) if word == bench::FLOOR_COMMAND => {
             let second = std::env::args_os().nth(2);
-            let network = second.is_some_and(|word| word == harness::bench::FLOOR_NETWORK);
-            return match harness::bench::serve_floor(network) {
+            let network = second.is_some_and(|word| word == bench::FLOOR_NETWORK);
+            return match bench::serve_floor(network) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(_) => ExitCode::FAILURE,
             };
         }
         Some(_) | None => {}
     }
-    cli::dispatch(cli::Cli::read()).into()
+    // Before the command line is read, which takes more stack than some have.
+    match or_complain(limits::prepare(say), Exit::NoRuntime) {
+        Ok(()) => cli::dispatch(cli::Cli::read()).into(),
+        Err(exit) => exit.into(),
+    }
 }

@@ -36,11 +36,7 @@ impl NetworkArgs {
 
 /// Plugins of `conf_dir`, with the usual directories of programs where none are named.
 pub(crate) fn cni(conf_dir: PathBuf, bin_dirs: Vec<PathBuf>) -> CniConfig {
-    let bin_dirs = if bin_dirs.is_empty() {
-        BIN_DIRS.map(PathBuf::from).into()
-    } else {
-        bin_dirs
-    };
+    let bin_dirs = if bin_dirs.is_empty() { BIN_DIRS.map(PathBuf::from).into() } else { bin_dirs };
     // Plugins run elsewhere than here.
     let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
     CniConfig {

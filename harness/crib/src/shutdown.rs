@@ -7,14 +7,13 @@ use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crib_base::exit::Exit;
+use crib_base::signals::ECHO;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use tokio_util::sync::CancellationToken;
-
-use crate::exit::Exit;
-use crate::signals::ECHO;
 
 /// Time limit of the last log line: the reader of standard error may hang too.
 const LAST_LINE: Duration = Duration::from_millis(200);
@@ -45,15 +44,13 @@ pub(crate) fn while_it_removes() {
 
 /// Ends the process when `bound` expires, unless it is removing files.
 pub(crate) fn within(bound: Duration) {
-    let spawned = std::thread::Builder::new()
-        .name("bound".to_owned())
-        .spawn(move || {
-            std::thread::sleep(bound);
-            if REMOVES.load(Ordering::Relaxed) {
-                return;
-            }
-            end(move || tracing::error!(?bound, "did not end in time; ending at once"));
-        });
+    let spawned = std::thread::Builder::new().name("bound".to_owned()).spawn(move || {
+        std::thread::sleep(bound);
+        if REMOVES.load(Ordering::Relaxed) {
+            return;
+        }
+        end(move || tracing::error!(?bound, "did not end in time; ending at once"));
+    });
     if let Err(error) = spawned {
         tracing::warn!(%error, "the end has no bound");
     }

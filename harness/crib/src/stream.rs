@@ -4,12 +4,12 @@ use std::io::{self, Read as _};
 
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
+use crib_base::exit::Exit;
+use crib_base::signals::Signals;
 use harness::streaming::{self, CommandError, Inlet, Outlet, Sizes, Streams, Transport};
 use tokio::sync::mpsc;
 
 use crate::client::CallError;
-use crate::exit::Exit;
-use crate::signals::Signals;
 use crate::terminal::{Raw, TerminalSize};
 
 /// What streams go over. The names are crictl's.
@@ -53,22 +53,20 @@ pub(crate) async fn join(
     streams: Streams,
     transport: Transport,
 ) -> Result<Exit, CallError> {
-    let listening = |source| CallError::Io {
-        doing: "listen for signals".to_owned(),
-        source,
-    };
+    let listening = |source| CallError::Io { doing: "listen for signals".to_owned(), source };
     let mut signals = Signals::listen().map_err(listening)?;
     let mut size = TerminalSize::listen().map_err(listening)?;
     let mut command = streaming::command(url, streams, transport).await?;
     let (stdin, sizes) = (command.stdin.take(), command.sizes.take());
     let (mut stdout, mut stderr) = (command.stdout.take(), command.stderr.take());
-    let raw = match streams.stdin && streams.tty {
-        true => Some(Raw::stdin().map_err(|source| CallError::Io {
-            doing: "set up the terminal".to_owned(),
-            source,
-        })?),
-        false => None,
-    };
+    let raw =
+        match streams.stdin && streams.tty {
+            true => Some(Raw::stdin().map_err(|source| CallError::Io {
+                doing: "set up the terminal".to_owned(),
+                source,
+            })?),
+            false => None,
+        };
     let output = async {
         // The outcome comes after all output. Output that nobody takes holds the command up: then it has no outcome.
         let ((), (), ended) = tokio::try_join!(

@@ -62,10 +62,7 @@ pub(crate) struct TerminalSize {
 impl TerminalSize {
     /// Changes are heard from now on.
     pub(crate) fn listen() -> io::Result<Self> {
-        Ok(Self {
-            changes: signal(SignalKind::window_change())?,
-            reported: false,
-        })
+        Ok(Self { changes: signal(SignalKind::window_change())?, reported: false })
     }
 
     /// The next size as columns and rows. Cancel-safe. Pending forever without a terminal.

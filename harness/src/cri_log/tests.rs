@@ -1,6 +1,4 @@
 //! Tables and properties of the log format: however a file is cut, the joiner returns the same lines, and loses none.
-#![allow(clippy::unwrap_used)]
-
 use proptest::prelude::*;
 use rstest::rstest;
 
@@ -14,10 +12,7 @@ fn joined(chunks: &[&[u8]]) -> Vec<(Stream, String)> {
         joiner.push(chunk, &mut lines);
     }
     joiner.finish(&mut lines);
-    lines
-        .into_iter()
-        .map(|line| (line.stream, line.text))
-        .collect()
+    lines.into_iter().map(|line| (line.stream, line.text)).collect()
 }
 
 #[rstest]
@@ -35,15 +30,8 @@ fn parse_reads_valid_entries(
     #[case] text: &str,
 ) {
     let line = format!("{AT} {rest}");
-    assert_eq!(
-        parse(line.as_bytes()),
-        Some(Entry {
-            time: AT,
-            stream,
-            partial,
-            text: text.as_bytes()
-        })
-    );
+    let seen = parse(line.as_bytes());
+    assert_eq!(seen, Some(Entry { time: AT, stream, partial, text: text.as_bytes() }));
 }
 
 #[rstest]
@@ -60,33 +48,21 @@ fn parse_rejects_malformed_entries(#[case] line: &str) {
     } else {
         vec![(Stream::Stdout, line.to_owned())]
     };
-    assert_eq!(
-        joined(&[line.as_bytes(), b"\n"]),
-        shown,
-        "what cannot be read is shown as it is"
-    );
+    assert_eq!(joined(&[line.as_bytes(), b"\n"]), shown, "what cannot be read is shown as it is");
 }
 
 #[test]
 fn joiner_keeps_streams_apart() {
     let file =
         format!("{AT} stdout P one \n{AT} stderr P uno \n{AT} stdout F two\n{AT} stderr F due\n");
-    assert_eq!(
-        joined(&[file.as_bytes()]),
-        [
-            (Stream::Stdout, "one two".to_owned()),
-            (Stream::Stderr, "uno due".to_owned())
-        ]
-    );
+    let expected = [(Stream::Stdout, "one two".to_owned()), (Stream::Stderr, "uno due".to_owned())];
+    assert_eq!(joined(&[file.as_bytes()]), expected);
 }
 
 #[test]
 fn joined_line_has_time_of_first_entry() {
     let (mut joiner, mut lines) = (Joiner::default(), Vec::new());
-    joiner.push(
-        b"2026-01-01T00:00:00Z stdout P a\n2026-01-01T00:00:09Z stdout F b\n",
-        &mut lines,
-    );
+    joiner.push(b"2026-01-01T00:00:00Z stdout P a\n2026-01-01T00:00:09Z stdout F b\n", &mut lines);
     assert_eq!(
         lines,
         [Line {
@@ -100,13 +76,8 @@ fn joined_line_has_time_of_first_entry() {
 #[test]
 fn finish_returns_incomplete_lines() {
     let file = format!("{AT} stderr P open\n{AT} stdout F cut");
-    assert_eq!(
-        joined(&[file.as_bytes()]),
-        [
-            (Stream::Stdout, "cut".to_owned()),
-            (Stream::Stderr, "open".to_owned())
-        ]
-    );
+    let seen = joined(&[file.as_bytes()]);
+    assert_eq!(seen, [(Stream::Stdout, "cut".to_owned()), (Stream::Stderr, "open".to_owned())]);
 }
 
 #[test]
@@ -128,10 +99,7 @@ fn written(stream: Stream, pieces: &[String]) -> String {
         .iter()
         .enumerate()
         .map(|(at, piece)| {
-            format!(
-                "{AT} {stream} {} {piece}\n",
-                if at == last { "F" } else { "P" }
-            )
+            format!("{AT} {stream} {} {piece}\n", if at == last { "F" } else { "P" })
         })
         .collect()
 }

@@ -69,10 +69,7 @@ impl Layer {
 
     /// A layer from a raw tar stream, which is not validated.
     pub fn of_stream(stream: Vec<u8>) -> Self {
-        Self {
-            stream: Some(stream),
-            ..Self::default()
-        }
+        Self { stream: Some(stream), ..Self::default() }
     }
 
     fn entry(mut self, kind: EntryType, path: &str, mode: u32) -> Self {
@@ -98,8 +95,7 @@ impl Layer {
 
     /// A file with its permission bits (0o4755 for a setuid one).
     pub fn file(self, path: &str, mode: u32, body: impl Into<Vec<u8>>) -> Self {
-        self.entry(EntryType::Regular, path, mode)
-            .change(|entry| entry.body = body.into())
+        self.entry(EntryType::Regular, path, mode).change(|entry| entry.body = body.into())
     }
 
     /// A directory with its permission bits.
@@ -109,20 +105,17 @@ impl Layer {
 
     /// A symbolic link.
     pub fn symlink(self, path: &str, target: &str) -> Self {
-        self.entry(EntryType::Symlink, path, 0o777)
-            .change(|entry| entry.link = target.to_owned())
+        self.entry(EntryType::Symlink, path, 0o777).change(|entry| entry.link = target.to_owned())
     }
 
     /// A FIFO, or a device node with its major and minor number.
     pub fn node(self, path: &str, kind: EntryType, device: (u32, u32)) -> Self {
-        self.entry(kind, path, 0o666)
-            .change(|entry| entry.device = device)
+        self.entry(kind, path, 0o666).change(|entry| entry.device = device)
     }
 
     /// Another name for an earlier file of this layer.
     pub fn hard_link(self, path: &str, target: &str) -> Self {
-        self.entry(EntryType::Link, path, 0o644)
-            .change(|entry| entry.link = target.to_owned())
+        self.entry(EntryType::Link, path, 0o644).change(|entry| entry.link = target.to_owned())
     }
 
     /// Packs it in another way than with gzip, where the image's form has a choice.

@@ -49,11 +49,7 @@ impl FinishedPod {
         let named = |status: &&v1::ContainerStatus| name_of(status) == container;
         let Some(status) = self.containers.iter().find(named) else {
             let names: Vec<_> = self.containers.iter().map(name_of).collect();
-            panic!(
-                "pod {} has no container {container}, only {}",
-                self.name,
-                names.join(", ")
-            );
+            panic!("pod {} has no container {container}, only {}", self.name, names.join(", "));
         };
         status.exit_code
     }
@@ -157,10 +153,7 @@ impl Node {
             let exited = |s: &v1::ContainerStatus| s.state() == ContainerState::ContainerExited;
             let over = seen.sandbox.is_some() && !seen.is_ready() && !seen.containers.is_empty();
             if over && seen.containers.iter().all(exited) {
-                Ok(FinishedPod {
-                    name: pod.to_owned(),
-                    containers: seen.containers,
-                })
+                Ok(FinishedPod { name: pod.to_owned(), containers: seen.containers })
             } else {
                 Err(Ok::<_, tonic::Status>(seen))
             }
@@ -195,10 +188,8 @@ impl Node {
     async fn look(&self, pod: &str) -> Answer<Seen> {
         let client = &self.runtime.client;
         let labels = HashMap::from([(POD_NAME.to_owned(), pod.to_owned())]);
-        let sandboxes = client.pods(v1::PodSandboxFilter {
-            label_selector: labels.clone(),
-            ..Default::default()
-        });
+        let sandboxes = client
+            .pods(v1::PodSandboxFilter { label_selector: labels.clone(), ..Default::default() });
         let sandbox = sandboxes.await?.into_iter().max_by_key(|s| s.created_at);
         let filter = v1::ContainerFilter {
             label_selector: labels,
@@ -217,11 +208,7 @@ impl Node {
             Some(_) => String::new(),
             None => self.agent_log(),
         };
-        Ok(Seen {
-            sandbox,
-            containers,
-            agent_log,
-        })
+        Ok(Seen { sandbox, containers, agent_log })
     }
 }
 

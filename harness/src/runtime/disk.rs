@@ -35,9 +35,7 @@ impl Runtime {
     /// [`Runtime::state_dir`].
     #[must_use]
     pub fn disk(&self) -> Option<PathBuf> {
-        let inside = Path::new("/proc")
-            .join(self.pid()?.to_string())
-            .join("root");
+        let inside = Path::new("/proc").join(self.pid()?.to_string()).join("root");
         Some(inside.join(self.state_dir().strip_prefix("/").ok()?))
     }
 
@@ -96,14 +94,12 @@ impl Disk {
     pub(super) fn around(&self, directory: &Path) -> Command {
         let mut command = Command::new("unshare");
         let (mount, what) = match self {
-            Self::Memory(bytes) => (
-                "mount -t tmpfs -o size=\"$0\",mode=0755 none \"$1\"",
-                bytes.to_string().into(),
-            ),
-            Self::Image(path) => (
-                "mount -o loop,commit=600,noatime \"$0\" \"$1\"",
-                path.clone().into_os_string(),
-            ),
+            Self::Memory(bytes) => {
+                ("mount -t tmpfs -o size=\"$0\",mode=0755 none \"$1\"", bytes.to_string().into())
+            }
+            Self::Image(path) => {
+                ("mount -o loop,commit=600,noatime \"$0\" \"$1\"", path.clone().into_os_string())
+            }
         };
         let script = format!("{mount} && shift && exec \"$@\"");
         command.args(flags()).args(["sh", "-c", &script]);

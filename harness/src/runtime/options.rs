@@ -123,20 +123,16 @@ impl Options {
             .keep();
         let mut runtime = Runtime {
             client: Client::new(&root.join("r.sock")),
-            root: Some(root),
+            root,
             daemon: None,
             faulty: None,
             options: self,
         };
         runtime.open_to_user()?;
         runtime.launch().await?;
-        let endpoint = runtime.socket().display().to_string();
         match runtime.client.pull(&fixture::image()).await {
             Ok(_) => Ok(runtime),
-            Err(source) => Err(StartError::NoImage {
-                endpoint,
-                source: Box::new(source),
-            }),
+            Err(source) => Err(StartError::NoImage(Box::new(source))),
         }
     }
 }

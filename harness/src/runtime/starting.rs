@@ -4,10 +4,10 @@ use std::future::IntoFuture;
 use std::path::Path;
 use std::pin::Pin;
 
+use proxy::{Proxy, RuleSet};
 use tempfile::TempDir;
 
 use super::{Runtime, StartError, io};
-use crate::proxy::{Proxy, RuleSet};
 
 /// A runtime that is started when this is awaited.
 #[derive(Debug, Clone, Default)]
@@ -25,7 +25,7 @@ pub(super) struct Faulty {
 }
 
 impl Starting {
-    /// What the runtime does wrong, as its clients see it: rules of [`crate::proxy::Fault`].
+    /// What the runtime does wrong, as its clients see it: rules of [`proxy::Fault`].
     #[must_use]
     pub fn with_faults<Rule: Into<String>>(
         mut self,
@@ -36,14 +36,13 @@ impl Starting {
     }
 
     /// Images, and the scripts that their containers act out: `registry.test/app:1=exit-1-after-2s`; docs/testing.md has
-    /// the words. It is always a new crib runtime then.
+    /// the words.
     #[must_use]
     pub fn with_behaviours<Script: Into<String>>(
         mut self,
         behaviours: impl IntoIterator<Item = Script>,
     ) -> Self {
-        self.behaviours
-            .extend(behaviours.into_iter().map(Into::into));
+        self.behaviours.extend(behaviours.into_iter().map(Into::into));
         self
     }
 }
@@ -56,13 +55,9 @@ impl IntoFuture for Starting {
         Box::pin(async move {
             // Before anything is started.
             let rules: RuleSet = self.faults.join("\n").parse()?;
-            let runtime = if self.behaviours.is_empty() {
-                Runtime::start_any().await?
-            } else {
-                let scripts = self.behaviours.iter();
-                let options = scripts.fold(Runtime::with(), |options, one| options.behaviour(one));
-                options.start().await?
-            };
+            let scripts = self.behaviours.iter();
+            let options = scripts.fold(Runtime::with(), |options, one| options.behaviour(one));
+            let runtime = options.start().await?;
             match rules.faults.is_empty() {
                 true => Ok(runtime),
                 false => runtime.behind_proxy(rules),

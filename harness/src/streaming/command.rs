@@ -60,12 +60,8 @@ impl Sizes {
     }
 }
 
-const SPDY: [&str; 4] = [
-    "v4.channel.k8s.io",
-    "v3.channel.k8s.io",
-    "v2.channel.k8s.io",
-    "channel.k8s.io",
-];
+const SPDY: [&str; 4] =
+    ["v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"];
 const WEBSOCKET: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
 
 /// Opens the streams of the URL of an Exec or an Attach; `wanted` must match that call.
@@ -126,15 +122,7 @@ fn over_spdy(dialled: Dialled<tokio::net::TcpStream>, wanted: Streams) -> Comman
         let _connection: Connection = connection;
         let _ = driver.run().await;
     });
-    Command {
-        stdin,
-        stdout,
-        stderr,
-        sizes,
-        error,
-        json: protocol == SPDY[0],
-        driving,
-    }
+    Command { stdin, stdout, stderr, sizes, error, json: protocol == SPDY[0], driving }
 }
 
 impl Command {

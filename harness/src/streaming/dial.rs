@@ -117,10 +117,7 @@ fn origin(url: &str) -> &str {
 
 async fn upgrade(url: &str, method: &str, headers: &str) -> Result<(TcpStream, String), DialError> {
     let (host, path) = parts(url)?;
-    let failed = |source| DialError::Io {
-        host: host.to_owned(),
-        source,
-    };
+    let failed = |source| DialError::Io { host: host.to_owned(), source };
     let asked = async {
         let mut io = TcpStream::connect(host).await?;
         io.set_nodelay(true)?;
@@ -150,15 +147,9 @@ async fn upgrade(url: &str, method: &str, headers: &str) -> Result<(TcpStream, S
         return Ok((io, head));
     }
     let (first, rest) = head.split_once("\r\n").unwrap_or((&head, ""));
-    let body = rest
-        .split_once("\r\n\r\n")
-        .map_or("", |(_, body)| body.trim());
+    let body = rest.split_once("\r\n\r\n").map_or("", |(_, body)| body.trim());
     let first = first.strip_prefix("HTTP/1.1 ").unwrap_or(first).trim();
-    let answer = if body.is_empty() {
-        first.to_owned()
-    } else {
-        format!("{first}: {body}")
-    };
+    let answer = if body.is_empty() { first.to_owned() } else { format!("{first}: {body}") };
     let host = host.to_owned();
     Err(DialError::Refused { host, answer })
 }

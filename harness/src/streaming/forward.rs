@@ -58,11 +58,7 @@ impl Ports {
         driving.spawn(async move {
             let _ = driver.run().await;
         });
-        Self {
-            connection,
-            requests: AtomicU64::new(0),
-            driving,
-        }
+        Self { connection, requests: AtomicU64::new(0), driving }
     }
 
     /// Waits until the runtime has closed the connection. Cancel-safe.
@@ -74,17 +70,11 @@ impl Ports {
         let request = self.requests.fetch_add(1, Ordering::Relaxed).to_string();
         let port = port.to_string();
         let stream = |kind| {
-            let headers = [
-                ("streamType", kind),
-                ("port", port.as_str()),
-                ("requestID", request.as_str()),
-            ];
+            let headers =
+                [("streamType", kind), ("port", port.as_str()), ("requestID", request.as_str())];
             self.connection.open(Headers::of(&headers))
         };
-        Port {
-            error: stream("error"),
-            data: stream("data"),
-        }
+        Port { error: stream("error"), data: stream("data") }
     }
 
     /// Copies data between a client and a port until both have ended or either has disconnected. The future does not
@@ -142,9 +132,5 @@ async fn carry(
         let text = String::from_utf8_lossy(&text).into_owned();
         return Err(ForwardError::Refused(text));
     }
-    if lost {
-        Err(ForwardError::Lost)
-    } else {
-        Ok(())
-    }
+    if lost { Err(ForwardError::Lost) } else { Ok(()) }
 }

@@ -32,12 +32,7 @@ impl Target {
     /// A target with the default number of mutations.
     #[must_use]
     pub const fn new(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>) -> Self {
-        Self {
-            name,
-            run,
-            seeds,
-            mutations: 4000,
-        }
+        Self { name, run, seeds, mutations: 4000 }
     }
 
     /// The same target with fewer mutations, because each input is slow.

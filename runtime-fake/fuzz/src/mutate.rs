@@ -75,11 +75,7 @@ fn change(out: &mut Vec<u8>, others: &[Vec<u8>], random: &mut Random) {
         }
         4 => {
             let word = WORDS[random.below(WORDS.len())];
-            let word = if random.below(2) == 0 {
-                word.to_be_bytes()
-            } else {
-                word.to_le_bytes()
-            };
+            let word = if random.below(2) == 0 { word.to_be_bytes() } else { word.to_le_bytes() };
             let end = (at + 4).min(out.len());
             out[at..end].copy_from_slice(&word[..end - at]);
         }
@@ -110,10 +106,7 @@ fn number(out: &mut Vec<u8>, from: usize, random: &mut Random) {
         return;
     };
     let start = from + start;
-    let length = out[start..]
-        .iter()
-        .take_while(|byte| byte.is_ascii_digit())
-        .count();
+    let length = out[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
     let text = TEXTS[random.below(12)];
     out.splice(start..start + length, text.bytes());
 }

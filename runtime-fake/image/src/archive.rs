@@ -64,17 +64,13 @@ impl Blob {
 
 impl Read for Blob {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let most = usize::try_from(self.left)
-            .unwrap_or(usize::MAX)
-            .min(buffer.len());
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
         if most == 0 {
             return Ok(0);
         }
         let n = self.file.read_at(&mut buffer[..most], self.at)?;
         if n == 0 {
-            return Err(io::Error::other(Problem::Truncated {
-                what: self.name.clone(),
-            }));
+            return Err(io::Error::other(Problem::Truncated { what: self.name.clone() }));
         }
         self.at += n as u64;
         self.left -= n as u64;
@@ -125,9 +121,7 @@ impl Archive {
 
     /// Opens the member `name`, which must not lead out of the archive.
     pub(crate) fn blob(&self, name: &str) -> Result<Blob, Problem> {
-        let missing = || Problem::Missing {
-            name: name.to_owned(),
-        };
+        let missing = || Problem::Missing { name: name.to_owned() };
         if lexical(name).as_deref() != Some(name) {
             return Err(missing());
         }
@@ -138,23 +132,13 @@ impl Archive {
                     if absent.contains(&source.kind()) {
                         return missing();
                     }
-                    Problem::Io {
-                        doing: format!("open {name}"),
-                        source,
-                    }
+                    Problem::Io { doing: format!("open {name}"), source }
                 })?;
-                let metadata = file
-                    .metadata()
-                    .map_err(Problem::io(format!("look at {name}")))?;
+                let metadata = file.metadata().map_err(Problem::io(format!("look at {name}")))?;
                 if !metadata.is_file() {
                     return Err(missing());
                 }
-                Ok(Blob {
-                    file,
-                    at: 0,
-                    left: metadata.len(),
-                    name: name.to_owned(),
-                })
+                Ok(Blob { file, at: 0, left: metadata.len(), name: name.to_owned() })
             }
             Self::Tar { file, members } => {
                 let mut place = members.get(name).ok_or_else(missing)?;
@@ -162,9 +146,8 @@ impl Archive {
                     match place {
                         Place::Link(target) => place = members.get(target).ok_or_else(missing)?,
                         Place::Bytes { offset, size } => {
-                            let file = file
-                                .try_clone()
-                                .map_err(Problem::io("open the archive again"))?;
+                            let file =
+                                file.try_clone().map_err(Problem::io("open the archive again"))?;
                             return Ok(Blob {
                                 file,
                                 at: *offset,
@@ -184,39 +167,27 @@ impl Archive {
         let mut blob = self.blob(name)?;
         Problem::within(name, blob.size(), limits.document_bytes, "bytes")?;
         let mut bytes = Vec::new();
-        blob.read_to_end(&mut bytes)
-            .map_err(Problem::io(format!("read {name}")))?;
+        blob.read_to_end(&mut bytes).map_err(Problem::io(format!("read {name}")))?;
         Ok(bytes)
     }
 }
 
 /// Opens without blocking: a FIFO must not hang the daemon.
 fn open_file(path: &Path) -> io::Result<File> {
-    fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-        .open(path)
+    fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path)
 }
 
 fn table(file: &File, budget: &Budget) -> Result<BTreeMap<String, Place>, Problem> {
-    let again = file
-        .try_clone()
-        .map_err(Problem::io("open the archive again"))?;
+    let again = file.try_clone().map_err(Problem::io("open the archive again"))?;
     let source = SeekFile::new(again).map_err(Problem::io("read the archive"))?;
     let mut reader = TarReader::new(source, "the archive", budget.limits.extension_bytes);
     let mut members = BTreeMap::new();
     while let Some(member) = reader.next_member()? {
         budget.take_entry("the archive")?;
         let name = String::from_utf8_lossy(&member.path).into_owned();
-        let refuse = |why| Problem::Name {
-            path: name.clone(),
-            why,
-        };
+        let refuse = |why| Problem::Name { path: name.clone(), why };
         let place = match member.kind {
-            Kind::File => Place::Bytes {
-                offset: member.offset,
-                size: member.size,
-            },
+            Kind::File => Place::Bytes { offset: member.offset, size: member.size },
             Kind::HardLink | Kind::Symlink => {
                 let target = String::from_utf8_lossy(&member.link).into_owned();
                 let base = match name.rsplit_once('/') {
@@ -226,10 +197,9 @@ fn table(file: &File, budget: &Budget) -> Result<BTreeMap<String, Place>, Proble
                 let inside = (!target.starts_with('/'))
                     .then(|| lexical(&format!("{base}{target}")))
                     .flatten();
-                Place::Link(inside.ok_or_else(|| Problem::LinkLeadsOut {
-                    path: name.clone(),
-                    target,
-                })?)
+                Place::Link(
+                    inside.ok_or_else(|| Problem::LinkLeadsOut { path: name.clone(), target })?,
+                )
             }
             Kind::Directory => continue,
             Kind::Char | Kind::Block => return Err(Problem::Device { path: name }),

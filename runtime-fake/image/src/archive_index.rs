@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 
 use image_reference::Reference;
-use oci_spec::image::{Descriptor, ImageConfiguration, ImageIndex};
 use serde::Deserialize;
 
 use super::archive::Archive;
@@ -13,6 +12,7 @@ use super::digest::Digest;
 use super::error::Problem;
 use super::file_name;
 use super::limits::Limits;
+use super::oci::{self, Configuration, Descriptor, Index};
 use super::platform::Platform;
 use super::resolve::{self, LayerSource, Next, Resolved, Walk, json};
 
@@ -57,8 +57,8 @@ pub(crate) fn offers(
         return Err(Problem::NoImages);
     }
     if has_index {
-        let index: ImageIndex = json("index.json", &archive.document("index.json", limits)?)?;
-        for descriptor in index.manifests() {
+        let index: Index = json("index.json", &archive.document("index.json", limits)?)?;
+        for descriptor in &index.manifests {
             out.push(Offer {
                 names: oci_names(descriptor, file_name),
                 target: resolve::digest(descriptor)?,
@@ -81,12 +81,7 @@ pub(crate) fn offers(
             // `docker save` describes each image in both formats; prefer the index, which has digests.
             names.retain(|name| !known(name, &oci));
             let target = Digest::of(&docker_config(archive, &image, limits)?);
-            out.push(Offer {
-                names,
-                target,
-                by_digest: false,
-                source: Source::Docker(image),
-            });
+            out.push(Offer { names, target, by_digest: false, source: Source::Docker(image) });
         }
     }
     unambiguous(&out)?;
@@ -94,11 +89,10 @@ pub(crate) fn offers(
 }
 
 fn unambiguous(offers: &[Offer]) -> Result<(), Problem> {
-    let mut seen: BTreeMap<&Reference, (Digest, Option<&oci_spec::image::Platform>)> =
-        BTreeMap::new();
+    let mut seen: BTreeMap<&Reference, (Digest, Option<&oci::Platform>)> = BTreeMap::new();
     for offer in offers {
         let platform = match &offer.source {
-            Source::Oci(descriptor) => descriptor.platform().as_ref(),
+            Source::Oci(descriptor) => descriptor.platform.as_ref(),
             Source::Docker(_) => None,
         };
         for name in &offer.names {
@@ -106,9 +100,7 @@ fn unambiguous(offers: &[Offer]) -> Result<(), Problem> {
             // One name for several platforms is a multi-platform image without a nested index.
             match seen.insert(name, one) {
                 Some(other) if other.0 != one.0 && (other.1.is_none() || other.1 == one.1) => {
-                    return Err(Problem::Ambiguous {
-                        name: name.to_string(),
-                    });
+                    return Err(Problem::Ambiguous { name: name.to_string() });
                 }
                 Some(_) | None => {}
             }
@@ -120,13 +112,8 @@ fn unambiguous(offers: &[Offer]) -> Result<(), Problem> {
 /// The names of an entry of `index.json`: containerd's annotation has the full name, OCI's
 /// `org.opencontainers.image.ref.name` a full name or only a tag (image-spec 1.1, annotations.md).
 fn oci_names(descriptor: &Descriptor, file_name: &str) -> Vec<Reference> {
-    let annotation = |key: &str| {
-        descriptor
-            .annotations()
-            .as_ref()
-            .and_then(|a| a.get(key))
-            .map(String::as_str)
-    };
+    let annotation =
+        |key: &str| descriptor.annotations.as_ref().and_then(|a| a.get(key)).map(String::as_str);
     let full = annotation("io.containerd.image.name").and_then(|name| name.parse().ok());
     let name = full.or_else(|| match annotation("org.opencontainers.image.ref.name") {
         Some(name) if name.contains(['/', ':']) => name.parse().ok(),
@@ -144,10 +131,7 @@ pub(crate) fn find<'a>(
 ) -> Option<&'a Offer> {
     let named = |offer: &&Offer| match &wanted.digest {
         Some(digest) => {
-            let repository = offer
-                .names
-                .iter()
-                .any(|name| name.repository == wanted.repository);
+            let repository = offer.names.iter().any(|name| name.repository == wanted.repository);
             offer.by_digest && repository && offer.target.to_string() == *digest
         }
         None => offer.names.contains(wanted),
@@ -190,7 +174,7 @@ fn resolve_oci(
     let mut next = descriptor.clone();
     loop {
         let (digest, bytes) = fetch(&next)?;
-        match walk.read(digest, next.media_type().as_ref(), bytes)? {
+        match walk.read(digest, &next.media_type, bytes)? {
             Next::Document(chosen) => next = *chosen,
             Next::Image(manifest) => {
                 let (_, config) = fetch(manifest.config())?;
@@ -207,27 +191,15 @@ fn resolve_docker(
 ) -> Result<Resolved, Problem> {
     let config_bytes = docker_config(archive, image, limits)?;
     let id = Digest::of(&config_bytes);
-    let config: ImageConfiguration = json(&image.config, &config_bytes)?;
+    let config: Configuration = json(&image.config, &config_bytes)?;
     let diff_ids = resolve::diff_ids(&config, image.layers.len(), limits)?;
-    let layers = image
-        .layers
-        .iter()
-        .zip(diff_ids)
-        .map(|(member, diff_id)| LayerSource {
-            member: member.clone(),
-            digest: member
-                .strip_prefix("blobs/sha256/")
-                .and_then(|hex| Digest::from_hex(hex).ok()),
-            size: None,
-            diff_id,
-        });
-    Ok(Resolved {
-        id,
-        config_bytes,
-        config,
-        manifest: None,
-        layers: layers.collect(),
-    })
+    let layers = image.layers.iter().zip(diff_ids).map(|(member, diff_id)| LayerSource {
+        member: member.clone(),
+        digest: member.strip_prefix("blobs/sha256/").and_then(|hex| Digest::from_hex(hex).ok()),
+        size: None,
+        diff_id,
+    });
+    Ok(Resolved { id, config_bytes, config, manifest: None, layers: layers.collect() })
 }
 
 /// The configuration of an image in a docker archive. If the member is named after a digest, the content must

@@ -40,16 +40,11 @@ impl ArchiveList {
             let looked = fs::metadata(path);
             let looked = looked.map_err(super::metadata::store("find the image archive", path))?;
             if looked.is_file() {
-                archive::probe(path, limits).map_err(|source| ImageError::Archive {
-                    path: path.clone(),
-                    source,
-                })?;
+                archive::probe(path, limits)
+                    .map_err(|source| ImageError::Archive { path: path.clone(), source })?;
             }
         }
-        Ok(Self {
-            paths,
-            read: Mutex::default(),
-        })
+        Ok(Self { paths, read: Mutex::default() })
     }
 
     /// The archives that exist now.
@@ -84,20 +79,14 @@ impl ArchiveList {
         };
         // Only whole entries are ever inserted, so a poisoned lock is harmless.
         if let Some(offers) = known(&self.read.lock().unwrap_or_else(PoisonError::into_inner)) {
-            return Ok(Scan {
-                offers,
-                opened: None,
-            });
+            return Ok(Scan { offers, opened: None });
         }
         let archive = Archive::open(path, spool, limits)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let offers = Arc::new(archive_index::offers(&archive, &name, limits)?);
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         read.insert(path.to_owned(), (fingerprint, offers.clone()));
-        Ok(Scan {
-            offers,
-            opened: Some(archive),
-        })
+        Ok(Scan { offers, opened: Some(archive) })
     }
 }
 
@@ -106,14 +95,8 @@ fn is_layout(path: &Path) -> bool {
 }
 
 fn is_named_like_an_archive(path: &Path) -> bool {
-    let name = path
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .to_lowercase();
-    [".tar", ".tar.gz", ".tgz", ".tar.zst", ".oci"]
-        .iter()
-        .any(|suffix| name.ends_with(suffix))
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    [".tar", ".tar.gz", ".tgz", ".tar.zst", ".oci"].iter().any(|suffix| name.ends_with(suffix))
 }
 
 fn fingerprint(path: &Path) -> Fingerprint {
@@ -122,8 +105,5 @@ fn fingerprint(path: &Path) -> Fingerprint {
         Some((m.dev(), m.ino(), m.len(), m.mtime(), m.mtime_nsec()))
     };
     let documents = ["index.json", "manifest.json"].map(|name| path.join(name));
-    std::iter::once(path)
-        .chain(documents.iter().map(PathBuf::as_path))
-        .filter_map(one)
-        .collect()
+    std::iter::once(path).chain(documents.iter().map(PathBuf::as_path)).filter_map(one).collect()
 }

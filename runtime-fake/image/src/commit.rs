@@ -116,11 +116,8 @@ impl ImageStore {
     ) -> Result<ImageId, Failure> {
         let chains = import::chains(&image.layers);
         let manifest = image.manifest.as_ref();
-        let blobs: BTreeSet<Digest> = manifest
-            .iter()
-            .map(|(digest, _)| *digest)
-            .chain([image.id])
-            .collect();
+        let blobs: BTreeSet<Digest> =
+            manifest.iter().map(|(digest, _)| *digest).chain([image.id]).collect();
         let leased: Vec<Digest> = chains.iter().chain(&blobs).copied().collect();
         let _lease = Lease::take(&self.metadata, leased);
         let importer = Importer {
@@ -140,19 +137,13 @@ impl ImageStore {
         if let Some((digest, bytes)) = manifest {
             metadata.put_blob(*digest, bytes)?;
         }
-        let files: u64 = chains
-            .iter()
-            .filter_map(|chain| metadata.layer(chain))
-            .map(|l| l.file_bytes)
-            .sum();
+        let files: u64 =
+            chains.iter().filter_map(|chain| metadata.layer(chain)).map(|l| l.file_bytes).sum();
         let documents = image.config_bytes.len() + manifest.map_or(0, |(_, bytes)| bytes.len());
         let mut targets = BTreeSet::from([image.id, named.target]);
         targets.extend(manifest.map(|(digest, _)| *digest));
         // The same image may be present under other names, from another source.
-        let known = metadata
-            .records()
-            .find(|record| record.id.0 == image.id)
-            .cloned();
+        let known = metadata.records().find(|record| record.id.0 == image.id).cloned();
         let mut record = known.unwrap_or_else(|| ImageRecord {
             id: ImageId(image.id),
             tags: BTreeSet::new(),

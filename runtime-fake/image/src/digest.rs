@@ -106,9 +106,7 @@ impl Serialize for Digest {
 
 impl<'de> Deserialize<'de> for Digest {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from)?
-            .parse()
-            .map_err(de::Error::custom)
+        String::deserialize(from)?.parse().map_err(de::Error::custom)
     }
 }
 

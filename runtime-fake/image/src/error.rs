@@ -205,19 +205,13 @@ impl Problem {
     pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Problem {
         move |source| match source.downcast::<Problem>() {
             Ok(problem) => problem,
-            Err(source) => Problem::Io {
-                doing: doing.into(),
-                source,
-            },
+            Err(source) => Problem::Io { doing: doing.into(), source },
         }
     }
 
     /// The same for an errno value.
     pub(crate) fn errno<E: Into<io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Problem {
-        move |errno| Problem::Io {
-            doing: doing.into(),
-            source: errno.into(),
-        }
+        move |errno| Problem::Io { doing: doing.into(), source: errno.into() }
     }
 
     /// Fails if `count` exceeds `limit`.
@@ -243,11 +237,7 @@ impl Problem {
         if expected == actual {
             return Ok(());
         }
-        Err(Problem::SizeDiffers {
-            what: what.into(),
-            expected,
-            actual,
-        })
+        Err(Problem::SizeDiffers { what: what.into(), expected, actual })
     }
 
     /// Fails if the digest is not the promised one.
@@ -259,11 +249,7 @@ impl Problem {
         if expected == actual {
             return Ok(());
         }
-        Err(Problem::DigestDiffers {
-            what: what.into(),
-            expected,
-            actual,
-        })
+        Err(Problem::DigestDiffers { what: what.into(), expected, actual })
     }
 }
 
@@ -369,11 +355,7 @@ impl ImageError {
     pub(crate) fn or_full(self, directory: &Path) -> Self {
         let full = self.cause().filter(|(_, source)| is_full(source));
         match full.map(|(doing, source)| (doing, again(source))) {
-            Some((doing, source)) => Self::Full {
-                directory: directory.to_owned(),
-                doing,
-                source,
-            },
+            Some((doing, source)) => Self::Full { directory: directory.to_owned(), doing, source },
             None => self,
         }
     }
@@ -381,18 +363,13 @@ impl ImageError {
     /// The failed operation and the operating system's error, if there is one.
     fn cause(&self) -> Option<(String, &io::Error)> {
         match self {
-            Self::Archive {
-                source: Problem::Io { doing, source },
-                ..
+            Self::Archive { source: Problem::Io { doing, source }, .. }
+            | Self::Unpack { source: Problem::Io { doing, source } } => {
+                Some((doing.clone(), source))
             }
-            | Self::Unpack {
-                source: Problem::Io { doing, source },
-            } => Some((doing.clone(), source)),
-            Self::Store {
-                doing,
-                path,
-                source,
-            } => Some((format!("{doing} {}", path.display()), source)),
+            Self::Store { doing, path, source } => {
+                Some((format!("{doing} {}", path.display()), source))
+            }
             Self::Registry(failure) => {
                 if let PullError::Io { doing, source } = &failure.source {
                     Some(((*doing).to_owned(), source))
@@ -414,16 +391,11 @@ impl ImageError {
 
 /// Whether the file system is full, or the user's quota is exhausted.
 fn is_full(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-    )
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// A copy of the error, which cannot be cloned.
 fn again(error: &io::Error) -> io::Error {
     let told = || io::Error::new(error.kind(), error.to_string());
-    error
-        .raw_os_error()
-        .map_or_else(told, io::Error::from_raw_os_error)
+    error.raw_os_error().map_or_else(told, io::Error::from_raw_os_error)
 }

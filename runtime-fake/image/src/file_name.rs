@@ -23,9 +23,7 @@ pub(super) fn reference(file_name: &str, tag: Option<&str>) -> Option<Reference>
     }
     let name = name.trim_end_matches(['-', '.', '_']);
     let name = if name.is_empty() { "image" } else { name };
-    format!("crib.local/{name}:{}", tag.unwrap_or("latest"))
-        .parse()
-        .ok()
+    format!("crib.local/{name}:{}", tag.unwrap_or("latest")).parse().ok()
 }
 
 #[cfg(test)]

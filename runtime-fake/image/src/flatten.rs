@@ -30,11 +30,7 @@ pub(crate) fn copy(layers: &[PathBuf], into: &Path, style: &Style) -> Result<(),
     let root = open(into)?;
     for layer in layers.iter().rev() {
         let from = open(layer)?;
-        let mut copier = Copier {
-            root: &root,
-            style,
-            linked: HashMap::new(),
-        };
+        let mut copier = Copier { root: &root, style, linked: HashMap::new() };
         let to = open(into)?;
         copier.layer(from, to)?;
     }
@@ -86,12 +82,7 @@ impl Copier<'_> {
                 remove(&to, &name, path)?;
             }
         }
-        Ok(Level {
-            names: file_tree::names(&from).map_err(failed())?,
-            from,
-            to,
-            path: path.len(),
-        })
+        Ok(Level { names: file_tree::names(&from).map_err(failed())?, from, to, path: path.len() })
     }
 
     fn finish(&self, level: &Level, path: &[u8]) -> Result<(), Problem> {
@@ -138,10 +129,7 @@ impl Copier<'_> {
             }
             let open =
                 |parent: &OwnedFd| rustix::fs::openat(parent, name, directory(), Mode::empty());
-            let (from, to) = (
-                open(from).map_err(failed(path))?,
-                open(to).map_err(failed(path))?,
-            );
+            let (from, to) = (open(from).map_err(failed(path))?, open(to).map_err(failed(path))?);
             return Ok(Some((from, to)));
         }
         if stat.st_nlink > 1 {
@@ -251,10 +239,7 @@ fn attributes(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
         Err(Errno::OPNOTSUPP) => 0,
         Err(errno) => return Err(errno),
     };
-    for name in list[..length]
-        .split(|b| *b == 0)
-        .filter(|name| !name.is_empty())
-    {
+    for name in list[..length].split(|b| *b == 0).filter(|name| !name.is_empty()) {
         let wanted = name.starts_with(b"user.") || name == b"security.capability";
         if !wanted || name.starts_with(b"user.overlay.") {
             continue;
@@ -269,14 +254,9 @@ fn attributes(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
 }
 
 fn set_time(parent: &OwnedFd, name: &[u8], stat: &Stat) -> Result<(), Errno> {
-    let time = Timespec {
-        tv_sec: stat.st_mtime,
-        tv_nsec: i64::try_from(stat.st_mtime_nsec).unwrap_or(0),
-    };
-    let times = Timestamps {
-        last_access: time,
-        last_modification: time,
-    };
+    let time =
+        Timespec { tv_sec: stat.st_mtime, tv_nsec: i64::try_from(stat.st_mtime_nsec).unwrap_or(0) };
+    let times = Timestamps { last_access: time, last_modification: time };
     rustix::fs::utimensat(parent, name, &times, AtFlags::SYMLINK_NOFOLLOW)
 }
 

@@ -96,11 +96,11 @@ mod tests {
     fn record_matches_document(#[case] script: Option<&str>) {
         let script: Option<Script> = script.map(|script| script.parse().unwrap());
         let document = document(script.as_ref());
-        let config: oci_spec::image::ImageConfiguration =
-            serde_json::from_slice(&document).unwrap();
+        let config = serde_json::from_slice(&document).unwrap();
         let record = record(&document, "a.test/b:1".to_owned(), script.as_ref());
         assert_eq!(ImageConfig::of(&config), record.config);
-        assert_eq!(config.architecture().to_string(), architecture());
+        let document: serde_json::Value = serde_json::from_slice(&document).unwrap();
+        assert_eq!(document["architecture"], architecture());
         assert_eq!(record.script(), script);
     }
 
@@ -110,10 +110,7 @@ mod tests {
     #[case("crib.local/behave", None)]
     fn script_is_read_from_name(#[case] name: &str, #[case] want: Option<&str>) {
         let script = script(&name.parse().unwrap()).unwrap();
-        assert_eq!(
-            script.ok().map(|script| script.to_string()).as_deref(),
-            want
-        );
+        assert_eq!(script.ok().map(|script| script.to_string()).as_deref(), want);
     }
 
     #[rstest]

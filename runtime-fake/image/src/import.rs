@@ -85,9 +85,7 @@ pub(crate) fn lock(metadata: &Mutex<Metadata>) -> MutexGuard<'_, Metadata> {
 pub(crate) fn chains(layers: &[LayerSource]) -> Vec<Digest> {
     let mut chains: Vec<Digest> = Vec::with_capacity(layers.len());
     for layer in layers {
-        let chain = chains
-            .last()
-            .map_or(layer.diff_id, |below| below.chain(&layer.diff_id));
+        let chain = chains.last().map_or(layer.diff_id, |below| below.chain(&layer.diff_id));
         chains.push(chain);
     }
     chains
@@ -132,10 +130,8 @@ impl Importer<'_> {
             inodes: usage.inodes,
         };
         let path = scratch.0.join("layer.json");
-        let bytes = serde_json::to_vec_pretty(&record).map_err(|e| Problem::Io {
-            doing: "describe a layer".to_owned(),
-            source: e.into(),
-        })?;
+        let bytes = serde_json::to_vec_pretty(&record)
+            .map_err(|e| Problem::Io { doing: "describe a layer".to_owned(), source: e.into() })?;
         fs::write(&path, bytes).map_err(Problem::io(format!("write {}", path.display())))?;
         lock(self.metadata).put_layer(*chain, record, &scratch.0)?;
         Ok(())
@@ -151,12 +147,7 @@ impl Importer<'_> {
     ) -> Result<layer::Usage, Problem> {
         let what = format!("layer {}", layer.member);
         fs::create_dir(into).map_err(Problem::io(format!("make directory {}", into.display())))?;
-        let Opened {
-            reader,
-            size,
-            verified,
-            abandon,
-        } = source.open(layer)?;
+        let Opened { reader, size, verified, abandon } = source.open(layer)?;
         Problem::same_size(&what, layer.size.unwrap_or(size), size)?;
         let (counted, counter) = Counting::new(reader);
         // The source has verified the compressed bytes: hash only the tar stream.
@@ -202,11 +193,7 @@ impl Importer<'_> {
         if let (Some(expected), Some(digester)) = (layer.digest, &packed_digester) {
             let actual = digester.digest();
             if actual != expected || counter.bytes() != size {
-                return Err(Problem::DigestDiffers {
-                    what,
-                    expected,
-                    actual,
-                });
+                return Err(Problem::DigestDiffers { what, expected, actual });
             }
         }
         let what = format!("{what}, decompressed,");
@@ -224,11 +211,7 @@ impl Importer<'_> {
     ) -> Result<(), Problem> {
         let (mut hashing, digester) = Hashing::new(source.open(layer)?.reader);
         let mut buffer = vec![0; 64 << 10];
-        while hashing
-            .read(&mut buffer)
-            .map_err(Problem::io(format!("read {what}")))?
-            > 0
-        {}
+        while hashing.read(&mut buffer).map_err(Problem::io(format!("read {what}")))? > 0 {}
         Problem::same_digest(what, expected, digester.digest())
     }
 }
@@ -251,10 +234,7 @@ struct Scratch(PathBuf);
 impl Scratch {
     fn new(tmp: &Path) -> Result<Self, Problem> {
         let made = tempfile::Builder::new().prefix("layer-").tempdir_in(tmp);
-        let dir = made.map_err(Problem::io(format!(
-            "make a directory in {}",
-            tmp.display()
-        )))?;
+        let dir = made.map_err(Problem::io(format!("make a directory in {}", tmp.display())))?;
         Ok(Self(dir.keep()))
     }
 }

@@ -43,11 +43,7 @@ pub(crate) fn unpack<R: Skip>(
     let stack = Stack::open(into, lowers, style, budget.limits.depth)?;
     let root = match stack.root_below() {
         Some(stat) => Directory::like(&stat),
-        None => Directory {
-            mode: 0o755,
-            owner: None,
-            mtime: None,
-        },
+        None => Directory { mode: 0o755, owner: None, mtime: None },
     };
     let mut unpacker = Unpacker {
         stack,
@@ -107,10 +103,9 @@ impl Unpacker<'_> {
                 self.describe(Parts::new(), member);
                 self.set_attributes(&Parts::new(), member)
             }
-            Entry::Root => Err(Problem::Name {
-                path: lossy(&member.path),
-                why: "which is not a directory",
-            }),
+            Entry::Root => {
+                Err(Problem::Name { path: lossy(&member.path), why: "which is not a directory" })
+            }
             Entry::Whiteout { parent, name } => self.whiteout(&parent, &name),
             Entry::Opaque { directory } => {
                 let at = self.resolve(&directory)?;
@@ -129,11 +124,7 @@ impl Unpacker<'_> {
         for Implied { parts, like } in made {
             let directory = match like {
                 Some(stat) => Directory::like(&stat),
-                None => Directory {
-                    mode: 0o755,
-                    owner: self.style.owner(0, 0),
-                    mtime: None,
-                },
+                None => Directory { mode: 0o755, owner: self.style.owner(0, 0), mtime: None },
             };
             self.usage.inodes += 1;
             self.directories.insert(parts, directory);
@@ -178,8 +169,7 @@ impl Unpacker<'_> {
             self.skipped.insert(below(parent, name));
             return Ok(());
         }
-        self.budget
-            .check_bytes(member.size, &format!("{:?}", path()))?;
+        self.budget.check_bytes(member.size, &format!("{:?}", path()))?;
         let at = self.resolve(parent)?;
         let directory = self.stack.directory(&at)?;
         if let Some(stat) = stack::status(&*directory, name)?
@@ -255,8 +245,7 @@ impl Unpacker<'_> {
             // Charge holes to the budget too: they take no space here, but do where the file is copied without regard
             // to them.
             let data: u64 = member.data.iter().map(|(_, length)| length).sum();
-            self.budget
-                .take_bytes(member.size - data, &format!("{:?}", path()))?;
+            self.budget.take_bytes(member.size - data, &format!("{:?}", path()))?;
             sparse_copy(body, &mut file, member, &mut self.buffer)
         } else {
             copy(body, &mut file, &mut self.buffer)
@@ -279,8 +268,7 @@ impl Unpacker<'_> {
         let what = || format!("replace {:?}", lossy(&member.path));
         let directory = self.stack.directory(at)?;
         let removed = below(at, name);
-        self.usage
-            .subtract(usage::of(&directory, name).map_err(Problem::errno(what()))?);
+        self.usage.subtract(usage::of(&directory, name).map_err(Problem::errno(what()))?);
         self.stack.forget(&removed);
         let gone: Vec<Parts> = self
             .directories
@@ -299,16 +287,10 @@ impl Unpacker<'_> {
     /// The directory and name that a hard link refers to: an earlier file of this layer, named relative to its root.
     /// `None` if it is a device node that was skipped.
     fn hard_link_target(&mut self, member: &Member) -> Result<Option<Place>, Problem> {
-        let leads_out = || Problem::LinkLeadsOut {
-            path: lossy(&member.path),
-            target: lossy(&member.link),
-        };
+        let leads_out =
+            || Problem::LinkLeadsOut { path: lossy(&member.path), target: lossy(&member.link) };
         let mut parts = name::split(&member.link, self.budget.limits.depth).map_err(|problem| {
-            if matches!(problem, Problem::Name { .. }) {
-                leads_out()
-            } else {
-                problem
-            }
+            if matches!(problem, Problem::Name { .. }) { leads_out() } else { problem }
         })?;
         if self.skipped.contains(&parts) {
             return Ok(None);
@@ -329,23 +311,14 @@ impl Unpacker<'_> {
     }
 
     fn bad_hard_link(&self, member: &Member) -> Problem {
-        Problem::HardLink {
-            path: lossy(&member.path),
-            target: lossy(&member.link),
-        }
+        Problem::HardLink { path: lossy(&member.path), target: lossy(&member.link) }
     }
 
     /// Records a directory's attributes, to be set at the end.
     fn describe(&mut self, parts: Parts, member: &Member) {
         let owner = self.style.owner(member.uid, member.gid);
-        self.directories.insert(
-            parts,
-            Directory {
-                mode: member.mode,
-                owner,
-                mtime: Some(member.mtime),
-            },
-        );
+        self.directories
+            .insert(parts, Directory { mode: member.mode, owner, mtime: Some(member.mtime) });
     }
 
     fn set_attributes(&mut self, parts: &Parts, member: &Member) -> Result<(), Problem> {
@@ -364,10 +337,7 @@ impl Unpacker<'_> {
     fn attributes(&self, file: impl AsFd, member: &Member) -> Result<(), Problem> {
         for (name, value) in &member.xattrs {
             if name.starts_with("trusted.overlay.") || name.starts_with("user.overlay.") {
-                return Err(Problem::Attribute {
-                    path: lossy(&member.path),
-                    name: name.clone(),
-                });
+                return Err(Problem::Attribute { path: lossy(&member.path), name: name.clone() });
             }
             let wanted = name.starts_with("user.") || name == "security.capability";
             if !wanted || name.contains('\0') {
@@ -386,10 +356,8 @@ impl Unpacker<'_> {
         let Some(owner) = self.style.owner(member.uid, member.gid) else {
             return Ok(());
         };
-        chown(parent, name, owner).map_err(Problem::errno(format!(
-            "give {:?} to its owner",
-            lossy(&member.path)
-        )))
+        chown(parent, name, owner)
+            .map_err(Problem::errno(format!("give {:?} to its owner", lossy(&member.path))))
     }
 
     /// Sets the attributes of directories, deepest first.
@@ -399,12 +367,8 @@ impl Unpacker<'_> {
             tracing::info!(first, count, "skipped the device nodes of a layer");
         }
         for (parts, directory) in std::mem::take(&mut self.directories).into_iter().rev() {
-            let failed = || {
-                Problem::errno(format!(
-                    "set the attributes of {:?}",
-                    lossy(&parts.join(&b'/'))
-                ))
-            };
+            let failed =
+                || Problem::errno(format!("set the attributes of {:?}", lossy(&parts.join(&b'/'))));
             let fd = self.stack.directory(&parts)?;
             if let Some(owner) = directory.owner
                 && self.style.owner(0, 0).is_some()
@@ -416,13 +380,8 @@ impl Unpacker<'_> {
             if let Some(mtime) = directory.mtime {
                 set_time(&*fd, b".", mtime).map_err(failed())?;
             }
-            rustix::fs::chmodat(
-                &*fd,
-                ".",
-                Mode::from_raw_mode(directory.mode),
-                AtFlags::empty(),
-            )
-            .map_err(failed())?;
+            rustix::fs::chmodat(&*fd, ".", Mode::from_raw_mode(directory.mode), AtFlags::empty())
+                .map_err(failed())?;
         }
         Ok(self.usage)
     }
@@ -435,10 +394,7 @@ fn check_symlink(member: &Member) -> Result<(), Problem> {
         link if link.contains(&0) || link.len() > 4095 => "a link whose target is no path",
         _ => return Ok(()),
     };
-    Err(Problem::Name {
-        path: lossy(&member.path),
-        why,
-    })
+    Err(Problem::Name { path: lossy(&member.path), why })
 }
 
 fn below(at: &Parts, name: &[u8]) -> Parts {
@@ -457,14 +413,8 @@ fn set_time(parent: impl AsFd, name: &[u8], mtime: (i64, u32)) -> Result<(), rus
 }
 
 fn times((seconds, nanos): (i64, u32)) -> Timestamps {
-    let time = Timespec {
-        tv_sec: seconds,
-        tv_nsec: i64::from(nanos),
-    };
-    Timestamps {
-        last_access: time,
-        last_modification: time,
-    }
+    let time = Timespec { tv_sec: seconds, tv_nsec: i64::from(nanos) };
+    Timestamps { last_access: time, last_modification: time }
 }
 
 /// Like [`io::copy`], with the caller's larger buffer.

@@ -30,6 +30,7 @@ mod lookup;
 mod metadata;
 mod named_script;
 mod names;
+mod oci;
 mod pax;
 pub(crate) mod platform;
 mod readahead;
@@ -222,29 +223,21 @@ impl ImageStore {
     /// [`ImageError::Reference`], [`ImageError::Script`], [`ImageError::NotFound`],
     /// [`ImageError::NotFoundUnreadable`], [`ImageError::Archive`] (then nothing of the image is kept), [`ImageError::Full`] or [`ImageError::Store`].
     pub fn pull(&self, reference: &str) -> Result<ImageId, ImageError> {
-        self.find(reference)
-            .map_err(|error| error.or_full(&self.places.root))
+        self.find(reference).map_err(|error| error.or_full(&self.places.root))
     }
 
     fn find(&self, reference: &str) -> Result<ImageId, ImageError> {
-        let wanted: Reference = reference.parse().map_err(|source| ImageError::Reference {
-            text: reference.to_owned(),
-            source,
-        })?;
+        let wanted: Reference = reference
+            .parse()
+            .map_err(|source| ImageError::Reference { text: reference.to_owned(), source })?;
         if let Some(image) = self.embedded(&wanted)? {
             return image.put(&self.metadata);
         }
         let archives = self.archive_list.archives()?;
         let mut refused = Vec::new();
         for path in &archives {
-            let refuse = |source| ImageError::Archive {
-                path: path.clone(),
-                source,
-            };
-            let scan = match self
-                .archive_list
-                .scan(path, &self.places.tmp(), &self.limits)
-            {
+            let refuse = |source| ImageError::Archive { path: path.clone(), source };
+            let scan = match self.archive_list.scan(path, &self.places.tmp(), &self.limits) {
                 Ok(scan) => scan,
                 Err(problem) => {
                     refused.push(refuse(problem));
@@ -252,12 +245,12 @@ impl ImageStore {
                 }
             };
             if let Some(offer) = archive_index::find(&scan.offers, &wanted, &Platform::here()) {
-                return self
-                    .import(path, scan.opened, offer, &wanted)
-                    .map_err(|failure| match failure {
+                return self.import(path, scan.opened, offer, &wanted).map_err(|failure| {
+                    match failure {
                         Failure::Archive(problem) => refuse(problem),
                         Failure::Store(error) => error,
-                    });
+                    }
+                });
             }
         }
         let (reference, searched, unreadable) = (wanted.to_string(), archives.len(), refused.len());
@@ -268,10 +261,7 @@ impl ImageStore {
                 unreadable,
                 source: Box::new(first),
             },
-            None => ImageError::NotFound {
-                reference,
-                searched,
-            },
+            None => ImageError::NotFound { reference, searched },
         })
     }
 
@@ -289,14 +279,8 @@ impl ImageStore {
         }
         match host::script(wanted) {
             None => Ok(None),
-            Some(Ok(script)) => Ok(Some(Embedded {
-                tag,
-                script: Some(script),
-            })),
-            Some(Err(source)) => Err(ImageError::Script {
-                reference: wanted.to_string(),
-                source,
-            }),
+            Some(Ok(script)) => Ok(Some(Embedded { tag, script: Some(script) })),
+            Some(Err(source)) => Err(ImageError::Script { reference: wanted.to_string(), source }),
         }
     }
 
@@ -308,11 +292,8 @@ impl ImageStore {
         wanted: &Reference,
     ) -> Result<ImageId, Failure> {
         let _guard = self.images.acquire(offer.target);
-        let named = Named {
-            target: offer.target,
-            by_digest: offer.by_digest,
-            wanted: wanted.clone(),
-        };
+        let named =
+            Named { target: offer.target, by_digest: offer.by_digest, wanted: wanted.clone() };
         if let Some(id) = self.known(&named)? {
             return Ok(id);
         }
@@ -342,11 +323,7 @@ impl ImageStore {
     /// The disk usage of the store.
     pub fn fs_info(&self) -> FsInfo {
         let (used_bytes, inodes_used) = lock(&self.metadata).usage();
-        FsInfo {
-            mountpoint: self.places.root.clone(),
-            used_bytes,
-            inodes_used,
-        }
+        FsInfo { mountpoint: self.places.root.clone(), used_bytes, inodes_used }
     }
 
     /// The root file system of an image. Its directories exist as long as the image; a container that may outlive its
@@ -355,24 +332,19 @@ impl ImageStore {
     /// # Errors
     /// [`ImageError::Absent`].
     pub fn rootfs(&self, name: &str) -> Result<Rootfs, ImageError> {
-        let record = self.status(name).ok_or_else(|| ImageError::Absent {
-            name: name.to_owned(),
-        })?;
+        let record =
+            self.status(name).ok_or_else(|| ImageError::Absent { name: name.to_owned() })?;
         Ok(self.rootfs_of(&record))
     }
 
     fn rootfs_of(&self, record: &ImageRecord) -> Rootfs {
         match &record.content {
             Content::Host => Rootfs::Host,
-            Content::Layers(chains) if chains.is_empty() => Rootfs::Layers {
-                lower: vec![self.places.empty()],
-            },
+            Content::Layers(chains) if chains.is_empty() => {
+                Rootfs::Layers { lower: vec![self.places.empty()] }
+            }
             Content::Layers(chains) => Rootfs::Layers {
-                lower: chains
-                    .iter()
-                    .rev()
-                    .map(|chain| self.places.layer_files(chain))
-                    .collect(),
+                lower: chains.iter().rev().map(|chain| self.places.layer_files(chain)).collect(),
             },
         }
     }
@@ -386,16 +358,12 @@ impl ImageStore {
         let fits = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_');
         if holder.is_empty() || holder.len() > 200 || !holder.bytes().all(fits) {
             let path = PathBuf::from(holder);
-            return Err(store("hold layers for", &path)(
-                std::io::ErrorKind::InvalidInput.into(),
-            ));
+            return Err(store("hold layers for", &path)(std::io::ErrorKind::InvalidInput.into()));
         }
         let mut metadata = lock(&self.metadata);
         let records: Vec<&ImageRecord> = metadata.records().collect();
         let record = lookup::find(records.into_iter(), name).cloned();
-        let record = record.ok_or_else(|| ImageError::Absent {
-            name: name.to_owned(),
-        })?;
+        let record = record.ok_or_else(|| ImageError::Absent { name: name.to_owned() })?;
         metadata.hold(holder, record.chains().iter().copied().collect())?;
         Ok(self.rootfs_of(&record))
     }
@@ -449,7 +417,7 @@ impl ImageStore {
     }
 }
 
-#[cfg(any(test, fuzzing, feature = "testing"))]
+#[cfg(any(test, fuzzing))]
 pub mod testing;
 #[cfg(test)]
 mod tests;

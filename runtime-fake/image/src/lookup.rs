@@ -22,16 +22,13 @@ pub(crate) fn find<'a>(
             Some(digest) => format!("{}@{digest}", reference.repository),
             None => reference.to_string(),
         };
-        let found = records
-            .clone()
-            .find(|r| r.tags.contains(&wanted) || r.digests.contains(&wanted));
+        let found =
+            records.clone().find(|r| r.tags.contains(&wanted) || r.digests.contains(&wanted));
         if found.is_some() {
             return found;
         }
     }
-    let is_prefix = hex
-        .bytes()
-        .all(|c| c.is_ascii_digit() || (b'a'..=b'f').contains(&c));
+    let is_prefix = hex.bytes().all(|c| c.is_ascii_digit() || (b'a'..=b'f').contains(&c));
     let long_enough = hex.len() >= SHORT_ID || (hex.len() < name.len() && !hex.is_empty());
     if !is_prefix || !long_enough {
         return None;
@@ -52,12 +49,7 @@ mod tests {
     use crate::host;
 
     fn record(seed: &str, tags: &[&str], digests: &[&str]) -> ImageRecord {
-        let own = |names: &[&str]| {
-            names
-                .iter()
-                .map(|n| (*n).to_owned())
-                .collect::<BTreeSet<_>>()
-        };
+        let own = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<BTreeSet<_>>();
         ImageRecord {
             id: ImageId(Digest::of(seed.as_bytes())),
             tags: own(tags),
@@ -87,10 +79,7 @@ mod tests {
         "sha256:ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb",
         Some("a")
     )]
-    #[case::bare_id(
-        "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb",
-        Some("a")
-    )]
+    #[case::bare_id("ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb", Some("a"))]
     #[case::short_id("ca978112ca1b", Some("a"))]
     #[case::prefix("sha256:3e", Some("b"))]
     #[case::too_short("ca978112", None)]
@@ -99,11 +88,7 @@ mod tests {
     #[case::nonsense("..//", None)]
     fn means(#[case] name: &str, #[case] want: Option<&str>) {
         let all = [
-            record(
-                "a",
-                &["docker.io/library/a:latest", "example.com/x/y:7"],
-                &[],
-            ),
+            record("a", &["docker.io/library/a:latest", "example.com/x/y:7"], &[]),
             record("b", &[], &[BY_DIGEST]),
         ];
         let want = want.map(|seed| ImageId(Digest::of(seed.as_bytes())));
@@ -115,12 +100,7 @@ mod tests {
         let all: Vec<ImageRecord> = (0..64).map(|i| record(&format!("{i}"), &[], &[])).collect();
         let first = all[0].id.0.hex();
         let name = format!("sha256:{}", &first[..1]);
-        assert!(
-            all.iter()
-                .filter(|r| r.id.0.hex().starts_with(&first[..1]))
-                .count()
-                > 1
-        );
+        assert!(all.iter().filter(|r| r.id.0.hex().starts_with(&first[..1])).count() > 1);
         assert!(find(all.iter(), &name).is_none());
     }
 }

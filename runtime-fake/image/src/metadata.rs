@@ -21,7 +21,6 @@ mod load;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -56,9 +55,7 @@ impl Places {
         self.root.join("blobs/sha256").join(digest.hex())
     }
     fn image(&self, id: &ImageId) -> PathBuf {
-        self.root
-            .join("images")
-            .join(format!("{}.json", id.0.hex()))
+        self.root.join("images").join(format!("{}.json", id.0.hex()))
     }
     fn hold(&self, holder: &str) -> PathBuf {
         self.root.join("holds").join(format!("{holder}.json"))
@@ -70,25 +67,12 @@ impl Places {
         private::make(&self.root).map_err(private)?;
         let trash = Trash::new(self.root.join("trash"));
         trash.resume().map_err(private)?;
-        trash
-            .put(&self.tmp())
-            .map_err(store("empty", &self.tmp()))?;
-        for name in [
-            "tmp",
-            "empty",
-            "layers",
-            "images",
-            "holds",
-            "blobs",
-            "blobs/sha256",
-        ] {
+        trash.put(&self.tmp()).map_err(store("empty", &self.tmp()))?;
+        for name in ["tmp", "empty", "layers", "images", "holds", "blobs", "blobs/sha256"] {
             let path = self.root.join(name);
             // Layers have files with setuid bits: no other user may reach them.
             let mode = if name == "empty" { 0o755 } else { 0o700 };
-            let made = fs::DirBuilder::new()
-                .recursive(true)
-                .mode(mode)
-                .create(&path);
+            let made = file_tree::directory::make(&path, mode);
             made.map_err(store("make directory", &path))?;
         }
         Ok(Arc::new(trash))
@@ -100,11 +84,7 @@ pub(crate) fn store<'a>(
     doing: &'static str,
     path: &'a Path,
 ) -> impl FnOnce(io::Error) -> ImageError + 'a {
-    move |source| ImageError::Store {
-        doing,
-        path: path.to_owned(),
-        source,
-    }
+    move |source| ImageError::Store { doing, path: path.to_owned(), source }
 }
 
 /// The store's metadata. The caller guards it with one mutex; disk and memory change together.
@@ -146,9 +126,7 @@ impl Metadata {
 
     /// The image that was pulled by an index, manifest or configuration with this digest.
     pub(crate) fn by_target(&self, target: &Digest) -> Option<&ImageRecord> {
-        self.records
-            .values()
-            .find(|record| record.targets.contains(target))
+        self.records.values().find(|record| record.targets.contains(target))
     }
 
     pub(crate) fn layer(&self, chain: &Digest) -> Option<&LayerRecord> {
@@ -277,12 +255,8 @@ impl Metadata {
 
     /// Releases every holder that `stays` rejects.
     pub(crate) fn release(&mut self, stays: impl Fn(&str) -> bool) -> Result<(), ImageError> {
-        let leaving: Vec<String> = self
-            .holds
-            .keys()
-            .filter(|holder| !stays(holder))
-            .cloned()
-            .collect();
+        let leaving: Vec<String> =
+            self.holds.keys().filter(|holder| !stays(holder)).cloned().collect();
         if leaving.is_empty() {
             return Ok(());
         }
@@ -326,12 +300,8 @@ impl Metadata {
             self.unreadable.remove(&chain);
             self.durable.remove(&chain);
         }
-        for blob in self
-            .blob_bytes
-            .keys()
-            .filter(|blob| !named.contains(blob))
-            .copied()
-            .collect::<Vec<_>>()
+        for blob in
+            self.blob_bytes.keys().filter(|blob| !named.contains(blob)).copied().collect::<Vec<_>>()
         {
             let path = self.places.blob(&blob);
             disk::remove_file(&path).map_err(store("remove", &path))?;

@@ -47,19 +47,15 @@ impl NamedScript {
     /// # Errors
     /// [`NamedScriptError`], with the text that is wrong.
     pub fn new(name: &str, script: &str) -> Result<Self, NamedScriptError> {
-        let name: Reference = name.parse().map_err(|why| NamedScriptError::Reference {
-            text: name.to_owned(),
-            why,
-        })?;
+        let name: Reference = name
+            .parse()
+            .map_err(|why| NamedScriptError::Reference { text: name.to_owned(), why })?;
         if name.digest.is_some() {
             return Err(NamedScriptError::Digest(name.to_string()));
         }
         match script.parse() {
             Ok(script) => Ok(Self { name, script }),
-            Err(why) => Err(NamedScriptError::Script {
-                name: name.to_string(),
-                why,
-            }),
+            Err(why) => Err(NamedScriptError::Script { name: name.to_string(), why }),
         }
     }
 }
@@ -89,10 +85,7 @@ mod tests {
 
     #[rstest]
     #[case("app", "write IMAGE=SCRIPT, as in registry.test/app:1=exit-1-after-2s")]
-    #[case(
-        "APP=run",
-        "\"APP\" is no image reference: the repository must be in lower case"
-    )]
+    #[case("APP=run", "\"APP\" is no image reference: the repository must be in lower case")]
     #[case(
         "app=exit-1/fork-0",
         "image docker.io/library/app:latest: step \"fork-0\": \"0\" is not a number of processes: 1 to 1000"

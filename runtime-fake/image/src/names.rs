@@ -16,11 +16,8 @@ pub struct ImageNames {
 ///
 /// As in containerd, any tag and the first digest do; here the requested ones come first.
 pub fn names(record: &ImageRecord, specified: &str, asked: &str) -> ImageNames {
-    let references = || {
-        [specified, asked]
-            .into_iter()
-            .filter_map(|name| name.parse::<Reference>().ok())
-    };
+    let references =
+        || [specified, asked].into_iter().filter_map(|name| name.parse::<Reference>().ok());
     let tag = references()
         .filter(|reference| reference.digest.is_none())
         .map(|reference| reference.to_string())
@@ -28,9 +25,7 @@ pub fn names(record: &ImageRecord, specified: &str, asked: &str) -> ImageNames {
         .or_else(|| record.tags.first().cloned());
     let of_repository = |repository: &str| {
         let own = |digest: &&String| {
-            digest
-                .strip_prefix(repository)
-                .is_some_and(|rest| rest.starts_with('@'))
+            digest.strip_prefix(repository).is_some_and(|rest| rest.starts_with('@'))
         };
         record.digests.iter().find(own).cloned()
     };
@@ -43,9 +38,7 @@ pub fn names(record: &ImageRecord, specified: &str, asked: &str) -> ImageNames {
         let (repository, _) = tag.as_deref()?.rsplit_once(':')?;
         of_repository(repository)
     };
-    let digest = by_digest
-        .or_else(by_tag)
-        .or_else(|| record.digests.first().cloned());
+    let digest = by_digest.or_else(by_tag).or_else(|| record.digests.first().cloned());
     ImageNames {
         name: tag.unwrap_or_else(|| asked.to_owned()),
         reference: digest.unwrap_or_else(|| record.id.to_string()),
@@ -93,16 +86,9 @@ mod tests {
         };
         let id = record.id.to_string();
         let with_id = |name: &str| {
-            if name == "ID" {
-                id.clone()
-            } else {
-                name.to_owned()
-            }
+            if name == "ID" { id.clone() } else { name.to_owned() }
         };
-        let expected = ImageNames {
-            name: with_id(name),
-            reference: with_id(reference),
-        };
+        let expected = ImageNames { name: with_id(name), reference: with_id(reference) };
         assert_eq!(names(&record, specified, &with_id(asked)), expected);
     }
 }

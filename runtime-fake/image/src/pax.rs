@@ -20,28 +20,17 @@ pub(super) struct Extensions {
 impl Extensions {
     /// PAX records: `<length> <key>=<value>\n`, where the length counts the whole record.
     pub(super) fn read(&mut self, mut records: &[u8], at: u64) -> Result<(), Problem> {
-        let broken = || Problem::Header {
-            at,
-            why: "a broken PAX record",
-        };
+        let broken = || Problem::Header { at, why: "a broken PAX record" };
         while !records.is_empty() {
             let space = records.iter().position(|b| *b == b' ').ok_or_else(broken)?;
-            let length: usize = text(&records[..space])
-                .and_then(|t| t.parse().ok())
-                .ok_or_else(broken)?;
+            let length: usize =
+                text(&records[..space]).and_then(|t| t.parse().ok()).ok_or_else(broken)?;
             let record = records.get(space + 1..length).ok_or_else(broken)?;
             let record = record.strip_suffix(b"\n").ok_or_else(broken)?;
             let equals = record.iter().position(|b| *b == b'=').ok_or_else(broken)?;
-            let (key, value) = (
-                text(&record[..equals]).ok_or_else(broken)?,
-                &record[equals + 1..],
-            );
+            let (key, value) = (text(&record[..equals]).ok_or_else(broken)?, &record[equals + 1..]);
             records = &records[length..];
-            let number = || {
-                text(value)
-                    .and_then(|t| t.parse::<u64>().ok())
-                    .ok_or_else(broken)
-            };
+            let number = || text(value).and_then(|t| t.parse::<u64>().ok()).ok_or_else(broken);
             // A negative id stands for its two's complement bits: -2 is `nobody` on some systems.
             let id = || {
                 let id = text(value).and_then(|t| t.parse::<i64>().ok());
@@ -80,11 +69,7 @@ fn given(value: &[u8]) -> Option<Vec<u8>> {
 fn time(text: &str) -> Option<(i64, u32)> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let seconds: i64 = whole.parse().ok()?;
-    let digits: String = fraction
-        .chars()
-        .chain("000000000".chars())
-        .take(9)
-        .collect();
+    let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
     let nanos: u32 = digits.parse().ok()?;
     if whole.starts_with('-') && nanos > 0 {
         return Some((seconds.checked_sub(1)?, 1_000_000_000 - nanos));

@@ -1,6 +1,6 @@
 //! ◆ Chooses the image of an index that this machine runs best.
 
-use oci_spec::image::Descriptor;
+use super::oci::Descriptor;
 
 /// A platform.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,22 +14,18 @@ pub(crate) struct Platform {
 impl Platform {
     /// The platform of this machine.
     pub(crate) fn here() -> Self {
-        Self {
-            architecture: architecture(),
-            variants: variants(),
-        }
+        Self { architecture: architecture(), variants: variants() }
     }
 
     /// How well the image fits, smaller is better; `None` if it does not run. An image without a platform fits, but
     /// worst of all.
     pub(crate) fn rank(&self, descriptor: &Descriptor) -> Option<usize> {
-        let Some(platform) = descriptor.platform() else {
+        let Some(platform) = &descriptor.platform else {
             return Some(usize::MAX);
         };
-        let runs = platform.os().to_string() == "linux"
-            && platform.architecture().to_string() == self.architecture;
+        let runs = platform.os == "linux" && platform.architecture == self.architecture;
         let baseline = self.variants.len().saturating_sub(1);
-        match platform.variant().as_deref() {
+        match platform.variant.as_deref() {
             _ if !runs => None,
             None | Some("") => Some(baseline),
             Some(variant) => self.variants.iter().position(|mine| *mine == variant),
@@ -73,10 +69,7 @@ fn variants() -> Vec<&'static str> {
         && has!("avx512dq")
         && has!("avx512vl");
     let levels = [(v4, "v4"), (v3, "v3"), (v2, "v2"), (true, "v1")];
-    levels
-        .into_iter()
-        .filter_map(|(has, level)| has.then_some(level))
-        .collect()
+    levels.into_iter().filter_map(|(has, level)| has.then_some(level)).collect()
 }
 
 #[cfg(target_arch = "arm")]
@@ -119,10 +112,7 @@ mod tests {
             "digest": format!("sha256:{}", "0".repeat(64)), "size": 1, "platform": platform,
         }))
         .unwrap();
-        let machine = Platform {
-            architecture: "arm",
-            variants: vec!["v7", "v6", "v5"],
-        };
+        let machine = Platform { architecture: "arm", variants: vec!["v7", "v6", "v5"] };
         assert_eq!(machine.rank(&descriptor), want);
     }
 

@@ -24,11 +24,7 @@ pub(crate) fn reading<T>(
         thread::Builder::new()
             .name("unpack".to_owned())
             .spawn_scoped(scope, move || pass_on(from, &to))?;
-        let done = work(Ahead {
-            pieces,
-            piece: Vec::new(),
-            at: 0,
-        });
+        let done = work(Ahead { pieces, piece: Vec::new(), at: 0 });
         // `work` has dropped the reader, so the thread ends with its next piece, unless it is blocked.
         abandon();
         Ok(done)

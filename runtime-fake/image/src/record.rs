@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use oci_spec::image::ImageConfiguration;
 use serde::{Deserialize, Serialize};
 
 use super::digest::Digest;
+use super::oci::Configuration;
 use super::script::Script;
 
 /// The label of an embedded image's configuration for its behaviour script.
@@ -46,24 +46,17 @@ pub struct ImageConfig {
 
 impl ImageConfig {
     /// Extracts the defaults from an image configuration.
-    pub(crate) fn of(config: &ImageConfiguration) -> Self {
-        let Some(config) = config.config() else {
-            return Self::default();
-        };
+    pub(crate) fn of(config: &Configuration) -> Self {
+        let config = config.config.clone().unwrap_or_default();
         Self {
-            env: config.env().clone().unwrap_or_default(),
-            entrypoint: config.entrypoint().clone().unwrap_or_default(),
-            cmd: config.cmd().clone().unwrap_or_default(),
-            user: config.user().clone().unwrap_or_default(),
-            working_dir: config.working_dir().clone().unwrap_or_default(),
-            stop_signal: config.stop_signal().clone().unwrap_or_default(),
-            volumes: config.volumes().clone().unwrap_or_default(),
-            labels: config
-                .labels()
-                .clone()
-                .unwrap_or_default()
-                .into_iter()
-                .collect(),
+            env: config.env.unwrap_or_default(),
+            entrypoint: config.entrypoint.unwrap_or_default(),
+            cmd: config.cmd.unwrap_or_default(),
+            user: config.user.unwrap_or_default(),
+            working_dir: config.working_dir.unwrap_or_default(),
+            stop_signal: config.stop_signal.unwrap_or_default(),
+            volumes: config.volumes.unwrap_or_default().into_keys().collect(),
+            labels: config.labels.unwrap_or_default(),
         }
     }
 
@@ -177,14 +170,7 @@ mod tests {
     #[case("www-data:33", UserName::Name("www-data".to_owned()))]
     #[case("-1", UserName::Name("-1".to_owned()))]
     fn users(#[case] user: &str, #[case] want: UserName) {
-        assert_eq!(
-            ImageConfig {
-                user: user.to_owned(),
-                ..ImageConfig::default()
-            }
-            .user(),
-            want
-        );
+        assert_eq!(ImageConfig { user: user.to_owned(), ..ImageConfig::default() }.user(), want);
     }
 
     #[test]

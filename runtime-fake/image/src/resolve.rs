@@ -2,12 +2,12 @@
 //!
 //! [`Walk::read`] returns the next document to fetch; its caller fetches it from an archive or a registry.
 
-use oci_spec::image::{Descriptor, ImageConfiguration, ImageIndex, ImageManifest};
 use serde::Deserialize;
 
 use super::digest::Digest;
 use super::error::Problem;
 use super::limits::Limits;
+use super::oci::{self, Configuration, Descriptor, Index};
 use super::platform::Platform;
 
 /// Limit on nested indexes.
@@ -21,7 +21,7 @@ pub(crate) struct Resolved {
     /// The configuration's bytes.
     pub(crate) config_bytes: Vec<u8>,
     /// The parsed configuration.
-    pub(crate) config: ImageConfiguration,
+    pub(crate) config: Configuration,
     /// The manifest, if there is one, and its digest.
     pub(crate) manifest: Option<(Digest, Vec<u8>)>,
     /// From the bottom up.
@@ -53,7 +53,7 @@ pub(crate) enum Next {
 pub(crate) struct Manifest {
     digest: Digest,
     bytes: Vec<u8>,
-    read: ImageManifest,
+    read: oci::Manifest,
 }
 
 /// Walks from a document to the manifest for a platform.
@@ -64,10 +64,7 @@ pub(crate) struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     pub(crate) fn new(platform: &'a Platform) -> Self {
-        Self {
-            platform,
-            indexes: 0,
-        }
+        Self { platform, indexes: 0 }
     }
 
     /// Reads a document, whose digest the caller has verified. `media_type` is used if the document does not have its
@@ -80,19 +77,15 @@ impl<'a> Walk<'a> {
     ) -> Result<Next, Problem> {
         let name = format!("manifest {digest}");
         if !is_index(media_type, &name, &bytes)? {
-            let read: ImageManifest = json(&name, &bytes)?;
+            let read: oci::Manifest = json(&name, &bytes)?;
             check_kinds(&read)?;
-            return Ok(Next::Image(Box::new(Manifest {
-                digest,
-                bytes,
-                read,
-            })));
+            return Ok(Next::Image(Box::new(Manifest { digest, bytes, read })));
         }
         self.indexes += 1;
         let what = format!("index {digest}");
         Problem::within(what, self.indexes, INDEX_DEPTH, "nested indexes")?;
-        let index: ImageIndex = json(&name, &bytes)?;
-        let chosen = choose(index.manifests(), self.platform)?.clone();
+        let index: Index = json(&name, &bytes)?;
+        let chosen = choose(&index.manifests, self.platform)?.clone();
         Ok(Next::Document(Box::new(chosen)))
     }
 }
@@ -100,16 +93,16 @@ impl<'a> Walk<'a> {
 impl Manifest {
     /// The configuration to fetch.
     pub(crate) fn config(&self) -> &Descriptor {
-        self.read.config()
+        &self.read.config
     }
 
     /// Resolves the image with its configuration, which the caller has fetched and verified.
     pub(crate) fn image(self, config_bytes: Vec<u8>, limits: &Limits) -> Result<Resolved, Problem> {
         let id = digest(self.config())?;
-        let config: ImageConfiguration = json(&format!("configuration {id}"), &config_bytes)?;
-        let layers = self.read.layers();
+        let config: Configuration = json(&format!("configuration {id}"), &config_bytes)?;
+        let layers = &self.read.layers;
         let diff_ids = diff_ids(&config, layers.len(), limits)?;
-        let sizes = layers.iter().map(Descriptor::size);
+        let sizes = layers.iter().map(|layer| layer.size);
         let bytes = sizes.fold(0u64, u64::saturating_add);
         Problem::within("the image", bytes, limits.unpacked_bytes, "bytes")?;
         let layers = layers.iter().zip(diff_ids).map(|(layer, diff_id)| {
@@ -117,7 +110,7 @@ impl Manifest {
             Ok(LayerSource {
                 member: member_of(&digest),
                 digest: Some(digest),
-                size: Some(layer.size()),
+                size: Some(layer.size),
                 diff_id,
             })
         });
@@ -135,7 +128,7 @@ impl Manifest {
 pub(crate) fn wanted(descriptor: &Descriptor, limits: &Limits) -> Result<Digest, Problem> {
     let digest = digest(descriptor)?;
     let what = format!("document {digest}");
-    Problem::within(what, descriptor.size(), limits.document_bytes, "bytes")?;
+    Problem::within(what, descriptor.size, limits.document_bytes, "bytes")?;
     Ok(digest)
 }
 
@@ -143,34 +136,25 @@ pub(crate) fn wanted(descriptor: &Descriptor, limits: &Limits) -> Result<Digest,
 pub(crate) fn verify(bytes: &[u8], descriptor: &Descriptor) -> Result<(), Problem> {
     let expected = digest(descriptor)?;
     let what = format!("document {expected}");
-    Problem::same_size(&what, descriptor.size(), bytes.len() as u64)?;
+    Problem::same_size(&what, descriptor.size, bytes.len() as u64)?;
     Problem::same_digest(what, expected, Digest::of(bytes))
 }
 
 /// The manifest that this machine runs best; among equals, the first.
 fn choose<'a>(manifests: &'a [Descriptor], platform: &Platform) -> Result<&'a Descriptor, Problem> {
-    let ranked = manifests
-        .iter()
-        .filter_map(|m| Some((platform.rank(m)?, m)));
+    let ranked = manifests.iter().filter_map(|m| Some((platform.rank(m)?, m)));
     let best = ranked.min_by_key(|(rank, _)| *rank);
     best.map(|(_, manifest)| manifest).ok_or_else(|| {
-        let offered = manifests.iter().map(|m| match m.platform() {
-            Some(p) => match p.variant() {
-                Some(variant) => format!("{}/{}/{variant}", p.os(), p.architecture()),
-                None => format!("{}/{}", p.os(), p.architecture()),
+        let offered = manifests.iter().map(|m| match &m.platform {
+            Some(p) => match &p.variant {
+                Some(variant) => format!("{}/{}/{variant}", p.os, p.architecture),
+                None => format!("{}/{}", p.os, p.architecture),
             },
             None => "an unnamed platform".to_owned(),
         });
         let offered: Vec<String> = offered.collect();
-        let offered = if offered.is_empty() {
-            "nothing".to_owned()
-        } else {
-            offered.join(", ")
-        };
-        Problem::Platform {
-            wanted: platform.architecture.to_owned(),
-            offered,
-        }
+        let offered = if offered.is_empty() { "nothing".to_owned() } else { offered.join(", ") };
+        Problem::Platform { wanted: platform.architecture.to_owned(), offered }
     })
 }
 
@@ -190,11 +174,7 @@ struct Form {
 fn is_index(media_type: &str, name: &str, bytes: &[u8]) -> Result<bool, Problem> {
     let form: Form = json(name, bytes)?;
     let kind = form.media_type.as_deref().unwrap_or(media_type);
-    let unsupported = |what: &str| {
-        Err(Problem::Unsupported {
-            what: format!("{name}, {what},"),
-        })
-    };
+    let unsupported = |what: &str| Err(Problem::Unsupported { what: format!("{name}, {what},") });
     if form.schema_version == 1 {
         return unsupported("which has docker's schema 1 and cannot be verified");
     }
@@ -212,25 +192,22 @@ fn is_index(media_type: &str, name: &str, bytes: &[u8]) -> Result<bool, Problem>
 }
 
 /// Refuses artifacts that are not container images, which registries also hold.
-fn check_kinds(manifest: &ImageManifest) -> Result<(), Problem> {
-    let kind = manifest.config().media_type().to_string();
+fn check_kinds(manifest: &oci::Manifest) -> Result<(), Problem> {
+    let kind = manifest.config.media_type.as_str();
     let images = [
         "application/vnd.oci.image.config.v1+json",
         "application/vnd.docker.container.image.v1+json",
     ];
-    if !images.contains(&kind.as_str()) {
+    if !images.contains(&kind) {
         let what = format!(
             "an artifact with a configuration of type {kind}, which is no container image,"
         );
         return Err(Problem::Unsupported { what });
     }
-    let encrypted = manifest
-        .layers()
-        .iter()
-        .find(|layer| layer.media_type().to_string().ends_with("+encrypted"));
+    let encrypted = manifest.layers.iter().find(|layer| layer.media_type.ends_with("+encrypted"));
     match encrypted {
         Some(layer) => Err(Problem::Unsupported {
-            what: format!("layer {}, which is encrypted,", layer.digest()),
+            what: format!("layer {}, which is encrypted,", layer.digest),
         }),
         None => Ok(()),
     }
@@ -238,17 +215,14 @@ fn check_kinds(manifest: &ImageManifest) -> Result<(), Problem> {
 
 /// The diff IDs in an image's configuration.
 pub(crate) fn diff_ids(
-    config: &ImageConfiguration,
+    config: &Configuration,
     layers: usize,
     limits: &Limits,
 ) -> Result<Vec<Digest>, Problem> {
     Problem::within("the image", layers as u64, limits.layers as u64, "layers")?;
-    let ids = config.rootfs().diff_ids();
+    let ids = &config.rootfs.diff_ids;
     if ids.len() != layers {
-        return Err(Problem::LayerCount {
-            manifest: layers,
-            config: ids.len(),
-        });
+        return Err(Problem::LayerCount { manifest: layers, config: ids.len() });
     }
     let parse = |id: &String| {
         id.parse().map_err(|source| Problem::Digest {
@@ -260,11 +234,8 @@ pub(crate) fn diff_ids(
 }
 
 pub(crate) fn digest(descriptor: &Descriptor) -> Result<Digest, Problem> {
-    let text = descriptor.digest().to_string();
-    text.parse().map_err(|source| Problem::Digest {
-        what: "a descriptor".to_owned(),
-        source,
-    })
+    let what = || "a descriptor".to_owned();
+    descriptor.digest.parse().map_err(|source| Problem::Digest { what: what(), source })
 }
 
 /// The archive member of the blob with this digest.
@@ -273,8 +244,6 @@ pub(crate) fn member_of(digest: &Digest) -> String {
 }
 
 pub(crate) fn json<'de, T: Deserialize<'de>>(what: &str, bytes: &'de [u8]) -> Result<T, Problem> {
-    serde_json::from_slice(bytes).map_err(|source| Problem::Document {
-        what: what.to_owned(),
-        source,
-    })
+    serde_json::from_slice(bytes)
+        .map_err(|source| Problem::Document { what: what.to_owned(), source })
 }

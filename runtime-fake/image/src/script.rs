@@ -30,10 +30,7 @@ pub const FORMS: [Form; 13] = [
     form("exit-CODE[-after-TIME]", "exit-1-after-2s"),
     form("exit-CODE-on-term[-after-TIME]", "exit-0-on-term-after-3s"),
     form("ignore-term", "ignore-term"),
-    form(
-        "log-COUNT-a-second[-to-stderr]",
-        "log-100-a-second-to-stderr",
-    ),
+    form("log-COUNT-a-second[-to-stderr]", "log-100-a-second-to-stderr"),
     form("allocate-SIZE[-after-TIME]", "allocate-64mi"),
     form("allocate-until-oom[-after-TIME]", "allocate-until-oom"),
     form("fork-COUNT[-after-TIME]", "fork-20"),

@@ -21,10 +21,7 @@ pub(crate) struct KeyGuard<'a, K: Eq + Hash + Copy> {
 
 impl<K> Default for SingleFlight<K> {
     fn default() -> Self {
-        Self {
-            busy: Mutex::default(),
-            changed: Condvar::new(),
-        }
+        Self { busy: Mutex::default(), changed: Condvar::new() }
     }
 }
 
@@ -33,10 +30,7 @@ impl<K: Eq + Hash + Copy> SingleFlight<K> {
     pub(crate) fn acquire(&self, key: K) -> KeyGuard<'_, K> {
         let mut busy = self.lock();
         while !busy.insert(key) {
-            busy = self
-                .changed
-                .wait(busy)
-                .unwrap_or_else(PoisonError::into_inner);
+            busy = self.changed.wait(busy).unwrap_or_else(PoisonError::into_inner);
         }
         KeyGuard { flights: self, key }
     }

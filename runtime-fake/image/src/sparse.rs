@@ -62,10 +62,7 @@ impl SparseHeaders {
     /// The sparse file that the headers describe; `None` if the file is not sparse, or has an unknown version, and is
     /// then kept as it is stored.
     pub(super) fn finish(self, at: u64) -> Result<Option<Sparse>, Problem> {
-        let broken = || Problem::Header {
-            at,
-            why: "a broken map of a sparse file",
-        };
+        let broken = || Problem::Header { at, why: "a broken map of a sparse file" };
         let in_headers = match (self.major.as_deref(), self.minor.as_deref()) {
             (Some(b"1"), Some(b"0")) => false,
             (Some(b"0"), Some(b"0" | b"1")) => true,
@@ -138,12 +135,7 @@ pub(super) fn fits(map: &Map, size: u64, stored: u64) -> bool {
 
 fn pairs(numbers: &[u64]) -> Option<Map> {
     let (pairs, rest) = numbers.as_chunks::<2>();
-    rest.is_empty().then(|| {
-        pairs
-            .iter()
-            .map(|[offset, length]| (*offset, *length))
-            .collect()
-    })
+    rest.is_empty().then(|| pairs.iter().map(|[offset, length]| (*offset, *length)).collect())
 }
 
 fn number(text: &[u8]) -> Option<u64> {

@@ -49,15 +49,11 @@ impl Budget {
 
     /// Takes one entry from the budget; fails if it is exhausted.
     pub(crate) fn take_entry(&self, what: &str) -> Result<(), Problem> {
-        let left = self
-            .entries
-            .get()
-            .checked_sub(1)
-            .ok_or_else(|| Problem::TooMuch {
-                what: what.to_owned(),
-                limit: self.limits.entries,
-                unit: "entries",
-            })?;
+        let left = self.entries.get().checked_sub(1).ok_or_else(|| Problem::TooMuch {
+            what: what.to_owned(),
+            limit: self.limits.entries,
+            unit: "entries",
+        })?;
         self.entries.set(left);
         Ok(())
     }
@@ -98,13 +94,7 @@ impl<R: Read> Counting<R> {
     pub(crate) fn new(inner: R) -> (Self, Counter) {
         let counter = Counter::default();
         let own = counter.clone();
-        (
-            Self {
-                inner,
-                counter: own,
-            },
-            counter,
-        )
+        (Self { inner, counter: own }, counter)
     }
 }
 
@@ -125,13 +115,7 @@ pub(crate) struct Hashing<R> {
 impl<R: Read> Hashing<R> {
     pub(crate) fn new(inner: R) -> (Self, Digester) {
         let digester = Digester::default();
-        (
-            Self {
-                inner,
-                digester: digester.clone(),
-            },
-            digester,
-        )
+        (Self { inner, digester: digester.clone() }, digester)
     }
 }
 
@@ -164,10 +148,7 @@ impl<'a> Decoder<'a> {
         let mut magic = [0u8; 4];
         let mut have = 0;
         while have < magic.len() {
-            match from
-                .read(&mut magic[have..])
-                .map_err(Problem::io(format!("read {what}")))?
-            {
+            match from.read(&mut magic[have..]).map_err(Problem::io(format!("read {what}")))? {
                 0 => break,
                 n => have += n,
             }
@@ -182,10 +163,7 @@ impl<'a> Decoder<'a> {
             )),
             _ => Inner::Plain(whole),
         };
-        Ok(Self {
-            inner,
-            what: what.to_owned(),
-        })
+        Ok(Self { inner, what: what.to_owned() })
     }
 
     pub(crate) fn is_plain(&self) -> bool {
@@ -234,22 +212,14 @@ impl<'a, R: Read> Metered<'a, R> {
         compressed: Option<Counter>,
         what: &str,
     ) -> Self {
-        Self {
-            inner,
-            budget,
-            compressed,
-            unpacked: 0,
-            what: what.to_owned(),
-        }
+        Self { inner, budget, compressed, unpacked: 0, what: what.to_owned() }
     }
 }
 
 impl<R: Read> Read for Metered<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.inner.read(buffer)?;
-        self.budget
-            .take_bytes(n as u64, &self.what)
-            .map_err(io::Error::other)?;
+        self.budget.take_bytes(n as u64, &self.what).map_err(io::Error::other)?;
         self.unpacked += n as u64;
         let limits = &self.budget.limits;
         if let Some(compressed) = &self.compressed
@@ -257,10 +227,7 @@ impl<R: Read> Read for Metered<'_, R> {
             && self.unpacked / limits.ratio > compressed.bytes()
         {
             let what = self.what.clone();
-            return Err(io::Error::other(Problem::Ratio {
-                what,
-                limit: limits.ratio,
-            }));
+            return Err(io::Error::other(Problem::Ratio { what, limit: limits.ratio }));
         }
         Ok(n)
     }
@@ -297,10 +264,7 @@ mod tests {
         let data: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
         let encoded = encode(&data);
         let mut out = Vec::new();
-        Decoder::new(&encoded[..], "it")
-            .unwrap()
-            .read_to_end(&mut out)
-            .unwrap();
+        Decoder::new(&encoded[..], "it").unwrap().read_to_end(&mut out).unwrap();
         assert_eq!(out, data);
     }
 
@@ -309,15 +273,10 @@ mod tests {
         let encoded = encode(&[7; 100_000]);
         for cut in 5..encoded.len() {
             let mut out = Vec::new();
-            let error = Decoder::new(&encoded[..cut], "it")
-                .unwrap()
-                .read_to_end(&mut out)
-                .unwrap_err();
+            let error =
+                Decoder::new(&encoded[..cut], "it").unwrap().read_to_end(&mut out).unwrap_err();
             let problem = Problem::io("read")(error);
-            assert!(
-                matches!(problem, Problem::Truncated { .. }),
-                "cut at {cut}: {problem:?}"
-            );
+            assert!(matches!(problem, Problem::Truncated { .. }), "cut at {cut}: {problem:?}");
         }
     }
 
@@ -326,10 +285,7 @@ mod tests {
         let mut encoded = gzip(b"one");
         encoded.extend(gzip(b"two"));
         let mut out = String::new();
-        Decoder::new(&encoded[..], "it")
-            .unwrap()
-            .read_to_string(&mut out)
-            .unwrap();
+        Decoder::new(&encoded[..], "it").unwrap().read_to_string(&mut out).unwrap();
         assert_eq!(out, "onetwo");
     }
 
@@ -345,27 +301,11 @@ mod tests {
     #[test]
     fn bombs_and_floods_are_refused() {
         let bomb = gzip(&vec![0; 1 << 20]);
-        let limits = Limits {
-            ratio: 100,
-            ratio_from: 1 << 16,
-            ..Limits::default()
-        };
-        assert!(matches!(
-            meter(&bomb, &limits),
-            Err(Problem::Ratio { limit: 100, .. })
-        ));
-        let limits = Limits {
-            unpacked_bytes: (1 << 20) - 1,
-            ..Limits::default()
-        };
-        assert!(matches!(
-            meter(&bomb, &limits),
-            Err(Problem::TooMuch { .. })
-        ));
-        let limits = Limits {
-            unpacked_bytes: 1 << 20,
-            ..Limits::default()
-        };
+        let limits = Limits { ratio: 100, ratio_from: 1 << 16, ..Limits::default() };
+        assert!(matches!(meter(&bomb, &limits), Err(Problem::Ratio { limit: 100, .. })));
+        let limits = Limits { unpacked_bytes: (1 << 20) - 1, ..Limits::default() };
+        assert!(matches!(meter(&bomb, &limits), Err(Problem::TooMuch { .. })));
+        let limits = Limits { unpacked_bytes: 1 << 20, ..Limits::default() };
         meter(&bomb, &limits).unwrap();
     }
 }

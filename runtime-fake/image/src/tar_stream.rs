@@ -96,9 +96,7 @@ impl Read for SeekFile {
 impl Skip for SeekFile {
     fn skip(&mut self, n: u64) -> io::Result<()> {
         let to = self.at.checked_add(n).filter(|to| *to <= self.len);
-        self.at = self
-            .file
-            .seek(SeekFrom::Start(to.ok_or(io::ErrorKind::UnexpectedEof)?))?;
+        self.at = self.file.seek(SeekFrom::Start(to.ok_or(io::ErrorKind::UnexpectedEof)?))?;
         Ok(())
     }
 }
@@ -136,14 +134,7 @@ pub struct TarReader<R> {
 impl<R: Skip> TarReader<R> {
     /// `what` names the stream in errors; `extension_limit` bounds the extension headers of a member.
     pub fn new(inner: R, what: &str, extension_limit: u64) -> Self {
-        Self {
-            inner,
-            what: what.to_owned(),
-            at: 0,
-            body: 0,
-            padding: 0,
-            extension_limit,
-        }
+        Self { inner, what: what.to_owned(), at: 0, body: 0, padding: 0, extension_limit }
     }
 
     /// The next member, or `None` after the last.
@@ -161,11 +152,7 @@ impl<R: Skip> TarReader<R> {
             let at = self.at;
             let broken = |why| Problem::Header { at, why };
             let Some(block) = self.block()? else {
-                return if extensions.any {
-                    Err(self.truncated())
-                } else {
-                    Ok(None)
-                };
+                return if extensions.any { Err(self.truncated()) } else { Ok(None) };
             };
             let header = tar::Header::from_byte_slice(&block);
             if !checksums(&block).contains(&header.cksum().map_err(|_| broken("no checksum"))?) {
@@ -224,29 +211,20 @@ impl<R: Skip> TarReader<R> {
                 number(header.mtime(), &block[136..148]).ok_or_else(|| broken("no time"))?;
             let device = |n: io::Result<Option<u32>>, field: &[u8]| {
                 let n = n.map(|n| u64::from(n.unwrap_or(0)));
-                number(n, field)
-                    .and_then(|n| n.try_into().ok())
-                    .unwrap_or(u32::MAX)
+                number(n, field).and_then(|n| n.try_into().ok()).unwrap_or(u32::MAX)
             };
             if kind != Kind::File {
                 size = 0;
             }
             (self.body, self.padding) = (size, padding(size));
-            let end = size
-                .checked_add(self.padding)
-                .and_then(|n| n.checked_add(self.at));
+            let end = size.checked_add(self.padding).and_then(|n| n.checked_add(self.at));
             if end.is_none() {
                 return Err(broken("a size beyond all bounds"));
             }
             let mut member = Member {
-                path: extensions
-                    .path
-                    .unwrap_or_else(|| header.path_bytes().into_owned()),
+                path: extensions.path.unwrap_or_else(|| header.path_bytes().into_owned()),
                 link: extensions.link.unwrap_or_else(|| {
-                    header
-                        .link_name_bytes()
-                        .map(|l| l.into_owned())
-                        .unwrap_or_default()
+                    header.link_name_bytes().map(|l| l.into_owned()).unwrap_or_default()
                 }),
                 kind,
                 size,
@@ -254,9 +232,7 @@ impl<R: Skip> TarReader<R> {
                 mode: u32::try_from(mode & 0o7777).unwrap_or(0),
                 uid: extensions.uid.unwrap_or(uid),
                 gid: extensions.gid.unwrap_or(gid),
-                mtime: extensions
-                    .mtime
-                    .unwrap_or((mtime.try_into().unwrap_or(0), 0)),
+                mtime: extensions.mtime.unwrap_or((mtime.try_into().unwrap_or(0), 0)),
                 device: (
                     device(header.device_major(), &block[329..337]),
                     device(header.device_minor(), &block[337..345]),
@@ -296,18 +272,14 @@ impl<R: Skip> TarReader<R> {
         let end = self.at.saturating_add(self.extension_limit);
         while self.at < end && self.body >= BLOCK as u64 {
             self.read_exact(&mut block).map_err(|e| self.failed(e))?;
-            let map = reader.block(&block).map_err(|()| Problem::Header {
-                at,
-                why: "a broken map of a sparse file",
-            })?;
+            let map = reader
+                .block(&block)
+                .map_err(|()| Problem::Header { at, why: "a broken map of a sparse file" })?;
             if let Some(map) = map {
                 return Ok(map);
             }
         }
-        Err(Problem::Header {
-            at,
-            why: "a map of a sparse file that does not end",
-        })
+        Err(Problem::Header { at, why: "a map of a sparse file that does not end" })
     }
 
     /// Reads the rest of the stream after the last member.
@@ -345,10 +317,7 @@ impl<R: Skip> TarReader<R> {
         *room = left;
         let padded = size + padding(size);
         let mut body = Vec::new();
-        (&mut self.inner)
-            .take(padded)
-            .read_to_end(&mut body)
-            .map_err(|e| self.failed(e))?;
+        (&mut self.inner).take(padded).read_to_end(&mut body).map_err(|e| self.failed(e))?;
         if (body.len() as u64) < padded {
             return Err(self.truncated());
         }
@@ -358,9 +327,7 @@ impl<R: Skip> TarReader<R> {
     }
 
     fn truncated(&self) -> Problem {
-        Problem::Truncated {
-            what: self.what.clone(),
-        }
+        Problem::Truncated { what: self.what.clone() }
     }
 
     fn failed(&self, error: io::Error) -> Problem {
@@ -374,9 +341,7 @@ impl<R: Skip> TarReader<R> {
 /// The current member's body.
 impl<R: Skip> Read for TarReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let most = usize::try_from(self.body)
-            .unwrap_or(usize::MAX)
-            .min(buffer.len());
+        let most = usize::try_from(self.body).unwrap_or(usize::MAX).min(buffer.len());
         if most == 0 {
             return Ok(0);
         }

@@ -32,19 +32,14 @@ impl Tar {
     ) -> Self {
         let mut header = tar::Header::new_gnu();
         header.set_entry_type(kind);
-        header.set_mode(if kind == EntryType::Directory {
-            0o755
-        } else {
-            0o644
-        });
+        header.set_mode(if kind == EntryType::Directory { 0o755 } else { 0o644 });
         header.set_mtime(1_000_000_000);
         header.set_uid(0);
         header.set_gid(0);
         header.set_size(body.len() as u64);
-        for (code, text, limit) in [
-            (EntryType::GNULongName, path, 100),
-            (EntryType::GNULongLink, link, 100),
-        ] {
+        for (code, text, limit) in
+            [(EntryType::GNULongName, path, 100), (EntryType::GNULongLink, link, 100)]
+        {
             if text.len() >= limit || text.contains('\0') {
                 let mut long = tar::Header::new_gnu();
                 long.set_entry_type(code);
@@ -102,9 +97,7 @@ impl Tar {
     /// PAX records for the next member.
     pub fn pax(mut self, records: &[(&str, &[u8])]) -> Self {
         let mut builder = tar::Builder::new(Vec::new());
-        builder
-            .append_pax_extensions(records.iter().copied())
-            .unwrap();
+        builder.append_pax_extensions(records.iter().copied()).unwrap();
         let bytes = builder.into_inner().unwrap();
         self.0.extend(&bytes[..bytes.len() - 1024]);
         self
@@ -132,23 +125,18 @@ impl Members {
     /// Adds a blob under its digest and returns its descriptor.
     pub fn blob(&mut self, media_type: &str, bytes: &[u8]) -> Value {
         let digest = Digest::of(bytes);
-        self.0
-            .insert(format!("blobs/sha256/{}", digest.hex()), bytes.to_vec());
+        self.0.insert(format!("blobs/sha256/{}", digest.hex()), bytes.to_vec());
         json!({"mediaType": media_type, "digest": digest.to_string(), "size": bytes.len()})
     }
 
     /// Adds a JSON document.
     pub fn document(&mut self, name: &str, value: &Value) {
-        self.0
-            .insert(name.to_owned(), serde_json::to_vec(value).unwrap());
+        self.0.insert(name.to_owned(), serde_json::to_vec(value).unwrap());
     }
 
     /// All members as a tar stream.
     pub fn tar(&self) -> Vec<u8> {
-        self.0
-            .iter()
-            .fold(Tar::new(), |tar, (name, bytes)| tar.file(name, bytes))
-            .bytes()
+        self.0.iter().fold(Tar::new(), |tar, (name, bytes)| tar.file(name, bytes)).bytes()
     }
 
     /// All members as files below `root`.
@@ -172,10 +160,7 @@ pub const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
 /// The configuration of an image with these layers (uncompressed).
 pub fn config(layers: &[Vec<u8>]) -> Value {
-    let diff_ids: Vec<String> = layers
-        .iter()
-        .map(|layer| Digest::of(layer).to_string())
-        .collect();
+    let diff_ids: Vec<String> = layers.iter().map(|layer| Digest::of(layer).to_string()).collect();
     json!({
         "architecture": architecture(), "os": "linux",
         "config": {"Env": ["A=b"], "Entrypoint": ["/bin/x"], "Cmd": ["y"], "User": "1000:5"},
@@ -186,10 +171,7 @@ pub fn config(layers: &[Vec<u8>]) -> Value {
 /// Adds an image to an OCI layout; returns the descriptor of its manifest.
 pub fn oci_image(members: &mut Members, layers: &[Vec<u8>], pack: fn(&[u8]) -> Vec<u8>) -> Value {
     let config = members.blob(CONFIG, &serde_json::to_vec(&config(layers)).unwrap());
-    let layers: Vec<Value> = layers
-        .iter()
-        .map(|layer| members.blob(LAYER, &pack(layer)))
-        .collect();
+    let layers: Vec<Value> = layers.iter().map(|layer| members.blob(LAYER, &pack(layer))).collect();
     let manifest =
         json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers});
     members.blob(MANIFEST, &serde_json::to_vec(&manifest).unwrap())

@@ -75,11 +75,7 @@ impl Drop for Bench {
 
 fn layers() -> Vec<Vec<u8>> {
     vec![
-        Tar::new()
-            .directory("bin")
-            .file("bin/x", "binary")
-            .file("old", "1")
-            .bytes(),
+        Tar::new().directory("bin").file("bin/x", "binary").file("old", "1").bytes(),
         Tar::new().file(".wh.old", "").file("new", "22").bytes(),
     ]
 }
@@ -89,12 +85,8 @@ fn zstd(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn check_content(store: &ImageStore, name: &str) {
-    let Rootfs::Layers { lower } = store.rootfs(name).unwrap() else {
-        panic!("no layers")
-    };
-    let [top, bottom] = &lower[..] else {
-        panic!("{lower:?}")
-    };
+    let Rootfs::Layers { lower } = store.rootfs(name).unwrap() else { panic!("no layers") };
+    let [top, bottom] = &lower[..] else { panic!("{lower:?}") };
     assert_eq!(fs::read_to_string(top.join("new")).unwrap(), "22");
     assert_eq!(fs::read_to_string(bottom.join("bin/x")).unwrap(), "binary");
     assert_eq!(fs::read_to_string(bottom.join("old")).unwrap(), "1");
@@ -123,10 +115,7 @@ fn pull_status_list_remove(#[case] file: &str, #[case] archive: Vec<u8>) {
     check_content(&store, "example.com/app:1");
     let record = store.status("example.com/app:1").unwrap();
     assert_eq!(record.id, id);
-    assert_eq!(
-        record.tags,
-        BTreeSet::from(["example.com/app:1".to_owned()])
-    );
+    assert_eq!(record.tags, BTreeSet::from(["example.com/app:1".to_owned()]));
     assert!(record.size > 9, "{}", record.size);
     assert_eq!(record.config.entrypoint, ["/bin/x"]);
     assert_eq!(record.config.user(), UserName::Uid(1000));
@@ -136,17 +125,11 @@ fn pull_status_list_remove(#[case] file: &str, #[case] archive: Vec<u8>) {
     }
     assert_eq!(store.list(), [record]);
     let info = store.fs_info();
-    assert!(
-        info.mountpoint.is_dir() && info.used_bytes > 0 && info.inodes_used > 5,
-        "{info:?}"
-    );
+    assert!(info.mountpoint.is_dir() && info.used_bytes > 0 && info.inodes_used > 5, "{info:?}");
     store.remove(&id.to_string()).unwrap();
     store.remove(&id.to_string()).unwrap();
     assert_eq!(store.list(), []);
-    assert!(matches!(
-        store.rootfs("example.com/app:1"),
-        Err(ImageError::Absent { .. })
-    ));
+    assert!(matches!(store.rootfs("example.com/app:1"), Err(ImageError::Absent { .. })));
     assert_eq!(bench.leftovers(), NOTHING);
     assert_eq!(store.fs_info().used_bytes, 0);
 }
@@ -159,10 +142,8 @@ fn docker_archive_index_and_manifest_give_same_image() {
         "docker.io/library/app:1".into();
     members.document("index.json", &manifest);
     let config = Digest::of(&serde_json::to_vec(&config(&layers())).unwrap());
-    let blobs: Vec<String> = layers()
-        .iter()
-        .map(|l| format!("blobs/sha256/{}", Digest::of(&gzip(l)).hex()))
-        .collect();
+    let blobs: Vec<String> =
+        layers().iter().map(|l| format!("blobs/sha256/{}", Digest::of(&gzip(l)).hex())).collect();
     let config = format!("blobs/sha256/{}", config.hex());
     members.document(
         "manifest.json",
@@ -185,17 +166,11 @@ fn names_in_a_layout_directory(#[case] name: Option<&str>, #[case] full: &str) {
     let bench = Bench::new();
     let mut members = Members::default();
     let manifest = oci_image(&mut members, &layers(), gzip);
-    index(
-        &mut members,
-        &[name.map_or(manifest.clone(), |name| named(manifest, name))],
-    );
+    index(&mut members, &[name.map_or(manifest.clone(), |name| named(manifest, name))]);
     members.write_directory(&bench.dir.path().join("archives/My App"));
     let store = bench.open();
     store.pull(full).unwrap();
-    assert_eq!(
-        store.status(full).unwrap().tags,
-        BTreeSet::from([full.to_owned()])
-    );
+    assert_eq!(store.status(full).unwrap().tags, BTreeSet::from([full.to_owned()]));
 }
 
 #[test]
@@ -203,19 +178,13 @@ fn pull_by_digest_adds_no_tag() {
     let bench = Bench::new();
     let mut members = Members::default();
     let manifest = oci_image(&mut members, &layers(), gzip);
-    index(
-        &mut members,
-        &[named(manifest.clone(), "example.com/app:1")],
-    );
+    index(&mut members, &[named(manifest.clone(), "example.com/app:1")]);
     bench.offer("a.tar", members.tar());
     let store = bench.open();
     let by_digest = format!("example.com/app@{}", manifest["digest"].as_str().unwrap());
     let id = store.pull(&by_digest).unwrap();
     let record = store.status(&by_digest).unwrap();
-    assert_eq!(
-        (record.tags.len(), record.digests),
-        (0, BTreeSet::from([by_digest.clone()]))
-    );
+    assert_eq!((record.tags.len(), record.digests), (0, BTreeSet::from([by_digest.clone()])));
     assert!(store.pull(&by_digest.replace("app@", "other@")).is_err());
     assert_eq!(store.pull("example.com/app:1").unwrap(), id);
     assert_eq!(store.list().len(), 1);
@@ -242,15 +211,10 @@ fn pull_chooses_index_entry_of_own_platform() {
     let foreign = members.blob(INDEX, &serde_json::to_vec(&foreign).unwrap());
     let flat = [
         named(platform(other, "linux", "s390x"), "example.com/flat:1"),
-        named(
-            platform(ours, "linux", platform::architecture()),
-            "example.com/flat:1",
-        ),
+        named(platform(ours, "linux", platform::architecture()), "example.com/flat:1"),
     ];
-    let mut all = vec![
-        named(nested, "example.com/nested:1"),
-        named(foreign, "example.com/foreign:1"),
-    ];
+    let mut all =
+        vec![named(nested, "example.com/nested:1"), named(foreign, "example.com/foreign:1")];
     all.extend(flat);
     index(&mut members, &all);
     bench.offer("a.tar", members.tar());
@@ -259,10 +223,8 @@ fn pull_chooses_index_entry_of_own_platform() {
     check_content(&store, "example.com/nested:1");
     assert_eq!(store.pull("example.com/flat:1").unwrap(), id);
     let error = store.pull("example.com/foreign:1").unwrap_err();
-    let wanted = format!(
-        "it has no image for linux/{}, only for linux/s390x",
-        platform::architecture()
-    );
+    let wanted =
+        format!("it has no image for linux/{}, only for linux/s390x", platform::architecture());
     assert_eq!(error.source().unwrap().to_string(), wanted);
 }
 
@@ -277,26 +239,16 @@ fn the_host_is_always_there_to_pull(
     assert_eq!(store.pull("crib.local/host").unwrap(), id);
     let record = store.status(name).unwrap();
     assert_eq!(
-        (
-            record.pinned,
-            record.tags.len(),
-            store.rootfs(name).unwrap()
-        ),
+        (record.pinned, record.tags.len(), store.rootfs(name).unwrap()),
         (false, 1, Rootfs::Host)
     );
-    assert_eq!(
-        record.size,
-        fs::metadata(store.places.blob(&id.0)).unwrap().len()
-    );
+    assert_eq!(record.size, fs::metadata(store.places.blob(&id.0)).unwrap().len());
     drop(store);
     let store = bench.open();
     assert_eq!(store.list(), [record]);
     store.remove("crib.local/host").unwrap();
     assert_eq!(bench.leftovers(), NOTHING);
-    assert!(matches!(
-        store.pull("crib.local/host:2"),
-        Err(ImageError::NotFound { .. })
-    ));
+    assert!(matches!(store.pull("crib.local/host:2"), Err(ImageError::NotFound { .. })));
 }
 
 #[test]
@@ -318,28 +270,17 @@ fn pull_moves_tag_to_newer_image() {
     let tags = |id: ImageId| store.status(&id.to_string()).unwrap().tags.len();
     assert_eq!((tags(old), tags(new)), (0, 1));
     // The bottom layer is stored once, for both images, and stays with the remaining one.
-    assert_eq!(
-        fs::read_dir(bench.root().join("layers")).unwrap().count(),
-        3
-    );
+    assert_eq!(fs::read_dir(bench.root().join("layers")).unwrap().count(), 3);
     store.remove(&old.to_string()).unwrap();
-    assert_eq!(
-        fs::read_dir(bench.root().join("layers")).unwrap().count(),
-        2
-    );
+    assert_eq!(fs::read_dir(bench.root().join("layers")).unwrap().count(), 2);
     // As if killed between the two writes that move a name: both records have it.
     let old_record = ImageRecord {
         serial: 1,
         tags: BTreeSet::from(["example.com/app:1".to_owned()]),
         ..store.status(&new.to_string()).unwrap()
     };
-    let old_record = ImageRecord {
-        id: ImageId(Digest::of(b"old")),
-        ..old_record
-    };
-    let file = bench
-        .root()
-        .join(format!("images/{}.json", old_record.id.0.hex()));
+    let old_record = ImageRecord { id: ImageId(Digest::of(b"old")), ..old_record };
+    let file = bench.root().join(format!("images/{}.json", old_record.id.0.hex()));
     fs::write(file, serde_json::to_vec(&old_record).unwrap()).unwrap();
     drop(store);
     let store = bench.open();
@@ -360,11 +301,7 @@ fn open_restores_images_and_removes_garbage() {
     let root = bench.root();
     fs::create_dir_all(root.join("tmp/layer-x/fs/deep")).unwrap();
     fs::create_dir_all(root.join(format!("layers/{}/fs", Digest::of(b"x").hex()))).unwrap();
-    fs::write(
-        root.join(format!("blobs/sha256/{}", Digest::of(b"y").hex())),
-        "y",
-    )
-    .unwrap();
+    fs::write(root.join(format!("blobs/sha256/{}", Digest::of(b"y").hex())), "y").unwrap();
     fs::create_dir(root.join("layers/nonsense")).unwrap();
     let store = bench.open();
     assert_eq!(store.list(), before);
@@ -372,12 +309,7 @@ fn open_restores_images_and_removes_garbage() {
     check_content(&store, "example.com/app:1");
     // An image whose layer is missing is dropped.
     drop(store);
-    let layer = fs::read_dir(root.join("layers"))
-        .unwrap()
-        .next()
-        .unwrap()
-        .unwrap()
-        .path();
+    let layer = fs::read_dir(root.join("layers")).unwrap().next().unwrap().unwrap().path();
     file_tree::remove(&layer).unwrap();
     assert_eq!(bench.open().list(), []);
     assert_eq!(bench.leftovers(), NOTHING);
@@ -389,9 +321,7 @@ fn remove_keeps_layers_of_held_image() {
     bench.offer("a.tar", oci("example.com/app:1", &layers(), gzip).tar());
     let store = bench.open();
     store.pull("example.com/app:1").unwrap();
-    let Rootfs::Layers { lower } = store.hold("c1", "example.com/app:1").unwrap() else {
-        panic!()
-    };
+    let Rootfs::Layers { lower } = store.hold("c1", "example.com/app:1").unwrap() else { panic!() };
     store.hold("c2", "example.com/app:1").unwrap();
     assert!(store.hold("../c3", "example.com/app:1").is_err());
     store.remove("example.com/app:1").unwrap();
@@ -411,13 +341,8 @@ fn rootfs_of_image_without_layers_is_empty() {
     bench.offer("a.tar", docker(&["scratch:1"], &[]).tar());
     let store = bench.open();
     store.pull("scratch:1").unwrap();
-    let Rootfs::Layers { lower } = store.rootfs("scratch:1").unwrap() else {
-        panic!()
-    };
-    assert_eq!(
-        (lower.len(), fs::read_dir(&lower[0]).unwrap().count()),
-        (1, 0)
-    );
+    let Rootfs::Layers { lower } = store.rootfs("scratch:1").unwrap() else { panic!() };
+    assert_eq!((lower.len(), fs::read_dir(&lower[0]).unwrap().count()), (1, 0));
     assert!(store.status("scratch:1").unwrap().size > 0);
 }
 
@@ -434,10 +359,7 @@ fn open_reports_files_that_are_no_archive() {
     );
     bench.offer("a.tar", Tar::new().file("x", "").bytes());
     let error = store.pull("example.com/app:1").unwrap_err();
-    assert!(
-        matches!(error, ImageError::NotFoundUnreadable { unreadable: 1, .. }),
-        "{error:?}"
-    );
+    assert!(matches!(error, ImageError::NotFoundUnreadable { unreadable: 1, .. }), "{error:?}");
     let error = store.pull("Example/App").unwrap_err();
     assert!(
         matches!(
@@ -454,12 +376,7 @@ fn open_reports_files_that_are_no_archive() {
         ..ImageOptions::new(bench.root())
     };
     let error = ImageStore::open(options).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .starts_with("could not find the image archive"),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("could not find the image archive"), "{error}");
 }
 
 #[rstest]
@@ -473,10 +390,8 @@ fn file_that_is_no_archive_is_refused_at_start(#[case] content: &[u8], #[case] w
     let bench = Bench::new();
     let archive = bench.dir.path().join("Dockerfile");
     fs::write(&archive, content).unwrap();
-    let options = ImageOptions {
-        archives: vec![archive.clone()],
-        ..ImageOptions::new(bench.root())
-    };
+    let options =
+        ImageOptions { archives: vec![archive.clone()], ..ImageOptions::new(bench.root()) };
     let error = ImageStore::open(options).unwrap_err();
     let refused = format!("image archive {} was refused", archive.display());
     assert_eq!(error.to_string(), refused);

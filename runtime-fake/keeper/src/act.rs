@@ -110,10 +110,7 @@ impl Signals {
             let millis = time.as_nanos().div_ceil(1_000_000);
             PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
         });
-        match poll(
-            &mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)],
-            timeout,
-        ) {
+        match poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], timeout) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error),
         }
@@ -145,10 +142,7 @@ fn piece(bytes: u64) -> Vec<u8> {
     let mut memory = Vec::new();
     if memory.try_reserve_exact(length).is_err() {
         let out_of_memory = std::io::ErrorKind::OutOfMemory;
-        unable(
-            format_args!("allocate {bytes} bytes"),
-            &out_of_memory.into(),
-        );
+        unable(format_args!("allocate {bytes} bytes"), &out_of_memory.into());
     }
     memory.resize(length, 1);
     memory

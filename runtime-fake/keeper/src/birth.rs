@@ -37,10 +37,7 @@ fn calls_left() -> [SystemCall; 10] {
     [
         call("capset", &[]),
         call("clone", &[number(sys::SIBLING)]),
-        call(
-            "prctl",
-            &[number(libc::PR_SET_PDEATHSIG), number(libc::SIGKILL)],
-        ),
+        call("prctl", &[number(libc::PR_SET_PDEATHSIG), number(libc::SIGKILL)]),
         call("setsid", &[]),
         // Its type differs between glibc and musl.
         call("ioctl", &[0, u64::from(libc::TIOCSCTTY as u32)]),
@@ -90,13 +87,7 @@ pub(crate) fn inside(mut ready: Ready, report: OwnedFd, terminal: bool) -> ! {
             let started = sys::die_with_parent()
                 .context("be ended with the keeper")
                 .and_then(|()| rustix::process::setsid().context("start a session"))
-                .and_then(|_| {
-                    if terminal {
-                        terminal::control()
-                    } else {
-                        Ok(())
-                    }
-                });
+                .and_then(|_| if terminal { terminal::control() } else { Ok(()) });
             match started {
                 Ok(()) => fail(&report, ready.exec()),
                 Err(failure) => fail(&report, failure),

@@ -55,9 +55,7 @@ impl CgroupError {
     /// Whether the client's request is the cause, not the host.
     pub fn is_the_clients(&self) -> bool {
         let codes = [libc::EINVAL, libc::ERANGE, libc::EBUSY, libc::EOPNOTSUPP];
-        self.source
-            .raw_os_error()
-            .is_some_and(|code| codes.contains(&code))
+        self.source.raw_os_error().is_some_and(|code| codes.contains(&code))
     }
 
     fn to(what: impl fmt::Display) -> impl FnOnce(io::Error) -> Self {

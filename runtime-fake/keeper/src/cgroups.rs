@@ -17,15 +17,8 @@ pub(crate) const AGAIN: Duration = Duration::from_millis(20);
 
 impl From<CgroupError> for Failure {
     fn from(failed: CgroupError) -> Self {
-        let kind = if failed.is_the_clients() {
-            FailureKind::Invalid
-        } else {
-            FailureKind::System
-        };
-        Self::new(
-            kind,
-            format!("failed to {}: {}", failed.what, plain(&failed.source)),
-        )
+        let kind = if failed.is_the_clients() { FailureKind::Invalid } else { FailureKind::System };
+        Self::new(kind, format!("failed to {}: {}", failed.what, plain(&failed.source)))
     }
 }
 
@@ -42,12 +35,7 @@ pub(crate) struct Cgroups {
 
 impl Cgroups {
     pub(crate) fn new(pod: Option<CgroupPlan>, pause: Option<CgroupPath>) -> Self {
-        Self {
-            owed: pod.is_some(),
-            pod,
-            left: Vec::new(),
-            pause,
-        }
+        Self { owed: pod.is_some(), pod, left: Vec::new(), pause }
     }
 
     /// Does the work that can wait until every call is answered.

@@ -204,12 +204,7 @@ pub(crate) fn exec(
         .chain(users.map(|fd| fd.as_raw_fd()))
         .collect();
     sys::close_others(&mut keep);
-    let Target {
-        pid,
-        users,
-        mounts,
-        pids,
-    } = target;
+    let Target { pid, users, mounts, pids } = target;
     let alone = pids.is_none();
     let own_root = mounts.is_some();
     let set_up = || -> Step<process::Ready> {
@@ -259,9 +254,8 @@ pub(crate) fn exec(
 
 fn enter_cgroup(cgroup_fds: Option<CgroupFds>) -> Step {
     // On v2 the process was created in its cgroup.
-    cgroup_fds.map_or(Ok(()), |cgroup_fds| {
-        cgroup_fds.enter().context("enter the container's cgroup")
-    })
+    cgroup_fds
+        .map_or(Ok(()), |cgroup_fds| cgroup_fds.enter().context("enter the container's cgroup"))
 }
 
 pub(crate) fn adjust_oom_score(wanted: Option<i32>) {
@@ -272,13 +266,7 @@ pub(crate) fn adjust_oom_score(wanted: Option<i32>) {
 
 /// Makes the pipes the standard streams. It cannot report before that, so an error ends the process.
 fn take_over(ends: Ends) -> (OwnedFd, Option<OwnedFd>) {
-    let Ends {
-        stdin,
-        stdout,
-        stderr,
-        report,
-        terminal,
-    } = ends;
+    let Ends { stdin, stdout, stderr, report, terminal } = ends;
     let moved = rustix::stdio::dup2_stdin(stdin)
         .and_then(|()| rustix::stdio::dup2_stdout(stdout))
         .and_then(|()| rustix::stdio::dup2_stderr(stderr));

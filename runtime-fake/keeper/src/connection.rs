@@ -27,12 +27,7 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        Ok(Self {
-            stream,
-            receiver: Receiver::default(),
-            outgoing: VecDeque::new(),
-            failed: None,
-        })
+        Ok(Self { stream, receiver: Receiver::default(), outgoing: VecDeque::new(), failed: None })
     }
 
     pub(crate) fn wants_to_write(&self) -> bool {

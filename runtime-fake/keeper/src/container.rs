@@ -190,20 +190,14 @@ impl Container {
         }
         .unzip();
         let cgroup_fds = plan.cgroup.as_ref().map(directory::prepare).transpose()?;
-        let target = CloneTarget {
-            users,
-            cgroup: cgroup_fds.as_ref().and_then(CgroupFds::unified),
-        };
+        let target =
+            CloneTarget { users, cgroup: cgroup_fds.as_ref().and_then(CgroupFds::unified) };
         let before = || child::adjust_oom_score(plan.oom_score_adj);
         let pid = match fork_into(target, flags, before)? {
             Fork::Parent(pid) => pid,
             Fork::Child => {
                 let prepared = prepared.as_ref();
-                let home = Home {
-                    pod,
-                    shared,
-                    prepared,
-                };
+                let home = Home { pod, shared, prepared };
                 child::container(plan, home, filter, ends, child_barrier, cgroup_fds)
             }
         };
@@ -300,10 +294,7 @@ impl Container {
             return Err(failure);
         }
         let Some(mut barrier) = self.barrier.take() else {
-            return Err(Failure::new(
-                FailureKind::WrongState,
-                "the container has no barrier left",
-            ));
+            return Err(Failure::new(FailureKind::WrongState, "the container has no barrier left"));
         };
         self.phase = Phase::Starting { ticket };
         // If the process died at the barrier, its exit reports the reason.
@@ -371,10 +362,7 @@ impl Container {
 
     /// The descriptors to poll.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.report
-            .iter()
-            .map(ReportPipe::fd)
-            .chain(self.output.pipes())
+        self.report.iter().map(ReportPipe::fd).chain(self.output.pipes())
     }
 
     /// Opens its cgroup for further processes.
@@ -401,11 +389,7 @@ impl Container {
         let oom_killed = code == 128 + libc::SIGKILL
             && !self.killed
             && self.start_error.is_none()
-            && self
-                .cgroup
-                .as_ref()
-                .and_then(cleanup::oom_kills)
-                .is_some_and(|kills| kills > 0);
+            && self.cgroup.as_ref().and_then(cleanup::oom_kills).is_some_and(|kills| kills > 0);
         if let Some(preparing) = self.preparing {
             sys::kill(preparing, libc::SIGKILL);
         }
@@ -424,11 +408,7 @@ impl Container {
         self.input = Input::None;
         let start_error = self.start_error.as_ref().map(|f| f.message.clone());
         let exit = Exit {
-            code: if start_error.is_some() {
-                report::START_ERROR
-            } else {
-                code
-            },
+            code: if start_error.is_some() { report::START_ERROR } else { code },
             at: Timestamp::now(),
             started: self.started,
             start_error,
@@ -451,10 +431,6 @@ fn make_input(plan: &LaunchPlan) -> std::io::Result<(Option<OwnedFd>, Input)> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
     // Non-blocking, for the clients that get it.
     rustix::io::ioctl_fionbio(&writer, true)?;
-    let input = if plan.stdin_once {
-        Input::Once(Some(writer))
-    } else {
-        Input::Kept(writer)
-    };
+    let input = if plan.stdin_once { Input::Once(Some(writer)) } else { Input::Kept(writer) };
     Ok((Some(reader), input))
 }

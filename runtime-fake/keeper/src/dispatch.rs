@@ -7,13 +7,14 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use crate::{
     Answer, Keeper,
     cgroups::Cgroups,
+    complain,
     container::{self, Container, Phase},
     dump,
     exec::ExecTarget,
     failure::{Context as _, Failure, FailureKind, Step},
     forward,
     log::Stream,
-    open_files, own_pid, pause, pod,
+    open_files, orphan, own_pid, pause, pod,
     protocol::{Call, ContainerState, Outcome, Request, VERSION},
 };
 
@@ -35,10 +36,7 @@ impl Keeper {
         descriptors: Vec<OwnedFd>,
     ) -> Step<Option<Outcome>> {
         match call {
-            Call::Spawn => Err(Failure::new(
-                FailureKind::Invalid,
-                "only the zygote forks keepers",
-            )),
+            Call::Spawn => Err(Failure::new(FailureKind::Invalid, "only the zygote forks keepers")),
             Call::Setup(plan) => {
                 if self.pod.is_some() {
                     return Err(wrong_state("the pod is set up already"));
@@ -68,6 +66,12 @@ impl Keeper {
                         self.cgroups.ended(cgroup.path.clone(), false);
                     }
                 })?;
+                // While the process sets itself up.
+                if let Err(error) = orphan::note(&plan.directory, created.pid) {
+                    complain(&format!(
+                        "failed to record container process: it may outlive a killed keeper: {error}"
+                    ));
+                }
                 self.containers.insert(container, created);
                 Ok(None)
             }
@@ -98,16 +102,9 @@ impl Keeper {
                     container,
                 };
                 let users = self.pod.as_ref().and_then(|p| p.user_namespace.as_ref());
-                self.execs
-                    .start(ticket, &plan, exec_target, users, descriptors)
-                    .map(|()| None)
+                self.execs.start(ticket, &plan, exec_target, users, descriptors).map(|()| None)
             }
-            Call::Attach {
-                container,
-                stdin,
-                stdout,
-                stderr,
-            } => {
+            Call::Attach { container, stdin, stdout, stderr } => {
                 self.running(&container)?;
                 let wanted = [(Stream::Stdout, stdout), (Stream::Stderr, stderr)];
                 let wanted = wanted.iter().filter(|(_, wanted)| *wanted);
@@ -122,11 +119,7 @@ impl Keeper {
             }
             Call::Sockets => {
                 let descriptors = sockets()?;
-                self.answered(Answer {
-                    ticket,
-                    result: Ok(Outcome::Sockets),
-                    descriptors,
-                });
+                self.answered(Answer { ticket, result: Ok(Outcome::Sockets), descriptors });
                 Ok(None)
             }
             Call::Dump { container, program } => {
@@ -146,10 +139,7 @@ impl Keeper {
                     ));
                 }
                 let path = target.output.path();
-                target
-                    .output
-                    .open()
-                    .context(format_args!("open the log file {path}"))?;
+                target.output.open().context(format_args!("open the log file {path}"))?;
                 Ok(Some(Outcome::Done))
             }
             Call::Forget { container } => match self.containers.get_mut(&container) {
@@ -208,11 +198,7 @@ fn sockets() -> Step<Vec<OwnedFd>> {
 }
 
 fn state(id: &str, container: &Container) -> ContainerState {
-    let pid = if container.phase == Phase::Exited {
-        0
-    } else {
-        container.pid
-    };
+    let pid = if container.phase == Phase::Exited { 0 } else { container.pid };
     ContainerState {
         container: id.to_owned(),
         pid,

@@ -28,11 +28,9 @@ pub(crate) fn start(program: &Path, descriptors: Vec<OwnedFd>) -> Step {
             let Ok(socket) = inherited else {
                 std::process::exit(1);
             };
-            if let Ok(null) = rustix::fs::open(
-                "/dev/null",
-                rustix::fs::OFlags::RDWR,
-                rustix::fs::Mode::empty(),
-            ) {
+            if let Ok(null) =
+                rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())
+            {
                 let _ = rustix::stdio::dup2_stdin(&null);
                 let _ = rustix::stdio::dup2_stdout(&null);
             }

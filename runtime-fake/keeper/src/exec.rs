@@ -83,13 +83,7 @@ impl Execs {
             }
         }
         let (report, child_report) = pipe_from_child().context(what)?;
-        let ends = Ends {
-            stdin,
-            stdout,
-            stderr,
-            report: child_report,
-            terminal: child_terminal,
-        };
+        let ends = Ends { stdin, stdout, stderr, report: child_report, terminal: child_terminal };
         let filter = process::filter(&plan.process)?;
         // Opened here: in a user namespace the container's first process may belong to another user.
         let (mounts, pids) = if isolation == IsolationMode::Process {
@@ -105,12 +99,7 @@ impl Execs {
         let pid = match sys::fork_inside(0, cgroup).context("start a process in the container")? {
             Fork::Parent(pid) => pid,
             Fork::Child => {
-                let joined = Target {
-                    pid: target_pid,
-                    users,
-                    mounts,
-                    pids,
-                };
+                let joined = Target { pid: target_pid, users, mounts, pids };
                 child::exec(plan, joined, filter, ends, target.cgroup)
             }
         };
@@ -145,18 +134,13 @@ impl Execs {
     }
 
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.running
-            .values()
-            .filter_map(|e| e.report.as_ref())
-            .map(ReportPipe::fd)
+        self.running.values().filter_map(|e| e.report.as_ref()).map(ReportPipe::fd)
     }
 
     /// The answers for execs whose program runs or has failed to start.
     pub(crate) fn hear(&mut self) -> Vec<Answer> {
         let all: Vec<i32> = self.running.keys().copied().collect();
-        all.into_iter()
-            .filter_map(|pid| self.hear_of(pid))
-            .collect()
+        all.into_iter().filter_map(|pid| self.hear_of(pid)).collect()
     }
 
     fn hear_of(&mut self, mut pid: i32) -> Option<Answer> {
@@ -268,10 +252,6 @@ impl Exec {
             Some(Ok(master)) => (result, vec![master]),
             None => (result, Vec::new()),
         };
-        Some(Answer {
-            ticket,
-            result,
-            descriptors,
-        })
+        Some(Answer { ticket, result, descriptors })
     }
 }

@@ -59,16 +59,7 @@ fn without_interpreter(file: &Path, missing: Option<(PathBuf, PathBuf)>) -> Stri
 
 /// Whether the filter lets this process read files: it may kill instead.
 fn may_read(filter: Option<&Filter>) -> bool {
-    let calls = [
-        "statx",
-        "openat",
-        "openat2",
-        "fstat",
-        "newfstatat",
-        "pread64",
-        "getcwd",
-        "close",
-    ];
+    let calls = ["statx", "openat", "openat2", "fstat", "newfstatat", "pread64", "getcwd", "close"];
     filter.is_none_or(|filter| {
         let calls = calls.map(|name| SystemCall::new(name, &[]));
         Arch::native().is_some_and(|native| filter.allows(native, &calls))

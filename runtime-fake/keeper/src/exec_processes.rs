@@ -48,11 +48,7 @@ impl Namespace {
         let held = File::open(format!("/proc/{pid}/ns/{kind}")).ok()?;
         let name = fs::read_link(format!("/proc/self/fd/{}", held.as_raw_fd())).ok()?;
         let own = name_of(std::process::id(), kind)?;
-        let its = Self {
-            kind,
-            name,
-            _held: held,
-        };
+        let its = Self { kind, name, _held: held };
         (its.name != own).then_some(its)
     }
 
@@ -62,10 +58,7 @@ impl Namespace {
 
     /// Kills every process in it.
     pub(crate) fn kill(&self) {
-        kill_found(
-            || processes().filter(|pid| self.has(*pid)).collect(),
-            |pid| self.has(pid),
-        );
+        kill_found(|| processes().filter(|pid| self.has(*pid)).collect(), |pid| self.has(pid));
     }
 }
 
@@ -126,9 +119,8 @@ pub(crate) fn processes() -> impl Iterator<Item = i32> {
 
 /// The processes in the session of `leader`, and its descendants.
 fn of_session(leader: i32) -> Vec<i32> {
-    let all: BTreeMap<i32, (i32, i32)> = processes()
-        .filter_map(|pid| Some((pid, stat(pid)?)))
-        .collect();
+    let all: BTreeMap<i32, (i32, i32)> =
+        processes().filter_map(|pid| Some((pid, stat(pid)?))).collect();
     let mut found: BTreeSet<i32> = all
         .iter()
         .filter(|(pid, (_, session))| **pid != leader && *session == leader)
@@ -202,9 +194,7 @@ mod tests {
             .spawn()
             .ok()?;
         let mut line = String::new();
-        BufReader::new(child.stdout.take()?)
-            .read_line(&mut line)
-            .ok()?;
+        BufReader::new(child.stdout.take()?).read_line(&mut line).ok()?;
         match line.as_str() {
             "made\n" => Some(child),
             _ => {
@@ -228,7 +218,10 @@ mod tests {
         let Some(exec) = in_own_namespace() else {
             let test = "scope_of_ended_exec_has_no_process_of_another";
             let reason = "this box lets this user make no cgroup namespaces";
-            let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
+            let _ = writeln!(
+                std::io::LineWriter::new(std::io::stderr()),
+                "skipped: {test}: needs CgroupNamespaces: {reason}"
+            );
             return;
         };
         let ExecScope::Namespace(scope) = ExecScope::of(pid(&exec)) else {

@@ -26,10 +26,7 @@ impl Keeper {
             let (ticket, result) = match (event, phase) {
                 (ReportEvent::Ready(user), Phase::Creating { ticket }) => {
                     container.is_created();
-                    let users = self
-                        .pod
-                        .as_ref()
-                        .and_then(|pod| pod.user_namespace.as_ref());
+                    let users = self.pod.as_ref().and_then(|pod| pod.user_namespace.as_ref());
                     if let Some(uid) = users.and_then(|users| users.outside(&user)) {
                         container.own_streams(uid);
                     }
@@ -270,10 +267,7 @@ impl Keeper {
                 );
             }
         }
-        self.say(&Message::Event(Event::Exited {
-            container: id.to_owned(),
-            exit,
-        }));
+        self.say(&Message::Event(Event::Exited { container: id.to_owned(), exit }));
     }
 
     /// Kills everything, sends the last event and exits.

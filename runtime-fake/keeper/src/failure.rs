@@ -41,10 +41,7 @@ pub enum FailureKind {
 impl Failure {
     /// Makes a failure of this kind; the message is a sentence fragment.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-        }
+        Self { kind, message: message.into() }
     }
 
     /// Whether the keeper tried the call and will not try again. Otherwise it has not tried, or the outcome is unknown.
@@ -72,10 +69,7 @@ impl<T, E: Into<io::Error>> Context<T> for Result<T, E> {
     fn context(self, what: impl Display) -> Step<T> {
         self.map_err(|error| {
             let error: io::Error = error.into();
-            Failure::new(
-                FailureKind::System,
-                format!("failed to {what}: {}", plain(&error)),
-            )
+            Failure::new(FailureKind::System, format!("failed to {what}: {}", plain(&error)))
         })
     }
 }

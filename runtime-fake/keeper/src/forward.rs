@@ -65,7 +65,10 @@ fn run(plan: &ForwardPlan, sockets: Vec<OwnedFd>) -> std::io::Result<()> {
 
 /// Returns only on an error.
 fn serve(plan: &ForwardPlan, sockets: Vec<OwnedFd>) -> std::io::Result<()> {
-    let reactor = Reactor::new()?;
+    serve_with(Reactor::new()?, plan, sockets)
+}
+
+fn serve_with(reactor: Reactor, plan: &ForwardPlan, sockets: Vec<OwnedFd>) -> std::io::Result<()> {
     let count = sockets.len();
     let mut ports: Vec<Box<dyn Port>> = Vec::new();
     for ((socket, forward), index) in sockets.into_iter().zip(&plan.sockets).zip(0..) {
@@ -87,10 +90,8 @@ fn serve(plan: &ForwardPlan, sockets: Vec<OwnedFd>) -> std::io::Result<()> {
 
 /// The pod's addresses in the order of the attempts: those of the client's family first.
 fn targets(addresses: &[IpAddr], ipv6: bool) -> Vec<IpAddr> {
-    let (same, other): (Vec<IpAddr>, Vec<IpAddr>) = addresses
-        .iter()
-        .copied()
-        .partition(|address| address.is_ipv6() == ipv6);
+    let (same, other): (Vec<IpAddr>, Vec<IpAddr>) =
+        addresses.iter().copied().partition(|address| address.is_ipv6() == ipv6);
     [same, other].concat()
 }
 
@@ -121,11 +122,7 @@ mod tests {
             }
         };
         let plan = ForwardPlan {
-            sockets: vec![Forward {
-                transport,
-                ipv6: false,
-                port,
-            }],
+            sockets: vec![Forward { transport, ipv6: false, port }],
             // The first address has no listener.
             addresses: match transport {
                 Transport::Udp => vec![[127, 0, 0, 1].into()],
@@ -154,12 +151,7 @@ mod tests {
         let pod = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = forwarded(Transport::Tcp, pod.local_addr().unwrap().port());
         let pairs: Vec<(TcpStream, TcpStream)> = (0..1000)
-            .map(|_| {
-                (
-                    TcpStream::connect(address).unwrap(),
-                    pod.accept().unwrap().0,
-                )
-            })
+            .map(|_| (TcpStream::connect(address).unwrap(), pod.accept().unwrap().0))
             .collect();
         for (client, pod) in &pairs {
             let (mut client, mut pod, mut text) = (client, pod, String::new());
@@ -220,6 +212,58 @@ mod tests {
         let mut client = TcpStream::connect(address).unwrap();
         let error = client.read(&mut [0]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    }
+
+    /// Connects from this loopback address.
+    fn connected_from(address: [u8; 4], to: SocketAddr) -> TcpStream {
+        use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&socket, &SocketAddr::from((address, 0))).unwrap();
+        connect(&socket, &to).unwrap();
+        socket.into()
+    }
+
+    #[test]
+    fn client_with_all_connections_leaves_others_their_share() {
+        let pod = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let plan = ForwardPlan {
+            sockets: vec![Forward {
+                transport: Transport::Tcp,
+                ipv6: false,
+                port: pod.local_addr().unwrap().port(),
+            }],
+            addresses: vec![[127, 0, 0, 1].into()],
+        };
+        thread::spawn(move || {
+            let mut reactor = Reactor::new().unwrap();
+            reactor.connections = shares::Shares::new(8);
+            serve_with(reactor, &plan, vec![socket.into()])
+        });
+        // A connection counts as established when bytes have passed.
+        let established = |from| {
+            let (mut client, mut server) = (connected_from(from, address), pod.accept().unwrap().0);
+            server.write_all(b"x").unwrap();
+            client.read_exact(&mut [0]).unwrap();
+            (client, server)
+        };
+        let greedy = [(); 8].map(|()| established([127, 0, 0, 2]));
+        let refused = connected_from([127, 0, 0, 2], address).read(&mut [0]).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionReset);
+        // Others get half of them, and the oldest ones of the first client are reset for that.
+        let mut others = Vec::new();
+        for (client, server) in &greedy[..4] {
+            others.push(established([127, 0, 0, 3]));
+            for mut end in [client, server] {
+                assert_eq!(end.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+            }
+        }
+        for (mut client, mut server) in greedy[4..].iter().map(|(client, server)| (client, server))
+        {
+            client.write_all(b"x").unwrap();
+            server.read_exact(&mut [0]).unwrap();
+        }
     }
 
     #[test]

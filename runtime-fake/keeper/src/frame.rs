@@ -45,11 +45,7 @@ impl<F: AsFd> Outgoing<F> {
         let mut bytes = Vec::with_capacity(document.len() + 4);
         bytes.extend_from_slice(&length.to_le_bytes());
         bytes.extend_from_slice(&document);
-        Ok(Self {
-            bytes,
-            sent: 0,
-            descriptors: descriptors.into(),
-        })
+        Ok(Self { bytes, sent: 0, descriptors: descriptors.into() })
     }
 
     /// Sends one message. Returns whether the whole frame is sent.
@@ -57,17 +53,9 @@ impl<F: AsFd> Outgoing<F> {
         let riding = self.descriptors.len().min(PER_MESSAGE);
         let rest = &self.bytes[self.sent..];
         // While descriptors remain, each message carries one byte only.
-        let part = if riding < self.descriptors.len() {
-            &rest[..1]
-        } else {
-            rest
-        };
-        let descriptors: Vec<BorrowedFd<'_>> = self
-            .descriptors
-            .iter()
-            .take(riding)
-            .map(AsFd::as_fd)
-            .collect();
+        let part = if riding < self.descriptors.len() { &rest[..1] } else { rest };
+        let descriptors: Vec<BorrowedFd<'_>> =
+            self.descriptors.iter().take(riding).map(AsFd::as_fd).collect();
         let sent = send(socket, part, &descriptors)?;
         drop(descriptors);
         self.descriptors.drain(..riding);
@@ -90,12 +78,7 @@ pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> 
         ));
     }
     Ok(retry_on_intr(|| {
-        sendmsg(
-            &socket,
-            &[IoSlice::new(bytes)],
-            &mut ancillary,
-            SendFlags::NOSIGNAL,
-        )
+        sendmsg(&socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)
     })?)
 }
 
@@ -188,9 +171,7 @@ mod tests {
     use super::*;
 
     fn encode(document: &[u8]) -> Vec<u8> {
-        Outgoing::<OwnedFd>::new(document.to_vec(), Vec::new())
-            .unwrap()
-            .bytes
+        Outgoing::<OwnedFd>::new(document.to_vec(), Vec::new()).unwrap().bytes
     }
 
     proptest! {

@@ -72,10 +72,7 @@ fn framed(document: &[u8]) -> Vec<u8> {
 }
 
 fn frame_seeds() -> Vec<Vec<u8>> {
-    vec![
-        [framed(b"{}"), framed(b""), framed(&[7; 300])].concat(),
-        framed(&[0; 20_000]),
-    ]
+    vec![[framed(b"{}"), framed(b""), framed(&[7; 300])].concat(), framed(&[0; 20_000])]
 }
 
 /// A parsed document is serialised the same each time.

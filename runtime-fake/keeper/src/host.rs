@@ -4,9 +4,8 @@
 pub fn kernel() -> (u32, u32) {
     let name = rustix::system::uname();
     let release = name.release().to_string_lossy();
-    let mut numbers = release
-        .split(|c: char| !c.is_ascii_digit())
-        .map(|number| number.parse().unwrap_or(0));
+    let mut numbers =
+        release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 

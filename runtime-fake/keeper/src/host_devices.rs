@@ -26,11 +26,7 @@ pub fn below(top: &Path) -> io::Result<Vec<Found>> {
                 && name != "console"
                 && let Some(node) = node(&meta)
             {
-                found.push(Found {
-                    host: top.join(&here),
-                    below: here,
-                    node,
-                });
+                found.push(Found { host: top.join(&here), below: here, node });
             }
         }
     }

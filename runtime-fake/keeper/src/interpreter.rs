@@ -62,10 +62,7 @@ pub(crate) fn interpreter(read: ReadAt<'_>) -> Option<PathBuf> {
 fn of_script(line: &[u8], complete: bool) -> Option<&[u8]> {
     let start = line.iter().position(|byte| !matches!(byte, b' ' | b'\t'))?;
     let word = line.get(start..)?;
-    match word
-        .iter()
-        .position(|byte| matches!(byte, b' ' | b'\t' | b'\n' | 0))
-    {
+    match word.iter().position(|byte| matches!(byte, b' ' | b'\t' | b'\n' | 0)) {
         Some(end) => word.get(..end),
         None => complete.then_some(word),
     }
@@ -80,16 +77,13 @@ fn of_elf(head: &[u8], read: ReadAt<'_>) -> Option<Vec<u8>> {
     };
     let size = usize::try_from(number(head, layout.header_size, 2)?).ok()?;
     let count = usize::try_from(number(head, layout.header_count, 2)?).ok()?;
-    let table = size
-        .checked_mul(count)
-        .filter(|length| *length <= MAX_HEADERS)?;
+    let table = size.checked_mul(count).filter(|length| *length <= MAX_HEADERS)?;
     if size < layout.smallest_header {
         return None;
     }
     let headers = read(number(head, layout.headers_offset, layout.word)?, table);
-    let header = headers
-        .chunks_exact(size)
-        .find(|header| number(header, 0, 4) == Some(PT_INTERP))?;
+    let header =
+        headers.chunks_exact(size).find(|header| number(header, 0, 4) == Some(PT_INTERP))?;
     let offset = number(header, layout.offset, layout.word)?;
     let length = number(header, layout.size, layout.word).filter(|length| *length <= MAX_PATH)?;
     let path = read(offset, usize::try_from(length).ok()?);
@@ -101,14 +95,8 @@ fn of_elf(head: &[u8], read: ReadAt<'_>) -> Option<Vec<u8>> {
 fn number(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
     let field = bytes.get(at..at.checked_add(size)?)?;
     match size {
-        2 => field
-            .try_into()
-            .ok()
-            .map(|field| u64::from(u16::from_ne_bytes(field))),
-        4 => field
-            .try_into()
-            .ok()
-            .map(|field| u64::from(u32::from_ne_bytes(field))),
+        2 => field.try_into().ok().map(|field| u64::from(u16::from_ne_bytes(field))),
+        4 => field.try_into().ok().map(|field| u64::from(u32::from_ne_bytes(field))),
         _ => field.try_into().ok().map(u64::from_ne_bytes),
     }
 }
@@ -117,9 +105,7 @@ fn number(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
 #[cfg(any(test, fuzzing))]
 pub(crate) fn read_from(bytes: &[u8]) -> impl Fn(u64, usize) -> Vec<u8> {
     |offset, length| {
-        let start = usize::try_from(offset)
-            .unwrap_or(usize::MAX)
-            .min(bytes.len());
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
         bytes[start..start.saturating_add(length).min(bytes.len())].to_vec()
     }
 }

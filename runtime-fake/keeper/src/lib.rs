@@ -94,6 +94,7 @@ use pod::Pod;
 use protocol::{Message, Outcome};
 pub use sys::keep_descriptors;
 pub use sys::set_read_only;
+pub use sys::take_short_turns;
 use tickets::Tickets;
 use zygote::Role;
 
@@ -123,6 +124,7 @@ pub fn keeper_main() -> ! {
 fn keep() -> std::io::Result<()> {
     sys::close_inherited();
     let _ = rustix::thread::set_name(c"crib-keeper");
+    take_short_turns();
     sys::join_new_keyring()?;
     sys::become_subreaper()?;
     // Signals that a terminal sends to the daemon's process group must not reach the pod. setsid(2) fails for a process
@@ -220,11 +222,7 @@ impl Keeper {
             .flat_map(Container::descriptors)
             .chain(self.execs.descriptors())
             .collect();
-        descriptors.extend(
-            watched
-                .into_iter()
-                .map(|fd| PollFd::new(fd, PollFlags::POLLIN)),
-        );
+        descriptors.extend(watched.into_iter().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         let watchers = self.containers.values();
         let watchers = watchers.flat_map(|c| c.output.watchers.descriptors());
         descriptors.extend(watchers);
@@ -240,10 +238,9 @@ impl Keeper {
         let timeout = timeout.map(|time| time + Duration::from_millis(1));
         let timeout = timeout.and_then(|time| PollTimeout::try_from(time).ok());
         match poll(&mut descriptors, timeout.unwrap_or(PollTimeout::NONE)) {
-            Ok(0) if self.pod.is_none() => Err(std::io::Error::new(
-                std::io::ErrorKind::TimedOut,
-                "no word from the daemon",
-            )),
+            Ok(0) if self.pod.is_none() => {
+                Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "no word from the daemon"))
+            }
             Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -288,11 +285,7 @@ impl Keeper {
     }
 
     fn reply(&mut self, ticket: u64, result: Step<Outcome>) {
-        self.answered(Answer {
-            ticket,
-            result,
-            descriptors: Vec::new(),
-        });
+        self.answered(Answer { ticket, result, descriptors: Vec::new() });
     }
 
     fn answered(&mut self, answer: Answer) {
@@ -312,10 +305,8 @@ impl Keeper {
 
 /// Writes a line to standard error, which is the sandbox's keeper.log.
 fn complain(what: &str) {
-    let _ = std::io::Write::write_all(
-        &mut std::io::stderr(),
-        format!("keeper: {what}\n").as_bytes(),
-    );
+    let _ =
+        std::io::Write::write_all(&mut std::io::stderr(), format!("keeper: {what}\n").as_bytes());
 }
 
 fn own_pid() -> i32 {

@@ -25,10 +25,7 @@ pub(crate) enum Verdict {
 
 impl Limit {
     pub(crate) fn new(time: Duration) -> Self {
-        Self {
-            until: Instant::now() + time,
-            killed: false,
-        }
+        Self { until: Instant::now() + time, killed: false }
     }
 
     /// The time until the next check.

@@ -50,10 +50,7 @@ pub fn lock_stdout() -> io::Result<()> {
     if FileType::from_raw_mode(fstat(stdout)?.st_mode) != FileType::RegularFile {
         return Ok(());
     }
-    Ok(fcntl_lock(
-        stdout,
-        FlockOperation::NonBlockingLockExclusive,
-    )?)
+    Ok(fcntl_lock(stdout, FlockOperation::NonBlockingLockExclusive)?)
 }
 
 /// Makes the files of a keeper to be started in `sandbox_dir`:
@@ -61,10 +58,7 @@ pub fn lock_stdout() -> io::Result<()> {
 pub fn files(sandbox_dir: &Path) -> io::Result<(File, File)> {
     let mut options = File::options();
     let options = options.create(true).append(true).mode(0o600);
-    Ok((
-        options.open(sandbox_dir.join(LOCK))?,
-        options.open(sandbox_dir.join(LOG))?,
-    ))
+    Ok((options.open(sandbox_dir.join(LOCK))?, options.open(sandbox_dir.join(LOG))?))
 }
 
 /// Records the process id of a keeper.
@@ -135,9 +129,9 @@ fn named(sandbox_dir: &Path) -> io::Result<Option<i32>> {
 /// Opens a pidfd of the keeper's process, if it lives, so that a reused pid cannot be mistaken for it.
 pub fn process(sandbox_dir: &Path) -> io::Result<Option<(i32, OwnedFd)>> {
     let find = || match of(sandbox_dir) {
-        Liveness::Running(0) => Err(io::Error::other(
-            "the pod's keeper is in another process namespace",
-        )),
+        Liveness::Running(0) => {
+            Err(io::Error::other("the pod's keeper is in another process namespace"))
+        }
         Liveness::Running(pid) => Ok(Pid::from_raw(pid)),
         Liveness::Ended => Ok(None),
         Liveness::Unknown(why) => Err(io::Error::other(why)),

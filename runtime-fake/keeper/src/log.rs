@@ -40,10 +40,7 @@ impl Encoder {
     /// An encoder without pending bytes.
     #[must_use]
     pub const fn new(stream: Stream) -> Self {
-        Self {
-            stream,
-            pending: Vec::new(),
-        }
+        Self { stream, pending: Vec::new() }
     }
 
     /// Appends to `out` the lines that `bytes`, read at `now`, complete.
@@ -112,9 +109,7 @@ mod tests {
         encoder.finish(Timestamp::UNIX_EPOCH, &mut out);
         out.split_inclusive(|b| *b == b'\n')
             .map(|line| {
-                let rest = line
-                    .strip_prefix(b"1970-01-01T00:00:00.000000000Z stdout ")
-                    .unwrap();
+                let rest = line.strip_prefix(b"1970-01-01T00:00:00.000000000Z stdout ").unwrap();
                 assert_eq!(rest[1], b' ');
                 (rest[0] as char, rest[2..rest.len() - 1].to_vec())
             })
@@ -131,20 +126,16 @@ mod tests {
         #[case] pieces: &[&str],
         #[case] expected: &[(char, &str)],
     ) {
-        let expected: Vec<_> = expected
-            .iter()
-            .map(|(tag, text)| (*tag, text.as_bytes().to_vec()))
-            .collect();
+        let expected: Vec<_> =
+            expected.iter().map(|(tag, text)| (*tag, text.as_bytes().to_vec())).collect();
         assert_eq!(lines(pieces), expected);
     }
 
     #[test]
     fn lines_over_maximum_are_split() {
         let long = vec![b'x'; MAX_PART * 2 + 5];
-        let tags: Vec<_> = lines(&[&long[..], b"\n"])
-            .iter()
-            .map(|(tag, text)| (*tag, text.len()))
-            .collect();
+        let tags: Vec<_> =
+            lines(&[&long[..], b"\n"]).iter().map(|(tag, text)| (*tag, text.len())).collect();
         assert_eq!(tags, [('P', MAX_PART), ('P', MAX_PART), ('F', 5)]);
     }
 
@@ -152,13 +143,7 @@ mod tests {
     fn line_of_maximum_length_is_not_split() {
         let mut line = vec![b'x'; MAX_PART];
         line.push(b'\n');
-        assert_eq!(
-            lines(&[&line])
-                .iter()
-                .map(|(tag, _)| *tag)
-                .collect::<String>(),
-            "F"
-        );
+        assert_eq!(lines(&[&line]).iter().map(|(tag, _)| *tag).collect::<String>(), "F");
     }
 
     proptest! {

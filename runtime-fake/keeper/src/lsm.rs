@@ -93,10 +93,7 @@ fn check_not_of_the_host(path: &Path) -> io::Result<()> {
 fn set_label(path: &Path, label: &str) -> Result<(), Errno> {
     let mut there = vec![0; label.len() + 2];
     if let Ok(length) = lgetxattr(path, XATTR, &mut there[..])
-        && there[..length]
-            .strip_suffix(b"\0")
-            .unwrap_or(&there[..length])
-            == label.as_bytes()
+        && there[..length].strip_suffix(b"\0").unwrap_or(&there[..length]) == label.as_bytes()
     {
         return Ok(());
     }

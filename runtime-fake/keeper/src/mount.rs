@@ -28,11 +28,7 @@ pub(crate) fn enter_nothing() -> Step {
     let what = "make an empty root";
     let flags = QUIET | MountAttrFlags::MOUNT_ATTR_RDONLY;
     let empty = new_mount("tmpfs", &[("mode", "0555"), ("size", "4096")], flags).context(what)?;
-    attach(
-        empty.as_fd(),
-        open_dir(Path::new("/")).context(what)?.as_fd(),
-    )
-    .context(what)?;
+    attach(empty.as_fd(), open_dir(Path::new("/")).context(what)?.as_fd()).context(what)?;
     pivot(empty.as_fd())
 }
 
@@ -50,19 +46,11 @@ pub(crate) fn own_proc(name: &Path) -> Option<OwnedFd> {
 }
 
 pub(crate) fn open_dir(path: &Path) -> Result<OwnedFd, Errno> {
-    rustix::fs::open(
-        path,
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
+    rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
 pub(crate) fn clone_tree(path: &Path, recursive: bool) -> Result<OwnedFd, Errno> {
-    let recursive = if recursive {
-        OpenTreeFlags::AT_RECURSIVE
-    } else {
-        OpenTreeFlags::empty()
-    };
+    let recursive = if recursive { OpenTreeFlags::AT_RECURSIVE } else { OpenTreeFlags::empty() };
     open_tree(
         CWD,
         path,

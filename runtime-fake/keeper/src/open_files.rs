@@ -21,6 +21,15 @@ pub struct TooFewFiles {
     limit: u64,
 }
 
+/// Checks that a daemon can have enough open files.
+///
+/// # Errors
+/// If the hard limit is too low.
+pub fn ensure_open_files() -> Result<(), TooFewFiles> {
+    let limit = getrlimit(Resource::Nofile).maximum.filter(|limit| *limit < LEAST);
+    limit.map_or(Ok(()), |limit| Err(TooFewFiles { limit }))
+}
+
 /// Raises the soft limit of open files to the hard one.
 ///
 /// # Errors
@@ -28,13 +37,8 @@ pub struct TooFewFiles {
 pub fn raise_open_files() -> Result<(), TooFewFiles> {
     let now = getrlimit(Resource::Nofile);
     STARTED_WITH.get_or_init(|| now.current);
-    if let Some(limit) = now.maximum.filter(|limit| *limit < LEAST) {
-        return Err(TooFewFiles { limit });
-    }
-    let raised = Rlimit {
-        current: now.maximum,
-        ..now
-    };
+    ensure_open_files()?;
+    let raised = Rlimit { current: now.maximum, ..now };
     // If this fails, the current limit must suffice.
     let _ = setrlimit(Resource::Nofile, raised);
     Ok(())
@@ -58,10 +62,7 @@ pub fn given(limit: Option<u64>) {
 pub fn lower() {
     if let Some(limit) = of_containers() {
         let now = getrlimit(Resource::Nofile);
-        let lowered = Rlimit {
-            current: Some(limit),
-            ..now
-        };
+        let lowered = Rlimit { current: Some(limit), ..now };
         // Cannot fail: the new limit is lower than the current one.
         let _ = setrlimit(Resource::Nofile, lowered);
     }

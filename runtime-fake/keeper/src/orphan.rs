@@ -1,10 +1,10 @@
 //! Orphans: first processes of containers that outlive their keeper.
 //!
 //! When a keeper is killed, the parent-death signal kills its containers. The kernel clears that signal when a process
-//! changes its user, as many entry points do, or runs a set-user-ID program. So the daemon records the identities of
+//! changes its user, as many entry points do, or runs a set-user-ID program. So keepers record the identities of
 //! first processes.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, sync::OnceLock};
 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 
@@ -14,8 +14,17 @@ const FILE: &str = "process";
 /// Identifies a process uniquely, even if its pid is reused.
 fn identity(pid: i32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(format!("{pid} {} {}\n", started(&stat)?, boot()?))
+}
+
+/// The name of this boot of the kernel.
+pub(crate) fn boot() -> Option<&'static str> {
+    static BOOT: OnceLock<String> = OnceLock::new();
+    if let Some(known) = BOOT.get() {
+        return Some(known);
+    }
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(format!("{pid} {} {}\n", started(&stat)?, boot.trim()))
+    Some(BOOT.get_or_init(|| boot.trim().to_owned()))
 }
 
 /// When a process started, from `/proc/PID/stat`: the 22nd field. The second one is a name in parentheses that may
@@ -84,10 +93,7 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case::plain(
-        "1 (sh) S 0 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 777 1 2",
-        Some("777")
-    )]
+    #[case::plain("1 (sh) S 0 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 777 1 2", Some("777"))]
     #[case::a_name_of_parentheses(
         "1 (a) (b)) S 0 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 778 1",
         Some("778")
@@ -100,11 +106,7 @@ mod tests {
     #[test]
     fn kill_spares_processes_not_on_record() {
         let dir = tempfile::tempdir().unwrap();
-        let mut child = Command::new("sleep")
-            .arg("1000")
-            .process_group(0)
-            .spawn()
-            .unwrap();
+        let mut child = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         // No record, an invalid one, and one of another process with the same pid.
         kill(dir.path());

@@ -73,11 +73,8 @@ impl Output {
             Stream::Stdout => 0,
             Stream::Stderr => 1,
         };
-        self.sources[place] = Some(Source {
-            stream,
-            pipe: pipe.into(),
-            encoder: Encoder::new(stream),
-        });
+        self.sources[place] =
+            Some(Source { stream, pipe: pipe.into(), encoder: Encoder::new(stream) });
     }
 
     /// Adds a terminal: everything written to it is standard output (CRI v1, ContainerConfig.tty).
@@ -103,9 +100,7 @@ impl Output {
     }
 
     pub(crate) fn path(&self) -> String {
-        self.log
-            .as_ref()
-            .map_or_else(String::new, |log| log.whole().display().to_string())
+        self.log.as_ref().map_or_else(String::new, |log| log.whole().display().to_string())
     }
 
     /// The pipes that are still open.
@@ -156,9 +151,7 @@ impl Output {
             if terminal {
                 return READS_OF_A_TERMINAL;
             }
-            let held = source
-                .as_ref()
-                .and_then(|s| rustix::io::ioctl_fionread(&s.pipe).ok());
+            let held = source.as_ref().and_then(|s| rustix::io::ioctl_fionread(&s.pipe).ok());
             // A read may return a partial chunk, where two writes meet.
             usize::try_from(held.unwrap_or(0)).map_or(usize::MAX, |held| 2 * (held / CHUNK + 1))
         });

@@ -63,10 +63,7 @@ pub(crate) fn start(plan: &PodPlan, users: Option<&UserNamespace>) -> Step<Pause
     let cgroup_fds = place.as_ref().map(directory::open_fds).transpose()?;
     let (ours, theirs) = UnixStream::pair().context(what)?;
     let (mut reader, writer) = io::pipe().context(what)?;
-    let target = CloneTarget {
-        users,
-        cgroup: cgroup_fds.as_ref().and_then(CgroupFds::unified),
-    };
+    let target = CloneTarget { users, cgroup: cgroup_fds.as_ref().and_then(CgroupFds::unified) };
     let pid = match fork_into(target, libc::CLONE_NEWPID, || ())? {
         Fork::Parent(pid) => pid,
         Fork::Child => {

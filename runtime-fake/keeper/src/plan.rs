@@ -63,6 +63,9 @@ pub struct PodPlan {
     /// Kernel parameters of the pod's namespaces, by their dotted names.
     #[serde(rename = "sysctls")]
     pub sysctl: Vec<(String, String)>,
+    /// Those of its network namespace that it gets where the kernel allows them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub default_sysctl: Vec<(String, String)>,
     /// The host ports to forward to the pod; none in the host's network.
     pub host_ports: Vec<HostPort>,
     /// Its cgroup, if the host allows one.
@@ -227,14 +230,8 @@ pub struct Confinement {
 
 impl fmt::Display for Confinement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let profile = self
-            .apparmor_profile
-            .iter()
-            .map(|p| format!("AppArmor profile {p}"));
-        let label = self
-            .selinux_label
-            .iter()
-            .map(|l| format!("SELinux label {l}"));
+        let profile = self.apparmor_profile.iter().map(|p| format!("AppArmor profile {p}"));
+        let label = self.selinux_label.iter().map(|l| format!("SELinux label {l}"));
         f.write_str(&profile.chain(label).collect::<Vec<_>>().join(", "))
     }
 }

@@ -41,11 +41,7 @@ pub(crate) struct Pod {
 /// Sets up a pod as `plan` says.
 pub(crate) fn set_up(plan: PodPlan, mut held: Vec<OwnedFd>) -> Step<Pod> {
     let (mut shm, mut host_mounts) = (None, None);
-    let user_namespace = plan
-        .user_namespace
-        .as_ref()
-        .map(UserNamespace::make)
-        .transpose()?;
+    let user_namespace = plan.user_namespace.as_ref().map(UserNamespace::make).transpose()?;
     let of_pod = plan.sysctl.iter().filter(|(name, _)| !of_network(name));
     let set_sysctls = || -> Step {
         let mut of_pod = of_pod.clone();
@@ -65,10 +61,7 @@ pub(crate) fn set_up(plan: PodPlan, mut held: Vec<OwnedFd>) -> Step<Pod> {
         let mut flags = UnshareFlags::empty();
         flags.set(UnshareFlags::NEWUTS, !plan.hostname.is_empty());
         flags.set(UnshareFlags::NEWIPC, plan.own_ipc);
-        flags.set(
-            UnshareFlags::NEWNET,
-            plan.own_network && !plan.network_given,
-        );
+        flags.set(UnshareFlags::NEWNET, plan.own_network && !plan.network_given);
         match &user_namespace {
             None => unshare(flags | UnshareFlags::NEWNS).context("make the pod's namespaces")?,
             Some(users) => {
@@ -77,11 +70,8 @@ pub(crate) fn set_up(plan: PodPlan, mut held: Vec<OwnedFd>) -> Step<Pod> {
                 users.surround(flags, set_sysctls)?;
             }
         }
-        mount_change(
-            "/",
-            MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC,
-        )
-        .context("separate the pod's mounts from the host's")?;
+        mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
+            .context("separate the pod's mounts from the host's")?;
         if !plan.hostname.is_empty() {
             rustix::system::sethostname(plan.hostname.as_bytes())
                 .context(format_args!("set the host name {:?}", plan.hostname))?;
@@ -95,20 +85,14 @@ pub(crate) fn set_up(plan: PodPlan, mut held: Vec<OwnedFd>) -> Step<Pod> {
         if user_namespace.is_none() {
             set_sysctls()?;
         }
+        for (name, value) in &plan.default_sysctl {
+            // Nobody asked for them.
+            let _ = set_sysctl(name, value);
+        }
     }
-    let pause = if plan.shared_pids {
-        Some(pause::start(&plan, user_namespace.as_ref())?)
-    } else {
-        None
-    };
-    Ok(Pod {
-        plan,
-        shm,
-        host_mounts,
-        user_namespace,
-        pause,
-        _held: held,
-    })
+    let pause =
+        if plan.shared_pids { Some(pause::start(&plan, user_namespace.as_ref())?) } else { None };
+    Ok(Pod { plan, shm, host_mounts, user_namespace, pause, _held: held })
 }
 
 fn mount_shm(plan: &PodPlan) -> Step<PathBuf> {

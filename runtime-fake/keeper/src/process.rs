@@ -75,11 +75,7 @@ pub(crate) fn confine(plan: &ProcessPlan) -> Step {
         }
         _ => Failure::new(
             FailureKind::System,
-            format!(
-                "failed to confine the container with {}: {}",
-                plan.confinement,
-                plain(&error)
-            ),
+            format!("failed to confine the container with {}: {}", plan.confinement, plain(&error)),
         ),
     })
 }
@@ -102,19 +98,12 @@ pub(crate) fn prepare(
         enter_directory(&plan.cwd)?;
     }
     let env = environment(plan, &ids);
-    let path = env
-        .get("PATH")
-        .cloned()
-        .unwrap_or_else(|| DEFAULT_PATH.to_owned());
+    let path = env.get("PATH").cloned().unwrap_or_else(|| DEFAULT_PATH.to_owned());
     let env = env
         .iter()
         .map(|(name, value)| text(&format!("{name}={value}")))
         .collect::<Step<Vec<_>>>()?;
-    let argv = plan
-        .args
-        .iter()
-        .map(|a| text(a))
-        .collect::<Step<Vec<_>>>()?;
+    let argv = plan.args.iter().map(|a| text(a)).collect::<Step<Vec<_>>>()?;
     terminal::own_streams(ids.uid);
     let without_filter = drop_privileges(plan, &ids, filter.is_some())?;
     Ok(Ready {
@@ -174,8 +163,7 @@ fn environment(plan: &ProcessPlan, user: &UserIds) -> BTreeMap<String, String> {
         names.nodename().to_string_lossy().into_owned()
     });
     env.entry("HOME".to_owned()).or_insert_with(|| home(user));
-    env.entry("PATH".to_owned())
-        .or_insert_with(|| DEFAULT_PATH.to_owned());
+    env.entry("PATH".to_owned()).or_insert_with(|| DEFAULT_PATH.to_owned());
     env
 }
 
@@ -208,9 +196,7 @@ fn drop_privileges(
         return Ok(None);
     }
     // A runtime without all capabilities can grant only those it has.
-    let own = rustix::thread::capabilities(None)
-        .context("read the capabilities")?
-        .permitted;
+    let own = rustix::thread::capabilities(None).context("read the capabilities")?.permitted;
     let wanted = capability_set(&plan.capabilities) & own;
     bound(wanted)?;
     let no_ids = |what: &str, error| match error {
@@ -220,26 +206,18 @@ fn drop_privileges(
                 "failed to {what}: the id is not mapped into the user namespace; give the user subordinate ids (/etc/subuid, /etc/subgid, newuidmap) or run as user 0"
             ),
         ),
-        error => Failure::new(
-            FailureKind::System,
-            format!("failed to {what}: {}", plain(&error.into())),
-        ),
+        error => {
+            Failure::new(FailureKind::System, format!("failed to {what}: {}", plain(&error.into())))
+        }
     };
     rustix::thread::set_keep_capabilities(true).context("keep capabilities")?;
-    let groups: Vec<Gid> = ids
-        .additional_gids
-        .iter()
-        .map(|g| Gid::from_raw(*g))
-        .collect();
+    let groups: Vec<Gid> = ids.additional_gids.iter().map(|g| Gid::from_raw(*g)).collect();
     match rustix::thread::set_thread_groups(&groups) {
         Ok(()) => {}
         // A user namespace with one mapped id cannot set groups: only its own exists, group 0.
         Err(Errno::PERM) if ids.additional_gids.iter().all(|g| *g == 0) => {}
         Err(error) => {
-            return Err(no_ids(
-                &format!("set the groups {:?}", ids.additional_gids),
-                error,
-            ));
+            return Err(no_ids(&format!("set the groups {:?}", ids.additional_gids), error));
         }
     }
     let gid = Gid::from_raw(ids.gid);
@@ -248,11 +226,7 @@ fn drop_privileges(
     let uid = Uid::from_raw(ids.uid);
     rustix::thread::set_thread_res_uid(uid, uid, uid)
         .map_err(|e| no_ids(&format!("become user {}", ids.uid), e))?;
-    let effective = if ids.uid == 0 {
-        wanted
-    } else {
-        capability_set(&plan.ambient)
-    };
+    let effective = if ids.uid == 0 { wanted } else { capability_set(&plan.ambient) };
     let ambient = capability_set(&plan.ambient) & wanted;
     // Loading a filter without no_new_privs needs this capability. `execve` drops it: root then gets the bounding set,
     // and other users the ambient set.
@@ -261,22 +235,15 @@ fn drop_privileges(
     } else {
         CapabilitySet::empty()
     };
-    let granted = CapabilitySets {
-        effective,
-        permitted: effective | ambient,
-        inheritable: ambient,
-    };
+    let granted =
+        CapabilitySets { effective, permitted: effective | ambient, inheritable: ambient };
     let sets = CapabilitySets {
         effective: granted.effective | to_filter,
         permitted: granted.permitted | to_filter,
         ..granted
     };
     rustix::thread::set_capabilities(None, sets).context("set capabilities")?;
-    for number in plan
-        .ambient
-        .iter()
-        .filter(|n| own.intersects(capability_set(&[**n])))
-    {
+    for number in plan.ambient.iter().filter(|n| own.intersects(capability_set(&[**n]))) {
         rustix::thread::configure_capability_in_ambient_set(capability_set(&[*number]), true)
             .context("raise ambient capabilities")?;
     }
@@ -414,10 +381,7 @@ impl Ready {
             Some((file, error)) => exec_error::explain(&name, file, &error, filter),
             None => Failure::new(
                 FailureKind::Invalid,
-                format!(
-                    "exec: {name:?}: executable file not found in $PATH ({})",
-                    self.path
-                ),
+                format!("exec: {name:?}: executable file not found in $PATH ({})", self.path),
             ),
         }
     }

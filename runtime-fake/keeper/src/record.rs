@@ -16,13 +16,8 @@ pub(crate) fn exit(directory: &std::path::Path, id: &str, exit: &Exit) -> std::i
 /// The children of this process, from `/proc`.
 pub(crate) fn children(own: i32) -> Vec<i32> {
     if let Ok(text) = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")) {
-        return text
-            .split_whitespace()
-            .filter_map(|pid| pid.parse().ok())
-            .collect();
+        return text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
     }
     // Kernels without CONFIG_PROC_CHILDREN.
-    exec_processes::processes()
-        .filter(|pid| exec_processes::parent(*pid) == Some(own))
-        .collect()
+    exec_processes::processes().filter(|pid| exec_processes::parent(*pid) == Some(own)).collect()
 }

@@ -31,10 +31,7 @@ pub(crate) struct ReportPipe {
 
 impl ReportPipe {
     pub(crate) fn new(pipe: OwnedFd) -> Self {
-        Self {
-            pipe: pipe.into(),
-            text: Vec::new(),
-        }
+        Self { pipe: pipe.into(), text: Vec::new() }
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {

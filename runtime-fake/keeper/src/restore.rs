@@ -57,10 +57,7 @@ pub(crate) fn exec(plan: &RestorePlan, root: &Path) -> Failure {
     sys::reset_signals();
     let error = sys::run(&plan.program, &arguments, &ENVIRONMENT);
     let (program, error) = (plan.program.display(), plain(&error));
-    Failure::new(
-        FailureKind::NotRestored,
-        format!("failed to run {program}: {error}"),
-    )
+    Failure::new(FailureKind::NotRestored, format!("failed to run {program}: {error}"))
 }
 
 /// Moves the container's pipes to the descriptors that criu gets, named as the old ones were.

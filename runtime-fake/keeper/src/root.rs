@@ -4,7 +4,7 @@
 //! Targets are looked up with `openat2(RESOLVE_IN_ROOT)`: a link in an image never leads outside it.
 
 pub(crate) mod accounts;
-mod cgroups;
+pub(crate) mod cgroups;
 mod devices;
 mod host;
 pub(crate) mod idmap;
@@ -90,10 +90,7 @@ pub(crate) fn enter_mapped(plan: &LaunchPlan, from: &OwnedFd) -> Step<Accounts> 
     mount_change("/", propagation).context("separate the container's mounts from the host's")?;
     let (at, outside) = idmap::receive(plan, from)?;
     // From here on it has only the privileges of root in a user namespace.
-    let plan = LaunchPlan {
-        isolation: IsolationMode::Rootless,
-        ..plan.clone()
-    };
+    let plan = LaunchPlan { isolation: IsolationMode::Rootless, ..plan.clone() };
     let (root, accounts) = assemble(&plan, &at, outside)?;
     pivot(root.fd())?;
     Ok(accounts)
@@ -126,12 +123,7 @@ fn outside(
         None => None,
     };
     let parts = make_root(plan, &plan.directory.join("rootfs"), ids)?;
-    Ok(Outside {
-        sources,
-        shm,
-        proc,
-        parts,
-    })
+    Ok(Outside { sources, shm, proc, parts })
 }
 
 /// Completes the root at `at`. It reads the image's users before anything is mounted over them.
@@ -200,8 +192,7 @@ fn make_root(plan: &LaunchPlan, at: &Path, ids: Option<&IdMapper<'_>>) -> Step<V
         RootPlan::Layers(lower) => {
             let mapped = ids.map(|ids| ids.layers(lower)).transpose()?;
             if let Some(ids) = ids {
-                ids.own(&layer.join("upper"))
-                    .context("make the container's writable layer")?;
+                ids.own(&layer.join("upper")).context("make the container's writable layer")?;
             }
             overlay::writable(
                 plan.isolation,
@@ -258,13 +249,9 @@ fn system_mounts(
     let pts_options = [("newinstance", ""), ("ptmxmode", "0666"), ("mode", "0620")];
     let pts_options = labelled(&pts_options, label(plan));
     let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    let pts = new_mount(
-        "devpts",
-        &[&pts_options[..], &[("gid", "5")]].concat(),
-        flags,
-    )
-    .or_else(|_| new_mount("devpts", &pts_options, flags))
-    .context("make the container's terminals")?;
+    let pts = new_mount("devpts", &[&pts_options[..], &[("gid", "5")]].concat(), flags)
+        .or_else(|_| new_mount("devpts", &pts_options, flags))
+        .context("make the container's terminals")?;
     attach(pts.as_fd(), root.directory(Path::new("/dev/pts"))?.as_fd())
         .context("mount /dev/pts")?;
     if let Some(shm) = shm {
@@ -272,23 +259,13 @@ fn system_mounts(
             .context("mount /dev/shm")?;
     }
     if let Ok(queues) = new_mount("mqueue", &[], QUIET) {
-        attach(
-            queues.as_fd(),
-            root.directory(Path::new("/dev/mqueue"))?.as_fd(),
-        )
-        .context("mount /dev/mqueue")?;
+        attach(queues.as_fd(), root.directory(Path::new("/dev/mqueue"))?.as_fd())
+            .context("mount /dev/mqueue")?;
     }
 
-    let sys_flags = if plan.privileged {
-        QUIET
-    } else {
-        QUIET | MountAttrFlags::MOUNT_ATTR_RDONLY
-    };
-    let sysfs = if plan.host_network {
-        Err(Errno::PERM)
-    } else {
-        new_mount("sysfs", &[], sys_flags)
-    };
+    let sys_flags = if plan.privileged { QUIET } else { QUIET | MountAttrFlags::MOUNT_ATTR_RDONLY };
+    let sysfs =
+        if plan.host_network { Err(Errno::PERM) } else { new_mount("sysfs", &[], sys_flags) };
     let sysfs = match sysfs {
         Ok(sysfs) => sysfs,
         // Only the owner of a network namespace may mount a sysfs that shows it.
@@ -301,11 +278,7 @@ fn system_mounts(
         }
     };
     attach(sysfs.as_fd(), root.directory(Path::new("/sys"))?.as_fd()).context("mount /sys")?;
-    cgroups::mount(
-        root,
-        plan.cgroup.as_ref().map(|cgroup| &cgroup.path),
-        plan.privileged,
-    )
+    cgroups::mount(root, plan.cgroup.as_ref().map(|cgroup| &cgroup.path), plan.privileged)
 }
 
 fn protect(plan: &LaunchPlan, root: &Root) -> Step {

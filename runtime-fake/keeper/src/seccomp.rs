@@ -36,10 +36,7 @@ pub fn filter(profile: Option<&str>, host: HostContext<'_>) -> Result<Filter, St
             program::LONGEST
         ));
     }
-    Ok(Filter {
-        flags: rules.flags,
-        program,
-    })
+    Ok(Filter { flags: rules.flags, program })
 }
 
 /// The system calls of the pause process after its set-up: report, close all descriptors, and wait.
@@ -54,11 +51,7 @@ const WAITING: &str = r#"{
 impl Filter {
     /// The filter of the pause process; none if this machine's architecture is not supported.
     pub fn waiting(kernel: (u32, u32)) -> Option<Self> {
-        let host = HostContext {
-            native: Arch::native()?,
-            kernel,
-            capabilities: &[],
-        };
+        let host = HostContext { native: Arch::native()?, kernel, capabilities: &[] };
         filter(Some(WAITING), host).ok()
     }
 
@@ -88,10 +81,7 @@ impl Filter {
                 k: u32::from_le_bytes([k0, k1, k2, k3]),
             })
             .collect();
-        (!program.is_empty()).then_some(Self {
-            flags: u32::from_le_bytes(*flags),
-            program,
-        })
+        (!program.is_empty()).then_some(Self { flags: u32::from_le_bytes(*flags), program })
     }
 }
 

@@ -72,16 +72,10 @@ impl Root {
     /// Opens a regular file for reading, without blocking and without opening a device. `mounts` tells whether the path
     /// may cross a mount below the root.
     pub(crate) fn regular(&self, path: &Path, mounts: bool) -> Result<OwnedFd, NotRead> {
-        let more = if mounts {
-            ResolveFlags::empty()
-        } else {
-            ResolveFlags::NO_XDEV
-        };
+        let more = if mounts { ResolveFlags::empty() } else { ResolveFlags::NO_XDEV };
         let check = |fd: &OwnedFd| {
             let kind = FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode);
-            (kind == FileType::RegularFile)
-                .then_some(())
-                .ok_or(NotRead::Kind(kind))
+            (kind == FileType::RegularFile).then_some(()).ok_or(NotRead::Kind(kind))
         };
         check(&self.open_with(path, OFlags::PATH, more)?)?;
         // It may be another file by now: opening that must not block, and must not set a controlling terminal.
@@ -140,9 +134,7 @@ impl Root {
             return Ok(fd);
         }
         let mut done = PathBuf::from("/");
-        let mut at = self
-            .open(&done, OFlags::PATH | OFlags::DIRECTORY)
-            .context(what())?;
+        let mut at = self.open(&done, OFlags::PATH | OFlags::DIRECTORY).context(what())?;
         for name in parts(path) {
             done.push(name);
             at = match self.open(&done, OFlags::PATH | OFlags::DIRECTORY) {
@@ -150,10 +142,9 @@ impl Root {
                 Err(Errno::NOENT) => {
                     match rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(0o755)) {
                         Ok(()) | Err(Errno::EXIST) => {}
-                        Err(error) => return Err(error).context(what()),
+                        Err(error) => return not_made(kind, path, error),
                     }
-                    self.open(&done, OFlags::PATH | OFlags::DIRECTORY)
-                        .context(what())?
+                    self.open(&done, OFlags::PATH | OFlags::DIRECTORY).context(what())?
                 }
                 Err(error) => return Err(error).context(what()),
             };
@@ -180,17 +171,26 @@ impl Root {
                 Ok(_) => {}
                 Err(Errno::EXIST) => {
                     let link = rustix::fs::readlinkat(&parent, &name, Vec::new()).context(what())?;
-                    path = normal(
-                        &path
-                            .with_file_name("")
-                            .join(OsStr::from_bytes(link.as_bytes())),
-                    );
+                    path =
+                        normal(&path.with_file_name("").join(OsStr::from_bytes(link.as_bytes())));
                 }
-                Err(error) => return Err(error).context(what()),
+                Err(error) => return not_made("mount point", &path, error),
             }
         }
         Err(Errno::LOOP).context(what())
     }
+}
+
+/// Why something could not be made in a container's root. Below a read-only mount it never can: the client asked for that.
+fn not_made<T>(kind: &str, path: &Path, error: Errno) -> Step<T> {
+    let path = path.display();
+    if error == Errno::ROFS {
+        let message = format!(
+            "the {kind} {path} does not exist, and cannot be made: it is below a read-only mount"
+        );
+        return Err(Failure::new(FailureKind::Invalid, message));
+    }
+    Err(error).context(format!("make the {kind} {path}"))
 }
 
 /// `path` without `.` and `..`, from the root.

@@ -31,10 +31,7 @@ impl Shared {
     pub(crate) fn of_pod(pause: &Pause) -> Step<Self> {
         let namespace = File::open(format!("/proc/{}/ns/pid", pause.pid));
         let namespace = namespace.context("find the pod's process namespace")?;
-        Ok(Self {
-            namespace: namespace.into(),
-            proc: Source::Mounted(pause.proc.clone()),
-        })
+        Ok(Self { namespace: namespace.into(), proc: Source::Mounted(pause.proc.clone()) })
     }
 
     /// The process namespace of the container whose first process is `pid`; none if it is the keeper's own, the host's.
@@ -46,10 +43,7 @@ impl Shared {
         let mounts = File::open(format!("/proc/{pid}/ns/mnt")).context(what)?;
         let name = fs::read_link(format!("/proc/{pid}/ns/pid")).context(what)?;
         let mounts = mounts.into();
-        Ok(Some(Self {
-            namespace,
-            proc: Source::Of { mounts, name },
-        }))
+        Ok(Some(Self { namespace, proc: Source::Of { mounts, name } }))
     }
 
     /// The descriptors that a fork of the keeper has to keep open.
@@ -65,9 +59,9 @@ impl Shared {
     pub(crate) fn proc(&self) -> Step<Option<OwnedFd>> {
         match &self.proc {
             Source::Mounted(None) => Ok(None),
-            Source::Mounted(Some(path)) => mount::clone_tree(path, false)
-                .map(Some)
-                .context("share the pod's /proc"),
+            Source::Mounted(Some(path)) => {
+                mount::clone_tree(path, false).map(Some).context("share the pod's /proc")
+            }
             Source::Of { mounts, name } => {
                 let found = mount::in_namespace(mounts.as_fd(), || Ok(mount::own_proc(name)));
                 found?.map(Some).ok_or_else(|| {

@@ -78,11 +78,7 @@ pub(crate) fn fork_inside(flags: libc::c_int, cgroup: Option<BorrowedFd<'_>>) ->
     // SAFETY: as in `fork`: no CLONE_VM and no stack, and the caller is the only thread; the structure lives until the
     // call returns and its size is passed.
     let pid = unsafe {
-        libc::syscall(
-            libc::SYS_clone3,
-            &raw const arguments,
-            size_of::<libc::clone_args>(),
-        )
+        libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<libc::clone_args>())
     };
     match i32::try_from(pid) {
         Ok(0) => Ok(Fork::Child),
@@ -119,9 +115,13 @@ pub(crate) fn set_propagation(mount: BorrowedFd<'_>, propagation: libc::c_ulong)
     set_attributes(mount, 0, propagation, 0, true)
 }
 
-/// Adds attributes (`MOUNT_ATTR_*`) to a mount and those below it.
-pub(crate) fn add_attributes(mount: BorrowedFd<'_>, attributes: u64) -> io::Result<()> {
-    set_attributes(mount, attributes, 0, 0, true)
+/// Adds attributes (`MOUNT_ATTR_*`) to a mount and those below it, and sets their propagation.
+pub(crate) fn add_attributes(
+    mount: BorrowedFd<'_>,
+    attributes: u64,
+    propagation: libc::c_ulong,
+) -> io::Result<()> {
+    set_attributes(mount, attributes, propagation, 0, true)
 }
 
 /// Makes a detached mount an idmapped mount of a user namespace; not the mounts below it.
@@ -137,12 +137,7 @@ fn set_attributes(
     userns_fd: u64,
     recursive: bool,
 ) -> io::Result<()> {
-    let attributes = libc::mount_attr {
-        attr_set: set,
-        attr_clr: 0,
-        propagation,
-        userns_fd,
-    };
+    let attributes = libc::mount_attr { attr_set: set, attr_clr: 0, propagation, userns_fd };
     let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
     // SAFETY: the path is an empty C string, the structure lives until the call returns and its size is passed.
     let result = unsafe {
@@ -155,33 +150,43 @@ fn set_attributes(
             size_of::<libc::mount_attr>(),
         )
     };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
+
+/// Asks the scheduler for the shortest slice, so that this thread preempts busy programs when it wakes up: a client waits for
+/// its answer, and its work is short. Takes effect from Linux 6.12 on (EEVDF: `sched_runtime` of a normal thread is its slice).
+/// New threads and processes get the default slice.
+pub fn take_short_turns() {
+    // SAFETY: the structure holds only integers, for which 0 is valid.
+    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+    let size = size_of::<libc::sched_attr>();
+    // SAFETY: the structure lives until the call returns and its size is passed.
+    let known = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
+    // Leave another scheduling policy as it is, and a negative nice value, which SCHED_FLAG_RESET_ON_FORK takes from children.
+    if known != 0 || attributes.sched_policy != 0 || attributes.sched_nice < 0 {
+        return;
+    }
+    attributes.sched_runtime = SHORT_TURN;
+    attributes.sched_flags |= u64::from(libc::SCHED_FLAG_RESET_ON_FORK.unsigned_abs());
+    // SAFETY: as above. Without success everything stays as it was.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+}
+
+/// The shortest slice that the kernel takes, in nanoseconds.
+const SHORT_TURN: u64 = 100_000;
 
 /// Makes the kernel kill this process when its parent ends, for whatever reason (PR_SET_PDEATHSIG).
 pub(crate) fn die_with_parent() -> io::Result<()> {
     // SAFETY: takes one integer and touches no memory.
     let result = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Sets whether other processes may inspect this one (`/proc/PID/exe`, `ptrace`).
 pub(crate) fn set_dumpable(yes: bool) -> io::Result<()> {
     // SAFETY: takes one integer and touches no memory.
     let result = unsafe { libc::prctl(libc::PR_SET_DUMPABLE, libc::c_ulong::from(yes)) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Gives every signal its default action and unblocks all, as a program expects at its start.
@@ -212,11 +217,7 @@ pub(crate) fn reset_signals() {
 /// `execve`. Returns only on failure.
 pub(crate) fn exec(program: &CString, argv: &[CString], env: &[CString]) -> io::Error {
     let pointers = |strings: &[CString]| {
-        strings
-            .iter()
-            .map(|s| s.as_ptr())
-            .chain([std::ptr::null()])
-            .collect::<Vec<_>>()
+        strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>()
     };
     let (argv, env) = (pointers(argv), pointers(env));
     // SAFETY: both arrays end with a null pointer and, as the strings that they point to, outlive the call.
@@ -247,12 +248,7 @@ pub(crate) fn load_filter(filter: &Filter) -> io::Result<()> {
     let mut program: Vec<libc::sock_filter> = filter
         .program
         .iter()
-        .map(|one| libc::sock_filter {
-            code: one.code,
-            jt: one.jt,
-            jf: one.jf,
-            k: one.k,
-        })
+        .map(|one| libc::sock_filter { code: one.code, jt: one.jt, jf: one.jf, k: one.k })
         .collect();
     let program = libc::sock_fprog {
         len: u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
@@ -267,11 +263,7 @@ pub(crate) fn load_filter(filter: &Filter) -> io::Result<()> {
             &raw const program,
         )
     };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Closes every descriptor except the standard ones and `keep`: a forked process has the keeper's until `execve`.
@@ -307,10 +299,7 @@ pub(crate) fn join_new_keyring() -> io::Result<()> {
     }
     match io::Error::last_os_error() {
         error
-            if matches!(
-                error.raw_os_error(),
-                Some(libc::ENOSYS | libc::EPERM | libc::EACCES)
-            ) =>
+            if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EACCES)) =>
         {
             Ok(())
         }
@@ -326,14 +315,7 @@ pub(crate) fn close_inherited() {
 /// Sets close-on-exec on every descriptor of this process except the standard ones.
 pub fn keep_descriptors() {
     // SAFETY: closes nothing; existing descriptors get the flag that the standard library sets on all of its own.
-    unsafe {
-        libc::syscall(
-            libc::SYS_close_range,
-            3,
-            u32::MAX,
-            libc::CLOSE_RANGE_CLOEXEC,
-        )
-    };
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
 /// Ends this process at once, by one system call.
@@ -346,6 +328,12 @@ pub(crate) fn exit(code: i32) -> ! {
 pub(crate) fn ignore_children() {
     // SAFETY: sets an action that runs no code.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+}
+
+/// Has a write to a file that is too large (RLIMIT_FSIZE) fail, instead of the kernel kill this process.
+pub(crate) fn survive_large_files() {
+    // SAFETY: sets an action that runs no code.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 /// Undoes [`ignore_children`].
@@ -367,11 +355,7 @@ pub(crate) fn wait_for_ever() -> ! {
 pub(crate) fn become_subreaper() -> io::Result<()> {
     // SAFETY: takes one integer and touches no memory.
     let result = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Sends `signal`, real-time signals included, to a child that this process has not reaped.

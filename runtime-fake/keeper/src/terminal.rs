@@ -23,12 +23,7 @@ use crate::{
 };
 
 /// A terminal's size until its first client sets one: the kernel's default of 0 by 0 confuses programs.
-const SIZE: Winsize = Winsize {
-    ws_row: 24,
-    ws_col: 80,
-    ws_xpixel: 0,
-    ws_ypixel: 0,
-};
+const SIZE: Winsize = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
 /// The device that creates terminals (Linux, Documentation/admin-guide/devices.txt).
 const MULTIPLEXER: (u32, u32) = (5, 2);
 /// The major numbers of the terminals that it creates.
@@ -36,12 +31,8 @@ const TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
 
 /// A socket pair for sending a terminal to the keeper: the keeper's end, which is non-blocking, and the process's.
 pub(crate) fn way() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (ours, theirs) = socketpair(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     rustix::io::ioctl_fionbio(&ours, true)?;
     Ok((ours, theirs))
 }
@@ -73,10 +64,7 @@ pub(crate) fn take(way: &OwnedFd) -> Step {
     let master = rustix::fs::openat2(CWD, "/dev/ptmx", flags, Mode::empty(), resolve)
         .context(format_args!("{what} (/dev/ptmx)"))?;
     let stat = rustix::fs::fstat(&master).context(what)?;
-    let device = (
-        rustix::fs::major(stat.st_rdev),
-        rustix::fs::minor(stat.st_rdev),
-    );
+    let device = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
     if FileType::from_raw_mode(stat.st_mode) != FileType::CharacterDevice || device != MULTIPLEXER {
         return Err(Failure::new(
             FailureKind::Invalid,
@@ -103,20 +91,13 @@ pub(crate) fn control() -> Step {
 /// Mounts the terminal on standard input at `/dev/console`, as container runtimes do, unless a client mounts there.
 pub(crate) fn console(mounts: &[MountPlan]) -> Step {
     let ours = ["/dev", "/dev/pts", "/dev/console"].map(Path::new);
-    if mounts
-        .iter()
-        .any(|mount| ours.contains(&&*mount.destination))
-    {
+    if mounts.iter().any(|mount| ours.contains(&&*mount.destination)) {
         return Ok(());
     }
     let what = "make /dev/console";
     let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match rustix::fs::openat(
-        CWD,
-        "/dev/console",
-        flags | OFlags::EXCL,
-        Mode::from_raw_mode(0o600),
-    ) {
+    match rustix::fs::openat(CWD, "/dev/console", flags | OFlags::EXCL, Mode::from_raw_mode(0o600))
+    {
         Ok(_) | Err(Errno::EXIST) => {}
         Err(error) => return Err(error).context(what),
     }
@@ -124,23 +105,13 @@ pub(crate) fn console(mounts: &[MountPlan]) -> Step {
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH;
     let tree = open_tree(rustix::stdio::stdin(), "", flags).context(what)?;
-    move_mount(
-        tree.as_fd(),
-        "",
-        CWD,
-        "/dev/console",
-        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
-    )
-    .context(what)
+    move_mount(tree.as_fd(), "", CWD, "/dev/console", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        .context(what)
 }
 
 /// Makes the process's user the owner of the standard streams made for it, so that `/dev/stdout` can be opened.
 pub(crate) fn own_streams(uid: u32) {
-    for stream in [
-        rustix::stdio::stdin(),
-        rustix::stdio::stdout(),
-        rustix::stdio::stderr(),
-    ] {
+    for stream in [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()] {
         own(stream, uid);
     }
 }

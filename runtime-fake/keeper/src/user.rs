@@ -16,17 +16,9 @@ fn entries(passwd: &str) -> impl Iterator<Item = Entry<'_>> {
     passwd.lines().filter_map(|line| {
         let mut fields = line.split(':');
         let name = fields.next()?;
-        let (_, uid, gid) = (
-            fields.next()?,
-            fields.next()?.parse().ok()?,
-            fields.next()?.parse().ok()?,
-        );
-        Some(Entry {
-            name,
-            uid,
-            gid,
-            home: fields.nth(1).unwrap_or("/"),
-        })
+        let (_, uid, gid) =
+            (fields.next()?, fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+        Some(Entry { name, uid, gid, home: fields.nth(1).unwrap_or("/") })
     })
 }
 
@@ -45,11 +37,7 @@ const MAX_ID: u32 = i32::MAX as u32;
 
 /// Resolves `plan`. A number need not be in the files, a name must. The home of a user without an entry is `/`.
 pub(crate) fn resolve(plan: &UserPlan, passwd: &str, group: &str) -> Result<UserIds, Failure> {
-    let user = if plan.user.is_empty() {
-        "0"
-    } else {
-        &plan.user
-    };
+    let user = if plan.user.is_empty() { "0" } else { &plan.user };
     let entry = match user.parse::<u32>() {
         Ok(uid) => entries(passwd).find(|e| e.uid == uid).ok_or(uid),
         Err(_) => Ok(entries(passwd).find(|e| e.name == user).ok_or_else(|| {
@@ -57,12 +45,7 @@ pub(crate) fn resolve(plan: &UserPlan, passwd: &str, group: &str) -> Result<User
         })?),
     };
     let (uid, own_gid, name, home) = match &entry {
-        Ok(e) => (
-            e.uid,
-            e.gid,
-            Some(e.name),
-            if e.home.is_empty() { "/" } else { e.home },
-        ),
+        Ok(e) => (e.uid, e.gid, Some(e.name), if e.home.is_empty() { "/" } else { e.home }),
         Err(uid) => (*uid, 0, None, "/"),
     };
     let gid = match plan.group.as_deref() {
@@ -93,12 +76,7 @@ pub(crate) fn resolve(plan: &UserPlan, passwd: &str, group: &str) -> Result<User
     }
     let mut seen = std::collections::BTreeSet::new();
     all.retain(|gid| seen.insert(*gid));
-    Ok(UserIds {
-        uid,
-        gid,
-        additional_gids: all,
-        home: home.to_owned(),
-    })
+    Ok(UserIds { uid, gid, additional_gids: all, home: home.to_owned() })
 }
 
 #[cfg(test)]
@@ -139,12 +117,7 @@ mod tests {
         let resolved = resolve(&plan, PASSWD, GROUP).unwrap();
         assert_eq!(
             resolved,
-            UserIds {
-                uid,
-                gid,
-                additional_gids: groups.into(),
-                home: home.into()
-            }
+            UserIds { uid, gid, additional_gids: groups.into(), home: home.into() }
         );
     }
 
@@ -157,11 +130,6 @@ mod tests {
     #[case::further(plan("0", None, &[4294967295], true), "no process can be given the id")]
     #[case::in_the_image(plan("evil", None, &[], true), "no process can be given the id")]
     fn unknown_users_and_invalid_ids_are_refused(#[case] plan: UserPlan, #[case] expected: &str) {
-        assert!(
-            resolve(&plan, PASSWD, GROUP)
-                .unwrap_err()
-                .message
-                .starts_with(expected)
-        );
+        assert!(resolve(&plan, PASSWD, GROUP).unwrap_err().message.starts_with(expected));
     }
 }

@@ -47,10 +47,7 @@ impl UserNamespace {
             let mut number = String::new();
             said.read_to_string(&mut number).context(what)?;
             let of_child = |file: &str| format!("/proc/{number}/{file}");
-            for (file, maps) in [
-                ("uid_map", &maps.uid_mappings),
-                ("gid_map", &maps.gid_mappings),
-            ] {
+            for (file, maps) in [("uid_map", &maps.uid_mappings), ("gid_map", &maps.gid_mappings)] {
                 write_map(&of_child(file), maps)?;
             }
             Ok(Self {
@@ -89,16 +86,8 @@ impl UserNamespace {
         let what = "make the pod's namespaces";
         let kinds = [
             (UnshareFlags::NEWNET, "net", LinkNameSpaceType::Network),
-            (
-                UnshareFlags::NEWIPC,
-                "ipc",
-                LinkNameSpaceType::InterProcessCommunication,
-            ),
-            (
-                UnshareFlags::NEWUTS,
-                "uts",
-                LinkNameSpaceType::HostNameAndNISDomainName,
-            ),
+            (UnshareFlags::NEWIPC, "ipc", LinkNameSpaceType::InterProcessCommunication),
+            (UnshareFlags::NEWUTS, "uts", LinkNameSpaceType::HostNameAndNISDomainName),
         ];
         let (mut said, mut say) = io::pipe().context(what)?;
         let (mut wait, go) = io::pipe().context(what)?;
@@ -144,9 +133,8 @@ impl UserNamespace {
 }
 
 fn write_map(path: &str, maps: &[LinuxIdMapping]) -> Step {
-    let lines = maps
-        .iter()
-        .map(|map| format!("{} {} {}\n", map.container_id, map.host_id, map.size));
+    let lines =
+        maps.iter().map(|map| format!("{} {} {}\n", map.container_id, map.host_id, map.size));
     let lines: String = lines.collect();
     fs::write(path, &lines).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM | libc::EINVAL) => Failure::new(

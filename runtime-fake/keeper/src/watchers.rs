@@ -31,12 +31,7 @@ struct Watcher {
 impl Watchers {
     /// Also copies `stream` into `pipe`, a writing end, which must be non-blocking.
     pub(crate) fn add(&mut self, stream: Stream, pipe: OwnedFd) {
-        self.pipes.push(Watcher {
-            stream,
-            pipe: pipe.into(),
-            skipped: 0,
-            ended: false,
-        });
+        self.pipes.push(Watcher { stream, pipe: pipe.into(), skipped: 0, ended: false });
     }
 
     /// The pipes to poll, for readers that have disconnected and for room for a last note.
@@ -46,14 +41,12 @@ impl Watchers {
 
     /// Copies output to the clients.
     pub(crate) fn show(&mut self, stream: Stream, bytes: &[u8]) {
-        self.pipes
-            .retain_mut(|watcher| watcher.stream != stream || watcher.show(bytes).is_ok());
+        self.pipes.retain_mut(|watcher| watcher.stream != stream || watcher.show(bytes).is_ok());
     }
 
     /// Ends a stream for its clients.
     pub(crate) fn end(&mut self, stream: Stream) {
-        self.pipes
-            .retain_mut(|watcher| watcher.stream != stream || watcher.end());
+        self.pipes.retain_mut(|watcher| watcher.stream != stream || watcher.end());
     }
 
     /// Removes clients that have disconnected, and those that can take their last note.

@@ -17,7 +17,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::{
     connection::Connection,
     failure::{Context as _, Failure, FailureKind, Step},
+    orphan,
     protocol::{Call, Message, Outcome, Request},
+    root,
     sys::{self, Fork},
 };
 
@@ -36,6 +38,11 @@ pub(crate) fn serve() -> io::Result<Role> {
     // Signals from the daemon's terminal must not reach the pods.
     let _ = rustix::process::setsid();
     sys::ignore_children();
+    sys::survive_large_files();
+    sys::take_short_turns();
+    // What keepers need to know of the host. Those of a zygote that failed to learn it ask themselves.
+    let _ = root::cgroups::of_host();
+    let _ = orphan::boot();
     let stream = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     let mut connection = Connection::new(UnixStream::from(stream))?;
     loop {
@@ -51,11 +58,7 @@ pub(crate) fn serve() -> io::Result<Role> {
                 Ok(Fork::Parent(pid)) => Ok(Outcome::Spawned { pid }),
                 Err(failure) => Err(failure),
             };
-            let reply = Message::Reply {
-                number: request.number,
-                descriptors: 0,
-                result,
-            };
+            let reply = Message::Reply { number: request.number, descriptors: 0, result };
             connection.say(&reply, Vec::new());
         }
         connection.flush()?;
@@ -64,10 +67,7 @@ pub(crate) fn serve() -> io::Result<Role> {
 
 /// Whether an error means that the daemon has exited.
 fn is_end(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset
-    )
+    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset)
 }
 
 fn wait(connection: &Connection) -> io::Result<()> {

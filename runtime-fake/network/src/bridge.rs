@@ -13,17 +13,19 @@ use super::bridge_config::BridgeConfig;
 use super::bridge_setup::open_here;
 use super::deletion::Deletions;
 use super::egress::MTU;
-use super::further::{self, Bridges};
+use super::further::{self, Bridges, First};
 use super::link_query;
 use super::names::{further_bridge, host_interface, uplink};
 use super::netlink::Netlink;
 use super::orphans;
 use super::requests::{self, Link};
 use super::segments::Segment;
+use super::spoofing::{Port, SourceFilter};
 use super::subnet::BridgeSubnet as _;
 use super::subnet_lock::SubnetLock;
 use super::{
-    Attachment, Ipam, IpamError, Mac, NetError, POD_INTERFACE, PodCidrs, namespace, subnet6,
+    Attachment, Ipam, IpamError, Mac, NetError, POD_INTERFACE, PodCidrs, PodNetns, namespace,
+    subnet6,
 };
 
 pub use leases::Lease;
@@ -52,6 +54,7 @@ pub struct Bridge {
     /// Idle sockets in the bridge's namespace. Every call takes one, so that no call waits for another's.
     idle: Mutex<Vec<Netlink>>,
     deletions: Deletions,
+    pub(crate) sources: SourceFilter,
     _claims: Vec<SubnetLock>,
 }
 
@@ -76,7 +79,7 @@ impl Bridge {
         }
         let namespace = config.namespace.as_ref().map(AsFd::as_fd);
         let mut opened = within(namespace, || open_here(&name, &config, existing))??;
-        let addresses = existing.iter().filter_map(|(sandbox, address)| {
+        let numbered = existing.iter().filter_map(|(sandbox, address)| {
             let number = match address {
                 IpAddr::V4(address) => return Some((sandbox.as_str(), *address)),
                 IpAddr::V6(address) => subnet6::number(opened.ipv6?, *address)?,
@@ -84,11 +87,11 @@ impl Bridge {
             let bits = opened.subnet.network().to_bits().checked_add(number)?;
             Some((sandbox.as_str(), Ipv4Addr::from_bits(bits)))
         });
-        let addresses: Vec<(&str, Ipv4Addr)> = addresses.collect();
+        let numbered: Vec<(&str, Ipv4Addr)> = numbered.collect();
 
         let numbers = opened.ipv6.map_or(u8::MAX, |ipv6| 128 - ipv6.prefix_len());
         let mut ipam = Ipam::with_numbers(opened.subnet, numbers);
-        for (sandbox, address) in addresses {
+        for (sandbox, address) in numbered {
             // A pod of another subnet has lost its network and cannot conflict with a new one.
             if let Err(error) = ipam.restore(sandbox, address) {
                 tracing::warn!(sandbox, %error, "failed to restore the address of a pod");
@@ -100,9 +103,17 @@ impl Bridge {
             orphans::remove(netlink, claims, &links)?;
         }
         let mtu = mtu_in(config.namespace.as_ref());
-        let bridges =
-            further::reconcile(netlink, &name, index, &links, existing, config.ports, mtu)?;
+        let first = First { name: &name, index, namespace, mtu };
+        let bridges = further::reconcile(netlink, first, &links, existing, config.ports)?;
+        let of = |number| addresses(opened.subnet, config.ipv4, opened.ipv6, number);
+        let pods = existing.iter().filter_map(|(sandbox, _)| {
+            let address = ipam.address_of(sandbox)?;
+            let addresses = of(address).into_iter().map(|(address, _)| address).collect();
+            Some((host_interface(&name, sandbox), Mac::of(address), addresses))
+        });
+        let sources = SourceFilter::open(&name, namespace, &pods.collect::<Vec<_>>());
         Ok(Bridge {
+            sources,
             index: opened.index,
             subnet: opened.subnet,
             ipv4: config.ipv4,
@@ -138,9 +149,7 @@ impl Bridge {
     /// The subnets that pods have addresses in, IPv4 first.
     pub fn subnets(&self) -> Vec<(IpAddr, u8)> {
         let v4 = (IpAddr::V4(self.subnet.network()), self.subnet.prefix_len());
-        let v6 = self
-            .ipv6
-            .map(|v6| (IpAddr::V6(v6.network()), v6.prefix_len()));
+        let v6 = self.ipv6.map(|v6| (IpAddr::V6(v6.network()), v6.prefix_len()));
         self.ipv4.then_some(v4).into_iter().chain(v6).collect()
     }
 
@@ -151,10 +160,7 @@ impl Bridge {
 
     /// The subnets, in the form of the option `--pod-cidr`.
     pub fn cidrs(&self) -> PodCidrs {
-        PodCidrs {
-            v4: self.ipv4.then_some(self.subnet),
-            v6: self.ipv6,
-        }
+        PodCidrs { v4: self.ipv4.then_some(self.subnet), v6: self.ipv6 }
     }
 
     /// See [`mtu_in`].
@@ -174,28 +180,36 @@ impl Bridge {
         sandbox_id: &str,
         pod_netns: BorrowedFd<'_>,
     ) -> Result<Attachment, NetError> {
-        let address = self
-            .ipam()
-            .allocate(sandbox_id)
-            .map_err(|error| self.no_address(error))?;
+        self.attach_with(sandbox_id, pod_netns, None)
+    }
+
+    /// [`Bridge::attach`] of a pod's namespace that was made for it.
+    pub fn attach_pod(&self, sandbox_id: &str, pod: &PodNetns) -> Result<Attachment, NetError> {
+        self.attach_with(sandbox_id, pod.as_fd(), pod.netlink())
+    }
+
+    /// Attaches a pod; `inside` is a socket in its namespace, if there is one already.
+    fn attach_with(
+        &self,
+        sandbox_id: &str,
+        pod_netns: BorrowedFd<'_>,
+        inside: Option<Netlink>,
+    ) -> Result<Attachment, NetError> {
+        let address = self.ipam().allocate(sandbox_id).map_err(|error| self.no_address(error))?;
         let host_interface = host_interface(&self.name, sandbox_id);
-        match self.connect(sandbox_id, &host_interface, address, pod_netns) {
+        match self.connect(sandbox_id, &host_interface, address, pod_netns, inside) {
             Ok(()) => Ok(Attachment {
-                ip: self
-                    .addresses(address)
-                    .first()
-                    .map_or(IpAddr::V4(address), |(ip, _)| *ip),
-                ips: self.addresses(address).iter().map(|(ip, _)| *ip).collect(),
+                ip: self.addresses(address).first().copied().unwrap_or(IpAddr::V4(address)),
+                ips: self.addresses(address),
                 gateway: self.gateway(),
                 host_interface,
                 mac: Mac::of(address),
             }),
             Err(attach) => match self.detach(sandbox_id) {
                 Ok(()) => Err(attach),
-                Err(cleanup) => Err(NetError::Cleanup {
-                    attach: Box::new(attach),
-                    cleanup: Box::new(cleanup),
-                }),
+                Err(cleanup) => {
+                    Err(NetError::Cleanup { attach: Box::new(attach), cleanup: Box::new(cleanup) })
+                }
             },
         }
     }
@@ -205,11 +219,13 @@ impl Bridge {
     /// allocated.
     pub fn detach(&self, sandbox_id: &str) -> Result<(), NetError> {
         let host_interface = host_interface(&self.name, sandbox_id);
-        self.deletions.delete(
-            self.netlink()?,
-            requests::delete(Link::Name(&host_interface)),
-        )?;
+        self.deletions.delete(self.netlink()?, requests::delete(Link::Name(&host_interface)))?;
         self.bridges().segments.remove(sandbox_id);
+        let address = self.ipam().address_of(sandbox_id);
+        if let Some(address) = address {
+            let port = Port { name: &host_interface, mac: Mac::of(address) };
+            self.sources.release(port, &self.addresses(address));
+        }
         self.ipam().free(sandbox_id);
         Ok(())
     }
@@ -219,18 +235,15 @@ impl Bridge {
     pub fn close(self) -> Result<(), NetError> {
         let pods = self.ipam().held();
         if pods > 0 {
-            return Err(NetError::StillAttached {
-                name: self.name,
-                pods,
-            });
+            return Err(NetError::StillAttached { name: self.name, pods });
         }
         let further: Vec<Segment> = self.bridges().indexes.keys().copied().collect();
         for segment in further.into_iter().filter(|segment| *segment > 0) {
             self.with_netlink(|netlink| further::remove(netlink, &self.name, segment))?;
         }
-        self.deletions
-            .delete(self.netlink()?, requests::delete(Link::Index(self.index)))?;
+        self.deletions.delete(self.netlink()?, requests::delete(Link::Index(self.index)))?;
         self.deletions.finish();
+        self.sources.close();
         Ok(())
     }
 
@@ -250,9 +263,13 @@ impl Bridge {
             segment => further_bridge(&self.name, segment),
         };
         let make = |segment| {
-            let index = self.with_netlink(|netlink| {
-                further::make(netlink, &self.name, self.index, segment, self.mtu())
-            })?;
+            let first = First {
+                name: &self.name,
+                index: self.index,
+                namespace: self.namespace(),
+                mtu: self.mtu(),
+            };
+            let index = self.with_netlink(|netlink| further::make(netlink, first, segment))?;
             let (upper, lower) = uplink(&self.name, segment);
             self.wait_until_it_forwards(&upper, &self.name)?;
             self.wait_until_it_forwards(&lower, &name_of(segment))?;
@@ -269,9 +286,12 @@ impl Bridge {
         host_interface: &str,
         address: Ipv4Addr,
         pod_netns: BorrowedFd<'_>,
+        inside: Option<Netlink>,
     ) -> Result<(), NetError> {
         let (bridge, index) = self.bridge_for(sandbox_id)?;
         let host = Link::Name(host_interface);
+        let port = Port { name: host_interface, mac: Mac::of(address) };
+        self.sources.bind(port, &self.addresses(address))?;
         // Bring the pod's end up last: when an end comes up while the other is up, it has carrier at once.
         self.with_netlink(|netlink| {
             netlink.batch(&[
@@ -287,22 +307,24 @@ impl Bridge {
                 requests::up(host),
             ])
         })?;
-        within(Some(pod_netns), || self.configure_pod(address))??;
+        match inside {
+            Some(mut netlink) => self.configure_pod(&mut netlink, address)?,
+            None => {
+                within(Some(pod_netns), || self.configure_pod(&mut Netlink::open()?, address))??
+            }
+        }
         self.wait_until_it_forwards(host_interface, &bridge)
     }
 
-    /// Brings the pod's end up; runs in the pod's namespace.
-    fn configure_pod(&self, address: Ipv4Addr) -> Result<(), NetError> {
-        let mut netlink = Netlink::open()?;
-        let eth =
-            link_query::link(&mut netlink, POD_INTERFACE)?.ok_or_else(|| NetError::Vanished {
-                name: POD_INTERFACE.to_owned(),
-            })?;
+    /// Brings the pod's end up, through a socket in the pod's namespace.
+    fn configure_pod(&self, netlink: &mut Netlink, address: Ipv4Addr) -> Result<(), NetError> {
+        let eth = link_query::link(netlink, POD_INTERFACE)?
+            .ok_or_else(|| NetError::Vanished { name: POD_INTERFACE.to_owned() })?;
         let mut steps = vec![
             requests::up(Link::Name("lo")),
             requests::no_ipv6_link_local(Link::Index(eth.index)),
         ];
-        let addresses = self.addresses(address);
+        let addresses = addresses(self.subnet, self.ipv4, self.ipv6, address);
         steps.extend(addresses.iter().map(|(address, prefix_len)| match address {
             IpAddr::V4(address) => requests::add_address(eth.index, *address, self.subnet),
             IpAddr::V6(address) => requests::add_address6(eth.index, *address, *prefix_len),
@@ -318,17 +340,10 @@ impl Bridge {
         Ok(netlink.batch(&steps)?)
     }
 
-    /// The addresses of the pod whose IPv4 address, or number, is `address`, with their prefix lengths.
-    fn addresses(&self, address: Ipv4Addr) -> Vec<(IpAddr, u8)> {
-        // IPAM only allocates addresses in the subnet.
-        let number = address.to_bits() ^ self.subnet.network().to_bits();
-        let v4 = self
-            .ipv4
-            .then_some((IpAddr::V4(address), self.subnet.prefix_len()));
-        let v6 = self
-            .ipv6
-            .map(|v6| (IpAddr::V6(subnet6::address(v6, number)), v6.prefix_len()));
-        v4.into_iter().chain(v6).collect()
+    /// The addresses of the pod whose IPv4 address, or number, is `address`.
+    fn addresses(&self, address: Ipv4Addr) -> Vec<IpAddr> {
+        let addresses = addresses(self.subnet, self.ipv4, self.ipv6, address);
+        addresses.into_iter().map(|(address, _)| address).collect()
     }
 
     /// Waits until the port forwards. The kernel sets a bridge's port, and with the first port the bridge itself, to
@@ -336,9 +351,7 @@ impl Bridge {
     /// a wait. A frame sent earlier would be lost, and a lost first neighbour solicitation costs the sender a second.
     fn wait_until_it_forwards(&self, port: &str, bridge: &str) -> Result<(), NetError> {
         let ready = |netlink: &mut Netlink| -> Result<bool, NetError> {
-            let vanished = |name: &str| NetError::Vanished {
-                name: name.to_owned(),
-            };
+            let vanished = |name: &str| NetError::Vanished { name: name.to_owned() };
             let port = link_query::link(netlink, port)?.ok_or_else(|| vanished(port))?;
             let bridge = link_query::link(netlink, bridge)?.ok_or_else(|| vanished(bridge))?;
             Ok(port.forwarding && bridge.operational)
@@ -372,11 +385,7 @@ impl Bridge {
 
     /// A socket in the bridge's namespace: an idle one, or else a new one.
     fn netlink(&self) -> Result<Netlink, NetError> {
-        let idle = self
-            .idle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop();
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         match idle {
             Some(netlink) => Ok(netlink),
             None => Ok(within(self.namespace(), Netlink::open)??),
@@ -402,12 +411,24 @@ impl Bridge {
     }
 }
 
+/// The addresses of the pod whose IPv4 address, or number, is `address`, with their prefix lengths.
+fn addresses(
+    subnet: Ipv4Net,
+    ipv4: bool,
+    ipv6: Option<Ipv6Net>,
+    address: Ipv4Addr,
+) -> Vec<(IpAddr, u8)> {
+    // IPAM only allocates addresses in the subnet.
+    let number = address.to_bits() ^ subnet.network().to_bits();
+    let v4 = ipv4.then_some((IpAddr::V4(address), subnet.prefix_len()));
+    let v6 = ipv6.map(|v6| (IpAddr::V6(subnet6::address(v6, number)), v6.prefix_len()));
+    v4.into_iter().chain(v6).collect()
+}
+
 fn within<T: Send>(
     namespace: Option<BorrowedFd<'_>>,
     work: impl FnOnce() -> T + Send,
 ) -> Result<T, NetError> {
-    namespace::within(namespace, work).map_err(|source| NetError::Namespace {
-        doing: "entering a network namespace",
-        source,
-    })
+    namespace::within(namespace, work)
+        .map_err(|source| NetError::Namespace { doing: "entering a network namespace", source })
 }

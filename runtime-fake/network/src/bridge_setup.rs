@@ -13,7 +13,7 @@ use super::orphans::Owner;
 use super::requests::{self, Link};
 use super::subnet::{self, BridgeSubnet as _};
 use super::subnet_lock::{SubnetLock, SubnetLocks};
-use super::{Mac, NetError, subnet6};
+use super::{Mac, NetError, announcements, subnet6};
 
 /// The bridge's link-local address.
 const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
@@ -36,9 +36,7 @@ pub(super) fn open_here(
     let mut netlink = Netlink::open()?;
     let bridge = link_query::link(&mut netlink, name)?;
     if bridge.as_ref().is_some_and(|link| !link.bridge) {
-        return Err(NetError::NotABridge {
-            name: name.to_owned(),
-        });
+        return Err(NetError::NotABridge { name: name.to_owned() });
     }
     let mut claims = Vec::new();
     let subnet = if config.ipv4 {
@@ -61,23 +59,19 @@ pub(super) fn open_here(
                 requests::create_bridge(name, mac),
                 requests::no_ipv6_link_local(Link::Name(name)),
             ])?;
-            let made = link_query::link(&mut netlink, name)?.ok_or_else(|| NetError::Vanished {
-                name: name.to_owned(),
-            })?;
+            let made = link_query::link(&mut netlink, name)?
+                .ok_or_else(|| NetError::Vanished { name: name.to_owned() })?;
             made.index
         }
     };
     // An earlier daemon may have been killed between any two of these steps, so always run all of them.
+    announcements::ignore_here(name);
     let mut steps = Vec::new();
     if config.ipv4 {
         steps.push(requests::add_address(index, subnet.gateway(), subnet));
     }
     if let Some(ipv6) = ipv6 {
-        steps.push(requests::add_address6(
-            index,
-            ipv6.gateway(),
-            ipv6.prefix_len(),
-        ));
+        steps.push(requests::add_address6(index, ipv6.gateway(), ipv6.prefix_len()));
     }
     if ipv6.is_some() {
         // The kernel sends neighbour solicitations for forwarded packets from this address only.
@@ -97,13 +91,7 @@ pub(super) fn open_here(
     }
     steps.push(requests::up(Link::Index(index)));
     netlink.batch(&steps)?;
-    Ok(Opened {
-        netlink,
-        claims,
-        subnet,
-        ipv6,
-        index,
-    })
+    Ok(Opened { netlink, claims, subnet, ipv6, index })
 }
 
 /// Locks a subnet. Returns `None` if another daemon holds it, and `Some(None)` in a namespace of the daemon's
@@ -117,10 +105,7 @@ fn claim(
     };
     match claims.take(&subnet) {
         Ok(claim) => Ok(claim.map(Some)),
-        Err(source) => Err(NetError::SubnetLock {
-            subnet: subnet.to_string(),
-            source,
-        }),
+        Err(source) => Err(NetError::SubnetLock { subnet: subnet.to_string(), source }),
     }
 }
 
@@ -171,9 +156,7 @@ fn settle_subnet(
     let claims = config.claims.as_ref();
     let ours = bridge.map(|bridge| bridge.index);
     let mut in_use = link_query::subnets(netlink)?;
-    let had = in_use
-        .iter()
-        .find(|used| used.address && used.index.is_some() && used.index == ours);
+    let had = in_use.iter().find(|used| used.address && used.index.is_some() && used.index == ours);
     if let (Some(had), Some(index)) = (had, ours) {
         let subnet = had.subnet;
         let claim = claim_this(name, claims, subnet)?;
@@ -183,11 +166,7 @@ fn settle_subnet(
         }
         // The address is an earlier version's or another configuration's, and no pod has an address of that subnet.
         let gateway = subnet.gateway();
-        netlink.batch(&[requests::delete_address(
-            index,
-            gateway,
-            subnet.prefix_len(),
-        )])?;
+        netlink.batch(&[requests::delete_address(index, gateway, subnet.prefix_len())])?;
         in_use = link_query::subnets(netlink)?;
     }
 
@@ -209,12 +188,6 @@ fn settle_subnet(
             return Ok((candidate, claim));
         }
     }
-    let pools: Vec<String> = config
-        .pools
-        .iter()
-        .map(|pool| pool.subnet.to_string())
-        .collect();
-    Err(NetError::NoSubnet {
-        pools: pools.join(", "),
-    })
+    let pools: Vec<String> = config.pools.iter().map(|pool| pool.subnet.to_string()).collect();
+    Err(NetError::NoSubnet { pools: pools.join(", ") })
 }

@@ -123,10 +123,7 @@ pub struct Cni {
 impl Cni {
     /// Attaches no pods. Pods attached earlier are still detached, with the plugins that attached them.
     pub fn without_configuration(namespace: Option<OwnedFd>) -> Self {
-        let config = CniConfig {
-            conf_dir: PathBuf::new(),
-            bin_dirs: Vec::new(),
-        };
+        let config = CniConfig { conf_dir: PathBuf::new(), bin_dirs: Vec::new() };
         Self { config, namespace }
     }
 
@@ -152,10 +149,7 @@ impl Cni {
             begun: list.plugins.len(),
             result: None,
             detached: false,
-            netns: Some(KnownNetns {
-                path: path.clone(),
-                identity: netns.identity(),
-            }),
+            netns: Some(KnownNetns { path: path.clone(), identity: netns.identity() }),
         };
         attached.save(&pod.directory)?;
         let added = self.add_all(pod, &path, &list, &mut attached);
@@ -171,10 +165,9 @@ impl Cni {
                     attached.save(&pod.directory)?;
                     Err(error)
                 }
-                Err(undo) => Err(CniError::Undo {
-                    add: crate::chain(&error),
-                    undo: crate::chain(&undo),
-                }),
+                Err(undo) => {
+                    Err(CniError::Undo { add: crate::chain(&error), undo: crate::chain(&undo) })
+                }
             },
         }
     }
@@ -200,16 +193,10 @@ impl Cni {
             attached.result.clone_from(&previous);
         }
         attached.save(&pod.directory)?;
-        let given = answer::read(previous.as_ref().unwrap_or(&Value::Null)).map_err(|problem| {
-            CniError::Answer {
-                network: list.name.clone(),
-                problem,
-            }
-        })?;
+        let given = answer::read(previous.as_ref().unwrap_or(&Value::Null))
+            .map_err(|problem| CniError::Answer { network: list.name.clone(), problem })?;
         if given.addresses.is_empty() {
-            return Err(CniError::NoAddress {
-                network: list.name.clone(),
-            });
+            return Err(CniError::NoAddress { network: list.name.clone() });
         }
         Ok(given)
     }
@@ -246,11 +233,8 @@ impl Cni {
                 }
             }
         };
-        let list = NetworkList::read(attached.network.clone()).map_err(|error| {
-            CniError::NotConfigured {
-                reason: error.to_string(),
-            }
-        })?;
+        let list = NetworkList::read(attached.network.clone())
+            .map_err(|error| CniError::NotConfigured { reason: error.to_string() })?;
         let path = attached.same(netns).map(PodNetns::path);
         self.del_all(&pod.id, path.as_deref(), &list, &attached)?;
         attached.detached = true;
@@ -269,9 +253,7 @@ impl Cni {
         attached: &Attached,
     ) -> Result<(), CniError> {
         // DEL receives the result of ADD since 0.4.0.
-        let previous = attached
-            .result_at(netns)
-            .filter(|_| list.version >= Version::CHECK);
+        let previous = attached.result_at(netns).filter(|_| list.version >= Version::CHECK);
         for plugin in list.plugins.iter().take(attached.begun).rev() {
             let input = list.input(plugin, previous.as_ref(), &attached.runtime, Map::new());
             let variables = pod_variables(id, netns, &attached.arguments);
@@ -297,14 +279,7 @@ impl Cni {
         for plugin in &list.plugins {
             let input = list.input(plugin, result.as_ref(), &attached.runtime, Map::new());
             let variables = pod_variables(&pod.id, Some(&path), &attached.arguments);
-            self.run(
-                "CHECK",
-                &attached.bin_dirs,
-                &list,
-                plugin,
-                variables,
-                &input,
-            )?;
+            self.run("CHECK", &attached.bin_dirs, &list, plugin, variables, &input)?;
         }
         Ok(())
     }
@@ -331,10 +306,8 @@ impl Cni {
         if list.version < Version::STATUS || list.disable_gc {
             return Ok(());
         }
-        let attachments: Vec<Value> = valid
-            .iter()
-            .map(|id| json!({"containerID": id, "ifname": POD_INTERFACE}))
-            .collect();
+        let attachments: Vec<Value> =
+            valid.iter().map(|id| json!({"containerID": id, "ifname": POD_INTERFACE})).collect();
         let extra = Map::from_iter([("cni.dev/valid-attachments".to_owned(), json!(attachments))]);
         let own = &self.config.bin_dirs;
         for plugin in &list.plugins {
@@ -363,10 +336,7 @@ impl Cni {
             timeout: if command == "STATUS" { SHORT } else { LONG },
         };
         let result = namespace::within(self.namespace(), || exec::run(&ask)).map_err(|source| {
-            CniError::Io {
-                what: "enter the network namespace of the CNI plugins",
-                source,
-            }
+            CniError::Io { what: "enter the network namespace of the CNI plugins", source }
         })?;
         match result {
             Err(PluginError::Failed { code, .. }) if command == "GC" && code == 4 => {
@@ -396,10 +366,7 @@ impl Cni {
         }
         Err(CniError::NotConfigured {
             reason: unusable.unwrap_or_else(|| {
-                format!(
-                    "there is no *.conflist, *.conf or *.json in {}",
-                    directory.display()
-                )
+                format!("there is no *.conflist, *.conf or *.json in {}", directory.display())
             }),
         })
     }
@@ -408,10 +375,9 @@ impl Cni {
 /// Checks that the keeper still runs and that the pod has the interface that the plugins reported.
 fn look_again(netns: &PodNetns, list: &NetworkList, attached: &Attached) -> Result<(), CniError> {
     let network = || list.name.clone();
-    let ended = netns.has_ended().map_err(|source| CniError::Io {
-        what: "look after the pod's keeper",
-        source,
-    })?;
+    let ended = netns
+        .has_ended()
+        .map_err(|source| CniError::Io { what: "look after the pod's keeper", source })?;
     if ended {
         return Err(CniError::PodEnded { network: network() });
     }
@@ -419,13 +385,8 @@ fn look_again(netns: &PodNetns, list: &NetworkList, attached: &Attached) -> Resu
         .result
         .as_ref()
         .is_some_and(|result| answer::claims_interface(result, POD_INTERFACE));
-    let there = !claimed
-        || netns
-            .has_interface(POD_INTERFACE)
-            .map_err(CniError::Interfaces)?;
-    there
-        .then_some(())
-        .ok_or_else(|| CniError::NoInterface { network: network() })
+    let there = !claimed || netns.has_interface(POD_INTERFACE).map_err(CniError::Interfaces)?;
+    there.then_some(()).ok_or_else(|| CniError::NoInterface { network: network() })
 }
 
 impl CniError {
@@ -447,9 +408,8 @@ pub fn connected(directory: &Path) -> bool {
 
 /// The candidate configuration files, in lexical order.
 fn configurations(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut files: Vec<PathBuf> = fs::read_dir(directory)?
-        .map(|entry| Ok(entry?.path()))
-        .collect::<io::Result<_>>()?;
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
     files.retain(|file| {
         let extension = file.extension().and_then(|extension| extension.to_str());
         matches!(extension, Some("conflist" | "conf" | "json")) && file.is_file()

@@ -70,9 +70,7 @@ impl Deletions {
             };
             if !spoken {
                 // Handled without a response: the request was never sent. The thread returns the reason.
-                return sender
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                return sender.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             }
             let answer = netlink.receive(&doing)?;
             for message in Messages(&answer) {

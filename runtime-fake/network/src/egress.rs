@@ -31,7 +31,7 @@ use std::{
         },
     },
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -47,7 +47,6 @@ use rustix::{
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
-pub use dns::servers as name_servers;
 pub(crate) use program::MTU;
 pub use program::{DNS, HOST, Program};
 
@@ -135,9 +134,7 @@ impl Egress {
             forward_packets()?;
             Ok(Nat::open(bridge, subnets, Default::default()))
         });
-        let nat = nat
-            .and_then(|nat| nat)
-            .map_err(failed("forwarding packets of pods"))?;
+        let nat = nat.and_then(|nat| nat).map_err(failed("forwarding packets of pods"))?;
         let (fifo, users) = open_fifo(directory, netns.as_fd())
             .map_err(failed("making the FIFO of the process that connects pods"))?;
         Ok(Self {
@@ -178,9 +175,7 @@ impl Egress {
 
     /// Ends the process if no pod holds it, and waits for its end if `idle` says that there are no pods.
     pub fn close(self, idle: bool) {
-        let Self {
-            fifo, users, state, ..
-        } = self;
+        let Self { fifo, users, state, .. } = self;
         let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
         let process = match &state.process {
             _ if !idle => None,
@@ -218,13 +213,8 @@ impl Egress {
         let links: Result<Option<Program>, NetError> = links.ok()?;
         links.ok().flatten().or_else(|| {
             // Its table goes with the process.
-            let tables = namespace::within(Some(self.netns.as_fd()), tables)
-                .ok()?
-                .ok()?;
-            tables
-                .iter()
-                .any(|name| name == relay::TABLE)
-                .then_some(Program::Crib)
+            let tables = namespace::within(Some(self.netns.as_fd()), tables).ok()?.ok()?;
+            tables.iter().any(|name| name == relay::TABLE).then_some(Program::Crib)
         })
     }
 
@@ -238,9 +228,8 @@ impl Egress {
         }
         let chosen = |program: &Program| choice.is_empty() || choice == program.name();
         let candidates = Program::ALL.into_iter().filter(chosen);
-        let candidates: Vec<_> = candidates
-            .filter_map(|program| Some((program, self.arguments(program)?)))
-            .collect();
+        let candidates: Vec<_> =
+            candidates.filter_map(|program| Some((program, self.arguments(program)?))).collect();
         if candidates.is_empty() {
             return Err(EgressError::NotThere(choice));
         }
@@ -293,6 +282,7 @@ impl Egress {
         if !self.fifo.exists() {
             return Err(io::Error::other("its FIFO has gone"));
         }
+        let log = File::options().create(true).append(true).mode(0o600).open(log_of(&self.fifo))?;
         // The process is the first one of a process namespace, which ends with it.
         let mut process = namespace::on_a_thread(move || {
             unshare(CloneFlags::CLONE_NEWPID)?;
@@ -305,7 +295,7 @@ impl Egress {
                 .current_dir("/")
                 .stdin(netns)
                 .stdout(theirs)
-                .stderr(Stdio::null())
+                .stderr(log)
                 .spawn()
         })?;
         let mut said = String::new();
@@ -325,6 +315,11 @@ pub fn serve_egress() {
     if let Err(error) = process::run(env::args_os().skip(2)) {
         process::report_failure(&error);
     }
+}
+
+/// The file that the process of a FIFO reports to: it outlives the daemon's own log.
+fn log_of(fifo: &Path) -> PathBuf {
+    fifo.with_added_extension("log")
 }
 
 /// Reads until the process closes its end.
@@ -365,10 +360,7 @@ fn open_fifo(directory: &Path, netns: BorrowedFd<'_>) -> io::Result<(PathBuf, Ow
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     // The write end of a FIFO that nothing reads cannot be opened.
     let reader = File::options().read(true).custom_flags(flags).open(&fifo)?;
-    let users = File::options()
-        .write(true)
-        .custom_flags(flags)
-        .open(&fifo)?;
+    let users = File::options().write(true).custom_flags(flags).open(&fifo)?;
     drop(reader);
     Ok((fifo, users.into()))
 }

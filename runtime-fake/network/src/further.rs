@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
 
 use super::Mac;
 use super::NetError;
+use super::announcements;
 use super::link_query::{self, LinkFacts};
 use super::names::{digest, further_bridge, host_interface, uplink};
 use super::netlink::{Netlink, NetlinkError};
@@ -19,27 +21,37 @@ pub(super) struct Bridges {
     pub(super) indexes: BTreeMap<Segment, u32>,
 }
 
+/// The bridge that further ones are connected to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct First<'a> {
+    pub(super) name: &'a str,
+    pub(super) index: u32,
+    /// Its namespace, if it is not the daemon's.
+    pub(super) namespace: Option<BorrowedFd<'a>>,
+    pub(super) mtu: Option<u32>,
+}
+
 /// Creates a bridge connected to the first one and returns its interface index.
 pub(super) fn make(
     netlink: &mut Netlink,
-    first: &str,
-    first_index: u32,
+    first: First<'_>,
     segment: Segment,
-    mtu: Option<u32>,
 ) -> Result<u32, NetError> {
-    remove(netlink, first, segment)?;
-    let name = further_bridge(first, segment);
-    let (upper, lower) = uplink(first, segment);
+    remove(netlink, first.name, segment)?;
+    let name = further_bridge(first.name, segment);
+    let (upper, lower) = uplink(first.name, segment);
     netlink.batch(&[
         requests::create_bridge(&name, own_mac(&name)),
         requests::no_ipv6_link_local(Link::Name(&name)),
         // With ARP on, it would answer for the first bridge's addresses with its own hardware address.
         requests::no_arp(Link::Name(&name)),
-        requests::create_uplink(&upper, first_index, &lower, mtu),
+        requests::create_uplink(&upper, first.index, &lower, first.mtu),
         requests::no_ipv6_link_local(Link::Name(&upper)),
         requests::no_ipv6_link_local(Link::Name(&lower)),
     ])?;
-    let made = link_query::link(netlink, &name)?.ok_or(NetError::Vanished { name })?;
+    let made = link_query::link(netlink, &name)?;
+    let made = made.ok_or_else(|| NetError::Vanished { name: name.clone() })?;
+    announcements::ignore(first.namespace, &[name])?;
     netlink.batch(&[
         requests::enslave(Link::Name(&lower), made.index),
         requests::up(Link::Index(made.index)),
@@ -74,22 +86,16 @@ fn own_mac(name: &str) -> Mac {
 /// without pods, and attaches sandboxes again that lost their bridge.
 pub(super) fn reconcile(
     netlink: &mut Netlink,
-    first: &str,
-    first_index: u32,
+    at: First<'_>,
     links: &[LinkFacts],
     existing: &[(String, IpAddr)],
     ports: usize,
-    mtu: Option<u32>,
 ) -> Result<Bridges, NetError> {
+    let first = at.name;
     let by_name: BTreeMap<&str, &LinkFacts> = links.iter().map(|l| (l.name.as_str(), l)).collect();
-    let index_of = |name: &str| {
-        by_name
-            .get(name)
-            .filter(|link| link.bridge)
-            .map(|l| l.index)
-    };
+    let index_of = |name: &str| by_name.get(name).filter(|link| link.bridge).map(|l| l.index);
     let mut segments = Segments::new(ports);
-    let mut indexes = BTreeMap::from([(0, first_index)]);
+    let mut indexes = BTreeMap::from([(0, at.index)]);
     let further = segments.numbers().skip(1);
     indexes.extend(further.filter_map(|n| Some((n, index_of(&further_bridge(first, n))?))));
     let segment_of = |link: &LinkFacts| {
@@ -101,10 +107,8 @@ pub(super) fn reconcile(
         .iter()
         .map(|(sandbox, _)| (host_interface(first, sandbox), sandbox.as_str()))
         .collect();
-    let uplinks: BTreeSet<String> = indexes
-        .keys()
-        .flat_map(|segment| <[String; 2]>::from(uplink(first, *segment)))
-        .collect();
+    let uplinks: BTreeSet<String> =
+        indexes.keys().flat_map(|segment| <[String; 2]>::from(uplink(first, *segment))).collect();
     let (mut requests, mut lost) = (Vec::new(), Vec::new());
     for link in links {
         match (wanted.get(&link.name), segment_of(link)) {
@@ -147,15 +151,14 @@ pub(super) fn reconcile(
         }
         indexes.remove(&segment);
     }
+    // An earlier version left that out.
+    let kept = indexes.keys().filter(|segment| **segment > 0);
+    let kept: Vec<String> = kept.map(|segment| further_bridge(first, *segment)).collect();
+    announcements::ignore(at.namespace, &kept)?;
     let mut bridges = Bridges { segments, indexes };
     for (sandbox, link) in lost {
-        tracing::info!(
-            interface = link.name,
-            "connecting a pod to its bridge again"
-        );
-        let (_, bridge) = bridges.place(sandbox, first, |segment| {
-            make(netlink, first, first_index, segment, mtu)
-        })?;
+        tracing::info!(interface = link.name, "connecting a pod to its bridge again");
+        let (_, bridge) = bridges.place(sandbox, first, |segment| make(netlink, at, segment))?;
         netlink.batch(&[requests::enslave(Link::Index(link.index), bridge)])?;
     }
     Ok(bridges)
@@ -170,13 +173,10 @@ impl Bridges {
         first: &str,
         make: impl FnOnce(Segment) -> Result<u32, NetError>,
     ) -> Result<(Segment, u32), NetError> {
-        let segment = self
-            .segments
-            .place(sandbox)
-            .ok_or_else(|| NetError::NoPorts {
-                name: first.to_owned(),
-                capacity: self.segments.capacity(),
-            })?;
+        let segment = self.segments.place(sandbox).ok_or_else(|| NetError::NoPorts {
+            name: first.to_owned(),
+            capacity: self.segments.capacity(),
+        })?;
         let index = match self.indexes.get(&segment) {
             Some(index) => *index,
             None => {

@@ -112,10 +112,7 @@ impl Ipam {
     /// Allocates the next free address to the sandbox.
     pub(super) fn allocate(&mut self, sandbox: &str) -> Result<Ipv4Addr, IpamError> {
         if let Some(address) = self.address_of(sandbox) {
-            return Err(IpamError::AlreadyHeld {
-                sandbox: sandbox.to_owned(),
-                address,
-            });
+            return Err(IpamError::AlreadyHeld { sandbox: sandbox.to_owned(), address });
         }
         let address = self.next_free().ok_or_else(|| IpamError::Exhausted {
             subnet: self.subnet,
@@ -129,21 +126,13 @@ impl Ipam {
     pub(super) fn restore(&mut self, sandbox: &str, address: Ipv4Addr) -> Result<(), IpamError> {
         let sandbox = sandbox.to_owned();
         if !self.is_for_pods(address) {
-            return Err(IpamError::Foreign {
-                sandbox,
-                address,
-                subnet: self.subnet,
-            });
+            return Err(IpamError::Foreign { sandbox, address, subnet: self.subnet });
         }
         if let Some(address) = self.address_of(&sandbox) {
             return Err(IpamError::AlreadyHeld { sandbox, address });
         }
         if let Some(holder) = self.by_address.get(&address) {
-            return Err(IpamError::Conflict {
-                holder: holder.clone(),
-                sandbox,
-                address,
-            });
+            return Err(IpamError::Conflict { holder: holder.clone(), sandbox, address });
         }
         self.hold(&sandbox, address);
         self.floor = self.floor.max(address);
@@ -237,10 +226,7 @@ mod tests {
     fn allocate_gives_sandbox_one_address() {
         let mut ipam = ipam("10.0.0.0/24");
         ipam.allocate("a").unwrap();
-        assert!(matches!(
-            ipam.allocate("a"),
-            Err(IpamError::AlreadyHeld { .. })
-        ));
+        assert!(matches!(ipam.allocate("a"), Err(IpamError::AlreadyHeld { .. })));
     }
 
     #[rstest]
@@ -295,9 +281,8 @@ mod tests {
     #[test]
     fn thousands_of_pods_have_addresses_of_their_own() {
         let mut ipam = ipam("10.0.0.0/20");
-        let given: BTreeSet<Ipv4Addr> = (0..4093)
-            .map(|n| ipam.allocate(&n.to_string()).unwrap())
-            .collect();
+        let given: BTreeSet<Ipv4Addr> =
+            (0..4093).map(|n| ipam.allocate(&n.to_string()).unwrap()).collect();
         assert_eq!((given.len(), ipam.capacity()), (4093, 4093));
         assert!(ipam.allocate("more").is_err());
         ipam.free("77").unwrap();

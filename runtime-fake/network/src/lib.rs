@@ -12,12 +12,13 @@
 //! host, `egress` the way out of a private namespace, and `cni` the networks that plugins make instead.
 //!
 //! Reading order: `subnet` ◆, `ipam` ◆, `segments` ◆ and `names` ◆ decide, `link_query` observes, `requests` ◆
-//! builds the messages that `netlink` sends (and `nft` ◆ those of `nfnetlink`), `bridge_setup`, `further` and `bridge` execute; `subnet_lock`,
-//! `namespace`, `pod_netns` and `deletion` are leaf modules.
+//! builds the messages that `netlink` sends (and `nft` ◆ those of `nfnetlink`), `bridge_setup`, `spoofing`, `further` and `bridge` execute; `subnet_lock`,
+//! `namespace`, `announcements`, `pod_netns`, `slots`, `join`, `resolver` and `deletion` are leaf modules.
 //!
 //! This package knows no CRI type, sandbox record or pod process: its callers pass names, descriptors and
 //! addresses.
 
+mod announcements;
 mod bridge;
 mod bridge_config;
 mod bridge_setup;
@@ -29,6 +30,7 @@ mod further;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod ipam;
+mod join;
 mod link_query;
 mod names;
 mod namespace;
@@ -39,7 +41,10 @@ mod nft;
 mod orphans;
 mod pod_netns;
 mod requests;
+pub mod resolver;
 mod segments;
+mod slots;
+mod spoofing;
 mod subnet;
 mod subnet6;
 mod subnet_lock;
@@ -48,17 +53,18 @@ mod tests;
 
 pub use bridge::{Bridge, Lease};
 pub use bridge_config::{BridgeConfig, Ipv6};
-pub use egress::name_servers;
 pub use egress::{
     COMMAND as EGRESS_COMMAND, DNS as EGRESS_DNS, Egress, EgressError, HOST as EGRESS_HOST,
     Program as EgressProgram, serve_egress,
 };
 use ipam::Ipam;
 pub use ipam::IpamError;
+pub use join::join;
 pub use nat::{Nat, tables};
 pub use netlink::NetlinkError;
 pub use nft::PortRule;
 pub use pod_netns::{PodNetns, has_ended};
+pub use slots::{Slot, Slots};
 pub use subnet::{Pool, SubnetError};
 pub use subnet_lock::{SubnetLockError, SubnetLocks};
 pub use subnet6::{CidrError, PodCidrs};
@@ -200,6 +206,9 @@ pub enum NetError {
         /// The time waited, in milliseconds.
         waited_ms: u128,
     },
+    /// The kernel did not take a pod's addresses into the filter of what pods send.
+    #[error("failed to let the pod send from its addresses, and from no others")]
+    Sources(#[source] io::Error),
     /// Services have IPv4 addresses only.
     #[error("Services need IPv4 addresses, and pods have none here (--pod-cidr)")]
     NoIpv4,
@@ -249,10 +258,8 @@ pub fn loopback_up(netns: BorrowedFd<'_>) -> Result<(), NetError> {
 /// Creates a network namespace with its loopback interface up. It lives as long as the descriptor or a duplicate
 /// of it is open, or a process is in it.
 pub fn private_netns() -> Result<OwnedFd, NetError> {
-    let netns = namespace::make().map_err(|source| NetError::Namespace {
-        doing: "making a network namespace",
-        source,
-    })?;
+    let netns = namespace::make()
+        .map_err(|source| NetError::Namespace { doing: "making a network namespace", source })?;
     loopback_up(netns.as_fd())?;
     Ok(netns)
 }

@@ -93,12 +93,7 @@ pub(super) fn subnets(netlink: &mut Netlink) -> Result<Vec<InUse>, NetlinkError>
             "some addresses or routes of this host are of an unknown kind; the pod subnet may overlap them"
         );
     }
-    Ok(addresses
-        .messages
-        .iter()
-        .chain(&routes.messages)
-        .filter_map(in_use)
-        .collect())
+    Ok(addresses.messages.iter().chain(&routes.messages).filter_map(in_use).collect())
 }
 
 /// ◆ The subnet of an address or a route.
@@ -114,9 +109,7 @@ fn in_use(message: &RouteNetlinkMessage) -> Option<InUse> {
         })?;
         Some(InUse {
             index: Some(message.header.index),
-            subnet: Ipv4Net::new(address, message.header.prefix_len)
-                .ok()?
-                .trunc(),
+            subnet: Ipv4Net::new(address, message.header.prefix_len).ok()?.trunc(),
             address: true,
         })
     } else if let RouteNetlinkMessage::NewRoute(message) = message {

@@ -5,10 +5,7 @@ use sha2::{Digest, Sha256};
 /// The name of the host end of a sandbox's veth pair. It is deterministic, so that a daemon can detach a sandbox
 /// by its id alone.
 pub(super) fn host_interface(bridge: &str, sandbox_id: &str) -> String {
-    format!(
-        "crv{}",
-        digits([bridge.as_bytes(), sandbox_id.as_bytes()], 12)
-    )
+    format!("crv{}", digits([bridge.as_bytes(), sandbox_id.as_bytes()], 12))
 }
 
 /// The name of a further bridge, connected to the daemon's first one.
@@ -38,10 +35,7 @@ pub(super) fn digest(name: &str) -> Vec<u8> {
 
 /// The start of the search for a subnet.
 pub(super) fn seed(name: &str) -> u32 {
-    hash([name.as_bytes()])
-        .iter()
-        .take(4)
-        .fold(0, |seed, byte| seed << 8 | u32::from(*byte))
+    hash([name.as_bytes()]).iter().take(4).fold(0, |seed, byte| seed << 8 | u32::from(*byte))
 }
 
 fn hash<const N: usize>(parts: [&[u8]; N]) -> Vec<u8> {

@@ -27,20 +27,24 @@ pub(super) fn within<T: Send>(
 
 /// Creates a network namespace and opens it; it lives as long as the descriptor or anything in it.
 pub(super) fn make() -> io::Result<OwnedFd> {
+    make_with(|| Ok(())).map(|(namespace, ())| namespace)
+}
+
+/// [`make`], with what `inside` does there.
+pub(super) fn make_with<T: Send>(
+    inside: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<(OwnedFd, T)> {
     on_a_thread(|| {
         unshare(CloneFlags::CLONE_NEWNET)?;
-        Ok(File::open("/proc/thread-self/ns/net")?.into())
+        let namespace = File::open("/proc/thread-self/ns/net")?;
+        Ok((namespace.into(), inside()?))
     })
 }
 
 /// Runs `work` on a thread of its own, which nothing uses afterwards.
 pub(super) fn on_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     thread::scope(|scope| {
-        let worker = thread::Builder::new()
-            .name("netns".to_owned())
-            .spawn_scoped(scope, work)?;
-        worker
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let worker = thread::Builder::new().name("netns".to_owned()).spawn_scoped(scope, work)?;
+        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }

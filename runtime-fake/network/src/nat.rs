@@ -42,17 +42,13 @@ impl Nat {
         subnets: &[(IpAddr, u8)],
         ports: BTreeMap<String, Vec<PortRule>>,
     ) -> Self {
-        let subnets = subnets.iter().map(|(network, prefix_len)| PodSubnet {
-            network: *network,
-            prefix_len: *prefix_len,
-        });
+        let subnets = subnets
+            .iter()
+            .map(|(network, prefix_len)| PodSubnet { network: *network, prefix_len: *prefix_len });
         let nat = Self {
             bridge: bridge.to_owned(),
             subnets: subnets.collect(),
-            state: Mutex::new(State {
-                ports,
-                ..State::default()
-            }),
+            state: Mutex::new(State { ports, ..State::default() }),
         };
         nat.change(|_| ());
         nat
@@ -128,23 +124,15 @@ impl Nat {
             IpAddr::V4(_) => forwarding.v4,
             IpAddr::V6(_) => forwarding.v6,
         };
-        let subnets: Vec<PodSubnet> = self
-            .subnets
-            .iter()
-            .filter(|subnet| forwards(&subnet.network))
-            .copied()
-            .collect();
+        let subnets: Vec<PodSubnet> =
+            self.subnets.iter().filter(|subnet| forwards(&subnet.network)).copied().collect();
         let ports = ports
             .values()
             .flatten()
             .filter(|rule| forwards(&rule.pod) && !forwarding.dropped(&rule.pod))
             .cloned()
             .collect();
-        (!subnets.is_empty()).then(|| Rules {
-            bridge: self.bridge.clone(),
-            subnets,
-            ports,
-        })
+        (!subnets.is_empty()).then(|| Rules { bridge: self.bridge.clone(), subnets, ports })
     }
 }
 
@@ -186,14 +174,16 @@ impl Forwarding {
     }
 }
 
-/// Removes the table of a bridge, if there is one.
-pub(super) fn remove_table(bridge: &str) {
-    if let Err(error) = Nfnetlink::default().transact(&nft::remove(bridge)) {
-        tracing::debug!(%error, bridge, "failed to remove packet rules");
+/// Removes the tables of a bridge, if there are any.
+pub(super) fn remove_tables(bridge: &str) {
+    for transaction in [nft::remove(bridge), nft::remove_of(nft::BRIDGE, bridge)] {
+        if let Err(error) = Nfnetlink::default().transact(&transaction) {
+            tracing::debug!(%error, bridge, "failed to remove packet rules");
+        }
     }
 }
 
-/// The nf_tables tables (family inet) of the calling thread's network namespace.
+/// The names of the nf_tables tables, of every family, of the calling thread's network namespace.
 ///
 /// # Errors
 /// When the kernel has no nf_tables, or the request fails.

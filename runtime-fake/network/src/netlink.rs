@@ -71,11 +71,7 @@ impl NetlinkError {
         } else {
             Hint::None
         };
-        NetlinkError {
-            doing: doing.into(),
-            hint,
-            source,
-        }
+        NetlinkError { doing: doing.into(), hint, source }
     }
 
     pub(super) fn refused(doing: impl Into<String>, code: i32) -> NetlinkError {
@@ -83,10 +79,7 @@ impl NetlinkError {
     }
 
     pub(super) fn garbled(doing: impl Into<String>, what: impl fmt::Display) -> NetlinkError {
-        NetlinkError::new(
-            doing,
-            io::Error::new(io::ErrorKind::InvalidData, what.to_string()),
-        )
+        NetlinkError::new(doing, io::Error::new(io::ErrorKind::InvalidData, what.to_string()))
     }
 }
 
@@ -121,10 +114,7 @@ impl Netlink {
         let failed = |source| NetlinkError::new("opening a netlink socket", source);
         let mut socket = Socket::new(NETLINK_ROUTE).map_err(failed)?;
         socket.bind(&SocketAddr::new(0, groups)).map_err(failed)?;
-        Ok(Netlink {
-            socket,
-            sequence: 0,
-        })
+        Ok(Netlink { socket, sequence: 0 })
     }
 
     /// Sends all requests at once and reads their acknowledgements. The kernel handles them in order and continues
@@ -171,11 +161,7 @@ impl Netlink {
     pub(super) fn link(&mut self, query: LinkMessage) -> Result<Option<LinkMessage>, NetlinkError> {
         let doing = "asking for a network interface";
         let mut bytes = Vec::with_capacity(128);
-        let sequence = self.append(
-            &mut bytes,
-            RouteNetlinkMessage::GetLink(query),
-            NLM_F_REQUEST,
-        );
+        let sequence = self.append(&mut bytes, RouteNetlinkMessage::GetLink(query), NLM_F_REQUEST);
         self.send(&bytes, doing)?;
         loop {
             let answer = self.receive(doing)?;

@@ -13,6 +13,11 @@ const SEND_BUFFER: usize = 8 << 20;
 pub(super) struct Nfnetlink(Option<Socket>);
 
 impl Nfnetlink {
+    /// Whether there is a socket; the next request opens one in the calling thread's network namespace otherwise.
+    pub(super) fn is_open(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Sends a transaction, or a request that has no answer but an error.
     pub(super) fn transact(&mut self, transaction: &[u8]) -> io::Result<()> {
         self.exchange(transaction, false, |_, _| ())

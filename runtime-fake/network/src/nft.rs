@@ -14,6 +14,9 @@ const DELETE_TABLE: u16 = SUBSYSTEM << 8 | 2;
 const NEW_CHAIN: u16 = SUBSYSTEM << 8 | 3;
 const GET_CHAIN: u16 = SUBSYSTEM << 8 | 4;
 const NEW_RULE: u16 = SUBSYSTEM << 8 | 6;
+const NEW_SET: u16 = SUBSYSTEM << 8 | 9;
+const NEW_ELEMENT: u16 = SUBSYSTEM << 8 | 12;
+const DELETE_ELEMENT: u16 = SUBSYSTEM << 8 | 14;
 
 pub(super) const FLAG_REQUEST: u16 = 1;
 pub(super) const FLAG_DUMP: u16 = 0x300;
@@ -21,8 +24,10 @@ const FLAG_CREATE: u16 = 0x400;
 const FLAG_APPEND: u16 = 0x800;
 const NESTED: u16 = 0x8000;
 
-/// The family of the table: IPv4 and IPv6.
+/// The family of a table: IPv4 and IPv6.
 const INET: u8 = 1;
+/// The family of a table: what bridges carry.
+pub(super) const BRIDGE: u8 = 7;
 pub(super) const IPV4: u8 = 2;
 const IPV6: u8 = 10;
 
@@ -36,11 +41,13 @@ pub(super) const ACCEPT: u32 = 1;
 const DESTINATION_NAT: i32 = -100;
 const SOURCE_NAT: i32 = 100;
 
+pub(super) const META_PROTOCOL: u32 = 1;
 pub(super) const META_MARK: u32 = 3;
 pub(super) const META_IN_NAME: u32 = 6;
 const META_OUT_NAME: u32 = 7;
 pub(super) const META_FAMILY: u32 = 15;
 pub(super) const META_TRANSPORT: u32 = 16;
+pub(super) const LINK_HEADER: u32 = 0;
 pub(super) const NETWORK_HEADER: u32 = 1;
 pub(super) const TRANSPORT_HEADER: u32 = 2;
 const FIB_ADDRESS_TYPE: u32 = 3;
@@ -85,36 +92,35 @@ pub(super) struct Rules {
 pub(super) fn replace(rules: &Rules) -> Vec<u8> {
     let table = &rules.bridge;
     let mut batch = Batch::begin();
-    batch.table(NEW_TABLE, table);
-    batch.table(DELETE_TABLE, table);
-    batch.table(NEW_TABLE, table);
+    batch.replaced_table(table);
     batch.chain(table, "prerouting", "nat", PREROUTING, DESTINATION_NAT);
     batch.chain(table, "postrouting", "nat", POSTROUTING, SOURCE_NAT);
     for port in &rules.ports {
         batch.rule(table, "prerouting", &port_expressions(table, port));
     }
     for subnet in &rules.subnets {
-        batch.rule(
-            table,
-            "postrouting",
-            &masquerade_expressions(table, *subnet),
-        );
+        batch.rule(table, "postrouting", &masquerade_expressions(table, *subnet));
     }
     batch.end()
 }
 
 /// A transaction that removes the table.
 pub(super) fn remove(table: &str) -> Vec<u8> {
-    let mut batch = Batch::begin();
+    remove_of(INET, table)
+}
+
+/// A transaction that removes the table of a family.
+pub(super) fn remove_of(family: u8, table: &str) -> Vec<u8> {
+    let mut batch = Batch::of(family);
     // Create it first: deleting a missing table fails.
     batch.table(NEW_TABLE, table);
     batch.table(DELETE_TABLE, table);
     batch.end()
 }
 
-/// Lists every table of the family.
+/// Lists every table of every family.
 pub(super) fn list() -> Vec<u8> {
-    message(GET_TABLE, FLAG_REQUEST | FLAG_DUMP, INET, 0, &[])
+    message(GET_TABLE, FLAG_REQUEST | FLAG_DUMP, 0, 0, &[])
 }
 
 /// The name in a response to [`list`]: the message without its netlink header.
@@ -146,10 +152,7 @@ pub(super) fn drops(kind: u16, payload: &[u8]) -> Option<(bool, bool)> {
     if hook != FORWARD || value(attributes, 5)? != DROP {
         return None;
     }
-    Some((
-        matches!(header[0], INET | IPV4),
-        matches!(header[0], INET | IPV6),
-    ))
+    Some((matches!(header[0], INET | IPV4), matches!(header[0], INET | IPV6)))
 }
 
 /// The value of the first attribute of a kind.
@@ -188,11 +191,7 @@ fn port_expressions(bridge: &str, rule: &PortRule) -> Vec<u8> {
         None => {
             all.extend(expression(
                 "fib",
-                &[
-                    number(1, 1),
-                    number(2, FIB_ADDRESS_TYPE),
-                    number(3, FIB_DESTINATION),
-                ],
+                &[number(1, 1), number(2, FIB_ADDRESS_TYPE), number(3, FIB_DESTINATION)],
             ));
             all.extend(compare(false, &LOCAL.to_ne_bytes()));
         }
@@ -206,12 +205,7 @@ fn port_expressions(bridge: &str, rule: &PortRule) -> Vec<u8> {
     // Destination translation, to the address in register 1 and the port in register 2.
     all.extend(expression(
         "nat",
-        &[
-            number(1, 1),
-            number(2, family.into()),
-            number(3, 1),
-            number(5, 2),
-        ],
+        &[number(1, 1), number(2, family.into()), number(3, 1), number(5, 2)],
     ));
     all
 }
@@ -259,32 +253,33 @@ pub(super) fn interface(name: &str) -> [u8; 16] {
 
 /// Loads packet metadata into register 1.
 pub(super) fn meta(key: u32) -> Vec<u8> {
-    expression("meta", &[number(1, 1), number(2, key)])
+    load_meta(1, key)
+}
+
+/// Loads packet metadata into a register.
+pub(super) fn load_meta(register: u32, key: u32) -> Vec<u8> {
+    expression("meta", &[number(1, register), number(2, key)])
 }
 
 /// Loads a part of the packet into register 1.
 pub(super) fn payload(header: u32, offset: u32, length: u32) -> Vec<u8> {
-    expression(
-        "payload",
-        &[
-            number(1, 1),
-            number(2, header),
-            number(3, offset),
-            number(4, length),
-        ],
-    )
+    load_payload(1, header, offset, length)
+}
+
+/// Loads a part of the packet into a register.
+pub(super) fn load_payload(register: u32, header: u32, offset: u32, length: u32) -> Vec<u8> {
+    let place = [number(2, header), number(3, offset), number(4, length)].concat();
+    expression("payload", &[number(1, register), place])
+}
+
+/// Continues only if a set has, or with `not` has not, the key that begins in register 1.
+pub(super) fn found(set: &str, not: bool) -> Vec<u8> {
+    expression("lookup", &[text(1, set), number(2, 1), number(5, not.into())])
 }
 
 /// Continues only if register 1 is, or with `not` is not, `value`.
 pub(super) fn compare(not: bool, value: &[u8]) -> Vec<u8> {
-    expression(
-        "cmp",
-        &[
-            number(1, 1),
-            number(2, not.into()),
-            nested(3, &attribute(1, value)),
-        ],
-    )
+    expression("cmp", &[number(1, 1), number(2, not.into()), nested(3, &attribute(1, value))])
 }
 
 /// Keeps only the bits of the mask in register 1.
@@ -309,10 +304,7 @@ pub(super) fn verdict(code: u32) -> Vec<u8> {
 }
 
 pub(super) fn immediate(register: u32, value: &[u8]) -> Vec<u8> {
-    expression(
-        "immediate",
-        &[number(1, register), nested(2, &attribute(1, value))],
-    )
+    expression("immediate", &[number(1, register), nested(2, &attribute(1, value))])
 }
 
 pub(super) fn expression(name: &str, data: &[Vec<u8>]) -> Vec<u8> {
@@ -361,23 +353,58 @@ pub(super) fn message(
 }
 
 /// A transaction: the kernel applies all of it or nothing.
-pub(super) struct Batch(Vec<u8>);
+pub(super) struct Batch {
+    messages: Vec<u8>,
+    family: u8,
+}
 
 impl Batch {
     pub(super) fn begin() -> Self {
-        Self(message(BATCH_BEGIN, FLAG_REQUEST, 0, SUBSYSTEM, &[]))
+        Self::of(INET)
+    }
+
+    /// A transaction for tables of a family.
+    pub(super) fn of(family: u8) -> Self {
+        Self { messages: message(BATCH_BEGIN, FLAG_REQUEST, 0, SUBSYSTEM, &[]), family }
     }
 
     pub(super) fn end(mut self) -> Vec<u8> {
-        self.0
-            .extend(message(BATCH_END, FLAG_REQUEST, 0, SUBSYSTEM, &[]));
-        self.0
+        self.messages.extend(message(BATCH_END, FLAG_REQUEST, 0, SUBSYSTEM, &[]));
+        self.messages
     }
 
     fn add(&mut self, kind: u16, flags: u16, attributes: &[Vec<u8>]) {
         let flags = FLAG_REQUEST | flags;
-        self.0
-            .extend(message(kind, flags, INET, 0, &attributes.concat()));
+        self.messages.extend(message(kind, flags, self.family, 0, &attributes.concat()));
+    }
+
+    /// Creates a table, in place of one that may be there.
+    pub(super) fn replaced_table(&mut self, name: &str) {
+        self.table(NEW_TABLE, name);
+        self.table(DELETE_TABLE, name);
+        self.table(NEW_TABLE, name);
+    }
+
+    /// Creates a set of keys of so many bytes, with room for any number.
+    pub(super) fn set(&mut self, table: &str, name: &str, key_length: usize) {
+        let length = u32::try_from(key_length).unwrap_or(u32::MAX);
+        // Kind of key and number of the set in this transaction, which the kernel asks for, mean nothing here.
+        let attributes = [
+            text(1, table),
+            text(2, name),
+            number(3, 0),
+            number(4, 0),
+            number(5, length),
+            number(10, 1),
+        ];
+        self.add(NEW_SET, FLAG_CREATE, &attributes);
+    }
+
+    /// Puts a key into a set, or takes it out.
+    pub(super) fn element(&mut self, table: &str, set: &str, key: &[u8], put: bool) {
+        let element = nested(1, &nested(1, &attribute(1, key)));
+        let (kind, flags) = if put { (NEW_ELEMENT, FLAG_CREATE) } else { (DELETE_ELEMENT, 0) };
+        self.add(kind, flags, &[text(1, table), text(2, set), nested(3, &element)]);
     }
 
     fn table(&mut self, kind: u16, name: &str) {
@@ -393,12 +420,7 @@ impl Batch {
 
     pub(super) fn chain(&mut self, table: &str, name: &str, kind: &str, hook: u32, priority: i32) {
         let hook = [number(1, hook), attribute(2, &priority.to_be_bytes())].concat();
-        let attributes = [
-            text(1, table),
-            text(3, name),
-            nested(4, &hook),
-            text(7, kind),
-        ];
+        let attributes = [text(1, table), text(3, name), nested(4, &hook), text(7, kind)];
         self.add(NEW_CHAIN, FLAG_CREATE, &attributes);
     }
 
@@ -409,80 +431,4 @@ impl Batch {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[test]
-    fn nft_messages_are_complete_and_aligned() {
-        let rules = Rules {
-            bridge: "crib12345678".to_owned(),
-            subnets: vec![PodSubnet {
-                network: "10.200.7.0".parse().unwrap(),
-                prefix_len: 22,
-            }],
-            ports: vec![PortRule {
-                transport: 6,
-                host: None,
-                host_port: 12000,
-                pod: "10.200.7.2".parse().unwrap(),
-                pod_port: 80,
-            }],
-        };
-        let bytes = replace(&rules);
-        let (mut rest, mut kinds) = (&bytes[..], Vec::new());
-        while !rest.is_empty() {
-            let length = u32::from_ne_bytes(rest[..4].try_into().unwrap()) as usize;
-            assert_eq!(length % 4, 0);
-            kinds.push(u16::from_ne_bytes(rest[4..6].try_into().unwrap()));
-            rest = &rest[length..];
-        }
-        assert_eq!(
-            kinds,
-            [
-                BATCH_BEGIN,
-                NEW_TABLE,
-                DELETE_TABLE,
-                NEW_TABLE,
-                NEW_CHAIN,
-                NEW_CHAIN,
-                NEW_RULE,
-                NEW_RULE,
-                BATCH_END
-            ]
-        );
-        // The mask of /22.
-        assert!(bytes.windows(4).any(|bytes| bytes == [255, 255, 252, 0]));
-    }
-
-    #[rstest]
-    #[case(INET, FORWARD, DROP, Some((true, true)))]
-    #[case(IPV4, FORWARD, DROP, Some((true, false)))]
-    #[case(IPV6, FORWARD, DROP, Some((false, true)))]
-    #[case(IPV4, FORWARD, 1, None)]
-    #[case(IPV4, POSTROUTING, DROP, None)]
-    fn what_a_chain_drops(
-        #[case] family: u8,
-        #[case] hook: u32,
-        #[case] policy: u32,
-        #[case] expected: Option<(bool, bool)>,
-    ) {
-        let hook = [number(1, hook), number(2, 0)].concat();
-        let parts = [text(1, "filter"), nested(4, &hook), number(5, policy)];
-        let payload = [&[family, 0, 0, 0][..], &parts.concat()].concat();
-        assert_eq!(drops(NEW_CHAIN, &payload), expected);
-        // A chain without a hook.
-        let plain = [&[family, 0, 0, 0][..], &text(1, "filter")].concat();
-        assert_eq!(drops(NEW_CHAIN, &plain), None);
-    }
-
-    #[test]
-    fn tables_are_recognised_by_name() {
-        let payload = [&[INET, 0, 0, 0][..], &number(2, 0), &text(1, "filter")].concat();
-        assert_eq!(table_name(NEW_TABLE, &payload), Some("filter".to_owned()));
-        assert_eq!(table_name(NEW_CHAIN, &payload), None);
-        assert_eq!(table_name(NEW_TABLE, &payload[..6]), None);
-    }
-}
+mod tests;

@@ -29,11 +29,7 @@ pub(super) struct Owner {
 impl Owner {
     /// This process, with its subnet; `None` if the kernel does not tell its mount namespace.
     pub(super) fn own(subnet: String, state_dir: &Path) -> Option<Self> {
-        Some(Self {
-            mount_namespace: mount_namespace()?,
-            subnet,
-            state_dir: state_dir.to_owned(),
-        })
+        Some(Self { mount_namespace: mount_namespace()?, subnet, state_dir: state_dir.to_owned() })
     }
 
     /// The alias of the bridge; `None` if the state directory's path is too long for one.
@@ -94,7 +90,7 @@ pub(super) fn remove(
         };
         tracing::info!(bridge = bridge.name, state_dir = %owner.state_dir.display(), "removing orphaned bridge");
         netlink.batch(&[requests::delete(Link::Index(bridge.index))])?;
-        nat::remove_table(&bridge.name);
+        nat::remove_tables(&bridge.name);
         drop(lock);
     }
     Ok(())
@@ -108,11 +104,7 @@ mod tests {
     use super::*;
 
     fn owner(state_dir: &str) -> Owner {
-        Owner {
-            mount_namespace: 7,
-            subnet: "10.200.0.0/20".into(),
-            state_dir: state_dir.into(),
-        }
+        Owner { mount_namespace: 7, subnet: "10.200.0.0/20".into(), state_dir: state_dir.into() }
     }
 
     fn bridge(index: u32, alias: Option<String>) -> LinkFacts {

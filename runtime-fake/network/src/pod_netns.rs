@@ -11,6 +11,7 @@ use std::{
         fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
         unix::fs::MetadataExt as _,
     },
+    sync::{Mutex, PoisonError},
 };
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -27,10 +28,7 @@ pub(crate) struct Identity {
 
 impl Identity {
     fn of(file: &Metadata) -> Self {
-        Self {
-            device: file.dev(),
-            inode: file.ino(),
-        }
+        Self { device: file.dev(), inode: file.ino() }
     }
 }
 
@@ -41,16 +39,20 @@ pub struct PodNetns {
     identity: Identity,
     /// The keeper's pidfd; `None` if the namespace is created before its keeper.
     keeper: Option<OwnedFd>,
+    /// A socket in the namespace, which spares a thread that enters it.
+    netlink: Mutex<Option<Netlink>>,
 }
 
 impl PodNetns {
     /// Creates a network namespace for a keeper to enter.
     pub fn make() -> io::Result<Self> {
-        let namespace = File::from(namespace::make()?);
+        let (namespace, netlink) = namespace::make_with(|| Ok(Netlink::open().ok()))?;
+        let namespace = File::from(namespace);
         Ok(Self {
             identity: Identity::of(&namespace.metadata()?),
             namespace: namespace.into(),
             keeper: None,
+            netlink: Mutex::new(netlink),
         })
     }
 
@@ -69,7 +71,13 @@ impl PodNetns {
             namespace: opened.into(),
             identity,
             keeper: Some(keeper),
+            netlink: Mutex::default(),
         }))
+    }
+
+    /// A socket in the namespace, once.
+    pub(crate) fn netlink(&self) -> Option<Netlink> {
+        self.netlink.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(crate) fn identity(&self) -> Identity {
@@ -79,11 +87,7 @@ impl PodNetns {
     /// A path to the namespace for other processes, valid as long as this value. It leads through this process and
     /// not the keeper, which may end at any time.
     pub(crate) fn path(&self) -> String {
-        format!(
-            "/proc/{}/fd/{}",
-            std::process::id(),
-            self.namespace.as_raw_fd()
-        )
+        format!("/proc/{}/fd/{}", std::process::id(), self.namespace.as_raw_fd())
     }
 
     /// Whether the pod's keeper has ended.
@@ -93,9 +97,8 @@ impl PodNetns {
 
     /// Whether the namespace has an interface of this name.
     pub(crate) fn has_interface(&self, name: &str) -> Result<bool, NetError> {
-        let link = namespace::within(Some(self.as_fd()), || {
-            link_query::link(&mut Netlink::open()?, name)
-        });
+        let link =
+            namespace::within(Some(self.as_fd()), || link_query::link(&mut Netlink::open()?, name));
         let link = link.map_err(|source| NetError::Namespace {
             doing: "entering the pod's network namespace",
             source,

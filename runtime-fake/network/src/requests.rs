@@ -32,9 +32,7 @@ impl Link<'_> {
     fn message(self) -> LinkMessage {
         let mut message = LinkMessage::default();
         match self {
-            Link::Name(name) => message
-                .attributes
-                .push(LinkAttribute::IfName(name.to_owned())),
+            Link::Name(name) => message.attributes.push(LinkAttribute::IfName(name.to_owned())),
             Link::Index(index) => message.header.index = index,
         }
         message
@@ -53,29 +51,17 @@ impl std::fmt::Display for Link<'_> {
 /// Queries a link without its counters.
 pub(super) fn query(link: Link<'_>) -> LinkMessage {
     let mut message = link.message();
-    message
-        .attributes
-        .push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+    message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
     message
 }
 
 /// Creates an object that must not exist yet.
 fn create(doing: String, message: RouteNetlinkMessage) -> Request {
-    Request {
-        doing,
-        flags: NLM_F_CREATE | NLM_F_EXCL,
-        fine: &[],
-        message,
-    }
+    Request { doing, flags: NLM_F_CREATE | NLM_F_EXCL, fine: &[], message }
 }
 
 fn change(doing: String, message: LinkMessage) -> Request {
-    Request {
-        doing,
-        flags: 0,
-        fine: &[],
-        message: RouteNetlinkMessage::SetLink(message),
-    }
+    Request { doing, flags: 0, fine: &[], message: RouteNetlinkMessage::SetLink(message) }
 }
 
 /// Sets a flag of a link.
@@ -94,10 +80,7 @@ pub(super) fn create_bridge(name: &str, mac: Mac) -> Request {
         LinkAttribute::Address(mac.0.to_vec()),
         LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]),
     ]);
-    create(
-        format!("creating the bridge {name}"),
-        RouteNetlinkMessage::NewLink(message),
-    )
+    create(format!("creating the bridge {name}"), RouteNetlinkMessage::NewLink(message))
 }
 
 /// Creates a veth pair: one end here, as a port of the bridge; the other directly in the pod's namespace, so that
@@ -156,11 +139,9 @@ pub(super) fn no_arp(link: Link<'_>) -> Request {
 /// `EAFNOSUPPORT` or `EOPNOTSUPP`.
 pub(super) fn no_ipv6_link_local(link: Link<'_>) -> Request {
     let mut message = link.message();
-    message
-        .attributes
-        .push(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(
-            vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)],
-        )]));
+    message.attributes.push(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![
+        AfSpecInet6::AddrGenMode(In6AddrGenMode::None),
+    ])]));
     Request {
         doing: format!("turning IPv6 autoconfiguration off on interface {link}"),
         flags: 0,
@@ -187,10 +168,7 @@ pub(super) fn alias(link: Link<'_>, alias: String) -> Request {
 pub(super) fn enslave(link: Link<'_>, bridge: u32) -> Request {
     let mut message = link.message();
     message.attributes.push(LinkAttribute::Controller(bridge));
-    change(
-        format!("making interface {link} a port of the bridge"),
-        message,
-    )
+    change(format!("making interface {link} a port of the bridge"), message)
 }
 
 /// Deletes a link, and with one end of a veth pair the other. A missing link is not an error.
@@ -243,9 +221,7 @@ pub(super) fn add_address6(index: u32, address: Ipv6Addr, prefix_len: u8) -> Req
     message.header.prefix_len = prefix_len;
     message.header.index = index;
     message.header.flags = AddressHeaderFlags::Nodad;
-    message
-        .attributes
-        .push(AddressAttribute::Address(IpAddr::V6(address)));
+    message.attributes.push(AddressAttribute::Address(IpAddr::V6(address)));
     create(
         format!("adding the address {address}/{prefix_len}"),
         RouteNetlinkMessage::NewAddress(message),
@@ -267,9 +243,7 @@ pub(super) fn default_route(index: u32, gateway: IpAddr) -> Request {
         kind: RouteType::Unicast,
         ..RouteHeader::default()
     };
-    message
-        .attributes
-        .extend([RouteAttribute::Gateway(via), RouteAttribute::Oif(index)]);
+    message.attributes.extend([RouteAttribute::Gateway(via), RouteAttribute::Oif(index)]);
     create(
         format!("adding the default route through {gateway}"),
         RouteNetlinkMessage::NewRoute(message),

@@ -32,11 +32,7 @@ pub(super) struct Segments {
 impl Segments {
     /// No pods, with room for `room` pods on each bridge.
     pub(super) fn new(room: usize) -> Self {
-        Self {
-            room: room.clamp(1, PORTS),
-            of: BTreeMap::new(),
-            counts: BTreeMap::new(),
-        }
+        Self { room: room.clamp(1, PORTS), of: BTreeMap::new(), counts: BTreeMap::new() }
     }
 
     /// The numbers of all possible bridges.
@@ -54,9 +50,7 @@ impl Segments {
         if let Some(segment) = self.of.get(sandbox) {
             return Some(*segment);
         }
-        let segment = self
-            .numbers()
-            .find(|segment| self.count(*segment) < self.room)?;
+        let segment = self.numbers().find(|segment| self.count(*segment) < self.room)?;
         self.put(sandbox, segment);
         Some(segment)
     }

@@ -107,9 +107,7 @@ pub(super) fn candidates<'a>(
         let after = pool.pieces().skip(start);
         after.chain(pool.pieces().take(start))
     });
-    preferred
-        .chain(walk)
-        .filter(move |piece| !taken.iter().any(|taken| overlap(*taken, *piece)))
+    preferred.chain(walk).filter(move |piece| !taken.iter().any(|taken| overlap(*taken, *piece)))
 }
 
 #[cfg(test)]
@@ -178,10 +176,7 @@ mod tests {
         assert_eq!(pieces.len(), 1024);
         assert_eq!(pieces[0], net("10.200.0.0/24"));
         assert_eq!(pieces[1023], net("10.203.255.0/24"));
-        assert_eq!(
-            pool("10.0.0.0/28", 24).pieces().collect::<Vec<_>>(),
-            [net("10.0.0.0/28")]
-        );
+        assert_eq!(pool("10.0.0.0/28", 24).pieces().collect::<Vec<_>>(), [net("10.0.0.0/28")]);
     }
 
     #[test]
@@ -207,10 +202,7 @@ mod tests {
     fn candidates_prefer_subnet_of_running_pods() {
         let pools = [pool("10.0.0.0/22", 24)];
         let pods = [Ipv4Addr::new(10, 0, 3, 9), Ipv4Addr::new(172, 16, 0, 1)];
-        assert_eq!(
-            candidates(&pools, &pods, &[], 0).next(),
-            Some(net("10.0.3.0/24"))
-        );
+        assert_eq!(candidates(&pools, &pods, &[], 0).next(), Some(net("10.0.3.0/24")));
         let taken = [net("10.0.3.0/26")];
         assert!(candidates(&pools, &pods, &taken, 0).all(|piece| piece != net("10.0.3.0/24")));
     }

@@ -137,16 +137,9 @@ impl FromStr for PodCidrs {
             let prefix_len: u8 = prefix_len.parse().map_err(|_| syntax())?;
             let given = IpNet::new(address, prefix_len).ok();
             if let Some(what) = given.and_then(special) {
-                return Err(CidrError::Special {
-                    subnet: part.to_owned(),
-                    what,
-                });
+                return Err(CidrError::Special { subnet: part.to_owned(), what });
             }
-            let (least, most) = if address.is_ipv4() {
-                (8, 30)
-            } else {
-                (16, 112)
-            };
+            let (least, most) = if address.is_ipv4() { (8, 30) } else { (16, 112) };
             let again = match given.filter(|_| (least..=most).contains(&prefix_len)) {
                 None => {
                     return Err(CidrError::Size {
@@ -196,10 +189,7 @@ mod tests {
     #[case("fd00:1::/64", "fd00:1::/64")]
     #[case("fd00:1::/112,10.1.0.0/24", "10.1.0.0/24,fd00:1::/112")]
     fn subnets(#[case] text: &str, #[case] expected: &str) {
-        assert_eq!(
-            text.parse::<PodCidrs>().unwrap().texts().join(","),
-            expected
-        );
+        assert_eq!(text.parse::<PodCidrs>().unwrap().texts().join(","), expected);
     }
 
     #[rstest]

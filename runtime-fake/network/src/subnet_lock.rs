@@ -58,9 +58,7 @@ impl SubnetLocks {
     /// # Errors
     /// When it cannot be created, or another user could write to it.
     pub fn open(directory: &Path) -> Result<SubnetLocks, SubnetLockError> {
-        let claims = SubnetLocks {
-            directory: directory.to_owned(),
-        };
+        let claims = SubnetLocks { directory: directory.to_owned() };
         let failed = |source| claims.failed(source);
         let mut made = DirBuilder::new();
         made.mode(0o755);
@@ -97,21 +95,14 @@ impl SubnetLocks {
 
     /// Removes the lock files of killed daemons.
     fn sweep(&self) {
-        for entry in fs::read_dir(&self.directory)
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
+        for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
             // Taking a lock that no process holds, and dropping it, removes the file.
             drop(lock(&entry.path(), OFlags::empty()));
         }
     }
 
     fn failed(&self, source: io::Error) -> SubnetLockError {
-        SubnetLockError::Io {
-            directory: self.directory.clone(),
-            source,
-        }
+        SubnetLockError::Io { directory: self.directory.clone(), source }
     }
 }
 
@@ -131,10 +122,7 @@ fn lock(path: &Path, create: OFlags) -> io::Result<Option<SubnetLock>> {
             Err(error) => return Err(error),
         };
         if linked {
-            return Ok(Some(SubnetLock {
-                path: path.to_owned(),
-                _locked: file,
-            }));
+            return Ok(Some(SubnetLock { path: path.to_owned(), _locked: file }));
         }
     }
 }
@@ -203,9 +191,8 @@ mod tests {
         let (_root, claims) = claims();
         for _ in 0..50 {
             let won = std::thread::scope(|scope| {
-                let all: Vec<_> = (0..8)
-                    .map(|_| scope.spawn(|| claims.take("10.0.0.0/24").unwrap()))
-                    .collect();
+                let all: Vec<_> =
+                    (0..8).map(|_| scope.spawn(|| claims.take("10.0.0.0/24").unwrap())).collect();
                 let all: Vec<_> = all.into_iter().map(|one| one.join().unwrap()).collect();
                 all.iter().flatten().count()
             });

@@ -1,11 +1,13 @@
 //! Bridges and pods in namespaces that each test creates, observed through sockets and the kernel's own tables.
 #![allow(clippy::unwrap_used)]
 
+mod announced;
 mod daemons;
 mod measure;
 mod pods;
 mod relay;
 mod room;
+mod spoofed;
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -22,13 +24,16 @@ use super::{
 
 const IN_USER_NAMESPACE: &str = "CRIB_TEST_IN_USER_NAMESPACE";
 
+fn skip(test: &str, need: &str, reason: &str) {
+    let mut errors = std::io::LineWriter::new(std::io::stderr());
+    let _ = writeln!(errors, "skipped: {test}: needs {need}: {reason}");
+}
+
 /// Runs the body with a new namespace for a bridge. For an ordinary user the test runs itself again as root of a
 /// user namespace, because a multithreaded process cannot enter one; where that is not allowed, the test prints
 /// that it was skipped.
 fn with_namespace(test: &str, body: impl FnOnce(OwnedFd)) {
-    let skip = |reason: &str| {
-        let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
-    };
+    let skip = |reason: &str| skip(test, "NetworkNamespaces", reason);
     match private_netns() {
         Ok(namespace) => return body(namespace),
         Err(NetError::Namespace { source, .. })
@@ -38,9 +43,7 @@ fn with_namespace(test: &str, body: impl FnOnce(OwnedFd)) {
     if std::env::var_os(IN_USER_NAMESPACE).is_some() {
         return skip("no network namespace can be made, not even as root of a user namespace");
     }
-    let entering = Command::new("unshare")
-        .args(["--user", "--map-root-user", "true"])
-        .output();
+    let entering = Command::new("unshare").args(["--user", "--map-root-user", "true"]).output();
     match entering {
         Ok(output) if output.status.success() => {}
         Ok(output) => {
@@ -58,20 +61,14 @@ fn with_namespace(test: &str, body: impl FnOnce(OwnedFd)) {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success() && said.contains("1 passed"),
-        "{said}{errors}"
-    );
+    assert!(output.status.success() && said.contains("1 passed"), "{said}{errors}");
     for line in errors.lines().filter(|line| line.starts_with("skipped: ")) {
-        let _ = writeln!(std::io::stderr(), "{line}");
+        let _ = writeln!(std::io::LineWriter::new(std::io::stderr()), "{line}");
     }
 }
 
 fn config(name: &str, namespace: &OwnedFd) -> BridgeConfig {
-    BridgeConfig {
-        namespace: Some(namespace.try_clone().unwrap()),
-        ..BridgeConfig::new(name)
-    }
+    BridgeConfig { namespace: Some(namespace.try_clone().unwrap()), ..BridgeConfig::new(name) }
 }
 
 /// A pool whose subnets have this prefix length.
@@ -89,9 +86,7 @@ fn inside<T: Send>(netns: &OwnedFd, work: impl FnOnce() -> T + Send) -> T {
 }
 
 fn links(netns: &OwnedFd) -> Vec<LinkFacts> {
-    inside(netns, || {
-        link_query::links(&mut Netlink::open().unwrap()).unwrap()
-    })
+    inside(netns, || link_query::links(&mut Netlink::open().unwrap()).unwrap())
 }
 
 fn link_names(netns: &OwnedFd) -> Vec<String> {
@@ -119,16 +114,9 @@ impl Pod {
         });
         for link in listed.unwrap() {
             assert!(link.name != bridge.name() || link.operational, "{link:?}");
-            assert!(
-                link.name != got.host_interface || link.forwarding,
-                "{link:?}"
-            );
+            assert!(link.name != got.host_interface || link.forwarding, "{link:?}");
         }
-        Pod {
-            id: id.to_owned(),
-            netns,
-            got,
-        }
+        Pod { id: id.to_owned(), netns, got }
     }
 
     fn record(&self) -> (String, IpAddr) {
@@ -139,13 +127,10 @@ impl Pod {
 /// Sends a line over TCP from one namespace to an address in another and returns the peer address that the
 /// listener saw.
 fn talk(from: &OwnedFd, to: &OwnedFd, address: IpAddr) -> IpAddr {
-    let listener = inside(to, || {
-        TcpListener::bind(SocketAddr::new(address, 0)).unwrap()
-    });
+    let listener = inside(to, || TcpListener::bind(SocketAddr::new(address, 0)).unwrap());
     let target = listener.local_addr().unwrap();
-    let mut stream = inside(from, || {
-        TcpStream::connect_timeout(&target, Duration::from_secs(10)).unwrap()
-    });
+    let mut stream =
+        inside(from, || TcpStream::connect_timeout(&target, Duration::from_secs(10)).unwrap());
     stream.write_all(b"hello, pod").unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     let (mut accepted, peer) = listener.accept().unwrap();

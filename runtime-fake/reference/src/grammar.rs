@@ -15,11 +15,7 @@ pub(crate) fn complete(text: &str) -> (String, String) {
         }
         Some(_) | None => ("docker.io", text),
     };
-    let domain = if domain == "index.docker.io" {
-        "docker.io"
-    } else {
-        domain
-    };
+    let domain = if domain == "index.docker.io" { "docker.io" } else { domain };
     if domain == "docker.io" && !path.contains('/') {
         (domain.to_owned(), format!("library/{path}"))
     } else {
@@ -54,12 +50,7 @@ impl<'a> Parts<'a> {
         let fits = (in_registry.is_some() || is_path(repository))
             && tag.is_none_or(is_tag)
             && digest.is_none_or(is_digest);
-        fits.then_some(Self {
-            in_registry,
-            repository,
-            tag,
-            digest,
-        })
+        fits.then_some(Self { in_registry, repository, tag, digest })
     }
 }
 
@@ -74,10 +65,7 @@ pub(crate) fn has_bad_port(host: &str) -> bool {
 
 pub(crate) fn is_bad_port_of_localhost(text: &str) -> bool {
     let tag = text.strip_prefix("localhost:");
-    tag.is_some_and(|tag| {
-        tag.parse::<u32>()
-            .is_ok_and(|tag| tag > u32::from(u16::MAX))
-    })
+    tag.is_some_and(|tag| tag.parse::<u32>().is_ok_and(|tag| tag > u32::from(u16::MAX)))
 }
 
 /// A host name or a bracketed IPv6 address, with an optional port that exists.
@@ -159,6 +147,5 @@ pub(crate) fn check_digest(text: &str) -> Result<(), ReferenceError> {
 }
 
 pub(crate) fn is_lower_hex(text: &str) -> bool {
-    text.bytes()
-        .all(|c| c.is_ascii_digit() || (b'a'..=b'f').contains(&c))
+    text.bytes().all(|c| c.is_ascii_digit() || (b'a'..=b'f').contains(&c))
 }

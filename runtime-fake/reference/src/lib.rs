@@ -72,20 +72,12 @@ impl Reference {
             return Err(ReferenceError::Identifier(text.to_owned()));
         }
         let (domain, path) = complete(text);
-        let unversioned = path
-            .split_once(':')
-            .map_or(path.as_str(), |(before, _)| before);
+        let unversioned = path.split_once(':').map_or(path.as_str(), |(before, _)| before);
         if unversioned.chars().any(char::is_uppercase) {
             return Err(ReferenceError::Uppercase(unversioned.to_owned()));
         }
         let full = format!("{domain}/{path}");
-        let Some(Parts {
-            in_registry,
-            repository,
-            tag,
-            digest,
-        }) = Parts::of(&full)
-        else {
+        let Some(Parts { in_registry, repository, tag, digest }) = Parts::of(&full) else {
             // What the first component may be depends on whether it is a host.
             return Err(if Parts::of(&full.to_lowercase()).is_some() {
                 ReferenceError::UppercaseHost

@@ -15,9 +15,7 @@ const VECTORS: &[u8] = include_bytes!("../../../tests/vectors/image-refs.jsonl.g
 #[test]
 fn agrees_with_kubernetes_on_every_vector() {
     let mut text = String::new();
-    flate2::read::GzDecoder::new(VECTORS)
-        .read_to_string(&mut text)
-        .unwrap();
+    flate2::read::GzDecoder::new(VECTORS).read_to_string(&mut text).unwrap();
     let mut wrong = Vec::new();
     for line in text.lines() {
         let row: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -42,19 +40,11 @@ fn agrees_with_kubernetes_on_every_vector() {
             Err(_) => out["error"].is_string(),
         };
         if !agrees {
-            wrong.push(format!(
-                "{image:?}: {:?}, expected {out}",
-                image.parse::<Reference>()
-            ));
+            wrong.push(format!("{image:?}: {:?}, expected {out}", image.parse::<Reference>()));
         }
     }
     assert_eq!(text.lines().count(), 549);
-    assert!(
-        wrong.is_empty(),
-        "{} differ:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[rstest]
@@ -87,10 +77,7 @@ fn names_are_completed_for_registries_and_cut_for_records(
     #[case] repository: &str,
     #[case] name: &str,
 ) {
-    assert_eq!(
-        Reference::with_any_port(image).map(|r| r.repository),
-        Ok(repository.to_owned())
-    );
+    assert_eq!(Reference::with_any_port(image).map(|r| r.repository), Ok(repository.to_owned()));
     assert_eq!(without_version(image), Ok(name));
 }
 

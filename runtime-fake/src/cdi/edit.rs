@@ -36,8 +36,7 @@ impl PlanEdits {
             plan.devices.push(device);
         }
         for mount in mounts::of_devices(&self.mounts, plan.isolation)? {
-            plan.mounts
-                .retain(|old| old.destination != mount.destination);
+            plan.mounts.retain(|old| old.destination != mount.destination);
             plan.mounts.push(mount);
         }
         if !self.mounts.is_empty() {

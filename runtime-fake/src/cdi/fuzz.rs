@@ -4,10 +4,8 @@ use fuzz_target::{Target, bytes, text};
 
 use super::spec::{Format, Name, parse};
 
-pub(crate) const TARGETS: &[Target] = &[
-    Target::new("cdi_spec", spec, seeds).slow(600),
-    Target::new("cdi_name", name, names),
-];
+pub(crate) const TARGETS: &[Target] =
+    &[Target::new("cdi_spec", spec, seeds).slow(600), Target::new("cdi_name", name, names)];
 
 /// Every device of a parsed file can be requested by its name.
 fn spec(data: &[u8]) {

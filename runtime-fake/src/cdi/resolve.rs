@@ -32,14 +32,8 @@ impl Registry {
     /// Adds a file. The error of a broken one is kept: a device that is not found may be in it.
     pub(super) fn add(&mut self, strength: usize, path: &Path, spec: Result<Spec, String>) {
         match spec {
-            Ok(spec) => self.specs.push(Entry {
-                strength,
-                path: path.to_owned(),
-                spec,
-            }),
-            Err(error) => self
-                .broken
-                .push(format!("{} is broken: {error}", path.display())),
+            Ok(spec) => self.specs.push(Entry { strength, path: path.to_owned(), spec }),
+            Err(error) => self.broken.push(format!("{} is broken: {error}", path.display())),
         }
     }
 
@@ -51,9 +45,8 @@ impl Registry {
         });
         let describing: Vec<_> = describing.collect();
         let strongest = describing.iter().map(|(_, entry, _)| entry.strength).max();
-        let mut best = describing
-            .into_iter()
-            .filter(|(_, entry, _)| Some(entry.strength) == strongest);
+        let mut best =
+            describing.into_iter().filter(|(_, entry, _)| Some(entry.strength) == strongest);
         match (best.next(), best.next()) {
             (Some((index, _, edits)), None) => Ok((index, edits)),
             (Some((_, first, _)), Some((_, second, _))) => Err(Invalid(format!(
@@ -63,9 +56,7 @@ impl Registry {
             ))),
             (None, _) => {
                 let broken: String = self.broken.iter().map(|b| format!("; {b}")).collect();
-                Err(Invalid(format!(
-                    "CDI: no specification describes the device {name}{broken}"
-                )))
+                Err(Invalid(format!("CDI: no specification describes the device {name}{broken}")))
             }
         }
     }
@@ -120,9 +111,7 @@ impl Edits {
             return Err(wrong("needs intelRdt, which is not supported".to_owned()));
         }
         for pair in &edits.env {
-            let named = pair
-                .split_once('=')
-                .is_some_and(|(name, _)| !name.is_empty());
+            let named = pair.split_once('=').is_some_and(|(name, _)| !name.is_empty());
             if !named || pair.contains('\0') {
                 return Err(wrong(format!("has {pair:?} for a variable")));
             }
@@ -135,9 +124,7 @@ impl Edits {
             self.mounts.push(mount_of(mount).map_err(wrong)?);
         }
         // Group 0 is skipped, as in CDI: a device must not grant it.
-        self.process
-            .additional_gids
-            .extend(edits.additional_gids.iter().filter(|gid| **gid != 0));
+        self.process.additional_gids.extend(edits.additional_gids.iter().filter(|gid| **gid != 0));
         Ok(())
     }
 }
@@ -151,10 +138,7 @@ fn node_edit(name: &Name, node: &SpecNode) -> Result<NodeEdit, Invalid> {
         Some(other) => return wrong(format!("has a node of type {other:?}: c, u or b")),
     };
     if !node.path.is_absolute() {
-        return wrong(format!(
-            "has a node at {:?}, not an absolute path",
-            node.path
-        ));
+        return wrong(format!("has a node at {:?}, not an absolute path", node.path));
     }
     let host = node.host_path.clone().filter(|p| !p.as_os_str().is_empty());
     let permissions = node.permissions.as_deref().unwrap_or_default();
@@ -162,10 +146,7 @@ fn node_edit(name: &Name, node: &SpecNode) -> Result<NodeEdit, Invalid> {
         path: node.path.clone(),
         host: host.unwrap_or_else(|| node.path.clone()),
         kind,
-        numbers: node
-            .major
-            .filter(|major| *major != 0)
-            .zip(Some(node.minor.unwrap_or(0))),
+        numbers: node.major.filter(|major| *major != 0).zip(Some(node.minor.unwrap_or(0))),
         mode: node.file_mode.map(|mode| mode & 0o7777),
         uid: node.uid,
         gid: node.gid,

@@ -11,9 +11,7 @@ use super::scalar;
 use crate::launch::Invalid;
 
 /// The supported versions (cncf-tags/container-device-interface, SPEC.md).
-const VERSIONS: [&str; 7] = [
-    "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0",
-];
+const VERSIONS: [&str; 7] = ["0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0"];
 
 /// A device's full name: `vendor/class=device`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,10 +31,7 @@ impl Name {
     pub(crate) fn parse(text: &str) -> Result<Self, Invalid> {
         text.split_once('=')
             .filter(|(kind, device)| is_kind(kind) && is_word(device, "_-.:"))
-            .map(|(kind, device)| Self {
-                kind: kind.to_owned(),
-                device: device.to_owned(),
-            })
+            .map(|(kind, device)| Self { kind: kind.to_owned(), device: device.to_owned() })
             .ok_or_else(|| {
                 Invalid(format!(
                     "CDI: {text:?} does not name a device: names are vendor/class=device"
@@ -48,9 +43,7 @@ impl Name {
 fn is_kind(text: &str) -> bool {
     let letter_first = |word: &str| word.starts_with(|c: char| c.is_ascii_alphabetic());
     text.split_once('/').is_some_and(|(vendor, class)| {
-        [vendor, class]
-            .into_iter()
-            .all(|word| letter_first(word) && is_word(word, "_-."))
+        [vendor, class].into_iter().all(|word| letter_first(word) && is_word(word, "_-."))
     })
 }
 
@@ -223,10 +216,7 @@ mod tests {
     #[case("vendor/gpu=0/1", false)]
     #[case("", false)]
     fn device_names_are_validated(#[case] text: &str, #[case] good: bool) {
-        assert_eq!(
-            Name::parse(text).map(|n| n.to_string()).ok(),
-            good.then(|| text.to_owned())
-        );
+        assert_eq!(Name::parse(text).map(|n| n.to_string()).ok(), good.then(|| text.to_owned()));
     }
 
     const YAML: &str = "
@@ -247,10 +237,7 @@ containerEdits:
     #[test]
     fn specifications_parse_from_yaml_and_json() {
         let spec = parse(YAML, Format::Yaml).unwrap();
-        assert_eq!(
-            spec.devices[0].container_edits.device_nodes[0].file_mode,
-            Some(0o660)
-        );
+        assert_eq!(spec.devices[0].container_edits.device_nodes[0].file_mode, Some(0o660));
         let json = r#"{"cdiVersion": "1.0.0", "kind": "v/c", "devices": [{"name": "d", "containerEdits": {"env": ["A=b"]}}]}"#;
         assert_eq!(parse(json, Format::Json).unwrap().kind, "v/c");
     }
@@ -276,14 +263,8 @@ devices:
         let spec = parse(text, Format::Yaml).unwrap();
         let edits = &spec.devices[1].container_edits;
         let node = &edits.device_nodes[0];
-        assert_eq!(
-            (&spec.devices[0].name[..], &spec.devices[1].name[..]),
-            ("8", "2")
-        );
-        assert_eq!(
-            (node.file_mode, node.uid, node.gid),
-            (Some(0o640), Some(16), Some(8))
-        );
+        assert_eq!((&spec.devices[0].name[..], &spec.devices[1].name[..]), ("8", "2"));
+        assert_eq!((node.file_mode, node.uid, node.gid), (Some(0o640), Some(16), Some(8)));
         assert_eq!(
             (edits.additional_gids.as_slice(), &node.host_path),
             ([15, 8].as_slice(), &None)

@@ -51,11 +51,7 @@ impl Writer {
             }
             Err(error) => return Err(error.into()),
         };
-        Ok(Self {
-            tar: Builder::new(BufWriter::new(file)),
-            name,
-            place: place.to_owned(),
-        })
+        Ok(Self { tar: Builder::new(BufWriter::new(file)), name, place: place.to_owned() })
     }
 
     /// Adds the contents of `directory`, below `below` (which may be empty).
@@ -95,9 +91,7 @@ impl Writer {
                     rustix::fs::linkat(CWD, &path, CWD, name, AtFlags::SYMLINK_FOLLOW)
                         .map_err(io::Error::from)
                 };
-                beside()
-                    .make_in(directory_of(&self.place), link)?
-                    .into_temp_path()
+                beside().make_in(directory_of(&self.place), link)?.into_temp_path()
             }
         };
         name.persist(&self.place).map_err(|error| error.error)
@@ -122,10 +116,7 @@ pub(crate) enum Unreadable {
     Invalid(String),
     /// The operating system failed.
     #[error("failed to {what}")]
-    Io {
-        what: &'static str,
-        source: io::Error,
-    },
+    Io { what: &'static str, source: io::Error },
 }
 
 impl Unreadable {
@@ -162,10 +153,7 @@ impl Archive {
     /// Opens and indexes the archive at `path`.
     pub(crate) fn open(path: &Path) -> Result<Self, Unreadable> {
         // A pipe may never end.
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open(path);
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
         let file = match file {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return wrong(format!("there is no checkpoint at {}", path.display()));
@@ -203,9 +191,7 @@ impl Archive {
             return wrong(format!("{name} of the checkpoint has {size} bytes"));
         }
         let mut text = vec![0; usize::try_from(size).unwrap_or_default()];
-        self.file
-            .read_exact_at(&mut text, offset)
-            .map_err(io("read the checkpoint"))?;
+        self.file.read_exact_at(&mut text, offset).map_err(io("read the checkpoint"))?;
         serde_json::from_slice(&text).map_err(|error| {
             Unreadable::Invalid(format!("{name} of the checkpoint is wrong: {error}"))
         })
@@ -284,9 +270,6 @@ fn inside(path: &[u8]) -> Option<String> {
     if text.starts_with('/') || text.contains('\0') {
         return None;
     }
-    let parts: Vec<&str> = text
-        .split('/')
-        .filter(|p| !matches!(*p, "" | "."))
-        .collect();
+    let parts: Vec<&str> = text.split('/').filter(|p| !matches!(*p, "" | ".")).collect();
     (!parts.contains(&"..")).then(|| parts.join("/"))
 }

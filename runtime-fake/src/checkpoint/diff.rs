@@ -23,10 +23,8 @@ const PAX_ATTRIBUTE: &str = "SCHILY.xattr.";
 
 /// Writes the layer of `upper` to the new file `to`.
 pub(crate) fn write(upper: &Path, to: &Path) -> io::Result<()> {
-    let mut layer = Layer {
-        tar: Builder::new(BufWriter::new(File::create_new(to)?)),
-        links: BTreeMap::new(),
-    };
+    let mut layer =
+        Layer { tar: Builder::new(BufWriter::new(File::create_new(to)?)), links: BTreeMap::new() };
     layer.directory(upper, Path::new("."))?;
     layer.tar.into_inner()?.flush()
 }
@@ -79,11 +77,7 @@ impl<W: Write> Layer<W> {
             left.push(entry?.file_name());
         }
         left.sort_by(|a, b| b.cmp(a));
-        Ok(Level {
-            path: path.to_owned(),
-            name: name.to_owned(),
-            left,
-        })
+        Ok(Level { path: path.to_owned(), name: name.to_owned(), left })
     }
 
     fn file(&mut self, path: &Path, name: &Path, meta: &Metadata) -> io::Result<()> {
@@ -133,9 +127,7 @@ impl<W: Write> Layer<W> {
         body: impl io::Read,
     ) -> io::Result<()> {
         let records = attributes.iter().filter(|(n, _)| n.contains('.'));
-        let records: Vec<_> = records
-            .map(|(n, v)| (format!("{PAX_ATTRIBUTE}{n}"), v))
-            .collect();
+        let records: Vec<_> = records.map(|(n, v)| (format!("{PAX_ATTRIBUTE}{n}"), v)).collect();
         if !records.is_empty() {
             self.tar
                 .append_pax_extensions(records.iter().map(|(n, v)| (n.as_str(), v.as_slice())))?;

@@ -14,11 +14,7 @@ pub(super) fn mapped_ids(map: &str) -> Mapped {
     let ranges = || {
         map.lines().filter_map(|line| {
             let mut numbers = line.split_whitespace().map(str::parse::<u32>);
-            Some((
-                numbers.next()?.ok()?,
-                numbers.next()?.ok()?,
-                numbers.next()?.ok()?,
-            ))
+            Some((numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?))
         })
     };
     if ranges().any(|range| range == (0, 0, u32::MAX)) {
@@ -40,10 +36,8 @@ pub(super) fn subordinate(file: &str, name: &str, uid: u32) -> Vec<Range> {
         .filter_map(|line| {
             let mut fields = line.split(':');
             let owner = fields.next()?;
-            let (first, count) = (
-                fields.next()?.parse().ok()?,
-                fields.next()?.trim().parse().ok()?,
-            );
+            let (first, count) =
+                (fields.next()?.parse().ok()?, fields.next()?.trim().parse().ok()?);
             (count > 0 && (owner == name || owner == uid.to_string()))
                 .then_some(Range { first, count })
         })
@@ -85,20 +79,8 @@ mod tests {
         let ranges = subordinate(file, "me", 1000);
         assert_eq!(
             ranges,
-            [
-                Range {
-                    first: 165_536,
-                    count: 65_536
-                },
-                Range {
-                    first: 300_000,
-                    count: 10
-                }
-            ]
+            [Range { first: 165_536, count: 65_536 }, Range { first: 300_000, count: 10 }]
         );
-        assert_eq!(
-            arguments(1000, &ranges).join(" "),
-            "0 1000 1 1 165536 65536 65537 300000 10"
-        );
+        assert_eq!(arguments(1000, &ranges).join(" "), "0 1000 1 1 165536 65536 65537 300000 10");
     }
 }

@@ -1,8 +1,5 @@
 //! Creates, maps and joins user namespaces. Every function here requires a single-threaded process.
-#![allow(
-    unsafe_code,
-    reason = "fork and unshare, before there is a second thread"
-)]
+#![allow(unsafe_code, reason = "fork and unshare, before there is a second thread")]
 
 use std::{
     fs,
@@ -58,11 +55,7 @@ pub(super) fn probe_namespaces() -> Result<(), Reason> {
 pub(super) fn enter(keepers: &[i32], state_dir: Option<&Path>) -> Result<Isolation, Reason> {
     // Without a keeper there may still be an orphaned container, which this daemon has to kill. Orphans in nested
     // namespaces are skipped.
-    let survivors = state_dir
-        .map(orphan::living)
-        .into_iter()
-        .flatten()
-        .filter(in_ours);
+    let survivors = state_dir.map(orphan::living).into_iter().flatten().filter(in_ours);
     for pid in keepers.iter().copied().chain(survivors) {
         if join(pid).is_ok() {
             return current();
@@ -77,8 +70,7 @@ pub(super) fn enter(keepers: &[i32], state_dir: Option<&Path>) -> Result<Isolati
 fn in_ours(pid: &i32) -> bool {
     let map = fs::read_to_string(format!("/proc/{pid}/uid_map")).unwrap_or_default();
     let own = nix::unistd::geteuid().to_string();
-    map.lines()
-        .any(|line| line.split_whitespace().take(2).eq(["0", own.as_str()]))
+    map.lines().any(|line| line.split_whitespace().take(2).eq(["0", own.as_str()]))
 }
 
 fn current() -> Result<Isolation, Reason> {
@@ -120,14 +112,11 @@ fn probe_in_place() -> Result<(), Reason> {
 
 /// Creates a user namespace where this user is root, with the subordinate ids if available.
 fn make() -> Result<Isolation, Reason> {
-    let (uid, gid) = (
-        nix::unistd::geteuid().as_raw(),
-        nix::unistd::getegid().as_raw(),
-    );
+    let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
     let ranges = subordinate_ids(uid);
-    if let Some((uids, gids)) = &ranges {
-        // newuidmap and newgidmap need a process outside the namespace, so a child runs them while this process waits
-        // inside.
+    if uid == 0 || ranges.is_some() {
+        // Several ids are mapped from outside the namespace, by newuidmap and newgidmap or, with CAP_SETUID, by root itself. So a
+        // child does it while this process waits inside.
         let target = std::process::id();
         let (mut ready, mut go) = io::pipe().map_err(because("make a pipe"))?;
         // SAFETY: this process has a single thread (the caller's promise), so its child may run any code.
@@ -135,8 +124,13 @@ fn make() -> Result<Isolation, Reason> {
             ForkResult::Child => {
                 drop(go);
                 let mapped = ready.read_exact(&mut [0u8]).is_ok()
-                    && run_tool("newuidmap", target, &mapping::arguments(uid, uids))
-                    && run_tool("newgidmap", target, &mapping::arguments(gid, gids));
+                    && match &ranges {
+                        Some((uids, gids)) => {
+                            run_tool("newuidmap", target, &mapping::arguments(uid, uids))
+                                && run_tool("newgidmap", target, &mapping::arguments(gid, gids))
+                        }
+                        None => map_own(target, "uid_map") && map_own(target, "gid_map"),
+                    };
                 std::process::exit(i32::from(!mapped));
             }
             ForkResult::Parent { child } => {
@@ -154,6 +148,16 @@ fn make() -> Result<Isolation, Reason> {
     }
     unshare(UnshareFlags::NEWUSER).map_err(because("make a user namespace"))?;
     map_single(uid, gid)
+}
+
+/// Maps the ids of this namespace that images have to themselves, in that of `pid`.
+fn map_own(pid: u32, file: &str) -> bool {
+    let own = fs::read_to_string(format!("/proc/self/{file}")).unwrap_or_default();
+    let count = match mapping::mapped_ids(own.lines().next().unwrap_or_default()) {
+        mapping::Mapped::Everything => 1 << 16,
+        mapping::Mapped::Some(ids) => ids.min(1 << 16),
+    };
+    fs::write(format!("/proc/{pid}/{file}"), format!("0 0 {count}\n")).is_ok()
 }
 
 fn map_single(uid: u32, gid: u32) -> Result<Isolation, Reason> {

@@ -71,11 +71,7 @@ impl Queue {
         stream.set_nonblocking(true)?;
         let stream = UnixStream::from_std(stream)?;
         let (outgoing, queue) = mpsc::unbounded_channel();
-        let this = Self {
-            outgoing,
-            waiting: Arc::default(),
-            next: Arc::new(AtomicU64::new(1)),
-        };
+        let this = Self { outgoing, waiting: Arc::default(), next: Arc::new(AtomicU64::new(1)) };
         let reader = Reader {
             waiting: this.waiting.clone(),
             notify,
@@ -102,38 +98,23 @@ impl Queue {
             };
         let frame = frame(number, call, descriptors)?;
         let (answer, answered) = oneshot::channel();
-        let pending = Pending {
-            answer,
-            container,
-            ended,
-        };
+        let pending = Pending { answer, container, ended };
         let mut waiting = lock(&self.waiting);
         if let Some(why) = &waiting.failed {
             return Err(disconnected(why));
         }
         waiting.calls.insert(number, pending);
         // A task that has ended sets `failed`, which was checked under the same lock.
-        let _ = self.outgoing.send(Numbered {
-            number,
-            posted: false,
-            frame,
-        });
+        let _ = self.outgoing.send(Numbered { number, posted: false, frame });
         Ok(answered)
     }
 }
 
 fn frame(number: u64, call: Call, descriptors: Vec<OwnedFd>) -> Result<Outgoing<OwnedFd>, Failure> {
     let system = |error: &dyn std::fmt::Display| {
-        Failure::new(
-            FailureKind::System,
-            format!("failed to write a request: {error}"),
-        )
+        Failure::new(FailureKind::System, format!("failed to write a request: {error}"))
     };
-    let request = Request {
-        number,
-        descriptors: descriptors.len(),
-        call,
-    };
+    let request = Request { number, descriptors: descriptors.len(), call };
     let document = serde_json::to_vec(&request).map_err(|error| system(&error))?;
     // The keeper would reject it and close the connection, which would fail every other call.
     if document.len() > MAX_FRAME {
@@ -187,18 +168,10 @@ impl Reader {
 
     async fn read(&self, stream: &UnixStream) -> io::Result<()> {
         let mut receiver = Receiver::default();
-        while stream
-            .async_io(Interest::READABLE, || receiver.fill(stream))
-            .await?
-            > 0
-        {
+        while stream.async_io(Interest::READABLE, || receiver.fill(stream)).await? > 0 {
             while let Some(document) = receiver.next_document()? {
                 match serde_json::from_slice(&document)? {
-                    Message::Reply {
-                        number,
-                        descriptors,
-                        result,
-                    } => {
+                    Message::Reply { number, descriptors, result } => {
                         let descriptors = receiver.take_descriptors(descriptors)?;
                         self.answered(number, result.map(|outcome| (outcome, descriptors)));
                     }
@@ -241,9 +214,7 @@ impl Reader {
             // A started program cannot be undone: the store is told that it runs.
             if let (Outcome::Started { at, pid }, Some(container)) = (outcome, container) {
                 let container = ContainerId::from_record(&container);
-                let _ = self
-                    .notify
-                    .send(Notification::Started { container, at, pid });
+                let _ = self.notify.send(Notification::Started { container, at, pid });
             }
             return;
         };
@@ -252,11 +223,7 @@ impl Reader {
         if let (Some(outgoing), Ok(frame)) =
             (self.outgoing.upgrade(), frame(number, call, Vec::new()))
         {
-            let _ = outgoing.send(Numbered {
-                number,
-                posted: true,
-                frame,
-            });
+            let _ = outgoing.send(Numbered { number, posted: true, frame });
         }
     }
 }
@@ -266,20 +233,12 @@ async fn write(
     mut queue: mpsc::UnboundedReceiver<Numbered>,
     waiting: &Mutex<Waiting>,
 ) -> io::Result<()> {
-    while let Some(Numbered {
-        number,
-        posted,
-        mut frame,
-    }) = queue.recv().await
-    {
+    while let Some(Numbered { number, posted, mut frame }) = queue.recv().await {
         // Do not send a call whose caller has given up.
         if !posted && forget_given_up(waiting, number) {
             continue;
         }
-        while !stream
-            .async_io(Interest::WRITABLE, || frame.send(stream))
-            .await?
-        {}
+        while !stream.async_io(Interest::WRITABLE, || frame.send(stream)).await? {}
     }
     Ok(())
 }

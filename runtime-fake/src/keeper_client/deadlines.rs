@@ -57,10 +57,7 @@ impl Deadlines {
     pub(super) fn of(&self, call: &Call) -> Duration {
         match call {
             Call::Setup(_) => self.set_up,
-            Call::Create { .. }
-            | Call::Start {
-                restored: false, ..
-            } => self.work,
+            Call::Create { .. } | Call::Start { restored: false, .. } => self.work,
             Call::Start { restored: true, .. } => self.restore,
             Call::Forget { .. } => self.kill,
             Call::Shutdown => self.shutdown,

@@ -33,11 +33,7 @@ fn client(messages: &[Message]) -> (KeeperClient, std_net::UnixStream) {
 /// A client with deadlines of `limit`, its keeper's end, and its notifications.
 fn pair(
     limit: Duration,
-) -> (
-    KeeperClient,
-    std_net::UnixStream,
-    mpsc::UnboundedReceiver<Notification>,
-) {
+) -> (KeeperClient, std_net::UnixStream, mpsc::UnboundedReceiver<Notification>) {
     let (ours, keepers) = std_net::UnixStream::pair().unwrap();
     let (notify, notifications) = mpsc::unbounded_channel();
     let client = KeeperClient::start(ours, notify, Deadlines::all(limit)).unwrap();
@@ -71,11 +67,7 @@ async fn hear(
 }
 
 fn reply(number: u64, outcome: Outcome) -> Message {
-    Message::Reply {
-        number,
-        descriptors: 0,
-        result: Ok(outcome),
-    }
+    Message::Reply { number, descriptors: 0, result: Ok(outcome) }
 }
 
 async fn exec(client: &KeeperClient) -> Result<RunningExec, Failure> {
@@ -95,11 +87,7 @@ async fn exec(client: &KeeperClient) -> Result<RunningExec, Failure> {
     client
         .exec(
             "c",
-            ExecPlan {
-                process,
-                user: keeper::plan::UserIds::default(),
-                terminal: false,
-            },
+            ExecPlan { process, user: keeper::plan::UserIds::default(), terminal: false },
             vec![null(), null(), null()],
         )
         .await
@@ -113,16 +101,8 @@ fn ended(code: i32) -> Message {
 #[tokio::test]
 async fn exec_after_failed_exec_gets_its_own_exit_code() {
     let refused = Failure::new(FailureKind::Invalid, "no such file");
-    let failed = Message::Reply {
-        number: 1,
-        descriptors: 0,
-        result: Err(refused),
-    };
-    let begun = Message::Reply {
-        number: 2,
-        descriptors: 0,
-        result: Ok(Outcome::Exec { pid: 7 }),
-    };
+    let failed = Message::Reply { number: 1, descriptors: 0, result: Err(refused) };
+    let begun = Message::Reply { number: 2, descriptors: 0, result: Ok(Outcome::Exec { pid: 7 }) };
     // On one thread the calls are made before the reader first runs.
     let (client, _keeper) = client(&[failed, ended(128), begun, ended(3)]);
     let (first, second) = tokio::join!(exec(&client), exec(&client));
@@ -133,10 +113,7 @@ async fn exec_after_failed_exec_gets_its_own_exit_code() {
 #[tokio::test]
 async fn request_over_frame_limit_is_not_sent() {
     let (client, keeper) = client(&[]);
-    let call = Call::Start {
-        container: "x".repeat(MAX_FRAME),
-        restored: false,
-    };
+    let call = Call::Start { container: "x".repeat(MAX_FRAME), restored: false };
     let failure = client.call(call).await.unwrap_err();
     assert_eq!(failure.kind, FailureKind::Invalid);
     keeper.set_nonblocking(true).unwrap();
@@ -147,9 +124,7 @@ async fn request_over_frame_limit_is_not_sent() {
 #[tokio::test]
 async fn call_carries_more_descriptors_than_one_message() {
     let (client, keepers, _news) = pair(LONG);
-    let sockets: Vec<OwnedFd> = (0..600)
-        .map(|_| File::open("/dev/null").unwrap().into())
-        .collect();
+    let sockets: Vec<OwnedFd> = (0..600).map(|_| File::open("/dev/null").unwrap().into()).collect();
     let call = tokio::spawn(async move { client.connected(None, sockets).await });
     let (request, descriptors, _) = hear(&keepers, Receiver::default()).await;
     assert_eq!(descriptors.len(), 600);
@@ -169,10 +144,7 @@ async fn every_call_fails_once_the_connection_has_failed() {
     keepers.shutdown(std::net::Shutdown::Write).unwrap();
     let failure = pending.await.unwrap().unwrap_err();
     assert_eq!(failure.kind, FailureKind::Disconnected);
-    assert!(matches!(
-        notifications.recv().await,
-        Some(Notification::Disconnected(_))
-    ));
+    assert!(matches!(notifications.recv().await, Some(Notification::Disconnected(_))));
     let failure = client.call(Call::State).await.unwrap_err();
     assert_eq!(failure.kind, FailureKind::Disconnected);
 }
@@ -184,10 +156,7 @@ async fn every_call_fails_when_the_writer_fails() {
     keepers.shutdown(std::net::Shutdown::Read).unwrap();
     let failure = client.call(Call::State).await.unwrap_err();
     assert_eq!(failure.kind, FailureKind::Disconnected);
-    assert!(matches!(
-        notifications.recv().await,
-        Some(Notification::Disconnected(_))
-    ));
+    assert!(matches!(notifications.recv().await, Some(Notification::Disconnected(_))));
 }
 
 #[tokio::test]
@@ -210,10 +179,7 @@ async fn call_fails_at_its_deadline_and_others_go_on() {
 #[tokio::test]
 async fn late_answers_are_undone() {
     let (client, keepers, mut notifications) = pair(SHORT);
-    let start = Call::Start {
-        container: "c".to_owned(),
-        restored: false,
-    };
+    let start = Call::Start { container: "c".to_owned(), restored: false };
     assert!(client.call(start).await.is_err());
     assert!(exec(&client).await.is_err());
     let (started, _, receiver) = hear(&keepers, Receiver::default()).await;
@@ -234,10 +200,7 @@ async fn late_answers_are_undone() {
 #[tokio::test]
 async fn calls_given_up_in_the_queue_are_never_sent() {
     let (client, keepers, _news) = pair(SHORT);
-    let long = Call::Start {
-        container: "x".repeat(1 << 20),
-        restored: false,
-    };
+    let long = Call::Start { container: "x".repeat(1 << 20), restored: false };
     for call in [long, Call::Sockets, Call::Sockets] {
         assert!(client.call(call).await.is_err());
     }

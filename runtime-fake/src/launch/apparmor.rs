@@ -98,10 +98,7 @@ fn request(context: &LinuxContainerSecurityContext) -> Result<ProfileRequest, In
     if let Some(profile) = &context.apparmor {
         return by_type(profile);
     }
-    #[allow(
-        deprecated,
-        reason = "clients from before Kubernetes 1.30 say it this way"
-    )]
+    #[allow(deprecated, reason = "clients from before Kubernetes 1.30 say it this way")]
     match context.apparmor_profile.as_str() {
         "" | "runtime/default" => Ok(ProfileRequest::Default),
         "unconfined" => Ok(ProfileRequest::Unconfined),
@@ -117,10 +114,7 @@ fn by_type(profile: &SecurityProfile) -> Result<ProfileRequest, Invalid> {
         Ok(ProfileType::RuntimeDefault) => Ok(ProfileRequest::Default),
         Ok(ProfileType::Unconfined) => Ok(ProfileRequest::Unconfined),
         Ok(ProfileType::Localhost) => named(&profile.localhost_ref),
-        Err(_) => invalid(format!(
-            "the AppArmor profile type {} is unknown",
-            profile.profile_type
-        )),
+        Err(_) => invalid(format!("the AppArmor profile type {} is unknown", profile.profile_type)),
     }
 }
 
@@ -130,9 +124,7 @@ fn named(reference: &str) -> Result<ProfileRequest, Invalid> {
         return invalid("the AppArmor profile has no name");
     }
     if name.contains(char::is_control) {
-        return invalid(format!(
-            "{name:?} cannot be the name of an AppArmor profile"
-        ));
+        return invalid(format!("{name:?} cannot be the name of an AppArmor profile"));
     }
     Ok(ProfileRequest::Named(name.to_owned()))
 }
@@ -172,10 +164,7 @@ mod tests {
 
     #[allow(deprecated, reason = "old clients")]
     fn old(profile: &str) -> LinuxContainerSecurityContext {
-        LinuxContainerSecurityContext {
-            apparmor_profile: profile.into(),
-            ..Default::default()
-        }
+        LinuxContainerSecurityContext { apparmor_profile: profile.into(), ..Default::default() }
     }
 
     #[allow(deprecated, reason = "old clients")]
@@ -187,10 +176,7 @@ mod tests {
     }
 
     fn privileged(context: LinuxContainerSecurityContext) -> LinuxContainerSecurityContext {
-        LinuxContainerSecurityContext {
-            privileged: true,
-            ..context
-        }
+        LinuxContainerSecurityContext { privileged: true, ..context }
     }
 
     #[rstest]
@@ -203,11 +189,7 @@ mod tests {
     #[case::old_default(old("runtime/default"), loaded(), Some("crib-default"))]
     #[case::unconfined(new(ProfileType::Unconfined, ""), loaded(), None)]
     #[case::old_unconfined(old("unconfined"), loaded(), None)]
-    #[case::named(
-        new(ProfileType::Localhost, "web server"),
-        loaded(),
-        Some("web server")
-    )]
+    #[case::named(new(ProfileType::Localhost, "web server"), loaded(), Some("web server"))]
     #[case::prefixed(
         new(ProfileType::Localhost, "localhost/web server"),
         loaded(),
@@ -228,30 +210,18 @@ mod tests {
 
     #[rstest]
     #[case::no_kernel(new(ProfileType::Localhost, "p"), Profiles::None, "no AppArmor")]
-    #[case::not_loaded(
-        new(ProfileType::Localhost, "p"),
-        loaded(),
-        "apparmor profile not found p"
-    )]
+    #[case::not_loaded(new(ProfileType::Localhost, "p"), loaded(), "apparmor profile not found p")]
     #[case::a_beginning(
         new(ProfileType::Localhost, "web"),
         loaded(),
         "apparmor profile not found web"
     )]
-    #[case::a_mode(
-        new(ProfileType::Localhost, "web server (complain)"),
-        loaded(),
-        "not found"
-    )]
+    #[case::a_mode(new(ProfileType::Localhost, "web server (complain)"), loaded(), "not found")]
     #[case::old(old("localhost/p"), loaded(), "apparmor profile not found p")]
     #[case::the_newer_is_gone(both("p"), loaded(), "apparmor profile not found p")]
     #[case::nonsense(old("default"), loaded(), "runtime/default")]
     #[case::no_name(old("localhost/"), loaded(), "no name")]
-    #[case::two_lines(
-        old("localhost/a\nexec unconfined"),
-        Profiles::Hidden,
-        "cannot be the name"
-    )]
+    #[case::two_lines(old("localhost/a\nexec unconfined"), Profiles::Hidden, "cannot be the name")]
     #[case::nonsense_of_privileged(privileged(old("default")), loaded(), "runtime/default")]
     fn apparmor_profile_is_refused_when_unavailable_or_invalid(
         #[case] context: LinuxContainerSecurityContext,

@@ -82,9 +82,7 @@ impl Behaviour {
     /// acts in any case.
     pub(super) fn act(&self, no_command: bool) -> Option<Act> {
         if self.0.has(Step::StartFails) {
-            return Some(Act::Fail(
-                "the container's behaviour script says start-fails".to_owned(),
-            ));
+            return Some(Act::Fail("the container's behaviour script says start-fails".to_owned()));
         }
         if !no_command && !self.0.steps().any(Step::is_of_process) {
             return None;
@@ -115,24 +113,16 @@ impl Behaviour {
 
     /// What the process of an exec does in place of its command; `None` if it runs that.
     pub(crate) fn act_of_exec(&self) -> Option<Act> {
-        self.0.has(Step::ExecHangs).then(|| {
-            Act::Play(Box::new(ActPlan {
-                term: OnTerm::Ignore,
-                ..ActPlan::default()
-            }))
-        })
+        self.0
+            .has(Step::ExecHangs)
+            .then(|| Act::Play(Box::new(ActPlan { term: OnTerm::Ignore, ..ActPlan::default() })))
     }
 
     /// How much longer CreateContainer takes.
     pub(crate) fn create_takes(&self) -> Duration {
         let mut steps = self.0.steps();
-        let time = steps.find_map(|step| {
-            if let Step::CreateTakes(time) = step {
-                Some(time)
-            } else {
-                None
-            }
-        });
+        let time = steps
+            .find_map(|step| if let Step::CreateTakes(time) = step { Some(time) } else { None });
         time.unwrap_or_default()
     }
 
@@ -144,13 +134,8 @@ impl Behaviour {
     /// How much longer StartContainer takes.
     pub(crate) fn start_takes(&self) -> Duration {
         let mut steps = self.0.steps();
-        let time = steps.find_map(|step| {
-            if let Step::StartTakes(time) = step {
-                Some(time)
-            } else {
-                None
-            }
-        });
+        let time = steps
+            .find_map(|step| if let Step::StartTakes(time) = step { Some(time) } else { None });
         time.unwrap_or_default()
     }
 
@@ -188,16 +173,11 @@ mod tests {
         command: &[&str],
     ) -> Result<Option<Behaviour>, Invalid> {
         let map = |pairs: &[(&str, &str)]| {
-            let owned = pairs
-                .iter()
-                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+            let owned = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
             owned.collect::<HashMap<_, _>>()
         };
         let config = ContainerConfig {
-            metadata: Some(ContainerMetadata {
-                name: "a".into(),
-                attempt: 0,
-            }),
+            metadata: Some(ContainerMetadata { name: "a".into(), attempt: 0 }),
             annotations: map(own),
             command: command.iter().map(|word| (*word).to_owned()).collect(),
             ..Default::default()
@@ -262,10 +242,7 @@ mod tests {
     }
 
     fn exit(code: u8, seconds: u64) -> ExitPlan {
-        ExitPlan {
-            code,
-            after: Duration::from_secs(seconds),
-        }
+        ExitPlan { code, after: Duration::from_secs(seconds) }
     }
 
     #[rstest]

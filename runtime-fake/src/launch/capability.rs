@@ -27,10 +27,7 @@ fn number(name: &str) -> Result<u8, Invalid> {
 }
 
 fn all() -> Vec<u8> {
-    (0..)
-        .zip(keeper::capability::NAMES)
-        .map(|(number, _)| number)
-        .collect()
+    (0..).zip(keeper::capability::NAMES).map(|(number, _)| number).collect()
 }
 
 /// The numbers of a process's capabilities, in order, and of its ambient set. `ALL` stands for all in either
@@ -51,10 +48,7 @@ pub(super) fn granted(
     } else if has_all(add) {
         all()
     } else {
-        DEFAULT
-            .iter()
-            .map(|n| number(n))
-            .collect::<Result<_, _>>()?
+        DEFAULT.iter().map(|n| number(n)).collect::<Result<_, _>>()?
     };
     let kept = |numbers: &[u8]| -> Vec<u8> {
         let kept = numbers.iter().filter(|n| !dropped.contains(n));
@@ -119,25 +113,11 @@ mod tests {
     #[test]
     fn unknown_capability_is_refused() {
         for misspelt in [
-            Capability {
-                add_capabilities: names("NET_ADMN"),
-                ..Default::default()
-            },
-            Capability {
-                drop_capabilities: names("NET_ADMN"),
-                ..Default::default()
-            },
-            Capability {
-                add_ambient_capabilities: names("NET_ADMN"),
-                ..Default::default()
-            },
+            Capability { add_capabilities: names("NET_ADMN"), ..Default::default() },
+            Capability { drop_capabilities: names("NET_ADMN"), ..Default::default() },
+            Capability { add_ambient_capabilities: names("NET_ADMN"), ..Default::default() },
         ] {
-            assert!(
-                granted(&misspelt, false)
-                    .unwrap_err()
-                    .0
-                    .contains("NET_ADMN")
-            );
+            assert!(granted(&misspelt, false).unwrap_err().0.contains("NET_ADMN"));
         }
     }
 }

@@ -16,9 +16,7 @@ pub(crate) fn access(permissions: &str, name: &str) -> Result<String, Invalid> {
     if permissions.chars().all(|c| "rwm".contains(c)) {
         return Ok(permissions.to_owned());
     }
-    invalid(format!(
-        "devices: permissions {permissions:?} (of {name}) are some of r, w and m"
-    ))
+    invalid(format!("devices: permissions {permissions:?} (of {name}) are some of r, w and m"))
 }
 
 /// Validates a request for a device.
@@ -44,11 +42,8 @@ pub(crate) fn check(device: &Device) -> Result<(), Invalid> {
 /// The plans for a request and the devices found: one device, or all of a directory.
 pub(crate) fn requested(device: &Device, found: Vec<Found>) -> Result<Vec<DevicePlan>, Invalid> {
     let access = access(&device.permissions, &device.host_path)?;
-    let at = if device.container_path.is_empty() {
-        &device.host_path
-    } else {
-        &device.container_path
-    };
+    let at =
+        if device.container_path.is_empty() { &device.host_path } else { &device.container_path };
     let plan = |found: Found| DevicePlan {
         // Joining an empty path would append a slash.
         path: if found.below.as_os_str().is_empty() {
@@ -119,12 +114,7 @@ mod tests {
         "/dev/nothing",
         "r"
     )]
-    #[case::as_on_the_host(
-        device("/dev/null", "", ""),
-        found("/dev/null", ""),
-        "/dev/null",
-        "rwm"
-    )]
+    #[case::as_on_the_host(device("/dev/null", "", ""), found("/dev/null", ""), "/dev/null", "rwm")]
     #[case::of_a_directory(
         device("/dev/x", "/dev/y", "mrw"),
         found("/dev/x/a/b", "a/b"),
@@ -139,10 +129,7 @@ mod tests {
     ) {
         check(&device).unwrap();
         let plans = requested(&device, vec![found]).unwrap();
-        assert_eq!(
-            (plans[0].path.to_str(), plans[0].access.as_str()),
-            (Some(path), access)
-        );
+        assert_eq!((plans[0].path.to_str(), plans[0].access.as_str()), (Some(path), access));
     }
 
     #[rstest]
@@ -160,16 +147,8 @@ mod tests {
             let device = device("/dev/null", container, "r");
             requested(&device, vec![found("/dev/null", "")]).unwrap()
         };
-        assert_eq!(
-            for_isolation(IsolationMode::Process, plans("")),
-            Ok(Vec::new())
-        );
+        assert_eq!(for_isolation(IsolationMode::Process, plans("")), Ok(Vec::new()));
         assert!(for_isolation(IsolationMode::Process, plans("/dev/other")).is_err());
-        assert_eq!(
-            for_isolation(IsolationMode::Rootless, plans("/dev/other"))
-                .unwrap()
-                .len(),
-            1
-        );
+        assert_eq!(for_isolation(IsolationMode::Rootless, plans("/dev/other")).unwrap().len(), 1);
     }
 }

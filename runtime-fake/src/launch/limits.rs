@@ -94,10 +94,7 @@ pub(crate) fn updated(
     number(&mut new.cpu_quota, update.cpu_quota);
     number(&mut new.cpu_shares, update.cpu_shares);
     number(&mut new.memory_limit_in_bytes, update.memory_limit_in_bytes);
-    number(
-        &mut new.memory_swap_limit_in_bytes,
-        update.memory_swap_limit_in_bytes,
-    );
+    number(&mut new.memory_swap_limit_in_bytes, update.memory_swap_limit_in_bytes);
     // A limit of memory and swap together cannot outlive that of memory, so it goes with it, as in runc.
     if update.memory_limit_in_bytes == -1
         && update.memory_swap_limit_in_bytes == 0
@@ -114,8 +111,7 @@ pub(crate) fn updated(
     text(&mut new.cpuset_cpus, &update.cpuset_cpus);
     text(&mut new.cpuset_mems, &update.cpuset_mems);
     for page in &update.hugepage_limits {
-        new.hugepage_limits
-            .retain(|old| old.page_size != page.page_size);
+        new.hugepage_limits.retain(|old| old.page_size != page.page_size);
         new.hugepage_limits.push(page.clone());
     }
     new.unified.extend(update.unified.clone());
@@ -132,10 +128,7 @@ mod tests {
 
     #[test]
     fn update_keeps_unset_limits() {
-        let page = |size: &str, limit| HugepageLimit {
-            page_size: size.to_owned(),
-            limit,
-        };
+        let page = |size: &str, limit| HugepageLimit { page_size: size.to_owned(), limit };
         let old = LinuxContainerResources {
             cpu_shares: 512,
             memory_limit_in_bytes: 64 << 20,
@@ -165,10 +158,7 @@ mod tests {
             memory_swap_limit_in_bytes: old,
             ..Default::default()
         };
-        let update = LinuxContainerResources {
-            memory_limit_in_bytes: -1,
-            ..Default::default()
-        };
+        let update = LinuxContainerResources { memory_limit_in_bytes: -1, ..Default::default() };
         let updated = updated(Some(&old), &update);
         assert_eq!(updated.memory_limit_in_bytes, -1);
         assert_eq!(updated.memory_swap_limit_in_bytes, new);
@@ -193,15 +183,9 @@ mod tests {
             }),
             ..Default::default()
         };
-        let expected = Limits {
-            cpu_shares: 522,
-            ..Limits::default()
-        };
+        let expected = Limits { cpu_shares: 522, ..Limits::default() };
         assert_eq!(pod_limits(&config).unwrap(), expected);
-        assert_eq!(
-            pod_limits(&PodSandboxConfig::default()).unwrap(),
-            Limits::default()
-        );
+        assert_eq!(pod_limits(&PodSandboxConfig::default()).unwrap(), Limits::default());
     }
 
     #[rstest]
@@ -225,11 +209,7 @@ mod tests {
             ..Default::default()
         };
         let annotations = [(POD_LIMITS.to_owned(), names.to_owned())].into();
-        let mut config = PodSandboxConfig {
-            linux: Some(linux),
-            annotations,
-            ..Default::default()
-        };
+        let mut config = PodSandboxConfig { linux: Some(linux), annotations, ..Default::default() };
         let found = pod_limits(&config).unwrap();
         assert_eq!(found.cpu_quota, quota);
         assert_eq!((found.memory, found.memory_and_swap), memory);

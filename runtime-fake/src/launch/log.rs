@@ -32,17 +32,8 @@ pub(super) fn log(
         .components()
         .any(|part| !matches!(part, Component::Normal(_) | Component::CurDir))
     {
-        return invalid(format!(
-            "log_path {path:?} leads out of the sandbox's log directory"
-        ));
+        return invalid(format!("log_path {path:?} leads out of the sandbox's log directory"));
     }
-    paths::path(
-        "log_path (below log_directory)",
-        &format!("{directory}/{path}"),
-    )?;
-    Ok(Some(LogPlan {
-        directory: directory.into(),
-        path: path.into(),
-        max,
-    }))
+    paths::path("log_path (below log_directory)", &format!("{directory}/{path}"))?;
+    Ok(Some(LogPlan { directory: directory.into(), path: path.into(), max }))
 }

@@ -86,10 +86,7 @@ pub(super) fn redirect(mounts: &mut [MountPlan], volumes: &[MemoryVolume]) {
         };
         let found = volumes.iter().find_map(|volume| {
             let sub_path = path.strip_prefix(&volume.path).ok()?;
-            Some(MountSource::Memory {
-                at: volume.at.clone(),
-                sub_path: sub_path.to_owned(),
-            })
+            Some(MountSource::Memory { at: volume.at.clone(), sub_path: sub_path.to_owned() })
         });
         if let Some(found) = found {
             mount.source = found;
@@ -144,10 +141,8 @@ mod tests {
         #[case] path: &str,
         #[case] sub_path: Option<&str>,
     ) {
-        let volumes = planned(
-            r#"[{"path": "/v", "size": 4096, "group": 7}]"#,
-            IsolationMode::Rootless,
-        );
+        let volumes =
+            planned(r#"[{"path": "/v", "size": 4096, "group": 7}]"#, IsolationMode::Rootless);
         let volumes = volumes.unwrap();
         assert_eq!((volumes[0].size, volumes[0].group), (4096, Some(7)));
         let host = MountSource::Host(path.into());

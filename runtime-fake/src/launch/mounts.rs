@@ -36,10 +36,7 @@ pub(super) fn with_namespace(
         ids: None,
         relabel: false,
     };
-    let context = config
-        .linux
-        .as_ref()
-        .and_then(|l| l.security_context.as_ref());
+    let context = config.linux.as_ref().and_then(|l| l.security_context.as_ref());
     let read_only_root = context.is_some_and(|c| c.readonly_rootfs);
     let provided = PROVIDED.iter().map(Path::new).filter(|t| !brought(t));
     let provided = provided.map(|target| {
@@ -49,10 +46,7 @@ pub(super) fn with_namespace(
             read_only: read_only_root,
             flags: OF_TEXT.to_vec(),
             relabel: true,
-            ..plain(
-                MountSource::Host(inputs.sandbox_directory.join(name)),
-                target,
-            )
+            ..plain(MountSource::Host(inputs.sandbox_directory.join(name)), target)
         }
     });
     // An image's volume is the image's directory at that path, with contents and owners (containerd copies it). A
@@ -73,11 +67,7 @@ pub(super) fn with_namespace(
     sort(&mut requested);
     let mut volumes: Vec<MountPlan> = volumes.collect();
     sort(&mut volumes);
-    Ok(volumes
-        .into_iter()
-        .chain(provided)
-        .chain(requested)
-        .collect())
+    Ok(volumes.into_iter().chain(provided).chain(requested).collect())
 }
 
 /// Sorts mounts so that none hides an earlier one below it (containerd sorts in the same way).
@@ -112,9 +102,7 @@ fn planned(
 ) -> Result<MountPlan, Invalid> {
     let target = &mount.container_path;
     if !Path::new(target).is_absolute() || target.contains('\0') {
-        return invalid(format!(
-            "mounts: container_path {target:?} is not an absolute path"
-        ));
+        return invalid(format!("mounts: container_path {target:?} is not an absolute path"));
     }
     paths::path("mounts: container_path", target)?;
     if is_root(Path::new(target)) {
@@ -126,18 +114,10 @@ fn planned(
             "mounts: recursive_read_only (for {target}) needs readonly and private propagation"
         ));
     }
-    let (target, mut flags) = (
-        Path::new("/").join(normal(Path::new(target))),
-        flags(mount)?,
-    );
+    let (target, mut flags) = (Path::new("/").join(normal(Path::new(target))), flags(mount)?);
     if PROVIDED.iter().any(|text| target == Path::new(text)) {
-        flags.extend(
-            OF_TEXT
-                .iter()
-                .filter(|one| !flags.contains(one))
-                .copied()
-                .collect::<Vec<_>>(),
-        );
+        flags
+            .extend(OF_TEXT.iter().filter(|one| !flags.contains(one)).copied().collect::<Vec<_>>());
     }
     Ok(MountPlan {
         source,

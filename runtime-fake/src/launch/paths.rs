@@ -17,10 +17,7 @@ pub(super) fn check(
     path("working_dir", &config.working_dir)?;
     // As in runc. An empty one means the image's.
     if !config.working_dir.is_empty() && !config.working_dir.starts_with('/') {
-        return invalid(format!(
-            "working_dir {:?} is not an absolute path",
-            config.working_dir
-        ));
+        return invalid(format!("working_dir {:?} is not an absolute path", config.working_dir));
     }
     for masked in &context.masked_paths {
         path("masked_paths", masked)?;
@@ -34,9 +31,7 @@ pub(super) fn check(
 /// Checks that a path can exist.
 pub(super) fn path(field: &str, path: &str) -> Result<(), Invalid> {
     if path.contains('\0') {
-        return invalid(format!(
-            "{field} {path:?} has a NUL byte, which no path can hold"
-        ));
+        return invalid(format!("{field} {path:?} has a NUL byte, which no path can hold"));
     }
     if path.len() > LONGEST_PATH || path.split('/').any(|name| name.len() > LONGEST_NAME) {
         return invalid(format!(

@@ -52,13 +52,8 @@ pub(crate) struct ContainerInputs<'a> {
 
 /// The namespaces of a sandbox; those not named are the pod's own.
 fn namespaces(config: &PodSandboxConfig) -> NamespaceOption {
-    let context = config
-        .linux
-        .as_ref()
-        .and_then(|l| l.security_context.as_ref());
-    context
-        .and_then(|c| c.namespace_options.clone())
-        .unwrap_or_default()
+    let context = config.linux.as_ref().and_then(|l| l.security_context.as_ref());
+    context.and_then(|c| c.namespace_options.clone()).unwrap_or_default()
 }
 
 /// Plans the environment of a pod.
@@ -67,15 +62,14 @@ pub(crate) fn pod(
     isolation: IsolationMode,
     directory: PathBuf,
     ephemeral: bool,
+    allowed: sysctl::Allowed,
 ) -> Result<PodPlan, Invalid> {
     let Some(metadata) = &config.metadata else {
         return invalid("the sandbox has no metadata: name, namespace and uid are needed");
     };
-    for (field, value) in [
-        ("name", &metadata.name),
-        ("namespace", &metadata.namespace),
-        ("uid", &metadata.uid),
-    ] {
+    for (field, value) in
+        [("name", &metadata.name), ("namespace", &metadata.namespace), ("uid", &metadata.uid)]
+    {
         if value.is_empty() {
             return invalid(format!("metadata.{field} of the sandbox is empty"));
         }
@@ -101,9 +95,8 @@ pub(crate) fn pod(
         ));
     }
     let linux = config.linux.as_ref();
-    let sysctls: BTreeMap<String, String> = linux
-        .map(|l| l.sysctls.clone().into_iter().collect())
-        .unwrap_or_default();
+    let sysctls: BTreeMap<String, String> =
+        linux.map(|l| l.sysctls.clone().into_iter().collect()).unwrap_or_default();
     for name in sysctls.keys() {
         sysctl::check(name, own(requested.network), own(requested.ipc))?;
     }
@@ -119,6 +112,12 @@ pub(crate) fn pod(
         String::new()
     };
     let memory_volumes = memory::volumes(config, isolation, &directory)?;
+    let user_namespace = userns::pod(&requested, isolation)?;
+    let default_sysctl = if own(requested.network) {
+        sysctl::defaults(allowed, user_namespace.as_ref(), &sysctls)
+    } else {
+        Vec::new()
+    };
     Ok(PodPlan {
         isolation,
         directory,
@@ -127,10 +126,11 @@ pub(crate) fn pod(
         own_network: own(requested.network),
         network_given: false,
         own_ipc: own(requested.ipc),
-        user_namespace: userns::pod(&requested, isolation)?,
+        user_namespace,
         shared_pids: requested.pid == NamespaceMode::Pod as i32
             && isolation != IsolationMode::Process,
         sysctl: sysctls.into_iter().collect(),
+        default_sysctl,
         // In the host's network a pod's ports are the host's already (as in containerd and CRI-O).
         host_ports: if requested.network == NamespaceMode::Node as i32 {
             Vec::new()
@@ -153,9 +153,7 @@ pub(crate) fn pod(
 fn hostname(config: &PodSandboxConfig) -> Result<String, Invalid> {
     let name = &config.hostname;
     if name.is_empty() {
-        return Ok(strings::hostname_of(
-            config.metadata.as_ref().map_or("", |m| &m.name),
-        ));
+        return Ok(strings::hostname_of(config.metadata.as_ref().map_or("", |m| &m.name)));
     }
     if name.len() > 64 {
         return invalid(format!("hostname {name:?} is not one: at most 64 bytes"));
@@ -177,11 +175,8 @@ pub(crate) fn container(
         Some(_) => {}
     }
     let default_context = LinuxContainerSecurityContext::default();
-    let context = config
-        .linux
-        .as_ref()
-        .and_then(|l| l.security_context.as_ref())
-        .unwrap_or(&default_context);
+    let context =
+        config.linux.as_ref().and_then(|l| l.security_context.as_ref()).unwrap_or(&default_context);
     strings::check_container(config)?;
     security::check(context)?;
     paths::check(config, context)?;
@@ -203,20 +198,10 @@ pub(crate) fn container(
         check_without_namespaces(context, &inputs.root)?;
     }
     let (masked, read_only) = security::protected_paths(config);
-    let oom = config
-        .linux
-        .as_ref()
-        .and_then(|l| l.resources.as_ref())
-        .map(|r| r.oom_score_adj);
+    let oom = config.linux.as_ref().and_then(|l| l.resources.as_ref()).map(|r| r.oom_score_adj);
     Ok(LaunchPlan {
         isolation: inputs.isolation,
-        process: process(
-            config,
-            context,
-            inputs.image,
-            &inputs.directory,
-            inputs.behaviour,
-        )?,
+        process: process(config, context, inputs.image, &inputs.directory, inputs.behaviour)?,
         directory: inputs.directory,
         root: inputs.root,
         ids: userns::pod(&pod, inputs.isolation)?,
@@ -291,14 +276,7 @@ fn process(
 ) -> Result<ProcessPlan, Invalid> {
     // A command replaces the image's arguments too (CRI v1, ContainerConfig.command).
     let (command, args) = if config.command.is_empty() {
-        (
-            &image.entrypoint,
-            if config.args.is_empty() {
-                &image.cmd
-            } else {
-                &config.args
-            },
-        )
+        (&image.entrypoint, if config.args.is_empty() { &image.cmd } else { &config.args })
     } else {
         (&config.command, &config.args)
     };
@@ -321,10 +299,7 @@ fn process(
         env.push(format!("{}={value}", pair.key));
     }
     let default_capabilities = cri::v1::Capability::default();
-    let capabilities = context
-        .capabilities
-        .as_ref()
-        .unwrap_or(&default_capabilities);
+    let capabilities = context.capabilities.as_ref().unwrap_or(&default_capabilities);
     let (granted, ambient) = capability::granted(capabilities, context.privileged)?;
     Ok(ProcessPlan {
         args: argv,
@@ -358,33 +333,20 @@ pub(crate) fn exec(
         return invalid("no command to run in the container");
     }
     let default_context = LinuxContainerSecurityContext::default();
-    let context = config
-        .linux
-        .as_ref()
-        .and_then(|l| l.security_context.as_ref())
-        .unwrap_or(&default_context);
-    let config = ContainerConfig {
-        command: argv,
-        args: Vec::new(),
-        tty,
-        ..config.clone()
-    };
+    let context =
+        config.linux.as_ref().and_then(|l| l.security_context.as_ref()).unwrap_or(&default_context);
+    let config = ContainerConfig { command: argv, args: Vec::new(), tty, ..config.clone() };
     let mut process = process(&config, context, image, directory, None)?;
     process.confinement = confinement.clone();
-    Ok(ExecPlan {
-        process,
-        user,
-        terminal: tty,
-    })
+    Ok(ExecPlan { process, user, terminal: tty })
 }
 
 /// The stop signal of a container: the client's, else the image's, else SIGTERM.
 pub(crate) fn stop_signal(config: &ContainerConfig, image: &ImageDefaults) -> Result<i32, Invalid> {
     match Signal::try_from(config.stop_signal) {
-        Ok(Signal::RuntimeDefault) => image
-            .stop_signal
-            .as_deref()
-            .map_or(Ok(SIGTERM), signal::number),
+        Ok(Signal::RuntimeDefault) => {
+            image.stop_signal.as_deref().map_or(Ok(SIGTERM), signal::number)
+        }
         Ok(signal) => signal::number(signal.as_str_name()),
         Err(_) => invalid(format!("stop_signal {} is unknown", config.stop_signal)),
     }

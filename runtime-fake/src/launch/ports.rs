@@ -24,14 +24,9 @@ pub(crate) fn host_ports(mappings: &[PortMapping]) -> Result<Vec<HostPort>, Inva
 
 fn host_port(mapping: &PortMapping) -> Result<HostPort, Invalid> {
     let port = |field: &str, value: i32| {
-        u16::try_from(value)
-            .ok()
-            .filter(|port| *port != 0)
-            .ok_or_else(|| {
-                Invalid(format!(
-                    "port_mappings.{field} {value} is not a port: 1 to 65535"
-                ))
-            })
+        u16::try_from(value).ok().filter(|port| *port != 0).ok_or_else(|| {
+            Invalid(format!("port_mappings.{field} {value} is not a port: 1 to 65535"))
+        })
     };
     let host = match mapping.host_ip.as_str() {
         "" => None,
@@ -67,12 +62,7 @@ mod tests {
     use super::*;
 
     fn mapping(protocol: i32, host_ip: &str, host_port: i32, container_port: i32) -> PortMapping {
-        PortMapping {
-            protocol,
-            container_port,
-            host_port,
-            host_ip: host_ip.to_owned(),
-        }
+        PortMapping { protocol, container_port, host_port, host_ip: host_ip.to_owned() }
     }
 
     #[rstest]

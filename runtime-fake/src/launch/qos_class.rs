@@ -21,9 +21,8 @@ pub(crate) fn qos_class(config: &PodSandboxConfig) -> Result<Option<QosClass>, I
         return Ok(None);
     };
     let parent = config.linux.as_ref().map(|linux| &linux.cgroup_parent);
-    let parts = parent.map_or(0, |parent| {
-        parent.split('/').filter(|part| !part.is_empty()).count()
-    });
+    let parts =
+        parent.map_or(0, |parent| parent.split('/').filter(|part| !part.is_empty()).count());
     if parts < 2 {
         return invalid(format!(
             "annotation {QOS_CLASS}: it needs a cgroup_parent in the cgroup of the class, as /kubepods/burstable/podUID"

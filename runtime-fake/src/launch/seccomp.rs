@@ -26,10 +26,7 @@ pub(crate) fn request(context: &LinuxContainerSecurityContext) -> Result<Profile
     if let Some(profile) = &context.seccomp {
         return by_type(profile);
     }
-    #[allow(
-        deprecated,
-        reason = "clients from before Kubernetes 1.19 say it this way"
-    )]
+    #[allow(deprecated, reason = "clients from before Kubernetes 1.19 say it this way")]
     let path = context.seccomp_profile_path.as_str();
     match path {
         "" | "unconfined" => Ok(ProfileRequest::Unconfined),
@@ -55,10 +52,7 @@ fn by_type(profile: &SecurityProfile) -> Result<ProfileRequest, Invalid> {
         Ok(ProfileType::RuntimeDefault) => Ok(ProfileRequest::Default),
         Ok(ProfileType::Unconfined) => Ok(ProfileRequest::Unconfined),
         Ok(ProfileType::Localhost) => file(&profile.localhost_ref),
-        Err(_) => invalid(format!(
-            "the seccomp profile type {} is unknown",
-            profile.profile_type
-        )),
+        Err(_) => invalid(format!("the seccomp profile type {} is unknown", profile.profile_type)),
     }
 }
 

@@ -23,13 +23,8 @@ pub(super) const MASKED: [&str; 12] = [
     "/sys/firmware",
 ];
 /// Paths of `/proc` that are read-only.
-pub(super) const READ_ONLY: [&str; 5] = [
-    "/proc/bus",
-    "/proc/fs",
-    "/proc/irq",
-    "/proc/sys",
-    "/proc/sysrq-trigger",
-];
+pub(super) const READ_ONLY: [&str; 5] =
+    ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 /// Rejects a request that the kernel cannot satisfy, so that no container runs with less protection than
 /// requested.
@@ -46,10 +41,7 @@ pub(super) fn check(context: &LinuxContainerSecurityContext) -> Result<(), Inval
 /// The masked and the read-only paths. A client that sets a security context lists them: empty lists mean
 /// `procMount: Unmasked` (Kubernetes, as in containerd). Without a security context the defaults apply.
 pub(super) fn protected_paths(config: &ContainerConfig) -> (Vec<String>, Vec<String>) {
-    let context = config
-        .linux
-        .as_ref()
-        .and_then(|linux| linux.security_context.as_ref());
+    let context = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
     let owned = |paths: &[&str]| paths.iter().map(|p| (*p).to_owned()).collect();
     match context {
         None => (owned(&MASKED), owned(&READ_ONLY)),
@@ -66,15 +58,10 @@ pub(super) fn user(
         u32::try_from(value)
             .map_err(|_| Invalid(format!("{field} {value} is not an id: 0 to 4294967295")))
     };
-    let (image_user, image_group) = image
-        .user
-        .split_once(':')
-        .map_or((image.user.as_str(), None), |(u, g)| (u, Some(g)));
-    let own_group = context
-        .run_as_group
-        .as_ref()
-        .map(|g| id("run_as_group", g.value))
-        .transpose()?;
+    let (image_user, image_group) =
+        image.user.split_once(':').map_or((image.user.as_str(), None), |(u, g)| (u, Some(g)));
+    let own_group =
+        context.run_as_group.as_ref().map(|g| id("run_as_group", g.value)).transpose()?;
     let (user, group) = match (&context.run_as_user, context.run_as_username.as_str()) {
         (Some(uid), _) => (id("run_as_user", uid.value)?.to_string(), None),
         (None, "") => (image_user.to_owned(), image_group.map(ToOwned::to_owned)),

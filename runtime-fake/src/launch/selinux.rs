@@ -23,11 +23,7 @@ pub(crate) struct Label {
 
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}:{}:{}:{}",
-            self.user, self.role, self.kind, self.level
-        )
+        write!(f, "{}:{}:{}:{}", self.user, self.role, self.kind, self.level)
     }
 }
 
@@ -36,12 +32,7 @@ impl Label {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.splitn(4, ':').map(str::to_owned);
         let mut next = || parts.next().filter(|part| !part.is_empty());
-        Some(Self {
-            user: next()?,
-            role: next()?,
-            kind: next()?,
-            level: next()?,
-        })
+        Some(Self { user: next()?, role: next()?, kind: next()?, level: next()? })
     }
 }
 
@@ -115,18 +106,14 @@ pub(crate) fn check(options: Option<&SeLinuxOption>) -> Result<(), Invalid> {
     for (name, part) in parts(options) {
         let fits = match name {
             "level" => part.is_empty() || is_level(part),
-            _ => part
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c)),
+            _ => part.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c)),
         };
         if !fits {
             let wanted = match name {
                 "level" => "a sensitivity and categories, as s0:c1,c2 or s0-s1:c0.c1023",
                 _ => "letters, digits, _, . and -",
             };
-            return invalid(format!(
-                "selinux_options.{name} {part:?} is not one: {wanted}"
-            ));
+            return invalid(format!("selinux_options.{name} {part:?} is not one: {wanted}"));
         }
     }
     Ok(())
@@ -185,10 +172,7 @@ pub(crate) fn container(
     let mut labels = changed(options, process, label(&pod.files, &policy.files));
     if privileged {
         // Privileged containers are unconfined; their files have the pod's label.
-        let label = Label {
-            kind: PRIVILEGED.to_owned(),
-            ..policy.process.clone()
-        };
+        let label = Label { kind: PRIVILEGED.to_owned(), ..policy.process.clone() };
         labels.process = label.to_string();
     }
     labels
@@ -209,19 +193,14 @@ fn changed(options: Option<&SeLinuxOption>, mut process: Label, mut files: Label
         set(&mut files.user, &options.user);
         set(&mut files.level, &options.level);
     }
-    Labels {
-        process: process.to_string(),
-        files: files.to_string(),
-    }
+    Labels { process: process.to_string(), files: files.to_string() }
 }
 
 /// A level of two categories that none of `pods` has; the search over all pairs starts at `seed`. If all are
 /// taken, pods share one.
 pub(crate) fn free_level<'a>(pods: impl Iterator<Item = &'a Labels>, seed: u64) -> String {
-    let taken: BTreeSet<String> = pods
-        .filter_map(|labels| Label::parse(&labels.process))
-        .map(|label| label.level)
-        .collect();
+    let taken: BTreeSet<String> =
+        pods.filter_map(|labels| Label::parse(&labels.process)).map(|label| label.level).collect();
     let all = u64::from(CATEGORIES);
     let level = |low, high| format!("s0:c{low},c{high}");
     let pairs = (0..all * all).map(|step| (seed % (all * all) + step) % (all * all));
@@ -286,18 +265,13 @@ mod tests {
         #[case] files: &str,
     ) {
         let labels = pod_with(&options(user, role, kind, level));
-        assert_eq!(
-            (labels.process.as_str(), labels.files.as_str()),
-            (process, files)
-        );
+        assert_eq!((labels.process.as_str(), labels.files.as_str()), (process, files));
     }
 
     #[test]
     fn pod_with_named_level_allocates_none() {
         let request = options("", "", "", "s0");
-        pod(Some(&request), &Policy::default(), || {
-            panic!("not asked for")
-        });
+        pod(Some(&request), &Policy::default(), || panic!("not asked for"));
     }
 
     #[rstest]
@@ -317,10 +291,7 @@ mod tests {
         let own = options("", "", kind, level);
         let labels = container(Some(&own), &of_pod, &Policy::default(), privileged);
         assert_eq!(labels.process, process);
-        assert_eq!(
-            labels.files,
-            format!("system_u:object_r:container_file_t:{files}")
-        );
+        assert_eq!(labels.files, format!("system_u:object_r:container_file_t:{files}"));
         let again = container(None, &of_pod, &Policy::default(), privileged);
         assert_eq!(again.files, of_pod.files);
     }
@@ -362,26 +333,17 @@ mod tests {
     #[case::colon("a:b")]
     #[case::nul("a\0b")]
     fn label_parts_with_separators_are_refused(#[case] part: &str) {
-        for request in [
-            options(part, "", "", ""),
-            options("", part, "", ""),
-            options("", "", part, ""),
-        ] {
-            assert!(
-                check(Some(&request))
-                    .unwrap_err()
-                    .0
-                    .contains("selinux_options.")
-            );
+        for request in
+            [options(part, "", "", ""), options("", part, "", ""), options("", "", part, "")]
+        {
+            assert!(check(Some(&request)).unwrap_err().0.contains("selinux_options."));
         }
     }
 
     #[test]
     fn free_level_is_unused_by_other_pods() {
-        let labels = |level: &str| Labels {
-            process: format!("u:r:t:{level}"),
-            files: String::new(),
-        };
+        let labels =
+            |level: &str| Labels { process: format!("u:r:t:{level}"), files: String::new() };
         assert_eq!(free_level([].iter(), 0), "s0:c0,c1");
         assert_eq!(free_level([].iter(), 5 * 1024 + 2), "s0:c5,c6");
         let taken = [labels("s0:c0,c1"), labels("s0:c0,c2"), labels("nonsense")];

@@ -20,14 +20,12 @@ pub(super) fn number(name: &str) -> Result<i32, Invalid> {
         other => other,
     };
     let offset = |rest: &str, words: [&str; 2]| {
-        words.iter().find_map(|w| rest.strip_prefix(w)).map_or(
-            if rest.is_empty() {
-                Ok(0)
-            } else {
-                Err(unknown())
-            },
-            |n| n.parse::<i32>().map_err(|_| unknown()),
-        )
+        words
+            .iter()
+            .find_map(|w| rest.strip_prefix(w))
+            .map_or(if rest.is_empty() { Ok(0) } else { Err(unknown()) }, |n| {
+                n.parse::<i32>().map_err(|_| unknown())
+            })
     };
     let number = if let Ok(number) = short.parse::<i32>() {
         number
@@ -36,15 +34,9 @@ pub(super) fn number(name: &str) -> Result<i32, Invalid> {
     } else if let Some(rest) = short.strip_prefix("RTMAX") {
         RTMAX - offset(rest, ["-", "MINUS"])?
     } else {
-        format!("SIG{short}")
-            .parse::<nix::sys::signal::Signal>()
-            .map_err(|_| unknown())? as i32
+        format!("SIG{short}").parse::<nix::sys::signal::Signal>().map_err(|_| unknown())? as i32
     };
-    if (1..=RTMAX).contains(&number) {
-        Ok(number)
-    } else {
-        Err(unknown())
-    }
+    if (1..=RTMAX).contains(&number) { Ok(number) } else { Err(unknown()) }
 }
 
 /// The CRI's signal for a number; of two names, as of SIGCHLD and SIGCLD, the usual one.
@@ -56,11 +48,7 @@ pub(crate) fn signal_of(number: i32) -> Signal {
             matches!(signal, Signal::Sigcld | Signal::Sigpoll | Signal::Sigiot)
         });
         let numbered = |signal: Signal| Some((self::number(signal.as_str_name()).ok()?, signal));
-        aliases
-            .into_iter()
-            .chain(usual)
-            .filter_map(numbered)
-            .collect()
+        aliases.into_iter().chain(usual).filter_map(numbered).collect()
     });
     let known = BY_NUMBER.get(&number).copied();
     known.unwrap_or(Signal::RuntimeDefault)

@@ -70,19 +70,13 @@ pub(super) fn check_container(config: &ContainerConfig) -> Result<(), Invalid> {
     one_line("log_path", &config.log_path)?;
     let mounts = config.mounts.iter().map(|mount| &mount.container_path);
     let devices = config.devices.iter().map(|device| &device.container_path);
-    mounts
-        .chain(devices)
-        .try_for_each(|path| one_line("container_path", path))
+    mounts.chain(devices).try_for_each(|path| one_line("container_path", path))
 }
 
 /// A pod's name as a hostname.
 pub(super) fn hostname_of(name: &str) -> String {
     let plain = |c: char| {
-        if c.is_whitespace() || "#;".contains(c) {
-            '-'
-        } else {
-            c
-        }
+        if c.is_whitespace() || "#;".contains(c) { '-' } else { c }
     };
     name.chars().map(plain).take(63).collect()
 }

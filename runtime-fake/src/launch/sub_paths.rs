@@ -45,12 +45,7 @@ pub(super) fn redirect(
             ));
         }
     };
-    for Wanted {
-        path,
-        volume,
-        sub_path,
-    } in wanted
-    {
+    for Wanted { path, volume, sub_path } in wanted {
         for path in [&path, &volume, &sub_path] {
             paths::path(&format!("annotation {ANNOTATION}: path"), path)?;
         }
@@ -127,24 +122,15 @@ mod tests {
     fn mount_of_the_path_has_the_part_as_source(#[case] sub_path: &str) {
         let text =
             format!(r#"[{{"path": "/pod/part", "volume": "/v", "sub_path": "{sub_path}"}}]"#);
-        let expected = MountSource::SubPath {
-            volume: "/v".into(),
-            sub_path: sub_path.into(),
-        };
+        let expected = MountSource::SubPath { volume: "/v".into(), sub_path: sub_path.into() };
         let found = redirected(&text, IsolationMode::Rootless);
         assert_eq!(found, Ok(expected));
     }
 
     #[rstest]
     #[case("{}", "expected [")]
-    #[case(
-        r#"[{"path": "/pod/part", "volume": "/v"}]"#,
-        "missing field `sub_path`"
-    )]
-    #[case(
-        r#"[{"path": "/pod/part", "volume": "v", "sub_path": ""}]"#,
-        "is not an absolute path"
-    )]
+    #[case(r#"[{"path": "/pod/part", "volume": "/v"}]"#, "missing field `sub_path`")]
+    #[case(r#"[{"path": "/pod/part", "volume": "v", "sub_path": ""}]"#, "is not an absolute path")]
     #[case(
         r#"[{"path": "/pod/part", "volume": "/v/../w", "sub_path": ""}]"#,
         "is not an absolute path"
@@ -157,10 +143,7 @@ mod tests {
         r#"[{"path": "/pod/part", "volume": "/v", "sub_path": "a/../.."}]"#,
         "is not a relative path"
     )]
-    #[case(
-        r#"[{"path": "/pod/part", "volume": "/v", "sub_path": "\u0000"}]"#,
-        "NUL byte"
-    )]
+    #[case(r#"[{"path": "/pod/part", "volume": "/v", "sub_path": "\u0000"}]"#, "NUL byte")]
     #[case(
         r#"[{"path": "/other", "volume": "/v", "sub_path": "a"}]"#,
         "no mount has the host_path"

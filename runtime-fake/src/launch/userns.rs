@@ -44,10 +44,9 @@ fn own(options: &NamespaceOption) -> Result<Option<&UserNamespace>, Invalid> {
     match NamespaceMode::try_from(requested.mode) {
         Ok(NamespaceMode::Node) => Ok(None),
         Ok(NamespaceMode::Pod) => Ok(Some(requested)),
-        Ok(NamespaceMode::Container | NamespaceMode::Target) | Err(_) => invalid(format!(
-            "userns_options.mode is POD or NODE, not {}",
-            requested.mode
-        )),
+        Ok(NamespaceMode::Container | NamespaceMode::Target) | Err(_) => {
+            invalid(format!("userns_options.mode is POD or NODE, not {}", requested.mode))
+        }
     }
 }
 
@@ -100,9 +99,7 @@ pub(super) fn mount(
         ));
     }
     let maps = |field: &str, list: &[IdMapping]| {
-        list.iter()
-            .map(|one| map(field, one))
-            .collect::<Result<Vec<_>, _>>()
+        list.iter().map(|one| map(field, one)).collect::<Result<Vec<_>, _>>()
     };
     Ok(Some(IdMappings {
         uid_mappings: maps("mounts: uid_mappings", &mount.uid_mappings)?,
@@ -165,10 +162,7 @@ mod tests {
     fn user_namespace_is_refused_without_namespaces() {
         let own = options(NamespaceMode::Pod, &[(0, 1000, 10)]);
         assert!(pod(&own, IsolationMode::Process).is_err());
-        assert_eq!(
-            pod(&NamespaceOption::default(), IsolationMode::Process),
-            Ok(None)
-        );
+        assert_eq!(pod(&NamespaceOption::default(), IsolationMode::Process), Ok(None));
     }
 
     #[test]
@@ -192,15 +186,8 @@ mod tests {
 
     #[test]
     fn idmap_shifts_file_owners() {
-        let map = |outside| LinuxIdMapping {
-            container_id: 0,
-            host_id: outside,
-            size: 100,
-        };
-        let maps = IdMappings {
-            uid_mappings: vec![map(1000)],
-            gid_mappings: vec![map(2000)],
-        };
+        let map = |outside| LinuxIdMapping { container_id: 0, host_id: outside, size: 100 };
+        let maps = IdMappings { uid_mappings: vec![map(1000)], gid_mappings: vec![map(2000)] };
         assert_eq!(maps.shift(0, 5), Some((1000, 2005)));
         assert_eq!(maps.shift(99, 100), None);
     }

@@ -54,12 +54,7 @@ mod tests {
         let table = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\n     |-- 10.200.3.0\n        /24 link UNICAST\nLocal:\n        |-- 10.200.3.7\n           /32 host LOCAL\n           |-- 10.200.3.255\n              /32 link BROADCAST\n     |-- 127.0.0.1\n        /32 host LOCAL\n";
         assert_eq!(v4(table), [Ipv4Addr::new(10, 200, 3, 7)]);
         let table = "00000000000000000000000000000001 01 80 10 80       lo\nfd00000000000000000000000000000a 02 40 00 80     eth0\nfe800000000000000000000000000001 02 40 20 80     eth0\n";
-        assert_eq!(
-            v6(table),
-            ["fd00::a"
-                .parse::<Ipv6Addr>()
-                .unwrap_or(Ipv6Addr::UNSPECIFIED)]
-        );
+        assert_eq!(v6(table), ["fd00::a".parse::<Ipv6Addr>().unwrap_or(Ipv6Addr::UNSPECIFIED)]);
         assert_eq!(of(-1), Vec::<IpAddr>::new());
     }
 }

@@ -134,10 +134,7 @@ impl Runtime {
                 .enumerate()
                 .map(|(n, dumped)| (dumped.name.clone(), format!("container-{n}")))
                 .collect();
-            archive.add_document(
-                checkpoint::POD_OPTIONS,
-                &PodOptions::new(directories.clone()),
-            )?;
+            archive.add_document(checkpoint::POD_OPTIONS, &PodOptions::new(directories.clone()))?;
             archive.add_document(checkpoint::POD, &config)?;
             for dumped in &all {
                 archive.add(dumped.files.path(), &directories[&dumped.name])?;
@@ -157,16 +154,9 @@ impl Runtime {
         let _turn = self.turn_to_dump(container)?;
         let (_, pod) = self.container_and_pod(container.id.as_str(), "it has ended")?;
         if self.store.state().container(container.id.as_str())?.state != ContainerState::Running {
-            return Err(wrong_state(
-                container,
-                "only a running container can be checkpointed",
-            ));
+            return Err(wrong_state(container, "only a running container can be checkpointed"));
         }
-        let sandbox = self
-            .store
-            .state()
-            .sandbox(container.sandbox.as_str())?
-            .clone();
+        let sandbox = self.store.state().sandbox(container.sandbox.as_str())?.clone();
         let directory = self.container_dir(&sandbox.id, &container.id);
         self.check_can_be_dumped(container, &sandbox)?;
         let files = tempfile::Builder::new()
@@ -175,13 +165,9 @@ impl Runtime {
             .map_err(io("make a directory for the checkpoint"))?;
         fs::create_dir(files.path().join(checkpoint::IMAGES))
             .map_err(io("make a directory for the checkpoint"))?;
-        let (socket, crius) = socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .map_err(|error| io("make a socket for criu")(error.into()))?;
+        let (socket, crius) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(|error| io("make a socket for criu")(error.into()))?;
         let pid = start_criu(&pod, container, program, crius).await?;
         let container = container.clone();
         let upper = directory.join("layer/upper");
@@ -195,12 +181,7 @@ impl Runtime {
             let open =
                 |path: &Path| fs::File::open(path).map_err(io("open the checkpoint's files"));
             let (work_dir, images) = (open(work)?, open(&work.join(checkpoint::IMAGES))?);
-            let what = Dump {
-                pid,
-                images: images.as_fd(),
-                work: work_dir.as_fd(),
-                external,
-            };
+            let what = Dump { pid, images: images.as_fd(), work: work_dir.as_fd(), external };
             let frozen = || {
                 if given_up.load(Ordering::Relaxed) {
                     return Err(Error::Unable("its caller has disconnected".to_owned()));
@@ -218,20 +199,14 @@ impl Runtime {
                 .map_err(|error| not_dumped(error, &container, work))?;
             checkpoint::describe(work, &container, &sandbox.config, &remade)
                 .map_err(io("describe the container in its checkpoint"))?;
-            Ok(Dumped {
-                name: remade.name().to_owned(),
-                files,
-            })
+            Ok(Dumped { name: remade.name().to_owned(), files })
         })
         .await
     }
 
     /// Locks the container: two criu processes cannot hold the same processes.
     fn turn_to_dump(&self, container: &Container) -> Result<Turn<'_>, Error> {
-        let mut busy = self
-            .checkpoints
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut busy = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
         if !busy.insert(container.id.clone()) {
             return Err(Error::Unable(format!(
                 "container {} is being checkpointed already",
@@ -293,11 +268,7 @@ struct Turn<'a>(&'a Runtime, ContainerId);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let mut busy = self
-            .0
-            .checkpoints
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut busy = self.0.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
         busy.remove(&self.1);
     }
 }
@@ -308,10 +279,7 @@ async fn start_criu(
     program: &Path,
     socket: std::os::fd::OwnedFd,
 ) -> Result<i32, Error> {
-    let call = Call::Dump {
-        container: container.id.to_string(),
-        program: program.to_owned(),
-    };
+    let call = Call::Dump { container: container.id.to_string(), program: program.to_owned() };
     match pod.keeper.exchange(call, vec![socket]).await? {
         (Outcome::Dump { pid }, _) => Ok(pid),
         (outcome, _) => Err(unexpected(&outcome).into()),
@@ -337,10 +305,7 @@ fn observe(container: &Container, pid: i32) -> Result<Remade, Error> {
     let stream = |number| {
         let link = fs::read_link(format!("/proc/{pid}/fd/{number}"));
         // The process may have closed it.
-        link.map_or_else(
-            |_| String::new(),
-            |link| link.to_string_lossy().into_owned(),
-        )
+        link.map_or_else(|_| String::new(), |link| link.to_string_lossy().into_owned())
     };
     Ok(Remade::of(container, mounts, (0..3).map(stream).collect()))
 }
@@ -349,10 +314,7 @@ fn not_dumped(error: DumpError<Error>, container: &Container, work: &Path) -> Er
     let id = container.id.short();
     match error {
         DumpError::WhileFrozen(error) => error,
-        DumpError::Lost(source) => Error::Io {
-            what: "speak with criu",
-            source,
-        },
+        DumpError::Lost(source) => Error::Io { what: "speak with criu", source },
         DumpError::Refused(said) => {
             let why = criu::complaint_in(&work.join(checkpoint::LOG))
                 .or(said)

@@ -14,10 +14,7 @@ use rustix::{
 /// unmapped ids become the overflow user's. File capabilities, which are bound to the machine, are lost.
 pub(super) fn give(directory: &Path, ids: &IdMappings) -> io::Result<()> {
     let top = file_tree::open(directory)?;
-    let mut shift = Shift {
-        ids,
-        seen: BTreeSet::new(),
-    };
+    let mut shift = Shift { ids, seen: BTreeSet::new() };
     shift.give(&top, c".", &rustix::fs::fstat(&top)?)?;
     Ok(file_tree::walk(top, Mounts::Stay, &mut shift)?)
 }
@@ -70,8 +67,9 @@ mod tests {
     #[test]
     fn chown_shifts_each_file_once() {
         if !nix::unistd::geteuid().is_root() {
-            let line = "skipped: chown_shifts_each_file_once: only root can give files away";
-            let _ = writeln!(io::stderr(), "{line}");
+            let line =
+                "skipped: chown_shifts_each_file_once: needs Root: only root can give files away";
+            let _ = writeln!(io::LineWriter::new(io::stderr()), "{line}");
             return;
         }
         let place = tempfile::tempdir().unwrap();
@@ -84,17 +82,8 @@ mod tests {
         std::os::unix::fs::symlink("/nowhere", path("link")).unwrap();
         fs::write(path("foreign"), "").unwrap();
         lchown(path("foreign"), Some(5000), Some(0)).unwrap();
-        let map = |outside| {
-            vec![LinuxIdMapping {
-                container_id: 0,
-                host_id: outside,
-                size: 1000,
-            }]
-        };
-        let ids = IdMappings {
-            uid_mappings: map(100),
-            gid_mappings: map(200),
-        };
+        let map = |outside| vec![LinuxIdMapping { container_id: 0, host_id: outside, size: 1000 }];
+        let ids = IdMappings { uid_mappings: map(100), gid_mappings: map(200) };
         give(place.path(), &ids).unwrap();
         let owner = |name: &str| {
             let meta = fs::symlink_metadata(path(name)).unwrap();

@@ -24,11 +24,7 @@ pub(crate) async fn destroy_cgroups(id: &SandboxId, store: &Store) {
     let state = store.state();
     let of_pod = state.sandboxes.get(id).and_then(|s| s.cgroup.clone());
     // If the pod's record is unreadable, its containers' records may have the path.
-    let of_container = || {
-        state
-            .containers_of(id)
-            .find_map(|c| c.cgroup.as_ref()?.parent())
-    };
+    let of_container = || state.containers_of(id).find_map(|c| c.cgroup.as_ref()?.parent());
     let Some(place) = of_pod.or_else(of_container) else {
         return;
     };
@@ -79,10 +75,8 @@ pub(crate) async fn lose(id: &SandboxId, directory: &Path, store: &Store) {
     for container in left {
         orphan::kill(&directory.join("containers").join(container.as_str()));
         let exit = recorded_exit(&exit_record(directory, container.as_str()));
-        let event = exit.map_or_else(
-            || ContainerEvent::Lost(Timestamp::now()),
-            ContainerEvent::Exited,
-        );
+        let event =
+            exit.map_or_else(|| ContainerEvent::Lost(Timestamp::now()), ContainerEvent::Exited);
         changes.push(Change::Container(container, event));
     }
     let _ = store.apply(Change::Together(changes)).await;

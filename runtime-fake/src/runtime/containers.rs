@@ -26,10 +26,7 @@ impl Runtime {
     pub(crate) async fn start_container(&self, id: &str) -> Result<(), Error> {
         let (container, pod) = self.container_and_pod(id, "start it once, after it was created")?;
         if container.state != ContainerState::Created {
-            return Err(wrong_state(
-                &container,
-                "only a created container can be started",
-            ));
+            return Err(wrong_state(&container, "only a created container can be started"));
         }
         self.act_in_start(&container).await?;
         let call = Call::Start {
@@ -40,10 +37,7 @@ impl Runtime {
             Ok(Outcome::Started { at, pid }) => {
                 self.came_back(&container, pid);
                 self.store
-                    .apply(Change::Container(
-                        container.id.clone(),
-                        ContainerEvent::Started(at),
-                    ))
+                    .apply(Change::Container(container.id.clone(), ContainerEvent::Started(at)))
                     .await?;
                 Ok(())
             }
@@ -52,12 +46,7 @@ impl Runtime {
                 // Wait, so that a client that gets the error finds the container exited, with the reason.
                 if failure.is_final() {
                     self.store
-                        .wait(|state| {
-                            state
-                                .containers
-                                .get(&container.id)
-                                .is_none_or(|c| c.ended())
-                        })
+                        .wait(|state| state.containers.get(&container.id).is_none_or(|c| c.ended()))
                         .await?;
                 }
                 Err(failure.into())
@@ -78,12 +67,7 @@ impl Runtime {
             return Ok(());
         }
         let ended = || {
-            self.store.wait(|state| {
-                state
-                    .containers
-                    .get(&container.id)
-                    .is_none_or(|c| c.ended())
-            })
+            self.store.wait(|state| state.containers.get(&container.id).is_none_or(|c| c.ended()))
         };
         let Some(pod) = self.pods.get(&container.sandbox) else {
             if let Some(doubt) = container.doubt() {
@@ -120,12 +104,9 @@ impl Runtime {
         let Some(container) = self.store.state().container_if_there(id)?.cloned() else {
             return Ok(());
         };
-        self.stop_container(container.id.as_str(), Duration::ZERO)
-            .await?;
+        self.stop_container(container.id.as_str(), Duration::ZERO).await?;
         if let Some(pod) = self.pods.get(&container.sandbox) {
-            let call = Call::Forget {
-                container: container.id.to_string(),
-            };
+            let call = Call::Forget { container: container.id.to_string() };
             match pod.keeper.call(call).await {
                 Ok(_) => {}
                 // Its processes may still run.
@@ -136,9 +117,7 @@ impl Runtime {
                 }
             }
         }
-        self.store
-            .apply(Change::RemoveContainer(container.id.clone()))
-            .await?;
+        self.store.apply(Change::RemoveContainer(container.id.clone())).await?;
         self.release_image(&container.id).await;
         Ok(())
     }
@@ -147,16 +126,9 @@ impl Runtime {
     pub(crate) async fn reopen_log(&self, id: &str) -> Result<(), Error> {
         let (container, pod) = self.container_and_pod(id, "its log is closed")?;
         if container.state != ContainerState::Running {
-            return Err(wrong_state(
-                &container,
-                "only a running container's log can be reopened",
-            ));
+            return Err(wrong_state(&container, "only a running container's log can be reopened"));
         }
-        pod.keeper
-            .call(Call::ReopenLog {
-                container: container.id.to_string(),
-            })
-            .await?;
+        pod.keeper.call(Call::ReopenLog { container: container.id.to_string() }).await?;
         Ok(())
     }
 
@@ -178,27 +150,16 @@ impl Runtime {
 }
 
 fn unreachable(container: &Container, doubt: &UnknownReason) -> Error {
-    Error::Unreachable {
-        id: container.id.clone(),
-        why: doubt.to_string(),
-    }
+    Error::Unreachable { id: container.id.clone(), why: doubt.to_string() }
 }
 
 pub(super) fn wrong_state(container: &Container, wanted: &'static str) -> Error {
-    Refused::WrongState {
-        id: container.id.clone(),
-        state: words(container.state),
-        wanted,
-    }
-    .into()
+    Refused::WrongState { id: container.id.clone(), state: words(container.state), wanted }.into()
 }
 
 /// Sends a signal. If the container or the keeper has ended already, that is not an error.
 async fn signal(pod: &Pod, container: &Container, signal: i32) -> Result<(), Error> {
-    let call = Call::Signal {
-        container: container.id.to_string(),
-        signal,
-    };
+    let call = Call::Signal { container: container.id.to_string(), signal };
     match pod.keeper.call(call).await {
         Ok(_) => Ok(()),
         Err(failure) if failure.kind == FailureKind::Silent => Err(failure.into()),

@@ -15,7 +15,6 @@ use jiff::Timestamp;
 use keeper::{
     cgroup::{DeviceRule, device},
     failure::FailureKind,
-    orphan,
     plan::{Confinement, IsolationMode, LaunchPlan, RootPlan, UserIds},
     protocol::{Call, Outcome},
 };
@@ -56,17 +55,13 @@ impl Runtime {
     ) -> Result<ContainerId, Error> {
         let sandbox = self.store.state().sandbox(sandbox)?.clone();
         let Some(pod) = self.pods.get(&sandbox.id) else {
-            return Err(Refused::SandboxNotReady {
-                id: sandbox.id.clone(),
-                wanted: "a container",
-            }
-            .into());
+            return Err(
+                Refused::SandboxNotReady { id: sandbox.id.clone(), wanted: "a container" }.into()
+            );
         };
         let id = ContainerId::random();
         let image = self.hold_image(&id, &config).await?;
-        let created = self
-            .create_from(&id, &sandbox, &pod, config, image, from)
-            .await;
+        let created = self.create_from(&id, &sandbox, &pod, config, image, from).await;
         match created {
             Ok(()) => Ok(id),
             Err(error) => {
@@ -172,11 +167,7 @@ impl Runtime {
         if let (Some(path), Some(filter)) = (&plan.process.seccomp, filter) {
             fs::write(path, filter).map_err(io("write the container's seccomp filter"))?;
         }
-        if let Err(refused) = self
-            .store
-            .apply(Change::AddContainer(Box::new(container)))
-            .await
-        {
+        if let Err(refused) = self.store.apply(Change::AddContainer(Box::new(container))).await {
             self.discard(&directory);
             return Err(refused.into());
         }
@@ -201,9 +192,7 @@ impl Runtime {
                 if let Some(container) = self.store.state().containers.get(id) {
                     cleanup::destroy_container_cgroup(container).await;
                 }
-                self.store
-                    .apply(Change::RemoveContainer(id.clone()))
-                    .await?;
+                self.store.apply(Change::RemoveContainer(id.clone())).await?;
                 Err(error)
             }
         }
@@ -222,10 +211,7 @@ impl Runtime {
         }
         let restore = plan.restore.clone();
         let create = |plan: LaunchPlan| {
-            pod.keeper.call(Call::Create {
-                container: id.to_string(),
-                plan: Box::new(plan),
-            })
+            pod.keeper.call(Call::Create { container: id.to_string(), plan: Box::new(plan) })
         };
         let outcome = match create(plan.clone()).await {
             Err(failure) if failure.kind == FailureKind::NoOverlay && restore.is_none() => {
@@ -242,9 +228,6 @@ impl Runtime {
         let Outcome::Created { user, pid } = outcome else {
             return Err(unexpected(&outcome).into());
         };
-        if let Err(error) = orphan::note(&directory, pid) {
-            tracing::warn!(%error, "failed to record container process: it may outlive a killed keeper");
-        }
         if let Some(restore) = restore
             && let Err(error) = self.put_back_shm(&restore, &directory, pid).await
         {
@@ -264,17 +247,10 @@ impl Runtime {
         let modules = self.modules.clone();
         let context = config.linux.as_ref();
         let context = context.and_then(|l| l.security_context.clone());
-        let (of_pod, labels) = (
-            selinux_options(&sandbox.config).cloned(),
-            sandbox.labels.clone(),
-        );
+        let (of_pod, labels) = (selinux_options(&sandbox.config).cloned(), sandbox.labels.clone());
         let may_wait = modules.has_any();
         let decide = move || modules.container(context.as_ref(), of_pod.as_ref(), labels.as_ref());
-        Ok(if may_wait {
-            blocking(decide).await?
-        } else {
-            decide()?
-        })
+        Ok(if may_wait { blocking(decide).await? } else { decide()? })
     }
 
     async fn copied(&self, mut plan: LaunchPlan) -> Result<LaunchPlan, Error> {
@@ -385,10 +361,7 @@ fn make_directories(directory: &Path, plan: &LaunchPlan) -> Result<(), Error> {
     let own = parts.iter().map(|part| directory.join(part));
     for path in own.chain(volumes::directories(&plan.mounts)) {
         // The mode of a container's root directory.
-        let made = fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o755)
-            .create(path);
+        let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(path);
         made.map_err(io(what))?;
     }
     let Some(log) = &plan.log else { return Ok(()) };

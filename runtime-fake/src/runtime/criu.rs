@@ -28,9 +28,7 @@ impl Runtime {
         } else {
             format!("isolation is `{isolation}`, and criu needs root")
         };
-        Err(Error::Unable(format!(
-            "checkpoints are unavailable: {reason}"
-        )))
+        Err(Error::Unable(format!("checkpoints are unavailable: {reason}")))
     }
 }
 
@@ -57,11 +55,8 @@ fn find() -> Option<PathBuf> {
 
 /// Runs `criu check`. The error is criu's own.
 async fn check(program: &Path) -> Result<(), String> {
-    let running = Command::new(program)
-        .arg("check")
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
+    let running =
+        Command::new(program).arg("check").stdin(Stdio::null()).kill_on_drop(true).output();
     let output = match timeout(CHECK, running).await {
         Ok(Ok(output)) => output,
         Ok(Err(error)) => return Err(error.to_string()),

@@ -36,10 +36,7 @@ impl Runtime {
         let (directories, requests) = (self.config.cdi_dirs.clone(), config.devices.clone());
         blocking(move || {
             let edits = cdi::edits(&directories, &names)?;
-            Ok(ResolvedDevices {
-                requested: requested(&requests)?,
-                edits: found(edits)?,
-            })
+            Ok(ResolvedDevices { requested: requested(&requests)?, edits: found(edits)? })
         })
         .await
     }
@@ -61,11 +58,7 @@ fn requested(requests: &[Device]) -> Result<Vec<DevicePlan>, Invalid> {
 /// Completes `edits` with the nodes and mounts on the host.
 fn found(edits: Edits) -> Result<PlanEdits, Invalid> {
     // A missing mount source means that the device is missing: do not create a directory in its place.
-    if let Some(missing) = edits
-        .mounts
-        .iter()
-        .find(|m| !Path::new(&m.host_path).exists())
-    {
+    if let Some(missing) = edits.mounts.iter().find(|m| !Path::new(&m.host_path).exists()) {
         return Err(Invalid(format!(
             "CDI: there is no {} on the host to be mounted at {}",
             missing.host_path, missing.container_path
@@ -81,10 +74,7 @@ fn found(edits: Edits) -> Result<PlanEdits, Invalid> {
 /// The device at `path`, or the devices below it.
 fn look(path: &Path) -> Result<Vec<Found>, Invalid> {
     let wrong = |error: &io::Error| {
-        Invalid(format!(
-            "devices: failed to look at {} on the host: {error}",
-            path.display()
-        ))
+        Invalid(format!("devices: failed to look at {} on the host: {error}", path.display()))
     };
     // Links are followed on the host, as for mounts.
     let real = fs::canonicalize(path).map_err(|e| wrong(&e))?;
@@ -98,24 +88,13 @@ fn look(path: &Path) -> Result<Vec<Found>, Invalid> {
             path.display()
         )));
     };
-    Ok(vec![Found {
-        below: PathBuf::new(),
-        host: real,
-        node,
-    }])
+    Ok(vec![Found { below: PathBuf::new(), host: real, node }])
 }
 
 /// A node of a specification; missing fields are taken from the host.
 fn node(edit: &NodeEdit) -> Result<DevicePlan, Invalid> {
     let found = if let (Some(kind), Some((major, minor))) = (edit.kind, edit.numbers) {
-        DeviceNode {
-            kind,
-            major,
-            minor,
-            file_mode: 0,
-            uid: 0,
-            gid: 0,
-        }
+        DeviceNode { kind, major, minor, file_mode: 0, uid: 0, gid: 0 }
     } else {
         let meta = fs::metadata(&edit.host).map_err(|error| {
             Invalid(format!(

@@ -23,16 +23,10 @@ pub(crate) enum Error {
     Image(#[from] ImageError),
     /// A network operation failed.
     #[error("failed to {what} the pod's network")]
-    Net {
-        what: &'static str,
-        source: NetError,
-    },
+    Net { what: &'static str, source: NetError },
     /// A CNI operation failed.
     #[error("failed to {what} the pod's network")]
-    Cni {
-        what: &'static str,
-        source: network::cni::CniError,
-    },
+    Cni { what: &'static str, source: network::cni::CniError },
     /// There is no pod network, for this reason.
     #[error("pods have no network; pods of the host's network can be run: {0}")]
     NoNetwork(String),
@@ -50,16 +44,10 @@ pub(crate) enum Error {
     Cgroup(#[from] CgroupError),
     /// A file or process operation of the daemon failed.
     #[error("failed to {what}")]
-    Io {
-        what: &'static str,
-        source: std::io::Error,
-    },
+    Io { what: &'static str, source: std::io::Error },
     /// A container's keeper is unreachable.
     #[error("container {id} is unknown, {why}: stop the pod sandbox, which ends it")]
-    Unreachable {
-        id: crate::id::ContainerId,
-        why: String,
-    },
+    Unreachable { id: crate::id::ContainerId, why: String },
     /// The connection to a pod's port failed.
     #[error("{0}")]
     NoAnswer(String),

@@ -67,16 +67,10 @@ impl Runtime {
         let plan = self.exec_plan(&container, argv, false)?;
         let (stdout, child_stdout) = pipe_from_process().map_err(io("make a pipe"))?;
         let (stderr, child_stderr) = pipe_from_process().map_err(io("make a pipe"))?;
-        let stdin: OwnedFd = File::open("/dev/null")
-            .map_err(io("open /dev/null"))?
-            .into();
+        let stdin: OwnedFd = File::open("/dev/null").map_err(io("open /dev/null"))?.into();
         let exec = pod
             .keeper
-            .exec(
-                container.id.as_str(),
-                plan,
-                vec![stdin, child_stdout, child_stderr],
-            )
+            .exec(container.id.as_str(), plan, vec![stdin, child_stdout, child_stderr])
             .await?;
         // Both end when the process has ended and its output was read: an orphan that keeps them open does not delay
         // the caller.

@@ -72,11 +72,7 @@ impl Runtime {
     ) -> Vec<MeasuredPod> {
         let state = self.store.state();
         self.rates.keep(|id| {
-            state
-                .containers
-                .by_id()
-                .keys()
-                .any(|known| known.as_str() == id)
+            state.containers.by_id().keys().any(|known| known.as_str() == id)
                 || state.sandboxes.keys().any(|known| known.as_str() == id)
         });
         let mut measured = Vec::with_capacity(sandboxes.len());
@@ -99,9 +95,7 @@ impl Runtime {
             return Processes::default();
         };
         match tokio::time::timeout(PATIENCE, pod.keeper.call(Call::State)).await {
-            Ok(Ok(Outcome::State {
-                pid, containers, ..
-            })) => Processes {
+            Ok(Ok(Outcome::State { pid, containers, .. })) => Processes {
                 keeper: Some(pid),
                 first: containers
                     .into_iter()
@@ -119,10 +113,7 @@ impl Runtime {
         let device = |path: &Path| fs::metadata(path).map(|found| found.dev());
         let containers = device(&mountpoint).ok()?;
         let images = device(&self.images.fs_info().mountpoint).ok()?;
-        (containers != images).then(|| ContainerFilesystem {
-            mountpoint,
-            written: self.written(),
-        })
+        (containers != images).then(|| ContainerFilesystem { mountpoint, written: self.written() })
     }
 
     /// The usage of all containers' layers that are on a disk.
@@ -150,9 +141,8 @@ impl Runtime {
             .map(|container| self.look_at_container(container, processes))
             .collect();
         // All processes of a pod descend from its keeper.
-        let usage = processes
-            .keeper
-            .map(|keeper| stats::usage(sandbox.cgroup.as_ref(), Some(keeper)));
+        let usage =
+            processes.keeper.map(|keeper| stats::usage(sandbox.cgroup.as_ref(), Some(keeper)));
         let network = match processes.keeper {
             Some(keeper) if !sandbox.addresses.is_empty() => stats::traffic(keeper),
             _ => Network::default(),
@@ -172,10 +162,7 @@ impl Runtime {
         container: Arc<Container>,
         processes: &Processes,
     ) -> MeasuredContainer {
-        let alive = matches!(
-            container.state,
-            ContainerState::Created | ContainerState::Running
-        );
+        let alive = matches!(container.state, ContainerState::Created | ContainerState::Running);
         let first = processes.first.get(container.id.as_str()).copied();
         let usage = alive.then(|| stats::usage(container.cgroup.as_ref(), first));
         let directory = self.container_dir(&container.sandbox, &container.id);

@@ -151,13 +151,10 @@ impl Network {
             Isolation::Rootless { .. } => private.map_or_else(private_netns, Ok).map(Some),
         };
         match (namespace, &opening.cni) {
-            (Ok(namespace), Some(config)) => Self::Cni {
-                cni: Cni::new(config.clone(), namespace),
-                cidrs: opening.cidrs,
-            },
-            (Ok(_), None) => Self::Nowhere {
-                reason: "no plugins are configured".to_owned(),
-            },
+            (Ok(namespace), Some(config)) => {
+                Self::Cni { cni: Cni::new(config.clone(), namespace), cidrs: opening.cidrs }
+            }
+            (Ok(_), None) => Self::Nowhere { reason: "no plugins are configured".to_owned() },
             (Err(error), _) => {
                 let reason = crate::chain(&error);
                 tracing::warn!(reason, "no pod network: RunPodSandbox fails");
@@ -199,16 +196,28 @@ impl Network {
         matches!(self, Self::Bridge(_))
     }
 
+    /// A network namespace for a pod that is attached early.
+    pub(crate) fn make_netns(&self) -> io::Result<PodNetns> {
+        match self {
+            Self::Bridge(pods) => pods.make_netns(),
+            Self::Cni { .. } | Self::Host(_) | Self::Nowhere { .. } => PodNetns::make(),
+        }
+    }
+
+    /// Makes what the next pod will need.
+    pub(crate) fn prepare(&self) {
+        if let Self::Bridge(pods) = self {
+            pods.make_spare_netns();
+        }
+    }
+
     /// Attaches the network namespace of a pod. Without namespaces `netns` is `None`.
     pub(crate) fn attach(
         &self,
         target: &Target,
         netns: Option<&PodNetns>,
     ) -> Result<CniResult, Error> {
-        let given = |addresses| CniResult {
-            addresses,
-            dns: None,
-        };
+        let given = |addresses| CniResult { addresses, dns: None };
         let id = &target.sandbox.id;
         if let Self::Host(loopbacks) = self {
             return Ok(given(loopbacks.address_of(id).into_iter().collect()));
@@ -221,10 +230,7 @@ impl Network {
                 annotations_fit(&target.sandbox.config.annotations).map_err(Invalid)?;
                 loopback_up(netns.as_fd()).map_err(set_up)?;
                 let added = cni.add(&target.for_plugins(cidrs), netns);
-                added.map_err(|source| Error::Cni {
-                    what: "set up",
-                    source,
-                })
+                added.map_err(|source| Error::Cni { what: "set up", source })
             }
             Self::Bridge(pods) => {
                 let ips = pods.attach(id.as_str(), &target.ports, netns)?;
@@ -239,10 +245,7 @@ impl Network {
         let undo = |cni: &Cni, cidrs: &PodCidrs| {
             let connected = !target.sandbox.addresses.is_empty() && own_network(&target.sandbox);
             cni.del(&target.for_plugins(cidrs), netns, connected)
-                .map_err(|source| Error::Cni {
-                    what: "take down",
-                    source,
-                })
+                .map_err(|source| Error::Cni { what: "take down", source })
         };
         match self {
             Self::Cni { cni, cidrs } => return undo(cni, cidrs),
@@ -250,10 +253,7 @@ impl Network {
             Self::Bridge(_) | Self::Host(_) | Self::Nowhere { .. }
                 if cni::connected(&target.directory) =>
             {
-                undo(
-                    &Cni::without_configuration(self.pin()),
-                    &PodCidrs::default(),
-                )?;
+                undo(&Cni::without_configuration(self.pin()), &PodCidrs::default())?;
             }
             Self::Bridge(_) | Self::Host(_) | Self::Nowhere { .. } => {}
         }
@@ -297,10 +297,7 @@ impl Network {
             return;
         };
         if let Err(error) = cni.gc(valid) {
-            tracing::warn!(
-                error = crate::chain(&error),
-                "CNI garbage collection failed"
-            );
+            tracing::warn!(error = crate::chain(&error), "CNI garbage collection failed");
         }
     }
 
@@ -397,10 +394,7 @@ impl Network {
 }
 
 fn set_up(source: network::NetError) -> Error {
-    Error::Net {
-        what: "set up",
-        source,
-    }
+    Error::Net { what: "set up", source }
 }
 
 fn ended() -> Error {
@@ -437,8 +431,7 @@ impl Target {
 /// Whether the pod has its own network, if there are network namespaces.
 fn own_network(sandbox: &Sandbox) -> bool {
     let linux = sandbox.config.linux.as_ref();
-    let options = linux
-        .and_then(|l| l.security_context.as_ref())
-        .and_then(|c| c.namespace_options.as_ref());
+    let options =
+        linux.and_then(|l| l.security_context.as_ref()).and_then(|c| c.namespace_options.as_ref());
     options.is_none_or(|options| options.network != i32::from(NamespaceMode::Node))
 }

@@ -30,11 +30,7 @@ pub(crate) struct Pod {
 impl Pods {
     /// An empty set; new keepers run `program`.
     pub(crate) fn new(program: Program, deadlines: Deadlines) -> Self {
-        Self {
-            handles: Mutex::default(),
-            zygote: Zygote::new(program, deadlines),
-            deadlines,
-        }
+        Self { handles: Mutex::default(), zygote: Zygote::new(program, deadlines), deadlines }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Pod>>> {
@@ -67,10 +63,6 @@ impl Pods {
 
 impl Pod {
     pub(super) fn new(keeper: KeeperClient) -> Self {
-        Self {
-            keeper,
-            turn: tokio::sync::Mutex::default(),
-            limits: tokio::sync::Mutex::default(),
-        }
+        Self { keeper, turn: tokio::sync::Mutex::default(), limits: tokio::sync::Mutex::default() }
     }
 }

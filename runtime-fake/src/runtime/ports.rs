@@ -59,10 +59,7 @@ pub(crate) fn claim(
         // A kernel without IPv6 can bind all addresses with IPv4 alone.
         let addresses: &[IpAddr] = match port.host {
             Some(address) => &[address],
-            None => &[
-                IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-                IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-            ],
+            None => &[IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)],
         };
         for (index, address) in addresses.iter().enumerate() {
             let socket = match take(port, *address) {
@@ -125,10 +122,7 @@ fn explain(port: &HostPort, error: Errno, own: &SandboxId, state: &State) -> Por
         Errno::PROTONOSUPPORT | Errno::SOCKTNOSUPPORT | Errno::AFNOSUPPORT => {
             PortError::NoTransport { port }
         }
-        other => PortError::Io {
-            port,
-            source: other.into(),
-        },
+        other => PortError::Io { port, source: other.into() },
     }
 }
 
@@ -141,8 +135,5 @@ fn holder(port: &HostPort, own: &SandboxId, state: &State) -> Option<String> {
                 .is_ok_and(|ports| ports.iter().any(|other| other.overlaps(port)))
     })?;
     let (name, namespace, ..) = sandbox.key();
-    Some(format!(
-        "the pod {namespace}/{name} ({})",
-        sandbox.id.short()
-    ))
+    Some(format!("the pod {namespace}/{name} ({})", sandbox.id.short()))
 }

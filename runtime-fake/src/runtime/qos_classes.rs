@@ -26,10 +26,7 @@ impl Runtime {
                     SandboxState::Creating | SandboxState::Ready => true,
                     SandboxState::NotReady => false,
                 };
-                let beside = other
-                    .cgroup
-                    .as_ref()
-                    .and_then(|cgroup| cgroup.path.parent());
+                let beside = other.cgroup.as_ref().and_then(|cgroup| cgroup.path.parent());
                 lives && beside == Some(&path.path)
             });
             let shares = pods.map(|pod| launch::pod_limits(&pod.config).map(|it| it.cpu_shares));
@@ -39,10 +36,7 @@ impl Runtime {
         let (Some(cpu_shares), false) = (shares, pods.is_empty()) else {
             return Ok(());
         };
-        let limits = Limits {
-            cpu_shares,
-            ..Limits::default()
-        };
+        let limits = Limits { cpu_shares, ..Limits::default() };
         let plan = self.cgroups.pod_plan(Some(&path), &limits, true)?;
         if let Some(CgroupPlan { path, writes, .. }) = plan {
             blocking(move || {

@@ -204,10 +204,7 @@ impl Reach {
         if let Err(why) = &reached {
             tracing::warn!(sandbox = self.id.short(), why, "failed to reach keeper");
         }
-        let _ = self
-            .store
-            .apply(Change::Keeper(self.id.clone(), reached))
-            .await;
+        let _ = self.store.apply(Change::Keeper(self.id.clone(), reached)).await;
     }
 
     /// Asks the keeper at the other end of `stream` for its state, and applies it to the store.
@@ -235,9 +232,7 @@ impl Reach {
             }
         };
         for container in state.containers_of(&self.id).filter(|c| !c.ended()) {
-            let seen = containers
-                .iter()
-                .find(|seen| seen.container == container.id.as_str());
+            let seen = containers.iter().find(|seen| seen.container == container.id.as_str());
             for change in changes(&container.id, container.state, seen) {
                 let _ = self.store.apply(change).await;
             }
@@ -273,10 +268,8 @@ fn reach(directory: &Path) -> Reached {
 
 /// The verdict on a failed connection: the keeper has ended only if both the error and its lock say so.
 fn verdict(error: &io::Error, liveness: Liveness) -> Reached {
-    let nothing_listens = matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
-    );
+    let nothing_listens =
+        matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound);
     let why = format!("failed to connect to its socket: {}", plain(error));
     match liveness {
         Liveness::Ended if nothing_listens => Reached::Ended,
@@ -291,18 +284,12 @@ fn changes(id: &ContainerId, recorded: ContainerState, seen: Option<&Seen>) -> V
     match (recorded, seen) {
         // No client knows its ID.
         (ContainerState::Creating, _) => vec![Change::RemoveContainer(id.clone())],
-        (
-            _,
-            Some(Seen {
-                exit: Some(exit), ..
-            }),
-        ) => vec![event(ContainerEvent::Exited(exit.clone()))],
-        (
-            ContainerState::Created,
-            Some(Seen {
-                started: Some(at), ..
-            }),
-        ) => vec![event(ContainerEvent::Started(*at))],
+        (_, Some(Seen { exit: Some(exit), .. })) => {
+            vec![event(ContainerEvent::Exited(exit.clone()))]
+        }
+        (ContainerState::Created, Some(Seen { started: Some(at), .. })) => {
+            vec![event(ContainerEvent::Started(*at))]
+        }
         (_, Some(_)) => Vec::new(),
         (_, None) => vec![event(ContainerEvent::Lost(Timestamp::now()))],
     }
@@ -368,9 +355,7 @@ mod tests {
         assert_eq!(reach.pods.get(&reach.id).is_some(), refused.is_none());
         reach.pods.forget(&reach.id);
         drop(adopted);
-        let (asked, rest) = tokio::task::spawn_blocking(|| keeper.join().unwrap())
-            .await
-            .unwrap();
+        let (asked, rest) = tokio::task::spawn_blocking(|| keeper.join().unwrap()).await.unwrap();
         assert_eq!(String::from_utf8(asked).unwrap(), ASKED);
         assert_eq!(rest, 0, "a newer keeper is told nothing more");
     }

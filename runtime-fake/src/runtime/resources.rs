@@ -35,11 +35,7 @@ impl Runtime {
         let place = container.cgroup.clone();
         let not_applied = blocking(move || -> Result<_, Error> {
             let Some(place) = place else {
-                return Ok(plan::writes(
-                    &limits,
-                    &Default::default(),
-                    &Default::default(),
-                )?);
+                return Ok(plan::writes(&limits, &Default::default(), &Default::default())?);
             };
             let now = directory::now(&place, limits.memory);
             let writes = plan::writes(&limits, &place.tree, &now)?;
@@ -61,10 +57,8 @@ impl Runtime {
         overhead: Option<LinuxContainerResources>,
     ) -> Result<(), Error> {
         let sandbox = self.store.state().sandbox(id)?.clone();
-        let not_ready = || Refused::SandboxNotReady {
-            id: sandbox.id.clone(),
-            wanted: "a change of resources",
-        };
+        let not_ready =
+            || Refused::SandboxNotReady { id: sandbox.id.clone(), wanted: "a change of resources" };
         let pod = self.pods.get(&sandbox.id).ok_or_else(not_ready)?;
         let _turn = pod.limits.lock().await;
         let sandbox = self.store.state().sandbox(sandbox.id.as_str())?.clone();

@@ -45,18 +45,9 @@ impl From<Unreadable> for Error {
 
 impl Checkpoint {
     fn read(archive: Arc<Archive>, directory: &str) -> Result<Self, Unreadable> {
-        let at = if directory.is_empty() {
-            String::new()
-        } else {
-            format!("{directory}/")
-        };
+        let at = if directory.is_empty() { String::new() } else { format!("{directory}/") };
         let remade: Remade = archive.document(&format!("{at}{}", checkpoint::CRIB))?;
-        Ok(Self {
-            archive,
-            at,
-            remade,
-            program: None,
-        })
+        Ok(Self { archive, at, remade, program: None })
     }
 
     fn named(&self, name: &str) -> String {
@@ -105,9 +96,7 @@ impl Runtime {
         config: ContainerConfig,
         from: Checkpoint,
     ) -> Result<ContainerId, Error> {
-        let id = self
-            .create_container_from(sandbox.as_str(), config, Some(from))
-            .await?;
+        let id = self.create_container_from(sandbox.as_str(), config, Some(from)).await?;
         self.start_container(id.as_str()).await?;
         Ok(id)
     }
@@ -166,11 +155,7 @@ impl Runtime {
         if plan.terminal {
             return invalid("it had no terminal, and cannot have one now");
         }
-        let had_input = from
-            .remade
-            .streams
-            .first()
-            .is_some_and(|s| s.starts_with("pipe:["));
+        let had_input = from.remade.streams.first().is_some_and(|s| s.starts_with("pipe:["));
         if had_input != plan.stdin {
             return invalid("stdin has to be as it was");
         }
@@ -308,21 +293,15 @@ fn matched(
             )));
         };
         if config.image.as_ref().is_none_or(|i| i.image.is_empty()) {
-            config.image = Some(ImageSpec {
-                image: from.remade.image.clone(),
-                ..ImageSpec::default()
-            });
+            config.image =
+                Some(ImageSpec { image: from.remade.image.clone(), ..ImageSpec::default() });
         }
         wanted.push((config, from));
     }
     wanted.extend(found.into_values().map(|from| {
         let mut config = from.remade.config.clone();
         // Its old name may refer to another image by now.
-        config
-            .image
-            .get_or_insert_default()
-            .image
-            .clone_from(&from.remade.image);
+        config.image.get_or_insert_default().image.clone_from(&from.remade.image);
         (config, from)
     }));
     Ok(wanted)

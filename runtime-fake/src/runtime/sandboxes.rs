@@ -1,6 +1,13 @@
 //! Operations on pod sandboxes: run, stop, remove.
 
-use std::{fs, net::IpAddr, os::fd::AsFd as _, path::Path, sync::Arc, time::Duration};
+use std::{
+    fs,
+    net::IpAddr,
+    os::fd::{AsFd as _, OwnedFd},
+    path::Path,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use cri::v1::PodSandboxConfig;
 use file_tree::private;
@@ -12,9 +19,11 @@ use keeper::{
     protocol::Call,
 };
 use network::{PodNetns, cni::CniResult};
+use tokio::sync::oneshot;
 
 use super::{Error, Runtime, Target, blocking, cleanup, io, pods::Pod, ports};
 use crate::{
+    config::Unprivileged,
     id::SandboxId,
     keepers, launch, resolv,
     sandbox::{Sandbox, SandboxEvent, SandboxState, selinux_options},
@@ -23,6 +32,9 @@ use crate::{
 
 /// Timeout for a keeper to end when the daemon is stopping: then it is killed rather than left.
 const HASTE: Duration = Duration::from_secs(2);
+/// The groups of this user namespace (user_namespaces(7)).
+static GROUPS: LazyLock<String> =
+    LazyLock::new(|| fs::read_to_string("/proc/self/gid_map").unwrap_or_default());
 /// Timeout for the last event of an ended keeper to reach the store.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -39,11 +51,13 @@ impl Runtime {
         self.config.handlers.get(&runtime_handler)?;
         let id = SandboxId::random();
         let directory = self.sandbox_dir(&id);
+        let Unprivileged { ports, ping } = self.config.unprivileged;
         let mut plan = launch::pod(
             &config,
             self.config.isolation.mode(),
             directory.clone(),
             self.config.ephemeral,
+            launch::Allowed::new(ports, ping, &GROUPS),
         )?;
         let parent = config.linux.as_ref().map_or("", |l| &l.cgroup_parent);
         let cgroup = self.cgroups.pod(parent, id.as_str())?;
@@ -59,10 +73,7 @@ impl Runtime {
             self.modules.pod(selinux_options(&config), others)?
         };
         let labelled = self.modules.labels(selinux_options(&config));
-        plan.mount_label = labels
-            .as_ref()
-            .filter(|_| labelled)
-            .map(|labels| labels.files.clone());
+        plan.mount_label = labels.as_ref().filter(|_| labelled).map(|labels| labels.files.clone());
         let sandbox = Sandbox {
             labels,
             cgroup,
@@ -143,38 +154,33 @@ impl Runtime {
             false => None,
         };
         write_files(&plan, &sandbox.config, dns).map_err(io("write the sandbox's files"))?;
-        let early = self.network.connects_early() && plan.own_network;
         // A pod's user namespace owns its network namespace, so its keeper creates both.
-        let early = early && plan.user_namespace.is_none();
-        let network = async {
-            match early {
-                true => blocking(PodNetns::make).await.map(Some),
-                false => Ok(None),
-            }
-            .map_err(io("make the pod's network namespace"))
-        };
-        let pod = self.pods.spawn(&sandbox.id, &directory, &self.store);
-        let (pod, network) = tokio::try_join!(pod, network)?;
-        if let Some(network) = &network {
-            let network = network.as_fd().try_clone_to_owned();
-            held.insert(0, network.map_err(io("hold the pod's network namespace"))?);
-            plan.network_given = true;
-        }
+        let early =
+            self.network.connects_early() && plan.own_network && plan.user_namespace.is_none();
         let wants_address = plan.own_network || plan.isolation == IsolationMode::Process;
-        let set_up = pod.keeper.set_up(plan, held);
-        let given = if network.is_some() {
+        let (pod, given) = if early {
+            let (tell, netns) = oneshot::channel();
+            let keeper = async {
+                let pod = self.pods.spawn(&sandbox.id, &directory, &self.store).await?;
+                let Ok(netns) = netns.await else { return Ok(pod) };
+                held.insert(0, netns);
+                plan.network_given = true;
+                pod.keeper.set_up(plan, held).await?;
+                Ok::<_, Error>(pod)
+            };
             // Wait for both, so that nothing is torn down while it is still being created.
-            let (set_up, given) = tokio::join!(set_up, self.connect(sandbox, network));
-            set_up?;
-            given?
+            let (given, pod) = tokio::join!(self.connect_early(sandbox, tell), keeper);
+            (pod?, given?)
         } else {
-            set_up.await?;
+            let pod = self.pods.spawn(&sandbox.id, &directory, &self.store).await?;
+            pod.keeper.set_up(plan, held).await?;
             if !wants_address {
                 return Ok(Vec::new());
             }
             let opened = keepers::pod_netns(&directory);
             let network = opened.map_err(io("open the pod's network namespace"))?;
-            self.connect(sandbox, network).await?
+            let given = self.connect(sandbox, network).await?;
+            (pod, given)
         };
         if let (None, Some(dns)) = (&sandbox.config.dns_config, &given.dns) {
             let text = resolv::conf(&dns.servers, &dns.searches, &dns.options);
@@ -183,10 +189,8 @@ impl Runtime {
         }
         let addresses = given.addresses;
         if network_sysctls || !claimed.sockets.is_empty() {
-            let forward = (!claimed.sockets.is_empty()).then(|| ForwardPlan {
-                sockets: claimed.forwards,
-                addresses: addresses.clone(),
-            });
+            let forward = (!claimed.sockets.is_empty())
+                .then(|| ForwardPlan { sockets: claimed.forwards, addresses: addresses.clone() });
             pod.keeper.connected(forward, claimed.sockets).await?;
         }
         Ok(addresses)
@@ -196,6 +200,29 @@ impl Runtime {
     async fn dns(&self) -> Option<IpAddr> {
         let network = self.network.clone();
         blocking(move || network.way_out(true)).await?.dns()
+    }
+
+    /// Makes the pod's network namespace, tells of it at once, and connects it.
+    async fn connect_early(
+        &self,
+        sandbox: &Sandbox,
+        tell: oneshot::Sender<OwnedFd>,
+    ) -> Result<CniResult, Error> {
+        let (network, target) = (self.network.clone(), self.for_network(sandbox));
+        let connected = blocking(move || {
+            let make = || {
+                let netns = network.make_netns()?;
+                Ok((netns.as_fd().try_clone_to_owned()?, netns))
+            };
+            let (copy, netns) = make().map_err(io("make the pod's network namespace"))?;
+            // Nobody waits for it if the keeper could not be started.
+            let _ = tell.send(copy);
+            network.attach(&target, Some(&netns))
+        })
+        .await;
+        let network = self.network.clone();
+        tokio::task::spawn_blocking(move || network.prepare());
+        connected
     }
 
     async fn connect(
@@ -289,12 +316,8 @@ impl Runtime {
             return Ok(());
         };
         self.tear_down(&id).await?;
-        let containers: Vec<_> = self
-            .store
-            .state()
-            .containers_of(&id)
-            .map(|c| c.id.clone())
-            .collect();
+        let containers: Vec<_> =
+            self.store.state().containers_of(&id).map(|c| c.id.clone()).collect();
         let unreadable = self
             .store
             .state()

@@ -98,11 +98,7 @@ fn make(text: Option<&str>, name: &str, capabilities: &[u8]) -> Result<Vec<u8>, 
                 .to_owned(),
         ));
     };
-    let host = HostContext {
-        native,
-        kernel: host::kernel(),
-        capabilities,
-    };
+    let host = HostContext { native, kernel: host::kernel(), capabilities };
     let filter = keeper::seccomp::filter(text, host)
         .map_err(|reason| Invalid(format!("the seccomp profile {name} {reason}")))?;
     Ok(filter.to_bytes())

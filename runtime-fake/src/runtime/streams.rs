@@ -89,10 +89,7 @@ impl Target for Runtime {
         };
         let (stdout, child_stdout) = output(request.stdout)?;
         let (stderr, child_stderr) = output(request.stderr)?;
-        let exec = pod
-            .keeper
-            .exec(id, plan, vec![child_stdin, child_stdout, child_stderr])
-            .await?;
+        let exec = pod.keeper.exec(id, plan, vec![child_stdin, child_stdout, child_stderr]).await?;
         let exit = exec.exit;
         let flow = |from: Shared| Box::new(ProcessOutput::new(from, exit.over.clone())) as _;
         Ok(Session {
@@ -126,11 +123,8 @@ impl Target for Runtime {
         if !matches!(outcome, Outcome::Attached) {
             return Err(unexpected(&outcome).into());
         }
-        let interest = if tty {
-            Interest::READABLE | Interest::WRITABLE
-        } else {
-            Interest::WRITABLE
-        };
+        let interest =
+            if tty { Interest::READABLE | Interest::WRITABLE } else { Interest::WRITABLE };
         let input = came
             .pop()
             .map(|fd| watch(fd, interest).map_err(io("watch the container's standard input")))
@@ -199,10 +193,7 @@ impl Target for Runtime {
         } else {
             None
         };
-        let loopback = [
-            IpAddr::from(Ipv4Addr::LOCALHOST),
-            Ipv6Addr::LOCALHOST.into(),
-        ];
+        let loopback = [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()];
         let addresses = own.into_iter().chain(loopback);
         let connected = connect_one(sockets, addresses, port).await;
         connected
@@ -219,11 +210,7 @@ async fn connect_one(
 ) -> std_io::Result<TcpStream> {
     let mut first = None;
     for address in addresses {
-        let family = if address.is_ipv4() {
-            AddressFamily::INET
-        } else {
-            AddressFamily::INET6
-        };
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let of_family =
             |socket: &&OwnedFd| rustix::net::sockopt::socket_domain(socket) == Ok(family);
         // Each address needs a socket of its family.

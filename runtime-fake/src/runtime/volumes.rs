@@ -77,14 +77,10 @@ impl Runtime {
         sandbox: &Sandbox,
         config: &ContainerConfig,
     ) -> Result<Option<String>, Error> {
-        let context = config
-            .linux
-            .as_ref()
-            .and_then(|l| l.security_context.as_ref());
+        let context = config.linux.as_ref().and_then(|l| l.security_context.as_ref());
         let options = context.and_then(|c| c.namespace_options.as_ref());
-        let wanted = options
-            .filter(|o| o.pid == NamespaceMode::Target as i32)
-            .map_or("", |o| &o.target_id);
+        let wanted =
+            options.filter(|o| o.pid == NamespaceMode::Target as i32).map_or("", |o| &o.target_id);
         if wanted.is_empty() {
             return Ok(None);
         }

@@ -31,11 +31,7 @@ struct Running {
 impl Zygote {
     /// Does not start it yet.
     pub(super) fn new(program: Program, deadlines: Deadlines) -> Self {
-        Self {
-            program,
-            deadlines,
-            running: Mutex::default(),
-        }
+        Self { program, deadlines, running: Mutex::default() }
     }
 
     /// Forks a keeper with these standard streams and returns its process id.
@@ -56,11 +52,7 @@ impl Zygote {
 
     /// Ends the zygote and waits for it. Its keepers stay.
     pub(crate) async fn close(&self) {
-        if let Some(Running {
-            mut process,
-            client,
-        }) = self.running.lock().await.take()
-        {
+        if let Some(Running { mut process, client }) = self.running.lock().await.take() {
             drop(client);
             let _ = process.wait().await;
         }

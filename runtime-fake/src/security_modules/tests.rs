@@ -20,11 +20,7 @@ fn text(root: &Path, path: &str) -> String {
 fn box_with_apparmor(profiles: &str) -> TempDir {
     let root = TempDir::new().unwrap();
     put(root.path(), "sys/module/apparmor/parameters/enabled", "Y\n");
-    put(
-        root.path(),
-        "sys/kernel/security/apparmor/profiles",
-        profiles,
-    );
+    put(root.path(), "sys/kernel/security/apparmor/profiles", profiles);
     root
 }
 
@@ -53,20 +49,14 @@ fn localhost(name: &str) -> LinuxContainerSecurityContext {
 }
 
 fn level(level: &str) -> SeLinuxOption {
-    SeLinuxOption {
-        level: level.to_owned(),
-        ..Default::default()
-    }
+    SeLinuxOption { level: level.to_owned(), ..Default::default() }
 }
 
 fn apparmor_of(
     modules: &Modules,
     context: Option<&LinuxContainerSecurityContext>,
 ) -> Option<String> {
-    modules
-        .container(context, None, None)
-        .unwrap()
-        .apparmor_profile
+    modules.container(context, None, None).unwrap().apparmor_profile
 }
 
 #[test]
@@ -101,10 +91,7 @@ fn default_apparmor_profile_needs_working_parser() {
         }
         let modules = Modules::open(root.path(), IsolationMode::Root, false);
         assert_eq!(apparmor_of(&modules, None), None);
-        assert_eq!(
-            apparmor_of(&modules, Some(&localhost("other"))).as_deref(),
-            Some("other")
-        );
+        assert_eq!(apparmor_of(&modules, Some(&localhost("other"))).as_deref(), Some("other"));
         assert_eq!(modules.describe()[0].1, "named profiles only");
     }
 }
@@ -112,10 +99,7 @@ fn default_apparmor_profile_needs_working_parser() {
 #[test]
 fn rootless_runtime_loads_no_profile() {
     let root = box_with_apparmor("");
-    put_parser(
-        root.path(),
-        &format!("touch {}/called", root.path().display()),
-    );
+    put_parser(root.path(), &format!("touch {}/called", root.path().display()));
     Modules::open(root.path(), IsolationMode::Rootless, false);
     assert!(!root.path().join("called").exists());
 }
@@ -125,21 +109,9 @@ fn apparmor_profile_loaded_later_is_found() {
     let root = box_with_apparmor("");
     let modules = Modules::open(root.path(), IsolationMode::Root, false);
     let refused = modules.container(Some(&localhost("later")), None, None);
-    assert!(
-        refused
-            .unwrap_err()
-            .0
-            .starts_with("apparmor profile not found later")
-    );
-    put(
-        root.path(),
-        "sys/kernel/security/apparmor/profiles",
-        "later (enforce)\n",
-    );
-    assert_eq!(
-        apparmor_of(&modules, Some(&localhost("later"))).as_deref(),
-        Some("later")
-    );
+    assert!(refused.unwrap_err().0.starts_with("apparmor profile not found later"));
+    put(root.path(), "sys/kernel/security/apparmor/profiles", "later (enforce)\n");
+    assert_eq!(apparmor_of(&modules, Some(&localhost("later"))).as_deref(), Some("later"));
 }
 
 #[test]
@@ -164,13 +136,9 @@ fn selinux_labels_apply_on_request_or_to_all() {
     ] {
         let modules = Modules::open(root.path(), IsolationMode::Root, all);
         let pod = modules.pod(of_pod, [].iter()).unwrap().unwrap();
-        let context = LinuxContainerSecurityContext {
-            selinux_options: own.cloned(),
-            ..Default::default()
-        };
-        let given = modules
-            .container(Some(&context), of_pod, Some(&pod))
-            .unwrap();
+        let context =
+            LinuxContainerSecurityContext { selinux_options: own.cloned(), ..Default::default() };
+        let given = modules.container(Some(&context), of_pod, Some(&pod)).unwrap();
         assert_eq!(given.selinux_label.is_some(), labelled, "{given:?}");
         assert_eq!(given.mount_label.is_some(), labelled, "{given:?}");
         if of_pod.or(own).is_some() {
@@ -192,10 +160,7 @@ fn policy_without_container_types_fails_on_request_only() {
     let given = modules.container(None, None, pod.as_ref()).unwrap();
     assert_eq!(given, modules.container(None, None, None).unwrap());
     let refused = modules.pod(Some(&asks), [].iter()).unwrap_err().0;
-    assert!(
-        refused.contains("container_t:s0:c1,c2 is unavailable"),
-        "{refused}"
-    );
+    assert!(refused.contains("container_t:s0:c1,c2 is unavailable"), "{refused}");
 }
 
 /// A pod of an earlier version has no labels to derive a container's from.
@@ -203,10 +168,8 @@ fn policy_without_container_types_fails_on_request_only() {
 fn container_labels_need_labelled_pod() {
     let root = box_with_selinux();
     let modules = Modules::open(root.path(), IsolationMode::Root, false);
-    let context = LinuxContainerSecurityContext {
-        selinux_options: Some(level("s0")),
-        ..Default::default()
-    };
+    let context =
+        LinuxContainerSecurityContext { selinux_options: Some(level("s0")), ..Default::default() };
     let refused = modules.container(Some(&context), None, None);
     assert!(refused.unwrap_err().0.contains("recreate it"));
     modules.container(None, None, None).unwrap();
@@ -236,26 +199,17 @@ fn selinux_labels_are_validated_by_policy() {
     fs::remove_file(root.path().join("sys/fs/selinux/context")).unwrap();
     fs::create_dir(root.path().join("sys/fs/selinux/context")).unwrap();
     let refused = modules.container(None, None, pod.as_ref()).unwrap_err().0;
-    assert!(
-        refused.contains("container_t:s0:c1,c2 is unavailable"),
-        "{refused}"
-    );
+    assert!(refused.contains("container_t:s0:c1,c2 is unavailable"), "{refused}");
 }
 
 #[test]
 fn labels_are_ignored_without_selinux() {
     let nothing = TempDir::new().unwrap();
     let labels = box_with_selinux();
-    for (root, isolation) in [
-        (&nothing, IsolationMode::Root),
-        (&labels, IsolationMode::Process),
-    ] {
+    for (root, isolation) in [(&nothing, IsolationMode::Root), (&labels, IsolationMode::Process)] {
         let modules = Modules::open(root.path(), isolation, true);
         assert_eq!(modules.pod(None, [].iter()), Ok(None));
-        assert_eq!(
-            modules.pod(Some(&SeLinuxOption::default()), [].iter()),
-            Ok(None)
-        );
+        assert_eq!(modules.pod(Some(&SeLinuxOption::default()), [].iter()), Ok(None));
         assert_eq!(modules.pod(Some(&level("s0")), [].iter()), Ok(None));
         let context = LinuxContainerSecurityContext {
             selinux_options: Some(level("s0:c1,c2")),
@@ -273,11 +227,7 @@ fn labels_are_ignored_without_selinux() {
 #[test]
 fn policy_context_file_is_read() {
     let root = box_with_selinux();
-    put(
-        root.path(),
-        "etc/selinux/config",
-        "SELINUX=enforcing\nSELINUXTYPE=mine\n",
-    );
+    put(root.path(), "etc/selinux/config", "SELINUX=enforcing\nSELINUXTYPE=mine\n");
     put(
         root.path(),
         "etc/selinux/mine/contexts/lxc_contexts",
@@ -285,17 +235,9 @@ fn policy_context_file_is_read() {
     );
     let process = || {
         let modules = Modules::open(root.path(), IsolationMode::Root, true);
-        modules
-            .pod(Some(&level("s0")), [].iter())
-            .unwrap()
-            .unwrap()
-            .process
+        modules.pod(Some(&level("s0")), [].iter()).unwrap().unwrap().process
     };
     assert_eq!(process(), "system_u:system_r:svirt_t:s0");
-    put(
-        root.path(),
-        CONTEXTS,
-        "process = \"system_u:system_r:best_t:s0\"\n",
-    );
+    put(root.path(), CONTEXTS, "process = \"system_u:system_r:best_t:s0\"\n");
     assert_eq!(process(), "system_u:system_r:best_t:s0");
 }

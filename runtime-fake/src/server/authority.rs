@@ -55,11 +55,7 @@ enum State {
 
 impl Default for AuthorityRewriter {
     fn default() -> Self {
-        Self {
-            decoder: Decoder::default(),
-            state: State::Passing(PREFACE),
-            held: Vec::new(),
-        }
+        Self { decoder: Decoder::default(), state: State::Passing(PREFACE), held: Vec::new() }
     }
 }
 
@@ -207,11 +203,7 @@ impl<'a> Block<'a> {
             fragments.extend_from_slice(fragment);
             rest = after;
         }
-        Some(Self {
-            head,
-            priority,
-            fragments,
-        })
+        Some(Self { head, priority, fragments })
     }
 
     fn write(&self, block: &[u8], output: &mut Vec<u8>) {

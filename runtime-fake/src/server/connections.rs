@@ -123,11 +123,7 @@ mod tests {
         #[case] uid: u32,
         #[case] expected: bool,
     ) {
-        let admission = Admission {
-            own,
-            group,
-            unmapped,
-        };
+        let admission = Admission { own, group, unmapped };
         assert_eq!(admission.admits(uid), expected);
     }
 }

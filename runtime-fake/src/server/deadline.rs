@@ -116,10 +116,7 @@ mod tests {
             tokio::time::sleep(taken).await;
             Ok::<_, Infallible>(Response::new(Body::empty()))
         });
-        let request = Request::builder()
-            .header(HEADER, given)
-            .body(())
-            .expect("a request");
+        let request = Request::builder().header(HEADER, given).body(()).expect("a request");
         let answer = Deadline(slow).call(request).await.expect("an answer");
         let status = answer.headers().get("grpc-status");
         assert_eq!(status.map(|v| v.to_str().expect("text")), code);

@@ -49,31 +49,11 @@ fn connections() -> Vec<Vec<u8>> {
     let padded = b"\x02\x20\x3f\xe1\x1f\xbe\xbf\x00\x00";
     let prioritised = b"\x00\x00\x00\x00\x07\xbe";
     vec![
-        [
-            &preface[..],
-            &settings,
-            &frame(HEADERS, 4, indexed),
-            &frame(0, 1, b"\0\0\0\0\0"),
-        ]
-        .concat(),
-        [
-            &preface[..],
-            &frame(HEADERS, 4, indexed),
-            &frame(HEADERS, 12, padded),
-        ]
-        .concat(),
-        [
-            &preface[..],
-            &frame(HEADERS, 4, indexed),
-            &frame(HEADERS, 36, prioritised),
-        ]
-        .concat(),
-        [
-            &preface[..],
-            &frame(HEADERS, 0, literal),
-            &frame(CONTINUATION, 4, b"\x81"),
-        ]
-        .concat(),
+        [&preface[..], &settings, &frame(HEADERS, 4, indexed), &frame(0, 1, b"\0\0\0\0\0")]
+            .concat(),
+        [&preface[..], &frame(HEADERS, 4, indexed), &frame(HEADERS, 12, padded)].concat(),
+        [&preface[..], &frame(HEADERS, 4, indexed), &frame(HEADERS, 36, prioritised)].concat(),
+        [&preface[..], &frame(HEADERS, 0, literal), &frame(CONTINUATION, 4, b"\x81")].concat(),
         [&preface[..], &frame(HEADERS, 5, path)].concat(),
     ]
 }

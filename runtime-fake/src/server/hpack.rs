@@ -154,9 +154,7 @@ fn byte(input: &mut &[u8]) -> Result<u8, HpackError> {
 fn string(input: &mut &[u8]) -> Result<Bytes, HpackError> {
     let coded = input.first().is_some_and(|first| first & 0x80 != 0);
     let length = integer(input, 7)?;
-    let (text, rest) = input
-        .split_at_checked(length)
-        .ok_or(HpackError::Truncated)?;
+    let (text, rest) = input.split_at_checked(length).ok_or(HpackError::Truncated)?;
     *input = rest;
     if coded {
         return huffman::decode(text).map(Bytes::from);

@@ -26,12 +26,7 @@ pub(super) struct ClientStream<S> {
 
 impl<S> ClientStream<S> {
     pub(super) fn new(inner: S) -> Self {
-        Self {
-            inner,
-            rewriter: AuthorityRewriter::default(),
-            rewritten: Vec::new(),
-            read: 0,
-        }
+        Self { inner, rewriter: AuthorityRewriter::default(), rewritten: Vec::new(), read: 0 }
     }
 }
 

@@ -13,8 +13,7 @@ pub(super) async fn container(
     let limit = seconds(request.timeout, "timeout")?;
     let work = runtime.clone();
     let checkpoint = async move {
-        work.checkpoint_container(&request.container_id, &request.location, limit)
-            .await
+        work.checkpoint_container(&request.container_id, &request.location, limit).await
     };
     Ok(runtime.to_its_end(checkpoint).await?)
 }
@@ -26,12 +25,8 @@ pub(super) async fn pod(
     no_options(&request.options)?;
     let work = runtime.clone();
     let checkpoint = async move {
-        work.checkpoint_pod(
-            &request.pod_sandbox_id,
-            &request.container_ids,
-            &request.output_path,
-        )
-        .await
+        work.checkpoint_pod(&request.pod_sandbox_id, &request.container_ids, &request.output_path)
+            .await
     };
     Ok(runtime.to_its_end(checkpoint).await?)
 }
@@ -55,10 +50,7 @@ pub(super) async fn restore_pod(
     let (sandbox, containers) = runtime.to_its_end(restore).await?;
     let restored = containers
         .into_iter()
-        .map(|(name, id)| v1::RestoredContainer {
-            name,
-            container_id: id.to_string(),
-        });
+        .map(|(name, id)| v1::RestoredContainer { name, container_id: id.to_string() });
     Ok(v1::RestorePodResponse {
         pod_sandbox_id: sandbox.to_string(),
         restored_containers: restored.collect(),

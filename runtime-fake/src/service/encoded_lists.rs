@@ -44,13 +44,7 @@ pub(crate) struct EncodedLists<S> {
 impl<S> EncodedLists<S> {
     /// Messages have `max_message` bytes at most, in either direction.
     pub(crate) fn new(inner: S, store: Store, max_message: usize) -> Self {
-        Self {
-            inner,
-            store,
-            max_message,
-            pods: Arc::default(),
-            containers: Arc::default(),
-        }
+        Self { inner, store, max_message, pods: Arc::default(), containers: Arc::default() }
     }
 
     fn answer<Q, B>(

@@ -87,6 +87,7 @@ fn net(error: &NetError) -> Code {
         | NetError::Vanished { .. }
         | NetError::NotForwarding { .. }
         | NetError::Cleanup { .. }
+        | NetError::Sources(_)
         | NetError::StillAttached { .. } => Code::Internal,
     }
 }
@@ -121,15 +122,10 @@ fn image(error: &ImageError) -> Code {
         ImageError::NotFound { .. }
         | ImageError::NotFoundUnreadable { .. }
         | ImageError::Absent { .. } => Code::NotFound,
-        ImageError::Archive {
-            source: Problem::Io { source, .. },
-            ..
-        }
+        ImageError::Archive { source: Problem::Io { source, .. }, .. }
         | ImageError::Store { source, .. } => system(source.kind()),
         ImageError::Full { .. } => Code::ResourceExhausted,
-        ImageError::Unpack {
-            source: Problem::Io { source, .. },
-        } => system(source.kind()),
+        ImageError::Unpack { source: Problem::Io { source, .. } } => system(source.kind()),
         ImageError::Registry(failure) => pull(&failure.source),
         // A retry fails until the archive changes.
         ImageError::Archive { .. } | ImageError::Unpack { .. } => Code::FailedPrecondition,
@@ -156,14 +152,7 @@ fn pull(error: &PullError) -> Code {
 }
 
 fn system(kind: io::ErrorKind) -> Code {
-    let full = [
-        io::ErrorKind::StorageFull,
-        io::ErrorKind::QuotaExceeded,
-        io::ErrorKind::OutOfMemory,
-    ];
-    if full.contains(&kind) {
-        Code::ResourceExhausted
-    } else {
-        Code::Internal
-    }
+    let full =
+        [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::OutOfMemory];
+    if full.contains(&kind) { Code::ResourceExhausted } else { Code::Internal }
 }

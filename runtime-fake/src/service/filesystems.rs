@@ -19,9 +19,7 @@ pub(super) fn filesystems(
 ) -> v1::ImageFsInfoResponse {
     let usage = |mountpoint: &PathBuf, bytes, inodes| v1::FilesystemUsage {
         timestamp: i64::try_from(now.as_nanosecond()).unwrap_or(i64::MAX),
-        fs_id: Some(v1::FilesystemIdentifier {
-            mountpoint: mountpoint.display().to_string(),
-        }),
+        fs_id: Some(v1::FilesystemIdentifier { mountpoint: mountpoint.display().to_string() }),
         used_bytes: Some(v1::UInt64Value { value: bytes }),
         inodes_used: Some(v1::UInt64Value { value: inodes }),
     };

@@ -29,11 +29,7 @@ impl ImageServer {
         registries: Arc<Puller>,
         containers: Measure,
     ) -> Self {
-        Self {
-            store,
-            registries,
-            containers,
-        }
+        Self { store, registries, containers }
     }
 
     /// Runs `work` on a blocking thread. It completes even if the client disconnects: the result of a pull is useful
@@ -103,16 +99,14 @@ impl ImageServer {
             .map_err(|source| Error::from(ImageError::Reference { text: name, source }))?;
         let place = named_by_call(&mirror, &reference)
             .ok_or_else(|| bad("give a loopback address".to_owned()))?;
-        let pulled = self
-            .registries
-            .pull(&reference, None, Some(place), Vec::new());
+        let pulled = self.registries.pull(&reference, None, Some(place), Vec::new());
         Ok(pulled.await.map_err(Error::from)?)
     }
 }
 
-/// The gRPC metadata key of PullImage for the URL of a registry on this machine, or [`ARCHIVES`]. It is not an annotation of
+/// The gRPC metadata key of PullImage for the URL of a registry on this machine, or `archives`. It is not an annotation of
 /// the image, because a kubelet passes on those of pods, whose authors must not choose where images come from.
-const PULL_FROM: &str = "crib-pull-from";
+pub const PULL_FROM: &str = "crib-pull-from";
 /// No registry is asked.
 const ARCHIVES: &str = "archives";
 
@@ -137,9 +131,7 @@ impl ImageService for ImageServer {
     ) -> Result<Response<Self::StreamImagesStream>, Status> {
         let images = self.list(request.into_inner().filter).await?;
         let parts = chunks(images, prost::Message::encoded_len);
-        let answers = parts
-            .into_iter()
-            .map(|images| Ok(v1::StreamImagesResponse { images }));
+        let answers = parts.into_iter().map(|images| Ok(v1::StreamImagesResponse { images }));
         Ok(Response::new(Box::pin(tokio_stream::iter(answers))))
     }
 
@@ -153,11 +145,7 @@ impl ImageService for ImageServer {
         let verbose = request.verbose;
         let found = self.blocking(move |store| {
             let record = store.status(&name)?;
-            let info = if verbose {
-                self::verbose(store, &record)
-            } else {
-                Ok(HashMap::new())
-            };
+            let info = if verbose { self::verbose(store, &record) } else { Ok(HashMap::new()) };
             Some((record, info))
         });
         let Some((record, info)) = found.await? else {
@@ -180,9 +168,7 @@ impl ImageService for ImageServer {
         let name = named(request.image)?;
         if let Some(from) = from {
             let id = self.pull_from(name, &from).await?;
-            return Ok(Response::new(v1::PullImageResponse {
-                image_ref: id.to_string(),
-            }));
+            return Ok(Response::new(v1::PullImageResponse { image_ref: id.to_string() }));
         }
         let login = request.auth.map(login);
         if let Some(Err(why)) = login.as_ref().map(Login::credentials) {
@@ -191,9 +177,7 @@ impl ImageService for ImageServer {
             )));
         }
         let id = self.pull(name, login.as_ref()).await?;
-        Ok(Response::new(v1::PullImageResponse {
-            image_ref: id.to_string(),
-        }))
+        Ok(Response::new(v1::PullImageResponse { image_ref: id.to_string() }))
     }
 
     /// Idempotent (CRI v1, ImageService.RemoveImage).
@@ -224,9 +208,7 @@ impl ImageService for ImageServer {
 fn named(spec: Option<v1::ImageSpec>) -> Result<String, Status> {
     let name = spec.map(|spec| spec.image).unwrap_or_default();
     if name.is_empty() {
-        return Err(Status::invalid_argument(
-            "the request names no image: set image.image",
-        ));
+        return Err(Status::invalid_argument("the request names no image: set image.image"));
     }
     Ok(name)
 }
@@ -246,12 +228,7 @@ fn login(auth: v1::AuthConfig) -> Login {
 fn image(record: ImageRecord, pinned: bool) -> v1::Image {
     let (uid, username) = match record.config.user() {
         UserName::Unset => (None, String::new()),
-        UserName::Uid(uid) => (
-            Some(v1::Int64Value {
-                value: i64::from(uid),
-            }),
-            String::new(),
-        ),
+        UserName::Uid(uid) => (Some(v1::Int64Value { value: i64::from(uid) }), String::new()),
         UserName::Name(name) => (None, name),
     };
     v1::Image {
@@ -261,10 +238,7 @@ fn image(record: ImageRecord, pinned: bool) -> v1::Image {
         size: record.size,
         uid,
         username,
-        spec: Some(v1::ImageSpec {
-            image: record.id.to_string(),
-            ..v1::ImageSpec::default()
-        }),
+        spec: Some(v1::ImageSpec { image: record.id.to_string(), ..v1::ImageSpec::default() }),
         pinned,
     }
 }
@@ -286,45 +260,63 @@ fn verbose(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use image::{Digest, ImageOptions, Registries};
     use rstest::rstest;
+    use serde_json::json;
+    use tokio_util::sync::CancellationToken;
+    use tokio_util::task::TaskTracker;
     use tonic::Code;
 
     use super::*;
-    use image::ImageOptions;
-    use image::Registries;
-    use image::testing::{Tar, config, docker};
-    use tokio_util::sync::CancellationToken;
-    use tokio_util::task::TaskTracker;
 
     struct Bench {
         dir: tempfile::TempDir,
         server: ImageServer,
     }
 
+    fn tar(members: &[(&str, &[u8])]) -> Vec<u8> {
+        let mut archive = tar::Builder::new(Vec::new());
+        for (name, content) in members {
+            let mut header = tar::Header::new_gnu();
+            // `set_path` takes no name that leads out of the archive.
+            header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+            header.set_size(content.len() as u64);
+            header.set_cksum();
+            archive.append(&header, *content).unwrap();
+        }
+        archive.into_inner().unwrap()
+    }
+
+    /// A docker archive of one image, whose layer has one file.
+    fn archive(file: &str, user: &str) -> Vec<u8> {
+        let layer = tar(&[(file, b"content")]);
+        let config = json!({
+            "architecture": "any",
+            "os": "linux",
+            "config": {"Entrypoint": ["/bin/x"], "User": user},
+            "rootfs": {"type": "layers", "diff_ids": [Digest::of(&layer).to_string()]},
+        });
+        let manifest =
+            json!([{"Config": "config", "RepoTags": ["example.com/app:1"], "Layers": ["layer"]}]);
+        tar(&[
+            ("manifest.json", manifest.to_string().as_bytes()),
+            ("config", config.to_string().as_bytes()),
+            ("layer", &layer),
+        ])
+    }
+
     fn spec(name: &str) -> Option<v1::ImageSpec> {
-        Some(v1::ImageSpec {
-            image: name.to_owned(),
-            ..v1::ImageSpec::default()
-        })
+        Some(v1::ImageSpec { image: name.to_owned(), ..v1::ImageSpec::default() })
     }
 
     impl Bench {
         /// Provides one docker archive, whose image sets `user`, and the host's image.
         fn new(user: &str) -> Self {
             let dir = tempfile::tempdir().unwrap();
-            let layer = Tar::new().file("a", "content").bytes();
-            let mut members = docker(&["example.com/app:1"], std::slice::from_ref(&layer));
-            let mut config = config(&[layer]);
-            config["config"]["User"] = user.into();
-            members.document("config", &config);
-            members.document(
-                "manifest.json",
-                &serde_json::json!([{"Config": "config", "RepoTags": ["example.com/app:1"], "Layers": ["0/layer.tar"]}]),
-            );
-            let archive = dir.path().join("a.tar");
-            std::fs::write(&archive, members.tar()).unwrap();
+            let path = dir.path().join("a.tar");
+            std::fs::write(&path, archive("a", user)).unwrap();
             let options = ImageOptions {
-                archives: vec![archive],
+                archives: vec![path],
                 ..ImageOptions::new(dir.path().join("store"))
             };
             let store = Arc::new(ImageStore::open(options).unwrap());
@@ -335,47 +327,25 @@ mod tests {
         }
 
         async fn pull(&self, name: &str) -> Result<String, Status> {
-            let request = v1::PullImageRequest {
-                image: spec(name),
-                ..v1::PullImageRequest::default()
-            };
-            Ok(self
-                .server
-                .pull_image(Request::new(request))
-                .await?
-                .into_inner()
-                .image_ref)
+            let request =
+                v1::PullImageRequest { image: spec(name), ..v1::PullImageRequest::default() };
+            Ok(self.server.pull_image(Request::new(request)).await?.into_inner().image_ref)
         }
 
         async fn status(&self, name: &str, verbose: bool) -> v1::ImageStatusResponse {
-            let request = v1::ImageStatusRequest {
-                image: spec(name),
-                verbose,
-            };
-            self.server
-                .image_status(Request::new(request))
-                .await
-                .unwrap()
-                .into_inner()
+            let request = v1::ImageStatusRequest { image: spec(name), verbose };
+            self.server.image_status(Request::new(request)).await.unwrap().into_inner()
         }
 
         async fn list(&self, filter: Option<&str>) -> Vec<v1::Image> {
             let filter = filter.map(|name| v1::ImageFilter { image: spec(name) });
             let request = v1::ListImagesRequest { filter };
-            self.server
-                .list_images(Request::new(request))
-                .await
-                .unwrap()
-                .into_inner()
-                .images
+            self.server.list_images(Request::new(request)).await.unwrap().into_inner().images
         }
 
         async fn remove(&self, name: &str) -> Result<(), Status> {
             let request = v1::RemoveImageRequest { image: spec(name) };
-            self.server
-                .remove_image(Request::new(request))
-                .await
-                .map(|_| ())
+            self.server.remove_image(Request::new(request)).await.map(|_| ())
         }
     }
 
@@ -399,20 +369,12 @@ mod tests {
         assert_eq!(info["imageSpec"]["config"]["Entrypoint"][0], "/bin/x");
         assert_eq!(info["chainID"], info["imageSpec"]["rootfs"]["diff_ids"][0]);
         for name in [id.as_str(), &id["sha256:".len()..], "example.com/app:1"] {
-            assert_eq!(
-                bench.status(name, false).await.image.as_ref(),
-                Some(&image),
-                "{name}"
-            );
+            assert_eq!(bench.status(name, false).await.image.as_ref(), Some(&image), "{name}");
             assert_eq!(bench.list(Some(name)).await, std::slice::from_ref(&image));
         }
         assert_eq!(bench.list(Some("example.com/app:2")).await, []);
-        let mut ids: Vec<String> = bench
-            .list(Some(""))
-            .await
-            .into_iter()
-            .map(|image| image.id)
-            .collect();
+        let mut ids: Vec<String> =
+            bench.list(Some("")).await.into_iter().map(|image| image.id).collect();
         ids.sort();
         let mut want = vec![id.clone(), host];
         want.sort();
@@ -438,10 +400,7 @@ mod tests {
         let bench = Bench::new(user);
         let id = bench.pull("example.com/app:1").await.unwrap();
         let image = bench.status(&id, false).await.image.unwrap();
-        assert_eq!(
-            (image.uid.map(|uid| uid.value), image.username.as_str()),
-            (uid, name)
-        );
+        assert_eq!((image.uid.map(|uid| uid.value), image.username.as_str()), (uid, name));
     }
 
     #[tokio::test]
@@ -451,16 +410,8 @@ mod tests {
         assert_eq!(code(bench.pull("").await), Code::InvalidArgument);
         assert_eq!(code(bench.pull("Not A Name").await), Code::InvalidArgument);
         assert_eq!(code(bench.pull("crib.local/app:2").await), Code::NotFound);
-        assert_eq!(
-            bench.remove("").await.unwrap_err().code(),
-            Code::InvalidArgument
-        );
-        let evil = Tar::new().file("../evil", "").bytes();
-        std::fs::write(
-            bench.dir.path().join("a.tar"),
-            docker(&["example.com/app:1"], &[evil]).tar(),
-        )
-        .unwrap();
+        assert_eq!(bench.remove("").await.unwrap_err().code(), Code::InvalidArgument);
+        std::fs::write(bench.dir.path().join("a.tar"), archive("../evil", "")).unwrap();
         let status = bench.pull("example.com/app:1").await.unwrap_err();
         assert_eq!(status.code(), Code::FailedPrecondition);
         let end = "a.tar was refused: the layer names \"../evil\", which leads out of the image";
@@ -472,22 +423,12 @@ mod tests {
         let bench = Bench::new("");
         let used = async || {
             let request = Request::new(v1::ImageFsInfoRequest {});
-            let info = bench
-                .server
-                .image_fs_info(request)
-                .await
-                .unwrap()
-                .into_inner();
-            let [usage] = &info.image_filesystems[..] else {
-                panic!("{info:?}")
-            };
+            let info = bench.server.image_fs_info(request).await.unwrap().into_inner();
+            let [usage] = &info.image_filesystems[..] else { panic!("{info:?}") };
             let mountpoint = &usage.fs_id.as_ref().unwrap().mountpoint;
             assert!(std::path::Path::new(mountpoint).is_dir(), "{mountpoint}");
             assert!(usage.timestamp > 1_700_000_000_000_000_000);
-            (
-                usage.used_bytes.unwrap().value,
-                usage.inodes_used.unwrap().value,
-            )
+            (usage.used_bytes.unwrap().value, usage.inodes_used.unwrap().value)
         };
         let empty = used().await;
         assert_eq!(empty.0, 0);

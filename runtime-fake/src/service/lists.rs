@@ -27,9 +27,7 @@ impl CriService {
         let filter = filter.unwrap_or_default();
         let state = self.runtime.store.state();
         let all = state.sandboxes.values();
-        all.filter(|s| wire::sandbox_fits(s, &filter))
-            .map(|s| wire::sandbox(s))
-            .collect()
+        all.filter(|s| wire::sandbox_fits(s, &filter)).map(|s| wire::sandbox(s)).collect()
     }
 
     /// The containers that match `filter`.
@@ -37,17 +35,13 @@ impl CriService {
         let filter = filter.unwrap_or_default();
         let state = self.runtime.store.state();
         let all = state.containers.values();
-        all.filter(|c| wire::container_fits(c, &filter))
-            .map(|c| wire::container(c))
-            .collect()
+        all.filter(|c| wire::container_fits(c, &filter)).map(|c| wire::container(c)).collect()
     }
 
     /// The records of the sandboxes that match `filter`.
     pub(super) fn records(&self, filter: &v1::PodSandboxFilter) -> Vec<Arc<Sandbox>> {
         let state = self.runtime.store.state();
         let all = state.sandboxes.values();
-        all.filter(|s| wire::sandbox_fits(s, filter))
-            .cloned()
-            .collect()
+        all.filter(|s| wire::sandbox_fits(s, filter)).cloned().collect()
     }
 }

@@ -15,11 +15,7 @@ use crate::{
 pub(super) async fn condition(runtime: &Runtime) -> v1::RuntimeCondition {
     let network = runtime.network.clone();
     let (not_ready, way_out) = blocking(move || {
-        let not_ready = if network.is_open() {
-            None
-        } else {
-            network.not_ready()
-        };
+        let not_ready = if network.is_open() { None } else { network.not_ready() };
         (not_ready, network.way_out(false))
     })
     .await;
@@ -32,9 +28,7 @@ pub(super) async fn condition(runtime: &Runtime) -> v1::RuntimeCondition {
         r#type: "NetworkReady".to_owned(),
         status: not_ready.is_none(),
         reason: reason.to_owned(),
-        message: not_ready
-            .or(way_out.map(|way_out| way_out.to_string()))
-            .unwrap_or_default(),
+        message: not_ready.or(way_out.map(|way_out| way_out.to_string())).unwrap_or_default(),
     }
 }
 
@@ -66,23 +60,18 @@ pub(super) async fn update(
     if text.is_empty() {
         return Ok(());
     }
-    let cidrs: PodCidrs = text
-        .parse()
-        .map_err(|error| Error::from(Invalid(format!("pod_cidr: {error}"))))?;
-    let opening = crate::runtime::Opening {
-        cidrs,
-        ..opening(&runtime.config)
-    };
+    let cidrs: PodCidrs =
+        text.parse().map_err(|error| Error::from(Invalid(format!("pod_cidr: {error}"))))?;
+    let opening = crate::runtime::Opening { cidrs, ..opening(&runtime.config) };
     let network = runtime.network.clone();
     match blocking(move || network.reconfigure(&opening)).await? {
         ReconfigureResult::Yes => tracing::info!(pod_cidr = text, "changed pod subnet"),
         ReconfigureResult::PodsAreThere => {
             tracing::warn!(pod_cidr = text, "kept pod subnet: existing pods use it")
         }
-        ReconfigureResult::NotOurs => tracing::info!(
-            pod_cidr = text,
-            "kept pod subnet: it is not configurable here"
-        ),
+        ReconfigureResult::NotOurs => {
+            tracing::info!(pod_cidr = text, "kept pod subnet: it is not configurable here")
+        }
     }
     Ok(())
 }

@@ -20,11 +20,7 @@ pub(super) async fn update_pod(
     runtime: &Runtime,
     request: v1::UpdatePodSandboxResourcesRequest,
 ) -> Result<(), Status> {
-    let v1::UpdatePodSandboxResourcesRequest {
-        pod_sandbox_id: id,
-        overhead,
-        resources,
-    } = request;
+    let v1::UpdatePodSandboxResourcesRequest { pod_sandbox_id: id, overhead, resources } = request;
     let operation = runtime.clone();
     let update = async move { operation.update_sandbox(&id, resources, overhead).await };
     Ok(runtime.to_its_end(update).await?)

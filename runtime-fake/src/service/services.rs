@@ -34,10 +34,7 @@ pub(crate) struct ServicesServer {
 
 impl ServicesServer {
     pub(crate) fn new(runtime: Runtime) -> Self {
-        Self {
-            runtime,
-            client: Arc::default(),
-        }
+        Self { runtime, client: Arc::default() }
     }
 }
 
@@ -97,9 +94,7 @@ async fn converse(
             blocking(move || services.stop()).await;
             served
         }
-        Err(error) => Err(Status::internal(format!(
-            "failed to serve Services: {error}"
-        ))),
+        Err(error) => Err(Status::internal(format!("failed to serve Services: {error}"))),
     };
     let network: Arc<Network> = runtime.network.clone();
     let released = blocking(move || network.release_services(lease)).await;
@@ -168,10 +163,7 @@ fn host_port(front: Front) -> wire::HostPort {
         Transport::Tcp => wire::Transport::Tcp,
         Transport::Udp => wire::Transport::Udp,
     };
-    wire::HostPort {
-        port: front.port.into(),
-        transport: transport.into(),
-    }
+    wire::HostPort { port: front.port.into(), transport: transport.into() }
 }
 
 /// The client's next request; `None` when its stream has ended, or the daemon ends.
@@ -188,8 +180,7 @@ async fn next(
 }
 
 fn address(text: &str) -> Result<Ipv4Addr, Status> {
-    text.parse()
-        .map_err(|_| Status::invalid_argument(format!("{text:?} is not an IPv4 address")))
+    text.parse().map_err(|_| Status::invalid_argument(format!("{text:?} is not an IPv4 address")))
 }
 
 fn port(number: u32) -> Result<u16, Status> {
@@ -230,17 +221,10 @@ fn balancer(balancer: wire::Balancer) -> Result<Balancer, Status> {
         text => Some(address(text)?),
     };
     let backends = balancer.backends.iter().map(|backend| {
-        Ok::<_, Status>(SocketAddrV4::new(
-            address(&backend.address)?,
-            port(backend.port)?,
-        ))
+        Ok::<_, Status>(SocketAddrV4::new(address(&backend.address)?, port(backend.port)?))
     });
     Ok(Balancer {
-        front: Front {
-            transport,
-            address: front,
-            port: port(balancer.port)?,
-        },
+        front: Front { transport, address: front, port: port(balancer.port)? },
         backends: Backends {
             list: backends.collect::<Result<_, _>>()?,
             affinity: (balancer.affinity_seconds > 0)
@@ -260,10 +244,7 @@ mod tests {
             balancers: vec![wire::Balancer {
                 address: address.to_owned(),
                 port,
-                backends: vec![wire::Backend {
-                    address: backend.0.to_owned(),
-                    port: backend.1,
-                }],
+                backends: vec![wire::Backend { address: backend.0.to_owned(), port: backend.1 }],
                 ..wire::Balancer::default()
             }],
             ..wire::Table::default()

@@ -23,10 +23,7 @@ impl CriService {
         let state = self.runtime.store.state();
         let container = state.container(id)?;
         let sandbox = state.sandbox(container.sandbox.as_str())?;
-        let measured = self
-            .runtime
-            .measure(vec![sandbox.clone()], |c| c.id == container.id)
-            .await;
+        let measured = self.runtime.measure(vec![sandbox.clone()], |c| c.id == container.id).await;
         let mut containers = measured.iter().flat_map(|pod| {
             let at = pod.at;
             pod.containers.iter().map(move |c| container_stats(c, at))
@@ -108,11 +105,7 @@ pub(super) fn descriptors() -> Vec<v1::MetricDescriptor> {
         .map(|d| v1::MetricDescriptor {
             name: d.name.to_owned(),
             help: d.help.to_owned(),
-            label_keys: COMMON
-                .iter()
-                .chain(d.labels)
-                .map(|l| (*l).to_owned())
-                .collect(),
+            label_keys: COMMON.iter().chain(d.labels).map(|l| (*l).to_owned()).collect(),
         })
         .collect()
 }
@@ -166,20 +159,14 @@ fn swap(usage: &Usage, at: Timestamp) -> v1::SwapUsage {
     v1::SwapUsage {
         timestamp: nanoseconds(at),
         swap_available_bytes: value(
-            memory
-                .swap_limit
-                .zip(memory.swap)
-                .map(|(l, s)| l.saturating_sub(s)),
+            memory.swap_limit.zip(memory.swap).map(|(l, s)| l.saturating_sub(s)),
         ),
         swap_usage_bytes: value(memory.swap),
     }
 }
 
 fn io(usage: &Usage, at: Timestamp) -> v1::IoUsage {
-    v1::IoUsage {
-        timestamp: nanoseconds(at),
-        psi: psi(usage.io.pressure),
-    }
+    v1::IoUsage { timestamp: nanoseconds(at), psi: psi(usage.io.pressure) }
 }
 
 fn container_stats(measured: &MeasuredContainer, at: Timestamp) -> v1::ContainerStats {
@@ -194,17 +181,12 @@ fn container_stats(measured: &MeasuredContainer, at: Timestamp) -> v1::Container
         }),
         cpu: usage.map(|u| cpu(u, measured.nano_cores, at)),
         memory: usage.map(|u| memory(u, at)),
-        writable_layer: measured
-            .layer
-            .as_ref()
-            .map(|(path, disk)| v1::FilesystemUsage {
-                timestamp: nanoseconds(at),
-                fs_id: Some(v1::FilesystemIdentifier {
-                    mountpoint: path.display().to_string(),
-                }),
-                used_bytes: value(Some(disk.used)),
-                inodes_used: value(Some(disk.inodes)),
-            }),
+        writable_layer: measured.layer.as_ref().map(|(path, disk)| v1::FilesystemUsage {
+            timestamp: nanoseconds(at),
+            fs_id: Some(v1::FilesystemIdentifier { mountpoint: path.display().to_string() }),
+            used_bytes: value(Some(disk.used)),
+            inodes_used: value(Some(disk.inodes)),
+        }),
         swap: usage.map(|u| swap(u, at)),
         io: usage.map(|u| io(u, at)),
     }
@@ -272,11 +254,7 @@ fn pod_metrics(pod: &MeasuredPod) -> v1::PodSandboxMetrics {
     v1::PodSandboxMetrics {
         pod_sandbox_id: pod.sandbox.id.to_string(),
         metrics: values(&subject, &labels, metrics::ALL.iter().filter(told)),
-        container_metrics: pod
-            .containers
-            .iter()
-            .map(|c| container_metrics(pod, c, seen))
-            .collect(),
+        container_metrics: pod.containers.iter().map(|c| container_metrics(pod, c, seen)).collect(),
     }
 }
 
@@ -286,20 +264,11 @@ fn container_metrics(
     seen: u64,
 ) -> v1::ContainerMetrics {
     let container = &measured.container;
-    let resources = container
-        .config
-        .linux
-        .as_ref()
-        .and_then(|l| l.resources.as_ref());
+    let resources = container.config.linux.as_ref().and_then(|l| l.resources.as_ref());
     let subject = Subject {
         usage: measured.usage.clone().unwrap_or_default(),
-        disk: measured
-            .layer
-            .as_ref()
-            .map(|(path, disk)| (path.display().to_string(), *disk)),
-        started: container
-            .started_at
-            .map_or(0, |at| u64::try_from(at.as_second()).unwrap_or(0)),
+        disk: measured.layer.as_ref().map(|(path, disk)| (path.display().to_string(), *disk)),
+        started: container.started_at.map_or(0, |at| u64::try_from(at.as_second()).unwrap_or(0)),
         seen,
         cpu_limits: resources.map_or([0; 3], |r| [r.cpu_period, r.cpu_quota, r.cpu_shares]),
         network: Vec::new(),
@@ -322,9 +291,7 @@ fn common(pod: &MeasuredPod, measured: Option<&MeasuredContainer>) -> Vec<String
     let image = container.and_then(|c| c.config.image.as_ref());
     vec![
         name.map(|m| m.name.clone()).unwrap_or_default(),
-        place
-            .map(|p| format!("/{}", p.path.display()))
-            .unwrap_or_default(),
+        place.map(|p| format!("/{}", p.path.display())).unwrap_or_default(),
         image
             .map(|i| match i.user_specified_image.as_str() {
                 "" => i.image.clone(),
@@ -348,15 +315,13 @@ fn values<'a>(
                 Kind::Counter => v1::MetricType::Counter,
                 Kind::Gauge => v1::MetricType::Gauge,
             };
-            (descriptor.values)(subject)
-                .into_iter()
-                .map(move |(labels, number)| v1::Metric {
-                    name: descriptor.name.to_owned(),
-                    timestamp: 0,
-                    metric_type: kind.into(),
-                    label_values: common.iter().cloned().chain(labels).collect(),
-                    value: value(Some(number)),
-                })
+            (descriptor.values)(subject).into_iter().map(move |(labels, number)| v1::Metric {
+                name: descriptor.name.to_owned(),
+                timestamp: 0,
+                metric_type: kind.into(),
+                label_values: common.iter().cloned().chain(labels).collect(),
+                value: value(Some(number)),
+            })
         })
         .collect()
 }

@@ -31,17 +31,11 @@ pub(super) async fn status(runtime: &Runtime, verbose: bool) -> v1::StatusRespon
         info.insert("isolation".to_owned(), isolation.to_string());
         info.insert("cgroups".to_owned(), runtime.cgroups.describe());
         info.extend(
-            runtime
-                .cgroups
-                .lack()
-                .map(|lack| ("limitsNotApplied".to_owned(), lack.limits())),
+            runtime.cgroups.lack().map(|lack| ("limitsNotApplied".to_owned(), lack.limits())),
         );
         let modules = runtime.modules.describe();
         info.extend(modules.map(|(name, what)| (name.to_owned(), what)));
-        info.insert(
-            "stateDirectory".to_owned(),
-            runtime.config.state_dir.display().to_string(),
-        );
+        info.insert("stateDirectory".to_owned(), runtime.config.state_dir.display().to_string());
     }
     v1::StatusResponse {
         status: Some(v1::RuntimeStatus {

@@ -23,14 +23,7 @@ pub(super) async fn sandbox(runtime: &Runtime, sandbox: &Sandbox) -> HashMap<Str
         (Some(0), None)
     };
     let reason = sandbox.unknown_reason.as_ref().map(ToString::to_string);
-    info(
-        sandbox,
-        [
-            ("pid", json!(pid)),
-            ("reason", json!(reason)),
-            ("runtimeSpec", spec(own)),
-        ],
-    )
+    info(sandbox, [("pid", json!(pid)), ("reason", json!(reason)), ("runtimeSpec", spec(own))])
 }
 
 /// The information on a container. The pid is 0 if it has ended, and missing if its keeper does not answer.
@@ -54,14 +47,7 @@ pub(super) async fn container(
         _ => (Some(0), None),
     };
     let id = json!(container.sandbox);
-    info(
-        container,
-        [
-            ("pid", json!(pid)),
-            ("sandboxID", id),
-            ("runtimeSpec", spec(own)),
-        ],
-    )
+    info(container, [("pid", json!(pid)), ("sandboxID", id), ("runtimeSpec", spec(own))])
 }
 
 /// The namespaces shared by a pod's containers, and those of a container: by the name in the OCI runtime

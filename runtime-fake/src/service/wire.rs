@@ -15,9 +15,7 @@ use crate::{
 
 /// Nanoseconds since 1970, as in the CRI; 0 is never.
 fn nanoseconds(at: Option<Timestamp>) -> i64 {
-    at.map_or(0, |at| {
-        i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX)
-    })
+    at.map_or(0, |at| i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX))
 }
 
 fn sandbox_state(sandbox: &Sandbox) -> i32 {
@@ -60,14 +58,8 @@ pub(super) fn sandbox(sandbox: &Sandbox) -> v1::PodSandbox {
 /// The status of a sandbox.
 pub(super) fn sandbox_status(sandbox: &Sandbox) -> v1::PodSandboxStatus {
     let mut addresses = sandbox.addresses.iter().map(ToString::to_string);
-    let context = sandbox
-        .config
-        .linux
-        .as_ref()
-        .and_then(|l| l.security_context.as_ref());
-    let options = context
-        .and_then(|c| c.namespace_options.clone())
-        .unwrap_or_default();
+    let context = sandbox.config.linux.as_ref().and_then(|l| l.security_context.as_ref());
+    let options = context.and_then(|c| c.namespace_options.clone()).unwrap_or_default();
     v1::PodSandboxStatus {
         id: sandbox.id.to_string(),
         metadata: sandbox.config.metadata.clone(),
@@ -78,9 +70,7 @@ pub(super) fn sandbox_status(sandbox: &Sandbox) -> v1::PodSandboxStatus {
             additional_ips: addresses.map(|ip| v1::PodIp { ip }).collect(),
         }),
         linux: Some(v1::LinuxPodSandboxStatus {
-            namespaces: Some(v1::Namespace {
-                options: Some(options),
-            }),
+            namespaces: Some(v1::Namespace { options: Some(options) }),
         }),
         labels: sandbox.config.labels.clone(),
         annotations: sandbox.config.annotations.clone(),
@@ -112,11 +102,7 @@ pub(super) fn container_status(container: &Container) -> v1::ContainerStatus {
         gid: user.gid.into(),
         supplemental_groups: user.additional_gids.iter().map(|g| i64::from(*g)).collect(),
     });
-    let resources = container
-        .config
-        .linux
-        .as_ref()
-        .and_then(|l| l.resources.clone());
+    let resources = container.config.linux.as_ref().and_then(|l| l.resources.clone());
     v1::ContainerStatus {
         id: container.id.to_string(),
         metadata: container.config.metadata.clone(),
@@ -133,10 +119,8 @@ pub(super) fn container_status(container: &Container) -> v1::ContainerStatus {
         annotations: container.config.annotations.clone(),
         mounts: container.config.mounts.clone(),
         log_path: container.log_path.clone(),
-        resources: resources.map(|linux| v1::ContainerResources {
-            linux: Some(linux),
-            windows: None,
-        }),
+        resources: resources
+            .map(|linux| v1::ContainerResources { linux: Some(linux), windows: None }),
         image_id: container.image_id.clone(),
         user: user.map(|linux| v1::ContainerUser { linux: Some(linux) }),
         stop_signal: stop_signal(container),
@@ -146,10 +130,7 @@ pub(super) fn container_status(container: &Container) -> v1::ContainerStatus {
 /// The image by a tag, even if the client requested it by its ID. Records of earlier versions have no name.
 fn image(container: &Container) -> v1::ImageSpec {
     let asked = container.config.image.clone().unwrap_or_default();
-    v1::ImageSpec {
-        image: first_said([&container.image_name, &asked.image]),
-        ..asked
-    }
+    v1::ImageSpec { image: first_said([&container.image_name, &asked.image]), ..asked }
 }
 
 fn first_said(names: [&String; 2]) -> String {
@@ -167,11 +148,7 @@ fn stop_signal(container: &Container) -> i32 {
 
 /// The visible containers of a sandbox.
 pub(super) fn statuses_of(state: &State, sandbox: &SandboxId) -> Vec<v1::ContainerStatus> {
-    state
-        .containers_of(sandbox)
-        .filter(|c| c.visible())
-        .map(|c| container_status(c))
-        .collect()
+    state.containers_of(sandbox).filter(|c| c.visible()).map(|c| container_status(c)).collect()
 }
 
 /// Converts an event of the store. A deleted sandbox has no status (CRI v1, ContainerEventResponse).
@@ -186,30 +163,21 @@ pub(super) fn event(event: &crate::store::StoreEvent) -> v1::ContainerEventRespo
         container_id: event.about.clone(),
         container_event_type: kind.into(),
         created_at: nanoseconds(Some(event.at)),
-        pod_sandbox_status: event
-            .state
-            .sandboxes
-            .get(&event.sandbox)
-            .map(|s| sandbox_status(s)),
+        pod_sandbox_status: event.state.sandboxes.get(&event.sandbox).map(|s| sandbox_status(s)),
         containers_statuses: statuses_of(&event.state, &event.sandbox),
     }
 }
 
 /// Whether `labels` has all of `selector`.
 fn selected(labels: &HashMap<String, String>, selector: &HashMap<String, String>) -> bool {
-    selector
-        .iter()
-        .all(|(name, value)| labels.get(name) == Some(value))
+    selector.iter().all(|(name, value)| labels.get(name) == Some(value))
 }
 
 /// Whether `sandbox` matches `filter`. All fields that are set must match; an ID may be a prefix.
 pub(super) fn sandbox_fits(sandbox: &Sandbox, filter: &v1::PodSandboxFilter) -> bool {
     sandbox.visible()
         && sandbox.id.as_str().starts_with(&filter.id)
-        && filter
-            .state
-            .as_ref()
-            .is_none_or(|wanted| wanted.state == sandbox_state(sandbox))
+        && filter.state.as_ref().is_none_or(|wanted| wanted.state == sandbox_state(sandbox))
         && selected(&sandbox.config.labels, &filter.label_selector)
 }
 
@@ -217,13 +185,7 @@ pub(super) fn sandbox_fits(sandbox: &Sandbox, filter: &v1::PodSandboxFilter) -> 
 pub(super) fn container_fits(container: &Container, filter: &v1::ContainerFilter) -> bool {
     container.visible()
         && container.id.as_str().starts_with(&filter.id)
-        && container
-            .sandbox
-            .as_str()
-            .starts_with(&filter.pod_sandbox_id)
-        && filter
-            .state
-            .as_ref()
-            .is_none_or(|wanted| wanted.state == container_state(container))
+        && container.sandbox.as_str().starts_with(&filter.pod_sandbox_id)
+        && filter.state.as_ref().is_none_or(|wanted| wanted.state == container_state(container))
         && selected(&container.config.labels, &filter.label_selector)
 }

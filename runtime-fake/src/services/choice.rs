@@ -64,10 +64,7 @@ mod tests {
 
     fn backends(affinity: Option<u64>) -> Backends {
         let port = |port| SocketAddrV4::new([10, 0, 0, 2].into(), port);
-        Backends {
-            list: [1, 2, 3].map(port).into(),
-            affinity: affinity.map(Duration::from_secs),
-        }
+        Backends { list: [1, 2, 3].map(port).into(), affinity: affinity.map(Duration::from_secs) }
     }
 
     fn ports(order: &[SocketAddrV4]) -> Vec<u16> {
@@ -78,9 +75,8 @@ mod tests {
     fn backends_take_turns_and_each_is_tried() {
         let (mut chooser, now) = (Chooser::default(), Instant::now());
         let client = IpAddr::from([10, 0, 0, 9]);
-        let orders: Vec<Vec<u16>> = (0..4)
-            .map(|_| ports(&chooser.order(&backends(None), client, now)))
-            .collect();
+        let orders: Vec<Vec<u16>> =
+            (0..4).map(|_| ports(&chooser.order(&backends(None), client, now))).collect();
         assert_eq!(orders, [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 2, 3]]);
         assert_eq!(chooser.order(&Backends::default(), client, now), []);
     }

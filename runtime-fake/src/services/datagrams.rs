@@ -4,41 +4,45 @@ use std::{
     collections::HashMap,
     io,
     net::{Ipv4Addr, SocketAddr, SocketAddrV4},
-    sync::Arc,
-    time::{Duration, Instant},
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
 };
 
-use tokio::{
-    net::UdpSocket,
-    sync::{Semaphore, mpsc, watch},
-    time::timeout,
+use network::{Slot, Slots};
+use rustix::{
+    io::Errno,
+    net::{SendFlags, send},
 };
+use tokio::{net::UdpSocket, sync::watch, time::timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{choice::Chooser, table::Backends};
 
-/// How long a client without datagrams keeps its backend: the kernel's time for a flow with replies
-/// (nf_conntrack_udp_timeout_stream).
-const IDLE: Duration = Duration::from_secs(120);
-/// The clients of one port, at most: each has a socket.
-const CLIENTS: usize = 1024;
-/// Datagrams that wait for a backend's socket; more are dropped.
-const WAITING: usize = 64;
 /// The largest datagram.
 const DATAGRAM: usize = 65_535;
 
-/// The datagrams of one client.
+/// A port's socket, and the buffer for all replies through it.
+struct Port {
+    socket: UdpSocket,
+    buffer: Mutex<Vec<u8>>,
+}
+
+/// The datagrams of one client, and the task that passes the replies to them back.
 struct Flow {
-    backend: SocketAddrV4,
-    datagrams: mpsc::Sender<Vec<u8>>,
+    to: Arc<Backend>,
+    replies: AbortOnDropHandle<()>,
+}
+
+/// A flow's socket.
+struct Backend {
+    address: SocketAddrV4,
+    socket: UdpSocket,
+    slot: Slot,
 }
 
 /// Serves until the sender of the backends is gone.
-pub(super) async fn serve(
-    socket: UdpSocket,
-    mut backends: watch::Receiver<Backends>,
-    connections: Arc<Semaphore>,
-) {
-    let socket = Arc::new(socket);
+pub(super) async fn serve(socket: UdpSocket, mut backends: watch::Receiver<Backends>, pool: Slots) {
+    let port = Arc::new(Port { socket, buffer: Mutex::new(vec![0; DATAGRAM]) });
     let (mut chooser, mut flows) = (Chooser::default(), HashMap::<SocketAddr, Flow>::new());
     let mut buffer = vec![0; DATAGRAM];
     loop {
@@ -49,88 +53,78 @@ pub(super) async fn serve(
                     return;
                 }
                 let now = backends.borrow();
-                flows.retain(|_, flow| now.list.contains(&flow.backend));
+                flows.retain(|_, flow| now.list.contains(&flow.to.address));
                 continue;
             }
-            received = socket.recv_from(&mut buffer) => received,
+            received = port.socket.recv_from(&mut buffer) => received,
         };
         // The error of an earlier reply: its client has gone.
         let Ok((length, client)) = received else {
             continue;
         };
-        let datagram = buffer[..length].to_vec();
-        let Some(datagram) = passed_on(&flows, client, datagram) else {
-            continue;
-        };
-        flows.retain(|_, flow| !flow.datagrams.is_closed());
-        if flows.len() >= CLIENTS {
-            continue;
-        }
-        let Ok(slot) = connections.clone().try_acquire_owned() else {
-            continue;
-        };
-        let order = chooser.order(&backends.borrow(), client.ip(), Instant::now());
-        let Some(backend) = order.first().copied() else {
-            continue;
-        };
-        let (sender, datagrams) = mpsc::channel(WAITING);
-        let _ = sender.try_send(datagram);
-        let replies = socket.clone();
-        tokio::spawn(async move {
-            if let Err(error) = relay(&replies, client, backend, datagrams).await {
-                tracing::debug!(%backend, %error, "datagrams of a client failed");
+        if flows.get(&client).is_none_or(|flow| flow.replies.is_finished()) {
+            flows.retain(|_, flow| !flow.replies.is_finished());
+            let order = chooser.order(&backends.borrow(), client.ip(), Instant::now());
+            let Some(slot) = order.first().and(pool.take(client.ip())) else {
+                continue;
+            };
+            match begin(&port, client, order[0], slot).await {
+                Ok(flow) => drop(flows.insert(client, flow)),
+                Err(error) => tracing::debug!(%client, %error, "failed to open socket to backend"),
             }
-            drop(slot);
-        });
-        flows.insert(
-            client,
-            Flow {
-                backend,
-                datagrams: sender,
-            },
-        );
+        }
+        if let Some(flow) = flows.get(&client) {
+            flow.to.slot.asked();
+            // What the socket does not take is lost, as any datagram may be. It may tell an error of an earlier one first.
+            let send = || send(&flow.to.socket, &buffer[..length], SendFlags::DONTWAIT);
+            if send() == Err(Errno::CONNREFUSED) {
+                let _ = send();
+            }
+        }
     }
 }
 
-/// Hands a datagram to its client's flow; returns it if there is none.
-fn passed_on(
-    flows: &HashMap<SocketAddr, Flow>,
+async fn begin(
+    port: &Arc<Port>,
     client: SocketAddr,
-    datagram: Vec<u8>,
-) -> Option<Vec<u8>> {
-    let Some(flow) = flows.get(&client) else {
-        return Some(datagram);
-    };
-    match flow.datagrams.try_send(datagram) {
-        Ok(()) | Err(mpsc::error::TrySendError::Full(_)) => None,
-        Err(mpsc::error::TrySendError::Closed(datagram)) => Some(datagram),
-    }
-}
-
-/// Copies datagrams until the flow is idle, or its sender is gone.
-async fn relay(
-    replies: &UdpSocket,
-    client: SocketAddr,
-    backend: SocketAddrV4,
-    mut datagrams: mpsc::Receiver<Vec<u8>>,
-) -> io::Result<()> {
+    address: SocketAddrV4,
+    slot: Slot,
+) -> io::Result<Flow> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
-    socket.connect(backend).await?;
-    let mut buffer = vec![0; DATAGRAM];
-    loop {
-        let next = async {
-            tokio::select! {
-                datagram = datagrams.recv() => datagram.map(Ok),
-                received = socket.recv(&mut buffer) => Some(Err(received)),
-            }
-        };
-        match timeout(IDLE, next).await {
-            Err(_) | Ok(None) => return Ok(()),
-            // The backend's port is closed, perhaps for a moment: the next datagram tries again.
-            Ok(Some(Ok(datagram))) => drop(socket.send(&datagram).await),
-            Ok(Some(Err(Ok(length)))) => drop(replies.send_to(&buffer[..length], client).await),
-            Ok(Some(Err(Err(error)))) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-            Ok(Some(Err(Err(error)))) => return Err(error),
+    socket.connect(address).await?;
+    let to = Arc::new(Backend { address, socket, slot });
+    let (port, from) = (port.clone(), to.clone());
+    let replies = tokio::spawn(async move {
+        if let Err(error) = port.reply(client, &from).await {
+            tracing::debug!(%address, %error, "datagrams of a client failed");
         }
+    });
+    Ok(Flow { to, replies: AbortOnDropHandle::new(replies) })
+}
+
+impl Port {
+    /// Passes replies back until the flow is idle, or its slot has gone to another one.
+    async fn reply(&self, client: SocketAddr, backend: &Backend) -> io::Result<()> {
+        while let Some(left) = backend.slot.time_left() {
+            tokio::select! {
+                ready = timeout(left, backend.socket.readable()) => match ready {
+                    Ok(ready) => ready?,
+                    Err(_) => continue,
+                },
+                () = backend.slot.closed() => return Ok(()),
+            }
+            let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+            match backend.socket.try_recv(&mut buffer) {
+                Ok(length) => {
+                    backend.slot.answered();
+                    let _ = self.socket.try_send_to(&buffer[..length], client);
+                }
+                // The backend's port is closed, perhaps for a moment: the next datagram tries again.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 }

@@ -2,22 +2,23 @@
 
 use std::{io, net::Ipv4Addr, sync::Arc, time::Duration};
 
+use network::{Slots, resolver};
 use tokio::{
     net::{TcpListener, TcpStream, UdpSocket},
     runtime::Handle,
-    sync::{Semaphore, watch},
+    sync::watch,
     time::timeout,
 };
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
+    Pools,
     message::{self, Data, Outcome, Query, Record, Reject},
-    resolver,
+    streams::accept,
     zone::{Lookup, Zone},
 };
 
 const PORT: u16 = 53;
-/// The number of queries in progress, and of connections. A client asks again when its query is dropped.
-const QUERIES: usize = 512;
 /// How long a connection may be silent.
 const SILENCE: Duration = Duration::from_secs(10);
 /// The longest message.
@@ -28,12 +29,13 @@ pub(super) async fn serve(
     address: Ipv4Addr,
     zone: watch::Receiver<Arc<Zone>>,
     host: Handle,
+    pools: &Pools,
 ) -> io::Result<()> {
     let udp = UdpSocket::bind((address, PORT)).await?;
     let tcp = TcpListener::bind((address, PORT)).await?;
     let server = Server { zone, host };
-    tokio::spawn(datagrams(server.clone(), Arc::new(udp)));
-    tokio::spawn(streams(server, tcp));
+    tokio::spawn(datagrams(server.clone(), Arc::new(udp), pools.queries.clone()));
+    tokio::spawn(streams(server, tcp, pools.query_connections.clone()));
     Ok(())
 }
 
@@ -44,71 +46,110 @@ struct Server {
     host: Handle,
 }
 
-async fn datagrams(server: Server, socket: Arc<UdpSocket>) {
-    let slots = Arc::new(Semaphore::new(QUERIES));
+/// What a query needs.
+enum Need {
+    Nothing,
+    /// This answer.
+    Answer(Vec<u8>),
+    /// A name outside: of the query itself, or of an alias.
+    Outside(Query, Vec<Record>, String),
+}
+
+async fn datagrams(server: Server, socket: Arc<UdpSocket>, queries: Slots) {
     let mut buffer = vec![0; MESSAGE];
     loop {
         let Ok((length, client)) = socket.recv_from(&mut buffer).await else {
             continue;
         };
-        let Ok(slot) = slots.clone().try_acquire_owned() else {
-            continue;
-        };
-        let query = buffer[..length].to_vec();
-        let (server, socket) = (server.clone(), socket.clone());
-        tokio::spawn(async move {
-            if let Some(answer) = server.answer(query, false).await {
-                let _ = socket.send_to(&answer, client).await;
+        match server.look_up(&buffer[..length], false) {
+            Need::Nothing => {}
+            // Names of the cluster take no slot. What the socket does not take is lost, as any datagram may be.
+            Need::Answer(answer) => drop(socket.try_send_to(&answer, client)),
+            Need::Outside(query, alias, target) => {
+                // A client asks again when its query is dropped.
+                let Some(slot) = queries.take(client.ip()) else {
+                    continue;
+                };
+                let (bytes, server) = (buffer[..length].to_vec(), server.clone());
+                let socket = socket.clone();
+                tokio::spawn(async move {
+                    tokio::select! {
+                        answer = server.ask(bytes, query, alias, &target, false) => {
+                            let _ = socket.send_to(&answer, client).await;
+                        }
+                        () = slot.closed() => {}
+                    }
+                });
             }
-            drop(slot);
-        });
+        }
     }
 }
 
-async fn streams(server: Server, listener: TcpListener) {
-    let slots = Arc::new(Semaphore::new(QUERIES));
-    while let Ok(slot) = slots.clone().acquire_owned().await {
-        let stream = super::streams::accept(&listener).await;
+async fn streams(server: Server, listener: TcpListener, connections: Slots) {
+    loop {
+        let (stream, client) = accept(&listener).await;
+        let Some(slot) = connections.take(client.ip()) else {
+            continue;
+        };
         let server = server.clone();
         tokio::spawn(async move {
-            let _ = server.converse(stream).await;
-            drop(slot);
+            tokio::select! {
+                _ = server.converse(stream, || slot.answered()) => {}
+                () = slot.closed() => {}
+            }
         });
     }
 }
 
 impl Server {
-    async fn converse(&self, mut stream: TcpStream) -> io::Result<()> {
+    async fn converse(&self, mut stream: TcpStream, answered: impl Fn()) -> io::Result<()> {
         loop {
-            let query = timeout(SILENCE, resolver::read_message(&mut stream)).await??;
-            let Some(answer) = self.answer(query, true).await else {
-                return Ok(());
+            let bytes = timeout(SILENCE, resolver::read_message(&mut stream)).await??;
+            let answer = match self.look_up(&bytes, true) {
+                Need::Nothing => return Ok(()),
+                Need::Answer(answer) => answer,
+                Need::Outside(query, alias, target) => {
+                    self.ask(bytes, query, alias, &target, true).await
+                }
             };
             timeout(SILENCE, resolver::write_message(&mut stream, &answer)).await??;
+            answered();
         }
     }
 
-    async fn answer(&self, bytes: Vec<u8>, over_tcp: bool) -> Option<Vec<u8>> {
-        let query = match message::query(&bytes) {
+    fn look_up(&self, bytes: &[u8], over_tcp: bool) -> Need {
+        let query = match message::query(bytes) {
             Ok(query) => query,
-            Err(Reject::Ignore) => return None,
-            Err(Reject::Refuse(id, outcome)) => return Some(message::refusal(id, outcome)),
+            Err(Reject::Ignore) => return Need::Nothing,
+            Err(Reject::Refuse(id, outcome)) => return Need::Answer(message::refusal(id, outcome)),
         };
         let zone = self.zone.borrow().clone();
-        let limit = if over_tcp { MESSAGE } else { query.limit() };
         let (outcome, records) = match zone.lookup(&query.name, query.kind, query.id.into()) {
             Lookup::Found(records) => (Outcome::NoError, records),
             Lookup::Missing => (Outcome::NameError, Vec::new()),
-            Lookup::Elsewhere(alias, _) if alias.is_empty() => {
-                let answer = self.resolve(bytes, over_tcp).await;
-                return Some(match answer {
-                    Some(answer) => answer,
-                    None => query.answer(Outcome::ServerFailure, &[], limit),
-                });
-            }
-            Lookup::Elsewhere(alias, target) => self.follow(&query, alias, &target).await,
+            Lookup::Elsewhere(alias, target) => return Need::Outside(query, alias, target),
         };
-        Some(query.answer(outcome, &records, limit))
+        Need::Answer(query.answer(outcome, &records, limit(&query, over_tcp)))
+    }
+
+    /// Asks the host's name servers, also for the target of an alias.
+    async fn ask(
+        &self,
+        bytes: Vec<u8>,
+        query: Query,
+        alias: Vec<Record>,
+        target: &str,
+        over_tcp: bool,
+    ) -> Vec<u8> {
+        let (outcome, records) = if alias.is_empty() {
+            match self.resolve(bytes, over_tcp).await {
+                Some(answer) => return answer,
+                None => (Outcome::ServerFailure, alias),
+            }
+        } else {
+            self.follow(&query, alias, target).await
+        };
+        query.answer(outcome, &records, limit(&query, over_tcp))
     }
 
     /// The records of an alias with those of its target, which a resolver in a pod does not ask for.
@@ -139,6 +180,10 @@ impl Server {
     /// Asks the host's name servers, on a task in the host's network.
     async fn resolve(&self, query: Vec<u8>, over_tcp: bool) -> Option<Vec<u8>> {
         let asked = self.host.spawn(resolver::resolve(query, over_tcp));
-        asked.await.ok().flatten()
+        AbortOnDropHandle::new(asked).await.ok().flatten()
     }
+}
+
+fn limit(query: &Query, over_tcp: bool) -> usize {
+    if over_tcp { MESSAGE } else { query.limit() }
 }

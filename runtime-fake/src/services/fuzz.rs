@@ -33,10 +33,7 @@ fn from_servers(data: &[u8]) {
 }
 
 fn record() -> Record {
-    Record {
-        name: String::new(),
-        data: Data::A([10, 0, 0, 1].into()),
-    }
+    Record { name: String::new(), data: Data::A([10, 0, 0, 1].into()) }
 }
 
 fn query_seeds() -> Vec<Vec<u8>> {
@@ -49,10 +46,8 @@ fn query_seeds() -> Vec<Vec<u8>> {
 
 fn answer_seeds() -> Vec<Vec<u8>> {
     let asked = query(&query_seeds()[0]).unwrap();
-    let alias = Record {
-        name: "other.example".to_owned(),
-        data: Data::Cname("web.example".to_owned()),
-    };
+    let alias =
+        Record { name: "other.example".to_owned(), data: Data::Cname("web.example".to_owned()) };
     let answer = asked.answer(Outcome::NoError, &[alias, record()], 512);
     // Its last record's name is a pointer to the question.
     vec![answer]

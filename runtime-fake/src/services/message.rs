@@ -113,14 +113,7 @@ pub(super) fn query(bytes: &[u8]) -> Result<Query, Reject> {
     let payload = (only_additional && u16_at(bytes, 10).is_some_and(|count| count > 0))
         .then(|| options(bytes, after + 4))
         .flatten();
-    Ok(Query {
-        id,
-        name,
-        kind,
-        recursion_desired: flags & 0x0100 != 0,
-        question,
-        payload,
-    })
+    Ok(Query { id, name, kind, recursion_desired: flags & 0x0100 != 0, question, payload })
 }
 
 /// The payload size of an OPT record (RFC 6891, 6.1.2).
@@ -211,10 +204,7 @@ pub(super) fn answers(bytes: &[u8]) -> Option<(u16, Vec<Record>)> {
         };
         // Data of other types may have compressed names, which mean nothing in another message.
         if matches!(kind, kind::A | kind::AAAA | kind::CNAME) {
-            records.push(Record {
-                name,
-                data: Data::Raw(kind, ttl, data),
-            });
+            records.push(Record { name, data: Data::Raw(kind, ttl, data) });
         }
         at = end;
     }
@@ -224,8 +214,7 @@ pub(super) fn answers(bytes: &[u8]) -> Option<(u16, Vec<Record>)> {
 impl Query {
     /// The longest answer over UDP.
     pub(super) fn limit(&self) -> usize {
-        self.payload
-            .map_or(PLAIN_LIMIT, |size| usize::from(size).max(PLAIN_LIMIT))
+        self.payload.map_or(PLAIN_LIMIT, |size| usize::from(size).max(PLAIN_LIMIT))
     }
 
     /// The answer; one longer than `limit` has no records, and tells the client to ask over TCP.
@@ -241,10 +230,7 @@ impl Query {
             None => &[],
         };
         let length = HEADER + self.question.len() + options.len();
-        let length = encoded
-            .iter()
-            .map(Vec::len)
-            .fold(length, usize::saturating_add);
+        let length = encoded.iter().map(Vec::len).fold(length, usize::saturating_add);
         let (records, flags) = match u16::try_from(encoded.len()) {
             Ok(count) if length <= limit => ((count, encoded.concat()), flags),
             Ok(_) | Err(_) => ((0, Vec::new()), flags | 0x0200),
@@ -257,10 +243,7 @@ impl Query {
 
 /// An answer without a question.
 pub(super) fn refusal(id: u16, outcome: Outcome) -> Vec<u8> {
-    [id, 0x8000 | outcome as u16, 0, 0, 0, 0]
-        .map(u16::to_be_bytes)
-        .as_flattened()
-        .to_vec()
+    [id, 0x8000 | outcome as u16, 0, 0, 0, 0].map(u16::to_be_bytes).as_flattened().to_vec()
 }
 
 fn written(record: &Record) -> Option<Vec<u8>> {
@@ -281,15 +264,8 @@ fn written(record: &Record) -> Option<Vec<u8>> {
     };
     let length = u16::try_from(data.len()).ok()?;
     Some(
-        [
-            &name[..],
-            &kind.to_be_bytes(),
-            &[0, 1],
-            &ttl.to_be_bytes(),
-            &length.to_be_bytes(),
-            &data,
-        ]
-        .concat(),
+        [&name[..], &kind.to_be_bytes(), &[0, 1], &ttl.to_be_bytes(), &length.to_be_bytes(), &data]
+            .concat(),
     )
 }
 

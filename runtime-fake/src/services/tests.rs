@@ -25,11 +25,7 @@ fn own_address() -> Ipv4Addr {
 }
 
 fn ports() -> Ports {
-    Ports {
-        host: Handle::current(),
-        running: BTreeMap::new(),
-        connections: Arc::new(Semaphore::new(16)),
-    }
+    Ports { host: Handle::current(), running: BTreeMap::new(), pools: Pools::below(96) }
 }
 
 fn table(transport: Transport, address: Ipv4Addr, backends: &[SocketAddr]) -> Table {
@@ -37,19 +33,10 @@ fn table(transport: Transport, address: Ipv4Addr, backends: &[SocketAddr]) -> Ta
         SocketAddr::V4(address) => *address,
         SocketAddr::V6(address) => panic!("{address} is no IPv4 address"),
     };
-    let front = Front {
-        transport,
-        address: Some(address),
-        port: PORT,
-    };
-    let backends = Backends {
-        list: backends.iter().map(v4).collect::<Vec<SocketAddrV4>>(),
-        affinity: None,
-    };
-    Table {
-        balancers: vec![Balancer { front, backends }],
-        ..Table::default()
-    }
+    let front = Front { transport, address: Some(address), port: PORT };
+    let backends =
+        Backends { list: backends.iter().map(v4).collect::<Vec<SocketAddrV4>>(), affinity: None };
+    Table { balancers: vec![Balancer { front, backends }], ..Table::default() }
 }
 
 /// A server that sends its number to each client and closes the connection.
@@ -76,9 +63,7 @@ async fn read(address: Ipv4Addr) -> io::Result<Vec<u8>> {
 async fn connections_take_turns_and_follow_the_table() {
     let (mut ports, address) = (ports(), own_address());
     let [one, two] = [server(1).await, server(2).await];
-    let apply = ports
-        .apply(table(Transport::Tcp, address, &[one, two]))
-        .await;
+    let apply = ports.apply(table(Transport::Tcp, address, &[one, two])).await;
     assert_eq!(apply, [""; 0]);
     let mut seen = Vec::new();
     for _ in 0..4 {
@@ -100,9 +85,7 @@ async fn next_backend_is_tried_and_client_of_none_is_reset() {
     let (mut ports, address) = (ports(), own_address());
     let closed = SocketAddr::from((own_address(), PORT));
     let two = server(2).await;
-    ports
-        .apply(table(Transport::Tcp, address, &[closed, two]))
-        .await;
+    ports.apply(table(Transport::Tcp, address, &[closed, two])).await;
     for _ in 0..3 {
         assert_eq!(read(address).await.unwrap(), [2]);
     }
@@ -116,9 +99,7 @@ async fn connection_outlives_its_backend_in_the_table() {
     let (mut ports, address) = (ports(), own_address());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let backend = listener.local_addr().unwrap();
-    ports
-        .apply(table(Transport::Tcp, address, &[backend]))
-        .await;
+    ports.apply(table(Transport::Tcp, address, &[backend])).await;
     let mut client = TcpStream::connect((address, PORT)).await.unwrap();
     let (mut accepted, _) = listener.accept().await.unwrap();
     ports.apply(Table::default()).await;
@@ -138,8 +119,7 @@ async fn taken_port_is_a_problem_and_others_are_served() {
     let _holder = TcpListener::bind((taken, PORT)).await.unwrap();
     let one = server(1).await;
     let mut both = table(Transport::Tcp, taken, &[one]);
-    both.balancers
-        .extend(table(Transport::Tcp, free, &[one]).balancers);
+    both.balancers.extend(table(Transport::Tcp, free, &[one]).balancers);
     let problems = ports.apply(both).await;
     let sentence =
         format!("TCP port {PORT} of {taken} is taken by another program: choose another one");
@@ -164,25 +144,17 @@ async fn datagrams_of_a_client_go_to_one_backend_and_replies_come_back() {
     for round in 0..3u8 {
         // Each client has the backend of its number.
         for (number, client) in (0u8..).zip(&clients) {
-            client
-                .send_to(&[number, round], (address, PORT))
-                .await
-                .unwrap();
+            client.send_to(&[number, round], (address, PORT)).await.unwrap();
             let server = &servers[usize::from(number)];
             let (length, from) = server.recv_from(&mut buffer).await.unwrap();
             assert_eq!(buffer[..length], [number, round]);
             server.send_to(&[round], from).await.unwrap();
             let (length, from) = client.recv_from(&mut buffer).await.unwrap();
-            assert_eq!(
-                (&buffer[..length], from),
-                (&[round][..], (address, PORT).into())
-            );
+            assert_eq!((&buffer[..length], from), (&[round][..], (address, PORT).into()));
         }
     }
     // A client whose backend is not ready any more gets another one.
-    ports
-        .apply(table(Transport::Udp, address, &backends[1..]))
-        .await;
+    ports.apply(table(Transport::Udp, address, &backends[1..])).await;
     clients[0].send_to(&[7], (address, PORT)).await.unwrap();
     let (length, _) = servers[1].recv_from(&mut buffer).await.unwrap();
     assert_eq!(buffer[..length], [7]);

@@ -41,11 +41,7 @@ impl Zone {
             std::iter::successors(above(name), above).filter(|name| within(name))
         });
         let zone = [table.zone.clone()].into_iter();
-        Self {
-            parents: parents.chain(zone).collect(),
-            domain: table.zone.clone(),
-            names,
-        }
+        Self { parents: parents.chain(zone).collect(), domain: table.zone.clone(), names }
     }
 
     /// Looks up records of a type. `turn` chooses which address comes first.
@@ -63,10 +59,7 @@ impl Zone {
                 true => String::new(),
                 false => current.clone(),
             };
-            let record = |data| Record {
-                name: name.clone(),
-                data,
-            };
+            let record = |data| Record { name: name.clone(), data };
             let Some(alias) = &found.alias else {
                 records.extend(found.data(kind, turn).into_iter().map(record));
                 return Lookup::Found(records);
@@ -91,10 +84,11 @@ impl Name {
             data.extend(addresses.into_iter().map(Data::A));
         }
         if wants(kind::SRV) {
-            data.extend(self.servers.iter().map(|(target, port)| Data::Srv {
-                target: target.clone(),
-                port: *port,
-            }));
+            data.extend(
+                self.servers
+                    .iter()
+                    .map(|(target, port)| Data::Srv { target: target.clone(), port: *port }),
+            );
         }
         if wants(kind::PTR) {
             data.extend(self.pointer.clone().map(Data::Ptr));
@@ -117,17 +111,11 @@ mod tests {
     use super::*;
 
     fn zone() -> Zone {
-        let name = |name: &str| Name {
-            name: name.to_owned(),
-            ..Name::default()
-        };
+        let name = |name: &str| Name { name: name.to_owned(), ..Name::default() };
         Zone::new(&Table {
             zone: "cluster.local".to_owned(),
             names: vec![
-                Name {
-                    addresses: vec![[10, 0, 0, 1].into()],
-                    ..name("web.a.svc.cluster.local")
-                },
+                Name { addresses: vec![[10, 0, 0, 1].into()], ..name("web.a.svc.cluster.local") },
                 Name {
                     addresses: vec![[10, 0, 0, 2].into(), [10, 0, 0, 3].into()],
                     ..name("db.a.svc.cluster.local")
@@ -136,10 +124,7 @@ mod tests {
                     servers: vec![("web.a.svc.cluster.local".to_owned(), 80)],
                     ..name("_http._tcp.web.a.svc.cluster.local")
                 },
-                Name {
-                    alias: Some("Example.org".to_owned()),
-                    ..name("out.a.svc.cluster.local")
-                },
+                Name { alias: Some("Example.org".to_owned()), ..name("out.a.svc.cluster.local") },
                 Name {
                     alias: Some("web.a.svc.cluster.local".to_owned()),
                     ..name("in.a.svc.cluster.local")
@@ -159,10 +144,7 @@ mod tests {
 
     fn found(data: &[Data]) -> Lookup {
         let name = String::new;
-        let records = data.iter().map(|data| Record {
-            name: name(),
-            data: data.clone(),
-        });
+        let records = data.iter().map(|data| Record { name: name(), data: data.clone() });
         Lookup::Found(records.collect())
     }
 
@@ -193,26 +175,18 @@ mod tests {
 
     #[test]
     fn alias_is_followed_inside_the_zone_and_named_outside() {
-        let alias = |target: &str| Record {
-            name: String::new(),
-            data: Data::Cname(target.to_owned()),
-        };
+        let alias =
+            |target: &str| Record { name: String::new(), data: Data::Cname(target.to_owned()) };
         let target = Record {
             name: "web.a.svc.cluster.local".to_owned(),
             data: Data::A([10, 0, 0, 1].into()),
         };
         let zone = zone();
         let inside = zone.lookup("in.a.svc.cluster.local", kind::A, 0);
-        assert_eq!(
-            inside,
-            Lookup::Found(vec![alias("web.a.svc.cluster.local"), target])
-        );
+        assert_eq!(inside, Lookup::Found(vec![alias("web.a.svc.cluster.local"), target]));
         let outside = zone.lookup("out.a.svc.cluster.local", kind::A, 0);
         let records = vec![alias("Example.org")];
-        assert_eq!(
-            outside,
-            Lookup::Elsewhere(records.clone(), "example.org".to_owned())
-        );
+        assert_eq!(outside, Lookup::Elsewhere(records.clone(), "example.org".to_owned()));
         let itself = zone.lookup("out.a.svc.cluster.local", kind::CNAME, 0);
         assert_eq!(itself, Lookup::Found(records));
     }

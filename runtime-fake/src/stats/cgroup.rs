@@ -21,10 +21,7 @@ struct Files {
 impl Files {
     fn of(cgroup: &CgroupPath, controller: Controller) -> Option<Self> {
         let branch = cgroup.tree.branch(controller)?;
-        Some(Self {
-            directory: cgroup.directory(branch),
-            v2: branch.v2,
-        })
+        Some(Self { directory: cgroup.directory(branch), v2: branch.v2 })
     }
 
     fn text(&self, name: &str) -> String {
@@ -90,10 +87,7 @@ pub(super) fn usage(cgroup: &CgroupPath) -> Usage {
 
 fn cpu(cgroup: &CgroupPath) -> Cpu {
     let quota = Files::of(cgroup, Controller::Cpu);
-    let stat = quota
-        .as_ref()
-        .map(|f| f.text("cpu.stat"))
-        .unwrap_or_default();
+    let stat = quota.as_ref().map(|f| f.text("cpu.stat")).unwrap_or_default();
     let mut cpu = Cpu {
         periods: keyed(&stat, "nr_periods"),
         throttled_periods: keyed(&stat, "nr_throttled"),
@@ -165,9 +159,7 @@ fn memory(cgroup: &CgroupPath) -> Option<Memory> {
             limit,
             reservation: files.limit("memory.soft_limit_in_bytes"),
             // v1 limits memory and swap together.
-            swap_limit: with_swap
-                .zip(limit)
-                .map(|(both, memory)| both.saturating_sub(memory)),
+            swap_limit: with_swap.zip(limit).map(|(both, memory)| both.saturating_sub(memory)),
             pressure: None,
         }
     })
@@ -183,42 +175,27 @@ fn io(cgroup: &CgroupPath) -> Option<Io> {
             &files.text("blkio.throttle.io_serviced_recursive"),
         )
     };
-    Some(Io {
-        devices,
-        pressure: None,
-    })
+    Some(Io { devices, pressure: None })
 }
 
 fn huge_pages(cgroup: &CgroupPath) -> Option<BTreeMap<String, HugePages>> {
     let files = Files::of(cgroup, Controller::Hugetlb)?;
-    let (now, most) = if files.v2 {
-        ("current", None)
-    } else {
-        ("usage_in_bytes", Some("max_usage_in_bytes"))
-    };
+    let (now, most) =
+        if files.v2 { ("current", None) } else { ("usage_in_bytes", Some("max_usage_in_bytes")) };
     let names = fs::read_dir(&files.directory).ok()?.flatten();
     let sizes = names.filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;
-        let size = name
-            .strip_prefix("hugetlb.")?
-            .strip_suffix(now)?
-            .strip_suffix('.')?;
+        let size = name.strip_prefix("hugetlb.")?.strip_suffix(now)?.strip_suffix('.')?;
         (!size.contains('.')).then(|| size.to_owned())
     });
     Some(
         sizes
             .map(|size| {
                 let value = |name: &str| files.number(&format!("hugetlb.{size}.{name}"));
-                let pages = HugePages {
-                    now: value(now),
-                    most: most.and_then(value),
-                };
+                let pages = HugePages { now: value(now), most: most.and_then(value) };
                 // `2MB` in a file name is `2Mi` in Kubernetes.
                 (
-                    size.replace('B', "")
-                        .replace('K', "Ki")
-                        .replace('M', "Mi")
-                        .replace('G', "Gi"),
+                    size.replace('B', "").replace('K', "Ki").replace('M', "Mi").replace('G', "Gi"),
                     pages,
                 )
             })

@@ -35,11 +35,7 @@ fn cgroup_seeds() -> Vec<Vec<u8>> {
 /// The loopback is skipped, and no sum overflows.
 fn proc_files(data: &[u8]) {
     let (first, _) = two_texts(data);
-    assert!(
-        parse::net_dev(first)
-            .iter()
-            .all(|traffic| traffic.name != "lo")
-    );
+    assert!(parse::net_dev(first).iter().all(|traffic| traffic.name != "lo"));
     let _ = parse::process_stat(first);
 }
 

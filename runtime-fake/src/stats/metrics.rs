@@ -60,13 +60,7 @@ const fn counter(
     values: fn(&Subject) -> Vec<Value>,
 ) -> Descriptor {
     let kind = Kind::Counter;
-    Descriptor {
-        name,
-        help,
-        kind,
-        labels,
-        values,
-    }
+    Descriptor { name, help, kind, labels, values }
 }
 
 const fn gauge(
@@ -76,13 +70,7 @@ const fn gauge(
     values: fn(&Subject) -> Vec<Value>,
 ) -> Descriptor {
     let kind = Kind::Gauge;
-    Descriptor {
-        name,
-        help,
-        kind,
-        labels,
-        values,
-    }
+    Descriptor { name, help, kind, labels, values }
 }
 
 fn one(value: Option<u64>) -> Vec<Value> {
@@ -90,10 +78,7 @@ fn one(value: Option<u64>) -> Vec<Value> {
 }
 
 fn labelled<const N: usize>(labels: [&str; N], value: Option<u64>) -> Vec<Value> {
-    value
-        .map(|value| (labels.map(str::to_owned).to_vec(), value))
-        .into_iter()
-        .collect()
+    value.map(|value| (labels.map(str::to_owned).to_vec(), value)).into_iter().collect()
 }
 
 fn seconds(nanoseconds: Option<u64>) -> Option<u64> {
@@ -106,23 +91,17 @@ fn stalled(stall: Option<Stall>) -> Vec<Value> {
 
 fn disk(subject: &Subject, value: fn(&Disk) -> u64) -> Vec<Value> {
     let disk = subject.disk.as_ref();
-    disk.map(|(device, disk)| (vec![device.clone()], value(disk)))
-        .into_iter()
-        .collect()
+    disk.map(|(device, disk)| (vec![device.clone()], value(disk))).into_iter().collect()
 }
 
 fn devices(subject: &Subject, value: fn(&DeviceIo) -> u64) -> Vec<Value> {
     let devices = subject.usage.io.devices.iter();
-    devices
-        .map(|io| (vec![io.device.clone()], value(io)))
-        .collect()
+    devices.map(|io| (vec![io.device.clone()], value(io))).collect()
 }
 
 fn interfaces(subject: &Subject, value: fn(&Traffic) -> u64) -> Vec<Value> {
     let interfaces = subject.network.iter();
-    interfaces
-        .map(|t| (vec![t.name.clone()], value(t)))
-        .collect()
+    interfaces.map(|t| (vec![t.name.clone()], value(t))).collect()
 }
 
 fn block_devices(subject: &Subject) -> Vec<Value> {
@@ -146,9 +125,7 @@ fn memory_failures(subject: &Subject) -> Vec<Value> {
 
 fn huge_pages(subject: &Subject, value: fn(&HugePages) -> Option<u64>) -> Vec<Value> {
     let sizes = subject.usage.huge_pages.iter();
-    sizes
-        .filter_map(|(size, pages)| Some((vec![size.clone()], value(pages)?)))
-        .collect()
+    sizes.filter_map(|(size, pages)| Some((vec![size.clone()], value(pages)?))).collect()
 }
 
 fn of_limit(value: i64) -> Vec<Value> {
@@ -204,12 +181,9 @@ pub(crate) const ALL: &[Descriptor] = &[
         &[],
         |s| one(seconds(s.usage.cpu.user)),
     ),
-    gauge(
-        "container_file_descriptors",
-        "Open file descriptors.",
-        &[],
-        |s| one(Some(s.usage.tasks.descriptors)),
-    ),
+    gauge("container_file_descriptors", "Open file descriptors.", &[], |s| {
+        one(Some(s.usage.tasks.descriptors))
+    }),
     gauge(
         "container_fs_inodes_free",
         "Free inodes of the file system of the writable layer.",
@@ -228,111 +202,64 @@ pub(crate) const ALL: &[Descriptor] = &[
         &["device"],
         |s| disk(s, |d| d.limit),
     ),
-    counter(
-        "container_fs_reads_bytes_total",
-        "Bytes read.",
-        &["device"],
-        |s| devices(s, |d| d.read_bytes),
-    ),
-    counter("container_fs_reads_total", "Reads.", &["device"], |s| {
-        devices(s, |d| d.reads)
+    counter("container_fs_reads_bytes_total", "Bytes read.", &["device"], |s| {
+        devices(s, |d| d.read_bytes)
     }),
-    gauge(
-        "container_fs_usage_bytes",
-        "Bytes that the writable layer takes.",
-        &["device"],
-        |s| disk(s, |d| d.used),
-    ),
-    counter(
-        "container_fs_writes_bytes_total",
-        "Bytes written.",
-        &["device"],
-        |s| devices(s, |d| d.write_bytes),
-    ),
-    counter("container_fs_writes_total", "Writes.", &["device"], |s| {
-        devices(s, |d| d.writes)
+    counter("container_fs_reads_total", "Reads.", &["device"], |s| devices(s, |d| d.reads)),
+    gauge("container_fs_usage_bytes", "Bytes that the writable layer takes.", &["device"], |s| {
+        disk(s, |d| d.used)
     }),
+    counter("container_fs_writes_bytes_total", "Bytes written.", &["device"], |s| {
+        devices(s, |d| d.write_bytes)
+    }),
+    counter("container_fs_writes_total", "Writes.", &["device"], |s| devices(s, |d| d.writes)),
     counter(
         "container_hugetlb_max_usage_bytes",
         "The most bytes of huge pages so far.",
         &["pagesize"],
         |s| huge_pages(s, |pages| pages.most),
     ),
-    gauge(
-        "container_hugetlb_usage_bytes",
-        "Bytes of huge pages in use.",
-        &["pagesize"],
-        |s| huge_pages(s, |pages| pages.now),
-    ),
-    gauge(
-        "container_last_seen",
-        "When this was measured, in seconds since 1970.",
-        &[],
-        |s| one(Some(s.seen)),
-    ),
-    gauge(
-        "container_memory_cache",
-        "Bytes of the page cache.",
-        &[],
-        |s| one(s.usage.memory.cache),
-    ),
-    counter(
-        "container_memory_failcnt",
-        "How often the memory limit was met.",
-        &[],
-        |s| one(s.usage.memory.failures),
-    ),
+    gauge("container_hugetlb_usage_bytes", "Bytes of huge pages in use.", &["pagesize"], |s| {
+        huge_pages(s, |pages| pages.now)
+    }),
+    gauge("container_last_seen", "When this was measured, in seconds since 1970.", &[], |s| {
+        one(Some(s.seen))
+    }),
+    gauge("container_memory_cache", "Bytes of the page cache.", &[], |s| one(s.usage.memory.cache)),
+    counter("container_memory_failcnt", "How often the memory limit was met.", &[], |s| {
+        one(s.usage.memory.failures)
+    }),
     counter(
         "container_memory_failures_total",
         "Page faults, by kind.",
         &["failure_type", "scope"],
         memory_failures,
     ),
-    gauge(
-        "container_memory_kernel_usage",
-        "Bytes of kernel memory.",
-        &[],
-        |s| one(s.usage.memory.kernel),
-    ),
-    gauge(
-        "container_memory_mapped_file",
-        "Bytes of mapped files.",
-        &[],
-        |s| one(s.usage.memory.mapped_file),
-    ),
-    gauge(
-        "container_memory_max_usage_bytes",
-        "The most memory so far.",
-        &[],
-        |s| one(s.usage.memory.max_usage),
-    ),
-    gauge(
-        "container_memory_rss",
-        "Bytes of memory that belong to no file.",
-        &[],
-        |s| one(s.usage.memory.rss),
-    ),
-    gauge("container_memory_swap", "Bytes on swap.", &[], |s| {
-        one(s.usage.memory.swap)
+    gauge("container_memory_kernel_usage", "Bytes of kernel memory.", &[], |s| {
+        one(s.usage.memory.kernel)
     }),
-    gauge(
-        "container_memory_usage_bytes",
-        "Bytes of memory, caches included.",
-        &[],
-        |s| one(s.usage.memory.usage),
-    ),
+    gauge("container_memory_mapped_file", "Bytes of mapped files.", &[], |s| {
+        one(s.usage.memory.mapped_file)
+    }),
+    gauge("container_memory_max_usage_bytes", "The most memory so far.", &[], |s| {
+        one(s.usage.memory.max_usage)
+    }),
+    gauge("container_memory_rss", "Bytes of memory that belong to no file.", &[], |s| {
+        one(s.usage.memory.rss)
+    }),
+    gauge("container_memory_swap", "Bytes on swap.", &[], |s| one(s.usage.memory.swap)),
+    gauge("container_memory_usage_bytes", "Bytes of memory, caches included.", &[], |s| {
+        one(s.usage.memory.usage)
+    }),
     gauge(
         "container_memory_working_set_bytes",
         "Bytes of memory that cannot be freed under pressure.",
         &[],
         |s| one(s.usage.memory.working_set()),
     ),
-    counter(
-        "container_network_receive_bytes_total",
-        "Bytes received.",
-        &["interface"],
-        |s| interfaces(s, |t| t.received[0]),
-    ),
+    counter("container_network_receive_bytes_total", "Bytes received.", &["interface"], |s| {
+        interfaces(s, |t| t.received[0])
+    }),
     counter(
         "container_network_receive_errors_total",
         "Errors while receiving.",
@@ -345,18 +272,12 @@ pub(crate) const ALL: &[Descriptor] = &[
         &["interface"],
         |s| interfaces(s, |t| t.received[3]),
     ),
-    counter(
-        "container_network_receive_packets_total",
-        "Packets received.",
-        &["interface"],
-        |s| interfaces(s, |t| t.received[1]),
-    ),
-    counter(
-        "container_network_transmit_bytes_total",
-        "Bytes sent.",
-        &["interface"],
-        |s| interfaces(s, |t| t.sent[0]),
-    ),
+    counter("container_network_receive_packets_total", "Packets received.", &["interface"], |s| {
+        interfaces(s, |t| t.received[1])
+    }),
+    counter("container_network_transmit_bytes_total", "Bytes sent.", &["interface"], |s| {
+        interfaces(s, |t| t.sent[0])
+    }),
     counter(
         "container_network_transmit_errors_total",
         "Errors while sending.",
@@ -369,18 +290,12 @@ pub(crate) const ALL: &[Descriptor] = &[
         &["interface"],
         |s| interfaces(s, |t| t.sent[3]),
     ),
-    counter(
-        "container_network_transmit_packets_total",
-        "Packets sent.",
-        &["interface"],
-        |s| interfaces(s, |t| t.sent[1]),
-    ),
-    counter(
-        "container_oom_events_total",
-        "Processes killed for want of memory.",
-        &[],
-        |s| one(s.usage.memory.oom_kills),
-    ),
+    counter("container_network_transmit_packets_total", "Packets sent.", &["interface"], |s| {
+        interfaces(s, |t| t.sent[1])
+    }),
+    counter("container_oom_events_total", "Processes killed for want of memory.", &[], |s| {
+        one(s.usage.memory.oom_kills)
+    }),
     counter(
         "container_pressure_cpu_stalled_seconds_total",
         "Seconds in which all processes waited for a processor.",
@@ -417,12 +332,8 @@ pub(crate) const ALL: &[Descriptor] = &[
         &[],
         |s| stalled(s.usage.memory.pressure.map(|p| p.some)),
     ),
-    gauge("container_processes", "Processes.", &[], |s| {
-        one(Some(s.usage.tasks.processes))
-    }),
-    gauge("container_sockets", "Open sockets.", &[], |s| {
-        one(Some(s.usage.tasks.sockets))
-    }),
+    gauge("container_processes", "Processes.", &[], |s| one(Some(s.usage.tasks.processes))),
+    gauge("container_sockets", "Open sockets.", &[], |s| one(Some(s.usage.tasks.sockets))),
     gauge(
         "container_spec_cpu_period",
         "The period of the processor quota, in microseconds.",
@@ -441,12 +352,9 @@ pub(crate) const ALL: &[Descriptor] = &[
         &[],
         |s| of_limit(s.cpu_limits[2]),
     ),
-    gauge(
-        "container_spec_memory_limit_bytes",
-        "The memory limit; 0 is none.",
-        &[],
-        |s| or_none(s.usage.memory.limit),
-    ),
+    gauge("container_spec_memory_limit_bytes", "The memory limit; 0 is none.", &[], |s| {
+        or_none(s.usage.memory.limit)
+    }),
     gauge(
         "container_spec_memory_reservation_limit_bytes",
         "The soft memory limit; 0 is none.",
@@ -465,21 +373,13 @@ pub(crate) const ALL: &[Descriptor] = &[
         &[],
         |s| one(Some(s.started)),
     ),
-    gauge("container_threads", "Threads.", &[], |s| {
-        one(Some(s.usage.tasks.threads))
+    gauge("container_threads", "Threads.", &[], |s| one(Some(s.usage.tasks.threads))),
+    gauge("container_threads_max", "How many threads there may be; 0 is no limit.", &[], |s| {
+        or_none(s.usage.tasks.threads_max)
     }),
-    gauge(
-        "container_threads_max",
-        "How many threads there may be; 0 is no limit.",
-        &[],
-        |s| or_none(s.usage.tasks.threads_max),
-    ),
-    gauge(
-        "container_ulimits_soft",
-        "Soft limits of the first process.",
-        &["ulimit"],
-        |s| labelled(["max_open_files"], s.usage.tasks.max_descriptors),
-    ),
+    gauge("container_ulimits_soft", "Soft limits of the first process.", &["ulimit"], |s| {
+        labelled(["max_open_files"], s.usage.tasks.max_descriptors)
+    }),
 ];
 
 #[cfg(test)]

@@ -41,8 +41,7 @@ pub(super) fn pressure(text: &str) -> Option<Pressure> {
     let line = |kind: &str| {
         let line = text.lines().find(|line| line.starts_with(kind))?;
         let field = |name: &str| {
-            line.split_whitespace()
-                .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+            line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
         };
         let average = |name| field(name).and_then(|v| v.parse().ok()).unwrap_or(0.0);
         let microseconds: u64 = field("total")?.parse().ok()?;
@@ -138,16 +137,10 @@ pub(super) fn net_dev(text: &str) -> Vec<Traffic> {
     text.lines()
         .filter_map(|line| {
             let (name, numbers) = line.split_once(':')?;
-            let numbers: Vec<u64> = numbers
-                .split_whitespace()
-                .map_while(|n| n.parse().ok())
-                .collect();
+            let numbers: Vec<u64> =
+                numbers.split_whitespace().map_while(|n| n.parse().ok()).collect();
             let four = |from: usize| numbers.get(from..from + 4)?.try_into().ok();
-            Some(Traffic {
-                name: name.trim().to_owned(),
-                received: four(0)?,
-                sent: four(8)?,
-            })
+            Some(Traffic { name: name.trim().to_owned(), received: four(0)?, sent: four(8)? })
         })
         .filter(|traffic| traffic.name != "lo")
         .collect()
@@ -253,11 +246,7 @@ mod tests {
         let text = "Inter-|   Receive                |  Transmit\n face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n    lo:  1 1 0 0 0 0 0 0  1 1 0 0 0 0 0 0\n  eth0: 100 2 3 4 0 0 0 0 500 6 7 8 0 0 0 0\n";
         assert_eq!(
             net_dev(text),
-            [Traffic {
-                name: "eth0".to_owned(),
-                received: [100, 2, 3, 4],
-                sent: [500, 6, 7, 8],
-            }]
+            [Traffic { name: "eth0".to_owned(), received: [100, 2, 3, 4], sent: [500, 6, 7, 8] }]
         );
     }
 
@@ -266,12 +255,7 @@ mod tests {
         let text = "17 (a) b (c) S 1 17 17 0 -1 4194560 10 11 12 13 14 15 16 17 20 0 1 0 5 0 0";
         assert_eq!(
             process_stat(text).unwrap(),
-            ProcessTimes {
-                minor_faults: 21,
-                major_faults: 25,
-                user: 30,
-                system: 32,
-            }
+            ProcessTimes { minor_faults: 21, major_faults: 25, user: 30, system: 32 }
         );
         assert_eq!(process_stat("17 (a"), None);
     }

@@ -19,9 +19,7 @@ pub(super) fn descendants(first: i32) -> Vec<i32> {
     while let Some(process) = found.get(next).copied() {
         next += 1;
         let children = read(process, &format!("task/{process}/children"));
-        let children = children
-            .split_whitespace()
-            .filter_map(|pid| pid.parse().ok());
+        let children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
         found.extend(children.filter(|pid: &i32| seen.insert(*pid)));
     }
     found
@@ -29,21 +27,14 @@ pub(super) fn descendants(first: i32) -> Vec<i32> {
 
 /// CPU time.
 pub(super) fn cpu(processes: &[i32]) -> Cpu {
-    let times = processes
-        .iter()
-        .filter_map(|pid| parse::process_stat(&read(*pid, "stat")));
+    let times = processes.iter().filter_map(|pid| parse::process_stat(&read(*pid, "stat")));
     let (user, system) = times.fold((0u64, 0u64), |(user, system), each| {
         (user + each.user * TICK, system + each.system * TICK)
     });
     if processes.is_empty() {
         return Cpu::default();
     }
-    Cpu {
-        total: Some(user + system),
-        user: Some(user),
-        system: Some(system),
-        ..Cpu::default()
-    }
+    Cpu { total: Some(user + system), user: Some(user), system: Some(system), ..Cpu::default() }
 }
 
 /// Memory: shared pages count once for each process.
@@ -70,10 +61,7 @@ pub(super) fn memory(processes: &[i32]) -> Memory {
 
 /// The number of processes, and what they hold open.
 pub(super) fn tasks(processes: &[i32], first: Option<i32>) -> Tasks {
-    let mut tasks = Tasks {
-        processes: processes.len() as u64,
-        ..Tasks::default()
-    };
+    let mut tasks = Tasks { processes: processes.len() as u64, ..Tasks::default() };
     for process in processes {
         tasks.threads += parse::keyed(&read(*process, "status"), "Threads:").unwrap_or(0);
         let Ok(descriptors) = fs::read_dir(format!("/proc/{process}/fd")) else {
@@ -86,9 +74,7 @@ pub(super) fn tasks(processes: &[i32], first: Option<i32>) -> Tasks {
         }
     }
     let limits = first.map(|first| read(first, "limits")).unwrap_or_default();
-    let open_files = limits
-        .lines()
-        .find_map(|line| line.strip_prefix("Max open files"));
+    let open_files = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
     tasks.max_descriptors =
         open_files.and_then(|line| line.split_whitespace().next()?.parse().ok());
     tasks

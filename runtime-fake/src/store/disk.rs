@@ -74,21 +74,12 @@ pub(crate) struct Directory {
 
 impl Directory {
     pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
-        let fail = |what| {
-            move |source| OpenError::Io {
-                what,
-                path: path.to_owned(),
-                source,
-            }
-        };
+        let fail = |what| move |source| OpenError::Io { what, path: path.to_owned(), source };
         // Root of a container owns files below it, which may be set-user-ID programs.
         private::make(path)?;
         private::make(&path.join("sandboxes"))?;
-        let lock = fs::File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(path.join("lock"));
+        let lock =
+            fs::File::options().create(true).truncate(false).write(true).open(path.join("lock"));
         let lock = lock.map_err(fail("open the lock of"))?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -97,11 +88,7 @@ impl Directory {
         }
         let trash = Trash::new(path.join("trash"));
         trash.resume()?;
-        Ok(Self {
-            path: path.to_owned(),
-            trash: Arc::new(trash),
-            _lock: lock,
-        })
+        Ok(Self { path: path.to_owned(), trash: Arc::new(trash), _lock: lock })
     }
 
     /// The trash for removed directories.
@@ -120,8 +107,7 @@ impl Directory {
             close(&directory);
             let id = SandboxId::from_record(&name);
             let Some(sandbox) = read_sandbox(id, &directory)? else {
-                self.remove(&directory)
-                    .map_err(fail("remove what is left of", &directory))?;
+                self.remove(&directory).map_err(fail("remove what is left of", &directory))?;
                 continue;
             };
             for (name, of_container) in list(&directory.join("containers"))? {
@@ -136,9 +122,7 @@ impl Directory {
                         .map_err(fail("remove what is left of", &of_container))?,
                 }
             }
-            state
-                .sandboxes
-                .insert_mut(sandbox.id.clone(), Arc::new(sandbox));
+            state.sandboxes.insert_mut(sandbox.id.clone(), Arc::new(sandbox));
         }
         Ok(state)
     }
@@ -187,10 +171,7 @@ fn close(sandbox: &Path) {
         let open = |meta: fs::Metadata| meta.is_dir() && meta.mode() & 0o066 != 0;
         fs::symlink_metadata(path).is_ok_and(open)
     });
-    for directory in [sandbox.to_owned(), containers.clone()]
-        .into_iter()
-        .chain(each)
-    {
+    for directory in [sandbox.to_owned(), containers.clone()].into_iter().chain(each) {
         match private::close(&directory) {
             Err(error) if directory.is_dir() => {
                 tracing::warn!(%error, "failed to close directory to other users");
@@ -207,9 +188,7 @@ pub(crate) fn sandbox_dir(state_dir: &Path, id: &SandboxId) -> PathBuf {
 
 /// A container's directory below a state directory.
 pub(crate) fn container_dir(state_dir: &Path, sandbox: &SandboxId, id: &ContainerId) -> PathBuf {
-    sandbox_dir(state_dir, sandbox)
-        .join("containers")
-        .join(id.as_str())
+    sandbox_dir(state_dir, sandbox).join("containers").join(id.as_str())
 }
 
 /// The sandbox in `directory`; `None` if there is no record and nothing of it runs.
@@ -221,10 +200,9 @@ fn read_sandbox(id: SandboxId, directory: &Path) -> Result<Option<Sandbox>, Open
         Loaded::Absent => match liveness::of(directory) {
             Liveness::Ended => return Ok(None),
             Liveness::Running(_) => ("is not there, and its keeper runs".to_owned(), Value::Null),
-            Liveness::Unknown(why) => (
-                format!("is not there, and its keeper may run: {why}"),
-                Value::Null,
-            ),
+            Liveness::Unknown(why) => {
+                (format!("is not there, and its keeper may run: {why}"), Value::Null)
+            }
         },
         Loaded::Damaged { why, rest } => (why, rest),
     };
@@ -244,10 +222,9 @@ fn read_container(
         Loaded::Record(container) if container.id == id && container.sandbox == *sandbox => {
             return Ok(Some(container));
         }
-        Loaded::Record(other) => (
-            format!("is of container {} in pod {}", other.id, other.sandbox),
-            Value::Null,
-        ),
+        Loaded::Record(other) => {
+            (format!("is of container {} in pod {}", other.id, other.sandbox), Value::Null)
+        }
         Loaded::Absent if orphan::may_live(directory) => {
             ("is not there, and its process runs".to_owned(), Value::Null)
         }
@@ -262,9 +239,7 @@ fn read_container(
 /// When a directory was modified, as an approximation of its creation.
 fn made(directory: &Path) -> Timestamp {
     let time = fs::metadata(directory).and_then(|meta| meta.modified());
-    time.ok()
-        .and_then(|time| Timestamp::try_from(time).ok())
-        .unwrap_or_default()
+    time.ok().and_then(|time| Timestamp::try_from(time).ok()).unwrap_or_default()
 }
 
 /// The subdirectories of a directory, which may be missing. Other entries are ignored.
@@ -287,16 +262,9 @@ fn list(directory: &Path) -> Result<Vec<(String, PathBuf)>, OpenError> {
 fn fail<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> OpenError + 'a {
     move |source| {
         if file_tree::is_transient(&source) {
-            return OpenError::NoResources {
-                path: path.to_owned(),
-                source,
-            };
+            return OpenError::NoResources { path: path.to_owned(), source };
         }
-        OpenError::Io {
-            what,
-            path: path.to_owned(),
-            source,
-        }
+        OpenError::Io { what, path: path.to_owned(), source }
     }
 }
 

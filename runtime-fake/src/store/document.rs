@@ -61,10 +61,7 @@ pub(super) fn load<T: DeserializeOwned>(path: &Path) -> io::Result<Loaded<T>> {
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     // Do not block on something that is not a regular file.
-    let mut file = File::options()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(path)?;
+    let mut file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     Ok(bytes)
@@ -114,16 +111,9 @@ fn understand<T: DeserializeOwned>(bytes: &[u8]) -> Loaded<T> {
 pub(super) fn save(path: &Path, record: &impl Serialize) -> io::Result<()> {
     let temporary = path.with_extension("json.tmp");
     // Private, because environment variables may contain secrets.
-    let mut file = File::options()
-        .create(true)
-        .truncate(true)
-        .write(true)
-        .mode(0o600)
-        .open(&temporary)?;
-    let document = Document {
-        version: VERSION,
-        record,
-    };
+    let mut file =
+        File::options().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
+    let document = Document { version: VERSION, record };
     file.write_all(&serde_json::to_vec(&document)?)?;
     fs::rename(&temporary, path)
 }
@@ -204,9 +194,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("record.json");
         assert!(matches!(load::<Record>(&path).unwrap(), Loaded::Absent));
-        let record = Record {
-            name: "a".to_owned(),
-        };
+        let record = Record { name: "a".to_owned() };
         save(&path, &record).unwrap();
         let loaded = || match load::<Record>(&path).unwrap() {
             Loaded::Record(record) => record,
@@ -217,9 +205,6 @@ mod tests {
         assert_eq!(loaded().name, "b");
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
-        assert!(matches!(
-            load::<Record>(&path).unwrap(),
-            Loaded::Damaged { .. }
-        ));
+        assert!(matches!(load::<Record>(&path).unwrap(), Loaded::Damaged { .. }));
     }
 }

@@ -57,11 +57,7 @@ pub(crate) enum Refused {
     #[error("pod sandbox {id} is not ready: {wanted} needs a running one")]
     SandboxNotReady { id: SandboxId, wanted: &'static str },
     #[error("container {id} is {state}: {wanted}")]
-    WrongState {
-        id: ContainerId,
-        state: &'static str,
-        wanted: &'static str,
-    },
+    WrongState { id: ContainerId, state: &'static str, wanted: &'static str },
     #[error("could not keep the record of {what} in {directory}: {why}")]
     NotKept {
         what: String,
@@ -164,9 +160,7 @@ impl State {
                     self.sandboxes.remove_mut(&id);
                     effects.records.push(Record::NoSandbox(id.clone()));
                     if sandbox.visible() {
-                        effects
-                            .events
-                            .push((id.to_string(), id, EventKind::Deleted));
+                        effects.events.push((id.to_string(), id, EventKind::Deleted));
                     }
                 }
             }
@@ -181,9 +175,8 @@ impl State {
                         wanted: "a container",
                     });
                 }
-                if let Some(other) = self
-                    .containers_of(&container.sandbox)
-                    .find(|c| c.key() == container.key())
+                if let Some(other) =
+                    self.containers_of(&container.sandbox).find(|c| c.key() == container.key())
                 {
                     let (name, attempt) = container.key();
                     return Err(Refused::NameTaken {
@@ -211,9 +204,7 @@ impl State {
                     effects.records.push(record);
                 }
                 effects.events.extend(
-                    kinds
-                        .into_iter()
-                        .map(|kind| (id.to_string(), container.sandbox.clone(), kind)),
+                    kinds.into_iter().map(|kind| (id.to_string(), container.sandbox.clone(), kind)),
                 );
             }
             Change::RemoveContainer(id) => self.remove_container(&id, &mut effects),
@@ -248,9 +239,7 @@ impl State {
             && sandbox.state == SandboxState::Ready
             && !is_damaged(sandbox.unknown_reason.as_ref())
         {
-            Arc::make_mut(sandbox)
-                .unknown_reason
-                .clone_from(&unknown_reason);
+            Arc::make_mut(sandbox).unknown_reason.clone_from(&unknown_reason);
         }
         let asked = |c: &&Arc<Container>| !c.ended() && !is_damaged(c.unknown_reason.as_ref());
         let containers = self.containers_of(id).filter(asked);
@@ -356,16 +345,10 @@ mod tests {
     use super::*;
 
     fn sandbox(name: &str) -> Sandbox {
-        let metadata = PodSandboxMetadata {
-            name: name.to_owned(),
-            ..Default::default()
-        };
+        let metadata = PodSandboxMetadata { name: name.to_owned(), ..Default::default() };
         Sandbox {
             id: SandboxId::random(),
-            config: PodSandboxConfig {
-                metadata: Some(metadata),
-                ..Default::default()
-            },
+            config: PodSandboxConfig { metadata: Some(metadata), ..Default::default() },
             runtime_handler: String::new(),
             state: SandboxState::Creating,
             created_at: Timestamp::UNIX_EPOCH,
@@ -386,16 +369,10 @@ mod tests {
         let mut state = State::default();
         let made = sandbox("a");
         let id = made.id.clone();
-        assert_eq!(
-            events_of(&mut state, Change::AddSandbox(Box::new(made))),
-            []
-        );
+        assert_eq!(events_of(&mut state, Change::AddSandbox(Box::new(made))), []);
         assert!(state.sandbox(id.as_str()).is_err());
         let ready = Change::Sandbox(id.clone(), SandboxEvent::Ready(Vec::new()));
-        assert_eq!(
-            events_of(&mut state, ready),
-            [EventKind::Created, EventKind::Started]
-        );
+        assert_eq!(events_of(&mut state, ready), [EventKind::Created, EventKind::Started]);
         let stopped = || Change::Sandbox(id.clone(), SandboxEvent::Stopped);
         assert_eq!(events_of(&mut state, stopped()), [EventKind::Stopped]);
         assert_eq!(events_of(&mut state, stopped()), []);
@@ -430,16 +407,10 @@ mod tests {
     #[test]
     fn duplicate_name_is_refused() {
         let mut state = State::default();
-        let _ = state
-            .apply(Change::AddSandbox(Box::new(sandbox("a"))))
-            .unwrap();
+        let _ = state.apply(Change::AddSandbox(Box::new(sandbox("a")))).unwrap();
         let again = state.apply(Change::AddSandbox(Box::new(sandbox("a"))));
         assert!(matches!(again, Err(Refused::NameTaken { .. })));
-        assert!(
-            state
-                .apply(Change::AddSandbox(Box::new(sandbox("b"))))
-                .is_ok()
-        );
+        assert!(state.apply(Change::AddSandbox(Box::new(sandbox("b")))).is_ok());
     }
 
     #[test]
@@ -450,26 +421,16 @@ mod tests {
             let made = sandbox(&number.to_string());
             let id = made.id.clone();
             let _ = state.apply(Change::AddSandbox(Box::new(made))).unwrap();
-            let _ = state
-                .apply(Change::Sandbox(id, SandboxEvent::Ready(Vec::new())))
-                .unwrap();
+            let _ = state.apply(Change::Sandbox(id, SandboxEvent::Ready(Vec::new()))).unwrap();
         }
         let ids: Vec<String> = state.sandboxes.keys().map(ToString::to_string).collect();
         let digit = |id: &str| id[..1].to_owned();
-        let shared = ids
-            .iter()
-            .find(|id| ids.iter().filter(|o| digit(o) == digit(id)).count() > 1)
-            .unwrap();
+        let shared =
+            ids.iter().find(|id| ids.iter().filter(|o| digit(o) == digit(id)).count() > 1).unwrap();
         let ambiguous = Refused::Ambiguous(digit(shared));
-        assert_eq!(
-            state.sandbox_if_there(&digit(shared)).unwrap_err(),
-            ambiguous
-        );
+        assert_eq!(state.sandbox_if_there(&digit(shared)).unwrap_err(), ambiguous);
         assert_eq!(state.sandbox(&shared[..40]).unwrap().id.as_str(), shared);
         assert!(state.sandbox_if_there("no id").unwrap().is_none());
-        assert_eq!(
-            state.sandbox("").unwrap_err(),
-            Refused::NoSandbox(String::new())
-        );
+        assert_eq!(state.sandbox("").unwrap_err(), Refused::NoSandbox(String::new()));
     }
 }

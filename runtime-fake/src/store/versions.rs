@@ -59,10 +59,7 @@ fn records_of_earlier_versions_are_read(#[case] kept: Kept) {
     let state = directory.read().unwrap();
     let sandbox = &state.sandboxes[&sandbox];
     assert_eq!(sandbox.unknown_reason, None);
-    assert_eq!(
-        (sandbox.state, sandbox.key().0),
-        (SandboxState::Ready, "web")
-    );
+    assert_eq!((sandbox.state, sandbox.key().0), (SandboxState::Ready, "web"));
     assert_eq!(sandbox.addresses.len(), 2);
     let runs = &state.containers[&runs];
     assert_eq!(runs.unknown_reason, None);

@@ -39,18 +39,12 @@ struct Wanted {
 impl Command {
     fn wanted(&self) -> Wanted {
         match self {
-            Self::Exec(r) => Wanted {
-                stdin: r.stdin,
-                stdout: r.stdout,
-                stderr: r.stderr,
-                tty: r.tty,
-            },
-            Self::Attach(r) => Wanted {
-                stdin: r.stdin,
-                stdout: r.stdout,
-                stderr: r.stderr,
-                tty: r.tty,
-            },
+            Self::Exec(r) => {
+                Wanted { stdin: r.stdin, stdout: r.stdout, stderr: r.stderr, tty: r.tty }
+            }
+            Self::Attach(r) => {
+                Wanted { stdin: r.stdin, stdout: r.stdout, stderr: r.stderr, tty: r.tty }
+            }
         }
     }
 
@@ -91,11 +85,7 @@ pub(super) async fn serve<T: AsyncRead + AsyncWrite + Unpin + Send>(
             let socket = WebSocketStream::from_raw_socket(io, End::Server, config).await;
             over_spdy(Tunnel::new(socket), spdy, command, target, creation).await;
         }
-        Transport::Channels {
-            codec,
-            half_close,
-            outcome,
-        } => {
+        Transport::Channels { codec, half_close, outcome } => {
             let config = Some(websocket_config());
             let socket = WebSocketStream::from_raw_socket(io, End::Server, config).await;
             let mut channels = Channels::new(socket, codec, half_close, Role::Server);
@@ -207,10 +197,7 @@ async fn run(command: Command, ends: Ends, target: &dyn Target) {
         Err(problem) => return tell(ends.error, ends.outcome, &ExitStatus::Failed(problem)).await,
     };
     let input = async {
-        tokio::join!(
-            feed(ends.stdin, session.stdin),
-            resize(ends.resize, session.resize),
-        );
+        tokio::join!(feed(ends.stdin, session.stdin), resize(ends.resize, session.resize),);
         std::future::pending::<()>().await;
     };
     let output = async {

@@ -91,9 +91,7 @@ async fn forwards(
     let mut pairs: Pairs<Stream> = Pairs::default();
     let mut forwards = JoinSet::new();
     loop {
-        let late = pairs
-            .first()
-            .map(|first| Instant::from_std(first) + creation);
+        let late = pairs.first().map(|first| Instant::from_std(first) + creation);
         let stream = tokio::select! {
             stream = streams.recv() => match stream {
                 Some(stream) => stream,

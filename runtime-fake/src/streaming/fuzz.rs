@@ -35,16 +35,10 @@ fn upgrade_request(data: &[u8]) {
             let wanted = asked(request.headers());
             for kind in [Kind::Exec, Kind::Attach, Kind::PortForward] {
                 if let Ok(agreed) = negotiate(kind, &wanted) {
-                    let offered = wanted
-                        .stream_protocols
-                        .iter()
-                        .chain(&wanted.websocket_protocols);
+                    let offered = wanted.stream_protocols.iter().chain(&wanted.websocket_protocols);
                     let mut words = offered.flat_map(|list| list.split(',').map(str::trim));
                     let named = agreed.protocol.as_deref();
-                    assert!(
-                        named.is_none_or(|name| words.any(|word| word == name)),
-                        "{agreed:?}"
-                    );
+                    assert!(named.is_none_or(|name| words.any(|word| word == name)), "{agreed:?}");
                     assert!(wanted.upgrade.is_some());
                     let _ = welcome(&agreed, request.headers());
                 }
@@ -59,11 +53,7 @@ fn upgrade_request(data: &[u8]) {
         assert!(ended.is_ok(), "the connection does not end");
         let mut heard = Vec::new();
         theirs.read_to_end(&mut heard).await.unwrap();
-        assert!(
-            heard.len() <= 1024 + 64 * data.len(),
-            "{} bytes of answers",
-            heard.len()
-        );
+        assert!(heard.len() <= 1024 + 64 * data.len(), "{} bytes of answers", heard.len());
     });
 }
 
@@ -90,8 +80,5 @@ fn sizes(data: &[u8]) {
 }
 
 fn size_seeds() -> Vec<Vec<u8>> {
-    bytes(&[
-        "{\"Width\":80,\"Height\":24}\n{\"Width\":1,\"Height\":65535}\n",
-        "{\"Width\":80,",
-    ])
+    bytes(&["{\"Width\":80,\"Height\":24}\n{\"Width\":1,\"Height\":65535}\n", "{\"Width\":80,"])
 }

@@ -3,7 +3,7 @@
 
 use std::{
     convert::Infallible,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -16,12 +16,13 @@ use hyper::{
     upgrade::OnUpgrade,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+use network::{Slot, Slots};
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
 };
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::task::TaskTracker;
 
 use crate::config::Streams as Settings;
 
@@ -30,14 +31,13 @@ use super::{
     command::{self, Command},
     forward::{self, Pod},
     negotiate::{Agreed, Asked, Refused, Transport, negotiate},
-    pending::{Arrival, PendingConnections},
     target::Target,
     watch,
 };
 
 /// Timeout for a client to send its request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Limit on connections without a token. Above it the oldest is dropped, because each holds a descriptor.
+/// Limit on connections without a token. Above it the oldest of the client with most is dropped, because each holds a descriptor.
 const MAX_PENDING: usize = 256;
 /// Limit on ports with channels: the channel numbers must fit into one byte, also as text.
 const MAX_PORTS: usize = 64;
@@ -59,7 +59,7 @@ pub(super) async fn serve(
     target: Arc<dyn Target>,
     tasks: TaskTracker,
 ) {
-    let pending = Arc::new(Mutex::new(PendingConnections::new(MAX_PENDING)));
+    let pending = Slots::new("stream connections without a token", MAX_PENDING);
     let mut connections = JoinSet::new();
     loop {
         // Both arms are cancel-safe.
@@ -67,28 +67,19 @@ pub(super) async fn serve(
             accepted = listener.accept() => accepted,
             Some(_) = connections.join_next() => continue,
         };
-        let client = match accepted {
-            Ok((client, _)) => client,
+        let (client, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 // Most likely there are too many open files: drop the oldest connection without a token.
                 tracing::warn!(%error, "failed to accept stream connection");
-                let oldest = lock(&pending).drop_oldest();
-                match oldest {
-                    Some(oldest) => oldest.cancel(),
-                    None => tokio::time::sleep(Duration::from_millis(100)).await,
+                if !pending.give_up() {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
                 }
                 continue;
             }
         };
-        let dropped = CancellationToken::new();
-        let (arrival, oldest) = lock(&pending).enter(dropped.clone());
-        if let Some(oldest) = oldest {
-            oldest.cancel();
-        }
-        let entry = PendingEntry {
-            arrival,
-            dropped,
-            pending: pending.clone(),
+        let Some(entry) = pending.take(peer.ip()) else {
+            continue;
         };
         let (streams, pods) = (streams.clone(), tasks.clone());
         let target = target.clone();
@@ -100,44 +91,14 @@ pub(super) async fn serve(
     }
 }
 
-type Waiting = Mutex<PendingConnections<CancellationToken>>;
-
-fn lock(waiting: &Waiting) -> MutexGuard<'_, PendingConnections<CancellationToken>> {
-    waiting.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A connection that has not sent a token.
-struct PendingEntry {
-    arrival: Arrival,
-    /// Cancelled when the connection must make room.
-    dropped: CancellationToken,
-    pending: Arc<Waiting>,
-}
-
-impl PendingEntry {
-    /// The connection has sent its token: it is no longer dropped for others.
-    fn leave(&self) {
-        lock(&self.pending).leave(self.arrival);
-    }
-}
-
-impl Drop for PendingEntry {
-    fn drop(&mut self) {
-        self.leave();
-    }
-}
-
-async fn accept_request(
-    client: TcpStream,
-    streams: &Streams,
-    entry: &PendingEntry,
-) -> Option<Accepted> {
+async fn accept_request(client: TcpStream, streams: &Streams, entry: &Slot) -> Option<Accepted> {
     // Send keystrokes and their echo at once.
     let _ = client.set_nodelay(true);
     let slot = Mutex::new(None);
     let service = service_fn(async |request| {
         let (response, accepted) = answer(request, streams);
         if accepted.is_some() {
+            // It is no longer dropped for others.
             entry.leave();
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = accepted;
         }
@@ -157,7 +118,7 @@ async fn accept_request(
             biased;
             // Polled first, so that a connection whose request has arrived is answered and not dropped.
             ended = &mut connection => ended,
-            () = entry.dropped.cancelled() => {
+            () = entry.closed() => {
                 if !has_token() {
                     return None;
                 }
@@ -187,11 +148,7 @@ fn answer(
     };
     let response = welcome(&agreed, headers);
     let upgrade = hyper::upgrade::on(&mut request);
-    let accepted = Accepted {
-        request: redeemed,
-        transport: agreed.transport,
-        upgrade,
-    };
+    let accepted = Accepted { request: redeemed, transport: agreed.transport, upgrade };
     (response, Some(accepted))
 }
 
@@ -268,11 +225,7 @@ async fn hand_on(
     target: Arc<dyn Target>,
     tasks: TaskTracker,
 ) {
-    let Accepted {
-        request,
-        transport,
-        upgrade,
-    } = accepted;
+    let Accepted { request, transport, upgrade } = accepted;
     let kind = request.kind().path();
     let parts = match upgrade.await.map(|up| up.downcast::<TokioIo<TcpStream>>()) {
         Ok(Ok(parts)) => parts,
@@ -291,11 +244,7 @@ async fn hand_on(
                 command::serve(io, transport, command, &*target, settings.creation).await;
             }
             Request::PortForward { sandbox, ports } => {
-                let pod = Pod {
-                    target: target.clone(),
-                    sandbox,
-                    tasks,
-                };
+                let pod = Pod { target: target.clone(), sandbox, tasks };
                 forward::serve(io, transport, pod, &ports, settings.creation).await;
             }
         }

@@ -26,11 +26,7 @@ pub(super) enum Transport {
     /// SPDY in WebSocket messages.
     Tunnelled(Spdy),
     /// WebSocket channels.
-    Channels {
-        codec: Codec,
-        half_close: bool,
-        outcome: Outcome,
-    },
+    Channels { codec: Codec, half_close: bool, outcome: Outcome },
 }
 
 /// The stream protocol over SPDY.
@@ -55,10 +51,7 @@ pub(super) enum Refused {
     #[error("this URL is for an upgrade to SPDY/3.1 or websocket")]
     NotAnUpgrade,
     #[error("none of the protocols {offered:?} is spoken here; these are: {spoken}")]
-    UnknownProtocols {
-        offered: Vec<String>,
-        spoken: String,
-    },
+    UnknownProtocols { offered: Vec<String>, spoken: String },
     #[error("the WebSocket's handshake is not of version 13 or has no key")]
     BrokenHandshake,
 }
@@ -83,12 +76,9 @@ const PORT_FORWARD: &str = "portforward.k8s.io";
 
 fn spdy(kind: Kind) -> &'static [&'static str] {
     match kind {
-        Kind::Exec | Kind::Attach => &[
-            V4,
-            "v3.channel.k8s.io",
-            "v2.channel.k8s.io",
-            "channel.k8s.io",
-        ],
+        Kind::Exec | Kind::Attach => {
+            &[V4, "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"]
+        }
         Kind::PortForward => &[PORT_FORWARD],
     }
 }
@@ -135,10 +125,7 @@ fn over_spdy(kind: Kind, offered: &[&str]) -> Result<Agreed, Refused> {
         // Old clients offer none and mean the first version.
         let transport = Transport::Spdy(spoken_over_spdy("channel.k8s.io"));
         let protocol = None;
-        return Ok(Agreed {
-            transport,
-            protocol,
-        });
+        return Ok(Agreed { transport, protocol });
     }
     let name = offered.iter().find(|name| spdy(kind).contains(name));
     let name = name.ok_or_else(|| none_of(offered, spdy(kind).join(", ")))?;
@@ -150,11 +137,7 @@ fn over_spdy(kind: Kind, offered: &[&str]) -> Result<Agreed, Refused> {
 
 fn spoken_over_spdy(name: &str) -> Spdy {
     Spdy {
-        outcome: if name == V4 {
-            Outcome::Json
-        } else {
-            Outcome::Text
-        },
+        outcome: if name == V4 { Outcome::Json } else { Outcome::Text },
         resize: name == V4 || name == "v3.channel.k8s.io",
     }
 }
@@ -163,25 +146,17 @@ fn over_websocket(kind: Kind, offered: &[&str]) -> Result<Agreed, Refused> {
     if offered.is_empty() {
         let transport = channel_transport("channel.k8s.io");
         let protocol = None;
-        return Ok(Agreed {
-            transport,
-            protocol,
-        });
+        return Ok(Agreed { transport, protocol });
     }
     for name in offered {
-        let inner = name
-            .strip_prefix(TUNNEL)
-            .filter(|name| spdy(kind).contains(name));
+        let inner = name.strip_prefix(TUNNEL).filter(|name| spdy(kind).contains(name));
         let transport = match inner {
             Some(inner) => Transport::Tunnelled(spoken_over_spdy(inner)),
             None if channels(kind).contains(name) => channel_transport(name),
             None => continue,
         };
         let protocol = Some((*name).to_owned());
-        return Ok(Agreed {
-            transport,
-            protocol,
-        });
+        return Ok(Agreed { transport, protocol });
     }
     let tunnelled = spdy(kind).iter().map(|name| format!("{TUNNEL}{name}"));
     let spoken = channels(kind).iter().map(ToString::to_string);
@@ -191,27 +166,16 @@ fn over_websocket(kind: Kind, offered: &[&str]) -> Result<Agreed, Refused> {
 
 fn channel_transport(name: &str) -> Transport {
     Transport::Channels {
-        codec: if name.contains("base64") {
-            Codec::Base64
-        } else {
-            Codec::Binary
-        },
+        codec: if name.contains("base64") { Codec::Base64 } else { Codec::Binary },
         half_close: name.starts_with("v5."),
-        outcome: if name.starts_with('v') {
-            Outcome::Json
-        } else {
-            Outcome::Text
-        },
+        outcome: if name.starts_with('v') { Outcome::Json } else { Outcome::Text },
     }
 }
 
 /// The offered protocols, truncated to fit into a message.
 fn none_of(offered: &[&str], spoken: String) -> Refused {
     let short = |name: &&str| name.chars().take(64).collect();
-    Refused::UnknownProtocols {
-        offered: offered.iter().take(8).map(short).collect(),
-        spoken,
-    }
+    Refused::UnknownProtocols { offered: offered.iter().take(8).map(short).collect(), spoken }
 }
 
 #[cfg(test)]
@@ -238,11 +202,7 @@ mod tests {
     }
 
     const fn c(codec: Codec, half_close: bool, outcome: Outcome) -> Transport {
-        Transport::Channels {
-            codec,
-            half_close,
-            outcome,
-        }
+        Transport::Channels { codec, half_close, outcome }
     }
 
     use Codec::{Base64, Binary};
@@ -272,13 +232,7 @@ mod tests {
     ) {
         let protocol = protocol.map(str::to_owned);
         let agreed = negotiate(kind, &asked(upgrade, protocols));
-        assert_eq!(
-            agreed,
-            Ok(Agreed {
-                transport,
-                protocol
-            })
-        );
+        assert_eq!(agreed, Ok(Agreed { transport, protocol }));
     }
 
     #[rstest]
@@ -292,20 +246,14 @@ mod tests {
         #[case] protocols: &[&str],
     ) {
         let refused = negotiate(kind, &asked(upgrade, protocols)).unwrap_err();
-        assert!(
-            matches!(refused, Refused::UnknownProtocols { .. }),
-            "{refused}"
-        );
+        assert!(matches!(refused, Refused::UnknownProtocols { .. }), "{refused}");
     }
 
     #[test]
     fn negotiate_rejects_missing_upgrade() {
         let none = Asked::default();
         assert_eq!(negotiate(Exec, &none), Err(Refused::NotAnUpgrade));
-        assert_eq!(
-            negotiate(Exec, &asked("h2c", &[])),
-            Err(Refused::NotAnUpgrade)
-        );
+        assert_eq!(negotiate(Exec, &asked("h2c", &[])), Err(Refused::NotAnUpgrade));
         let mut asked = asked("SPDY/3.1", &[]);
         asked.connection = vec!["keep-alive"];
         assert_eq!(negotiate(Exec, &asked), Err(Refused::NotAnUpgrade));

@@ -54,12 +54,7 @@ async fn fixture_with(settings: Settings) -> Fixture {
     let (streams, tasks) = (server.streams(), TaskTracker::new());
     let target = Arc::new(Fake(counts.clone()));
     let serving = tokio::spawn(server.serve(settings, target, tasks.clone()));
-    Fixture {
-        streams,
-        counts,
-        tasks,
-        serving,
-    }
+    Fixture { streams, counts, tasks, serving }
 }
 
 impl Fixture {
@@ -100,10 +95,7 @@ impl Fixture {
 
     /// Waits until no session of a client is left.
     async fn nothing_left(&self) {
-        until("no session is left", || {
-            self.counts.live.load(Ordering::SeqCst) == 0
-        })
-        .await;
+        until("no session is left", || self.counts.live.load(Ordering::SeqCst) == 0).await;
     }
 }
 

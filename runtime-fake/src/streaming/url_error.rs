@@ -12,8 +12,5 @@ pub(crate) enum UrlError {
     Full(#[from] Full),
     /// The server could not bind its address.
     #[error("there is no stream server: it could not listen on {address}")]
-    NotListening {
-        address: SocketAddr,
-        source: Arc<io::Error>,
-    },
+    NotListening { address: SocketAddr, source: Arc<io::Error> },
 }

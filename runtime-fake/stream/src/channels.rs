@@ -65,15 +65,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Channels<T> {
     #[must_use]
     pub fn new(socket: WebSocketStream<T>, codec: Codec, half_close: bool, role: Role) -> Self {
         let (pieces, to_send) = mpsc::channel(PIECES);
-        Self {
-            socket,
-            codec,
-            half_close,
-            role,
-            inlets: HashMap::new(),
-            pieces,
-            to_send,
-        }
+        Self { socket, codec, half_close, role, inlets: HashMap::new(), pieces, to_send }
     }
 
     /// The receiving end of a channel. Data on a channel without an inlet is dropped.
@@ -99,15 +91,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Channels<T> {
     /// # Errors
     /// When the connection fails or the peer sends an invalid message.
     pub async fn run(self) -> Result<(), Error> {
-        let Self {
-            socket,
-            codec,
-            half_close,
-            role,
-            inlets,
-            pieces,
-            to_send,
-        } = self;
+        let Self { socket, codec, half_close, role, inlets, pieces, to_send } = self;
         let more_pieces = pieces.downgrade();
         drop(pieces);
         let (sink, stream) = socket.split();
@@ -205,10 +189,7 @@ async fn write<T: AsyncRead + AsyncWrite + Unpin>(
             What::End | What::Reset => {}
         }
     }
-    let farewell = CloseFrame {
-        code: CloseCode::Normal,
-        reason: "".into(),
-    };
+    let farewell = CloseFrame { code: CloseCode::Normal, reason: "".into() };
     sink.send(Message::Close(Some(farewell))).await?;
     // The peer's Close frame ends the reading half.
     std::future::pending().await

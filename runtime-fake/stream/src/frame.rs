@@ -102,11 +102,7 @@ pub(super) fn head(bytes: [u8; HEAD]) -> Result<Head, Malformed> {
     if length > MAX_CONTROL {
         return Err(Malformed::TooLong(length));
     }
-    Ok(Head::Control {
-        kind: u16::from_be_bytes([c, d]),
-        flags,
-        length,
-    })
+    Ok(Head::Control { kind: u16::from_be_bytes([c, d]), flags, length })
 }
 
 /// The header of a data frame. Only 24 bits of the length are used.
@@ -149,10 +145,7 @@ pub(super) fn control(kind: u16, flags: u8, payload: &[u8]) -> Result<Frame, Mal
         6 => Frame::Ping(only_word("PING", payload)?),
         7 => {
             let (last, rest) = word("GOAWAY", payload)?;
-            Frame::GoAway {
-                last: last & LOW_31,
-                status: only_word("GOAWAY", rest)?,
-            }
+            Frame::GoAway { last: last & LOW_31, status: only_word("GOAWAY", rest)? }
         }
         9 => {
             let (id, rest) = word("WINDOW_UPDATE", payload)?;
@@ -208,12 +201,7 @@ impl Frame {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let fin_flag = |fin: bool| if fin { FIN } else { 0 };
         match self {
-            Self::SynStream {
-                id,
-                fin,
-                unidirectional,
-                block,
-            } => {
+            Self::SynStream { id, fin, unidirectional, block } => {
                 let one_way = if *unidirectional { UNIDIRECTIONAL } else { 0 };
                 begin(out, 1, fin_flag(*fin) | one_way, 10 + block.len());
                 words(out, &[*id, 0]);

@@ -42,16 +42,9 @@ fn spdy_frame(data: &[u8]) {
     };
     match frame::head(*first) {
         Ok(Head::Data { id, fin, length }) => {
-            assert_eq!(
-                frame::head(frame::data_head(id, fin, length)),
-                frame::head(*first)
-            );
+            assert_eq!(frame::head(frame::data_head(id, fin, length)), frame::head(*first));
         }
-        Ok(Head::Control {
-            kind,
-            flags,
-            length,
-        }) => {
+        Ok(Head::Control { kind, flags, length }) => {
             assert!(length <= MAX_CONTROL);
             let payload = &payload[..payload.len().min(length)];
             let Ok(read) = frame::control(kind, flags, payload) else {
@@ -64,11 +57,7 @@ fn spdy_frame(data: &[u8]) {
                 return;
             };
             match frame::head(*first) {
-                Ok(Head::Control {
-                    kind,
-                    flags,
-                    length,
-                }) => {
+                Ok(Head::Control { kind, flags, length }) => {
                     assert_eq!(length, payload.len());
                     assert_eq!(frame::control(kind, flags, payload), Ok(read));
                 }
@@ -82,30 +71,14 @@ fn spdy_frame(data: &[u8]) {
 fn all_frames() -> Vec<Frame> {
     let block = Deflater::new().block(&Headers::of(&[("streamType", "error"), ("port", "80")]));
     vec![
-        Frame::SynStream {
-            id: 1,
-            fin: false,
-            unidirectional: false,
-            block: block.clone(),
-        },
-        Frame::SynReply {
-            id: 1,
-            fin: true,
-            block: block.clone(),
-        },
-        Frame::Headers {
-            id: 3,
-            fin: false,
-            block,
-        },
+        Frame::SynStream { id: 1, fin: false, unidirectional: false, block: block.clone() },
+        Frame::SynReply { id: 1, fin: true, block: block.clone() },
+        Frame::Headers { id: 3, fin: false, block },
         Frame::Reset { id: 1, status: 5 },
         Frame::Settings(vec![(INITIAL_WINDOW_SIZE, 1024), (4, 100)]),
         Frame::Ping(1),
         Frame::GoAway { last: 1, status: 0 },
-        Frame::WindowUpdate {
-            id: 1,
-            delta: 65536,
-        },
+        Frame::WindowUpdate { id: 1, delta: 65536 },
     ]
 }
 
@@ -142,11 +115,7 @@ fn blocks() -> Vec<Vec<u8>> {
     let mut deflater = Deflater::new();
     let mut out = Vec::new();
     for id in ["0", "1", "12"] {
-        let pairs = [
-            ("streamType", "data"),
-            ("requestID", id),
-            ("several", "a\0b"),
-        ];
+        let pairs = [("streamType", "data"), ("requestID", id), ("several", "a\0b")];
         let block = deflater.block(&Headers::of(&pairs));
         out.extend(u16::try_from(block.len()).unwrap().to_be_bytes());
         out.extend(block);
@@ -192,11 +161,7 @@ fn spdy_connection(data: &[u8]) {
             let (mut ids, mut length) = (BTreeSet::new(), 0);
             let mut readers = tokio::task::JoinSet::new();
             while let Some(mut stream) = streams.recv().await {
-                assert!(
-                    ids.insert(stream.id) && stream.id % 2 == 1,
-                    "stream {}",
-                    stream.id
-                );
+                assert!(ids.insert(stream.id) && stream.id % 2 == 1, "stream {}", stream.id);
                 readers.spawn(async move {
                     let mut length = 0;
                     while let Some(chunk) = stream.inlet.next().await {
@@ -213,11 +178,7 @@ fn spdy_connection(data: &[u8]) {
         };
         let (_, length, heard) = tokio::join!(driver.run(), taken, heard);
         assert!(length <= data.len(), "{length} bytes of {}", data.len());
-        assert!(
-            heard.len() <= 1024 + 64 * data.len(),
-            "{} bytes of answers",
-            heard.len()
-        );
+        assert!(heard.len() <= 1024 + 64 * data.len(), "{} bytes of answers", heard.len());
     });
 }
 
@@ -225,26 +186,14 @@ fn conversations() -> Vec<Vec<u8>> {
     let mut deflater = Deflater::new();
     let mut open = |id| {
         let block = deflater.block(&Headers::of(&[("streamType", "data"), ("requestID", "0")]));
-        encoded(&Frame::SynStream {
-            id,
-            fin: false,
-            unidirectional: false,
-            block,
-        })
+        encoded(&Frame::SynStream { id, fin: false, unidirectional: false, block })
     };
     let (first, second) = (open(1), open(3));
     let said = [frame::data_head(1, false, 5).to_vec(), b"hello".to_vec()].concat();
     let end = frame::data_head(1, true, 0).to_vec();
     let control: Vec<u8> = all_frames()[4..].iter().flat_map(encoded).collect();
     vec![
-        [
-            first.clone(),
-            said.clone(),
-            second.clone(),
-            control,
-            end.clone(),
-        ]
-        .concat(),
+        [first.clone(), said.clone(), second.clone(), control, end.clone()].concat(),
         [first.clone(), said, end].concat(),
         [first, second].concat(),
     ]
@@ -259,11 +208,7 @@ fn websocket(data: &[u8], work: impl AsyncFnOnce(WebSocketStream<DuplexStream>))
             work(socket).await;
         };
         let (heard, ()) = tokio::join!(heard, served);
-        assert!(
-            heard.len() <= 1024 + 4 * data.len(),
-            "{} bytes of answers",
-            heard.len()
-        );
+        assert!(heard.len() <= 1024 + 4 * data.len(), "{} bytes of answers", heard.len());
     });
 }
 
@@ -272,11 +217,7 @@ fn websocket_channels(data: &[u8]) {
     let Some((first, data)) = data.split_first() else {
         return;
     };
-    let codec = if first & 1 == 0 {
-        Codec::Binary
-    } else {
-        Codec::Base64
-    };
+    let codec = if first & 1 == 0 { Codec::Binary } else { Codec::Base64 };
     websocket(data, async |socket| {
         let mut channels = Channels::new(socket, codec, first & 2 == 0, Role::Server);
         let (mut zero, mut four) = (channels.inlet(0), channels.inlet(4));
@@ -330,12 +271,7 @@ fn messages() -> Vec<Vec<u8>> {
     let mut split = message(2, b"\x00first");
     split[0] = 2;
     split.extend(message(0, b"second"));
-    let huge = [
-        &[0x82, 0xff][..],
-        &(MAX_MESSAGE as u64 + 1).to_be_bytes(),
-        &[0; 4],
-    ]
-    .concat();
+    let huge = [&[0x82, 0xff][..], &(MAX_MESSAGE as u64 + 1).to_be_bytes(), &[0; 4]].concat();
     vec![
         [&[0][..], &binary, &end, &message(9, b"ping"), &close].concat(),
         [&[1][..], &text, &close].concat(),

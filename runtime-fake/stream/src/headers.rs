@@ -39,10 +39,7 @@ impl Headers {
     /// The first value of a header, whose name is compared without regard to case.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
-        let (_, value) = self
-            .0
-            .iter()
-            .find(|(have, _)| have.eq_ignore_ascii_case(name))?;
+        let (_, value) = self.0.iter().find(|(have, _)| have.eq_ignore_ascii_case(name))?;
         // NUL separates several values of one name.
         value.split('\0').next()
     }
@@ -94,9 +91,7 @@ impl Deflater {
     pub(super) fn new() -> Self {
         // A small window: a connection has few headers, and holds the compressor's memory for its lifetime.
         let mut compress = Compress::new_with_window_bits(Compression::fast(), true, 11);
-        compress
-            .set_dictionary(&dictionary::bytes())
-            .expect("a new compressor takes a dictionary");
+        compress.set_dictionary(&dictionary::bytes()).expect("a new compressor takes a dictionary");
         Self(compress)
     }
 
@@ -107,11 +102,8 @@ impl Deflater {
         loop {
             let done = usize::try_from(self.0.total_in() - before).unwrap_or(usize::MAX);
             // Compression only fails after the stream's end, which is never requested.
-            let flushed = self.0.compress_vec(
-                &plain[done.min(plain.len())..],
-                &mut out,
-                FlushCompress::Sync,
-            );
+            let flushed =
+                self.0.compress_vec(&plain[done.min(plain.len())..], &mut out, FlushCompress::Sync);
             if !matches!(flushed, Ok(Status::Ok)) || out.len() < out.capacity() {
                 return out;
             }
@@ -134,9 +126,7 @@ impl Inflater {
         let mut plain = Vec::with_capacity(block.len().clamp(512, MAX_BLOCK));
         loop {
             let (before_in, before_out) = (self.0.total_in(), plain.len());
-            let result = self
-                .0
-                .decompress_vec(block, &mut plain, FlushDecompress::Sync);
+            let result = self.0.decompress_vec(block, &mut plain, FlushDecompress::Sync);
             let taken = usize::try_from(self.0.total_in() - before_in).unwrap_or(usize::MAX);
             block = block.get(taken..).ok_or(BadHeaders::Compression)?;
             match result {

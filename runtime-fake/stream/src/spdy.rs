@@ -97,12 +97,7 @@ impl Connection {
     #[must_use]
     pub fn open(&self, headers: Headers) -> Stream {
         let (id, inlet, outlet) = self.shared.open(headers.clone(), &self.pieces);
-        Stream {
-            id,
-            headers,
-            inlet,
-            outlet,
-        }
+        Stream { id, headers, inlet, outlet }
     }
 }
 

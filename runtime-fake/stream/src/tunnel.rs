@@ -79,9 +79,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Tunnel<T> {
         ready!(Pin::new(&mut self.socket).poll_ready(cx)).map_err(failed)?;
         let bytes = &bytes[..bytes.len().min(2 * PIECE)];
         let message = Message::Binary(Bytes::copy_from_slice(bytes));
-        Pin::new(&mut self.socket)
-            .start_send(message)
-            .map_err(failed)?;
+        Pin::new(&mut self.socket).start_send(message).map_err(failed)?;
         Poll::Ready(Ok(bytes.len()))
     }
 

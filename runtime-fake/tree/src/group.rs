@@ -20,10 +20,7 @@ const SET_GROUP: u32 = 0o2000;
 /// # Errors
 /// The kernel's.
 pub fn give_to_group(path: &Path, group: u32, readonly: bool) -> io::Result<()> {
-    let mut giver = Giver {
-        group: Gid::from_raw(group),
-        readonly,
-    };
+    let mut giver = Giver { group: Gid::from_raw(group), readonly };
     walk(open(path)?, Mounts::Stay, &mut giver)?;
     let top = openat(CWD, path, FLAGS, Mode::empty())?;
     giver.give(&top, &fstat(&top)?)?;
@@ -88,11 +85,7 @@ impl Visitor for Giver {
 
 fn added_mode(directory: bool, readonly: bool) -> u32 {
     let files = if readonly { 0o440 } else { 0o660 };
-    if directory {
-        files | 0o110 | SET_GROUP
-    } else {
-        files
-    }
+    if directory { files | 0o110 | SET_GROUP } else { files }
 }
 
 #[cfg(test)]

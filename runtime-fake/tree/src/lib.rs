@@ -5,11 +5,13 @@
 //! is looked up relative to the descriptor of its directory: no symbolic link is followed, and no mount is
 //! crossed unless the caller asks for it.
 //!
-//! [`part`] makes, finds and reads what a path in such a tree leads to, [`mountinfo`] parses mount tables.
+//! [`part`] makes, finds and reads what a path in such a tree leads to, [`directory`] makes those that a user names,
+//! [`mountinfo`] parses mount tables.
 //!
 //! This package depends on no other package of the workspace, so that the runtime, the agent and the harness
 //! remove trees with the same code.
 
+pub mod directory;
 mod group;
 pub mod mountinfo;
 pub mod part;
@@ -40,10 +42,7 @@ use rustix::{
 /// ENOMEM). The same call may succeed later; the failure says nothing about the file.
 #[must_use]
 pub fn is_transient(error: &std::io::Error) -> bool {
-    matches!(
-        Errno::from_io_error(error),
-        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM)
-    )
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }
 
 /// Limit on the directories of one tree that are open at a time.

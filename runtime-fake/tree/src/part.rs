@@ -18,9 +18,7 @@ use crate::scoped::open_scoped;
 /// The path without `.` and doubled slashes.
 #[must_use]
 pub fn without_dots(path: &Path) -> PathBuf {
-    path.components()
-        .filter(|part| *part != Component::CurDir)
-        .collect()
+    path.components().filter(|part| *part != Component::CurDir).collect()
 }
 
 /// The path relative to the tree, if it is in it.
@@ -178,10 +176,7 @@ fn regular(opened: OwnedFd) -> io::Result<File> {
     let file = File::from(opened);
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "it is no regular file",
-        )),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
     }
 }
 
@@ -244,19 +239,10 @@ mod tests {
     #[test]
     fn nothing_is_made_outside() {
         let root = tree();
-        for path in [
-            "outward/a",
-            "dangling",
-            "dangling/a",
-            "file/a",
-            "../outside/a",
-        ] {
+        for path in ["outward/a", "dangling", "dangling/a", "file/a", "../outside/a"] {
             make_directories(&root.path().join("tree"), Path::new(path)).unwrap_err();
         }
-        assert_eq!(
-            fs::read_dir(root.path().join("outside")).unwrap().count(),
-            1
-        );
+        assert_eq!(fs::read_dir(root.path().join("outside")).unwrap().count(), 1);
     }
 
     #[test]

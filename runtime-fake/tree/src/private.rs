@@ -4,11 +4,13 @@
 //! to run.
 
 use std::{
-    fs::{self, DirBuilder, Permissions},
+    fs::{self, Permissions},
     io,
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
+
+use super::directory;
 
 /// Why a directory cannot be made private.
 #[derive(Debug, thiserror::Error)]
@@ -42,24 +44,14 @@ pub enum PrivateError {
 /// # Errors
 /// When another user owns it, or when it cannot be created or its mode cannot be set.
 pub fn make(path: &Path) -> Result<(), PrivateError> {
-    let io = |doing| {
-        move |source| PrivateError::Io {
-            doing,
-            path: path.to_owned(),
-            source,
-        }
-    };
+    let io = |doing| move |source| PrivateError::Io { doing, path: path.to_owned(), source };
     if let Ok(found) = fs::symlink_metadata(path)
         && found.is_symlink()
     {
         // A symbolic link may belong to root too: an administrator may keep the directory on another disk.
         own(path, found.uid(), &[0])?;
     }
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .map_err(io("make the directory"))?;
+    directory::make(path, 0o700).map_err(io("make the directory"))?;
     close(path)
 }
 
@@ -68,13 +60,7 @@ pub fn make(path: &Path) -> Result<(), PrivateError> {
 /// # Errors
 /// When another user owns it, or when its mode cannot be set.
 pub fn close(path: &Path) -> Result<(), PrivateError> {
-    let io = |doing| {
-        move |source| PrivateError::Io {
-            doing,
-            path: path.to_owned(),
-            source,
-        }
-    };
+    let io = |doing| move |source| PrivateError::Io { doing, path: path.to_owned(), source };
     let found = fs::metadata(path).map_err(io("look at the directory"))?;
     own(path, found.uid(), &[])?;
     if found.mode() & 0o7777 == 0o700 {
@@ -87,10 +73,7 @@ fn own(path: &Path, owner: u32, besides: &[u32]) -> Result<(), PrivateError> {
     if owner == rustix::process::geteuid().as_raw() || besides.contains(&owner) {
         return Ok(());
     }
-    Err(PrivateError::NotOurs {
-        path: path.to_owned(),
-        owner,
-    })
+    Err(PrivateError::NotOurs { path: path.to_owned(), owner })
 }
 
 #[cfg(test)]
@@ -127,10 +110,7 @@ mod tests {
         assert_eq!(mode(&real), 0o700);
         if rustix::process::geteuid().is_root() {
             lchown(&link, Some(12345), None).unwrap();
-            assert!(matches!(
-                make(&link),
-                Err(PrivateError::NotOurs { owner: 12345, .. })
-            ));
+            assert!(matches!(make(&link), Err(PrivateError::NotOurs { owner: 12345, .. })));
             lchown(&real, Some(12345), None).unwrap();
             assert!(matches!(make(&real), Err(PrivateError::NotOurs { .. })));
         }

@@ -37,17 +37,10 @@ impl RemoveError {
         let (hint, errno) = match errno {
             // openat2(2) with RESOLVE_NO_XDEV fails with EXDEV on a mount point.
             Errno::XDEV | Errno::BUSY => (", which is a mount point: unmount it", Errno::BUSY),
-            Errno::PERM => (
-                ": is it immutable? (chattr -i makes it removable)",
-                Errno::PERM,
-            ),
+            Errno::PERM => (": is it immutable? (chattr -i makes it removable)", Errno::PERM),
             errno => ("", errno),
         };
-        Self {
-            name: name.to_string_lossy().into_owned(),
-            hint,
-            source: errno.into(),
-        }
+        Self { name: name.to_string_lossy().into_owned(), hint, source: errno.into() }
     }
 }
 
@@ -66,11 +59,7 @@ pub fn remove(path: &Path) -> Result<(), RemoveError> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(fail(Errno::INVAL));
     };
-    let parent = if parent.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        parent
-    };
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let parent = match rustix::fs::openat(CWD, parent, flags, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(()),
@@ -93,11 +82,7 @@ pub(crate) fn remove_until(
     name: &CStr,
     stop: &AtomicBool,
 ) -> Result<(), RemoveError> {
-    let mut removal = Removal {
-        levels: Vec::new(),
-        moved: 0,
-        failure: None,
-    };
+    let mut removal = Removal { levels: Vec::new(), moved: 0, failure: None };
     match unlink(parent, name, FileType::Unknown) {
         Ok(Unlinked::Gone) => return Ok(()),
         Ok(Unlinked::NotEmpty) => {}
@@ -135,11 +120,7 @@ impl Level {
             // If the mode matters, removing the entries fails and reports it.
             let _ = rustix::fs::fchmod(&opened, Mode::RWXU);
         }
-        Ok(Self {
-            directory: Dir::new(opened)?,
-            name: name.to_owned(),
-            progress: false,
-        })
+        Ok(Self { directory: Dir::new(opened)?, name: name.to_owned(), progress: false })
     }
 }
 
@@ -180,18 +161,15 @@ impl Removal {
         let Some(level) = self.levels.last_mut() else {
             return;
         };
-        let done = level
-            .directory
-            .fd()
-            .and_then(|fd| match unlink(fd, name, kind)? {
-                Unlinked::Gone => Ok(None),
-                Unlinked::NotEmpty if depth < OPEN => match Level::open(fd, name) {
-                    // Out of descriptors: treat the directory as too deep.
-                    Err(Errno::MFILE | Errno::NFILE) if depth > 1 => Ok(Some(None)),
-                    opened => Ok(Some(Some(opened?))),
-                },
-                Unlinked::NotEmpty => Ok(Some(None)),
-            });
+        let done = level.directory.fd().and_then(|fd| match unlink(fd, name, kind)? {
+            Unlinked::Gone => Ok(None),
+            Unlinked::NotEmpty if depth < OPEN => match Level::open(fd, name) {
+                // Out of descriptors: treat the directory as too deep.
+                Err(Errno::MFILE | Errno::NFILE) if depth > 1 => Ok(Some(None)),
+                opened => Ok(Some(Some(opened?))),
+            },
+            Unlinked::NotEmpty => Ok(Some(None)),
+        });
         match done {
             Ok(None) => level.progress = true,
             Ok(Some(Some(below))) => self.levels.push(below),

@@ -154,9 +154,7 @@ impl Trash {
             return;
         }
         let shared = self.shared.clone();
-        let thread = thread::Builder::new()
-            .name("trash".to_owned())
-            .spawn(move || shared.run());
+        let thread = thread::Builder::new().name("trash".to_owned()).spawn(move || shared.run());
         match thread {
             Ok(thread) => {
                 state.running = true;
@@ -327,9 +325,7 @@ mod tests {
             for file in 0..100 {
                 fs::write(at("tree").join(file.to_string()), "").unwrap();
             }
-            trash
-                .put(&at("tree"))
-                .unwrap_or_else(|e| panic!("{tree}: {e}"));
+            trash.put(&at("tree")).unwrap_or_else(|e| panic!("{tree}: {e}"));
         }
         drop(trash);
         let trash = Trash::new(at("trash"));

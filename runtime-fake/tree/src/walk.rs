@@ -135,11 +135,7 @@ pub fn walk(top: OwnedFd, mounts: Mounts, visitor: &mut impl Visitor) -> Result<
                 if matches!(name.to_bytes(), b"." | b"..") {
                     continue;
                 }
-                let entry = Entry {
-                    parent: directory.fd()?,
-                    name,
-                    kind: entry.file_type(),
-                };
+                let entry = Entry { parent: directory.fd()?, name, kind: entry.file_type() };
                 visitor.visit(&entry)?;
                 if !entry.is_directory() {
                     continue;
@@ -195,9 +191,7 @@ fn go_up(levels: &mut Vec<Level>, mounts: Mounts, visitor: &mut impl Visitor) ->
         above.directory = Some(up);
     }
     // Close the directory first: removing it may require that.
-    let Level {
-        name, directory, ..
-    } = done;
+    let Level { name, directory, .. } = done;
     drop(directory);
     match &above.directory {
         Some(above) => visitor.leave(above.fd()?, &name),

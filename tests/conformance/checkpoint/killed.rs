@@ -2,17 +2,9 @@
 
 use std::fs;
 
-use cri::v1;
-use harness::{PATIENCE, eventually};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use rstest::rstest;
-
-use super::{
-    checkpoint, counter, names, none, not_root, restore_pod, wait_for_counter_beyond, with_image,
-};
+use super::{checkpoint, counter, names, restore_pod, wait_for_counter_beyond, with_image};
 use crate::recovery::keepers;
-use crate::support::{directory, skip_if};
+use crate::support::*;
 
 /// The container keeps running, and the archive is either complete or absent.
 #[rstest]
@@ -21,22 +13,14 @@ use crate::support::{directory, skip_if};
 #[case::frozen("rootfs-diff.tar")]
 #[tokio::test]
 async fn daemon_killed_during_checkpoint_leaves_container_running(#[case] until: &str) {
+    harness::needs!(Checkpoints);
     let (mut runtime, _place) = with_image().await;
-    skip_if!(
-        "daemon_killed_during_checkpoint_leaves_container_running",
-        not_root(&runtime).await
-    );
     let archives = directory(&runtime, "archives");
     let archive = archives.join("c.tar");
     let pod = runtime.pod("p").await.unwrap();
     let id = pod.start(counter("c")).await.unwrap();
     wait_for_counter_beyond(&pod, &id, 3).await;
-    let first = checkpoint(&runtime, &id, &archive).await;
-    skip_if!(
-        "daemon_killed_during_checkpoint_leaves_container_running",
-        none(&first)
-    );
-    first.unwrap();
+    checkpoint(&runtime, &id, &archive).await.unwrap();
     fs::remove_file(&archive).unwrap();
 
     let request = v1::CheckpointContainerRequest {
@@ -46,12 +30,7 @@ async fn daemon_killed_during_checkpoint_leaves_container_running(#[case] until:
     };
     let mut client = runtime.client.runtime.clone();
     let call = tokio::spawn(async move { client.checkpoint_container(request).await });
-    let own = runtime
-        .state_dir()
-        .join("sandboxes")
-        .join(&pod.id)
-        .join("containers")
-        .join(&id);
+    let own = runtime.state_dir().join("sandboxes").join(&pod.id).join("containers").join(&id);
     let begun = || {
         let entries = fs::read_dir(&own).unwrap().flatten();
         let mut files =
@@ -86,33 +65,24 @@ async fn daemon_killed_during_checkpoint_leaves_container_running(#[case] until:
 /// Restored processes belong to their keeper, like all processes that a keeper starts.
 #[tokio::test]
 async fn restored_container_ends_with_killed_keeper() {
+    harness::needs!(Checkpoints);
     let (runtime, _place) = with_image().await;
-    skip_if!(
-        "restored_container_ends_with_killed_keeper",
-        not_root(&runtime).await
-    );
     let archive = runtime.root().join("c.tar");
     let pod = runtime.pod("before").await.unwrap();
     let id = pod.start(counter("c")).await.unwrap();
     wait_for_counter_beyond(&pod, &id, 3).await;
-    let made = checkpoint(&runtime, &id, &archive).await;
-    skip_if!("restored_container_ends_with_killed_keeper", none(&made));
-    made.unwrap();
+    checkpoint(&runtime, &id, &archive).await.unwrap();
     runtime.client.remove_pod(&pod.id).await.unwrap();
     let config = runtime.sandbox("after");
-    let (pod, restored) = restore_pod(&runtime, &archive, config, Vec::new())
-        .await
-        .unwrap();
+    let (pod, restored) = restore_pod(&runtime, &archive, config, Vec::new()).await.unwrap();
     let [(_, keeper)] = keepers(&runtime).try_into().unwrap();
     kill(Pid::from_raw(keeper.pid), Signal::SIGKILL).unwrap();
     let status = pod.ended(&restored[0].container_id).await.unwrap();
     assert_eq!((status.exit_code, status.reason.as_str()), (255, "Unknown"));
     eventually(PATIENCE, "the end of what came back", || async {
         let left = runtime.leaks().processes();
-        let left: Vec<_> = left
-            .into_iter()
-            .filter(|leak| leak.to_string().contains("/bin/sh"))
-            .collect();
+        let left: Vec<_> =
+            left.into_iter().filter(|leak| leak.to_string().contains("/bin/sh")).collect();
         if left.is_empty() { Ok(()) } else { Err(left) }
     })
     .await;

@@ -9,12 +9,6 @@ const SERVER: &str = r#"exec perl -MIO::Socket::INET -e '
     $| = 1; print "ready\n";
     while ($client = $server->accept) { print $client "from ", $client->peerhost, "\n"; close $client }'"#;
 
-fn installed() -> bool {
-    ["bridge", "host-local", "portmap", "bandwidth", "firewall"]
-        .iter()
-        .all(|plugin| Path::new("/usr/lib/cni").join(plugin).exists())
-}
-
 fn bridge(plugins: &Plugins) -> Value {
     json!({"type": "bridge", "bridge": "cni-test", "isGateway": true, "ipMasq": false, "ipam": {
         "type": "host-local", "dataDir": plugins.path("leases"),
@@ -41,53 +35,29 @@ async fn send_request(pod: &Pod, address: &str, port: u16) -> String {
 /// For an ordinary user the plugins run in the pods' private network.
 #[tokio::test]
 async fn bridge_plugin_connects_pods_and_assigns_addresses() {
-    if !installed() {
-        harness::skip!(
-            "bridge_plugin_connects_pods_and_assigns_addresses",
-            "no CNI plugins in /usr/lib/cni"
-        );
-    }
+    harness::needs!(Namespaces, CniPlugins);
     let plugins = Plugins::new();
     let list = json!({"cniVersion": "1.0.0", "name": "test", "plugins": [bridge(&plugins)]});
     plugins.configure("10-test.conflist", &list);
-    let netns = nix::unistd::geteuid()
-        .is_root()
-        .then(|| Netns::make().unwrap());
+    let netns = nix::unistd::geteuid().is_root().then(|| Netns::make().unwrap());
     let options = plugins.options().durable();
     let options = match &netns {
         Some(netns) => options.netns(&netns.path()),
         None => options,
     };
     let mut runtime = options.start().await.unwrap();
-    skip_if!(
-        "bridge_plugin_connects_pods_and_assigns_addresses",
-        Means::of(&runtime).await.no_network()
-    );
-    let (server, client) = (
-        runtime.pod("server").await.unwrap(),
-        runtime.pod("client").await.unwrap(),
-    );
-    let network = runtime
-        .client
-        .pod(&server.id)
-        .await
-        .unwrap()
-        .status
-        .unwrap();
+    let (server, client) =
+        (runtime.pod("server").await.unwrap(), runtime.pod("client").await.unwrap());
+    let network = runtime.client.pod(&server.id).await.unwrap().status.unwrap();
     let network = network.network.unwrap();
     assert!(network.ip.starts_with("10.99.0."), "{network:?}");
-    assert!(
-        network.additional_ips[0].ip.starts_with("fd99::"),
-        "{network:?}"
-    );
-    let id = server.start(server.script("server", SERVER)).await.unwrap();
-    server.logged(&id, "ready").await.unwrap();
+    assert!(network.additional_ips[0].ip.starts_with("fd99::"), "{network:?}");
+    server.start_ready(server.script("server", SERVER)).await.unwrap();
     let said = send_request(&client, &network.ip, 8080).await;
     assert!(said.starts_with("from 10.99.0."), "{said}");
     assert_eq!(leases(&plugins).len(), 4);
     // The restart runs CHECK.
-    runtime.kill9().await;
-    runtime.restart().await.unwrap();
+    runtime.kill_and_restart().await.unwrap();
     for pod in [&server, &client] {
         runtime.client.remove_pod(&pod.id).await.unwrap();
     }
@@ -97,18 +67,7 @@ async fn bridge_plugin_connects_pods_and_assigns_addresses() {
 
 #[tokio::test]
 async fn portmap_and_bandwidth_plugins_apply_and_undo_settings() {
-    if !nix::unistd::geteuid().is_root() {
-        harness::skip!(
-            "portmap_and_bandwidth_plugins_apply_and_undo_settings",
-            "needs root for iptables and ifb"
-        );
-    }
-    if !installed() {
-        harness::skip!(
-            "portmap_and_bandwidth_plugins_apply_and_undo_settings",
-            "no CNI plugins in /usr/lib/cni"
-        );
-    }
+    harness::needs!(Root, CniPlugins);
     let plugins = Plugins::new();
     let list = json!({"cniVersion": "1.0.0", "name": "test", "plugins": [
         bridge(&plugins),
@@ -118,23 +77,17 @@ async fn portmap_and_bandwidth_plugins_apply_and_undo_settings() {
         {"type": "firewall"}]});
     plugins.configure("10-test.conflist", &list);
     let (host, other) = (Netns::make().unwrap(), Netns::make().unwrap());
-    host.connect("192.0.2.1/24", &other, "192.0.2.2/24")
-        .unwrap();
-    host.run("sysctl", &["-qw", "net.ipv4.ip_forward=1"])
-        .unwrap();
+    host.connect("192.0.2.1/24", &other, "192.0.2.2/24").unwrap();
+    host.run("sysctl", &["-qw", "net.ipv4.ip_forward=1"]).unwrap();
     let runtime = plugins.options().netns(&host.path()).start().await.unwrap();
     let mut config = runtime.sandbox("server");
-    config.port_mappings = vec![v1::PortMapping {
-        container_port: 8080,
-        host_port: 12000,
-        ..Default::default()
-    }];
+    config.port_mappings =
+        vec![v1::PortMapping { container_port: 8080, host_port: 12000, ..Default::default() }];
     config.annotations = ["ingress", "egress"]
         .map(|way| (format!("kubernetes.io/{way}-bandwidth"), "50M".to_owned()))
         .into();
     let pod = Pod::run(&runtime.client, config).await.unwrap();
-    let id = pod.start(pod.script("server", SERVER)).await.unwrap();
-    pod.logged(&id, "ready").await.unwrap();
+    pod.start_ready(pod.script("server", SERVER)).await.unwrap();
     let script = "exec timeout 20 bash -c 'exec 3<>/dev/tcp/192.0.2.1/12000 && cat <&3'";
     let said = other.run("bash", &["-c", script]).unwrap();
     assert_eq!(said, "from 192.0.2.2\n");

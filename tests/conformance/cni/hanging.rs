@@ -2,13 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use harness::{PATIENCE, eventually};
 use serde_json::json;
 
 use super::Plugins;
-use crate::support::{Means, skip_if};
+use crate::support::*;
 
 /// ADD blocks until the test writes to the FIFO `gate`, if it exists.
 const HANGING: &str = r#"#!/bin/sh
@@ -23,6 +22,7 @@ fi
 
 #[tokio::test]
 async fn sigterm_ends_daemon_while_plugin_hangs() {
+    harness::needs!(Namespaces);
     let plugins = Plugins::new();
     let path = plugins.path("hanging");
     fs::write(&path, HANGING).unwrap();
@@ -34,22 +34,14 @@ async fn sigterm_ends_daemon_while_plugin_hangs() {
     let gate = plugins.path("gate");
     nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
     let mut runtime = plugins.options().durable().start().await.unwrap();
-    skip_if!(
-        "sigterm_ends_daemon_while_plugin_hangs",
-        Means::of(&runtime).await.no_network()
-    );
     let run = tokio::spawn({
         let (client, config) = (runtime.client.clone(), runtime.sandbox("p"));
         async move { client.run_pod(config).await }
     });
-    eventually(
-        PATIENCE,
-        "the plugin to be called",
-        async || match plugins.lines("added").len() {
-            0 => Err("not called"),
-            _ => Ok(()),
-        },
-    )
+    eventually(PATIENCE, "the plugin to be called", async || match plugins.lines("added").len() {
+        0 => Err("not called"),
+        _ => Ok(()),
+    })
     .await;
     let began = Instant::now();
     assert!(runtime.stop().await.unwrap().success());
@@ -57,12 +49,6 @@ async fn sigterm_ends_daemon_while_plugin_hangs() {
     assert!(began.elapsed() < bound, "{:?}", began.elapsed());
     run.await.unwrap().unwrap_err();
     // Unblocks the plugin. Opened for reading and writing, so that the open does not block.
-    drop(
-        fs::File::options()
-            .read(true)
-            .write(true)
-            .open(&gate)
-            .unwrap(),
-    );
+    drop(fs::File::options().read(true).write(true).open(&gate).unwrap());
     fs::remove_file(&gate).unwrap();
 }

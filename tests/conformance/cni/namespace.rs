@@ -2,18 +2,14 @@
 
 use std::process::{Child, Command, Stdio};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-
 use super::*;
+use crate::support::*;
 
 /// The PID of the only sandbox's keeper.
 fn keeper(runtime: &Runtime) -> i32 {
     let sandboxes = fs::read_dir(runtime.state_dir().join("sandboxes")).unwrap();
     let directories: Vec<PathBuf> = sandboxes.map(|entry| entry.unwrap().path()).collect();
-    let [directory] = &directories[..] else {
-        panic!("{directories:?}")
-    };
+    let [directory] = &directories[..] else { panic!("{directories:?}") };
     let pid = fs::read_to_string(directory.join("keeper.pid")).unwrap();
     pid.trim().parse().unwrap()
 }
@@ -74,11 +70,7 @@ impl Drop for Successor {
 async fn called(plugins: &Plugins, call: &str) {
     eventually(PATIENCE, call, async || {
         let calls = fs::read_to_string(plugins.path("calls")).unwrap_or_default();
-        if calls.contains(call) {
-            Ok(())
-        } else {
-            Err(calls)
-        }
+        if calls.contains(call) { Ok(()) } else { Err(calls) }
     })
     .await;
 }
@@ -86,23 +78,16 @@ async fn called(plugins: &Plugins, call: &str) {
 /// If a keeper is killed while a plugin runs, its PID may be reused before the plugin opens the namespace.
 #[tokio::test]
 async fn plugins_get_pod_namespace_after_keeper_is_killed() {
-    let plugins = Plugins::new();
-    plugins.configure_both();
+    harness::needs!(Namespaces);
+    let plugins = Plugins::configured();
     let runtime = plugins.options().start().await.unwrap();
-    skip_if!(
-        "plugins_get_pod_namespace_after_keeper_is_killed",
-        Means::of(&runtime).await.no_network()
-    );
     let hold = plugins.path("hold.ADD.one");
     nix::unistd::mkfifo(&hold, nix::sys::stat::Mode::from_bits_truncate(0o666)).unwrap();
     let (client, config) = (runtime.client.clone(), runtime.sandbox("pod"));
     let run = tokio::spawn(async move { client.run_pod(config).await });
     called(&plugins, "ADD one").await;
     let keeper = keeper(&runtime);
-    let (pods, own) = (
-        network_namespace(&keeper.to_string()),
-        network_namespace("self"),
-    );
+    let (pods, own) = (network_namespace(&keeper.to_string()), network_namespace("self"));
     assert_ne!(pods, own);
     end(keeper).await;
     let successor = Successor::with(keeper);
@@ -120,53 +105,29 @@ async fn plugins_get_pod_namespace_after_keeper_is_killed() {
 /// The restarted daemon did not run ADD itself.
 #[tokio::test]
 async fn check_and_del_get_pod_namespace_after_restart() {
-    let plugins = Plugins::new();
-    plugins.configure_both();
+    harness::needs!(Namespaces);
+    let plugins = Plugins::configured();
     let mut runtime = plugins.options().durable().start().await.unwrap();
-    skip_if!(
-        "check_and_del_get_pod_namespace_after_restart",
-        Means::of(&runtime).await.no_network()
-    );
     let pod = runtime.pod("pod").await.unwrap();
     let pods = network_namespace(&keeper(&runtime).to_string());
-    runtime.kill9().await;
-    runtime.restart().await.unwrap();
+    runtime.kill_and_restart().await.unwrap();
     called(&plugins, "CHECK two there").await;
     runtime.client.stop_pod(&pod.id).await.unwrap();
-    let expected = [
-        "ADD one",
-        "ADD two",
-        "CHECK one",
-        "CHECK two",
-        "DEL two",
-        "DEL one",
-    ];
+    let expected = ["ADD one", "ADD two", "CHECK one", "CHECK two", "DEL two", "DEL one"];
     let expected = expected.map(|call| format!("{call} {pods}"));
     assert_eq!(plugins.lines("namespaces"), expected);
 }
 
 #[tokio::test]
 async fn run_pod_fails_when_claimed_interface_is_missing() {
-    let plugins = Plugins::new();
-    plugins.configure_both();
+    harness::needs!(Namespaces);
+    let plugins = Plugins::configured();
     let runtime = plugins.options().start().await.unwrap();
-    skip_if!(
-        "run_pod_fails_when_claimed_interface_is_missing",
-        Means::of(&runtime).await.no_network()
-    );
     fs::write(plugins.path("claim"), "").unwrap();
     plugins.lines("calls");
-    let error = runtime.client.run_pod(runtime.sandbox("pod")).await;
-    let error = error.unwrap_err();
+    let error = runtime.client.run_pod(runtime.sandbox("pod")).await.unwrap_err();
     assert!(error.message().contains("no interface eth0"), "{error}");
-    assert_eq!(
-        plugins.lines("calls"),
-        [
-            "ADD one there",
-            "ADD two there",
-            "DEL two there",
-            "DEL one there"
-        ]
-    );
+    let seen = plugins.lines("calls");
+    assert_eq!(seen, ["ADD one there", "ADD two there", "DEL two there", "DEL one there"]);
     assert_eq!(super::pods(&runtime).await, []);
 }

@@ -2,16 +2,13 @@
 
 use std::net::Ipv4Addr;
 
-use cri::v1;
-use harness::{PATIENCE, Pod};
-use rstest::rstest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
-use super::{cannot_run, rootless, start};
+use super::{needs_of, rootless_by};
 use crate::host_ports::free_port;
-use crate::support::skip_if;
+use crate::support::*;
 
 /// Answers over TCP and UDP, each with its name.
 const SERVER: &str = r#"exec perl -MIO::Socket::INET -MIO::Select -e '
@@ -38,25 +35,16 @@ fn mapping(protocol: v1::Protocol, host_port: u16) -> v1::PortMapping {
 async fn host_ports_of_rootless_pods_answer_beside_each_way_out(
     #[values("pasta", "slirp4netns", "crib", "none")] program: &str,
 ) {
-    let name = "host_ports_of_rootless_pods_answer_beside_each_way_out";
-    if program != "none" {
-        skip_if!(name, cannot_run(program));
-    }
-    let Some(runtime) = start(name, rootless(program)).await else {
-        harness::skip!(name, "user namespaces are not available");
-    };
+    harness::needs!(..&needs_of(program));
+    let runtime = rootless_by(program).start().await.unwrap();
     let port = free_port();
     let mut config = runtime.sandbox("server");
-    config.port_mappings = [v1::Protocol::Tcp, v1::Protocol::Udp]
-        .map(|protocol| mapping(protocol, port))
-        .into();
+    config.port_mappings =
+        [v1::Protocol::Tcp, v1::Protocol::Udp].map(|protocol| mapping(protocol, port)).into();
     let pod = Pod::run(&runtime.client, config).await.unwrap();
-    let id = pod.start(pod.script("server", SERVER)).await.unwrap();
-    pod.logged(&id, "ready").await.unwrap();
+    pod.start_ready(pod.script("server", SERVER)).await.unwrap();
 
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))
-        .await
-        .unwrap();
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
     stream.write_all(b"question\n").await.unwrap();
     let mut answer = String::new();
     let read = timeout(PATIENCE, stream.read_to_string(&mut answer)).await;
@@ -64,15 +52,9 @@ async fn host_ports_of_rootless_pods_answer_beside_each_way_out(
     assert_eq!(answer, "tcp: question\n");
 
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    socket
-        .send_to(b"question", (Ipv4Addr::LOCALHOST, port))
-        .await
-        .unwrap();
+    socket.send_to(b"question", (Ipv4Addr::LOCALHOST, port)).await.unwrap();
     let mut answer = [0; 100];
     let received = timeout(PATIENCE, socket.recv_from(&mut answer)).await;
     let (length, from) = received.unwrap().unwrap();
-    assert_eq!(
-        (&answer[..length], from.port()),
-        (&b"udp: question"[..], port)
-    );
+    assert_eq!((&answer[..length], from.port()), (&b"udp: question"[..], port));
 }

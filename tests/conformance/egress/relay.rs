@@ -3,17 +3,14 @@
 use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt as _;
 
-use harness::witness::Witness;
-use harness::{Netns, PATIENCE, Pod, Runtime, eventually, fixture};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use rstest::rstest;
+use harness::Netns;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::time::timeout;
 
-use super::{HOST, NOBODY, ask, cannot_run, egress_processes, rootless, serve, start, way_out};
-use crate::support::skip_if;
+use super::{HOST, ask, egress_processes, needs_of, rootless_by, serve, way_out};
+use crate::network::shares;
+use crate::support::*;
 
 /// Connects to the port in `$ARGV[1]` of the host.
 const CONNECT: &str = r#"use IO::Socket::INET; use Socket; $| = 1;
@@ -41,11 +38,7 @@ async fn listen() -> (TcpListener, u16) {
 
 /// The next connection of a pod.
 async fn accept(listener: &TcpListener) -> TcpStream {
-    timeout(PATIENCE, listener.accept())
-        .await
-        .unwrap()
-        .unwrap()
-        .0
+    timeout(PATIENCE, listener.accept()).await.unwrap().unwrap().0
 }
 
 /// Everything that a pod sends until it closes its side.
@@ -75,12 +68,8 @@ fn descriptors(process: Witness) -> usize {
 async fn half_closed_connection_carries_other_direction(
     #[values("slirp4netns", "crib")] program: &str,
 ) {
-    let name = "half_closed_connection_carries_other_direction";
-    skip_if!(name, cannot_run(program));
-    let Some(runtime) = start(name, rootless(program)).await else {
-        harness::skip!(name, "user namespaces are not available");
-    };
-    let pod = runtime.pod("a").await.unwrap();
+    harness::needs!(..&needs_of(program));
+    let (_runtime, pod) = pod_of(rootless_by(program)).await;
     let (listener, port) = listen().await;
 
     let asks = r#"print $s "question\n"; shutdown($s, 1); print <$s>;"#;
@@ -107,11 +96,8 @@ async fn half_closed_connection_carries_other_direction(
 /// Through pasta, the reset of a pod is an end for the host.
 #[tokio::test]
 async fn reset_arrives_as_reset() {
-    let name = "reset_arrives_as_reset";
-    let Some(runtime) = start(name, rootless("crib")).await else {
-        harness::skip!(name, "user namespaces are not available");
-    };
-    let pod = runtime.pod("a").await.unwrap();
+    harness::needs!(UserNamespaces);
+    let (_runtime, pod) = pod_of(rootless_by("crib")).await;
     let (listener, port) = listen().await;
 
     let reads = r#"print $s "ready\n"; print defined sysread($s, my $byte, 1) ? "end" : $!;"#;
@@ -143,11 +129,8 @@ const MANY: &str = r#"my @all = map { connected() or die "connection $_: $@" } 1
 
 #[tokio::test]
 async fn three_hundred_connections_leave_no_descriptor() {
-    let name = "three_hundred_connections_leave_no_descriptor";
-    let Some(runtime) = start(name, rootless("crib")).await else {
-        harness::skip!(name, "user namespaces are not available");
-    };
-    let pod = runtime.pod("a").await.unwrap();
+    harness::needs!(UserNamespaces);
+    let (runtime, pod) = pod_of(rootless_by("crib")).await;
     let relay = relay(&runtime);
     let before = descriptors(relay);
     let (listener, port) = listen().await;
@@ -180,11 +163,8 @@ async fn three_hundred_connections_leave_no_descriptor() {
 /// docs/cri.md: connections end, and the next Status or pod starts another process.
 #[tokio::test]
 async fn connections_end_when_relay_is_killed_and_new_ones_are_made() {
-    let name = "connections_end_when_relay_is_killed_and_new_ones_are_made";
-    let Some(runtime) = start(name, rootless("crib")).await else {
-        harness::skip!(name, "user namespaces are not available");
-    };
-    let pod = runtime.pod("a").await.unwrap();
+    harness::needs!(UserNamespaces);
+    let (runtime, pod) = pod_of(rootless_by("crib")).await;
     let (listener, port) = listen().await;
     let reads = r#"print $s "ready\n"; 1 while sysread($s, my $bytes, 65536); print "it ended";"#;
     let old = relay(&runtime);
@@ -198,11 +178,7 @@ async fn connections_end_when_relay_is_killed_and_new_ones_are_made() {
             stream.write_all(&bytes).await.unwrap();
         }
         kill(Pid::from_raw(old.pid), Signal::SIGKILL).unwrap();
-        while timeout(PATIENCE, stream.write_all(&bytes))
-            .await
-            .unwrap()
-            .is_ok()
-        {}
+        while timeout(PATIENCE, stream.write_all(&bytes)).await.unwrap().is_ok() {}
     };
     let (printed, ()) = tokio::join!(connected(&pod, reads, port), kills);
     assert_eq!(printed, "it ended\n");
@@ -230,10 +206,8 @@ const DATAGRAMS: &str = r#"use IO::Socket::INET; $| = 1;
 /// docs/cri.md has the limits.
 #[tokio::test]
 async fn large_datagrams_are_relayed_up_to_documented_size() {
-    let name = "large_datagrams_are_relayed_up_to_documented_size";
-    let Some(runtime) = start(name, rootless("crib")).await else {
-        harness::skip!(name, "user namespaces are not available");
-    };
+    harness::needs!(UserNamespaces);
+    let runtime = rootless_by("crib").start().await.unwrap();
     let server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = server.local_addr().unwrap().port();
     tokio::spawn(async move {
@@ -275,11 +249,8 @@ fn limit_descriptors(process: Witness, limit: usize) {
 /// Without a file descriptor left, connections wait or are refused; those after them are served by the same process.
 #[tokio::test]
 async fn relay_without_descriptors_recovers() {
-    let name = "relay_without_descriptors_recovers";
-    let Some(runtime) = start(name, rootless("crib")).await else {
-        harness::skip!(name, "user namespaces are not available");
-    };
-    let pod = runtime.pod("a").await.unwrap();
+    harness::needs!(UserNamespaces);
+    let (runtime, pod) = pod_of(rootless_by("crib")).await;
     let relay = relay(&runtime);
     let before = descriptors(relay);
     limit_descriptors(relay, before + 9);
@@ -290,6 +261,75 @@ async fn relay_without_descriptors_recovers() {
     assert_eq!(ask(&pod, "tcp", HOST, port).await, "answer over tcp\n");
     assert_eq!(ask(&pod, "udp", HOST, port).await, "answer over udp\n");
     assert_eq!(self::relay(&runtime), relay);
+}
+
+/// Connects until a connection gets no slot, then holds the others without a word.
+const HOLDS: &str = r#"my @all;
+    for (1..500) { push @all, IO::Socket::INET->new(PeerAddr => $ARGV[0], PeerPort => $ARGV[1], Timeout => 2) || last }
+    print "holds " . @all . "\nready\n"; sleep 100;"#;
+
+#[tokio::test]
+async fn idle_connections_of_one_pod_leave_others_their_share_of_the_relay() {
+    harness::needs!(UserNamespaces);
+    let runtime = rootless_by("crib").start().await.unwrap();
+    // The next relay has the limit of the daemon from its start.
+    way_out(&runtime).await;
+    limit_descriptors(Witness { pid: runtime.pid().unwrap() }, 300);
+    let old = relay(&runtime);
+    kill(Pid::from_raw(old.pid), Signal::SIGKILL).unwrap();
+    eventually(PATIENCE, "another process", || async {
+        way_out(&runtime).await;
+        let now = egress_processes(&runtime);
+        (now.len() == 1 && now[0] != old.pid).then_some(()).ok_or(now)
+    })
+    .await;
+    let greedy = runtime.pod("greedy").await.unwrap();
+    let (_listener, port) = listen().await;
+    let holds = shares::perl(HOLDS, &[HOST, &port.to_string()]);
+    let holder = greedy.start_ready(greedy.script("holder", &holds)).await.unwrap();
+    let status = greedy.client.container(&holder).await.unwrap();
+    // A quarter of the descriptors: the pod could take all while it was alone. One that the relay had not accepted yet may have
+    // gone for the next one.
+    let printed = greedy.log(&status)[0].text.clone();
+    let held: u32 = printed.strip_prefix("holds ").unwrap().parse().unwrap();
+    assert!((67..80).contains(&held), "{printed}");
+    let other = runtime.pod("other").await.unwrap();
+    let port = serve().await;
+    assert_eq!(ask(&other, "tcp", HOST, port).await, "answer over tcp\n");
+    assert_eq!(ask(&other, "udp", HOST, port).await, "answer over udp\n");
+    // The process says it in a file of its own, and names the pod.
+    let files = std::fs::read_dir(runtime.state_dir()).unwrap().flatten();
+    let log =
+        files.map(|file| file.path()).find(|path| path.extension().is_some_and(|e| e == "log"));
+    let log = std::fs::read_to_string(log.unwrap()).unwrap();
+    let status = runtime.client.pod(&greedy.id).await.unwrap().status.unwrap();
+    let expected = format!("of {}, ", status.network.unwrap().ip);
+    assert!(
+        log.lines().count() == 1 && log.contains("connections") && log.contains(&expected),
+        "{log}"
+    );
+}
+
+#[tokio::test]
+async fn connections_that_no_one_reads_take_no_memory_of_the_relay() {
+    harness::needs!(UserNamespaces);
+    let (runtime, pod) = pod_of(rootless_by("crib")).await;
+    let relay = relay(&runtime);
+    let server = serve().await;
+    assert_eq!(ask(&pod, "tcp", HOST, server).await, "answer over tcp\n");
+    let (listener, port) = listen().await;
+    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 8192).unwrap();
+    tokio::spawn(async move {
+        let mut unread = Vec::new();
+        while let Ok(accepted) = listener.accept().await {
+            unread.push(accepted);
+        }
+    });
+    let before = shares::memory(relay);
+    let fills = shares::perl(shares::FILLS, &[HOST, &port.to_string()]);
+    pod.start_ready(pod.script("client", &fills)).await.unwrap();
+    let of_one = shares::memory(relay).saturating_sub(before) / 200;
+    assert!(of_one < 24, "{of_one} KiB for a connection");
 }
 
 /// Sends an echo request, and prints type and code of the answer: 0 0 is a reply.
@@ -313,18 +353,12 @@ const PING: &str = r#"use Socket;
 #[case::allowed("0 65534", "0 0\n")]
 #[case::not_allowed("1 0", "3 13\n")]
 fn ping_is_answered_or_prohibited(#[case] groups: &str, #[case] expected: &'static str) {
-    let name = "ping_is_answered_or_prohibited";
-    if !nix::unistd::geteuid().is_root() {
-        harness::skip!(name, "needs root and the host's network namespace");
-    }
+    harness::needs!(Root, UserNamespaces);
     let host = Netns::make().unwrap();
     let set = format!("echo {groups} >/proc/sys/net/ipv4/ping_group_range");
     host.run("sh", &["-c", &set]).unwrap();
     super::in_network(&host, async move {
-        let Some(runtime) = start(name, rootless("crib")).await else {
-            harness::skip!(name, "user namespaces are not available");
-        };
-        let pod = runtime.pod("a").await.unwrap();
+        let (_runtime, pod) = pod_of(rootless_by("crib")).await;
         let script = pod.script("client", &perl(PING, 0));
         assert_eq!(pod.output(script).await.unwrap(), expected);
     });

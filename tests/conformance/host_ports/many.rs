@@ -3,12 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 
-use cri::v1;
-use harness::{PATIENCE, Pod, Runtime};
-use rstest::rstest;
-
 use super::{TCP, UDP, mapping, send_request, serve, with_ports};
-use crate::support::{Means, skip_if};
+use crate::support::*;
 
 /// Below the kernel's ephemeral ports, so that only a test with the same address could take one.
 const FIRST: u16 = 20_000;
@@ -19,11 +15,8 @@ const FIRST: u16 = 20_000;
 #[case::more_than_any_message("127.76.1.44", 300)]
 #[tokio::test]
 async fn every_host_port_forwards_to_pod(#[case] host: &str, #[case] count: u16) {
+    harness::needs!(Namespaces);
     let runtime = Runtime::start().await.unwrap();
-    skip_if!(
-        "every_host_port_forwards_to_pod",
-        Means::of(&runtime).await.no_network()
-    );
     let protocols = [v1::Protocol::Tcp, v1::Protocol::Udp];
     let ports = (FIRST..FIRST + count)
         .flat_map(|port| protocols.map(|protocol| mapping(protocol, host, port)))
@@ -31,8 +24,7 @@ async fn every_host_port_forwards_to_pod(#[case] host: &str, #[case] count: u16)
     let run = Pod::run(&runtime.client, with_ports(&runtime, "many", ports));
     let pod = tokio::time::timeout(PATIENCE, run).await.unwrap().unwrap();
     serve(&pod, TCP).await;
-    let udp = pod.start(pod.script("udp", UDP)).await.unwrap();
-    pod.logged(&udp, "ready").await.unwrap();
+    pod.start_ready(pod.script("udp", UDP)).await.unwrap();
 
     let address = |port: u16| SocketAddr::new(host.parse().unwrap(), port);
     for port in FIRST..FIRST + count {

@@ -4,57 +4,40 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use cri::services::{Balancer, ServeRequest, ServeResponse, Table};
-use harness::Runtime;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Status, Streaming};
+use tonic::Streaming;
 
 use super::runtime_in_netns;
-use crate::support::{Means, code, skip_if};
+use crate::support::*;
 
 /// An open stream, and its first response.
-struct Opened {
-    requests: mpsc::Sender<ServeRequest>,
-    responses: Streaming<ServeResponse>,
-    first: ServeResponse,
+pub(super) struct Opened {
+    pub(super) requests: mpsc::Sender<ServeRequest>,
+    pub(super) responses: Streaming<ServeResponse>,
+    pub(super) first: ServeResponse,
 }
 
-async fn open(runtime: &Runtime, addresses: u32) -> Result<Opened, Status> {
+pub(super) async fn open(runtime: &Runtime, addresses: u32) -> Result<Opened, Status> {
     let (requests, stream) = mpsc::channel(4);
     let table = None;
-    requests
-        .try_send(ServeRequest { addresses, table })
-        .unwrap();
+    requests.try_send(ServeRequest { addresses, table }).unwrap();
     let mut client = runtime.client.services.clone();
     let responses = client.serve(ReceiverStream::new(stream)).await?;
     let mut responses = responses.into_inner();
     let first = responses.message().await?.unwrap();
-    Ok(Opened {
-        requests,
-        responses,
-        first,
-    })
+    Ok(Opened { requests, responses, first })
 }
 
 #[tokio::test]
 async fn addresses_of_services_are_free_when_their_stream_ends() {
+    harness::needs!(Namespaces);
     let (_netns, runtime) = runtime_in_netns(Some("--pod-cidr=10.77.0.0/29")).await;
-    skip_if!(
-        "addresses_of_services_are_free_when_their_stream_ends",
-        Means::of(&runtime).await.no_network()
-    );
     // The network has five addresses.
-    assert_eq!(
-        code(open(&runtime, 5).await.map(drop)),
-        Code::ResourceExhausted
-    );
+    assert_eq!(code(open(&runtime, 5).await.map(drop)), Code::ResourceExhausted);
     for _ in 0..3 {
         let opened = open(&runtime, 4).await.unwrap();
-        let addresses = opened
-            .first
-            .addresses
-            .iter()
-            .chain([&opened.first.dns_server]);
+        let addresses = opened.first.addresses.iter().chain([&opened.first.dns_server]);
         let addresses: BTreeSet<Ipv4Addr> = addresses.map(|text| text.parse().unwrap()).collect();
         let expected = (2..=6).map(|last| Ipv4Addr::new(10, 77, 0, last));
         assert_eq!(addresses, expected.collect());
@@ -78,32 +61,17 @@ async fn addresses_of_services_are_free_when_their_stream_ends() {
 
 #[tokio::test]
 async fn malformed_tables_end_the_stream() {
+    harness::needs!(Namespaces);
     let (_netns, runtime) = runtime_in_netns(None).await;
-    skip_if!(
-        "malformed_tables_end_the_stream",
-        Means::of(&runtime).await.no_network()
-    );
-    assert_eq!(
-        code(open(&runtime, 4096).await.map(drop)),
-        Code::InvalidArgument
-    );
+    assert_eq!(code(open(&runtime, 4096).await.map(drop)), Code::InvalidArgument);
     let mut opened = open(&runtime, 1).await.unwrap();
     let table = |address: &str, port| {
-        let balancer = Balancer {
-            address: address.to_owned(),
-            port,
-            ..Balancer::default()
-        };
-        Some(Table {
-            balancers: vec![balancer],
-            ..Table::default()
-        })
+        let balancer = Balancer { address: address.to_owned(), port, ..Balancer::default() };
+        Some(Table { balancers: vec![balancer], ..Table::default() })
     };
-    for (table, expected) in [
-        (table("", 30_080), None),
-        (None, None),
-        (table("web", 80), Some(Code::InvalidArgument)),
-    ] {
+    for (table, expected) in
+        [(table("", 30_080), None), (None, None), (table("web", 80), Some(Code::InvalidArgument))]
+    {
         let addresses = 0;
         let request = ServeRequest { addresses, table };
         opened.requests.send(request).await.unwrap();

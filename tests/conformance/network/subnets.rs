@@ -23,6 +23,7 @@ async fn network_condition(runtime: &Runtime) -> v1::RuntimeCondition {
 /// Any user can bind any abstract socket name.
 #[tokio::test]
 async fn abstract_sockets_of_other_users_claim_no_subnet() {
+    harness::needs!(Namespaces);
     let is_root = nix::unistd::geteuid().is_root();
     let netns = is_root.then(|| Netns::make().unwrap());
     let mut command = match &netns {
@@ -32,9 +33,7 @@ async fn abstract_sockets_of_other_users_claim_no_subnet() {
     let names = std::env::temp_dir().join(fixture::unique("names"));
     let pools = [("10", 200..204), ("198", 18..20)];
     let names_of = |prefix_len: u8| {
-        let pools = pools
-            .iter()
-            .flat_map(|(a, pool)| pool.clone().map(move |b| (a, b)));
+        let pools = pools.iter().flat_map(|(a, pool)| pool.clone().map(move |b| (a, b)));
         pools
             .flat_map(move |(a, b)| {
                 (0..256).map(move |c| format!("crib/subnet/{a}.{b}.{c}.0/{prefix_len}\n"))
@@ -59,10 +58,6 @@ async fn abstract_sockets_of_other_users_claim_no_subnet() {
         None => options,
     };
     let runtime = options.start().await.unwrap();
-    skip_if!(
-        "abstract_sockets_of_other_users_claim_no_subnet",
-        Means::of(&runtime).await.no_network()
-    );
     let condition = network_condition(&runtime).await;
     assert!(condition.status, "{condition:?}");
     assert_eq!(condition.reason, "");
@@ -73,12 +68,7 @@ async fn abstract_sockets_of_other_users_claim_no_subnet() {
 
 #[tokio::test]
 async fn run_pod_fails_until_subnet_is_free() {
-    if !nix::unistd::geteuid().is_root() {
-        harness::skip!(
-            "run_pod_fails_until_subnet_is_free",
-            "needs root and the host's network namespace"
-        );
-    }
+    harness::needs!(Namespaces, Root);
     let netns = Netns::make().unwrap();
     let route = |verb: &str| {
         for subnet in ["10.200.0.0/14", "198.18.0.0/15"] {
@@ -88,18 +78,15 @@ async fn run_pod_fails_until_subnet_is_free() {
     };
     route("add");
     let runtime = Runtime::with().netns(&netns.path()).start().await.unwrap();
-    skip_if!(
-        "run_pod_fails_until_subnet_is_free",
-        Means::of(&runtime).await.no_network()
-    );
     let condition = network_condition(&runtime).await;
     assert!(!condition.status, "{condition:?}");
     assert_eq!(condition.reason, "NetworkNotReady");
     assert!(condition.message.contains("no subnet of"), "{condition:?}");
-    let error = runtime.client.run_pod(runtime.sandbox("pod")).await;
-    let error = error.unwrap_err();
-    assert_eq!(error.code(), Code::FailedPrecondition);
-    assert!(error.message().contains("no subnet of"), "{error}");
+    rejected(
+        runtime.client.run_pod(runtime.sandbox("pod")).await,
+        Code::FailedPrecondition,
+        "no subnet of",
+    );
     // A pod in the host network needs no subnet.
     let mut config = runtime.sandbox("host");
     config.hostname.clear();
@@ -115,19 +102,14 @@ async fn run_pod_fails_until_subnet_is_free() {
 
 #[tokio::test]
 async fn run_pod_names_full_subnet() {
+    harness::needs!(Namespaces);
     let (_netns, runtime) = runtime_in_netns(Some("--pod-cidr=10.77.0.0/29")).await;
-    skip_if!(
-        "run_pod_names_full_subnet",
-        Means::of(&runtime).await.no_network()
-    );
     let mut pods = Vec::new();
     for number in 0..5 {
         pods.push(runtime.pod(&format!("pod-{number}")).await.unwrap());
     }
     let config = runtime.sandbox("too-many");
-    let error = runtime.client.run_pod(config.clone()).await.unwrap_err();
-    assert_eq!(error.code(), Code::ResourceExhausted);
-    assert!(error.message().contains("10.77.0.0/29"), "{error}");
+    rejected(runtime.client.run_pod(config.clone()).await, Code::ResourceExhausted, "10.77.0.0/29");
     runtime.client.remove_pod(&pods[0].id).await.unwrap();
     runtime.client.run_pod(config).await.unwrap();
 }
@@ -135,16 +117,11 @@ async fn run_pod_names_full_subnet() {
 /// More pods than a /24 subnet has addresses.
 #[tokio::test]
 async fn three_hundred_pods_have_addresses_and_reach_each_other() {
+    harness::needs!(Namespaces);
     let (_netns, runtime) = runtime_in_netns(None).await;
-    skip_if!(
-        "three_hundred_pods_have_addresses_and_reach_each_other",
-        Means::of(&runtime).await.no_network()
-    );
     let first = runtime.pod("first").await.unwrap();
     serve(&first).await;
-    let configs: Vec<_> = (0..298)
-        .map(|n| runtime.sandbox(&format!("pod-{n}")))
-        .collect();
+    let configs: Vec<_> = (0..298).map(|n| runtime.sandbox(&format!("pod-{n}"))).collect();
     let running = configs.chunks(38).map(async |configs| {
         let mut made = Vec::new();
         for config in configs {
@@ -152,11 +129,8 @@ async fn three_hundred_pods_have_addresses_and_reach_each_other() {
         }
         made
     });
-    let pods: Vec<Pod> = futures_util::future::join_all(running)
-        .await
-        .into_iter()
-        .flatten()
-        .collect();
+    let pods: Vec<Pod> =
+        futures_util::future::join_all(running).await.into_iter().flatten().collect();
     let last = runtime.pod("last").await.unwrap();
     serve(&last).await;
     let mut all = BTreeSet::new();
@@ -176,28 +150,17 @@ async fn three_hundred_pods_have_addresses_and_reach_each_other() {
 
 /// The bridges of a network namespace.
 fn bridges(netns: &Netns) -> Vec<String> {
-    let text = netns
-        .run("ip", &["-o", "link", "show", "type", "bridge"])
-        .unwrap();
+    let text = netns.run("ip", &["-o", "link", "show", "type", "bridge"]).unwrap();
     let name = |line: &str| line.split(": ").nth(1).map(str::to_owned);
     text.lines().filter_map(name).collect()
 }
 
 #[tokio::test]
 async fn bridge_of_killed_daemon_is_removed_once_its_state_directory_is_gone() {
-    if !nix::unistd::geteuid().is_root() {
-        harness::skip!(
-            "bridge_of_killed_daemon_is_removed_once_its_state_directory_is_gone",
-            "needs root and the host's network namespace"
-        );
-    }
+    harness::needs!(Namespaces, Root);
     let netns = Netns::make().unwrap();
     let start = async || Runtime::with().netns(&netns.path()).start().await.unwrap();
     let mut killed = start().await;
-    skip_if!(
-        "bridge_of_killed_daemon_is_removed_once_its_state_directory_is_gone",
-        Means::of(&killed).await.no_network()
-    );
     let first = bridges(&netns);
     assert_eq!(first.len(), 1, "{first:?}");
     killed.kill9().await;

@@ -4,32 +4,28 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use harness::fixture_image::ImageBuilder;
 use harness::process::Process;
-use harness::{PATIENCE, Runtime, eventually};
 
 use super::{image, pull};
+use crate::support::*;
 
 /// A `docker-registry` on a free port, killed on drop.
 struct Server {
     process: Process,
     host: String,
-    _place: tempfile::TempDir,
+    _place: TempDir,
 }
 
 impl Server {
     /// `None` if the program is not installed.
-    async fn start() -> Option<Self> {
+    async fn start() -> Self {
         let program = ["/usr/bin/docker-registry", "/usr/local/bin/docker-registry"]
             .into_iter()
-            .find(|path| Path::new(path).is_file())?;
+            .find(|path| Path::new(path).is_file())
+            .unwrap();
         let place = tempfile::tempdir().unwrap();
         // It cannot report a port that the kernel chose, so pick a free one.
-        let port = std::net::TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let host = format!("127.0.0.1:{port}");
         let config = place.path().join("config.yml");
         let text = format!(
@@ -38,24 +34,14 @@ impl Server {
         );
         fs::write(&config, text).unwrap();
         let mut command = Command::new(program);
-        command
-            .arg("serve")
-            .arg(config)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        command.arg("serve").arg(config).stdout(Stdio::null()).stderr(Stdio::null());
         let process = Process::spawn(&mut command).unwrap();
-        let server = Self {
-            process,
-            host,
-            _place: place,
-        };
+        let server = Self { process, host, _place: place };
         eventually(PATIENCE, "docker-registry to listen", || async {
-            tokio::net::TcpStream::connect(&server.host)
-                .await
-                .map(|_| ())
+            tokio::net::TcpStream::connect(&server.host).await.map(|_| ())
         })
         .await;
-        Some(server)
+        server
     }
 
     /// Pushes an image, each blob in a single request.
@@ -72,40 +58,26 @@ impl Server {
             if digest == manifest {
                 continue;
             }
-            let location = self
-                .send("POST", &format!("/v2/{repository}/blobs/uploads/"), "", &[])
-                .await;
+            let location =
+                self.send("POST", &format!("/v2/{repository}/blobs/uploads/"), "", &[]).await;
             let location = location
                 .lines()
                 .find_map(|line| line.strip_prefix("Location: "))
                 .unwrap()
                 .trim()
                 .to_owned();
-            let path = location
-                .split_once(&self.host)
-                .map_or(location.as_str(), |(_, path)| path);
+            let path = location.split_once(&self.host).map_or(location.as_str(), |(_, path)| path);
             let separator = if path.contains('?') { '&' } else { '?' };
             let path = format!("{path}{separator}digest={digest}");
             let answer = self
-                .send(
-                    "PUT",
-                    &path,
-                    "application/octet-stream",
-                    &fs::read(entry.path()).unwrap(),
-                )
+                .send("PUT", &path, "application/octet-stream", &fs::read(entry.path()).unwrap())
                 .await;
             assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
         }
         let bytes = fs::read(blobs.join(manifest.trim_start_matches("sha256:"))).unwrap();
         let kind = "application/vnd.oci.image.manifest.v1+json";
-        let answer = self
-            .send(
-                "PUT",
-                &format!("/v2/{repository}/manifests/{tag}"),
-                kind,
-                &bytes,
-            )
-            .await;
+        let answer =
+            self.send("PUT", &format!("/v2/{repository}/manifests/{tag}"), kind, &bytes).await;
         assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
     }
 
@@ -128,32 +100,24 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.process.signal(nix::sys::signal::Signal::SIGKILL);
+        self.process.signal(Signal::SIGKILL);
         self.process.wait_blocking(PATIENCE);
     }
 }
 
 #[tokio::test]
 async fn pull_works_from_docker_registry() {
-    let Some(server) = Server::start().await else {
-        harness::skip!(
-            "pull_works_from_docker_registry",
-            "docker-registry is not installed"
-        );
-    };
+    harness::needs!(DockerRegistry);
+    let server = Server::start().await;
     let runtime = Runtime::with().start().await.unwrap();
     let app = image("app:1", 1);
     server.push(&app, "team/app", "1").await;
-    let id = pull(&runtime, &format!("{}/team/app:1", server.host), None)
-        .await
-        .unwrap();
+    let id = pull(&runtime, &format!("{}/team/app:1", server.host), None).await.unwrap();
     let status = runtime.client.image(&id).await.unwrap().unwrap();
     assert_eq!(status.repo_tags, [format!("{}/team/app:1", server.host)]);
     let by_digest = status.repo_digests[0].clone();
     runtime.client.remove_image(&id).await.unwrap();
     assert_eq!(pull(&runtime, &by_digest, None).await.unwrap(), id);
-    let error = pull(&runtime, &format!("{}/team/app:2", server.host), None)
-        .await
-        .unwrap_err();
-    assert_eq!(error.code(), tonic::Code::NotFound, "{error:?}");
+    let seen = code(pull(&runtime, &format!("{}/team/app:2", server.host), None).await);
+    assert_eq!(seen, Code::NotFound);
 }

@@ -1,14 +1,11 @@
 //! Registry errors: transient ones are retried, permanent ones are reported and leave nothing.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::time::Duration;
 
-use harness::Runtime;
-use harness::registry::{Fault, Registry};
-use rstest::rstest;
-use tonic::Code;
+use registry::{Fault, Registry};
 
-use super::{Bench, image, pull};
+use super::Bench;
+use crate::support::*;
 
 #[rstest]
 #[case::server_error(Fault::status(503).times(2))]
@@ -29,21 +26,14 @@ async fn transient_registry_errors_are_retried(#[case] fault: Fault) {
 #[tokio::test]
 async fn interrupted_download_resumes_where_it_stopped() {
     let bench = Bench::new().await;
-    bench
-        .registry
-        .fail(Fault::cut(150_000).on("/blobs/").times(3));
+    bench.registry.fail(Fault::cut(150_000).on("/blobs/").times(3));
     bench.pull(None).await.unwrap();
     let ranges: Vec<u64> = bench
         .registry
         .seen()
         .iter()
         .filter_map(|seen| {
-            seen.range
-                .as_deref()?
-                .strip_prefix("bytes=")?
-                .strip_suffix('-')?
-                .parse()
-                .ok()
+            seen.range.as_deref()?.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()
         })
         .collect();
     // A client receives a little less than the registry sent before the cut.
@@ -69,13 +59,8 @@ async fn permanent_registry_errors_fail_pull_and_leave_nothing(
     let patience = Runtime::with().config("pull: {progress_timeout: 1s}\n");
     let bench = Bench::with(Registry::start().await.unwrap(), patience).await;
     bench.registry.fail(fault);
-    let error = bench.pull(None).await.unwrap_err();
-    assert_eq!(error.code(), code, "{error:?}");
-    assert!(error.message().contains(says), "{error:?}");
-    assert!(
-        error.message().contains(&bench.registry.host()),
-        "{error:?}"
-    );
+    let error = rejected(bench.pull(None).await, code, says);
+    assert!(error.message().contains(&bench.registry.host()), "{error:?}");
     bench.assert_nothing_left().await;
     // The next pull succeeds.
     bench.registry.recover();
@@ -83,39 +68,14 @@ async fn permanent_registry_errors_fail_pull_and_leave_nothing(
 }
 
 #[tokio::test]
-async fn manifest_with_wrong_digest_is_rejected() {
-    let bench = Bench::new().await;
-    let name = format!("{}/app@{}", bench.registry.host(), bench.digest);
-    bench.registry.fail(Fault::corrupt().on("/manifests/"));
-    let error = pull(&bench.runtime, &name, None).await.unwrap_err();
-    assert_eq!(error.code(), Code::FailedPrecondition);
-    assert!(error.message().contains("has digest sha256:"), "{error:?}");
-    bench.assert_nothing_left().await;
-}
-
-#[tokio::test]
-async fn blob_redirects_are_followed() {
-    let bench = Bench::new().await;
-    let elsewhere = Registry::start().await.unwrap();
-    elsewhere.add(&image("app:1", 1)).unwrap();
-    bench
-        .registry
-        .fail(Fault::redirect(elsewhere.url()).on("/blobs/"));
-    bench.pull(None).await.unwrap();
-    assert_eq!(super::blobs_sent(&elsewhere), 3);
-}
-
-#[tokio::test]
 async fn plain_http_works_without_system_certificates() {
-    let nothing = |runtime: harness::runtime::Options| {
+    let nothing = |runtime: Options| {
         let runtime = runtime.env("SSL_CERT_FILE", "/nonexistent");
         runtime.env("SSL_CERT_DIR", "/nonexistent")
     };
     let registry = Registry::start().await.unwrap();
     let bench = Bench::with(registry, nothing(Runtime::with())).await;
-    bench
-        .registry
-        .fail(Fault::cut(150_000).on("/blobs/").times(1));
+    bench.registry.fail(Fault::cut(150_000).on("/blobs/").times(1));
     bench.pull(None).await.unwrap();
 
     let place = tempfile::tempdir().unwrap();
@@ -123,11 +83,7 @@ async fn plain_http_works_without_system_certificates() {
     let ca = place.path().join("ca.pem");
     let registry = Registry::with().tls().start().await.unwrap();
     std::fs::write(&ca, registry.ca().unwrap()).unwrap();
-    let config = format!(
-        "registries:\n  \"{}\": {{ca: {}}}\n",
-        registry.host(),
-        ca.display()
-    );
+    let config = format!("registries:\n  \"{}\": {{ca: {}}}\n", registry.host(), ca.display());
     let bench = Bench::with(registry, nothing(Runtime::with().config(&config))).await;
     bench.pull(None).await.unwrap();
 }

@@ -2,14 +2,10 @@
 
 use std::fs;
 
-use harness::Runtime;
-use harness::fixture_image::{ImageBuilder, Layer};
-use harness::registry::Registry;
-use tonic::{Code, Status};
-
-use crate::support::skip_if;
+use registry::Registry;
 
 use super::{image, pull, random_bytes, store_counts};
+use crate::support::*;
 
 const DISK: u64 = 8 << 20;
 /// The increase of free space between pulls.
@@ -21,10 +17,7 @@ fn assert_says_full(error: &Status, runtime: &Runtime) {
     assert_eq!(error.code(), Code::ResourceExhausted, "{error:?}");
     let beginning = format!("the disk of {} is full (could not ", store.display());
     assert!(says.starts_with(&beginning), "{error:?}");
-    assert!(
-        says.contains("No space left on device (os error 28)"),
-        "{error:?}"
-    );
+    assert!(says.contains("No space left on device (os error 28)"), "{error:?}");
 }
 
 /// Pulls with more and more free space until it suffices, and returns the number of failed pulls.
@@ -51,10 +44,7 @@ async fn until_there_is_room(runtime: &Runtime, name: &str) -> usize {
 
 #[tokio::test]
 async fn registry_pull_reports_full_disk_and_leaves_nothing() {
-    skip_if!(
-        "registry_pull_reports_full_disk_and_leaves_nothing",
-        Runtime::no_small_disk()
-    );
+    harness::needs!(SmallDisk);
     let runtime = Runtime::with().small_disk(DISK).start().await.unwrap();
     let registry = Registry::start().await.unwrap();
     registry.add(&image("app:1", 1)).unwrap();
@@ -69,10 +59,7 @@ async fn registry_pull_reports_full_disk_and_leaves_nothing() {
 
 #[tokio::test]
 async fn archive_pull_reports_full_disk_and_leaves_nothing() {
-    skip_if!(
-        "archive_pull_reports_full_disk_and_leaves_nothing",
-        Runtime::no_small_disk()
-    );
+    harness::needs!(SmallDisk);
     let place = tempfile::tempdir().unwrap();
     let archive = place.path().join("it.tar.gz");
     let layer = Layer::new().file("etc/own", 0o644, random_bytes(3, 400_000));

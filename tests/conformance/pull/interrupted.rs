@@ -1,12 +1,11 @@
 //! Concurrent pulls, abandoned pulls, and runtimes that stop or die during a pull.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use harness::registry::{Fault, Registry};
-use harness::{PATIENCE, Runtime, eventually};
+use registry::{Fault, Registry};
 
 use super::{Bench, image};
+use crate::support::*;
 
 /// Waits until blobs are being downloaded and unpacked.
 async fn downloading(bench: &Bench) {
@@ -27,18 +26,12 @@ async fn concurrent_pulls_fetch_each_blob_once() {
     bench.registry.add(&image("other:1", 2)).unwrap();
     let other = format!("{}/other:1", bench.registry.host());
     // Long enough for all pulls to overlap.
-    bench
-        .registry
-        .fail(Fault::delay(Duration::from_millis(300)).on("/blobs/"));
+    bench.registry.fail(Fault::delay(Duration::from_millis(300)).on("/blobs/"));
     let name = bench.name();
     let mut pulls = tokio::task::JoinSet::new();
     for i in 0..10 {
         let client = bench.runtime.client.clone();
-        let name = if i % 2 == 0 {
-            other.clone()
-        } else {
-            name.clone()
-        };
+        let name = if i % 2 == 0 { other.clone() } else { name.clone() };
         pulls.spawn(async move { client.pull(&name).await.unwrap() });
     }
     let ids: BTreeSet<String> = pulls.join_all().await.into_iter().collect();
@@ -55,10 +48,7 @@ async fn concurrent_pulls_fetch_each_blob_once() {
     layers.dedup();
     // The two images share one of three layers; each pull may download a configuration.
     let configurations = 10;
-    assert!(
-        asked <= 3 + configurations,
-        "{asked} requests for {layers:?}"
-    );
+    assert!(asked <= 3 + configurations, "{asked} requests for {layers:?}");
 }
 
 #[tokio::test]
@@ -79,20 +69,11 @@ async fn abandoned_pull_leaves_nothing() {
 }
 
 async fn downloading_slowly(bench: &Bench) {
-    eventually(
-        PATIENCE,
-        "a layer to be unpacked while it comes",
-        || async {
-            let unpacking = std::fs::read_dir(bench.runtime.state_dir().join("images/tmp"))
-                .unwrap()
-                .count();
-            if unpacking > 0 {
-                Ok(())
-            } else {
-                Err(unpacking)
-            }
-        },
-    )
+    eventually(PATIENCE, "a layer to be unpacked while it comes", || async {
+        let unpacking =
+            std::fs::read_dir(bench.runtime.state_dir().join("images/tmp")).unwrap().count();
+        if unpacking > 0 { Ok(()) } else { Err(unpacking) }
+    })
     .await;
 }
 
@@ -137,8 +118,7 @@ async fn restart_removes_partial_downloads_after_kill() {
             () = downloading(&bench) => {}
         }
     }
-    bench.runtime.kill9().await;
-    bench.runtime.restart().await.unwrap();
+    bench.runtime.kill_and_restart().await.unwrap();
     bench.assert_nothing_left().await;
     bench.registry.recover();
     bench.pull(None).await.unwrap();
@@ -154,8 +134,6 @@ async fn shutdown_cancels_pulls_and_leaves_nothing() {
     downloading_slowly(&bench).await;
     assert!(bench.runtime.stop().await.is_some(), "it did not end");
     pulling.await.unwrap().unwrap_err();
-    let left = std::fs::read_dir(bench.runtime.state_dir().join("images/tmp"))
-        .unwrap()
-        .count();
+    let left = std::fs::read_dir(bench.runtime.state_dir().join("images/tmp")).unwrap().count();
     assert_eq!(left, 0);
 }

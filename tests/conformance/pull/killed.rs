@@ -5,16 +5,12 @@
 use std::fs;
 use std::path::Path;
 
-use cri::v1::ImageFsInfoRequest;
-use harness::registry::{Fault, Registry};
-use harness::{PATIENCE, Runtime, eventually};
 use inotify::{Inotify, WatchMask};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use rstest::rstest;
+use registry::{Fault, Registry};
 use serde_json::Value;
 
 use super::{Bench, image, store_counts};
+use crate::support::*;
 
 /// The step at which the runtime is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,12 +47,7 @@ impl Parts {
         let manifest = read(&format!("blobs/{manifest}"));
         Self {
             configuration: digest(&manifest["config"]),
-            layers: manifest["layers"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(digest)
-                .collect(),
+            layers: manifest["layers"].as_array().unwrap().iter().map(digest).collect(),
         }
     }
 
@@ -76,43 +67,26 @@ impl Parts {
     /// Waits until the pull has reached a step at which the registry delays it.
     async fn wait_for_step(&self, step: Step, bench: &Bench) {
         let store = bench.runtime.state_dir().join("images");
-        let asked = |part: &str| {
-            bench
-                .registry
-                .seen()
-                .iter()
-                .any(|seen| seen.path.contains(part))
-        };
+        let asked = |part: &str| bench.registry.seen().iter().any(|seen| seen.path.contains(part));
         let unpacked = |file: &str| {
-            fs::read_dir(store.join("tmp"))
-                .unwrap()
-                .flatten()
-                .any(|layer| {
-                    let file = layer.path().join("fs").join(file);
-                    fs::metadata(file).is_ok_and(|file| file.len() > 0)
-                })
+            fs::read_dir(store.join("tmp")).unwrap().flatten().any(|layer| {
+                let file = layer.path().join("fs").join(file);
+                fs::metadata(file).is_ok_and(|file| file.len() > 0)
+            })
         };
         let count = |name: &str| fs::read_dir(store.join(name)).unwrap().count();
-        eventually(
-            PATIENCE,
-            &format!("the pull to come to {step:?}"),
-            || async {
-                let there = match step {
-                    Step::Manifest => asked("/manifests/"),
-                    Step::Configuration => asked(&self.configuration),
-                    Step::FirstBytes => asked(&self.layers[0]) && count("tmp") == 1,
-                    Step::Unpacking => unpacked("etc/base"),
-                    Step::BetweenLayers => count("layers") == 1,
-                    Step::LastBytes => unpacked("etc/own"),
-                    Step::Named(..) => true,
-                };
-                if there {
-                    Ok(())
-                } else {
-                    Err(bench.registry.seen())
-                }
-            },
-        )
+        eventually(PATIENCE, &format!("the pull to come to {step:?}"), || async {
+            let there = match step {
+                Step::Manifest => asked("/manifests/"),
+                Step::Configuration => asked(&self.configuration),
+                Step::FirstBytes => asked(&self.layers[0]) && count("tmp") == 1,
+                Step::Unpacking => unpacked("etc/base"),
+                Step::BetweenLayers => count("layers") == 1,
+                Step::LastBytes => unpacked("etc/own"),
+                Step::Named(..) => true,
+            };
+            if there { Ok(()) } else { Err(bench.registry.seen()) }
+        })
         .await;
     }
 }
@@ -135,14 +109,9 @@ fn kill_after_entries(pid: i32, directory: &Path, names: usize) -> impl FnOnce()
 /// The contents of the store: entries by directory, and the bytes and inodes that ImageFsInfo reports.
 async fn stored(runtime: &Runtime) -> ([usize; 4], u64, u64) {
     let there = store_counts(&runtime.state_dir().join("images"));
-    let mut images = runtime.client.images.clone();
-    let answer = images
-        .image_fs_info(ImageFsInfoRequest {})
-        .await
-        .unwrap()
-        .into_inner();
+    let answer = runtime.client.image_fs_info().await.unwrap();
     let one = &answer.image_filesystems[0];
-    let value = |value: &Option<cri::v1::UInt64Value>| value.as_ref().unwrap().value;
+    let value = |value: &Option<v1::UInt64Value>| value.as_ref().unwrap().value;
     (there, value(&one.used_bytes), value(&one.inodes_used))
 }
 

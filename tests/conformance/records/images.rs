@@ -3,13 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use harness::fixture_image::{ImageBuilder, Layer};
-use harness::{Runtime, fixture};
-use rstest::rstest;
-
 use super::Damage;
 use crate::recovery::pod_on;
-use crate::support::{Means, skip_if};
+use crate::support::*;
 
 const NAME: &str = "example.com/recorded:1";
 
@@ -19,13 +15,7 @@ fn only_file(directory: PathBuf, ending: &str) -> PathBuf {
     let paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     let found: Vec<PathBuf> = paths
         .into_iter()
-        .map(|path| {
-            if path.is_dir() {
-                path.join(ending)
-            } else {
-                path
-            }
-        })
+        .map(|path| if path.is_dir() { path.join(ending) } else { path })
         .filter(|path| path.ends_with(ending) || path.to_string_lossy().ends_with(ending))
         // Skips the host's image, which has no layers.
         .filter(|path| {
@@ -33,9 +23,7 @@ fn only_file(directory: PathBuf, ending: &str) -> PathBuf {
             ending == "layer.json" || text.contains("recorded")
         })
         .collect();
-    let [path] = found.as_slice() else {
-        panic!("not one: {found:?}")
-    };
+    let [path] = found.as_slice() else { panic!("not one: {found:?}") };
     path.clone()
 }
 
@@ -50,25 +38,11 @@ async fn damaged_image_records_lose_no_layers_and_are_repaired_by_pull(
     #[case] ending: &str,
     #[case] damage: Damage,
 ) {
-    let archives = tempfile::tempdir().unwrap();
-    let archive = archives.path().join("image.tar");
-    let mut layer = Layer::new().file("etc/motd", 0o644, "from the image\n");
-    for program in ["/bin/sh", "/bin/cat", "/bin/sleep"] {
-        layer = layer.host_program(program).unwrap();
-    }
-    let image = ImageBuilder::new(NAME).layer(layer);
-    image.write_docker(&archive).unwrap();
-    let mut runtime = Runtime::with()
-        .durable()
-        .archive(&archive)
-        .start()
-        .await
-        .unwrap();
-    skip_if!(
-        "damaged_image_records_lose_no_layers_and_are_repaired_by_pull",
-        Means::of(&runtime).await.no_namespaces()
-    );
-    let id = runtime.client.pull(NAME).await.unwrap();
+    harness::needs!(Namespaces);
+    let layer = Layer::new().file("etc/motd", 0o644, "from the image\n");
+    let layer = with_programs(layer, &["/bin/sh", "/bin/cat", "/bin/sleep"]);
+    let (mut runtime, _archives) = with_image(Runtime::with().durable(), NAME, layer).await;
+    let id = runtime.client.image(NAME).await.unwrap().unwrap().id;
     let pod = runtime.pod("p").await.unwrap();
     let of_image = |name: &str, script: &str| {
         let mut config = fixture::script(name, script);
@@ -76,8 +50,7 @@ async fn damaged_image_records_lose_no_layers_and_are_repaired_by_pull(
         config
     };
     let runs = of_image("runs", "echo ready; while :; do sleep 1000; done");
-    let runs = pod.start(runs).await.unwrap();
-    pod.logged(&runs, "ready").await.unwrap();
+    let runs = pod.start_ready(runs).await.unwrap();
     runtime.kill9().await;
     let record = only_file(runtime.state_dir().join("images").join(place), ending);
     damage.make(&record);

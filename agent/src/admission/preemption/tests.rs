@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::admission::{Offer, Taken, admit_or_preempt};
+use crate::fixtures;
 
 /// A pod: its name, its priority, and the requests of its container. `guaranteed` makes the requests limits too.
 fn pod(name: &str, priority: i64, requests: Value, guaranteed: bool) -> Pod {
@@ -18,18 +19,13 @@ fn pod(name: &str, priority: i64, requests: Value, guaranteed: bool) -> Pod {
         "priority": priority,
         "containers": [{"name": "c", "image": "i", "resources": resources}],
     });
-    let pod =
-        json!({"metadata": {"name": name, "namespace": "default", "uid": name}, "spec": spec});
-    Pod::new(serde_json::from_value(pod).unwrap())
+    fixtures::pod_of(name, name, spec)
 }
 
 fn offer() -> Offer {
     let amounts = [("cpu", "4"), ("memory", "4Gi"), ("pods", "6")];
     let amounts = amounts.map(|(name, amount)| (name.to_owned(), amount.to_owned()));
-    Offer {
-        allocatable: BTreeMap::from(amounts),
-        ..Offer::default()
-    }
+    Offer { allocatable: BTreeMap::from(amounts), ..Offer::default() }
 }
 
 const CRITICAL: i64 = 2_000_000_000;
@@ -85,23 +81,15 @@ fn critical_pods_give_way_to_a_higher_priority_only() {
         let new = pod("new", priority, json!({"cpu": "1"}), false);
         admit_or_preempt(&new, &other, &offer()).map_err(|rejection| rejection.reason)
     };
-    assert_eq!(
-        verdict(CRITICAL),
-        Err("UnexpectedAdmissionError".to_owned())
-    );
+    assert_eq!(verdict(CRITICAL), Err("UnexpectedAdmissionError".to_owned()));
     assert_eq!(verdict(CRITICAL + 1), Ok(vec![PodUid::new("other")]));
 }
 
 #[test]
 fn other_reasons_come_before_resources_for_a_critical_pod() {
-    let mut new = pod("new", CRITICAL, json!({"cpu": "9"}), false)
-        .api()
-        .clone();
+    let mut new = pod("new", CRITICAL, json!({"cpu": "9"}), false).api().clone();
     new.spec.as_mut().unwrap().node_selector = Some([("disk".to_owned(), "ssd".to_owned())].into());
-    let offer = Offer {
-        labels: Some(BTreeMap::new()),
-        ..offer()
-    };
+    let offer = Offer { labels: Some(BTreeMap::new()), ..offer() };
     let rejection = admit_or_preempt(&Pod::new(new), &Taken::default(), &offer).unwrap_err();
     assert_eq!(rejection.reason, "NodeAffinity");
 }

@@ -1,10 +1,10 @@
 //! Tables of what CronJobs want, all of them at 12:00:30.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use api::manifest::schedule;
 use rstest::rstest;
 
 use super::*;
-use crate::manifest::schedule;
 
 const NOW: &str = "2026-01-01T12:00:30Z";
 
@@ -13,31 +13,17 @@ fn at(time: &str) -> Timestamp {
 }
 
 fn timetable(text: &str) -> Timetable {
-    Timetable {
-        schedule: schedule::parse(text).unwrap(),
-        zone: TimeZone::UTC,
-    }
+    Timetable { schedule: schedule::parse(text).unwrap(), zone: TimeZone::UTC }
 }
 
 fn runs(states: &[CronRunState]) -> Vec<CronRun> {
     let numbered = states.iter().enumerate();
-    numbered
-        .map(|(number, state)| CronRun {
-            name: number.to_string(),
-            state: *state,
-        })
-        .collect()
+    numbered.map(|(number, state)| CronRun { name: number.to_string(), state: *state }).collect()
 }
 
 fn planned(spec: &CronJobSpec, schedule: &str, last: &str, states: &[CronRunState]) -> CronPlan {
     let since = (at("00:00:00"), (!last.is_empty()).then(|| at(last)));
-    plan(
-        spec,
-        &timetable(schedule),
-        since,
-        &runs(states),
-        NOW.parse().unwrap(),
-    )
+    plan(spec, &timetable(schedule), since, &runs(states), NOW.parse().unwrap())
 }
 
 #[rstest]
@@ -71,10 +57,7 @@ fn more_than_a_hundred_missed_times_are_told(
     #[case] deadline: Option<i64>,
     #[case] many: bool,
 ) {
-    let spec = CronJobSpec {
-        starting_deadline_seconds: deadline,
-        ..CronJobSpec::default()
-    };
+    let spec = CronJobSpec { starting_deadline_seconds: deadline, ..CronJobSpec::default() };
     let plan = planned(&spec, schedule, last, &[]);
     assert_eq!(plan.missed_many, many);
     assert_eq!(plan.start, Some(at("12:00:00")));
@@ -85,10 +68,7 @@ fn more_than_a_hundred_missed_times_are_told(
 #[case::too_late(Some(20), None)]
 #[case::no_deadline(None, Some("12:00:00"))]
 fn job_is_started_until_its_deadline(#[case] deadline: Option<i64>, #[case] start: Option<&str>) {
-    let spec = CronJobSpec {
-        starting_deadline_seconds: deadline,
-        ..CronJobSpec::default()
-    };
+    let spec = CronJobSpec { starting_deadline_seconds: deadline, ..CronJobSpec::default() };
     let plan = planned(&spec, "0 * * * *", "11:00:00", &[]);
     assert_eq!(plan.start, start.map(at));
 }
@@ -103,10 +83,8 @@ fn active_job_decides_by_concurrency_policy(
     #[case] deleted: &[&str],
     #[case] missed: bool,
 ) {
-    let spec = CronJobSpec {
-        concurrency_policy: Some(policy.to_owned()),
-        ..CronJobSpec::default()
-    };
+    let spec =
+        CronJobSpec { concurrency_policy: Some(policy.to_owned()), ..CronJobSpec::default() };
     let states = [CronRunState::Complete, CronRunState::Active];
     let plan = planned(&spec, "0 * * * *", "11:00:00", &states);
     assert_eq!(plan.start, start.map(at));
@@ -118,10 +96,7 @@ fn active_job_decides_by_concurrency_policy(
 
 #[test]
 fn suspended_cron_job_starts_nothing_and_forgets_ended_jobs() {
-    let spec = CronJobSpec {
-        suspend: Some(true),
-        ..CronJobSpec::default()
-    };
+    let spec = CronJobSpec { suspend: Some(true), ..CronJobSpec::default() };
     let states = [CronRunState::Failed, CronRunState::Failed];
     let plan = planned(&spec, "* * * * *", "11:00:00", &states);
     assert_eq!((plan.start, plan.again), (None, None));
@@ -145,9 +120,7 @@ fn oldest_ended_jobs_go_beyond_the_limits(
         ..CronJobSpec::default()
     };
     // Five succeeded: 0, 3, 4, 6 and 7; two failed: 1 and 2.
-    let states = [
-        Complete, Failed, Failed, Complete, Complete, Active, Complete, Complete,
-    ];
+    let states = [Complete, Failed, Failed, Complete, Complete, Active, Complete, Complete];
     let plan = planned(&spec, "* * * * *", "11:00:00", &states);
     let names: Vec<&str> = plan.delete.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, gone);

@@ -29,10 +29,7 @@ pub(super) fn verdict(job: &JobSpec, pod: &OwnedPod) -> Verdict {
         let name = || format!("{}/{}", pod.pod.namespace(), pod.pod.name());
         let what = if let Some(codes) = &rule.on_exit_codes {
             matching_container(pod, codes).map(|(container, code)| {
-                format!(
-                    "Container {container} for pod {} failed with exit code {code}",
-                    name()
-                )
+                format!("Container {container} for pod {} failed with exit code {code}", name())
             })
         } else {
             let patterns = rule.on_pod_conditions.iter().flatten();

@@ -29,9 +29,7 @@ pub(super) fn failed(job: &JobSpec, pods: &[OwnedPod]) -> BTreeSet<u32> {
         }
     }
     let failed = verdicts.into_iter().filter(|(index, verdicts)| {
-        let counted = verdicts
-            .iter()
-            .filter(|verdict| **verdict != Verdict::Ignored);
+        let counted = verdicts.iter().filter(|verdict| **verdict != Verdict::Ignored);
         let is_given_up = counted.count() > count(limit) || verdicts.contains(&Verdict::IndexFails);
         is_given_up && !succeeded.contains(index)
     });

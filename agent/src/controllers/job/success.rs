@@ -2,11 +2,11 @@
 //!
 //! Source: Kubernetes 1.36, pkg/controller/job/success_policy.go.
 
+use api::manifest::indexes::parse;
 use k8s_openapi::api::batch::v1::JobSpec;
 
 use super::super::owned::OwnedPod;
 use super::{count, indexes};
-use crate::manifest::indexes::parse;
 
 /// The message for the first rule that is met.
 pub(super) fn met(job: &JobSpec, pods: &[OwnedPod]) -> Option<String> {

@@ -5,7 +5,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::*;
-use crate::pod::Pod;
+use crate::fixtures;
 
 /// A pod from `index phase exit-code seconds`: `- F1 5` failed with code 1 after 5 seconds, `2 R` runs.
 fn pods(text: &str) -> Vec<OwnedPod> {
@@ -19,19 +19,16 @@ fn pod(number: usize, text: &str) -> OwnedPod {
     let state = words.next().unwrap();
     let code: i32 = state[1..].parse().unwrap_or_default();
     let ended = words.next().map(|seconds| at(seconds.parse().unwrap()));
-    let api = json!({"metadata": {"name": format!("p{number}"), "namespace": "default", "uid": format!("u{number}")}, "spec": {"containers": []}});
+    let (uid, name) = (format!("u{number}"), format!("p{number}"));
+    let pod = fixtures::pod_of(&uid, &name, json!({"containers": []}));
     let phase = match &state[..1] {
         "F" => "Failed",
         "S" => "Succeeded",
         _ => "Running",
     };
-    let mut owned = OwnedPod::new(Pod::new(serde_json::from_value(api).unwrap()), index, "");
+    let mut owned = OwnedPod::new(pod, index, "");
     owned.ended = ended;
-    let state = if ended.is_some() {
-        json!({"terminated": {"exitCode": code}})
-    } else {
-        json!({})
-    };
+    let state = if ended.is_some() { json!({"terminated": {"exitCode": code}}) } else { json!({}) };
     owned.status = serde_json::from_value(json!({
         "phase": phase,
         "conditions": [{"type": "DisruptionTarget", "status": if code == 99 { "True" } else { "False" }}],
@@ -52,11 +49,8 @@ fn decided(spec: &serde_json::Value, text: &str) -> String {
 
 /// The same with room for so many new pods; `!3` pods that do not fit.
 fn decided_with_room(spec: &serde_json::Value, text: &str, room: usize) -> String {
-    let mut full = json!({"template": {"spec": {"containers": [], "restartPolicy": "Never"}}, "parallelism": 1});
-    full.as_object_mut()
-        .unwrap()
-        .extend(spec.as_object().unwrap().clone());
-    let spec: JobSpec = serde_json::from_value(full).unwrap();
+    let usual = json!({"template": {"spec": {"containers": [], "restartPolicy": "Never"}}, "parallelism": 1});
+    let spec: JobSpec = serde_json::from_value(fixtures::with(usual, spec)).unwrap();
     let plan = plan(&spec, at(0), &pods(text), room, at(100));
     let mut words: Vec<String> = plan
         .actions
@@ -106,11 +100,8 @@ fn jobs_create_pods_until_enough_succeed(
 }
 
 fn indexed(more: serde_json::Value) -> serde_json::Value {
-    let mut spec = json!({"completionMode": "Indexed", "completions": 3, "parallelism": 3});
-    spec.as_object_mut()
-        .unwrap()
-        .extend(more.as_object().unwrap().clone());
-    spec
+    let spec = json!({"completionMode": "Indexed", "completions": 3, "parallelism": 3});
+    fixtures::with(spec, &more)
 }
 
 #[rstest]
@@ -143,11 +134,7 @@ fn rule(action: &str, codes: &str) -> serde_json::Value {
             json!({"onExitCodes": {"operator": operator, "values": codes}})
         }
     };
-    let mut rule = json!({"action": action});
-    rule.as_object_mut()
-        .unwrap()
-        .extend(requirement.as_object().unwrap().clone());
-    rule
+    fixtures::with(json!({"action": action}), &requirement)
 }
 
 #[rstest]
@@ -164,10 +151,7 @@ fn failure_rules_decide_what_counts(
     #[case] pods: &str,
     #[case] expected: &str,
 ) {
-    let rules: Vec<_> = rules
-        .iter()
-        .map(|(action, codes)| rule(action, codes))
-        .collect();
+    let rules: Vec<_> = rules.iter().map(|(action, codes)| rule(action, codes)).collect();
     let spec = json!({"completions": 1, "backoffLimit": 0, "podFailurePolicy": {"rules": rules}});
     assert_eq!(decided(&spec, pods), expected);
 }

@@ -1,33 +1,22 @@
 //! Tables of how pods of an earlier template are replaced.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use api::pod::PodUid;
 use k8s_openapi::api::apps::v1::{DeploymentStrategy, RollingUpdateDeployment};
-use k8s_openapi::api::core::v1::Pod as ApiPod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use rstest::rstest;
+use serde_json::json;
 
 use super::*;
-use crate::pod::{Pod, PodUid};
+use crate::fixtures;
 
 /// Pods in letters: `o` and `n` are old and new and ready, `O` and `N` not ready.
 fn pods(letters: &str) -> Vec<OwnedPod> {
     let numbered = letters.chars().enumerate();
     numbered
         .map(|(number, letter)| {
-            let metadata = ObjectMeta {
-                name: Some(number.to_string()),
-                uid: Some(number.to_string()),
-                ..ObjectMeta::default()
-            };
-            let pod = Pod::new(ApiPod {
-                metadata,
-                ..ApiPod::default()
-            });
-            let revision = if letter.eq_ignore_ascii_case(&'o') {
-                "old"
-            } else {
-                "new"
-            };
+            let name = number.to_string();
+            let pod = fixtures::pod_of(&name, &name, json!({"containers": []}));
+            let revision = if letter.eq_ignore_ascii_case(&'o') { "old" } else { "new" };
             let mut owned = OwnedPod::new(pod, u32::try_from(number).ok(), revision);
             owned.ready_since = letter.is_ascii_lowercase().then_some(Timestamp::UNIX_EPOCH);
             owned
@@ -105,10 +94,8 @@ fn deployment_without_old_pods_leaves_all_to_its_replica_set() {
 #[test]
 fn recreate_ends_all_old_pods_before_new_ones_start() {
     let mut spec = rolling("0", "0");
-    spec.strategy = Some(DeploymentStrategy {
-        type_: Some("Recreate".to_owned()),
-        rolling_update: None,
-    });
+    spec.strategy =
+        Some(DeploymentStrategy { type_: Some("Recreate".to_owned()), rolling_update: None });
     let now = Timestamp::UNIX_EPOCH;
     let plan = deployment(&spec, 2, "new", &pods("oO"), Failures::default(), 110, now);
     assert_eq!(summed(plan), ("01".to_owned(), 0));

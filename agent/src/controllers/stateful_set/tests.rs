@@ -5,7 +5,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::*;
-use crate::pod::Pod;
+use crate::fixtures;
 
 const ORDERED: &str = "OrderedReady";
 const PARALLEL: &str = "Parallel";
@@ -17,8 +17,8 @@ fn at(seconds: i64) -> Timestamp {
 /// A pod from `index state`: ready, waiting, ended or deleted.
 fn pod(text: &str) -> OwnedPod {
     let (index, state) = text.split_once(' ').unwrap();
-    let api = json!({"metadata": {"name": format!("p-{index}"), "namespace": "default", "uid": format!("u{index}")}, "spec": {"containers": []}});
-    let pod = Pod::new(serde_json::from_value(api).unwrap());
+    let (uid, name) = (format!("u{index}"), format!("p-{index}"));
+    let pod = fixtures::pod_of(&uid, &name, json!({"containers": []}));
     let mut owned = OwnedPod::new(pod, index.parse().ok(), "");
     owned.ready_since = (state == "ready").then(|| at(50));
     owned.ended = (state == "ended").then(|| at(100));
@@ -32,11 +32,7 @@ fn decided(policy: &str, replicas: u32, pods: &str, failures: usize, room: usize
     let spec = serde_json::from_value(json!({
         "podManagementPolicy": policy, "selector": {}, "template": {}, "serviceName": "s"}))
     .unwrap();
-    let pods: Vec<OwnedPod> = pods
-        .split(", ")
-        .filter(|text| !text.is_empty())
-        .map(pod)
-        .collect();
+    let pods: Vec<OwnedPod> = pods.split(", ").filter(|text| !text.is_empty()).map(pod).collect();
     let failures = (0..failures).fold(Failures::default(), |failures, _| failures.and(at(100)));
     let plan = plan(&spec, replicas, &pods, failures, room, at(100));
     let actions = plan.actions.iter().map(|action| match action {

@@ -4,9 +4,7 @@ use super::*;
 
 /// The objects of a manifest, as after a change of its file.
 fn apply(world: &mut World, manifest: &str) -> Vec<String> {
-    let parsed = parse("m.yaml", manifest, Strictness::Strict);
-    assert_eq!(parsed.problems, []);
-    let changes = world.controllers.apply(parsed.workloads, world.now);
+    let changes = world.controllers.apply(fixtures::parsed(manifest).workloads, world.now);
     let mut news = changes.news;
     news.extend(world.sync().news);
     news
@@ -36,18 +34,12 @@ fn changed_job_is_created_anew_and_a_removed_one_ends() {
     assert_eq!(apply(&mut world, &more), ["job default/work is updated"]);
     assert_eq!(world.pods.len(), 1);
     let news = apply(&mut world, &job("").replace("image: i", "image: j"));
-    assert_eq!(
-        news,
-        ["job default/work is replaced, because its manifest changed"]
-    );
+    assert_eq!(news, ["job default/work is replaced, because its manifest changed"]);
     assert_eq!(world.pods.len(), 2);
     let news = apply(&mut world, &cron_job(""));
     assert_eq!(
         news[..2],
-        [
-            "job default/work ends: its manifest was removed",
-            "cronjob default/tick is new"
-        ]
+        ["job default/work ends: its manifest was removed", "cronjob default/tick is new"]
     );
     for pod in 0..2 {
         let _ = world.gone(pod);
@@ -60,10 +52,7 @@ fn changed_cron_job_keeps_its_jobs_and_a_removed_one_ends_them() {
     let mut world = World::new(&cron_job(""));
     let _ = world.wait(60);
     let changed = cron_job("  concurrencyPolicy: Forbid\n");
-    assert_eq!(
-        apply(&mut world, &changed)[0],
-        "cronjob default/tick is updated"
-    );
+    assert_eq!(apply(&mut world, &changed)[0], "cronjob default/tick is updated");
     assert_eq!(world.pods.len(), 1);
     let news = apply(&mut world, &job(""));
     assert!(

@@ -15,19 +15,11 @@ fn cron_job_starts_a_job_each_time() {
     let pod = &world.pods[0];
     assert!(pod.name().starts_with("tick-1-"), "{}", pod.name());
     let owner = &pod.api().metadata.owner_references.as_ref().unwrap()[0];
-    assert_eq!(
-        (owner.kind.as_str(), owner.name.as_str()),
-        ("Job", "tick-1")
-    );
+    assert_eq!((owner.kind.as_str(), owner.name.as_str()), ("Job", "tick-1"));
     assert_eq!(names(&world.sync()), [""; 0]);
     let changes = world.wait(60);
     assert_eq!(names(&changes).len(), 1);
-    let jobs: Vec<String> = world
-        .controllers
-        .jobs()
-        .into_iter()
-        .map(|job| job.job)
-        .collect();
+    let jobs: Vec<String> = world.controllers.jobs().into_iter().map(|job| job.job).collect();
     assert_eq!(jobs, ["default/tick-1", "default/tick-2"]);
     assert_eq!(world.controllers.tally().open, 3);
 }
@@ -45,10 +37,7 @@ fn forbidden_job_is_told_once_and_started_when_the_active_one_ends() {
     );
     assert_eq!(world.sync().problems, [""; 0]);
     let changes = world.end(0, "Succeeded");
-    assert_eq!(
-        changes.news.last().unwrap(),
-        "cronjob default/tick starts job tick-2"
-    );
+    assert_eq!(changes.news.last().unwrap(), "cronjob default/tick starts job tick-2");
 }
 
 #[test]
@@ -73,12 +62,7 @@ fn ended_jobs_beyond_the_history_are_removed_with_their_pods() {
     let changes = world.sync();
     assert_eq!(changes.deleted, []);
     let _ = world.gone(0);
-    let jobs: Vec<String> = world
-        .controllers
-        .jobs()
-        .into_iter()
-        .map(|job| job.job)
-        .collect();
+    let jobs: Vec<String> = world.controllers.jobs().into_iter().map(|job| job.job).collect();
     assert_eq!(jobs, ["default/tick-2"]);
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use api::pod::PodUid;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
@@ -14,7 +15,6 @@ use crate::cri::{
     RegistryAuth, RuntimeStatus, Version,
 };
 use crate::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
-use crate::pod::PodUid;
 use crate::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
 
 /// When in a call its client is killed.
@@ -123,13 +123,13 @@ impl KilledCri {
         work.await
     }
 
-    async fn changes<T: Send + 'static>(
+    async fn changes<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
         &self,
         name: &'static str,
-        work: impl Future<Output = T> + Send + 'static,
+        work: impl FnOnce(FakeCri) -> F + Send,
     ) -> T {
         let moment = self.arrives(name, Kind::Changes).await;
-        let work = tokio::spawn(work);
+        let work = tokio::spawn(work(self.fake.clone()));
         if moment == Some(Moment::During) {
             return self.die(name, Kind::Changes).await;
         }
@@ -155,31 +155,26 @@ impl Cri for KilledCri {
     }
 
     async fn run_sandbox(&self, spec: &SandboxSpec) -> Result<SandboxId, CriError> {
-        let (fake, spec) = (self.fake.clone(), spec.clone());
-        let work = async move { fake.run_sandbox(&spec).await };
-        self.changes("RunPodSandbox", work).await
+        let spec = spec.clone();
+        self.changes("RunPodSandbox", |fake| async move { fake.run_sandbox(&spec).await }).await
     }
 
     async fn stop_sandbox(&self, id: &SandboxId) -> Result<(), CriError> {
-        let (fake, id) = (self.fake.clone(), id.clone());
-        let work = async move { fake.stop_sandbox(&id).await };
-        self.changes("StopPodSandbox", work).await
+        let id = id.clone();
+        self.changes("StopPodSandbox", |fake| async move { fake.stop_sandbox(&id).await }).await
     }
 
     async fn remove_sandbox(&self, id: &SandboxId) -> Result<(), CriError> {
-        let (fake, id) = (self.fake.clone(), id.clone());
-        let work = async move { fake.remove_sandbox(&id).await };
-        self.changes("RemovePodSandbox", work).await
+        let id = id.clone();
+        self.changes("RemovePodSandbox", |fake| async move { fake.remove_sandbox(&id).await }).await
     }
 
     async fn sandbox_status(&self, id: &SandboxId) -> Result<ObservedSandbox, CriError> {
-        self.reads("PodSandboxStatus", self.fake.sandbox_status(id))
-            .await
+        self.reads("PodSandboxStatus", self.fake.sandbox_status(id)).await
     }
 
     async fn list_sandboxes(&self, of: Option<&PodUid>) -> Result<Vec<ListedSandbox>, CriError> {
-        self.reads("ListPodSandbox", self.fake.list_sandboxes(of))
-            .await
+        self.reads("ListPodSandbox", self.fake.list_sandboxes(of)).await
     }
 
     async fn create_container(
@@ -188,46 +183,43 @@ impl Cri for KilledCri {
         spec: &ContainerSpec,
         sandbox_spec: &SandboxSpec,
     ) -> Result<ContainerId, CriError> {
-        let fake = self.fake.clone();
         let (id, spec, of_pod) = (sandbox.clone(), spec.clone(), sandbox_spec.clone());
-        let work = async move { fake.create_container(&id, &spec, &of_pod).await };
-        self.changes("CreateContainer", work).await
+        self.changes("CreateContainer", |fake| async move {
+            fake.create_container(&id, &spec, &of_pod).await
+        })
+        .await
     }
 
     async fn start_container(&self, id: &ContainerId) -> Result<(), CriError> {
-        let (fake, id) = (self.fake.clone(), id.clone());
-        let work = async move { fake.start_container(&id).await };
-        self.changes("StartContainer", work).await
+        let id = id.clone();
+        self.changes("StartContainer", |fake| async move { fake.start_container(&id).await }).await
     }
 
     async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), CriError> {
-        let (fake, id) = (self.fake.clone(), id.clone());
-        let work = async move { fake.stop_container(&id, grace).await };
-        self.changes("StopContainer", work).await
+        let id = id.clone();
+        self.changes("StopContainer", |fake| async move { fake.stop_container(&id, grace).await })
+            .await
     }
 
     async fn remove_container(&self, id: &ContainerId) -> Result<(), CriError> {
-        let (fake, id) = (self.fake.clone(), id.clone());
-        let work = async move { fake.remove_container(&id).await };
-        self.changes("RemoveContainer", work).await
+        let id = id.clone();
+        self.changes("RemoveContainer", |fake| async move { fake.remove_container(&id).await })
+            .await
     }
 
     async fn container_status(
         &self,
         listed: &ListedContainer,
     ) -> Result<ObservedContainer, CriError> {
-        self.reads("ContainerStatus", self.fake.container_status(listed))
-            .await
+        self.reads("ContainerStatus", self.fake.container_status(listed)).await
     }
 
     async fn list_containers(&self, of: Option<&PodUid>) -> Result<Vec<ListedContainer>, CriError> {
-        self.reads("ListContainers", self.fake.list_containers(of))
-            .await
+        self.reads("ListContainers", self.fake.list_containers(of)).await
     }
 
     async fn image_status(&self, image: &ImageSpec) -> Result<Option<Image>, CriError> {
-        self.reads("ImageStatus", self.fake.image_status(image))
-            .await
+        self.reads("ImageStatus", self.fake.image_status(image)).await
     }
 
     async fn pull_image(
@@ -236,10 +228,11 @@ impl Cri for KilledCri {
         sandbox: &SandboxSpec,
         auth: Option<&RegistryAuth>,
     ) -> Result<String, CriError> {
-        let fake = self.fake.clone();
         let (image, sandbox, auth) = (image.clone(), sandbox.clone(), auth.cloned());
-        let work = async move { fake.pull_image(&image, &sandbox, auth.as_ref()).await };
-        self.changes("PullImage", work).await
+        self.changes("PullImage", |fake| async move {
+            fake.pull_image(&image, &sandbox, auth.as_ref()).await
+        })
+        .await
     }
 
     async fn list_images(&self) -> Result<Vec<Image>, CriError> {
@@ -247,14 +240,12 @@ impl Cri for KilledCri {
     }
 
     async fn images_in_use(&self) -> Result<BTreeSet<String>, CriError> {
-        self.reads("ListContainers", self.fake.images_in_use())
-            .await
+        self.reads("ListContainers", self.fake.images_in_use()).await
     }
 
     async fn remove_image(&self, image: &ImageSpec) -> Result<(), CriError> {
-        let (fake, image) = (self.fake.clone(), image.clone());
-        let work = async move { fake.remove_image(&image).await };
-        self.changes("RemoveImage", work).await
+        let image = image.clone();
+        self.changes("RemoveImage", |fake| async move { fake.remove_image(&image).await }).await
     }
 
     async fn image_fs_info(&self) -> Result<Vec<FsUsage>, CriError> {
@@ -262,9 +253,11 @@ impl Cri for KilledCri {
     }
 
     async fn update_container(&self, id: &ContainerId, limits: &Resources) -> Result<(), CriError> {
-        let (fake, id, limits) = (self.fake.clone(), id.clone(), limits.clone());
-        let work = async move { fake.update_container(&id, &limits).await };
-        self.changes("UpdateContainerResources", work).await
+        let (id, limits) = (id.clone(), limits.clone());
+        self.changes("UpdateContainerResources", |fake| async move {
+            fake.update_container(&id, &limits).await
+        })
+        .await
     }
 
     async fn update_sandbox(
@@ -273,15 +266,16 @@ impl Cri for KilledCri {
         limits: &Resources,
         overhead: &Resources,
     ) -> Result<(), CriError> {
-        let (fake, id) = (self.fake.clone(), id.clone());
+        let id = id.clone();
         let (limits, overhead) = (limits.clone(), overhead.clone());
-        let work = async move { fake.update_sandbox(&id, &limits, &overhead).await };
-        self.changes("UpdatePodSandboxResources", work).await
+        self.changes("UpdatePodSandboxResources", |fake| async move {
+            fake.update_sandbox(&id, &limits, &overhead).await
+        })
+        .await
     }
 
     async fn memory_usage(&self, id: &SandboxId) -> Result<MemoryUsage, CriError> {
-        self.reads("PodSandboxStats", self.fake.memory_usage(id))
-            .await
+        self.reads("PodSandboxStats", self.fake.memory_usage(id)).await
     }
 
     async fn exec_sync(
@@ -290,20 +284,18 @@ impl Cri for KilledCri {
         command: &[String],
         timeout: Option<Duration>,
     ) -> Result<ExecOutput, CriError> {
-        let (fake, id, command) = (self.fake.clone(), id.clone(), command.to_vec());
-        let work = async move { fake.exec_sync(&id, &command, timeout).await };
-        self.changes("ExecSync", work).await
-    }
-
-    async fn writable_layer(&self, id: &ContainerId) -> Result<u64, CriError> {
-        self.reads("ContainerStats", self.fake.writable_layer(id))
+        let (id, command) = (id.clone(), command.to_vec());
+        self.changes("ExecSync", |fake| async move { fake.exec_sync(&id, &command, timeout).await })
             .await
     }
 
+    async fn writable_layer(&self, id: &ContainerId) -> Result<u64, CriError> {
+        self.reads("ContainerStats", self.fake.writable_layer(id)).await
+    }
+
     async fn reopen_log(&self, id: &ContainerId) -> Result<(), CriError> {
-        let (fake, id) = (self.fake.clone(), id.clone());
-        let work = async move { fake.reopen_log(&id).await };
-        self.changes("ReopenContainerLog", work).await
+        let id = id.clone();
+        self.changes("ReopenContainerLog", |fake| async move { fake.reopen_log(&id).await }).await
     }
 
     async fn events(&self) -> Result<EventStream, CriError> {

@@ -28,11 +28,7 @@ impl FakeCri {
     }
 
     pub(super) fn limit_sandbox(&self, id: &SandboxId, limits: &Resources) -> Result<(), CriError> {
-        let name = self
-            .lock()
-            .sandboxes
-            .get(id)
-            .map(|sandbox| sandbox.spec.name.clone());
+        let name = self.lock().sandboxes.get(id).map(|sandbox| sandbox.spec.name.clone());
         let name = name.ok_or_else(|| not_found("UpdatePodSandboxResources", id.as_str()))?;
         let about = format!("{name} {}", in_words(limits));
         self.called("UpdatePodSandboxResources", &about)

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use api::pod::PodUid;
 use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio_stream::StreamExt;
@@ -20,7 +21,6 @@ use crate::observed::{
     ContainerId, ContainerState, MemoryUsage, NetworkMode, ObservedContainer, ObservedSandbox,
     SandboxId,
 };
-use crate::pod::PodUid;
 use crate::spec::{ContainerSpec, ImageSpec, NamespaceMode, Resources, SandboxSpec};
 
 #[async_trait]
@@ -56,31 +56,17 @@ impl Cri for FakeCri {
         let mut inner = self.lock();
         inner.serial += 1;
         let id = SandboxId::new(format!("sandbox-{}", inner.serial));
-        let listed = ListedSandbox {
-            id: id.clone(),
-            pod: pod_of(&spec.labels),
-            ready,
-            created_at: now,
-        };
+        let listed =
+            ListedSandbox { id: id.clone(), pod: pod_of(&spec.labels), ready, created_at: now };
         let pod = listed.pod.uid.clone();
-        inner.sandboxes.insert(
-            id.clone(),
-            Sandbox {
-                listed,
-                spec: spec.clone(),
-            },
-        );
+        inner.sandboxes.insert(id.clone(), Sandbox { listed, spec: spec.clone() });
         drop(inner);
         self.emit(id.as_str(), EventKind::Started, Some(pod));
         Ok(id)
     }
 
     async fn stop_sandbox(&self, id: &SandboxId) -> Result<(), CriError> {
-        let Some(name) = self
-            .lock()
-            .sandboxes
-            .get(id)
-            .map(|sandbox| sandbox.spec.name.clone())
+        let Some(name) = self.lock().sandboxes.get(id).map(|sandbox| sandbox.spec.name.clone())
         else {
             return Ok(());
         };
@@ -107,19 +93,13 @@ impl Cri for FakeCri {
     }
 
     async fn remove_sandbox(&self, id: &SandboxId) -> Result<(), CriError> {
-        let Some(name) = self
-            .lock()
-            .sandboxes
-            .get(id)
-            .map(|sandbox| sandbox.spec.name.clone())
+        let Some(name) = self.lock().sandboxes.get(id).map(|sandbox| sandbox.spec.name.clone())
         else {
             return Ok(());
         };
         self.called("RemovePodSandbox", &name)?;
         let mut inner = self.lock();
-        inner
-            .containers
-            .retain(|_, container| container.listed.sandbox_id != *id);
+        inner.containers.retain(|_, container| container.listed.sandbox_id != *id);
         inner.sandboxes.remove(id);
         Ok(())
     }
@@ -127,21 +107,15 @@ impl Cri for FakeCri {
     async fn sandbox_status(&self, id: &SandboxId) -> Result<ObservedSandbox, CriError> {
         self.called("PodSandboxStatus", "")?;
         let inner = self.lock();
-        let sandbox = inner
-            .sandboxes
-            .get(id)
-            .ok_or_else(|| not_found("PodSandboxStatus", id.as_str()))?;
+        let sandbox =
+            inner.sandboxes.get(id).ok_or_else(|| not_found("PodSandboxStatus", id.as_str()))?;
         let node = sandbox.spec.security.namespaces.network == NamespaceMode::Node;
         Ok(ObservedSandbox {
             id: id.clone(),
             ready: sandbox.listed.ready,
             attempt: sandbox.spec.attempt,
             created_at: sandbox.listed.created_at,
-            network: if node {
-                NetworkMode::Node
-            } else {
-                NetworkMode::Pod
-            },
+            network: if node { NetworkMode::Node } else { NetworkMode::Pod },
             ips: (!node).then(|| vec!["10.0.0.2".to_owned()]),
         })
     }
@@ -149,13 +123,8 @@ impl Cri for FakeCri {
     async fn list_sandboxes(&self, of: Option<&PodUid>) -> Result<Vec<ListedSandbox>, CriError> {
         self.called("ListPodSandbox", "")?;
         let inner = self.lock();
-        let all = inner
-            .sandboxes
-            .values()
-            .map(|sandbox| sandbox.listed.clone());
-        Ok(all
-            .filter(|sandbox| of.is_none_or(|uid| sandbox.pod.uid == *uid))
-            .collect())
+        let all = inner.sandboxes.values().map(|sandbox| sandbox.listed.clone());
+        Ok(all.filter(|sandbox| of.is_none_or(|uid| sandbox.pod.uid == *uid)).collect())
     }
 
     async fn create_container(
@@ -164,10 +133,7 @@ impl Cri for FakeCri {
         spec: &ContainerSpec,
         _sandbox_spec: &SandboxSpec,
     ) -> Result<ContainerId, CriError> {
-        self.called(
-            "CreateContainer",
-            &format!("{}/{}", spec.name, spec.attempt),
-        )?;
+        self.called("CreateContainer", &format!("{}/{}", spec.name, spec.attempt))?;
         let behaviour = self
             .behaviour(&spec.image.image)
             .ok_or_else(|| not_found("CreateContainer", &spec.image.image))?;
@@ -220,10 +186,7 @@ impl Cri for FakeCri {
     }
 
     async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), CriError> {
-        self.called(
-            "StopContainer",
-            &format!("{} {}s", self.about(id), grace.as_secs()),
-        )?;
+        self.called("StopContainer", &format!("{} {}s", self.about(id), grace.as_secs()))?;
         if self.is_idle("StopContainer") {
             return Ok(());
         }
@@ -235,13 +198,9 @@ impl Cri for FakeCri {
             if container.listed.state != ListedState::Running {
                 return Ok(());
             }
-            let behaviour = inner
-                .images
-                .get(container.spec.image.image.trim_end_matches(":latest"));
-            (
-                container.ended.subscribe(),
-                behaviour.and_then(|behaviour| behaviour.yields_after),
-            )
+            let behaviour =
+                inner.images.get(container.spec.image.image.trim_end_matches(":latest"));
+            (container.ended.subscribe(), behaviour.and_then(|behaviour| behaviour.yields_after))
         };
         let (wait, code) = match yields_after {
             Some(after) if after <= grace => (after, 143),
@@ -262,11 +221,7 @@ impl Cri for FakeCri {
         if self.is_idle("RemoveContainer") {
             return Ok(());
         }
-        let pod = self
-            .lock()
-            .containers
-            .remove(id)
-            .map(|container| container.listed.pod.uid);
+        let pod = self.lock().containers.remove(id).map(|container| container.listed.pod.uid);
         self.emit(id.as_str(), EventKind::Deleted, pod);
         Ok(())
     }
@@ -282,11 +237,7 @@ impl Cri for FakeCri {
             .get(&listed.id)
             .ok_or_else(|| not_found("ContainerStatus", listed.id.as_str()))?;
         let spec = &container.spec;
-        let state = match (
-            container.listed.state,
-            &container.exit,
-            container.started_at,
-        ) {
+        let state = match (container.listed.state, &container.exit, container.started_at) {
             (ListedState::Created, _, _) => ContainerState::Created,
             (ListedState::Running, _, Some(started_at)) => ContainerState::Running { started_at },
             (ListedState::Exited, Some(exit), _) => ContainerState::Exited(exit.clone()),
@@ -307,11 +258,7 @@ impl Cri for FakeCri {
             restart_count: spec.attempt,
             image: spec.image.user_specified.clone(),
             image_ref: spec.image.image.clone(),
-            hash: spec
-                .annotations
-                .get(labels::CONTAINER_HASH)
-                .cloned()
-                .unwrap_or_default(),
+            hash: spec.annotations.get(labels::CONTAINER_HASH).cloned().unwrap_or_default(),
             log_path: logs.map(|logs| logs.join(&spec.log_path)),
             user: None,
             mounts: spec
@@ -327,13 +274,8 @@ impl Cri for FakeCri {
     async fn list_containers(&self, of: Option<&PodUid>) -> Result<Vec<ListedContainer>, CriError> {
         self.called("ListContainers", "")?;
         let inner = self.lock();
-        let all = inner
-            .containers
-            .values()
-            .map(|container| container.listed.clone());
-        Ok(all
-            .filter(|container| of.is_none_or(|uid| container.pod.uid == *uid))
-            .collect())
+        let all = inner.containers.values().map(|container| container.listed.clone());
+        Ok(all.filter(|container| of.is_none_or(|uid| container.pod.uid == *uid)).collect())
     }
 
     async fn image_status(&self, image: &ImageSpec) -> Result<Option<Image>, CriError> {
@@ -342,10 +284,7 @@ impl Cri for FakeCri {
         let listed = self.lock().listed_images();
         // The id is the name as it was asked for.
         let found = listed.into_iter().find(|listed| listed.id == name);
-        Ok(found.map(|found| Image {
-            id: image.image.clone(),
-            ..found
-        }))
+        Ok(found.map(|found| Image { id: image.image.clone(), ..found }))
     }
 
     async fn list_images(&self) -> Result<Vec<Image>, CriError> {
@@ -357,9 +296,7 @@ impl Cri for FakeCri {
         self.called("ListContainers", "")?;
         let inner = self.lock();
         let names = inner.containers.values().map(|c| &c.spec.image.image);
-        Ok(names
-            .map(|name| name.trim_end_matches(":latest").to_owned())
-            .collect())
+        Ok(names.map(|name| name.trim_end_matches(":latest").to_owned()).collect())
     }
 
     async fn pull_image(
@@ -370,9 +307,8 @@ impl Cri for FakeCri {
     ) -> Result<String, CriError> {
         let user = auth.map_or(String::new(), |auth| format!(" as {}", auth.username));
         self.called("PullImage", &format!("{}{user}", image.image))?;
-        let behaviour = self
-            .behaviour(&image.image)
-            .ok_or_else(|| not_found("PullImage", &image.image))?;
+        let behaviour =
+            self.behaviour(&image.image).ok_or_else(|| not_found("PullImage", &image.image))?;
         tokio::time::sleep(behaviour.pull.0).await;
         match behaviour.pull.1 {
             Some(message) => Err(failed("PullImage", message)),
@@ -396,10 +332,7 @@ impl Cri for FakeCri {
 
     async fn image_fs_info(&self) -> Result<Vec<FsUsage>, CriError> {
         self.called("ImageFsInfo", "")?;
-        Ok(vec![FsUsage {
-            mountpoint: "/images".to_owned(),
-            ..FsUsage::default()
-        }])
+        Ok(vec![FsUsage { mountpoint: "/images".to_owned(), ..FsUsage::default() }])
     }
 
     async fn exec_sync(
@@ -448,13 +381,11 @@ impl Cri for FakeCri {
                 message,
             });
         }
-        let receiver = self
-            .events
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .subscribe();
-        Ok(Box::pin(BroadcastStream::new(receiver).map(|event| {
-            event.map_err(|error| failed("GetContainerEvents", error.to_string()))
-        })))
+        let receiver = self.events.lock().unwrap_or_else(PoisonError::into_inner).subscribe();
+        Ok(Box::pin(
+            BroadcastStream::new(receiver).map(|event| {
+                event.map_err(|error| failed("GetContainerEvents", error.to_string()))
+            }),
+        ))
     }
 }

@@ -1,11 +1,11 @@
 //! What the start of a scripted container changes.
 
+use api::pod::PodUid;
 use jiff::Timestamp;
 
 use super::{Behaviour, Inner, failed, not_found};
 use crate::cri::{CriError, ListedState};
 use crate::observed::ContainerId;
-use crate::pod::PodUid;
 
 impl Inner {
     /// Starts a container, and returns how it behaves and whose it is.
@@ -20,17 +20,11 @@ impl Inner {
             .filter(|other| other.listed.state == ListedState::Running)
             .map(|other| (other.listed.pod.uid.clone(), other.listed.name.clone()))
             .collect();
-        let container = self
-            .containers
-            .get_mut(id)
-            .ok_or_else(|| not_found("StartContainer", id.as_str()))?;
+        let container =
+            self.containers.get_mut(id).ok_or_else(|| not_found("StartContainer", id.as_str()))?;
         let image = container.spec.image.image.trim_end_matches(":latest");
         let starts = self.starts.entry(image.to_owned()).or_default();
-        let mut behaviour = self
-            .images
-            .get(image)
-            .cloned()
-            .unwrap_or_else(Behaviour::forever);
+        let mut behaviour = self.images.get(image).cloned().unwrap_or_else(Behaviour::forever);
         if let Some(message) = behaviour.start_fails {
             return Err(failed("StartContainer", message));
         }
@@ -41,8 +35,7 @@ impl Inner {
         let pod = container.listed.pod.uid.clone();
         if running.contains(&(pod.clone(), container.listed.name.clone())) {
             let attempt = container.spec.attempt;
-            self.twins
-                .push(format!("{}/{attempt}", container.listed.name));
+            self.twins.push(format!("{}/{attempt}", container.listed.name));
         }
         container.listed.state = ListedState::Running;
         container.started_at = Some(now);

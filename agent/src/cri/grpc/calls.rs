@@ -120,9 +120,7 @@ async fn send(
     let answer = tokio::time::timeout(deadline, unary(grpc, path, request));
     answer.await.unwrap_or_else(|_| {
         let seconds = deadline.as_secs();
-        Err(Status::deadline_exceeded(format!(
-            "no answer within {seconds} s"
-        )))
+        Err(Status::deadline_exceeded(format!("no answer within {seconds} s")))
     })
 }
 
@@ -164,13 +162,7 @@ mod tests {
 
     #[test]
     fn paths_are_those_of_the_protocol() {
-        assert_eq!(
-            v1::StopContainerRequest::PATH,
-            "/runtime.v1.RuntimeService/StopContainer"
-        );
-        assert_eq!(
-            v1::PullImageRequest::PATH,
-            "/runtime.v1.ImageService/PullImage"
-        );
+        assert_eq!(v1::StopContainerRequest::PATH, "/runtime.v1.RuntimeService/StopContainer");
+        assert_eq!(v1::PullImageRequest::PATH, "/runtime.v1.ImageService/PullImage");
     }
 }

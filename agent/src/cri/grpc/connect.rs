@@ -26,14 +26,8 @@ pub async fn connect(endpoint: &str) -> Result<Arc<dyn Cri>, ConnectError> {
     let client = GrpcCri::new(path);
     match tokio::time::timeout(FIRST_ANSWER, client.version()).await {
         Ok(Ok(_)) => Ok(Arc::new(client)),
-        Ok(Err(source)) => Err(ConnectError::NotCri {
-            path: shown,
-            source,
-        }),
-        Err(_) => Err(ConnectError::Silent {
-            path: shown,
-            waited: FIRST_ANSWER,
-        }),
+        Ok(Err(source)) => Err(ConnectError::NotCri { path: shown, source }),
+        Err(_) => Err(ConnectError::Silent { path: shown, waited: FIRST_ANSWER }),
     }
 }
 
@@ -44,15 +38,10 @@ fn socket_path(endpoint: &str) -> Result<PathBuf, ConnectError> {
         .or_else(|| endpoint.strip_prefix("unix:"))
         .unwrap_or(endpoint);
     if !path.starts_with('/') {
-        return Err(ConnectError::NotUnix {
-            endpoint: endpoint.to_owned(),
-        });
+        return Err(ConnectError::NotUnix { endpoint: endpoint.to_owned() });
     }
     if path.len() > MAX_SOCKET_PATH {
-        return Err(ConnectError::PathTooLong {
-            path: path.to_owned(),
-            length: path.len(),
-        });
+        return Err(ConnectError::PathTooLong { path: path.to_owned(), length: path.len() });
     }
     Ok(PathBuf::from(path))
 }
@@ -62,15 +51,9 @@ async fn probe(path: &Path, shown: &str) -> Result<(), ConnectError> {
     match UnixStream::connect(path).await {
         Ok(_) => Ok(()),
         Err(source) if source.kind() == std::io::ErrorKind::PermissionDenied => {
-            Err(ConnectError::NotPermitted {
-                path: shown.to_owned(),
-                source,
-            })
+            Err(ConnectError::NotPermitted { path: shown.to_owned(), source })
         }
-        Err(source) => Err(ConnectError::NotReachable {
-            path: shown.to_owned(),
-            source,
-        }),
+        Err(source) => Err(ConnectError::NotReachable { path: shown.to_owned(), source }),
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use api::pod::PodUid;
 use cri::v1;
 
 use crate::labels;
-use crate::pod::PodUid;
 use crate::spec::{
     ContainerSecurity, ContainerSpec, ImageSpec, MountSpec, NamespaceMode, Namespaces, PortMapping,
     Propagation, Protocol, Resources, SandboxSecurity, SandboxSpec, SecurityProfile, Selinux,
@@ -18,9 +18,7 @@ pub(in crate::cri) fn pod_selector(uid: &PodUid) -> HashMap<String, String> {
 }
 
 fn map(from: &BTreeMap<String, String>) -> HashMap<String, String> {
-    from.iter()
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect()
+    from.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 fn text(path: &std::path::Path) -> String {
@@ -161,10 +159,7 @@ fn profile(from: &SecurityProfile) -> v1::SecurityProfile {
         SecurityProfile::Unconfined => (ProfileType::Unconfined, String::new()),
         SecurityProfile::Localhost(name) => (ProfileType::Localhost, name.clone()),
     };
-    v1::SecurityProfile {
-        profile_type: kind.into(),
-        localhost_ref,
-    }
+    v1::SecurityProfile { profile_type: kind.into(), localhost_ref }
 }
 
 pub(super) fn resources(from: &Resources) -> v1::LinuxContainerResources {
@@ -221,10 +216,7 @@ fn mount(from: &MountSpec) -> v1::Mount {
 
 pub(in crate::cri) fn container_config(spec: &ContainerSpec) -> v1::ContainerConfig {
     v1::ContainerConfig {
-        metadata: Some(v1::ContainerMetadata {
-            name: spec.name.clone(),
-            attempt: spec.attempt,
-        }),
+        metadata: Some(v1::ContainerMetadata { name: spec.name.clone(), attempt: spec.attempt }),
         image: Some(image_spec(&spec.image)),
         command: spec.command.clone(),
         args: spec.args.clone(),
@@ -263,10 +255,7 @@ fn capabilities(from: &ContainerSecurity) -> Option<v1::Capability> {
     })
 }
 
-#[expect(
-    deprecated,
-    reason = "kubelets still name the AppArmor profile for older runtimes"
-)]
+#[expect(deprecated, reason = "kubelets still name the AppArmor profile for older runtimes")]
 fn container_security(from: &ContainerSecurity) -> v1::LinuxContainerSecurityContext {
     v1::LinuxContainerSecurityContext {
         capabilities: capabilities(from),
@@ -284,11 +273,7 @@ fn container_security(from: &ContainerSecurity) -> v1::LinuxContainerSecurityCon
         readonly_paths: from.readonly_paths.clone(),
         seccomp: from.seccomp.as_ref().map(profile),
         apparmor: from.apparmor.as_ref().map(profile),
-        apparmor_profile: from
-            .apparmor
-            .as_ref()
-            .map(apparmor_name)
-            .unwrap_or_default(),
+        apparmor_profile: from.apparmor.as_ref().map(apparmor_name).unwrap_or_default(),
         ..v1::LinuxContainerSecurityContext::default()
     }
 }
@@ -312,21 +297,11 @@ mod tests {
             v1::NamespaceMode::Node,
             "no user namespace is the node's"
         );
-        let own = UserNamespace {
-            host_id: 100_000,
-            container_id: 0,
-            length: 65_536,
-        };
-        let own = namespaces(&Namespaces {
-            user: Some(own),
-            ..Namespaces::default()
-        })
-        .userns_options
-        .unwrap();
-        assert_eq!(
-            (own.mode(), own.uids.len(), own.gids.len()),
-            (v1::NamespaceMode::Pod, 1, 1)
-        );
+        let own = UserNamespace { host_id: 100_000, container_id: 0, length: 65_536 };
+        let own = namespaces(&Namespaces { user: Some(own), ..Namespaces::default() })
+            .userns_options
+            .unwrap();
+        assert_eq!((own.mode(), own.uids.len(), own.gids.len()), (v1::NamespaceMode::Pod, 1, 1));
         assert_eq!(own.uids[0].host_id, 100_000);
     }
 
@@ -335,10 +310,7 @@ mod tests {
         let spec = ContainerSpec {
             name: "app".to_owned(),
             attempt: 3,
-            envs: vec![
-                ("B".to_owned(), "2".to_owned()),
-                ("A".to_owned(), "1".to_owned()),
-            ],
+            envs: vec![("B".to_owned(), "2".to_owned()), ("A".to_owned(), "1".to_owned())],
             mounts: vec![MountSpec {
                 container_path: "/data".to_owned(),
                 host_path: "/host".into(),
@@ -351,9 +323,6 @@ mod tests {
         let names: Vec<_> = config.envs.iter().map(|env| env.key.as_str()).collect();
         assert_eq!(names, ["B", "A"]);
         assert_eq!(config.mounts[0].host_path, "/host");
-        assert_eq!(
-            config.linux.unwrap().security_context.unwrap().run_as_user,
-            None
-        );
+        assert_eq!(config.linux.unwrap().security_context.unwrap().run_as_user, None);
     }
 }

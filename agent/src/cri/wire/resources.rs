@@ -31,20 +31,13 @@ pub(in crate::cri) fn update_sandbox(
 
 pub(in crate::cri) fn memory_usage(answer: v1::PodSandboxStatsResponse) -> MemoryUsage {
     let used = |memory: Option<v1::MemoryUsage>| Some(memory?.usage_bytes?.value);
-    let linux = answer
-        .stats
-        .and_then(|stats| stats.linux)
-        .unwrap_or_default();
+    let linux = answer.stats.and_then(|stats| stats.linux).unwrap_or_default();
     let of_container = |stats: v1::ContainerStats| {
         let name = stats.attributes?.metadata?.name;
         Some((name, used(stats.memory)))
     };
     MemoryUsage {
         pod: used(linux.memory),
-        containers: linux
-            .containers
-            .into_iter()
-            .filter_map(of_container)
-            .collect(),
+        containers: linux.containers.into_iter().filter_map(of_container).collect(),
     }
 }

@@ -3,21 +3,14 @@
 use cri::v1::Signal;
 
 /// The names that differ, and their parts.
-const PARTS: [(&str, &str); 2] = [
-    ("SIGRTMINPLUS", "SIGRTMIN+"),
-    ("SIGRTMAXMINUS", "SIGRTMAX-"),
-];
+const PARTS: [(&str, &str); 2] = [("SIGRTMINPLUS", "SIGRTMIN+"), ("SIGRTMAXMINUS", "SIGRTMAX-")];
 
 /// A signal by its name in Kubernetes; the image's by any other.
 pub(super) fn to_wire(name: &str) -> i32 {
     let name = PARTS
         .iter()
-        .fold(name.to_owned(), |name, (of_cri, of_kubernetes)| {
-            name.replace(of_kubernetes, of_cri)
-        });
-    Signal::from_str_name(&name)
-        .unwrap_or(Signal::RuntimeDefault)
-        .into()
+        .fold(name.to_owned(), |name, (of_cri, of_kubernetes)| name.replace(of_kubernetes, of_cri));
+    Signal::from_str_name(&name).unwrap_or(Signal::RuntimeDefault).into()
 }
 
 /// The name of a signal in Kubernetes; `None` where the runtime does not report it.
@@ -27,9 +20,9 @@ pub(super) fn from_wire(signal: i32) -> Option<Box<str>> {
         return None;
     }
     let name = signal.as_str_name().to_owned();
-    let name = PARTS.iter().fold(name, |name, (of_cri, of_kubernetes)| {
-        name.replace(of_cri, of_kubernetes)
-    });
+    let name = PARTS
+        .iter()
+        .fold(name, |name, (of_cri, of_kubernetes)| name.replace(of_cri, of_kubernetes));
     Some(name.into())
 }
 

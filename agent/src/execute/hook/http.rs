@@ -104,10 +104,7 @@ mod tests {
     }
 
     fn action(port: u16, scheme: &str) -> HTTPGetAction {
-        let header = |name: &str| HTTPHeader {
-            name: name.to_owned(),
-            value: "x".to_owned(),
-        };
+        let header = |name: &str| HTTPHeader { name: name.to_owned(), value: "x".to_owned() };
         HTTPGetAction {
             host: None,
             http_headers: Some(vec![header("Authorization"), header("X-Other")]),
@@ -144,12 +141,7 @@ mod tests {
 
     #[tokio::test]
     async fn request_without_answer_fails() {
-        let port = TcpListener::bind("127.0.0.1:0")
-            .await
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
+        let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
         let failed = ask(&action(port, "HTTP"), Some("127.0.0.1")).await;
         assert_eq!(
             failed.unwrap_err(),

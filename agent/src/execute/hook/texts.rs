@@ -1,10 +1,10 @@
 //! ◆ The kubelet's messages about hooks that failed, and what counts as a failure.
 
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction, LifecycleHandler};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::cri::{CriError, ExecOutput};
-use crate::pod::Pod;
 
 /// An exec hook fails if its command cannot be run or does not exit with 0.
 pub(super) fn exec_result(
@@ -52,17 +52,14 @@ pub(super) fn http_failure(
 
 /// The message for a handler without a known action. `tcpSocket` is one: it validates, and has never been implemented.
 pub(super) fn invalid_handler(handler: &LifecycleHandler) -> String {
-    let socket = handler
-        .tcp_socket
-        .as_ref()
-        .map_or("nil".to_owned(), |socket| {
-            let port = match &socket.port {
-                IntOrString::Int(port) => format!("{{0 {port} }}"),
-                IntOrString::String(port) => format!("{{1 0 {port}}}"),
-            };
-            let host = socket.host.as_deref().unwrap_or_default();
-            format!("&TCPSocketAction{{Port:{port},Host:{host},}}")
-        });
+    let socket = handler.tcp_socket.as_ref().map_or("nil".to_owned(), |socket| {
+        let port = match &socket.port {
+            IntOrString::Int(port) => format!("{{0 {port} }}"),
+            IntOrString::String(port) => format!("{{1 0 {port}}}"),
+        };
+        let host = socket.host.as_deref().unwrap_or_default();
+        format!("&TCPSocketAction{{Port:{port},Host:{host},}}")
+    });
     format!(
         "Cannot run handler: invalid handler: &LifecycleHandler{{Exec:nil,HTTPGet:nil,TCPSocket:{socket},Sleep:nil,}}"
     )
@@ -107,10 +104,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fixtures;
 
     fn pod() -> Pod {
-        let pod = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"containers": [{"name": "c"}]}});
-        Pod::new(serde_json::from_value(pod).unwrap())
+        fixtures::pod(
+            json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"containers": [{"name": "c"}]}}),
+        )
     }
 
     fn failure(result: Result<ExecOutput, CriError>) -> Option<String> {
@@ -145,10 +144,7 @@ mod tests {
     #[test]
     fn handler_with_socket_is_invalid() {
         let handler = LifecycleHandler {
-            tcp_socket: Some(TCPSocketAction {
-                host: None,
-                port: IntOrString::Int(80),
-            }),
+            tcp_socket: Some(TCPSocketAction { host: None, port: IntOrString::Int(80) }),
             ..LifecycleHandler::default()
         };
         assert_eq!(

@@ -10,7 +10,6 @@ use super::*;
 use crate::clock::TokioClock;
 use crate::cri::fake::{Behaviour, FakeCri};
 use crate::images::ImageConfig;
-use crate::objects::ObjectMap;
 use crate::spec::{ContainerSpec, SandboxSpec};
 
 /// A file system of 1,000 bytes in which the runtime's images and `others` are.
@@ -23,10 +22,7 @@ impl DiskSpace for ScriptedDisk {
     fn space(&self, path: &Path) -> io::Result<ImageFs> {
         assert_eq!(path, Path::new("/images"));
         let used = self.cri.image_bytes() + *self.others.lock().unwrap();
-        Ok(ImageFs {
-            capacity: 1000,
-            available: 1000_u64.saturating_sub(used),
-        })
+        Ok(ImageFs { capacity: 1000, available: 1000_u64.saturating_sub(used) })
     }
 }
 
@@ -50,14 +46,11 @@ impl Node {
             cri.image(name, behaviour);
         }
         let root = tempfile::tempdir().unwrap();
-        let disk = Arc::new(ScriptedDisk {
-            cri: cri.clone(),
-            others: Mutex::new(0),
-        });
+        let disk = Arc::new(ScriptedDisk { cri: cri.clone(), others: Mutex::new(0) });
         let images = Images::new(
             Arc::new(cri.clone()),
             Arc::clone(&clock) as Arc<dyn Clock>,
-            Arc::new(ObjectMap::default()),
+            Arc::default(),
             root.path().to_owned(),
             &ImageConfig::new(root.path()),
         );
@@ -68,12 +61,7 @@ impl Node {
             policy,
             disk: Arc::clone(&disk) as Arc<dyn DiskSpace>,
         };
-        Self {
-            cri,
-            disk,
-            _root: root,
-            collector: tokio::spawn(collector.run()),
-        }
+        Self { cri, disk, _root: root, collector: tokio::spawn(collector.run()) }
     }
 
     /// Creates a container of the image, which needs a sandbox.
@@ -82,10 +70,7 @@ impl Node {
         let id = self.cri.run_sandbox(&sandbox).await.unwrap();
         let mut container = ContainerSpec::default();
         container.image.image = image.to_owned();
-        self.cri
-            .create_container(&id, &container, &sandbox)
-            .await
-            .unwrap();
+        self.cri.create_container(&id, &container, &sandbox).await.unwrap();
     }
 
     async fn wait(&self, seconds: u64) {
@@ -94,9 +79,7 @@ impl Node {
 
     fn removed(&self) -> Vec<String> {
         let calls = self.cri.calls().into_iter();
-        calls
-            .filter_map(|call| call.text.strip_prefix("RemoveImage ").map(str::to_owned))
-            .collect()
+        calls.filter_map(|call| call.text.strip_prefix("RemoveImage ").map(str::to_owned)).collect()
     }
 }
 
@@ -113,11 +96,7 @@ async fn space_is_freed_from_least_recently_used_image_on() {
     node.cri.remove_containers_of("a");
     *node.disk.others.lock().unwrap() = 50;
     node.wait(300).await;
-    assert_eq!(
-        node.removed(),
-        ["b"],
-        "85 % were in use, and a was used later"
-    );
+    assert_eq!(node.removed(), ["b"], "85 % were in use, and a was used later");
     *node.disk.others.lock().unwrap() = 400;
     node.wait(300).await;
     assert_eq!(node.removed(), ["b", "a"], "the rest is in use or pinned");
@@ -146,8 +125,7 @@ async fn unused_images_are_removed_after_the_maximum_age() {
 #[tokio::test(start_paused = true)]
 async fn failures_are_tried_again_after_the_period() {
     let node = Node::start(ImageGcPolicy::default(), &[("a", 900)]);
-    node.cri
-        .fail("RemoveImage", 1, crate::cri::Code::Internal, "busy");
+    node.cri.fail("RemoveImage", 1, crate::cri::Code::Internal, "busy");
     node.wait(302).await;
     assert_eq!(node.removed(), ["a"], "the call failed");
     node.wait(300).await;

@@ -5,17 +5,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use api::duration::parse_go_duration;
 use serde::Deserialize;
 
-use crate::images::duration::parse_go_duration;
 use crate::images::keyring;
 
 /// Versions of the configuration; their documents are the same.
-const CONFIG_VERSIONS: [&str; 3] = [
-    "kubelet.config.k8s.io/v1",
-    "kubelet.config.k8s.io/v1beta1",
-    "kubelet.config.k8s.io/v1alpha1",
-];
+const CONFIG_VERSIONS: [&str; 3] =
+    ["kubelet.config.k8s.io/v1", "kubelet.config.k8s.io/v1beta1", "kubelet.config.k8s.io/v1alpha1"];
 /// The version of requests and responses that has tokens.
 const TOKEN_VERSION: &str = "credentialprovider.kubelet.k8s.io/v1";
 /// Versions of requests and responses.
@@ -125,11 +122,7 @@ pub(super) fn parse<'a>(
         }
         providers.extend(document.validated(&mut problems));
     }
-    if problems.is_empty() {
-        Ok(providers)
-    } else {
-        Err(ProviderConfigError::Invalid(problems))
-    }
+    if problems.is_empty() { Ok(providers) } else { Err(ProviderConfigError::Invalid(problems)) }
 }
 
 impl ProviderDocument {
@@ -139,10 +132,7 @@ impl ProviderDocument {
             problems.push(format!("providers.{field} of {name:?}: {what}"));
         };
         if name.contains(['/', ' ']) || matches!(name.as_str(), "." | "..") {
-            problem(
-                "name",
-                "must not contain '/' or spaces, and not be '.' or '..'",
-            );
+            problem("name", "must not contain '/' or spaces, and not be '.' or '..'");
         }
         if !PROVIDER_VERSIONS.contains(&self.api_version.as_str()) {
             let allowed = PROVIDER_VERSIONS.join(", ");
@@ -154,16 +144,10 @@ impl ProviderDocument {
         }
         for pattern in &match_images {
             if !keyring::is_location(pattern) {
-                problem(
-                    "matchImages",
-                    &format!("{pattern:?} is not the location of an image"),
-                );
+                problem("matchImages", &format!("{pattern:?} is not the location of an image"));
             }
         }
-        let cached = self
-            .default_cache_duration
-            .as_deref()
-            .map(parse_go_duration);
+        let cached = self.default_cache_duration.as_deref().map(parse_go_duration);
         let default_cache_duration = match cached {
             Some(Some(nanos)) if nanos >= 0 => Some(Duration::from_nanos(nanos.unsigned_abs())),
             Some(Some(_)) => {
@@ -207,16 +191,10 @@ impl TokenDocument {
             problem("tokenAttributes.serviceAccountTokenAudience", "is required");
         }
         if api_version != TOKEN_VERSION {
-            problem(
-                "tokenAttributes",
-                &format!("needs apiVersion {TOKEN_VERSION}"),
-            );
+            problem("tokenAttributes", &format!("needs apiVersion {TOKEN_VERSION}"));
         }
         if !matches!(self.cache_type.as_str(), "ServiceAccount" | "Token") {
-            problem(
-                "tokenAttributes.cacheType",
-                "must be ServiceAccount or Token",
-            );
+            problem("tokenAttributes.cacheType", "must be ServiceAccount or Token");
         }
         let keys = |keys: &Option<Vec<String>>| keys.clone().unwrap_or_default();
         let required = keys(&self.required_service_account_annotation_keys);
@@ -232,10 +210,7 @@ impl TokenDocument {
         let mut seen = BTreeSet::new();
         for key in required.iter().chain(&optional) {
             if !seen.insert(key) {
-                problem(
-                    "tokenAttributes",
-                    &format!("annotation key {key:?} appears twice"),
-                );
+                problem("tokenAttributes", &format!("annotation key {key:?} appears twice"));
             }
         }
     }
@@ -288,20 +263,13 @@ providers:
     #[case("credentialprovider.kubelet.k8s.io/v1", "v9", "apiVersion")]
     #[case("['*.dkr.ecr.*.amazonaws.com', 'r.io:5000/path']", "[]", "matchImages")]
     #[case("r.io:5000/path", "r.io:*", "matchImages")]
-    #[case(
-        "args:",
-        "tokenAttributes: {cacheType: Token}\n  args:",
-        "requireServiceAccount"
-    )]
+    #[case("args:", "tokenAttributes: {cacheType: Token}\n  args:", "requireServiceAccount")]
     fn wrong_values_are_named(#[case] from: &str, #[case] to: &str, #[case] field: &str) {
         let error = parse([GOOD.replacen(from, to, 1).as_str()]).unwrap_err();
         let ProviderConfigError::Invalid(problems) = &error else {
             panic!("{error}");
         };
-        assert!(
-            problems.iter().any(|problem| problem.contains(field)),
-            "{problems:?}"
-        );
+        assert!(problems.iter().any(|problem| problem.contains(field)), "{problems:?}");
     }
 
     #[rstest]

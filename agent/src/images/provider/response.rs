@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use api::duration::parse_go_duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::after;
 use crate::images::docker_config::{DockerConfig, Login};
-use crate::images::duration::parse_go_duration;
 
 /// The request, on the provider's standard input.
 #[derive(Serialize)]
@@ -81,11 +81,7 @@ pub(super) enum ResponseError {
 
 /// The request for an image's credentials.
 pub(super) fn request(api_version: &str, image: &str) -> Vec<u8> {
-    let document = RequestDocument {
-        kind: "CredentialProviderRequest",
-        api_version,
-        image,
-    };
+    let document = RequestDocument { kind: "CredentialProviderRequest", api_version, image };
     // Two strings are always JSON.
     serde_json::to_vec(&document).unwrap_or_default()
 }
@@ -146,9 +142,7 @@ impl CacheKey {
         match kind {
             CacheKeyType::Image => Self::Image(image.to_owned()),
             CacheKeyType::Registry => {
-                let registry = image
-                    .split_once('/')
-                    .map_or(image, |(registry, _)| registry);
+                let registry = image.split_once('/').map_or(image, |(registry, _)| registry);
                 Self::Registry(registry.to_owned())
             }
             CacheKeyType::Global => Self::Global,
@@ -165,16 +159,12 @@ pub(super) struct ResponseCache {
 impl ResponseCache {
     /// The logins for an image, from the response for it, for its registry, or for all images.
     pub(super) fn get(&self, image: &str, now: Timestamp) -> Option<&DockerConfig> {
-        [
-            CacheKeyType::Image,
-            CacheKeyType::Registry,
-            CacheKeyType::Global,
-        ]
-        .into_iter()
-        .find_map(|kind| {
-            let (logins, expires_at) = self.entries.get(&CacheKey::of(kind, image))?;
-            (now <= *expires_at).then_some(logins)
-        })
+        [CacheKeyType::Image, CacheKeyType::Registry, CacheKeyType::Global].into_iter().find_map(
+            |kind| {
+                let (logins, expires_at) = self.entries.get(&CacheKey::of(kind, image))?;
+                (now <= *expires_at).then_some(logins)
+            },
+        )
     }
 
     /// Keeps a response as long as it says, else for `default`; not at all for 0.
@@ -227,10 +217,7 @@ mod tests {
     #[case("", ResponseError::CacheKeyType)]
     #[case(r#","cacheKeyType":"Pod""#, ResponseError::CacheKeyType)]
     #[case(r#","cacheKeyType":"Image","more":1"#, ResponseError::Decode)]
-    #[case(
-        r#","cacheKeyType":"Image","cacheDuration":"x""#,
-        ResponseError::Decode
-    )]
+    #[case(r#","cacheKeyType":"Image","cacheDuration":"x""#, ResponseError::Decode)]
     #[case(r#","#, ResponseError::NoType)]
     fn bad_responses_are_refused(#[case] members: &str, #[case] expected: ResponseError) {
         assert_eq!(parse(document(members).as_bytes(), VERSION), Err(expected));

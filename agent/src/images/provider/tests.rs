@@ -43,10 +43,7 @@ fn answer(members: &str) -> String {
 }
 
 fn runs(dir: &TempDir) -> usize {
-    std::fs::read_to_string(dir.path().join("runs"))
-        .unwrap_or_default()
-        .lines()
-        .count()
+    std::fs::read_to_string(dir.path().join("runs")).unwrap_or_default().lines().count()
 }
 
 #[tokio::test]
@@ -74,10 +71,8 @@ async fn provider_gets_request_arguments_and_variables() {
 
 #[tokio::test]
 async fn concurrent_lookups_share_a_run() {
-    let script = format!(
-        "sleep 0.2\n{}",
-        answer(r#","cacheKeyType":"Image","cacheDuration":"0s""#)
-    );
+    let script =
+        format!("sleep 0.2\n{}", answer(r#","cacheKeyType":"Image","cacheDuration":"0s""#));
     let (dir, providers) = provider(&script, "");
     let runner = ProviderRunner::new(providers.unwrap(), Arc::new(SystemClock));
     let of = pod(None);
@@ -105,12 +100,9 @@ async fn provider_that_needs_tokens_is_not_run_for_service_accounts() {
             "  tokenAttributes: {{serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: {required}}}\n"
         )
     };
-    for (required, account, found) in [
-        (true, None, 0),
-        (true, Some("a"), 0),
-        (false, None, 1),
-        (false, Some("a"), 0),
-    ] {
+    for (required, account, found) in
+        [(true, None, 0), (true, Some("a"), 0), (false, None, 1), (false, Some("a"), 0)]
+    {
         let (_dir, providers) = provider(&script, &attributes(required));
         let runner = ProviderRunner::new(providers.unwrap(), Arc::new(SystemClock));
         assert_eq!(runner.lookup("r.io/a", &pod(account)).await.len(), found);
@@ -124,9 +116,7 @@ fn missing_programs_and_files_are_reported() {
     let config = dir.path().join("config.yaml");
     let nowhere = dir.path().join("nowhere");
     let error = |config: &Path, bin_dir: &Path| {
-        CredentialProviders::read(config, bin_dir)
-            .unwrap_err()
-            .to_string()
+        CredentialProviders::read(config, bin_dir).unwrap_err().to_string()
     };
     assert!(error(&config, &nowhere).contains("nowhere/provider is not an executable"));
     assert!(error(&nowhere, dir.path()).contains("failed to read"));

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::duration::go_duration;
 use hyper_util::rt::TokioIo;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
@@ -13,7 +14,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use tower::service_fn;
 
-use super::words::{rpc_error, seconds};
+use super::words::rpc_error;
 use crate::dialer::{self, Dialer};
 use crate::http_action::{KUBERNETES_VERSION, join_host_port};
 use crate::probe::outcome::Outcome;
@@ -36,27 +37,18 @@ pub(super) async fn check(
     let channel = match tokio::time::timeout_at(deadline, connecting).await {
         Ok(Ok(channel)) => channel,
         Ok(Err(error)) => {
-            return failure(format!(
-                "error: failed to connect service at {address:?}: {error}"
-            ));
+            return failure(format!("error: failed to connect service at {address:?}: {error}"));
         }
         Err(_) => {
             return failure(format!(
                 "timeout: failed to connect service {address:?} within {}: context deadline exceeded",
-                seconds(timeout)
+                go_duration(timeout)
             ));
         }
     };
     let mut client = HealthClient::new(channel);
-    let request = HealthCheckRequest {
-        service: service.to_owned(),
-    };
-    let late = || {
-        format!(
-            "timeout: health rpc did not complete within {}",
-            seconds(timeout)
-        )
-    };
+    let request = HealthCheckRequest { service: service.to_owned() };
+    let late = || format!("timeout: health rpc did not complete within {}", go_duration(timeout));
     match tokio::time::timeout_at(deadline, client.check(request)).await {
         Ok(Ok(answer)) => {
             let status = answer.into_inner().status();
@@ -93,11 +85,7 @@ async fn connect(
         let (dialer, host) = (Arc::clone(dialer), host.to_owned());
         let connector = service_fn(move |_| {
             let (dialer, host) = (Arc::clone(&dialer), host.clone());
-            async move {
-                dialer::dial(dialer.as_ref(), &host, port)
-                    .await
-                    .map(TokioIo::new)
-            }
+            async move { dialer::dial(dialer.as_ref(), &host, port).await.map(TokioIo::new) }
         });
         if let Ok(channel) = endpoint.connect_with_connector(connector).await {
             return Ok(channel);

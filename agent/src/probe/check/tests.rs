@@ -11,7 +11,7 @@ use super::*;
 use crate::clock::TokioClock;
 use crate::cri::fake::FakeCri;
 use crate::dialer::SystemDialer;
-use crate::pod::Pod;
+use crate::fixtures;
 use crate::probe::machine::ProbeKind;
 
 fn target(probe: Value) -> Target {
@@ -21,8 +21,9 @@ fn target(probe: Value) -> Target {
         "ports": [{"name": "none", "containerPort": 0}],
         "livenessProbe": probe,
     });
-    let pod = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"containers": [container]}});
-    let pod = Pod::new(serde_json::from_value(pod).unwrap());
+    let pod = fixtures::pod(
+        json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"containers": [container]}}),
+    );
     Target {
         container: Arc::new(pod.containers()[0].clone()),
         pod,
@@ -36,10 +37,7 @@ fn runtime() -> FakeCri {
 }
 
 async fn checked_by(cri: &FakeCri, probe: Value) -> Outcome {
-    let checker = Checker {
-        cri: Arc::new(cri.clone()),
-        dialer: Arc::new(SystemDialer),
-    };
+    let checker = Checker { cri: Arc::new(cri.clone()), dialer: Arc::new(SystemDialer) };
     let id = ContainerId::new("c1");
     checker.check(&target(probe), &id, "127.0.0.1").await
 }
@@ -68,10 +66,7 @@ async fn tcp_socket_succeeds_with_a_connection() {
     let expected = format!("dial tcp 127.0.0.1:{port}: connect: connection refused");
     assert_eq!(checked(probe(port)).await, failure(expected));
     let probe = json!({"tcpSocket": {"port": "none"}});
-    let error = Outcome::Error {
-        state: "unknown",
-        message: "invalid port number: 0".to_owned(),
-    };
+    let error = Outcome::Error { state: "unknown", message: "invalid port number: 0".to_owned() };
     assert_eq!(checked(probe).await, error);
 }
 
@@ -108,11 +103,7 @@ async fn grpc_asks_health_service() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
-    tokio::spawn(
-        Server::builder()
-            .add_service(service)
-            .serve_with_incoming(incoming),
-    );
+    tokio::spawn(Server::builder().serve_with_incoming(service, incoming));
     let probe = |service: &str| json!({"grpc": {"port": port, "service": service}});
     assert_eq!(checked(probe("up")).await, Outcome::Success);
     assert_eq!(
@@ -140,10 +131,7 @@ async fn grpc_waits_for_a_server_until_its_timeout() {
 
 #[tokio::test(start_paused = true)]
 async fn exec_is_tried_three_times_if_it_cannot_be_run() {
-    let (fake, probe) = (
-        runtime(),
-        json!({"exec": {"command": ["/check", "$(A) $(B)"]}}),
-    );
+    let (fake, probe) = (runtime(), json!({"exec": {"command": ["/check", "$(A) $(B)"]}}));
     fake.fail("ExecSync", 2, Code::Unknown, "no such process");
     assert_eq!(checked_by(&fake, probe.clone()).await, Outcome::Success);
     fake.fail("ExecSync", 3, Code::Unknown, "no such process");

@@ -7,14 +7,16 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::fixtures;
 
 fn pod(containers: &[(&str, Value)]) -> Pod {
     let containers: Vec<Value> = containers
         .iter()
         .map(|(name, resources)| json!({"name": name, "resources": resources}))
         .collect();
-    let api = json!({"metadata": {"uid": "u", "name": "p"}, "spec": {"containers": containers}});
-    Pod::new(serde_json::from_value(api).unwrap())
+    fixtures::pod(
+        json!({"metadata": {"uid": "u", "name": "p"}, "spec": {"containers": containers}}),
+    )
 }
 
 fn node() -> Node {
@@ -64,9 +66,7 @@ fn shown(steps: &[Step]) -> Vec<String> {
     };
     let show = |step: &Step| match step {
         Step::Pod { of, resources, .. } => format!("pod {of} {}", words(resources)),
-        Step::Container {
-            name, resources, ..
-        } => format!("{name} {}", words(resources)),
+        Step::Container { name, resources, .. } => format!("{name} {}", words(resources)),
         Step::Whole(_) => "whole".to_owned(),
     };
     steps.iter().map(show).collect()
@@ -109,10 +109,7 @@ fn pod_grows_before_and_shrinks_after_its_containers(
     #[case] new: (&str, &str),
     #[case] expected: &[&str],
 ) {
-    let (old, new) = (
-        pod(&[("a", both(old.0, old.1))]),
-        pod(&[("a", both(new.0, new.1))]),
-    );
+    let (old, new) = (pod(&[("a", both(old.0, old.1))]), pod(&[("a", both(new.0, new.1))]));
     let (resize, actuated) = resize(&old, &new);
     let steps = steps(&new, &resize, &actuated, &node());
     assert_eq!(shown(&steps), expected);
@@ -134,10 +131,7 @@ fn pod_without_limits_keeps_none() {
 
 #[test]
 fn container_record_has_what_was_told() {
-    let (old, new) = (
-        pod(&[("a", both("1", "64Mi"))]),
-        pod(&[("a", both("2", "128Mi"))]),
-    );
+    let (old, new) = (pod(&[("a", both("1", "64Mi"))]), pod(&[("a", both("2", "128Mi"))]));
     let (resize, actuated) = resize(&old, &new);
     let told: Vec<CpuMemory> = steps(&new, &resize, &actuated, &node())
         .into_iter()
@@ -177,14 +171,7 @@ fn limit_does_not_shrink_below_what_is_used(
     };
     assert_eq!(
         limits.any(),
-        new.containers()[0]
-            .resources
-            .clone()
-            .unwrap()
-            .limits
-            .unwrap()["memory"]
-            .0
-            == "64Mi"
+        new.containers()[0].resources.clone().unwrap().limits.unwrap()["memory"].0 == "64Mi"
     );
     assert_eq!(limits.check(&usage).err().as_deref(), message);
 }

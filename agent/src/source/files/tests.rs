@@ -4,12 +4,7 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
-
-fn manifest(name: &str) -> String {
-    format!(
-        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\nspec:\n  containers:\n  - name: app\n    image: crib.local/host\n"
-    )
-}
+use crate::fixtures::manifest;
 
 fn kubelet(path: &Path) -> ManifestFiles {
     let node_name = "n".to_owned();
@@ -95,10 +90,7 @@ fn kubelet_keeps_the_pod_of_a_single_file_that_became_invalid() {
     let mut files = kubelet(&path);
     assert_eq!(names(&mut files), ["a-n"]);
     fs::write(&path, "kind: [").unwrap();
-    assert!(matches!(
-        files.list(&Changed::Unknown, Timestamp::now()),
-        Err(ListError::Invalid)
-    ));
+    assert!(matches!(files.list(&Changed::Unknown, Timestamp::now()), Err(ListError::Invalid)));
     fs::remove_file(&path).unwrap();
     assert_eq!(names(&mut files), [""; 0]);
 }
@@ -107,11 +99,7 @@ fn kubelet_keeps_the_pod_of_a_single_file_that_became_invalid() {
 fn only_changed_files_are_read_again() {
     let dir = tempfile::tempdir().unwrap();
     for index in 0..20 {
-        fs::write(
-            dir.path().join(format!("{index}")),
-            manifest(&format!("p{index}")),
-        )
-        .unwrap();
+        fs::write(dir.path().join(format!("{index}")), manifest(&format!("p{index}"))).unwrap();
     }
     let mut files = kubelet(dir.path());
     assert_eq!(names(&mut files).len(), 20);
@@ -144,8 +132,5 @@ fn oversized_file_is_rejected() {
     let path = dir.path().join("large.yaml");
     let file = fs::File::create(&path).unwrap();
     file.set_len(u64::try_from(MAX_BYTES).unwrap()).unwrap();
-    assert_eq!(
-        read(&path).unwrap_err().to_string(),
-        "the file has 10 MiB or more"
-    );
+    assert_eq!(read(&path).unwrap_err().to_string(), "the file has 10 MiB or more");
 }

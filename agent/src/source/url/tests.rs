@@ -35,18 +35,19 @@ impl Server {
                 let text = String::from_utf8_lossy(&request[..length]).into_owned();
                 seen.lock().unwrap().push(text);
                 let (status, body) = answers.lock().unwrap().clone();
+                // The body of a redirect is its target.
+                let location = match status {
+                    300..400 => format!("Location: {body}\r\n"),
+                    _ => String::new(),
+                };
                 let head = format!(
-                    "HTTP/1.1 {status} X\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                    "HTTP/1.1 {status} X\r\n{location}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
                     body.len()
                 );
                 let _ = client.write_all(head.as_bytes()).await;
             }
         });
-        Self {
-            url,
-            answer,
-            requests,
-        }
+        Self { url, answer, requests }
     }
 
     fn answers(&self, status: u16, body: &str) {
@@ -111,11 +112,28 @@ async fn pods_of_a_url_have_its_source_and_no_toleration() {
     let server = Server::start().await;
     server.answers(200, POD);
     let pods = server.source("").next().await.unwrap();
-    let source = pods[0]
-        .annotations()
-        .find(|(key, _)| key.ends_with("config.source"));
+    let source = pods[0].annotations().find(|(key, _)| key.ends_with("config.source"));
     assert_eq!(source.unwrap().1, "http");
     assert_eq!(pods[0].spec().tolerations, None);
+}
+
+#[tokio::test]
+async fn redirects_are_followed_without_credentials() {
+    let (first, second) = (Server::start().await, Server::start().await);
+    first.answers(302, &second.url);
+    second.answers(200, POD);
+    let mut source = first.source("Authorization: Bearer t\nX-A: 1\n");
+    assert_eq!(next(&mut source).await, ["a-n"]);
+    let request = second.requests.lock().unwrap()[0].to_lowercase();
+    assert!(request.contains("x-a: 1\r\n") && !request.contains("bearer"), "{request}");
+    assert!(request.contains(&format!("referer: {}\r\n", first.url)), "{request}");
+
+    first.answers(302, "/pods");
+    let error = source.fetch().await.unwrap_err();
+    assert_eq!(error.to_string(), "stopped after 10 redirects");
+    let requests = first.requests.lock().unwrap();
+    assert_eq!(requests.len(), 1 + 11);
+    assert!(requests[11].contains("Bearer t"), "{requests:?}");
 }
 
 #[test]
@@ -124,12 +142,6 @@ fn malformed_urls_and_headers_are_refused() {
         let source = UrlSource::new(url, headers, "n".to_owned());
         source.err().unwrap().to_string()
     };
-    assert_eq!(
-        error("ftp://x/", ""),
-        "\"ftp://x/\" is not an http or https URL"
-    );
-    assert_eq!(
-        error("http://x/", "a: b\n\nc"),
-        "line 3 is not a header, expected Name: value"
-    );
+    assert_eq!(error("ftp://x/", ""), "\"ftp://x/\" is not an http or https URL");
+    assert_eq!(error("http://x/", "a: b\n\nc"), "line 3 is not a header, expected Name: value");
 }

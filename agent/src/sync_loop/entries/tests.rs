@@ -1,12 +1,10 @@
 //! What was counted as pods came, changed and went is the sum over all of them.
 #![allow(clippy::unwrap_used)]
-use std::sync::Arc;
-
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::cri::PodRef;
+use crate::fixtures;
 use crate::report::transitions::changes_share;
 
 /// Something that happens to the pod of a number.
@@ -21,29 +19,20 @@ enum Step {
     /// Its worker has ended.
     End,
     /// Its worker reports.
-    Report {
-        finished: bool,
-        millicores: Option<u16>,
-    },
+    Report { finished: bool, millicores: Option<u16> },
     /// The pods are counted.
     Count,
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        (0..9_u16, any::<bool>()).prop_map(|(millicores, rejected)| Step::Start {
-            millicores,
-            rejected
-        }),
+        (0..9_u16, any::<bool>())
+            .prop_map(|(millicores, rejected)| Step::Start { millicores, rejected }),
         (0..9_u16).prop_map(|millicores| Step::Update { millicores }),
         Just(Step::Terminate),
         Just(Step::End),
-        (any::<bool>(), proptest::option::of(0..9_u16)).prop_map(|(finished, millicores)| {
-            Step::Report {
-                finished,
-                millicores,
-            }
-        }),
+        (any::<bool>(), proptest::option::of(0..9_u16))
+            .prop_map(|(finished, millicores)| { Step::Report { finished, millicores } }),
         Just(Step::Count),
     ]
 }
@@ -51,33 +40,20 @@ fn step() -> impl Strategy<Value = Step> {
 fn pod(uid: &PodUid, millicores: u16) -> Pod {
     let requests = json!({"cpu": format!("{millicores}m")});
     let app = json!({"name": "app", "resources": {"requests": requests}});
-    let api =
-        json!({"metadata": {"name": "p", "uid": uid.as_str()}, "spec": {"containers": [app]}});
-    Pod::new(serde_json::from_value(api).unwrap())
+    fixtures::pod(
+        json!({"metadata": {"name": "p", "uid": uid.as_str()}, "spec": {"containers": [app]}}),
+    )
 }
 
 fn report(uid: &PodUid, finished: bool, millicores: Option<u16>) -> PodReport {
     let requests = millicores.map(|number| json!({"cpu": format!("{number}m")}));
     let app = json!({"name": "app", "resources": {"requests": requests}});
-    PodReport {
-        uid: uid.clone(),
-        namespace: "default".to_owned(),
-        name: "p".to_owned(),
-        status: serde_json::from_value(json!({"containerStatuses": [app]})).unwrap(),
-        published: Arc::default(),
-        finished,
-        removed: false,
-        containers: Vec::new(),
-    }
+    let status = serde_json::from_value(json!({"containerStatuses": [app]})).unwrap();
+    PodReport { finished, ..fixtures::pod_report(uid.as_str(), status) }
 }
 
 fn entry(uid: &PodUid, millicores: u16, rejected: bool) -> Entry {
-    let of = PodRef {
-        uid: uid.clone(),
-        namespace: "default".to_owned(),
-        name: "p".to_owned(),
-        agent: None,
-    };
+    let of = fixtures::pod_ref(uid.as_str(), "p");
     let pod = pod(uid, millicores);
     let granted = Granted::default();
     Entry {
@@ -91,10 +67,9 @@ fn entry(uid: &PodUid, millicores: u16, rejected: bool) -> Entry {
 
 fn take(entries: &mut Entries, uid: &PodUid, step: &Step) {
     match step {
-        Step::Start {
-            millicores,
-            rejected,
-        } => entries.insert(uid.clone(), entry(uid, *millicores, *rejected)),
+        Step::Start { millicores, rejected } => {
+            entries.insert(uid.clone(), entry(uid, *millicores, *rejected))
+        }
         Step::Update { millicores } => {
             if let Some(entry) = entries.get_mut(uid) {
                 entry.state.desired = Some(pod(uid, *millicores));

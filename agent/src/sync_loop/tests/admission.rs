@@ -3,112 +3,74 @@
 use super::*;
 
 fn hungry(uid: &str, cpu: &str) -> Pod {
-    let mut app = container("app", "app");
-    app["resources"] = json!({"requests": {"cpu": cpu}});
+    let app = container_with("app", "app", "resources", json!({"requests": {"cpu": cpu}}));
     pod_with(uid, json!({"containers": [app]}))
 }
 
 #[tokio::test(start_paused = true)]
 async fn rejected_pod_fails_without_a_call_and_stays_so() {
     let mut scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
     let mut events = scene.agent().events();
     scene.want(&[hungry("u1", "99999"), pod("u2", "app", "Always")]);
-    scene
-        .until("u1", "finished", |report| report.finished)
-        .await;
-    scene
-        .until("u2", "running", |report| phase(report) == "Running")
-        .await;
-    let status = scene.report("u1").status;
-    assert_eq!(status.phase.as_deref(), Some("Failed"));
-    assert_eq!(status.reason.as_deref(), Some("OutOfcpu"));
-    let message = status.message.clone().unwrap();
+    scene.until_finished("u1").await;
+    scene.until_running("u2").await;
+    assert_eq!(scene.status("u1"), ("Failed".to_owned(), "OutOfcpu".to_owned()));
+    let message = scene.report("u1").status.message.clone().unwrap();
     assert!(message.starts_with("Pod was rejected: Node didn't have enough resource: cpu, requested: 99999000, used: 0, capacity: "), "{message}");
-    let event =
-        std::iter::from_fn(|| events.try_recv().ok()).find(|event| event.object.name == "pod-u1");
-    let event = event.unwrap();
-    assert_eq!(
-        (event.reason.as_str(), event.kind.as_str()),
-        ("OutOfcpu", "Warning")
-    );
-    assert!(
-        !scene.calls().iter().any(|call| call.contains("u1")),
-        "{:?}",
-        scene.calls()
-    );
+    let event = drain(&mut events).find(|event| event.object.name == "pod-u1").unwrap();
+    assert_eq!((event.reason.as_str(), event.kind.as_str()), ("OutOfcpu", "Warning"));
+    assert!(!scene.calls().iter().any(|call| call.contains("u1")), "{:?}", scene.calls());
 
     // Asked for less, it would fit: but what was rejected stays so.
-    scene.stop_agent().await;
-    scene.start_agent();
+    scene.restart_agent().await;
     scene.want(&[hungry("u1", "1m"), pod("u2", "app", "Always")]);
-    scene
-        .until("u1", "finished", |report| report.finished)
-        .await;
-    assert_eq!(
-        scene.report("u1").status.reason.as_deref(),
-        Some("OutOfcpu")
-    );
+    scene.until_finished("u1").await;
+    assert_eq!(scene.status("u1").1, "OutOfcpu");
 
     scene.want(&[pod("u2", "app", "Always")]);
-    scene.until("u1", "removed", |report| report.removed).await;
+    scene.until_removed("u1").await;
     scene.want(&[hungry("u1", "1m"), pod("u2", "app", "Always")]);
-    scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
+    scene.until_running("u1").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn ended_pod_of_api_server_is_not_admitted_again() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
-    let cpus = std::thread::available_parallelism().unwrap().get();
-    let mut ended = hungry("u1", "99999").api().clone();
-    let status = json!({"phase": "Succeeded", "reason": "Done"});
-    ended.status = Some(serde_json::from_value(status).unwrap());
-    let whole = hungry("u2", &cpus.to_string());
-    scene.want(&[Pod::new(ended), whole]);
-    scene
-        .until("u1", "finished", |report| report.finished)
-        .await;
-    let status = scene.report("u1").status;
-    assert_eq!(status.phase.as_deref(), Some("Succeeded"));
-    assert_eq!(status.reason.as_deref(), Some("Done"));
-    scene
-        .until("u2", "running", |report| phase(report) == "Running")
-        .await;
-    let calls = scene.calls();
-    assert!(!calls.iter().any(|call| call.contains("u1")), "{calls:?}");
+    let cpus = crate::shared::online_cpus();
+    let status = serde_json::from_value(json!({"phase": "Succeeded", "reason": "Done"})).unwrap();
+    let ended = changed(&hungry("u1", "99999"), |api| api.status = status);
+    scene.want(&[ended, hungry("u2", &cpus.to_string())]);
+    scene.until_finished("u1").await;
+    assert_eq!(scene.status("u1"), ("Succeeded".to_owned(), "Done".to_owned()));
+    scene.until_running("u2").await;
+    assert!(!scene.calls().iter().any(|call| call.contains("u1")), "{:?}", scene.calls());
 }
 
 #[tokio::test(start_paused = true)]
 async fn rejection_of_pod_that_went_while_no_agent_ran_is_forgotten() {
     let mut scene = Scene::new();
     scene.want(&[hungry("u1", "99999")]);
-    scene
-        .until("u1", "finished", |report| report.finished)
-        .await;
+    scene.until_finished("u1").await;
     let record = scene.root.join("root/rejected/u1");
-    tokio::time::sleep(seconds(1)).await;
+    scene.sleep(1).await;
     assert!(record.exists());
-    scene.stop_agent().await;
-    scene.start_agent();
+    scene.restart_agent().await;
     scene.want(&[]);
     // Housekeeping is done once a minute.
-    tokio::time::sleep(seconds(61)).await;
+    scene.sleep(61).await;
     assert!(!record.exists());
 }
 
 #[tokio::test(start_paused = true)]
 async fn storage_is_counted_before_the_agents_directory_exists() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
-    let mut app = container("app", "app");
-    app["resources"] = json!({"requests": {"ephemeral-storage": "1Mi"}});
-    scene.want(&[pod_with("u1", json!({"containers": [app]}))]);
-    scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
+    let app = container_with(
+        "app",
+        "app",
+        "resources",
+        json!({"requests": {"ephemeral-storage": "1Mi"}}),
+    );
+    scene.run(&pod_with("u1", json!({"containers": [app]}))).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,85 +78,53 @@ async fn pod_that_has_ended_leaves_room_for_others() {
     let scene = Scene::new();
     scene.fake.image("job", job(5, 0));
     let port = |uid: &str| {
-        let mut app = container("app", "job");
-        app["ports"] = json!([{"containerPort": 80, "hostPort": 80}]);
+        let app =
+            container_with("app", "job", "ports", json!([{"containerPort": 80, "hostPort": 80}]));
         pod_with(uid, json!({"containers": [app], "restartPolicy": "Never"}))
     };
     scene.want(&[port("u1"), port("u2")]);
-    scene
-        .until("u2", "finished", |report| report.finished)
-        .await;
-    assert_eq!(
-        scene.report("u2").status.reason.as_deref(),
-        Some("NodePorts"),
-        "a rejected pod takes no port"
-    );
-    scene
-        .until("u1", "finished", |report| report.finished)
-        .await;
+    scene.until_finished("u2").await;
+    assert_eq!(scene.status("u2").1, "NodePorts", "a rejected pod takes no port");
+    scene.until_finished("u1").await;
     scene.want(&[port("u1"), port("u2"), port("u3")]);
-    scene
-        .until("u3", "succeeded", |report| phase(report) == "Succeeded")
-        .await;
+    scene.until("u3", "succeeded", |report| phase(report) == "Succeeded").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn pods_wait_until_the_network_is_ready() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
-    tokio::time::sleep(seconds(1)).await;
+    scene.sleep(1).await;
     scene.fake.set_network_ready(false);
-    tokio::time::sleep(seconds(5)).await;
+    scene.sleep(5).await;
     let mut events = scene.agent().events();
-    let mut host = container("app", "app");
-    host["name"] = json!("host");
+    let host = container_with("app", "app", "name", json!("host"));
     scene.want(&[
         pod("u1", "app", "Always"),
         pod_with("u2", json!({"containers": [host], "hostNetwork": true})),
     ]);
-    scene
-        .until("u2", "running", |report| phase(report) == "Running")
-        .await;
-    tokio::time::sleep(seconds(30)).await;
-    assert_eq!(
-        scene.fake.running(),
-        ["host"],
-        "a pod in the node's network needs no other"
-    );
-    let told = std::iter::from_fn(|| events.try_recv().ok())
-        .find(|event| event.reason == "NetworkNotReady");
-    assert!(
-        told.unwrap()
-            .message
-            .starts_with("network is not ready: container runtime network not ready")
-    );
+    scene.until_running("u2").await;
+    scene.sleep(30).await;
+    assert_eq!(scene.fake.running(), ["host"], "a pod in the node's network needs no other");
+    let told = drain(&mut events).find(|event| event.reason == "NetworkNotReady").unwrap();
+    let text = "network is not ready: container runtime network not ready";
+    assert!(told.message.starts_with(text), "{}", told.message);
     scene.fake.set_network_ready(true);
-    let at = scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
-    assert!(
-        at <= 42,
-        "within the 5 s after which the runtime is asked again: {at}"
-    );
+    let at = scene.until_running("u1").await;
+    assert!(at <= 42, "within the 5 s after which the runtime is asked again: {at}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn deadline_of_pod_that_waits_for_the_network_ends_it() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
     scene.fake.set_network_ready(false);
-    tokio::time::sleep(seconds(5)).await;
+    scene.sleep(5).await;
     let mut events = scene.agent().events();
     let spec = json!({"activeDeadlineSeconds": 5, "containers": [container("app", "app")]});
     scene.want(&[pod_with("u1", spec)]);
-    let finished = scene
-        .until("u1", "finished", |report| report.finished)
-        .await;
+    let finished = scene.until_finished("u1").await;
     assert!((10..=11).contains(&finished), "{finished}");
-    let status = scene.report("u1").status;
-    assert_eq!(status.reason.as_deref(), Some("DeadlineExceeded"));
-    let told = std::iter::from_fn(|| events.try_recv().ok());
-    let told = told.filter(|event| event.reason == "NetworkNotReady");
+    assert_eq!(scene.status("u1").1, "DeadlineExceeded");
+    let told = drain(&mut events).filter(|event| event.reason == "NetworkNotReady");
     let count = told.map(|event| event.count).max();
     assert!((3..=6).contains(&count.unwrap_or_default()), "{count:?}");
 }

@@ -13,14 +13,10 @@ fn with_ephemeral(app: &str, ephemeral: Option<&str>) -> Pod {
 #[tokio::test(start_paused = true)]
 async fn ephemeral_container_joins_running_pod_and_is_never_restarted() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
     scene.fake.image("debug", job(2, 1));
-    scene.want(&[with_ephemeral("app", None)]);
-    scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
+    scene.run(&with_ephemeral("app", None)).await;
     scene.want(&[with_ephemeral("app", Some("debug"))]);
-    tokio::time::sleep(seconds(60)).await;
+    scene.sleep(60).await;
     assert_eq!(
         scene.calls()[1..],
         [
@@ -31,32 +27,17 @@ async fn ephemeral_container_joins_running_pod_and_is_never_restarted() {
         ]
     );
     assert_eq!(phase(&scene.report("u1")), "Running");
-    assert_eq!(
-        states(&scene.report("u1"))["dbg"],
-        ContainerPhase::Terminated
-    );
+    assert_eq!(states(&scene.report("u1"))["dbg"], ContainerPhase::Terminated);
 }
 
 #[tokio::test(start_paused = true)]
 async fn missing_image_of_ephemeral_container_does_not_keep_pod() {
     let scene = Scene::new();
     scene.fake.image("app", job(10, 0));
-    let gone = Behaviour {
-        present: false,
-        pull: (seconds(0), Some("not found".to_owned())),
-        ..Behaviour::forever()
-    };
-    scene.fake.image("gone:1", gone);
-    scene.want(&[with_ephemeral("app", None)]);
-    scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
-    tokio::time::sleep(seconds(2)).await;
+    scene.run(&with_ephemeral("app", None)).await;
+    scene.sleep(2).await;
     scene.want(&[with_ephemeral("app", Some("gone:1"))]);
-    let finished = scene
-        .until("u1", "finished", |report| report.finished)
-        .await;
-    assert_eq!(finished, 10);
+    assert_eq!(scene.until_finished("u1").await, 10);
     assert_eq!(phase(&scene.report("u1")), "Succeeded");
     assert_eq!(scene.seconds("PullImage gone:1"), [2]);
 }
@@ -65,29 +46,17 @@ async fn missing_image_of_ephemeral_container_does_not_keep_pod() {
 #[tokio::test(start_paused = true)]
 async fn ephemeral_container_with_missing_target_is_not_created() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
     scene.fake.image("debug", job(2, 1));
-    scene.want(&[with_ephemeral("app", None)]);
-    scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
-    let mut debug = container("dbg", "debug");
-    debug["targetContainerName"] = json!("nope");
+    scene.run(&with_ephemeral("app", None)).await;
+    let debug = container_with("dbg", "debug", "targetContainerName", json!("nope"));
     let spec = json!({
         "restartPolicy": "Never", "containers": [container("app", "app")], "ephemeralContainers": [debug],
     });
     scene.want(&[pod_with("u1", spec)]);
-    scene
-        .until("u1", "refused", |report| {
-            let mut seen = report.containers.iter();
-            seen.any(|seen| seen.reason == "CreateContainerConfigError")
-        })
-        .await;
-    let report = scene.report("u1");
-    let seen = report.containers.iter().find(|seen| seen.name == "dbg");
-    assert_eq!(
-        seen.unwrap().message,
-        "unable to find target container nope"
-    );
+    let refused = |report: &PodReport| {
+        report.containers.iter().any(|seen| seen.reason == "CreateContainerConfigError")
+    };
+    scene.until("u1", "refused", refused).await;
+    assert_eq!(message(&scene.report("u1"), "dbg"), "unable to find target container nope");
     assert!(!scene.calls().iter().any(|call| call.contains("dbg/")));
 }

@@ -4,68 +4,36 @@ use super::*;
 use crate::cri::ExecOutput;
 
 fn exit(code: i32) -> ExecOutput {
-    ExecOutput {
-        stdout: b"no\n".to_vec(),
-        exit_code: code,
-        ..ExecOutput::default()
-    }
+    ExecOutput { stdout: b"no\n".to_vec(), exit_code: code, ..ExecOutput::default() }
 }
 
 fn with_hook(name: &str, image: &str, hook: &str, handler: Value) -> Value {
-    let mut container = container(name, image);
-    container["lifecycle"] = json!({hook: handler});
-    container
-}
-
-fn exec(command: &str) -> Value {
-    json!({"exec": {"command": [command]}})
-}
-
-fn deaf() -> Behaviour {
-    Behaviour {
-        yields_after: None,
-        ..Behaviour::forever()
-    }
+    container_with(name, image, "lifecycle", json!({hook: handler}))
 }
 
 /// A pod of these containers with this grace period.
 fn pod_of(containers: Value, grace: i64) -> Pod {
-    let spec = json!({"containers": containers, "terminationGracePeriodSeconds": grace});
-    pod_with("u1", spec)
+    pod_with("u1", json!({"containers": containers, "terminationGracePeriodSeconds": grace}))
 }
 
 /// Starts the pod, and removes it from its source once it runs. Returns the second of the removal.
 async fn run_and_remove(scene: &Scene, pod: Pod) -> u64 {
-    scene.want(&[pod]);
-    scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
-    scene.want(&[]);
-    let begun = scene.second(scene.clock.now());
-    scene.until("u1", "removed", |report| report.removed).await;
+    let begun = scene.run(&pod).await;
+    scene.remove_all().await;
     begun
 }
 
 #[tokio::test(start_paused = true)]
 async fn next_container_starts_after_post_start_hook() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
     scene.fake.command(&["slow"], seconds(4), exit(0));
     let first = with_hook("a", "app", "postStart", exec("slow"));
     scene.want(&[pod_of(json!([first, container("b", "app")]), 2)]);
-    tokio::time::sleep(seconds(3)).await;
-    assert_eq!(
-        (phase(&scene.report("u1")), reason(&scene.report("u1"), "a")),
-        ("Pending", "ContainerCreating".to_owned()),
-        "a container runs when its hook has succeeded"
-    );
-    scene
-        .until("u1", "both run", |report| {
-            states(report)
-                .values()
-                .all(|state| *state == ContainerPhase::Running)
-        })
-        .await;
+    scene.sleep(3).await;
+    // A container runs when its hook has succeeded.
+    assert_eq!(phase(&scene.report("u1")), "Pending");
+    assert_eq!(reason(&scene.report("u1"), "a"), "ContainerCreating");
+    scene.until_all_run("u1").await;
     assert_eq!(
         scene.calls(),
         [
@@ -83,20 +51,15 @@ async fn next_container_starts_after_post_start_hook() {
 #[tokio::test(start_paused = true)]
 async fn failed_post_start_hook_kills_container() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
     scene.fake.command(&["fails"], seconds(0), exit(7));
     let first = with_hook("a", "app", "postStart", exec("fails"));
     scene.want(&[pod_of(json!([first, container("b", "app")]), 2)]);
-    scene
-        .until("u1", "the reason", |report| {
-            reason(report, "a") == "PostStartHookError"
-        })
-        .await;
+    scene.until_reason("u1", "a", "PostStartHookError").await;
     assert_eq!(
         scene.report("u1").containers[0].message,
         "Exec lifecycle hook ([fails]) for Container \"a\" in Pod \"pod-u1_default(u1)\" failed - error: command 'fails' exited with 7: , message: \"no\\n\""
     );
-    tokio::time::sleep(seconds(5)).await;
+    scene.sleep(5).await;
     assert_eq!(
         scene.calls()[..9],
         [
@@ -118,29 +81,22 @@ async fn failed_post_start_hook_kills_container() {
 #[tokio::test(start_paused = true)]
 async fn sleep_and_invalid_handlers_behave_as_in_a_kubelet() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
     let sleeps = with_hook("a", "app", "postStart", json!({"sleep": {"seconds": 3}}));
     let invalid = with_hook("b", "app", "postStart", json!({"tcpSocket": {"port": 80}}));
     scene.want(&[pod_of(json!([sleeps, invalid]), 2)]);
-    tokio::time::sleep(seconds(4)).await;
+    scene.sleep(4).await;
     assert_eq!(scene.seconds("StartContainer b/0"), [3]);
-    assert_eq!(
-        scene.seconds("StopContainer b/0 2s"),
-        [3],
-        "a hook with a socket fails"
-    );
+    assert_eq!(scene.seconds("StopContainer b/0 2s"), [3], "a hook with a socket fails");
 }
 
 #[tokio::test(start_paused = true)]
 async fn removed_pod_waits_for_its_post_start_hook() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
     scene.fake.command(&["slow"], seconds(12), exit(0));
     let first = with_hook("a", "app", "postStart", exec("slow"));
     scene.want(&[pod_of(json!([first]), 3)]);
-    tokio::time::sleep(seconds(4)).await;
-    scene.want(&[]);
-    scene.until("u1", "removed", |report| report.removed).await;
+    scene.sleep(4).await;
+    scene.remove_all().await;
     assert_eq!(scene.seconds("StopContainer a/0 3s"), [12]);
     scene.assert_clean();
 }
@@ -148,40 +104,27 @@ async fn removed_pod_waits_for_its_post_start_hook() {
 #[tokio::test(start_paused = true)]
 async fn kill_now_ends_post_start_hook() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
     scene.fake.command(&["slow"], seconds(1200), exit(0));
     let first = with_hook("a", "app", "postStart", exec("slow"));
     scene.want(&[pod_of(json!([first]), 300)]);
-    tokio::time::sleep(seconds(4)).await;
+    scene.sleep(4).await;
     scene.want(&[]);
     scene.agent().kill_now();
-    let removed = scene.until("u1", "removed", |report| report.removed).await;
-    assert_eq!(removed, 4);
+    assert_eq!(scene.until_removed("u1").await, 4);
 }
 
 #[tokio::test(start_paused = true)]
 async fn pre_stop_hook_uses_up_grace_period() {
     // The hook's length, the grace period, and when and with which timeout the container is stopped.
-    let table = [
-        (3, 8, 3, "5s"),
-        (0, 5, 0, "5s"),
-        (30, 4, 4, "2s"),
-        (30, 0, 1, "2s"),
-    ];
+    let table = [(3, 8, 3, "5s"), (0, 5, 0, "5s"), (30, 4, 4, "2s"), (30, 0, 1, "2s")];
     for (takes, grace, after, timeout) in table {
         let scene = Scene::new();
-        scene.fake.image("deaf", deaf());
         scene.fake.command(&["hook"], seconds(takes), exit(0));
         let app = with_hook("a", "deaf", "preStop", exec("hook"));
         let begun = run_and_remove(&scene, pod_of(json!([app]), grace)).await;
         assert_eq!(scene.seconds("ExecSync a/0 hook"), [begun]);
-        let stop = format!("StopContainer a/0 {timeout}");
-        assert_eq!(
-            scene.seconds(&stop),
-            [begun + after],
-            "hook of {takes} s, grace {grace} s: {:?}",
-            scene.calls()
-        );
+        let stop = scene.seconds(&format!("StopContainer a/0 {timeout}"));
+        assert_eq!(stop, [begun + after], "{takes} {grace}: {:?}", scene.calls());
     }
 }
 
@@ -189,45 +132,24 @@ async fn pre_stop_hook_uses_up_grace_period() {
 async fn failed_pre_stop_hook_does_not_keep_container() {
     let scene = Scene::new();
     let mut events = scene.agent().events();
-    scene.fake.image("app", Behaviour::forever());
     scene.fake.command(&["fails"], seconds(1), exit(5));
     let app = with_hook("a", "app", "preStop", exec("fails"));
     let begun = run_and_remove(&scene, pod_of(json!([app]), 5)).await;
     assert_eq!(scene.seconds("StopContainer a/0 4s"), [begun + 1]);
-    let mut reasons = Vec::new();
-    while let Ok(event) = events.try_recv() {
-        reasons.push(event.reason);
-    }
-    assert_eq!(
-        reasons[reasons.len() - 2..],
-        ["Killing", "FailedPreStopHook"]
-    );
+    let reasons: Vec<String> = drain(&mut events).map(|event| event.reason).collect();
+    assert_eq!(reasons[reasons.len() - 2..], ["Killing", "FailedPreStopHook"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn pre_stop_hook_runs_before_container_is_replaced() {
     let scene = Scene::new();
-    scene.fake.image("one", Behaviour::forever());
-    scene.fake.image("two", Behaviour::forever());
     scene.fake.command(&["hook"], seconds(2), exit(0));
     let app = |image| with_hook("a", image, "preStop", exec("hook"));
-    scene.want(&[pod_of(json!([app("one")]), 6)]);
-    scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
+    scene.run(&pod_of(json!([app("one")]), 6)).await;
     scene.want(&[pod_of(json!([app("two")]), 6)]);
-    scene
-        .until("u1", "replaced", |report| {
-            report.containers[0].restarts == 1
-        })
-        .await;
+    scene.until_restarted("u1").await;
     assert_eq!(
         scene.calls()[3..],
-        [
-            "ExecSync a/0 hook",
-            "StopContainer a/0 4s",
-            "CreateContainer a/1",
-            "StartContainer a/1"
-        ]
+        ["ExecSync a/0 hook", "StopContainer a/0 4s", "CreateContainer a/1", "StartContainer a/1"]
     );
 }

@@ -1,47 +1,24 @@
 //! What no source has any more, as a kubelet ends and removes it, and the pods that take its place.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use rstest::rstest;
 
 use super::*;
 use crate::cri::Code;
 
-/// A pod as a source of this kind gives it.
-fn of_source(source: &str, pod: &Pod) -> Pod {
-    let mut api = pod.api().clone();
-    let annotations = api.metadata.annotations.get_or_insert_default();
-    annotations.insert("kubernetes.io/config.source".to_owned(), source.to_owned());
-    Pod::new(api)
-}
-
-/// A pod of the same name, as an edited manifest gives it.
-fn replacing(pod: &Pod, uid: &str) -> Pod {
-    let mut api = pod.api().clone();
-    api.metadata.uid = Some(uid.to_owned());
-    Pod::new(api)
-}
-
-/// Ends this long after it was told to.
-fn slow(after: u64) -> Behaviour {
-    Behaviour {
-        yields_after: Some(seconds(after)),
-        ..Behaviour::forever()
-    }
-}
-
-async fn start_running(scene: &Scene, pod: &Pod) {
-    scene.want(std::slice::from_ref(pod));
+/// A scene in which a pod of the image `job` has ended, and another agent whose sources have no pod has started.
+async fn after_job(mut scene: Scene) -> Scene {
+    scene.fake.image("job", job(1, 0));
+    scene.want(&[pod("u1", "job", "Never")]);
+    scene.until_finished("u1").await;
+    scene.restart_agent().await;
+    scene.want(&[]);
     scene
-        .until(pod.uid().as_str(), "running", |report| {
-            phase(report) == "Running"
-        })
-        .await;
 }
 
 /// How many seconds after this one the second pod of the name was started.
 async fn replaced_after(scene: &Scene, new: &Pod) -> u64 {
-    let begun = scene.second(scene.clock.now());
-    start_running(scene, new).await;
+    let begun = scene.now();
+    scene.run(new).await;
     scene.seconds("StartContainer app/0")[1] - begun
 }
 
@@ -49,93 +26,69 @@ async fn replaced_after(scene: &Scene, new: &Pod) -> u64 {
 async fn orphan_that_runs_is_stopped_by_housekeeping() {
     let mut scene = Scene::as_kubelet();
     scene.fake.image("deaf", slow(3600));
-    start_running(&scene, &pod("u1", "deaf", "Always")).await;
+    scene.run(&pod("u1", "deaf", "Always")).await;
     scene.stop_agent().await;
-    tokio::time::sleep(seconds(10)).await;
+    scene.sleep(10).await;
     scene.start_agent();
     let mut events = scene.agent().events();
     scene.want(&[]);
-    tokio::time::sleep(seconds(10)).await;
+    scene.sleep(10).await;
     assert_eq!(scene.seconds("StopContainer app/0 2s"), [12]);
     assert_eq!(scene.seconds("StopPodSandbox pod-u1"), [14]);
     assert_eq!(scene.fake.population(), (1, 0), "the sandbox is left");
     assert!(!scene.pod_dir("u1").exists());
     let event = events.try_recv().unwrap();
     assert_eq!(
-        (event.reason.as_str(), event.object.field_path.as_str()),
-        ("Killing", "spec.containers{app}")
+        (event.reason, event.object.field_path),
+        ("Killing".to_owned(), "spec.containers{app}".to_owned())
     );
-    tokio::time::sleep(seconds(120)).await;
+    scene.sleep(120).await;
     scene.assert_clean();
 }
 
 #[tokio::test(start_paused = true)]
 async fn orphan_is_left_alone_before_every_source_is_ready() {
     let mut scene = Scene::as_kubelet();
-    scene.fake.image("app", Behaviour::forever());
-    start_running(&scene, &pod("u1", "app", "Always")).await;
-    scene.stop_agent().await;
-    scene.start_agent();
-    tokio::time::sleep(seconds(300)).await;
+    scene.run(&pod("u1", "app", "Always")).await;
+    scene.restart_agent().await;
+    scene.sleep(300).await;
     assert_eq!(scene.fake.running(), ["app"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn orphan_that_has_ended_is_left_to_garbage_collection() {
-    let mut scene = Scene::as_kubelet();
-    scene.fake.image("job", job(1, 0));
-    scene.want(&[pod("u1", "job", "Never")]);
-    scene
-        .until("u1", "finished", |report| report.finished)
-        .await;
-    scene.stop_agent().await;
-    scene.start_agent();
-    scene.want(&[]);
-    tokio::time::sleep(seconds(30)).await;
+    let scene = after_job(Scene::as_kubelet()).await;
+    scene.sleep(30).await;
     assert_eq!(scene.fake.population(), (1, 1));
     assert!(!scene.pod_dir("u1").exists(), "nothing of it runs");
-    tokio::time::sleep(seconds(120)).await;
+    scene.sleep(120).await;
     scene.assert_clean();
 }
 
 /// Without `--adopt-node`, everything of a pod is removed when it ends, and nothing waits for the next garbage collection.
 #[tokio::test(start_paused = true)]
 async fn orphan_that_has_ended_is_collected_at_once_beside_others() {
-    let mut scene = Scene::new();
-    scene.fake.image("job", job(1, 0));
-    scene.want(&[pod("u1", "job", "Never")]);
-    scene
-        .until("u1", "finished", |report| report.finished)
-        .await;
-    scene.stop_agent().await;
-    scene.start_agent();
-    scene.want(&[]);
-    tokio::time::sleep(seconds(10)).await;
+    let scene = after_job(Scene::new()).await;
+    scene.sleep(10).await;
     scene.assert_clean();
 }
 
 #[tokio::test(start_paused = true)]
 async fn pod_that_comes_back_counts_its_sandboxes_on() {
     let scene = Scene::as_kubelet();
-    scene.fake.image("app", Behaviour::forever());
     let pod = pod("u1", "app", "Always");
-    start_running(&scene, &pod).await;
-    scene.want(&[]);
-    scene.until("u1", "removed", |report| report.removed).await;
+    scene.run(&pod).await;
+    scene.remove_all().await;
     assert_eq!(scene.fake.population(), (1, 0));
-    tokio::time::sleep(seconds(10)).await;
-    start_running(&scene, &pod).await;
+    scene.sleep(10).await;
+    scene.run(&pod).await;
     assert_eq!(scene.seconds("RunPodSandbox pod-u1/1").len(), 1);
     assert_eq!(scene.seconds("StartContainer app/0").len(), 2);
     scene.want(&[]);
-    tokio::time::sleep(seconds(130)).await;
+    scene.sleep(130).await;
     scene.assert_clean();
-    start_running(&scene, &pod).await;
-    assert_eq!(
-        scene.seconds("RunPodSandbox pod-u1/0").len(),
-        2,
-        "nothing was left"
-    );
+    scene.run(&pod).await;
+    assert_eq!(scene.seconds("RunPodSandbox pod-u1/0").len(), 2, "nothing was left");
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,12 +96,12 @@ async fn pod_that_comes_back_while_it_ends_starts_at_next_housekeeping() {
     let scene = Scene::as_kubelet();
     scene.fake.image("slow", slow(5));
     let pod = pod("u1", "slow", "Always");
-    start_running(&scene, &pod).await;
-    tokio::time::sleep(seconds(10)).await;
+    scene.run(&pod).await;
+    scene.sleep(10).await;
     scene.want(&[]);
-    tokio::time::sleep(seconds(1)).await;
+    scene.sleep(1).await;
     scene.want(std::slice::from_ref(&pod));
-    tokio::time::sleep(seconds(10)).await;
+    scene.sleep(10).await;
     assert_eq!(scene.seconds("StopPodSandbox pod-u1")[0], 15);
     assert_eq!(scene.seconds("RunPodSandbox pod-u1/1"), [16]);
 }
@@ -160,19 +113,14 @@ async fn came_back(source: Option<&str>, after: f64) -> (i32, Option<i32>, u64, 
     scene.fake.image("slow", slow(5));
     let pod = pod("u1", "slow", "Always");
     let pod = source.map_or(pod.clone(), |source| of_source(source, &pod));
-    start_running(&scene, &pod).await;
+    scene.run(&pod).await;
     tokio::time::sleep(Duration::from_millis(10_500)).await;
     scene.want(&[]);
     tokio::time::sleep(Duration::from_secs_f64(after)).await;
     scene.want(std::slice::from_ref(&pod));
-    scene
-        .until("u1", "finished", |report| report.finished)
-        .await;
-    scene
-        .until("u1", "it runs again", |report| {
-            !report.finished && report.containers[0].ready
-        })
-        .await;
+    scene.until_finished("u1").await;
+    let runs_again = |report: &PodReport| !report.finished && report.containers[0].ready;
+    scene.until("u1", "it runs again", runs_again).await;
     let status = scene.report("u1").published;
     let app = &status.container_statuses.as_ref().unwrap()[0];
     let last = app.last_state.as_ref();
@@ -208,48 +156,39 @@ async fn static_pod_that_replaces_another_is_tried_again_after_10_to_15_s() {
         let scene = Scene::as_kubelet();
         scene.fake.image("slow", slow(ends_after));
         let old = of_source("file", &pod("u1", "slow", "Always"));
-        start_running(&scene, &old).await;
+        scene.run(&old).await;
         let waited = replaced_after(&scene, &replacing(&old, "u2")).await;
-        assert!(
-            (earliest..=latest).contains(&waited),
-            "{ends_after}: {waited}"
-        );
+        assert!((earliest..=latest).contains(&waited), "{ends_after}: {waited}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn static_pod_does_not_wait_for_one_that_has_ended() {
     let scene = Scene::as_kubelet();
-    scene.fake.image("app", Behaviour::forever());
     let old = of_source("file", &pod("u1", "app", "Always"));
-    start_running(&scene, &old).await;
+    scene.run(&old).await;
     scene.want(&[]);
-    scene
-        .until("u1", "finished", |report| report.finished)
-        .await;
+    scene.until_finished("u1").await;
     assert_eq!(replaced_after(&scene, &replacing(&old, "u2")).await, 0);
 
     let scene = Scene::as_kubelet();
     scene.fake.image("job", job(1, 0));
     let old = of_source("file", &pod("u1", "job", "Never"));
     scene.want(std::slice::from_ref(&old));
-    scene
-        .until("u1", "finished", |report| report.finished)
-        .await;
+    scene.until_finished("u1").await;
     assert_eq!(replaced_after(&scene, &replacing(&old, "u2")).await, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn only_the_latest_of_several_replacing_pods_starts() {
     let scene = Scene::as_kubelet();
-    scene.fake.image("app", Behaviour::forever());
     let old = of_source("file", &pod("u1", "app", "Always"));
-    start_running(&scene, &old).await;
+    scene.run(&old).await;
     scene.want(&[replacing(&old, "u2")]);
-    tokio::time::sleep(seconds(5)).await;
+    scene.sleep(5).await;
     let waited = replaced_after(&scene, &replacing(&old, "u3")).await;
     assert_eq!(waited, 0, "the old one has ended meanwhile");
-    tokio::time::sleep(seconds(60)).await;
+    scene.sleep(60).await;
     assert_eq!(scene.seconds("StartContainer app/0").len(), 2);
 }
 
@@ -258,7 +197,7 @@ async fn pod_of_an_api_server_does_not_wait_for_one_of_its_name() {
     let scene = Scene::as_kubelet();
     scene.fake.image("slow", slow(20));
     let old = of_source("api", &pod("u1", "slow", "Always"));
-    start_running(&scene, &old).await;
+    scene.run(&old).await;
     assert_eq!(replaced_after(&scene, &replacing(&old, "u2")).await, 0);
     assert_eq!(scene.fake.running().len(), 2);
 }
@@ -268,14 +207,9 @@ async fn last_change_before_removal_says_how_the_pod_ends() {
     let scene = Scene::as_kubelet();
     scene.fake.image("deaf", slow(3600));
     let pod = of_source("api", &pod("u1", "deaf", "Always"));
-    start_running(&scene, &pod).await;
-    let mut api = pod.api().clone();
-    api.metadata.deletion_timestamp = Some(Time(scene.clock.now()));
-    api.metadata.deletion_grace_period_seconds = Some(0);
-    scene.want(&[Pod::new(api)]);
-    scene.want(&[]);
-    let removed = scene.until("u1", "removed", |report| report.removed).await;
-    assert_eq!(removed, 2);
+    scene.run(&pod).await;
+    scene.want(&[scene.deleted(&pod, Some(0))]);
+    assert_eq!(scene.remove_all().await, 2);
     assert_eq!(scene.seconds("StopContainer app/0 2s"), [0]);
 }
 
@@ -283,47 +217,33 @@ async fn last_change_before_removal_says_how_the_pod_ends() {
 async fn failed_stop_is_repeated_by_housekeeping_or_after_the_back_off() {
     for (has_source, earliest, latest) in [(false, 2, 2), (true, 10, 15)] {
         let scene = Scene::as_kubelet();
-        scene.fake.image("app", Behaviour::forever());
         let pod = of_source("api", &pod("u1", "app", "Always"));
-        start_running(&scene, &pod).await;
-        scene
-            .fake
-            .fail("StopContainer", 1, Code::Internal, "no such cgroup");
+        scene.run(&pod).await;
+        scene.fake.fail("StopContainer", 1, Code::Internal, "no such cgroup");
         scene.fake.idle("StopPodSandbox", 1);
         if has_source {
-            let mut api = pod.api().clone();
-            api.metadata.deletion_timestamp = Some(Time(scene.clock.now()));
-            scene.want(&[Pod::new(api)]);
+            scene.want(&[scene.deleted(&pod, None)]);
         } else {
             scene.want(&[]);
         }
-        let finished = scene
-            .until("u1", "finished", |report| report.finished)
-            .await;
-        assert!(
-            (earliest..=latest).contains(&finished),
-            "{has_source}: {finished}"
-        );
+        let finished = scene.until_finished("u1").await;
+        assert!((earliest..=latest).contains(&finished), "{has_source}: {finished}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn logs_and_directories_of_unknown_pods_are_removed() {
     let scene = Scene::as_kubelet();
-    scene.fake.image("app", Behaviour::forever());
     let (pods, logs) = (scene.root.join("root/pods"), scene.root.join("logs"));
-    for path in [
-        pods.join("u9/volumes"),
-        logs.join("default_gone_u9/app"),
-        logs.join("lost+found"),
-    ] {
+    let logs_of_others = [logs.join("default_gone_u9/app"), logs.join("lost+found")];
+    for path in logs_of_others.into_iter().chain([pods.join("u9/volumes")]) {
         std::fs::create_dir_all(path).unwrap();
     }
-    start_running(&scene, &pod("u1", "app", "Always")).await;
-    tokio::time::sleep(seconds(3)).await;
+    scene.run(&pod("u1", "app", "Always")).await;
+    scene.sleep(3).await;
     assert!(!pods.join("u9").exists());
     assert!(logs.join("default_gone_u9").exists());
-    tokio::time::sleep(seconds(60)).await;
+    scene.sleep(60).await;
     assert!(!logs.join("default_gone_u9").exists());
     assert!(logs.join("lost+found").exists(), "it is not a pod's");
     assert!(logs.join("default_pod-u1_u1").exists() && pods.join("u1").exists());
@@ -336,28 +256,27 @@ async fn logs_are_kept_that_may_be_those_of_another_agent() {
     std::fs::create_dir_all(&log).unwrap();
     scene.restart_as(Some("own"), false).await;
     scene.want(&[]);
-    tokio::time::sleep(seconds(130)).await;
+    scene.sleep(130).await;
     assert!(log.exists());
     scene.restart_as(Some("own"), true).await;
     scene.want(&[]);
-    tokio::time::sleep(seconds(130)).await;
+    scene.sleep(130).await;
     assert!(!log.exists());
 }
 
 #[tokio::test(start_paused = true)]
 async fn links_to_logs_that_are_gone_go_with_garbage_collection() {
     let scene = Scene::as_kubelet();
-    scene.fake.image("app", Behaviour::forever());
-    start_running(&scene, &pod("u1", "app", "Always")).await;
+    scene.run(&pod("u1", "app", "Always")).await;
     let links = scene.root.join("root/containers");
     std::fs::create_dir_all(&links).unwrap();
     let (gone, here) = (links.join("gone.log"), links.join("here.log"));
     std::os::unix::fs::symlink(scene.root.join("no-log"), &gone).unwrap();
     std::os::unix::fs::symlink(&scene.root, &here).unwrap();
     let is_link = |path: &std::path::Path| path.symlink_metadata().is_ok();
-    tokio::time::sleep(seconds(50)).await;
+    scene.sleep(50).await;
     assert!(is_link(&gone), "it is looked for each minute");
-    tokio::time::sleep(seconds(70)).await;
+    scene.sleep(70).await;
     assert!(!is_link(&gone));
     assert!(is_link(&here));
 }
@@ -367,13 +286,11 @@ async fn ended_pod_keeps_its_address_although_its_status_was_forgotten() {
     let scene = Scene::as_kubelet();
     scene.fake.image("slow", slow(5));
     let pod = of_source("file", &pod("u1", "slow", "Always"));
-    start_running(&scene, &pod).await;
+    scene.run(&pod).await;
     let address = scene.report("u1").status.pod_ip.clone();
     assert!(address.is_some());
     scene.want(&[]);
-    scene
-        .until("u1", "finished", |report| report.finished)
-        .await;
+    scene.until_finished("u1").await;
     let status = scene.report("u1").published;
     assert_eq!(status.pod_ip, address);
     let started = status.start_time.as_ref().unwrap().0;

@@ -20,12 +20,18 @@ const COLLECTING: u64 = 75;
 /// What happens around the agent.
 struct Scenario {
     images: fn(&FakeCri),
-    /// The pods of the source from each second on.
-    steps: Vec<(u64, Vec<Pod>)>,
+    /// The pod of the source from each second on.
+    steps: Vec<(u64, Pod)>,
     /// The second at which all that happens has happened. Later the pods are removed from the source.
     done: u64,
     /// An ephemeral container: like a kubelet, the next agent never starts one that was created and not started.
     ephemeral: Option<&'static str>,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self { images: |_| {}, steps: Vec::new(), done: 0, ephemeral: None }
+    }
 }
 
 /// The state that a kill must not change.
@@ -140,9 +146,7 @@ impl Play {
         let reports = self.scene.agent().reports();
         let reports = reports.borrow();
         let desired = self.desired.iter().filter_map(|pod| reports.get(pod.uid()));
-        desired
-            .flat_map(|report| report.containers.clone())
-            .collect()
+        desired.flat_map(|report| report.containers.clone()).collect()
     }
 
     fn reported_restarts(&self) -> BTreeMap<String, u32> {
@@ -166,9 +170,7 @@ impl Play {
         };
         let pods = self.desired.iter().map(of_pod);
         Outcome {
-            reports: pods
-                .chain(self.containers().into_iter().map(of_container))
-                .collect(),
+            reports: pods.chain(self.containers().into_iter().map(of_container)).collect(),
             contents: self.scene.fake.contents(),
             starts: self.made("StartContainer "),
             sandboxes: self.made("RunPodSandbox ").into_values().sum(),
@@ -201,10 +203,7 @@ impl Play {
             let attempts = created.get(&name).copied().unwrap_or_default();
             assert_eq!(restarts as usize + 1, attempts.max(1), "restarts of {name}");
             let before = self.restarts.get(&name).copied().unwrap_or_default();
-            assert!(
-                restarts >= before,
-                "{name}: {before} restarts, then {restarts}"
-            );
+            assert!(restarts >= before, "{name}: {before} restarts, then {restarts}");
         }
     }
 }
@@ -212,9 +211,9 @@ impl Play {
 /// Plays a scenario to its end. Returns the call at which the agent was killed.
 async fn play(scenario: &Scenario, point: KillPoint) -> (Play, Outcome) {
     let mut play = Play::new(scenario, point);
-    for (second, pods) in &scenario.steps {
+    for (second, pod) in &scenario.steps {
         play.until(*second).await;
-        play.want(pods);
+        play.want(std::slice::from_ref(pod));
     }
     play.until(scenario.done).await;
     play.pause(true);
@@ -225,44 +224,40 @@ async fn play(scenario: &Scenario, point: KillPoint) -> (Play, Outcome) {
     play.want(&[]);
     play.until(scenario.done + SETTLING + REMOVING).await;
     play.pause(true);
-    play.until(scenario.done + SETTLING + REMOVING + COLLECTING)
-        .await;
+    play.until(scenario.done + SETTLING + REMOVING + COLLECTING).await;
     play.assert_removed();
     assert_eq!(play.scene.fake.twins(), Vec::<String>::new());
     (play, outcome)
 }
 
-/// Asserts that a kill at any call changes nothing in the end. `check` gets the calls of each play.
-async fn assert_survives(scenario: &Scenario, check: impl Fn(&[String])) {
-    let never = KillPoint {
-        call: u64::MAX,
-        moment: Moment::Before,
-    };
-    let (undisturbed, expected) = play(scenario, never).await;
-    check(&undisturbed.scene.calls());
-    let mut kills = 0;
-    for call in 1.. {
-        for moment in [Moment::Before, Moment::During, Moment::After] {
-            let point = KillPoint { call, moment };
-            let _shown = Shown(format!("{point:?}"));
-            let (play, outcome) = play(scenario, point).await;
-            let Some(killed) = play.killed else {
-                assert!(kills > 20, "killed {kills} times only");
-                return;
-            };
-            kills += 1;
-            let calls = play.scene.calls();
-            let lost = scenario
-                .ephemeral
-                .filter(|name| !outcome.starts.contains_key(*name));
-            assert_eq!(
-                outcome.without(lost),
-                expected.without(lost),
-                "killed at {killed:?}, {point:?}; calls: {calls:#?}"
-            );
-            check(&calls);
-            if !killed.changes {
-                break;
+impl Scenario {
+    /// Asserts that a kill at any call changes nothing in the end. `check` gets the calls of each play.
+    async fn assert_survived(&self, check: impl Fn(&[String])) {
+        let never = KillPoint { call: u64::MAX, moment: Moment::Before };
+        let (undisturbed, expected) = play(self, never).await;
+        check(&undisturbed.scene.calls());
+        let mut kills = 0;
+        for call in 1.. {
+            for moment in [Moment::Before, Moment::During, Moment::After] {
+                let point = KillPoint { call, moment };
+                let _shown = Shown(format!("{point:?}"));
+                let (play, outcome) = play(self, point).await;
+                let Some(killed) = play.killed else {
+                    assert!(kills > 20, "killed {kills} times only");
+                    return;
+                };
+                kills += 1;
+                let calls = play.scene.calls();
+                let lost = self.ephemeral.filter(|name| !outcome.starts.contains_key(*name));
+                assert_eq!(
+                    outcome.without(lost),
+                    expected.without(lost),
+                    "killed at {killed:?}, {point:?}; calls: {calls:#?}"
+                );
+                check(&calls);
+                if !killed.changes {
+                    break;
+                }
             }
         }
     }

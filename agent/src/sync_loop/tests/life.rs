@@ -16,9 +16,7 @@ async fn init_containers_run_in_order_before_apps() {
         "containers": [container("a", "app"), container("b", "app")],
     });
     scene.want(&[pod_with("u1", spec)]);
-    scene
-        .until("u1", "finished", |report| report.finished)
-        .await;
+    scene.until_finished("u1").await;
     assert_eq!(
         scene.calls(),
         [
@@ -39,23 +37,10 @@ async fn init_containers_run_in_order_before_apps() {
     assert_eq!(scene.seconds("StartContainer b/0"), [3]);
     let report = scene.report("u1");
     assert_eq!((phase(&report), report.removed), ("Succeeded", false));
-    assert!(
-        states(&report)
-            .values()
-            .all(|state| *state == ContainerPhase::Terminated)
-    );
-    assert_eq!(
-        scene.fake.population(),
-        (1, 4),
-        "what has ended is kept while it is wanted"
-    );
-    scene.want(&[]);
-    scene.until("u1", "removed", |report| report.removed).await;
-    assert_eq!(
-        phase(&scene.report("u1")),
-        "Succeeded",
-        "the last status stays"
-    );
+    assert!(states(&report).values().all(|state| *state == ContainerPhase::Terminated));
+    assert_eq!(scene.fake.population(), (1, 4), "what has ended is kept while it is wanted");
+    scene.remove_all().await;
+    assert_eq!(phase(&scene.report("u1")), "Succeeded", "the last status stays");
     scene.assert_clean();
 }
 
@@ -64,14 +49,9 @@ async fn failing_pod_is_not_restarted_with_policy_never() {
     let scene = Scene::new();
     scene.fake.image("bad", job(1, 7));
     scene.want(&[pod("u1", "bad", "Never")]);
-    scene
-        .until("u1", "finished", |report| report.finished)
-        .await;
+    scene.until_finished("u1").await;
     let report = scene.report("u1");
-    assert_eq!(
-        (phase(&report), report.containers[0].exit_code),
-        ("Failed", Some(7))
-    );
+    assert_eq!((phase(&report), report.containers[0].exit_code), ("Failed", Some(7)));
     assert_eq!(scene.seconds("StartContainer app/0"), [0]);
     assert_eq!(scene.seconds("StartContainer app/1"), [0; 0]);
 }
@@ -79,93 +59,49 @@ async fn failing_pod_is_not_restarted_with_policy_never() {
 #[tokio::test(start_paused = true)]
 async fn failed_init_container_prevents_apps() {
     let scene = Scene::new();
-    scene.fake.image("bad", job(1, 1));
-    scene.fake.image("app", Behaviour::forever());
     let spec = json!({
         "restartPolicy": "Never",
-        "initContainers": [container("init", "bad")],
+        "initContainers": [container("init", "crash")],
         "containers": [container("app", "app")],
     });
     scene.want(&[pod_with("u1", spec)]);
-    scene
-        .until("u1", "finished", |report| report.finished)
-        .await;
-    assert!(
-        !scene.calls().iter().any(|call| call.contains("app")),
-        "{:?}",
-        scene.calls()
-    );
+    scene.until_finished("u1").await;
+    assert!(!scene.calls().iter().any(|call| call.contains("app")), "{:?}", scene.calls());
     assert_eq!(phase(&scene.report("u1")), "Failed");
 }
 
 #[tokio::test(start_paused = true)]
 async fn termination_waits_for_grace_period_only() {
     let scene = Scene::new();
-    let deaf = Behaviour {
-        yields_after: None,
-        ..Behaviour::forever()
-    };
-    let slow = Behaviour {
-        yields_after: Some(seconds(3)),
-        ..Behaviour::forever()
-    };
-    scene.fake.image("deaf", deaf);
-    scene.fake.image("slow", slow);
+    scene.fake.image("slow", slow(3));
     let spec = json!({
         "terminationGracePeriodSeconds": 7,
         "containers": [container("deaf", "deaf"), container("slow", "slow")],
     });
     scene.want(&[pod_with("u1", spec)]);
-    scene
-        .until("u1", "both run", |report| {
-            states(report)
-                .values()
-                .all(|state| *state == ContainerPhase::Running)
-        })
-        .await;
+    scene.until_all_run("u1").await;
     scene.want(&[]);
-    let begun = scene.second(scene.clock.now());
-    let ended = scene
-        .until("u1", "finished", |report| report.finished)
-        .await;
+    let begun = scene.now();
+    let ended = scene.until_finished("u1").await;
     assert_eq!(ended - begun, 7);
     assert_eq!(scene.seconds("StopContainer deaf/0 7s"), [begun]);
     assert_eq!(scene.seconds("StopContainer slow/0 7s"), [begun]);
     let report = scene.report("u1");
-    let code = |name: &str| {
-        report
-            .containers
-            .iter()
-            .find(|container| container.name == name)
-            .unwrap()
-            .exit_code
-    };
-    assert_eq!((code("deaf"), code("slow")), (Some(137), Some(143)));
-    scene.until("u1", "removed", |report| report.removed).await;
+    let codes: Vec<_> = report.containers.iter().map(|container| container.exit_code).collect();
+    assert_eq!(codes, [Some(137), Some(143)]);
+    scene.until_removed("u1").await;
     scene.assert_clean();
 }
 
 #[tokio::test(start_paused = true)]
 async fn kill_now_leaves_two_seconds() {
-    let scene = Scene::new();
-    scene.fake.image(
-        "deaf",
-        Behaviour {
-            yields_after: None,
-            ..Behaviour::forever()
-        },
-    );
-    scene.want(&[pod("u1", "deaf", "Always")]);
-    scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
+    let scene = Scene::running("deaf").await;
     scene.want(&[]);
-    tokio::time::sleep(seconds(4)).await;
+    scene.sleep(4).await;
     assert_eq!(scene.fake.running(), ["app"]);
-    let begun = scene.second(scene.clock.now());
+    let begun = scene.now();
     scene.agent().kill_now();
-    let removed = scene.until("u1", "removed", |report| report.removed).await;
-    assert_eq!(removed, begun + 2);
+    assert_eq!(scene.until_removed("u1").await, begun + 2);
     assert_eq!(scene.seconds("StopContainer app/0 2s"), [begun]);
     scene.assert_clean();
 }
@@ -173,169 +109,81 @@ async fn kill_now_leaves_two_seconds() {
 #[tokio::test(start_paused = true)]
 async fn sidecars_are_stopped_after_apps() {
     let scene = Scene::new();
-    scene.fake.image(
-        "app",
-        Behaviour {
-            yields_after: Some(seconds(2)),
-            ..Behaviour::forever()
-        },
-    );
-    scene.fake.image("side", Behaviour::forever());
-    let mut side = container("side", "side");
-    side["restartPolicy"] = json!("Always");
-    scene.want(&[pod_with(
-        "u1",
-        json!({"initContainers": [side], "containers": [container("app", "app")]}),
-    )]);
-    scene
-        .until("u1", "both run", |report| {
-            states(report)
-                .values()
-                .all(|state| *state == ContainerPhase::Running)
-        })
-        .await;
-    scene.want(&[]);
-    scene.until("u1", "removed", |report| report.removed).await;
-    let (app, side) = (
-        scene.seconds("StopContainer app/0 30s")[0],
-        scene.seconds("StopContainer side/0 28s")[0],
-    );
-    assert_eq!(side - app, 2);
+    scene.fake.image("app", slow(2));
+    let containers = [container("app", "app")];
+    let spec = json!({"initContainers": [sidecar("side", "one")], "containers": containers});
+    scene.want(&[pod_with("u1", spec)]);
+    scene.until_all_run("u1").await;
+    scene.remove_all().await;
+    assert_eq!(scene.seconds("StopContainer app/0 30s"), [0]);
+    assert_eq!(scene.seconds("StopContainer side/0 28s"), [2]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn update_during_termination_starts_new_pod_afterwards() {
-    let scene = Scene::new();
-    scene.fake.image(
-        "deaf",
-        Behaviour {
-            yields_after: None,
-            ..Behaviour::forever()
-        },
-    );
-    scene.fake.image("new", Behaviour::forever());
-    scene.want(&[pod("u1", "deaf", "Always")]);
-    scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
+    let scene = Scene::running("deaf").await;
     scene.want(&[]);
-    tokio::time::sleep(seconds(5)).await;
-    scene.want(&[pod("u1", "new", "Always")]);
-    tokio::time::sleep(seconds(20)).await;
-    assert_eq!(
-        scene.seconds("CreateContainer app/0").len(),
-        1,
-        "it is still ending"
-    );
-    scene
-        .until("u1", "running again", |report| {
-            phase(report) == "Running" && report.containers[0].image == "new"
-        })
-        .await;
-    assert_eq!(
-        scene.seconds("RunPodSandbox pod-u1/0").len(),
-        2,
-        "a new life after the old one was removed"
-    );
-    let removed = scene.fake.times("RemovePodSandbox pod-u1")[0];
-    assert!(removed <= scene.fake.times("RunPodSandbox pod-u1/0")[1]);
+    scene.sleep(5).await;
+    scene.want(&[pod("u1", "one", "Always")]);
+    scene.sleep(20).await;
+    assert_eq!(scene.seconds("CreateContainer app/0").len(), 1, "it is still ending");
+    let is_new = |report: &PodReport| report.containers[0].image == "one";
+    scene.until("u1", "new", |report| phase(report) == "Running" && is_new(report)).await;
+    scene.assert_replaced("pod-u1");
 }
 
 #[tokio::test(start_paused = true)]
 async fn image_change_replaces_container() {
-    let scene = Scene::new();
-    scene.fake.image("one", Behaviour::forever());
-    scene.fake.image("two", Behaviour::forever());
-    scene.want(&[pod("u1", "one", "Always")]);
-    scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
+    let scene = Scene::running("one").await;
     scene.want(&[pod("u1", "two", "Always")]);
-    scene
-        .until("u1", "restarted", |report| {
-            report.containers[0].restarts == 1
-                && report.containers[0].state == ContainerPhase::Running
-        })
-        .await;
-    assert_eq!(
-        scene.seconds("RunPodSandbox pod-u1/0").len(),
-        1,
-        "in the same sandbox"
-    );
+    scene.until_restarted("u1").await;
+    scene.until_all_run("u1").await;
+    assert_eq!(scene.seconds("RunPodSandbox pod-u1/0").len(), 1, "in the same sandbox");
     assert_eq!(scene.fake.running(), ["app"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn pod_of_same_name_waits_for_old_one() {
     let scene = Scene::new();
-    scene.fake.image(
-        "slow",
-        Behaviour {
-            yields_after: Some(seconds(6)),
-            ..Behaviour::forever()
-        },
-    );
+    scene.fake.image("slow", slow(6));
     let old = pod("u1", "slow", "Always");
-    let mut api = old.api().clone();
-    api.metadata.uid = Some("u2".to_owned());
-    let new = Pod::new(api);
-    scene.want(&[old]);
-    scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
-    scene.want(std::slice::from_ref(&new));
-    scene
-        .until("u2", "running", |report| phase(report) == "Running")
-        .await;
-    let removed = scene.fake.times("RemovePodSandbox pod-u1")[0];
-    assert!(removed <= scene.fake.times("RunPodSandbox pod-u1/0")[1]);
+    scene.run(&old).await;
+    scene.run(&replacing(&old, "u2")).await;
+    scene.assert_replaced("pod-u1");
     assert!(scene.report("u1").removed);
 }
 
 #[tokio::test(start_paused = true)]
 async fn volumes_exist_before_start_and_are_removed_afterwards() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
-    let mut app = container("app", "app");
-    app["volumeMounts"] = json!([{"name": "shared", "mountPath": "/shared"}]);
+    let app = container_with(
+        "app",
+        "app",
+        "volumeMounts",
+        json!([{"name": "shared", "mountPath": "/shared"}]),
+    );
     let spec = json!({"containers": [app], "volumes": [{"name": "shared", "emptyDir": {}}]});
-    scene.want(&[pod_with("u1", spec)]);
-    scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
+    scene.run(&pod_with("u1", spec)).await;
     let dir = scene.pod_dir("u1");
     assert!(dir.join("volumes/kubernetes.io~empty-dir/shared").is_dir());
-    assert!(
-        std::fs::read_to_string(dir.join("etc-hosts"))
-            .unwrap()
-            .contains("10.0.0.2\tpod-u1")
-    );
-    scene.want(&[]);
-    scene.until("u1", "removed", |report| report.removed).await;
+    assert!(std::fs::read_to_string(dir.join("etc-hosts")).unwrap().contains("10.0.0.2\tpod-u1"));
+    scene.remove_all().await;
     scene.assert_clean();
 }
 
 #[tokio::test(start_paused = true)]
 async fn twenty_pods_start_without_delay() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
-    let pods: Vec<Pod> = (0..20)
-        .map(|number| pod(&format!("u{number}"), "app", "Always"))
-        .collect();
+    let pods: Vec<Pod> =
+        (0..20).map(|number| pod(&format!("u{number}"), "app", "Always")).collect();
     scene.want(&pods);
     for pod in &pods {
-        scene
-            .until(pod.uid().as_str(), "running", |report| {
-                phase(report) == "Running"
-            })
-            .await;
+        scene.until_running(pod.uid().as_str()).await;
     }
-    assert_eq!(scene.second(scene.clock.now()), 0);
+    assert_eq!(scene.now(), 0);
     scene.want(&[]);
     for pod in &pods {
-        scene
-            .until(pod.uid().as_str(), "removed", |report| report.removed)
-            .await;
+        scene.until_removed(pod.uid().as_str()).await;
     }
     scene.assert_clean();
 }
@@ -346,22 +194,14 @@ async fn transitions_are_reported_in_order() {
     let mut transitions = scene.agent().transitions();
     scene.fake.image("job", job(2, 0));
     scene.want(&[pod("u1", "job", "Never")]);
-    scene
-        .until("u1", "finished", |report| report.finished)
-        .await;
-    scene.want(&[]);
-    scene.until("u1", "removed", |report| report.removed).await;
-    let mut story = Vec::new();
-    while let Ok(change) = transitions.try_recv() {
+    scene.until_finished("u1").await;
+    scene.remove_all().await;
+    let story = drain(&mut transitions).map(|change| {
         assert!(!change.cause.is_empty(), "{change:?}");
-        story.push(format!(
-            "{}: {}",
-            change.container.as_deref().unwrap_or("pod"),
-            change.to
-        ));
-    }
+        format!("{}: {}", change.container.as_deref().unwrap_or("pod"), change.to)
+    });
     assert_eq!(
-        story,
+        story.collect::<Vec<_>>(),
         [
             "app: Waiting(ContainerCreating)",
             "pod: Pending",
@@ -379,25 +219,14 @@ async fn finished_pod_keeps_the_last_attempt_of_each_container() {
     let scene = Scene::as_kubelet();
     scene.fake.image("job", job(1, 1));
     scene.want(&[pod("u1", "job", "OnFailure")]);
-    scene
-        .until("u1", "restarted", |report| {
-            report.containers[0].restarts == 1
-        })
-        .await;
+    scene.until_restarted("u1").await;
     scene.fake.image("job", job(1, 0));
-    scene
-        .until("u1", "finished", |report| report.finished)
-        .await;
-    tokio::time::sleep(seconds(1)).await;
+    scene.until_finished("u1").await;
+    scene.sleep(1).await;
     assert_eq!(scene.fake.population(), (1, 1));
     let status = scene.report("u1").published;
     let app = &status.container_statuses.as_ref().unwrap()[0];
-    let code = |state: &Option<ContainerState>| {
-        let ended = state.as_ref()?.terminated.as_ref()?;
-        Some(ended.exit_code)
-    };
-    assert_eq!(
-        (code(&app.last_state), code(&app.state)),
-        (Some(1), Some(0))
-    );
+    let code =
+        |state: &Option<ContainerState>| Some(state.as_ref()?.terminated.as_ref()?.exit_code);
+    assert_eq!((code(&app.last_state), code(&app.state)), (Some(1), Some(0)));
 }

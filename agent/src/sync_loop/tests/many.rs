@@ -7,10 +7,8 @@ const PODS: usize = 500;
 #[tokio::test(start_paused = true)]
 async fn work_for_each_pod_is_constant() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
-    let pods: Vec<Pod> = (0..PODS)
-        .map(|number| pod(&format!("u{number:03}"), "app", "Always"))
-        .collect();
+    let pods: Vec<Pod> =
+        (0..PODS).map(|number| pod(&format!("u{number:03}"), "app", "Always")).collect();
     // A client that keeps what it was shown, as one that prints does.
     let mut reports = scene.agent().reports();
     let begun = std::time::Instant::now();

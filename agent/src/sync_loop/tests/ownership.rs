@@ -5,15 +5,11 @@ use super::*;
 /// Runs a pod of the agent `maker`, and returns whether another agent ended it.
 async fn is_ended(maker: Option<&str>, agent: Option<&str>, adopt_node: bool) -> bool {
     let mut scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
     scene.restart_as(maker, false).await;
-    scene.want(&[pod("u1", "app", "Always")]);
-    scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
+    scene.run(&pod("u1", "app", "Always")).await;
     scene.restart_as(agent, adopt_node).await;
     scene.want(&[]);
-    tokio::time::sleep(seconds(120)).await;
+    scene.sleep(120).await;
     scene.fake.population() == (0, 0)
 }
 

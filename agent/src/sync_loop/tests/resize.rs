@@ -16,15 +16,8 @@ fn sized(uid: &str, generation: i64, resources: Value, policy: Value) -> Pod {
     let mut app = container("app", "app");
     app["resources"] = resources;
     app["resizePolicy"] = policy;
-    let mut api = pod_with(uid, json!({"containers": [app]})).api().clone();
-    api.metadata.generation = Some(generation);
-    Pod::new(api)
-}
-
-fn scene() -> Scene {
-    let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
-    scene
+    let pod = pod_with(uid, json!({"containers": [app]}));
+    changed(&pod, |api| api.metadata.generation = Some(generation))
 }
 
 /// The condition of a resize, if it is true.
@@ -37,6 +30,10 @@ fn resizes(report: &PodReport) -> bool {
     condition(report, "PodResizeInProgress").is_some()
 }
 
+fn is_pending(report: &PodReport) -> bool {
+    condition(report, "PodResizePending").is_some()
+}
+
 /// Whether the first container has this CPU limit according to the status.
 fn has_cpu(report: &PodReport, cpu: &str) -> bool {
     let statuses = report.status.container_statuses.iter().flatten();
@@ -44,26 +41,23 @@ fn has_cpu(report: &PodReport, cpu: &str) -> bool {
     limits.any(|limits| limits["cpu"].0 == cpu)
 }
 
-async fn running(scene: &Scene, uid: &str) {
-    let runs = |report: &PodReport| phase(report) == "Running";
-    scene.until(uid, "running", runs).await;
+/// Waits until the resize of `u1` to this CPU limit is done.
+async fn until_resized(scene: &Scene, cpu: &str) -> u64 {
+    scene.until("u1", "resized", |report| has_cpu(report, cpu) && !resizes(report)).await
 }
 
 /// The calls that change resources.
 fn updates(scene: &Scene) -> Vec<String> {
-    let calls = scene.calls().into_iter();
-    calls.filter(|call| call.starts_with("Update")).collect()
+    scene.calls().into_iter().filter(|call| call.starts_with("Update")).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn resources_change_without_a_restart() {
-    let scene = scene();
+    let scene = Scene::new();
     let mut events = scene.agent().events();
-    scene.want(&[sized("u1", 1, both("500m", "64Mi"), json!([]))]);
-    running(&scene, "u1").await;
+    scene.run(&sized("u1", 1, both("500m", "64Mi"), json!([]))).await;
     scene.want(&[sized("u1", 2, both("1", "128Mi"), json!([]))]);
-    let report = |report: &PodReport| has_cpu(report, "1") && !resizes(report);
-    scene.until("u1", "resized", report).await;
+    until_resized(&scene, "1").await;
     assert_eq!(
         updates(&scene),
         [
@@ -79,35 +73,24 @@ async fn resources_change_without_a_restart() {
     let status = &report.status.container_statuses.as_ref().unwrap()[0];
     assert_eq!(status.allocated_resources.as_ref().unwrap()["cpu"].0, "1");
     assert_eq!(report.status.observed_generation, Some(2));
-    let mut seen = Vec::new();
-    while let Ok(event) = events.try_recv() {
-        if event.reason.starts_with("Resize") {
-            seen.push((event.reason, event.message));
-        }
-    }
+    let seen = drain(&mut events).filter(|event| event.reason.starts_with("Resize"));
+    let seen: Vec<_> = seen.map(|event| (event.reason, event.message)).collect();
     let summary = "{\"containers\":[{\"name\":\"app\",\"resources\":{\"limits\":{\"cpu\":\"1\",\"memory\":\"128Mi\"},\
                    \"requests\":{\"cpu\":\"1\",\"memory\":\"128Mi\"}}}],\"generation\":2}";
     assert_eq!(
         seen,
         [
-            (
-                "ResizeStarted".to_owned(),
-                format!("Pod resize started: {summary}")
-            ),
-            (
-                "ResizeCompleted".to_owned(),
-                format!("Pod resize completed: {summary}")
-            ),
+            ("ResizeStarted".to_owned(), format!("Pod resize started: {summary}")),
+            ("ResizeCompleted".to_owned(), format!("Pod resize completed: {summary}")),
         ]
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn policy_restarts_the_container() {
-    let scene = scene();
+    let scene = Scene::new();
     let policy = json!([{"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
-    scene.want(&[sized("u1", 1, both("1", "64Mi"), policy.clone())]);
-    running(&scene, "u1").await;
+    scene.run(&sized("u1", 1, both("1", "64Mi"), policy.clone())).await;
     scene.want(&[sized("u1", 2, both("1", "128Mi"), policy)]);
     let restarted = |report: &PodReport| {
         report.containers[0].restarts == 1 && phase(report) == "Running" && !resizes(report)
@@ -126,26 +109,21 @@ async fn policy_restarts_the_container() {
 
 #[tokio::test(start_paused = true)]
 async fn resize_waits_for_another_pod_to_go() {
-    let cpus = std::thread::available_parallelism().unwrap().get() * 1000;
+    let cpus = crate::shared::online_cpus() * 1000;
     let most = format!("{}m", cpus - 300);
-    let scene = scene();
+    let scene = Scene::new();
     let small = |generation, cpu: &str| sized("u1", generation, both(cpu, "64Mi"), json!([]));
     let large = sized("u2", 1, both(&most, "64Mi"), json!([]));
     scene.want(&[small(1, "200m"), large.clone()]);
-    running(&scene, "u1").await;
-    running(&scene, "u2").await;
+    scene.until_running("u1").await;
+    scene.until_running("u2").await;
     scene.want(&[small(2, "400m"), large]);
-    let is_pending = |report: &PodReport| condition(report, "PodResizePending").is_some();
     scene.until("u1", "deferred", is_pending).await;
     let pending = condition(&scene.report("u1"), "PodResizePending").unwrap();
     assert_eq!(pending.reason.as_deref(), Some("Deferred"));
-    let used = cpus - 300;
-    assert_eq!(
-        pending.message.unwrap(),
-        format!(
-            "Node didn't have enough resource: cpu, requested: 400, used: {used}, capacity: {cpus}"
-        )
-    );
+    let amounts = format!("requested: 400, used: {}, capacity: {cpus}", cpus - 300);
+    let expected = format!("Node didn't have enough resource: cpu, {amounts}");
+    assert_eq!(pending.message.unwrap(), expected);
     assert_eq!(pending.observed_generation, Some(2));
     assert_eq!(updates(&scene), Vec::<String>::new());
     scene.want(&[small(2, "400m")]);
@@ -155,67 +133,59 @@ async fn resize_waits_for_another_pod_to_go() {
 
 #[tokio::test(start_paused = true)]
 async fn resize_waits_for_another_pod_to_shrink_or_end() {
-    let cpus = std::thread::available_parallelism().unwrap().get() * 1000;
+    let cpus = crate::shared::online_cpus() * 1000;
     let most = format!("{}m", cpus - 300);
     for ends in [false, true] {
-        let scene = scene();
+        let scene = Scene::new();
         let of =
             |uid: &str, generation, cpu: &str| sized(uid, generation, both(cpu, "64Mi"), json!([]));
-        let large = if ends {
-            scene.fake.image("job", job(100, 0));
-            let mut api = of("u2", 1, &most).api().clone();
+        scene.fake.image("job", job(100, 0));
+        let large = changed(&of("u2", 1, &most), |api| {
             let spec = api.spec.as_mut().unwrap();
             spec.restart_policy = Some("Never".to_owned());
-            spec.containers[0].image = Some("job".to_owned());
-            Pod::new(api)
-        } else {
-            of("u2", 1, &most)
-        };
+            spec.containers[0].image = Some(if ends { "job" } else { "app" }.to_owned());
+        });
         scene.want(&[of("u1", 1, "200m"), large.clone()]);
-        running(&scene, "u1").await;
-        running(&scene, "u2").await;
+        scene.until_running("u1").await;
+        scene.until_running("u2").await;
         scene.want(&[of("u1", 2, "400m"), large]);
-        let is_pending = |report: &PodReport| condition(report, "PodResizePending").is_some();
         scene.until("u1", "deferred", is_pending).await;
         if !ends {
-            scene.want(&[of("u1", 2, "400m"), of("u2", 2, "100m")]);
+            let small = sized("u2", 2, both("100m", "64Mi"), json!([]));
+            let small = changed(&small, |api| {
+                api.spec.as_mut().unwrap().restart_policy = Some("Never".to_owned());
+            });
+            scene.want(&[of("u1", 2, "400m"), small]);
         }
-        let report = |report: &PodReport| has_cpu(report, "400m");
-        let at = scene.until("u1", "resized", report).await;
+        let at = scene.until("u1", "resized", |report| has_cpu(report, "400m")).await;
         assert!(at <= 110, "not only after three minutes: {at}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn pending_resize_can_be_taken_back() {
-    let scene = scene();
+    let scene = Scene::new();
     let small = |generation, resources| sized("u1", generation, resources, json!([]));
-    scene.want(&[small(1, both("200m", "64Mi"))]);
-    running(&scene, "u1").await;
+    scene.run(&small(1, both("200m", "64Mi"))).await;
     // Another QoS class.
     scene.want(&[small(2, json!({"requests": {"cpu": "200m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "64Mi"}}))]);
-    let pending = |report: &PodReport| condition(report, "PodResizePending");
-    let is_pending = |report: &PodReport| pending(report).is_some();
     scene.until("u1", "infeasible", is_pending).await;
-    let condition = pending(&scene.report("u1")).unwrap();
+    let condition = condition(&scene.report("u1"), "PodResizePending").unwrap();
     assert_eq!(condition.reason.as_deref(), Some("Infeasible"));
     assert_eq!(
         condition.message.as_deref(),
         Some("Pod QOS Class may not change as a result of resizing")
     );
     scene.want(&[small(3, both("200m", "64Mi"))]);
-    let report = |report: &PodReport| !is_pending(report);
-    scene.until("u1", "taken back", report).await;
+    scene.until("u1", "taken back", |report| !is_pending(report)).await;
     assert_eq!(updates(&scene), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_resize_is_tried_again() {
-    let scene = scene();
-    scene.want(&[sized("u1", 1, both("500m", "64Mi"), json!([]))]);
-    running(&scene, "u1").await;
-    let failing = "UpdateContainerResources";
-    scene.fake.fail(failing, 1, Code::Unknown, "no");
+    let scene = Scene::new();
+    scene.run(&sized("u1", 1, both("500m", "64Mi"), json!([]))).await;
+    scene.fake.fail("UpdateContainerResources", 1, Code::Unknown, "no");
     scene.want(&[sized("u1", 2, both("1", "64Mi"), json!([]))]);
     let failed = |report: &PodReport| {
         condition(report, "PodResizeInProgress").is_some_and(|of| {
@@ -225,16 +195,14 @@ async fn failed_resize_is_tried_again() {
         })
     };
     let at = scene.until("u1", "failed", failed).await;
-    let report = |report: &PodReport| has_cpu(report, "1") && !resizes(report);
-    let then = scene.until("u1", "resized", report).await;
+    let then = until_resized(&scene, "1").await;
     assert!((10..=15).contains(&(then - at)), "{}", then - at);
 }
 
 #[tokio::test(start_paused = true)]
 async fn memory_in_use_is_not_taken() {
-    let scene = scene();
-    scene.want(&[sized("u1", 1, both("1", "128Mi"), json!([]))]);
-    running(&scene, "u1").await;
+    let scene = Scene::new();
+    scene.run(&sized("u1", 1, both("1", "128Mi"), json!([]))).await;
     let used = |bytes: u64| MemoryUsage {
         pod: Some(bytes),
         containers: BTreeMap::from([("app".to_owned(), Some(0))]),
@@ -246,47 +214,35 @@ async fn memory_in_use_is_not_taken() {
     };
     scene.until("u1", "failed", failed).await;
     let condition = condition(&scene.report("u1"), "PodResizeInProgress").unwrap();
-    assert_eq!(
-        condition.message.as_deref(),
-        Some(
-            "cannot decrease memory limits: attempting to set pod memory limit (67108864) below current usage (104857600)"
-        )
-    );
+    let expected = "cannot decrease memory limits: attempting to set pod memory limit (67108864) below current usage (104857600)";
+    assert_eq!(condition.message.as_deref(), Some(expected));
     assert_eq!(updates(&scene), Vec::<String>::new());
     scene.fake.set_memory(used(1 << 20));
-    let report = |report: &PodReport| !resizes(report);
-    scene.until("u1", "resized", report).await;
+    scene.until("u1", "resized", |report| !resizes(report)).await;
     assert_eq!(updates(&scene).len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn next_agent_knows_what_was_granted_and_done() {
-    let mut scene = scene();
-    scene.want(&[sized("u1", 1, both("500m", "64Mi"), json!([]))]);
-    running(&scene, "u1").await;
+    let mut scene = Scene::new();
+    scene.run(&sized("u1", 1, both("500m", "64Mi"), json!([]))).await;
     // Granted, but not done.
-    scene
-        .fake
-        .fail("UpdateContainerResources", 1, Code::Unavailable, "gone");
+    scene.fake.fail("UpdateContainerResources", 1, Code::Unavailable, "gone");
     scene.want(&[sized("u1", 2, both("1", "64Mi"), json!([]))]);
     scene.until("u1", "in progress", resizes).await;
-    scene.stop_agent().await;
-    scene.start_agent();
+    scene.restart_agent().await;
     scene.want(&[sized("u1", 2, both("1", "64Mi"), json!([]))]);
-    let report = |report: &PodReport| has_cpu(report, "1") && !resizes(report);
-    scene.until("u1", "resized", report).await;
+    until_resized(&scene, "1").await;
     // Not granted.
     let infeasible = || sized("u1", 3, both("1", "0"), json!([]));
-    let pending = |report: &PodReport| condition(report, "PodResizePending").is_some();
     scene.want(&[infeasible()]);
-    scene.until("u1", "pending", pending).await;
+    scene.until("u1", "pending", is_pending).await;
     let before = updates(&scene).len();
-    scene.stop_agent().await;
-    scene.start_agent();
+    scene.restart_agent().await;
     scene.want(&[infeasible()]);
-    let report = |report: &PodReport| pending(report) && phase(report) == "Running";
-    scene.until("u1", "pending again", report).await;
-    tokio::time::sleep(seconds(300)).await;
+    let again = |report: &PodReport| is_pending(report) && phase(report) == "Running";
+    scene.until("u1", "pending again", again).await;
+    scene.sleep(300).await;
     assert_eq!(updates(&scene).len(), before);
     assert!(has_cpu(&scene.report("u1"), "1"));
     assert!(scene.seconds("StartContainer app/1").is_empty());
@@ -294,20 +250,15 @@ async fn next_agent_knows_what_was_granted_and_done() {
 
 #[tokio::test(start_paused = true)]
 async fn sidecar_is_resized_too() {
-    let scene = scene();
+    let scene = Scene::new();
     let pod = |generation: i64, cpu: &str| {
-        let mut side = container("side", "app");
-        side["restartPolicy"] = json!("Always");
+        let mut side = sidecar("side", "app");
         side["resources"] = both(cpu, "64Mi");
-        let mut app = container("app", "app");
-        app["resources"] = both("100m", "64Mi");
-        let spec = json!({"initContainers": [side], "containers": [app]});
-        let mut api = pod_with("u1", spec).api().clone();
-        api.metadata.generation = Some(generation);
-        Pod::new(api)
+        let app = container_with("app", "app", "resources", both("100m", "64Mi"));
+        let pod = pod_with("u1", json!({"initContainers": [side], "containers": [app]}));
+        changed(&pod, |api| api.metadata.generation = Some(generation))
     };
-    scene.want(&[pod(1, "200m")]);
-    running(&scene, "u1").await;
+    scene.run(&pod(1, "200m")).await;
     scene.want(&[pod(2, "100m")]);
     let report = |report: &PodReport| {
         report.status.observed_generation == Some(2)

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState, PodStatus};
-use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::*;
 use crate::PublishedStatus;
@@ -13,16 +12,13 @@ use crate::PublishedStatus;
 fn outline(status: &PodStatus) -> String {
     let containers = status.container_statuses.iter().flatten();
     let state = |state: &ContainerState| match (&state.running, &state.terminated, &state.waiting) {
-        (Some(_), _, _) => "Running".to_owned(),
-        (_, Some(exit), _) => exit.reason.clone().unwrap_or_default(),
-        (_, _, waiting) => {
-            let waiting = waiting.as_ref().and_then(|waiting| waiting.reason.clone());
-            waiting.unwrap_or_default()
-        }
+        (Some(_), _, _) => Some("Running".to_owned()),
+        (_, Some(exit), _) => exit.reason.clone(),
+        (_, _, waiting) => waiting.as_ref()?.reason.clone(),
     };
     let shown: Vec<String> = containers
         .map(|container| {
-            let state = container.state.as_ref().map(state).unwrap_or_default();
+            let state = container.state.as_ref().and_then(state).unwrap_or_default();
             format!("{state} {}", container.restart_count)
         })
         .collect();
@@ -34,25 +30,24 @@ fn outline(status: &PodStatus) -> String {
 
 /// What was published so far, each different outline once.
 fn published(statuses: &mut UnboundedReceiver<PublishedStatus>) -> Vec<String> {
-    let mut outlines = Vec::new();
-    while let Ok(published) = statuses.try_recv() {
-        outlines.push(outline(&published.status));
-    }
+    let mut outlines: Vec<String> = drain(statuses).map(|seen| outline(&seen.status)).collect();
     outlines.dedup();
     outlines
+}
+
+/// Waits until the pod is published as running, and forgets what was published until then.
+async fn until_published_running(scene: &Scene, statuses: &mut UnboundedReceiver<PublishedStatus>) {
+    let runs = |report: &PodReport| report.published.phase.as_deref() == Some("Running");
+    scene.until("u1", "published as running", runs).await;
+    published(statuses);
 }
 
 #[tokio::test(start_paused = true)]
 async fn crash_back_off_is_published_by_the_next_sync() {
     let scene = Scene::new();
     let mut statuses = scene.agent().statuses();
-    scene.fake.image("crash", job(1, 1));
     scene.want(&[pod("u1", "crash", "Always")]);
-    scene
-        .until("u1", "it waits", |report| {
-            reason(report, "app") == "CrashLoopBackOff"
-        })
-        .await;
+    scene.until_reason("u1", "app", "CrashLoopBackOff").await;
     assert_eq!(
         published(&mut statuses),
         [
@@ -64,15 +59,8 @@ async fn crash_back_off_is_published_by_the_next_sync() {
             "Error 1 +",
         ]
     );
-    scene
-        .until("u1", "it runs again", |report| {
-            report.containers[0].restarts == 2
-        })
-        .await;
-    assert_eq!(
-        published(&mut statuses),
-        ["CrashLoopBackOff 1 +", "Running 2 +"]
-    );
+    scene.until("u1", "it runs again", |report| report.containers[0].restarts == 2).await;
+    assert_eq!(published(&mut statuses), ["CrashLoopBackOff 1 +", "Running 2 +"]);
 }
 
 /// A clock that is a little later whenever it is looked at, like a real one.
@@ -95,11 +83,9 @@ async fn pod_at_rest_has_one_status() {
     let mut scene = Scene::without_agent(seconds(10));
     scene.clock = Arc::new(Ticking(scene.clock, AtomicU64::new(0)));
     scene.start_agent();
-    scene.fake.image("stays", Behaviour::forever());
-    scene.want(&[pod("u1", "stays", "Always")]);
-    let is_ready = |report: &PodReport| report.containers[0].ready;
-    scene.until("u1", "it is ready", is_ready).await;
-    tokio::time::sleep(seconds(5)).await;
+    scene.want(&[pod("u1", "app", "Always")]);
+    scene.until("u1", "it is ready", |report| report.containers[0].ready).await;
+    scene.sleep(5).await;
     let report = scene.report("u1");
     assert!(Arc::ptr_eq(&report.status, &report.published), "{report:?}");
 }
@@ -108,14 +94,8 @@ async fn pod_at_rest_has_one_status() {
 async fn failed_pull_is_published_as_a_kubelet_does() {
     let scene = Scene::new();
     let mut statuses = scene.agent().statuses();
-    let gone = Behaviour {
-        present: false,
-        pull: (seconds(0), Some("no such image".to_owned())),
-        ..Behaviour::forever()
-    };
-    scene.fake.image("gone:1", gone);
     scene.want(&[pod("u1", "gone:1", "Always")]);
-    tokio::time::sleep(seconds(35)).await;
+    scene.sleep(35).await;
     // The pull that fails again shows when the pod is synchronized again, 10 to 15 s later.
     assert_eq!(
         published(&mut statuses),
@@ -128,36 +108,23 @@ async fn failed_pull_is_published_as_a_kubelet_does() {
             "ImagePullBackOff 0 +",
         ]
     );
-    let pulls = scene.seconds("PullImage gone:1");
-    assert_eq!(pulls[..2], [0, 10]);
+    assert_eq!(scene.seconds("PullImage gone:1")[..2], [0, 10]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_create_is_retried_after_an_event_and_published_by_the_next_sync() {
     let scene = Scene::new();
     let mut statuses = scene.agent().statuses();
-    let bad = Behaviour {
-        create_fails: Some("no such device".to_owned()),
-        ..Behaviour::forever()
-    };
-    scene.fake.image("bad", bad);
     scene.want(&[pod("u1", "bad", "Always")]);
-    tokio::time::sleep(seconds(40)).await;
+    scene.sleep(40).await;
     // The start of the sandbox is an event.
     let attempts = scene.seconds("CreateContainer app/0");
-    let gaps: Vec<u64> = attempts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let gaps = gaps(&attempts);
     assert_eq!(gaps[0], 0, "{attempts:?}");
-    assert!(
-        gaps[1..].iter().all(|gap| (10..=16).contains(gap)),
-        "{attempts:?}"
-    );
+    assert!(gaps[1..].iter().all(|gap| (10..=16).contains(gap)), "{attempts:?}");
     assert_eq!(
         published(&mut statuses),
-        [
-            "ContainerCreating 0 -",
-            "ContainerCreating 0 +",
-            "CreateContainerError 0 +"
-        ]
+        ["ContainerCreating 0 -", "ContainerCreating 0 +", "CreateContainerError 0 +"]
     );
 }
 
@@ -165,16 +132,13 @@ async fn failed_create_is_retried_after_an_event_and_published_by_the_next_sync(
 async fn container_in_its_post_start_hook_is_not_published() {
     let scene = Scene::new();
     let mut statuses = scene.agent().statuses();
-    scene.fake.image("app", Behaviour::forever());
     scene.fake.exec("app", seconds(12), 0, "");
-    let mut app = container("app", "app");
-    app["lifecycle"] = json!({"postStart": {"exec": {"command": ["wait"]}}});
-    let one = pod_with("u1", json!({"containers": [app]}));
-    scene.want(std::slice::from_ref(&one));
-    tokio::time::sleep(seconds(5)).await;
+    let app = container_with("app", "app", "lifecycle", json!({"postStart": exec("wait")}));
+    scene.want(&[pod_with("u1", json!({"containers": [app]}))]);
+    scene.sleep(5).await;
     let begins = ["ContainerCreating 0 -", "ContainerCreating 0 +"];
     assert_eq!(published(&mut statuses), begins);
-    tokio::time::sleep(seconds(10)).await;
+    scene.sleep(10).await;
     assert_eq!(published(&mut statuses), ["Running 0 +"]);
 }
 
@@ -182,34 +146,15 @@ async fn container_in_its_post_start_hook_is_not_published() {
 async fn termination_is_published_before_the_kill_and_after_it() {
     let scene = Scene::new();
     let mut statuses = scene.agent().statuses();
-    let slow = Behaviour {
-        yields_after: Some(seconds(5)),
-        ..Behaviour::forever()
-    };
-    scene.fake.image("slow", slow);
+    scene.fake.image("slow", slow(5));
     let one = pod("u1", "slow", "Always");
     scene.want(std::slice::from_ref(&one));
-    scene
-        .until("u1", "it runs", |report| {
-            report.published.phase.as_deref() == Some("Running")
-        })
-        .await;
-    published(&mut statuses);
-    let mut api = one.api().clone();
-    api.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
-        scene.clock.now(),
-    ));
-    api.metadata.deletion_grace_period_seconds = Some(30);
-    scene.want(&[Pod::new(api)]);
-    tokio::time::sleep(seconds(3)).await;
+    until_published_running(&scene, &mut statuses).await;
+    scene.want(&[scene.deleted(&one, Some(30))]);
+    scene.sleep(3).await;
     let before: Vec<String> = published(&mut statuses);
-    assert!(
-        before.iter().all(|shown| shown == "Running 0 +"),
-        "{before:?}"
-    );
-    scene
-        .until("u1", "it has ended", |report| report.finished)
-        .await;
+    assert!(before.iter().all(|shown| shown == "Running 0 +"), "{before:?}");
+    scene.until_finished("u1").await;
     assert_eq!(published(&mut statuses), ["Error 0 -"]);
 }
 
@@ -217,22 +162,11 @@ async fn termination_is_published_before_the_kill_and_after_it() {
 async fn container_that_never_ran_is_published_as_unknown_and_reported_as_it_was_seen() {
     let scene = Scene::new();
     let mut statuses = scene.agent().statuses();
-    let bad = Behaviour {
-        create_fails: Some("no such device".to_owned()),
-        ..Behaviour::forever()
-    };
-    scene.fake.image("bad", bad);
     scene.want(&[pod("u1", "bad", "Always")]);
-    scene
-        .until("u1", "it waits", |report| {
-            reason(report, "app") == "CreateContainerError"
-        })
-        .await;
+    scene.until_reason("u1", "app", "CreateContainerError").await;
     published(&mut statuses);
     scene.want(&[]);
-    scene
-        .until("u1", "it has ended", |report| report.finished)
-        .await;
+    scene.until_finished("u1").await;
     let last = published(&mut statuses).pop();
     assert_eq!(last.as_deref(), Some("ContainerStatusUnknown 0 -"));
     assert_eq!(reason(&scene.report("u1"), "app"), "CreateContainerError");
@@ -243,25 +177,17 @@ async fn running_scene() -> (Scene, UnboundedReceiver<PublishedStatus>) {
     let scene = Scene::listing_every(Duration::from_millis(100));
     scene.fake.write_logs();
     let mut statuses = scene.agent().statuses();
-    scene.fake.image("app", Behaviour::forever());
     scene.want(&[pod("u1", "app", "Always")]);
-    scene
-        .until("u1", "it runs", |report| {
-            report.published.phase.as_deref() == Some("Running")
-        })
-        .await;
-    published(&mut statuses);
+    until_published_running(&scene, &mut statuses).await;
     (scene, statuses)
 }
 
 async fn until_restarted(scene: &Scene) {
-    scene
-        .until("u1", "it runs again", |report| {
-            let containers = report.published.container_statuses.iter().flatten();
-            let mut again = containers.filter(|seen| seen.restart_count == 1);
-            again.any(|seen| seen.started == Some(true))
-        })
-        .await;
+    let runs_again = |report: &PodReport| {
+        let mut containers = report.published.container_statuses.iter().flatten();
+        containers.any(|seen| seen.restart_count == 1 && seen.started == Some(true))
+    };
+    scene.until("u1", "it runs again", runs_again).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -277,11 +203,7 @@ async fn sandbox_that_is_removed_step_by_step_is_published_as_gone() {
     until_restarted(&scene).await;
     assert_eq!(
         published(&mut statuses),
-        [
-            "ContainerCreating 1 -",
-            "ContainerCreating 1 +",
-            "Running 1 +"
-        ]
+        ["ContainerCreating 1 -", "ContainerCreating 1 +", "Running 1 +"]
     );
     assert_eq!(scene.seconds("RunPodSandbox pod-u1/0").len(), 2);
 }
@@ -292,23 +214,15 @@ async fn containers_that_outlive_their_sandbox_are_stopped_before_it() {
     let before = scene.calls().len();
     scene.fake.end_sandboxes();
     until_restarted(&scene).await;
+    assert_eq!(published(&mut statuses), ["Running 0 -", "Running 0 +", "Running 1 +"]);
     assert_eq!(
-        published(&mut statuses),
-        ["Running 0 -", "Running 0 +", "Running 1 +"]
-    );
-    let calls = scene.calls();
-    let names: Vec<&str> = calls[before..]
-        .iter()
-        .filter_map(|call| call.split(' ').next())
-        .collect();
-    assert_eq!(
-        names,
+        scene.calls()[before..],
         [
-            "StopContainer",
-            "StopPodSandbox",
-            "RunPodSandbox",
-            "CreateContainer",
-            "StartContainer"
+            "StopContainer app/0 30s",
+            "StopPodSandbox pod-u1",
+            "RunPodSandbox pod-u1/1",
+            "CreateContainer app/1",
+            "StartContainer app/1",
         ]
     );
 }

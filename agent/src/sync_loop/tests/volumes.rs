@@ -2,138 +2,107 @@
 
 use std::os::unix::fs::symlink;
 
-use tokio::sync::mpsc::UnboundedReceiver;
-
 use super::*;
 use crate::Event;
 use crate::objects::ObjectMap;
 
-/// The message of a container's state.
-fn message(report: &PodReport, name: &str) -> String {
-    let mut containers = report.containers.iter();
-    let container = containers.find(|container| container.name == name);
-    container.unwrap().message.clone()
-}
-
 #[tokio::test(start_paused = true)]
 async fn parts_of_volumes_are_made_before_create() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
-    let mut app = container("app", "app");
-    app["env"] =
-        json!([{"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]);
-    app["volumeMounts"] = json!([
-        {"name": "shared", "mountPath": "/a", "subPath": "logs/app"},
-        {"name": "shared", "mountPath": "/b", "subPathExpr": "by/$(POD)"},
-    ]);
-    let spec = json!({"containers": [app], "volumes": [{"name": "shared", "emptyDir": {}}]});
-    scene.want(&[pod_with("u1", spec)]);
-    scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
+    let fields = json!({
+        "env": [{"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        "volumeMounts": [
+            {"name": "v", "mountPath": "/a", "subPath": "logs/app"},
+            {"name": "v", "mountPath": "/b", "subPathExpr": "by/$(POD)"},
+        ],
+    });
+    scene.run(&mounting_with(json!({"emptyDir": {}}), fields)).await;
     let dir = scene.pod_dir("u1");
-    let volume = dir.join("volumes/kubernetes.io~empty-dir/shared");
+    let volume = dir.join("volumes/kubernetes.io~empty-dir/v");
     for (index, part) in [(0, "logs/app"), (1, "by/pod-u1")] {
-        let link = dir.join(format!("volume-subpaths/shared/app/{index}"));
+        let link = dir.join(format!("volume-subpaths/v/app/{index}"));
         let target = std::fs::canonicalize(volume.join(part)).unwrap();
         assert_eq!(std::fs::read_link(link).unwrap(), target);
     }
-    scene.want(&[]);
-    scene.until("u1", "removed", |report| report.removed).await;
+    scene.remove_all().await;
     scene.assert_clean();
+}
+
+/// A pod that mounts this volume, with these fields of its container.
+fn mounting_with(volume: Value, fields: Value) -> Pod {
+    let mut volume = volume;
+    volume["name"] = json!("v");
+    let mounts = json!([{"name": "v", "mountPath": "/v"}]);
+    let app = fixtures::with(container_with("app", "app", "volumeMounts", mounts), &fields);
+    pod_with("u1", json!({"containers": [app], "volumes": [volume]}))
+}
+
+/// A pod that mounts this volume.
+fn mounting(volume: Value) -> Pod {
+    mounting_with(volume, json!({}))
 }
 
 /// A pod with a volume in memory, for the runtime of a scene.
 fn pod_in_memory() -> Pod {
-    let mut app = container("app", "app");
-    app["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
-    let volume = json!({"name": "v", "emptyDir": {"medium": "Memory"}});
-    pod_with("u1", json!({"containers": [app], "volumes": [volume]}))
+    mounting(json!({"emptyDir": {"medium": "Memory"}}))
 }
 
 #[tokio::test(start_paused = true)]
 async fn volume_in_memory_waits_for_runtime_that_was_not_there_at_start() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
     scene.fake.set_name("crib");
     scene.fake.set_down(true);
     scene.want(&[pod_in_memory()]);
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    scene.sleep(5).await;
     scene.fake.set_down(false);
-    scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
+    scene.until_running("u1").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn volume_in_memory_is_refused_by_other_runtimes() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
     scene.fake.set_name("containerd");
     scene.want(&[pod_in_memory()]);
-    scene
-        .until("u1", "refused", |report| {
-            message(report, "app").contains("cannot keep an emptyDir in memory")
-        })
-        .await;
+    let text = "cannot keep an emptyDir in memory";
+    scene.until("u1", "refused", |report| message(report, "app").contains(text)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn link_out_of_volume_is_refused_until_it_is_gone() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
     let volume = scene.root.join("volume");
     std::fs::create_dir(&volume).unwrap();
     symlink("/", volume.join("part")).unwrap();
-    let mut app = container("app", "app");
-    app["volumeMounts"] = json!([{"name": "v", "mountPath": "/a", "subPath": "part"}]);
-    let spec =
-        json!({"containers": [app], "volumes": [{"name": "v", "hostPath": {"path": volume}}]});
-    scene.want(&[pod_with("u1", spec)]);
-    scene
-        .until("u1", "refused", |report| {
-            reason(report, "app") == "CreateContainerConfigError"
-        })
-        .await;
+    let mounts = json!([{"name": "v", "mountPath": "/a", "subPath": "part"}]);
+    let host_path = json!({"hostPath": {"path": volume}});
+    scene.want(&[mounting_with(host_path, json!({"volumeMounts": mounts}))]);
+    scene.until_reason("u1", "app", "CreateContainerConfigError").await;
     assert_eq!(
         message(&scene.report("u1"), "app"),
         "failed to prepare subPath for volumeMount \"v\" of container \"app\""
     );
     std::fs::remove_file(volume.join("part")).unwrap();
-    scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
+    scene.until_running("u1").await;
     assert!(volume.join("part").is_dir());
 }
 
 #[tokio::test(start_paused = true)]
 async fn variables_come_from_files_of_volumes() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
     let volume = scene.root.join("volume");
     std::fs::create_dir(&volume).unwrap();
     std::fs::write(volume.join("app.env"), "LEVEL=''\n").unwrap();
     let file = json!({"volumeName": "v", "path": "app.env", "key": "LEVEL"});
-    let mut app = container("app", "app");
-    app["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
-    app["env"] = json!([{"name": "LEVEL", "valueFrom": {"fileKeyRef": file}}]);
-    let spec =
-        json!({"containers": [app], "volumes": [{"name": "v", "hostPath": {"path": volume}}]});
-    scene.want(&[pod_with("u1", spec)]);
-    scene
-        .until("u1", "refused", |report| {
-            reason(report, "app") == "CreateContainerConfigError"
-        })
-        .await;
+    let env = json!([{"name": "LEVEL", "valueFrom": {"fileKeyRef": file}}]);
+    scene.want(&[mounting_with(json!({"hostPath": {"path": volume}}), json!({"env": env}))]);
+    scene.until_reason("u1", "app", "CreateContainerConfigError").await;
     let path = volume.join("app.env");
     assert_eq!(
         message(&scene.report("u1"), "app"),
         format!("environment variable key \"LEVEL\" not found in file {path:?}")
     );
     std::fs::write(&path, "LEVEL='info'\n").unwrap();
-    scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
+    scene.until_running("u1").await;
 }
 
 /// A ConfigMap `m` with one entry.
@@ -144,19 +113,9 @@ fn config_map(text: &str) -> ObjectMap {
     objects
 }
 
-/// A pod that mounts this volume.
-fn mounting(volume: Value) -> Pod {
-    let mut volume = volume;
-    volume["name"] = json!("v");
-    let mut app = container("app", "app");
-    app["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
-    pod_with("u1", json!({"containers": [app], "volumes": [volume]}))
-}
-
 /// The messages of the events with this reason.
 fn messages(events: &mut UnboundedReceiver<Event>, reason: &str) -> Vec<String> {
-    let all = std::iter::from_fn(|| events.try_recv().ok());
-    let chosen = all.filter(|event| event.reason == reason);
+    let chosen = drain(events).filter(|event| event.reason == reason);
     chosen.map(|event| event.message).collect()
 }
 
@@ -164,41 +123,29 @@ fn messages(events: &mut UnboundedReceiver<Event>, reason: &str) -> Vec<String> 
 async fn until_text(scene: &Scene, path: &std::path::Path, text: &str) -> u64 {
     let wait = async {
         while std::fs::read_to_string(path).is_ok_and(|found| found != text) {
-            tokio::time::sleep(seconds(1)).await;
+            scene.sleep(1).await;
         }
     };
     tokio::time::timeout(seconds(7200), wait).await.unwrap();
-    scene.second(scene.clock.now())
+    scene.now()
 }
 
 #[tokio::test(start_paused = true)]
 async fn missing_object_is_waited_for_with_doubled_delays() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
     let mut events = scene.agent().events();
     scene.want(&[mounting(json!({"configMap": {"name": "m"}}))]);
-    scene
-        .until("u1", "refused", |report| {
-            reason(report, "app") == "FailedMount"
-        })
-        .await;
-    let status = scene
-        .report("u1")
-        .status
-        .container_statuses
-        .clone()
-        .unwrap();
+    scene.until_reason("u1", "app", "FailedMount").await;
+    let status = scene.report("u1").status.container_statuses.clone().unwrap();
     let state = status[0].state.clone().unwrap().waiting.unwrap();
     assert_eq!(state.reason.as_deref(), Some("ContainerCreating"));
-    tokio::time::sleep(seconds(8)).await;
+    scene.sleep(8).await;
     // After 0, 0.5, 1.5, 3.5 and 7.5 s.
     let text = "MountVolume.SetUp failed for volume \"v\" : configmap \"m\" not found";
     assert_eq!(messages(&mut events, "FailedMount"), [text; 5]);
     assert_eq!(scene.calls(), [""; 0], "volumes come before the sandbox");
     scene.objects.set(config_map("1"));
-    let started = scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
+    let started = scene.until_running("u1").await;
     assert_eq!(started, 8, "the object is noticed before the next attempt");
 }
 
@@ -207,39 +154,29 @@ async fn pod_without_its_volumes_is_reported_every_two_minutes() {
     let scene = Scene::new();
     let mut events = scene.agent().events();
     scene.want(&[mounting(json!({"secret": {"secretName": "s"}}))]);
-    tokio::time::sleep(seconds(140)).await;
+    scene.sleep(140).await;
     let messages = messages(&mut events, "FailedMount");
     let late = messages.iter().filter(|text| text.starts_with("Unable"));
-    assert_eq!(
-        late.collect::<Vec<_>>(),
-        [
-            "Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], failed to process volumes=[]: \
-             context deadline exceeded"
-        ]
-    );
+    let expected = "Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], failed to process volumes=[]: \
+                    context deadline exceeded";
+    assert_eq!(late.collect::<Vec<_>>(), [expected]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn files_follow_their_objects_without_restart() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
     scene.objects.set(config_map("1"));
-    scene.want(&[mounting(json!({"configMap": {"name": "m"}}))]);
-    scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
-    let volume = scene
-        .pod_dir("u1")
-        .join("volumes/kubernetes.io~configmap/v");
+    scene.run(&mounting(json!({"configMap": {"name": "m"}}))).await;
+    let volume = scene.pod_dir("u1").join("volumes/kubernetes.io~configmap/v");
     assert_eq!(std::fs::read_to_string(volume.join("key")).unwrap(), "1");
-    let before = scene.second(scene.clock.now());
+    let before = scene.now();
     scene.objects.set(config_map("2"));
     let after = until_text(&scene, &volume.join("key"), "2").await;
     assert!(after <= before + 1, "{before} {after}");
     // The last content stays when the object goes.
     let mut events = scene.agent().events();
     scene.objects.set(ObjectMap::default());
-    tokio::time::sleep(seconds(10)).await;
+    scene.sleep(10).await;
     assert!(!messages(&mut events, "FailedMount").is_empty());
     assert_eq!(std::fs::read_to_string(volume.join("key")).unwrap(), "2");
     assert_eq!(scene.report("u1").containers[0].restarts, 0);
@@ -248,22 +185,14 @@ async fn files_follow_their_objects_without_restart() {
 #[tokio::test(start_paused = true)]
 async fn files_follow_labels_of_their_pod() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
     let items = json!([{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]);
     let pod = mounting(json!({"downwardAPI": {"items": items}}));
     let labelled = |value: &str| {
-        let mut api = pod.api().clone();
         let labels = [("v".to_owned(), value.to_owned())];
-        api.metadata.labels = Some(labels.into());
-        Pod::new(api)
+        changed(&pod, |api| api.metadata.labels = Some(labels.into()))
     };
-    scene.want(&[labelled("1")]);
-    scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
-    let file = scene
-        .pod_dir("u1")
-        .join("volumes/kubernetes.io~downward-api/v/labels");
+    scene.run(&labelled("1")).await;
+    let file = scene.pod_dir("u1").join("volumes/kubernetes.io~downward-api/v/labels");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "v=\"1\"");
     scene.want(&[labelled("2")]);
     until_text(&scene, &file, "v=\"2\"").await;
@@ -272,119 +201,66 @@ async fn files_follow_labels_of_their_pod() {
 #[tokio::test(start_paused = true)]
 async fn token_is_replaced_before_it_expires() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
     let source = json!({"serviceAccountToken": {"path": "token", "expirationSeconds": 1000}});
-    scene.want(&[mounting(json!({"projected": {"sources": [source]}}))]);
-    scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
-    let file = scene
-        .pod_dir("u1")
-        .join("volumes/kubernetes.io~projected/v/token");
+    scene.run(&mounting(json!({"projected": {"sources": [source]}}))).await;
+    let file = scene.pod_dir("u1").join("volumes/kubernetes.io~projected/v/token");
     let first = std::fs::read_to_string(&file).unwrap();
-    tokio::time::sleep(seconds(795)).await;
+    scene.sleep(795).await;
     assert_eq!(std::fs::read_to_string(&file).unwrap(), first);
-    tokio::time::sleep(seconds(10)).await;
+    scene.sleep(10).await;
     assert_ne!(std::fs::read_to_string(&file).unwrap(), first);
 }
 
 #[tokio::test(start_paused = true)]
 async fn image_of_a_volume_is_pulled_before_containers_start() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
-    scene.fake.image("data", Behaviour::forever());
-    scene.want(&[mounting(
-        json!({"image": {"reference": "data", "pullPolicy": "Always"}}),
-    )]);
-    scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
+    scene.run(&mounting(json!({"image": {"reference": "one", "pullPolicy": "Always"}}))).await;
     let calls = scene.calls();
     let position = |text: &str| calls.iter().position(|call| call.starts_with(text));
-    assert!(
-        position("RunPodSandbox") < position("PullImage"),
-        "{calls:?}"
-    );
-    assert!(
-        position("PullImage") < position("CreateContainer"),
-        "{calls:?}"
-    );
+    assert!(position("RunPodSandbox") < position("PullImage"), "{calls:?}");
+    assert!(position("PullImage") < position("CreateContainer"), "{calls:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn image_of_a_volume_is_pulled_with_each_sync() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
-    scene.fake.image("data", Behaviour::forever());
-    scene.want(&[mounting(
-        json!({"image": {"reference": "data", "pullPolicy": "Always"}}),
-    )]);
-    let pulls = || {
-        let calls = scene.calls();
-        let pulls = calls.iter().filter(|call| call.starts_with("PullImage"));
-        pulls.count()
-    };
-    tokio::time::sleep(seconds(30)).await;
+    scene.want(&[mounting(json!({"image": {"reference": "one", "pullPolicy": "Always"}}))]);
+    let pulls = || scene.times("PullImage").len();
+    scene.sleep(30).await;
     let first = pulls();
     // The pod is synced once a minute.
-    tokio::time::sleep(seconds(120)).await;
-    assert!(
-        (1..=2).contains(&(pulls() - first)),
-        "{} after {first}",
-        pulls()
-    );
+    scene.sleep(120).await;
+    assert!((1..=2).contains(&(pulls() - first)), "{} after {first}", pulls());
 }
 
 #[tokio::test(start_paused = true)]
 async fn missing_image_of_a_volume_keeps_its_container_waiting() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
-    scene.want(&[mounting(
-        json!({"image": {"reference": "gone", "pullPolicy": "Never"}}),
-    )]);
-    scene
-        .until("u1", "refused", |report| {
-            reason(report, "app") == "ErrImageNeverPull"
-        })
-        .await;
+    scene.want(&[mounting(json!({"image": {"reference": "gone", "pullPolicy": "Never"}}))]);
+    scene.until_reason("u1", "app", "ErrImageNeverPull").await;
     scene.fake.image("gone", Behaviour::forever());
-    scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
+    scene.until_running("u1").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn pod_with_too_large_empty_dir_is_evicted() {
     let scene = Scene::new();
-    scene.fake.image("app", Behaviour::forever());
     let mut events = scene.agent().events();
-    scene.want(&[mounting(json!({"emptyDir": {"sizeLimit": "1Mi"}}))]);
-    scene
-        .until("u1", "running", |report| phase(report) == "Running")
-        .await;
-    let volume = scene
-        .pod_dir("u1")
-        .join("volumes/kubernetes.io~empty-dir/v");
+    scene.run(&mounting(json!({"emptyDir": {"sizeLimit": "1Mi"}}))).await;
+    let volume = scene.pod_dir("u1").join("volumes/kubernetes.io~empty-dir/v");
     std::fs::write(volume.join("f"), vec![1; 512 << 10]).unwrap();
-    tokio::time::sleep(seconds(30)).await;
+    scene.sleep(30).await;
     assert_eq!(phase(&scene.report("u1")), "Running");
     let mut transitions = scene.agent().transitions();
     std::fs::write(volume.join("f"), vec![1; 2 << 20]).unwrap();
-    let written = scene.second(scene.clock.now());
-    let ended = scene
-        .until("u1", "finished", |report| report.finished)
-        .await;
+    let written = scene.now();
+    let ended = scene.until_finished("u1").await;
     assert!(ended <= written + 12, "{written} {ended}");
     let text = "Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". ";
-    let status = scene.report("u1").status;
-    assert_eq!(status.phase.as_deref(), Some("Failed"));
-    assert_eq!(status.reason.as_deref(), Some("Evicted"));
-    assert_eq!(status.message.as_deref(), Some(text));
+    assert_eq!(scene.status("u1"), ("Failed".to_owned(), "Evicted".to_owned()));
+    assert_eq!(scene.report("u1").status.message.as_deref(), Some(text));
     assert_eq!(messages(&mut events, "Evicted"), [text]);
     let of_pod = transitions.try_recv().unwrap();
     assert_eq!((of_pod.container, of_pod.to.as_str()), (None, "Failed"));
-    assert_eq!(
-        of_pod.cause,
-        "Evicted: Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\""
-    );
+    assert_eq!(of_pod.cause, "Evicted: Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\"");
 }

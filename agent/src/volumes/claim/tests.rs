@@ -7,22 +7,12 @@ use std::os::unix::fs::MetadataExt as _;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::fixtures;
 use crate::objects::ObjectMap;
-
-fn claim(name: &str, fields: Value) -> PersistentVolumeClaim {
-    let mut spec =
-        json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
-    for (name, value) in fields.as_object().unwrap() {
-        spec[name] = value.clone();
-    }
-    let metadata = json!({"name": name, "namespace": "default"});
-    serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
-}
 
 fn pod(security: Value, volumes: Value) -> Pod {
     let spec = json!({"containers": [], "securityContext": security, "volumes": volumes});
-    let metadata = json!({"name": "p", "namespace": "default", "uid": "u1"});
-    Pod::new(serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap())
+    fixtures::pod_of("u1", "p", spec)
 }
 
 struct Fixture {
@@ -49,14 +39,8 @@ impl Fixture {
         found.unwrap().map_err(|error| error.to_string())
     }
 
-    fn add_volume(&mut self, source: Value) {
-        let mut spec = json!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}});
-        for (name, value) in source.as_object().unwrap() {
-            spec[name] = value.clone();
-        }
-        let volume = json!({"metadata": {"name": "disk"}, "spec": spec});
-        let volume = serde_json::from_value(volume).unwrap();
-        self.objects.insert_persistent_volume(volume);
+    fn add_claim(&mut self, name: &str, fields: Value) {
+        self.objects.insert_persistent_volume_claim(fixtures::claim(name, &fields));
     }
 }
 
@@ -72,9 +56,7 @@ fn claim_without_a_volume_has_a_directory_that_is_kept() {
         error,
         "error processing PVC default/data: failed to fetch PVC from API server: persistentvolumeclaims \"data\" not found"
     );
-    fixture
-        .objects
-        .insert_persistent_volume_claim(claim("data", json!({})));
+    fixture.add_claim("data", json!({}));
     let found = fixture.prepare(&pod(json!({}), volumes())).unwrap();
     let path = fixture.root.path().join("volumes/default/data/volume");
     assert_eq!((&found.host_path, found.readonly), (&path, false));
@@ -91,8 +73,7 @@ fn claim_without_a_volume_has_a_directory_that_is_kept() {
 #[test]
 fn claim_that_fits_no_volume_waits_with_the_reason() {
     let mut fixture = Fixture::new();
-    let named = claim("data", json!({"volumeName": "other"}));
-    fixture.objects.insert_persistent_volume_claim(named);
+    fixture.add_claim("data", json!({"volumeName": "other"}));
     assert_eq!(
         fixture.prepare(&pod(json!({}), volumes())).unwrap_err(),
         "error processing PVC default/data: PVC is not bound: there is no PersistentVolume \"other\", which its volumeName names: add it, or leave volumeName out"
@@ -102,43 +83,30 @@ fn claim_that_fits_no_volume_waits_with_the_reason() {
 #[test]
 fn local_volume_must_be_a_directory() {
     let mut fixture = Fixture::new();
-    fixture
-        .objects
-        .insert_persistent_volume_claim(claim("data", json!({})));
+    fixture.add_claim("data", json!({}));
     let path = fixture.root.path().join("disk");
-    fixture.add_volume(json!({"local": {"path": path}}));
+    let disk = fixtures::volume("disk", &json!({"local": {"path": path}}));
+    fixture.objects.insert_persistent_volume(*disk);
     let error = fixture.prepare(&pod(json!({}), volumes())).unwrap_err();
-    assert!(
-        error.starts_with("failed to find the local volume "),
-        "{error}"
-    );
+    assert!(error.starts_with("failed to find the local volume "), "{error}");
     fs::write(&path, "").unwrap();
     let error = fixture.prepare(&pod(json!({}), volumes())).unwrap_err();
     assert!(error.ends_with("is not a directory"), "{error}");
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
     let found = fixture.prepare(&pod(json!({}), volumes())).unwrap();
-    assert_eq!(
-        (found.host_path, found.spec_name),
-        (path, Some("disk".to_owned()))
-    );
+    assert_eq!((found.host_path, found.spec_name), (path, Some("disk".to_owned())));
 }
 
 #[test]
 fn ephemeral_volume_is_in_the_directory_of_its_pod() {
     let mut fixture = Fixture::new();
-    let spec = claim("", json!({})).spec.unwrap();
+    let spec = fixtures::claim("", &json!({})).spec.unwrap();
     let volume = json!([{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}]);
     let found = fixture.prepare(&pod(json!({}), volume.clone())).unwrap();
-    assert!(
-        found
-            .host_path
-            .starts_with(fixture.root.path().join("pod/volumes"))
-    );
+    assert!(found.host_path.starts_with(fixture.root.path().join("pod/volumes")));
     assert!(!fixture.root.path().join("volumes").exists());
-    fixture
-        .objects
-        .insert_persistent_volume_claim(claim("p-v", json!({})));
+    fixture.add_claim("p-v", json!({}));
     assert_eq!(
         fixture.prepare(&pod(json!({}), volume)).unwrap_err(),
         "error processing PVC default/p-v: PVC default/p-v was not created for pod default/p (pod is not owner)"
@@ -148,22 +116,15 @@ fn ephemeral_volume_is_in_the_directory_of_its_pod() {
 #[test]
 fn group_is_set_as_the_policy_says() {
     let mut fixture = Fixture::new();
-    fixture
-        .objects
-        .insert_persistent_volume_claim(claim("data", json!({})));
-    let path = fixture
-        .prepare(&pod(json!({}), volumes()))
-        .unwrap()
-        .host_path;
+    fixture.add_claim("data", json!({}));
+    let path = fixture.prepare(&pod(json!({}), volumes())).unwrap().host_path;
     let file = path.join("f");
     fs::write(&file, "").unwrap();
     let group = fs::metadata(&path).unwrap().gid();
     let mode = || fs::metadata(&file).unwrap().mode() & 0o777;
     let set_mode = || super::super::set_mode(&file, 0o600).unwrap();
     set_mode();
-    fixture
-        .prepare(&pod(json!({"fsGroup": group}), volumes()))
-        .unwrap();
+    fixture.prepare(&pod(json!({"fsGroup": group}), volumes())).unwrap();
     assert_eq!(mode(), 0o660);
     set_mode();
     let policy = json!({"fsGroup": group, "fsGroupChangePolicy": "OnRootMismatch"});
@@ -174,8 +135,7 @@ fn group_is_set_as_the_policy_says() {
 #[test]
 fn claim_for_one_pod_is_free_when_the_pod_has_ended() {
     let mut fixture = Fixture::new();
-    let single = claim("data", json!({"accessModes": ["ReadWriteOncePod"]}));
-    fixture.objects.insert_persistent_volume_claim(single);
+    fixture.add_claim("data", json!({"accessModes": ["ReadWriteOncePod"]}));
     let pod = pod(json!({}), volumes());
     let volume = &pod.spec().volumes.as_ref().unwrap()[0];
     let [one, other] = ["one", "other"].map(|name| fixture.root.path().join(name));

@@ -5,6 +5,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::fixtures;
 use crate::objects::ObjectMap;
 
 fn objects() -> ObjectMap {
@@ -29,13 +30,12 @@ fn objects() -> ObjectMap {
 
 fn pod(security: Value) -> Pod {
     let limits = json!({"limits": {"cpu": "1500m"}, "requests": {"memory": "64Mi"}});
-    let pod = json!({
+    fixtures::pod(json!({
         "metadata": {"name": "p", "namespace": "n", "uid": "u1",
             "labels": {"b": "2", "a": "x\"y"}, "annotations": {"note": "text"}},
         "spec": {"securityContext": security, "containers": [{"name": "c", "resources": limits}],
             "initContainers": [{"name": "i"}]},
-    });
-    Pod::new(serde_json::from_value(pod).unwrap())
+    }))
 }
 
 fn files_of(pod: &Pod, volume: Value) -> Result<Payload, ContentError> {
@@ -44,9 +44,8 @@ fn files_of(pod: &Pod, volume: Value) -> Result<Payload, ContentError> {
     let volume: Volume = serde_json::from_value(volume).unwrap();
     let mut node = Node::new("node", "/r", "/l");
     let allocatable = [("cpu", "4"), ("memory", "8Gi")];
-    node.allocatable = allocatable
-        .map(|(name, amount)| (name.to_owned(), amount.to_owned()))
-        .into();
+    node.allocatable =
+        allocatable.map(|(name, amount)| (name.to_owned(), amount.to_owned())).into();
     let inputs = ContentInputs {
         node: &node,
         objects: &objects(),

@@ -9,12 +9,13 @@ use agent::cri::{
     RegistryAuth, RuntimeStatus, Version,
 };
 use agent::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
-use agent::pod::PodUid;
 use agent::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
+use api::pod::PodUid;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use crate::support::{text, texts};
+use crate::pods::texts;
+use crate::support::text;
 
 #[derive(Default)]
 struct State {
@@ -33,18 +34,13 @@ struct State {
 pub(super) struct Registry(Mutex<State>);
 
 fn failure(call: &'static str, code: Code, message: &str) -> CriError {
-    CriError {
-        call,
-        code,
-        message: message.to_owned(),
-    }
+    CriError { call, code, message: message.to_owned() }
 }
 
 /// Reads `rpc error: code = X desc = Y`.
 fn status(call: &'static str, error: &str) -> CriError {
-    let parts = error
-        .strip_prefix("rpc error: code = ")
-        .and_then(|rest| rest.split_once(" desc = "));
+    let parts =
+        error.strip_prefix("rpc error: code = ").and_then(|rest| rest.split_once(" desc = "));
     match parts {
         Some((name, message)) => failure(call, code(name), message),
         None => failure(call, Code::Unknown, error),
@@ -74,11 +70,7 @@ fn code(name: &str) -> Code {
 }
 
 fn image(id: &str, size: u64) -> Image {
-    Image {
-        id: id.to_owned(),
-        size,
-        ..Image::default()
-    }
+    Image { id: id.to_owned(), size, ..Image::default() }
 }
 
 impl Registry {
@@ -89,9 +81,7 @@ impl Registry {
     /// Replaces what every name gives.
     pub(super) fn replace(&self, entries: &Value) {
         let entries = entries.as_object().into_iter().flatten();
-        self.state().entries = entries
-            .map(|(name, entry)| (name.clone(), entry.clone()))
-            .collect();
+        self.state().entries = entries.map(|(name, entry)| (name.clone(), entry.clone())).collect();
     }
 
     pub(super) fn set(&self, name: &str, entry: &Value) {
@@ -147,10 +137,7 @@ impl Cri for Registry {
     async fn image_status(&self, spec: &ImageSpec) -> Result<Option<Image>, CriError> {
         let state = self.state();
         let names = [spec.image.as_str(), ""];
-        if let Some(error) = names
-            .iter()
-            .find_map(|name| state.inspection_errors.get(*name))
-        {
+        if let Some(error) = names.iter().find_map(|name| state.inspection_errors.get(*name)) {
             return Err(error.clone());
         }
         let of_id = || state.present.values().find(|image| image.id == spec.image);
@@ -202,10 +189,7 @@ impl Cri for Registry {
         if entry["anonymous"] != true && !known {
             return failed(Code::Unknown, &format!("pull access denied for \"{name}\""));
         }
-        let pulled = image(
-            text(&entry["ref"]),
-            entry["size"].as_u64().unwrap_or_default(),
-        );
+        let pulled = image(text(&entry["ref"]), entry["size"].as_u64().unwrap_or_default());
         self.state().present.insert(name.clone(), pulled);
         Ok(text(&entry["ref"]).to_owned())
     }

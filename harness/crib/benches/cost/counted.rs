@@ -9,8 +9,8 @@ use agent::cri::{
     ListedSandbox, Lists, RegistryAuth, RuntimeStatus, Version,
 };
 use agent::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
-use agent::pod::PodUid;
 use agent::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
+use api::pod::PodUid;
 use async_trait::async_trait;
 
 /// See the module.
@@ -45,10 +45,7 @@ struct Begun<'a> {
 
 impl Counted {
     pub(crate) fn new(inner: Arc<dyn Cri>) -> Self {
-        Self {
-            inner,
-            calls: Mutex::default(),
-        }
+        Self { inner, calls: Mutex::default() }
     }
 
     fn calls(&self) -> MutexGuard<'_, Calls> {

@@ -32,18 +32,13 @@ const TIMELINE: &str = "--timeline";
 fn main() -> Result<(), Failed> {
     server::become_server();
     // Cargo passes --bench.
-    let arguments: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|a| a != "--bench")
-        .collect();
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     let has = |name: &str| arguments.iter().any(|a| a == name);
     let numbers: Vec<usize> = arguments.iter().filter_map(|a| a.parse().ok()).collect();
     if has(ROW) {
         let number = numbers.first().copied().ok_or("a row has a number")?;
         heap::share();
-        let tokio = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         return tokio.block_on(async {
             match arguments.iter().find_map(|a| probes::Kind::named(a)) {
                 Some(kind) => probes::measure(number, kind).await,
@@ -60,11 +55,7 @@ fn main() -> Result<(), Failed> {
         return Ok(());
     }
     pods::print_head()?;
-    let numbers = if numbers.is_empty() {
-        &PODS[..]
-    } else {
-        &numbers
-    };
+    let numbers = if numbers.is_empty() { &PODS[..] } else { &numbers };
     for &number in numbers {
         row(number, has(TIMELINE).then_some(TIMELINE))?;
     }

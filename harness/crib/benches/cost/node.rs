@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use agent::clock::SystemClock;
 use agent::dialer::SystemDialer;
-use agent::objects::ObjectMap;
 use agent::{Agent, Config, Parts, ReadinessChange, Transition};
 use tempfile::TempDir;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -84,10 +83,7 @@ impl Node {
     }
 
     fn manifest(&self, name: &str) -> PathBuf {
-        self.root
-            .path()
-            .join("manifests")
-            .join(format!("{name}.yaml"))
+        self.root.path().join("manifests").join(format!("{name}.yaml"))
     }
 
     /// Writes a manifest as a whole.
@@ -228,7 +224,7 @@ fn start_agent(root: &Path, cri: Arc<Counted>) -> Agent {
             cri,
             clock: Arc::new(SystemClock),
             dialer: Arc::new(SystemDialer),
-            objects: Arc::new(ObjectMap::default()),
+            objects: Arc::default(),
             sources: vec![Box::new(manifests)],
         },
     )

@@ -78,20 +78,15 @@ impl Runtime {
                 ip: POD_IP.to_owned(),
                 ..Default::default()
             }),
-            linux: Some(v1::LinuxPodSandboxStatus {
-                namespaces: Some(v1::Namespace { options }),
-            }),
+            linux: Some(v1::LinuxPodSandboxStatus { namespaces: Some(v1::Namespace { options }) }),
             labels: config.labels,
             annotations: config.annotations,
             ..Default::default()
         };
         let uid = uid(&status.labels);
         self.of_pod.entry(uid).or_default().push(id.clone());
-        let sandbox = Sandbox {
-            status,
-            log_directory: config.log_directory,
-            containers: Vec::new(),
-        };
+        let sandbox =
+            Sandbox { status, log_directory: config.log_directory, containers: Vec::new() };
         self.sandboxes.insert(id.clone(), sandbox);
         self.tell(&id, &id, Event::ContainerCreatedEvent);
         self.tell(&id, &id, Event::ContainerStartedEvent);
@@ -107,9 +102,7 @@ impl Runtime {
             return Ok(v1::StopPodSandboxResponse {});
         };
         let was_ready = sandbox.status.state() == v1::PodSandboxState::SandboxReady;
-        sandbox
-            .status
-            .set_state(v1::PodSandboxState::SandboxNotready);
+        sandbox.status.set_state(v1::PodSandboxState::SandboxNotready);
         for container in sandbox.containers.clone() {
             self.end(&container, 137);
         }
@@ -210,10 +203,7 @@ impl Runtime {
             log_path: log.display().to_string(),
             ..Default::default()
         };
-        let container = Container {
-            sandbox: request.pod_sandbox_id,
-            status,
-        };
+        let container = Container { sandbox: request.pod_sandbox_id, status };
         self.containers.insert(id.clone(), container);
         self.changed(&id, Event::ContainerCreatedEvent);
         Ok(v1::CreateContainerResponse { container_id: id })
@@ -289,9 +279,7 @@ impl Runtime {
             }
         };
         let containers = ids.filter_map(|id| self.containers.get(id));
-        Ok(v1::ListContainersResponse {
-            containers: containers.map(listed).collect(),
-        })
+        Ok(v1::ListContainersResponse { containers: containers.map(listed).collect() })
     }
 
     fn end(&mut self, id: &str, code: i32) {
@@ -360,7 +348,5 @@ fn not_found(id: &str) -> Status {
 /// Nanoseconds since 1970.
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
-    })
+    since.map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }

@@ -60,11 +60,7 @@ impl Server {
         let stdout = child.stdout.take().ok_or("the server has no output")?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line)?;
-        Ok(Self {
-            child,
-            stdin,
-            port: line.trim().parse()?,
-        })
+        Ok(Self { child, stdin, port: line.trim().parse()? })
     }
 }
 
@@ -136,23 +132,14 @@ async fn call(
         "ContainerStatus" => unary(request, |of| lock(r).container_status(&of)).await,
         "ListContainers" => unary(request, |of| lock(r).list_containers(&of)).await,
         "ExecSync" => {
-            unary(request, |_: v1::ExecSyncRequest| {
-                Ok(v1::ExecSyncResponse::default())
-            })
-            .await
+            unary(request, |_: v1::ExecSyncRequest| Ok(v1::ExecSyncResponse::default())).await
         }
         "ImageStatus" => unary(request, |of: v1::ImageStatusRequest| Ok(image_status(of))).await,
         "ListImages" => {
-            unary(request, |_: v1::ListImagesRequest| {
-                Ok(v1::ListImagesResponse::default())
-            })
-            .await
+            unary(request, |_: v1::ListImagesRequest| Ok(v1::ListImagesResponse::default())).await
         }
         "ImageFsInfo" => {
-            unary(request, |_: v1::ImageFsInfoRequest| {
-                Ok(v1::ImageFsInfoResponse::default())
-            })
-            .await
+            unary(request, |_: v1::ImageFsInfoRequest| Ok(v1::ImageFsInfoResponse::default())).await
         }
         "GetContainerEvents" => events(request, runtime).await,
         _ => Status::unimplemented(path).into_http(),
@@ -170,9 +157,7 @@ where
     let service = tower::service_fn(|request: Request<Q>| {
         std::future::ready(answer(request.into_inner()).map(Response::new))
     });
-    Grpc::new(ProstCodec::<A, Q>::default())
-        .unary(service, request)
-        .await
+    Grpc::new(ProstCodec::<A, Q>::default()).unary(service, request).await
 }
 
 async fn events(request: http::Request<Body>, runtime: Shared) -> http::Response<Body> {
@@ -202,9 +187,7 @@ fn status() -> v1::StatusResponse {
         ..Default::default()
     });
     v1::StatusResponse {
-        status: Some(v1::RuntimeStatus {
-            conditions: conditions.into(),
-        }),
+        status: Some(v1::RuntimeStatus { conditions: conditions.into() }),
         ..Default::default()
     }
 }

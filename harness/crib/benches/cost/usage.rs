@@ -42,10 +42,7 @@ impl Add for Usage {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        Self {
-            cpu: self.cpu + other.cpu,
-            waits: self.waits + other.waits,
-        }
+        Self { cpu: self.cpu + other.cpu, waits: self.waits + other.waits }
     }
 }
 

@@ -55,17 +55,11 @@ fn code(document: &str) -> Vec<Code> {
             while let Some(begun) = text.strip_suffix('\\') {
                 text = format!("{begun} {}", lines.next().unwrap().trim());
             }
-            found.push(Code {
-                text,
-                inline: false,
-            });
+            found.push(Code { text, inline: false });
         } else if line.is_empty() {
             let spans = std::mem::take(&mut paragraph);
             let spans = spans.split('`').skip(1).step_by(2);
-            found.extend(spans.map(|text| Code {
-                text: text.to_owned(),
-                inline: true,
-            }));
+            found.extend(spans.map(|text| Code { text: text.to_owned(), inline: true }));
         } else {
             paragraph += line;
             paragraph.push(' ');
@@ -108,10 +102,8 @@ fn simple_commands(line: &str) -> Vec<Vec<String>> {
 
 /// The arguments of each `crib` in a line, with `crib` as the first one.
 fn crib_commands(line: &str) -> Vec<Vec<String>> {
-    let line = ["$ ", "- run: "]
-        .iter()
-        .find_map(|prompt| line.strip_prefix(prompt))
-        .unwrap_or(line);
+    let line =
+        ["$ ", "- run: "].iter().find_map(|prompt| line.strip_prefix(prompt)).unwrap_or(line);
     // A synopsis, as in the usage of a command with subcommands, is no command.
     if line.ends_with("<COMMAND>") {
         return Vec::new();
@@ -189,22 +181,13 @@ fn documents_name_flags_that_exist() {
         .collect();
     let mut named = 0;
     for (name, text) in documents() {
-        if ![
-            "README.md",
-            "docs/pods.md",
-            "docs/testing.md",
-            "docs/cri.md",
-        ]
-        .contains(&name.as_str())
+        if !["README.md", "docs/pods.md", "docs/testing.md", "docs/cri.md"].contains(&name.as_str())
         {
             continue;
         }
         for code in code(&text).iter().filter(|code| code.inline) {
-            let Some(flag) = code
-                .text
-                .split([' ', '='])
-                .next()
-                .filter(|word| word.starts_with("--"))
+            let Some(flag) =
+                code.text.split([' ', '=']).next().filter(|word| word.starts_with("--"))
             else {
                 continue;
             };
@@ -230,10 +213,7 @@ fn documents_name_flags_that_exist() {
 #[case::others("cargo build --package crib", &[])]
 #[case::message("crib: isolation: root", &[])]
 fn commands_are_found_in_lines(#[case] line: &str, #[case] expected: &[&str]) {
-    let found: Vec<String> = crib_commands(line)
-        .iter()
-        .map(|words| words.join(" "))
-        .collect();
+    let found: Vec<String> = crib_commands(line).iter().map(|words| words.join(" ")).collect();
     assert_eq!(found, expected);
 }
 
@@ -249,17 +229,8 @@ fn commands_that_do_not_exist_are_found(#[case] line: &str, #[case] inline: bool
 #[test]
 fn code_is_found_in_blocks_and_sentences() {
     let document = "Write `crib rmp --all\n--force`, or:\n\n    crib ps \\\n      -a\n\n```sh\ncrib pods\n```\n";
-    let found: Vec<(String, bool)> = code(document)
-        .into_iter()
-        .map(|code| (code.text, code.inline))
-        .collect();
-    let expected = [
-        ("crib rmp --all --force", true),
-        ("crib ps  -a", false),
-        ("crib pods", false),
-    ];
-    assert_eq!(
-        found,
-        expected.map(|(text, inline)| (text.to_owned(), inline))
-    );
+    let found: Vec<(String, bool)> =
+        code(document).into_iter().map(|code| (code.text, code.inline)).collect();
+    let expected = [("crib rmp --all --force", true), ("crib ps  -a", false), ("crib pods", false)];
+    assert_eq!(found, expected.map(|(text, inline)| (text.to_owned(), inline)));
 }

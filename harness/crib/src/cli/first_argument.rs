@@ -49,18 +49,13 @@ fn first_argument(arguments: &[OsString], command: &Command) -> Option<(usize, b
         if word == "--" {
             return None;
         } else if let Some(long) = word.strip_prefix("--") {
-            let (name, value) = long
-                .split_once('=')
-                .map_or((long, None), |(name, value)| (name, Some(value)));
-            let flag = command
-                .get_arguments()
-                .find(|flag| flag.get_long() == Some(name))?;
+            let (name, value) =
+                long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)));
+            let flag = command.get_arguments().find(|flag| flag.get_long() == Some(name))?;
             seen(flag, value.is_some());
         } else if let Some(shorts) = word.strip_prefix('-').filter(|shorts| !shorts.is_empty()) {
             for (place, short) in shorts.char_indices() {
-                let flag = command
-                    .get_arguments()
-                    .find(|flag| flag.get_short() == Some(short))?;
+                let flag = command.get_arguments().find(|flag| flag.get_short() == Some(short))?;
                 let last = place + short.len_utf8() == shorts.len();
                 seen(flag, !last);
                 if flag.get_action().takes_values() {
@@ -97,10 +92,8 @@ mod tests {
     fn separator_precedes_the_command_of_filtered_exec(#[case] line: &str, #[case] expected: &str) {
         let arguments = line.split(' ').map(OsString::from).collect();
         let separated = separate(arguments, &mut crate::cli::Cli::command());
-        let separated: Vec<String> = separated
-            .into_iter()
-            .map(|word| word.display().to_string())
-            .collect();
+        let separated: Vec<String> =
+            separated.into_iter().map(|word| word.display().to_string()).collect();
         assert_eq!(separated.join(" "), expected);
     }
 }

@@ -1,14 +1,16 @@
 //! Configurations of pods and containers in files: messages of the CRI in JSON or YAML, as crictl reads them.
 
 use std::io;
+use std::path::Path;
 
 use cri::v1;
+use crib_base::named_text;
+use crib_base::report::{chain, say};
 use prost::Message;
 use prost_reflect::{DeserializeOptions, DynamicMessage};
 
 use super::CallError;
 use super::output::descriptor;
-use crate::report::{chain, say};
 
 /// Reads the configuration of a pod.
 pub(crate) fn pod_config(path: &str) -> Result<v1::PodSandboxConfig, CallError> {
@@ -51,7 +53,7 @@ fn invalid(path: &str, reason: &str) -> CallError {
 }
 
 fn read<T: Message + Default>(path: &str, name: &str) -> Result<T, CallError> {
-    let text = std::fs::read_to_string(path).map_err(|source| {
+    let text = named_text::read_text(Path::new(path)).map_err(|source| {
         CallError::Usage(format!("failed to read the configuration {path}: {source}"))
     })?;
     // JSON is YAML, too.

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use clap::{Args, ValueEnum};
 use cri::v1;
+use crib_base::live::RunName;
 
 use super::select::{Which, newest};
 use super::{CallError, Cri};
-use crate::live::RunName;
 
 /// A container's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -50,16 +50,8 @@ pub(crate) struct ContainerFilterArgs {
 }
 
 /// The ids of the filters' flags.
-pub(crate) const FILTERS: [&str; 8] = [
-    "pod",
-    "image",
-    "state",
-    "name",
-    "namespace",
-    "label",
-    "last",
-    "latest",
-];
+pub(crate) const FILTERS: [&str; 8] =
+    ["pod", "image", "state", "name", "namespace", "label", "last", "latest"];
 
 impl ContainerFilterArgs {
     /// Whether any filter is given.
@@ -97,11 +89,7 @@ pub(crate) async fn list(
             pods.extend(names);
         }
     }
-    newest(
-        &mut containers,
-        |container| container.created_at,
-        args.which.count(),
-    );
+    newest(&mut containers, |container| container.created_at, args.which.count());
     Ok((containers, pods))
 }
 
@@ -120,9 +108,7 @@ async fn list_one(
     let filter = v1::ContainerFilter {
         id: id.unwrap_or_default().to_owned(),
         pod_sandbox_id: args.pod.clone().unwrap_or_default(),
-        state: state.map(|state| v1::ContainerStateValue {
-            state: state.into(),
-        }),
+        state: state.map(|state| v1::ContainerStateValue { state: state.into() }),
         label_selector: args.which.labels(),
     };
     let containers = cri.runtime.containers(filter);
@@ -147,11 +133,8 @@ async fn pod_names(cri: &Cri) -> Result<PodNames, CallError> {
     let pods = cri.call("ListPodSandbox", all).await?;
     let named = pods.into_iter().map(|pod| {
         let metadata = pod.metadata.unwrap_or_default();
-        let name = PodName {
-            name: metadata.name,
-            namespace: metadata.namespace,
-            run: cri.run().cloned(),
-        };
+        let name =
+            PodName { name: metadata.name, namespace: metadata.namespace, run: cri.run().cloned() };
         (pod.id, name)
     });
     Ok(named.collect())

@@ -1,10 +1,11 @@
 //! `-o json|yaml|go-template|table` of the commands that show documents.
 
 use clap::{Args, ValueEnum};
+use crib_base::exit::Exit;
 use serde_json::Value;
 
-use super::CallError;
 use super::output::{self, print, print_value};
+use super::{CallError, each};
 use crate::template::Template;
 
 /// How documents are printed.
@@ -52,6 +53,26 @@ impl DocumentArgs {
             1 => self.print_document(&documents.remove(0)),
             _ => self.print_document(&Value::Array(documents)),
         }
+    }
+
+    /// Looks each of these up, and prints them: of a kind, which is named where there are none.
+    pub(crate) async fn print_each(
+        &self,
+        kind: &'static str,
+        ids: &[String],
+        look_up: impl AsyncFn(&str) -> Result<Shown, CallError>,
+    ) -> Result<Exit, CallError> {
+        if ids.is_empty() {
+            return Err(CallError::NothingFits(kind));
+        }
+        let mut shown = Vec::new();
+        let exit = each(ids, async |id: &String| {
+            shown.push(look_up(id).await?);
+            Ok(())
+        });
+        let exit = exit.await;
+        self.print(shown)?;
+        exit
     }
 
     /// Prints one document.

@@ -5,12 +5,12 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crib_base::args::UnixEndpoint;
+use crib_base::exit::Exit;
+use crib_base::live::RunName;
 use harness::streaming::DialError;
 
-use crate::args::UnixEndpoint;
 use crate::endpoint::EndpointError;
-use crate::exit::Exit;
-use crate::live::RunName;
 use crate::template::TemplateError;
 
 /// Why a command failed.
@@ -26,10 +26,7 @@ pub(crate) enum CallError {
         tried: Vec<PathBuf>,
     },
     /// Connecting to the socket failed.
-    #[error(
-        "failed to connect to the runtime at {endpoint}; {}",
-        connect_hint(source)
-    )]
+    #[error("failed to connect to the runtime at {endpoint}; {}", connect_hint(source))]
     Unreachable {
         /// Where.
         endpoint: UnixEndpoint,
@@ -169,33 +166,22 @@ fn choices(all: &[String]) -> String {
 }
 
 fn list(paths: &[PathBuf]) -> String {
-    let paths: Vec<String> = paths
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
+    let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     paths.join(", ")
 }
 
 fn connect_hint(source: &io::Error) -> &'static str {
     let known = [
-        (
-            io::ErrorKind::NotFound,
-            "check that it is running and that this is its socket",
-        ),
+        (io::ErrorKind::NotFound, "check that it is running and that this is its socket"),
         (
             io::ErrorKind::PermissionDenied,
             "run as its owner, as root or in its group, or choose another runtime with --runtime-endpoint",
         ),
-        (
-            io::ErrorKind::ConnectionRefused,
-            "the socket is stale: start the runtime again",
-        ),
+        (io::ErrorKind::ConnectionRefused, "the socket is stale: start the runtime again"),
     ];
     let connect_hint = known.into_iter().find(|(kind, _)| *kind == source.kind());
-    connect_hint.map_or(
-        "check that this is the socket of a runtime",
-        |(_, connect_hint)| connect_hint,
-    )
+    connect_hint
+        .map_or("check that this is the socket of a runtime", |(_, connect_hint)| connect_hint)
 }
 
 impl CallError {
@@ -206,10 +192,7 @@ impl CallError {
         if status.source().is_some() && status.code() != tonic::Code::Unavailable {
             return Self::Lost;
         }
-        Self::Refused {
-            call,
-            status: Box::new(status),
-        }
+        Self::Refused { call, status: Box::new(status) }
     }
 
     /// Whether there is nothing to say of it: it was said, or nobody reads what is written.
@@ -255,10 +238,7 @@ impl CallError {
 /// Strips the prefixes that Kubernetes clients add.
 fn without_prefix(message: &str) -> &str {
     let mut message = message;
-    for idle in [
-        "Internal error occurred: ",
-        "error executing command in container: ",
-    ] {
+    for idle in ["Internal error occurred: ", "error executing command in container: "] {
         message = message.strip_prefix(idle).unwrap_or(message);
     }
     message
@@ -276,11 +256,7 @@ pub(crate) fn start_failure_exit_code(message: &str) -> Option<u8> {
     if !about_a_program.iter().any(has) {
         return None;
     }
-    let not_there = [
-        ": no such file or directory",
-        ": its interpreter ",
-        ": the interpreter ",
-    ];
+    let not_there = [": no such file or directory", ": its interpreter ", ": the interpreter "];
     let not_executable = [
         ": permission denied",
         ": Permission denied",
@@ -301,10 +277,7 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case::in_path(
-        r#"exec: "nope": executable file not found in $PATH (/bin)"#,
-        Some(127)
-    )]
+    #[case::in_path(r#"exec: "nope": executable file not found in $PATH (/bin)"#, Some(127))]
     #[case::by_path(
         r#"exec: "/no": no such file or directory in the container's image"#,
         Some(127)
@@ -325,15 +298,9 @@ mod tests {
         Some(126)
     )]
     #[case::runc_format("exec /x.sh: exec format error", Some(126))]
-    #[case::crun(
-        "executable file `nope` not found in $PATH: No such file or directory",
-        Some(127)
-    )]
+    #[case::crun("executable file `nope` not found in $PATH: No such file or directory", Some(127))]
     #[case::crun_mode("open executable: Permission denied", Some(126))]
-    #[case::a_directory(
-        "failed to make the working directory /x: no such file or directory",
-        None
-    )]
+    #[case::a_directory("failed to make the working directory /x: no such file or directory", None)]
     #[case::another_thing("the pod's keeper is gone", None)]
     fn start_errors_of_runtimes_map_to_126_or_127(#[case] message: &str, #[case] code: Option<u8>) {
         assert_eq!(start_failure_exit_code(message), code);

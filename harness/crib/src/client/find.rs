@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 
 use clap::Args;
 use cri::v1;
+use crib_base::report::say;
 
 use super::{CallError, Cri, human, select};
-use crate::report::say;
 
 /// Which container, where a pod is given.
 #[derive(Debug, Default, Args)]
@@ -58,10 +58,7 @@ pub(crate) async fn container_named<'a>(
     match choose(&all, text, FoundContainer::about) {
         Ok(found) => Ok((found.cri, found.container.clone())),
         Err(Miss::Several(some)) => Err(ambiguous("container", text, &some)),
-        Err(Miss::Nothing) => Err(CallError::NotFound {
-            what: "container",
-            name: text.to_owned(),
-        }),
+        Err(Miss::Nothing) => Err(CallError::NotFound { what: "container", name: text.to_owned() }),
     }
 }
 
@@ -108,11 +105,7 @@ async fn known(all: &[Cri], with_containers: bool) -> Result<Vec<Known<'_>>, Cal
             Ok((containers, pods))
         };
         if let Some((containers, pods)) = cri.unless_ended(answer.await)? {
-            known.push(Known {
-                cri,
-                containers,
-                pods,
-            });
+            known.push(Known { cri, containers, pods });
         }
     }
     Ok(known)
@@ -162,15 +155,10 @@ fn only<'a, 'k>(
     let known: Vec<String> = known.into_iter().map(str::to_owned).collect();
     let Some(newest) = fit.first() else {
         return Err(match name.filter(|_| !known.is_empty()) {
-            Some(name) => CallError::NoSuchContainer {
-                pod: text.to_owned(),
-                name: name.to_owned(),
-                known,
-            },
-            None => CallError::NotFound {
-                what: "container in pod",
-                name: text.to_owned(),
-            },
+            Some(name) => {
+                CallError::NoSuchContainer { pod: text.to_owned(), name: name.to_owned(), known }
+            }
+            None => CallError::NotFound { what: "container in pod", name: text.to_owned() },
         });
     };
     match fit.iter().all(|found| found.name() == newest.name()) {
@@ -202,10 +190,7 @@ fn meant_pod<'a, 'k>(known: &'k [Known<'a>], text: &str) -> Result<FoundPod<'a, 
     let all: Vec<FoundPod<'a, 'k>> = all.filter(in_namespace).collect();
     match choose(&all, name, FoundPod::about) {
         Ok(FoundPod { cri, pod }) => Ok(FoundPod { cri, pod }),
-        Err(Miss::Nothing) => Err(CallError::NotFound {
-            what: "pod",
-            name: text.to_owned(),
-        }),
+        Err(Miss::Nothing) => Err(CallError::NotFound { what: "pod", name: text.to_owned() }),
         Err(Miss::Several(some)) => Err(ambiguous("pod", text, &some)),
     }
 }
@@ -235,20 +220,14 @@ fn containers<'a, 'k>(known: &'k Known<'a>) -> impl Iterator<Item = FoundContain
     known.containers.iter().map(|container| FoundContainer {
         cri: known.cri,
         container,
-        pod: known
-            .pods
-            .iter()
-            .find(|pod| pod.id == container.pod_sandbox_id),
+        pod: known.pods.iter().find(|pod| pod.id == container.pod_sandbox_id),
         others: None,
     })
 }
 
 impl<'k> FoundContainer<'_, 'k> {
     fn copy(&self) -> Self {
-        Self {
-            others: None,
-            ..*self
-        }
+        Self { others: None, ..*self }
     }
 
     fn name(&self) -> &'k str {
@@ -310,11 +289,7 @@ enum Miss {
 }
 
 fn ambiguous(what: &'static str, text: &str, candidates: &[String]) -> CallError {
-    CallError::Ambiguous {
-        what,
-        name: text.to_owned(),
-        candidates: candidates.to_vec(),
-    }
+    CallError::Ambiguous { what, name: text.to_owned(), candidates: candidates.to_vec() }
 }
 
 fn choose<'a, T>(

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use cri::v1;
-use regex::Regex;
+use regex_lite::Regex;
 
 use super::{CallError, Cri};
 
@@ -51,13 +51,9 @@ pub(crate) async fn list(
     args: &ImageFilterArgs,
     name: Option<&str>,
 ) -> Result<Vec<v1::Image>, CallError> {
-    let image = name.map(|image| v1::ImageSpec {
-        image: image.to_owned(),
-        ..Default::default()
-    });
-    let request = v1::ListImagesRequest {
-        filter: image.map(|image| v1::ImageFilter { image: Some(image) }),
-    };
+    let image = name.map(|image| v1::ImageSpec { image: image.to_owned(), ..Default::default() });
+    let request =
+        v1::ListImagesRequest { filter: image.map(|image| v1::ImageFilter { image: Some(image) }) };
     let mut client = cri.images.images.clone();
     let answer = cri.call("ListImages", client.list_images(request));
     let mut images = answer.await?.into_inner().images;
@@ -78,10 +74,7 @@ fn apply(filter: &Filter, mut images: Vec<v1::Image>) -> Vec<v1::Image> {
     match filter {
         Filter::Dangling(wanted) => images.retain(|image| image.repo_tags.is_empty() == *wanted),
         Filter::Reference(pattern) => images.retain(|image| {
-            let repository = image
-                .repo_digests
-                .first()
-                .and_then(|name| name.split_once('@'));
+            let repository = image.repo_digests.first().and_then(|name| name.split_once('@'));
             repository.is_some_and(|(name, _)| pattern.is_match(name))
         }),
         Filter::Since(name) => {
@@ -107,7 +100,6 @@ fn is_named(image: &v1::Image, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use rstest::rstest;
 
     use super::*;

@@ -4,12 +4,14 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use clap::{Args, ValueEnum};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use crib_base::exit::Exit;
+use crib_base::logging::no_color;
+use crib_base::terminal_text::{escape_json, plain};
+pub(crate) use harness::shown::escape_control;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
 use serde_json::Value;
 
 use super::CallError;
-use crate::exit::Exit;
-use crate::logging::no_color;
 
 /// How a listing is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -70,9 +72,7 @@ impl Listing {
 pub(crate) fn json(name: &str, message: &impl prost::Message) -> Result<Value, CallError> {
     let trouble = trouble(name);
     let mut dynamic = DynamicMessage::new(descriptor(name)?);
-    dynamic
-        .transcode_from(message)
-        .map_err(|error| trouble(error.to_string()))?;
+    dynamic.transcode_from(message).map_err(|error| trouble(error.to_string()))?;
     let options = SerializeOptions::new().skip_default_fields(false);
     dynamic
         .serialize_with_options(serde_json::value::Serializer, &options)
@@ -82,10 +82,7 @@ pub(crate) fn json(name: &str, message: &impl prost::Message) -> Result<Value, C
 /// The names that the fields of a message of the contract have in JSON.
 pub(crate) fn message_fields(name: &str) -> Result<Vec<String>, CallError> {
     let fields = descriptor(name)?.fields().collect::<Vec<_>>();
-    Ok(fields
-        .iter()
-        .map(|field| field.json_name().to_owned())
-        .collect())
+    Ok(fields.iter().map(|field| field.json_name().to_owned()).collect())
 }
 
 /// What the contract says of a message.
@@ -99,10 +96,7 @@ pub(crate) fn descriptor(name: &str) -> Result<MessageDescriptor, CallError> {
 
 fn trouble(name: &str) -> impl Fn(String) -> CallError {
     let doing = format!("convert the message {name}");
-    move |error| CallError::Io {
-        doing: doing.clone(),
-        source: io::Error::other(error),
-    }
+    move |error| CallError::Io { doing: doing.clone(), source: io::Error::other(error) }
 }
 
 /// Prints a message of the contract.
@@ -116,15 +110,21 @@ pub(crate) fn print_message(
 
 /// Prints a document.
 pub(crate) fn print_value(value: &Value, form: Document) -> Result<(), CallError> {
-    let text = match form {
-        Document::Json => serde_json::to_string_pretty(value).map_err(|error| error.to_string()),
-        Document::Yaml => serde_saphyr::to_string(value).map_err(|error| error.to_string()),
-    };
-    let text = text.map_err(|error| CallError::Io {
-        doing: "write the answer".to_owned(),
-        source: io::Error::other(error),
-    })?;
-    print(text.trim_end())
+    match form {
+        Document::Json => print_json(&format!("{value:#}")),
+        Document::Yaml => {
+            let text = serde_saphyr::to_string(value).map_err(|error| CallError::Io {
+                doing: "write the answer".to_owned(),
+                source: io::Error::other(error.to_string()),
+            })?;
+            print(text.trim_end())
+        }
+    }
+}
+
+/// Prints JSON. Whatever shows it, words of others cannot steer it.
+pub(crate) fn print_json(text: &str) -> Result<(), CallError> {
+    print(&escape_json(text))
 }
 
 /// This moment, as the CRI counts it: nanoseconds since 1970.
@@ -132,9 +132,14 @@ pub(crate) fn now() -> i64 {
     i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
 }
 
-/// Prints text and ends its line.
+/// Prints text and ends its line. On a terminal, words of others cannot steer it.
 pub(crate) fn print(text: &str) -> Result<(), CallError> {
-    writeln!(io::stdout().lock(), "{text}").map_err(CallError::Output)
+    let stdout = io::stdout();
+    match stdout.is_terminal() {
+        true => writeln!(stdout.lock(), "{}", plain(text)),
+        false => writeln!(stdout.lock(), "{text}"),
+    }
+    .map_err(CallError::Output)
 }
 
 /// Rows with aligned columns, without lines between them.
@@ -152,10 +157,7 @@ impl Columns {
             // A line is never broken: it may be read by a program, and a terminal breaks it itself.
             .set_content_arrangement(ContentArrangement::Disabled)
             .set_header(headings.iter().map(Cell::new));
-        Self {
-            table,
-            width: headings.len(),
-        }
+        Self { table, width: headings.len() }
     }
 
     /// One more row. What would steer a terminal is shown instead.
@@ -180,17 +182,16 @@ impl Columns {
                 column.set_padding((0, 3));
             }
         }
-        self.table
-            .lines()
-            .map(|line| line.trim_end().to_owned())
-            .collect()
+        self.table.lines().map(|line| line.trim_end().to_owned()).collect()
     }
 
     /// Prints it; the headings stand out on a terminal.
     pub(crate) fn print(mut self) -> Result<(), CallError> {
-        let mut lines = self.lines();
-        if let Some(first) = lines.first_mut().filter(|_| styled()) {
-            *first = format!("\x1b[1m{first}\x1b[0m");
+        let lines = self.lines();
+        if let Some((first, rest)) = lines.split_first().filter(|_| styled()) {
+            let first = plain(first);
+            writeln!(io::stdout().lock(), "\x1b[1m{first}\x1b[0m").map_err(CallError::Output)?;
+            return if rest.is_empty() { Ok(()) } else { print(&rest.join("\n")) };
         }
         print(&lines.join("\n"))
     }
@@ -209,22 +210,8 @@ pub(crate) fn styled() -> bool {
     io::stdout().is_terminal() && !no_color()
 }
 
-/// Text with control characters written out.
-pub(crate) fn escape_control(text: &str) -> String {
-    text.chars()
-        .flat_map(|c| {
-            let written: Vec<char> = match c.is_control() {
-                true => c.escape_default().collect(),
-                false => vec![c],
-            };
-            written
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use cri::v1;
     use serde_json::json;
 

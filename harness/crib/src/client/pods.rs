@@ -2,10 +2,10 @@
 
 use clap::{Args, ValueEnum};
 use cri::v1;
+use crib_base::live::RunName;
 
 use super::select::{Which, newest};
 use super::{CallError, Cri};
-use crate::live::RunName;
 
 /// A pod's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use crib_base::exit::Exit;
+
 use super::CallError;
 use super::output::{Document, Form, print_message};
-use crate::exit::Exit;
 
 /// How often to sample, and how to print.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use clap::Args;
-use regex::Regex;
+use regex_lite::Regex;
 
 /// Which pods or containers.
 #[derive(Debug, Args)]
@@ -64,13 +64,7 @@ pub(crate) fn labels(all: &[(String, String)]) -> HashMap<String, String> {
 
 /// Reads a regular expression.
 fn pattern(text: &str) -> Result<Regex, String> {
-    Regex::new(text).map_err(|error| {
-        if matches!(error, regex::Error::Syntax(_)) {
-            format!("invalid regular expression {text:?}")
-        } else {
-            error.to_string()
-        }
-    })
+    Regex::new(text).map_err(|error| format!("invalid regular expression {text:?}: {error}"))
 }
 
 /// Whether a name fits a pattern; without one every name does.
@@ -96,15 +90,11 @@ pub(crate) fn by_id<'a, T>(
         return Ok(None);
     }
     let bare = |item: &T| id(item).trim_start_matches("sha256:").to_owned();
-    if let Some(item) = all
-        .iter()
-        .find(|item| id(item) == text || bare(item) == text)
-    {
+    if let Some(item) = all.iter().find(|item| id(item) == text || bare(item) == text) {
         return Ok(Some(item));
     }
-    let mut found = all
-        .iter()
-        .filter(|item| id(item).starts_with(text) || bare(item).starts_with(text));
+    let mut found =
+        all.iter().filter(|item| id(item).starts_with(text) || bare(item).starts_with(text));
     match (found.next(), found.next()) {
         (Some(item), None) => Ok(Some(item)),
         (None, _) => Ok(None),
@@ -114,7 +104,6 @@ pub(crate) fn by_id<'a, T>(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use rstest::rstest;
 
     use super::*;
@@ -159,9 +148,6 @@ mod tests {
         #[case] expected: Result<Option<&str>, ()>,
     ) {
         let all = ["abc", "abcd", "xyz", "sha256:7788"];
-        assert_eq!(
-            by_id(&all, text, |item| item).map(|found| found.copied()),
-            expected
-        );
+        assert_eq!(by_id(&all, text, |item| item).map(|found| found.copied()), expected);
     }
 }

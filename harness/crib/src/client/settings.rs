@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use crib_base::args::{UnixEndpoint, duration};
+use crib_base::live::RunName;
+use crib_base::named_text;
+use crib_base::report::chain;
 use serde::Deserialize;
 
 use super::{CALL_TIMEOUT, CallError};
-use crate::args::{UnixEndpoint, duration};
-use crate::live::RunName;
-use crate::report::chain;
 
 /// The file that crictl reads when it is not told of another one.
 const CRICTL_FILE: &str = "/etc/crictl.yaml";
@@ -122,12 +123,7 @@ impl Endpoints {
 
     /// Flags after the command, flags before it, variables, then the file.
     pub(crate) fn settings(&self) -> Result<Settings, CallError> {
-        let file = match self
-            .before
-            .config
-            .clone()
-            .or_else(|| path_in("CRI_CONFIG_FILE"))
-        {
+        let file = match self.before.config.clone().or_else(|| path_in("CRI_CONFIG_FILE")) {
             Some(path) => read(&path)?,
             None => Settings::default(),
         };
@@ -144,11 +140,8 @@ impl Endpoints {
             &self.before.runtime_endpoint,
             "CONTAINER_RUNTIME_ENDPOINT",
         )?;
-        let images = choose(
-            &self.image_endpoint,
-            &self.before.image_endpoint,
-            "IMAGE_SERVICE_ENDPOINT",
-        )?;
+        let images =
+            choose(&self.image_endpoint, &self.before.image_endpoint, "IMAGE_SERVICE_ENDPOINT")?;
         Ok(Settings {
             runtime_endpoint: runtime.or(file.runtime_endpoint),
             image_endpoint: images.or(file.image_endpoint),
@@ -193,7 +186,7 @@ fn endpoint(text: &str) -> Result<Option<UnixEndpoint>, String> {
 }
 
 fn read(path: &Path) -> Result<Settings, CallError> {
-    let text = std::fs::read_to_string(path).map_err(|source| {
+    let text = named_text::read_text(path).map_err(|source| {
         let doing = format!("read the configuration {}", path.display());
         match source.kind() == ErrorKind::NotFound {
             true => CallError::Usage(format!("failed to {doing}: {source}")),
@@ -222,7 +215,6 @@ fn settings(text: &str) -> Result<Settings, String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

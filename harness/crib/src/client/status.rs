@@ -11,10 +11,7 @@ use super::{CallError, Cri, human};
 
 /// The status of a container; without `verbose`, without what the runtime knows beyond the CRI.
 pub(crate) async fn container(cri: &Cri, id: &str, verbose: bool) -> Result<Shown, CallError> {
-    let request = v1::ContainerStatusRequest {
-        container_id: id.to_owned(),
-        verbose,
-    };
+    let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose };
     let mut client = cri.runtime.runtime.clone();
     let answer = cri.call("ContainerStatus", client.container_status(request));
     let answer = answer.await?.into_inner();
@@ -37,10 +34,7 @@ pub(crate) async fn container(cri: &Cri, id: &str, verbose: bool) -> Result<Show
 
 /// The status of a pod.
 pub(crate) async fn pod(cri: &Cri, id: &str, verbose: bool) -> Result<Shown, CallError> {
-    let request = v1::PodSandboxStatusRequest {
-        pod_sandbox_id: id.to_owned(),
-        verbose,
-    };
+    let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose };
     let mut client = cri.runtime.runtime.clone();
     let answer = cri.call("PodSandboxStatus", client.pod_sandbox_status(request));
     let answer = answer.await?.into_inner();
@@ -56,10 +50,7 @@ pub(crate) async fn pod(cri: &Cri, id: &str, verbose: bool) -> Result<Shown, Cal
 /// The status of an image; none where there is no such image.
 pub(crate) async fn image(cri: &Cri, id: &str, verbose: bool) -> Result<Option<Shown>, CallError> {
     let request = v1::ImageStatusRequest {
-        image: Some(v1::ImageSpec {
-            image: id.to_owned(),
-            ..Default::default()
-        }),
+        image: Some(v1::ImageSpec { image: id.to_owned(), ..Default::default() }),
         verbose,
     };
     let mut client = cri.images.images.clone();
@@ -70,18 +61,10 @@ pub(crate) async fn image(cri: &Cri, id: &str, verbose: bool) -> Result<Option<S
     };
     let mut lines = vec![format!("ID: {}", image.id)];
     lines.extend(image.repo_tags.iter().map(|tag| format!("Tag: {tag}")));
-    lines.extend(
-        image
-            .repo_digests
-            .iter()
-            .map(|name| format!("Digest: {name}")),
-    );
+    lines.extend(image.repo_digests.iter().map(|name| format!("Digest: {name}")));
     lines.push(format!("Size: {}", human::size(image.size)));
     lines.extend(info_line(&answer.info));
-    Ok(Some(Shown {
-        document: merge(json("Image", &image)?, answer.info)?,
-        lines: escaped(lines),
-    }))
+    Ok(Some(Shown { document: merge(json("Image", &image)?, answer.info)?, lines: escaped(lines) }))
 }
 
 /// Puts what a runtime tells beyond the CRI beside the status: objects as they are, everything else as text.
@@ -111,10 +94,8 @@ pub(crate) fn extra(info: HashMap<String, String>) -> Result<Map<String, Value>,
 
 /// Fields with a message that is not set are null, as in crictl's output.
 fn with_nulls(name: &str, message: Value) -> Result<Map<String, Value>, CallError> {
-    let mut fields: Map<String, Value> = message_fields(name)?
-        .into_iter()
-        .map(|field| (field, Value::Null))
-        .collect();
+    let mut fields: Map<String, Value> =
+        message_fields(name)?.into_iter().map(|field| (field, Value::Null)).collect();
     if let Value::Object(set) = message {
         fields.extend(set);
     }
@@ -156,11 +137,9 @@ fn container_lines(status: &v1::ContainerStatus, info: &HashMap<String, String>)
 fn pod_lines(status: &v1::PodSandboxStatus, info: &HashMap<String, String>) -> Vec<String> {
     let metadata = status.metadata.clone().unwrap_or_default();
     let mut lines = vec![format!("ID: {}", status.id)];
-    for (name, value) in [
-        ("Name", &metadata.name),
-        ("UID", &metadata.uid),
-        ("Namespace", &metadata.namespace),
-    ] {
+    for (name, value) in
+        [("Name", &metadata.name), ("UID", &metadata.uid), ("Namespace", &metadata.namespace)]
+    {
         lines.extend((!value.is_empty()).then(|| format!("{name}: {value}")));
     }
     lines.push(format!("Attempt: {}", metadata.attempt));
@@ -183,9 +162,7 @@ pub(crate) fn pairs(heading: &str, all: &HashMap<String, String>) -> Vec<String>
         return Vec::new();
     }
     let sorted: BTreeMap<&String, &String> = all.iter().collect();
-    let pairs = sorted
-        .into_iter()
-        .map(|(key, value)| format!("\t{key} -> {value}"));
+    let pairs = sorted.into_iter().map(|(key, value)| format!("\t{key} -> {value}"));
     std::iter::once(heading.to_owned()).chain(pairs).collect()
 }
 
@@ -194,10 +171,8 @@ fn info_line(info: &HashMap<String, String>) -> Option<String> {
         return None;
     }
     let sorted: BTreeMap<&String, &String> = info.iter().collect();
-    let pairs: Vec<String> = sorted
-        .into_iter()
-        .map(|(key, value)| format!("{key}:{value}"))
-        .collect();
+    let pairs: Vec<String> =
+        sorted.into_iter().map(|(key, value)| format!("{key}:{value}")).collect();
     Some(format!("Info: map[{}]", pairs.join(" ")))
 }
 
@@ -212,7 +187,6 @@ pub(crate) fn escaped(lines: Vec<String>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use serde_json::json;
 
     use super::*;

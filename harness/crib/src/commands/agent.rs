@@ -12,18 +12,22 @@ use agent::kubelet_config::{self, KubeletConfiguration};
 use agent::objects::directory::ObjectsDirectory;
 use agent::objects::{ObjectMap, ObjectStore};
 use clap::Args;
+use crib_base::args::{UnixEndpoint, duration};
+use crib_base::dirs::default_dir;
+use crib_base::exit::Exit;
+use crib_base::limits;
+use crib_base::logging::{self, LogArgs};
+use crib_base::named_text;
+use crib_base::pod_dialer::PodDialer;
+use crib_base::report::{event_loop, or_complain, or_failed, or_say};
+use crib_base::seccomp_profiles::SeccompProfileArgs;
+use crib_base::volumes_dir::VolumesDirArgs;
 use runtime_fake::IsolationRequest;
+use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 
-use crate::args::{UnixEndpoint, duration};
-use crate::dirs::default_dir;
-use crate::exit::Exit;
 use crate::heap;
-use crate::logging::{self, LogArgs};
-use crate::pod_dialer::PodDialer;
-use crate::report::{complain, say};
 use crate::shutdown;
-use crate::volumes_dir::VolumesDirArgs;
 
 mod cgroups;
 mod dead_containers;
@@ -40,7 +44,6 @@ use dead_containers::DeadContainerArgs;
 use images::ImageArgs;
 use logs::ContainerLogArgs;
 use node::NodeArgs;
-pub(crate) use node::with_own_labels;
 use show::ShowArgs;
 use source::{SourceArgs, Sources};
 
@@ -102,97 +105,47 @@ pub(crate) struct AgentArgs {
     #[command(flatten)]
     images: ImageArgs,
     #[command(flatten)]
+    seccomp_profiles: SeccompProfileArgs,
+    #[command(flatten)]
     show: ShowArgs,
 }
 
 /// Runs until a signal. Called while the process has one thread.
-pub(crate) fn run(args: AgentArgs) -> Exit {
+pub(crate) fn run(args: AgentArgs) -> Result<Exit, Exit> {
     logging::to_stderr(args.log);
     let node_name = args.node.node_name.clone();
-    let node_name = node_name.unwrap_or_else(super::node_name);
+    let node_name = node_name.unwrap_or_else(crib_base::node::node_name);
     let file = args.config.as_deref().map(read_config).transpose();
     let file = file.map(Option::unwrap_or_default);
     let sources = file.and_then(|file| {
         let sources = args.source.sources(&file, &node_name)?;
         Ok((file, sources))
     });
-    let (file, sources) = match sources {
-        Ok(sources) => sources,
-        Err(problem) => {
-            say(&problem);
-            return Exit::BadInput;
-        }
-    };
-    let root_dir = match args
-        .root_dir
-        .clone()
-        .map_or_else(|| default_dir("crib-agent"), Ok)
-    {
-        Ok(dir) => absolute(dir),
-        Err(problem) => {
-            say(&format!(
-                "{problem}: say where to keep volumes with --root-dir"
-            ));
-            return Exit::BadInput;
-        }
-    };
+    let (file, sources) = or_say(sources, Exit::BadInput)?;
+    let root_dir = args.root_dir.clone().map_or_else(|| default_dir("crib-agent"), Ok);
+    let remedy = |problem| format!("{problem}: say where to keep volumes with --root-dir");
+    let root_dir = absolute(or_say(root_dir.map_err(remedy), Exit::BadInput)?);
     // Containers own files in volumes, set-user-ID programs too if they like.
-    if let Err(error) = file_tree::private::make(&root_dir) {
-        complain(&error);
-        return Exit::NoRuntime;
-    }
-    let agent_id = match agent_id(&args, &root_dir) {
-        Ok(id) => id,
-        Err(error) => {
-            complain(&error);
-            return Exit::BadInput;
-        }
-    };
-    let (config, objects) = match config(&args, &file, root_dir.clone(), node_name, agent_id) {
-        Ok(configured) => configured,
-        Err(problem) => {
-            say(&problem);
-            return Exit::BadInput;
-        }
-    };
+    or_complain(file_tree::private::make(&root_dir), Exit::NoRuntime)?;
+    let agent_id = or_complain(agent_id(&args, &root_dir), Exit::BadInput)?;
+    let configured = config(&args, &file, root_dir.clone(), node_name, agent_id);
+    let (config, objects) = or_say(configured, Exit::BadInput)?;
     // An ordinary user's containers own files as subordinate ids, which only a user namespace of the same ids can remove.
-    if !nix::unistd::geteuid().is_root()
-        && let Err(error) = runtime_fake::enter(IsolationRequest::Auto, Some(&root_dir))
-    {
-        complain(&error);
-        return Exit::NoRuntime;
+    if !nix::unistd::geteuid().is_root() {
+        let entered = runtime_fake::enter(IsolationRequest::Auto, Some(&root_dir));
+        or_complain(entered, Exit::NoRuntime)?;
     }
-    let _sole = match sole::lock(&root_dir) {
-        Ok(lock) => lock,
-        Err(error) => {
-            complain(&error);
-            return Exit::NoRuntime;
-        }
-    };
-    let shutdown = match shutdown::on_signal(LONGEST_END) {
-        Ok(shutdown) => shutdown,
-        Err(error) => {
-            say(&format!("failed to listen for signals: {error}"));
-            return Exit::NoRuntime;
-        }
-    };
+    let _sole = or_complain(sole::lock(&root_dir), Exit::NoRuntime)?;
+    let shutdown = or_failed("listen for signals", shutdown::on_signal(LONGEST_END))?;
     heap::share();
     // One thread: tasks that change threads cost a fifth more of the processor's time, and a fifth more memory. What may last
     // is on threads of its own.
-    let tokio = match tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-    {
-        Ok(tokio) => tokio,
-        Err(error) => {
-            say(&format!("failed to start the event loop: {error}"));
-            return Exit::NoRuntime;
-        }
-    };
-    let exit = tokio.block_on(serve(&args, &file, config, objects, sources, shutdown));
+    let tokio = event_loop(&mut Builder::new_current_thread(), 6)?;
+    limits::serve_on();
+    let ended = tokio.block_on(serve(&args, &file, config, objects, sources, shutdown));
     // A blocking task that hangs, in a volume say, must not keep the command from ending.
     tokio.shutdown_background();
-    exit
+    ended
 }
 
 /// The agent's configuration and the objects that pods refer to, or what is wrong with the flags, in words.
@@ -235,13 +188,12 @@ fn config(
         }
         config.crash_backoff = (config.crash_backoff.0.min(longest), longest);
     }
+    config.seccomp_profile_root = args.seccomp_profiles.directory();
     config.seccomp_default = file.seccomp_default.unwrap_or_default();
     args.node.apply(file, &mut config)?;
     args.cgroups.apply(file, &mut config.cgroups)?;
     args.container_logs.apply(file, &mut config)?;
-    let objects = args
-        .images
-        .apply(file, args.adopt_node, &mut config.images)?;
+    let objects = args.images.apply(file, args.adopt_node, &mut config.images)?;
     Ok((config, objects))
 }
 
@@ -252,7 +204,7 @@ fn absolute(path: PathBuf) -> PathBuf {
 
 /// Reads a kubelet's configuration, and warns about the fields that have no effect.
 fn read_config(path: &Path) -> Result<KubeletConfiguration, String> {
-    let text = std::fs::read_to_string(path)
+    let text = named_text::read_text(path)
         .map_err(|error| format!("failed to read --config {}: {error}", path.display()))?;
     let (config, ignored) = kubelet_config::parse(&text)
         .map_err(|error| format!("--config {}: {error}", path.display()))?;
@@ -277,27 +229,15 @@ async fn serve(
     objects: ObjectMap,
     sources: Sources,
     shutdown: CancellationToken,
-) -> Exit {
+) -> Result<Exit, Exit> {
     let socket = args.runtime_endpoint.to_string();
     let connecting = agent::cri::grpc::connect(&socket);
     let connected = tokio::select! {
         connected = connecting => connected,
-        () = shutdown.cancelled() => return Exit::Interrupted,
+        () = shutdown.cancelled() => return Err(Exit::Interrupted),
     };
-    let cri = match connected {
-        Ok(cri) => cri,
-        Err(error) => {
-            complain(&error);
-            return Exit::NoRuntime;
-        }
-    };
-    let sockets = match args.show.bind(file).await {
-        Ok(sockets) => sockets,
-        Err(problem) => {
-            say(&problem);
-            return Exit::BadInput;
-        }
-    };
+    let cri = or_complain(connected, Exit::NoRuntime)?;
+    let sockets = or_say(args.show.bind(file).await, Exit::BadInput)?;
     announce(args, &config, cri.as_ref()).await;
     let store = Arc::new(ObjectStore::default());
     let mut directory = args.source.objects.clone().map(ObjectsDirectory::new);
@@ -307,7 +247,7 @@ async fn serve(
         None => objects.clone(),
     });
     let parts = agent::Parts {
-        objects: Arc::clone(&store) as Arc<dyn agent::objects::Objects>,
+        objects: Arc::clone(&store),
         cri,
         clock: Arc::new(SystemClock),
         dialer: Arc::new(PodDialer::new(args.runtime_endpoint.path())),
@@ -322,7 +262,7 @@ async fn serve(
     }
     tracing::info!("stopping; the pods keep running");
     agent.stop().await;
-    Exit::Success
+    Ok(Exit::Success)
 }
 
 /// Keeps the objects as those of the directory are, if there is one. Never returns.

@@ -1,11 +1,7 @@
 //! `crib attach`: attaches to a running container.
 
-use clap::Args;
-use cri::v1;
-
 use crate::client::find::ContainerNameArgs;
-use crate::client::{Connection, find, finish, with_codes};
-use crate::exit::Exit;
+use crate::commands::prelude::*;
 use crate::stream::{TransportArgs, join, standard};
 
 /// Attach to a running container
@@ -35,22 +31,19 @@ pub(crate) struct AttachArgs {
 }
 
 /// Attaches.
-pub(crate) fn run(args: &AttachArgs) -> Exit {
-    finish(async {
-        let all = args.connection.open_all()?;
-        let (cri, container) =
-            find::container_of(&all, &args.container, &args.container_name).await?;
-        let streams = standard(args.interactive, args.tty);
-        let request = v1::AttachRequest {
-            container_id: container.id,
-            stdin: streams.stdin,
-            tty: streams.tty,
-            stdout: streams.stdout,
-            stderr: streams.stderr,
-        };
-        let mut client = cri.runtime.runtime.clone();
-        let answer = cri.call("Attach", client.attach(request)).await?;
-        let url = answer.into_inner().url;
-        join(&url, streams, args.streaming.transport()).await
-    })
+pub(crate) async fn run(args: &AttachArgs) -> Result<Exit, CallError> {
+    let all = args.connection.open_all()?;
+    let (cri, container) = find::container_of(&all, &args.container, &args.container_name).await?;
+    let streams = standard(args.interactive, args.tty);
+    let request = v1::AttachRequest {
+        container_id: container.id,
+        stdin: streams.stdin,
+        tty: streams.tty,
+        stdout: streams.stdout,
+        stderr: streams.stderr,
+    };
+    let mut client = cri.runtime.runtime.clone();
+    let answer = cri.call("Attach", client.attach(request)).await?;
+    let url = answer.into_inner().url;
+    join(&url, streams, args.streaming.transport()).await
 }

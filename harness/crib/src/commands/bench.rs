@@ -3,22 +3,17 @@
 mod compare;
 mod report;
 
-use std::path::PathBuf;
-use std::str::FromStr;
-use std::time::Duration;
-
-use clap::{Args, Subcommand, ValueEnum};
-use harness::bench::{self, BenchError, Effort, Endpoint, Options, Report, Section};
+use bench::{BenchError, Effort, Endpoint, Options, Report, Section};
+use crib_base::args::{Output, UnixEndpoint};
+use crib_base::report::chain;
+use crib_base::terminal_text::escape_json;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio_util::sync::CancellationToken;
 
-use crate::args::{Output, UnixEndpoint, duration};
-use crate::client::output::{escape_control, print};
-use crate::client::{CallError, Endpoints, finish};
+use crate::client::Endpoints;
 use crate::commands::interruptible::interruptible;
-use crate::exit::Exit;
-use crate::report::{chain, say};
-use crate::reported::{ensure_distinct, ensure_writable, write_file};
+use crate::commands::prelude::*;
+use crate::reported::{Destination, ensure_distinct, ensure_writable, write_file};
 
 /// The form of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -26,29 +21,6 @@ enum Form {
     Html,
     Json,
     Markdown,
-}
-
-/// A report, and the file that it is written to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Destination {
-    form: Form,
-    file: PathBuf,
-}
-
-impl FromStr for Destination {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let expected = || format!("expected html=FILE, json=FILE or markdown=FILE, not {text:?}");
-        let (form, file) = text.split_once('=').ok_or_else(expected)?;
-        match Form::from_str(form, false) {
-            Ok(form) if !file.is_empty() => Ok(Self {
-                form,
-                file: file.into(),
-            }),
-            Ok(_) | Err(_) => Err(expected()),
-        }
-    }
 }
 
 /// How results are shown and kept.
@@ -59,7 +31,7 @@ struct Results {
     output: Output,
     /// Write a report: html=FILE, json=FILE or markdown=FILE; repeatable
     #[arg(long, value_name = "FORM=FILE")]
-    report: Vec<Destination>,
+    report: Vec<Destination<Form>>,
 }
 
 /// Measure a CRI runtime, or two in turns
@@ -146,11 +118,11 @@ enum BenchCommand {
 }
 
 /// Measures, shows the results of an earlier benchmark, or compares two.
-pub(crate) fn run(args: &BenchArgs) -> Exit {
+pub(crate) async fn run(args: &BenchArgs) -> Result<Exit, CallError> {
     match &args.command {
         Some(BenchCommand::Compare(args)) => compare::run(args),
         Some(BenchCommand::Report(args)) => report::run(args),
-        None => finish(bench(args)),
+        None => bench(args).await,
     }
 }
 
@@ -184,13 +156,10 @@ async fn bench(args: &BenchArgs) -> Result<Exit, CallError> {
         bar.set_message(what.to_owned());
         bar.tick();
     });
-    let ended = interruptible(measuring, "benchmark", &bar, &interrupt).await?;
-    let Some(ended) = ended else {
-        return Ok(Exit::Interrupted);
-    };
-    let report = match ended {
-        Ok(report) => report,
-        Err(error) => {
+    let report = match interruptible(measuring, "benchmark", &bar, &interrupt).await? {
+        None => return Ok(Exit::Interrupted),
+        Some(Ok(report)) => report,
+        Some(Err(error)) => {
             say(&chain(&error));
             return Ok(exit(&error));
         }
@@ -240,11 +209,7 @@ fn effort(args: &BenchArgs) -> Effort {
         rounds: args.rounds.map_or(base.rounds, usize::from),
         sizes: if sizes.is_empty() { base.sizes } else { sizes },
         pods: args.pods.map_or(base.pods, usize::from),
-        levels: if levels.is_empty() {
-            base.levels
-        } else {
-            levels
-        },
+        levels: if levels.is_empty() { base.levels } else { levels },
         ..base
     }
 }
@@ -266,12 +231,12 @@ fn show(report: &Report, results: &Results) -> Result<(), CallError> {
                 print(&escape_control(line))?;
             }
         }
-        Output::Json => print(&bench::report::json(report).to_string())?,
+        Output::Json => print_json(&bench::report::json(report).to_string())?,
     }
     for Destination { form, file } in &results.report {
         let text = match form {
             Form::Html => bench::report::html(report),
-            Form::Json => format!("{}\n", bench::report::json(report)),
+            Form::Json => escape_json(&format!("{}\n", bench::report::json(report))).into_owned(),
             Form::Markdown => bench::report::markdown(report),
         };
         write_file(file, &text)?;
@@ -281,7 +246,6 @@ fn show(report: &Report, results: &Results) -> Result<(), CallError> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use clap::Parser;
     use rstest::rstest;
 
@@ -296,18 +260,6 @@ mod tests {
     fn effort_of(line: &str) -> Effort {
         let words = ["bench"].into_iter().chain(line.split_whitespace());
         effort(&Command::try_parse_from(words).unwrap().args)
-    }
-
-    #[test]
-    fn report_names_form_and_file() {
-        let expected = Destination {
-            form: Form::Markdown,
-            file: "a=b.md".into(),
-        };
-        assert_eq!("markdown=a=b.md".parse(), Ok(expected));
-        for bad in ["json", "json=", "junit=x", ""] {
-            bad.parse::<Destination>().unwrap_err();
-        }
     }
 
     #[test]

@@ -4,26 +4,24 @@ mod compare;
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
-use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
-use harness::check::report::{self, failure, line, summary, word};
-use harness::check::{
-    self, Baseline, CheckError, ConfigurableRuntime, CutShort, Options, Profile, Report, Restart,
-    Rule, RuleResult, Severity, registry_configuration,
+use check::report::{self, brief, brief_failure, causes, failure, line, summary, word};
+use check::{
+    Baseline, CheckError, ConfigurableRuntime, CutShort, Options, Profile, Report, Restart, Rule,
+    RuleResult, Severity, registry_configuration,
 };
+use crib_base::args::LogFormat;
+use crib_base::logging::{self, LogArgs, LogLevel};
+use crib_base::named_text;
+use crib_base::report::chain;
+use crib_base::terminal_text::escape_json;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio_util::sync::CancellationToken;
 
-use crate::args::{LogFormat, duration};
-use crate::client::output::{escape_control, print};
-use crate::client::{CallError, Endpoints, finish};
+use crate::client::Endpoints;
 use crate::commands::interruptible::interruptible;
-use crate::exit::Exit;
-use crate::logging::{self, LogArgs, LogLevel};
-use crate::report::{chain, say};
-use crate::reported::{ensure_distinct, ensure_writable, write_file};
+use crate::commands::prelude::*;
+use crate::reported::{Destination, ensure_distinct, ensure_writable, write_file};
 
 /// Which failures count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -63,34 +61,6 @@ enum Form {
     Json,
     Junit,
     Sarif,
-    Tap,
-}
-
-/// A report, and the file that it is written to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Destination {
-    form: Form,
-    file: PathBuf,
-}
-
-impl FromStr for Destination {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let expected = || {
-            format!(
-                "expected html=FILE, json=FILE, junit=FILE, sarif=FILE or tap=FILE, not {text:?}"
-            )
-        };
-        let (form, file) = text.split_once('=').ok_or_else(expected)?;
-        match Form::from_str(form, false) {
-            Ok(form) if !file.is_empty() => Ok(Self {
-                form,
-                file: file.into(),
-            }),
-            Ok(_) | Err(_) => Err(expected()),
-        }
-    }
 }
 
 /// Check whether a CRI runtime keeps the promises of the protocol
@@ -148,7 +118,7 @@ pub(crate) struct CheckArgs {
     /// same port
     #[arg(long, value_enum, value_name = "RUNTIME")]
     print_config: Option<Configurable>,
-    /// How many rules run at once
+    /// How many rules run at once; more while rules wait for the runtime
     #[arg(long, value_name = "N", default_value = "8")]
     parallel: NonZeroUsize,
     /// How long a rule may take
@@ -161,9 +131,12 @@ pub(crate) struct CheckArgs {
     /// Known failures, which do not count: lines of an id, a tab and an explanation
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
-    /// Write a report: html=FILE, json=FILE, junit=FILE, sarif=FILE or tap=FILE; repeatable
+    /// Print whole values, and the calls of each failure with requests and responses
+    #[arg(short, long)]
+    verbose: bool,
+    /// Write a report: html=FILE, json=FILE, junit=FILE or sarif=FILE; repeatable
     #[arg(long, value_name = "FORM=FILE")]
-    report: Vec<Destination>,
+    report: Vec<Destination<Form>>,
     /// Write all calls, one JSON object a line
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -178,10 +151,10 @@ enum CheckCommand {
 }
 
 /// Runs the rules, lists them, or compares reports.
-pub(crate) fn run(args: &CheckArgs) -> Exit {
+pub(crate) async fn run(args: &CheckArgs) -> Result<Exit, CallError> {
     match &args.command {
         Some(CheckCommand::Compare(args)) => compare::run(args),
-        None => finish(check(args)),
+        None => check(args).await,
     }
 }
 
@@ -236,10 +209,7 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
         restart: args.restart_command.as_deref().map(Restart::command),
         faults: Vec::new(),
     };
-    logging::to_stderr(LogArgs {
-        log_format: LogFormat::Text,
-        log_level: LogLevel::Warn,
-    });
+    logging::to_stderr(LogArgs { log_format: LogFormat::Text, log_level: LogLevel::Warn });
     let interrupt = CancellationToken::new();
     let bar = bar(options.rules.len());
     let mut failed = 0;
@@ -248,14 +218,11 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
         bar.inc(1);
         bar.set_message(format!("{failed} failed, {} ended", result.rule.id));
     });
-    let ended = interruptible(checking, "check", &bar, &interrupt).await?;
-    let Some(ended) = ended else {
-        return Ok(Exit::Interrupted);
-    };
-    let report = match ended {
-        Ok(report) => report,
-        Err(error) => {
-            say(&chain(&error));
+    let report = match interruptible(checking, "check", &bar, &interrupt).await? {
+        None => return Ok(Exit::Interrupted),
+        Some(Ok(report)) => report,
+        Some(Err(error)) => {
+            say(&escape_control(&brief(&chain(&error))));
             return Ok(match error {
                 CheckError::NoRuntime(_) | CheckError::NoImage(_) => Exit::NoRuntime,
                 CheckError::Interrupted => Exit::Interrupted,
@@ -263,7 +230,7 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
             });
         }
     };
-    show(&report, &baseline)?;
+    show(&report, &baseline, args.verbose)?;
     write(args, &report, &baseline)?;
     let severity = match args.fail_on {
         FailOn::Must => Severity::Must,
@@ -301,11 +268,8 @@ fn bar(rules: usize) -> ProgressBar {
 }
 
 fn known(file: &Path) -> Result<Baseline, CallError> {
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        CallError::Usage(format!(
-            "failed to read the baseline {}: {error}",
-            file.display()
-        ))
+    let text = named_text::read_text(file).map_err(|error| {
+        CallError::Usage(format!("failed to read the baseline {}: {error}", file.display()))
     })?;
     let baseline = Baseline::parse(&text).map_err(|error| {
         CallError::Usage(format!("invalid baseline {}: {error}", file.display()))
@@ -319,59 +283,54 @@ fn known(file: &Path) -> Result<Baseline, CallError> {
     Ok(baseline)
 }
 
-fn show(report: &Report, baseline: &Baseline) -> Result<(), CallError> {
+/// Prints lines that have words of the runtime in them.
+fn print_lines(text: &str) -> Result<(), CallError> {
+    print(&text.lines().map(escape_control).collect::<Vec<_>>().join("\n"))
+}
+
+fn show(report: &Report, baseline: &Baseline, verbose: bool) -> Result<(), CallError> {
     for result in &report.results {
-        print(&escape_control(&line(result)))?;
+        print_lines(&line(result))?;
     }
+    let causes = causes(report);
+    if !causes.is_empty() {
+        print("")?;
+        print_lines(&causes)?;
+    }
+    let failure = if verbose { failure } else { brief_failure };
     let repeated = report::repeated(report);
     let shown = |one: &&RuleResult| word(one) == "fail" && !repeated.contains(one.rule.id);
     for result in report.results.iter().filter(shown) {
         print("")?;
-        for line in failure(&report.command, result).lines() {
-            print(&escape_control(line))?;
-        }
+        print_lines(&failure(&report.command, result))?;
         if let Some(why) = baseline.explanation(result.rule.id) {
-            print(&format!("  known     {why}"))?;
+            print_lines(&format!("  known     {why}"))?;
         }
     }
     for id in baseline.outdated(report) {
         print(&format!("\n{id} passes: take it out of the baseline"))?;
     }
     print("")?;
-    print(&summary(report))
+    print_lines(&summary(report))
+}
+
+/// A file of JSON, which may be shown on a terminal.
+fn document(value: &serde_json::Value) -> String {
+    escape_json(&format!("{value:#}\n")).into_owned()
 }
 
 fn write(args: &CheckArgs, report: &Report, baseline: &Baseline) -> Result<(), CallError> {
     for Destination { form, file } in &args.report {
         let text = match form {
             Form::Html => report::html(report, baseline),
-            Form::Json => format!("{:#}\n", report::json(report)),
+            Form::Json => document(&report::json(report)),
             Form::Junit => report::junit(report, baseline),
-            Form::Sarif => format!("{:#}\n", report::sarif(report, baseline)),
-            Form::Tap => report::tap(report, baseline),
+            Form::Sarif => document(&report::sarif(report, baseline)),
         };
         write_file(file, &text)?;
     }
     match &args.trace {
-        Some(file) => write_file(file, &report::trace(report)),
+        Some(file) => write_file(file, &escape_json(&report::trace(report))),
         None => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn report_names_form_and_file() {
-        let expected = Destination {
-            form: Form::Junit,
-            file: "a=b.xml".into(),
-        };
-        assert_eq!("junit=a=b.xml".parse(), Ok(expected));
-        for bad in ["json", "json=", "pdf=x", ""] {
-            bad.parse::<Destination>().unwrap_err();
-        }
     }
 }

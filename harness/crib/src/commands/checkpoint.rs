@@ -1,11 +1,6 @@
 //! `crib checkpoint`: checkpoints running containers.
 
-use clap::Args;
-use cri::v1;
-
-use crate::client::output::print;
-use crate::client::{Connection, each, find, finish, until_signal, with_codes};
-use crate::exit::Exit;
+use crate::commands::prelude::*;
 
 /// Checkpoint running containers
 #[derive(Debug, Args)]
@@ -26,24 +21,21 @@ pub(crate) struct CheckpointArgs {
 }
 
 /// Checkpoints them.
-pub(crate) fn run(args: &CheckpointArgs) -> Exit {
-    finish(until_signal(async {
-        let all = args.connection.open_all()?;
-        each(&args.containers, async |name: &String| {
-            let (cri, container) = find::container(&all, name).await?;
-            let id = container.id;
-            let request = v1::CheckpointContainerRequest {
-                container_id: id.clone(),
-                location: args.export.clone(),
-                ..Default::default()
-            };
-            let mut client = cri.runtime.runtime.clone();
-            let answer = client.checkpoint_container(request);
-            // How long it takes depends on the container's memory.
-            cri.call_with_user_timeout("CheckpointContainer", answer)
-                .await?;
-            print(&id)
-        })
-        .await
-    }))
+pub(crate) async fn run(args: &CheckpointArgs) -> Result<Exit, CallError> {
+    let all = args.connection.open_all()?;
+    each(&args.containers, async |name: &String| {
+        let (cri, container) = find::container(&all, name).await?;
+        let id = container.id;
+        let request = v1::CheckpointContainerRequest {
+            container_id: id.clone(),
+            location: args.export.clone(),
+            ..Default::default()
+        };
+        let mut client = cri.runtime.runtime.clone();
+        let answer = client.checkpoint_container(request);
+        // How long it takes depends on the container's memory.
+        cri.call_with_user_timeout("CheckpointContainer", answer).await?;
+        print(&id)
+    })
+    .await
 }

@@ -4,8 +4,7 @@ use std::io::Write as _;
 
 use clap::{Args, Command};
 use clap_complete::Shell;
-
-use crate::exit::Exit;
+use crib_base::exit::Exit;
 
 /// Print a completion script for a shell
 #[derive(Debug, Args)]

@@ -1,16 +1,8 @@
 //! `crib create`: creates a container from a configuration of the CRI.
 
-use std::time::Duration;
-
-use clap::Args;
-use cri::v1;
-
-use crate::args::duration;
 use crate::client::config::{container_config, pod_config, set_uid};
 use crate::client::credentials::CredentialArgs;
-use crate::client::output::print;
-use crate::client::{CallError, Connection, Cri, find, finish, until_signal, with_codes};
-use crate::exit::Exit;
+use crate::commands::prelude::*;
 
 /// Create a container in a pod
 #[derive(Debug, Args)]
@@ -49,11 +41,7 @@ pub(crate) struct CreateArgs {
 }
 
 /// Creates it.
-pub(crate) fn run(args: &CreateArgs) -> Exit {
-    finish(until_signal(create(args)))
-}
-
-async fn create(args: &CreateArgs) -> Result<Exit, CallError> {
+pub(crate) async fn run(args: &CreateArgs) -> Result<Exit, CallError> {
     let mut config = container_config(&args.config)?;
     let mut pod_config = pod_config(&args.pod_config)?;
     let auth = args.credentials.auth()?;

@@ -4,15 +4,15 @@ use std::path::Path;
 
 use clap::{Args, ValueEnum};
 use cri::v1;
+use crib_base::exit::Exit;
+use crib_base::run_socket::{EventAnswer, PodAnswer, Request, RunConnection};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use serde::Serialize;
 
 use crate::client::output::{Document, print, print_value};
 use crate::client::status::escaped;
-use crate::client::{CALL_TIMEOUT, CallError, Connection, Cri, each, find, finish, with_codes};
-use crate::exit::Exit;
-use crate::run_socket::{EventAnswer, PodAnswer, Request, RunConnection};
+use crate::client::{CALL_TIMEOUT, CallError, Connection, Cri, each, find, with_codes};
 
 mod container;
 mod events;
@@ -57,6 +57,7 @@ enum Form {
 /// A pod, and its events if there is an agent.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Described {
+    #[serde(serialize_with = "api::manifest::pod_json::serialize")]
     pod: Pod,
     #[serde(skip_serializing_if = "Option::is_none")]
     events: Option<Vec<EventAnswer>>,
@@ -76,11 +77,7 @@ struct Known {
 }
 
 /// Shows them.
-pub(crate) fn run(args: &DescribeArgs) -> Exit {
-    finish(show(args))
-}
-
-async fn show(args: &DescribeArgs) -> Result<Exit, CallError> {
+pub(crate) async fn run(args: &DescribeArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
     let mut known = Vec::new();
     for cri in &all {
@@ -103,10 +100,8 @@ async fn show(args: &DescribeArgs) -> Result<Exit, CallError> {
 /// The pods of the agent beside a runtime, if it is that of a `crib run`.
 fn of_agent(cri: &Cri) -> Result<Vec<Known>, CallError> {
     let run = cri.endpoint.path().parent().unwrap_or(Path::new("/"));
-    let failed = |source| CallError::Io {
-        doing: format!("ask the run in {}", run.display()),
-        source,
-    };
+    let failed =
+        |source| CallError::Io { doing: format!("ask the run in {}", run.display()), source };
     let Some(mut connection) = RunConnection::open(run).map_err(failed)? else {
         return Ok(Vec::new());
     };
@@ -115,10 +110,7 @@ fn of_agent(cri: &Cri) -> Result<Vec<Known>, CallError> {
     let answer = connection.ask(Request::Pods).map_err(failed)?;
     let choice = cri.choice();
     let known = answer.unwrap_or_default().pods.into_iter();
-    let known = known.map(|answer| Known {
-        choice: choice.clone(),
-        answer,
-    });
+    let known = known.map(|answer| Known { choice: choice.clone(), answer });
     Ok(known.collect())
 }
 
@@ -143,25 +135,15 @@ async fn describe(all: &[Cri], known: &[Known], text: &str) -> Result<Described,
 
 impl From<&PodAnswer> for Described {
     fn from(answer: &PodAnswer) -> Self {
-        Self {
-            pod: answer.pod.clone(),
-            events: Some(answer.events.clone()),
-        }
+        Self { pod: answer.pod.clone(), events: Some(answer.events.clone()) }
     }
 }
 
 /// The pod with a name; several that have it must be told apart by their namespaces or runs.
 fn choose<'a>(known: &'a [Known], text: &str) -> Result<Option<&'a PodAnswer>, CallError> {
     let (namespace, name) = find::namespace_and_name(text);
-    let namespace_of = |known: &Known| {
-        known
-            .answer
-            .pod
-            .metadata
-            .namespace
-            .clone()
-            .unwrap_or_default()
-    };
+    let namespace_of =
+        |known: &Known| known.answer.pod.metadata.namespace.clone().unwrap_or_default();
     let fit: Vec<&Known> = known
         .iter()
         .filter(|known| known.answer.pod.metadata.name.as_deref() == Some(name))
@@ -178,19 +160,13 @@ fn choose<'a>(known: &'a [Known], text: &str) -> Result<Option<&'a PodAnswer>, C
     };
     let mut candidates: Vec<String> = fit.iter().map(candidate).collect();
     candidates.sort();
-    Err(CallError::Ambiguous {
-        what: "pod",
-        name: text.to_owned(),
-        candidates,
-    })
+    Err(CallError::Ambiguous { what: "pod", name: text.to_owned(), candidates })
 }
 
 async fn of_runtime(cri: &Cri, id: &str) -> Result<Pod, CallError> {
     let status = cri.call("PodSandboxStatus", cri.runtime.pod(id)).await?;
-    let filter = v1::ContainerFilter {
-        pod_sandbox_id: id.to_owned(),
-        ..v1::ContainerFilter::default()
-    };
+    let filter =
+        v1::ContainerFilter { pod_sandbox_id: id.to_owned(), ..v1::ContainerFilter::default() };
     let listed = cri.runtime.containers(filter);
     let listed = cri.call("ListContainers", listed).await?;
     let mut containers = Vec::new();
@@ -214,10 +190,8 @@ fn print_text(all: &[Described]) -> Result<(), CallError> {
 }
 
 fn document(all: &All) -> Result<serde_json::Value, CallError> {
-    serde_json::to_value(all).map_err(|error| CallError::Io {
-        doing: "write the pods".to_owned(),
-        source: error.into(),
-    })
+    serde_json::to_value(all)
+        .map_err(|error| CallError::Io { doing: "write the pods".to_owned(), source: error.into() })
 }
 
 #[cfg(test)]
@@ -230,20 +204,14 @@ mod tests {
         let mut answer = PodAnswer::default();
         answer.pod.metadata.namespace = Some(namespace.to_owned());
         answer.pod.metadata.name = Some(name.to_owned());
-        Known {
-            choice: choice.to_owned(),
-            answer,
-        }
+        Known { choice: choice.to_owned(), answer }
     }
 
     #[rstest]
     #[case::one("web", Ok(Some("default")))]
     #[case::prefixed("pod/web", Ok(Some("default")))]
     #[case::elsewhere("other", Ok(None))]
-    #[case::namespaces(
-        "db",
-        Err("\"db\" matches more than one pod: choose one of a/db, b/db")
-    )]
+    #[case::namespaces("db", Err("\"db\" matches more than one pod: choose one of a/db, b/db"))]
     #[case::in_namespace("b/db", Ok(Some("b")))]
     #[case::wrong_namespace("c/db", Ok(None))]
     #[case::runs(

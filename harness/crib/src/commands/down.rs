@@ -3,18 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use clap::Args;
+use crib_base::live::{self, RunName};
+use crib_base::run_socket::{PodAnswer, Request, RunConnection};
+use crib_run::RunLock;
 use runtime_fake::IsolationRequest;
 
-use super::run::{self, RunLock};
-use crate::client::output::print;
-use crate::client::{CallError, finish};
-use crate::exit::Exit;
-use crate::live::{self, RunName};
-use crate::report::say;
-use crate::run_socket::{PodAnswer, Request, RunConnection};
+use crate::commands::prelude::*;
 
 const CODES: &str = "Exit codes:
     0  success
@@ -82,7 +77,7 @@ fn known(args: &DownArgs) -> Result<Runs, CallError> {
     let live = live::named_runs(&args.live_dir).map_err(failed(&doing))?;
     let live = live.into_iter().map(|run| (run.name, run.directory));
     let mut runs = Runs::new();
-    for (name, directory) in live.chain(run::with_names(&std::env::temp_dir())) {
+    for (name, directory) in live.chain(crib_run::with_names(&std::env::temp_dir())) {
         runs.entry(name).or_default().insert(directory);
     }
     Ok(runs)
@@ -152,11 +147,7 @@ fn ask_to_end(name: &RunName, directory: &Path, force: bool) -> Result<Option<En
     if force && let Some(mut second) = open()? {
         ask(&mut second, Request::Kill)?;
     }
-    Ok(Some(Ending {
-        name: name.clone(),
-        connection,
-        pods: answer.unwrap_or_default().pods,
-    }))
+    Ok(Some(Ending { name: name.clone(), connection, pods: answer.unwrap_or_default().pods }))
 }
 
 /// The directories that are still there when nothing uses them any more.
@@ -174,11 +165,12 @@ fn wait_for_locks<'a>(
 
 /// Removes what runs have left that were killed together with their runtimes.
 async fn remove(args: &DownArgs, left: Vec<(PathBuf, RunLock)>) -> Result<Exit, CallError> {
-    run::adopt_orphans();
+    crib_run::adopt_orphans();
     for (directory, lock) in left {
         let shown = directory.display().to_string();
         let removed =
-            run::remove_dead_run(directory, lock, IsolationRequest::Auto, &args.live_dir).await;
+            crib_run::remove_dead_run(directory, lock, IsolationRequest::Auto, &args.live_dir)
+                .await;
         match removed {
             Ok(()) => print(&format!("removed {shown}, which a killed run left"))?,
             Err(problem) => {
@@ -210,10 +202,8 @@ fn summary(name: &RunName, pods: &[PodAnswer]) -> String {
         let phase = status.and_then(|status| status.phase.as_deref());
         *phases.entry(phase.unwrap_or("Pending")).or_default() += 1;
     }
-    let phases: Vec<String> = phases
-        .iter()
-        .map(|(phase, count)| format!("{count} {phase}"))
-        .collect();
+    let phases: Vec<String> =
+        phases.iter().map(|(phase, count)| format!("{count} {phase}")).collect();
     match phases.as_slice() {
         [] => format!("{name}: no pods"),
         phases => format!("{name}: {}", phases.join(", ")),
@@ -227,16 +217,13 @@ fn failed(doing: &str) -> impl FnOnce(io::Error) -> CallError {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use k8s_openapi::api::core::v1::PodStatus;
     use rstest::rstest;
 
     use super::*;
 
     fn runs(names: &[&str]) -> Runs {
-        let each = names
-            .iter()
-            .map(|name| (name.parse().unwrap(), BTreeSet::new()));
+        let each = names.iter().map(|name| (name.parse().unwrap(), BTreeSet::new()));
         each.collect()
     }
 
@@ -254,18 +241,13 @@ mod tests {
     ) {
         let names: Vec<RunName> = names.iter().map(|name| name.parse().unwrap()).collect();
         let chosen = choose(runs(known), &names, all).map_err(|error| error.to_string());
-        assert_eq!(
-            chosen,
-            expected.map(|names| runs(&names)).map_err(str::to_owned)
-        );
+        assert_eq!(chosen, expected.map(|names| runs(&names)).map_err(str::to_owned));
     }
 
     fn pod(phase: Option<&str>) -> PodAnswer {
         let mut answer = PodAnswer::default();
-        answer.pod.status = phase.map(|phase| PodStatus {
-            phase: Some(phase.to_owned()),
-            ..PodStatus::default()
-        });
+        answer.pod.status =
+            phase.map(|phase| PodStatus { phase: Some(phase.to_owned()), ..PodStatus::default() });
         answer
     }
 

@@ -1,11 +1,7 @@
 //! `crib events`: streams container and pod events.
 
-use clap::{Args, ValueEnum};
-use cri::v1;
-
-use crate::client::output::{Document, escape_control, json, print, print_value};
-use crate::client::{CallError, Connection, finish, human, until_signal, with_codes};
-use crate::exit::Exit;
+use crate::client::output::{Document, json, print_value};
+use crate::commands::prelude::*;
 use crate::template::Template;
 
 /// How events are printed.
@@ -44,11 +40,7 @@ pub(crate) struct EventsArgs {
 }
 
 /// Shows them.
-pub(crate) fn run(args: &EventsArgs) -> Exit {
-    finish(until_signal(follow(args)))
-}
-
-async fn follow(args: &EventsArgs) -> Result<Exit, CallError> {
+pub(crate) async fn run(args: &EventsArgs) -> Result<Exit, CallError> {
     let cri = args.connection.open()?;
     // Not under the patience of a call: some runtimes answer with the first event.
     let refused = |status| CallError::refused("GetContainerEvents", status);
@@ -62,7 +54,7 @@ async fn follow(args: &EventsArgs) -> Result<Exit, CallError> {
                 print_value(&document()?, Document::Yaml)?;
             }
             (EventForm::GoTemplate, Some(template)) => print(&template.fill(&document()?)?)?,
-            (EventForm::Json | EventForm::GoTemplate, _) => print(&document()?.to_string())?,
+            (EventForm::Json | EventForm::GoTemplate, _) => print_json(&document()?.to_string())?,
         }
     }
     Err(CallError::Lost)
@@ -71,10 +63,7 @@ async fn follow(args: &EventsArgs) -> Result<Exit, CallError> {
 fn line(event: &v1::ContainerEventResponse) -> String {
     let pod = event.pod_sandbox_status.clone().unwrap_or_default();
     let of = pod.metadata.unwrap_or_default();
-    let container = event
-        .containers_statuses
-        .iter()
-        .find(|status| status.id == event.container_id);
+    let container = event.containers_statuses.iter().find(|status| status.id == event.container_id);
     let what = match event.container_event_type() {
         v1::ContainerEventType::ContainerCreatedEvent => "created",
         v1::ContainerEventType::ContainerStartedEvent => "started",
@@ -108,10 +97,7 @@ mod tests {
             state: v1::ContainerState::ContainerExited.into(),
             reason: "Error".to_owned(),
             exit_code: 7,
-            metadata: Some(v1::ContainerMetadata {
-                name: "main\x1b".to_owned(),
-                attempt: 0,
-            }),
+            metadata: Some(v1::ContainerMetadata { name: "main\x1b".to_owned(), attempt: 0 }),
             ..Default::default()
         };
         let event = v1::ContainerEventResponse {

@@ -2,18 +2,13 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::task::Poll;
-use std::time::Duration;
 
-use clap::Args;
-use cri::v1;
+use crib_base::report::complain;
 
-use crate::args::duration;
 use crate::client::containers::{self, ContainerFilterArgs, FILTERS};
 use crate::client::find::ContainerNameArgs;
-use crate::client::output::print;
-use crate::client::{CallError, Cri, Endpoints, find, finish, start_failure_exit_code, with_codes};
-use crate::exit::Exit;
-use crate::report::complain;
+use crate::client::{Endpoints, start_failure_exit_code};
+use crate::commands::prelude::*;
 use crate::stream::{TransportArgs, join, standard};
 
 /// Run a command in a container
@@ -77,40 +72,36 @@ pub(crate) struct ExecArgs {
 }
 
 /// Runs it.
-pub(crate) fn run(args: &ExecArgs) -> Exit {
-    finish(async {
-        if args.interactive && args.tty && !io::stdin().is_terminal() {
-            let message =
-                "standard input is not a terminal: leave out --tty, or run this in a terminal";
-            return Err(CallError::Usage(message.to_owned()));
+pub(crate) async fn run(args: &ExecArgs) -> Result<Exit, CallError> {
+    if args.interactive && args.tty && !io::stdin().is_terminal() {
+        let message =
+            "standard input is not a terminal: leave out --tty, or run this in a terminal";
+        return Err(CallError::Usage(message.to_owned()));
+    }
+    let all = args.connection.open_all()?;
+    let exit = match args.filter.given() {
+        true => in_selected(&all, args).await,
+        false => {
+            let (cri, container) =
+                find::container_of(&all, &args.container, &args.container_name).await?;
+            in_one(cri, &container.id, &args.command, args).await
         }
-        let all = args.connection.open_all()?;
-        let exit = match args.filter.given() {
-            true => in_selected(&all, args).await,
-            false => {
-                let (cri, container) =
-                    find::container_of(&all, &args.container, &args.container_name).await?;
-                in_one(cri, &container.id, &args.command, args).await
-            }
-        };
-        match exit {
-            Err(error) if args.ignore_errors => {
-                complain(&error);
-                Ok(Exit::Success)
-            }
-            Ok(Exit::Remote(_)) if args.ignore_errors => Ok(Exit::Success),
-            exit => exit,
+    };
+    match exit {
+        Err(error) if args.ignore_errors => {
+            complain(&error);
+            Ok(Exit::Success)
         }
-    })
+        Ok(Exit::Remote(_)) if args.ignore_errors => Ok(Exit::Success),
+        exit => exit,
+    }
 }
 
 /// Runs it in the containers that fit the filters.
 async fn in_selected(all: &[Cri], args: &ExecArgs) -> Result<Exit, CallError> {
     // There is no container among the arguments: the first one is the command.
-    let command: Vec<String> = std::iter::once(&args.container)
-        .chain(&args.command)
-        .cloned()
-        .collect();
+    let command: Vec<String> =
+        std::iter::once(&args.container).chain(&args.command).cloned().collect();
     let (selected, _) = containers::list(all, &args.filter, false, None).await?;
     if selected.is_empty() {
         return Err(CallError::NothingFits("container"));
@@ -136,26 +127,19 @@ async fn in_selected(all: &[Cri], args: &ExecArgs) -> Result<Exit, CallError> {
     } else {
         for id in ids {
             let one = run(id).await;
-            let over = matches!(
-                one,
-                Ok(Exit::Interrupted) | Err(CallError::Lost | CallError::Output(_))
-            );
+            let over =
+                matches!(one, Ok(Exit::Interrupted) | Err(CallError::Lost | CallError::Output(_)));
             ended.push(one);
             if over {
                 break;
             }
         }
     }
-    let failed = ended
-        .into_iter()
-        .filter(|one| !matches!(one, Ok(Exit::Success | Exit::Remote(0))));
+    let failed =
+        ended.into_iter().filter(|one| !matches!(one, Ok(Exit::Success | Exit::Remote(0))));
     let failed: Vec<_> = failed.collect();
     // All but the first one, which the caller reports.
-    failed
-        .iter()
-        .skip(1)
-        .filter_map(|one| one.as_ref().err())
-        .for_each(|error| complain(error));
+    failed.iter().skip(1).filter_map(|one| one.as_ref().err()).for_each(|error| complain(error));
     failed.into_iter().next().unwrap_or(Ok(Exit::Success))
 }
 
@@ -174,10 +158,7 @@ async fn join_all<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<
         }
     })
     .await;
-    running
-        .into_iter()
-        .filter_map(|(_, outcome)| outcome)
-        .collect()
+    running.into_iter().filter_map(|(_, outcome)| outcome).collect()
 }
 
 async fn in_one(
@@ -209,12 +190,7 @@ async fn stream(
     };
     let mut client = cri.runtime.runtime.clone();
     let answer = cri.call("Exec", client.exec(request)).await?;
-    join(
-        &answer.into_inner().url,
-        streams,
-        args.streaming.transport(),
-    )
-    .await
+    join(&answer.into_inner().url, streams, args.streaming.transport()).await
 }
 
 async fn sync(cri: &Cri, id: &str, command: &[String], args: &ExecArgs) -> Result<Exit, CallError> {

@@ -2,16 +2,13 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use crib_base::args::Output;
+use crib_base::volumes_dir::VolumesDirArgs;
+use crib_run::{ManifestArgs, load};
 
 use self::model::Explained;
-use super::run::load;
-use crate::args::Output;
-use crate::client::output::print;
-use crate::client::{CallError, finish};
-use crate::exit::Exit;
-use crate::report::say;
-use crate::volumes_dir::VolumesDirArgs;
+
+use crate::commands::prelude::*;
 
 mod claims;
 mod model;
@@ -35,12 +32,8 @@ pub(crate) struct ExplainRunArgs {
     /// The same, as kubectl takes them; repeatable
     #[arg(long, short = 'f', value_name = "FILE|DIR|-")]
     filename: Vec<PathBuf>,
-    /// Accept unknown fields in manifests with a warning
-    #[arg(long)]
-    lenient: bool,
-    /// Refuse what is only warned about otherwise: kinds that are not run, and Services that are not served as they are written
-    #[arg(long)]
-    strict: bool,
+    #[command(flatten)]
+    how: ManifestArgs,
     #[command(flatten)]
     volumes: VolumesDirArgs,
     /// Output format
@@ -51,7 +44,7 @@ pub(crate) struct ExplainRunArgs {
 /// Shows it.
 pub(crate) fn run(args: &ExplainRunArgs) -> Exit {
     let manifests = [args.manifests.as_slice(), &args.filename].concat();
-    let mut inputs = match load(&manifests, args.lenient, args.strict) {
+    let mut inputs = match load(&manifests, args.how) {
         Ok(inputs) => inputs,
         Err(problems) => {
             problems.iter().for_each(|problem| say(problem));
@@ -68,14 +61,16 @@ pub(crate) fn run(args: &ExplainRunArgs) -> Exit {
     }
     let explained = Explained::of(&inputs);
     finish(async {
-        let text = match args.output {
-            Output::Text => text::of(&explained),
-            Output::Json => serde_json::to_string(&explained).map_err(|error| CallError::Io {
-                doing: "write the answer".to_owned(),
-                source: error.into(),
-            })?,
-        };
-        print(&text)?;
+        match args.output {
+            Output::Text => print(&text::of(&explained))?,
+            Output::Json => {
+                let json = serde_json::to_string(&explained).map_err(|error| CallError::Io {
+                    doing: "write the answer".to_owned(),
+                    source: error.into(),
+                })?;
+                print_json(&json)?;
+            }
+        }
         Ok(Exit::Success)
     })
 }

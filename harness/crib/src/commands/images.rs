@@ -1,13 +1,9 @@
 //! `crib images`: lists images.
 
-use clap::Args;
-use cri::v1;
-
 use crate::client::images::{self, ImageFilterArgs};
-use crate::client::output::{Columns, Listing, print};
+use crate::client::output::{Columns, Listing};
 use crate::client::status::escaped;
-use crate::client::{CallError, Connection, finish, human, with_codes};
-use crate::exit::Exit;
+use crate::commands::prelude::*;
 
 /// List images
 #[derive(Debug, Args)]
@@ -38,21 +34,13 @@ pub(crate) struct ImagesArgs {
 }
 
 /// Lists them.
-pub(crate) fn run(args: &ImagesArgs) -> Exit {
-    finish(list(args))
-}
-
-async fn list(args: &ImagesArgs) -> Result<Exit, CallError> {
+pub(crate) async fn run(args: &ImagesArgs) -> Result<Exit, CallError> {
     let cri = args.connection.open()?;
     let images = images::list(&cri, &args.filter, args.image.as_deref()).await?;
     let answer = v1::ListImagesResponse { images };
     let ids = answer.images.iter().map(|image| &image.id);
     let shown = || match args.verbose {
-        true => answer
-            .images
-            .iter()
-            .flat_map(lines)
-            .try_for_each(|line| print(&line)),
+        true => answer.images.iter().flat_map(lines).try_for_each(|line| print(&line)),
         false => table(args, &answer.images),
     };
     args.listing.show("ListImagesResponse", &answer, ids, shown)
@@ -65,12 +53,7 @@ fn lines(image: &v1::Image) -> Vec<String> {
     let digests = image.repo_digests.iter();
     lines.extend(digests.map(|name| format!("RepoDigests: {name}")));
     lines.extend((image.size != 0).then(|| format!("Size: {}", image.size)));
-    lines.extend(
-        image
-            .uid
-            .as_ref()
-            .map(|uid| format!("Uid: value:{}", uid.value)),
-    );
+    lines.extend(image.uid.as_ref().map(|uid| format!("Uid: value:{}", uid.value)));
     lines.extend((!image.username.is_empty()).then(|| format!("Username: {}", image.username)));
     lines.extend(image.pinned.then(|| "Pinned: true".to_owned()));
     lines.push(String::new());
@@ -103,10 +86,7 @@ fn table(args: &ImagesArgs, images: &[v1::Image]) -> Result<(), CallError> {
 /// The names of an image with their tags and digests; one row where it has no name.
 fn names(image: &v1::Image) -> Vec<(String, String, String)> {
     let none = || "<none>".to_owned();
-    let digests = image
-        .repo_digests
-        .iter()
-        .filter_map(|name| name.split_once('@'));
+    let digests = image.repo_digests.iter().filter_map(|name| name.split_once('@'));
     let digest_of = |repository: &str| {
         let mut all = digests.clone();
         let same = all.find(|(name, _)| *name == repository);

@@ -2,12 +2,12 @@
 
 use clap::Args;
 use cri::v1;
+use crib_base::exit::Exit;
 use serde_json::Value;
 
 use crate::client::document::DocumentArgs;
 use crate::client::output::json;
-use crate::client::{CallError, Connection, finish, status, with_codes};
-use crate::exit::Exit;
+use crate::client::{CallError, Connection, status, with_codes};
 
 /// Show the status of the runtime
 #[derive(Debug, Args)]
@@ -28,20 +28,13 @@ pub(crate) struct InfoArgs {
 }
 
 /// Shows it.
-pub(crate) fn run(args: &InfoArgs) -> Exit {
-    finish(async {
-        let cri = args.connection.open()?;
-        let request = v1::StatusRequest {
-            verbose: !args.quiet,
-        };
-        let mut client = cri.runtime.runtime.clone();
-        let answer = cri
-            .call("Status", client.status(request))
-            .await?
-            .into_inner();
-        args.document.print_document(&document(answer)?)?;
-        Ok(Exit::Success)
-    })
+pub(crate) async fn run(args: &InfoArgs) -> Result<Exit, CallError> {
+    let cri = args.connection.open()?;
+    let request = v1::StatusRequest { verbose: !args.quiet };
+    let mut client = cri.runtime.runtime.clone();
+    let answer = cri.call("Status", client.status(request)).await?.into_inner();
+    args.document.print_document(&document(answer)?)?;
+    Ok(Exit::Success)
 }
 
 fn document(answer: v1::StatusResponse) -> Result<Value, CallError> {

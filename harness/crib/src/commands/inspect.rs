@@ -1,12 +1,12 @@
 //! `crib inspect`: the verbose status of a container, a pod or an image.
 
 use clap::{Args, ValueEnum};
+use crib_base::exit::Exit;
 use tonic::Code;
 
 use crate::client::containers::{self, ContainerFilterArgs};
 use crate::client::document::{DocumentArgs, Shown};
-use crate::client::{CallError, Connection, Cri, each, find, finish, status, with_codes};
-use crate::exit::Exit;
+use crate::client::{CallError, Connection, Cri, find, status, with_codes};
 use crate::template;
 
 /// What an id is of.
@@ -50,28 +50,15 @@ pub(crate) struct InspectArgs {
 }
 
 /// Shows them.
-pub(crate) fn run(args: &InspectArgs) -> Exit {
-    finish(show(args))
-}
-
-async fn show(args: &InspectArgs) -> Result<Exit, CallError> {
+pub(crate) async fn run(args: &InspectArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
     let mut ids = args.ids.clone();
     if ids.is_empty() {
         let (found, _) = containers::list(&all, &args.filter, args.all, None).await?;
         ids.extend(found.into_iter().map(|container| container.id));
     }
-    if ids.is_empty() {
-        return Err(CallError::NothingFits("container"));
-    }
-    let mut shown = Vec::new();
-    let exit = each(&ids, async |id: &String| {
-        shown.push(look_up(&all, id, args.kind, !args.quiet).await?);
-        Ok(())
-    })
-    .await;
-    args.document.print(shown)?;
-    exit
+    let shown = async |id: &str| look_up(&all, id, args.kind, !args.quiet).await;
+    args.document.print_each("container", &ids, shown).await
 }
 
 async fn look_up(

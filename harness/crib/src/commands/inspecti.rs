@@ -1,11 +1,11 @@
 //! `crib inspecti`: the status of images.
 
 use clap::Args;
+use crib_base::exit::Exit;
 
 use crate::client::document::{DocumentArgs, Shown};
 use crate::client::images::{self, ImageFilterArgs};
-use crate::client::{CallError, Connection, Cri, each, finish, status, with_codes};
-use crate::exit::Exit;
+use crate::client::{CallError, Connection, Cri, status, with_codes};
 
 /// Show details of images
 #[derive(Debug, Args)]
@@ -34,28 +34,15 @@ pub(crate) struct InspectiArgs {
 }
 
 /// Shows them.
-pub(crate) fn run(args: &InspectiArgs) -> Exit {
-    finish(show(args))
-}
-
-async fn show(args: &InspectiArgs) -> Result<Exit, CallError> {
+pub(crate) async fn run(args: &InspectiArgs) -> Result<Exit, CallError> {
     let cri = args.connection.open()?;
     let mut ids = args.images.clone();
     if ids.is_empty() {
         let found = images::list(&cri, &args.filter, args.name.as_deref()).await?;
         ids.extend(found.into_iter().map(|image| image.id));
     }
-    if ids.is_empty() {
-        return Err(CallError::NothingFits("image"));
-    }
-    let mut shown = Vec::new();
-    let exit = each(&ids, async |id: &String| {
-        shown.push(look_up(&cri, id, !args.quiet).await?);
-        Ok(())
-    })
-    .await;
-    args.document.print(shown)?;
-    exit
+    let shown = async |id: &str| look_up(&cri, id, !args.quiet).await;
+    args.document.print_each("image", &ids, shown).await
 }
 
 /// The status of an image that is given by a name, an id or the beginning of one.
@@ -63,8 +50,5 @@ pub(crate) async fn look_up(cri: &Cri, name: &str, verbose: bool) -> Result<Show
     let images = cri.call("ListImages", cri.images.list_images()).await?;
     let found = super::rmi::find(cri, &images, name).await?;
     let shown = status::image(cri, &found.id, verbose).await?;
-    shown.ok_or_else(|| CallError::NotFound {
-        what: "image",
-        name: name.to_owned(),
-    })
+    shown.ok_or_else(|| CallError::NotFound { what: "image", name: name.to_owned() })
 }

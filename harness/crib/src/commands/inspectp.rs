@@ -1,11 +1,11 @@
 //! `crib inspectp`: the status of pods.
 
 use clap::Args;
+use crib_base::exit::Exit;
 
 use crate::client::document::DocumentArgs;
 use crate::client::pods::{self, PodFilterArgs};
-use crate::client::{CallError, Connection, each, find, finish, status, with_codes};
-use crate::exit::Exit;
+use crate::client::{CallError, Connection, find, status, with_codes};
 
 /// Show details of pods
 #[derive(Debug, Args)]
@@ -31,27 +31,16 @@ pub(crate) struct InspectpArgs {
 }
 
 /// Shows them.
-pub(crate) fn run(args: &InspectpArgs) -> Exit {
-    finish(show(args))
-}
-
-async fn show(args: &InspectpArgs) -> Result<Exit, CallError> {
+pub(crate) async fn run(args: &InspectpArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
     let mut ids = args.pods.clone();
     if ids.is_empty() {
         let found = pods::list(&all, &args.filter, None).await?;
         ids.extend(found.into_iter().map(|pod| pod.id));
     }
-    if ids.is_empty() {
-        return Err(CallError::NothingFits("pod"));
-    }
-    let mut shown = Vec::new();
-    let exit = each(&ids, async |id: &String| {
+    let shown = async |id: &str| {
         let (cri, pod) = find::pod(&all, id).await?;
-        shown.push(status::pod(cri, &pod.id, !args.quiet).await?);
-        Ok(())
-    })
-    .await;
-    args.document.print(shown)?;
-    exit
+        status::pod(cri, &pod.id, !args.quiet).await
+    };
+    args.document.print_each("pod", &ids, shown).await
 }

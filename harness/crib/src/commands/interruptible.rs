@@ -1,11 +1,11 @@
 //! Work with pods of its own on a runtime, as a check or a benchmark has, which a signal interrupts: it removes its pods first.
 
+use crib_base::report::say;
+use crib_base::signals::Signals;
 use indicatif::ProgressBar;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::CallError;
-use crate::report::say;
-use crate::signals::Signals;
 
 /// Waits for the work, which ends early when `interrupt` is cancelled: the first signal does that. `None`: a second signal came.
 /// `what` is its name in messages.
@@ -18,10 +18,8 @@ pub(super) async fn interruptible<T>(
     bar: &ProgressBar,
     interrupt: &CancellationToken,
 ) -> Result<Option<T>, CallError> {
-    let mut signals = Signals::listen().map_err(|source| CallError::Io {
-        doing: "listen for signals".to_owned(),
-        source,
-    })?;
+    let mut signals = Signals::listen()
+        .map_err(|source| CallError::Io { doing: "listen for signals".to_owned(), source })?;
     tokio::pin!(work);
     let ended = tokio::select! {
         ended = &mut work => Some(ended),

@@ -3,17 +3,14 @@
 
 use std::path::Path;
 
-use clap::Args;
-use cri::v1;
-use harness::registry::{LoadError, Registry};
+use crib_base::report::chain;
+use registry::{LoadError, Registry};
+use runtime_fake::PULL_FROM;
 use tonic::Request;
 use tonic::metadata::AsciiMetadataValue;
 
 use super::registry::path_and_name;
-use crate::client::output::print;
-use crate::client::{CallError, Connection, Cri, each, finish, until_signal, with_codes};
-use crate::exit::Exit;
-use crate::report::chain;
+use crate::commands::prelude::*;
 
 /// Load images from archives into the runtime
 #[derive(Debug, Args)]
@@ -33,21 +30,15 @@ pub(crate) struct LoadArgs {
     pub(crate) connection: Connection,
 }
 
-/// The metadata of a call that tells crib's runtime where to pull an image from. No annotation, because a kubelet hands on
-/// those of pods, whose authors may not choose.
-pub(crate) const FROM: &str = "crib-pull-from";
-
 /// Loads them.
-pub(crate) fn run(args: &LoadArgs) -> Exit {
-    finish(async {
-        let registry = Registry::start().await.map_err(|error| CallError::Io {
-            doing: "serve the images".to_owned(),
-            source: std::io::Error::other(error),
-        })?;
-        let exit = until_signal(load_all(args, &registry)).await;
-        registry.stop().await;
-        exit
-    })
+pub(crate) async fn run(args: &LoadArgs) -> Result<Exit, CallError> {
+    let registry = Registry::start().await.map_err(|error| CallError::Io {
+        doing: "serve the images".to_owned(),
+        source: std::io::Error::other(error),
+    })?;
+    let exit = until_signal(load_all(args, &registry)).await;
+    registry.stop().await;
+    exit
 }
 
 async fn load_all(args: &LoadArgs, registry: &Registry) -> Result<Exit, CallError> {
@@ -80,10 +71,7 @@ async fn load_all(args: &LoadArgs, registry: &Registry) -> Result<Exit, CallErro
 }
 
 fn unreadable(path: &Path, source: std::io::Error) -> CallError {
-    CallError::Io {
-        doing: format!("read the image {}", path.display()),
-        source,
-    }
+    CallError::Io { doing: format!("read the image {}", path.display()), source }
 }
 
 async fn pull(cri: &Cri, name: &str, from: Option<&str>) -> Result<String, CallError> {
@@ -97,7 +85,7 @@ async fn pull(cri: &Cri, name: &str, from: Option<&str>) -> Result<String, CallE
     });
     // A URL is always ASCII.
     if let Some(from) = from.and_then(|from| AsciiMetadataValue::try_from(from).ok()) {
-        request.metadata_mut().insert(FROM, from);
+        request.metadata_mut().insert(PULL_FROM, from);
     }
     let mut client = cri.images.images.clone();
     let answer = cri.call_with_user_timeout("PullImage", client.pull_image(request));

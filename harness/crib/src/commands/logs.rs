@@ -1,16 +1,12 @@
 //! `crib logs`: prints the log file of a container.
 
-use clap::{Args, ValueEnum};
-use cri::v1;
 use harness::cri_log::Stream;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-use crate::args::duration;
 use crate::client::find::ContainerNameArgs;
-use crate::client::{CallError, Connection, Cri, find, finish, until_signal, with_codes};
-use crate::exit::Exit;
+use crate::commands::prelude::*;
 
 mod follower;
 mod reader;
@@ -37,12 +33,7 @@ pub(crate) struct LogsArgs {
     #[arg(short, long)]
     follow: bool,
     /// Print only the last lines [default: all, as with -1]
-    #[arg(
-        long,
-        value_name = "LINES",
-        allow_negative_numbers = true,
-        conflicts_with = "stream"
-    )]
+    #[arg(long, value_name = "LINES", allow_negative_numbers = true, conflicts_with = "stream")]
     tail: Option<i64>,
     /// Print only entries since a time (2026-01-02T15:04:05Z; UTC without zone), a duration ago (5m), or a Unix time
     #[arg(long, value_parser = since, value_name = "TIME")]
@@ -92,17 +83,11 @@ fn since(text: &str) -> Result<Timestamp, String> {
     let gone = duration(text).map_err(|_| {
         format!("{text:?} is neither a time (2026-01-02T15:04:05Z) nor how long ago (5m)")
     })?;
-    Timestamp::now()
-        .checked_sub(gone)
-        .map_err(|_| format!("{text:?} is too long ago"))
+    Timestamp::now().checked_sub(gone).map_err(|_| format!("{text:?} is too long ago"))
 }
 
 /// Prints them.
-pub(crate) fn run(args: &LogsArgs) -> Exit {
-    finish(until_signal(show(args)))
-}
-
-async fn show(args: &LogsArgs) -> Result<Exit, CallError> {
+pub(crate) async fn run(args: &LogsArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
     let (cri, mut container) =
         find::container_of(&all, &args.container, &args.container_name).await?;
@@ -172,9 +157,7 @@ async fn previous(cri: &Cri, container: &v1::Container) -> Result<v1::Container,
         pod_sandbox_id: container.pod_sandbox_id.clone(),
         ..Default::default()
     };
-    let all = cri
-        .call("ListContainers", cri.runtime.containers(filter))
-        .await?;
+    let all = cri.call("ListContainers", cri.runtime.containers(filter)).await?;
     let of = |container: &v1::Container| container.metadata.clone().unwrap_or_default();
     let now = of(container);
     let before = all.into_iter().filter(|other| {

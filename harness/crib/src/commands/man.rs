@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Command};
 use clap_mangen::Man;
+use crib_base::exit::Exit;
 
 use crate::client::{CallError, finish};
-use crate::exit::Exit;
 
 /// Print a manual page, or write all of them
 #[derive(Debug, Args)]
@@ -37,9 +37,7 @@ pub(crate) fn run(args: &ManArgs, crib: Command) -> Exit {
         };
         let page = pages.into_iter().find(|page| name(page) == wanted);
         let page = page.ok_or_else(|| {
-            CallError::Usage(format!(
-                "no page for {wanted}: `crib --help` lists the commands"
-            ))
+            CallError::Usage(format!("no page for {wanted}: `crib --help` lists the commands"))
         })?;
         let text = text(page).map_err(CallError::Output)?;
         io::stdout().write_all(&text).map_err(CallError::Output)?;
@@ -51,9 +49,7 @@ pub(crate) fn run(args: &ManArgs, crib: Command) -> Exit {
 fn pages(mut crib: Command) -> Vec<Command> {
     // Gives each command the name of its page.
     crib.build();
-    let commands = crib
-        .get_subcommands()
-        .filter(|command| !command.is_hide_set());
+    let commands = crib.get_subcommands().filter(|command| !command.is_hide_set());
     let commands = commands.filter(|command| command.get_name() != "help");
     let commands: Vec<Command> = commands.cloned().collect();
     [vec![crib], commands].concat()
@@ -71,7 +67,7 @@ fn text(page: Command) -> io::Result<Vec<u8>> {
 
 fn write_all(directory: &Path, pages: &[Command]) -> Result<(), CallError> {
     let write = |page: &Command| {
-        fs::create_dir_all(directory)?;
+        file_tree::directory::make(directory, 0o777)?;
         let path = directory.join(format!("{}.1", name(page)));
         fs::write(path, text(page.clone())?)
     };

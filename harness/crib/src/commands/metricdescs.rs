@@ -1,11 +1,7 @@
 //! `crib metricdescs`: which metrics of pods there are.
 
-use clap::Args;
-use cri::v1;
-
 use crate::client::output::{Document, print_message};
-use crate::client::{Connection, finish, with_codes};
-use crate::exit::Exit;
+use crate::commands::prelude::*;
 
 /// List the metrics that metricsp shows
 #[derive(Debug, Args)]
@@ -21,17 +17,12 @@ pub(crate) struct MetricdescsArgs {
 }
 
 /// Lists them.
-pub(crate) fn run(args: &MetricdescsArgs) -> Exit {
-    finish(async {
-        let cri = args.connection.open()?;
-        let mut client = cri.runtime.runtime.clone();
-        let request = v1::ListMetricDescriptorsRequest {};
-        let answer = client.list_metric_descriptors(request);
-        let answer = cri
-            .call("ListMetricDescriptors", answer)
-            .await?
-            .into_inner();
-        print_message("ListMetricDescriptorsResponse", &answer, args.output)?;
-        Ok(Exit::Success)
-    })
+pub(crate) async fn run(args: &MetricdescsArgs) -> Result<Exit, CallError> {
+    let cri = args.connection.open()?;
+    let mut client = cri.runtime.runtime.clone();
+    let request = v1::ListMetricDescriptorsRequest {};
+    let answer = client.list_metric_descriptors(request);
+    let answer = cri.call("ListMetricDescriptors", answer).await?.into_inner();
+    print_message("ListMetricDescriptorsResponse", &answer, args.output)?;
+    Ok(Exit::Success)
 }

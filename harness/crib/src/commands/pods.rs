@@ -1,14 +1,11 @@
 //! `crib pods`: lists pods.
 
-use clap::Args;
-use cri::v1;
+use crib_base::live::RunName;
 
-use crate::client::output::{Columns, Listing, now, print};
+use crate::client::output::{Columns, Listing, now};
 use crate::client::pods::{self, PodFilterArgs};
 use crate::client::status::{escaped, pairs};
-use crate::client::{CallError, Connection, finish, human, with_codes};
-use crate::exit::Exit;
-use crate::live::RunName;
+use crate::commands::prelude::*;
 
 /// List pods
 #[derive(Debug, Args)]
@@ -33,11 +30,7 @@ pub(crate) struct PodsArgs {
 }
 
 /// Lists them.
-pub(crate) fn run(args: &PodsArgs) -> Exit {
-    finish(list(args))
-}
-
-async fn list(args: &PodsArgs) -> Result<Exit, CallError> {
+pub(crate) async fn run(args: &PodsArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
     let found = pods::list_with_runs(&all, &args.filter, args.id.as_deref()).await?;
     let (items, runs): (Vec<_>, Vec<_>) = found.into_iter().unzip();
@@ -45,13 +38,10 @@ async fn list(args: &PodsArgs) -> Result<Exit, CallError> {
     let ids = answer.items.iter().map(|pod| &pod.id);
     let rows = || answer.items.iter().zip(runs.iter().map(Option::as_ref));
     let shown = || match args.verbose {
-        true => rows()
-            .flat_map(|(pod, run)| lines(pod, run))
-            .try_for_each(|line| print(&line)),
+        true => rows().flat_map(|(pod, run)| lines(pod, run)).try_for_each(|line| print(&line)),
         false => table(args, &rows().collect::<Vec<_>>()),
     };
-    args.listing
-        .show("ListPodSandboxResponse", &answer, ids, shown)
+    args.listing.show("ListPodSandboxResponse", &answer, ids, shown)
 }
 
 /// A pod as `--verbose` shows it.
@@ -91,15 +81,8 @@ fn handler(pod: &v1::PodSandbox) -> &str {
 fn table(args: &PodsArgs, pods: &[(&v1::PodSandbox, Option<&RunName>)]) -> Result<(), CallError> {
     // Programs may count the columns of crictl.
     let has_runs = pods.iter().any(|(_, run)| run.is_some());
-    let mut headings = vec![
-        "POD ID",
-        "CREATED",
-        "STATE",
-        "NAME",
-        "NAMESPACE",
-        "ATTEMPT",
-        "RUNTIME",
-    ];
+    let mut headings =
+        vec!["POD ID", "CREATED", "STATE", "NAME", "NAMESPACE", "ATTEMPT", "RUNTIME"];
     headings.extend(has_runs.then_some("RUN"));
     let mut columns = Columns::new(&headings);
     for (pod, run) in pods {

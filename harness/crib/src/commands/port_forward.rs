@@ -3,17 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-use clap::Args;
-use cri::v1;
 use harness::streaming::{self, ForwardError};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::client::output::print;
-use crate::client::{CallError, Connection, Cri, find, finish, until_signal, with_codes};
-use crate::exit::Exit;
-use crate::report::say;
+use crate::commands::prelude::*;
 use crate::stream::TransportArgs;
 
 /// Forward local ports to a pod until Ctrl-C
@@ -31,12 +26,7 @@ pub(crate) struct PortForwardArgs {
     #[arg(required = true, value_name = "[LOCAL:]REMOTE")]
     ports: Vec<Pair>,
     /// Addresses to listen on; localhost is 127.0.0.1, and ::1 where there is IPv6
-    #[arg(
-        long,
-        value_name = "ADDRESS,…",
-        value_delimiter = ',',
-        default_value = "localhost"
-    )]
+    #[arg(long, value_name = "ADDRESS,…", value_delimiter = ',', default_value = "localhost")]
     address: Vec<Place>,
     #[command(flatten)]
     streaming: TransportArgs,
@@ -70,10 +60,8 @@ impl Place {
         let bind = async |address: IpAddr, port| {
             let address = SocketAddr::new(address, port);
             let listener = TcpListener::bind(address).await;
-            listener.map_err(|source| CallError::Io {
-                doing: format!("listen on {address}"),
-                source,
-            })
+            listener
+                .map_err(|source| CallError::Io { doing: format!("listen on {address}"), source })
         };
         let localhost = match self {
             Self::Address(address) => return Ok(vec![bind(address, port).await?]),
@@ -104,28 +92,15 @@ impl FromStr for Pair {
             )),
         };
         match text.split_once(':') {
-            None => Ok(Self {
-                local: port(text)?,
-                remote: port(text)?,
-            }),
-            Some(("" | "0", remote)) => Ok(Self {
-                local: 0,
-                remote: port(remote)?,
-            }),
-            Some((local, remote)) => Ok(Self {
-                local: port(local)?,
-                remote: port(remote)?,
-            }),
+            None => Ok(Self { local: port(text)?, remote: port(text)? }),
+            Some(("" | "0", remote)) => Ok(Self { local: 0, remote: port(remote)? }),
+            Some((local, remote)) => Ok(Self { local: port(local)?, remote: port(remote)? }),
         }
     }
 }
 
 /// Forwards them.
-pub(crate) fn run(args: &PortForwardArgs) -> Exit {
-    finish(until_signal(forward(args)))
-}
-
-async fn forward(args: &PortForwardArgs) -> Result<Exit, CallError> {
+pub(crate) async fn run(args: &PortForwardArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
     let (cri, pod) = find::pod(&all, &args.pod).await?;
     let url = url(cri, &pod.id, args).await?;

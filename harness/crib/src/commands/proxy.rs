@@ -9,11 +9,9 @@ mod serve;
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use serve::{ServeArgs, serve};
 
-use crate::client::finish;
-use crate::exit::Exit;
-use serve::ServeArgs;
+use crate::commands::prelude::*;
 
 /// Pass a client's calls on to a runtime, with faults
 #[derive(Debug, Args)]
@@ -68,14 +66,14 @@ enum ProxyCommand {
 }
 
 /// Serves until a signal, or does what the subcommand says.
-pub(crate) fn run(args: &ProxyArgs) -> Exit {
+pub(crate) async fn run(args: &ProxyArgs) -> Result<Exit, CallError> {
     match (&args.command, &args.serve) {
-        (Some(ProxyCommand::Record(args)), _) => record::run(args),
-        (Some(ProxyCommand::Replay(args)), _) => replay::run(args),
+        (Some(ProxyCommand::Record(args)), _) => serve(&args.serve, Some(&args.file)).await,
+        (Some(ProxyCommand::Replay(args)), _) => replay::run(args).await,
         (Some(ProxyCommand::Lint(args)), _) => lint::run(args),
-        (Some(ProxyCommand::Ctl(args)), _) => ctl::run(args),
-        (None, Some(serving)) => finish(serve::serve(serving, args.trace.as_deref())),
+        (Some(ProxyCommand::Ctl(args)), _) => ctl::run(args).await,
+        (None, Some(serving)) => serve(serving, args.trace.as_deref()).await,
         // The parser demands the arguments where there is no subcommand.
-        (None, None) => Exit::BadInput,
+        (None, None) => Ok(Exit::BadInput),
     }
 }

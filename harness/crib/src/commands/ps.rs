@@ -1,13 +1,9 @@
 //! `crib ps`: lists containers.
 
-use clap::Args;
-use cri::v1;
-
 use crate::client::containers::{self, ContainerFilterArgs, PodName, PodNames, name};
-use crate::client::output::{Columns, Listing, now, print};
+use crate::client::output::{Columns, Listing, now};
 use crate::client::status::{escaped, pairs};
-use crate::client::{CallError, Connection, Cri, finish, human, with_codes};
-use crate::exit::Exit;
+use crate::commands::prelude::*;
 
 /// List containers
 #[derive(Debug, Args)]
@@ -38,17 +34,11 @@ pub(crate) struct PsArgs {
 }
 
 /// Lists them.
-pub(crate) fn run(args: &PsArgs) -> Exit {
-    finish(list(args))
-}
-
-async fn list(args: &PsArgs) -> Result<Exit, CallError> {
+pub(crate) async fn run(args: &PsArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
     let (mut containers, pods) =
         containers::list(&all, &args.filter, args.all, args.id.as_deref()).await?;
-    let answer = v1::ListContainersResponse {
-        containers: containers.clone(),
-    };
+    let answer = v1::ListContainersResponse { containers: containers.clone() };
     if args.resolve_image_path {
         resolve(&all, &mut containers).await?;
     }
@@ -60,8 +50,7 @@ async fn list(args: &PsArgs) -> Result<Exit, CallError> {
             .try_for_each(|line| print(&line)),
         false => table(args, &containers, &pods),
     };
-    args.listing
-        .show("ListContainersResponse", &answer, ids, shown)
+    args.listing.show("ListContainersResponse", &answer, ids, shown)
 }
 
 /// Replaces the image of each container by its first tag, if it has one.
@@ -108,9 +97,8 @@ fn lines(container: &v1::Container, pods: &PodNames) -> Vec<String> {
 fn table(args: &PsArgs, containers: &[v1::Container], pods: &PodNames) -> Result<(), CallError> {
     let pod_of = |container: &v1::Container| pods.get(&container.pod_sandbox_id);
     // Programs may count the columns of crictl.
-    let has_runs = containers
-        .iter()
-        .any(|container| pod_of(container).is_some_and(|pod| pod.run.is_some()));
+    let has_runs =
+        containers.iter().any(|container| pod_of(container).is_some_and(|pod| pod.run.is_some()));
     let mut headings = vec![
         "CONTAINER",
         "IMAGE",

@@ -1,18 +1,11 @@
 //! `crib pull`: has a runtime pull images.
 
-use std::time::Duration;
-
-use clap::Args;
-use cri::v1;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::args::duration;
 use crate::client::config::pod_config;
 use crate::client::credentials::CredentialArgs;
-use crate::client::output::print;
 use crate::client::select::{label, labels};
-use crate::client::{CallError, Connection, Cri, each, finish, until_signal, with_codes};
-use crate::exit::Exit;
+use crate::commands::prelude::*;
 
 /// Pull images from their registries
 #[derive(Debug, Args)]
@@ -42,12 +35,7 @@ pub(crate) struct PullArgs {
 }
 
 /// Pulls them.
-pub(crate) fn run(args: &PullArgs) -> Exit {
-    // The call is dropped at a signal, which ends the pull.
-    finish(until_signal(pull_all(args)))
-}
-
-async fn pull_all(args: &PullArgs) -> Result<Exit, CallError> {
+pub(crate) async fn run(args: &PullArgs) -> Result<Exit, CallError> {
     let auth = args.credentials.auth()?;
     let pod_config = args.pod_config.as_deref().map(pod_config).transpose()?;
     let cri = args.connection.open()?;

@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use harness::registry::{Auth, Registry};
-
-use crate::args::listen_address;
-use crate::exit::Exit;
-use crate::logging::{self, LogArgs};
-use crate::report::{complain, say};
-use crate::signals::{Signals, end_of_stdin};
+use crib_base::args::listen_address;
+use crib_base::exit::Exit;
+use crib_base::logging::{self, LogArgs};
+use crib_base::report::{event_loop, or_complain, or_failed, or_say};
+use crib_base::signals::{Signals, end_of_stdin};
+use registry::{Auth, Registry};
+use tokio::runtime::Builder;
 
 /// Serve an image registry
 #[derive(Debug, Args)]
@@ -54,73 +54,44 @@ pub(crate) struct RegistryArgs {
 }
 
 /// Serves until a signal or, if asked, the end of standard input.
-pub(crate) fn run(args: &RegistryArgs) -> Exit {
+pub(crate) fn run(args: &RegistryArgs) -> Result<Exit, Exit> {
     logging::to_stderr(args.log);
-    let tokio = match tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-    {
-        Ok(tokio) => tokio,
-        Err(error) => {
-            say(&format!("failed to start the event loop: {error}"));
-            return Exit::NoRuntime;
-        }
-    };
-    let exit = tokio.block_on(serve(args));
+    let tokio = event_loop(Builder::new_multi_thread().worker_threads(2), 6)?;
+    crib_base::limits::serve_on();
+    let ended = tokio.block_on(serve(args));
     tokio.shutdown_background();
-    exit
+    ended
 }
 
-async fn serve(args: &RegistryArgs) -> Exit {
+async fn serve(args: &RegistryArgs) -> Result<Exit, Exit> {
     // Before anything is made that has to be removed.
-    let mut signals = match Signals::listen() {
-        Ok(signals) => signals,
-        Err(error) => {
-            say(&format!("failed to listen for signals: {error}"));
-            return Exit::NoRuntime;
-        }
-    };
-    let mut options = Registry::with()
-        .listen(args.listen)
-        .auth(args.auth.clone().unwrap_or_default());
+    let mut signals = or_failed("listen for signals", Signals::listen())?;
+    let mut options =
+        Registry::with().listen(args.listen).auth(args.auth.clone().unwrap_or_default());
     if let Some(root) = &args.root {
         options = options.root(root);
     }
     if args.tls {
         options = options.tls();
     }
-    let registry = match options.start().await {
-        Ok(registry) => registry,
-        Err(error) => {
-            complain(&error);
-            return Exit::NoRuntime;
-        }
-    };
-    let exit = serve_images(args, &registry, &mut signals).await;
+    let registry = or_complain(options.start().await, Exit::NoRuntime)?;
+    let ended = serve_images(args, &registry, &mut signals).await;
     registry.stop().await;
-    exit
+    ended
 }
 
-async fn serve_images(args: &RegistryArgs, registry: &Registry, signals: &mut Signals) -> Exit {
+async fn serve_images(
+    args: &RegistryArgs,
+    registry: &Registry,
+    signals: &mut Signals,
+) -> Result<Exit, Exit> {
     for load in &args.load {
         let (path, name) = path_and_name(load);
-        match registry.load(path, name) {
-            Ok(names) => {
-                for name in names {
-                    tracing::info!(image = name, from = %path.display(), "loaded");
-                }
-            }
-            Err(error) => {
-                complain(&error);
-                return Exit::BadInput;
-            }
+        for name in or_complain(registry.load(path, name), Exit::BadInput)? {
+            tracing::info!(image = name, from = %path.display(), "loaded");
         }
     }
-    if let Err(problem) = announce(args, registry) {
-        say(&problem);
-        return Exit::NoRuntime;
-    }
+    or_say(announce(args, registry), Exit::NoRuntime)?;
     let closed = async {
         match args.until_stdin_closes {
             true => end_of_stdin().await,
@@ -132,7 +103,7 @@ async fn serve_images(args: &RegistryArgs, registry: &Registry, signals: &mut Si
         () = closed => "standard input was closed",
     };
     tracing::info!(cause, "ending");
-    Exit::Success
+    Ok(Exit::Success)
 }
 
 /// Writes what others wait for, the line on standard output last.

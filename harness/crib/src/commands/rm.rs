@@ -3,12 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
-use cri::v1;
-
-use crate::client::output::print;
-use crate::client::{CallError, Connection, Cri, each, find, finish, with_codes};
-use crate::exit::Exit;
+use crate::commands::prelude::*;
 
 /// Remove containers and their logs
 #[derive(Debug, Args)]
@@ -37,34 +32,27 @@ pub(crate) struct RmArgs {
 }
 
 /// Removes them.
-pub(crate) fn run(args: &RmArgs) -> Exit {
-    finish(async {
-        let all = match args.all {
-            true => vec![args.connection.open()?],
-            false => args.connection.open_all()?,
-        };
-        let mut ids = args.containers.clone();
-        if let Some(cri) = all.first().filter(|_| args.all) {
-            let found = cri.runtime.containers(v1::ContainerFilter::default());
-            let found = cri.call("ListContainers", found).await?;
-            ids.extend(found.into_iter().map(|container| container.id));
-        }
-        each(&ids, async |name: &String| remove(&all, name, args).await).await
-    })
+pub(crate) async fn run(args: &RmArgs) -> Result<Exit, CallError> {
+    let all = match args.all {
+        true => vec![args.connection.open()?],
+        false => args.connection.open_all()?,
+    };
+    let mut ids = args.containers.clone();
+    if let Some(cri) = all.first().filter(|_| args.all) {
+        let found = cri.runtime.containers(v1::ContainerFilter::default());
+        let found = cri.call("ListContainers", found).await?;
+        ids.extend(found.into_iter().map(|container| container.id));
+    }
+    each(&ids, async |name: &String| remove(&all, name, args).await).await
 }
 
 async fn remove(all: &[Cri], name: &str, args: &RmArgs) -> Result<(), CallError> {
     let (cri, container) = find::container(all, name).await?;
     let id = container.id;
-    let status = cri
-        .call("ContainerStatus", cri.runtime.container(&id))
-        .await?;
+    let status = cri.call("ContainerStatus", cri.runtime.container(&id)).await?;
     if status.state() == v1::ContainerState::ContainerRunning {
         if !args.force {
-            return Err(CallError::StillRunning {
-                what: "container",
-                name: id,
-            });
+            return Err(CallError::StillRunning { what: "container", name: id });
         }
         cri.call("StopContainer", cri.runtime.stop(&id, 0)).await?;
     }

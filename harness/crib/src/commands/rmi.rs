@@ -2,12 +2,8 @@
 
 use std::collections::HashSet;
 
-use clap::Args;
-use cri::v1;
-
-use crate::client::output::print;
-use crate::client::{CallError, Connection, Cri, each, finish, select, with_codes};
-use crate::exit::Exit;
+use crate::client::select;
+use crate::commands::prelude::*;
 
 /// Remove images
 #[derive(Debug, Args)]
@@ -32,11 +28,7 @@ pub(crate) struct RmiArgs {
 }
 
 /// Removes them.
-pub(crate) fn run(args: &RmiArgs) -> Exit {
-    finish(remove_all(args))
-}
-
-async fn remove_all(args: &RmiArgs) -> Result<Exit, CallError> {
+pub(crate) async fn run(args: &RmiArgs) -> Result<Exit, CallError> {
     let cri = args.connection.open()?;
     let images = cri.call("ListImages", cri.images.list_images()).await?;
     if args.images.is_empty() {
@@ -44,9 +36,7 @@ async fn remove_all(args: &RmiArgs) -> Result<Exit, CallError> {
             true => used(&cri).await?,
             false => HashSet::new(),
         };
-        let free = images
-            .iter()
-            .filter(|image| !image.pinned && !is_used(image, &used));
+        let free = images.iter().filter(|image| !image.pinned && !is_used(image, &used));
         return each(free, async |image: &v1::Image| {
             remove(&cri, &image.id).await?;
             deleted(image)
@@ -72,10 +62,7 @@ pub(crate) async fn find(
     if let Ok(Some(image)) = status {
         return Ok(image);
     }
-    let not_found = || CallError::NotFound {
-        what: "image",
-        name: name.to_owned(),
-    };
+    let not_found = || CallError::NotFound { what: "image", name: name.to_owned() };
     match select::by_id(images, name, |image| &image.id) {
         Ok(Some(image)) => Ok(image.clone()),
         Ok(None) => status?.ok_or_else(not_found),

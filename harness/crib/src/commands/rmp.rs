@@ -1,11 +1,6 @@
 //! `crib rmp`: removes pods.
 
-use clap::Args;
-use cri::v1;
-
-use crate::client::output::print;
-use crate::client::{CallError, Connection, Cri, each, find, finish, with_codes};
-use crate::exit::Exit;
+use crate::commands::prelude::*;
 
 /// Remove pods with their containers
 #[derive(Debug, Args)]
@@ -28,43 +23,30 @@ pub(crate) struct RmpArgs {
 }
 
 /// Removes them.
-pub(crate) fn run(args: &RmpArgs) -> Exit {
-    finish(async {
-        let all = match args.all {
-            true => vec![args.connection.open()?],
-            false => args.connection.open_all()?,
-        };
-        let mut ids = args.pods.clone();
-        if let Some(cri) = all.first().filter(|_| args.all) {
-            let found = cri.runtime.pods(v1::PodSandboxFilter::default());
-            let found = cri.call("ListPodSandbox", found).await?;
-            ids.extend(found.into_iter().map(|pod| pod.id));
-        }
-        each(&ids, async |name: &String| {
-            remove(&all, name, args.force).await
-        })
-        .await
-    })
+pub(crate) async fn run(args: &RmpArgs) -> Result<Exit, CallError> {
+    let all = match args.all {
+        true => vec![args.connection.open()?],
+        false => args.connection.open_all()?,
+    };
+    let mut ids = args.pods.clone();
+    if let Some(cri) = all.first().filter(|_| args.all) {
+        let found = cri.runtime.pods(v1::PodSandboxFilter::default());
+        let found = cri.call("ListPodSandbox", found).await?;
+        ids.extend(found.into_iter().map(|pod| pod.id));
+    }
+    each(&ids, async |name: &String| remove(&all, name, args.force).await).await
 }
 
 async fn remove(all: &[Cri], name: &str, force: bool) -> Result<(), CallError> {
     let (cri, pod) = find::pod(all, name).await?;
     let id = pod.id;
-    if cri
-        .call("PodSandboxStatus", cri.runtime.pod_is_ready(&id))
-        .await?
-    {
+    if cri.call("PodSandboxStatus", cri.runtime.pod_is_ready(&id)).await? {
         if !force {
-            return Err(CallError::StillRunning {
-                what: "pod",
-                name: id,
-            });
+            return Err(CallError::StillRunning { what: "pod", name: id });
         }
-        cri.call("StopPodSandbox", cri.runtime.stop_pod(&id))
-            .await?;
+        cri.call("StopPodSandbox", cri.runtime.stop_pod(&id)).await?;
         print(&format!("Stopped sandbox {id}"))?;
     }
-    cri.call("RemovePodSandbox", cri.runtime.remove_pod(&id))
-        .await?;
+    cri.call("RemovePodSandbox", cri.runtime.remove_pod(&id)).await?;
     print(&format!("Removed sandbox {id}"))
 }

@@ -1,15 +1,7 @@
 //! `crib runp`: runs a pod sandbox from a configuration of the CRI.
 
-use std::time::Duration;
-
-use clap::Args;
-use cri::v1;
-
-use crate::args::duration;
 use crate::client::config::{pod_config, set_uid};
-use crate::client::output::print;
-use crate::client::{Connection, finish, with_codes};
-use crate::exit::Exit;
+use crate::commands::prelude::*;
 
 /// Run a pod sandbox, without containers
 #[derive(Debug, Args)]
@@ -35,19 +27,15 @@ pub(crate) struct RunpArgs {
 }
 
 /// Runs it.
-pub(crate) fn run(args: &RunpArgs) -> Exit {
-    finish(async {
-        let mut config = pod_config(&args.config)?;
-        set_uid(&mut config);
-        let mut cri = args.connection.open()?;
-        cri.set_timeout(args.cancel_timeout);
-        let request = v1::RunPodSandboxRequest {
-            config: Some(config),
-            runtime_handler: args.runtime.clone(),
-        };
-        let mut client = cri.runtime.runtime.clone();
-        let answer = cri.call("RunPodSandbox", client.run_pod_sandbox(request));
-        print(&answer.await?.into_inner().pod_sandbox_id)?;
-        Ok(Exit::Success)
-    })
+pub(crate) async fn run(args: &RunpArgs) -> Result<Exit, CallError> {
+    let mut config = pod_config(&args.config)?;
+    set_uid(&mut config);
+    let mut cri = args.connection.open()?;
+    cri.set_timeout(args.cancel_timeout);
+    let request =
+        v1::RunPodSandboxRequest { config: Some(config), runtime_handler: args.runtime.clone() };
+    let mut client = cri.runtime.runtime.clone();
+    let answer = cri.call("RunPodSandbox", client.run_pod_sandbox(request));
+    print(&answer.await?.into_inner().pod_sandbox_id)?;
+    Ok(Exit::Success)
 }

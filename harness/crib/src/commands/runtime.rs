@@ -6,21 +6,23 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use crib_base::args::UnixEndpoint;
+use crib_base::dirs::default_dir;
+use crib_base::exit::Exit;
+use crib_base::limits::{self, ensure_threads};
+use crib_base::live;
+use crib_base::logging::{self, LogArgs};
+use crib_base::report::{complain, event_loop, or_complain, or_failed, or_say};
+use crib_run::{REMOVING, RunLock, remove_root};
 use image::NamedScript;
 use nix::unistd::Gid;
 use runtime_fake::{Config, Deadlines, Isolation, IsolationRequest};
+use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 
-use super::run::{REMOVING, RunLock, remove_root};
-use crate::args::UnixEndpoint;
 use crate::config::{File, MirrorFlag, stream_address};
-use crate::dirs::default_dir;
 use crate::endpoint::{default_listen, listen};
-use crate::exit::Exit;
-use crate::live;
-use crate::logging::{self, LogArgs};
 use crate::network::NetworkArgs;
-use crate::report::{complain, say};
 use crate::shutdown;
 
 /// Serve the Container Runtime Interface on a unix socket
@@ -89,8 +91,11 @@ pub(crate) struct RuntimeArgs {
     log: LogArgs,
 }
 
+/// Threads of a runtime, with its processes, without pods.
+const THREADS: usize = 16;
+
 /// Serves until a signal or, if asked, the end of standard input. Called while the process has one thread.
-pub(crate) fn run(args: RuntimeArgs) -> Exit {
+pub(crate) fn run(args: RuntimeArgs) -> Result<Exit, Exit> {
     // Inherited descriptors must not reach plugins, helpers and containers.
     runtime_fake::keep_descriptors();
     if args.own_session {
@@ -98,71 +103,36 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
         let _ = nix::unistd::setsid();
     }
     logging::to_stderr(args.log);
-    let file = match args
-        .config
-        .as_deref()
-        .map_or_else(|| Ok(File::default()), File::read)
-    {
-        Ok(file) => file,
-        Err(error) => {
-            complain(&error);
-            return Exit::BadInput;
-        }
-    };
-    if let Err(error) = runtime_fake::raise_open_files() {
-        complain(&error);
-        return Exit::NoRuntime;
-    }
+    let file = args.config.as_deref().map_or_else(|| Ok(File::default()), File::read);
+    let file = or_complain(file, Exit::BadInput)?;
+    or_complain(runtime_fake::raise_open_files(), Exit::NoRuntime)?;
     let root = nix::unistd::geteuid().is_root();
-    let state_dir = match args
-        .state_dir
-        .clone()
-        .map_or_else(|| default_dir("crib"), Ok)
-    {
-        Ok(dir) => dir,
-        Err(problem) => {
-            say(&format!(
-                "{problem}: say where to keep state with --state-dir"
-            ));
-            return Exit::BadInput;
-        }
-    };
+    let state_dir = args.state_dir.clone().map_or_else(|| default_dir("crib"), Ok);
+    let remedy = |problem| format!("{problem}: say where to keep state with --state-dir");
+    let state_dir = or_say(state_dir.map_err(remedy), Exit::BadInput)?;
     let endpoint = args.listen.clone().unwrap_or_else(|| {
         let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let uid = nix::unistd::geteuid().as_raw();
         default_listen(root, runtime_dir.as_deref(), &std::env::temp_dir(), uid)
     });
-    let isolation = match runtime_fake::enter(args.isolation, Some(&state_dir)) {
-        Ok(isolation) => isolation,
-        Err(error) => {
-            complain(&error);
-            return Exit::NoRuntime;
-        }
-    };
+    let isolation = runtime_fake::enter(args.isolation, Some(&state_dir));
+    let isolation = or_complain(isolation, Exit::NoRuntime)?;
     // Until its end: nobody else removes what it removes then.
-    let _lock = args
-        .remove_at_end
-        .as_deref()
-        .and_then(|dir| RunLock::share(dir).ok());
-    let group = match args
-        .socket_group
-        .as_deref()
-        .map(|name| group_here(group_of(name)?, isolation))
-        .transpose()
-    {
-        Ok(group) => group,
-        Err(problem) => {
-            say(&problem);
-            return Exit::BadInput;
-        }
-    };
-    let listener = match listen(endpoint.path(), group) {
-        Ok(listener) => listener,
-        Err(error) => {
-            complain(&error);
-            return Exit::NoRuntime;
-        }
-    };
+    let _lock = args.remove_at_end.as_deref().and_then(|dir| RunLock::share(dir).ok());
+    let group = args.socket_group.as_deref().map(|name| group_here(group_of(name)?, isolation));
+    let group = or_say(group.transpose(), Exit::BadInput)?;
+    let ephemeral = args.ephemeral || args.until_stdin_closes;
+    let bound = runtime_fake::longest_end(ephemeral);
+    or_say(ensure_threads(THREADS), Exit::NoRuntime)?;
+    let shutdown = or_failed("listen for signals", shutdown::on_signal(bound))?;
+    if args.until_stdin_closes {
+        stop_at_end_of_stdin(&shutdown, bound);
+    }
+    let mut tokio = Builder::new_multi_thread();
+    tokio.worker_threads(2).on_thread_start(runtime_fake::take_short_turns);
+    let tokio = event_loop(&mut tokio, 0)?;
+    // Where nothing but serving can fail any more, which removes the socket.
+    let listener = or_complain(listen(endpoint.path(), group), Exit::NoRuntime)?;
     let entry = match &args.live_dir {
         Some(directory) => live::Entry::add(directory, &endpoint)
             .inspect_err(|error| {
@@ -170,29 +140,6 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
             })
             .ok(),
         None => None,
-    };
-    let ephemeral = args.ephemeral || args.until_stdin_closes;
-    let bound = runtime_fake::longest_end(ephemeral);
-    let shutdown = match shutdown::on_signal(bound) {
-        Ok(shutdown) => shutdown,
-        Err(error) => {
-            say(&format!("failed to listen for signals: {error}"));
-            return Exit::NoRuntime;
-        }
-    };
-    if args.until_stdin_closes {
-        stop_at_end_of_stdin(&shutdown, bound);
-    }
-    let tokio = match tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-    {
-        Ok(tokio) => tokio,
-        Err(error) => {
-            say(&format!("failed to start the event loop: {error}"));
-            return Exit::NoRuntime;
-        }
     };
     let mut config = Config::new(state_dir, isolation);
     config.image_archives.clone_from(&args.image_archive);
@@ -212,7 +159,8 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
         config.streams.address = address;
     }
     let state_dir = config.state_dir.clone();
-    let exit = tokio.block_on(serve(config, listener, &endpoint, shutdown));
+    limits::serve_on();
+    let ended = tokio.block_on(serve(config, listener, &endpoint, shutdown));
     drop(entry);
     tokio.shutdown_background();
     // Another server has the path only if the socket was removed by hand.
@@ -230,7 +178,7 @@ pub(crate) fn run(args: RuntimeArgs) -> Exit {
     {
         complain(&error);
     }
-    exit
+    ended
 }
 
 fn group_of(name: &str) -> Result<Gid, String> {
@@ -239,9 +187,7 @@ fn group_of(name: &str) -> Result<Gid, String> {
     }
     match nix::unistd::Group::from_name(name) {
         Ok(Some(group)) => Ok(group.gid),
-        Ok(None) => Err(format!(
-            "unknown group {name}: use a name from /etc/group or a number"
-        )),
+        Ok(None) => Err(format!("unknown group {name}: use a name from /etc/group or a number")),
         Err(error) => Err(format!("failed to look up the group {name}: {error}")),
     }
 }
@@ -272,14 +218,9 @@ async fn serve(
     listener: std::os::unix::net::UnixListener,
     endpoint: &UnixEndpoint,
     shutdown: CancellationToken,
-) -> Exit {
-    let listener = match tokio::net::UnixListener::from_std(listener) {
-        Ok(listener) => listener,
-        Err(error) => {
-            say(&format!("failed to listen on {endpoint}: {error}"));
-            return Exit::NoRuntime;
-        }
-    };
+) -> Result<Exit, Exit> {
+    let listener = tokio::net::UnixListener::from_std(listener);
+    let listener = or_failed(&format!("listen on {endpoint}"), listener)?;
     let (state_dir, isolation) = (config.state_dir.display(), config.isolation);
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %endpoint, %state_dir, %isolation, "starting");
     let serving = runtime_fake::serve(listener, config, shutdown.clone());
@@ -301,17 +242,11 @@ async fn serve(
                 complain(&error);
                 shutdown.cancel();
                 let _ = serving.await;
-                return Exit::NoRuntime;
+                return Err(Exit::NoRuntime);
             }
         },
     };
-    match ended {
-        Ok(()) => Exit::Success,
-        Err(error) => {
-            complain(&error);
-            Exit::NoRuntime
-        }
-    }
+    or_complain(ended, Exit::NoRuntime).map(|()| Exit::Success)
 }
 
 /// A thread of its own, because reading standard input cannot be given up; it ends with the process.

@@ -1,11 +1,6 @@
 //! `crib runtime-config`: what a runtime tells of its configuration.
 
-use clap::Args;
-use cri::v1;
-
-use crate::client::output::print;
-use crate::client::{Connection, finish, with_codes};
-use crate::exit::Exit;
+use crate::commands::prelude::*;
 
 /// Show the runtime's configuration: its cgroup driver
 #[derive(Debug, Args)]
@@ -18,16 +13,14 @@ pub(crate) struct RuntimeConfigArgs {
 }
 
 /// Shows it.
-pub(crate) fn run(args: &RuntimeConfigArgs) -> Exit {
-    finish(async {
-        let cri = args.connection.open()?;
-        let mut client = cri.runtime.runtime.clone();
-        let request = v1::RuntimeConfigRequest {};
-        let answer = cri.call("RuntimeConfig", client.runtime_config(request));
-        if let Some(linux) = answer.await?.into_inner().linux {
-            let driver = linux.cgroup_driver().as_str_name();
-            print(&format!("cgroup driver:   {driver}"))?;
-        }
-        Ok(Exit::Success)
-    })
+pub(crate) async fn run(args: &RuntimeConfigArgs) -> Result<Exit, CallError> {
+    let cri = args.connection.open()?;
+    let mut client = cri.runtime.runtime.clone();
+    let request = v1::RuntimeConfigRequest {};
+    let answer = cri.call("RuntimeConfig", client.runtime_config(request));
+    if let Some(linux) = answer.await?.into_inner().linux {
+        let driver = linux.cgroup_driver().as_str_name();
+        print(&format!("cgroup driver:   {driver}"))?;
+    }
+    Ok(Exit::Success)
 }

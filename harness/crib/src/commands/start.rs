@@ -1,10 +1,6 @@
 //! `crib start`: starts created containers.
 
-use clap::Args;
-
-use crate::client::output::print;
-use crate::client::{Connection, each, find, finish, with_codes};
-use crate::exit::Exit;
+use crate::commands::prelude::*;
 
 /// Start created containers
 #[derive(Debug, Args)]
@@ -22,15 +18,13 @@ pub(crate) struct StartArgs {
 }
 
 /// Starts them.
-pub(crate) fn run(args: &StartArgs) -> Exit {
-    finish(async {
-        let all = args.connection.open_all()?;
-        each(&args.containers, async |name: &String| {
-            let (cri, container) = find::container(&all, name).await?;
-            let id = container.id;
-            cri.call("StartContainer", cri.runtime.start(&id)).await?;
-            print(&id)
-        })
-        .await
+pub(crate) async fn run(args: &StartArgs) -> Result<Exit, CallError> {
+    let all = args.connection.open_all()?;
+    each(&args.containers, async |name: &String| {
+        let (cri, container) = find::container(&all, name).await?;
+        let id = container.id;
+        cri.call("StartContainer", cri.runtime.start(&id)).await?;
+        print(&id)
     })
+    .await
 }

@@ -1,17 +1,11 @@
 //! `crib stats`: resource usage of containers.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
 
-use clap::Args;
-use cri::v1;
-
-use crate::args::duration;
 use crate::client::output::{Columns, Form, clear};
 use crate::client::sampling::Sampling;
 use crate::client::select::{label, labels};
-use crate::client::{CallError, Connection, Cri, finish, human, until_signal, with_codes};
-use crate::exit::Exit;
+use crate::commands::prelude::*;
 
 /// Show CPU, memory and disk usage of containers
 #[derive(Debug, Args)]
@@ -54,17 +48,9 @@ pub(crate) struct StatsArgs {
 }
 
 /// Shows them.
-pub(crate) fn run(args: &StatsArgs) -> Exit {
-    finish(until_signal(show(args)))
-}
-
-async fn show(args: &StatsArgs) -> Result<Exit, CallError> {
+pub(crate) async fn run(args: &StatsArgs) -> Result<Exit, CallError> {
     let cri = args.connection.open()?;
-    let sampling = Sampling {
-        watch: args.watch,
-        interval: args.seconds,
-        output: args.output,
-    };
+    let sampling = Sampling { watch: args.watch, interval: args.seconds, output: args.output };
     sampling
         .print(
             "ListContainerStatsResponse",
@@ -88,14 +74,7 @@ async fn measure(args: &StatsArgs, cri: &Cri) -> Result<v1::ListContainerStatsRe
     let mut answer = answer.await?.into_inner();
     // As with crictl, JSON and YAML have all that the runtime answers.
     if !args.all && args.output == Form::Table {
-        let running = v1::ContainerFilter {
-            state: Some(v1::ContainerStateValue {
-                state: v1::ContainerState::ContainerRunning.into(),
-            }),
-            ..Default::default()
-        };
-        let running = cri.runtime.containers(running);
-        let running = cri.call("ListContainers", running).await?;
+        let running = cri.running_containers().await?;
         let running: HashSet<String> = running.into_iter().map(|of| of.id).collect();
         answer.stats.retain(|stats| running.contains(id_of(stats)));
     }
@@ -112,20 +91,9 @@ fn table(
     before: &v1::ListContainerStatsResponse,
     now: &v1::ListContainerStatsResponse,
 ) -> Result<(), CallError> {
-    let before: HashMap<&str, &v1::ContainerStats> = before
-        .stats
-        .iter()
-        .map(|stats| (id_of(stats), stats))
-        .collect();
-    let headings = [
-        "CONTAINER",
-        "NAME",
-        "CPU %",
-        "MEM",
-        "DISK",
-        "INODES",
-        "SWAP",
-    ];
+    let before: HashMap<&str, &v1::ContainerStats> =
+        before.stats.iter().map(|stats| (id_of(stats), stats)).collect();
+    let headings = ["CONTAINER", "NAME", "CPU %", "MEM", "DISK", "INODES", "SWAP"];
     let mut columns = Columns::new(&headings);
     columns.right(&[2, 3, 4, 5, 6]);
     for stats in &now.stats {
@@ -140,9 +108,7 @@ fn table(
             human::id(id_of(stats), args.no_trunc).to_owned(),
             metadata.unwrap_or_default().name,
             share(
-                before
-                    .get(id_of(stats))
-                    .and_then(|stats| stats.cpu.as_ref()),
+                before.get(id_of(stats)).and_then(|stats| stats.cpu.as_ref()),
                 stats.cpu.as_ref(),
             )
             .map_or_else(|| "-".to_owned(), |share| format!("{share:.2}")),

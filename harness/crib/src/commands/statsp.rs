@@ -1,18 +1,12 @@
 //! `crib statsp`: resource usage of pods.
 
 use std::collections::HashMap;
-use std::time::Duration;
-
-use clap::Args;
-use cri::v1;
 
 use super::stats::share;
-use crate::args::duration;
 use crate::client::output::{Columns, Form, clear};
 use crate::client::sampling::Sampling;
 use crate::client::select::{label, labels};
-use crate::client::{CallError, Connection, Cri, finish, human, until_signal, with_codes};
-use crate::exit::Exit;
+use crate::commands::prelude::*;
 
 /// Show CPU and memory usage of pods
 #[derive(Debug, Args)]
@@ -46,17 +40,9 @@ pub(crate) struct StatspArgs {
 }
 
 /// Shows them.
-pub(crate) fn run(args: &StatspArgs) -> Exit {
-    finish(until_signal(show(args)))
-}
-
-async fn show(args: &StatspArgs) -> Result<Exit, CallError> {
+pub(crate) async fn run(args: &StatspArgs) -> Result<Exit, CallError> {
     let cri = args.connection.open()?;
-    let sampling = Sampling {
-        watch: args.watch,
-        interval: args.seconds,
-        output: args.output,
-    };
+    let sampling = Sampling { watch: args.watch, interval: args.seconds, output: args.output };
     sampling
         .print(
             "ListPodSandboxStatsResponse",
@@ -78,10 +64,7 @@ async fn measure(
         }),
     };
     let mut client = cri.runtime.runtime.clone();
-    let answer = cri.call(
-        "ListPodSandboxStats",
-        client.list_pod_sandbox_stats(request),
-    );
+    let answer = cri.call("ListPodSandboxStats", client.list_pod_sandbox_stats(request));
     let mut answer = answer.await?.into_inner();
     answer.stats.sort_by(|a, b| id_of(a).cmp(id_of(b)));
     Ok(answer)
@@ -100,11 +83,8 @@ fn table(
     before: &v1::ListPodSandboxStatsResponse,
     now: &v1::ListPodSandboxStatsResponse,
 ) -> Result<(), CallError> {
-    let before: HashMap<&str, &v1::PodSandboxStats> = before
-        .stats
-        .iter()
-        .map(|stats| (id_of(stats), stats))
-        .collect();
+    let before: HashMap<&str, &v1::PodSandboxStats> =
+        before.stats.iter().map(|stats| (id_of(stats), stats)).collect();
     let mut columns = Columns::new(&["POD", "POD ID", "CPU %", "MEM"]);
     columns.right(&[2, 3]);
     for stats in &now.stats {

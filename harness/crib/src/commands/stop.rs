@@ -1,13 +1,7 @@
 //! `crib stop`: stops running containers.
 
-use std::time::Duration;
-
-use clap::Args;
-use cri::v1;
-
-use crate::client::output::print;
-use crate::client::{CALL_TIMEOUT, CallError, Endpoints, each, find, finish, with_codes};
-use crate::exit::Exit;
+use crate::client::{CALL_TIMEOUT, Endpoints};
+use crate::commands::prelude::*;
 
 /// Stop running containers
 #[derive(Debug, Args)]
@@ -33,25 +27,15 @@ pub(crate) struct StopArgs {
 }
 
 /// Stops them.
-pub(crate) fn run(args: &StopArgs) -> Exit {
-    finish(stop(args))
-}
-
-async fn stop(args: &StopArgs) -> Result<Exit, CallError> {
+pub(crate) async fn run(args: &StopArgs) -> Result<Exit, CallError> {
     let mut all = match args.all {
         true => vec![args.connection.open()?],
         false => args.connection.open_all()?,
     };
     let mut ids = args.containers.clone();
     if let Some(cri) = all.first().filter(|_| args.all) {
-        let running = v1::ContainerFilter {
-            state: Some(v1::ContainerStateValue {
-                state: v1::ContainerState::ContainerRunning.into(),
-            }),
-            ..Default::default()
-        };
-        let running = cri.call("ListContainers", cri.runtime.containers(running));
-        ids.extend(running.await?.into_iter().map(|container| container.id));
+        let running = cri.running_containers().await?;
+        ids.extend(running.into_iter().map(|container| container.id));
         if ids.is_empty() {
             print("No running containers found.")?;
         }

@@ -1,10 +1,6 @@
 //! `crib stopp`: stops pods.
 
-use clap::Args;
-
-use crate::client::output::print;
-use crate::client::{Connection, each, find, finish, with_codes};
-use crate::exit::Exit;
+use crate::commands::prelude::*;
 
 /// Stop pods with their containers
 #[derive(Debug, Args)]
@@ -21,16 +17,13 @@ pub(crate) struct StoppArgs {
 }
 
 /// Stops them.
-pub(crate) fn run(args: &StoppArgs) -> Exit {
-    finish(async {
-        let all = args.connection.open_all()?;
-        each(&args.pods, async |name: &String| {
-            let (cri, pod) = find::pod(&all, name).await?;
-            let id = pod.id;
-            cri.call("StopPodSandbox", cri.runtime.stop_pod(&id))
-                .await?;
-            print(&format!("Stopped sandbox {id}"))
-        })
-        .await
+pub(crate) async fn run(args: &StoppArgs) -> Result<Exit, CallError> {
+    let all = args.connection.open_all()?;
+    each(&args.pods, async |name: &String| {
+        let (cri, pod) = find::pod(&all, name).await?;
+        let id = pod.id;
+        cri.call("StopPodSandbox", cri.runtime.stop_pod(&id)).await?;
+        print(&format!("Stopped sandbox {id}"))
     })
+    .await
 }

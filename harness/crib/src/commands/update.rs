@@ -1,11 +1,6 @@
 //! `crib update`: changes the resource limits of containers.
 
-use clap::Args;
-use cri::v1;
-
-use crate::client::output::print;
-use crate::client::{Connection, each, find, finish, with_codes};
-use crate::exit::Exit;
+use crate::commands::prelude::*;
 
 /// Change the resource limits of containers
 #[derive(Debug, Args)]
@@ -23,12 +18,7 @@ pub(crate) struct UpdateArgs {
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     cpu_period: i64,
     /// CPU CFS quota in microseconds: CPU time in a period
-    #[arg(
-        long,
-        default_value_t = 0,
-        hide_default_value = true,
-        allow_negative_numbers = true
-    )]
+    #[arg(long, default_value_t = 0, hide_default_value = true, allow_negative_numbers = true)]
     cpu_quota: i64,
     /// CPU shares, relative to other containers
     #[arg(long, default_value_t = 0, hide_default_value = true)]
@@ -43,44 +33,37 @@ pub(crate) struct UpdateArgs {
     #[arg(long, default_value = "", hide_default_value = true)]
     cpuset_mems: String,
     /// Score for the OOM killer, from -1000 to 1000
-    #[arg(
-        long,
-        default_value_t = 0,
-        hide_default_value = true,
-        allow_negative_numbers = true
-    )]
+    #[arg(long, default_value_t = 0, hide_default_value = true, allow_negative_numbers = true)]
     oom_score_adj: i64,
     #[command(flatten)]
     pub(crate) connection: Connection,
 }
 
 /// Changes them.
-pub(crate) fn run(args: &UpdateArgs) -> Exit {
-    finish(async {
-        let all = args.connection.open_all()?;
-        let limits = v1::LinuxContainerResources {
-            cpu_period: args.cpu_period,
-            cpu_quota: args.cpu_quota,
-            cpu_shares: args.cpu_share,
-            memory_limit_in_bytes: args.memory,
-            cpuset_cpus: args.cpuset_cpus.clone(),
-            cpuset_mems: args.cpuset_mems.clone(),
-            oom_score_adj: args.oom_score_adj,
+pub(crate) async fn run(args: &UpdateArgs) -> Result<Exit, CallError> {
+    let all = args.connection.open_all()?;
+    let limits = v1::LinuxContainerResources {
+        cpu_period: args.cpu_period,
+        cpu_quota: args.cpu_quota,
+        cpu_shares: args.cpu_share,
+        memory_limit_in_bytes: args.memory,
+        cpuset_cpus: args.cpuset_cpus.clone(),
+        cpuset_mems: args.cpuset_mems.clone(),
+        oom_score_adj: args.oom_score_adj,
+        ..Default::default()
+    };
+    each(&args.containers, async |name: &String| {
+        let (cri, container) = find::container(&all, name).await?;
+        let id = container.id;
+        let request = v1::UpdateContainerResourcesRequest {
+            container_id: id.clone(),
+            linux: Some(limits.clone()),
             ..Default::default()
         };
-        each(&args.containers, async |name: &String| {
-            let (cri, container) = find::container(&all, name).await?;
-            let id = container.id;
-            let request = v1::UpdateContainerResourcesRequest {
-                container_id: id.clone(),
-                linux: Some(limits.clone()),
-                ..Default::default()
-            };
-            let mut client = cri.runtime.runtime.clone();
-            let answer = client.update_container_resources(request);
-            cri.call("UpdateContainerResources", answer).await?;
-            print(&id)
-        })
-        .await
+        let mut client = cri.runtime.runtime.clone();
+        let answer = client.update_container_resources(request);
+        cri.call("UpdateContainerResources", answer).await?;
+        print(&id)
     })
+    .await
 }

@@ -1,11 +1,6 @@
 //! `crib update-runtime-config`: gives a runtime the addresses of its pods.
 
-use clap::Args;
-use cri::v1;
-
-use crate::client::{Connection, finish, with_codes};
-use crate::exit::Exit;
-use crate::report::say;
+use crate::commands::prelude::*;
 
 /// Set the pod CIDR of the runtime
 #[derive(Debug, Args)]
@@ -21,20 +16,16 @@ pub(crate) struct UpdateRuntimeConfigArgs {
 }
 
 /// Sets them.
-pub(crate) fn run(args: &UpdateRuntimeConfigArgs) -> Exit {
-    finish(async {
-        let cri = args.connection.open()?;
-        let request = v1::UpdateRuntimeConfigRequest {
-            runtime_config: Some(v1::RuntimeConfig {
-                network_config: Some(v1::NetworkConfig {
-                    pod_cidr: args.pod_cidr.clone(),
-                }),
-            }),
-        };
-        let mut client = cri.runtime.runtime.clone();
-        let answer = client.update_runtime_config(request);
-        cri.call("UpdateRuntimeConfig", answer).await?;
-        say("runtime configuration updated");
-        Ok(Exit::Success)
-    })
+pub(crate) async fn run(args: &UpdateRuntimeConfigArgs) -> Result<Exit, CallError> {
+    let cri = args.connection.open()?;
+    let request = v1::UpdateRuntimeConfigRequest {
+        runtime_config: Some(v1::RuntimeConfig {
+            network_config: Some(v1::NetworkConfig { pod_cidr: args.pod_cidr.clone() }),
+        }),
+    };
+    let mut client = cri.runtime.runtime.clone();
+    let answer = client.update_runtime_config(request);
+    cri.call("UpdateRuntimeConfig", answer).await?;
+    say("runtime configuration updated");
+    Ok(Exit::Success)
 }

@@ -1,13 +1,9 @@
 //! `crib version`: versions of crib, the CRI and the runtime.
 
-use clap::Args;
-use cri::v1;
+use crib_base::args::Output;
 use serde_json::{Value, json};
 
-use crate::args::Output;
-use crate::client::output::print;
-use crate::client::{CallError, Connection, finish, with_codes};
-use crate::exit::Exit;
+use crate::commands::prelude::*;
 
 /// Print the versions of crib, of the CRI, and of the runtime if there is one
 #[derive(Debug, Args)]
@@ -39,26 +35,24 @@ struct Version {
 }
 
 /// Prints the versions.
-pub(crate) fn run(args: &VersionArgs) -> Exit {
-    finish(async {
-        let version = Version {
-            crib: env!("CARGO_PKG_VERSION"),
-            cri: "v1",
-            commit: option_env!("CRIB_COMMIT"),
-            runtime: match runtime(&args.connection).await {
-                Ok(runtime) => Some(runtime),
-                Err(error) if args.connection.endpoints.settings()?.names_runtime() => {
-                    return Err(error);
-                }
-                Err(_) => None,
-            },
-        };
-        print(&match args.output {
-            Output::Text => plain(&version),
-            Output::Json => json(&version),
-        })?;
-        Ok(Exit::Success)
-    })
+pub(crate) async fn run(args: &VersionArgs) -> Result<Exit, CallError> {
+    let version = Version {
+        crib: env!("CARGO_PKG_VERSION"),
+        cri: "v1",
+        commit: option_env!("CRIB_COMMIT"),
+        runtime: match runtime(&args.connection).await {
+            Ok(runtime) => Some(runtime),
+            Err(error) if args.connection.endpoints.settings()?.names_runtime() => {
+                return Err(error);
+            }
+            Err(_) => None,
+        },
+    };
+    match args.output {
+        Output::Text => print(&plain(&version))?,
+        Output::Json => print_json(&json(&version))?,
+    }
+    Ok(Exit::Success)
 }
 
 async fn runtime(connection: &Connection) -> Result<v1::VersionResponse, CallError> {
@@ -67,10 +61,7 @@ async fn runtime(connection: &Connection) -> Result<v1::VersionResponse, CallErr
 }
 
 fn plain(version: &Version) -> String {
-    let commit = version
-        .commit
-        .map(|commit| format!(" ({commit})"))
-        .unwrap_or_default();
+    let commit = version.commit.map(|commit| format!(" ({commit})")).unwrap_or_default();
     let mut lines = vec![
         format!("crib {}{commit}", version.crib),
         format!("Container Runtime Interface {}", version.cri),
@@ -80,10 +71,7 @@ fn plain(version: &Version) -> String {
         lines.push(format!("Version:  {}", runtime.version));
         lines.push(format!("RuntimeName:  {}", runtime.runtime_name));
         lines.push(format!("RuntimeVersion:  {}", runtime.runtime_version));
-        lines.push(format!(
-            "RuntimeApiVersion:  {}",
-            runtime.runtime_api_version
-        ));
+        lines.push(format!("RuntimeApiVersion:  {}", runtime.runtime_api_version));
     }
     lines.join("\n")
 }
@@ -110,29 +98,12 @@ mod tests {
 
     #[test]
     fn version_omits_unknown_commit() {
-        let version = Version {
-            crib: "1.2.3",
-            cri: "v1",
-            commit: None,
-            runtime: None,
-        };
-        assert_eq!(
-            plain(&version),
-            "crib 1.2.3\nContainer Runtime Interface v1"
-        );
+        let version = Version { crib: "1.2.3", cri: "v1", commit: None, runtime: None };
+        assert_eq!(plain(&version), "crib 1.2.3\nContainer Runtime Interface v1");
         assert_eq!(json(&version), r#"{"cri":"v1","crib":"1.2.3"}"#);
-        let version = Version {
-            commit: Some("abc"),
-            ..version
-        };
-        assert_eq!(
-            json(&version),
-            r#"{"commit":"abc","cri":"v1","crib":"1.2.3"}"#
-        );
-        assert_eq!(
-            plain(&version),
-            "crib 1.2.3 (abc)\nContainer Runtime Interface v1"
-        );
+        let version = Version { commit: Some("abc"), ..version };
+        assert_eq!(json(&version), r#"{"commit":"abc","cri":"v1","crib":"1.2.3"}"#);
+        assert_eq!(plain(&version), "crib 1.2.3 (abc)\nContainer Runtime Interface v1");
     }
 
     #[test]

@@ -7,13 +7,13 @@ use std::time::UNIX_EPOCH;
 use agent::claims::ClaimName;
 use agent::claims::directories::{ClaimDirectories, ClaimDirectory, DirectoryError};
 use clap::{Args, Subcommand};
+use crib_base::exit::Exit;
+use crib_base::volumes_dir::VolumesDirArgs;
 use runtime_fake::IsolationRequest;
 use serde_json::{Value, json};
 
 use crate::client::output::{Columns, Document, Form, now, print, print_value};
 use crate::client::{CallError, each, finish, human};
-use crate::exit::Exit;
-use crate::volumes_dir::VolumesDirArgs;
 
 const CODES: &str = "Exit codes:
     0  success
@@ -119,9 +119,7 @@ fn enter() -> Result<(), CallError> {
 fn list(args: &LsArgs, directories: ClaimDirectories) -> Result<Exit, CallError> {
     let all = directories.list().map_err(failed("list the volumes"))?;
     match args.output {
-        _ if args.quiet => all
-            .iter()
-            .try_for_each(|volume| print(&volume.claim.to_string()))?,
+        _ if args.quiet => all.iter().try_for_each(|volume| print(&volume.claim.to_string()))?,
         Form::Json => print_value(&document(&all), Document::Json)?,
         Form::Yaml => print_value(&document(&all), Document::Yaml)?,
         Form::Table => table(&all)?,
@@ -173,17 +171,14 @@ async fn remove(args: &RmArgs, directories: &ClaimDirectories) -> Result<Exit, C
         }
         false => args.names.iter().map(|name| claim_name(name)).collect(),
     };
-    each(claims, async |claim: ClaimName| {
-        match directories.remove(&claim) {
-            Err(DirectoryError::NotFound(_)) if args.force => Ok(()),
-            Err(DirectoryError::NotFound(claim)) => Err(CallError::NotFound {
-                what: "volume",
-                name: claim.to_string(),
-            }),
-            removed => {
-                removed.map_err(failed(&format!("remove volume {claim}")))?;
-                print(&claim.to_string())
-            }
+    each(claims, async |claim: ClaimName| match directories.remove(&claim) {
+        Err(DirectoryError::NotFound(_)) if args.force => Ok(()),
+        Err(DirectoryError::NotFound(claim)) => {
+            Err(CallError::NotFound { what: "volume", name: claim.to_string() })
+        }
+        removed => {
+            removed.map_err(failed(&format!("remove volume {claim}")))?;
+            print(&claim.to_string())
         }
     })
     .await
@@ -199,8 +194,5 @@ fn claim_name(text: &str) -> ClaimName {
 
 fn failed(doing: &str) -> impl FnOnce(DirectoryError) -> CallError {
     let doing = doing.to_owned();
-    move |error| CallError::Io {
-        doing,
-        source: io::Error::other(error),
-    }
+    move |error| CallError::Io { doing, source: io::Error::other(error) }
 }

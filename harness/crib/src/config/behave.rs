@@ -15,9 +15,7 @@ impl TryFrom<BTreeMap<String, String>> for BehaveSection {
     type Error = String;
 
     fn try_from(scripts: BTreeMap<String, String>) -> Result<Self, String> {
-        let named = scripts
-            .iter()
-            .map(|(name, script)| NamedScript::new(name, script));
+        let named = scripts.iter().map(|(name, script)| NamedScript::new(name, script));
         let named: Result<_, _> = named.collect();
         named.map(Self).map_err(|error| error.to_string())
     }

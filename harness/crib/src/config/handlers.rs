@@ -29,9 +29,7 @@ impl TryFrom<BTreeMap<String, HandlerSection>> for HandlersSection {
                 read_only_root: section.read_only_root,
                 seccomp_default: section.seccomp_default,
             };
-            handlers
-                .add(&name, handler)
-                .map_err(|error| error.to_string())?;
+            handlers.add(&name, handler).map_err(|error| error.to_string())?;
         }
         Ok(Self(handlers))
     }

@@ -15,6 +15,8 @@ use crate::network::cni;
 pub(crate) struct NetworkSection {
     pod_cidr: Option<Cidr>,
     cni: Option<CniSection>,
+    unprivileged_ports: Option<bool>,
+    unprivileged_ping: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -33,9 +35,7 @@ impl TryFrom<String> for Cidr {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-            .map(Self)
-            .map_err(|error: network::CidrError| error.to_string())
+        text.parse().map(Self).map_err(|error: network::CidrError| error.to_string())
     }
 }
 
@@ -44,6 +44,9 @@ impl NetworkSection {
         if let Some(Cidr(cidrs)) = self.pod_cidr {
             config.pod_cidrs = cidrs;
         }
+        let allowed = &mut config.unprivileged;
+        allowed.ports = self.unprivileged_ports.unwrap_or(allowed.ports);
+        allowed.ping = self.unprivileged_ping.unwrap_or(allowed.ping);
         if let Some(section) = self.cni {
             let bin_dirs: Vec<PathBuf> = section.bin_dirs.into_iter().map(|path| path.0).collect();
             config.cni = Some(cni(section.conf_dir.0, bin_dirs));

@@ -77,12 +77,7 @@ impl TryFrom<LoginFields> for Login {
     type Error = String;
 
     fn try_from(fields: LoginFields) -> Result<Self, String> {
-        let LoginFields {
-            username,
-            password,
-            identity_token,
-            registry_token,
-        } = fields;
+        let LoginFields { username, password, identity_token, registry_token } = fields;
         match (username, password, identity_token, registry_token) {
             (Some(username), Some(password), None, None) => Ok(Self(Credentials::Basic {
                 username,
@@ -155,9 +150,8 @@ impl TryFrom<String> for ImageName {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let reference: Reference = text
-            .parse()
-            .map_err(|error| format!("invalid image reference {text:?}: {error}"))?;
+        let reference: Reference =
+            text.parse().map_err(|error| format!("invalid image reference {text:?}: {error}"))?;
         Ok(Self(reference.to_string()))
     }
 }
@@ -203,9 +197,8 @@ impl FromStr for MirrorFlag {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (host, url) = text
-            .split_once('=')
-            .ok_or("write HOST=URL, as in docker.io=http://127.0.0.1:5000")?;
+        let (host, url) =
+            text.split_once('=').ok_or("write HOST=URL, as in docker.io=http://127.0.0.1:5000")?;
         Ok(Self {
             host: HostName::try_from(host.to_owned())?.0,
             mirror: url.parse().map_err(said)?,
@@ -218,16 +211,13 @@ impl MirrorFlag {
     pub(crate) fn apply(flags: &[Self], to: &mut Registries) {
         for flag in flags.iter().rev() {
             let host = to.hosts.entry(flag.host.clone()).or_default();
-            host.mirrors
-                .get_or_insert_default()
-                .insert(0, flag.mirror.clone());
+            host.mirrors.get_or_insert_default().insert(0, flag.mirror.clone());
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::path::PathBuf;
 
     use rstest::rstest;
@@ -250,43 +240,27 @@ localhost:5000:
         let mut registries = Registries::default();
         section.apply(&mut registries);
         let docker = &registries.hosts["docker.io"];
-        let mirrors: Vec<String> = docker
-            .mirrors
-            .as_ref()
-            .unwrap()
-            .iter()
-            .map(Mirror::to_string)
-            .collect();
-        assert_eq!(
-            mirrors,
-            ["https://a.example.com/docker", "http://127.0.0.1:5000"]
-        );
+        let mirrors: Vec<String> =
+            docker.mirrors.as_ref().unwrap().iter().map(Mirror::to_string).collect();
+        assert_eq!(mirrors, ["https://a.example.com/docker", "http://127.0.0.1:5000"]);
         assert_eq!(docker.mirrors_only, Some(true));
         assert_eq!(docker.rewrite.as_ref().unwrap()[0].to, "mirrored/");
         let local = &registries.hosts["localhost:5000"];
         assert_eq!(local.plain_http, Some(true));
         assert_eq!(local.ca, Some(PathBuf::from("/ca.pem")));
-        let login = Credentials::Basic {
-            username: "me".to_owned(),
-            password: Secret::new("secret"),
-        };
+        let login =
+            Credentials::Basic { username: "me".to_owned(), password: Secret::new("secret") };
         assert_eq!(local.credentials, Some(login));
 
-        let flags = [
-            "docker.io=http://first:1",
-            "docker.io=http://second:2",
-            "*=http://all:3",
-        ]
-        .map(|flag| flag.parse().unwrap());
+        let flags = ["docker.io=http://first:1", "docker.io=http://second:2", "*=http://all:3"]
+            .map(|flag| flag.parse().unwrap());
         MirrorFlag::apply(&flags, &mut registries);
         let mirrors = |host: &str| -> Vec<String> {
             let mirrors = registries.hosts[host].mirrors.as_ref().unwrap();
             mirrors.iter().map(|mirror| mirror.host.clone()).collect()
         };
-        assert_eq!(
-            mirrors("docker.io"),
-            ["first:1", "second:2", "a.example.com", "127.0.0.1:5000"]
-        );
+        let seen = mirrors("docker.io");
+        assert_eq!(seen, ["first:1", "second:2", "a.example.com", "127.0.0.1:5000"]);
         assert_eq!(mirrors("*"), ["all:3"]);
     }
 

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crib_base::args;
 use serde::Deserialize;
-
-use crate::args;
 
 /// How long something may take, as on the command line.
 #[derive(Debug, Deserialize)]

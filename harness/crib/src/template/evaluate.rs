@@ -10,10 +10,7 @@ use super::value::Value;
 /// Fills in a template with a document.
 pub(super) fn run(nodes: &[Node], document: &Json) -> Result<String, String> {
     let document = Value::Json(document.clone());
-    let mut run = Run {
-        out: String::new(),
-        variables: vec![(String::new(), document.clone())],
-    };
+    let mut run = Run { out: String::new(), variables: vec![(String::new(), document.clone())] };
     run.nodes(nodes, &document)?;
     Ok(run.out)
 }
@@ -154,11 +151,7 @@ impl Run {
         let (first, rest) = words.split_first().ok_or("missing a value")?;
         let Operand::Function(name) = first else {
             if !rest.is_empty() || piped.is_some() {
-                let what = if matches!(first, Operand::Field(..)) {
-                    "a field"
-                } else {
-                    "a value"
-                };
+                let what = if matches!(first, Operand::Field(..)) { "a field" } else { "a value" };
                 return Err(format!("{what} takes no arguments"));
             }
             return self.operand(first, dot);
@@ -190,9 +183,7 @@ impl Run {
             }
             last = Some(value);
         }
-        piped
-            .or(last)
-            .ok_or_else(|| "and, or: expected an argument".to_owned())
+        piped.or(last).ok_or_else(|| "and, or: expected an argument".to_owned())
     }
 
     fn operand(&mut self, operand: &Operand, dot: &Value) -> Result<Value, String> {

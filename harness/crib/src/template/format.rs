@@ -37,10 +37,8 @@ fn inner(json: &Json) -> String {
         Json::Object(all) => {
             let mut pairs: Vec<(&String, &Json)> = all.iter().collect();
             pairs.sort_by_key(|(key, _)| *key);
-            let pairs: Vec<String> = pairs
-                .into_iter()
-                .map(|(key, value)| format!("{key}:{}", inner(value)))
-                .collect();
+            let pairs: Vec<String> =
+                pairs.into_iter().map(|(key, value)| format!("{key}:{}", inner(value))).collect();
             format!("map[{}]", pairs.join(" "))
         }
     }
@@ -120,9 +118,7 @@ pub(super) fn printf(format: &str, values: &[Value]) -> Result<String, String> {
         if !"vsqdxft".contains(verb) {
             return Err(format!("printf: verb %{verb} is not supported"));
         }
-        let value = values
-            .next()
-            .ok_or_else(|| format!("printf: no argument for %{verb}"))?;
+        let value = values.next().ok_or_else(|| format!("printf: no argument for %{verb}"))?;
         out.push_str(&pad(&spec, verb, one(&spec, verb, value)?));
     }
     match values.next() {
@@ -163,9 +159,7 @@ fn one(spec: &Spec, verb: char, value: &Value) -> Result<String, String> {
             Value::Json(Json::String(_) | Json::Number(_)) => Ok(format!("{:?}", plain(value))),
             _ => Err(refused()),
         },
-        'd' => whole
-            .map(|number| format!("{}{number}", sign(number)))
-            .ok_or_else(refused),
+        'd' => whole.map(|number| format!("{}{number}", sign(number))).ok_or_else(refused),
         'x' => match (whole, value) {
             (Some(number), _) if number < 0 => Ok(format!("-{:x}", number.unsigned_abs())),
             (Some(number), _) => Ok(format!("{number:x}")),

@@ -37,9 +37,7 @@ pub(super) fn call(name: &str, arguments: Vec<Value>) -> Result<Value, String> {
             }
             Ok(Value::Json(Json::Bool(found)))
         }
-        ("ne", [a, b]) => Ok(Value::Json(Json::Bool(
-            compare(a, b)? != Some(Ordering::Equal),
-        ))),
+        ("ne", [a, b]) => Ok(Value::Json(Json::Bool(compare(a, b)? != Some(Ordering::Equal)))),
         ("lt" | "le" | "gt" | "ge", [a, b]) => {
             let order = match (a, b) {
                 (Value::Json(Json::Bool(_)), _) => None,
@@ -127,10 +125,7 @@ fn slice(value: &Value, bounds: &[Value]) -> Result<Value, String> {
 /// The order of two values. Numbers of the document compare with numbers, and with texts as Go does.
 fn compare(a: &Value, b: &Value) -> Result<Option<Ordering>, String> {
     let number = |value: &Value| match value {
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "literals in templates are small"
-        )]
+        #[expect(clippy::cast_precision_loss, reason = "literals in templates are small")]
         Value::Int(number) => Some(*number as f64),
         Value::Float(number) => Some(*number),
         Value::Json(Json::Number(number)) => number.as_f64(),

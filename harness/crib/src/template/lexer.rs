@@ -40,11 +40,7 @@ pub(super) enum Kind {
 
 /// Reads a whole template.
 pub(super) fn lex(text: &str) -> Result<Vec<Token>, TemplateError> {
-    let mut lexer = Lexer {
-        rest: text,
-        line: 1,
-        tokens: Vec::new(),
-    };
+    let mut lexer = Lexer { rest: text, line: 1, tokens: Vec::new() };
     lexer.run()?;
     Ok(lexer.tokens)
 }
@@ -57,10 +53,7 @@ struct Lexer<'a> {
 
 impl<'a> Lexer<'a> {
     fn error<T>(&self, reason: impl Into<String>) -> Result<T, TemplateError> {
-        Err(TemplateError::Syntax {
-            line: self.line,
-            reason: reason.into(),
-        })
+        Err(TemplateError::Syntax { line: self.line, reason: reason.into() })
     }
 
     fn push(&mut self, kind: Kind, joined: bool) {

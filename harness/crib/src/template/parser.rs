@@ -47,12 +47,7 @@ const REFUSED: [&str; 3] = ["define", "template", "block"];
 /// Builds the structure.
 pub(super) fn parse(tokens: Vec<Token>) -> Result<Vec<Node>, TemplateError> {
     let line = tokens.last().map_or(1, |token| token.line);
-    let mut parser = Parser {
-        tokens: tokens.into_iter().peekable(),
-        line,
-        last: line,
-        loops: 0,
-    };
+    let mut parser = Parser { tokens: tokens.into_iter().peekable(), line, last: line, loops: 0 };
     let (nodes, end) = parser.nodes()?;
     match end {
         Closing::Template => Ok(nodes),
@@ -78,10 +73,7 @@ struct Parser {
 
 impl Parser {
     fn error<T>(&self, reason: impl Into<String>) -> Result<T, TemplateError> {
-        Err(TemplateError::Syntax {
-            line: self.line,
-            reason: reason.into(),
-        })
+        Err(TemplateError::Syntax { line: self.line, reason: reason.into() })
     }
 
     fn next(&mut self) -> Option<Kind> {
@@ -138,11 +130,7 @@ impl Parser {
                 }
                 "break" | "continue" => {
                     self.close()?;
-                    nodes.push(if keyword == "break" {
-                        Node::Break
-                    } else {
-                        Node::Continue
-                    });
+                    nodes.push(if keyword == "break" { Node::Break } else { Node::Continue });
                 }
                 "end" => {
                     self.close()?;
@@ -176,10 +164,7 @@ impl Parser {
     /// Reads `if`, `with` or `range` up to its `end`.
     fn statement(&mut self, keyword: &str) -> Result<Node, TemplateError> {
         let line = self.line;
-        let unclosed = TemplateError::Syntax {
-            line,
-            reason: format!("`{keyword}` without `end`"),
-        };
+        let unclosed = TemplateError::Syntax { line, reason: format!("`{keyword}` without `end`") };
         let pipeline = self.pipeline()?;
         self.close()?;
         self.loops += usize::from(keyword == "range");
@@ -217,11 +202,7 @@ impl Parser {
         if commands.first().is_none_or(Vec::is_empty) {
             return self.error("missing a value");
         }
-        Ok(Pipeline {
-            variables,
-            declares,
-            commands,
-        })
+        Ok(Pipeline { variables, declares, commands })
     }
 
     /// Reads `$a :=`, `$a =` or `$a, $b :=`; a variable that is not assigned to is the first word of the command.
@@ -246,11 +227,7 @@ impl Parser {
         if names.len() > 1 {
             return self.error("expected `:=` after the variables");
         }
-        Ok((
-            Vec::new(),
-            false,
-            Some(self.fields(Operand::Variable(name))),
-        ))
+        Ok((Vec::new(), false, Some(self.fields(Operand::Variable(name)))))
     }
 
     fn command(&mut self, first: Option<Operand>) -> Result<Vec<Operand>, TemplateError> {
@@ -300,12 +277,7 @@ impl Parser {
 
     /// The fields that follow an operand at once.
     fn fields(&mut self, mut operand: Operand) -> Operand {
-        while let Some(Token {
-            kind: Kind::Field(name),
-            joined: true,
-            ..
-        }) = self.tokens.peek()
-        {
+        while let Some(Token { kind: Kind::Field(name), joined: true, .. }) = self.tokens.peek() {
             operand = Operand::Field(Box::new(operand), name.clone());
             self.next();
         }

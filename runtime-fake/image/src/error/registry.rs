@@ -153,11 +153,7 @@ pub enum PullError {
 }
 
 fn said(text: &str) -> String {
-    if text.is_empty() {
-        String::new()
-    } else {
-        format!(" (it says: {text})")
-    }
+    if text.is_empty() { String::new() } else { format!(" (it says: {text})") }
 }
 
 impl PullError {
@@ -199,9 +195,5 @@ pub struct PullFailure {
 }
 
 fn also(before: &[String]) -> String {
-    if before.is_empty() {
-        String::new()
-    } else {
-        format!(" (before that: {})", before.join("; "))
-    }
+    if before.is_empty() { String::new() } else { format!(" (before that: {})", before.join("; ")) }
 }

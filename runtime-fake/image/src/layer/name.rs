@@ -39,27 +39,16 @@ pub(crate) fn classify(path: &[u8], depth: usize) -> Result<Entry, Problem> {
     let Some(name) = parts.pop() else {
         return Ok(Entry::Root);
     };
-    let refuse = |why| {
-        Err(Problem::Name {
-            path: lossy(path),
-            why,
-        })
-    };
+    let refuse = |why| Err(Problem::Name { path: lossy(path), why });
     if parts.iter().any(|part| part.starts_with(b".wh.")) {
         return refuse("which lies below a whiteout");
     }
     match name.strip_prefix(b".wh.") {
-        None => Ok(Entry::Node {
-            parent: parts,
-            name,
-        }),
+        None => Ok(Entry::Node { parent: parts, name }),
         Some(b".wh..opq") => Ok(Entry::Opaque { directory: parts }),
         Some(rest) if rest.starts_with(b".wh.") => Ok(Entry::Bookkeeping),
         Some(b"" | b"." | b"..") => refuse("a whiteout of nothing"),
-        Some(rest) => Ok(Entry::Whiteout {
-            parent: parts,
-            name: rest.to_vec(),
-        }),
+        Some(rest) => Ok(Entry::Whiteout { parent: parts, name: rest.to_vec() }),
     }
 }
 
@@ -69,12 +58,7 @@ pub(crate) fn classify(path: &[u8], depth: usize) -> Result<Entry, Problem> {
 /// is `b`, even if `a` is a link), as in containerd and docker. A name that leads above the root is refused, as
 /// in docker: no builder writes one.
 pub(crate) fn split(path: &[u8], depth: usize) -> Result<Parts, Problem> {
-    let refuse = |why| {
-        Err(Problem::Name {
-            path: lossy(path),
-            why,
-        })
-    };
+    let refuse = |why| Err(Problem::Name { path: lossy(path), why });
     if path.contains(&0) {
         return refuse("which holds a NUL byte");
     }
@@ -122,10 +106,7 @@ mod tests {
     use super::*;
 
     fn parts(path: &str) -> Parts {
-        path.split('/')
-            .filter(|p| !p.is_empty())
-            .map(|p| p.as_bytes().to_vec())
-            .collect()
+        path.split('/').filter(|p| !p.is_empty()).map(|p| p.as_bytes().to_vec()).collect()
     }
 
     #[rstest]

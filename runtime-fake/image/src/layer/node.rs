@@ -25,9 +25,7 @@ pub(super) fn of(member: &Member) -> Result<(FileType, Dev), Problem> {
     };
     let (major, minor) = member.device;
     if major > MAJOR || minor > MINOR {
-        return Err(Problem::DeviceNumber {
-            path: lossy(&member.path),
-        });
+        return Err(Problem::DeviceNumber { path: lossy(&member.path) });
     }
     Ok((kind, rustix::fs::makedev(major, minor)))
 }

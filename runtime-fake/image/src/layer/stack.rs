@@ -65,17 +65,8 @@ impl<'a> Stack<'a> {
             rustix::fs::open(path, path_only() | OFlags::DIRECTORY, Mode::empty())
                 .map_err(Problem::errno(format!("open {}", path.display())))
         };
-        let lowers = lowers
-            .iter()
-            .map(|path| open(path.as_ref()))
-            .collect::<Result<_, _>>()?;
-        Ok(Self {
-            upper: Rc::new(open(upper)?),
-            lowers,
-            style,
-            depth,
-            open: Vec::new(),
-        })
+        let lowers = lowers.iter().map(|path| open(path.as_ref())).collect::<Result<_, _>>()?;
+        Ok(Self { upper: Rc::new(open(upper)?), lowers, style, depth, open: Vec::new() })
     }
 
     /// Whether this is the bottom layer, with nothing to hide.
@@ -91,10 +82,7 @@ impl<'a> Stack<'a> {
     /// Opens a directory of this layer by its resolved path.
     pub(crate) fn directory(&mut self, parts: &Parts) -> Result<Rc<OwnedFd>, Problem> {
         self.open.truncate(self.known(parts));
-        let mut fd = self
-            .open
-            .last()
-            .map_or_else(|| self.upper.clone(), |(_, fd)| fd.clone());
+        let mut fd = self.open.last().map_or_else(|| self.upper.clone(), |(_, fd)| fd.clone());
         for part in &parts[self.open.len()..] {
             let next = enter(&fd, part)
                 .map_err(Problem::errno(format!("open directory {:?}", lossy(part))))?;
@@ -148,9 +136,7 @@ impl<'a> Stack<'a> {
                     if target.starts_with(b"/") {
                         at.clear();
                     }
-                    let parts = target
-                        .split(|c| *c == b'/')
-                        .filter(|p| !matches!(*p, b"" | b"."));
+                    let parts = target.split(|c| *c == b'/').filter(|p| !matches!(*p, b"" | b"."));
                     for (i, part) in parts.enumerate() {
                         todo.insert(i, part.to_vec());
                     }
@@ -158,18 +144,12 @@ impl<'a> Stack<'a> {
                 Seen::Nothing => {
                     self.make_directory(&at, &part)?;
                     at.push(part);
-                    made.push(Implied {
-                        parts: at.clone(),
-                        like: None,
-                    });
+                    made.push(Implied { parts: at.clone(), like: None });
                 }
                 Seen::DirectoryBelow(stat) => {
                     self.make_directory(&at, &part)?;
                     at.push(part);
-                    made.push(Implied {
-                        parts: at.clone(),
-                        like: Some(stat),
-                    });
+                    made.push(Implied { parts: at.clone(), like: Some(stat) });
                 }
             }
             let (deep, limit) = (at.len() as u64, self.depth as u64);
@@ -185,8 +165,7 @@ impl<'a> Stack<'a> {
         let covers = self.clear_whiteout(&parent, name)?;
         rustix::fs::mkdirat(&parent, name, Mode::RWXU).map_err(failed())?;
         if covers {
-            self.style
-                .make_opaque(enter(&parent, name).map_err(failed())?)?;
+            self.style.make_opaque(enter(&parent, name).map_err(failed())?)?;
         }
         Ok(())
     }
@@ -195,9 +174,8 @@ impl<'a> Stack<'a> {
     pub(crate) fn clear_whiteout(&self, parent: &OwnedFd, name: &[u8]) -> Result<bool, Problem> {
         match status(parent, name)? {
             Some(stat) if self.style.is_whiteout(parent, name, &stat) => {
-                rustix::fs::unlinkat(parent, name, AtFlags::empty()).map_err(Problem::errno(
-                    format!("remove the whiteout {:?}", lossy(name)),
-                ))?;
+                rustix::fs::unlinkat(parent, name, AtFlags::empty())
+                    .map_err(Problem::errno(format!("remove the whiteout {:?}", lossy(name))))?;
                 Ok(true)
             }
             Some(_) | None => Ok(false),
@@ -233,18 +211,12 @@ impl<'a> Stack<'a> {
     }
 
     fn look_below(&self, lower: &OwnedFd, at: &Parts, name: &[u8]) -> Result<Below, Problem> {
-        let mut fd = lower
-            .try_clone()
-            .map_err(Problem::io("open a layer again"))?;
+        let mut fd = lower.try_clone().map_err(Problem::io("open a layer again"))?;
         let mut opaque = self.style.is_opaque(&fd);
         for part in at {
             match status(&fd, part)? {
                 None => {
-                    return Ok(if opaque {
-                        Below::Hidden
-                    } else {
-                        Below::Nothing
-                    });
+                    return Ok(if opaque { Below::Hidden } else { Below::Nothing });
                 }
                 Some(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Directory => {
                     return Ok(Below::Hidden);
@@ -276,9 +248,7 @@ impl<'a> Stack<'a> {
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(parent, name, Vec::new())
                     .map_err(Problem::errno(format!("read the link {:?}", lossy(name))))?;
-                Seen::Link {
-                    target: target.into_bytes(),
-                }
+                Seen::Link { target: target.into_bytes() }
             }
             FileType::RegularFile
             | FileType::Fifo

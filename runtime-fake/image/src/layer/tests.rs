@@ -33,35 +33,17 @@ impl Pile {
 
     fn limited(limits: Limits) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let style = Style::probe(
-            fs::File::open(dir.path()).unwrap(),
-            in_user_namespace(),
-            false,
-        );
-        Self {
-            dir,
-            style,
-            limits,
-            layers: Vec::new(),
-        }
+        let style = Style::probe(fs::File::open(dir.path()).unwrap(), in_user_namespace(), false);
+        Self { dir, style, limits, layers: Vec::new() }
     }
 
     fn push(&mut self, tar: Tar) -> Result<PathBuf, Problem> {
         let bytes = tar.bytes();
         let into = self.dir.path().join(format!("root/{}", self.layers.len()));
         fs::create_dir_all(&into).unwrap();
-        let reader = TarReader::new(
-            Sequential(&bytes[..]),
-            "the layer",
-            self.limits.extension_bytes,
-        );
-        unpack(
-            reader,
-            &into,
-            &self.layers,
-            &self.style,
-            &Budget::new(&self.limits),
-        )?;
+        let reader =
+            TarReader::new(Sequential(&bytes[..]), "the layer", self.limits.extension_bytes);
+        unpack(reader, &into, &self.layers, &self.style, &Budget::new(&self.limits))?;
         self.layers.insert(0, into.clone());
         Ok(into)
     }
@@ -75,8 +57,7 @@ impl Pile {
     }
 
     fn is_opaque(&self, path: &str) -> bool {
-        self.style
-            .is_opaque(fs::File::open(self.layers[0].join(path)).unwrap())
+        self.style.is_opaque(fs::File::open(self.layers[0].join(path)).unwrap())
     }
 }
 
@@ -98,9 +79,7 @@ fn unpack_keeps_every_file_type_and_attribute() {
     let tar = Tar::new()
         .directory("./")
         .member(EntryType::Directory, "d/", "", b"", |h| h.set_mode(0o1577))
-        .member(EntryType::Regular, "d/setuid", "", b"#!", |h| {
-            h.set_mode(0o6755)
-        })
+        .member(EntryType::Regular, "d/setuid", "", b"#!", |h| h.set_mode(0o6755))
         .hard_link("d/hard", "./d/setuid")
         .symlink("d/soft", "../d/setuid")
         .symlink("d/absolute", "/etc/passwd")
@@ -121,14 +100,8 @@ fn unpack_keeps_every_file_type_and_attribute() {
     assert_eq!(status("d/setuid").mtime(), 1_000_000_000);
     assert_eq!(status("d/hard").ino(), status("d/setuid").ino());
     assert_eq!(status("d/setuid").nlink(), 2);
-    assert_eq!(
-        fs::read_link(root.join("d/soft")).unwrap(),
-        PathBuf::from("../d/setuid")
-    );
-    assert_eq!(
-        fs::read_link(root.join("d/absolute")).unwrap(),
-        PathBuf::from("/etc/passwd")
-    );
+    assert_eq!(fs::read_link(root.join("d/soft")).unwrap(), PathBuf::from("../d/setuid"));
+    assert_eq!(fs::read_link(root.join("d/absolute")).unwrap(), PathBuf::from("/etc/passwd"));
     assert_eq!(status("d/absolute").mtime(), 1_000_000_000);
     assert_eq!(status("d/hard-to-soft").ino(), status("d/absolute").ino());
     assert!(status("d/fifo").file_type().is_fifo());
@@ -139,10 +112,7 @@ fn unpack_keeps_every_file_type_and_attribute() {
     let n = rustix::fs::getxattr(&attributes, "user.colour", &mut value).unwrap();
     assert_eq!(&value[..n], b"blue");
     assert_eq!(
-        (
-            status("d/attributes").mtime(),
-            status("d/attributes").mtime_nsec()
-        ),
+        (status("d/attributes").mtime(), status("d/attributes").mtime_nsec()),
         (-2, 500_000_000)
     );
 }
@@ -162,10 +132,7 @@ fn unpack_keeps_owners_as_root_only() {
         let status = fs::symlink_metadata(root.join(p)).unwrap();
         (status.uid(), status.gid())
     });
-    let me = (
-        rustix::process::geteuid().as_raw(),
-        rustix::process::getegid().as_raw(),
-    );
+    let me = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let mut want = [(33, 0), (1234, 4321), (77, 0)];
     if me.0 != 0 {
         want = [me; 3];
@@ -174,10 +141,7 @@ fn unpack_keeps_owners_as_root_only() {
     }
     assert_eq!(owners, want);
     // chown(2) clears the setuid bit, so the mode is set after it.
-    assert_eq!(
-        fs::metadata(root.join("d/f")).unwrap().mode() & 0o7777,
-        0o4755
-    );
+    assert_eq!(fs::metadata(root.join("d/f")).unwrap().mode() & 0o7777, 0o4755);
 }
 
 #[test]
@@ -196,11 +160,7 @@ fn unpack_fills_read_only_directory() {
 fn whiteouts_hide_lower_layers_only() {
     let mut pile = Pile::new();
     pile.push(
-        Tar::new()
-            .file("a/gone", "")
-            .file("a/stays", "")
-            .file("b/old", "")
-            .file("c/d/old", ""),
+        Tar::new().file("a/gone", "").file("a/stays", "").file("b/old", "").file("c/d/old", ""),
     )
     .unwrap();
     let tar = Tar::new()
@@ -239,14 +199,9 @@ fn implied_directories_keep_lower_attributes() {
         .member(EntryType::Directory, "gone", "", b"", |h| h.set_mode(0o700));
     pile.push(base).unwrap();
     pile.push(Tar::new().file(".wh.gone", "")).unwrap();
-    let root = pile
-        .push(Tar::new().file("tmp/x", "").file("gone/x", ""))
-        .unwrap();
+    let root = pile.push(Tar::new().file("tmp/x", "").file("gone/x", "")).unwrap();
     let mode = |path: &str| fs::metadata(root.join(path)).unwrap().mode() & 0o7777;
-    assert_eq!(
-        (mode("."), mode("tmp"), mode("gone")),
-        (0o711, 0o1777, 0o755)
-    );
+    assert_eq!((mode("."), mode("tmp"), mode("gone")), (0o711, 0o1777, 0o755));
 }
 
 #[test]
@@ -273,13 +228,8 @@ fn unpack_follows_directory_links_inside_root() {
 
 #[test]
 fn unpack_keeps_last_of_repeated_members() {
-    let (_pile, root) = unpack_one(
-        Tar::new()
-            .file("a", "old")
-            .hard_link("b", "a")
-            .file("a", "new"),
-    )
-    .unwrap();
+    let (_pile, root) =
+        unpack_one(Tar::new().file("a", "old").hard_link("b", "a").file("a", "new")).unwrap();
     assert_eq!(fs::read_to_string(root.join("a")).unwrap(), "new");
     assert_eq!(fs::read_to_string(root.join("b")).unwrap(), "old");
 }
@@ -301,17 +251,12 @@ fn names_that_lead_out_are_refused(#[case] tar: Tar) {
 #[case::traversal(Tar::new().hard_link("l", "../evil"))]
 #[case::absolute_traversal(Tar::new().hard_link("l", "/../evil"))]
 fn hard_links_that_lead_out_are_refused(#[case] tar: Tar) {
-    assert_refused(tar, |problem| {
-        matches!(problem, Problem::LinkLeadsOut { .. })
-    });
+    assert_refused(tar, |problem| matches!(problem, Problem::LinkLeadsOut { .. }));
 }
 
 #[test]
 fn unpack_rejects_link_loops() {
-    let tar = Tar::new()
-        .symlink("a", "b")
-        .symlink("b", "a")
-        .file("a/evil", "x");
+    let tar = Tar::new().symlink("a", "b").symlink("b", "a").file("a/evil", "x");
     assert_refused(tar, |problem| matches!(problem, Problem::TooMuch { .. }));
 }
 
@@ -324,17 +269,11 @@ fn links_that_climb_end_at_the_layers_root(#[case] target: &str) {
     let mut pile = Pile::new();
     let outside = pile.dir.path().join("evil");
     fs::create_dir(&outside).unwrap();
-    let tar = Tar::new()
-        .directory("d")
-        .symlink("l", target)
-        .file("l/file", "x");
+    let tar = Tar::new().directory("d").symlink("l", target).file("l/file", "x");
     let root = pile.push(tar).unwrap();
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
     assert_eq!(fs::read_to_string(root.join("evil/file")).unwrap(), "x");
-    assert_eq!(
-        fs::read_link(root.join("l")).unwrap(),
-        PathBuf::from(target)
-    );
+    assert_eq!(fs::read_link(root.join("l")).unwrap(), PathBuf::from(target));
 }
 
 #[test]
@@ -397,9 +336,7 @@ fn unpack_rejects_member_below_file() {
 #[case("trusted.overlay.opaque")]
 #[case("user.overlay.redirect")]
 fn attributes_of_the_overlay_are_refused(#[case] name: &str) {
-    let tar = Tar::new()
-        .pax(&[(&format!("SCHILY.xattr.{name}"), b"y")])
-        .directory("a");
+    let tar = Tar::new().pax(&[(&format!("SCHILY.xattr.{name}"), b"y")]).directory("a");
     assert_refused(tar, |problem| matches!(problem, Problem::Attribute { .. }));
 }
 
@@ -410,43 +347,18 @@ fn unpack_enforces_limits() {
         let error = pile.push(tar).unwrap_err();
         assert!(matches!(error, Problem::TooMuch { .. }), "{error:?}");
     };
-    let few = |entries| Limits {
-        entries,
-        ..Limits::default()
-    };
+    let few = |entries| Limits { entries, ..Limits::default() };
     refused(few(2), Tar::new().file("a", "").file("b", "").file("c", ""));
-    refused(
-        Limits {
-            depth: 3,
-            ..Limits::default()
-        },
-        Tar::new().file("1/2/3/4", ""),
-    );
-    let deep = Tar::new()
-        .symlink("a/l", "../a/b")
-        .directory("a/b")
-        .file("a/l/1/2", "");
-    refused(
-        Limits {
-            depth: 3,
-            ..Limits::default()
-        },
-        deep,
-    );
+    refused(Limits { depth: 3, ..Limits::default() }, Tar::new().file("1/2/3/4", ""));
+    let deep = Tar::new().symlink("a/l", "../a/b").directory("a/b").file("a/l/1/2", "");
+    refused(Limits { depth: 3, ..Limits::default() }, deep);
     // A size without data: refused by the header alone.
     let huge = Tar::new().member(EntryType::Regular, "a", "", b"", |h| h.set_size(1 << 50));
     refused(Limits::default(), huge);
     let long = format!("a/{}", "b".repeat(2000));
-    refused(
-        Limits {
-            extension_bytes: 1000,
-            ..Limits::default()
-        },
-        Tar::new().file(&long, ""),
-    );
+    refused(Limits { extension_bytes: 1000, ..Limits::default() }, Tar::new().file(&long, ""));
     let mut pile = Pile::limited(few(3));
-    pile.push(Tar::new().file("a", "").file("b", "").file("c", ""))
-        .unwrap();
+    pile.push(Tar::new().file("a", "").file("b", "").file("c", "")).unwrap();
 }
 
 #[test]
@@ -458,10 +370,7 @@ fn sparse_holes_count_against_budget() {
             ("GNU.sparse.size", b"1000000"),
         ])
         .file("a", "x");
-    let limits = |unpacked_bytes| Limits {
-        unpacked_bytes,
-        ..Limits::default()
-    };
+    let limits = |unpacked_bytes| Limits { unpacked_bytes, ..Limits::default() };
     let mut pile = Pile::limited(limits(999_999));
     let error = pile.push(sparse.clone()).unwrap_err();
     assert!(matches!(error, Problem::TooMuch { .. }), "{error:?}");
@@ -476,8 +385,6 @@ fn assert_refused(tar: Tar, expected: impl Fn(&Problem) -> bool) {
     let error = pile.push(tar).unwrap_err();
     assert!(expected(&error), "{error:?}");
     assert!(!outside.exists());
-    let beside: Vec<_> = fs::read_dir(pile.dir.path().join("root"))
-        .unwrap()
-        .collect();
+    let beside: Vec<_> = fs::read_dir(pile.dir.path().join("root")).unwrap().collect();
     assert_eq!(beside.len(), 1, "{beside:?}");
 }

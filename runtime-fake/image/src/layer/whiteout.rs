@@ -46,11 +46,8 @@ impl Style {
         let owners = if single_id || !own.is_root() {
             Owners::Dropped
         } else if in_user_namespace {
-            let ranges = |file: &str| {
-                fs::read_to_string(file)
-                    .map(|text| id_map(&text))
-                    .unwrap_or_default()
-            };
+            let ranges =
+                |file: &str| fs::read_to_string(file).map(|text| id_map(&text)).unwrap_or_default();
             Owners::Mapped {
                 users: ranges("/proc/self/uid_map"),
                 groups: ranges("/proc/self/gid_map"),
@@ -72,11 +69,7 @@ impl Style {
         let nodes = can_make(rustix::fs::makedev(1, 3));
         Self {
             owners,
-            prefix: if trusted {
-                "trusted.overlay."
-            } else {
-                "user.overlay."
-            },
+            prefix: if trusted { "trusted.overlay." } else { "user.overlay." },
             devices,
             nodes,
         }
@@ -88,11 +81,7 @@ impl Style {
         let id = |id: u64| u32::try_from(id).ok().filter(|id| *id != u32::MAX);
         let (uid, gid) = (id(uid).unwrap_or(0), id(gid).unwrap_or(0));
         let known = |ranges: &[(u32, u32)], id| {
-            if ranges.iter().any(|r| (r.0..=r.1).contains(&id)) {
-                id
-            } else {
-                0
-            }
+            if ranges.iter().any(|r| (r.0..=r.1).contains(&id)) { id } else { 0 }
         };
         match &self.owners {
             Owners::Kept => Some((uid, gid)),
@@ -111,12 +100,7 @@ impl Style {
         let file =
             rustix::fs::openat(&parent, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed())?;
         let mark = |fd: std::os::fd::BorrowedFd<'_>, what: &str, value: &[u8]| {
-            rustix::fs::fsetxattr(
-                fd,
-                format!("{}{what}", self.prefix),
-                value,
-                XattrFlags::empty(),
-            )
+            rustix::fs::fsetxattr(fd, format!("{}{what}", self.prefix), value, XattrFlags::empty())
         };
         mark(file.as_fd(), "whiteout", b"y").map_err(failed())?;
         let directory = open_directory(&parent).map_err(failed())?;
@@ -195,11 +179,8 @@ fn open_directory(directory: impl AsFd) -> Result<std::os::fd::OwnedFd, Errno> {
 fn id_map(text: &str) -> Vec<(u32, u32)> {
     let range = |line: &str| {
         let mut words = line.split_whitespace().map(str::parse::<u32>);
-        let (first, _outside, count) = (
-            words.next()?.ok()?,
-            words.next()?.ok()?,
-            words.next()?.ok()?,
-        );
+        let (first, _outside, count) =
+            (words.next()?.ok()?, words.next()?.ok()?, words.next()?.ok()?);
         Some((first, first.checked_add(count.checked_sub(1)?)?))
     };
     text.lines().filter_map(range).collect()
@@ -216,10 +197,7 @@ mod tests {
         assert_eq!(map, [(0, 0), (1, 65536)]);
         assert_eq!(id_map("0 0 4294967295"), [(0, 4_294_967_294)]);
         let style = Style {
-            owners: Owners::Mapped {
-                users: map.clone(),
-                groups: vec![(0, 0)],
-            },
+            owners: Owners::Mapped { users: map.clone(), groups: vec![(0, 0)] },
             prefix: "user.overlay.",
             devices: true,
             nodes: false,
@@ -228,21 +206,10 @@ mod tests {
         assert_eq!(style.owner(65537, 0), Some((0, 0)));
         assert_eq!(style.owner(u64::from(u32::MAX), 1 << 40), Some((0, 0)));
         assert_eq!(
-            Style {
-                owners: Owners::Kept,
-                ..style.clone()
-            }
-            .owner(70000, 1),
+            Style { owners: Owners::Kept, ..style.clone() }.owner(70000, 1),
             Some((70000, 1))
         );
-        assert_eq!(
-            Style {
-                owners: Owners::Dropped,
-                ..style
-            }
-            .owner(0, 0),
-            None
-        );
+        assert_eq!(Style { owners: Owners::Dropped, ..style }.owner(0, 0), None);
     }
 
     #[test]

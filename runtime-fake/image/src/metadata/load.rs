@@ -33,18 +33,11 @@ impl Metadata {
             durable: BTreeSet::new(),
         };
         let names = |directory: &str| list(&metadata.places.root.join(directory));
-        let (images, layers, blobs, holds) = (
-            names("images")?,
-            names("layers")?,
-            names("blobs/sha256")?,
-            names("holds")?,
-        );
+        let (images, layers, blobs, holds) =
+            (names("images")?, names("layers")?, names("blobs/sha256")?, names("holds")?);
         let mut garbage = Vec::new();
         for path in layers {
-            match (
-                digest_of(&path),
-                read::<LayerRecord>(&path.join("layer.json")),
-            ) {
+            match (digest_of(&path), read::<LayerRecord>(&path.join("layer.json"))) {
                 (Some(chain), Ok(layer)) if layer.style == style => {
                     metadata.layers.insert(chain, layer);
                 }
@@ -76,10 +69,7 @@ impl Metadata {
                 }
                 Ok(record)
                     if metadata.places.image(&record.id) == path
-                        && !record
-                            .chains()
-                            .iter()
-                            .any(|c| metadata.unreadable.contains(c)) =>
+                        && !record.chains().iter().any(|c| metadata.unreadable.contains(c)) =>
                 {
                     garbage.push(path);
                 }
@@ -146,14 +136,8 @@ impl Metadata {
     }
 
     fn is_complete(&self, record: &ImageRecord) -> bool {
-        record
-            .chains()
-            .iter()
-            .all(|chain| self.layers.contains_key(chain))
-            && record
-                .blobs
-                .iter()
-                .all(|blob| self.blob_bytes.contains_key(blob))
+        record.chains().iter().all(|chain| self.layers.contains_key(chain))
+            && record.blobs.iter().all(|blob| self.blob_bytes.contains_key(blob))
     }
 
     /// A SIGKILL between the two writes that move a name leaves it on two records: the one with the higher serial

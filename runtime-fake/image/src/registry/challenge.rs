@@ -1,7 +1,7 @@
 //! ◆ Parses a registry's authentication challenge: its `WWW-Authenticate` header.
 
+use fetch::Url;
 use http_auth::ChallengeRef;
-use reqwest::Url;
 
 /// An authentication challenge.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,10 +47,7 @@ impl Challenge {
 }
 
 fn parameter(challenge: &ChallengeRef<'_>, name: &str) -> Option<String> {
-    let found = challenge
-        .params
-        .iter()
-        .find(|(key, _)| key.eq_ignore_ascii_case(name));
+    let found = challenge.params.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
     found.map(|(_, value)| value.to_unescaped())
 }
 
@@ -64,7 +61,10 @@ fn parameter(challenge: &ChallengeRef<'_>, name: &str) -> Option<String> {
 pub(crate) fn may_have_credentials(realm: &Url, registry: &Url) -> bool {
     match realm.scheme() {
         "https" => true,
-        "http" => registry.scheme() == "http" && realm.host() == registry.host(),
+        "http" => {
+            registry.scheme() == "http"
+                && realm.hostname().eq_ignore_ascii_case(&registry.hostname())
+        }
         _ => false,
     }
 }
@@ -114,7 +114,7 @@ mod tests {
     #[case::another_name("http://localhost:5000/token", "http://127.0.0.1:5000/v2/", false)]
     #[case::no_http("ftp://r.io/token", "https://r.io/v2/", false)]
     fn where_credentials_go(#[case] realm: &str, #[case] registry: &str, #[case] want: bool) {
-        let (realm, registry) = (realm.parse().unwrap(), registry.parse().unwrap());
+        let (realm, registry) = (Url::parse(realm).unwrap(), Url::parse(registry).unwrap());
         assert_eq!(may_have_credentials(&realm, &registry), want);
     }
 }

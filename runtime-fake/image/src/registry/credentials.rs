@@ -52,7 +52,7 @@ impl Login {
         if let Some(token) = &self.registry_token {
             if !token.reveal().bytes().all(|c| c.is_ascii_graphic()) {
                 return Err(
-                    "the registry token holds characters that no header can carry".to_owned(),
+                    "the registry token holds characters that no header can carry".to_owned()
                 );
             }
             return Ok(Some(Credentials::RegistryToken(token.clone())));
@@ -72,9 +72,8 @@ impl Login {
 /// Decodes base64 of `name:password`; docker pads passwords with NULs.
 fn basic(auth: &str) -> Result<Credentials, String> {
     let refuse = || "auth is not base64 of name:password".to_owned();
-    let bytes = base64::engine::general_purpose::STANDARD
-        .decode(auth.trim())
-        .map_err(|_| refuse())?;
+    let bytes =
+        base64::engine::general_purpose::STANDARD.decode(auth.trim()).map_err(|_| refuse())?;
     let text = String::from_utf8(bytes).map_err(|_| refuse())?;
     let (username, password) = text.split_once(':').ok_or_else(refuse)?;
     Ok(Credentials::Basic {
@@ -105,14 +104,8 @@ pub(crate) async fn of(
     endpoint: &Endpoint,
 ) -> Result<Credentials, PullError> {
     let host = &endpoint.name;
-    let unusable = |why: String| PullError::Credentials {
-        host: host.clone(),
-        why,
-    };
-    let configured = settings
-        .hosts
-        .get(host)
-        .and_then(|settings| settings.credentials.clone());
+    let unusable = |why: String| PullError::Credentials { host: host.clone(), why };
+    let configured = settings.hosts.get(host).and_then(|settings| settings.credentials.clone());
     if let (Some(credentials), true) = (&configured, endpoint.mirrored.is_some()) {
         return Ok(credentials.clone());
     }
@@ -184,33 +177,23 @@ impl DockerConfig {
     /// several matching entries the longest is taken, so that `host/team` may have its own.
     fn look_up(&self, host: &str, repository: &str) -> Result<Place, String> {
         let program = |name: &str| format!("docker-credential-{name}");
-        if let Some((server, name)) = self
-            .helpers
-            .iter()
-            .find(|(key, _)| host_of(key) == host_of(host))
+        if let Some((server, name)) =
+            self.helpers.iter().find(|(key, _)| host_of(key) == host_of(host))
         {
-            return Ok(Place::Helper {
-                program: program(name),
-                server: server.clone(),
-            });
+            return Ok(Place::Helper { program: program(name), server: server.clone() });
         }
         let wanted = format!("{}/{repository}", host_of(host));
         let fitting = self.auths.iter().filter(|(key, _)| {
             let path = without_scheme(key).trim_end_matches('/');
-            let path = path
-                .strip_suffix("/v1")
-                .or_else(|| path.strip_suffix("/v2"))
-                .unwrap_or(path);
+            let path =
+                path.strip_suffix("/v1").or_else(|| path.strip_suffix("/v2")).unwrap_or(path);
             let (_, rest) = split(path);
             let full = if rest.is_empty() {
                 host_of(key).to_owned()
             } else {
                 format!("{}/{rest}", host_of(key))
             };
-            wanted == full
-                || wanted
-                    .strip_prefix(&full)
-                    .is_some_and(|rest| rest.starts_with('/'))
+            wanted == full || wanted.strip_prefix(&full).is_some_and(|rest| rest.starts_with('/'))
         });
         let found = fitting
             .max_by_key(|(key, _)| without_scheme(key).trim_end_matches('/').split('/').count());
@@ -222,15 +205,9 @@ impl DockerConfig {
         if self.store.is_empty() {
             return Ok(Place::Here(Credentials::Anonymous));
         }
-        let server = if host_of(host) == "docker.io" {
-            "https://index.docker.io/v1/"
-        } else {
-            host
-        };
-        Ok(Place::Helper {
-            program: program(&self.store),
-            server: server.to_owned(),
-        })
+        let server =
+            if host_of(host) == "docker.io" { "https://index.docker.io/v1/" } else { host };
+        Ok(Place::Helper { program: program(&self.store), server: server.to_owned() })
     }
 }
 
@@ -240,11 +217,7 @@ impl DockerAuth {
         // docker writes the token beside an `auth` that has only the user name.
         let token = secret(&self.identitytoken);
         Login {
-            username: if token.is_some() {
-                String::new()
-            } else {
-                self.username.clone()
-            },
+            username: if token.is_some() { String::new() } else { self.username.clone() },
             password: secret(&self.password),
             auth: secret(&self.auth),
             server_address: String::new(),
@@ -299,10 +272,7 @@ async fn ask(program: &str, server: &str) -> Result<Credentials, String> {
     Ok(if helped.username == "<token>" {
         Credentials::IdentityToken(Secret::new(helped.secret))
     } else {
-        Credentials::Basic {
-            username: helped.username,
-            password: Secret::new(helped.secret),
-        }
+        Credentials::Basic { username: helped.username, password: Secret::new(helped.secret) }
     })
 }
 
@@ -316,10 +286,7 @@ mod tests {
     use crate::registry::settings::Host;
 
     fn named(username: &str) -> Credentials {
-        Credentials::Basic {
-            username: username.to_owned(),
-            password: Secret::new("p"),
-        }
+        Credentials::Basic { username: username.to_owned(), password: Secret::new("p") }
     }
 
     fn login(username: &str, server: &str) -> Login {
@@ -408,15 +375,9 @@ mod tests {
         #[case] want: &[&str],
     ) {
         let mut settings = Registries::default();
-        let with = |username: &str| Host {
-            credentials: Some(named(username)),
-            ..Host::default()
-        };
+        let with = |username: &str| Host { credentials: Some(named(username)), ..Host::default() };
         let mirrored = Host {
-            mirrors: Some(vec![
-                "https://m.io".parse().unwrap(),
-                "https://n.io".parse().unwrap(),
-            ]),
+            mirrors: Some(vec!["https://m.io".parse().unwrap(), "https://n.io".parse().unwrap()]),
             ..Host::default()
         };
         settings.hosts.extend([
@@ -426,14 +387,12 @@ mod tests {
         ]);
         let mut taken = Vec::new();
         for endpoint in endpoints(&settings, &reference.parse().unwrap()) {
-            taken.push(
-                match of(&settings, login.as_ref(), &endpoint).await.unwrap() {
-                    Credentials::Basic { username, .. } => username,
-                    Credentials::Anonymous
-                    | Credentials::IdentityToken(_)
-                    | Credentials::RegistryToken(_) => String::new(),
-                },
-            );
+            taken.push(match of(&settings, login.as_ref(), &endpoint).await.unwrap() {
+                Credentials::Basic { username, .. } => username,
+                Credentials::Anonymous
+                | Credentials::IdentityToken(_)
+                | Credentials::RegistryToken(_) => String::new(),
+            });
         }
         assert_eq!(taken, want);
     }

@@ -15,7 +15,6 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use bytes::Bytes;
 use sha2::Digest as _;
 use tokio::sync::{Semaphore, mpsc, watch};
-use tokio_stream::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -68,11 +67,7 @@ pub(crate) struct Downloads {
 impl Downloads {
     /// Unnamed files are created in `spool`.
     pub(crate) fn new(spool: &Path, tasks: TaskTracker) -> Self {
-        Self {
-            spool: spool.to_owned(),
-            tasks,
-            running: Mutex::default(),
-        }
+        Self { spool: spool.to_owned(), tasks, running: Mutex::default() }
     }
 
     /// Joins the download of this blob, or starts it when `slots` has a permit. Also returns whether another pull had
@@ -118,11 +113,7 @@ impl Downloads {
                 tell.send_replace(Progress::Failed(error));
             }
         });
-        let download = Arc::new(Download {
-            file,
-            progress,
-            gone,
-        });
+        let download = Arc::new(Download { file, progress, gone });
         running.insert(wanted.digest, Arc::downgrade(&download));
         Ok((download, false))
     }
@@ -139,16 +130,10 @@ struct Fetch {
 impl Fetch {
     async fn run(self, file: File) -> Result<(), PullError> {
         // The semaphore is never closed.
-        let _slot = self
-            .slots
-            .acquire()
-            .await
-            .map_err(|_| PullError::Cancelled)?;
+        let _slot = self.slots.acquire().await.map_err(|_| PullError::Cancelled)?;
         let (queue, chunks) = mpsc::channel(QUEUE);
         let tell = self.tell.clone();
-        let writer = self
-            .tasks
-            .spawn_blocking(move || write(file, chunks, &tell));
+        let writer = self.tasks.spawn_blocking(move || write(file, chunks, &tell));
         let fetched = self.fetch(&queue).await;
         drop(queue);
         let written = writer.await.map_err(|_| PullError::Cancelled)?;
@@ -187,16 +172,14 @@ impl Fetch {
         have: &mut u64,
     ) -> Result<(), PullError> {
         let doing = blob_doing(&self.wanted.digest.to_string());
-        let (start, mut stream) = self.session.blob(&self.wanted.digest, *have).await?;
+        let (start, mut response) = self.session.blob(&self.wanted.digest, *have).await?;
         // A registry without range support sends the blob from its start.
         let mut skip = *have - start;
         loop {
-            let next = tokio::time::timeout(self.session.peer.patience, stream.next()).await;
-            let mut chunk = match next {
-                Err(_) => return Err(self.session.peer.stalled(&doing)),
-                Ok(Some(Ok(chunk))) => chunk,
-                Ok(Some(Err(error))) => return Err(self.session.peer.broken_off(&error, &doing)),
-                Ok(None) => return self.has_promised_size(*have),
+            let next = response.chunk().await;
+            let next = next.map_err(|error| self.session.peer.broken(&error, &doing))?;
+            let Some(mut chunk) = next else {
+                return self.has_promised_size(*have);
             };
             let passed = skip.min(chunk.len() as u64);
             skip -= passed;
@@ -250,22 +233,13 @@ impl Tail {
         cancelled: CancellationToken,
         handle: tokio::runtime::Handle,
     ) -> Self {
-        Self {
-            download,
-            at: 0,
-            cancelled,
-            handle,
-        }
+        Self { download, at: 0, cancelled, handle }
     }
 }
 
 impl Read for Tail {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let broken = |error| {
-            io::Error::other(Problem::Lost {
-                source: Box::new(error),
-            })
-        };
+        let broken = |error| io::Error::other(Problem::Lost { source: Box::new(error) });
         loop {
             if self.cancelled.is_cancelled() {
                 return Err(broken(PullError::Cancelled));
@@ -278,9 +252,7 @@ impl Read for Tail {
                 Progress::Failed(error) => return Err(broken(error)),
             };
             if have > self.at {
-                let most = usize::try_from(have - self.at)
-                    .unwrap_or(usize::MAX)
-                    .min(buffer.len());
+                let most = usize::try_from(have - self.at).unwrap_or(usize::MAX).min(buffer.len());
                 let n = self.download.file.read_at(&mut buffer[..most], self.at)?;
                 self.at += n as u64;
                 return Ok(n);

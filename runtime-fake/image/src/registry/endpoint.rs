@@ -51,14 +51,9 @@ pub(crate) fn endpoints(registries: &Registries, reference: &Reference) -> Vec<E
         .iter()
         .filter(|rule| path.starts_with(&rule.from))
         .max_by_key(|rule| rule.from.len())
-        .map_or_else(
-            || path.to_owned(),
-            |rule| format!("{}{}", rule.to, &path[rule.from.len()..]),
-        );
-    let mut all: Vec<Endpoint> = mirrors
-        .iter()
-        .map(|mirror| on_mirror(mirror, &rewritten, name))
-        .collect();
+        .map_or_else(|| path.to_owned(), |rule| format!("{}{}", rule.to, &path[rule.from.len()..]));
+    let mut all: Vec<Endpoint> =
+        mirrors.iter().map(|mirror| on_mirror(mirror, &rewritten, name)).collect();
     let only = own
         .and_then(|host| host.mirrors_only)
         .or_else(|| every.and_then(|host| host.mirrors_only))
@@ -91,11 +86,7 @@ fn on_mirror(mirror: &Mirror, repository: &str, mirrored: &str) -> Endpoint {
     Endpoint {
         name: mirror.host.clone(),
         host: address(&mirror.host).to_owned(),
-        scheme: if mirror.plain_http {
-            Scheme::Http
-        } else {
-            Scheme::Https
-        },
+        scheme: if mirror.plain_http { Scheme::Http } else { Scheme::Https },
         repository,
         mirrored: Some(mirrored.to_owned()),
     }
@@ -112,9 +103,7 @@ fn address(name: &str) -> &str {
 fn scheme(registries: &Registries, name: &str) -> Scheme {
     let settings = |name: &str| registries.hosts.get(name);
     let plain = |host: &Host| host.plain_http;
-    let said = settings(name)
-        .and_then(plain)
-        .or_else(|| settings(EVERY_HOST).and_then(plain));
+    let said = settings(name).and_then(plain).or_else(|| settings(EVERY_HOST).and_then(plain));
     let has_ca = settings(name).is_some_and(|host| host.ca.is_some());
     match said {
         Some(true) => Scheme::Http,
@@ -183,15 +172,9 @@ mod tests {
 
     fn settings() -> Registries {
         let mut registries = Registries::default();
-        let rule = |from: &str, to: &str| Rewrite {
-            from: from.to_owned(),
-            to: to.to_owned(),
-        };
+        let rule = |from: &str, to: &str| Rewrite { from: from.to_owned(), to: to.to_owned() };
         let docker = Host {
-            mirrors: Some(vec![
-                "https://a/hub".parse().unwrap(),
-                "http://b:1".parse().unwrap(),
-            ]),
+            mirrors: Some(vec!["https://a/hub".parse().unwrap(), "http://b:1".parse().unwrap()]),
             rewrite: Some(vec![rule("", "all/"), rule("library/", "official/")]),
             ..Host::default()
         };
@@ -200,20 +183,10 @@ mod tests {
             mirrors_only: Some(true),
             ..Host::default()
         };
-        let none = Host {
-            mirrors: Some(vec![]),
-            plain_http: Some(true),
-            ..Host::default()
-        };
-        let every = Host {
-            mirrors: Some(vec!["https://every".parse().unwrap()]),
-            ..Host::default()
-        };
-        let tls = Host {
-            mirrors: Some(vec![]),
-            ca: Some("/ca.pem".into()),
-            ..Host::default()
-        };
+        let none = Host { mirrors: Some(vec![]), plain_http: Some(true), ..Host::default() };
+        let every =
+            Host { mirrors: Some(vec!["https://every".parse().unwrap()]), ..Host::default() };
+        let tls = Host { mirrors: Some(vec![]), ca: Some("/ca.pem".into()), ..Host::default() };
         registries.hosts.extend([
             ("docker.io".to_owned(), docker),
             ("only.io".to_owned(), only),

@@ -35,10 +35,7 @@ fn challenges() -> Vec<Vec<u8>> {
 /// A registry's message fits into one log line.
 fn error(data: &[u8]) {
     let said = explanation(data);
-    assert!(
-        said.chars().count() <= 200 && !said.contains(char::is_control),
-        "{said:?}"
-    );
+    assert!(said.chars().count() <= 200 && !said.contains(char::is_control), "{said:?}");
 }
 
 fn errors() -> Vec<Vec<u8>> {
@@ -59,9 +56,5 @@ fn retry_after(data: &[u8]) {
 }
 
 fn times() -> Vec<Vec<u8>> {
-    bytes(&[
-        "120",
-        "Wed, 21 Oct 2026 07:28:00 GMT",
-        "Fri, 31 Dec 1999 23:59:59 +0000",
-    ])
+    bytes(&["120", "Wed, 21 Oct 2026 07:28:00 GMT", "Fri, 31 Dec 1999 23:59:59 +0000"])
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use reqwest::StatusCode;
-use reqwest::header::RETRY_AFTER;
+use fetch::{FetchError, Response};
+use http::StatusCode;
+use http::header::RETRY_AFTER;
 
 use crate::Problem;
 
@@ -36,22 +37,11 @@ impl Peer {
     }
 
     /// The error for a response that is not a success.
-    pub(crate) async fn refusal(
-        &self,
-        response: reqwest::Response,
-        doing: &str,
-        what: &str,
-    ) -> PullError {
-        let status = response.status();
-        let after = response
-            .headers()
-            .get(RETRY_AFTER)
-            .and_then(|value| value.to_str().ok());
+    pub(crate) async fn refusal(&self, response: Response, doing: &str, what: &str) -> PullError {
+        let status = response.status;
+        let after = response.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let after = after.and_then(|value| retry::retry_after(value, jiff::Timestamp::now()));
-        let text = self
-            .read(response, LONGEST_TEXT, doing)
-            .await
-            .unwrap_or_default();
+        let text = self.read(response, LONGEST_TEXT, doing).await.unwrap_or_default();
         self.judge(status, explanation(&text), after, doing, what)
     }
 
@@ -72,57 +62,29 @@ impl Peer {
             Credentials::RegistryToken(_) => "the registry token given was not accepted",
         };
         match status {
-            StatusCode::UNAUTHORIZED => PullError::Unauthenticated {
-                host,
-                repository,
-                why,
-                text,
-            },
-            StatusCode::FORBIDDEN => PullError::Denied {
-                host,
-                repository,
-                why,
-                text,
-            },
-            StatusCode::NOT_FOUND => PullError::NotFound {
-                host,
-                what: named(&repository, what),
-            },
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => PullError::ServerError {
-                host,
-                doing,
-                status: status.to_string(),
-                text,
-                after,
-            },
-            _ if status.is_server_error() => PullError::ServerError {
-                host,
-                doing,
-                status: status.to_string(),
-                text,
-                after,
-            },
-            _ => PullError::Refused {
-                host,
-                doing,
-                status: status.to_string(),
-                text,
-            },
+            StatusCode::UNAUTHORIZED => PullError::Unauthenticated { host, repository, why, text },
+            StatusCode::FORBIDDEN => PullError::Denied { host, repository, why, text },
+            StatusCode::NOT_FOUND => PullError::NotFound { host, what: named(&repository, what) },
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => {
+                PullError::ServerError { host, doing, status: status.to_string(), text, after }
+            }
+            _ if status.is_server_error() => {
+                PullError::ServerError { host, doing, status: status.to_string(), text, after }
+            }
+            _ => PullError::Refused { host, doing, status: status.to_string(), text },
         }
     }
 
     /// Reads a whole body, within `limit`.
     pub(crate) async fn read(
         &self,
-        mut response: reqwest::Response,
+        mut response: Response,
         limit: u64,
         doing: &str,
     ) -> Result<Vec<u8>, PullError> {
         let mut bytes = Vec::new();
-        while let Some(chunk) = response
-            .chunk()
-            .await
-            .map_err(|error| self.broken(&error, doing))?
+        while let Some(chunk) =
+            response.chunk().await.map_err(|error| self.broken(&error, doing))?
         {
             bytes.extend_from_slice(&chunk);
             Problem::within("the document", bytes.len() as u64, limit, "bytes")
@@ -139,7 +101,7 @@ impl Peer {
         }
     }
 
-    pub(crate) fn stalled(&self, doing: &str) -> PullError {
+    fn stalled(&self, doing: &str) -> PullError {
         PullError::Stalled {
             host: self.endpoint.host.clone(),
             doing: doing.to_owned(),
@@ -147,42 +109,19 @@ impl Peer {
         }
     }
 
-    /// The error for a blob's stream that failed.
-    pub(crate) fn broken_off(&self, error: &std::io::Error, doing: &str) -> PullError {
-        let inner = error
-            .get_ref()
-            .and_then(|inner| inner.downcast_ref::<reqwest::Error>());
-        match inner {
-            Some(error) => self.broken(error, doing),
-            None => PullError::Broken {
-                host: self.endpoint.host.clone(),
-                doing: doing.to_owned(),
-                why: chain(error),
-            },
-        }
-    }
-
-    pub(crate) fn broken(&self, error: &reqwest::Error, doing: &str) -> PullError {
+    pub(crate) fn broken(&self, error: &FetchError, doing: &str) -> PullError {
         let host = self.endpoint.host.clone();
         if error.is_connect() && !self.answered.load(Ordering::Relaxed) {
             let mut why = chain(error);
             if why.contains("certificate") {
                 why += "; `ca` of the runtime's configuration says which certificates to trust";
             }
-            return PullError::Unreachable {
-                host,
-                scheme: self.scheme(),
-                why,
-            };
+            return PullError::Unreachable { host, scheme: self.scheme(), why };
         }
         if error.is_timeout() {
             return self.stalled(doing);
         }
-        PullError::Broken {
-            host,
-            doing: doing.to_owned(),
-            why: chain(error),
-        }
+        PullError::Broken { host, doing: doing.to_owned(), why: chain(error) }
     }
 }
 
@@ -210,18 +149,13 @@ pub(super) fn explanation(body: &[u8]) -> String {
         &document["error"],
         &first["code"],
     ];
-    let text = said
-        .iter()
-        .find_map(|value| value.as_str().filter(|text| !text.is_empty()));
+    let text = said.iter().find_map(|value| value.as_str().filter(|text| !text.is_empty()));
     shortened(text.unwrap_or_default())
 }
 
 /// One line, short enough for a message.
 fn shortened(text: &str) -> String {
-    let line: String = text
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .take(200)
-        .collect();
+    let line: String =
+        text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -96,8 +96,7 @@ impl Puller {
                 || endpoints(&self.transport.settings, reference),
                 |place| vec![place],
             );
-            self.anywhere(places, reference, login, before, &cancelled)
-                .await
+            self.anywhere(places, reference, login, before, &cancelled).await
         };
         tokio::select! {
             pulled = pulling => pulled.map_err(|error| error.or_full(self.store.root())),
@@ -150,29 +149,19 @@ impl Puller {
         let session = Arc::new(Session::open(&self.transport, endpoint, credentials).await?);
         let limits = self.store.limits().clone();
         let (document, target) = resolve::named(&session, reference, &limits).await?;
-        let named = Named {
-            target,
-            by_digest: true,
-            wanted: reference.clone(),
-        };
+        let named = Named { target, by_digest: true, wanted: reference.clone() };
         let (store, known) = (self.store.clone(), named.clone());
-        if let Some(id) = self
-            .blocking(move || store.known(&known))
-            .await?
-            .map_err(AttemptError::Store)?
+        if let Some(id) =
+            self.blocking(move || store.known(&known)).await?.map_err(AttemptError::Store)?
         {
             return Ok(id);
         }
         let image = resolve::image(&session, document, target, &limits).await?;
-        match self
-            .bring_in(&session, image.clone(), named.clone(), cancelled)
-            .await
-        {
+        match self.bring_in(&session, image.clone(), named.clone(), cancelled).await {
             // Another pull started the download, with its credentials: retry with this pull's own.
-            Err((_, true)) => self
-                .bring_in(&session, image, named, cancelled)
-                .await
-                .map_err(|(missed, _)| missed),
+            Err((_, true)) => {
+                self.bring_in(&session, image, named, cancelled).await.map_err(|(missed, _)| missed)
+            }
             other => other.map_err(|(missed, _)| missed),
         }
     }
@@ -193,21 +182,12 @@ impl Puller {
             handle: tokio::runtime::Handle::current(),
         });
         for layer in self.store.missing(&image) {
-            arriving
-                .begin(&self.downloads, &layer)
-                .map_err(|error| (error.into(), false))?;
+            arriving.begin(&self.downloads, &layer).map_err(|error| (error.into(), false))?;
         }
         let (store, source, downloads) =
             (self.store.clone(), arriving.clone(), self.downloads.clone());
         let taken = self.blocking(move || {
-            store.take_in(
-                &image,
-                &named,
-                &Arrivals {
-                    arriving: &source,
-                    downloads: &downloads,
-                },
-            )
+            store.take_in(&image, &named, &Arrivals { arriving: &source, downloads: &downloads })
         });
         let taken = taken.await.map_err(|error| (error.into(), false))?;
         let foreign = arriving.had_foreign();
@@ -216,10 +196,9 @@ impl Puller {
                 let again = foreign && source.is_the_registrys();
                 (AttemptError::Registry(*source), again)
             }
-            Failure::Archive(problem @ Problem::Io { .. }) => (
-                AttemptError::Store(ImageError::Unpack { source: problem }),
-                false,
-            ),
+            Failure::Archive(problem @ Problem::Io { .. }) => {
+                (AttemptError::Store(ImageError::Unpack { source: problem }), false)
+            }
             Failure::Archive(problem) => {
                 (AttemptError::Registry(session.peer.content(problem)), false)
             }
@@ -232,22 +211,15 @@ impl Puller {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, PullError> {
-        self.tasks
-            .spawn_blocking(work)
-            .await
-            .map_err(|error| match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => PullError::Cancelled,
-            })
+        self.tasks.spawn_blocking(work).await.map_err(|error| match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => PullError::Cancelled,
+        })
     }
 }
 
 fn failure(reference: &Reference, before: Vec<String>, source: PullError) -> ImageError {
-    ImageError::Registry(Box::new(PullFailure {
-        reference: reference.to_string(),
-        before,
-        source,
-    }))
+    ImageError::Registry(Box::new(PullFailure { reference: reference.to_string(), before, source }))
 }
 
 /// The layers of one image that are being downloaded.
@@ -305,17 +277,13 @@ struct Arrivals<'a> {
 
 impl Source for Arrivals<'_> {
     fn open(&self, layer: &LayerSource) -> Result<Opened<'_>, Problem> {
-        let lost = |error| Problem::Lost {
-            source: Box::new(error),
-        };
+        let lost = |error| Problem::Lost { source: Box::new(error) };
         let download = self.arriving.begin(self.downloads, layer).map_err(lost)?;
         // The reader is its last user, unless the image has the layer twice.
         if let Some(digest) = layer.digest {
             self.arriving.begun().downloads.remove(&digest);
         }
-        let Arriving {
-            cancelled, handle, ..
-        } = self.arriving;
+        let Arriving { cancelled, handle, .. } = self.arriving;
         let ended = cancelled.child_token();
         Ok(Opened {
             reader: Box::new(Tail::new(download, ended.clone(), handle.clone())),

@@ -1,8 +1,6 @@
 //! Fetches the documents of an image from a registry and verifies them.
 
-use oci_spec::image::Descriptor;
-use tokio_stream::StreamExt as _;
-
+use crate::oci::Descriptor;
 use crate::platform::Platform;
 use crate::resolve::{self, Next, Resolved, Walk};
 use crate::{Digest, Limits, Problem, Reference};
@@ -31,12 +29,8 @@ pub(crate) async fn named(
     let expected = expected.transpose()?;
     let document = session.manifest(wanted, limits.document_bytes).await?;
     let actual = Digest::of(&document.bytes);
-    Problem::same_digest(
-        format!("manifest {wanted}"),
-        expected.unwrap_or(actual),
-        actual,
-    )
-    .map_err(|problem| session.peer.content(problem))?;
+    Problem::same_digest(format!("manifest {wanted}"), expected.unwrap_or(actual), actual)
+        .map_err(|problem| session.peer.content(problem))?;
     Ok((document, actual))
 }
 
@@ -77,7 +71,7 @@ async fn config(
     let mut failures = 0;
     let bytes = loop {
         // The stream is cut after the promised size: more bytes prove that the blob is wrong.
-        match small_blob(session, &id, descriptor.size()).await {
+        match small_blob(session, &id, descriptor.size).await {
             Ok(bytes) => break bytes,
             Err(error) => session.again(&mut failures, error).await?,
         }
@@ -89,14 +83,12 @@ async fn config(
 /// Reads a blob, at most one chunk beyond `limit`.
 async fn small_blob(session: &Session, id: &Digest, limit: u64) -> Result<Vec<u8>, PullError> {
     let doing = blob_doing(&id.to_string());
-    let (_, mut stream) = session.blob(id, 0).await?;
+    let (_, mut response) = session.blob(id, 0).await?;
     let mut bytes = Vec::new();
     while bytes.len() as u64 <= limit {
-        match tokio::time::timeout(session.peer.patience, stream.next()).await {
-            Err(_) => return Err(session.peer.stalled(&doing)),
-            Ok(Some(Err(error))) => return Err(session.peer.broken_off(&error, &doing)),
-            Ok(Some(Ok(chunk))) => bytes.extend_from_slice(&chunk),
-            Ok(None) => break,
+        match response.chunk().await.map_err(|error| session.peer.broken(&error, &doing))? {
+            Some(chunk) => bytes.extend_from_slice(&chunk),
+            None => break,
         }
     }
     Ok(bytes)

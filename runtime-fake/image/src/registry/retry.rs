@@ -20,9 +20,7 @@ pub(crate) fn pause(failures: u32, fault: Fault, jitter: f64) -> Option<Duration
         return None;
     }
     let doubled = FIRST.saturating_mul(1 << (failures.saturating_sub(1)).min(16));
-    let own = doubled
-        .min(LONGEST)
-        .mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0);
+    let own = doubled.min(LONGEST).mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0);
     match fault {
         Fault::Final => None,
         Fault::Passing | Fault::Busy(None) => Some(own),
@@ -38,11 +36,7 @@ pub(crate) fn retry_after(value: &str, now: jiff::Timestamp) -> Option<Duration>
         return Some(Duration::from_secs(seconds));
     }
     let then = jiff::fmt::rfc2822::parse(value).ok()?.timestamp();
-    Some(
-        then.duration_since(now)
-            .try_into()
-            .unwrap_or(Duration::ZERO),
-    )
+    Some(then.duration_since(now).try_into().unwrap_or(Duration::ZERO))
 }
 
 #[cfg(test)]

@@ -8,10 +8,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use reqwest::header::{ACCEPT, CONTENT_TYPE, RANGE, WWW_AUTHENTICATE};
-use reqwest::{StatusCode, Url};
+use fetch::{Client, FetchError, Response, Url};
+use http::header::{ACCEPT, CONTENT_TYPE, RANGE, WWW_AUTHENTICATE};
+use http::{HeaderName, HeaderValue, StatusCode};
 use tokio::sync::Mutex;
-use tokio_stream::StreamExt as _;
 
 use crate::Digest;
 
@@ -21,7 +21,7 @@ use super::peer::Peer;
 use super::retry;
 use super::settings::Credentials;
 use super::token::{Grant, Tokens};
-use super::transport::{Transport, chain, origin, redirect};
+use super::transport::{Transport, chain, get, headers};
 use crate::error::PullError;
 
 /// Limit on redirects, the same as in other clients.
@@ -30,10 +30,6 @@ const REDIRECTS: usize = 10;
 /// The accepted media types of a manifest, in order of preference.
 const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
-
-/// The bytes of a blob from some offset on.
-pub(crate) type Bytes =
-    std::pin::Pin<Box<dyn tokio_stream::Stream<Item = std::io::Result<bytes::Bytes>> + Send>>;
 
 /// A document as the registry sent it.
 #[derive(Debug)]
@@ -46,7 +42,7 @@ pub(crate) struct Document {
 /// A session with one registry; see the module.
 pub(crate) struct Session {
     pub(crate) peer: Peer,
-    http: reqwest::Client,
+    http: Client,
     /// Grants by origin. The lock is held while a grant is requested, so that concurrent requests wait for it.
     grants: Mutex<HashMap<String, Grant>>,
 }
@@ -76,7 +72,7 @@ impl Session {
             grants: Mutex::default(),
         };
         if let Credentials::RegistryToken(token) = &session.peer.credentials {
-            let own = origin(&session.url("manifests", "")?);
+            let own = session.url("manifests", "")?.origin();
             let grant = Grant::Bearer(token.clone());
             session.grants.get_mut().insert(own, grant);
         }
@@ -90,10 +86,8 @@ impl Session {
         limit: u64,
     ) -> Result<Document, PullError> {
         let url = self.url("manifests", reference)?;
-        let doing = format!(
-            "asking for the manifest {reference} of {}",
-            self.peer.endpoint.repository
-        );
+        let doing =
+            format!("asking for the manifest {reference} of {}", self.peer.endpoint.repository);
         let mut failures = 0;
         loop {
             match self.document(&url, &doing, reference, limit).await {
@@ -110,48 +104,27 @@ impl Session {
         what: &str,
         limit: u64,
     ) -> Result<Document, PullError> {
-        let asked = RequestContext {
-            doing,
-            what,
-            offset: None,
-        };
+        let asked = RequestContext { doing, what, offset: None };
         let response = self.send(url, asked).await?;
-        let media_type = response.headers().get(CONTENT_TYPE);
-        let media_type = media_type
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default();
-        let media_type = media_type
-            .split(';')
-            .next()
-            .unwrap_or_default()
-            .trim()
-            .to_owned();
+        let media_type = response.headers.get(CONTENT_TYPE);
+        let media_type = media_type.and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let media_type = media_type.split(';').next().unwrap_or_default().trim().to_owned();
         let bytes = self.peer.read(response, limit, doing).await?;
         Ok(Document { bytes, media_type })
     }
 
-    /// The stream of a blob from `offset` on, or from its start; the first number of the result says which.
+    /// The response with a blob from `offset` on, or from its start; the first number of the result says which.
     pub(crate) async fn blob(
         &self,
         digest: &Digest,
         offset: u64,
-    ) -> Result<(u64, Bytes), PullError> {
+    ) -> Result<(u64, Response), PullError> {
         let digest = digest.to_string();
-        let asked = RequestContext {
-            doing: &blob_doing(&digest),
-            what: &digest,
-            offset: Some(offset),
-        };
+        let asked =
+            RequestContext { doing: &blob_doing(&digest), what: &digest, offset: Some(offset) };
         let response = self.send(&self.url("blobs", &digest)?, asked).await?;
-        let start = if response.status() == StatusCode::PARTIAL_CONTENT {
-            offset
-        } else {
-            0
-        };
-        let stream = response
-            .bytes_stream()
-            .map(|chunk| chunk.map_err(std::io::Error::other));
-        Ok((start, Box::pin(stream)))
+        let start = if response.status == StatusCode::PARTIAL_CONTENT { offset } else { 0 };
+        Ok((start, response))
     }
 
     /// Waits before the next attempt after `failures` failures in a row, or returns the error if a retry is
@@ -172,41 +145,29 @@ impl Session {
 
     fn url(&self, kind: &str, reference: &str) -> Result<Url, PullError> {
         let scheme = self.peer.scheme();
-        let Endpoint {
-            host,
-            repository,
-            mirrored,
-            ..
-        } = &self.peer.endpoint;
-        let of = mirrored
-            .as_ref()
-            .map(|name| format!("?ns={name}"))
-            .unwrap_or_default();
+        let Endpoint { host, repository, mirrored, .. } = &self.peer.endpoint;
+        let of = mirrored.as_ref().map(|name| format!("?ns={name}")).unwrap_or_default();
         let url = format!("{scheme}://{host}/v2/{repository}/{kind}/{reference}{of}");
-        url.parse().map_err(|_| PullError::Settings {
+        Url::of_server(&url).ok_or_else(|| PullError::Settings {
             host: host.clone(),
             why: format!("{url} is no URL"),
         })
     }
 
     /// Sends a request for `url`, follows redirects, and meets one challenge for each origin.
-    async fn send(
-        &self,
-        url: &Url,
-        asked: RequestContext<'_>,
-    ) -> Result<reqwest::Response, PullError> {
-        let (own, mut url) = (origin(url), url.clone());
+    async fn send(&self, url: &Url, asked: RequestContext<'_>) -> Result<Response, PullError> {
+        let (own, mut url) = (url.origin(), url.clone());
         let (mut redirects, mut challenged) = (0, HashSet::new());
         loop {
-            let here = origin(&url);
+            let here = url.origin();
             let grant = self.grant(&here).await;
             let response = self.request(&url, &grant, asked).await?;
-            let status = response.status();
+            let status = response.status;
             let partial = asked.offset.is_some() && status == StatusCode::PARTIAL_CONTENT;
             if status == StatusCode::OK || partial {
                 return Ok(response);
             }
-            if let Some(next) = redirect(&response)
+            if let Some(next) = response.redirect()
                 && redirects < REDIRECTS
             {
                 redirects += 1;
@@ -217,11 +178,8 @@ impl Session {
                 && let Some(challenge) = challenge(&response)
                 && !challenged.contains(&here)
             {
-                let credentials = if here == own {
-                    &self.peer.credentials
-                } else {
-                    &Credentials::Anonymous
-                };
+                let credentials =
+                    if here == own { &self.peer.credentials } else { &Credentials::Anonymous };
                 // Count only a renewal by this call: a grant that another request obtained may have expired again.
                 if self.renew(&url, credentials, &grant, &challenge).await? {
                     challenged.insert(here);
@@ -243,15 +201,17 @@ impl Session {
         url: &Url,
         grant: &Grant,
         asked: RequestContext<'_>,
-    ) -> Result<reqwest::Response, PullError> {
-        let request = grant.show(self.http.get(url.clone()));
-        let request = match asked.offset {
-            Some(0) => request,
-            Some(offset) => request.header(RANGE, format!("bytes={offset}-")),
-            None => request.header(ACCEPT, MANIFESTS),
-        };
-        let response = request
-            .send()
+    ) -> Result<Response, PullError> {
+        let mut headers = headers();
+        grant.show(&mut headers);
+        match asked.offset {
+            Some(0) => {}
+            Some(offset) => headers.extend(range(offset)),
+            None => {
+                headers.insert(ACCEPT, HeaderValue::from_static(MANIFESTS));
+            }
+        }
+        let response = get(&self.http, url, headers)
             .await
             .map_err(|error| self.peer.broken(&error, asked.doing))?;
         self.peer.answered.store(true, Ordering::Relaxed);
@@ -268,16 +228,11 @@ impl Session {
         challenge: &Challenge,
     ) -> Result<bool, PullError> {
         let mut grants = self.grants.lock().await;
-        let grant = grants.entry(origin(url)).or_insert(Grant::None);
+        let grant = grants.entry(url.origin()).or_insert(Grant::None);
         if *grant != *old {
             return Ok(false);
         }
-        let tokens = Tokens {
-            peer: &self.peer,
-            http: &self.http,
-            registry: url,
-            credentials,
-        };
+        let tokens = Tokens { peer: &self.peer, http: &self.http, registry: url, credentials };
         *grant = tokens.grant(old, challenge).await?;
         Ok(true)
     }
@@ -294,24 +249,35 @@ struct RequestContext<'a> {
     offset: Option<u64>,
 }
 
+/// The header that asks for what follows the first `offset` bytes.
+fn range(offset: u64) -> Option<(HeaderName, HeaderValue)> {
+    let value = HeaderValue::from_str(&format!("bytes={offset}-"));
+    value.ok().map(|value| (RANGE, value))
+}
+
 pub(crate) fn blob_doing(digest: &str) -> String {
     format!("sending the blob {digest}")
 }
 
-fn challenge(response: &reqwest::Response) -> Option<Challenge> {
-    let values = response.headers().get_all(WWW_AUTHENTICATE);
+fn challenge(response: &Response) -> Option<Challenge> {
+    let values = response.headers.get_all(WWW_AUTHENTICATE);
     Challenge::read(values.iter().filter_map(|value| value.to_str().ok()))
 }
 
 /// A TLS server answers 400 to a plain request, or closes the connection. A server without TLS may close it for
 /// other reasons, but then fails the TLS handshake too.
-async fn speaks_plain_http(http: &reqwest::Client, host: &str) -> bool {
-    match http.get(format!("http://{host}/v2/")).send().await {
-        Ok(response) if response.status() != StatusCode::BAD_REQUEST => true,
+async fn speaks_plain_http(http: &Client, host: &str) -> bool {
+    let ask = async |scheme: &str| {
+        let url = format!("{scheme}://{host}/v2/");
+        let parsed = Url::of_server(&url).ok_or(FetchError::Url(url))?;
+        get(http, &parsed, headers()).await
+    };
+    match ask("http").await {
+        Ok(response) if response.status != StatusCode::BAD_REQUEST => true,
         // No server listens there: either scheme leads to the error that reports it.
         Err(error) if error.is_connect() => true,
         Ok(_) | Err(_) => {
-            let shaken = http.get(format!("https://{host}/v2/")).send().await;
+            let shaken = ask("https").await;
             shaken.is_err_and(|error| error.is_connect() && !chain(&error).contains("certificate"))
         }
     }

@@ -106,11 +106,7 @@ impl FromStr for Mirror {
         if !crate::is_host(host) || !prefix.chars().all(fits) || climbs || empty_part {
             return Err(refuse());
         }
-        Ok(Self {
-            plain_http,
-            host: host.to_owned(),
-            prefix: prefix.to_owned(),
-        })
+        Ok(Self { plain_http, host: host.to_owned(), prefix: prefix.to_owned() })
     }
 }
 
@@ -200,14 +196,9 @@ mod tests {
 
     #[test]
     fn debug_output_hides_secrets() {
-        let credentials = Credentials::Basic {
-            username: "me".to_owned(),
-            password: Secret::new("hunter2"),
-        };
+        let credentials =
+            Credentials::Basic { username: "me".to_owned(), password: Secret::new("hunter2") };
         let shown = format!("{credentials:?}");
-        assert!(
-            shown.contains("me") && !shown.contains("hunter2"),
-            "{shown}"
-        );
+        assert!(shown.contains("me") && !shown.contains("hunter2"), "{shown}");
     }
 }

@@ -1,13 +1,15 @@
 //! Obtains a grant for a challenge and credentials, from a token server if the registry names one.
 
+use bytes::Bytes;
+use fetch::{Client, Response, Url};
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method};
 use serde::Deserialize;
-
-use reqwest::{Response, Url};
 
 use super::challenge::{self, Challenge};
 use super::peer::Peer;
 use super::settings::{Credentials, Secret};
-use super::transport::{origin, redirect};
+use super::transport::{get, headers};
 use crate::error::PullError;
 
 /// Limit on the response of a token server.
@@ -15,6 +17,8 @@ const LONGEST: u64 = 1 << 20;
 
 /// Limit on redirects of a token server.
 const REDIRECTS: usize = 3;
+
+const FORM: &str = "application/x-www-form-urlencoded";
 
 const DOING: &str = "giving out a token";
 
@@ -30,22 +34,25 @@ pub(crate) enum Grant {
 }
 
 impl Grant {
-    /// Adds it to a request.
-    pub(crate) fn show(&self, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
-        match self {
-            Self::None => request,
-            Self::Basic { username, password } => {
-                request.basic_auth(username, Some(password.reveal()))
-            }
-            Self::Bearer(token) => request.bearer_auth(token.reveal()),
-        }
+    /// Adds it to the headers of a request. A token that fits into none is as good as none.
+    pub(crate) fn show(&self, headers: &mut HeaderMap) {
+        let value = match self {
+            Self::None => None,
+            Self::Basic { username, password } => Some(basic(username, password)),
+            Self::Bearer(token) => fetch::bearer(token.reveal()),
+        };
+        headers.extend(value.map(|value| (AUTHORIZATION, value)));
     }
+}
+
+fn basic(username: &str, password: &Secret) -> HeaderValue {
+    fetch::basic(username.as_bytes(), password.reveal().as_bytes())
 }
 
 /// Obtains grants for one session with one registry.
 pub(crate) struct Tokens<'a> {
     pub(crate) peer: &'a Peer,
-    pub(crate) http: &'a reqwest::Client,
+    pub(crate) http: &'a Client,
     /// The URL whose request was challenged.
     pub(crate) registry: &'a Url,
     pub(crate) credentials: &'a Credentials,
@@ -73,38 +80,28 @@ impl Tokens<'_> {
                 Err(self.refused("the registry token given was not accepted", ""))
             }
             (Challenge::Basic, Credentials::Basic { username, password }) => {
-                let grant = Grant::Basic {
-                    username: username.clone(),
-                    password: password.clone(),
-                };
+                let grant = Grant::Basic { username: username.clone(), password: password.clone() };
                 if *old == grant {
                     return Err(self.refused("the name and password given were not accepted", ""));
                 }
                 Ok(grant)
             }
-            (Challenge::Basic, Credentials::Anonymous) => Err(self.refused(
-                "no credentials were given, and it wants a name and a password",
-                "",
-            )),
-            (Challenge::Basic, Credentials::IdentityToken(_)) => Err(self.refused(
-                "an identity token was given, and it wants a name and a password",
-                "",
-            )),
+            (Challenge::Basic, Credentials::Anonymous) => {
+                Err(self
+                    .refused("no credentials were given, and it wants a name and a password", ""))
+            }
+            (Challenge::Basic, Credentials::IdentityToken(_)) => {
+                Err(self
+                    .refused("an identity token was given, and it wants a name and a password", ""))
+            }
             (
-                Challenge::Bearer {
-                    realm,
-                    service,
-                    scope,
-                    error,
-                },
+                Challenge::Bearer { realm, service, scope, error },
                 Credentials::Anonymous | Credentials::Basic { .. } | Credentials::IdentityToken(_),
             ) => {
                 if matches!(old, Grant::Bearer(_)) && error.as_deref() == Some("insufficient_scope")
                 {
-                    return Err(self.refused(
-                        "the token that its token server gave is not allowed this",
-                        "",
-                    ));
+                    return Err(self
+                        .refused("the token that its token server gave is not allowed this", ""));
                 }
                 let own = format!("repository:{}:pull", self.peer.endpoint.repository);
                 let scope = scope.as_deref().unwrap_or(&own);
@@ -120,10 +117,8 @@ impl Tokens<'_> {
         service: Option<&str>,
         scope: &str,
     ) -> Result<Grant, PullError> {
-        let url: Url = realm.parse().map_err(|_| {
-            self.unusable(format!(
-                "it names {realm:?} as its token server, which is no URL"
-            ))
+        let url = Url::of_server(realm).ok_or_else(|| {
+            self.unusable(format!("it names {realm:?} as its token server, which is no URL"))
         })?;
         let secret = *self.credentials != Credentials::Anonymous;
         if secret && !challenge::may_have_credentials(&url, self.registry) {
@@ -134,23 +129,17 @@ impl Tokens<'_> {
         let mut fields = vec![("scope", scope)];
         fields.extend(service.map(|service| ("service", service)));
         let response = self.ask(url, fields, secret).await?;
-        let status = response.status();
+        let status = response.status;
         if !status.is_success() {
             let error = self.peer.refusal(response, DOING, "token").await;
             let is_refusal = matches!(status.as_u16(), 400 | 401 | 403);
-            return Err(if is_refusal {
-                self.denied(error)
-            } else {
-                error
-            });
+            return Err(if is_refusal { self.denied(error) } else { error });
         }
         let bytes = self.peer.read(response, LONGEST, DOING).await?;
         let answer: Answer = serde_json::from_slice(&bytes).map_err(|error| {
             self.unusable(format!("its token server returned invalid JSON: {error}"))
         })?;
-        let token = [answer.token, answer.access_token]
-            .into_iter()
-            .find(|token| !token.is_empty());
+        let token = [answer.token, answer.access_token].into_iter().find(|token| !token.is_empty());
         // The token must be valid in a header.
         match token.filter(|token| token.bytes().all(|c| c.is_ascii_graphic())) {
             Some(token) => Ok(Grant::Bearer(Secret::new(token))),
@@ -176,29 +165,31 @@ impl Tokens<'_> {
             if let Credentials::Basic { username, .. } = self.credentials {
                 fields.push(("account", username));
             }
-            url.query_pairs_mut().extend_pairs(&fields);
+            url = url.with_query(&fields);
         }
         let mut redirects = 0;
         loop {
-            let request = match self.credentials {
-                Credentials::IdentityToken(_) => self.http.post(url.clone()).form(&fields),
-                Credentials::Basic { username, password } => self
-                    .http
-                    .get(url.clone())
-                    .basic_auth(username, Some(password.reveal())),
+            let mut headers = headers();
+            let response = match self.credentials {
+                Credentials::IdentityToken(_) => {
+                    headers.insert(CONTENT_TYPE, HeaderValue::from_static(FORM));
+                    let form = Bytes::from(fetch::form(&fields));
+                    self.http.send(Method::POST, &url, headers, form).await
+                }
+                Credentials::Basic { username, password } => {
+                    headers.insert(AUTHORIZATION, basic(username, password));
+                    get(self.http, &url, headers).await
+                }
                 Credentials::Anonymous | Credentials::RegistryToken(_) => {
-                    self.http.get(url.clone())
+                    get(self.http, &url, headers).await
                 }
             };
-            let response = request
-                .send()
-                .await
-                .map_err(|error| self.peer.broken(&error, DOING))?;
-            let Some(next) = redirect(&response).filter(|_| redirects < REDIRECTS) else {
+            let response = response.map_err(|error| self.peer.broken(&error, DOING))?;
+            let Some(next) = response.redirect().filter(|_| redirects < REDIRECTS) else {
                 return Ok(response);
             };
-            if secret && origin(&next) != origin(&url) {
-                let to = origin(&next);
+            if secret && next.origin() != url.origin() {
+                let to = next.origin();
                 return Err(self.unusable(format!(
                     "its token server sends its clients on to {to}: they are not sent there"
                 )));
@@ -209,10 +200,7 @@ impl Tokens<'_> {
     }
 
     fn unusable(&self, why: String) -> PullError {
-        PullError::Credentials {
-            host: self.peer.endpoint.host.clone(),
-            why,
-        }
+        PullError::Credentials { host: self.peer.endpoint.host.clone(), why }
     }
 
     /// An error from a token server is about the credentials, whatever its status.

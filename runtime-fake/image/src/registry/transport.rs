@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use reqwest::Url;
-use reqwest::header::LOCATION;
+use bytes::Bytes;
+use fetch::{Client, FetchError, Options, Response, Url};
+use http::header::USER_AGENT;
+use http::{HeaderMap, HeaderValue, Method};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
@@ -24,109 +26,70 @@ const CONNECT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct Transport {
     pub(crate) settings: Registries,
-    known: Mutex<HashMap<Option<PathBuf>, reqwest::Client>>,
+    known: Mutex<HashMap<Option<PathBuf>, Client>>,
 }
 
 impl Transport {
     pub(crate) fn new(settings: Registries) -> Self {
-        // rustls needs a default provider if a program links several; a second installation fails and changes nothing.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        Self {
-            settings,
-            known: Mutex::default(),
-        }
+        Self { settings, known: Mutex::default() }
     }
 
-    /// A client that keeps connections alive, shared by all pulls.
-    pub(crate) fn http(&self, endpoint: &Endpoint) -> Result<reqwest::Client, PullError> {
+    /// A client that keeps connections alive, shared by all pulls. It trusts the system's certificates, too.
+    pub(crate) fn http(&self, endpoint: &Endpoint) -> Result<Client, PullError> {
         let ca = self.ca(endpoint);
         // Only whole entries are ever inserted, so a poisoned lock is harmless.
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = known().get(&ca) {
             return Ok(client.clone());
         }
-        let refuse = |error: reqwest::Error| settings(endpoint, chain(&error));
-        let builder = || {
-            reqwest::Client::builder()
-                .user_agent(AGENT)
-                .connect_timeout(CONNECT)
-                .read_timeout(self.settings.progress_timeout)
-                // Sessions follow redirects themselves: they decide which origin gets credentials.
-                .redirect(reqwest::redirect::Policy::none())
-        };
-        let mut more = Vec::new();
-        for der in self.certificates(endpoint)? {
-            more.push(reqwest::Certificate::from_der(&der).map_err(refuse)?);
-        }
-        let client = match builder().tls_certs_merge(more.clone()).build() {
-            Ok(client) => client,
-            // Without system certificates, trust the configured ones alone, which may be none.
-            Err(error) => {
-                tracing::debug!(
-                    error = chain(&error),
-                    "the system's certificates cannot be used"
-                );
-                builder().tls_certs_only(more).build().map_err(refuse)?
-            }
-        };
+        let client = Client::new(Options {
+            roots: self.certificates(endpoint)?,
+            connect_timeout: Some(CONNECT),
+            read_timeout: Some(self.settings.progress_timeout),
+        });
+        let client = client.map_err(|error| settings(endpoint, chain(&error)))?;
         known().insert(ca, client.clone());
         Ok(client)
     }
 
     fn ca(&self, endpoint: &Endpoint) -> Option<PathBuf> {
-        let of = |name: &str| {
-            self.settings
-                .hosts
-                .get(name)
-                .and_then(|host| host.ca.clone())
-        };
+        let of = |name: &str| self.settings.hosts.get(name).and_then(|host| host.ca.clone());
         of(&endpoint.name).or_else(|| of(EVERY_HOST))
     }
 
-    fn certificates(&self, endpoint: &Endpoint) -> Result<Vec<Vec<u8>>, PullError> {
+    fn certificates(&self, endpoint: &Endpoint) -> Result<Vec<CertificateDer<'static>>, PullError> {
         let Some(path) = self.ca(endpoint) else {
             return Ok(Vec::new());
         };
         let shown = path.display();
         let bytes = std::fs::read(&path).map_err(|error| {
-            settings(
-                endpoint,
-                format!("cannot read the certificates in {shown}: {error}"),
-            )
+            settings(endpoint, format!("cannot read the certificates in {shown}: {error}"))
         })?;
         let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
         match read {
-            Ok(all) if !all.is_empty() => Ok(all.iter().map(|der| der.to_vec()).collect()),
-            Ok(_) | Err(_) => Err(settings(
-                endpoint,
-                format!("{shown} holds no certificates in PEM form"),
-            )),
+            Ok(all) if !all.is_empty() => Ok(all),
+            Ok(_) | Err(_) => {
+                Err(settings(endpoint, format!("{shown} holds no certificates in PEM form")))
+            }
         }
     }
 }
 
 fn settings(endpoint: &Endpoint, why: String) -> PullError {
-    PullError::Settings {
-        host: endpoint.host.clone(),
-        why,
-    }
+    PullError::Settings { host: endpoint.host.clone(), why }
 }
 
-/// Formats an error with its causes, without the URL that reqwest adds: it may carry a signature, and is in our
-/// message anyway.
+/// The headers of every request.
+pub(crate) fn headers() -> HeaderMap {
+    HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_static(AGENT))])
+}
+
+/// Formats an error with its causes.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut said: Vec<String> = Vec::new();
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = next {
-        let text = match error.downcast_ref::<reqwest::Error>() {
-            Some(error) => error
-                .to_string()
-                .split(" for url (")
-                .next()
-                .unwrap_or_default()
-                .to_owned(),
-            None => error.to_string(),
-        };
+        let text = error.to_string();
         // Some errors repeat their cause.
         if !said.iter().any(|earlier| earlier.contains(&text)) {
             said.push(text);
@@ -136,16 +99,11 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     said.join(": ")
 }
 
-/// Scheme, host and port.
-pub(super) fn origin(url: &Url) -> String {
-    url.origin().ascii_serialization()
-}
-
-/// The target of a redirect response.
-pub(super) fn redirect(response: &reqwest::Response) -> Option<Url> {
-    let codes = [301, 302, 303, 307, 308];
-    codes.contains(&response.status().as_u16()).then_some(())?;
-    let location = response.headers().get(LOCATION)?.to_str().ok()?;
-    let next = response.url().join(location).ok()?;
-    matches!(next.scheme(), "http" | "https").then_some(next)
+/// Asks for something without a body.
+pub(super) async fn get(
+    http: &Client,
+    url: &Url,
+    headers: HeaderMap,
+) -> Result<Response, FetchError> {
+    http.send(Method::GET, url, headers, Bytes::new()).await
 }

@@ -109,14 +109,10 @@ pub(super) fn step(step: &str) -> Result<Step, ScriptError> {
             return Err(read.unknown());
         }
         return Ok(match rest.strip_suffix("-on-term") {
-            Some(code) => Step::ExitOnTerm {
-                code: read.number(code, 0..=u8::MAX, expected)?,
-                after,
-            },
-            None => Step::Exit {
-                code: read.number(rest, 0..=u8::MAX, expected)?,
-                after,
-            },
+            Some(code) => {
+                Step::ExitOnTerm { code: read.number(code, 0..=u8::MAX, expected)?, after }
+            }
+            None => Step::Exit { code: read.number(rest, 0..=u8::MAX, expected)?, after },
         });
     }
     if let Some(size) = what.strip_prefix("allocate-") {
@@ -139,17 +135,11 @@ struct Reader<'a>(&'a str);
 
 impl Reader<'_> {
     fn unknown(&self) -> ScriptError {
-        ScriptError::Unknown {
-            step: self.0.to_owned(),
-        }
+        ScriptError::Unknown { step: self.0.to_owned() }
     }
 
     fn wrong(&self, value: &str, expected: &'static str) -> ScriptError {
-        ScriptError::Value {
-            step: self.0.to_owned(),
-            value: value.to_owned(),
-            expected,
-        }
+        ScriptError::Value { step: self.0.to_owned(), value: value.to_owned(), expected }
     }
 
     fn number<N: std::str::FromStr + PartialOrd>(
@@ -161,21 +151,16 @@ impl Reader<'_> {
         // `parse` also takes a sign.
         let digits = text.bytes().all(|c| c.is_ascii_digit());
         let number = text.parse().ok().filter(|number| range.contains(number));
-        number
-            .filter(|_| digits)
-            .ok_or_else(|| self.wrong(text, expected))
+        number.filter(|_| digits).ok_or_else(|| self.wrong(text, expected))
     }
 
     fn time(&self, text: &str) -> Result<Duration, ScriptError> {
         let expected = "a time: a whole number with ms, s, m or h, at most 24h";
-        let (digits, millis) = unit(
-            text,
-            &[("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)],
-        )
-        .ok_or_else(|| self.wrong(text, expected))?;
-        let count: u32 = self
-            .number(digits, 0..=u32::MAX, expected)
-            .map_err(|_| self.wrong(text, expected))?;
+        let (digits, millis) =
+            unit(text, &[("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)])
+                .ok_or_else(|| self.wrong(text, expected))?;
+        let count: u32 =
+            self.number(digits, 0..=u32::MAX, expected).map_err(|_| self.wrong(text, expected))?;
         let time = Duration::from_millis(u64::from(count) * millis);
         if time > LONGEST {
             return Err(self.wrong(text, expected));
@@ -187,9 +172,8 @@ impl Reader<'_> {
         let expected = "until-oom, nor a size: a whole number with ki, mi or gi, at most 1023gi";
         let (digits, bytes) = unit(text, &[("ki", 1 << 10), ("mi", 1 << 20), ("gi", 1 << 30)])
             .ok_or_else(|| self.wrong(text, expected))?;
-        let count: u64 = self
-            .number(digits, 1..=1023, expected)
-            .map_err(|_| self.wrong(text, expected))?;
+        let count: u64 =
+            self.number(digits, 1..=1023, expected).map_err(|_| self.wrong(text, expected))?;
         Ok(count * bytes)
     }
 }

@@ -51,10 +51,7 @@ fn script_of_one_step_is_read(#[case] text: &str, #[case] step: Step) {
     "create-fails/create-takes-1s/start-fails/start-takes-1500ms",
     "create-takes-1s/create-fails/start-takes-1500ms/start-fails"
 )]
-#[case::empty(
-    "",
-    "a step is missing: write one such as exit-1-after-2s, and / between two steps"
-)]
+#[case::empty("", "a step is missing: write one such as exit-1-after-2s, and / between two steps")]
 #[case::empty_step(
     "run//exec-hangs",
     "a step is missing: write one such as exit-1-after-2s, and / between two steps"
@@ -108,10 +105,7 @@ fn script_of_one_step_is_read(#[case] text: &str, #[case] step: Step) {
     "log-0-a-second",
     "step \"log-0-a-second\": \"0\" is not a number of lines: 1 to 10000"
 )]
-#[case::no_children(
-    "fork-0",
-    "step \"fork-0\": \"0\" is not a number of processes: 1 to 1000"
-)]
+#[case::no_children("fork-0", "step \"fork-0\": \"0\" is not a number of processes: 1 to 1000")]
 #[case::many_children(
     "fork-1001",
     "step \"fork-1001\": \"1001\" is not a number of processes: 1 to 1000"
@@ -156,10 +150,7 @@ fn every_form_has_an_example_that_it_describes(
     let own: Vec<&str> = example.split('-').collect();
     let in_brackets = |word: &&&str| form.contains(&format!("[-{word}"));
     for word in words.iter().filter(|word| !in_brackets(word)) {
-        assert!(
-            own.contains(word) || *word == "stderr",
-            "{form} against {example}"
-        );
+        assert!(own.contains(word) || *word == "stderr", "{form} against {example}");
     }
 }
 
@@ -175,13 +166,7 @@ fn steps_of_the_process_are_told_from_those_of_the_runtime() {
         .collect();
     assert_eq!(
         runtime,
-        [
-            "create-takes-TIME",
-            "create-fails",
-            "start-takes-TIME",
-            "start-fails",
-            "exec-hangs"
-        ]
+        ["create-takes-TIME", "create-fails", "start-takes-TIME", "start-fails", "exec-hangs"]
     );
 }
 

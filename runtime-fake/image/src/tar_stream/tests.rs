@@ -30,22 +30,12 @@ fn long_names_and_attributes() {
     header.set_size(3);
     header.set_mode(0o4755);
     header.set_cksum();
-    builder
-        .append_data(&mut header, &long, &b"abc"[..])
-        .unwrap();
+    builder.append_data(&mut header, &long, &b"abc"[..]).unwrap();
     let bytes = builder.into_inner().unwrap();
     let all = read_all(&bytes).unwrap();
-    let [(member, body)] = &all[..] else {
-        panic!("{all:?}")
-    };
-    assert_eq!(
-        (member.path.as_slice(), body.as_slice()),
-        (long.as_bytes(), b"abc".as_slice())
-    );
-    assert_eq!(
-        (member.uid, member.mtime, member.mode),
-        (4_000_000_000, (7, 500_000_000), 0o4755)
-    );
+    let [(member, body)] = &all[..] else { panic!("{all:?}") };
+    assert_eq!((member.path.as_slice(), body.as_slice()), (long.as_bytes(), b"abc".as_slice()));
+    assert_eq!((member.uid, member.mtime, member.mode), (4_000_000_000, (7, 500_000_000), 0o4755));
     assert_eq!(member.xattrs, [("user.a".to_owned(), b"x\ny=\0".to_vec())]);
     for cut in 0..bytes.len() - 1024 {
         match read_all(&bytes[..cut]) {

@@ -9,17 +9,12 @@ fn concurrent_pulls_import_once() {
     for i in 0..3 {
         let mut own = shared.clone();
         own.push(Tar::new().file("own", [i]).bytes());
-        bench.offer(
-            &format!("{i}.tar"),
-            oci(&format!("example.com/app:{i}"), &own, gzip).tar(),
-        );
+        bench.offer(&format!("{i}.tar"), oci(&format!("example.com/app:{i}"), &own, gzip).tar());
     }
     let store = bench.open();
     let layer_inodes = || -> Vec<u64> {
         let entries = fs::read_dir(bench.root().join("layers")).unwrap();
-        let mut inodes: Vec<u64> = entries
-            .map(|e| e.unwrap().metadata().unwrap().ino())
-            .collect();
+        let mut inodes: Vec<u64> = entries.map(|e| e.unwrap().metadata().unwrap().ino()).collect();
         inodes.sort_unstable();
         inodes
     };
@@ -45,10 +40,7 @@ fn concurrent_pulls_and_removals_leave_whole_images() {
     let bench = Bench::new();
     for i in 0..2 {
         let own = vec![layers()[0].clone(), Tar::new().file("own", [i]).bytes()];
-        bench.offer(
-            &format!("{i}.tar"),
-            oci(&format!("example.com/app:{i}"), &own, gzip).tar(),
-        );
+        bench.offer(&format!("{i}.tar"), oci(&format!("example.com/app:{i}"), &own, gzip).tar());
     }
     let store = bench.open();
     std::thread::scope(|scope| {

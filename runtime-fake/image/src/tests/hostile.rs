@@ -12,14 +12,9 @@ fn refusal(bench: &Bench, archive: &[u8], name: &str) -> Problem {
     let error = store.pull(name).unwrap_err();
     assert_eq!(store.list(), [], "{error:?}");
     assert_eq!(bench.leftovers(), NOTHING, "{error:?}");
-    let error = if let ImageError::NotFoundUnreadable { source, .. } = error {
-        *source
-    } else {
-        error
-    };
-    let ImageError::Archive { source, .. } = error else {
-        panic!("{error:?}")
-    };
+    let error =
+        if let ImageError::NotFoundUnreadable { source, .. } = error { *source } else { error };
+    let ImageError::Archive { source, .. } = error else { panic!("{error:?}") };
     source
 }
 
@@ -90,22 +85,13 @@ fn pull_rejects_digest_and_size_mismatch() {
     }
     for part in ["\"diff_ids\"", "\"layers\"", "layer"] {
         let longer = change(part, |bytes| bytes.push(b' '));
-        assert!(
-            matches!(longer, Problem::SizeDiffers { .. }),
-            "{part}: {longer:?}"
-        );
+        assert!(matches!(longer, Problem::SizeDiffers { .. }), "{part}: {longer:?}");
         let shorter = change(part, |bytes| bytes.truncate(bytes.len() - 1));
-        assert!(
-            matches!(shorter, Problem::SizeDiffers { .. }),
-            "{part}: {shorter:?}"
-        );
+        assert!(matches!(shorter, Problem::SizeDiffers { .. }), "{part}: {shorter:?}");
     }
     for part in ["\"diff_ids\"", "\"layers\""] {
         let other = change(part, |bytes| *bytes.last_mut().unwrap() = b' ');
-        assert!(
-            matches!(other, Problem::DigestDiffers { .. }),
-            "{part}: {other:?}"
-        );
+        assert!(matches!(other, Problem::DigestDiffers { .. }), "{part}: {other:?}");
     }
     // The time in a gzip header changes the blob but not the layer.
     let other = change("layer", |bytes| bytes[4] ^= 1);
@@ -121,29 +107,16 @@ fn pull_rejects_digest_and_size_mismatch() {
 #[test]
 fn pull_rejects_layer_with_wrong_diff_id() {
     let mut members = docker(&[NAME], &layers());
-    members.0.insert(
-        "1/layer.tar".to_owned(),
-        Tar::new().file("other", "").bytes(),
-    );
+    members.0.insert("1/layer.tar".to_owned(), Tar::new().file("other", "").bytes());
     let problem = refused(&members);
-    assert!(
-        matches!(problem, Problem::DigestDiffers { .. }),
-        "{problem:?}"
-    );
+    assert!(matches!(problem, Problem::DigestDiffers { .. }), "{problem:?}");
     // A configuration under another one's digest.
     let mut members = docker(&[NAME], &layers());
-    let config = members
-        .0
-        .keys()
-        .find(|name| name.ends_with(".json") && name.len() > 60)
-        .unwrap()
-        .clone();
+    let config =
+        members.0.keys().find(|name| name.ends_with(".json") && name.len() > 60).unwrap().clone();
     members.0.get_mut(&config).unwrap().push(b' ');
     let problem = refused(&members);
-    assert!(
-        matches!(problem, Problem::DigestDiffers { .. }),
-        "{problem:?}"
-    );
+    assert!(matches!(problem, Problem::DigestDiffers { .. }), "{problem:?}");
 }
 
 #[test]
@@ -173,10 +146,7 @@ fn documents_that_are_none(#[case] name: &str, #[case] bytes: Vec<u8>) {
     let mut members = Members::default();
     members.0.insert(name.to_owned(), bytes);
     let problem = refused(&members);
-    assert!(
-        matches!(problem, Problem::Document { .. } | Problem::Digest { .. }),
-        "{problem:?}"
-    );
+    assert!(matches!(problem, Problem::Document { .. } | Problem::Digest { .. }), "{problem:?}");
 }
 
 #[rstest]
@@ -193,63 +163,33 @@ fn a_docker_manifest_that_points_elsewhere(#[case] layer: &str) {
     manifest[0]["Layers"] = json!([]);
     members.document("manifest.json", &manifest);
     let problem = refused(&members);
-    assert!(
-        matches!(
-            problem,
-            Problem::LayerCount {
-                manifest: 0,
-                config: 2
-            }
-        ),
-        "{problem:?}"
-    );
+    assert!(matches!(problem, Problem::LayerCount { manifest: 0, config: 2 }), "{problem:?}");
 }
 
 #[test]
 fn pull_rejects_malformed_tar() {
     let good = docker(&[NAME], &layers());
     let bench = Bench::new();
-    let twice = good
-        .0
-        .iter()
-        .chain(&good.0)
-        .fold(Tar::new(), |tar, (name, bytes)| tar.file(name, bytes));
+    let twice =
+        good.0.iter().chain(&good.0).fold(Tar::new(), |tar, (name, bytes)| tar.file(name, bytes));
     let problem = refusal(&bench, &twice.bytes(), NAME);
     assert!(matches!(problem, Problem::Twice { .. }), "{problem:?}");
     let whole = good.tar();
     // Cut inside the last member's body or header: the end marker is 1024 bytes.
     for cut in [whole.len() - 1024 - 300, 700, 100] {
         let problem = refusal(&bench, &whole[..cut], NAME);
-        assert!(
-            matches!(problem, Problem::Truncated { .. }),
-            "cut at {cut}: {problem:?}"
-        );
+        assert!(matches!(problem, Problem::Truncated { .. }), "cut at {cut}: {problem:?}");
     }
     let packed = gzip(&whole);
     let problem = refusal(&bench, &packed[..packed.len() - 20], NAME);
     assert!(matches!(problem, Problem::Truncated { .. }), "{problem:?}");
-    let problem = refusal(
-        &bench,
-        &Tar::new().file("../manifest.json", "[]").bytes(),
-        NAME,
-    );
+    let problem = refusal(&bench, &Tar::new().file("../manifest.json", "[]").bytes(), NAME);
     assert!(matches!(problem, Problem::Name { .. }), "{problem:?}");
-    let problem = refusal(
-        &bench,
-        &Tar::new().symlink("manifest.json", "/etc/passwd").bytes(),
-        NAME,
-    );
-    assert!(
-        matches!(problem, Problem::LinkLeadsOut { .. }),
-        "{problem:?}"
-    );
-    let problem = refusal(
-        &bench,
-        &Tar::new()
-            .device(EntryType::Char, "manifest.json", 1, 5)
-            .bytes(),
-        NAME,
-    );
+    let problem =
+        refusal(&bench, &Tar::new().symlink("manifest.json", "/etc/passwd").bytes(), NAME);
+    assert!(matches!(problem, Problem::LinkLeadsOut { .. }), "{problem:?}");
+    let problem =
+        refusal(&bench, &Tar::new().device(EntryType::Char, "manifest.json", 1, 5).bytes(), NAME);
     assert!(matches!(problem, Problem::Device { .. }), "{problem:?}");
     let problem = refusal(&bench, b"hello", NAME);
     assert!(matches!(problem, Problem::Truncated { .. }), "{problem:?}");
@@ -263,57 +203,25 @@ fn pull_rejects_malformed_tar() {
 fn pull_enforces_limits() {
     let with = |limits: Limits| Bench::limited(limits);
     let zeros = Tar::new().file("zeros", vec![0; 1 << 20]).bytes();
-    let bomb = Limits {
-        ratio: 50,
-        ratio_from: 1 << 16,
-        ..Limits::default()
-    };
-    let problem = refusal(
-        &with(bomb.clone()),
-        &oci(NAME, std::slice::from_ref(&zeros), zstd).tar(),
-        NAME,
-    );
+    let bomb = Limits { ratio: 50, ratio_from: 1 << 16, ..Limits::default() };
+    let problem =
+        refusal(&with(bomb.clone()), &oci(NAME, std::slice::from_ref(&zeros), zstd).tar(), NAME);
     assert!(matches!(problem, Problem::Ratio { .. }), "{problem:?}");
-    let problem = refusal(
-        &with(bomb),
-        &gzip(&docker(&[NAME], std::slice::from_ref(&zeros)).tar()),
-        NAME,
-    );
+    let problem =
+        refusal(&with(bomb), &gzip(&docker(&[NAME], std::slice::from_ref(&zeros)).tar()), NAME);
     assert!(matches!(problem, Problem::Ratio { .. }), "{problem:?}");
     // Two layers of one image share one budget.
-    let budget = Limits {
-        unpacked_bytes: 3 << 19,
-        ..Limits::default()
-    };
-    let two = [
-        zeros.clone(),
-        Tar::new().file("more", vec![1; 1 << 20]).bytes(),
-    ];
+    let budget = Limits { unpacked_bytes: 3 << 19, ..Limits::default() };
+    let two = [zeros.clone(), Tar::new().file("more", vec![1; 1 << 20]).bytes()];
     let problem = refusal(&with(budget), &oci(NAME, &two, gzip).tar(), NAME);
     assert!(matches!(problem, Problem::TooMuch { .. }), "{problem:?}");
     for limits in [
-        Limits {
-            document_bytes: 100,
-            ..Limits::default()
-        },
-        Limits {
-            layers: 1,
-            ..Limits::default()
-        },
-        Limits {
-            entries: 3,
-            ..Limits::default()
-        },
+        Limits { document_bytes: 100, ..Limits::default() },
+        Limits { layers: 1, ..Limits::default() },
+        Limits { entries: 3, ..Limits::default() },
     ] {
-        let problem = refusal(
-            &with(limits.clone()),
-            &oci(NAME, &layers(), gzip).tar(),
-            NAME,
-        );
-        assert!(
-            matches!(problem, Problem::TooMuch { .. }),
-            "{limits:?}: {problem:?}"
-        );
+        let problem = refusal(&with(limits.clone()), &oci(NAME, &layers(), gzip).tar(), NAME);
+        assert!(matches!(problem, Problem::TooMuch { .. }), "{limits:?}: {problem:?}");
     }
 }
 
@@ -327,16 +235,7 @@ fn pull_rejects_nested_and_ambiguous_indexes() {
     }
     index(&mut members, &[named(descriptor, NAME)]);
     let problem = refused(&members);
-    assert!(
-        matches!(
-            problem,
-            Problem::TooMuch {
-                unit: "nested indexes",
-                ..
-            }
-        ),
-        "{problem:?}"
-    );
+    assert!(matches!(problem, Problem::TooMuch { unit: "nested indexes", .. }), "{problem:?}");
     let mut members = Members::default();
     let one = oci_image(&mut members, &layers(), gzip);
     let other = oci_image(&mut members, &layers()[..1], gzip);

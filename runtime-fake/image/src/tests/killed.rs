@@ -37,18 +37,11 @@ fn open_removes_garbage_of_killed_daemon() {
         return victim(Path::new(&dir));
     }
     let bench = Bench::new();
-    let files = (0..40).fold(Tar::new(), |tar, i| {
-        tar.file(&format!("d{}/f{i}", i % 7), vec![i; 2000])
-    });
+    let files =
+        (0..40).fold(Tar::new(), |tar, i| tar.file(&format!("d{}/f{i}", i % 7), vec![i; 2000]));
     for i in 0..3u8 {
-        let all = [
-            files.clone().bytes(),
-            Tar::new().file("own", [i]).file(".wh.d1", "").bytes(),
-        ];
-        bench.offer(
-            &format!("{i}.tar.gz"),
-            gzip(&oci(&name(usize::from(i)), &all, gzip).tar()),
-        );
+        let all = [files.clone().bytes(), Tar::new().file("own", [i]).file(".wh.d1", "").bytes()];
+        bench.offer(&format!("{i}.tar.gz"), gzip(&oci(&name(usize::from(i)), &all, gzip).tar()));
     }
     let mut interrupted = 0;
     for round in 0..300u32 {
@@ -56,10 +49,7 @@ fn open_removes_garbage_of_killed_daemon() {
             break;
         }
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "tests::killed::open_removes_garbage_of_killed_daemon",
-            ])
+            .args(["--exact", "tests::killed::open_removes_garbage_of_killed_daemon"])
             .env(VICTIM, bench.dir.path())
             .stdout(Stdio::null())
             .spawn()
@@ -68,11 +58,7 @@ fn open_removes_garbage_of_killed_daemon() {
         let wanted = bench.dir.path().join("round");
         let _ = fs::remove_file(&wanted);
         while round % 3 > 0 && !wanted.exists() {
-            assert_eq!(
-                child.try_wait().unwrap(),
-                None,
-                "the victim ended by itself"
-            );
+            assert_eq!(child.try_wait().unwrap(), None, "the victim ended by itself");
             std::thread::yield_now();
         }
         std::thread::sleep(Duration::from_micros(u64::from(round % 25) * 397));
@@ -90,22 +76,14 @@ fn open_removes_garbage_of_killed_daemon() {
             assert!(lower[0].join("own").is_file(), "{record:?}");
             for i in 0..40 {
                 let file = lower[1].join(format!("d{}/f{i}", i % 7));
-                assert_eq!(
-                    fs::metadata(&file).unwrap().len(),
-                    2000,
-                    "{}",
-                    file.display()
-                );
+                assert_eq!(fs::metadata(&file).unwrap().len(), 2000, "{}", file.display());
             }
         }
         assert_eq!(fs::read_dir(bench.root().join("tmp")).unwrap().count(), 0);
         // All images together have 1 shared layer and 3 of their own.
         assert!(fs::read_dir(bench.root().join("layers")).unwrap().count() <= 4);
     }
-    assert!(
-        interrupted >= 5,
-        "hardly a process was killed in the middle of its work"
-    );
+    assert!(interrupted >= 5, "hardly a process was killed in the middle of its work");
     let store = open(bench.dir.path());
     for i in 0..3 {
         store.pull(&name(i)).unwrap();

@@ -48,12 +48,8 @@ pub(super) fn next(plan: &ActPlan, done: &Progress, now: Duration) -> Next {
         .children
         .filter(|children| done.children < children.count)
         .map(|children| (children.after, Next::Fork));
-    let line = plan.log.map(|log| {
-        (
-            line_at(done.lines, log.per_second),
-            Next::Line(done.lines + 1),
-        )
-    });
+    let line =
+        plan.log.map(|log| (line_at(done.lines, log.per_second), Next::Line(done.lines + 1)));
     let memory = plan.memory.and_then(|memory| {
         let left = memory.bytes.map_or(PIECE, |bytes| bytes - done.bytes);
         (left > 0).then(|| (memory.after, Next::Allocate(left.min(PIECE))))
@@ -90,10 +86,7 @@ mod tests {
     }
 
     fn exit(code: u8, millis: u64) -> ExitPlan {
-        ExitPlan {
-            code,
-            after: ms(millis),
-        }
+        ExitPlan { code, after: ms(millis) }
     }
 
     /// Runs a plan on a clock that only moves when the process waits, with SIGTERM at `term`, until its exit or `end`.
@@ -139,10 +132,7 @@ mod tests {
     }
 
     fn lines(per_second: u32) -> Option<LinesPlan> {
-        Some(LinesPlan {
-            per_second,
-            stderr: false,
-        })
+        Some(LinesPlan { per_second, stderr: false })
     }
 
     #[rstest]
@@ -177,11 +167,7 @@ mod tests {
 
     #[test]
     fn late_process_leaves_no_line_out() {
-        let plan = ActPlan {
-            exit: Some(exit(0, 1_000)),
-            log: lines(1_000),
-            ..ActPlan::default()
-        };
+        let plan = ActPlan { exit: Some(exit(0, 1_000)), log: lines(1_000), ..ActPlan::default() };
         let mut done = Progress::default();
         while let Next::Line(number) = next(&plan, &done, ms(5_000)) {
             done.lines = number;
@@ -193,16 +179,10 @@ mod tests {
     #[test]
     fn memory_without_end_is_allocated_without_end() {
         let plan = ActPlan {
-            memory: Some(MemoryPlan {
-                bytes: None,
-                after: ms(0),
-            }),
+            memory: Some(MemoryPlan { bytes: None, after: ms(0) }),
             ..ActPlan::default()
         };
-        let done = Progress {
-            bytes: 1 << 50,
-            ..Progress::default()
-        };
+        let done = Progress { bytes: 1 << 50, ..Progress::default() };
         assert_eq!(next(&plan, &done, ms(1)), Next::Allocate(PIECE));
     }
 }

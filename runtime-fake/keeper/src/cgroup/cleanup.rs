@@ -30,11 +30,7 @@ const ROUNDS: usize = 1000;
 /// host has no memory controller.
 pub fn oom_kills(cgroup: &CgroupPath) -> Option<u64> {
     let v2 = cgroup.tree.branch(Controller::Memory)?.v2;
-    let name = if v2 {
-        "memory.events"
-    } else {
-        "memory.oom_control"
-    };
+    let name = if v2 { "memory.events" } else { "memory.oom_control" };
     let text = fs::read_to_string(cgroup.file(Controller::Memory, name)?).ok()?;
     counted(&text, "oom_kill")
 }
@@ -160,9 +156,8 @@ impl Visitor for Below {
 pub fn remove_in_time(cgroup: &CgroupPath, timeout: Duration) -> bool {
     let until = Instant::now() + timeout;
     // On a hybrid host the v2 event covers v1 too: a process leaves all its cgroups at once.
-    let events = cgroup
-        .unified()
-        .and_then(|directory| File::open(directory.join("cgroup.events")).ok());
+    let events =
+        cgroup.unified().and_then(|directory| File::open(directory.join("cgroup.events")).ok());
     while !remove(cgroup) {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -179,9 +174,7 @@ pub fn remove_in_time(cgroup: &CgroupPath, timeout: Duration) -> bool {
 /// Whether the cgroup of this `cgroup.events`, or one below it, has a process. A removed cgroup has none.
 fn is_populated(mut events: &File) -> bool {
     let mut text = String::new();
-    let read = events
-        .rewind()
-        .and_then(|()| events.read_to_string(&mut text));
+    let read = events.rewind().and_then(|()| events.read_to_string(&mut text));
     read.is_ok() && counted(&text, "populated") == Some(1)
 }
 
@@ -189,10 +182,7 @@ fn is_populated(mut events: &File) -> bool {
 fn wait_for_event(events: &File, timeout: Duration) {
     let mut wanted = [PollFd::new(events.as_fd(), PollFlags::POLLPRI)];
     // The caller checks again, whatever poll(2) returns.
-    let _ = poll(
-        &mut wanted,
-        PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX),
-    );
+    let _ = poll(&mut wanted, PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX));
 }
 
 /// Removes the directories that were made for a pod's cgroup, if they are empty.

@@ -51,10 +51,7 @@ impl Lack {
 
 impl fmt::Display for Lack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            controllers,
-            reasons,
-        } = self;
+        let Self { controllers, reasons } = self;
         write!(f, "limits of {controllers} are not applied: {reasons}")
     }
 }
@@ -105,10 +102,7 @@ impl Cgroups {
                 reasons.insert("this box has no such controllers");
             }
             let reasons = Vec::from_iter(reasons).join("; ");
-            Lack {
-                controllers: lacking.join(", "),
-                reasons,
-            }
+            Lack { controllers: lacking.join(", "), reasons }
         });
         let devices = if !rules {
             Devices::NoNodes
@@ -122,12 +116,7 @@ impl Cgroups {
                 Err(error) => Devices::Unavailable(error.to_string()),
             }
         };
-        Self {
-            tree,
-            name,
-            lack,
-            devices,
-        }
+        Self { tree, name, lack, devices }
     }
 
     /// Whether containers can open only the devices that they are given.
@@ -158,11 +147,7 @@ impl Cgroups {
     /// The path of a pod's cgroup; none if the host allows no cgroup. Makes nothing yet.
     pub fn pod(&self, wished: &str, sandbox: &str) -> Result<Option<CgroupPath>, InvalidCgroup> {
         let ours = wished.is_empty();
-        let path = if ours {
-            Path::new(&self.name).join(sandbox)
-        } else {
-            parent(wished)?
-        };
+        let path = if ours { Path::new(&self.name).join(sandbox) } else { parent(wished)? };
         if self.tree.branches.is_empty() {
             return Ok(None);
         }
@@ -196,11 +181,7 @@ impl Cgroups {
         } else {
             Vec::new()
         };
-        Ok(Some(CgroupPlan {
-            path: cgroup.clone(),
-            writes,
-            devices: None,
-        }))
+        Ok(Some(CgroupPlan { path: cgroup.clone(), writes, devices: None }))
     }
 
     /// Plans a container's cgroup in its pod's, and returns the limits that this host cannot apply, with reasons.
@@ -227,11 +208,7 @@ impl Cgroups {
                 Devices::NoNodes | Devices::Unavailable(_) => {}
             }
         }
-        let plan = CgroupPlan {
-            path: cgroup,
-            writes: list,
-            devices: program,
-        };
+        let plan = CgroupPlan { path: cgroup, writes: list, devices: program };
         Ok((Some(plan), done.not_applied))
     }
 
@@ -283,12 +260,8 @@ pub fn usable(found: &[Hierarchy], rules: bool) -> (Tree, Vec<(PathBuf, &'static
 fn branch(hierarchy: &Hierarchy, rules: bool, v2: bool) -> Result<Option<Branch>, &'static str> {
     // On v2 every cgroup can be frozen and killed without a controller.
     let of_use = |c: &&Controller| **c != Controller::Freezer || !v2;
-    let controllers: BTreeSet<Controller> = hierarchy
-        .controllers
-        .iter()
-        .filter(of_use)
-        .copied()
-        .collect();
+    let controllers: BTreeSet<Controller> =
+        hierarchy.controllers.iter().filter(of_use).copied().collect();
     if controllers.is_empty() && !hierarchy.v2 {
         return Ok(None);
     }
@@ -310,20 +283,9 @@ fn branch(hierarchy: &Hierarchy, rules: bool, v2: bool) -> Result<Option<Branch>
     };
     let mut best: Option<Branch> = None;
     for base in bases.into_iter().filter(|base| writable(base)) {
-        let controllers = if hierarchy.v2 {
-            given(&base)
-        } else {
-            controllers.clone()
-        };
-        let branch = Branch {
-            base,
-            v2: hierarchy.v2,
-            controllers,
-        };
-        if best
-            .as_ref()
-            .is_none_or(|b| b.controllers.len() < branch.controllers.len())
-        {
+        let controllers = if hierarchy.v2 { given(&base) } else { controllers.clone() };
+        let branch = Branch { base, v2: hierarchy.v2, controllers };
+        if best.as_ref().is_none_or(|b| b.controllers.len() < branch.controllers.len()) {
             best = Some(branch);
         }
     }
@@ -339,9 +301,7 @@ fn writable(directory: &Path) -> bool {
 fn given(base: &Path) -> BTreeSet<Controller> {
     let read = |name: &str| fs::read_to_string(base.join(name)).unwrap_or_default();
     let known = |list: &str| -> BTreeSet<Controller> {
-        list.split_whitespace()
-            .filter_map(|name| Controller::named(name, true))
-            .collect()
+        list.split_whitespace().filter_map(|name| Controller::named(name, true)).collect()
     };
     let there = known(&read("cgroup.controllers"));
     // Only the root cgroup has no `cgroup.type`: it may enable controllers at any time, others only without processes.

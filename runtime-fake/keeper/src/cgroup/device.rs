@@ -48,33 +48,15 @@ impl DeviceRule {
 /// The default rules of every container, as in other runtimes: create any node, and use those in its default `/dev`.
 pub fn usual() -> Vec<DeviceRule> {
     use DeviceKind::{Block, Character};
-    let nodes = |kind| DeviceRule {
-        kind,
-        major: None,
-        minor: None,
-        read: false,
-        write: false,
-        make: true,
-    };
+    let nodes =
+        |kind| DeviceRule { kind, major: None, minor: None, read: false, write: false, make: true };
     let mut rules = vec![nodes(Character), nodes(Block)];
     // null, zero, full, random, urandom; tty, console, ptmx.
-    for (major, minor) in [
-        (1, 3),
-        (1, 5),
-        (1, 7),
-        (1, 8),
-        (1, 9),
-        (5, 0),
-        (5, 1),
-        (5, 2),
-    ] {
+    for (major, minor) in [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 1), (5, 2)] {
         rules.push(DeviceRule::new(Character, major, minor, "rwm"));
     }
     // The terminals of every devpts (Linux's list of devices: Unix98 slaves).
-    rules.push(DeviceRule {
-        minor: None,
-        ..DeviceRule::new(Character, 136, 0, "rwm")
-    });
+    rules.push(DeviceRule { minor: None, ..DeviceRule::new(Character, 136, 0, "rwm") });
     rules
 }
 
@@ -137,11 +119,7 @@ mod code {
 fn instruction(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Instruction {
     Instruction {
         code,
-        registers: if cfg!(target_endian = "little") {
-            to | from << 4
-        } else {
-            to << 4 | from
-        },
+        registers: if cfg!(target_endian = "little") { to | from << 4 } else { to << 4 | from },
         offset,
         immediate,
     }
@@ -173,10 +151,7 @@ pub fn program(rules: &[DeviceRule]) -> Vec<Instruction> {
     for rule in rules {
         program.extend(one(rule));
     }
-    program.extend([
-        instruction(code::SET, RESULT, 0, 0, 0),
-        instruction(code::EXIT, 0, 0, 0, 0),
-    ]);
+    program.extend([instruction(code::SET, RESULT, 0, 0, 0), instruction(code::EXIT, 0, 0, 0, 0)]);
     program
 }
 
@@ -201,10 +176,7 @@ fn one(rule: &DeviceRule) -> Vec<Instruction> {
     ];
     block.extend(number(MAJOR, rule.major));
     block.extend(number(MINOR, rule.minor));
-    block.extend([
-        instruction(code::SET, RESULT, 0, 0, 1),
-        instruction(code::EXIT, 0, 0, 0, 0),
-    ]);
+    block.extend([instruction(code::SET, RESULT, 0, 0, 1), instruction(code::EXIT, 0, 0, 0, 0)]);
     let length = block.len();
     for (at, instruction) in block.iter_mut().enumerate() {
         if [code::UNLESS, code::UNLESS_SAME].contains(&instruction.code) {

@@ -37,22 +37,21 @@ impl CgroupFds {
 
     /// Moves this process, which has one thread, into the v1 cgroups: a thread that moves itself does not block.
     pub fn enter(&self) -> io::Result<()> {
-        self.tasks
-            .iter()
-            .try_for_each(|mut file| file.write_all(b"0"))
+        self.tasks.iter().try_for_each(|mut file| file.write_all(b"0"))
     }
 }
 
 /// Makes a container's cgroup and applies its limits and device rules.
 pub fn prepare(plan: &CgroupPlan) -> Result<CgroupFds, CgroupError> {
     make(&plan.path)?;
-    for write in &plan.writes {
-        put(&plan.path, write)?;
+    // Device rules are many lines of one file.
+    let same_file = |a: &Write, b: &Write| a.controller == b.controller && a.file == b.file;
+    for writes in plan.writes.chunk_by(same_file) {
+        put_all(&plan.path, writes)?;
     }
     if let (Some(rules), Some(unified)) = (&plan.devices, plan.path.unified()) {
-        program::attach(&unified, rules).map_err(CgroupError::to(
-            "restrict the container's access to devices",
-        ))?;
+        program::attach(&unified, rules)
+            .map_err(CgroupError::to("restrict the container's access to devices"))?;
     }
     open_fds(&plan.path)
 }
@@ -131,19 +130,14 @@ fn enable(branch: &Branch, directory: &Path) -> io::Result<()> {
     {
         enable(branch, parent)?;
     }
-    let words: Vec<String> = missing
-        .iter()
-        .map(|c| format!("+{}", c.name(true)))
-        .collect();
+    let words: Vec<String> = missing.iter().map(|c| format!("+{}", c.name(true))).collect();
     fs::write(&file, words.join(" "))
 }
 
 /// The controllers of `wanted` that are missing in a list of names.
 pub fn missing(list: &str, wanted: &BTreeSet<Controller>) -> BTreeSet<Controller> {
-    let there: BTreeSet<Controller> = list
-        .split_whitespace()
-        .filter_map(|name| Controller::named(name, true))
-        .collect();
+    let there: BTreeSet<Controller> =
+        list.split_whitespace().filter_map(|name| Controller::named(name, true)).collect();
     wanted.difference(&there).copied().collect()
 }
 
@@ -162,6 +156,8 @@ fn filled(base: &Path, directory: &Path, name: &str) -> io::Result<String> {
         Some(parent) if own.trim().is_empty() && directory != base => {
             let parents = filled(base, parent, name)?;
             fs::write(&file, parents.trim())?;
+            // Then the kernel fills those below it: for each of our writes it visits every cpuset of the host.
+            let _ = fs::write(directory.join("cgroup.clone_children"), "1");
             Ok(parents)
         }
         Some(_) | None => Ok(own),
@@ -170,23 +166,35 @@ fn filled(base: &Path, directory: &Path, name: &str) -> io::Result<String> {
 
 /// Writes one file of a cgroup.
 fn put(cgroup: &CgroupPath, write: &Write) -> Result<(), CgroupError> {
-    let Some(path) = cgroup.file(write.controller, &write.file) else {
-        return Ok(());
-    };
-    // Opened without O_CREAT, with which the kernel would return EACCES for a missing file.
-    let file = File::options().write(true).open(path);
-    match file.and_then(|mut file| file.write_all(write.value.as_bytes())) {
-        Err(error) if write.optional && error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result.map_err(|source| CgroupError {
-            what: format!(
-                "set {} to {:?}{}",
-                write.file,
-                write.value,
-                advice(write, &source)
-            ),
-            source,
-        }),
+    put_all(cgroup, std::slice::from_ref(write))
+}
+
+/// Writes one file of a cgroup several times.
+fn put_all(cgroup: &CgroupPath, writes: &[Write]) -> Result<(), CgroupError> {
+    let mut opened: Option<File> = None;
+    for write in writes {
+        let Some(path) = cgroup.file(write.controller, &write.file) else {
+            return Ok(());
+        };
+        // Opened without O_CREAT, with which the kernel would return EACCES for a missing file.
+        let file = match opened.take() {
+            Some(file) => Ok(file),
+            None => File::options().write(true).open(path),
+        };
+        let written = file.and_then(|mut file| {
+            file.write_all(write.value.as_bytes())?;
+            opened = Some(file);
+            Ok(())
+        });
+        match written {
+            Err(error) if write.optional && error.kind() == io::ErrorKind::NotFound => {}
+            result => result.map_err(|source| CgroupError {
+                what: format!("set {} to {:?}{}", write.file, write.value, advice(write, &source)),
+                source,
+            })?,
+        }
     }
+    Ok(())
 }
 
 fn advice(write: &Write, error: &io::Error) -> &'static str {
@@ -222,10 +230,7 @@ pub fn change(cgroup: &CgroupPath, writes: &[Write]) -> Result<(), CgroupError> 
             }
             return Err(failed);
         }
-        old.extend(before.map(|text| Write {
-            value: text.trim().to_owned(),
-            ..write.clone()
-        }));
+        old.extend(before.map(|text| Write { value: text.trim().to_owned(), ..write.clone() }));
     }
     Ok(())
 }

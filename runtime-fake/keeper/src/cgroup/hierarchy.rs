@@ -106,11 +106,7 @@ pub fn mounted(mountinfo: &str, cgroup: &str) -> Vec<Hierarchy> {
 }
 
 fn better(root: &str, hierarchy: &Hierarchy) -> (bool, bool, bool) {
-    (
-        !hierarchy.read_only,
-        root == "/",
-        hierarchy.mount.starts_with("/sys/fs/cgroup"),
-    )
+    (!hierarchy.read_only, root == "/", hierarchy.mount.starts_with("/sys/fs/cgroup"))
 }
 
 /// The root of the mount in its file system, and the hierarchy; `None` for mounts of other kinds.
@@ -124,9 +120,7 @@ fn one(mount: Mount<'_>, cgroup: &str) -> Option<(String, Hierarchy)> {
         BTreeSet::new()
     } else {
         let words = mount.super_options.split(',');
-        words
-            .filter_map(|word| Controller::named(word, false))
-            .collect()
+        words.filter_map(|word| Controller::named(word, false)).collect()
     };
     if !v2 && controllers.is_empty() {
         return None;
@@ -145,9 +139,8 @@ fn one(mount: Mount<'_>, cgroup: &str) -> Option<(String, Hierarchy)> {
         let (list, path) = (parts.next()?, parts.next()?);
         is_ours(list).then(|| below(path, &mount.root)).flatten()
     });
-    let read_only = [mount.options, mount.super_options]
-        .iter()
-        .any(|o| o.split(',').any(|word| word == "ro"));
+    let read_only =
+        [mount.options, mount.super_options].iter().any(|o| o.split(',').any(|word| word == "ro"));
     let hierarchy = Hierarchy {
         own: own.map(|own| Path::new(&mount.at).join(own)),
         mount: mount.at.into(),
@@ -161,9 +154,7 @@ fn one(mount: Mount<'_>, cgroup: &str) -> Option<(String, Hierarchy)> {
 /// `path` relative to `root`; `None` if it is elsewhere (`/..`, in a container that shows its host's).
 fn below(path: &str, root: &str) -> Option<PathBuf> {
     let path = Path::new(path).strip_prefix(root).ok()?;
-    let plain = path
-        .components()
-        .all(|part| matches!(part, std::path::Component::Normal(_)));
+    let plain = path.components().all(|part| matches!(part, std::path::Component::Normal(_)));
     plain.then(|| path.to_owned())
 }
 
@@ -188,9 +179,7 @@ pub struct Tree {
 impl Tree {
     /// The branch that has `controller`.
     pub fn branch(&self, controller: Controller) -> Option<&Branch> {
-        self.branches
-            .iter()
-            .find(|b| b.controllers.contains(&controller))
+        self.branches.iter().find(|b| b.controllers.contains(&controller))
     }
 
     /// The v2 hierarchy, even without controllers: it reports empty cgroups, and can kill all processes of one at once.
@@ -214,16 +203,8 @@ impl Tree {
             (v1, _, false) if v1.is_empty() => "none".to_owned(),
             (v1, _, false) => format!("v1: {v1}"),
             (v1, v2, true) => {
-                let v2 = if v2.is_empty() {
-                    "no controllers"
-                } else {
-                    v2.as_str()
-                };
-                if v1.is_empty() {
-                    format!("v2: {v2}")
-                } else {
-                    format!("v1: {v1}; v2: {v2}")
-                }
+                let v2 = if v2.is_empty() { "no controllers" } else { v2.as_str() };
+                if v1.is_empty() { format!("v2: {v2}") } else { format!("v1: {v1}; v2: {v2}") }
             }
         }
     }
@@ -246,10 +227,7 @@ mod tests {
     fn names(found: &[Hierarchy]) -> Vec<String> {
         let one = |h: &Hierarchy| {
             let list: Vec<&str> = h.controllers.iter().map(|c| c.name(h.v2)).collect();
-            let own = h
-                .own
-                .as_ref()
-                .map_or("-".to_owned(), |p| p.display().to_string());
+            let own = h.own.as_ref().map_or("-".to_owned(), |p| p.display().to_string());
             let ro = if h.read_only { " ro" } else { "" };
             format!("{}={own}{ro}", list.join(","))
         };
@@ -290,16 +268,10 @@ mod tests {
         let tree = |branches| Tree { branches }.describe();
         assert_eq!(tree(vec![]), "none");
         assert_eq!(
-            tree(vec![
-                branch(false, &[Controller::Pids]),
-                branch(false, &[Controller::Cpu])
-            ]),
+            tree(vec![branch(false, &[Controller::Pids]), branch(false, &[Controller::Cpu])]),
             "v1: cpu pids"
         );
-        assert_eq!(
-            tree(vec![branch(true, &[Controller::Blkio, Controller::Cpu])]),
-            "v2: cpu io"
-        );
+        assert_eq!(tree(vec![branch(true, &[Controller::Blkio, Controller::Cpu])]), "v2: cpu io");
         assert_eq!(
             tree(vec![branch(false, &[Controller::Cpu]), branch(true, &[])]),
             "v1: cpu; v2: no controllers"

@@ -79,10 +79,7 @@ impl Limits {
             ));
         }
         if self.cpu_shares < 0 {
-            return invalid(format!(
-                "cpu_shares {} is negative: 2 to 262144",
-                self.cpu_shares
-            ));
+            return invalid(format!("cpu_shares {} is negative: 2 to 262144", self.cpu_shares));
         }
         Ok(())
     }
@@ -133,18 +130,13 @@ fn check_list(field: &str, list: &str) -> Result<(), InvalidCgroup> {
     if list.is_empty() || list.split(',').all(|part| fits(part.trim())) {
         return Ok(());
     }
-    invalid(format!(
-        "{field} {list:?} is not a list of numbers as in 0-3,7"
-    ))
+    invalid(format!("{field} {list:?} is not a list of numbers as in 0-3,7"))
 }
 
 /// Allows only files of controllers: those of the cgroup itself (`cgroup.procs`) are the runtime's.
 fn check_file(file: &str, value: &str) -> Result<(), InvalidCgroup> {
     let word = |part: &str| {
-        !part.is_empty()
-            && part
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+        !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
     };
     let parts: Vec<&str> = file.split('.').collect();
     if parts.len() < 2 || !parts.iter().all(|part| word(part)) {
@@ -218,11 +210,7 @@ mod tests {
     #[case::processes(Limits { unified: [("cgroup.procs".into(), "1".into())].into(), ..limits() }, "belongs to the runtime")]
     #[case::no_value(Limits { unified: [("memory.high".into(), "".into())].into(), ..limits() }, "nothing to be written")]
     fn limits_reject_invalid_values(#[case] limits: Limits, #[case] complaint: &str) {
-        let said = limits
-            .check()
-            .err()
-            .map(|wrong| wrong.0)
-            .unwrap_or_default();
+        let said = limits.check().err().map(|wrong| wrong.0).unwrap_or_default();
         assert_eq!(complaint.is_empty(), said.is_empty(), "{said}");
         assert!(said.contains(complaint), "{said}");
     }

@@ -82,9 +82,7 @@ pub fn parent(text: &str) -> Result<PathBuf, InvalidCgroup> {
         .components()
         .filter(|part| !matches!(part, Component::RootDir | Component::CurDir))
         .collect();
-    let plain = path
-        .components()
-        .all(|part| matches!(part, Component::Normal(_)));
+    let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
     // A file name has at most 255 bytes; a line of /proc/PID/cgroup holds one path.
     let fits = path.iter().all(|part| part.len() <= 255) && text.len() <= 2048;
     if !plain || !fits || text.contains(['\0', '\n']) || path.as_os_str().is_empty() {
@@ -127,28 +125,16 @@ mod tests {
 
     #[test]
     fn removal_spares_directories_that_existed_before() {
-        let branch = |base: &str| Branch {
-            base: base.into(),
-            v2: false,
-            controllers: [].into(),
-        };
+        let branch = |base: &str| Branch { base: base.into(), v2: false, controllers: [].into() };
         let cgroup = CgroupPath {
-            tree: Tree {
-                branches: vec![branch("/cpu"), branch("/pids")],
-            },
+            tree: Tree { branches: vec![branch("/cpu"), branch("/pids")] },
             path: "kubepods/podx".into(),
             own: vec![0, 2],
         };
         let removed: Vec<_> = cgroup.removed().collect();
-        assert_eq!(
-            removed,
-            ["/pids/kubepods/podx", "/pids/kubepods"].map(PathBuf::from)
-        );
+        assert_eq!(removed, ["/pids/kubepods/podx", "/pids/kubepods"].map(PathBuf::from));
         let container = cgroup.child("c");
         let removed: Vec<_> = container.removed().collect();
-        assert_eq!(
-            removed,
-            ["/cpu/kubepods/podx/c", "/pids/kubepods/podx/c"].map(PathBuf::from)
-        );
+        assert_eq!(removed, ["/cpu/kubepods/podx/c", "/pids/kubepods/podx/c"].map(PathBuf::from));
     }
 }

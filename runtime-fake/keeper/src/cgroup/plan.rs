@@ -105,11 +105,7 @@ impl Writer<'_> {
             ));
         }
         // A kubelet that allows no swap sets no swap limit: then the container gets no swap, as in containerd.
-        let both = if limits.memory_and_swap == 0 {
-            limit
-        } else {
-            limits.memory_and_swap
-        };
+        let both = if limits.memory_and_swap == 0 { limit } else { limits.memory_and_swap };
         if v2 {
             if limit < 0 {
                 self.write(Memory, "memory.max", "max");
@@ -202,11 +198,7 @@ impl Writer<'_> {
                 let file = format!("hugetlb.{size}.{file}");
                 // Reserved pages count too (since 5.7): otherwise SIGBUS kills
                 // the process instead of a failed reservation.
-                let reserved = if v2 {
-                    "rsvd.max"
-                } else {
-                    "rsvd.limit_in_bytes"
-                };
+                let reserved = if v2 { "rsvd.max" } else { "rsvd.limit_in_bytes" };
                 self.write(Controller::Hugetlb, &file, limit);
                 self.write_if_there(
                     Controller::Hugetlb,
@@ -241,11 +233,7 @@ impl Writer<'_> {
 
 /// The writes that apply `limits` to a cgroup of `tree` in which `now` is in force.
 pub fn writes(limits: &Limits, tree: &Tree, now: &Now) -> Result<Writes, InvalidCgroup> {
-    let mut writer = Writer {
-        tree,
-        done: Writes::default(),
-        lacking: BTreeSet::new(),
-    };
+    let mut writer = Writer { tree, done: Writes::default(), lacking: BTreeSet::new() };
     // The memory limit comes first because the kernel may reject it: then nothing has changed yet.
     writer.memory(limits, now)?;
     writer.cpu(limits, now);

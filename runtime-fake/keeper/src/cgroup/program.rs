@@ -47,14 +47,8 @@ struct Attach {
 fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<RawFd> {
     // SAFETY: the attributes are a structure that begins as the command's part of `union bpf_attr` does, without
     // padding, their size is passed, and what they point to outlives the call.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            command,
-            &raw const *attributes,
-            size_of::<T>(),
-        )
-    };
+    let result =
+        unsafe { libc::syscall(libc::SYS_bpf, command, &raw const *attributes, size_of::<T>()) };
     match RawFd::try_from(result) {
         Ok(fd) if fd >= 0 => Ok(fd),
         Ok(_) | Err(_) => Err(io::Error::last_os_error()),

@@ -23,7 +23,10 @@ impl Unified {
         let (tree, _) = super::detect::usable(&only, nix::unistd::geteuid().is_root());
         if tree.branches.is_empty() {
             let reason = "no v2 cgroup can be made here";
-            let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
+            let _ = writeln!(
+                std::io::LineWriter::new(std::io::stderr()),
+                "skipped: {test}: needs UnifiedCgroups: {reason}"
+            );
             return None;
         }
         let cgroup = CgroupPath {
@@ -47,10 +50,7 @@ impl Drop for Unified {
 fn inside(cgroup: &CgroupPath, script: &str) -> std::process::Command {
     let mut command = std::process::Command::new("sh");
     let procs = cgroup.unified().unwrap().join("cgroup.procs");
-    command
-        .args(["-c", "echo 0 > \"$0\"; eval \"$1\""])
-        .arg(procs)
-        .arg(script);
+    command.args(["-c", "echo 0 > \"$0\"; eval \"$1\""]).arg(procs).arg(script);
     command
 }
 
@@ -62,13 +62,11 @@ fn kill_ends_all_processes_and_cgroup_is_removed() {
     let cgroup = &unified.0;
     directory::make(cgroup).unwrap();
     directory::make(cgroup).unwrap();
-    let mut child = inside(
-        cgroup,
-        "(setsid sleep 1000 &); mkdir $(dirname $0)/inner; echo; sleep 1000",
-    )
-    .stdout(std::process::Stdio::piped())
-    .spawn()
-    .unwrap();
+    let mut child =
+        inside(cgroup, "(setsid sleep 1000 &); mkdir $(dirname $0)/inner; echo; sleep 1000")
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
     let mut said = [0];
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut said).unwrap();
     assert!(!cleanup::remove(cgroup));
@@ -94,25 +92,15 @@ fn huge_page_limit_applies_on_v2() {
     if !has(Controller::Hugetlb) || size.is_none() {
         let reason = "no hugetlb controller on v2, or no pages of 2 MiB";
         let _ = writeln!(
-            std::io::stderr(),
-            "skipped: huge_page_limit_applies_on_v2: {reason}"
+            std::io::LineWriter::new(std::io::stderr()),
+            "skipped: huge_page_limit_applies_on_v2: needs HugePages: {reason}"
         );
         return;
     }
-    let limits = |limit| Limits {
-        hugepages: [("2MB".to_owned(), limit)].into(),
-        ..Limits::default()
-    };
-    let list = |limit| {
-        writes(&limits(limit), &cgroup.tree, &Now::default())
-            .unwrap()
-            .list
-    };
-    let plan = CgroupPlan {
-        path: cgroup.clone(),
-        writes: list(4 << 20),
-        devices: None,
-    };
+    let limits =
+        |limit| Limits { hugepages: [("2MB".to_owned(), limit)].into(), ..Limits::default() };
+    let list = |limit| writes(&limits(limit), &cgroup.tree, &Now::default()).unwrap().list;
+    let plan = CgroupPlan { path: cgroup.clone(), writes: list(4 << 20), devices: None };
     directory::prepare(&plan).unwrap();
     let file = cgroup.file(Controller::Hugetlb, "hugetlb.2MB.max").unwrap();
     let in_force = || fs::read_to_string(&file).unwrap().trim().to_owned();
@@ -128,10 +116,7 @@ fn huge_page_limit_applies_on_v2() {
         optional: false,
     });
     let failed = directory::change(cgroup, &some).unwrap_err();
-    assert!(
-        failed.to_string().contains("no pages of this size"),
-        "{failed}"
-    );
+    assert!(failed.to_string().contains("no pages of this size"), "{failed}");
     assert_eq!(in_force(), (8 << 20).to_string());
 }
 
@@ -143,7 +128,10 @@ fn device_program_blocks_unlisted_devices() {
     };
     if let Err(error) = program::probe() {
         let reason = format!("no program can be loaded: {error}");
-        let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
+        let _ = writeln!(
+            std::io::LineWriter::new(std::io::stderr()),
+            "skipped: {test}: needs DevicePrograms: {reason}"
+        );
         return;
     }
     let cgroup = &unified.0;
@@ -158,10 +146,7 @@ fn device_program_blocks_unlisted_devices() {
             "head -c 3 /dev/zero | wc -c; head -c 0 /dev/kmsg && echo read; echo > /dev/full";
         let output = inside(cgroup, script).output().unwrap();
         assert!(cleanup::remove_in_time(cgroup, Duration::from_secs(5)));
-        (
-            String::from_utf8(output.stdout).unwrap(),
-            String::from_utf8(output.stderr).unwrap(),
-        )
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
     };
     let (said, complained) = output(usual());
     assert_eq!(said, "3\n");
@@ -176,11 +161,7 @@ fn device_program_blocks_unlisted_devices() {
 
 #[test]
 fn cgroup_calls_do_nothing_without_hierarchy() {
-    let cgroup = CgroupPath {
-        tree: Tree::default(),
-        path: "x".into(),
-        own: Vec::new(),
-    };
+    let cgroup = CgroupPath { tree: Tree::default(), path: "x".into(), own: Vec::new() };
     directory::make(&cgroup).unwrap();
     assert!(cleanup::remove(&cgroup));
     assert_eq!(cleanup::oom_kills(&cgroup), None);

@@ -16,13 +16,8 @@ pub const TARGETS: &[Target] = &[Target::new("criu_response", responses, seeds)]
 
 /// Packets, each after a byte with its length: the exchange ends, and sends no more than it received.
 fn responses(mut data: &[u8]) {
-    let (ours, criu) = socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .unwrap();
+    let (ours, criu) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     let mut sent = 0;
     while let Some((length, rest)) = data.split_first() {
         let (packet, rest) = rest.split_at(usize::from(*length).min(rest.len()));
@@ -35,12 +30,8 @@ fn responses(mut data: &[u8]) {
     }
     shutdown(&criu, Shutdown::Write).unwrap();
     let nowhere = std::fs::File::open("/").unwrap();
-    let what = Dump {
-        pid: 1,
-        images: nowhere.as_fd(),
-        work: nowhere.as_fd(),
-        external: Vec::new(),
-    };
+    let what =
+        Dump { pid: 1, images: nowhere.as_fd(), work: nowhere.as_fd(), external: Vec::new() };
     let mut frozen = 0;
     let _ = dump::<()>(ours, what, || {
         frozen += 1;
@@ -51,10 +42,7 @@ fn responses(mut data: &[u8]) {
     while let Ok((1.., _)) = recv(&criu, &mut packet[..], RecvFlags::DONTWAIT) {
         heard += 1;
     }
-    assert!(
-        heard <= sent + 1 && frozen <= 1,
-        "{heard} answers to {sent} packets"
-    );
+    assert!(heard <= sent + 1 && frozen <= 1, "{heard} answers to {sent} packets");
 }
 
 fn seeds() -> Vec<Vec<u8>> {
@@ -63,9 +51,5 @@ fn seeds() -> Vec<Vec<u8>> {
     let done = vec![0x08, 1, 0x10, 1];
     let failed = vec![0x08, 1, 0x10, 0, 0x4a, 2, b'n', b'o'];
     let packet = |bytes: &[u8]| [&[u8::try_from(bytes.len()).unwrap()][..], bytes].concat();
-    vec![
-        [packet(&notify), packet(&done)].concat(),
-        packet(&failed),
-        packet(&done),
-    ]
+    vec![[packet(&notify), packet(&done)].concat(), packet(&failed), packet(&done)]
 }

@@ -210,9 +210,7 @@ mod tests {
         Response {
             kind,
             success,
-            notification: script.map(|script| Notification {
-                script: Some(script.to_owned()),
-            }),
+            notification: script.map(|script| Notification { script: Some(script.to_owned()) }),
             message: (!success).then(|| "no".to_owned()),
         }
     }
@@ -222,22 +220,14 @@ mod tests {
         responses: &[Response],
         fails: bool,
     ) -> (Result<(), DumpError<&'static str>>, Vec<Option<bool>>) {
-        let (ours, crius) = socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .unwrap();
+        let (ours, crius) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .unwrap();
         let mut criu = File::from(crius);
         for response in responses {
             criu.write_all(&response.encode_to_vec()).unwrap();
         }
-        let request = Request {
-            kind: kind::DUMP,
-            options: None,
-            notify_success: None,
-        };
+        let request = Request { kind: kind::DUMP, options: None, notify_success: None };
         rustix::net::shutdown(&criu, rustix::net::Shutdown::Write).unwrap();
         let result = exchange(ours, &request, || {
             if fails {

@@ -5,15 +5,10 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     os::fd::OwnedFd,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use super::reactor::{Port, Reactor, Tokens};
-
-/// How long a flow without datagrams in either direction is kept, as in conntrack.
-const SILENCE: Duration = Duration::from_secs(120);
-/// The most flows at once; datagrams of further clients are dropped. Each flow takes a descriptor.
-const FLOWS: usize = 512;
 
 /// A host port's socket, and its flows.
 pub(super) struct DatagramPort {
@@ -28,7 +23,7 @@ pub(super) struct DatagramPort {
 struct Flow {
     client: SocketAddr,
     pod: UdpSocket,
-    last: Instant,
+    slot: u64,
 }
 
 impl DatagramPort {
@@ -42,14 +37,7 @@ impl DatagramPort {
         socket.set_nonblocking(true)?;
         let token = tokens.next().unwrap_or_default();
         reactor.watch_datagrams(&socket, token)?;
-        Ok(Self {
-            socket,
-            target,
-            token,
-            tokens,
-            flows: HashMap::new(),
-            clients: HashMap::new(),
-        })
+        Ok(Self { socket, target, token, tokens, flows: HashMap::new(), clients: HashMap::new() })
     }
 
     /// The flow of a client, created on its first datagram.
@@ -57,20 +45,13 @@ impl DatagramPort {
         if let Some(token) = self.clients.get(&client) {
             return self.flows.get_mut(token);
         }
-        if self.flows.len() >= FLOWS {
-            return None;
-        }
         let token = self.tokens.next()?;
         let pod = connect(self.target).ok()?;
         reactor.watch_datagrams(&pod, token).ok()?;
-        reactor.wake_after(SILENCE);
+        let slot = reactor.take(|reactor| &mut reactor.flows, client.ip(), token)?;
+        reactor.flows.expiry(slot).into_iter().for_each(|time| reactor.wake_at(time));
         self.clients.insert(client, token);
-        let last = Instant::now();
-        Some(
-            self.flows
-                .entry(token)
-                .or_insert(Flow { client, pod, last }),
-        )
+        Some(self.flows.entry(token).or_insert(Flow { client, pod, slot }))
     }
 }
 
@@ -82,23 +63,32 @@ impl Port for DatagramPort {
             if let Ok((length, client)) = self.socket.recv_from(&mut reactor.buffer)
                 && let Some(flow) = self.flow(client, reactor)
             {
-                flow.last = Instant::now();
+                reactor.flows.asked(flow.slot, false, Instant::now());
                 let _ = flow.pod.send(&reactor.buffer[..length]);
             }
         } else if let Some(flow) = self.flows.get_mut(&token)
             && let Ok(length) = flow.pod.recv(&mut reactor.buffer)
         {
-            flow.last = Instant::now();
+            reactor.flows.answered(flow.slot, Instant::now());
             let _ = self.socket.send_to(&reactor.buffer[..length], flow.client);
         }
     }
 
-    fn expire(&mut self, now: Instant, reactor: &mut Reactor) {
-        for (_, flow) in self.flows.extract_if(|_, flow| flow.last + SILENCE <= now) {
+    fn end(&mut self, token: u64, reactor: &mut Reactor) {
+        if let Some(flow) = self.flows.remove(&token) {
             self.clients.remove(&flow.client);
+            reactor.flows.release(flow.slot);
         }
-        for flow in self.flows.values() {
-            reactor.wake_at(flow.last + SILENCE);
+    }
+
+    fn expire(&mut self, now: Instant, reactor: &mut Reactor) {
+        let times =
+            self.flows.iter().map(|(token, flow)| (*token, reactor.flows.expiry(flow.slot)));
+        for (token, time) in times.collect::<Vec<_>>() {
+            match time.filter(|time| *time > now) {
+                Some(time) => reactor.wake_at(time),
+                None => self.end(token, reactor),
+            }
         }
     }
 }
@@ -117,27 +107,38 @@ fn connect(target: SocketAddr) -> io::Result<UdpSocket> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
-    fn flows_are_limited_and_expire_in_silence() {
+    fn flows_are_shared_and_expire_in_silence() {
         let mut reactor = Reactor::new().unwrap();
+        reactor.flows = shares::Shares::new(100);
         let [socket, pod] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
         let (address, target) = (socket.local_addr().unwrap(), pod.local_addr().unwrap());
         let tokens = (0..).step_by(1);
-        let mut port = DatagramPort::new(socket.into(), target, tokens, &reactor).unwrap();
-        for number in 0..=FLOWS as u32 {
-            let own = Ipv4Addr::from_bits(0x7f01_0001 + number);
-            let client = UdpSocket::bind((own, 0)).unwrap();
-            client.send_to(b"x", address).unwrap();
-            port.ready(port.token, &mut reactor);
+        let port = DatagramPort::new(socket.into(), target, tokens, &reactor).unwrap();
+        let mut ports: [Box<dyn Port>; 1] = [Box::new(port)];
+        let mut buffer = [0; 9];
+        // Each client port gets its answer, and those of another client are left alone.
+        let other = UdpSocket::bind("127.0.0.2:0").unwrap();
+        for number in 0..300 {
+            let own = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let client = if number % 100 == 0 { &other } else { &own };
+            client.send_to(&[number as u8], address).unwrap();
+            reactor.turn(&mut ports).unwrap();
+            let (length, from) = pod.recv_from(&mut buffer).unwrap();
+            pod.send_to(&buffer[..length], from).unwrap();
+            reactor.turn(&mut ports).unwrap();
+            client.recv_from(&mut buffer).unwrap();
+            assert_eq!(buffer[0], number as u8);
         }
-        assert_eq!(port.flows.len(), FLOWS);
-        let (first, now) = (port.tokens.next().unwrap() - FLOWS as u64, Instant::now());
-        port.flows.get_mut(&first).unwrap().last = now + SILENCE / 2;
-        port.expire(now + SILENCE, &mut reactor);
-        assert_eq!((port.flows.len(), port.clients.len()), (1, 1));
-        port.expire(now + 2 * SILENCE, &mut reactor);
-        assert_eq!((port.flows.len(), port.clients.len()), (0, 0));
+        assert_eq!(reactor.flows.len(), 100);
+        let later = |seconds| Instant::now() + Duration::from_secs(seconds);
+        ports[0].expire(later(100), &mut reactor);
+        assert_eq!(reactor.flows.len(), 100);
+        ports[0].expire(later(120), &mut reactor);
+        assert_eq!(reactor.flows.len(), 0);
     }
 }

@@ -1,7 +1,8 @@
 //! The forwarder's event loop: one thread, one epoll instance, and one buffer for all connections.
 
 use std::{
-    io,
+    io::{self, Write as _},
+    net::IpAddr,
     os::fd::AsFd,
     time::{Duration, Instant},
 };
@@ -12,6 +13,12 @@ use nix::{
     sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags},
 };
 
+use rustix::process::{Resource, getrlimit};
+use shares::Shares;
+
+/// Connections and flows of all ports, at most.
+const CONNECTIONS: u64 = 16_384;
+const FLOWS: u64 = 4096;
 /// The longest UDP datagram.
 const BUFFER: usize = 65536;
 /// How many events one epoll_wait returns.
@@ -24,6 +31,8 @@ pub(super) type Tokens = std::iter::StepBy<std::ops::RangeFrom<u64>>;
 pub(super) trait Port {
     /// Handles the readiness of a socket, which may be closed by now.
     fn ready(&mut self, token: u64, reactor: &mut Reactor);
+    /// Closes a connection or flow for another one.
+    fn end(&mut self, token: u64, reactor: &mut Reactor);
     /// Closes what has timed out, and sets the next deadline.
     fn expire(&mut self, now: Instant, reactor: &mut Reactor);
 }
@@ -36,11 +45,25 @@ pub(super) struct Reactor {
     /// Sockets with data left when their turn was over.
     unfinished: Vec<u64>,
     pub(super) buffer: Box<[u8]>,
+    /// The slots of all ports, which hold tokens.
+    pub(super) connections: Pool,
+    pub(super) flows: Pool,
+    /// Tokens of what has to end for others.
+    ended: Vec<u64>,
 }
 
+/// Slots that the clients share.
+pub(super) type Pool = Shares<IpAddr, u64>;
+
 impl Reactor {
+    /// With a quarter of the descriptors for flows, and two quarters for connections, which have two.
     pub(super) fn new() -> io::Result<Self> {
+        let quarter = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4;
+        let pool = |most| Shares::new(quarter.saturating_sub(8).min(most) as usize);
         Ok(Self {
+            connections: pool(CONNECTIONS),
+            flows: pool(FLOWS),
+            ended: Vec::new(),
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
             deadline: None,
             unfinished: Vec::new(),
@@ -50,18 +73,27 @@ impl Reactor {
 
     /// Serves the ports. `token % ports.len()` is the index of a token's port.
     pub(super) fn run(mut self, ports: &mut [Box<dyn Port>]) -> io::Result<()> {
-        let count = ports.len() as u64;
         loop {
-            for token in self.wait()? {
-                ports[(token % count) as usize].ready(token, &mut self);
-            }
-            let now = Instant::now();
-            if self.deadline.take_if(|deadline| *deadline <= now).is_some() {
-                for port in &mut *ports {
-                    port.expire(now, &mut self);
-                }
+            self.turn(ports)?;
+        }
+    }
+
+    /// Waits for events and handles them.
+    pub(super) fn turn(&mut self, ports: &mut [Box<dyn Port>]) -> io::Result<()> {
+        let count = ports.len() as u64;
+        for token in self.wait()? {
+            ports[(token % count) as usize].ready(token, self);
+            while let Some(token) = self.ended.pop() {
+                ports[(token % count) as usize].end(token, self);
             }
         }
+        let now = Instant::now();
+        if self.deadline.take_if(|deadline| *deadline <= now).is_some() {
+            for port in &mut *ports {
+                port.expire(now, self);
+            }
+        }
+        Ok(())
     }
 
     fn wait(&mut self) -> io::Result<Vec<u64>> {
@@ -98,6 +130,29 @@ impl Reactor {
     /// Adds a socket to epoll; closing the socket removes it.
     fn watch(&self, socket: impl AsFd, token: u64, events: EpollFlags) -> io::Result<()> {
         Ok(self.epoll.add(socket, EpollEvent::new(events, token))?)
+    }
+
+    /// A slot for a client's connection or flow, perhaps that of another one, which ends then.
+    pub(super) fn take(
+        &mut self,
+        pool: fn(&mut Self) -> &mut Pool,
+        client: IpAddr,
+        token: u64,
+    ) -> Option<u64> {
+        let now = Instant::now();
+        let taken = pool(self).take(client, token, now);
+        if let Some(refused) = pool(self).report(now) {
+            // Standard error is the sandbox's keeper.log.
+            let _ = writeln!(io::stderr(), "the host ports' pool is full: {refused}");
+        }
+        let (slot, ended) = taken?;
+        self.ended.extend(ended);
+        Some(slot)
+    }
+
+    /// Ends a connection: no descriptor is left.
+    pub(super) fn give_up_connection(&mut self) {
+        self.ended.extend(self.connections.give_up());
     }
 
     /// Gives a socket another turn, after those that are ready.

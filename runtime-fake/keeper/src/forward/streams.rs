@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    io::{self, Read as _, Write as _},
+    io::{self, Write as _},
     net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream},
     os::fd::OwnedFd,
     time::{Duration, Instant},
@@ -10,7 +10,7 @@ use std::{
 
 use rustix::{
     io::Errno,
-    net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with, sockopt},
+    net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto, recv, socket_with, sockopt},
 };
 
 use super::reactor::{Port, Reactor, Tokens};
@@ -20,8 +20,6 @@ use crate::plan::{Forward, Transport};
 const CONNECTING: Duration = Duration::from_secs(10);
 /// How long accepting pauses when the process has no free descriptor.
 const EXHAUSTED: Duration = Duration::from_millis(100);
-/// How much is read at once, and so the most that is buffered for a slow receiver.
-const CHUNK: usize = 16 << 10;
 /// How many reads and writes a direction may do before other connections get their turn.
 const TURN: usize = 32;
 
@@ -42,23 +40,15 @@ struct Connection {
     pod: TcpStream,
     /// Set until the pod accepts.
     dialing: Option<Dialing>,
-    up: Direction,
-    down: Direction,
+    slot: u64,
+    /// Which ends of streams have been passed on: the client's, and the pod's.
+    ended: [bool; 2],
 }
 
 struct Dialing {
     deadline: Instant,
     /// How many targets have been tried.
     tried: usize,
-}
-
-/// One direction of a connection.
-#[derive(Default)]
-struct Direction {
-    /// Bytes read and not yet written.
-    pending: Vec<u8>,
-    /// The end of the stream has been passed on.
-    ended: bool,
 }
 
 impl StreamPort {
@@ -86,22 +76,37 @@ impl StreamPort {
 
     fn accept(&mut self, reactor: &mut Reactor) {
         match unblocked(self.listener.accept()) {
-            Ok(Some((client, _))) => {
+            Ok(Some((client, peer))) => {
                 reactor.resume(self.token);
-                if client.set_nonblocking(true).is_ok()
-                    && let Some(token) = self.tokens.next()
-                {
-                    self.dial(token, client, 0, reactor);
+                let Some(token) = self.tokens.next() else {
+                    return;
+                };
+                let slot = reactor.take(|reactor| &mut reactor.connections, peer.ip(), token);
+                match slot.filter(|_| client.set_nonblocking(true).is_ok()) {
+                    Some(slot) => self.dial(token, client, slot, 0, reactor),
+                    None => reset(&client),
                 }
             }
             Ok(None) => {}
-            // The client has disconnected, or no descriptor is free: other connections free some when they close.
-            Err(_) => self.retry = Some(reactor.wake_after(EXHAUSTED)),
+            // The client has disconnected, or no descriptor is free.
+            Err(error) => {
+                if error.kind() != io::ErrorKind::ConnectionAborted {
+                    reactor.give_up_connection();
+                }
+                self.retry = Some(reactor.wake_after(EXHAUSTED));
+            }
         }
     }
 
     /// Starts to connect a client to the next untried address of the pod.
-    fn dial(&mut self, token: u64, client: TcpStream, tried: usize, reactor: &mut Reactor) {
+    fn dial(
+        &mut self,
+        token: u64,
+        client: TcpStream,
+        slot: u64,
+        tried: usize,
+        reactor: &mut Reactor,
+    ) {
         let mut untried = self.targets.iter().enumerate().skip(tried);
         let connecting = untried.find_map(|(index, target)| {
             let pod = connect(self.forward, *target).ok()?;
@@ -110,6 +115,7 @@ impl StreamPort {
         });
         let Some((pod, tried)) = connecting else {
             // The client sees a reset, as from a closed port of the pod, not an orderly end.
+            reactor.connections.release(slot);
             return reset(&client);
         };
         let deadline = reactor.wake_after(CONNECTING);
@@ -117,14 +123,15 @@ impl StreamPort {
             client,
             pod,
             dialing: Some(Dialing { deadline, tried }),
-            up: Direction::default(),
-            down: Direction::default(),
+            slot,
+            ended: [false; 2],
         };
         self.connections.insert(token, connection);
     }
 
     fn serve(&mut self, token: u64, mut connection: Connection, reactor: &mut Reactor) {
-        let Connection { client, pod, .. } = &connection;
+        let Connection { client, pod, slot, .. } = &connection;
+        let slot = *slot;
         if let Some(Dialing { tried, .. }) = connection.dialing {
             match pod.take_error() {
                 // The event predates the connection attempt.
@@ -136,13 +143,18 @@ impl StreamPort {
                     let _ = client.set_nodelay(true);
                     let _ = pod.set_nodelay(true);
                     connection.dialing = None;
+                    reactor.connections.asked(slot, true, Instant::now());
                 }
-                Ok(_) | Err(_) => return self.dial(token, connection.client, tried, reactor),
+                Ok(_) | Err(_) => return self.dial(token, connection.client, slot, tried, reactor),
             }
         }
-        match connection.pump(&mut reactor.buffer[..CHUNK]) {
-            Ok(_) if connection.up.ended && connection.down.ended => {}
-            Ok(more) => {
+        let is_tcp = self.forward.transport == Transport::Tcp;
+        match connection.pump(is_tcp, &mut reactor.buffer) {
+            Ok(_) if connection.ended == [true; 2] => drop(reactor.connections.release(slot)),
+            Ok((moved, more)) => {
+                if moved {
+                    reactor.connections.asked(slot, false, Instant::now());
+                }
                 if more {
                     reactor.resume(token);
                 }
@@ -150,8 +162,8 @@ impl StreamPort {
             }
             Err(_) => {
                 // One side failed: reset both.
-                reset(&connection.client);
-                reset(&connection.pod);
+                self.connections.insert(token, connection);
+                self.end(token, reactor);
             }
         }
     }
@@ -166,6 +178,14 @@ impl Port for StreamPort {
         }
     }
 
+    fn end(&mut self, token: u64, reactor: &mut Reactor) {
+        if let Some(connection) = self.connections.remove(&token) {
+            reset(&connection.client);
+            reset(&connection.pod);
+            reactor.connections.release(connection.slot);
+        }
+    }
+
     fn expire(&mut self, now: Instant, reactor: &mut Reactor) {
         if self.retry.take_if(|retry| *retry <= now).is_some() {
             self.accept(reactor);
@@ -176,7 +196,7 @@ impl Port for StreamPort {
         });
         for (token, connection) in overdue.collect::<Vec<_>>() {
             let tried = connection.dialing.map_or(0, |dialing| dialing.tried);
-            self.dial(token, connection.client, tried, reactor);
+            self.dial(token, connection.client, connection.slot, tried, reactor);
         }
         let dialing = self.connections.values().filter_map(|c| c.dialing.as_ref());
         let deadlines = dialing.map(|dialing| dialing.deadline).chain(self.retry);
@@ -185,51 +205,54 @@ impl Port for StreamPort {
 }
 
 impl Connection {
-    /// Moves what both sides can send and receive now. Returns whether there is more.
-    fn pump(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
-        let up = self.up.pump(&self.client, &self.pod, buffer)?;
-        let down = self.down.pump(&self.pod, &self.client, buffer)?;
-        Ok(up || down)
+    /// Moves what both sides can send and receive now. Returns whether anything moved, and whether there is more.
+    fn pump(&mut self, is_tcp: bool, buffer: &mut [u8]) -> io::Result<(bool, bool)> {
+        let [up, down] = &mut self.ended;
+        let up = pump(&self.client, &self.pod, up, is_tcp, buffer)?;
+        let down = pump(&self.pod, &self.client, down, is_tcp, buffer)?;
+        Ok((up.0 || down.0, up.1 || down.1))
     }
 }
 
-impl Direction {
-    fn pump(
-        &mut self,
-        mut from: &TcpStream,
-        mut to: &TcpStream,
-        buffer: &mut [u8],
-    ) -> io::Result<bool> {
-        for _ in 0..TURN {
-            if self.ended {
-                return Ok(false);
-            }
-            if !self.pending.is_empty() {
-                let Some(sent) = unblocked(to.write(&self.pending))? else {
-                    return Ok(false);
-                };
-                self.pending = self.pending.split_off(sent);
-                continue;
-            }
-            match unblocked(from.read(buffer))? {
-                None => return Ok(false),
-                Some(0) => {
-                    self.ended = true;
-                    match to.shutdown(Shutdown::Write) {
-                        Err(error) if error.kind() != io::ErrorKind::NotConnected => {
-                            return Err(error);
-                        }
-                        Ok(()) | Err(_) => {}
-                    }
-                }
-                Some(length) => {
-                    let sent = unblocked(to.write(&buffer[..length]))?.unwrap_or(0);
-                    self.pending = buffer[sent..length].to_vec();
-                }
+/// Moves bytes in one direction. Those that wait for a slow receiver stay in the sender's socket: they are peeked at, and taken when
+/// they have been passed on.
+fn pump(
+    from: &TcpStream,
+    mut to: &TcpStream,
+    ended: &mut bool,
+    is_tcp: bool,
+    buffer: &mut [u8],
+) -> io::Result<(bool, bool)> {
+    for turn in 0..TURN {
+        if *ended {
+            return Ok((turn > 0, false));
+        }
+        let peeked = recv(from, &mut *buffer, RecvFlags::PEEK).map_err(io::Error::from);
+        let Some((length, _)) = unblocked(peeked)? else {
+            return Ok((turn > 0, false));
+        };
+        if length == 0 {
+            *ended = true;
+            match to.shutdown(Shutdown::Write) {
+                Err(error) if error.kind() != io::ErrorKind::NotConnected => return Err(error),
+                Ok(()) | Err(_) => continue,
             }
         }
-        Ok(true)
+        let Some(sent) = unblocked(to.write(&buffer[..length]))? else {
+            return Ok((turn > 0, false));
+        };
+        // TCP copies nothing for MSG_TRUNC (tcp(7)); SCTP does not know it.
+        let flags = if is_tcp { RecvFlags::TRUNC } else { RecvFlags::empty() };
+        let mut rest = &mut buffer[..sent];
+        while !rest.is_empty() {
+            let (taken, _) = recv(from, &mut *rest, flags)?;
+            rest = match taken {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                taken => &mut rest[taken..],
+            };
+        }
     }
+    Ok((true, true))
 }
 
 /// `None` if the operation would block.

@@ -18,10 +18,7 @@ fn accounts(data: &[u8]) {
         merge_groups: true,
     };
     let name = |line: &str| line.split(':').next().unwrap_or_default().to_owned();
-    let first = (
-        passwd.lines().next().map(name),
-        group.lines().next().map(name),
-    );
+    let first = (passwd.lines().next().map(name), group.lines().next().map(name));
     if let (Some(user), group_name) = first
         && let Ok(found) = user::resolve(&plan(&user, group_name.as_deref()), passwd, group)
     {

@@ -20,9 +20,7 @@ fn output(data: &[u8]) {
     encoder.finish(Timestamp::UNIX_EPOCH, &mut log);
     let mut joined = Vec::new();
     for line in log.split_inclusive(|byte| *byte == b'\n') {
-        let rest = line
-            .strip_prefix(b"1970-01-01T00:00:00.000000000Z stderr ")
-            .unwrap();
+        let rest = line.strip_prefix(b"1970-01-01T00:00:00.000000000Z stderr ").unwrap();
         let (tag, text) = (&rest[..2], &rest[2..rest.len() - 1]);
         assert!(text.len() <= MAX_PART);
         joined.extend_from_slice(text);

@@ -10,11 +10,7 @@ pub(super) const TARGETS: &[Target] =
 /// The kernel accepts every filter (`bpf_check_classic`): it is not too long, every jump goes forwards and stays
 /// inside, and it ends with a verdict. A filter read from its file is the one written.
 fn seccomp_profile(data: &[u8]) {
-    let host = HostContext {
-        native: Arch::X86_64,
-        kernel: (6, 1),
-        capabilities: &[0, 1, 21],
-    };
+    let host = HostContext { native: Arch::X86_64, kernel: (6, 1), capabilities: &[0, 1, 21] };
     let Ok(made) = filter(Some(text(data)), host) else {
         return;
     };

@@ -98,20 +98,12 @@ pub fn open(plan: &LogPlan) -> io::Result<LogFile> {
 
 fn base(plan: &LogPlan) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(
-        CWD,
-        &plan.directory,
-        flags,
-        Mode::empty(),
-    )?)
+    Ok(rustix::fs::openat(CWD, &plan.directory, flags, Mode::empty())?)
 }
 
 fn beneath(base: &OwnedFd, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
-    let mode = if flags.contains(OFlags::CREATE) {
-        Mode::from_raw_mode(FILE_MODE)
-    } else {
-        Mode::empty()
-    };
+    let mode =
+        if flags.contains(OFlags::CREATE) { Mode::from_raw_mode(FILE_MODE) } else { Mode::empty() };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     file_tree::open_scoped(base, path, flags | OFlags::CLOEXEC, mode, resolve).map_err(|error| {
         match error {
@@ -158,11 +150,7 @@ mod tests {
         fs::create_dir(dir.path().join("real")).unwrap();
         symlink("real", dir.path().join("link")).unwrap();
         symlink("real/file", dir.path().join("file-link")).unwrap();
-        let plan = LogPlan {
-            directory: dir.path().into(),
-            path: path.into(),
-            max: None,
-        };
+        let plan = LogPlan { directory: dir.path().into(), path: path.into(), max: None };
         prepare(&plan).unwrap();
         open(&plan).unwrap().write_all(b"one ").unwrap();
         prepare(&plan).unwrap();
@@ -180,11 +168,7 @@ mod tests {
         };
         let path = plan.whole();
         let mut log = open(&plan).unwrap();
-        for (line, whole) in [
-            ("12345\n", "12345\n"),
-            ("789\n", "12345\n789\n"),
-            ("b\n", "b\n"),
-        ] {
+        for (line, whole) in [("12345\n", "12345\n"), ("789\n", "12345\n789\n"), ("b\n", "b\n")] {
             log.write_all(line.as_bytes()).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), whole);
         }
@@ -212,23 +196,10 @@ mod tests {
         symlink("../other", logs.join("out")).unwrap();
         symlink(&other, logs.join("absolute")).unwrap();
         symlink("/proc/self/fd/2", logs.join("magic")).unwrap();
-        rustix::fs::mknodat(
-            CWD,
-            logs.join("fifo"),
-            FileType::Fifo,
-            Mode::from_raw_mode(0o600),
-            0,
-        )
-        .unwrap();
-        let plan = LogPlan {
-            directory: logs,
-            path: path.into(),
-            max: None,
-        };
-        assert_eq!(
-            prepare(&plan).unwrap_err().kind(),
-            io::ErrorKind::InvalidInput
-        );
+        rustix::fs::mknodat(CWD, logs.join("fifo"), FileType::Fifo, Mode::from_raw_mode(0o600), 0)
+            .unwrap();
+        let plan = LogPlan { directory: logs, path: path.into(), max: None };
+        assert_eq!(prepare(&plan).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         open(&plan).unwrap_err();
         assert_eq!(fs::read_dir(&other).unwrap().count(), 1);
     }

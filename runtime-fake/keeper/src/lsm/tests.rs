@@ -30,10 +30,7 @@ fn confine_writes_attributes_of_present_modules() {
     let new = TempDir::new().unwrap();
     put(new.path(), "proc/self/attr/apparmor/exec", "");
     put(new.path(), "proc/self/attr/exec", "");
-    let both = Confinement {
-        selinux_label: Some("u:r:t:s0".to_owned()),
-        ..confinement(&new)
-    };
+    let both = Confinement { selinux_label: Some("u:r:t:s0".to_owned()), ..confinement(&new) };
     confine(&both).unwrap();
     assert_eq!(text(new.path(), "proc/self/attr/apparmor/exec"), "exec p");
     assert_eq!(text(new.path(), "proc/self/attr/exec"), "u:r:t:s0");
@@ -63,9 +60,7 @@ fn relabel_visits_tree_without_following_symlinks() {
         // Resolve all links except the last.
         let parent = fs::canonicalize(path.parent().unwrap()).unwrap();
         let below = parent.join(path.file_name().unwrap());
-        let below = below
-            .strip_prefix(fs::canonicalize(&root).unwrap())
-            .unwrap();
+        let below = below.strip_prefix(fs::canonicalize(&root).unwrap()).unwrap();
         visited.lock().unwrap().push(below.display().to_string());
         Ok(())
     };
@@ -74,10 +69,7 @@ fn relabel_visits_tree_without_following_symlinks() {
     let at = |name: &str| visited.iter().position(|v| v == name).unwrap();
     assert!(at("a/b/deep") < at("a/b"));
     visited.sort();
-    assert_eq!(
-        visited,
-        ["a/b", "a/b/dangling", "a/b/deep", "a/file", "a/link"]
-    );
+    assert_eq!(visited, ["a/b", "a/b/dangling", "a/b/deep", "a/file", "a/link"]);
     // A file has no entries below it.
     each_below(&root.path().join("a/file"), &|_| panic!()).unwrap();
 }
@@ -86,19 +78,11 @@ fn relabel_visits_tree_without_following_symlinks() {
 fn relabel_refuses_host_directories() {
     let root = TempDir::new().unwrap();
     symlink("/etc", root.path().join("etc")).unwrap();
-    for path in [
-        Path::new("/"),
-        Path::new("/usr/"),
-        Path::new("/usr/../etc"),
-        &root.path().join("etc"),
-    ] {
+    for path in
+        [Path::new("/"), Path::new("/usr/"), Path::new("/usr/../etc"), &root.path().join("etc")]
+    {
         let error = relabel(path, "u:r:t:s0").unwrap_err();
-        assert_eq!(
-            error.kind(),
-            io::ErrorKind::InvalidInput,
-            "{}",
-            path.display()
-        );
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{}", path.display());
     }
 }
 
@@ -113,8 +97,8 @@ fn relabel_sets_label_of_files() {
         // Without a security module, only root may set such attributes.
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
             let _ = writeln!(
-                io::stderr(),
-                "skipped: relabel_sets_label_of_files: only root may set {XATTR}"
+                io::LineWriter::new(io::stderr()),
+                "skipped: relabel_sets_label_of_files: needs Root: only root may set {XATTR}"
             );
             return;
         }

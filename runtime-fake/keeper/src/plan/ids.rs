@@ -37,15 +37,11 @@ impl IdMappings {
     /// The host's owner of a file that has `uid` and `gid` in the namespace; none for an id without a mapping.
     pub fn shift(&self, uid: u32, gid: u32) -> Option<(u32, u32)> {
         let shift = |maps: &[LinuxIdMapping], id: u32| {
-            let map = maps.iter().find(|map| {
-                id.checked_sub(map.container_id)
-                    .is_some_and(|at| at < map.size)
-            })?;
+            let map = maps
+                .iter()
+                .find(|map| id.checked_sub(map.container_id).is_some_and(|at| at < map.size))?;
             Some(map.host_id + (id - map.container_id))
         };
-        Some((
-            shift(&self.uid_mappings, uid)?,
-            shift(&self.gid_mappings, gid)?,
-        ))
+        Some((shift(&self.uid_mappings, uid)?, shift(&self.gid_mappings, gid)?))
     }
 }

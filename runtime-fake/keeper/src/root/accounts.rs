@@ -26,10 +26,7 @@ pub(crate) struct Accounts {
 /// Reads both in `root`. `mounts` tells whether they may be on mounts below it.
 pub(crate) fn read(root: &Root, mounts: bool) -> Step<Accounts> {
     let text = |path: &str| read_file(root, Path::new(path), mounts);
-    Ok(Accounts {
-        passwd: text("/etc/passwd")?,
-        group: text("/etc/group")?,
-    })
+    Ok(Accounts { passwd: text("/etc/passwd")?, group: text("/etc/group")? })
 }
 
 fn read_file(root: &Root, path: &Path, mounts: bool) -> Step<String> {

@@ -39,13 +39,7 @@ pub(crate) fn fill(isolation: IsolationMode, dev: BorrowedFd<'_>) -> Step {
     for (name, major, minor) in DEVICES {
         let made = if isolation == IsolationMode::Rootless {
             // A process in a user namespace cannot make device nodes: make an empty file to mount the host's device on.
-            rustix::fs::mknodat(
-                dev,
-                name,
-                FileType::RegularFile,
-                Mode::from_raw_mode(0o666),
-                0,
-            )
+            rustix::fs::mknodat(dev, name, FileType::RegularFile, Mode::from_raw_mode(0o666), 0)
         } else {
             rustix::fs::mknodat(
                 dev,
@@ -81,19 +75,14 @@ pub(crate) fn bind(root: &Root) -> Step {
 
 /// Makes the devices that the container requests. If mknod(2) is not allowed, it mounts the host's.
 pub(crate) fn add(isolation: IsolationMode, root: &Root, devices: &[DevicePlan]) -> Step {
-    devices
-        .iter()
-        .try_for_each(|device| make(isolation, root, device))
+    devices.iter().try_for_each(|device| make(isolation, root, device))
 }
 
 /// Adds all other devices of the host, except those that the host does not let us use.
 pub(crate) fn add_all(isolation: IsolationMode, root: &Root) -> Step {
     for device in host_devices::below(Path::new("/dev")).context("list the host's devices")? {
         let usual = DEVICES.iter().map(|(name, ..)| *name).chain(["ptmx"]);
-        if usual
-            .into_iter()
-            .any(|name| device.below == Path::new(name))
-        {
+        if usual.into_iter().any(|name| device.below == Path::new(name)) {
             continue;
         }
         // Do not mount devices that the container could not open.
@@ -127,10 +116,8 @@ fn make(isolation: IsolationMode, root: &Root, device: &DevicePlan) -> Step {
         DeviceKind::Character => FileType::CharacterDevice,
         DeviceKind::Block => FileType::BlockDevice,
     };
-    let (mode, number) = (
-        Mode::from_raw_mode(node.file_mode),
-        rustix::fs::makedev(node.major, node.minor),
-    );
+    let (mode, number) =
+        (Mode::from_raw_mode(node.file_mode), rustix::fs::makedev(node.major, node.minor));
     match rustix::fs::mknodat(&parent, name, kind, mode, number) {
         Ok(()) => {}
         // An existing node stays: it may be the host's. A host that denies mknod(2) may still have the device.
@@ -138,14 +125,8 @@ fn make(isolation: IsolationMode, root: &Root, device: &DevicePlan) -> Step {
         Err(error) => return Err(error).context(what()),
     }
     let owner = (Uid::from_raw(node.uid), Gid::from_raw(node.gid));
-    rustix::fs::chownat(
-        &parent,
-        name,
-        Some(owner.0),
-        Some(owner.1),
-        AtFlags::SYMLINK_NOFOLLOW,
-    )
-    .context(what())
+    rustix::fs::chownat(&parent, name, Some(owner.0), Some(owner.1), AtFlags::SYMLINK_NOFOLLOW)
+        .context(what())
 }
 
 fn mount(root: &Root, device: &DevicePlan) -> Step {

@@ -37,16 +37,8 @@ pub(crate) fn make(
     let what = "make the container's writable layer";
     let tmpfs = new_mount("tmpfs", &[("mode", "0755")], MountAttrFlags::empty()).context(what)?;
     attach(tmpfs.as_fd(), open_dir(layer).context(what)?.as_fd()).context(what)?;
-    let target = Target {
-        isolation,
-        layer,
-        at,
-        ids,
-        label,
-    };
-    let whole = target
-        .make_layer(layer)
-        .and_then(|()| target.overlay("/", layer, at));
+    let target = Target { isolation, layer, at, ids, label };
+    let whole = target.make_layer(layer).and_then(|()| target.overlay("/", layer, at));
     let mut parts = match whole {
         Ok(()) => target.graft_mounts()?,
         // Inside a user namespace the host's mounts are locked below its root, which overlayfs rejects as a lower

@@ -48,20 +48,14 @@ impl<'a> IdMapper<'a> {
         let tmpfs =
             new_mount("tmpfs", &[("mode", "0700")], MountAttrFlags::empty()).context(what)?;
         attach(tmpfs.as_fd(), open_dir(&place).context(what)?.as_fd()).context(what)?;
-        Ok(Self {
-            namespace,
-            place,
-            count: Cell::new(0),
-        })
+        Ok(Self { namespace, place, count: Cell::new(0) })
     }
 
     /// The path of an idmapped mount of the directory `path`.
     pub(crate) fn path(&self, path: &Path) -> io::Result<PathBuf> {
         let tree = clone_tree(path, false)?;
         sys::set_id_map(tree.as_fd(), self.namespace.fd())?;
-        let at = self
-            .place
-            .join(self.count.replace(self.count.get() + 1).to_string());
+        let at = self.place.join(self.count.replace(self.count.get() + 1).to_string());
         rustix::fs::mkdir(&at, Mode::from_raw_mode(0o700))?;
         attach(tree.as_fd(), open_dir(&at)?.as_fd())?;
         Ok(at)
@@ -69,16 +63,14 @@ impl<'a> IdMapper<'a> {
 
     /// Maps the layers of an image. If the file system does not support that, the daemon copies them.
     pub(crate) fn layers(&self, layers: &[PathBuf]) -> Step<Vec<PathBuf>> {
-        layers
-            .iter()
-            .map(|layer| self.path(layer))
-            .collect::<io::Result<Vec<_>>>()
-            .map_err(|error| {
+        layers.iter().map(|layer| self.path(layer)).collect::<io::Result<Vec<_>>>().map_err(
+            |error| {
                 Failure::new(
                     FailureKind::NoIdMap,
                     format!("failed to map the ids of the image's files: {error}"),
                 )
-            })
+            },
+        )
     }
 
     /// Makes the container's root user the owner of a file.
@@ -164,9 +156,7 @@ pub(crate) fn prepare(plan: &LaunchPlan, pod: &Pod, shared: Option<&Shared>, to:
 
 fn send(to: &OwnedFd, message: &RootMessage, descriptor: Option<&OwnedFd>) -> Step {
     let what = "hand over the container's root";
-    let document = serde_json::to_vec(message)
-        .map_err(io::Error::from)
-        .context(what)?;
+    let document = serde_json::to_vec(message).map_err(io::Error::from).context(what)?;
     let mut frame =
         frame::Outgoing::new(document, descriptor.into_iter().collect()).context(what)?;
     while !frame.send(to).context(what)? {}
@@ -178,11 +168,7 @@ fn send(to: &OwnedFd, message: &RootMessage, descriptor: Option<&OwnedFd>) -> St
 pub(crate) fn receive(plan: &LaunchPlan, from: &OwnedFd) -> Step<(PathBuf, Outside)> {
     let what = "take over the container's root";
     let mut outside = Outside {
-        sources: plan
-            .mounts
-            .iter()
-            .map(|_| volumes::Source::none())
-            .collect(),
+        sources: plan.mounts.iter().map(|_| volumes::Source::none()).collect(),
         shm: None,
         proc: None,
         parts: Vec::new(),

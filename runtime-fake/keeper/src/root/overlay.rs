@@ -64,35 +64,18 @@ fn mount_overlay(
 ) -> Result<(), Errno> {
     // mount(2) takes one page of options: paths relative to the layers' common directory keep them short.
     let shared = lower.first().and_then(|first| {
-        first
-            .ancestors()
-            .skip(1)
-            .find(|parent| lower.iter().all(|l| l.starts_with(parent)))
+        first.ancestors().skip(1).find(|parent| lower.iter().all(|l| l.starts_with(parent)))
     });
     let relative = |l: &PathBuf| {
-        shared
-            .and_then(|parent| l.strip_prefix(parent).ok())
-            .unwrap_or(l)
-            .display()
-            .to_string()
+        shared.and_then(|parent| l.strip_prefix(parent).ok()).unwrap_or(l).display().to_string()
     };
-    let user = if isolation == IsolationMode::Rootless {
-        ",userxattr"
-    } else {
-        ""
-    };
+    let user = if isolation == IsolationMode::Rootless { ",userxattr" } else { "" };
     let names: Vec<String> = lower.iter().map(relative).collect();
     let context = context(label);
     let options = format!("lowerdir={}{upper}{user}{context}", names.join(":"));
     let options = CString::new(options).map_err(|_| Errno::INVAL)?;
     rustix::process::chdir(shared.unwrap_or(Path::new("/")))?;
-    let mounted = mount(
-        "overlay",
-        at,
-        "overlay",
-        MountFlags::empty(),
-        Some(options.as_c_str()),
-    );
+    let mounted = mount("overlay", at, "overlay", MountFlags::empty(), Some(options.as_c_str()));
     rustix::process::chdir("/")?;
     mounted
 }

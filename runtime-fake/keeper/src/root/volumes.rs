@@ -86,12 +86,7 @@ pub(crate) fn open(
         None => all()?,
     };
     for (mount, source) in mounts.iter().zip(&mut sources) {
-        if let MountSource::Image {
-            layers,
-            sub_path,
-            at,
-        } = &mount.source
-        {
+        if let MountSource::Image { layers, sub_path, at } = &mount.source {
             *source = Some(open_image(isolation, mount, layers, sub_path, at, label)?);
         }
         // It is mounted in the pod's mount namespace, not in the host's.
@@ -107,11 +102,7 @@ fn open_host(mount: &MountPlan, path: &Path, label: Option<&str>) -> Step<OwnedF
     if let Some(label) = label.filter(|_| mount.relabel) {
         relabelled(lsm::relabel(path, label), path, label)?;
     }
-    let what = format!(
-        "mount {} of the host at {}",
-        path.display(),
-        mount.destination.display()
-    );
+    let what = format!("mount {} of the host at {}", path.display(), mount.destination.display());
     let tree = clone_tree(path, true).context(&what)?;
     let sharing = || {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -130,10 +121,7 @@ fn open_sub_path(
     label: Option<&str>,
 ) -> Step<OwnedFd> {
     let what = what(mount);
-    let part = Part {
-        tree: volume.to_owned(),
-        path: sub_path.to_owned(),
-    };
+    let part = Part { tree: volume.to_owned(), path: sub_path.to_owned() };
     let opened = part::open_part(&part).context(&what)?;
     let path = part.full_path();
     if let Some(label) = label.filter(|_| mount.relabel) {
@@ -156,12 +144,7 @@ fn prepare_host(
         Propagation::Private => libc::MS_PRIVATE,
         Propagation::Slave => {
             let shared = sharing().context(what)?;
-            must_share(
-                mount,
-                path,
-                shared.shared || shared.slave,
-                "shared or slave",
-            )?;
+            must_share(mount, path, shared.shared || shared.slave, "shared or slave")?;
             libc::MS_SLAVE
         }
         Propagation::Shared => {
@@ -176,11 +159,7 @@ fn prepare_host(
 fn relabelled(done: std::io::Result<()>, path: &Path, label: &str) -> Step {
     done.map_err(|error| {
         let refused = error.kind() == std::io::ErrorKind::InvalidInput;
-        let kind = if refused {
-            FailureKind::Invalid
-        } else {
-            FailureKind::System
-        };
+        let kind = if refused { FailureKind::Invalid } else { FailureKind::System };
         let reason = plain(&error);
         Failure::new(
             kind,
@@ -213,7 +192,7 @@ fn forbid(mount: &MountPlan, tree: &OwnedFd) -> Step {
         return Ok(());
     }
     let what = format!("give the mount at {target} its mount_options");
-    sys::add_attributes(tree.as_fd(), attributes).context(what)
+    sys::add_attributes(tree.as_fd(), attributes, 0).context(what)
 }
 
 /// Creates a missing host path as a directory (as containerd does).
@@ -244,18 +223,12 @@ struct Sharing {
 /// Whether the mount that an opened file is on has peers, or a master.
 fn sharing(at: &OwnedFd) -> Result<Sharing, std::io::Error> {
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", at.as_raw_fd()))?;
-    let id = info
-        .lines()
-        .find_map(|line| line.strip_prefix("mnt_id:"))
-        .map_or("", str::trim);
+    let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:")).map_or("", str::trim);
     let table = fs::read_to_string("/proc/self/mountinfo")?;
     let mount = mounts(&table).find(|mount| mount.id == id);
     let tags = mount.map(|mount| mount.propagation).unwrap_or_default();
     let has = |tag: &str| tags.iter().any(|field| field.starts_with(tag));
-    Ok(Sharing {
-        shared: has("shared:"),
-        slave: has("master:"),
-    })
+    Ok(Sharing { shared: has("shared:"), slave: has("master:") })
 }
 
 fn must_share(mount: &MountPlan, path: &Path, shares: bool, wanted: &str) -> Step {
@@ -321,10 +294,7 @@ fn open_image(
 
 /// A volume of the pod in memory, or a part of one.
 fn open_memory(mount: &MountPlan, at: &Path, sub_path: &Path) -> Step<OwnedFd> {
-    let what = format!(
-        "mount a volume in memory at {}",
-        mount.destination.display()
-    );
+    let what = format!("mount a volume in memory at {}", mount.destination.display());
     if mount.propagation != Propagation::Private {
         let message = format!("failed to {what}: its propagation has to be private");
         return Err(Failure::new(FailureKind::Invalid, message));

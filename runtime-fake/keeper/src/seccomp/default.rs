@@ -56,10 +56,7 @@ const WITH_CAPABILITY: [(u8, &str); 14] = [
     // SYS_CHROOT
     (18, "chroot"),
     // SYS_PTRACE
-    (
-        19,
-        "kcmp pidfd_getfd process_madvise process_vm_readv process_vm_writev ptrace",
-    ),
+    (19, "kcmp pidfd_getfd process_madvise process_vm_readv process_vm_writev ptrace"),
     // SYS_PACCT
     (20, "acct"),
     (
@@ -73,10 +70,7 @@ const WITH_CAPABILITY: [(u8, &str); 14] = [
     // SYS_NICE
     (23, "mbind set_mempolicy set_mempolicy_home_node"),
     // SYS_TIME
-    (
-        25,
-        "adjtimex clock_settime clock_settime64 settimeofday stime",
-    ),
+    (25, "adjtimex clock_settime clock_settime64 settimeofday stime"),
     // SYS_TTY_CONFIG
     (26, "vhangup"),
     // SYSLOG
@@ -101,17 +95,10 @@ const SPEC_ALLOW: u32 = 4;
 
 /// The rules for a container.
 pub(super) fn rules(host: HostContext<'_>) -> Rules {
-    let allow = |name: &str| Rule {
-        name: name.to_owned(),
-        action: Action::ALLOW,
-        conditions: Vec::new(),
-    };
+    let allow =
+        |name: &str| Rule { name: name.to_owned(), action: Action::ALLOW, conditions: Vec::new() };
     let allow_if = |name: &str, comparison, value| Rule {
-        conditions: vec![Condition {
-            argument: 0,
-            comparison,
-            value,
-        }],
+        conditions: vec![Condition { argument: 0, comparison, value }],
         ..allow(name)
     };
     let has = |number: u8| host.capabilities.contains(&number);
@@ -128,15 +115,10 @@ pub(super) fn rules(host: HostContext<'_>) -> Rules {
     // AF_VSOCK sockets reach the hypervisor of a virtual machine.
     rules.push(allow_if("socket", Comparison::NotEqual, AF_VSOCK));
     if !has(SYS_ADMIN) {
-        let none = Comparison::MaskedEqual {
-            mask: NEW_NAMESPACES,
-        };
+        let none = Comparison::MaskedEqual { mask: NEW_NAMESPACES };
         rules.push(allow_if("clone", none, 0));
         // The flags of clone3 are in memory, which a filter cannot read. On ENOSYS programs fall back to clone.
-        rules.push(Rule {
-            action: Action::errno(ENOSYS),
-            ..allow("clone3")
-        });
+        rules.push(Rule { action: Action::errno(ENOSYS), ..allow("clone3") });
     }
     Rules {
         default: Action::errno(1),

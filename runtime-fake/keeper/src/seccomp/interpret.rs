@@ -19,10 +19,7 @@ impl SystemCall {
     #[must_use]
     pub fn new(name: &'static str, given: &[u64]) -> Self {
         let mut arguments = [0; 6];
-        arguments
-            .iter_mut()
-            .zip(given)
-            .for_each(|(argument, given)| *argument = *given);
+        arguments.iter_mut().zip(given).for_each(|(argument, given)| *argument = *given);
         Self { name, arguments }
     }
 }

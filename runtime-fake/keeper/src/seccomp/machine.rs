@@ -61,11 +61,8 @@ const X32_OWN: [(&str, u32); 36] = [
 ];
 
 /// The calls that only 32-bit ARM has, with numbers far above all others (the kernel's `asm/unistd.h`).
-const ARM_OWN: [(&str, u32); 3] = [
-    ("breakpoint", 0xf_0001),
-    ("cacheflush", 0xf_0002),
-    ("set_tls", 0xf_0005),
-];
+const ARM_OWN: [(&str, u32); 3] =
+    [("breakpoint", 0xf_0001), ("cacheflush", 0xf_0002), ("set_tls", 0xf_0005)];
 
 impl Arch {
     /// This machine's native interface; none if it is not supported.

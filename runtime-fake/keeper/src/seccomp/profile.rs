@@ -122,10 +122,7 @@ pub(super) fn read(text: &str, host: HostContext<'_>) -> Result<Rules, Reason> {
     let mut rules = Rules {
         default: action(
             &document.default_action,
-            number(
-                document.default_errno_ret,
-                document.default_errno.as_deref(),
-            )?,
+            number(document.default_errno_ret, document.default_errno.as_deref())?,
         )?,
         arches: arches(&document.architectures, &document.arch_map, host.native)?,
         rules: Vec::new(),
@@ -155,10 +152,7 @@ fn number(given: Option<u32>, name: Option<&str>) -> Result<Option<u32>, Reason>
 fn action(name: &str, errno: Option<u32>) -> Result<Action, Reason> {
     let number = || {
         u16::try_from(errno.unwrap_or(EPERM)).map_err(|_| {
-            format!(
-                "has errnoRet {}, which is no error's number",
-                errno.unwrap_or(EPERM)
-            )
+            format!("has errnoRet {}, which is no error's number", errno.unwrap_or(EPERM))
         })
     };
     Ok(match name {
@@ -192,9 +186,7 @@ fn arches(list: &[String], map: &[Family], native: Arch) -> Result<Vec<Arch>, Re
     }
     // The native interface is always filtered (as in libseccomp).
     let family = native.family().iter().copied();
-    Ok(family
-        .filter(|arch| *arch == native || wanted.contains(&Some(*arch)))
-        .collect())
+    Ok(family.filter(|arch| *arch == native || wanted.contains(&Some(*arch))).collect())
 }
 
 fn flags(names: Option<&[String]>) -> Result<u32, Reason> {
@@ -238,10 +230,8 @@ fn applies(entry: &Entry, host: HostContext<'_>) -> Result<bool, Reason> {
     {
         return Ok(false);
     }
-    Ok(
-        (excludes.min_kernel.is_empty() || host.kernel < version(&excludes.min_kernel)?)
-            && host.kernel >= version(&includes.min_kernel)?,
-    )
+    Ok((excludes.min_kernel.is_empty() || host.kernel < version(&excludes.min_kernel)?)
+        && host.kernel >= version(&includes.min_kernel)?)
 }
 
 /// Parses a version such as `4.8`; an empty one is older than all others.
@@ -255,22 +245,13 @@ fn version(text: &str) -> Result<(u32, u32), Reason> {
 }
 
 fn add(entry: &Entry, rules: &mut Vec<Rule>) -> Result<(), Reason> {
-    let action = action(
-        &entry.action,
-        number(entry.errno_ret, entry.errno.as_deref())?,
-    )?;
-    let conditions = entry
-        .args
-        .iter()
-        .map(condition)
-        .collect::<Result<Vec<_>, _>>()?;
+    let action = action(&entry.action, number(entry.errno_ret, entry.errno.as_deref())?)?;
+    let conditions = entry.args.iter().map(condition).collect::<Result<Vec<_>, _>>()?;
     // Several conditions on one argument are alternatives (as in runc, for Docker's old profiles).
-    let repeated = conditions.iter().enumerate().any(|(at, one)| {
-        conditions
-            .iter()
-            .take(at)
-            .any(|other| other.argument == one.argument)
-    });
+    let repeated = conditions
+        .iter()
+        .enumerate()
+        .any(|(at, one)| conditions.iter().take(at).any(|other| other.argument == one.argument));
     let alternatives = if repeated {
         conditions.into_iter().map(|one| vec![one]).collect()
     } else {
@@ -304,19 +285,12 @@ fn condition(argument: &Argument) -> Result<Condition, Reason> {
         "SCMP_CMP_EQ" => (Comparison::Equal, argument.value),
         "SCMP_CMP_GE" => (Comparison::GreaterOrEqual, argument.value),
         "SCMP_CMP_GT" => (Comparison::Greater, argument.value),
-        "SCMP_CMP_MASKED_EQ" => (
-            Comparison::MaskedEqual {
-                mask: argument.value,
-            },
-            argument.value_two,
-        ),
+        "SCMP_CMP_MASKED_EQ" => {
+            (Comparison::MaskedEqual { mask: argument.value }, argument.value_two)
+        }
         op => return Err(format!("has the unknown comparison {op:?}")),
     };
-    Ok(Condition {
-        argument: index,
-        comparison,
-        value,
-    })
+    Ok(Condition { argument: index, comparison, value })
 }
 
 #[cfg(test)]

@@ -56,12 +56,7 @@ const ENOSYS: u16 = 38;
 const WIDE_GAP: u32 = 4096;
 
 fn plain(code: u16, k: u32) -> Instruction {
-    Instruction {
-        code,
-        jt: 0,
-        jf: 0,
-        k,
-    }
+    Instruction { code, jt: 0, jf: 0, k }
 }
 
 fn branch(code: u16, k: u32, jt: u8, jf: u8) -> Instruction {
@@ -113,11 +108,7 @@ fn ranges(rules: &Rules, arches: &[Arch]) -> Vec<(u32, Verdict)> {
         for (number, verdict) in verdicts {
             if number > next {
                 // Future calls will fill the gap below those that only ARM has.
-                let gap = if number - next > WIDE_GAP {
-                    unknown(rules)
-                } else {
-                    rules.default
-                };
+                let gap = if number - next > WIDE_GAP { unknown(rules) } else { rules.default };
                 ranges.push((next, Verdict::Always(gap)));
             }
             ranges.push((number, verdict));
@@ -139,11 +130,7 @@ fn ranges(rules: &Rules, arches: &[Arch]) -> Vec<(u32, Verdict)> {
 /// The action for calls that are newer than the profile: programs try them and expect ENOSYS if they are missing. They
 /// would take any other error for a result (runc does the same).
 fn unknown(rules: &Rules) -> Action {
-    if rules.default.lets_pass() {
-        rules.default
-    } else {
-        Action::errno(ENOSYS)
-    }
+    if rules.default.lets_pass() { rules.default } else { Action::errno(ENOSYS) }
 }
 
 /// The calls that have rules. A rule without conditions wins over all with conditions, and an earlier one over later

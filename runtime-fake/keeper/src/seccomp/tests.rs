@@ -4,11 +4,7 @@ use super::*;
 
 #[test]
 fn filter_round_trips_through_file() {
-    let host = HostContext {
-        native: Arch::X86_64,
-        kernel: (6, 1),
-        capabilities: &[],
-    };
+    let host = HostContext { native: Arch::X86_64, kernel: (6, 1), capabilities: &[] };
     let filter = filter(None, host).unwrap();
     let bytes = filter.to_bytes();
     assert_eq!(Filter::from_bytes(&bytes), Some(filter));
@@ -19,11 +15,7 @@ fn filter_round_trips_through_file() {
 
 #[test]
 fn profile_over_program_limit_is_refused() {
-    let host = HostContext {
-        native: Arch::X86_64,
-        kernel: (6, 1),
-        capabilities: &[],
-    };
+    let host = HostContext { native: Arch::X86_64, kernel: (6, 1), capabilities: &[] };
     let rule = r#"{"names":["read"],"action":"SCMP_ACT_ALLOW","args":[{"index":0,"value":7,"op":"SCMP_CMP_EQ"}]}"#;
     let text = format!(
         r#"{{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[{}]}}"#,

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use ipnet::Ipv4Net;
 
-use super::{Bridge, Netlink, link_query, requests, within};
-use crate::{NetError, POD_INTERFACE, private_netns};
+use super::{Bridge, Netlink, Port, host_interface, link_query, requests, within};
+use crate::{Mac, NetError, POD_INTERFACE, private_netns};
 
 /// A network namespace on the bridge, attached as a pod is, with further addresses. [`Bridge::release`] detaches it.
 #[derive(Debug)]
@@ -53,10 +53,9 @@ impl Bridge {
             Ok(()) => Ok(lease),
             Err(error) => match self.release(lease) {
                 Ok(()) => Err(error),
-                Err(cleanup) => Err(NetError::Cleanup {
-                    attach: Box::new(error),
-                    cleanup: Box::new(cleanup),
-                }),
+                Err(cleanup) => {
+                    Err(NetError::Cleanup { attach: Box::new(error), cleanup: Box::new(cleanup) })
+                }
             },
         }
     }
@@ -66,10 +65,7 @@ impl Bridge {
         let before = lease.addresses.len();
         let leased = self.lease_further(lease, further);
         if leased.is_err() {
-            for number in before..lease.addresses.len() {
-                self.ipam().free(&lease.further(number));
-            }
-            lease.addresses.truncate(before);
+            self.free_further(lease, before);
         }
         leased.map(|()| lease.addresses.iter().skip(before).copied().collect())
     }
@@ -81,14 +77,14 @@ impl Bridge {
             let address = allocated.map_err(|error| self.no_address(error))?;
             lease.addresses.push(address);
         }
+        let (name, mac) = self.port(lease);
+        let added = lease.addresses.iter().skip(before).map(|address| IpAddr::V4(*address));
+        self.sources.extend(Port { name: &name, mac }, &added.collect::<Vec<_>>())?;
         within(Some(lease.netns.as_fd()), || {
             let mut netlink = Netlink::open()?;
             let link = link_query::link(&mut netlink, POD_INTERFACE)?;
-            let index = link
-                .ok_or_else(|| NetError::Vanished {
-                    name: POD_INTERFACE.to_owned(),
-                })?
-                .index;
+            let index =
+                link.ok_or_else(|| NetError::Vanished { name: POD_INTERFACE.to_owned() })?.index;
             let single = |address: &Ipv4Addr| Ipv4Net::from(*address);
             let addresses = lease.addresses.iter().skip(before);
             let steps: Vec<_> = addresses
@@ -102,11 +98,25 @@ impl Bridge {
     }
 
     /// Detaches the namespace and frees the addresses.
-    pub fn release(&self, lease: Lease) -> Result<(), NetError> {
+    pub fn release(&self, mut lease: Lease) -> Result<(), NetError> {
         let detached = self.detach(&lease.holder);
-        for number in 0..lease.addresses.len() {
+        self.free_further(&mut lease, 0);
+        detached
+    }
+
+    /// Frees the further addresses from `first` on.
+    fn free_further(&self, lease: &mut Lease, first: usize) {
+        let (name, mac) = self.port(lease);
+        let addresses = lease.addresses.iter().skip(first).map(|address| IpAddr::V4(*address));
+        self.sources.shorten(Port { name: &name, mac }, &addresses.collect::<Vec<_>>());
+        for number in first..lease.addresses.len() {
             self.ipam().free(&lease.further(number));
         }
-        detached
+        lease.addresses.truncate(first);
+    }
+
+    /// The lease's port: its name and hardware address.
+    fn port(&self, lease: &Lease) -> (String, Mac) {
+        (host_interface(&self.name, &lease.holder), Mac::of(lease.address))
     }
 }

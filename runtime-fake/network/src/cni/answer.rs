@@ -41,15 +41,10 @@ pub(crate) fn read(result: &Value) -> Result<CniResult, String> {
     };
     let mut addresses = Vec::new();
     for ip in list(result, "ips").iter().filter(|ip| in_pod(ip)) {
-        let text = ip
-            .get("address")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
+        let text = ip.get("address").and_then(Value::as_str).unwrap_or_default();
         let address = text.split('/').next().unwrap_or_default();
         addresses.push(
-            address
-                .parse()
-                .map_err(|_| format!("{text:?} in its result is not an address"))?,
+            address.parse().map_err(|_| format!("{text:?} in its result is not an address"))?,
         );
     }
     let words = |dns: &Value, name| {
@@ -64,10 +59,7 @@ pub(crate) fn read(result: &Value) -> Result<CniResult, String> {
         searches: words(dns, "search"),
         options: words(dns, "options"),
     });
-    Ok(CniResult {
-        addresses,
-        dns: dns.filter(|dns| *dns != Dns::default()),
-    })
+    Ok(CniResult { addresses, dns: dns.filter(|dns| *dns != Dns::default()) })
 }
 
 /// Whether the result lists an interface of this name in the pod.
@@ -111,11 +103,7 @@ pub(crate) fn complaint(stdout: &[u8], stderr: &[u8]) -> String {
         (None, None, None) => {
             let text = String::from_utf8_lossy(if stderr.is_empty() { stdout } else { stderr });
             let text = text.trim().replace('\n', "; ");
-            if text.is_empty() {
-                "it does not say why".to_owned()
-            } else {
-                text
-            }
+            if text.is_empty() { "it does not say why".to_owned() } else { text }
         }
     }
 }
@@ -134,28 +122,17 @@ pub(crate) fn rate(text: &str) -> Option<u64> {
         ("P", 1_000_000_000_000_000),
         ("", 1),
     ];
-    let (number, factor) = SUFFIXES
-        .iter()
-        .find_map(|(suffix, factor)| Some((text.strip_suffix(suffix)?, *factor)))?;
+    let (number, factor) =
+        SUFFIXES.iter().find_map(|(suffix, factor)| Some((text.strip_suffix(suffix)?, *factor)))?;
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
-    if !(whole.to_owned() + part)
-        .bytes()
-        .all(|b| b.is_ascii_digit())
-        || part.len() > 9
-    {
+    if !(whole.to_owned() + part).bytes().all(|b| b.is_ascii_digit()) || part.len() > 9 {
         return None;
     }
     let scale = 10u64.pow(u32::try_from(part.len()).ok()?);
     let part = part.parse::<u64>().unwrap_or(0).checked_mul(factor)? / scale;
-    let rate = whole
-        .parse::<u64>()
-        .ok()?
-        .checked_mul(factor)?
-        .checked_add(part)?;
+    let rate = whole.parse::<u64>().ok()?.checked_mul(factor)?.checked_add(part)?;
     // The kubelet accepts the same range in these annotations.
-    (1_000..=1_000_000_000_000_000)
-        .contains(&rate)
-        .then_some(rate)
+    (1_000..=1_000_000_000_000_000).contains(&rate).then_some(rate)
 }
 
 #[cfg(test)]

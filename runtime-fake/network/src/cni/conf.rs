@@ -76,9 +76,7 @@ impl NetworkList {
     /// Parses a value saved from [`NetworkList::source`].
     pub(crate) fn read(source: Value) -> Result<Self, ConfError> {
         let field = |message: &str| ConfError::Field(message.to_owned());
-        let top = source
-            .as_object()
-            .ok_or_else(|| field("it is not a JSON object"))?;
+        let top = source.as_object().ok_or_else(|| field("it is not a JSON object"))?;
         let name = top
             .get("name")
             .and_then(Value::as_str)
@@ -164,11 +162,7 @@ impl NetworkList {
 fn version(top: &Map<String, Value>) -> Result<Version, ConfError> {
     let listed = top.get("cniVersions").and_then(Value::as_array);
     let single = top.get("cniVersion").and_then(Value::as_str);
-    let words = listed
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .chain(single);
+    let words = listed.into_iter().flatten().filter_map(Value::as_str).chain(single);
     words
         .filter_map(Version::parse)
         .max()
@@ -230,22 +224,13 @@ mod tests {
     #[case("{", "it is not JSON")]
     #[case("[]", "not a JSON object")]
     #[case(r#"{"cniVersion": "1.0.0", "type": "t"}"#, "has no name")]
-    #[case(
-        r#"{"cniVersion": "1.0.0", "name": "../x", "type": "t"}"#,
-        "its name has a slash"
-    )]
+    #[case(r#"{"cniVersion": "1.0.0", "name": "../x", "type": "t"}"#, "its name has a slash")]
     #[case(
         r#"{"cniVersion": "1.0.0", "name": "n", "type": "../../bin/sh"}"#,
         "no type, or one with a slash"
     )]
-    #[case(
-        r#"{"cniVersion": "1.0.0", "name": "n", "plugins": []}"#,
-        "has no plugins"
-    )]
-    #[case(
-        r#"{"cniVersion": "0.2.0", "name": "n", "type": "t"}"#,
-        "its cniVersion is \"0.2.0\""
-    )]
+    #[case(r#"{"cniVersion": "1.0.0", "name": "n", "plugins": []}"#, "has no plugins")]
+    #[case(r#"{"cniVersion": "0.2.0", "name": "n", "type": "t"}"#, "its cniVersion is \"0.2.0\"")]
     #[case(r#"{"name": "n", "type": "t"}"#, "its cniVersion is \"\"")]
     fn what_is_no_configuration(#[case] text: &str, #[case] part: &str) {
         let error = NetworkList::parse(text.as_bytes()).unwrap_err().to_string();

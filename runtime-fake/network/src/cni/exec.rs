@@ -108,16 +108,10 @@ pub enum PluginError {
 /// Runs the plugin and waits for it to end. Returns null if it wrote no output.
 pub(super) fn run(ask: &PluginCall<'_>) -> Result<Value, PluginError> {
     let program = find(ask)?;
-    let failed = |source| PluginError::Run {
-        plugin: ask.plugin.to_owned(),
-        source,
-    };
+    let failed = |source| PluginError::Run { plugin: ask.plugin.to_owned(), source };
     let mut input = memory().map_err(failed)?;
     serde_json::to_writer(&mut input, ask.input).map_err(|error| failed(error.into()))?;
-    input
-        .flush()
-        .and_then(|()| input.rewind())
-        .map_err(failed)?;
+    input.flush().and_then(|()| input.rewind()).map_err(failed)?;
     let (stdout, stderr) = (memory().map_err(failed)?, memory().map_err(failed)?);
     let paths = std::env::join_paths(ask.bin_dirs).unwrap_or_default();
     let mut command = Command::new(program);
@@ -154,9 +148,7 @@ pub(super) fn run(ask: &PluginCall<'_>) -> Result<Value, PluginError> {
             command: ask.command,
             network: ask.network.to_owned(),
             complaint: complaint(&stdout, &stderr),
-            code: error
-                .and_then(|error| error.get("code")?.as_u64())
-                .unwrap_or_default(),
+            code: error.and_then(|error| error.get("code")?.as_u64()).unwrap_or_default(),
         });
     }
     if stdout.iter().all(u8::is_ascii_whitespace) {
@@ -173,15 +165,9 @@ pub(super) fn run(ask: &PluginCall<'_>) -> Result<Value, PluginError> {
 fn find(ask: &PluginCall<'_>) -> Result<PathBuf, PluginError> {
     let mut candidates = ask.bin_dirs.iter().map(|dir| dir.join(ask.plugin));
     candidates.find(|path| path.is_file()).ok_or_else(|| {
-        let places: Vec<String> = ask
-            .bin_dirs
-            .iter()
-            .map(|dir| dir.display().to_string())
-            .collect();
-        PluginError::Missing {
-            plugin: ask.plugin.to_owned(),
-            places: places.join(", "),
-        }
+        let places: Vec<String> =
+            ask.bin_dirs.iter().map(|dir| dir.display().to_string()).collect();
+        PluginError::Missing { plugin: ask.plugin.to_owned(), places: places.join(", ") }
     })
 }
 
@@ -192,10 +178,7 @@ fn ended(pid: Pid, timeout: Duration) -> io::Result<bool> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        match poll(
-            &mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)],
-            timeout,
-        ) {
+        match poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], timeout) {
             Ok(0) => return Ok(false),
             Ok(_) => return Ok(true),
             Err(nix::errno::Errno::EINTR) => {}
@@ -266,10 +249,8 @@ mod tests {
 
     #[test]
     fn run_kills_process_group_after_timeout() {
-        let (answer, dir) = plugin(
-            "cd $(dirname $0); sleep 1000 & echo $! > child; wait",
-            Duration::from_secs(1),
-        );
+        let (answer, dir) =
+            plugin("cd $(dirname $0); sleep 1000 & echo $! > child; wait", Duration::from_secs(1));
         let error = answer.unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -285,15 +266,9 @@ mod tests {
     fn run_rejects_invalid_result() {
         let (answer, _dir) = plugin("echo hello", LONG);
         let error = answer.unwrap_err().to_string();
-        assert!(
-            error.contains("returned an invalid result for ADD of the network net"),
-            "{error}"
-        );
+        assert!(error.contains("returned an invalid result for ADD of the network net"), "{error}");
         let (answer, _dir) = plugin("echo why >&2; exit 3", LONG);
         let error = answer.unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "the CNI plugin plugin failed to ADD the network net: why"
-        );
+        assert_eq!(error, "the CNI plugin plugin failed to ADD the network net: why");
     }
 }

@@ -17,10 +17,7 @@ fn configuration(data: &[u8]) {
         return;
     };
     for plugin in &list.plugins {
-        assert!(
-            !plugin.kind.contains(['/', '\0']) && !plugin.kind.starts_with('.'),
-            "{plugin:?}"
-        );
+        assert!(!plugin.kind.contains(['/', '\0']) && !plugin.kind.starts_with('.'), "{plugin:?}");
     }
     assert_eq!(NetworkList::read(list.source.clone()).as_ref(), Ok(&list));
 }
@@ -37,10 +34,7 @@ fn result(data: &[u8]) {
     if let Ok(value) = serde_json::from_slice::<Value>(data)
         && let Ok(given) = answer::read(&value)
     {
-        let entries = value
-            .get("ips")
-            .and_then(Value::as_array)
-            .map_or(0, Vec::len);
+        let entries = value.get("ips").and_then(Value::as_array).map_or(0, Vec::len);
         assert!(given.addresses.len() <= entries);
     }
     let (stdout, stderr) = two_texts(data);

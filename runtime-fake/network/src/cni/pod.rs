@@ -61,17 +61,14 @@ impl CniPod {
         let request = &self.request;
         let mut told = Map::new();
         if !request.ports.is_empty() {
-            let ports = request
-                .ports
-                .iter()
-                .map(|(transport, host, host_port, pod_port)| {
-                    json!({
-                        "protocol": transport.to_lowercase(),
-                        "hostPort": host_port,
-                        "containerPort": pod_port,
-                        "hostIP": host.map(|ip| ip.to_string()).unwrap_or_default(),
-                    })
-                });
+            let ports = request.ports.iter().map(|(transport, host, host_port, pod_port)| {
+                json!({
+                    "protocol": transport.to_lowercase(),
+                    "hostPort": host_port,
+                    "containerPort": pod_port,
+                    "hostIP": host.map(|ip| ip.to_string()).unwrap_or_default(),
+                })
+            });
             told.insert("portMappings".to_owned(), ports.collect());
         }
         let rate = |name| request.annotations.get(name).and_then(|text| rate(text));
@@ -91,18 +88,12 @@ impl CniPod {
             told.insert("dns".to_owned(), dns);
         }
         if !request.ranges.is_empty() {
-            let ranges = request
-                .ranges
-                .iter()
-                .map(|subnet| json!([{"subnet": subnet}]));
+            let ranges = request.ranges.iter().map(|subnet| json!([{"subnet": subnet}]));
             told.insert("ipRanges".to_owned(), ranges.collect());
         }
         if !request.annotations.is_empty() {
             // The key is containerd's own; plugins know it.
-            told.insert(
-                "io.kubernetes.cri.pod-annotations".to_owned(),
-                json!(request.annotations),
-            );
+            told.insert("io.kubernetes.cri.pod-annotations".to_owned(), json!(request.annotations));
         }
         told
     }

@@ -62,12 +62,11 @@ pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
         (Program::Pasta | Program::Slirp4netns, [path]) => {
             serve_program(program, path, netns.as_fd(), &users)
         }
-        _ => Err(io::Error::other(
-            "expected other arguments for this program",
-        )),
+        _ => Err(io::Error::other("expected other arguments for this program")),
     };
     if events(&[(users.as_fd(), PollFlags::empty())], Some(Instant::now()))?[0] {
         let _ = fs::remove_file(&fifo);
+        let _ = fs::remove_file(super::log_of(&fifo));
     }
     served
 }
@@ -129,9 +128,7 @@ fn serve(
     })??;
     let deadline = Instant::now() + READY_WITHIN;
     loop {
-        let table = within(Some(netns), || {
-            fs::read_to_string("/proc/thread-self/net/route")
-        })??;
+        let table = within(Some(netns), || fs::read_to_string("/proc/thread-self/net/route"))??;
         if has_default_route(&table, program) {
             break;
         }
@@ -148,9 +145,7 @@ fn serve(
             [_, true, _] => return Ok(()),
             [_, _, true] => drain(&routes),
             _ => {
-                return Err(io::Error::other(
-                    "it did not configure its interface in time",
-                ));
+                return Err(io::Error::other("it did not configure its interface in time"));
             }
         }
     }
@@ -171,10 +166,7 @@ fn open_users(fifo: &Path) -> io::Result<File> {
 
 /// Waits until what serves pods has ended, or nothing uses it.
 fn wait_for_end(ended: BorrowedFd<'_>, users: &File) -> io::Result<()> {
-    let either = [
-        (ended, PollFlags::POLLIN),
-        (users.as_fd(), PollFlags::empty()),
-    ];
+    let either = [(ended, PollFlags::POLLIN), (users.as_fd(), PollFlags::empty())];
     events(&either, None).map(drop)
 }
 
@@ -183,10 +175,8 @@ fn events(
     descriptors: &[(BorrowedFd<'_>, PollFlags)],
     deadline: Option<Instant>,
 ) -> io::Result<Vec<bool>> {
-    let mut polled: Vec<PollFd<'_>> = descriptors
-        .iter()
-        .map(|(descriptor, flags)| PollFd::new(*descriptor, *flags))
-        .collect();
+    let mut polled: Vec<PollFd<'_>> =
+        descriptors.iter().map(|(descriptor, flags)| PollFd::new(*descriptor, *flags)).collect();
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let timeout = match left {
@@ -230,11 +220,7 @@ fn last_words(child: &mut Child) -> String {
         let _ = stderr.take(MESSAGE).read_to_end(&mut text);
     }
     let text = String::from_utf8_lossy(&text);
-    let lines: Vec<&str> = text
-        .lines()
-        .map(str::trim)
-        .filter(|l| !l.is_empty())
-        .collect();
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
     match lines.is_empty() {
         true => "it ended without a message".to_owned(),
         false => lines.join(", "),

@@ -41,7 +41,7 @@ use self::{
     streams::Streams,
 };
 use super::program::HOST;
-use crate::namespace::within;
+use crate::{Slots, namespace::within};
 
 pub(super) use rules::TABLE;
 
@@ -49,8 +49,8 @@ pub(super) use rules::TABLE;
 const CONNECTIONS: usize = 16_384;
 /// The flows of datagrams of all pods together, at most. Each has a socket.
 const FLOWS: usize = 4096;
-/// File descriptors for other than connections and flows: the relay itself has about 20.
-const OWN_DESCRIPTORS: u64 = 32;
+/// File descriptors for other than connections, flows and DNS: the relay itself has about 20.
+pub(super) const OWN_DESCRIPTORS: u64 = 32;
 /// The largest message of the packet log: a packet, and what is said of it.
 const MESSAGE: usize = 128 * 1024;
 
@@ -71,16 +71,11 @@ pub(crate) fn start(
     subnets: &[(Ipv4Addr, u8)],
 ) -> io::Result<io::PipeReader> {
     let sockets = within(Some(netns), || sockets::open(bridge, subnets))??;
-    let Sockets {
-        listener,
-        log,
-        sender,
-        table,
-    } = sockets;
+    let Sockets { listener, log, sender, table } = sockets;
     let (connections, flows) = limits();
     let sender = Arc::new(sender);
-    let streams = Streams::new(connections, sender.clone());
-    let datagrams = Datagrams::new(flows, sender);
+    let streams = Streams::new(Slots::on_stderr("connections", connections), sender.clone());
+    let datagrams = Datagrams::new(Slots::on_stderr("datagrams", flows), sender);
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let handle = runtime.handle().clone();
     let (ended, ends) = io::pipe()?;
@@ -93,17 +88,13 @@ pub(crate) fn start(
             accepting.accept(listener).await
         })
     };
-    thread::Builder::new()
-        .name("relay".to_owned())
-        .spawn(accept)?;
+    thread::Builder::new().name("relay".to_owned()).spawn(accept)?;
     let begin = move || {
         let (_end, _table) = (begin_end, table);
         let _context = handle.enter();
         take_packets(&log, &streams, &datagrams)
     };
-    thread::Builder::new()
-        .name("packets".to_owned())
-        .spawn(begin)?;
+    thread::Builder::new().name("packets".to_owned()).spawn(begin)?;
     Ok(ended)
 }
 

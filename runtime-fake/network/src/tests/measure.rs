@@ -21,10 +21,7 @@ fn attach_and_detach(#[case] name: &str, #[case] ipv6: Ipv6) {
     // The test's full name, because for an ordinary user it runs itself again, in a user namespace.
     with_namespace(&format!("measure::attach_and_detach::{name}"), |host| {
         let opening = Instant::now();
-        let config = BridgeConfig {
-            ipv6,
-            ..config("crib0", &host)
-        };
+        let config = BridgeConfig { ipv6, ..config("crib0", &host) };
         let bridge = Bridge::open(config, &[]).unwrap();
         let opening = opening.elapsed();
         let (mut making, mut attaching, mut first_word, mut detaching) =
@@ -38,14 +35,10 @@ fn attach_and_detach(#[case] name: &str, #[case] ipv6: Ipv6) {
                 times.push(began.elapsed());
             };
             let mut netns = None;
-            timed(&mut making, &mut || {
-                netns = Some(namespace::make().unwrap())
-            });
+            timed(&mut making, &mut || netns = Some(namespace::make().unwrap()));
             let netns = netns.unwrap();
             let mut got = None;
-            timed(&mut attaching, &mut || {
-                got = Some(bridge.attach(&id, netns.as_fd()).unwrap())
-            });
+            timed(&mut attaching, &mut || got = Some(bridge.attach(&id, netns.as_fd()).unwrap()));
             let ip = got.unwrap().ip;
             timed(&mut first_word, &mut || {
                 talk(&peer.netns, &netns, ip);

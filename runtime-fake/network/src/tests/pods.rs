@@ -12,81 +12,64 @@ use crate::{IpamError, Mac};
 
 #[test]
 fn two_pods_reach_each_other_and_nothing_is_left() {
-    with_namespace(
-        "pods::two_pods_reach_each_other_and_nothing_is_left",
-        |host| {
-            let bridge = open("crib0", &host);
-            let a = Pod::attached(&bridge, "a");
-            let b = Pod::attached(&bridge, "b");
-            assert_ne!(a.got.ip, b.got.ip);
+    with_namespace("pods::two_pods_reach_each_other_and_nothing_is_left", |host| {
+        let bridge = open("crib0", &host);
+        let a = Pod::attached(&bridge, "a");
+        let b = Pod::attached(&bridge, "b");
+        assert_ne!(a.got.ip, b.got.ip);
 
-            // The listener sees the sender's own address: nothing translates it.
-            assert_eq!(talk(&a.netns, &b.netns, b.got.ip), a.got.ip);
-            assert_eq!(talk(&b.netns, &a.netns, a.got.ip), b.got.ip);
-            assert_eq!(talk(&host, &a.netns, a.got.ip), a.got.gateway);
-            assert_eq!(talk(&a.netns, &host, a.got.gateway), a.got.ip);
-            let localhost = IpAddr::V4(Ipv4Addr::LOCALHOST);
-            assert_eq!(talk(&a.netns, &a.netns, localhost), localhost);
+        // The listener sees the sender's own address: nothing translates it.
+        assert_eq!(talk(&a.netns, &b.netns, b.got.ip), a.got.ip);
+        assert_eq!(talk(&b.netns, &a.netns, a.got.ip), b.got.ip);
+        assert_eq!(talk(&host, &a.netns, a.got.ip), a.got.gateway);
+        assert_eq!(talk(&a.netns, &host, a.got.gateway), a.got.ip);
+        let localhost = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        assert_eq!(talk(&a.netns, &a.netns, localhost), localhost);
 
-            bridge.detach("a").unwrap();
-            assert_eq!(link_names(&a.netns), ["lo"]);
-            assert_eq!(link_names(&host), ["lo", "crib0", &b.got.host_interface]);
-            bridge.detach("b").unwrap();
-            bridge.close().unwrap();
-            assert_eq!(link_names(&host), ["lo"]);
-        },
-    );
+        bridge.detach("a").unwrap();
+        assert_eq!(link_names(&a.netns), ["lo"]);
+        assert_eq!(link_names(&host), ["lo", "crib0", &b.got.host_interface]);
+        bridge.detach("b").unwrap();
+        bridge.close().unwrap();
+        assert_eq!(link_names(&host), ["lo"]);
+    });
 }
 
 #[test]
 fn a_pod_sees_its_address_its_route_and_no_link_local_address() {
-    with_namespace(
-        "pods::a_pod_sees_its_address_its_route_and_no_link_local_address",
-        |host| {
-            let bridge = open("crib0", &host);
-            let pod = Pod::attached(&bridge, "a");
-            let read = |file: &str| {
-                let path = format!("/proc/thread-self/net/{file}");
-                inside(&pod.netns, || std::fs::read_to_string(path).unwrap())
-            };
+    with_namespace("pods::a_pod_sees_its_address_its_route_and_no_link_local_address", |host| {
+        let bridge = open("crib0", &host);
+        let pod = Pod::attached(&bridge, "a");
+        let read = |file: &str| {
+            let path = format!("/proc/thread-self/net/{file}");
+            inside(&pod.netns, || std::fs::read_to_string(path).unwrap())
+        };
 
-            // The default entry of the routing table: destination 0, the gateway in host byte order.
-            let IpAddr::V4(gateway) = pod.got.gateway else {
-                panic!("{:?}", pod.got)
-            };
-            let gateway = format!("{:08X}", u32::from_ne_bytes(gateway.octets()));
-            let routes = read("route");
-            let default = routes
-                .lines()
-                .map(|line| line.split_whitespace().collect::<Vec<_>>())
-                .find(|fields| fields.get(1) == Some(&"00000000"))
-                .unwrap();
-            assert_eq!(default[..3], ["eth0", "00000000", &gateway]);
+        // The default entry of the routing table: destination 0, the gateway in host byte order.
+        let IpAddr::V4(gateway) = pod.got.gateway else { panic!("{:?}", pod.got) };
+        let gateway = format!("{:08X}", u32::from_ne_bytes(gateway.octets()));
+        let routes = read("route");
+        let default = routes
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>())
+            .find(|fields| fields.get(1) == Some(&"00000000"))
+            .unwrap();
+        assert_eq!(default[..3], ["eth0", "00000000", &gateway]);
 
-            let in_use = inside(&pod.netns, || {
-                link_query::subnets(&mut Netlink::open().unwrap()).unwrap()
+        let in_use =
+            inside(&pod.netns, || link_query::subnets(&mut Netlink::open().unwrap()).unwrap());
+        let eth0 = links(&pod.netns).into_iter().find(|l| l.name == "eth0").unwrap();
+        let mut of_eth0 = in_use.iter().filter(|u| u.address && u.index == Some(eth0.index));
+        assert_eq!(of_eth0.next().unwrap().subnet, bridge.subnet());
+        assert_eq!(of_eth0.next(), None);
+
+        for netns in [&pod.netns, &host] {
+            let addresses = inside(netns, || {
+                std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default()
             });
-            let eth0 = links(&pod.netns)
-                .into_iter()
-                .find(|l| l.name == "eth0")
-                .unwrap();
-            let mut of_eth0 = in_use
-                .iter()
-                .filter(|u| u.address && u.index == Some(eth0.index));
-            assert_eq!(of_eth0.next().unwrap().subnet, bridge.subnet());
-            assert_eq!(of_eth0.next(), None);
-
-            for netns in [&pod.netns, &host] {
-                let addresses = inside(netns, || {
-                    std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default()
-                });
-                assert!(
-                    addresses.lines().all(|line| line.ends_with(" lo")),
-                    "{addresses}"
-                );
-            }
-        },
-    );
+            assert!(addresses.lines().all(|line| line.ends_with(" lo")), "{addresses}");
+        }
+    });
 }
 
 #[test]
@@ -102,10 +85,7 @@ fn fifty_pods_at_once_have_fifty_addresses() {
         });
         let addresses: BTreeSet<IpAddr> = pods.iter().map(|pod| pod.got.ip).collect();
         assert_eq!(addresses.len(), 50);
-        assert_eq!(
-            talk(&pods[0].netns, &pods[49].netns, pods[49].got.ip),
-            pods[0].got.ip
-        );
+        assert_eq!(talk(&pods[0].netns, &pods[49].netns, pods[49].got.ip), pods[0].got.ip);
 
         std::thread::scope(|scope| {
             for pod in &pods {
@@ -123,83 +103,66 @@ fn fifty_pods_at_once_have_fifty_addresses() {
 
 #[test]
 fn detaching_works_when_there_is_nothing_left_to_detach() {
-    with_namespace(
-        "pods::detaching_works_when_there_is_nothing_left_to_detach",
-        |host| {
-            let bridge = open("crib0", &host);
-            bridge.detach("never attached").unwrap();
-            let pod = Pod::attached(&bridge, "a");
-            // Without holders the namespace ends, at a time of the kernel's choosing.
-            drop(pod);
-            bridge.detach("a").unwrap();
-            assert_eq!(link_names(&host), ["lo", "crib0"]);
-            bridge.detach("a").unwrap();
-            bridge.close().unwrap();
-        },
-    );
+    with_namespace("pods::detaching_works_when_there_is_nothing_left_to_detach", |host| {
+        let bridge = open("crib0", &host);
+        bridge.detach("never attached").unwrap();
+        let pod = Pod::attached(&bridge, "a");
+        // Without holders the namespace ends, at a time of the kernel's choosing.
+        drop(pod);
+        bridge.detach("a").unwrap();
+        assert_eq!(link_names(&host), ["lo", "crib0"]);
+        bridge.detach("a").unwrap();
+        bridge.close().unwrap();
+    });
 }
 
 #[test]
 fn a_failed_attach_leaves_nothing_and_keeps_no_address() {
-    with_namespace(
-        "pods::a_failed_attach_leaves_nothing_and_keeps_no_address",
-        |host| {
-            let bridge = open("crib0", &host);
-            let occupied = namespace::make().unwrap();
-            let mac = Mac::of(Ipv4Addr::LOCALHOST);
-            send(&occupied, &[requests::create_bridge("eth0", mac)]);
-            let error = bridge.attach("a", occupied.as_fd()).unwrap_err();
-            assert!(matches!(error, NetError::Netlink(_)), "{error}");
-            assert_eq!(link_names(&host), ["lo", "crib0"]);
+    with_namespace("pods::a_failed_attach_leaves_nothing_and_keeps_no_address", |host| {
+        let bridge = open("crib0", &host);
+        let occupied = namespace::make().unwrap();
+        let mac = Mac::of(Ipv4Addr::LOCALHOST);
+        send(&occupied, &[requests::create_bridge("eth0", mac)]);
+        let error = bridge.attach("a", occupied.as_fd()).unwrap_err();
+        assert!(matches!(error, NetError::Netlink(_)), "{error}");
+        assert_eq!(link_names(&host), ["lo", "crib0"]);
 
-            let no_netns = std::fs::File::open("/proc/self/status").unwrap();
-            bridge.attach("b", no_netns.as_fd()).unwrap_err();
-            assert_eq!(link_names(&host), ["lo", "crib0"]);
-            // Would be refused if an address were still allocated.
-            bridge.close().unwrap();
-        },
-    );
+        let no_netns = std::fs::File::open("/proc/self/status").unwrap();
+        bridge.attach("b", no_netns.as_fd()).unwrap_err();
+        assert_eq!(link_names(&host), ["lo", "crib0"]);
+        // Would be refused if an address were still allocated.
+        bridge.close().unwrap();
+    });
 }
 
 #[test]
 fn a_sandbox_is_attached_once_and_a_bridge_with_pods_stays() {
-    with_namespace(
-        "pods::a_sandbox_is_attached_once_and_a_bridge_with_pods_stays",
-        |host| {
-            let bridge = open("crib0", &host);
-            let (a, b) = (Pod::attached(&bridge, "a"), Pod::attached(&bridge, "b"));
-            let again = bridge.attach("a", a.netns.as_fd()).unwrap_err();
-            assert!(
-                matches!(again, NetError::Address(IpamError::AlreadyHeld { .. })),
-                "{again}"
-            );
-            assert_eq!(talk(&a.netns, &b.netns, b.got.ip), a.got.ip);
+    with_namespace("pods::a_sandbox_is_attached_once_and_a_bridge_with_pods_stays", |host| {
+        let bridge = open("crib0", &host);
+        let (a, b) = (Pod::attached(&bridge, "a"), Pod::attached(&bridge, "b"));
+        let again = bridge.attach("a", a.netns.as_fd()).unwrap_err();
+        assert!(matches!(again, NetError::Address(IpamError::AlreadyHeld { .. })), "{again}");
+        assert_eq!(talk(&a.netns, &b.netns, b.got.ip), a.got.ip);
 
-            let refused = bridge.close().unwrap_err();
-            assert_eq!(
-                refused.to_string(),
-                "the bridge crib0 still has 2 pods attached; detach them first"
-            );
-            assert_eq!(talk(&a.netns, &b.netns, b.got.ip), a.got.ip);
-        },
-    );
+        let refused = bridge.close().unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "the bridge crib0 still has 2 pods attached; detach them first"
+        );
+        assert_eq!(talk(&a.netns, &b.netns, b.got.ip), a.got.ip);
+    });
 }
 
 #[test]
 fn a_full_subnet_says_so() {
     with_namespace("pods::a_full_subnet_says_so", |host| {
-        let config = BridgeConfig {
-            pools: pool("10.200.0.0/30", 30),
-            ..config("crib0", &host)
-        };
+        let config = BridgeConfig { pools: pool("10.200.0.0/30", 30), ..config("crib0", &host) };
         let bridge = Bridge::open(config, &[]).unwrap();
         let _only = Pod::attached(&bridge, "a");
         let netns = namespace::make().unwrap();
         let error = bridge.attach("b", netns.as_fd()).unwrap_err();
         assert!(
-            error
-                .to_string()
-                .starts_with("all 1 addresses of 10.200.0.0/30 are held"),
+            error.to_string().starts_with("all 1 addresses of 10.200.0.0/30 are held"),
             "{error}"
         );
         assert_eq!(link_names(&netns), ["lo"]);
@@ -210,62 +173,50 @@ fn a_full_subnet_says_so() {
 
 #[test]
 fn a_watch_hears_of_links_and_ends_at_its_deadline() {
-    with_namespace(
-        "pods::a_watch_hears_of_links_and_ends_at_its_deadline",
-        |host| {
-            let mut watch = inside(&host, || Netlink::open_watch().unwrap());
-            let soon = || Instant::now() + Duration::from_millis(20);
-            assert!(!watch.wait_for_change(soon()).unwrap());
-            let mac = Mac::of(Ipv4Addr::LOCALHOST);
-            send(&host, &[requests::create_bridge("other", mac)]);
-            let deadline = Instant::now() + Duration::from_secs(10);
-            assert!(watch.wait_for_change(deadline).unwrap());
-        },
-    );
+    with_namespace("pods::a_watch_hears_of_links_and_ends_at_its_deadline", |host| {
+        let mut watch = inside(&host, || Netlink::open_watch().unwrap());
+        let soon = || Instant::now() + Duration::from_millis(20);
+        assert!(!watch.wait_for_change(soon()).unwrap());
+        let mac = Mac::of(Ipv4Addr::LOCALHOST);
+        send(&host, &[requests::create_bridge("other", mac)]);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        assert!(watch.wait_for_change(deadline).unwrap());
+    });
 }
 
 #[test]
 fn a_refused_deletion_is_an_error_and_a_gone_interface_is_fine() {
-    with_namespace(
-        "pods::a_refused_deletion_is_an_error_and_a_gone_interface_is_fine",
-        |host| {
-            let deletions = Deletions::default();
-            let delete = |name| {
-                let netlink = inside(&host, || Netlink::open().unwrap());
-                deletions.delete(netlink, requests::delete(Link::Name(name)))
-            };
-            // The loopback interface cannot be deleted.
-            assert_eq!(
-                delete("lo").unwrap_err().to_string(),
-                "deleting interface lo"
-            );
-            delete("never there").unwrap();
-            let mac = Mac::of(Ipv4Addr::LOCALHOST);
-            send(&host, &[requests::create_bridge("other", mac)]);
-            delete("other").unwrap();
-            assert_eq!(link_names(&host), ["lo"]);
-            deletions.finish();
-        },
-    );
+    with_namespace("pods::a_refused_deletion_is_an_error_and_a_gone_interface_is_fine", |host| {
+        let deletions = Deletions::default();
+        let delete = |name| {
+            let netlink = inside(&host, || Netlink::open().unwrap());
+            deletions.delete(netlink, requests::delete(Link::Name(name)))
+        };
+        // The loopback interface cannot be deleted.
+        assert_eq!(delete("lo").unwrap_err().to_string(), "deleting interface lo");
+        delete("never there").unwrap();
+        let mac = Mac::of(Ipv4Addr::LOCALHOST);
+        send(&host, &[requests::create_bridge("other", mac)]);
+        delete("other").unwrap();
+        assert_eq!(link_names(&host), ["lo"]);
+        deletions.finish();
+    });
 }
 
 #[test]
 fn a_sandbox_is_attached_again_as_soon_as_it_was_detached() {
-    with_namespace(
-        "pods::a_sandbox_is_attached_again_as_soon_as_it_was_detached",
-        |host| {
-            let bridge = open("crib0", &host);
-            let mut pod = Pod::attached(&bridge, "a");
-            for _ in 0..20 {
-                bridge.detach("a").unwrap();
-                let before = pod.got.ip;
-                pod.got = bridge.attach("a", pod.netns.as_fd()).unwrap();
-                assert_ne!(pod.got.ip, before);
-                assert_eq!(talk(&host, &pod.netns, pod.got.ip), pod.got.gateway);
-            }
-            assert_eq!(links(&host).len(), 3);
-        },
-    );
+    with_namespace("pods::a_sandbox_is_attached_again_as_soon_as_it_was_detached", |host| {
+        let bridge = open("crib0", &host);
+        let mut pod = Pod::attached(&bridge, "a");
+        for _ in 0..20 {
+            bridge.detach("a").unwrap();
+            let before = pod.got.ip;
+            pod.got = bridge.attach("a", pod.netns.as_fd()).unwrap();
+            assert_ne!(pod.got.ip, before);
+            assert_eq!(talk(&host, &pod.netns, pod.got.ip), pod.got.gateway);
+        }
+        assert_eq!(links(&host).len(), 3);
+    });
 }
 
 #[test]

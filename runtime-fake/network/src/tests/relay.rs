@@ -30,11 +30,7 @@ fn relayed(bridge: &Bridge, namespace: &OwnedFd) -> (Nat, PipeReader, Pod) {
     let subnet = (bridge.subnet().network(), bridge.subnet().prefix_len());
     let nat = inside(namespace, || {
         fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
-        Nat::open(
-            bridge.name(),
-            &[(subnet.0.into(), subnet.1)],
-            BTreeMap::new(),
-        )
+        Nat::open(bridge.name(), &[(subnet.0.into(), subnet.1)], BTreeMap::new())
     });
     assert!(nat.is_applied());
     let ended = start_relay(namespace.as_fd(), bridge.name(), &[subnet]).unwrap();
@@ -163,18 +159,15 @@ fn concurrent_connections_keep_their_own_data() {
         const CONNECTIONS: u32 = 100;
         let (listener, port) = listener();
         let server = thread::spawn(move || {
-            let mut clients: Vec<_> = (0..CONNECTIONS)
-                .map(|_| listener.accept().unwrap().0)
-                .collect();
+            let mut clients: Vec<_> =
+                (0..CONNECTIONS).map(|_| listener.accept().unwrap().0).collect();
             for client in &mut clients {
                 let mut word = [0; 4];
                 client.read_exact(&mut word).unwrap();
                 client.write_all(&word).unwrap();
             }
         });
-        let mut clients: Vec<_> = (0..CONNECTIONS)
-            .map(|_| connect(pod, port).unwrap())
-            .collect();
+        let mut clients: Vec<_> = (0..CONNECTIONS).map(|_| connect(pod, port).unwrap()).collect();
         for (number, client) in clients.iter_mut().enumerate() {
             client.write_all(&(number as u32).to_be_bytes()).unwrap();
         }

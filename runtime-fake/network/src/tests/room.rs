@@ -9,11 +9,7 @@ use crate::subnet::BridgeSubnet as _;
 
 /// A configuration with two pods on each bridge.
 fn narrow(host: &OwnedFd) -> BridgeConfig {
-    BridgeConfig {
-        ports: 2,
-        ipv6: Ipv6::IfPossible,
-        ..config("crib0", host)
-    }
+    BridgeConfig { ports: 2, ipv6: Ipv6::IfPossible, ..config("crib0", host) }
 }
 
 fn attached(bridge: &Bridge, ids: &[&str]) -> Vec<Pod> {
@@ -87,25 +83,22 @@ fn a_restarted_daemon_finds_all_bridges() {
 
 #[test]
 fn pods_that_lost_their_bridge_are_connected_again() {
-    with_namespace(
-        "room::pods_that_lost_their_bridge_are_connected_again",
-        |host| {
-            for lost in ["crib0", "crib0-1"] {
-                let before = Bridge::open(narrow(&host), &[]).unwrap();
-                let pods = attached(&before, &["a", "b", "c", "d"]);
-                drop(before);
-                send(&host, &[requests::delete(Link::Name(lost))]);
-                let records: Vec<_> = pods.iter().map(Pod::record).collect();
-                let after = Bridge::open(narrow(&host), &records).unwrap();
-                all_reach_all(&pods, &host);
-                for pod in &pods {
-                    after.detach(&pod.id).unwrap();
-                }
-                after.close().unwrap();
-                assert_eq!(link_names(&host), ["lo"], "{lost}");
+    with_namespace("room::pods_that_lost_their_bridge_are_connected_again", |host| {
+        for lost in ["crib0", "crib0-1"] {
+            let before = Bridge::open(narrow(&host), &[]).unwrap();
+            let pods = attached(&before, &["a", "b", "c", "d"]);
+            drop(before);
+            send(&host, &[requests::delete(Link::Name(lost))]);
+            let records: Vec<_> = pods.iter().map(Pod::record).collect();
+            let after = Bridge::open(narrow(&host), &records).unwrap();
+            all_reach_all(&pods, &host);
+            for pod in &pods {
+                after.detach(&pod.id).unwrap();
             }
-        },
-    );
+            after.close().unwrap();
+            assert_eq!(link_names(&host), ["lo"], "{lost}");
+        }
+    });
 }
 
 /// An earlier version used a /24.
@@ -114,10 +107,8 @@ fn pods_of_a_narrow_subnet_keep_it_and_without_pods_it_gets_wider() {
     with_namespace(
         "room::pods_of_a_narrow_subnet_keep_it_and_without_pods_it_gets_wider",
         |host| {
-            let earlier = BridgeConfig {
-                pools: pool("10.200.7.0/24", 24),
-                ..config("crib0", &host)
-            };
+            let earlier =
+                BridgeConfig { pools: pool("10.200.7.0/24", 24), ..config("crib0", &host) };
             let before = Bridge::open(earlier, &[]).unwrap();
             let pod = Pod::attached(&before, "a");
             assert_eq!(pod.got.ip, Ipv4Addr::new(10, 200, 7, 2));

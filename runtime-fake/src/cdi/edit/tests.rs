@@ -26,24 +26,14 @@ fn device(path: &str, host: &str) -> DevicePlan {
 }
 
 fn mount(host: &str, container: &str) -> Mount {
-    Mount {
-        host_path: host.into(),
-        container_path: container.into(),
-        ..Default::default()
-    }
+    Mount { host_path: host.into(), container_path: container.into(), ..Default::default() }
 }
 
 fn plan(isolation: IsolationMode, mounts: Vec<Mount>, devices: Vec<DevicePlan>) -> LaunchPlan {
     let config = ContainerConfig {
-        metadata: Some(ContainerMetadata {
-            name: "c".into(),
-            attempt: 0,
-        }),
+        metadata: Some(ContainerMetadata { name: "c".into(), attempt: 0 }),
         command: vec!["/bin/true".into()],
-        envs: vec![cri::v1::KeyValue {
-            key: "GPU".into(),
-            value: "none".into(),
-        }],
+        envs: vec![cri::v1::KeyValue { key: "GPU".into(), value: "none".into() }],
         mounts,
         ..Default::default()
     };
@@ -67,10 +57,7 @@ fn edits_replace_what_has_the_same_name_or_path() {
     let mut plan = plan(
         IsolationMode::Root,
         vec![mount("/old", "/lib/gpu"), mount("/deep", "/opt/gpu/data")],
-        vec![
-            device("/dev/gpu", "/dev/null"),
-            device("/dev/other", "/dev/full"),
-        ],
+        vec![device("/dev/gpu", "/dev/null"), device("/dev/other", "/dev/full")],
     );
     let edits = PlanEdits {
         process: ProcessEdits {
@@ -83,11 +70,7 @@ fn edits_replace_what_has_the_same_name_or_path() {
     edits.apply(&mut plan).unwrap();
     assert_eq!(plan.process.env, ["GPU=a=b", "MORE=1"]);
     assert_eq!(plan.process.user.additional_gids, [44]);
-    let hosts: Vec<_> = plan
-        .devices
-        .iter()
-        .map(|d| d.host.to_str().unwrap())
-        .collect();
+    let hosts: Vec<_> = plan.devices.iter().map(|d| d.host.to_str().unwrap()).collect();
     assert_eq!(hosts, ["/dev/full", "/dev/zero"]);
     let requested: Vec<_> = plan
         .mounts
@@ -115,10 +98,7 @@ fn edits_that_need_mount_namespace_are_refused(#[case] edits: PlanEdits, #[case]
 #[test]
 fn invalid_mount_of_device_is_refused() {
     let mut plan = plan(IsolationMode::Root, Vec::new(), Vec::new());
-    let edits = PlanEdits {
-        mounts: vec![mount("/a", "relative")],
-        ..PlanEdits::default()
-    };
+    let edits = PlanEdits { mounts: vec![mount("/a", "relative")], ..PlanEdits::default() };
     let error = edits.apply(&mut plan).unwrap_err();
     assert!(error.0.contains("not an absolute path"), "{error}");
 }

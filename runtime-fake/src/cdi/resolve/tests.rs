@@ -63,18 +63,12 @@ fn edits_for_all_devices_apply_once() {
     let mount = &edits.mounts[0];
     assert!(mount.readonly);
     assert_eq!(mount.mount_options, ["nosuid"]);
-    assert_eq!(
-        mount.propagation(),
-        MountPropagation::PropagationHostToContainer
-    );
+    assert_eq!(mount.propagation(), MountPropagation::PropagationHostToContainer);
     let (a, b) = (&edits.nodes[0], &edits.nodes[1]);
     assert_eq!((a.kind, a.numbers, a.access.as_str()), (None, None, "rwm"));
     assert_eq!(a.host, Path::new("/dev/null"));
     assert_eq!((b.kind, b.numbers), (Some(DeviceKind::Block), Some((7, 0))));
-    assert_eq!(
-        (b.mode, b.uid, b.access.as_str()),
-        (Some(0o660), Some(5), "r")
-    );
+    assert_eq!((b.mode, b.uid, b.access.as_str()), (Some(0o660), Some(5), "r"));
     assert_eq!(b.host, Path::new("/dev/gpu-b"));
 }
 

@@ -20,10 +20,7 @@ fn of_image(image: &str, sub_path: &str) -> Mount {
     Mount {
         container_path: "/mnt".into(),
         readonly: true,
-        image: Some(ImageSpec {
-            image: image.into(),
-            ..Default::default()
-        }),
+        image: Some(ImageSpec { image: image.into(), ..Default::default() }),
         image_sub_path: sub_path.into(),
         ..Default::default()
     }
@@ -34,10 +31,7 @@ fn plan_on(
     mounts: Vec<Mount>,
     volumes: &[&str],
 ) -> Result<Vec<MountPlan>, Invalid> {
-    let config = ContainerConfig {
-        mounts,
-        ..Default::default()
-    };
+    let config = ContainerConfig { mounts, ..Default::default() };
     let image = ImageDefaults {
         volumes: volumes.iter().map(|&v| v.into()).collect(),
         ..Default::default()
@@ -61,10 +55,7 @@ fn plan_on(
 }
 
 fn targets(plans: &[MountPlan]) -> String {
-    let targets: Vec<_> = plans
-        .iter()
-        .map(|m| m.destination.display().to_string())
-        .collect();
+    let targets: Vec<_> = plans.iter().map(|m| m.destination.display().to_string()).collect();
     targets.join(" ")
 }
 
@@ -82,10 +73,7 @@ fn mounts_are_ordered_by_depth_after_provided_files(
     #[case] volumes: &[&str],
     #[case] expected: &str,
 ) {
-    assert_eq!(
-        targets(&plan_on(IsolationMode::Root, mounts, volumes).unwrap()),
-        expected
-    );
+    assert_eq!(targets(&plan_on(IsolationMode::Root, mounts, volumes).unwrap()), expected);
 }
 
 #[test]
@@ -112,11 +100,7 @@ fn sub_path_without_image_is_part_of_host_path_already() {
     IsolationMode::Rootless,
     Propagation::Slave
 )]
-#[case::both(
-    MountPropagation::PropagationBidirectional,
-    IsolationMode::Root,
-    Propagation::Shared
-)]
+#[case::both(MountPropagation::PropagationBidirectional, IsolationMode::Root, Propagation::Shared)]
 fn propagation_follows_request(
     #[case] requested: MountPropagation,
     #[case] isolation: IsolationMode,
@@ -174,10 +158,7 @@ fn mount_options_become_flags() {
         m.mount_options = vec!["noexec".into(), "nosymfollow".into()];
     });
     let plans = plan_on(IsolationMode::Root, vec![mount], &[]).unwrap();
-    assert_eq!(
-        plans.last().unwrap().flags,
-        [MountFlag::NoExec, MountFlag::NoSymfollow]
-    );
+    assert_eq!(plans.last().unwrap().flags, [MountFlag::NoExec, MountFlag::NoSymfollow]);
 }
 
 #[rstest]
@@ -195,8 +176,6 @@ fn provided_files_are_noexec_nosuid_nodev(
     #[case] expected: &[MountFlag],
 ) {
     let plans = plan_on(IsolationMode::Rootless, mounts, &[]).unwrap();
-    let found = plans
-        .iter()
-        .find(|plan| plan.destination == Path::new(target));
+    let found = plans.iter().find(|plan| plan.destination == Path::new(target));
     assert_eq!(found.unwrap().flags, expected);
 }

@@ -7,6 +7,7 @@ use cri::v1::{
 };
 use rstest::rstest;
 
+use super::sysctl::Allowed;
 use super::*;
 
 fn sandbox() -> PodSandboxConfig {
@@ -29,15 +30,13 @@ fn options(sandbox: &mut PodSandboxConfig) -> &mut NamespaceOption {
 }
 
 fn pod_on(sandbox: &PodSandboxConfig, isolation: IsolationMode) -> Result<PodPlan, Invalid> {
-    pod(sandbox, isolation, "/state/sandboxes/s".into(), false)
+    let allowed = Allowed::new(true, true, "0 0 1");
+    pod(sandbox, isolation, "/state/sandboxes/s".into(), false, allowed)
 }
 
 fn config() -> ContainerConfig {
     ContainerConfig {
-        metadata: Some(ContainerMetadata {
-            name: "c".into(),
-            attempt: 0,
-        }),
+        metadata: Some(ContainerMetadata { name: "c".into(), attempt: 0 }),
         command: vec!["/bin/true".into()],
         ..Default::default()
     }
@@ -62,10 +61,7 @@ fn image() -> ImageDefaults {
 }
 
 fn confined() -> Confinement {
-    Confinement {
-        apparmor_profile: Some("p".into()),
-        ..Confinement::default()
-    }
+    Confinement { apparmor_profile: Some("p".into()), ..Confinement::default() }
 }
 
 fn plan_on(
@@ -176,21 +172,14 @@ fn command_and_args_override_image(
     #[case] argv: &[&str],
 ) {
     let owned = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect();
-    let config = ContainerConfig {
-        command: owned(command),
-        args: owned(args),
-        ..config()
-    };
+    let config = ContainerConfig { command: owned(command), args: owned(args), ..config() };
     assert_eq!(plan(&config).unwrap().process.args, argv);
 }
 
 #[test]
 fn env_of_client_comes_last_and_working_dir_overrides_image() {
     let mut config = config();
-    config.envs = vec![KeyValue {
-        key: "A".into(),
-        value: "mine=1".into(),
-    }];
+    config.envs = vec![KeyValue { key: "A".into(), value: "mine=1".into() }];
     let process = plan(&config).unwrap().process;
     assert_eq!(process.env, ["A=image", "B=image", "A=mine=1"]);
     assert_eq!(process.cwd, "/srv");
@@ -220,11 +209,7 @@ fn user_follows_security_context_or_image(
 
 #[rstest]
 #[case::pods_by_default(None, None, Ok(Pids::Pod))]
-#[case::own(
-    Some(NamespaceMode::Container),
-    Some(NamespaceMode::Container),
-    Ok(Pids::Own)
-)]
+#[case::own(Some(NamespaceMode::Container), Some(NamespaceMode::Container), Ok(Pids::Own))]
 #[case::hosts(Some(NamespaceMode::Node), Some(NamespaceMode::Node), Ok(Pids::Host))]
 #[case::like_the_pod(Some(NamespaceMode::Container), None, Ok(Pids::Own))]
 #[case::shared_with_nobody(
@@ -243,10 +228,8 @@ fn process_namespace_follows_pod_and_container_mode(
         options(&mut sandbox).pid = mode.into();
     }
     if let Some(mode) = of_container {
-        context(&mut config).namespace_options = Some(NamespaceOption {
-            pid: mode.into(),
-            ..Default::default()
-        });
+        context(&mut config).namespace_options =
+            Some(NamespaceOption { pid: mode.into(), ..Default::default() });
     }
     let plan = plan_on(IsolationMode::Root, &config, &sandbox, &image());
     match expected {
@@ -269,33 +252,20 @@ fn log_path_stays_below_log_directory(
     #[case] path: &str,
     #[case] expected: Result<Option<&str>, &str>,
 ) {
-    let config = ContainerConfig {
-        log_path: path.into(),
-        ..config()
-    };
+    let config = ContainerConfig { log_path: path.into(), ..config() };
     match expected {
-        Ok(path) => assert_eq!(
-            plan(&config).unwrap().log.map(|log| log.whole()),
-            path.map(PathBuf::from)
-        ),
+        Ok(path) => {
+            assert_eq!(plan(&config).unwrap().log.map(|log| log.whole()), path.map(PathBuf::from))
+        }
         Err(expected) => refused(plan(&config), expected),
     }
 }
 
 #[test]
 fn relative_log_directory_is_refused() {
-    let sandbox = PodSandboxConfig {
-        log_directory: "logs".into(),
-        ..sandbox()
-    };
-    let config = ContainerConfig {
-        log_path: "c.log".into(),
-        ..config()
-    };
-    refused(
-        plan_on(IsolationMode::Root, &config, &sandbox, &image()),
-        "log_directory",
-    );
+    let sandbox = PodSandboxConfig { log_directory: "logs".into(), ..sandbox() };
+    let config = ContainerConfig { log_path: "c.log".into(), ..config() };
+    refused(plan_on(IsolationMode::Root, &config, &sandbox, &image()), "log_directory");
 }
 
 #[rstest]
@@ -315,33 +285,16 @@ fn invalid_container_is_refused(#[case] change: fn(&mut ContainerConfig), #[case
 }
 
 fn profile() -> SecurityProfile {
-    SecurityProfile {
-        profile_type: ProfileType::Localhost.into(),
-        localhost_ref: "/p".into(),
-    }
+    SecurityProfile { profile_type: ProfileType::Localhost.into(), localhost_ref: "/p".into() }
 }
 
 #[test]
 fn container_without_command_is_refused() {
-    let config = ContainerConfig {
-        command: Vec::new(),
-        ..config()
-    };
+    let config = ContainerConfig { command: Vec::new(), ..config() };
     let empty = ImageDefaults::default();
+    refused(plan_on(IsolationMode::Root, &config, &sandbox(), &empty), "no command");
     refused(
-        plan_on(IsolationMode::Root, &config, &sandbox(), &empty),
-        "no command",
-    );
-    refused(
-        exec(
-            &config,
-            &empty,
-            Path::new("/c"),
-            &confined(),
-            UserIds::default(),
-            Vec::new(),
-            false,
-        ),
+        exec(&config, &empty, Path::new("/c"), &confined(), UserIds::default(), Vec::new(), false),
         "no command",
     );
 }
@@ -351,10 +304,7 @@ fn images_and_read_only_root_need_mount_namespace() {
     let mut config = config();
     assert!(plan_on(IsolationMode::Process, &config, &sandbox(), &image()).is_ok());
     context(&mut config).readonly_rootfs = true;
-    refused(
-        plan_on(IsolationMode::Process, &config, &sandbox(), &image()),
-        "readonly_rootfs",
-    );
+    refused(plan_on(IsolationMode::Process, &config, &sandbox(), &image()), "readonly_rootfs");
 }
 
 #[test]
@@ -368,10 +318,7 @@ fn default_masked_paths_apply_unless_client_names_some() {
     );
     context(&mut config);
     let unmasked = plan(&config).unwrap();
-    assert_eq!(
-        (unmasked.masked_paths.len(), unmasked.readonly_paths.len()),
-        (0, 0)
-    );
+    assert_eq!((unmasked.masked_paths.len(), unmasked.readonly_paths.len()), (0, 0));
     context(&mut config).masked_paths = vec!["/m".into()];
     context(&mut config).readonly_paths = vec!["/r".into()];
     let own = plan(&config).unwrap();
@@ -434,10 +381,7 @@ fn stop_signal_follows_client_then_image(
 ) {
     let mut config = config();
     config.stop_signal = requested.into();
-    let image = ImageDefaults {
-        stop_signal: of_image.map(Into::into),
-        ..image()
-    };
+    let image = ImageDefaults { stop_signal: of_image.map(Into::into), ..image() };
     assert_eq!(stop_signal(&config, &image), Ok(expected));
     config.stop_signal = 1_000;
     refused(stop_signal(&config, &image), "stop_signal 1000");
@@ -455,10 +399,8 @@ fn term_is_set_on_terminal_unless_given(
     #[case] of_image: &[&str],
     #[case] expected: Option<&str>,
 ) {
-    let image = ImageDefaults {
-        env: of_image.iter().map(|pair| (*pair).to_owned()).collect(),
-        ..image()
-    };
+    let image =
+        ImageDefaults { env: of_image.iter().map(|pair| (*pair).to_owned()).collect(), ..image() };
     let last = |process: ProcessPlan| {
         let of_term = |pair: &&String| pair.starts_with("TERM=");
         process.env.iter().rfind(of_term).cloned()
@@ -467,10 +409,7 @@ fn term_is_set_on_terminal_unless_given(
     let plan = plan_on(IsolationMode::Root, &container, &sandbox(), &image).unwrap();
     assert_eq!(plan.terminal, tty);
     assert_eq!(last(plan.process).as_deref(), expected);
-    let container = ContainerConfig {
-        tty: !tty,
-        ..config()
-    };
+    let container = ContainerConfig { tty: !tty, ..config() };
     let exec = exec(
         &container,
         &image,

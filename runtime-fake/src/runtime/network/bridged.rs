@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, Ipv4Addr},
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     path::Path,
-    sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
 use keeper::plan::{HostPort, Transport};
@@ -34,7 +34,11 @@ const NOT_FORWARDING: &str = "this host does not forward packets: sysctl -w net.
 const NO_EGRESS: &str = "their network namespace cannot forward packets (see the log)";
 
 /// The network of pods with addresses on the bridge.
-pub(crate) struct Pods(RwLock<State>);
+pub(crate) struct Pods {
+    state: RwLock<State>,
+    /// A network namespace for the next pod: making one takes the kernel half a millisecond.
+    spare: Mutex<Option<PodNetns>>,
+}
 
 /// The bridge, or why there is none.
 enum State {
@@ -85,15 +89,15 @@ impl Pods {
             let reason = &failed.reason;
             tracing::warn!(reason, "no pod network: RunPodSandbox fails");
         }
-        Self(RwLock::new(state))
+        Self { state: RwLock::new(state), spare: Mutex::default() }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Retries opening a bridge that failed to open.
@@ -105,18 +109,29 @@ impl Pods {
         let mut state = self.write();
         *state = match std::mem::replace(&mut *state, State::Closed) {
             State::Failed(failed) => {
-                let UnopenedBridge {
-                    opening,
-                    existing,
-                    private,
-                    ..
-                } = failed;
+                let UnopenedBridge { opening, existing, private, .. } = failed;
                 State::open(opening, existing, private)
             }
             other @ (State::Open(_) | State::Closed) => other,
         };
         if let State::Open(bridged) = &*state {
             tracing::info!(bridge = bridged.bridge.name(), "pod network is ready");
+        }
+    }
+
+    /// A new network namespace: the spare one, if there is one.
+    pub(super) fn make_netns(&self) -> io::Result<PodNetns> {
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
+        spare.map_or_else(PodNetns::make, Ok)
+    }
+
+    /// Makes a network namespace for the next pod, if there is none.
+    pub(super) fn make_spare_netns(&self) {
+        let spare = || self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = spare().is_none();
+        // The next pod reports a failure.
+        if missing && let Ok(made) = PodNetns::make() {
+            *spare() = Some(made);
         }
     }
 
@@ -134,11 +149,8 @@ impl Pods {
             State::Failed(failed) => return Err(Error::NoNetwork(failed.reason.clone())),
             State::Closed => return Err(Refused::ShuttingDown.into()),
         };
-        let ips = bridge.attach(id, netns.as_fd()).map_err(set_up)?.ips;
-        if netns
-            .has_ended()
-            .map_err(crate::runtime::io("look after the pod's keeper"))?
-        {
+        let ips = bridge.attach_pod(id, netns).map_err(set_up)?.ips;
+        if netns.has_ended().map_err(crate::runtime::io("look after the pod's keeper"))? {
             return Err(ended());
         }
         if let Some(nat) = nat {
@@ -161,10 +173,7 @@ impl Pods {
         if let Some(nat) = nat {
             nat.remove(id);
         }
-        bridge.detach(id).map_err(|source| Error::Net {
-            what: "take down",
-            source,
-        })
+        bridge.detach(id).map_err(|source| Error::Net { what: "take down", source })
     }
 
     /// Attaches a network namespace for Services.
@@ -196,15 +205,12 @@ impl Pods {
             return Ok(());
         };
         let released = bridged.bridge.release(lease);
-        released.map_err(|source| Error::Net {
-            what: "take down",
-            source,
-        })
+        released.map_err(|source| Error::Net { what: "take down", source })
     }
 
     /// Whether the bridge is certainly open.
     pub(super) fn is_open(&self) -> bool {
-        let state = self.0.try_read();
+        let state = self.state.try_read();
         state.is_ok_and(|state| matches!(*state, State::Open(_)))
     }
 
@@ -219,10 +225,7 @@ impl Pods {
 
     /// Changes the subnets of new pods, if there are no pods.
     pub(super) fn reconfigure(&self, opening: &Opening) -> Result<ReconfigureResult, Error> {
-        let fail = |source| Error::Net {
-            what: "move",
-            source,
-        };
+        let fail = |source| Error::Net { what: "move", source };
         let mut state = self.write();
         let now = match &*state {
             State::Closed => return Err(Refused::ShuttingDown.into()),
@@ -340,39 +343,27 @@ impl Bridged {
         };
         let private = config.namespace.as_ref().map(OwnedFd::try_clone);
         let private = private.transpose().ok().flatten();
-        let first = existing
-            .iter()
-            .filter_map(|pod| Some((pod.id.clone(), *pod.addresses.first()?)));
+        let first =
+            existing.iter().filter_map(|pod| Some((pod.id.clone(), *pod.addresses.first()?)));
         let bridge = Bridge::open(config, &first.collect::<Vec<_>>())?;
         let nat = in_host.then(|| {
             let ports = existing
                 .iter()
                 .map(|pod| (pod.id.clone(), rules(&pod.ports, &pod.addresses)))
                 .filter(|(_, rules)| !rules.is_empty());
-            Nat::open(
-                bridge.name(),
-                &bridge.subnets(),
-                ports.collect::<BTreeMap<_, _>>(),
-            )
+            Nat::open(bridge.name(), &bridge.subnets(), ports.collect::<BTreeMap<_, _>>())
         });
         if nat.as_ref().is_some_and(|nat| !nat.is_applied()) {
             let reason = NOT_FORWARDING;
             tracing::warn!(reason, "pods do not reach other hosts");
         }
         let egress = private.and_then(|netns| open_egress(&bridge, netns.as_fd(), opening));
-        Ok(Self {
-            bridge,
-            nat,
-            egress,
-        })
+        Ok(Self { bridge, nat, egress })
     }
 
     /// The parameters of the current bridge.
     fn opening(&self, like: &Opening) -> Opening {
-        Opening {
-            cidrs: self.bridge.cidrs(),
-            ..like.clone()
-        }
+        Opening { cidrs: self.bridge.cidrs(), ..like.clone() }
     }
 
     fn close(self) -> Result<(), NetError> {

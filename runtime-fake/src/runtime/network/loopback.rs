@@ -38,15 +38,11 @@ impl Loopbacks {
             });
             Some((pod.id, address?))
         });
-        Self {
-            by_sandbox: Mutex::new(addresses.collect()),
-        }
+        Self { by_sandbox: Mutex::new(addresses.collect()) }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Ipv4Addr>> {
-        self.by_sandbox
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.by_sandbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reserves an address for the sandbox. The descriptor locks it against other daemons of this host, of any user;
@@ -82,10 +78,7 @@ impl Loopbacks {
 fn bound_addresses() -> Vec<Ipv4Addr> {
     let tables = ["tcp", "tcp6", "udp", "udp6"].iter();
     let texts = tables.map(|table| fs::read_to_string(format!("/proc/net/{table}")));
-    texts
-        .flatten()
-        .flat_map(|text| in_use(&text).collect::<Vec<_>>())
-        .collect()
+    texts.flatten().flat_map(|text| in_use(&text).collect::<Vec<_>>()).collect()
 }
 
 /// Binds an abstract socket name, which only one process can have; `None` if another one has it.

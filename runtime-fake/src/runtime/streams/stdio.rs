@@ -54,11 +54,7 @@ pub(crate) struct ProcessOutput {
 
 impl ProcessOutput {
     pub(crate) fn new(from: Shared, over: CancellationToken) -> Self {
-        Self {
-            from,
-            over: Box::pin(over.cancelled_owned()),
-            left: None,
-        }
+        Self { from, over: Box::pin(over.cancelled_owned()), left: None }
     }
 }
 
@@ -118,10 +114,7 @@ pub(crate) struct ProcessInput {
 
 impl ProcessInput {
     pub(crate) fn new(into: Shared) -> Self {
-        Self {
-            into: Some(into),
-            closed: None,
-        }
+        Self { into: Some(into), closed: None }
     }
 
     /// Cancels `closed` when it is closed.

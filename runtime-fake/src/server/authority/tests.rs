@@ -19,11 +19,7 @@ fn fields(authority: &[u8]) -> Vec<Field> {
         name: Bytes::from_static(name.as_bytes()),
         value: Bytes::copy_from_slice(value),
     };
-    vec![
-        field(":method", b"POST"),
-        field(":authority", authority),
-        field("te", b"trailers"),
-    ]
+    vec![field(":method", b"POST"), field(":authority", authority), field("te", b"trailers")]
 }
 
 fn block(authority: &[u8]) -> Vec<u8> {
@@ -111,11 +107,8 @@ fn broken_framing_is_handed_on(#[case] frames: Vec<u8>) {
 
 #[test]
 fn block_that_cannot_be_decoded_becomes_invalid_block() {
-    let input = [
-        PREFACE_BYTES,
-        &frame(HEADERS, END_STREAM | END_HEADERS, 1, &[0xff, 0xff]),
-    ]
-    .concat();
+    let input =
+        [PREFACE_BYTES, &frame(HEADERS, END_STREAM | END_HEADERS, 1, &[0xff, 0xff])].concat();
     let output = frame(HEADERS, END_STREAM | END_HEADERS, 1, &[0x80]);
     assert_eq!(rewritten(&input), [PREFACE_BYTES, &output].concat());
 }

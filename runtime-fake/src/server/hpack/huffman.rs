@@ -50,23 +50,12 @@ struct Code {
 static CODE: Code = code();
 
 const fn code() -> Code {
-    let none = Codes {
-        first: 0,
-        count: 0,
-        at: 0,
-    };
-    let mut made = Code {
-        lengths: [none; LONGEST + 1],
-        symbols: [0; LENGTHS.len()],
-    };
+    let none = Codes { first: 0, count: 0, at: 0 };
+    let mut made = Code { lengths: [none; LONGEST + 1], symbols: [0; LENGTHS.len()] };
     let (mut next, mut at, mut length) = (0_u32, 0_usize, 1_usize);
     while length <= LONGEST {
         next <<= 1;
-        let mut codes = Codes {
-            first: next,
-            count: 0,
-            at: at as u32,
-        };
+        let mut codes = Codes { first: next, count: 0, at: at as u32 };
         let mut symbol = 0;
         while symbol < LENGTHS.len() {
             if LENGTHS[symbol] as usize == length {

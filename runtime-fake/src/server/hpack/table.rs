@@ -20,11 +20,7 @@ pub(super) struct Table {
 
 impl Default for Table {
     fn default() -> Self {
-        Self {
-            entries: VecDeque::new(),
-            size: 0,
-            max_size: MAX_SIZE,
-        }
+        Self { entries: VecDeque::new(), size: 0, max_size: MAX_SIZE }
     }
 }
 

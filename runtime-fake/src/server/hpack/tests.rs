@@ -12,10 +12,7 @@ fn bytes(hex: &str) -> Vec<u8> {
         .filter(|b| !b.is_ascii_whitespace())
         .map(|b| u8::try_from(char::from(b).to_digit(16).unwrap()).unwrap())
         .collect();
-    digits
-        .chunks(2)
-        .map(|pair| pair[0] << 4 | pair[1])
-        .collect()
+    digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
 fn field(name: &str, value: &str) -> Field {
@@ -70,22 +67,14 @@ fn decoder_evicts_oldest_entries_of_full_table() {
     assert_eq!(lists[0], format!(":status: 302\n{rest}"));
     assert_eq!(lists[1], format!(":status: 307\n{rest}"));
     // The second :status evicted the first: the oldest entry is now cache-control.
-    assert_eq!(
-        text(&decoder.decode(&[0xc1]).unwrap()),
-        "cache-control: private\n"
-    );
+    assert_eq!(text(&decoder.decode(&[0xc1]).unwrap()), "cache-control: private\n");
     assert_eq!(decoder.decode(&[0xc2]), Err(HpackError::Index));
 }
 
 #[test]
 fn entry_larger_than_table_empties_it() {
     let mut decoder = Decoder::default();
-    let block = [
-        &bytes("4001 6101 62")[..],
-        &bytes("4001 637f a11f"),
-        &[b'x'; 4128],
-    ]
-    .concat();
+    let block = [&bytes("4001 6101 62")[..], &bytes("4001 637f a11f"), &[b'x'; 4128]].concat();
     assert_eq!(decoder.decode(&block).unwrap().len(), 2);
     assert_eq!(decoder.decode(&[0xbe]), Err(HpackError::Index));
 }

@@ -17,10 +17,7 @@ fn edns(mut query: Vec<u8>, payload: u16) -> Vec<u8> {
 fn query_is_read_as_it_was_asked() {
     let bytes = ask(7, "Web.Default.svc", kind::A).unwrap();
     let read = query(&bytes).unwrap();
-    assert_eq!(
-        (read.id, read.name.as_str(), read.kind),
-        (7, "web.default.svc", 1)
-    );
+    assert_eq!((read.id, read.name.as_str(), read.kind), (7, "web.default.svc", 1));
     assert_eq!(read.limit(), 512);
     assert_eq!(query(&edns(bytes.clone(), 1232)).unwrap().limit(), 1232);
     assert_eq!(query(&edns(bytes, 100)).unwrap().limit(), 512);
@@ -40,14 +37,9 @@ fn malformed_queries_are_rejected(#[case] bytes: &[u8], #[case] expected: Reject
 #[test]
 fn answer_repeats_the_question_and_has_the_records() {
     let asked = query(&ask(9, "WEB", kind::A).unwrap()).unwrap();
-    let record = |data| Record {
-        name: String::new(),
-        data,
-    };
-    let records = [
-        record(Data::Cname("other.example".to_owned())),
-        record(Data::A([10, 0, 0, 1].into())),
-    ];
+    let record = |data| Record { name: String::new(), data };
+    let records =
+        [record(Data::Cname("other.example".to_owned())), record(Data::A([10, 0, 0, 1].into()))];
     let bytes = asked.answer(Outcome::NoError, &records, 512);
     assert_eq!(bytes[..12], [0, 9, 0x85, 0x80, 0, 1, 0, 2, 0, 0, 0, 0]);
     // The client's own case.
@@ -67,10 +59,7 @@ fn answer_repeats_the_question_and_has_the_records() {
 #[test]
 fn long_answer_over_udp_is_truncated_and_whole_over_tcp() {
     let asked = query(&ask(9, "web", kind::A).unwrap()).unwrap();
-    let record = Record {
-        name: String::new(),
-        data: Data::A([10, 0, 0, 1].into()),
-    };
+    let record = Record { name: String::new(), data: Data::A([10, 0, 0, 1].into()) };
     let records = vec![record; 40];
     let cut = asked.answer(Outcome::NoError, &records, asked.limit());
     assert_eq!((cut[2] & 2, &cut[6..8]), (2, &[0, 0][..]));

@@ -19,17 +19,8 @@ fn metric_values_carry_descriptor_labels() {
     };
     let some = Some(1);
     let pressure = Some(Default::default());
-    subject.usage.io.devices = vec![DeviceIo {
-        device: "8:0".to_owned(),
-        ..DeviceIo::default()
-    }];
-    subject.usage.huge_pages.insert(
-        "2Mi".to_owned(),
-        HugePages {
-            now: some,
-            most: some,
-        },
-    );
+    subject.usage.io.devices = vec![DeviceIo { device: "8:0".to_owned(), ..DeviceIo::default() }];
+    subject.usage.huge_pages.insert("2Mi".to_owned(), HugePages { now: some, most: some });
     let (cpu, memory) = (&mut subject.usage.cpu, &mut subject.usage.memory);
     (cpu.total, cpu.user, cpu.system, cpu.periods) = (some, some, some, some);
     (cpu.throttled, cpu.throttled_periods, cpu.pressure) = (some, some, pressure);
@@ -56,8 +47,5 @@ fn unavailable_metrics_are_omitted() {
         .map(|d| d.name)
         .collect();
     assert!(!told.contains(&"container_memory_rss"), "{told:?}");
-    assert!(
-        !told.contains(&"container_network_receive_bytes_total"),
-        "{told:?}"
-    );
+    assert!(!told.contains(&"container_network_receive_bytes_total"), "{told:?}");
 }

@@ -58,14 +58,8 @@ impl<T> Default for Pairs<T> {
 impl<T> Pairs<T> {
     pub(super) fn add(&mut self, key: String, part: Part, stream: T, now: Instant) -> Added<T> {
         match (self.0.remove(&key), part) {
-            (Some((Part::Error, error, _)), Part::Data) => Added::Pair {
-                data: stream,
-                error,
-            },
-            (Some((Part::Data, data, _)), Part::Error) => Added::Pair {
-                data,
-                error: stream,
-            },
+            (Some((Part::Error, error, _)), Part::Data) => Added::Pair { data: stream, error },
+            (Some((Part::Data, data, _)), Part::Error) => Added::Pair { data, error: stream },
             (Some(first), _) => {
                 self.0.insert(key, first);
                 Added::Twice(stream)

@@ -116,11 +116,8 @@ where
     let open = |kind: &str| connection.open(Headers::of(&[("streamType", kind)]));
     let error = open("error").inlet;
     let wanted = |letter, kind| streams.contains(letter).then(|| open(kind));
-    let resize = if ["v3.channel.k8s.io", V4].contains(&protocol) {
-        wanted('t', "resize")
-    } else {
-        None
-    };
+    let resize =
+        if ["v3.channel.k8s.io", V4].contains(&protocol) { wanted('t', "resize") } else { None };
     Client {
         stdin: wanted('i', "stdin").map(|stream| stream.outlet),
         stdout: wanted('o', "stdout").map(|stream| stream.inlet),
@@ -136,11 +133,7 @@ where
 }
 
 fn over_channels(socket: WebSocketStream<TcpStream>, protocol: &str, streams: &str) -> Client {
-    let codec = if protocol.contains("base64") {
-        Codec::Base64
-    } else {
-        Codec::Binary
-    };
+    let codec = if protocol.contains("base64") { Codec::Base64 } else { Codec::Binary };
     let mut channels = Channels::new(socket, codec, protocol.starts_with("v5"), Role::Client);
     let stdin = streams.contains('i').then(|| channels.outlet(0));
     let stdout = streams.contains('o').then(|| channels.inlet(1));
@@ -163,9 +156,6 @@ fn over_channels(socket: WebSocketStream<TcpStream>, protocol: &str, streams: &s
 
 /// Sends text on a stream.
 pub(super) async fn send(outlet: &Option<Outlet>, text: &str) {
-    let sent = outlet
-        .as_ref()
-        .unwrap()
-        .send(Bytes::copy_from_slice(text.as_bytes()));
+    let sent = outlet.as_ref().unwrap().send(Bytes::copy_from_slice(text.as_bytes()));
     in_time("to send", sent).await.unwrap();
 }

@@ -126,10 +126,7 @@ async fn stream_url_is_valid_once() {
         ("", 400),
         ("Connection: Upgrade\r\nUpgrade: h2c\r\n", 400),
         ("Connection: Upgrade\r\nUpgrade: websocket\r\n", 400),
-        (
-            "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v9\r\n",
-            403,
-        ),
+        ("Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v9\r\n", 403),
     ] {
         let url = fixture.exec(&["cat"], "io");
         assert_eq!(ask(&url, headers).await.status, status, "{headers}");
@@ -147,10 +144,7 @@ async fn ask_for_nothing(url: String) {
 #[tokio::test]
 async fn missing_streams_are_reported_to_client() {
     let creation = Duration::from_millis(50);
-    let settings = Settings {
-        creation,
-        ..Settings::default()
-    };
+    let settings = Settings { creation, ..Settings::default() };
     let fixture = fixture_with(settings).await;
     let url = fixture.exec(&["cat"], "ioe");
     let mut client = command(&url, "SPDY v4.channel.k8s.io", "oe").await;
@@ -166,10 +160,7 @@ async fn missing_streams_are_reported_to_client() {
 #[tokio::test]
 async fn idle_connection_is_closed(#[case] protocol: &str) {
     let idle = Duration::from_millis(200);
-    let settings = Settings {
-        idle,
-        ..Settings::default()
-    };
+    let settings = Settings { idle, ..Settings::default() };
     let fixture = fixture_with(settings).await;
     let mut client = command(&fixture.exec(&["cat"], "io"), protocol, "io").await;
     let began = std::time::Instant::now();
@@ -248,8 +239,6 @@ async fn server_shutdown_ends_all_streams() {
     in_time("the ends of its tasks", fixture.tasks.wait()).await;
     assert_eq!(counts.live.load(Ordering::SeqCst), 0);
     for client in clients {
-        in_time("the end of a connection", client.left())
-            .await
-            .unwrap();
+        in_time("the end of a connection", client.left()).await.unwrap();
     }
 }

@@ -59,9 +59,7 @@ async fn invalid_spdy_frames_close_connection(#[case] bytes: Vec<u8>) {
 async fn data_frame_of_unknown_stream_is_discarded() {
     let fixture = fixture().await;
     let mut io = spdy(&fixture.exec(&["cat"], "io"), V4).await;
-    io.write_all(&[0, 0, 0, 9, 0, 0xff, 0xff, 0xff])
-        .await
-        .unwrap();
+    io.write_all(&[0, 0, 0, 9, 0, 0xff, 0xff, 0xff]).await.unwrap();
     let (mut read, mut write) = io.split();
     let sent = async {
         for _ in 0..255 {
@@ -82,17 +80,14 @@ async fn data_frame_of_unknown_stream_is_discarded() {
 #[tokio::test]
 async fn excess_streams_are_refused() {
     let fixture = fixture().await;
-    for (url, protocol) in [
-        (fixture.exec(&["cat"], "io"), V4),
-        (fixture.ports(&[]), "portforward.k8s.io"),
-    ] {
+    for (url, protocol) in
+        [(fixture.exec(&["cat"], "io"), V4), (fixture.ports(&[]), "portforward.k8s.io")]
+    {
         let io = spdy(&url, protocol).await;
         let (connection, _, driver) = connect(io, Role::Client);
         let driving = tokio::spawn(driver.run());
         let port = [("streamType", "data"), ("port", "7")];
-        let streams: Vec<_> = (0..10_000)
-            .map(|_| connection.open(Headers::of(&port)))
-            .collect();
+        let streams: Vec<_> = (0..10_000).map(|_| connection.open(Headers::of(&port))).collect();
         // The last ones are refused, because there are too many or they are invalid.
         in_time("a reset", streams[9_999].outlet.gone()).await;
         driving.abort();
@@ -203,11 +198,7 @@ async fn silent_connections_do_not_block_other_clients() {
     // The server does not wait for ever.
     let last = silent.pop().unwrap();
     let patience = Duration::from_secs(9);
-    assert!(
-        tokio::time::timeout(patience, until_closed(last))
-            .await
-            .is_err()
-    );
+    assert!(tokio::time::timeout(patience, until_closed(last)).await.is_err());
     until_closed(silent.remove(0)).await;
 }
 
@@ -221,9 +212,7 @@ async fn idle_connections_make_room_for_new_clients() {
     for _ in 0..200 {
         idle.push(TcpStream::connect(fixture.address()).await.unwrap());
         let mut slow = TcpStream::connect(fixture.address()).await.unwrap();
-        slow.write_all(b"POST /exec/0 HTTP/1.1\r\nHost")
-            .await
-            .unwrap();
+        slow.write_all(b"POST /exec/0 HTTP/1.1\r\nHost").await.unwrap();
         idle.push(slow);
     }
     let late = fixture.exec(&["say", "late"], "oe");

@@ -18,9 +18,7 @@ async fn forward(url: &str, tunnelled: bool) -> Connection {
         connection
     }
     if tunnelled {
-        over(Tunnel::new(
-            websocket(url, "SPDY/3.1+portforward.k8s.io").await,
-        ))
+        over(Tunnel::new(websocket(url, "SPDY/3.1+portforward.k8s.io").await))
     } else {
         over(spdy(url, "portforward.k8s.io").await)
     }
@@ -30,11 +28,7 @@ async fn forward(url: &str, tunnelled: bool) -> Connection {
 fn open(connection: &Connection, port: u16, request: &str) -> (Stream, Stream) {
     let port = port.to_string();
     let stream = |kind| {
-        let headers = [
-            ("streamType", kind),
-            ("port", port.as_str()),
-            ("requestID", request),
-        ];
+        let headers = [("streamType", kind), ("port", port.as_str()), ("requestID", request)];
         connection.open(Headers::of(&headers))
     };
     (stream("error"), stream("data"))
@@ -77,10 +71,7 @@ async fn forward_to_closed_port_reports_connection_refused() {
     let (mut error, mut data) = open(&connection, 80, "0");
     let text = rest(&mut error.inlet).await;
     assert!(text.starts_with("pod "), "{text}");
-    assert!(
-        text.ends_with("failed to connect: connection refused"),
-        "{text}"
-    );
+    assert!(text.ends_with("failed to connect: connection refused"), "{text}");
     assert_eq!(rest(&mut data.inlet).await, "");
     // The other connections are not affected.
     let (_error, mut data) = open(&connection, 7, "1");
@@ -121,11 +112,7 @@ async fn invalid_forward_streams_are_reset() {
     let first = connection.open(Headers::of(&twice));
     let second = connection.open(Headers::of(&twice));
     in_time("a reset", second.outlet.gone()).await;
-    first
-        .outlet
-        .send(Bytes::from_static(b"still open"))
-        .await
-        .unwrap();
+    first.outlet.send(Bytes::from_static(b"still open")).await.unwrap();
 }
 
 #[rstest]

@@ -128,9 +128,7 @@ impl Target for Fake {
         };
         Ok(Session {
             stdin: request.stdin.then(|| Box::new(stdin) as _),
-            stdout: request
-                .stdout
-                .then(|| flood.unwrap_or_else(|| Box::new(stdout))),
+            stdout: request.stdout.then(|| flood.unwrap_or_else(|| Box::new(stdout))),
             stderr: request.stderr.then(|| Box::new(stderr) as _),
             resize: request.tty.then_some(sizes),
             ended: Box::pin(ended),

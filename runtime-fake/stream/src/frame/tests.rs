@@ -8,11 +8,7 @@ use super::*;
 fn decode(bytes: &[u8]) -> Result<Frame, Malformed> {
     let (first, payload) = bytes.split_first_chunk().ok_or(Malformed::Length("any"))?;
     match head(*first)? {
-        Head::Control {
-            kind,
-            flags,
-            length,
-        } => {
+        Head::Control { kind, flags, length } => {
             assert_eq!(length, payload.len());
             control(kind, flags, payload)
         }
@@ -74,10 +70,7 @@ fn refused(#[case] bytes: &[u8], #[case] problem: Malformed) {
 
 #[test]
 fn head_rejects_long_control_frames() {
-    assert_eq!(
-        head([0x80, 3, 0, 1, 0, 0xff, 0xff, 0xff]),
-        Err(Malformed::TooLong(0xff_ffff))
-    );
+    assert_eq!(head([0x80, 3, 0, 1, 0, 0xff, 0xff, 0xff]), Err(Malformed::TooLong(0xff_ffff)));
 }
 
 #[test]
@@ -85,14 +78,7 @@ fn data() {
     let bytes = data_head(5, true, 0x01_02_03);
     assert_eq!(bytes, [0, 0, 0, 5, 1, 1, 2, 3]);
     let length = 0x01_02_03;
-    assert_eq!(
-        head(bytes),
-        Ok(Head::Data {
-            id: 5,
-            fin: true,
-            length
-        })
-    );
+    assert_eq!(head(bytes), Ok(Head::Data { id: 5, fin: true, length }));
     assert_eq!(head([0; 8]), Err(Malformed::NoStream("data")));
 }
 

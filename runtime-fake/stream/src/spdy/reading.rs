@@ -52,11 +52,7 @@ impl<R: AsyncRead + Unpin> Reader<'_, R> {
             self.read.read_exact(&mut first).await?;
             match frame::head(first)? {
                 Head::Data { id, fin, length } => self.data(id, fin, length).await?,
-                Head::Control {
-                    kind,
-                    flags,
-                    length,
-                } => {
+                Head::Control { kind, flags, length } => {
                     let mut payload = vec![0; length];
                     self.read.read_exact(&mut payload).await?;
                     self.frame(frame::control(kind, flags, &payload)?)?;
@@ -96,12 +92,7 @@ impl<R: AsyncRead + Unpin> Reader<'_, R> {
 
     fn frame(&mut self, frame: Frame) -> Result<(), ConnectionError> {
         match frame {
-            Frame::SynStream {
-                id,
-                fin,
-                unidirectional,
-                block,
-            } => {
+            Frame::SynStream { id, fin, unidirectional, block } => {
                 // Decode a block in any case: the next one depends on its compression state.
                 let headers = self.inflater.headers(&block)?;
                 let stream = self.shared.opened(id, fin, headers, &self.pieces)?;

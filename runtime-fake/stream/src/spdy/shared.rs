@@ -142,9 +142,7 @@ impl Shared {
         }
         state.last = id;
         // The upgrade fails once this side has dropped every sender.
-        let pieces = pieces
-            .upgrade()
-            .filter(|_| state.streams.len() < MAX_STREAMS);
+        let pieces = pieces.upgrade().filter(|_| state.streams.len() < MAX_STREAMS);
         let Some(pieces) = pieces else {
             let status = reset::REFUSED_STREAM;
             state.control.push_back(Control::Reset { id, status });
@@ -159,12 +157,7 @@ impl Shared {
         state.control.push_back(Control::Reply { id });
         drop(state);
         self.news.notify_one();
-        Ok(Some(Stream {
-            id,
-            headers,
-            inlet,
-            outlet,
-        }))
+        Ok(Some(Stream { id, headers, inlet, outlet }))
     }
 
     fn entry(
@@ -175,16 +168,8 @@ impl Shared {
     ) -> (Inlet, Outlet) {
         let (sender, chunks) = mpsc::channel(CHUNKS);
         let heeded = self.windows_heeded.load(Ordering::Relaxed);
-        let flow = Arc::new(Flow::new(
-            state.initial_window,
-            heeded,
-            self.stalled.clone(),
-        ));
-        let entry = Entry {
-            chunks: Some(sender),
-            ended: false,
-            flow: flow.clone(),
-        };
+        let flow = Arc::new(Flow::new(state.initial_window, heeded, self.stalled.clone()));
+        let entry = Entry { chunks: Some(sender), ended: false, flow: flow.clone() };
         state.streams.insert(id, entry);
         let shared = Arc::downgrade(self);
         let mut untold = 0;
@@ -197,12 +182,8 @@ impl Shared {
                 shared.control(Control::WindowUpdate { id, delta });
             }
         };
-        let outlet = Outlet {
-            id,
-            to,
-            reset: flow.reset.clone(),
-            flows: vec![flow, self.whole.clone()],
-        };
+        let outlet =
+            Outlet { id, to, reset: flow.reset.clone(), flows: vec![flow, self.whole.clone()] };
         (Inlet::new(chunks, Some(Box::new(taken))), outlet)
     }
 
@@ -216,10 +197,7 @@ impl Shared {
         let untold = self.untold.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if untold >= INITIAL_WINDOW / 2 {
             self.untold.store(0, Ordering::Relaxed);
-            self.control(Control::WindowUpdate {
-                id: 0,
-                delta: untold,
-            });
+            self.control(Control::WindowUpdate { id: 0, delta: untold });
         }
     }
 
@@ -270,10 +248,7 @@ impl Shared {
 
     /// Whether this side may still send on a stream.
     pub(super) fn is_open(&self, id: u32) -> bool {
-        self.state()
-            .streams
-            .get(&id)
-            .is_some_and(|entry| !entry.ended)
+        self.state().streams.get(&id).is_some_and(|entry| !entry.ended)
     }
 
     /// The peer sent a frame about windows: obey them from now on.
@@ -308,10 +283,7 @@ impl Shared {
             }
             return Ok(());
         }
-        let legal = state
-            .streams
-            .get(&id)
-            .is_none_or(|entry| entry.flow.widen(i64::from(delta)));
+        let legal = state.streams.get(&id).is_none_or(|entry| entry.flow.widen(i64::from(delta)));
         drop(state);
         if !legal {
             self.reset(id);

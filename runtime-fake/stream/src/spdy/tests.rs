@@ -31,13 +31,7 @@ impl Peer {
     async fn open(&mut self, id: u32) {
         let block = Deflater::new().block(&Headers::default());
         let (fin, unidirectional) = (false, false);
-        self.say(&Frame::SynStream {
-            id,
-            fin,
-            unidirectional,
-            block,
-        })
-        .await;
+        self.say(&Frame::SynStream { id, fin, unidirectional, block }).await;
     }
 
     async fn hear(&mut self) -> Heard {
@@ -83,11 +77,7 @@ async fn served(first: &[Frame]) -> (Stream, Peer) {
 
 fn send(stream: Stream, length: usize) {
     tokio::spawn(async move {
-        stream
-            .outlet
-            .send(Bytes::from(vec![0; length]))
-            .await
-            .unwrap();
+        stream.outlet.send(Bytes::from(vec![0; length])).await.unwrap();
         // Hold the stream: a connection ends with its last stream.
         std::future::pending::<()>().await;
         drop(stream);
@@ -116,8 +106,7 @@ async fn sender_waits_for_stream_window() {
     assert_eq!(peer.data().await, 0);
     // A smaller initial window also counts bytes already sent: there is room again once the updates exceed what was
     // taken away.
-    peer.say(&Frame::Settings(vec![(INITIAL_WINDOW_SIZE, 0)]))
-        .await;
+    peer.say(&Frame::Settings(vec![(INITIAL_WINDOW_SIZE, 0)])).await;
     let (id, delta) = (1, 1100);
     peer.say(&Frame::WindowUpdate { id, delta }).await;
     assert_eq!(peer.data().await, 100);
@@ -154,10 +143,7 @@ async fn reading_widens_windows() {
     let (mut stream, mut peer) = served(&[]).await;
     let chunk = [0; 8 << 10];
     for _ in 0..4 {
-        peer.0
-            .write_all(&data_head(1, false, chunk.len()))
-            .await
-            .unwrap();
+        peer.0.write_all(&data_head(1, false, chunk.len())).await.unwrap();
         peer.0.write_all(&chunk).await.unwrap();
     }
     // All of it has arrived, and none was read.

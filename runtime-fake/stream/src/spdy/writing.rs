@@ -80,18 +80,15 @@ fn answers(shared: &Arc<Shared>, deflater: &mut Deflater, out: &mut Vec<u8>) {
                 unidirectional: false,
                 block: deflater.block(&headers),
             },
-            Control::Reply { id } => Frame::SynReply {
-                id,
-                fin: false,
-                block: deflater.block(&Headers::default()),
-            },
+            Control::Reply { id } => {
+                Frame::SynReply { id, fin: false, block: deflater.block(&Headers::default()) }
+            }
             Control::Reset { id, status } => Frame::Reset { id, status },
             Control::Ping(id) => Frame::Ping(id),
             Control::WindowUpdate { id, delta } => Frame::WindowUpdate { id, delta },
-            Control::GoAway { protocol_error } => Frame::GoAway {
-                last: shared.last(),
-                status: u32::from(protocol_error),
-            },
+            Control::GoAway { protocol_error } => {
+                Frame::GoAway { last: shared.last(), status: u32::from(protocol_error) }
+            }
         };
         frame.encode(out);
     }

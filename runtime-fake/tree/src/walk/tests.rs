@@ -82,11 +82,7 @@ fn walk_ends_when_directories_are_moved_away() {
     let (tree, other) = (place.path().join("tree"), place.path().join("other"));
     fs::create_dir(&tree).unwrap();
     nest(&tree, 100, 1);
-    let mut mover = Mover {
-        from: &tree.join("d/d/d"),
-        to: &other,
-        seen: 0,
-    };
+    let mut mover = Mover { from: &tree.join("d/d/d"), to: &other, seen: 0 };
     let ended = walk(open(&tree).unwrap(), Mounts::Stay, &mut mover);
     assert_eq!(ended, Err(Errno::STALE));
 }

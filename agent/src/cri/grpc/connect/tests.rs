@@ -19,10 +19,7 @@ fn socket_path_accepts_unix_endpoints(#[case] endpoint: &str, #[case] path: &str
 #[case("unix://relative.sock")]
 #[case("")]
 fn socket_path_rejects_other_endpoints(#[case] endpoint: &str) {
-    assert!(matches!(
-        socket_path(endpoint),
-        Err(ConnectError::NotUnix { .. })
-    ));
+    assert!(matches!(socket_path(endpoint), Err(ConnectError::NotUnix { .. })));
 }
 
 #[test]
@@ -38,16 +35,10 @@ async fn connect_reports_missing_and_stale_socket() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("none.sock");
     let error = connect(path.to_str().unwrap()).await.err().unwrap();
-    assert!(
-        matches!(error, ConnectError::NotReachable { .. }),
-        "{error:?}"
-    );
+    assert!(matches!(error, ConnectError::NotReachable { .. }), "{error:?}");
     drop(UnixListener::bind(&path).unwrap());
     let error = connect(path.to_str().unwrap()).await.err().unwrap();
-    assert!(
-        matches!(error, ConnectError::NotReachable { .. }),
-        "a stale socket: {error:?}"
-    );
+    assert!(matches!(error, ConnectError::NotReachable { .. }), "a stale socket: {error:?}");
 }
 
 #[tokio::test]
@@ -57,18 +48,15 @@ async fn connect_reports_server_that_is_not_cri() {
     let listener = UnixListener::bind(&path).unwrap();
     let server = tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let _ = stream
-                .write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
-                .await;
+            let _ =
+                stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await;
         }
     });
     let error = connect(path.to_str().unwrap()).await.err().unwrap();
     server.abort();
     assert!(matches!(error, ConnectError::NotCri { .. }), "{error:?}");
     assert!(
-        error
-            .to_string()
-            .contains("does not implement the Container Runtime Interface v1"),
+        error.to_string().contains("does not implement the Container Runtime Interface v1"),
         "{error}"
     );
 }

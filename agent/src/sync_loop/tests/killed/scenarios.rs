@@ -1,19 +1,7 @@
 //! The scenarios in which the agent is killed.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
 use super::*;
 use crate::cri::ExecOutput;
-
-fn exec(command: &str) -> Value {
-    json!({"exec": {"command": [command]}})
-}
-
-fn sidecar(name: &str, image: &str) -> Value {
-    let mut sidecar = container(name, image);
-    sidecar["restartPolicy"] = json!("Always");
-    sidecar
-}
 
 /// How often a call was made.
 fn times(calls: &[String], call: &str) -> usize {
@@ -28,19 +16,16 @@ async fn init_and_app_containers_run_on() {
     });
     let scenario = Scenario {
         images: |fake| {
-            let setup = Behaviour {
-                present: false,
-                pull: (seconds(3), None),
-                ..job(2, 0)
-            };
-            fake.image("setup:1", setup);
-            fake.image("app", Behaviour::forever());
+            fake.image(
+                "setup:1",
+                Behaviour { present: false, pull: (seconds(3), None), ..job(2, 0) },
+            );
         },
-        steps: vec![(0, vec![pod_with("u1", spec)])],
+        steps: vec![(0, pod_with("u1", spec))],
         done: 12,
-        ephemeral: None,
+        ..Scenario::default()
     };
-    assert_survives(&scenario, |_| {}).await;
+    scenario.assert_survived(|_| {}).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -52,107 +37,79 @@ async fn job_with_sidecar_completes_once() {
         "containers": [container("job", "job")],
     });
     let scenario = Scenario {
-        images: |fake| {
-            fake.image("app", Behaviour::forever());
-            fake.image("job", job(6, 0));
-        },
-        steps: vec![(0, vec![pod_with("u1", spec)])],
+        images: |fake| fake.image("job", job(6, 0)),
+        steps: vec![(0, pod_with("u1", spec))],
         done: 15,
-        ephemeral: None,
+        ..Scenario::default()
     };
-    assert_survives(&scenario, |_| {}).await;
+    scenario.assert_survived(|_| {}).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn crash_loop_counts_on() {
     let scenario = Scenario {
-        images: |fake| {
-            let flaky = Behaviour {
-                heals_after: Some(3),
-                ..job(1, 1)
-            };
-            fake.image("flaky", flaky);
-        },
-        steps: vec![(0, vec![pod("u1", "flaky", "Always")])],
+        images: |fake| fake.image("flaky", Behaviour { heals_after: Some(3), ..job(1, 1) }),
+        steps: vec![(0, pod("u1", "flaky", "Always"))],
         done: 40,
-        ephemeral: None,
+        ..Scenario::default()
     };
-    assert_survives(&scenario, |_| {}).await;
+    scenario.assert_survived(|_| {}).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn termination_is_finished_within_its_grace_period() {
-    let mut app = container("app", "slow");
-    app["lifecycle"] = json!({"preStop": exec("drain")});
+    let app = container_with("app", "slow", "lifecycle", json!({"preStop": exec("drain")}));
     let spec = json!({"terminationGracePeriodSeconds": 30, "containers": [app]});
     let runs = pod_with("u1", spec);
-    let mut ends = runs.api().clone();
-    ends.metadata.deletion_timestamp = Some(Time("2026-01-01T00:00:05Z".parse().unwrap()));
-    ends.metadata.deletion_grace_period_seconds = Some(10);
+    let ends = changed(&runs, |api| {
+        api.metadata.deletion_timestamp = Some(Time("2026-01-01T00:00:05Z".parse().unwrap()));
+        api.metadata.deletion_grace_period_seconds = Some(10);
+    });
     let scenario = Scenario {
         images: |fake| {
-            let slow = Behaviour {
-                yields_after: Some(seconds(4)),
-                ..Behaviour::forever()
-            };
-            fake.image("slow", slow);
+            fake.image("slow", slow(4));
             fake.command(&["drain"], seconds(3), ExecOutput::default());
         },
-        steps: vec![(0, vec![runs]), (5, vec![Pod::new(ends)])],
+        steps: vec![(0, runs), (5, ends)],
         done: 30,
-        ephemeral: None,
+        ..Scenario::default()
     };
     let check = |calls: &[String]| {
         // Like a kubelet: a hook that was cut off with the agent is run again.
         let hooks = times(calls, "ExecSync app/0 drain") + times(calls, "ExecSync app/1 drain");
-        assert!(
-            (1..=2).contains(&hooks),
-            "{hooks} preStop hooks: {calls:#?}"
-        );
-        let graces = calls.iter().filter_map(|call| {
+        assert!((1..=2).contains(&hooks), "{hooks} preStop hooks: {calls:#?}");
+        let grace = |call: &String| -> Option<u64> {
             let (_, grace) = call.strip_prefix("StopContainer ")?.split_once(' ')?;
-            grace.strip_suffix('s')?.parse::<u64>().ok()
-        });
-        let graces: Vec<u64> = graces.collect();
+            grace.strip_suffix('s')?.parse().ok()
+        };
+        let graces: Vec<u64> = calls.iter().filter_map(grace).collect();
         assert!(graces.iter().all(|grace| *grace <= 10), "{graces:?}");
         assert!(graces.len() <= 2, "{graces:?}");
     };
-    assert_survives(&scenario, check).await;
+    scenario.assert_survived(check).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn update_to_another_image_is_made_once() {
     let of = |image: &str| {
-        let spec = json!({
-            "terminationGracePeriodSeconds": 4,
-            "containers": [container("app", image), container("other", "v1")],
-        });
-        vec![pod_with("u1", spec)]
+        let containers = [container("app", image), container("other", "v1")];
+        pod_with("u1", json!({"terminationGracePeriodSeconds": 4, "containers": containers}))
     };
     let scenario = Scenario {
         images: |fake| {
-            let slow = Behaviour {
-                yields_after: Some(seconds(2)),
-                ..Behaviour::forever()
-            };
-            fake.image("v1", slow.clone());
-            fake.image("v2", slow);
+            fake.image("v1", slow(2));
+            fake.image("v2", slow(2));
         },
         steps: vec![(0, of("v1")), (5, of("v2"))],
         done: 15,
-        ephemeral: None,
+        ..Scenario::default()
     };
-    assert_survives(&scenario, |_| {}).await;
+    scenario.assert_survived(|_| {}).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn restart_of_all_containers_is_completed() {
-    let mut main = container("main", "flaky");
-    main["restartPolicy"] = json!("Never");
-    main["restartPolicyRules"] = json!([{
-        "action": "RestartAllContainers",
-        "exitCodes": {"operator": "In", "values": [42]},
-    }]);
+    let main = ruled("main", "flaky", "RestartAllContainers");
     let spec = json!({
         "restartPolicy": "Never",
         "initContainers": [container("init", "setup"), sidecar("side", "app")],
@@ -160,40 +117,29 @@ async fn restart_of_all_containers_is_completed() {
     });
     let scenario = Scenario {
         images: |fake| {
-            let flaky = Behaviour {
-                heals_after: Some(1),
-                ..job(4, 42)
-            };
-            fake.image("flaky", flaky);
+            fake.image("flaky", Behaviour { heals_after: Some(1), ..job(4, 42) });
             fake.image("setup", job(1, 0));
-            fake.image("app", Behaviour::forever());
         },
-        steps: vec![(0, vec![pod_with("u1", spec)])],
+        steps: vec![(0, pod_with("u1", spec))],
         done: 25,
-        ephemeral: None,
+        ..Scenario::default()
     };
-    assert_survives(&scenario, |_| {}).await;
+    scenario.assert_survived(|_| {}).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn post_start_hook_and_ephemeral_container_are_not_repeated() {
-    let mut app = container("app", "app");
-    app["lifecycle"] = json!({"postStart": exec("warm")});
+    let app = container_with("app", "app", "lifecycle", json!({"postStart": exec("warm")}));
     let pods = |ephemeral: Value| {
         let containers = json!([app.clone(), container("next", "app")]);
-        let spec = json!({"containers": containers, "ephemeralContainers": ephemeral});
-        vec![pod_with("u1", spec)]
+        pod_with("u1", json!({"containers": containers, "ephemeralContainers": ephemeral}))
     };
     let scenario = Scenario {
         images: |fake| {
-            fake.image("app", Behaviour::forever());
             fake.image("debug", job(2, 3));
             fake.command(&["warm"], seconds(4), ExecOutput::default());
         },
-        steps: vec![
-            (0, pods(json!([]))),
-            (6, pods(json!([container("dbg", "debug")]))),
-        ],
+        steps: vec![(0, pods(json!([]))), (6, pods(json!([container("dbg", "debug")])))],
         done: 15,
         ephemeral: Some("dbg"),
     };
@@ -202,7 +148,7 @@ async fn post_start_hook_and_ephemeral_container_are_not_repeated() {
         let warm = |call: &&String| call.starts_with("ExecSync app/") && call.ends_with(" warm");
         assert!(calls.iter().filter(warm).count() <= 1, "{calls:#?}");
     };
-    assert_survives(&scenario, check).await;
+    scenario.assert_survived(check).await;
 }
 
 /// A pod that gets other resources after five seconds, by its policy.
@@ -212,13 +158,12 @@ fn resized(policy: &str) -> Scenario {
         let amounts = json!({"cpu": cpu, "memory": memory});
         app["resources"] = json!({"requests": amounts, "limits": amounts});
         app["resizePolicy"] = json!([{"resourceName": "cpu", "restartPolicy": policy}]);
-        vec![pod_with("u1", json!({"containers": [app]}))]
+        pod_with("u1", json!({"containers": [app]}))
     };
     Scenario {
-        images: |fake| fake.image("app", Behaviour::forever()),
         steps: vec![(0, of("500m", "64Mi")), (5, of("1", "128Mi"))],
         done: 40,
-        ephemeral: None,
+        ..Scenario::default()
     }
 }
 
@@ -231,10 +176,10 @@ async fn resize_is_completed_without_a_restart() {
         let limits = "shares=1024 quota=100000 memory=134217728";
         assert!(last.is_some_and(|last| last.ends_with(limits)), "{last:?}");
     };
-    assert_survives(&resized("NotRequired"), check).await;
+    resized("NotRequired").assert_survived(check).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn resize_by_restart_is_made_once() {
-    assert_survives(&resized("RestartContainer"), |_| {}).await;
+    resized("RestartContainer").assert_survived(|_| {}).await;
 }

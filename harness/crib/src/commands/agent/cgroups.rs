@@ -81,15 +81,12 @@ fn memory_qos(file: &KubeletConfiguration) -> Result<Option<MemoryQos>, String> 
     let throttling_factor = factor.unwrap_or(MemoryQos::THROTTLING_FACTOR);
     if !(throttling_factor > 0.0 && throttling_factor <= 1.0) {
         return Err(
-            "--config: memoryThrottlingFactor: expected more than 0, and at most 1".to_owned(),
+            "--config: memoryThrottlingFactor: expected more than 0, and at most 1".to_owned()
         );
     }
     let reservation = file.memory_reservation_policy.unwrap_or_default();
     if file.feature_gates.and_then(|gates| gates.memory_qos) == Some(true) {
-        return Ok(Some(MemoryQos {
-            throttling_factor,
-            reservation,
-        }));
+        return Ok(Some(MemoryQos { throttling_factor, reservation }));
     }
     match reservation {
         MemoryReservation::None => Ok(None),
@@ -101,18 +98,13 @@ fn memory_qos(file: &KubeletConfiguration) -> Result<Option<MemoryQos>, String> 
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use agent::kubelet_config;
     use rstest::rstest;
 
     use super::*;
 
-    const NONE: CgroupArgs = CgroupArgs {
-        cgroups_per_qos: None,
-        cgroup_driver: None,
-        cgroup_root: None,
-    };
+    const NONE: CgroupArgs =
+        CgroupArgs { cgroups_per_qos: None, cgroup_driver: None, cgroup_root: None };
 
     fn applied(flags: &CgroupArgs, fields: &str) -> Result<CgroupConfig, String> {
         let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
@@ -170,18 +162,9 @@ mod tests {
     }
 
     #[rstest]
-    #[case(
-        "memoryThrottlingFactor: 0",
-        "memoryThrottlingFactor: expected more than 0"
-    )]
-    #[case(
-        "memoryThrottlingFactor: 1.5",
-        "memoryThrottlingFactor: expected more than 0"
-    )]
-    #[case(
-        "memoryReservationPolicy: TieredReservation",
-        "needs featureGates: {MemoryQoS: true}"
-    )]
+    #[case("memoryThrottlingFactor: 0", "memoryThrottlingFactor: expected more than 0")]
+    #[case("memoryThrottlingFactor: 1.5", "memoryThrottlingFactor: expected more than 0")]
+    #[case("memoryReservationPolicy: TieredReservation", "needs featureGates: {MemoryQoS: true}")]
     fn impossible_memory_qos_is_refused(#[case] fields: &str, #[case] expected: &str) {
         let error = applied(&NONE, fields).unwrap_err();
         assert!(error.contains(expected), "{error}");

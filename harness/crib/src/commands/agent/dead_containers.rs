@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use agent::DeadContainerLimits;
 use clap::Args;
-
-use crate::args::duration;
+use crib_base::args::duration;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Ended containers")]

@@ -9,10 +9,9 @@ use agent::images::{
 use agent::kubelet_config::KubeletConfiguration;
 use agent::objects::ObjectMap;
 use clap::{Args, ValueEnum};
-
-use crate::args::duration;
-use crate::commands::pull_secrets;
-use crate::report::chain;
+use crib_base::args::duration;
+use crib_base::pull_secrets;
+use crib_base::report::chain;
 
 /// `imagePullCredentialsVerificationPolicy`
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -38,18 +37,10 @@ pub(super) struct ImageArgs {
     #[arg(long, value_name = "FILE")]
     pull_secrets: Option<PathBuf>,
     /// CredentialProviderConfig file, or a directory of them
-    #[arg(
-        long,
-        value_name = "PATH",
-        requires = "image_credential_provider_bin_dir"
-    )]
+    #[arg(long, value_name = "PATH", requires = "image_credential_provider_bin_dir")]
     image_credential_provider_config: Option<PathBuf>,
     /// Directory of the credential providers' programs
-    #[arg(
-        long,
-        value_name = "DIR",
-        requires = "image_credential_provider_config"
-    )]
+    #[arg(long, value_name = "DIR", requires = "image_credential_provider_config")]
     image_credential_provider_bin_dir: Option<PathBuf>,
     /// Which images that are present need credentials of the pod [default: NeverVerifyPreloadedImages]
     #[arg(long, value_name = "POLICY")]
@@ -89,9 +80,8 @@ impl ImageArgs {
         adopt_node: bool,
         config: &mut ImageConfig,
     ) -> Result<ObjectMap, String> {
-        config.max_parallel_image_pulls = self
-            .max_parallel_image_pulls
-            .or(file.max_parallel_image_pulls);
+        config.max_parallel_image_pulls =
+            self.max_parallel_image_pulls.or(file.max_parallel_image_pulls);
         let serialize = self.serialize_image_pulls.or(file.serialize_image_pulls);
         let several = config.max_parallel_image_pulls.is_some_and(|most| most > 1);
         if serialize == Some(true) && several {
@@ -99,20 +89,14 @@ impl ImageArgs {
         }
         config.serialize_image_pulls = serialize.unwrap_or(!several);
         let defaults = (config.registry_pull_qps, config.registry_burst);
-        config.registry_pull_qps = self
-            .registry_qps
-            .or(file.registry_pull_qps)
-            .unwrap_or(defaults.0);
-        config.registry_burst = self
-            .registry_burst
-            .or(file.registry_burst)
-            .unwrap_or(defaults.1);
+        config.registry_pull_qps =
+            self.registry_qps.or(file.registry_pull_qps).unwrap_or(defaults.0);
+        config.registry_burst = self.registry_burst.or(file.registry_burst).unwrap_or(defaults.1);
         config.credential_verification = self.verification(file)?;
         config.garbage_collection = self.garbage_collection(file, adopt_node)?;
-        if let (Some(file), Some(bin_dir)) = (
-            &self.image_credential_provider_config,
-            &self.image_credential_provider_bin_dir,
-        ) {
+        if let (Some(file), Some(bin_dir)) =
+            (&self.image_credential_provider_config, &self.image_credential_provider_bin_dir)
+        {
             config.credential_providers =
                 CredentialProviders::read(file, bin_dir).map_err(|error| chain(&error))?;
         }
@@ -126,12 +110,8 @@ impl ImageArgs {
         file: &KubeletConfiguration,
         adopt_node: bool,
     ) -> Result<Option<ImageGcPolicy>, String> {
-        let high = self
-            .image_gc_high_threshold
-            .or(file.image_gc_high_threshold_percent);
-        let low = self
-            .image_gc_low_threshold
-            .or(file.image_gc_low_threshold_percent);
+        let high = self.image_gc_high_threshold.or(file.image_gc_high_threshold_percent);
+        let low = self.image_gc_low_threshold.or(file.image_gc_low_threshold_percent);
         let most = file.image_maximum_gc_age;
         if high.is_none() && most.is_none() && !adopt_node {
             return match low {
@@ -141,9 +121,7 @@ impl ImageArgs {
                 None => Ok(None),
             };
         }
-        let least = self
-            .minimum_image_ttl_duration
-            .or(file.image_minimum_gc_age);
+        let least = self.minimum_image_ttl_duration.or(file.image_minimum_gc_age);
         let policy = ImageGcPolicy::new(
             high.unwrap_or(85),
             low.unwrap_or(80),
@@ -157,10 +135,7 @@ impl ImageArgs {
 
     fn verification(&self, file: &KubeletConfiguration) -> Result<CredentialVerification, String> {
         let patterns = match self.preloaded_images_verification_allowlist.as_slice() {
-            [] => file
-                .preloaded_images_verification_allowlist
-                .clone()
-                .unwrap_or_default(),
+            [] => file.preloaded_images_verification_allowlist.clone().unwrap_or_default(),
             flags => flags.to_vec(),
         };
         let in_file = file.image_pull_credentials_verification_policy.as_deref();
@@ -173,9 +148,7 @@ impl ImageArgs {
         });
         let policy = match self.image_pull_credentials_verification_policy {
             Some(policy) => policy,
-            None => in_file
-                .transpose()?
-                .unwrap_or(VerificationPolicy::NeverVerifyPreloadedImages),
+            None => in_file.transpose()?.unwrap_or(VerificationPolicy::NeverVerifyPreloadedImages),
         };
         match policy {
             VerificationPolicy::NeverVerifyAllowlistedImages => {

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use agent::kubelet_config::KubeletConfiguration;
-use agent::quantity::Quantity;
 use agent::{Config, LogRotation};
+use api::quantity::Quantity;
 use clap::Args;
 
 #[derive(Debug, Args)]
@@ -29,16 +29,12 @@ impl ContainerLogArgs {
         config: &mut Config,
     ) -> Result<(), String> {
         let mut rotation = LogRotation::default();
-        let max_files = self
-            .container_log_max_files
-            .or(file.container_log_max_files);
+        let max_files = self.container_log_max_files.or(file.container_log_max_files);
         rotation.max_files = max_files.unwrap_or(rotation.max_files);
         if rotation.max_files < 2 {
             return Err("--container-log-max-files: a log needs at least 2 files".to_owned());
         }
-        rotation.period = file
-            .container_log_monitor_interval
-            .unwrap_or(rotation.period);
+        rotation.period = file.container_log_monitor_interval.unwrap_or(rotation.period);
         let size = self.container_log_max_size.as_ref();
         config.log_rotation = match size.or(file.container_log_max_size.as_ref()) {
             None => Some(rotation),

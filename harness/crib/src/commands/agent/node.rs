@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use agent::kubelet_config::KubeletConfiguration;
 use agent::{Config, node_address};
 use clap::Args;
+use crib_base::node::with_own_labels;
 use k8s_openapi::api::core::v1::Taint;
 
 use super::pairs;
@@ -70,9 +71,7 @@ impl NodeArgs {
             _ => return Err("--node-ip: give one address, or one of each family".to_owned()),
         };
         let servers = self.cluster_dns.iter().map(IpAddr::to_string).collect();
-        config.cluster_dns = given(servers)
-            .or(file.cluster_dns.clone())
-            .unwrap_or_default();
+        config.cluster_dns = given(servers).or(file.cluster_dns.clone()).unwrap_or_default();
         if let Some(domain) = self.cluster_domain.clone().or(file.cluster_domain.clone()) {
             config.cluster_domain = domain;
         }
@@ -88,25 +87,18 @@ impl NodeArgs {
         rules.max_pods = self.max_pods.or(file.max_pods).or(of_kubelet);
         let labels = given(self.node_labels.clone()).map(|labels| pairs::map(&labels));
         let of_kubelet = config.adopt_node.then(BTreeMap::new);
-        rules.node_labels = labels
-            .or(of_kubelet)
-            .map(|labels| with_own_labels(&config.node_name, labels));
+        rules.node_labels =
+            labels.or(of_kubelet).map(|labels| with_own_labels(&config.node_name, labels));
         rules.taints = given(self.register_with_taints.clone())
             .or(file.register_with_taints.clone())
             .unwrap_or_default();
         rules.allowed_unsafe_sysctls = given(self.allowed_unsafe_sysctls.clone())
             .or(file.allowed_unsafe_sysctls.clone())
             .unwrap_or_default();
-        rules.system_reserved = reserved(
-            &self.system_reserved,
-            file.system_reserved.as_ref(),
-            "systemReserved",
-        )?;
-        rules.kube_reserved = reserved(
-            &self.kube_reserved,
-            file.kube_reserved.as_ref(),
-            "kubeReserved",
-        )?;
+        rules.system_reserved =
+            reserved(&self.system_reserved, file.system_reserved.as_ref(), "systemReserved")?;
+        rules.kube_reserved =
+            reserved(&self.kube_reserved, file.kube_reserved.as_ref(), "kubeReserved")?;
         Ok(())
     }
 }
@@ -128,28 +120,4 @@ fn reserved(
     checked
         .collect::<Result<_, String>>()
         .map_err(|problem| format!("--config: {field}: {problem}"))
-}
-
-/// The labels with those that a kubelet gives every node (pkg/kubelet/kubelet_node_status.go, initialNode).
-pub(crate) fn with_own_labels(
-    name: &str,
-    mut labels: BTreeMap<String, String>,
-) -> BTreeMap<String, String> {
-    let arch = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
-    for (key, value) in [
-        ("kubernetes.io/hostname", name),
-        ("kubernetes.io/os", "linux"),
-        ("kubernetes.io/arch", arch),
-        ("beta.kubernetes.io/os", "linux"),
-        ("beta.kubernetes.io/arch", arch),
-    ] {
-        labels
-            .entry(key.to_owned())
-            .or_insert_with(|| value.to_owned());
-    }
-    labels
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use agent::quantity::Quantity;
+use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::Taint;
 
 const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
@@ -20,10 +20,7 @@ pub(super) fn pair(text: &str) -> Result<(String, String), String> {
 /// One `KEY=VALUE:EFFECT`, `KEY:EFFECT` or `KEY=:EFFECT`.
 pub(super) fn taint(text: &str) -> Result<Taint, String> {
     let expected = || {
-        format!(
-            "{text:?} is not KEY=VALUE:EFFECT with an effect of {}",
-            TAINT_EFFECTS.join(", ")
-        )
+        format!("{text:?} is not KEY=VALUE:EFFECT with an effect of {}", TAINT_EFFECTS.join(", "))
     };
     let (what, effect) = text.rsplit_once(':').ok_or_else(expected)?;
     let (key, value) = match what.split_once('=') {
@@ -46,10 +43,7 @@ pub(super) fn reservation(text: &str) -> Result<(String, String), String> {
     const RESOURCES: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
     let (resource, amount) = pair(text)?;
     if !RESOURCES.contains(&resource.as_str()) {
-        return Err(format!(
-            "cannot reserve {resource:?}: expected {}",
-            RESOURCES.join(", ")
-        ));
+        return Err(format!("cannot reserve {resource:?}: expected {}", RESOURCES.join(", ")));
     }
     let parsed = Quantity::parse(&amount).map_err(|error| error.to_string())?;
     if parsed.is_negative() {
@@ -65,7 +59,6 @@ pub(super) fn map(pairs: &[(String, String)]) -> BTreeMap<String, String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use rstest::rstest;
 
     use super::*;
@@ -81,14 +74,8 @@ mod tests {
         #[case] effect: &str,
     ) {
         let taint = taint(text).unwrap();
-        assert_eq!(
-            (
-                taint.key.as_str(),
-                taint.value.as_deref(),
-                taint.effect.as_str()
-            ),
-            (key, value, effect)
-        );
+        let seen = (taint.key.as_str(), taint.value.as_deref(), taint.effect.as_str());
+        assert_eq!(seen, (key, value, effect));
     }
 
     #[rstest]

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use agent::AgentView;
 use agent::kubelet_config::KubeletConfiguration;
+use api::manifest::pod_json;
 use bytes::Bytes;
 use clap::Args;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -65,16 +66,8 @@ impl ShowArgs {
         };
         let mut sockets = Sockets::default();
         for (flag, port, shown) in [
-            (
-                "--healthz-port",
-                self.healthz_port.or(file.healthz_port),
-                Shown::Health,
-            ),
-            (
-                "--read-only-port",
-                self.read_only_port.or(file.read_only_port),
-                Shown::HealthAndPods,
-            ),
+            ("--healthz-port", self.healthz_port.or(file.healthz_port), Shown::Health),
+            ("--read-only-port", self.read_only_port.or(file.read_only_port), Shown::HealthAndPods),
         ] {
             let Some(port) = port.filter(|port| *port != 0) else {
                 continue;
@@ -133,28 +126,18 @@ async fn client(stream: TcpStream, shown: Shown, view: AgentView) {
 fn answer(request: &Request<Incoming>, shown: Shown, view: &AgentView) -> Response<Full<Bytes>> {
     const TEXT: &str = "text/plain; charset=utf-8";
     let path = request.uri().path().trim_end_matches('/');
-    let failed = |reason: String| (StatusCode::INTERNAL_SERVER_ERROR, TEXT, reason + "\n");
     let (status, kind, body) = match (request.method(), path, shown) {
         (&Method::GET | &Method::HEAD, "/healthz", _) => match view.health() {
             Ok(()) => (StatusCode::OK, TEXT, "ok".to_owned()),
-            Err(reason) => failed(reason),
+            Err(reason) => (StatusCode::INTERNAL_SERVER_ERROR, TEXT, reason + "\n"),
         },
         (&Method::GET | &Method::HEAD, "/pods", Shown::HealthAndPods) => {
-            match serde_json::to_string(&view.pod_list()) {
-                Ok(pods) => (StatusCode::OK, "application/json", pods),
-                Err(error) => failed(error.to_string()),
-            }
+            (StatusCode::OK, "application/json", pod_json::list(&view.pod_list()))
         }
-        (&Method::GET | &Method::HEAD, _, _) => (
-            StatusCode::NOT_FOUND,
-            TEXT,
-            "404 page not found\n".to_owned(),
-        ),
-        (_, _, _) => (
-            StatusCode::METHOD_NOT_ALLOWED,
-            TEXT,
-            "Method Not Allowed\n".to_owned(),
-        ),
+        (&Method::GET | &Method::HEAD, _, _) => {
+            (StatusCode::NOT_FOUND, TEXT, "404 page not found\n".to_owned())
+        }
+        (_, _, _) => (StatusCode::METHOD_NOT_ALLOWED, TEXT, "Method Not Allowed\n".to_owned()),
     };
     let mut answer = Response::new(Full::from(body));
     *answer.status_mut() = status;

@@ -27,10 +27,7 @@ pub(super) enum SoleError {
 
 /// Locks the directory until the file is closed, also when the agent is killed.
 pub(super) fn lock(root_dir: &Path) -> Result<File, SoleError> {
-    let failed = |source| SoleError::Lock {
-        path: root_dir.to_owned(),
-        source,
-    };
+    let failed = |source| SoleError::Lock { path: root_dir.to_owned(), source };
     let file = File::options()
         .create(true)
         .truncate(false)

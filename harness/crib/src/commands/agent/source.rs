@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent::kubelet_config::KubeletConfiguration;
-use agent::manifest::Strictness;
 use agent::source::{DirectorySource, ManifestMode, PodSource, UrlSource};
+use api::manifest::Strictness;
 use clap::{Args, ValueEnum};
-
-use crate::args::duration;
+use crib_base::args::duration;
+use crib_base::named_text;
 
 /// Which manifests are read, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -105,9 +105,7 @@ impl SourceArgs {
         };
         let mode = match self.manifest_mode.unwrap_or(usual) {
             Mode::Crib => ManifestMode::Crib(Strictness::Strict),
-            Mode::Kubelet => ManifestMode::Kubelet {
-                node_name: node_name.to_owned(),
-            },
+            Mode::Kubelet => ManifestMode::Kubelet { node_name: node_name.to_owned() },
         };
         Ok(Some((path.clone(), mode)))
     }
@@ -116,11 +114,7 @@ impl SourceArgs {
     fn headers(&self, file: &KubeletConfiguration) -> Result<String, String> {
         match &self.manifest_url_headers {
             Some(path) => read(path),
-            None => Ok(file
-                .static_pod_url_header
-                .as_ref()
-                .map(lines)
-                .unwrap_or_default()),
+            None => Ok(file.static_pod_url_header.as_ref().map(lines).unwrap_or_default()),
         }
     }
 }
@@ -152,7 +146,7 @@ fn frequency(flag: Option<Duration>, file: Option<Duration>) -> Option<Duration>
 }
 
 fn read(path: &Path) -> Result<String, String> {
-    std::fs::read_to_string(path)
+    named_text::read_text(path)
         .map_err(|error| format!("failed to read {}: {error}", path.display()))
 }
 

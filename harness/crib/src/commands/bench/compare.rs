@@ -2,14 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
-use harness::bench::compare::compare;
-use harness::bench::report::comparison;
+use bench::compare::compare;
+use bench::report::comparison;
 
 use super::report::read;
-use crate::client::output::{escape_control, print};
-use crate::client::{CallError, finish};
-use crate::exit::Exit;
+use crate::commands::prelude::*;
 
 /// Compare two benchmarks: what became faster, and what slower
 #[derive(Debug, Args)]
@@ -36,11 +33,7 @@ pub(super) struct CompareArgs {
 }
 
 /// Compares, and prints what differs.
-pub(super) fn run(args: &CompareArgs) -> Exit {
-    finish(async { show(args) })
-}
-
-fn show(args: &CompareArgs) -> Result<Exit, CallError> {
+pub(super) fn run(args: &CompareArgs) -> Result<Exit, CallError> {
     let (before, after) = (read(&args.old)?, read(&args.new)?);
     let found = compare(&before, &after);
     for line in comparison(&before, &after, &found).lines() {

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use bench::Report;
 use clap::Args;
-use harness::bench::Report;
+use crib_base::exit::Exit;
+use crib_base::named_text;
 
 use super::{Results, show};
-use crate::client::{CallError, finish};
-use crate::exit::Exit;
+use crate::client::CallError;
 
 /// Show the results of an earlier benchmark, or write them in another form
 #[derive(Debug, Args)]
@@ -22,16 +23,14 @@ pub(super) struct ReportArgs {
 }
 
 /// Shows a report.
-pub(super) fn run(args: &ReportArgs) -> Exit {
-    finish(async {
-        show(&read(&args.file)?, &args.results)?;
-        Ok(Exit::Success)
-    })
+pub(super) fn run(args: &ReportArgs) -> Result<Exit, CallError> {
+    show(&read(&args.file)?, &args.results)?;
+    Ok(Exit::Success)
 }
 
 /// Reads what `crib bench` wrote.
 pub(super) fn read(file: &Path) -> Result<Report, CallError> {
-    let text = std::fs::read_to_string(file);
+    let text = named_text::read_text(file);
     let file = file.display();
     let text = text.map_err(|error| CallError::Usage(format!("failed to read {file}: {error}")))?;
     serde_json::from_str(&text)

@@ -2,13 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::Args;
-use harness::check::compare::{Saved, compare};
-use harness::check::report::{comparison, comparison_html};
+use check::compare::{Saved, compare};
+use check::report::{comparison, comparison_html};
+use crib_base::named_text;
 
-use crate::client::output::{escape_control, print};
-use crate::client::{CallError, finish};
-use crate::exit::Exit;
+use crate::commands::prelude::*;
 use crate::reported::write_file;
 
 /// Compare two reports of crib check: new failures, mended rules, slower calls
@@ -38,11 +36,7 @@ pub(super) struct CompareArgs {
 }
 
 /// Compares, and prints what differs.
-pub(super) fn run(args: &CompareArgs) -> Exit {
-    finish(async { show(args) })
-}
-
-fn show(args: &CompareArgs) -> Result<Exit, CallError> {
+pub(super) fn run(args: &CompareArgs) -> Result<Exit, CallError> {
     let found = compare(&saved(&args.old)?, &saved(&args.new)?);
     for line in comparison(&found).lines() {
         print(&escape_control(line))?;
@@ -59,11 +53,9 @@ fn show(args: &CompareArgs) -> Result<Exit, CallError> {
 fn saved(file: &Path) -> Result<Saved, CallError> {
     let usage = |error: &dyn std::error::Error| {
         let file = file.display();
-        CallError::Usage(format!(
-            "{file} is no report of --report json=FILE: {error}"
-        ))
+        CallError::Usage(format!("{file} is no report of --report json=FILE: {error}"))
     };
-    let text = std::fs::read_to_string(file)
+    let text = named_text::read_text(file)
         .map_err(|error| CallError::Usage(format!("failed to read {}: {error}", file.display())))?;
     serde_json::from_str(&text).map_err(|error| usage(&error))
 }

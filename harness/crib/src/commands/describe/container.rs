@@ -24,10 +24,7 @@ pub(super) fn add(
     lines.line(2, &format!("{}:", container.name));
     let mut field = |key: &str, value: &str| lines.field(4, WIDTH, key, value);
     if let Some(status) = status {
-        field(
-            "Container ID",
-            status.container_id.as_deref().unwrap_or_default(),
-        );
+        field("Container ID", status.container_id.as_deref().unwrap_or_default());
     }
     field("Image", container.image.as_deref().unwrap_or_default());
     if let Some(status) = status {
@@ -38,11 +35,7 @@ pub(super) fn add(
     words(lines, "Args", container.args.as_deref());
     if let Some(status) = status {
         state(lines, "State", status.state.as_ref());
-        if status
-            .last_state
-            .as_ref()
-            .is_some_and(|last| *last != ContainerState::default())
-        {
+        if status.last_state.as_ref().is_some_and(|last| *last != ContainerState::default()) {
             state(lines, "Last State", status.last_state.as_ref());
         }
         if has_agent {
@@ -63,23 +56,15 @@ pub(super) fn add(
     if has_agent {
         environment(lines, container);
     }
-    mounts(
-        lines,
-        container.volume_mounts.as_deref().unwrap_or_default(),
-    );
+    mounts(lines, container.volume_mounts.as_deref().unwrap_or_default());
 }
 
 fn ports(lines: &mut Lines, ports: &[ContainerPort]) {
     let text = |number: i32, port: &ContainerPort| {
         format!("{number}/{}", port.protocol.as_deref().unwrap_or("TCP"))
     };
-    let own: Vec<String> = ports
-        .iter()
-        .map(|port| text(port.container_port, port))
-        .collect();
-    let host = ports
-        .iter()
-        .map(|port| text(port.host_port.unwrap_or_default(), port));
+    let own: Vec<String> = ports.iter().map(|port| text(port.container_port, port)).collect();
+    let host = ports.iter().map(|port| text(port.host_port.unwrap_or_default(), port));
     let host: Vec<String> = host.collect();
     let (own_key, host_key) = match ports.len() {
         0 => return,
@@ -111,13 +96,7 @@ fn state(lines: &mut Lines, key: &str, state: Option<&ContainerState>) {
             ("Reason", ended.reason.clone()),
             ("Message", ended.message.clone()),
             ("Exit Code", Some(ended.exit_code.to_string())),
-            (
-                "Signal",
-                ended
-                    .signal
-                    .filter(|signal| *signal > 0)
-                    .map(|signal| signal.to_string()),
-            ),
+            ("Signal", ended.signal.filter(|signal| *signal > 0).map(|signal| signal.to_string())),
             ("Started", ended.started_at.as_ref().map(time)),
             ("Finished", ended.finished_at.as_ref().map(time)),
         ]);
@@ -136,10 +115,7 @@ fn state(lines: &mut Lines, key: &str, state: Option<&ContainerState>) {
 
 fn resources(lines: &mut Lines, container: &Container) {
     let resources = container.resources.clone().unwrap_or_default();
-    for (key, amounts) in [
-        ("Limits", resources.limits),
-        ("Requests", resources.requests),
-    ] {
+    for (key, amounts) in [("Limits", resources.limits), ("Requests", resources.requests)] {
         let amounts = amounts.unwrap_or_default();
         let fields: Vec<(String, String)> =
             amounts.into_iter().map(|(name, of)| (name, of.0)).collect();
@@ -153,10 +129,7 @@ fn resources(lines: &mut Lines, container: &Container) {
 /// What a probe does, and how often.
 fn probe_text(probe: &Probe) -> String {
     let action = if let Some(exec) = &probe.exec {
-        format!(
-            "exec [{}]",
-            exec.command.clone().unwrap_or_default().join(" ")
-        )
+        format!("exec [{}]", exec.command.clone().unwrap_or_default().join(" "))
     } else if let Some(get) = &probe.http_get {
         let scheme = get.scheme.as_deref().unwrap_or("HTTP").to_lowercase();
         let host = get.host.as_deref().unwrap_or_default();
@@ -167,9 +140,7 @@ fn probe_text(probe: &Probe) -> String {
         format!("tcp-socket {host}:{}", port(&socket.port))
     } else if let Some(grpc) = &probe.grpc {
         let service = grpc.service.as_deref().unwrap_or_default();
-        format!("grpc <pod>:{} {service}", grpc.port)
-            .trim_end()
-            .to_owned()
+        format!("grpc <pod>:{} {service}", grpc.port).trim_end().to_owned()
     } else {
         "unknown".to_owned()
     };
@@ -262,16 +233,10 @@ fn mounts(lines: &mut Lines, mounts: &[VolumeMount]) {
     let mut mounts: Vec<&VolumeMount> = mounts.iter().collect();
     mounts.sort_by(|a, b| a.mount_path.cmp(&b.mount_path));
     for mount in mounts {
-        let mode = if mount.read_only == Some(true) {
-            "ro"
-        } else {
-            "rw"
-        };
+        let mode = if mount.read_only == Some(true) { "ro" } else { "rw" };
         let path = mount.sub_path.as_ref().or(mount.sub_path_expr.as_ref());
         let path = path.filter(|path| !path.is_empty());
-        let path = path
-            .map(|path| format!(",path={path:?}"))
-            .unwrap_or_default();
+        let path = path.map(|path| format!(",path={path:?}")).unwrap_or_default();
         let (at, from) = (&mount.mount_path, &mount.name);
         lines.line(6, &format!("{at} from {from} ({mode}{path})"));
     }
@@ -279,7 +244,6 @@ fn mounts(lines: &mut Lines, mounts: &[VolumeMount]) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use rstest::rstest;
 
     use super::*;
@@ -384,11 +348,7 @@ mod tests {
     #[case("{}", "    State:          Waiting")]
     fn state_shows_its_fields(#[case] text: &str, #[case] expected: &str) {
         let mut lines = Lines::default();
-        state(
-            &mut lines,
-            "State",
-            serde_json::from_str(text).ok().as_ref(),
-        );
+        state(&mut lines, "State", serde_json::from_str(text).ok().as_ref());
         assert_eq!(lines.0.join("\n"), expected);
     }
 }

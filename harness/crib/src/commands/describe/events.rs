@@ -1,10 +1,10 @@
 //! ◆ Events of a pod as `kubectl describe` lists them, with the container instead of the component. Pure.
 
+use crib_base::run_socket::EventAnswer;
 use jiff::Timestamp;
 
 use super::lines::{Lines, NONE};
 use super::time::age;
-use crate::run_socket::EventAnswer;
 
 /// Adds them. The column of values of the lines before is `width`.
 pub(super) fn add(lines: &mut Lines, width: usize, events: &[EventAnswer], now: Timestamp) {
@@ -13,10 +13,8 @@ pub(super) fn add(lines: &mut Lines, width: usize, events: &[EventAnswer], now: 
     }
     lines.line(0, "Events:");
     let headings = ["Type", "Reason", "Age", "Container", "Message"];
-    let mut rows = vec![
-        headings.map(str::to_owned),
-        headings.map(|heading| "-".repeat(heading.len())),
-    ];
+    let mut rows =
+        vec![headings.map(str::to_owned), headings.map(|heading| "-".repeat(heading.len()))];
     rows.extend(events.iter().map(|event| {
         [
             event.kind.clone(),
@@ -40,13 +38,11 @@ fn when(event: &EventAnswer, now: Timestamp) -> String {
 /// The container in `spec.containers{NAME}`; empty for the pod as a whole.
 fn container(field_path: &str) -> &str {
     let name = field_path.split_once('{').map(|(_, name)| name);
-    name.and_then(|name| name.strip_suffix('}'))
-        .unwrap_or_default()
+    name.and_then(|name| name.strip_suffix('}')).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn event(reason: &str, field_path: &str, count: u32) -> EventAnswer {
@@ -65,10 +61,7 @@ mod tests {
     fn events_have_age_count_and_container() {
         let now = "2026-01-02T03:04:05Z".parse().unwrap();
         let mut lines = Lines::default();
-        let events = [
-            event("Pulled", "spec.containers{main}", 1),
-            event("BackOff", "", 3),
-        ];
+        let events = [event("Pulled", "spec.containers{main}", 1), event("BackOff", "", 3)];
         add(&mut lines, 9, &events, now);
         add(&mut lines, 9, &[], now);
         let expected = [

@@ -28,10 +28,7 @@ pub(super) fn pod(sandbox: v1::PodSandboxStatus, containers: Vec<v1::ContainerSt
     }
     let network = sandbox.network.clone().unwrap_or_default();
     let ips = std::iter::once(network.ip).chain(network.additional_ips.into_iter().map(|ip| ip.ip));
-    let ips: Vec<PodIP> = ips
-        .filter(|ip| !ip.is_empty())
-        .map(|ip| PodIP { ip })
-        .collect();
+    let ips: Vec<PodIP> = ips.filter(|ip| !ip.is_empty()).map(|ip| PodIP { ip }).collect();
     let phase = match sandbox.state() {
         v1::PodSandboxState::SandboxReady => "Ready",
         v1::PodSandboxState::SandboxNotready => "NotReady",
@@ -45,10 +42,7 @@ pub(super) fn pod(sandbox: v1::PodSandboxStatus, containers: Vec<v1::ContainerSt
             annotations: sorted(&sandbox.annotations),
             ..ObjectMeta::default()
         },
-        spec: Some(PodSpec {
-            containers: specs,
-            ..PodSpec::default()
-        }),
+        spec: Some(PodSpec { containers: specs, ..PodSpec::default() }),
         status: Some(PodStatus {
             phase: Some(phase.to_owned()),
             start_time: time(sandbox.created_at),
@@ -94,17 +88,13 @@ fn status(
 
 fn state(container: &v1::ContainerStatus) -> ContainerState {
     let mut state = ContainerState::default();
-    let waiting = |reason: &str| ContainerStateWaiting {
-        reason: Some(reason.to_owned()),
-        message: None,
-    };
+    let waiting =
+        |reason: &str| ContainerStateWaiting { reason: Some(reason.to_owned()), message: None };
     match container.state() {
         v1::ContainerState::ContainerCreated => state.waiting = Some(waiting("Created")),
         v1::ContainerState::ContainerUnknown => state.waiting = Some(waiting("Unknown")),
         v1::ContainerState::ContainerRunning => {
-            state.running = Some(ContainerStateRunning {
-                started_at: time(container.started_at),
-            });
+            state.running = Some(ContainerStateRunning { started_at: time(container.started_at) });
         }
         v1::ContainerState::ContainerExited => {
             state.terminated = Some(ContainerStateTerminated {
@@ -148,25 +138,18 @@ fn sorted(map: &HashMap<String, String>) -> Option<BTreeMap<String, String>> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::super::pod::lines;
     use super::*;
 
     fn container(attempt: u32, state: v1::ContainerState) -> v1::ContainerStatus {
         v1::ContainerStatus {
             id: format!("id-{attempt}"),
-            metadata: Some(v1::ContainerMetadata {
-                name: "main".to_owned(),
-                attempt,
-            }),
+            metadata: Some(v1::ContainerMetadata { name: "main".to_owned(), attempt }),
             state: state.into(),
             started_at: 1_000_000_000,
             exit_code: 3,
             reason: "Error".to_owned(),
-            image: Some(v1::ImageSpec {
-                image: "x:1".to_owned(),
-                ..v1::ImageSpec::default()
-            }),
+            image: Some(v1::ImageSpec { image: "x:1".to_owned(), ..v1::ImageSpec::default() }),
             mounts: vec![v1::Mount {
                 container_path: "/in".to_owned(),
                 host_path: "/out".to_owned(),

@@ -49,17 +49,11 @@ impl Lines {
 
     /// Rows with columns of the same width; the first row has the headings.
     pub(super) fn table<const N: usize>(&mut self, indent: usize, rows: &[[String; N]]) {
-        let width = |column: usize| {
-            rows.iter()
-                .map(move |row| row[column].chars().count())
-                .max()
-        };
+        let width = |column: usize| rows.iter().map(move |row| row[column].chars().count()).max();
         let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or_default());
         for row in rows {
             let cells = row.iter().zip(widths);
-            let cells: Vec<String> = cells
-                .map(|(cell, width)| format!("{cell:<width$}"))
-                .collect();
+            let cells: Vec<String> = cells.map(|(cell, width)| format!("{cell:<width$}")).collect();
             self.line(indent, &cells.join("  "));
         }
     }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use crib_base::run_socket::EventAnswer;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus, Toleration};
 
 use super::lines::{Lines, NONE};
 use super::time::time;
 use super::{container, events, volume};
-use crate::run_socket::EventAnswer;
 
 /// The column of values.
 const WIDTH: usize = 18;
@@ -17,34 +17,18 @@ const LAST_WIDTH: usize = 29;
 
 /// The lines. Without an agent there are no events, and only what a runtime knows is shown.
 pub(super) fn lines(pod: &Pod, events: Option<&[EventAnswer]>, now: Timestamp) -> Vec<String> {
-    let (spec, status) = (
-        pod.spec.clone().unwrap_or_default(),
-        pod.status.clone().unwrap_or_default(),
-    );
+    let (spec, status) =
+        (pod.spec.clone().unwrap_or_default(), pod.status.clone().unwrap_or_default());
     let has_agent = events.is_some();
     let mut lines = Lines::default();
     head(&mut lines, pod, &spec, &status, has_agent);
     let groups = [
-        (
-            "Init Containers",
-            spec.init_containers.as_deref(),
-            &status.init_container_statuses,
-        ),
-        (
-            "Containers",
-            Some(spec.containers.as_slice()),
-            &status.container_statuses,
-        ),
+        ("Init Containers", spec.init_containers.as_deref(), &status.init_container_statuses),
+        ("Containers", Some(spec.containers.as_slice()), &status.container_statuses),
     ];
     for (heading, all, statuses) in groups {
         let statuses = statuses.as_deref().unwrap_or_default();
-        containers(
-            &mut lines,
-            heading,
-            all.unwrap_or_default(),
-            statuses,
-            has_agent,
-        );
+        containers(&mut lines, heading, all.unwrap_or_default(), statuses, has_agent);
     }
     if has_agent {
         conditions(&mut lines, &status);
@@ -53,39 +37,21 @@ pub(super) fn lines(pod: &Pod, events: Option<&[EventAnswer]>, now: Timestamp) -
     }
     match events {
         Some(events) => events::add(&mut lines, LAST_WIDTH, events, now),
-        None => lines.field(
-            0,
-            WIDTH,
-            "Events",
-            "<unknown: only the agent of `crib run` keeps events>",
-        ),
+        None => {
+            lines.field(0, WIDTH, "Events", "<unknown: only the agent of `crib run` keeps events>")
+        }
     }
     lines.0
 }
 
 fn head(lines: &mut Lines, pod: &Pod, spec: &PodSpec, status: &PodStatus, has_agent: bool) {
     let metadata = &pod.metadata;
-    lines.field(
-        0,
-        WIDTH,
-        "Name",
-        metadata.name.as_deref().unwrap_or_default(),
-    );
+    lines.field(0, WIDTH, "Name", metadata.name.as_deref().unwrap_or_default());
     let namespace = metadata.namespace.as_deref().unwrap_or("default");
     lines.field(0, WIDTH, "Namespace", namespace);
-    lines.some(
-        0,
-        WIDTH,
-        "Priority Class Name",
-        spec.priority_class_name.as_deref(),
-    );
+    lines.some(0, WIDTH, "Priority Class Name", spec.priority_class_name.as_deref());
     if has_agent {
-        lines.field(
-            0,
-            WIDTH,
-            "Priority",
-            &spec.priority.unwrap_or_default().to_string(),
-        );
+        lines.field(0, WIDTH, "Priority", &spec.priority.unwrap_or_default().to_string());
         let account = spec.service_account_name.as_deref().unwrap_or("default");
         lines.field(0, WIDTH, "Service Account", account);
     }
@@ -94,34 +60,14 @@ fn head(lines: &mut Lines, pod: &Pod, spec: &PodSpec, status: &PodStatus, has_ag
         None => name.clone(),
     });
     lines.some(0, WIDTH, "Node", node.as_deref());
-    lines.some(
-        0,
-        WIDTH,
-        "Start Time",
-        status.start_time.as_ref().map(time).as_deref(),
-    );
+    lines.some(0, WIDTH, "Start Time", status.start_time.as_ref().map(time).as_deref());
     lines.values(0, WIDTH, "Labels", &pairs(metadata.labels.as_ref(), "="));
-    lines.values(
-        0,
-        WIDTH,
-        "Annotations",
-        &pairs(metadata.annotations.as_ref(), ": "),
-    );
-    lines.field(
-        0,
-        WIDTH,
-        "Status",
-        status.phase.as_deref().unwrap_or("Pending"),
-    );
+    lines.values(0, WIDTH, "Annotations", &pairs(metadata.annotations.as_ref(), ": "));
+    lines.field(0, WIDTH, "Status", status.phase.as_deref().unwrap_or("Pending"));
     lines.some(0, WIDTH, "Reason", status.reason.as_deref());
     lines.some(0, WIDTH, "Message", status.message.as_deref());
     lines.field(0, WIDTH, "IP", status.pod_ip.as_deref().unwrap_or_default());
-    let ips: Vec<&str> = status
-        .pod_ips
-        .iter()
-        .flatten()
-        .map(|ip| ip.ip.as_str())
-        .collect();
+    let ips: Vec<&str> = status.pod_ips.iter().flatten().map(|ip| ip.ip.as_str()).collect();
     match ips.as_slice() {
         [] => lines.field(0, WIDTH, "IPs", NONE),
         ips => {
@@ -162,9 +108,7 @@ fn conditions(lines: &mut Lines, status: &PodStatus) {
     lines.line(0, "Conditions:");
     let mut rows = vec![["Type", "Status"].map(str::to_owned)];
     rows.extend(
-        conditions
-            .iter()
-            .map(|condition| [condition.type_.clone(), condition.status.clone()]),
+        conditions.iter().map(|condition| [condition.type_.clone(), condition.status.clone()]),
     );
     lines.table(2, &rows);
 }
@@ -185,52 +129,28 @@ fn last(lines: &mut Lines, spec: &PodSpec, status: &PodStatus) {
     let selectors = pairs(spec.node_selector.as_ref(), "=");
     lines.values(0, LAST_WIDTH, "Node-Selectors", &selectors);
     let tolerations = spec.tolerations.iter().flatten().map(toleration);
-    lines.values(
-        0,
-        LAST_WIDTH,
-        "Tolerations",
-        &tolerations.collect::<Vec<_>>(),
-    );
+    lines.values(0, LAST_WIDTH, "Tolerations", &tolerations.collect::<Vec<_>>());
 }
 
 fn toleration(toleration: &Toleration) -> String {
     let mut text = toleration.key.clone().unwrap_or_default();
-    let value = toleration
-        .value
-        .as_deref()
-        .filter(|value| !value.is_empty());
+    let value = toleration.value.as_deref().filter(|value| !value.is_empty());
     text.extend(value.map(|value| format!("={value}")));
-    text.extend(
-        toleration
-            .effect
-            .as_ref()
-            .map(|effect| format!(":{effect}")),
-    );
+    text.extend(toleration.effect.as_ref().map(|effect| format!(":{effect}")));
     if toleration.operator.as_deref() == Some("Exists") && value.is_none() {
-        text.push_str(if text.is_empty() {
-            "op=Exists"
-        } else {
-            " op=Exists"
-        });
+        text.push_str(if text.is_empty() { "op=Exists" } else { " op=Exists" });
     }
-    text.extend(
-        toleration
-            .toleration_seconds
-            .map(|seconds| format!(" for {seconds}s")),
-    );
+    text.extend(toleration.toleration_seconds.map(|seconds| format!(" for {seconds}s")));
     text
 }
 
 fn pairs(map: Option<&BTreeMap<String, String>>, sign: &str) -> Vec<String> {
     let pairs = map.into_iter().flatten();
-    pairs
-        .map(|(key, value)| format!("{key}{sign}{value}"))
-        .collect()
+    pairs.map(|(key, value)| format!("{key}{sign}{value}")).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use rstest::rstest;
 
     use super::*;
@@ -314,22 +234,13 @@ Events:                      <none>";
         let last = text.lines().last();
         let expected = "Events:           <unknown: only the agent of `crib run` keeps events>";
         assert_eq!(last, Some(expected));
-        for key in [
-            "Ready:",
-            "QoS Class:",
-            "Volumes:",
-            "Service Account:",
-            "Environment:",
-        ] {
+        for key in ["Ready:", "QoS Class:", "Volumes:", "Service Account:", "Environment:"] {
             assert!(!text.contains(key), "{key}: {text}");
         }
     }
 
     #[rstest]
-    #[case(
-        r#"{"key": "k", "value": "v", "effect": "NoSchedule"}"#,
-        "k=v:NoSchedule"
-    )]
+    #[case(r#"{"key": "k", "value": "v", "effect": "NoSchedule"}"#, "k=v:NoSchedule")]
     #[case(r#"{"operator": "Exists"}"#, "op=Exists")]
     #[case(r#"{"key": "k", "operator": "Exists"}"#, "k op=Exists")]
     fn toleration_is_as_in_kubectl(#[case] text: &str, #[case] expected: &str) {

@@ -37,7 +37,6 @@ pub(super) fn age(then: Timestamp, now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use rstest::rstest;
 
     use super::*;

@@ -42,20 +42,15 @@ fn source(volume: &Volume) -> (&'static str, Vec<Field>, Vec<String>) {
         let fields = vec![field("SecretName", name), optional(source.optional)];
         ("Secret (a volume populated by a Secret)", fields)
     } else if let Some(source) = &volume.persistent_volume_claim {
-        let fields = vec![
-            field("ClaimName", &source.claim_name),
-            flag("ReadOnly", source.read_only),
-        ];
+        let fields =
+            vec![field("ClaimName", &source.claim_name), flag("ReadOnly", source.read_only)];
         let kind =
             "PersistentVolumeClaim (a reference to a PersistentVolumeClaim in the same namespace)";
         (kind, fields)
     } else if let Some(source) = &volume.image {
         let fields = vec![
             field("Reference", source.reference.as_deref().unwrap_or_default()),
-            field(
-                "PullPolicy",
-                source.pull_policy.as_deref().unwrap_or_default(),
-            ),
+            field("PullPolicy", source.pull_policy.as_deref().unwrap_or_default()),
         ];
         ("Image (a container image or OCI artifact)", fields)
     } else if let Some(source) = &volume.projected {
@@ -116,7 +111,6 @@ fn optional(value: Option<bool>) -> Field {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use rstest::rstest;
 
     use super::*;

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use agent::claims::directories::ClaimDirectories;
 use agent::claims::{Binding, ClaimName};
-use agent::objects::Objects;
-
-use crate::commands::run::{Inputs, bindings};
+use agent::objects::ObjectMap;
+use crib_run::{Inputs, bindings};
 
 /// What claims will be bound to, in words.
 pub(super) struct BoundClaims(BTreeMap<ClaimName, String>);
@@ -34,11 +33,9 @@ impl BoundClaims {
 }
 
 /// A PersistentVolume, and where on this machine it is.
-fn of_volume(name: &str, objects: &dyn Objects) -> String {
+fn of_volume(name: &str, objects: &ObjectMap) -> String {
     let volumes = objects.persistent_volumes();
-    let mut named = volumes
-        .iter()
-        .filter(|volume| volume.metadata.name.as_deref() == Some(name));
+    let mut named = volumes.iter().filter(|volume| volume.metadata.name.as_deref() == Some(name));
     let spec = named.next().and_then(|volume| volume.spec.as_ref());
     let host = spec.and_then(|spec| spec.host_path.as_ref().map(|source| &source.path));
     let local = spec.and_then(|spec| spec.local.as_ref().map(|source| &source.path));

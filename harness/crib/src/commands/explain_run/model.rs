@@ -1,11 +1,13 @@
 //! ◆ What `crib run` would do, as data: its JSON form is what `--output json` prints.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use agent::controllers::room::{self, MAX_PODS};
-use agent::manifest::{Problem, Workload, WorkloadObject};
-use agent::pod::{ContainerKind, Pod, is_sidecar};
 use agent::spec::qos::qos_class;
+use api::manifest::{Problem, Workload, WorkloadObject};
+use api::pod::{ContainerKind, Pod, is_sidecar};
+use crib_run::Inputs;
 use k8s_openapi::api::batch::v1::JobSpec;
 use k8s_openapi::api::core::v1::{
     Container, EnvFromSource, HTTPGetAction, Probe, ResourceRequirements, Volume, VolumeMount,
@@ -17,7 +19,6 @@ use serde::Serialize;
 
 use super::claims::BoundClaims;
 use super::services::{self, ExplainedService};
-use crate::commands::run::Inputs;
 
 /// Everything that would be done.
 #[derive(Debug, Serialize)]
@@ -115,13 +116,11 @@ impl Explained {
             objects: inputs.object_names.clone(),
             no_effect: inputs.no_effect.iter().map(place).collect(),
             warnings: {
+                let examples = inputs.workloads.iter().map(Workload::example);
+                let pods = inputs.pods.iter().map(Pod::clone).chain(examples);
+                let below = pods.flat_map(|pod| below_read_only(&pod));
                 let without_room = without_room(&inputs.workloads);
-                inputs
-                    .warnings
-                    .iter()
-                    .cloned()
-                    .chain(without_room)
-                    .collect()
+                inputs.warnings.iter().cloned().chain(without_room).chain(below).collect()
             },
         }
     }
@@ -152,6 +151,38 @@ fn without_room(workloads: &[Workload]) -> Vec<String> {
         if wanted > placed {
             let (name, said) = (workload.full_name(), room::sentence(wanted - placed));
             lines.push(format!("{name}: {said}"));
+        }
+    }
+    lines
+}
+
+/// The mounts of a pod below read-only mounts of its emptyDir volumes, each in a sentence: no mount point can be made there. One
+/// that another container may make is left out.
+fn below_read_only(pod: &Pod) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mounts = |container: &Container| container.volume_mounts.clone().unwrap_or_default();
+    let writes = |mount: &VolumeMount| mount.read_only != Some(true);
+    let all: Vec<VolumeMount> = pod.all_containers().flat_map(|(_, of)| mounts(of)).collect();
+    let empty = |name: &str, but: &VolumeMount| {
+        let mut volumes = pod.spec().volumes.iter().flatten();
+        volumes.any(|volume| volume.name == name && volume.empty_dir.is_some())
+            && !all.iter().any(|mount| mount.name == name && writes(mount) && mount != but)
+    };
+    for (_, container) in pod.all_containers() {
+        let mounts = mounts(container);
+        for inner in &mounts {
+            let path = Path::new(&inner.mount_path);
+            let above = mounts.iter().filter(|outer| outer.mount_path != inner.mount_path);
+            let above = above.filter(|outer| path.starts_with(&outer.mount_path));
+            let nearest =
+                above.max_by_key(|outer| Path::new(&outer.mount_path).components().count());
+            if let Some(outer) = nearest.filter(|outer| !writes(outer) && empty(&outer.name, inner))
+            {
+                lines.push(format!(
+                    "pod {}/{}: container {} cannot be created: its mount {} is below {}, which is read-only and empty",
+                    pod.namespace(), pod.name(), container.name, inner.mount_path, outer.mount_path
+                ));
+            }
         }
     }
     lines
@@ -194,11 +225,7 @@ fn schedule(object: &WorkloadObject) -> Option<String> {
     };
     let spec = &object.spec;
     let zone = spec.time_zone.as_deref().unwrap_or("UTC");
-    let suspended = if spec.suspend == Some(true) {
-        ", suspended"
-    } else {
-        ""
-    };
+    let suspended = if spec.suspend == Some(true) { ", suspended" } else { "" };
     Some(format!("{} ({zone}){suspended}", spec.schedule))
 }
 
@@ -244,11 +271,7 @@ fn container(kind: ContainerKind, of: &Container) -> ExplainedContainer {
             .map(|(name, Quantity(amount))| (name.clone(), amount.clone()))
             .collect()
     };
-    let names = of
-        .env
-        .iter()
-        .flatten()
-        .map(|variable| variable.name.clone());
+    let names = of.env.iter().flatten().map(|variable| variable.name.clone());
     ExplainedContainer {
         name: of.name.clone(),
         kind,
@@ -257,13 +280,7 @@ fn container(kind: ContainerKind, of: &Container) -> ExplainedContainer {
         command: of.command.clone().unwrap_or_default(),
         args: of.args.clone().unwrap_or_default(),
         ports: ports(of),
-        env: of
-            .env_from
-            .iter()
-            .flatten()
-            .map(env_from)
-            .chain(names)
-            .collect(),
+        env: of.env_from.iter().flatten().map(env_from).chain(names).collect(),
         mounts: of.volume_mounts.iter().flatten().map(mount).collect(),
         requests: amounts(|all| &all.requests),
         limits: amounts(|all| &all.limits),
@@ -325,10 +342,7 @@ fn source(of: &Volume) -> String {
         return format!("ConfigMap {}", map.name);
     }
     if let Some(secret) = &of.secret {
-        return format!(
-            "Secret {}",
-            secret.secret_name.as_deref().unwrap_or_default()
-        );
+        return format!("Secret {}", secret.secret_name.as_deref().unwrap_or_default());
     }
     if let Some(host) = &of.host_path {
         return format!("{} of the host", host.path);

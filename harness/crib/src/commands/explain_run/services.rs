@@ -1,11 +1,9 @@
 //! ◆ Which names and ports the Services of a run will have, and what is behind them. Pure.
 
-use agent::objects::Objects as _;
+use crib_run::{Inputs, named_pods};
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::Serialize;
-
-use crate::commands::run::{Inputs, named_pods};
 
 /// A Service.
 #[derive(Debug, Serialize)]

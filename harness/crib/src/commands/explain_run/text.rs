@@ -17,12 +17,10 @@ pub(super) fn of(explained: &Explained) -> String {
         lines.push(String::new());
     }
     list(&mut lines, "objects", &explained.objects);
-    let places = explained.no_effect.iter().map(|at| {
-        format!(
-            "{}:{}:{}: {}: {}",
-            at.file, at.line, at.column, at.path, at.reason
-        )
-    });
+    let places = explained
+        .no_effect
+        .iter()
+        .map(|at| format!("{}:{}:{}: {}: {}", at.file, at.line, at.column, at.path, at.reason));
     list(&mut lines, "no effect", &places.collect::<Vec<_>>());
     list(&mut lines, "warnings", &explained.warnings);
     while lines.last().is_some_and(String::is_empty) {
@@ -52,11 +50,7 @@ fn of_pod(lines: &mut Vec<String>, pod: &ExplainedPod) {
     if let Some(schedule) = &pod.schedule {
         lines.push(format!("  a job at each time of {schedule}"));
     }
-    let network = if pod.host_network {
-        "the host's network"
-    } else {
-        "a network of its own"
-    };
+    let network = if pod.host_network { "the host's network" } else { "a network of its own" };
     lines.push(format!(
         "  restart policy {}, {} s to end, QoS class {}, {network}",
         pod.restart_policy, pod.grace_seconds, pod.qos_class
@@ -106,21 +100,10 @@ fn of_container(lines: &mut Vec<String>, container: &ExplainedContainer) {
 }
 
 fn of_service(lines: &mut Vec<String>, service: &ExplainedService) {
-    let ExplainedService {
-        namespace,
-        name,
-        kind,
-        address,
-        ports,
-        backends,
-    } = service;
+    let ExplainedService { namespace, name, kind, address, ports, backends } = service;
     lines.push(format!("service {namespace}/{name} ({kind})"));
     lines.push(format!("  address   {address}"));
-    lines.extend(
-        ports
-            .iter()
-            .map(|port| format!("  port      {}", of_port(port))),
-    );
+    lines.extend(ports.iter().map(|port| format!("  port      {}", of_port(port))));
     if !backends.is_empty() {
         lines.push(format!("  backends  {}", backends.join(", ")));
     }
@@ -155,10 +138,8 @@ fn of_mount(mount: &ExplainedMount) -> String {
 }
 
 fn pairs(amounts: &std::collections::BTreeMap<String, String>) -> String {
-    let each: Vec<String> = amounts
-        .iter()
-        .map(|(name, amount)| format!("{name} {amount}"))
-        .collect();
+    let each: Vec<String> =
+        amounts.iter().map(|(name, amount)| format!("{name} {amount}")).collect();
     each.join(", ")
 }
 

@@ -60,8 +60,7 @@ impl Follower {
                     length => tail.push(chunk.get(..length).unwrap_or_default()),
                 }
             }
-            file.seek(SeekFrom::Start(tail.start()))
-                .map_err(&io_error)?;
+            file.seek(SeekFrom::Start(tail.start())).map_err(&io_error)?;
         }
         Ok(Self {
             path: path.to_owned(),
@@ -90,9 +89,7 @@ impl Follower {
 
     /// Prints what has no end, when nothing more will come.
     pub(crate) fn finish(&mut self) -> Result<(), CallError> {
-        self.reader
-            .finish()
-            .map_or(Ok(()), |piece| write(&piece).map_err(CallError::Output))
+        self.reader.finish().map_or(Ok(()), |piece| write(&piece).map_err(CallError::Output))
     }
 
     fn read_current(&mut self) -> Result<(), CallError> {
@@ -127,10 +124,7 @@ impl Follower {
             return Ok(Some(next));
         };
         let (old, new) = (file.metadata(), next.metadata());
-        let (old, new) = (
-            old.map_err(io_error(&self.path))?,
-            new.map_err(io_error(&self.path))?,
-        );
+        let (old, new) = (old.map_err(io_error(&self.path))?, new.map_err(io_error(&self.path))?);
         let same = old.ino() == new.ino() && old.dev() == new.dev();
         Ok((!same).then_some(next))
     }
@@ -161,14 +155,9 @@ fn was_truncated(file: &mut File) -> io::Result<bool> {
 }
 
 fn io_error(path: &Path) -> impl Fn(io::Error) -> CallError {
-    let doing = format!(
-        "read the log {}: is it on this machine, and may you read it?",
-        path.display()
-    );
-    move |source| CallError::Io {
-        doing: doing.clone(),
-        source,
-    }
+    let doing =
+        format!("read the log {}: is it on this machine, and may you read it?", path.display());
+    move |source| CallError::Io { doing: doing.clone(), source }
 }
 
 fn write(piece: &Piece) -> io::Result<()> {

@@ -90,18 +90,11 @@ impl Reader {
             Stream::Stderr => stderr,
         };
         let goes_on = std::mem::replace(open, entry.partial);
-        if self
-            .filter
-            .stream
-            .is_some_and(|stream| stream != entry.stream)
-        {
+        if self.filter.stream.is_some_and(|stream| stream != entry.stream) {
             return None;
         }
         if let Some(since) = self.filter.since
-            && entry
-                .time
-                .parse::<Timestamp>()
-                .is_ok_and(|time| time < since)
+            && entry.time.parse::<Timestamp>().is_ok_and(|time| time < since)
         {
             return None;
         }
@@ -192,7 +185,6 @@ impl Tail {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use proptest::prelude::*;
     use rstest::rstest;
 
@@ -221,10 +213,7 @@ mod tests {
 
     #[test]
     fn log_reader_prints_entries_as_lines() {
-        let expected = (
-            "one\ntwo\nnonsense\nthree\n".to_owned(),
-            "error\n".to_owned(),
-        );
+        let expected = ("one\ntwo\nnonsense\nthree\n".to_owned(), "error\n".to_owned());
         assert_eq!(read(Filter::default(), 0), expected);
         let filter = Filter {
             timestamps: true,
@@ -254,10 +243,7 @@ mod tests {
     #[case(999, "one\ntwo\nnonsense\nthree\n")]
     fn log_reader_stops_at_byte_limit(#[case] limit: u64, #[case] out: &str) {
         let limit = Some(limit + u64::from(limit > 4) * 2);
-        let filter = Filter {
-            limit,
-            ..Filter::default()
-        };
+        let filter = Filter { limit, ..Filter::default() };
         assert_eq!(read(filter, 0).0, out);
     }
 

@@ -1,13 +1,10 @@
 //! `crib proxy ctl`: lists the rules of a running proxy, and switches them.
 
-use clap::{Args, Subcommand};
-use harness::proxy::control::{Request, ask};
+use crib_base::args::UnixEndpoint;
+use crib_base::report::complain;
+use proxy::control::{Request, ask};
 
-use crate::args::UnixEndpoint;
-use crate::client::output::print;
-use crate::client::{CallError, finish};
-use crate::exit::Exit;
-use crate::report::complain;
+use crate::commands::prelude::*;
 
 /// List the rules of a running proxy, or switch them on and off
 #[derive(Debug, Args)]
@@ -49,11 +46,7 @@ enum CtlCommand {
 }
 
 /// Asks the proxy, and prints its rules.
-pub(super) fn run(args: &CtlArgs) -> Exit {
-    finish(ctl(args))
-}
-
-async fn ctl(args: &CtlArgs) -> Result<Exit, CallError> {
+pub(super) async fn run(args: &CtlArgs) -> Result<Exit, CallError> {
     let request = match &args.command {
         CtlCommand::List => Request::List {},
         CtlCommand::On { rule } => Request::On { rule: rule.clone() },
@@ -68,7 +61,7 @@ async fn ctl(args: &CtlArgs) -> Result<Exit, CallError> {
     };
     for rule in rules {
         // Its keys are text.
-        print(&serde_json::to_string(&rule).unwrap_or_default())?;
+        print_json(&serde_json::to_string(&rule).unwrap_or_default())?;
     }
     Ok(Exit::Success)
 }

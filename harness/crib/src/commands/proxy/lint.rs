@@ -2,13 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
-use harness::proxy::{SeenCall, lint};
+use proxy::{SeenCall, lint};
 
 use super::recording::read;
-use crate::client::output::{escape_control, print};
-use crate::client::{CallError, finish};
-use crate::exit::Exit;
+use crate::commands::prelude::*;
 
 /// Judge the client of a recording: deadlines, polling, the order of calls
 #[derive(Debug, Args)]
@@ -31,12 +28,10 @@ pub(super) struct LintArgs {
 }
 
 /// Judges, and prints what was found.
-pub(super) fn run(args: &LintArgs) -> Exit {
-    finish(async {
-        let calls = read(&args.file)?;
-        let seen: Vec<_> = calls.iter().map(SeenCall::from).collect();
-        show(&seen)
-    })
+pub(super) fn run(args: &LintArgs) -> Result<Exit, CallError> {
+    let calls = read(&args.file)?;
+    let seen: Vec<_> = calls.iter().map(SeenCall::from).collect();
+    show(&seen)
 }
 
 /// Judges the client of these calls, and prints what it does wrong. The exit code says whether it does anything.

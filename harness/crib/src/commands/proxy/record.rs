@@ -4,9 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::serve::{ServeArgs, serve};
-use crate::client::finish;
-use crate::exit::Exit;
+use super::serve::ServeArgs;
 
 /// Record a client's calls for `crib proxy replay` and `crib proxy lint`
 #[derive(Debug, Args)]
@@ -22,12 +20,7 @@ unix://PATH` when it is ready, and records until a signal. Exit codes:
 pub(super) struct RecordArgs {
     /// File for the recording, which is overwritten
     #[arg(value_name = "FILE")]
-    file: PathBuf,
+    pub(super) file: PathBuf,
     #[command(flatten)]
-    serve: ServeArgs,
-}
-
-/// Records until a signal.
-pub(super) fn run(args: &RecordArgs) -> Exit {
-    finish(serve(&args.serve, Some(&args.file)))
+    pub(super) serve: ServeArgs,
 }

@@ -2,17 +2,13 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
-use harness::proxy::{Replay, ReplayError};
+use crib_base::args::UnixEndpoint;
+use crib_base::signals::Signals;
+use proxy::{Replay, ReplayError};
 
 use super::recording::read;
-use crate::args::UnixEndpoint;
-use crate::client::output::{escape_control, print};
-use crate::client::{CallError, finish};
+use crate::commands::prelude::*;
 use crate::endpoint;
-use crate::exit::Exit;
-use crate::report::say;
-use crate::signals::Signals;
 
 /// Serve a recording to a client, without a runtime
 #[derive(Debug, Args)]
@@ -42,23 +38,16 @@ pub(super) struct ReplayArgs {
 }
 
 /// Serves until a signal.
-pub(super) fn run(args: &ReplayArgs) -> Exit {
-    finish(serve(args))
-}
-
-async fn serve(args: &ReplayArgs) -> Result<Exit, CallError> {
+pub(super) async fn run(args: &ReplayArgs) -> Result<Exit, CallError> {
     let calls = read(&args.file)?;
-    let mut signals = Signals::listen().map_err(|source| CallError::Io {
-        doing: "listen for signals".to_owned(),
-        source,
-    })?;
+    let mut signals = Signals::listen()
+        .map_err(|source| CallError::Io { doing: "listen for signals".to_owned(), source })?;
     endpoint::clear(args.listen.path())?;
     let mut replay =
         Replay::start(args.listen.path(), calls, args.timed).map_err(|error| match error {
-            ReplayError::Listen { source, .. } => CallError::Io {
-                doing: format!("listen on {}", args.listen),
-                source,
-            },
+            ReplayError::Listen { source, .. } => {
+                CallError::Io { doing: format!("listen on {}", args.listen), source }
+            }
             bad @ ReplayError::BadCall { .. } => {
                 CallError::Usage(format!("{}: {bad}", args.file.display()))
             }

@@ -4,18 +4,17 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use clap::Args;
-use harness::Proxy;
-use harness::proxy::control::Control;
-use harness::proxy::{Call, Fault, RecordedCall, RuleSet, SeenCall};
+use crib_base::args::UnixEndpoint;
+use crib_base::named_text;
+use crib_base::signals::Signals;
+use proxy::Proxy;
+use proxy::control::Control;
+use proxy::{Call, Fault, RecordedCall, RuleSet, SeenCall};
+use rustix::fs::{Mode, OFlags};
 
 use super::lint::show;
-use crate::args::UnixEndpoint;
-use crate::client::CallError;
-use crate::client::output::print;
+use crate::commands::prelude::*;
 use crate::endpoint;
-use crate::exit::Exit;
-use crate::signals::Signals;
 
 /// Between whom the proxy is, and what it does.
 #[derive(Debug, Args)]
@@ -57,10 +56,9 @@ impl ServeArgs {
 
 fn read_rules(file: &Path) -> Result<RuleSet, CallError> {
     let shown = file.display();
-    let text = std::fs::read_to_string(file)
+    let text = named_text::read_text(file)
         .map_err(|error| CallError::Usage(format!("failed to read the rules {shown}: {error}")))?;
-    text.parse()
-        .map_err(|error| CallError::Usage(format!("{shown}:{error}")))
+    text.parse().map_err(|error| CallError::Usage(format!("{shown}:{error}")))
 }
 
 fn io(doing: String) -> impl FnOnce(io::Error) -> CallError {
@@ -81,21 +79,21 @@ pub(super) async fn serve(args: &ServeArgs, file: Option<&Path>) -> Result<Exit,
         );
         return Err(CallError::Usage(message));
     }
+    endpoint::check_shared(listen)?;
     endpoint::clear(listen)?;
     let proxy = Proxy::with_rules(listen, upstream, rules)
         .map_err(io(format!("listen on {}", args.listen)))?;
     let _control = match &args.control {
         None => None,
         Some(control) => {
+            endpoint::check_shared(control.path())?;
             endpoint::clear(control.path())?;
             let listening = Control::listen(control.path(), proxy.rules());
             Some(listening.map_err(io(format!("listen on {control}")))?)
         }
     };
-    let mut sink = Sink {
-        trace: file.map(Trace::create).transpose()?,
-        seen: args.lint.then(Vec::new),
-    };
+    let mut sink =
+        Sink { trace: file.map(Trace::create).transpose()?, seen: args.lint.then(Vec::new) };
     print(&format!("listening on {}", args.listen))?;
     loop {
         tokio::select! {
@@ -143,11 +141,14 @@ struct Trace {
 
 impl Trace {
     fn create(path: &Path) -> Result<Self, CallError> {
-        let file = File::create(path).map_err(io(format!("write {}", path.display())))?;
-        Ok(Self {
-            file,
-            path: path.to_owned(),
-        })
+        let failed = io(format!("write {}", path.display()));
+        // A FIFO that nobody reads would hold this up: it is an error.
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o666);
+        let opened = rustix::fs::open(path, flags | OFlags::NONBLOCK, mode)
+            .and_then(|file| rustix::fs::fcntl_setfl(&file, OFlags::empty()).map(|()| file));
+        let file = File::from(opened.map_err(|errno| failed(errno.into()))?);
+        Ok(Self { file, path: path.to_owned() })
     }
 
     fn write(&mut self, calls: &[Call]) -> Result<(), CallError> {

@@ -49,18 +49,11 @@ impl Row {
     /// For a form that crib unpacks differently from containerd.
     fn but(self, crib: Seen, reason: &str) -> Self {
         assert_ne!(crib, self.containerd, "{}: {reason}", self.form);
-        Self {
-            crib,
-            crib_without_nodes: crib,
-            ..self
-        }
+        Self { crib, crib_without_nodes: crib, ..self }
     }
 
     fn without_nodes(self, crib: Seen) -> Self {
-        Self {
-            crib_without_nodes: crib,
-            ..self
-        }
+        Self { crib_without_nodes: crib, ..self }
     }
 }
 
@@ -115,11 +108,7 @@ fn content(path: &std::path::Path, stat: &fs::Metadata) -> String {
     let (first, rest) = text.split_at(5);
     let (middle, last) = rest.split_at(rest.len() - 5);
     assert!(middle.bytes().all(|byte| byte == 0));
-    let holes = if stat.blocks() * 512 < stat.len() {
-        "(holes)"
-    } else {
-        ""
-    };
+    let holes = if stat.blocks() * 512 < stat.len() { "(holes)" } else { "" };
     format!("{}:{first}..{last}{holes}", stat.len())
 }
 
@@ -128,11 +117,7 @@ fn check(nodes: bool) {
     for row in rows() {
         let mut pile = Pile::new();
         pile.style.nodes &= nodes;
-        let want = if pile.style.nodes {
-            row.crib
-        } else {
-            row.crib_without_nodes
-        };
+        let want = if pile.style.nodes { row.crib } else { row.crib_without_nodes };
         let mut last = Ok(PathBuf::new());
         for layer in row.layers {
             last = pile.push(layer);

@@ -10,28 +10,13 @@ use super::*;
 fn in_overlay(pile: &Pile, test: &str, script: &str) -> Option<String> {
     let mount = pile.dir.path().join("mount");
     fs::create_dir_all(&mount).unwrap();
-    let lower: Vec<&str> = pile
-        .layers
-        .iter()
-        .map(|path| path.to_str().unwrap())
-        .collect();
-    let user = if pile.style.prefix == "user.overlay." {
-        ",userxattr"
-    } else {
-        ""
-    };
+    let lower: Vec<&str> = pile.layers.iter().map(|path| path.to_str().unwrap()).collect();
+    let user = if pile.style.prefix == "user.overlay." { ",userxattr" } else { "" };
     let options = format!("lowerdir={}{user}", lower.join(":"));
     let unshare = |arguments: &[&str]| {
-        let own: &[&str] = if rustix::process::geteuid().is_root() {
-            &["-m"]
-        } else {
-            &["-r", "-m"]
-        };
-        Command::new("unshare")
-            .args(own)
-            .args(arguments)
-            .output()
-            .unwrap()
+        let own: &[&str] =
+            if rustix::process::geteuid().is_root() { &["-m"] } else { &["-r", "-m"] };
+        Command::new("unshare").args(own).args(arguments).output().unwrap()
     };
     let output = unshare(&["true"]);
     if !output.status.success() {
@@ -55,8 +40,8 @@ fn in_overlay(pile: &Pile, test: &str, script: &str) -> Option<String> {
 
 fn skip(test: &str, reason: &str) -> Option<String> {
     let _ = writeln!(
-        std::io::stderr(),
-        "skipped: {test}: no overlay can be mounted here: {}",
+        std::io::LineWriter::new(std::io::stderr()),
+        "skipped: {test}: needs Overlay: {}",
         reason.trim()
     );
     None
@@ -78,8 +63,7 @@ fn build(pile: &mut Pile) {
         .file("c/.wh.d", "")
         .file("s/through", "");
     pile.push(middle).unwrap();
-    pile.push(Tar::new().file("c/d/new", "").file("a/gone/again", ""))
-        .unwrap();
+    pile.push(Tar::new().file("c/d/new", "").file("a/gone/again", "")).unwrap();
 }
 
 const LIST: &str = "find . -mindepth 1 | sort | tr '\\n' ' '";
@@ -99,22 +83,13 @@ fn overlay_mount_shows_layers() {
 fn overlay_mount_honours_xattr_whiteouts() {
     let test = "overlay_mount_honours_xattr_whiteouts";
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release
-        .split(['.', '-'])
-        .map(|n| n.parse::<u32>().unwrap_or(0));
+    let mut numbers = release.split(['.', '-']).map(|n| n.parse::<u32>().unwrap_or(0));
     if (numbers.next(), numbers.next()) < (Some(6), Some(7)) {
-        skip(
-            test,
-            &format!("Linux {} does not know them, 6.7 does", release.trim()),
-        );
+        skip(test, &format!("Linux {} does not know them, 6.7 does", release.trim()));
         return;
     }
     let mut pile = Pile::new();
-    pile.style = Style {
-        prefix: "user.overlay.",
-        devices: false,
-        ..pile.style.clone()
-    };
+    pile.style = Style { prefix: "user.overlay.", devices: false, ..pile.style.clone() };
     build(&mut pile);
     let devices = Command::new("find")
         .arg(pile.dir.path().join("root"))
@@ -145,9 +120,7 @@ fn copy_equals_overlay_mount() {
     build(&mut pile);
     let more = Tar::new()
         .pax(&[("SCHILY.xattr.user.colour", b"blue")])
-        .member(EntryType::Regular, "x/setuid", "", b"#!", |h| {
-            h.set_mode(0o4711)
-        })
+        .member(EntryType::Regular, "x/setuid", "", b"#!", |h| h.set_mode(0o4711))
         .hard_link("x/hard", "x/setuid")
         .symlink("x/soft", "/etc/passwd")
         .member(EntryType::Directory, "y", "", b"", |h| h.set_mode(0o1555))
@@ -162,40 +135,21 @@ fn copy_equals_overlay_mount() {
         ])
         .file("x/sparse", "data");
     pile.push(more).unwrap();
-    pile.push(Tar::new().file("y/g", "").file("x/.wh.fifo", ""))
-        .unwrap();
+    pile.push(Tar::new().file("y/g", "").file("x/.wh.fifo", "")).unwrap();
     let into = pile.dir.path().join("root/copy");
     crate::flatten::copy(&pile.layers, &into, &pile.style).unwrap();
     let sparse = fs::metadata(into.join("x/sparse")).unwrap();
     assert_eq!(sparse.len(), 1_000_000);
-    assert!(
-        sparse.blocks() * 512 < 500_000,
-        "{} blocks",
-        sparse.blocks()
-    );
-    assert_eq!(
-        &fs::read(into.join("x/sparse")).unwrap()[100_000..100_004],
-        b"data"
-    );
+    assert!(sparse.blocks() * 512 < 500_000, "{} blocks", sparse.blocks());
+    assert_eq!(&fs::read(into.join("x/sparse")).unwrap()[100_000..100_004], b"data");
     // In a user namespace with one id, every owner is shown as its root.
-    let owner = if rustix::process::geteuid().is_root() {
-        "%U:%G"
-    } else {
-        ""
-    };
+    let owner = if rustix::process::geteuid().is_root() { "%U:%G" } else { "" };
     let script = format!(
         "find . -not -type d -printf '%p %m {owner} %n %s %T@ %l\\n' | sort; find . -type d -printf '%p %m {owner}\\n' | sort"
     );
-    let output = Command::new("sh")
-        .args(["-c", &script])
-        .current_dir(&into)
-        .output()
-        .unwrap();
+    let output = Command::new("sh").args(["-c", &script]).current_dir(&into).output().unwrap();
     let copied = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        copied.contains("4711") && copied.contains("1555"),
-        "{copied}"
-    );
+    assert!(copied.contains("4711") && copied.contains("1555"), "{copied}");
     let mut value = [0u8; 8];
     let n = rustix::fs::getxattr(into.join("x/hard"), "user.colour", &mut value).unwrap();
     assert_eq!(&value[..n], b"blue");

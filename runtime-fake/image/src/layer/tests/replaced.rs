@@ -15,10 +15,7 @@ fn usage_excludes_replaced_trees() {
         let usage = unpack(reader, &into, &none, &pile.style, &budget).unwrap();
         (usage.file_bytes, usage.inodes)
     };
-    let tree = Tar::new()
-        .file("a/b/c", "12345")
-        .symlink("a/l", "b")
-        .directory("a/d");
+    let tree = Tar::new().file("a/b/c", "12345").symlink("a/l", "b").directory("a/d");
     assert_eq!(count(tree.clone()), (5, 5));
     assert_eq!(count(tree.clone().file("a", "123")), (3, 1));
     assert_eq!(count(tree.symlink("a", "b").directory("a")), (0, 1));

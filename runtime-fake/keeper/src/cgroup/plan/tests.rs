@@ -5,27 +5,19 @@ use rstest::rstest;
 use crate::cgroup::{hierarchy::Branch, plan::*};
 
 fn branch(v2: bool, controllers: &[Controller]) -> Branch {
-    Branch {
-        base: "/".into(),
-        v2,
-        controllers: controllers.iter().copied().collect(),
-    }
+    Branch { base: "/".into(), v2, controllers: controllers.iter().copied().collect() }
 }
 
 use Controller::{Cpu, Cpuset, Hugetlb, Memory, Pids};
 
 fn v1() -> Tree {
-    let branches = [Cpu, Cpuset, Memory, Pids, Hugetlb]
-        .map(|c| branch(false, &[c]))
-        .into();
+    let branches = [Cpu, Cpuset, Memory, Pids, Hugetlb].map(|c| branch(false, &[c])).into();
     Tree { branches }
 }
 
 fn v2() -> Tree {
     let all = branch(true, &[Cpu, Cpuset, Memory, Pids, Hugetlb]);
-    Tree {
-        branches: vec![all],
-    }
+    Tree { branches: vec![all] }
 }
 
 /// Every controller on v1 except huge pages.
@@ -41,20 +33,11 @@ fn limits() -> Limits {
 }
 
 fn memory(limit: i64, both: i64) -> Limits {
-    Limits {
-        memory: limit,
-        memory_and_swap: both,
-        ..limits()
-    }
+    Limits { memory: limit, memory_and_swap: both, ..limits() }
 }
 
 fn cpu(period: i64, quota: i64, shares: i64) -> Limits {
-    Limits {
-        cpu_period: period,
-        cpu_quota: quota,
-        cpu_shares: shares,
-        ..limits()
-    }
+    Limits { cpu_period: period, cpu_quota: quota, cpu_shares: shares, ..limits() }
 }
 
 fn text(limits: &Limits, tree: &Tree, now: &Now) -> String {
@@ -74,16 +57,8 @@ fn text(limits: &Limits, tree: &Tree, now: &Now) -> String {
 
 #[rstest]
 #[case::nothing(v1(), limits(), "")]
-#[case::v1_memory(
-    v1(),
-    memory(64, 0),
-    "memory.limit_in_bytes=64 memory.memsw.limit_in_bytes?=64"
-)]
-#[case::v1_swap(
-    v1(),
-    memory(64, 100),
-    "memory.limit_in_bytes=64 memory.memsw.limit_in_bytes?=100"
-)]
+#[case::v1_memory(v1(), memory(64, 0), "memory.limit_in_bytes=64 memory.memsw.limit_in_bytes?=64")]
+#[case::v1_swap(v1(), memory(64, 100), "memory.limit_in_bytes=64 memory.memsw.limit_in_bytes?=100")]
 #[case::v1_all_swap(
     v1(),
     memory(64, -1),
@@ -119,18 +94,12 @@ fn cpu_limits_become_files_of_each_version(
 }
 
 #[rstest]
-#[case::v1(
-    v1(),
-    "hugetlb.2MB.limit_in_bytes=7 hugetlb.2MB.rsvd.limit_in_bytes?=7"
-)]
+#[case::v1(v1(), "hugetlb.2MB.limit_in_bytes=7 hugetlb.2MB.rsvd.limit_in_bytes?=7")]
 #[case::v2(v2(), "hugetlb.2MB.max=7 hugetlb.2MB.rsvd.max?=7")]
 #[case::hybrid(hybrid(), "hugetlb.2MB.max=7 hugetlb.2MB.rsvd.max?=7")]
 #[case::none(Tree::default(), "!hugepage_limits[2MB]: no cgroup can be made")]
 fn huge_page_limits_become_files_of_each_version(#[case] tree: Tree, #[case] expected: &str) {
-    let limits = Limits {
-        hugepages: [("2MB".to_owned(), 7)].into(),
-        ..limits()
-    };
+    let limits = Limits { hugepages: [("2MB".to_owned(), 7)].into(), ..limits() };
     assert_eq!(text(&limits, &tree, &Now::default()), expected);
 }
 
@@ -146,10 +115,7 @@ fn unified_settings_need_controller_on_v2(
     #[case] file: &str,
     #[case] expected: &str,
 ) {
-    let limits = Limits {
-        unified: [(file.to_owned(), "5".to_owned())].into(),
-        ..limits()
-    };
+    let limits = Limits { unified: [(file.to_owned(), "5".to_owned())].into(), ..limits() };
     let text = text(&limits, &tree, &Now::default());
     assert!(text.contains(expected), "{text}");
 }
@@ -158,22 +124,14 @@ fn unified_settings_need_controller_on_v2(
 #[case::no_controller(Tree::default(), "")]
 #[case::v2(v2(), "hugetlb.1GB.max=0 hugetlb.1GB.rsvd.max?=0")]
 fn no_huge_pages_need_no_controller(#[case] tree: Tree, #[case] expected: &str) {
-    let limits = Limits {
-        hugepages: [("1GB".to_owned(), 0)].into(),
-        ..limits()
-    };
+    let limits = Limits { hugepages: [("1GB".to_owned(), 0)].into(), ..limits() };
     assert_eq!(text(&limits, &tree, &Now::default()), expected);
 }
 
 #[test]
 fn missing_controller_is_reported_once() {
-    let tree = Tree {
-        branches: vec![branch(false, &[Memory])],
-    };
-    let limits = Limits {
-        cpus: "0".into(),
-        ..cpu(100, 50, 512)
-    };
+    let tree = Tree { branches: vec![branch(false, &[Memory])] };
+    let limits = Limits { cpus: "0".into(), ..cpu(100, 50, 512) };
     assert_eq!(
         text(&limits, &tree, &Now::default()),
         "!cpu_shares: no cpu controller !cpu_quota !cpuset_cpus: no cpuset controller"
@@ -190,10 +148,7 @@ fn memory_limit_never_exceeds_memory_and_swap_during_update(
     #[case] new: i64,
     #[case] expected: &str,
 ) {
-    let now = Now {
-        memory_and_swap: Some(old),
-        ..Now::default()
-    };
+    let now = Now { memory_and_swap: Some(old), ..Now::default() };
     assert_eq!(text(&memory(new, 0), &v1(), &now), expected);
 }
 
@@ -208,20 +163,13 @@ fn cpu_ratio_never_exceeds_old_and_new_during_update(
     #[case] quota: i64,
     #[case] expected: &str,
 ) {
-    let now = Now {
-        quota: old_quota,
-        period: Some(old_period),
-        ..Now::default()
-    };
+    let now = Now { quota: old_quota, period: Some(old_period), ..Now::default() };
     assert_eq!(text(&cpu(period, quota, 0), &v1(), &now), expected);
 }
 
 #[rstest]
 fn memory_limit_below_usage_is_refused(#[values(v1(), v2())] tree: Tree) {
-    let now = Now {
-        used: Some(1000),
-        ..Now::default()
-    };
+    let now = Now { used: Some(1000), ..Now::default() };
     let refused = text(&memory(999, 0), &tree, &now);
     assert!(refused.contains("the old limit stays"), "{refused}");
     assert!(!text(&memory(1000, 0), &tree, &now).contains("stays"));

@@ -6,11 +6,7 @@ use rstest::rstest;
 use crate::seccomp::profile::*;
 
 fn host(capabilities: &[u8]) -> HostContext<'_> {
-    HostContext {
-        native: Arch::X86_64,
-        kernel: (5, 10),
-        capabilities,
-    }
+    HostContext { native: Arch::X86_64, kernel: (5, 10), capabilities }
 }
 
 fn names(rules: &Rules) -> Vec<&str> {
@@ -39,16 +35,10 @@ fn docker_profile_is_read() {
     let rules = read(text, host(&[18])).unwrap();
     assert_eq!(rules.default, Action::errno(38));
     assert_eq!(rules.arches, [Arch::X86_64, Arch::X86, Arch::X32]);
-    assert_eq!(
-        names(&rules),
-        ["accept", "read", "ptrace", "arch_prctl", "chroot", "clone3"]
-    );
+    assert_eq!(names(&rules), ["accept", "read", "ptrace", "arch_prctl", "chroot", "clone3"]);
     assert_eq!(rules.rules[5].action, Action::errno(38));
     let admin = read(text, host(&[18, 21])).unwrap();
-    assert_eq!(
-        names(&admin),
-        ["accept", "read", "ptrace", "arch_prctl", "mount", "chroot"]
-    );
+    assert_eq!(names(&admin), ["accept", "read", "ptrace", "arch_prctl", "mount", "chroot"]);
 }
 
 #[test]
@@ -73,16 +63,9 @@ fn oci_profile_is_read() {
     );
     assert_eq!(names(&rules), ["chmod", "kill", "tkill", "tkill"]);
     assert_eq!(rules.rules[0].action, Action::errno(13));
-    let equal = |argument, value| Condition {
-        argument,
-        comparison: Comparison::Equal,
-        value,
-    };
-    let masked = Condition {
-        argument: 0,
-        comparison: Comparison::MaskedEqual { mask: 1 },
-        value: 0,
-    };
+    let equal = |argument, value| Condition { argument, comparison: Comparison::Equal, value };
+    let masked =
+        Condition { argument: 0, comparison: Comparison::MaskedEqual { mask: 1 }, value: 0 };
     assert_eq!(rules.rules[1].conditions, [equal(1, 9), masked]);
     assert_eq!(rules.rules[2].conditions, [equal(1, 9)]);
     assert_eq!(rules.rules[3].conditions, [equal(1, 15)]);
@@ -93,10 +76,7 @@ fn oci_profile_is_read() {
 #[case::nothing("", "is not one")]
 #[case::another_document(r#"{"kind":"Pod"}"#, "defaultAction")]
 #[case::no_such_action(r#"{"defaultAction":"ALLOW"}"#, "unknown action \"ALLOW\"")]
-#[case::a_listener(
-    r#"{"defaultAction":"SCMP_ACT_ALLOW","listenerPath":"/s"}"#,
-    "listenerPath"
-)]
+#[case::a_listener(r#"{"defaultAction":"SCMP_ACT_ALLOW","listenerPath":"/s"}"#, "listenerPath")]
 #[case::notify(
     r#"{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["read"],"action":"SCMP_ACT_NOTIFY"}]}"#,
     "SCMP_ACT_NOTIFY"
@@ -109,10 +89,7 @@ fn oci_profile_is_read() {
     r#"{"defaultAction":"SCMP_ACT_ALLOW","architectures":["SCMP_ARCH_X86"],"archMap":[{"architecture":"SCMP_ARCH_X86"}]}"#,
     "both"
 )]
-#[case::no_such_flag(
-    r#"{"defaultAction":"SCMP_ACT_ALLOW","flags":["FAST"]}"#,
-    "unknown flag"
-)]
+#[case::no_such_flag(r#"{"defaultAction":"SCMP_ACT_ALLOW","flags":["FAST"]}"#, "unknown flag")]
 #[case::no_names(
     r#"{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"action":"SCMP_ACT_ALLOW"}]}"#,
     "without names"
@@ -125,14 +102,8 @@ fn oci_profile_is_read() {
     r#"{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"name":"a","action":"SCMP_ACT_LOG","args":[{"index":0,"value":0,"op":"=="}]}]}"#,
     "comparison \"==\""
 )]
-#[case::no_error(
-    r#"{"defaultAction":"SCMP_ACT_ERRNO","defaultErrnoRet":70000}"#,
-    "70000"
-)]
-#[case::no_such_error(
-    r#"{"defaultAction":"SCMP_ACT_ERRNO","defaultErrno":"EWHAT"}"#,
-    "EWHAT"
-)]
+#[case::no_error(r#"{"defaultAction":"SCMP_ACT_ERRNO","defaultErrnoRet":70000}"#, "70000")]
+#[case::no_such_error(r#"{"defaultAction":"SCMP_ACT_ERRNO","defaultErrno":"EWHAT"}"#, "EWHAT")]
 #[case::no_such_capability(
     r#"{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"name":"a","action":"SCMP_ACT_LOG","includes":{"caps":["CAP_FLY"]}}]}"#,
     "CAP_FLY"

@@ -22,19 +22,11 @@ fn run(program: &[Instruction], call: Call) -> Action {
 fn call(arch: Arch, name: &str, arguments: &[u64]) -> Call {
     let mut all = [0; 6];
     all[..arguments.len()].copy_from_slice(arguments);
-    Call {
-        audit: arch.audit(),
-        number: arch.number(name).unwrap(),
-        arguments: all,
-    }
+    Call { audit: arch.audit(), number: arch.number(name).unwrap(), arguments: all }
 }
 
 fn host(capabilities: &[u8]) -> HostContext<'_> {
-    HostContext {
-        native: Arch::X86_64,
-        kernel: (6, 1),
-        capabilities,
-    }
+    HostContext { native: Arch::X86_64, kernel: (6, 1), capabilities }
 }
 
 fn profile(text: &str) -> Vec<Instruction> {
@@ -80,20 +72,11 @@ fn default_profile_filters_as_documented(
 
 #[test]
 fn default_profile_covers_architecture_family() {
-    let program = build(&default::rules(HostContext {
-        native: Arch::Aarch64,
-        ..host(&[])
-    }));
-    assert_eq!(
-        run(&program, call(Arch::Aarch64, "read", &[])),
-        Action::ALLOW
-    );
+    let program = build(&default::rules(HostContext { native: Arch::Aarch64, ..host(&[]) }));
+    assert_eq!(run(&program, call(Arch::Aarch64, "read", &[])), Action::ALLOW);
     assert_eq!(run(&program, call(Arch::Arm, "open", &[])), Action::ALLOW);
     assert_eq!(run(&program, call(Arch::Aarch64, "mount", &[])), DENIED);
-    assert_eq!(
-        run(&program, call(Arch::X86_64, "read", &[])),
-        Action::KILL_PROCESS
-    );
+    assert_eq!(run(&program, call(Arch::X86_64, "read", &[])), Action::KILL_PROCESS);
 }
 
 /// Every name of the default profile is a call of some interface: a misspelt one would have no effect.
@@ -115,10 +98,7 @@ fn calls_newer_than_profile_return_enosys() {
     let strict = profile(
         r#"{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[{"names":["read","chmod"],"action":"SCMP_ACT_ALLOW"}]}"#,
     );
-    let number = |number| Call {
-        number,
-        ..call(Arch::X86_64, "read", &[])
-    };
+    let number = |number| Call { number, ..call(Arch::X86_64, "read", &[]) };
     assert_eq!(run(&strict, number(0)), Action::ALLOW);
     assert_eq!(run(&strict, number(1)), DENIED);
     assert_eq!(run(&strict, number(90)), Action::ALLOW);
@@ -127,10 +107,7 @@ fn calls_newer_than_profile_return_enosys() {
     assert_eq!(run(&strict, number(NO_CALL)), NOT_THERE);
     // The profile names neither x32 nor 32-bit programs.
     assert_eq!(run(&strict, number(X32_BIT)), Action::KILL_PROCESS);
-    assert_eq!(
-        run(&strict, call(Arch::X86, "read", &[])),
-        Action::KILL_PROCESS
-    );
+    assert_eq!(run(&strict, call(Arch::X86, "read", &[])), Action::KILL_PROCESS);
     let lax = profile(
         r#"{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["chmod"],"action":"SCMP_ACT_ERRNO","errnoRet":13}]}"#,
     );
@@ -144,20 +121,11 @@ fn unconditional_rule_wins_then_first_match() {
         name: "read".to_owned(),
         action,
         conditions: value.map_or_else(Vec::new, |value| {
-            vec![Condition {
-                argument: 0,
-                comparison: Comparison::Equal,
-                value,
-            }]
+            vec![Condition { argument: 0, comparison: Comparison::Equal, value }]
         }),
     };
     let with = |rules: Vec<Rule>| {
-        build(&Rules {
-            default: Action::TRAP,
-            arches: vec![Arch::X86_64],
-            rules,
-            flags: 0,
-        })
+        build(&Rules { default: Action::TRAP, arches: vec![Arch::X86_64], rules, flags: 0 })
     };
     let read = |value| call(Arch::X86_64, "read", &[value]);
     for order in [[0, 1], [1, 0]] {
@@ -167,20 +135,14 @@ fn unconditional_rule_wins_then_first_match() {
     }
     let program = with(vec![rule(Action::LOG, None), rule(Action::ALLOW, None)]);
     assert_eq!(run(&program, read(1)), Action::LOG);
-    let program = with(vec![
-        rule(Action::LOG, Some(1)),
-        rule(Action::ALLOW, Some(1)),
-    ]);
+    let program = with(vec![rule(Action::LOG, Some(1)), rule(Action::ALLOW, Some(1))]);
     assert_eq!(run(&program, read(1)), Action::LOG);
     assert_eq!(run(&program, read(2)), Action::TRAP);
 }
 
 fn holds(condition: &Condition, arguments: &[u64; 6], narrow: bool) -> bool {
     let cut = |value: u64| if narrow { value & 0xffff_ffff } else { value };
-    let (have, want) = (
-        cut(arguments[usize::from(condition.argument)]),
-        cut(condition.value),
-    );
+    let (have, want) = (cut(arguments[usize::from(condition.argument)]), cut(condition.value));
     match condition.comparison {
         Comparison::NotEqual => have != want,
         Comparison::Less => have < want,

@@ -4,11 +4,7 @@ use std::{
     collections::HashMap,
     io,
     net::{Ipv4Addr, SocketAddrV4, UdpSocket as StdUdpSocket},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
@@ -20,10 +16,8 @@ use super::{
     packet::{self, Content, Packet},
     sockets::PacketSender,
 };
+use crate::{Slot, Slots};
 
-/// How long a flow without datagrams lives, before its first answer and after it: those of pasta.
-const UNANSWERED: Duration = Duration::from_secs(60);
-const ANSWERED: Duration = Duration::from_secs(180);
 /// The largest datagram. Those of pods have 65503 bytes at most, as the packet log cuts what is longer, and answers 65492, as
 /// a raw socket sends no more than the MTU.
 const DATAGRAM: usize = 65_535;
@@ -39,8 +33,7 @@ struct Key {
 
 struct Flow {
     socket: UdpSocket,
-    /// Whether the pod has sent since the last look.
-    is_used: AtomicBool,
+    slot: Slot,
     /// The start of the pod's last datagram, which an error quotes.
     last: Mutex<Vec<u8>>,
 }
@@ -48,7 +41,7 @@ struct Flow {
 /// The flows of all pods.
 pub(super) struct Datagrams {
     flows: Mutex<HashMap<Key, Arc<Flow>>>,
-    limit: usize,
+    pool: Slots,
     sender: Arc<PacketSender>,
     buffer: Mutex<Vec<u8>>,
 }
@@ -67,11 +60,11 @@ fn is_wait(error: &io::Error) -> bool {
 }
 
 impl Datagrams {
-    /// No flows, and at most `limit` of them.
-    pub(super) fn new(limit: usize, sender: Arc<PacketSender>) -> Arc<Self> {
+    /// No flows, and at most those of the pool.
+    pub(super) fn new(pool: Slots, sender: Arc<PacketSender>) -> Arc<Self> {
         Arc::new(Self {
             flows: Mutex::default(),
-            limit,
+            pool,
             sender,
             buffer: Mutex::new(vec![0; DATAGRAM]),
         })
@@ -89,11 +82,7 @@ impl Datagrams {
             Content::Echo(rest) => (true, packet::echo_request(rest)),
             Content::Syn => return,
         };
-        let key = Key {
-            is_echo,
-            pod: packet.source,
-            destination: packet.destination,
-        };
+        let key = Key { is_echo, pod: packet.source, destination: packet.destination };
         let known = lock(&self.flows).get(&key).cloned();
         let flow = match known {
             Some(flow) => flow,
@@ -103,7 +92,7 @@ impl Datagrams {
                 Err(error) => return self.tell(&key, &error, bytes),
             },
         };
-        flow.is_used.store(true, Ordering::Relaxed);
+        flow.slot.asked();
         let quoted = bytes.len().min(packet::QUOTE);
         bytes[..quoted].clone_into(&mut lock(&flow.last));
         // An error of an earlier datagram is told here too, and this one is sent then.
@@ -117,9 +106,9 @@ impl Datagrams {
 
     /// Makes the flow; `None` if there are too many.
     fn begin(self: &Arc<Self>, key: Key, target: SocketAddrV4) -> io::Result<Option<Arc<Flow>>> {
-        if lock(&self.flows).len() >= self.limit {
+        let Some(slot) = self.pool.take((*key.pod.ip()).into()) else {
             return Ok(None);
-        }
+        };
         let socket = if key.is_echo {
             let flags = SockFlag::SOCK_CLOEXEC;
             let protocol = SockProtocol::Icmp;
@@ -131,11 +120,8 @@ impl Datagrams {
         };
         socket.connect(target)?;
         socket.set_nonblocking(true)?;
-        let flow = Arc::new(Flow {
-            socket: UdpSocket::from_std(socket)?,
-            is_used: AtomicBool::new(false),
-            last: Mutex::default(),
-        });
+        let socket = UdpSocket::from_std(socket)?;
+        let flow = Arc::new(Flow { socket, slot, last: Mutex::default() });
         lock(&self.flows).insert(key, flow.clone());
         let (flows, served) = (self.clone(), flow.clone());
         tokio::spawn(async move {
@@ -145,16 +131,18 @@ impl Datagrams {
         Ok(Some(flow))
     }
 
-    /// Sends answers to the pod until the flow is idle.
+    /// Sends answers to the pod until the flow is idle, or its slot has gone to another one.
     async fn answer(&self, key: &Key, flow: &Flow) {
-        let mut idle = UNANSWERED;
-        loop {
+        while let Some(left) = flow.slot.time_left() {
             // An error alone makes a socket not readable.
-            let wanted = Interest::READABLE | Interest::ERROR;
-            match timeout(idle, flow.socket.ready(wanted)).await {
-                Err(_) if flow.is_used.swap(false, Ordering::Relaxed) => continue,
-                Err(_) | Ok(Err(_)) => return,
-                Ok(Ok(_)) => {}
+            let ready = flow.socket.ready(Interest::READABLE | Interest::ERROR);
+            tokio::select! {
+                ready = timeout(left, ready) => match ready {
+                    Err(_) => continue,
+                    Ok(Err(_)) => return,
+                    Ok(Ok(_)) => {}
+                },
+                () = flow.slot.closed() => return,
             }
             let mut buffer = lock(&self.buffer);
             let mut received = Err(io::ErrorKind::WouldBlock.into());
@@ -167,7 +155,7 @@ impl Datagrams {
             }
             match received {
                 Ok(length) => {
-                    idle = ANSWERED;
+                    flow.slot.answered();
                     let received = &buffer[..length];
                     let answer = match key.is_echo {
                         false => Some(packet::datagram(key.destination, key.pod, received)),

@@ -31,9 +31,7 @@ fn pod_packets() -> Vec<Vec<u8>> {
         let head = [0x45, 0, 0, length, 0, 0, 0x40, 0, 64, protocol, 0, 0];
         [&head[..], &pod, &server, payload].concat()
     };
-    let syn = [
-        15, 160, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 255, 255, 0, 0, 0, 0,
-    ];
+    let syn = [15, 160, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 255, 255, 0, 0, 0, 0];
     vec![
         packet(6, &syn),
         packet(17, &[15, 160, 0, 53, 0, 10, 0, 0, b'h', b'i']),

@@ -134,11 +134,7 @@ pub(super) fn echoed(message: &[u8]) -> Option<&[u8]> {
 /// The answer to the echo request of a pod; the port of `to` is the identifier.
 pub(super) fn echo_reply(from: Ipv4Addr, to: SocketAddrV4, rest: &[u8]) -> Vec<u8> {
     let head = [ECHO_REPLY, 0, 0, 0];
-    icmp(
-        from,
-        *to.ip(),
-        [&head[..], &to.port().to_be_bytes(), rest].concat(),
-    )
+    icmp(from, *to.ip(), [&head[..], &to.port().to_be_bytes(), rest].concat())
 }
 
 /// The ICMP error for a packet of a pod, which may be cut after [`QUOTE`] bytes, with a code of "destination unreachable".
@@ -174,12 +170,7 @@ fn packet(from: Ipv4Addr, to: Ipv4Addr, protocol: u8, payload: &[u8]) -> Vec<u8>
 fn transport_checksum(from: Ipv4Addr, to: Ipv4Addr, protocol: u8, message: &[u8]) -> u16 {
     let length = u16::try_from(message.len()).unwrap_or(u16::MAX);
     let [high, low] = length.to_be_bytes();
-    checksum(&[
-        &from.octets(),
-        &to.octets(),
-        &[0, protocol, high, low],
-        message,
-    ])
+    checksum(&[&from.octets(), &to.octets(), &[0, protocol, high, low], message])
 }
 
 /// The Internet checksum (RFC 1071) of parts, of which only the last may have an odd length.
@@ -252,11 +243,8 @@ mod tests {
     #[case::long(&[0xff; 1400])]
     fn datagram_is_read_as_it_was_written(#[case] payload: &[u8]) {
         let bytes = datagram(pod(), server(), payload);
-        let expected = Packet {
-            source: pod(),
-            destination: server(),
-            content: Content::Datagram(payload),
-        };
+        let expected =
+            Packet { source: pod(), destination: server(), content: Content::Datagram(payload) };
         assert_eq!(Packet::parse(&bytes), Some(expected));
         assert!(is_right(&bytes, UDP));
     }
@@ -282,11 +270,7 @@ mod tests {
 
     #[test]
     fn echo_reply_has_identifier_of_request() {
-        let request = icmp(
-            *pod().ip(),
-            *server().ip(),
-            vec![8, 0, 0, 0, 0x0f, 0xa0, 0, 1, b'x'],
-        );
+        let request = icmp(*pod().ip(), *server().ip(), vec![8, 0, 0, 0, 0x0f, 0xa0, 0, 1, b'x']);
         let found = Packet::parse(&request).unwrap();
         assert_eq!(found.content, Content::Echo(&[0, 1, b'x']));
         assert_eq!((found.source, found.destination.port()), (pod(), 0));

@@ -36,11 +36,7 @@ pub(super) fn transaction(bridge: &str, subnets: &[(Ipv4Addr, u8)], port: u16) -
     let accept = || verdict(ACCEPT);
     let not_ipv4 = [meta(META_FAMILY), compare(true, &[IPV4]), accept()];
     pods(&not_ipv4);
-    pods(&[
-        meta(META_IN_NAME),
-        compare(true, &interface(bridge)),
-        accept(),
-    ]);
+    pods(&[meta(META_IN_NAME), compare(true, &interface(bridge)), accept()]);
     let local = subnets.iter().copied().chain([(DNS, 32)]);
     // Multicast and broadcast stay on the bridge.
     for (network, prefix_len) in local.chain([(Ipv4Addr::new(224, 0, 0, 0), 3)]) {
@@ -56,11 +52,7 @@ pub(super) fn transaction(bridge: &str, subnets: &[(Ipv4Addr, u8)], port: u16) -
     const ECHO_REQUEST: u8 = 8;
     let flags = [payload(TRANSPORT_HEADER, 13, 1), masked(&[FLAGS])].concat();
     let first = [flags, compare(false, &[SYN])].concat();
-    let echo = [
-        payload(TRANSPORT_HEADER, 0, 1),
-        compare(false, &[ECHO_REQUEST]),
-    ]
-    .concat();
+    let echo = [payload(TRANSPORT_HEADER, 0, 1), compare(false, &[ECHO_REQUEST])].concat();
     for (protocol, condition) in [(6, first), (17, Vec::new()), (1, echo)] {
         pods(&[
             meta(META_TRANSPORT),
@@ -82,10 +74,7 @@ pub(super) fn transaction(bridge: &str, subnets: &[(Ipv4Addr, u8)], port: u16) -
         compare(false, &[6]),
         immediate(1, &Ipv4Addr::LOCALHOST.octets()),
         immediate(2, &port.to_be_bytes()),
-        expression(
-            "tproxy",
-            &[number(1, IPV4.into()), number(2, 1), number(3, 2)],
-        ),
+        expression("tproxy", &[number(1, IPV4.into()), number(2, 1), number(3, 2)]),
         verdict(ACCEPT),
     ];
     batch.rule(TABLE, "connected", &connected.concat());

@@ -35,10 +35,7 @@ pub(super) struct Sockets {
 pub(super) fn open(bridge: &str, subnets: &[(Ipv4Addr, u8)]) -> io::Result<Sockets> {
     // A packet that is sent back comes from the loopback interface, with a pod's address.
     for interface in ["all", "lo"] {
-        let _ = fs::write(
-            format!("/proc/sys/net/ipv4/conf/{interface}/rp_filter"),
-            "0",
-        );
+        let _ = fs::write(format!("/proc/sys/net/ipv4/conf/{interface}/rp_filter"), "0");
     }
     let listener = listener().map_err(doing("listening for connections of pods"))?;
     let port = listener.local_addr()?.port();
@@ -47,16 +44,9 @@ pub(super) fn open(bridge: &str, subnets: &[(Ipv4Addr, u8)]) -> io::Result<Socke
     let mut table = Nfnetlink::default();
     let transaction = rules::transaction(bridge, subnets, port);
     let set = table.transact(&transaction);
-    set.map_err(doing(
-        "setting packet rules (nf_tables with log and tproxy)",
-    ))?;
+    set.map_err(doing("setting packet rules (nf_tables with log and tproxy)"))?;
     add_route().map_err(io::Error::other)?;
-    Ok(Sockets {
-        listener,
-        log,
-        sender,
-        table,
-    })
+    Ok(Sockets { listener, log, sender, table })
 }
 
 fn doing(what: &'static str) -> impl Fn(io::Error) -> io::Error {
@@ -67,10 +57,7 @@ fn doing(what: &'static str) -> impl Fn(io::Error) -> io::Error {
 fn add_route() -> Result<(), crate::NetError> {
     let mut netlink = Netlink::open()?;
     let lo = link_query::link(&mut netlink, "lo")?.map_or(1, |lo| lo.index);
-    let steps = [
-        requests::delete_local_default_route(lo),
-        requests::local_default_route(lo),
-    ];
+    let steps = [requests::delete_local_default_route(lo), requests::local_default_route(lo)];
     Ok(netlink.batch(&steps)?)
 }
 
@@ -101,10 +88,7 @@ impl PacketSender {
         };
         let marked = open()?;
         setsockopt(&marked, sockopt::Mark, &CONNECTED)?;
-        Ok(Self {
-            plain: open()?,
-            marked,
-        })
+        Ok(Self { plain: open()?, marked })
     }
 
     /// Sends the first packet of a connection back, to the listener.

@@ -13,17 +13,14 @@ use std::{
 };
 
 use tokio::{
-    io::copy_bidirectional_with_sizes,
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
     task::AbortHandle,
-    time::sleep,
+    time::{sleep, timeout},
 };
 
 use super::{failure::Failure, packet::Packet, sockets::PacketSender};
+use crate::{Slot, Slots, join};
 
-/// The buffer of each direction.
-const BUFFER: usize = 128 * 1024;
 /// How long a connected socket waits for the pod's connection.
 const ACCEPTED_WITHIN: Duration = Duration::from_secs(60);
 /// The wait after an error that closing a connection elsewhere ends: no file descriptor or memory is left.
@@ -44,7 +41,7 @@ enum Attempt {
 struct Connected {
     number: u64,
     stream: TcpStream,
-    slot: OwnedSemaphorePermit,
+    slot: Arc<Slot>,
     forgetting: AbortHandle,
 }
 
@@ -52,19 +49,14 @@ struct Connected {
 pub(super) struct Streams {
     attempts: Mutex<HashMap<Flow, Attempt>>,
     next: AtomicU64,
-    slots: Arc<Semaphore>,
+    pool: Slots,
     sender: Arc<PacketSender>,
 }
 
 impl Streams {
-    /// No connections, and at most `limit` of them.
-    pub(super) fn new(limit: usize, sender: Arc<PacketSender>) -> Arc<Self> {
-        Arc::new(Self {
-            attempts: Mutex::default(),
-            next: AtomicU64::new(0),
-            slots: Arc::new(Semaphore::new(limit)),
-            sender,
-        })
+    /// No connections, and at most those of the pool.
+    pub(super) fn new(pool: Slots, sender: Arc<PacketSender>) -> Arc<Self> {
+        Arc::new(Self { attempts: Mutex::default(), next: AtomicU64::new(0), pool, sender })
     }
 
     fn attempts(&self) -> MutexGuard<'_, HashMap<Flow, Attempt>> {
@@ -81,7 +73,7 @@ impl Streams {
             Some(Attempt::Connected(_)) => return self.sender.connect(syn, *flow.1.ip()),
             None => {}
         }
-        let Ok(slot) = self.slots.clone().try_acquire_owned() else {
+        let Some(slot) = self.pool.take((*flow.0.ip()).into()) else {
             return;
         };
         self.attempts().insert(flow, Attempt::Connecting);
@@ -89,25 +81,20 @@ impl Streams {
         tokio::spawn(async move { streams.connect(flow, &syn, target, slot).await });
     }
 
-    async fn connect(
-        self: &Arc<Self>,
-        flow: Flow,
-        syn: &[u8],
-        target: SocketAddrV4,
-        slot: OwnedSemaphorePermit,
-    ) {
+    async fn connect(self: &Arc<Self>, flow: Flow, syn: &[u8], target: SocketAddrV4, slot: Slot) {
         let (pod, destination) = (*flow.0.ip(), *flow.1.ip());
-        match TcpStream::connect(target).await {
+        let connected = tokio::select! {
+            connected = TcpStream::connect(target) => connected,
+            // The pod repeats its packet.
+            () = slot.closed() => Err(io::ErrorKind::TimedOut.into()),
+        };
+        match connected {
             Ok(stream) => {
-                let number = self.next.fetch_add(1, Ordering::Relaxed);
-                let forgetting = tokio::spawn(self.clone().forget(flow, number));
-                let connected = Attempt::Connected(Connected {
-                    number,
-                    stream,
-                    slot,
-                    forgetting: forgetting.abort_handle(),
-                });
-                self.attempts().insert(flow, connected);
+                let (number, slot) = (self.next.fetch_add(1, Ordering::Relaxed), Arc::new(slot));
+                let forgetting = tokio::spawn(self.clone().forget(flow, number, slot.clone()));
+                let forgetting = forgetting.abort_handle();
+                let connected = Connected { number, stream, slot, forgetting };
+                self.attempts().insert(flow, Attempt::Connected(connected));
                 self.sender.connect(syn, destination);
             }
             Err(error) => {
@@ -121,22 +108,12 @@ impl Streams {
         }
     }
 
-    /// Forgets an attempt that the pod's kernel does not complete.
-    async fn forget(self: Arc<Self>, flow: Flow, number: u64) {
-        sleep(ACCEPTED_WITHIN).await;
+    /// Forgets an attempt that the pod's kernel does not complete, or whose slot has gone to another pod: its connection is reset.
+    async fn forget(self: Arc<Self>, flow: Flow, number: u64, slot: Arc<Slot>) {
+        let _ = timeout(ACCEPTED_WITHIN, slot.closed()).await;
         let mut attempts = self.attempts();
         if matches!(attempts.get(&flow), Some(Attempt::Connected(found)) if found.number == number)
         {
-            attempts.remove(&flow);
-        }
-    }
-
-    /// Gives up an attempt: its file descriptor lets another one be accepted, and its pod's connection is reset.
-    fn give_up_one(&self) {
-        let mut attempts = self.attempts();
-        let mut all = attempts.iter();
-        let found = all.find(|(_, attempt)| matches!(attempt, Attempt::Connected(_)));
-        if let Some(flow) = found.map(|(flow, _)| *flow) {
             attempts.remove(&flow);
         }
     }
@@ -149,7 +126,7 @@ impl Streams {
                 // The client has gone before it was accepted.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(_) => {
-                    self.give_up_one();
+                    self.pool.give_up();
                     sleep(EXHAUSTED).await;
                     continue;
                 }
@@ -159,10 +136,7 @@ impl Streams {
                 Some(Attempt::Connected(connected)) => {
                     connected.forgetting.abort();
                     let Connected { stream, slot, .. } = connected;
-                    tokio::spawn(async move {
-                        join(client, stream).await;
-                        drop(slot);
-                    });
+                    tokio::spawn(async move { join(&client, &stream, &slot).await });
                 }
                 // Its time was over.
                 Some(Attempt::Connecting) | None => drop(client.set_zero_linger()),
@@ -177,20 +151,5 @@ fn flow_of(pod: SocketAddr, client: &TcpStream) -> Option<Flow> {
     match (pod, client.local_addr().ok()?) {
         (SocketAddr::V4(pod), SocketAddr::V4(destination)) => Some((pod, destination)),
         _ => None,
-    }
-}
-
-/// Copies in both directions until both have ended.
-async fn join(mut client: TcpStream, mut server: TcpStream) {
-    for stream in [&client, &server] {
-        let _ = stream.set_nodelay(true);
-        // The end of a pod that was killed is told by nobody.
-        let _ = rustix::net::sockopt::set_socket_keepalive(stream, true);
-    }
-    let copied = copy_bidirectional_with_sizes(&mut client, &mut server, BUFFER, BUFFER).await;
-    // A reset of one is a reset for the other.
-    if copied.is_err() {
-        let _ = client.set_zero_linger();
-        let _ = server.set_zero_linger();
     }
 }

@@ -6,40 +6,17 @@ fn names() -> Vec<Row> {
     let tar = Tar::new;
     vec![
         all("absolute name (ko)", [tar().file("/a", "x")], Some("a=x")),
-        all(
-            "root as / (kaniko)",
-            [tar().directory("/").file("/a", "x")],
-            Some("a=x"),
-        ),
-        all(
-            "root as ./",
-            [tar().directory("./").file("./a", "x")],
-            Some("a=x"),
-        ),
-        all(
-            "root without a name",
-            [tar().directory("").file("a", "x")],
-            Some("a=x"),
-        ),
-        all(
-            "several slashes",
-            [tar().file("//a//b", "x")],
-            Some("a/ a/b=x"),
-        ),
+        all("root as / (kaniko)", [tar().directory("/").file("/a", "x")], Some("a=x")),
+        all("root as ./", [tar().directory("./").file("./a", "x")], Some("a=x")),
+        all("root without a name", [tar().directory("").file("a", "x")], Some("a=x")),
+        all("several slashes", [tar().file("//a//b", "x")], Some("a/ a/b=x")),
         all("inner ..", [tar().file("a/../b", "x")], Some("b=x")),
         all(
             "inner .. after a link",
-            [tar()
-                .directory("d/e")
-                .symlink("l", "d/e")
-                .file("l/../b", "x")],
+            [tar().directory("d/e").symlink("l", "d/e").file("l/../b", "x")],
             Some("b=x d/ d/e/ l->d/e"),
         ),
-        all(
-            "root as a/..",
-            [tar().directory("a/..").file("b", "x")],
-            Some("b=x"),
-        ),
+        all("root as a/..", [tar().directory("a/..").file("b", "x")], Some("b=x")),
         all("line break", [tar().file("a\nb", "x")], Some("a\\nb=x")),
         all(
             "bytes that are no text",
@@ -51,53 +28,23 @@ fn names() -> Vec<Row> {
             [tar().pax(&[("path", b""), ("uid", b"")]).file("a", "x")],
             Some("a=x"),
         ),
-        all(
-            "negative owner",
-            [tar().pax(&[("uid", b"-2")]).file("a", "x")],
-            Some("a=x"),
-        ),
-        all(
-            "component of 256 bytes",
-            [tar().file(&"n".repeat(256), "x")],
-            REFUSED,
-        ),
-        row(
-            "climbing name",
-            [tar().file("../a", "x")],
-            Some("a=x"),
-            REFUSED,
-        )
-        .but(REFUSED, "as docker: no builder writes it"),
-        row(
-            "inner climbing name",
-            [tar().file("a/../../b", "x")],
-            Some("b=x"),
-            REFUSED,
-        )
-        .but(REFUSED, "as docker: no builder writes it"),
+        all("negative owner", [tar().pax(&[("uid", b"-2")]).file("a", "x")], Some("a=x")),
+        all("component of 256 bytes", [tar().file(&"n".repeat(256), "x")], REFUSED),
+        row("climbing name", [tar().file("../a", "x")], Some("a=x"), REFUSED)
+            .but(REFUSED, "as docker: no builder writes it"),
+        row("inner climbing name", [tar().file("a/../../b", "x")], Some("b=x"), REFUSED)
+            .but(REFUSED, "as docker: no builder writes it"),
         all("NUL in a long name", [tar().file("a\0b", "x")], Some("a=x"))
             .but(REFUSED, "what is behind the NUL is there to mislead"),
-        all(
-            "NUL in a record",
-            [tar().pax(&[("path", b"a\0b")]).file("a", "x")],
-            REFUSED,
-        ),
+        all("NUL in a record", [tar().pax(&[("path", b"a\0b")]).file("a", "x")], REFUSED),
     ]
 }
 
 fn links() -> Vec<Row> {
     let tar = Tar::new;
     vec![
-        all(
-            "climbing symbolic link",
-            [tar().symlink("l", "../../etc")],
-            Some("l->../../etc"),
-        ),
-        all(
-            "absolute symbolic link",
-            [tar().symlink("l", "/etc")],
-            Some("l->/etc"),
-        ),
+        all("climbing symbolic link", [tar().symlink("l", "../../etc")], Some("l->../../etc")),
+        all("absolute symbolic link", [tar().symlink("l", "/etc")], Some("l->/etc")),
         row(
             "name below a climbing link",
             [tar().symlink("l", "../../t").file("l/f", "x")],
@@ -114,11 +61,7 @@ fn links() -> Vec<Row> {
             [tar().symlink("a", "b").symlink("b", "a").file("a/f", "x")],
             REFUSED,
         ),
-        all(
-            "symbolic link to nothing",
-            [tar().symlink("l", "")],
-            REFUSED,
-        ),
+        all("symbolic link to nothing", [tar().symlink("l", "")], REFUSED),
         all(
             "absolute hard-link target",
             [tar().file("a", "x").hard_link("l", "/a")],
@@ -136,10 +79,7 @@ fn links() -> Vec<Row> {
         ),
         all(
             "hard link through an absolute link",
-            [tar()
-                .file("e/a", "x")
-                .symlink("d", "/e")
-                .hard_link("l", "d/a")],
+            [tar().file("e/a", "x").symlink("d", "/e").hard_link("l", "d/a")],
             Some("d->/e e/ e/a=x#2 l=x#2"),
         ),
         all(
@@ -149,9 +89,7 @@ fn links() -> Vec<Row> {
         ),
         all(
             "hard link to a FIFO",
-            [tar()
-                .member(EntryType::Fifo, "a", "", b"", |_| {})
-                .hard_link("l", "a")],
+            [tar().member(EntryType::Fifo, "a", "", b"", |_| {}).hard_link("l", "a")],
             Some("a|#2 l|#2"),
         ),
         all("hard link to nothing", [tar().hard_link("l", "a")], REFUSED),
@@ -160,16 +98,8 @@ fn links() -> Vec<Row> {
             [tar().symlink("d", "/etc").hard_link("l", "d/passwd")],
             REFUSED,
         ),
-        all(
-            "hard link to a directory",
-            [tar().directory("a").hard_link("l", "a")],
-            REFUSED,
-        ),
-        all(
-            "hard link to itself",
-            [tar().file("a", "x").hard_link("a", "./a")],
-            REFUSED,
-        ),
+        all("hard link to a directory", [tar().directory("a").hard_link("l", "a")], REFUSED),
+        all("hard link to itself", [tar().file("a", "x").hard_link("a", "./a")], REFUSED),
         row(
             "climbing hard-link target",
             [tar().file("a", "x").hard_link("l", "../a")],
@@ -191,29 +121,15 @@ fn nodes() -> Vec<Row> {
     let fifo = |tar: Tar, name| tar.member(EntryType::Fifo, name, "", b"", |_| {});
     vec![
         all("FIFO", [fifo(tar(), "p")], Some("p|")),
-        all(
-            "character device",
-            [tar().device(EntryType::Char, "null", 1, 3)],
-            Some("null(c1:3)"),
-        )
-        .without_nodes(Some("")),
-        all(
-            "block device",
-            [tar().device(EntryType::Block, "sda", 8, 0)],
-            Some("sda(b8:0)"),
-        )
-        .without_nodes(Some("")),
-        all(
-            "block device 0:0",
-            [tar().device(EntryType::Block, "z", 0, 0)],
-            Some("z(b0:0)"),
-        )
-        .without_nodes(Some("")),
+        all("character device", [tar().device(EntryType::Char, "null", 1, 3)], Some("null(c1:3)"))
+            .without_nodes(Some("")),
+        all("block device", [tar().device(EntryType::Block, "sda", 8, 0)], Some("sda(b8:0)"))
+            .without_nodes(Some("")),
+        all("block device 0:0", [tar().device(EntryType::Block, "z", 0, 0)], Some("z(b0:0)"))
+            .without_nodes(Some("")),
         all(
             "device in place of a file",
-            [tar()
-                .file("null", "x")
-                .device(EntryType::Char, "null", 1, 3)],
+            [tar().file("null", "x").device(EntryType::Char, "null", 1, 3)],
             Some("null(c1:3)"),
         )
         // As in containerd, which skips the device before it looks at the existing entry.
@@ -243,18 +159,10 @@ fn changed_types() -> Vec<Row> {
             [tar().file("a", "x").directory("a").file("a/b", "y")],
             Some("a/ a/b=y"),
         ),
-        all(
-            "directory, then file",
-            [tar().file("a/b/c", "y").file("a", "x")],
-            Some("a=x"),
-        ),
+        all("directory, then file", [tar().file("a/b/c", "y").file("a", "x")], Some("a=x")),
         all(
             "symbolic link, then directory",
-            [tar()
-                .directory("t")
-                .symlink("a", "t")
-                .directory("a")
-                .file("a/b", "y")],
+            [tar().directory("t").symlink("a", "t").directory("a").file("a/b", "y")],
             Some("a/ a/b=y t/"),
         ),
         all(
@@ -274,26 +182,15 @@ fn changed_types() -> Vec<Row> {
         ),
         all(
             "FIFO, then file",
-            [tar()
-                .member(EntryType::Fifo, "a", "", b"", |_| {})
-                .file("a", "y")],
+            [tar().member(EntryType::Fifo, "a", "", b"", |_| {}).file("a", "y")],
             Some("a=y"),
         ),
         all(
             "directory, file, directory",
-            [tar()
-                .file("a/old", "1")
-                .file("a", "2")
-                .file("t", "")
-                .directory("a")
-                .file("a/b", "3")],
+            [tar().file("a/old", "1").file("a", "2").file("t", "").directory("a").file("a/b", "3")],
             Some("a/ a/b=3 t="),
         ),
-        all(
-            "name below a file of its layer",
-            [tar().file("a", "x").file("a/b", "y")],
-            REFUSED,
-        ),
+        all("name below a file of its layer", [tar().file("a", "x").file("a/b", "y")], REFUSED),
         all(
             "directory over a file below",
             [tar().file("a", "x"), tar().directory("a").file("a/b", "y")],
@@ -317,18 +214,12 @@ fn changed_types() -> Vec<Row> {
         ),
         all(
             "directory over a symbolic link below",
-            [
-                tar().directory("t").symlink("a", "t"),
-                tar().directory("a").file("a/b", "y"),
-            ],
+            [tar().directory("t").symlink("a", "t"), tar().directory("a").file("a/b", "y")],
             Some("a/ a/b=y"),
         ),
         row(
             "name below a symbolic link below",
-            [
-                tar().directory("t").symlink("a", "t"),
-                tar().file("a/b", "y"),
-            ],
+            [tar().directory("t").symlink("a", "t"), tar().file("a/b", "y")],
             Some("a/ a/b=y"),
             Some("a->t t/ t/b=y"),
         )
@@ -373,10 +264,7 @@ fn sparse_files() -> Vec<Row> {
     vec![
         all(
             "sparse file, PAX 1.0",
-            [tar()
-                .pax(&version_1_0)
-                .file("GNUSparseFile.1/s", &in_body)
-                .file("t", "")],
+            [tar().pax(&version_1_0).file("GNUSparseFile.1/s", &in_body).file("t", "")],
             Some("s=100005:HEADE..TAILS(holes) t="),
         ),
         all(
@@ -384,11 +272,7 @@ fn sparse_files() -> Vec<Row> {
             [tar().pax(&version_0_1(b"0,5,100000,5")).file("x", DATA)],
             whole,
         ),
-        all(
-            "sparse file, PAX 0.0",
-            [tar().pax(&version_0_0).file("s", DATA)],
-            whole,
-        ),
+        all("sparse file, PAX 0.0", [tar().pax(&version_0_0).file("s", DATA)], whole),
         all(
             "sparse file of no known version",
             [tar().pax(&unknown).file("x", DATA)],
@@ -409,30 +293,15 @@ fn sparse_files() -> Vec<Row> {
 
 fn marks() -> Vec<Row> {
     let tar = Tar::new;
-    let opaque = || {
-        tar()
-            .pax(&[("SCHILY.xattr.trusted.overlay.opaque", b"y")])
-            .directory("a")
-    };
+    let opaque = || tar().pax(&[("SCHILY.xattr.trusted.overlay.opaque", b"y")]).directory("a");
     vec![
         all("whiteout of nothing", [tar().file(".wh.", "")], REFUSED),
-        row(
-            "whiteout of .",
-            [tar().file("a/.wh..", "")],
-            REFUSED,
-            Some(""),
-        ),
+        row("whiteout of .", [tar().file("a/.wh..", "")], REFUSED, Some("")),
         all("whiteout of ..", [tar().file("a/.wh...", "")], REFUSED),
-        all(
-            "name below a whiteout",
-            [tar().file(".wh.a/b", "x")],
-            Some(".wh.a/ .wh.a/b=x"),
-        )
-        .but(REFUSED, "no container may see a name that hides others"),
-        all("attribute of overlayfs", [opaque()], Some("a/")).but(
-            REFUSED,
-            "docker sets it, containerd leaves it out: an attack",
-        ),
+        all("name below a whiteout", [tar().file(".wh.a/b", "x")], Some(".wh.a/ .wh.a/b=x"))
+            .but(REFUSED, "no container may see a name that hides others"),
+        all("attribute of overlayfs", [opaque()], Some("a/"))
+            .but(REFUSED, "docker sets it, containerd leaves it out: an attack"),
         all(
             "unknown type of member",
             [tar().member(EntryType::new(b'V'), "a", "", b"", |_| {})],
@@ -442,13 +311,6 @@ fn marks() -> Vec<Row> {
 }
 
 pub(super) fn rows() -> Vec<Row> {
-    let tables = [
-        names(),
-        links(),
-        nodes(),
-        changed_types(),
-        sparse_files(),
-        marks(),
-    ];
+    let tables = [names(), links(), nodes(), changed_types(), sparse_files(), marks()];
     tables.into_iter().flatten().collect()
 }

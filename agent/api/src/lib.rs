@@ -1,0 +1,10 @@
+//! What an API server knows of objects: manifests are decoded, defaulted and validated; labels are selected, quantities
+//! summed. Pure: no tasks, files, processes or clocks.
+
+pub mod duration;
+pub mod manifest;
+pub mod pod;
+pub mod priority_class;
+pub mod quantity;
+pub mod selector;
+pub mod totals;

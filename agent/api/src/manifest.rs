@@ -1,0 +1,348 @@
+//! Parses manifests into pods, or reports every problem at once, each with its position.
+
+mod decode;
+mod defaults;
+pub mod endpoints;
+pub mod fields;
+mod image_name;
+pub mod indexes;
+mod json;
+mod kinds;
+mod nearest;
+mod object;
+pub mod pod_json;
+mod scalar;
+pub mod schedule;
+pub mod static_pod;
+pub mod storage;
+mod support;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod typed_value;
+mod validate;
+mod workload;
+
+use std::fmt;
+
+use k8s_openapi::api::core::v1::Pod as ApiPod;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::pod::Pod;
+use support::{Severity, Unsupported};
+use tree::{Node, Policy, Position, SyntaxError, Value};
+use typed_value::TypedValue;
+
+pub use defaults::service_account;
+pub use kinds::Skipped;
+pub use object::Object;
+pub use validate::resources::is_extended;
+pub use validate::service::NODE_PORTS;
+pub use validate::{FieldError, Rule};
+pub use workload::{Workload, WorkloadObject};
+
+/// How unknown fields are treated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strictness {
+    /// A problem.
+    Strict,
+    /// A warning.
+    Lenient,
+}
+
+/// The result of parsing a manifest. Use `pods` only if `problems` is empty.
+#[must_use = "a manifest with problems must not be run"]
+#[derive(Clone, Debug, Default)]
+pub struct Parsed {
+    /// The pods, defaulted and validated, in the order of the text.
+    pub pods: Vec<Pod>,
+    /// The objects that pods refer to, in the order of the text.
+    pub objects: Vec<Object>,
+    /// The objects that create pods, in the order of the text.
+    pub workloads: Vec<Workload>,
+    /// What is not run: other kinds of objects, and hooks of helm for other events than an installation.
+    pub skipped: Vec<Skipped>,
+    /// A list without items was found, which is no mistake.
+    pub has_empty_list: bool,
+    /// The errors, in the order of the text.
+    pub problems: Vec<Problem>,
+    /// Fields that are not applied, or look like mistakes.
+    pub warnings: Vec<Problem>,
+    /// Fields for which there is nothing that they could change, each with what is missing.
+    pub no_effect: Vec<Problem>,
+}
+
+impl Parsed {
+    /// Whether the text had no document.
+    fn is_nothing(&self) -> bool {
+        let has_pods = !self.pods.is_empty() || !self.workloads.is_empty();
+        let has_others =
+            !self.objects.is_empty() || !self.skipped.is_empty() || self.has_empty_list;
+        !has_pods && !has_others && self.problems.is_empty()
+    }
+}
+
+/// The longest part of a line that a problem shows, in characters.
+const EXCERPT: usize = 120;
+
+/// An error or warning in a manifest. `Display` writes `file:line:column: path: message`, then
+/// the line with a caret under the position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The file name given to [`parse`].
+    pub file: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// The path of the field, such as `spec.containers[1].image`; empty if the problem has no field.
+    pub path: String,
+    /// The error and what was expected.
+    pub message: String,
+    /// The offending line.
+    pub text: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: ", self.file, self.line, self.column)?;
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        write!(f, "{}", self.message)?;
+        if self.text.is_empty() {
+            return Ok(());
+        }
+        let number = self.line.to_string();
+        let (text, indent) = excerpt(&self.text, self.column);
+        write!(f, "\n  {number} | {text}\n  {:width$} | {indent}^", "", width = number.len())
+    }
+}
+
+fn problem_at(file: &str, line: &str, place: Position, path: &str, message: &str) -> Problem {
+    Problem {
+        file: file.to_owned(),
+        line: place.line,
+        column: place.column,
+        path: path.to_owned(),
+        message: message.to_owned(),
+        text: line.to_owned(),
+    }
+}
+
+/// Returns the excerpt of a line and the padding before the caret: at most [`EXCERPT`] characters around `column`, without
+/// control characters, which could steer a terminal.
+fn excerpt(line: &str, column: usize) -> (String, String) {
+    let at = column.saturating_sub(1);
+    let from = if line.chars().count() <= EXCERPT { 0 } else { at.saturating_sub(EXCERPT / 2) };
+    let head = if from == 0 { "" } else { "…" };
+    let shown = line.chars().skip(from);
+    let mut text: String = head.to_owned();
+    text.extend(shown.clone().take(EXCERPT).map(|c| match c {
+        '\t' => c,
+        c if c.is_control() => char::REPLACEMENT_CHARACTER,
+        c => c,
+    }));
+    if shown.clone().nth(EXCERPT).is_some() {
+        text.push('…');
+    }
+    // Keep tabs in the padding, so that the caret is aligned.
+    let mut indent = " ".repeat(head.chars().count());
+    indent.extend(shown.take(at - from).map(|c| if c == '\t' { c } else { ' ' }));
+    (text, indent)
+}
+
+/// Parses a manifest: YAML (1.1, like kubectl) or JSON, one or several documents, pods, objects that create pods or that pods refer
+/// to, and lists of them. Other kinds are returned by name.
+///
+/// `file` is only used in messages and to derive the pods' uids. All problems are returned, not only the first.
+pub fn parse(file: &str, text: &str, strictness: Strictness) -> Parsed {
+    let mut loader = Loader {
+        file,
+        lines: text.lines().collect(),
+        strictness,
+        parsed: Parsed::default(),
+        left_out: Vec::new(),
+    };
+    let read = tree::read(text, Policy::Author);
+    for error in &read.errors {
+        loader.problem(error.place, "", &error.message);
+    }
+    for document in &read.documents {
+        loader.document(document);
+    }
+    for SyntaxError { place, message } in &read.duplicates {
+        if strictness == Strictness::Lenient || loader.is_skipped(*place) {
+            loader.warning(*place, "", &format!("{message}: the last one counts"));
+        } else {
+            loader.problem(*place, "", message);
+        }
+    }
+    if loader.parsed.is_nothing() {
+        loader.problem(
+            Position { line: 1, column: 1 },
+            "",
+            "no pod found: expected apiVersion: v1, kind: Pod",
+        );
+    }
+    let Parsed { problems, warnings, no_effect, .. } = &mut loader.parsed;
+    for said in [problems, warnings, no_effect] {
+        said.sort_by_key(|problem| (problem.line, problem.column));
+    }
+    loader.parsed
+}
+
+/// Applies defaults to a pod and validates it, like the API server at creation.
+pub fn admit(mut pod: ApiPod) -> (ApiPod, Vec<FieldError>) {
+    defaults::apply(&mut pod);
+    let errors = validate::pod(&pod);
+    (pod, errors)
+}
+
+/// The same for a pod that an API server admits, which names the account of one that names none before it validates.
+fn admit_with_account(mut pod: ApiPod) -> (ApiPod, Vec<FieldError>) {
+    if pod.spec.is_some() {
+        service_account(&mut pod);
+    }
+    admit(pod)
+}
+
+struct Loader<'a> {
+    file: &'a str,
+    lines: Vec<&'a str>,
+    strictness: Strictness,
+    parsed: Parsed,
+    /// Where documents that are skipped begin, and where they end.
+    left_out: Vec<(Position, Position)>,
+}
+
+impl Loader<'_> {
+    fn is_skipped(&self, place: Position) -> bool {
+        self.left_out.iter().any(|(first, last)| (*first..=*last).contains(&place))
+    }
+
+    fn at(&self, place: Position, path: &str, message: &str) -> Problem {
+        let line = self.lines.get(place.line.saturating_sub(1));
+        problem_at(self.file, line.copied().unwrap_or_default(), place, path, message)
+    }
+
+    fn problem(&mut self, place: Position, path: &str, message: &str) {
+        let problem = self.at(place, path, message);
+        self.parsed.problems.push(problem);
+    }
+
+    fn warning(&mut self, place: Position, path: &str, message: &str) {
+        let warning = self.at(place, path, message);
+        self.parsed.warnings.push(warning);
+    }
+
+    fn pod(&mut self, node: &Node, path: &str) {
+        let Some((pod, sound)) = self.decoded::<ApiPod>(node, path) else {
+            return;
+        };
+        if let Some(spec) = &pod.spec {
+            self.unsupported(node, path, support::of_media("spec", spec));
+        }
+        let (mut pod, errors) = admit_with_account(pod);
+        // An API server creates a pod without one, whatever was sent: that of `kubectl get -o yaml` is of another pod.
+        pod.status = None;
+        if pod.metadata.uid.is_none() {
+            pod.metadata.uid = Some(uid(self.file, self.parsed.pods.len(), &pod));
+        }
+        self.errors(node, path, errors, sound);
+        self.parsed.pods.push(Pod::new(pod).with_origin(self.file));
+    }
+
+    /// Decodes an object and reports what did not decode, or is not supported. The flag says whether all other errors have
+    /// causes of their own.
+    fn decoded<T>(&mut self, node: &Node, path: &str) -> Option<(T, bool)>
+    where
+        T: DeserializeOwned + Serialize,
+    {
+        let (found, findings) = decode::decode::<T>(node);
+        let sound = self.findings(findings, path);
+        let found = found?;
+        // Before anything is defaulted: only what the author wrote counts.
+        self.unsupported(node, path, support::of_table(&TypedValue::of(&found)));
+        Some((found, sound))
+    }
+
+    /// Reports fields of the object at `path`.
+    fn unsupported(&mut self, node: &Node, path: &str, fields: Vec<Unsupported>) {
+        for unsupported in fields {
+            let place = node.locate(&unsupported.field);
+            let field = full_path(path, &unsupported.field);
+            let said = self.at(place, &field, &unsupported.message);
+            match unsupported.severity {
+                Severity::NoEffect => self.parsed.no_effect.push(said),
+                Severity::Warning => self.parsed.warnings.push(said),
+                Severity::Fatal => self.parsed.problems.push(said),
+            }
+        }
+    }
+
+    /// Reports what did not decode. Returns whether all other errors have causes of their own.
+    fn findings(&mut self, findings: Vec<decode::Finding>, path: &str) -> bool {
+        let mut sound = true;
+        for finding in findings {
+            let field = full_path(path, &finding.path);
+            if finding.unknown_field && self.strictness == Strictness::Lenient {
+                self.warning(finding.place, &field, &finding.message);
+            } else {
+                self.problem(finding.place, &field, &finding.message);
+                // An unknown field causes no other errors; a mismatched value, which was replaced by an empty one, could.
+                sound &= finding.unknown_field;
+            }
+        }
+        sound
+    }
+
+    /// Reports invalid values.
+    fn errors(&mut self, node: &Node, path: &str, mut errors: Vec<FieldError>, sound: bool) {
+        if !sound {
+            // Fields that failed to decode were reported already.
+            let named = self.parsed.problems.iter();
+            let named: Vec<String> = named.map(|problem| problem.path.clone()).collect();
+            errors.retain(|error| !named.contains(&full_path(path, &error.field)));
+        }
+        for error in errors {
+            self.problem(
+                node.locate(&error.field),
+                &full_path(path, &error.field),
+                &error.to_string(),
+            );
+        }
+    }
+}
+
+/// The path of a field of the object at `path`.
+fn full_path(path: &str, field: &str) -> String {
+    match (path.is_empty(), field.is_empty()) {
+        (true, _) => field.to_owned(),
+        (false, true) => path.to_owned(),
+        (false, false) => format!("{path}.{field}"),
+    }
+}
+
+/// An empty document, as between two `---`.
+fn is_empty(node: &Node) -> bool {
+    matches!(&node.value, Value::Scalar { text, plain: true } if scalar::plain(text) == scalar::Plain::Null)
+}
+
+/// Derives a uid for a pod without one: 32 hex digits from its content and position, so that it is stable.
+fn uid(file: &str, index: usize, pod: &ApiPod) -> String {
+    let content = TypedValue::of(pod).json();
+    hex_hash(&format!("{file}\0{index}\0{content}"))
+}
+
+fn hex_hash(text: &str) -> String {
+    format!("{:032x}", hash(text.as_bytes()))
+}
+
+/// FNV-1a of 128 bits.
+pub fn hash(bytes: &[u8]) -> u128 {
+    bytes.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, byte| {
+        (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+    })
+}

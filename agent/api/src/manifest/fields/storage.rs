@@ -1,0 +1,63 @@
+//! ◆ The fields of claims and persistent volumes.
+
+use super::{Type, all, done, no_effect, refused, some, warned};
+
+const STATUS: &str = "the binding is decided when a pod uses the claim";
+const COPIES: &str = "not supported yet: copy the data into the volume with a pod, or bind a PersistentVolume that has it";
+const SOURCE: &str = "this kind of PersistentVolume is not supported: mount it on this machine and name its directory in hostPath, or leave \
+                      the PersistentVolume out, and the claim gets a directory";
+
+pub(super) const TYPES: &[Type] = &[
+    some("PersistentVolumeClaim", "apiVersion kind metadata spec", &[no_effect("status", STATUS)]),
+    some(
+        "PersistentVolumeClaimSpec",
+        "accessModes selector volumeMode volumeName",
+        &[
+            refused("dataSource dataSourceRef", COPIES),
+            done("resources", "the request chooses among PersistentVolumes; it limits nothing"),
+            done(
+                "storageClassName",
+                "it chooses among PersistentVolumes; without one that fits, the claim of any class gets a directory, but for the \
+                 empty class",
+            ),
+            no_effect("volumeAttributesClassName", "a directory has no attributes of a class"),
+        ],
+    ),
+    all("VolumeResourceRequirements", "limits requests"),
+    all("PersistentVolumeClaimVolumeSource", "claimName readOnly"),
+    all("EphemeralVolumeSource", "volumeClaimTemplate"),
+    all("PersistentVolumeClaimTemplate", "metadata spec"),
+    some("PersistentVolume", "apiVersion kind metadata spec", &[no_effect("status", STATUS)]),
+    some(
+        "PersistentVolumeSpec",
+        "accessModes capacity claimRef hostPath local storageClassName volumeMode",
+        &[
+            refused(
+                "awsElasticBlockStore azureDisk azureFile cephfs cinder csi fc flexVolume flocker gcePersistentDisk glusterfs \
+                 iscsi nfs photonPersistentDisk portworxVolume quobyte rbd scaleIO storageos vsphereVolume",
+                SOURCE,
+            ),
+            warned(
+                "mountOptions",
+                "has no effect: the directory is not mounted with options of its own",
+            ),
+            done("nodeAffinity", "this machine counts as the node"),
+            no_effect(
+                "persistentVolumeReclaimPolicy",
+                "nothing of a PersistentVolume is ever removed",
+            ),
+            no_effect("volumeAttributesClassName", "a directory has no attributes of a class"),
+        ],
+    ),
+    some("LocalVolumeSource", "path", &[no_effect("fsType", "the path is a directory")]),
+    all("VolumeNodeAffinity", "required"),
+    some(
+        "ObjectReference",
+        "name namespace",
+        &[
+            no_effect("apiVersion fieldPath kind", "the reference is to a claim"),
+            no_effect("resourceVersion", "objects have no versions here"),
+            no_effect("uid", "claims are known by their names"),
+        ],
+    ),
+];

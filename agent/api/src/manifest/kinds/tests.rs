@@ -1,0 +1,293 @@
+//! Which kinds are decoded, skipped and refused.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use rstest::rstest;
+
+use super::super::{Parsed, Strictness, parse};
+use super::*;
+
+fn strict(text: &str) -> Parsed {
+    parse("m.yaml", text, Strictness::Strict)
+}
+
+fn messages(parsed: &Parsed) -> Vec<String> {
+    let line = |problem: &super::super::Problem| {
+        let text = problem.to_string();
+        text.lines().next().unwrap().to_owned()
+    };
+    parsed.problems.iter().map(line).collect()
+}
+
+#[test]
+fn other_kinds_are_skipped_by_name() {
+    let parsed = strict(
+        "# a chart\n---\n---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: web}\nspec: {any: thing}\n---\n\
+         apiVersion: v1\nkind: List\nitems:\n- apiVersion: example.com/v1\n  kind: Pod\n- apiVersion: v1\n  kind: Namespace\n  \
+         metadata: {name: apps}\n- {apiVersion: v1, kind: ResourceQuota}\n",
+    );
+    assert_eq!(messages(&parsed), [""; 0]);
+    let skipped: Vec<_> = parsed
+        .skipped
+        .iter()
+        .map(|other| (other.kind.as_str(), other.name.as_str(), other.line))
+        .collect();
+    assert_eq!(skipped, [("Ingress", "web", 4), ("Pod", "", 12), ("ResourceQuota", "", 17)]);
+    assert_eq!(parsed.objects[0].full_name(), "namespace apps");
+}
+
+#[rstest]
+#[case::misspelt("v1", "Pdo", "m.yaml:2:7: kind: kind \"Pdo\" is not known, did you mean \"Pod\"?")]
+#[case::old(
+    "v1beta1",
+    "Pod",
+    "m.yaml:1:13: apiVersion: expected v1 for kind Pod, found \"v1beta1\""
+)]
+#[case::unknown(
+    "v1",
+    "Aquarium",
+    "m.yaml:2:7: kind: kind \"Aquarium\" is not known, expected Pod, ConfigMap, Secret, Service, Endpoints, EndpointSlice, Namespace, ServiceAccount, \
+     PersistentVolumeClaim, PersistentVolume, Job, CronJob, Deployment, ReplicaSet, DaemonSet, StatefulSet, RuntimeClass, PriorityClass, ClusterTrustBundle, List"
+)]
+#[case::old_group(
+    "extensions/v1beta1",
+    "Deployment",
+    "m.yaml:1:13: apiVersion: expected apps/v1 for kind Deployment, found \"extensions/v1beta1\""
+)]
+fn mistaken_kinds_are_refused(#[case] version: &str, #[case] kind: &str, #[case] message: &str) {
+    let parsed = strict(&format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: x}}\n"));
+    assert_eq!(messages(&parsed), [message]);
+}
+
+#[test]
+fn items_of_typed_lists_need_no_kind() {
+    let parsed = strict(
+        "apiVersion: v1\nkind: ConfigMapList\nitems:\n- metadata: {name: a}\n- kind: ConfigMap\n  apiVersion: v1\n  metadata: {name: b}\n",
+    );
+    assert_eq!(messages(&parsed), [""; 0]);
+    let names: Vec<String> = parsed.objects.iter().map(Object::full_name).collect();
+    assert_eq!(names, ["configmap default/a", "configmap default/b"]);
+}
+
+#[test]
+fn nested_lists_are_flattened() {
+    let parsed = strict(
+        "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}}\n- apiVersion: v1\n  kind: List\n  \
+         items:\n  - {apiVersion: v1, kind: ConfigMap, metadata: {name: b}}\n  - apiVersion: v1\n    kind: ConfigMapList\n    \
+         items: [{metadata: {name: c}}, {metadata: {name: d}, dta: {}}]\n",
+    );
+    assert_eq!(
+        messages(&parsed),
+        [
+            "m.yaml:11:58: items[1].items[1].items[1].dta: unknown field \"dta\", did you mean \"data\"?"
+        ]
+    );
+    let names: Vec<String> = parsed.objects.iter().map(Object::full_name).collect();
+    let expected = ["a", "b", "c", "d"].map(|name| format!("configmap default/{name}"));
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn empty_list_is_no_problem() {
+    let parsed = strict("apiVersion: v1\nkind: List\nitems: []\n");
+    assert_eq!(messages(&parsed), [""; 0]);
+}
+
+#[rstest]
+#[case("test", false)]
+#[case("pre-delete, post-delete", false)]
+#[case("post-upgrade", false)]
+#[case("pre-install,pre-upgrade", true)]
+fn helm_hooks_run_if_installation_runs_them(#[case] hook: &str, #[case] runs: bool) {
+    let parsed = strict(&format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: m\n  annotations: {{\"helm.sh/hook\": \"{hook}\"}}\n"
+    ));
+    assert_eq!(messages(&parsed), [""; 0]);
+    assert_eq!(parsed.objects.len(), usize::from(runs));
+    assert_eq!(parsed.warnings.len(), usize::from(runs));
+    let skipped: Vec<_> = parsed.skipped.iter().map(|other| &other.helm_hook).collect();
+    let expected = Some(hook.to_owned());
+    assert_eq!(skipped, if runs { vec![] } else { vec![&expected] });
+}
+
+#[rstest]
+#[case("spec: {ports: [{port: 80}]}", "")]
+#[case("spec: {clusterIP: None}", "")]
+#[case("spec: {type: ExternalName, externalName: db.example.com}", "")]
+#[case("spec: {}", "spec.ports")]
+#[case("spec: {type: ClusterIp, ports: [{port: 80}]}", "spec.type")]
+#[case("spec: {ports: [{port: 0, targetPort: 80}]}", "spec.ports[0].port")]
+#[case("spec: {ports: [{port: 80, targetPort: no_name}]}", "spec.ports[0].targetPort")]
+#[case("spec: {ports: [{port: 80, nodePort: 30000}]}", "spec.ports[0].nodePort")]
+#[case("spec: {ports: [{port: 80}, {name: b, port: 81}]}", "spec.ports[0].name")]
+#[case("spec: {ports: [{name: a, port: 80}, {name: b, port: 80}]}", "spec.ports[1]")]
+#[case("spec: {type: NodePort, ports: [{port: 80, nodePort: 32767}]}", "")]
+#[case("spec: {type: NodePort, ports: [{port: 80, nodePort: 32768}]}", "spec.ports[0].nodePort")]
+#[case("spec: {type: NodePort, ports: [{port: 80, nodePort: 29999}]}", "spec.ports[0].nodePort")]
+#[case(
+    "spec: {type: NodePort, ports: [{name: a, port: 1, nodePort: 30000}, {name: b, port: 2, nodePort: 30000}]}",
+    "spec.ports[1].nodePort"
+)]
+#[case("spec: {type: ExternalName}", "spec.externalName")]
+#[case("spec: {ports: [{port: 80}], selecter: {}}", "spec.selecter")]
+fn services_are_validated(#[case] rest: &str, #[case] path: &str) {
+    let parsed =
+        strict(&format!("apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\n{rest}\n"));
+    let paths: Vec<&str> = parsed.problems.iter().map(|p| p.path.as_str()).collect();
+    let expected: Vec<&str> = Some(path).filter(|path| !path.is_empty()).into_iter().collect();
+    assert_eq!(paths, expected, "{:?}", parsed.problems);
+}
+
+/// A workload with this template and these other fields.
+fn workload(kind: &str, template: &str, rest: &str) -> Vec<String> {
+    let group = if kind == "Job" { "batch/v1" } else { "apps/v1" };
+    let parsed = strict(&format!(
+        "apiVersion: {group}\nkind: {kind}\nmetadata: {{name: x}}\nspec:\n  template:\n    metadata: {{labels: {{a: b}}}}\n    spec: \
+         {{containers: [{{name: c, image: i}}]{template}}}\n{rest}"
+    ));
+    parsed.problems.iter().map(|problem| problem.path.clone()).collect()
+}
+
+const SELECTOR: &str = "  selector: {matchLabels: {a: b}}\n";
+
+#[rstest]
+#[case("", &[])]
+#[case("  replicas: 0\n  strategy: {rollingUpdate: {maxSurge: 25%}}\n", &[])]
+#[case("  replicas: -1\n", &["spec.replicas"])]
+#[case("  replica: 1\n", &["spec.replica"])]
+#[case("  strategy: {type: Slow}\n", &["spec.strategy.type"])]
+#[case("  strategy: {rollingUpdate: {maxSurge: some}}\n", &["spec.strategy.rollingUpdate.maxSurge"])]
+#[case("  strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 0%}}\n", &["spec.strategy.rollingUpdate.maxUnavailable"])]
+#[case("  strategy: {rollingUpdate: {maxSurge: 0%, maxUnavailable: 1}}\n", &[])]
+#[case("  strategy: {rollingUpdate: {maxUnavailable: 0}}\n", &[])]
+#[case("  minReadySeconds: 600\n", &["spec.progressDeadlineSeconds"])]
+#[case("  minReadySeconds: 599\n", &[])]
+#[case("  progressDeadlineSeconds: 0\n", &["spec.progressDeadlineSeconds"])]
+fn deployments_are_validated(#[case] rest: &str, #[case] expected: &[&str]) {
+    assert_eq!(workload("Deployment", "", &format!("{SELECTOR}{rest}")), expected);
+}
+
+#[rstest]
+#[case::no_selector("", "", "spec.selector")]
+#[case::other_labels("", "  selector: {matchLabels: {a: c}}\n", "spec.template.metadata.labels")]
+#[case::restarts(", restartPolicy: Never", SELECTOR, "spec.template.spec.restartPolicy")]
+#[case::deadline(
+    ", activeDeadlineSeconds: 1",
+    SELECTOR,
+    "spec.template.spec.activeDeadlineSeconds"
+)]
+fn pods_of_a_set_never_end(#[case] template: &str, #[case] rest: &str, #[case] path: &str) {
+    for kind in ["Deployment", "ReplicaSet", "DaemonSet", "StatefulSet"] {
+        assert_eq!(workload(kind, template, rest), [path], "{kind}");
+    }
+}
+
+#[rstest]
+#[case("  podManagementPolicy: Sorted\n", "spec.podManagementPolicy")]
+#[case(
+    "  volumeClaimTemplates: [{metadata: {name: v}, spec: {accessModes: [ReadWriteOnce]}}]\n",
+    "spec.volumeClaimTemplates[0].spec.resources[storage]"
+)]
+#[case(
+    "  persistentVolumeClaimRetentionPolicy: {whenScaled: Keep}\n",
+    "spec.persistentVolumeClaimRetentionPolicy.whenScaled"
+)]
+#[case("  ordinals: {start: -1}\n", "spec.ordinals.start")]
+fn stateful_sets_are_validated(#[case] rest: &str, #[case] path: &str) {
+    assert_eq!(workload("StatefulSet", "", &format!("{SELECTOR}{rest}")), [path]);
+}
+
+#[rstest]
+#[case::good("Never", "", &[])]
+#[case::restarts("Always", "", &["spec.template.spec.restartPolicy"])]
+#[case::negative("Never", "  completions: -1\n", &["spec.completions"])]
+#[case::mode("Never", "  completionMode: Some\n", &["spec.completionMode"])]
+#[case::no_completions("Never", "  parallelism: 2\n  completionMode: Indexed\n", &["spec.completions"])]
+#[case::per_index("Never", "  backoffLimitPerIndex: 1\n", &["spec.backoffLimitPerIndex"])]
+#[case::selector("Never", "  selector: {matchLabels: {a: b}}\n", &["spec.selector"])]
+#[case::policy_needs_never(
+    "OnFailure",
+    "  podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: DisruptionTarget}]}]}\n",
+    &["spec.template.spec.restartPolicy"]
+)]
+#[case::rule("Never", "  podFailurePolicy: {rules: [{action: Ignore}]}\n", &["spec.podFailurePolicy.rules[0]"])]
+#[case::code(
+    "Never",
+    "  podFailurePolicy: {rules: [{action: FailJob, onExitCodes: {operator: In, values: [0]}}]}\n",
+    &["spec.podFailurePolicy.rules[0].onExitCodes.values[0]"]
+)]
+#[case::container(
+    "Never",
+    "  podFailurePolicy: {rules: [{action: FailJob, onExitCodes: {containerName: d, operator: In, values: [1]}}]}\n",
+    &["spec.podFailurePolicy.rules[0].onExitCodes.containerName"]
+)]
+#[case::success(
+    "Never",
+    "  completionMode: Indexed\n  completions: 2\n  successPolicy: {rules: [{succeededIndexes: 0-2}]}\n",
+    &["spec.successPolicy.rules[0].succeededIndexes"]
+)]
+fn jobs_are_validated(#[case] policy: &str, #[case] rest: &str, #[case] expected: &[&str]) {
+    let template = format!(", restartPolicy: {policy}");
+    assert_eq!(workload("Job", &template, rest), expected);
+}
+
+#[rstest]
+#[case::good("schedule: 0 9 * * mon-fri, timeZone: Europe/Berlin, concurrencyPolicy: Forbid", "")]
+#[case::no_schedule("suspend: true", "spec.schedule")]
+#[case::malformed("schedule: 0 9 * *", "spec.schedule")]
+#[case::zone_in_schedule("schedule: CRON_TZ=UTC 0 9 * * *", "spec.schedule")]
+#[case::zone("schedule: '@daily', timeZone: Mars/Olympus", "spec.timeZone")]
+#[case::policy("schedule: '@daily', concurrencyPolicy: Queue", "spec.concurrencyPolicy")]
+#[case::deadline("schedule: '@daily', startingDeadlineSeconds: -1", "spec.startingDeadlineSeconds")]
+#[case::successful(
+    "schedule: '@daily', successfulJobsHistoryLimit: -1",
+    "spec.successfulJobsHistoryLimit"
+)]
+#[case::failed("schedule: '@daily', failedJobsHistoryLimit: -1", "spec.failedJobsHistoryLimit")]
+#[case::unknown("schedule: '@daily', shedule: x", "spec.shedule")]
+fn cron_jobs_are_validated(#[case] fields: &str, #[case] path: &str) {
+    let (fields, job) = (
+        fields.replace(", ", "\n  "),
+        "spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}",
+    );
+    let parsed = strict(&format!(
+        "apiVersion: batch/v1\nkind: CronJob\nmetadata: {{name: x}}\nspec:\n  {fields}\n  jobTemplate: {{{job}}}\n"
+    ));
+    let paths: Vec<&str> = parsed.problems.iter().map(|p| p.path.as_str()).collect();
+    let expected: Vec<&str> = Some(path).filter(|path| !path.is_empty()).into_iter().collect();
+    assert_eq!(paths, expected, "{:?}", parsed.problems);
+}
+
+#[rstest]
+#[case::long_name(&"n".repeat(53), "restartPolicy: Never", "{}", "metadata.name")]
+#[case::restarts(
+    "x",
+    "restartPolicy: Always",
+    "{}",
+    "spec.jobTemplate.spec.template.spec.restartPolicy"
+)]
+#[case::image(
+    "x",
+    "restartPolicy: Maybe",
+    "{}",
+    "spec.jobTemplate.spec.template.spec.restartPolicy"
+)]
+#[case::selector(
+    "x",
+    "restartPolicy: Never",
+    "manualSelector: true",
+    "spec.jobTemplate.spec.manualSelector"
+)]
+fn jobs_of_cron_jobs_are_validated(
+    #[case] name: &str,
+    #[case] policy: &str,
+    #[case] rest: &str,
+    #[case] path: &str,
+) {
+    let rest = rest.replace("{}", "backoffLimit: 1");
+    let parsed = strict(&format!(
+        "apiVersion: batch/v1\nkind: CronJob\nmetadata: {{name: {name}}}\nspec:\n  schedule: '@daily'\n  jobTemplate:\n    spec:\n      \
+         {rest}\n      template: {{spec: {{{policy}, containers: [{{name: c, image: i}}]}}}}\n"
+    ));
+    let paths: Vec<&str> = parsed.problems.iter().map(|p| p.path.as_str()).collect();
+    assert!(paths.contains(&path), "{:?}", parsed.problems);
+}

@@ -1,0 +1,372 @@
+//! Decodes the manifest of a static pod as a kubelet does, and makes it this node's pod: pure.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/config/common.go. Unknown fields are ignored and only the first document counts, as
+//! in the kubelet's decoder; what a static pod may refer to is in `references`.
+
+mod localize;
+mod references;
+mod text;
+
+use std::borrow::Cow;
+use std::fmt;
+
+use k8s_openapi::api::core::v1::Pod as ApiPod;
+use serde::de::IgnoredAny;
+
+use super::scalar::{Plain, plain};
+use super::tree::{self, Contents, Node, Policy, Position, Value};
+use super::{FieldError, Problem, decode, defaults, is_empty, problem_at, support, validate};
+use localize::localize;
+use text::{control_character, is_json, text};
+
+/// The kinds of the core API group, which a kubelet can decode.
+const CORE_KINDS: &str = "Binding ComponentStatus ComponentStatusList ConfigMap ConfigMapList Endpoints \
+    EndpointsList Event EventList LimitRange LimitRangeList List Namespace NamespaceList \
+    Node NodeList NodeProxyOptions PersistentVolume PersistentVolumeClaim \
+    PersistentVolumeClaimList PersistentVolumeList Pod PodAttachOptions PodExecOptions \
+    PodList PodLogOptions PodPortForwardOptions PodProxyOptions PodStatusResult PodTemplate \
+    PodTemplateList RangeAllocation ReplicationController ReplicationControllerList \
+    ResourceQuota ResourceQuotaList Secret SecretList SerializedReference Service \
+    ServiceAccount ServiceAccountList ServiceList ServiceProxyOptions Status";
+
+/// The size from which a kubelet rejects a manifest, in bytes.
+pub const MAX_BYTES: usize = 10 * 1024 * 1024;
+
+/// Where a manifest was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Location<'a> {
+    /// A file of this path.
+    File(&'a str),
+    /// An HTTP URL.
+    Url(&'a str),
+}
+
+impl Location<'_> {
+    /// How messages name it: a URL without its credentials and query, which may be secret.
+    pub fn shown(&self) -> Cow<'_, str> {
+        let url = match self {
+            Self::File(path) => return Cow::Borrowed(path),
+            Self::Url(url) => url,
+        };
+        let url = url.split(['?', '#']).next().unwrap_or_default();
+        let Some((scheme, rest)) = url.split_once("://") else {
+            return Cow::Borrowed(url);
+        };
+        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let host = host.rsplit('@').next().unwrap_or_default();
+        Cow::Owned(format!("{scheme}://{host}/{path}"))
+    }
+}
+
+/// Why a kubelet does not run a manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// It has [`MAX_BYTES`] or more.
+    TooLarge,
+    /// It is neither YAML nor JSON.
+    Syntax,
+    /// `apiVersion` and `kind` are absent, or name no core object.
+    Kind,
+    /// A value has the wrong type.
+    Decode,
+    /// It is an object other than a Pod.
+    NotAPod,
+    /// The pod has no name.
+    MissingName,
+    /// The pod is invalid.
+    Validation,
+    /// The pod refers to an object of the API server.
+    ApiReference,
+    /// The pod has fields that this agent does not implement; a kubelet would run it.
+    Unsupported,
+}
+
+/// A manifest that a kubelet does not run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Rejected {
+    /// The first step that failed.
+    pub class: ErrorClass,
+    /// The problems, each with its position.
+    pub problems: Vec<Problem>,
+    /// The invalid fields, for [`ErrorClass::Validation`].
+    pub errors: Vec<FieldError>,
+}
+
+impl fmt::Display for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.problems.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Decodes the manifest of one pod, or of none if this agent cannot run it.
+pub fn supported_pod(
+    location: Location<'_>,
+    node_name: &str,
+    bytes: &[u8],
+) -> Result<ApiPod, Rejected> {
+    let pod = pod(location, node_name, bytes)?;
+    supported(location, pod)
+}
+
+/// The same for the manifest of one pod, or a PodList. A bad pod makes the whole list fail.
+pub fn supported_pods(
+    location: Location<'_>,
+    node_name: &str,
+    bytes: &[u8],
+) -> Result<Vec<ApiPod>, Rejected> {
+    let pods = pods(location, node_name, bytes)?;
+    pods.into_iter().map(|pod| supported(location, pod)).collect()
+}
+
+fn supported(location: Location<'_>, pod: ApiPod) -> Result<ApiPod, Rejected> {
+    let problems: Vec<Problem> = support::of_pod(&pod)
+        .iter()
+        .filter(|unsupported| unsupported.severity == support::Severity::Fatal)
+        .map(|unsupported| {
+            let place = Position { line: 1, column: 1 };
+            let (path, message) = (&unsupported.field, &unsupported.message);
+            problem_at(&location.shown(), "", place, path, message)
+        })
+        .collect();
+    if problems.is_empty() {
+        return Ok(pod);
+    }
+    Err(Rejected { class: ErrorClass::Unsupported, problems, errors: Vec::new() })
+}
+
+/// Decodes the manifest of one pod.
+pub fn pod(location: Location<'_>, node_name: &str, bytes: &[u8]) -> Result<ApiPod, Rejected> {
+    let manifest = Manifest::new(location, node_name, bytes)?;
+    let root = manifest.root()?;
+    match manifest.kind(&root)? {
+        "Pod" => manifest.pod(&root),
+        other => Err(manifest.at(
+            ErrorClass::NotAPod,
+            &root,
+            "kind",
+            &format!("expected a Pod, found a {other}"),
+        )),
+    }
+}
+
+fn pods(location: Location<'_>, node_name: &str, bytes: &[u8]) -> Result<Vec<ApiPod>, Rejected> {
+    let manifest = Manifest::new(location, node_name, bytes)?;
+    let root = manifest.root()?;
+    match manifest.kind(&root)? {
+        "Pod" => Ok(vec![manifest.pod(&root)?]),
+        "PodList" => match root.get("items").map(|items| &items.value) {
+            None => Ok(Vec::new()),
+            Some(items) => match &items.value {
+                Value::Sequence(items) => items.iter().map(|item| manifest.pod(item)).collect(),
+                Value::Scalar { .. } if is_empty(items) => Ok(Vec::new()),
+                Value::Scalar { .. } | Value::Mapping(_) => {
+                    Err(manifest.at(ErrorClass::Decode, &root, "items", "expected a list of pods"))
+                }
+            },
+        },
+        other => Err(manifest.at(
+            ErrorClass::NotAPod,
+            &root,
+            "kind",
+            &format!("expected a Pod or a PodList, found a {other}"),
+        )),
+    }
+}
+
+/// A manifest that is being decoded.
+struct Manifest<'a> {
+    location: Location<'a>,
+    node_name: &'a str,
+    text: Cow<'a, str>,
+}
+
+impl<'a> Manifest<'a> {
+    fn new(location: Location<'a>, node_name: &'a str, bytes: &'a [u8]) -> Result<Self, Rejected> {
+        let empty = Self { location, node_name, text: Cow::Borrowed("") };
+        if bytes.len() >= MAX_BYTES {
+            return Err(empty.rejected(
+                ErrorClass::TooLarge,
+                Position::default(),
+                "",
+                "the manifest has 10 MiB or more",
+            ));
+        }
+        match text(bytes) {
+            Ok(text) => Ok(Self { text, ..empty }),
+            Err(message) => {
+                Err(empty.rejected(ErrorClass::Syntax, Position::default(), "", message))
+            }
+        }
+    }
+
+    fn rejected(&self, class: ErrorClass, place: Position, path: &str, message: &str) -> Rejected {
+        Rejected { class, problems: vec![self.problem(place, path, message)], errors: Vec::new() }
+    }
+
+    fn problem(&self, place: Position, path: &str, message: &str) -> Problem {
+        let place = Position { line: place.line.max(1), column: place.column.max(1) };
+        let line = self.text.lines().nth(place.line - 1).unwrap_or_default();
+        problem_at(&self.location.shown(), line, place, path, message)
+    }
+
+    /// An error at the field `path` of `node`.
+    fn at(&self, class: ErrorClass, node: &Node, path: &str, message: &str) -> Rejected {
+        self.rejected(class, node.locate(path), path, message)
+    }
+
+    /// The first document; null for an empty text.
+    fn root(&self) -> Result<Node, Rejected> {
+        let syntax = |place, message: &str| self.rejected(ErrorClass::Syntax, place, "", message);
+        if is_json(&self.text) {
+            if let Err(error) = serde_json::from_str::<IgnoredAny>(&self.text) {
+                let place = Position { line: error.line(), column: error.column() };
+                return Err(syntax(place, &format!("not valid JSON: {error}")));
+            }
+        } else if let Some(place) = control_character(&self.text) {
+            return Err(syntax(place, "control characters are not allowed"));
+        }
+        let Contents { mut documents, errors, .. } = tree::read(&self.text, Policy::Kubelet);
+        if let Some(error) = errors.first() {
+            return Err(syntax(error.place, &error.message));
+        }
+        if let Some(place) = documents.first().and_then(not_finite) {
+            return Err(syntax(place, "infinity and NaN have no form in JSON"));
+        }
+        Ok(documents.pop().unwrap_or(Node {
+            place: Position { line: 1, column: 1 },
+            value: Value::Scalar { text: String::new(), plain: true },
+        }))
+    }
+
+    /// The kind, if it is one of the core API group.
+    fn kind<'n>(&self, root: &'n Node) -> Result<&'n str, Rejected> {
+        let wrong = |path: &str, message: &str| self.at(ErrorClass::Kind, root, path, message);
+        let Value::Mapping(entries) = &root.value else {
+            return Err(wrong("", "expected a Pod: an object with apiVersion and kind"));
+        };
+        // The kubelet looks these two up without regard to case.
+        let text = |key: &str| {
+            let value = root.get(key).map(|entry| &entry.value).or_else(|| {
+                let mut folded = entries.iter();
+                folded.find(|entry| entry.key.eq_ignore_ascii_case(key)).map(|entry| &entry.value)
+            });
+            match value {
+                Some(value) if is_empty(value) => Ok(""),
+                Some(value) => {
+                    as_text(value).ok_or_else(|| wrong(key, "expected text, such as v1 and Pod"))
+                }
+                None => Ok(""),
+            }
+        };
+        let (version, kind) = (text("apiVersion")?, text("kind")?);
+        if kind.is_empty() {
+            return Err(wrong("kind", "missing: expected Pod"));
+        }
+        if version.is_empty() {
+            return Err(wrong("apiVersion", "missing: expected v1"));
+        }
+        if version.strip_prefix('/').unwrap_or(version) != "v1" {
+            return Err(wrong("apiVersion", &format!("expected v1, found {version:?}")));
+        }
+        if !CORE_KINDS.split(' ').any(|known| known == kind) {
+            return Err(wrong("kind", &format!("expected Pod, found {kind:?}")));
+        }
+        Ok(kind)
+    }
+
+    fn pod(&self, node: &Node) -> Result<ApiPod, Rejected> {
+        let (decoded, findings) = decode::decode::<ApiPod>(&as_pod(node));
+        let mismatches: Vec<Problem> = findings
+            .iter()
+            .filter(|finding| !finding.unknown_field)
+            .map(|finding| self.problem(finding.place, &finding.path, &finding.message))
+            .collect();
+        let Some(mut pod) = decoded.filter(|_| mismatches.is_empty()) else {
+            return Err(Rejected {
+                class: ErrorClass::Decode,
+                problems: mismatches,
+                errors: Vec::new(),
+            });
+        };
+        if pod.metadata.name.as_deref().unwrap_or_default().is_empty() {
+            return Err(self.at(
+                ErrorClass::MissingName,
+                node,
+                "metadata.name",
+                "a static pod needs a name",
+            ));
+        }
+        defaults::apply(&mut pod);
+        localize(&mut pod, self.location, self.node_name);
+        let errors = validate::pod(&pod);
+        if !errors.is_empty() {
+            let problems = errors
+                .iter()
+                .map(|error| {
+                    self.problem(node.locate(&error.field), &error.field, &error.to_string())
+                })
+                .collect();
+            return Err(Rejected { class: ErrorClass::Validation, problems, errors });
+        }
+        if let Some(reference) = references::to_api_objects(&pod) {
+            return Err(self.at(
+                ErrorClass::ApiReference,
+                node,
+                reference.field,
+                &format!("static pods may not reference {}", reference.resource),
+            ));
+        }
+        Ok(pod)
+    }
+}
+
+/// The pod's tree with `apiVersion` and `kind`, which items of a list may omit.
+fn as_pod(node: &Node) -> Node {
+    let mut node = node.clone();
+    let place = node.place;
+    if let Value::Mapping(entries) = &mut node.value {
+        entries.retain(|entry| !matches!(entry.key.as_str(), "apiVersion" | "kind"));
+        for (key, text) in [("apiVersion", "v1"), ("kind", "Pod")] {
+            entries.push(tree::Entry {
+                key: key.to_owned(),
+                key_place: place,
+                value: Node { place, value: Value::Scalar { text: text.to_owned(), plain: false } },
+            });
+        }
+    }
+    node
+}
+
+/// The first number that JSON cannot write.
+fn not_finite(node: &Node) -> Option<Position> {
+    match &node.value {
+        Value::Scalar { text, plain: true } => match plain(text) {
+            Plain::Float(number) => (!number.is_finite()).then_some(node.place),
+            Plain::Null | Plain::Bool(_) | Plain::Int(_) | Plain::Text(_) => None,
+        },
+        Value::Scalar { plain: false, .. } => None,
+        Value::Sequence(items) => items.iter().find_map(not_finite),
+        Value::Mapping(entries) => entries.iter().find_map(|entry| not_finite(&entry.value)),
+    }
+}
+
+/// The value of a scalar that is text rather than a number or a boolean.
+fn as_text(node: &Node) -> Option<&str> {
+    match &node.value {
+        Value::Scalar { text, plain: true } => match plain(text) {
+            Plain::Text(text) => Some(text),
+            Plain::Null | Plain::Bool(_) | Plain::Int(_) | Plain::Float(_) => None,
+        },
+        Value::Scalar { text, plain: false } => Some(text),
+        Value::Sequence(_) | Value::Mapping(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! ◆ Finds the fields of a valid object that have no effect or cannot be honoured; none is ignored silently.
+
+mod walk;
+
+use k8s_openapi::api::apps::v1::StatefulSetSpec;
+use k8s_openapi::api::core::v1::{
+    PersistentVolumeClaimSpec, PersistentVolumeSpec, Pod, PodSpec, Volume,
+};
+
+use super::fields::{Support, support};
+use super::typed_value::TypedValue;
+use walk::{Next, walk};
+
+/// What a field that is not supported means for its object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Severity {
+    /// Nothing: there is nothing that the field could change.
+    NoEffect,
+    /// Something is different from what the author wrote.
+    Warning,
+    /// The object cannot be run.
+    Fatal,
+}
+
+/// A field that is not supported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Unsupported {
+    pub(super) field: String,
+    pub(super) message: String,
+    pub(super) severity: Severity,
+}
+
+/// Collects the unsupported fields of a pod.
+pub(super) fn of_pod(pod: &Pod) -> Vec<Unsupported> {
+    let mut found = of_table(&TypedValue::of(pod));
+    found.extend(pod.spec.iter().flat_map(|spec| of_media("spec", spec)));
+    found
+}
+
+/// The fields that the table does not call done.
+pub(super) fn of_table(object: &TypedValue) -> Vec<Unsupported> {
+    let mut found = Vec::new();
+    walk(object, &mut |path, type_name, field| {
+        let (message, severity) = match support(type_name, field) {
+            None | Some(Support::Done(_)) => return Next::Enter,
+            Some(Support::NoEffect(message)) => (message, Severity::NoEffect),
+            Some(Support::Warned(message)) => (message, Severity::Warning),
+            Some(Support::Refused(message)) => (message, Severity::Fatal),
+        };
+        found.push(Unsupported { field: path.to_owned(), message: message.to_owned(), severity });
+        Next::Skip
+    });
+    found
+}
+
+/// What depends on values in the volumes of a pod's spec, which is at `at`.
+pub(super) fn of_media(at: &str, spec: &PodSpec) -> Vec<Unsupported> {
+    let volumes = spec.volumes.iter().flatten().enumerate();
+    volumes
+        .flat_map(|(index, volume)| {
+            let at = format!("{at}.volumes[{index}]");
+            let claim = of_ephemeral(&at, volume);
+            of_medium(&at, volume).into_iter().chain(claim)
+        })
+        .collect()
+}
+
+const BLOCK: &str = "block devices are not supported: use volumeMode Filesystem";
+
+/// What depends on values of a claim's spec, which is at `at`.
+pub(super) fn of_claim(at: &str, spec: &PersistentVolumeClaimSpec) -> Vec<Unsupported> {
+    let block = of_mode(at, spec.volume_mode.as_deref());
+    block.into_iter().collect()
+}
+
+/// What depends on values of a persistent volume's spec.
+pub(super) fn of_persistent_volume(spec: &PersistentVolumeSpec) -> Vec<Unsupported> {
+    let block = of_mode("spec", spec.volume_mode.as_deref());
+    block.into_iter().collect()
+}
+
+fn of_mode(at: &str, mode: Option<&str>) -> Option<Unsupported> {
+    (mode == Some("Block")).then(|| Unsupported {
+        field: format!("{at}.volumeMode"),
+        message: BLOCK.to_owned(),
+        severity: Severity::Fatal,
+    })
+}
+
+/// What depends on values of the claims that a StatefulSet makes.
+pub(super) fn of_claim_templates(spec: &StatefulSetSpec) -> Vec<Unsupported> {
+    let templates = spec.volume_claim_templates.iter().flatten().enumerate();
+    let mut found: Vec<Unsupported> = templates
+        .filter_map(|(index, claim)| {
+            let at = format!("spec.volumeClaimTemplates[{index}].spec");
+            claim.spec.as_ref().map(|spec| of_claim(&at, spec))
+        })
+        .flatten()
+        .collect();
+    let policy = spec.persistent_volume_claim_retention_policy.as_ref();
+    let deleted = policy.and_then(|policy| policy.when_deleted.as_deref());
+    if deleted == Some("Delete") {
+        found.push(Unsupported {
+            field: "spec.persistentVolumeClaimRetentionPolicy.whenDeleted".to_owned(),
+            message: "has no effect: the claims are kept: remove them with crib volume rm"
+                .to_owned(),
+            severity: Severity::Warning,
+        });
+    }
+    found
+}
+
+/// What depends on the claim of an ephemeral volume.
+fn of_ephemeral(at: &str, volume: &Volume) -> Vec<Unsupported> {
+    let template = volume.ephemeral.as_ref();
+    let template = template.and_then(|ephemeral| ephemeral.volume_claim_template.as_ref());
+    let at = format!("{at}.ephemeral.volumeClaimTemplate.spec");
+    template.map_or_else(Vec::new, |template| of_claim(&at, &template.spec))
+}
+
+fn of_medium(at: &str, volume: &Volume) -> Option<Unsupported> {
+    let medium = volume.empty_dir.as_ref()?.medium.as_deref()?;
+    if !medium.starts_with("HugePages") {
+        return None;
+    }
+    Some(Unsupported {
+        field: format!("{at}.emptyDir.medium"),
+        message: "volumes of huge pages are not supported: use medium Memory, or leave it out"
+            .to_owned(),
+        severity: Severity::Fatal,
+    })
+}

@@ -1,0 +1,440 @@
+//! Parses YAML or JSON into trees of values with positions.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, Tag};
+
+use super::json::{Part, for_yaml, is_json, parts};
+use super::scalar::{Plain, plain as meaning};
+
+/// How deep values may be nested; a pod needs about a dozen levels.
+const MAX_DEPTH: usize = 64;
+/// The most values of a text with its aliases expanded; guards against alias bombs.
+const MAX_VALUES: usize = 200_000;
+
+/// A position in the text: line and column in characters, both from 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Position {
+    pub(super) line: usize,
+    pub(super) column: usize,
+}
+
+/// A value and the position where it begins.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) place: Position,
+    pub(super) value: Value,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    Scalar {
+        text: String,
+        /// Written without quotes and without a `!!str` tag: it may be a number, a boolean or null.
+        plain: bool,
+    },
+    Sequence(Vec<Node>),
+    Mapping(Vec<Entry>),
+}
+
+/// One `key: value`.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    pub(super) key_place: Position,
+    pub(super) value: Node,
+}
+
+/// The two policies of the decoder. Of equal keys the last one counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Policy {
+    /// For an author's manifest: every document counts.
+    Author,
+    /// As a kubelet reads static pods: the first document counts.
+    Kubelet,
+}
+
+/// What is in a text.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    /// The documents that count.
+    pub(super) documents: Vec<Node>,
+    /// What stopped the parser.
+    pub(super) errors: Vec<SyntaxError>,
+    /// Keys that an object has already.
+    pub(super) duplicates: Vec<SyntaxError>,
+}
+
+/// A syntax error.
+#[derive(Clone, Debug)]
+pub(super) struct SyntaxError {
+    pub(super) place: Position,
+    pub(super) message: String,
+}
+
+/// Parses the documents that count. A syntax error stops the parser; the documents before it are still returned.
+pub(super) fn read(text: &str, policy: Policy) -> Contents {
+    let overlays = policy == Policy::Kubelet && is_json(text);
+    let mut builder = Builder { overlays, ..Builder::default() };
+    let parts = match policy {
+        Policy::Author => parts(text),
+        Policy::Kubelet => vec![Part::whole(text)],
+    };
+    for part in parts {
+        builder.part = (part.lines, part.columns);
+        if builder.read(part.text, policy).is_break() {
+            break;
+        }
+    }
+    builder.contents
+}
+
+/// Why a collection is no key. A template that was not rendered looks like one.
+const NO_KEY: &str = "a list or an object cannot be a key: render a template with {{ … }} first, as by helm template";
+
+/// A collection that is still open.
+enum Open {
+    Sequence {
+        place: Position,
+        anchor: usize,
+        items: Vec<Node>,
+    },
+    Mapping {
+        place: Position,
+        anchor: usize,
+        entries: Vec<Entry>,
+        lines: BTreeMap<String, usize>,
+        key: Option<(String, Position)>,
+    },
+}
+
+#[derive(Default)]
+struct Builder {
+    contents: Contents,
+    open: Vec<Open>,
+    anchors: BTreeMap<usize, Node>,
+    values: usize,
+    /// The value of an equal key goes over the first one: Go decodes JSON so.
+    overlays: bool,
+    /// The lines before what is parsed, and the characters before it in its line.
+    part: (usize, usize),
+}
+
+impl Builder {
+    /// Takes the documents of a text, until there are enough or one is not valid.
+    fn read(&mut self, text: &str, policy: Policy) -> ControlFlow<()> {
+        for event in Parser::new_from_str(&for_yaml(text)) {
+            let taken = match event {
+                Ok((event, span)) => self.take(event, span),
+                Err(error) => Err(self.syntax(&error)),
+            };
+            if let Err(error) = taken {
+                self.contents.errors.push(error);
+                return ControlFlow::Break(());
+            }
+            if policy == Policy::Kubelet && !self.contents.documents.is_empty() {
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn place(&self, at: Marker) -> Position {
+        let (lines, columns) = self.part;
+        let line = at.line().max(1);
+        Position { line: lines + line, column: at.col() + 1 + if line == 1 { columns } else { 0 } }
+    }
+
+    fn syntax(&self, error: &ScanError) -> SyntaxError {
+        SyntaxError {
+            place: self.place(*error.marker()),
+            message: format!("not valid YAML: {}", error.info()),
+        }
+    }
+
+    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), SyntaxError> {
+        let place = self.place(span.start);
+        match event {
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
+            Event::DocumentStart(_) => {
+                self.anchors.clear();
+                Ok(())
+            }
+            Event::Alias(anchor) => {
+                let copy = self.anchors.get(&anchor).cloned();
+                let node = copy.ok_or_else(|| SyntaxError {
+                    place,
+                    message: self.dangling(anchor).to_owned(),
+                })?;
+                self.values += size(&node);
+                self.put(Node { place, ..node }, 0)
+            }
+            Event::Scalar(text, style, anchor, tag) => {
+                let plain = style == ScalarStyle::Plain && !is_string(tag.as_deref());
+                self.put(
+                    Node { place, value: Value::Scalar { text: text.into_owned(), plain } },
+                    anchor,
+                )
+            }
+            Event::SequenceStart(anchor, _) => {
+                self.begin(place, Open::Sequence { place, anchor, items: Vec::new() })
+            }
+            Event::MappingStart(anchor, _) => self.begin(
+                place,
+                Open::Mapping {
+                    place,
+                    anchor,
+                    entries: Vec::new(),
+                    lines: BTreeMap::new(),
+                    key: None,
+                },
+            ),
+            Event::SequenceEnd | Event::MappingEnd => self.end(),
+        }
+    }
+
+    fn begin(&mut self, place: Position, open: Open) -> Result<(), SyntaxError> {
+        if self.open.len() >= MAX_DEPTH {
+            return Err(SyntaxError {
+                place,
+                message: format!("nested more than {MAX_DEPTH} levels deep"),
+            });
+        }
+        if let Some(Open::Mapping { key: None, .. }) = self.open.last() {
+            return Err(SyntaxError { place, message: NO_KEY.to_owned() });
+        }
+        self.open.push(open);
+        Ok(())
+    }
+
+    /// Why an anchor has no value.
+    fn dangling(&self, anchor: usize) -> &'static str {
+        let mut open = self.open.iter();
+        let is_open = open.any(|open| match open {
+            Open::Sequence { anchor: of, .. } | Open::Mapping { anchor: of, .. } => *of == anchor,
+        });
+        match is_open {
+            true => "an alias refers to an anchor that contains it",
+            false => {
+                "an alias refers to an anchor of another document: write the value out, because an anchor counts in its own document"
+            }
+        }
+    }
+
+    fn end(&mut self) -> Result<(), SyntaxError> {
+        match self.open.pop() {
+            Some(Open::Sequence { place, anchor, items }) => {
+                self.put(Node { place, value: Value::Sequence(items) }, anchor)
+            }
+            Some(Open::Mapping { place, anchor, entries, .. }) => {
+                let entries = merge(entries)?;
+                self.put(Node { place, value: Value::Mapping(entries) }, anchor)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Adds a complete value to its parent.
+    fn put(&mut self, node: Node, anchor: usize) -> Result<(), SyntaxError> {
+        self.values += 1;
+        if self.values > MAX_VALUES {
+            return Err(SyntaxError {
+                place: node.place,
+                message: format!(
+                    "more than {MAX_VALUES} values in one file, with aliases expanded: split the file"
+                ),
+            });
+        }
+        if anchor != 0 {
+            self.anchors.insert(anchor, node.clone());
+        }
+        match self.open.last_mut() {
+            None => self.contents.documents.push(node),
+            Some(Open::Sequence { items, .. }) => items.push(node),
+            Some(Open::Mapping { entries, lines, key, .. }) => match key.take() {
+                Some((key, key_place)) => {
+                    let mut value = node;
+                    if let Some(first) = lines.get(&key).filter(|_| key != MERGE) {
+                        let message = format!("duplicate key {key:?}, first given on line {first}");
+                        let duplicate = SyntaxError { place: key_place, message };
+                        self.contents.duplicates.push(duplicate);
+                        if let Some(index) = entries.iter().position(|entry| entry.key == key) {
+                            let below = entries.remove(index).value;
+                            value = if self.overlays { overlaid(below, value) } else { value };
+                        }
+                    } else {
+                        lines.insert(key.clone(), key_place.line);
+                    }
+                    entries.push(Entry { key, key_place, value });
+                }
+                None => match node.value {
+                    Value::Scalar { text, plain: true } if meaning(&text) == Plain::Null => {
+                        return Err(SyntaxError {
+                            place: node.place,
+                            message: "null cannot be a key".to_owned(),
+                        });
+                    }
+                    Value::Scalar { text, plain } => {
+                        *key = Some((key_text(text, plain), node.place));
+                    }
+                    Value::Sequence(_) | Value::Mapping(_) => {
+                        return Err(SyntaxError { place: node.place, message: NO_KEY.to_owned() });
+                    }
+                },
+            },
+        }
+        Ok(())
+    }
+}
+
+/// The key as kubectl and the kubelet write it in JSON: `on` is `"true"`, `0x10` is `"16"`.
+fn key_text(text: String, plain: bool) -> String {
+    if !plain {
+        return text;
+    }
+    match meaning(&text) {
+        Plain::Bool(value) => value.to_string(),
+        Plain::Int(number) => number.to_string(),
+        Plain::Float(number) if number.is_finite() => number.to_string(),
+        Plain::Float(_) | Plain::Null | Plain::Text(_) => text,
+    }
+}
+
+const MERGE: &str = "<<";
+
+/// Merge key: `<<: *defaults` adds the entries of other mappings that are absent here.
+fn merge(entries: Vec<Entry>) -> Result<Vec<Entry>, SyntaxError> {
+    let (merges, mut own): (Vec<Entry>, Vec<Entry>) =
+        entries.into_iter().partition(|entry| entry.key == MERGE);
+    let mut known: BTreeSet<String> = own.iter().map(|entry| entry.key.clone()).collect();
+    for from in merges {
+        let sources = match from.value.value {
+            Value::Sequence(sources) => sources,
+            Value::Scalar { .. } | Value::Mapping(_) => vec![from.value],
+        };
+        for source in sources {
+            let Value::Mapping(entries) = source.value else {
+                return Err(SyntaxError {
+                    place: source.place,
+                    message: format!("{MERGE} takes an object or a list of objects"),
+                });
+            };
+            for entry in entries {
+                if known.insert(entry.key.clone()) {
+                    own.push(entry);
+                }
+            }
+        }
+    }
+    Ok(own)
+}
+
+/// The value of a key that JSON has twice: Go decodes the second object over the first.
+fn overlaid(first: Node, second: Node) -> Node {
+    match (first.value, second.value) {
+        (Value::Mapping(mut below), Value::Mapping(above)) => {
+            for entry in above {
+                match below.iter().position(|known| known.key == entry.key) {
+                    Some(index) => {
+                        let known = below.remove(index);
+                        let value = overlaid(known.value, entry.value);
+                        below.push(Entry { value, ..entry });
+                    }
+                    None => below.push(entry),
+                }
+            }
+            Node { place: second.place, value: Value::Mapping(below) }
+        }
+        (Value::Mapping(_) | Value::Sequence(_) | Value::Scalar { .. }, value) => {
+            Node { place: second.place, value }
+        }
+    }
+}
+
+fn is_string(tag: Option<&Tag>) -> bool {
+    tag.is_some_and(|tag| tag.is_yaml_core_schema() && tag.suffix == "str")
+}
+
+fn size(node: &Node) -> usize {
+    match &node.value {
+        Value::Scalar { .. } => 1,
+        Value::Sequence(items) => 1 + items.iter().map(size).sum::<usize>(),
+        Value::Mapping(entries) => {
+            1 + entries.iter().map(|entry| size(&entry.value)).sum::<usize>()
+        }
+    }
+}
+
+impl Node {
+    /// The mapping's entry with that key.
+    pub(super) fn get(&self, key: &str) -> Option<&Entry> {
+        match &self.value {
+            Value::Mapping(entries) => entries.iter().find(|entry| entry.key == key),
+            Value::Scalar { .. } | Value::Sequence(_) => None,
+        }
+    }
+
+    /// The place of the last value in it.
+    pub(super) fn last_place(&self) -> Position {
+        let within = match &self.value {
+            Value::Scalar { .. } => None,
+            Value::Sequence(items) => items.iter().map(Self::last_place).max(),
+            Value::Mapping(entries) => entries.iter().map(|entry| entry.value.last_place()).max(),
+        };
+        within.map_or(self.place, |within| within.max(self.place))
+    }
+
+    /// The text of a scalar.
+    pub(super) fn text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Scalar { text, .. } => Some(text),
+            Value::Sequence(_) | Value::Mapping(_) => None,
+        }
+    }
+
+    /// The position of the field at `path` (`spec.containers[1].image`), or of the innermost existing value around it.
+    pub(super) fn locate(&self, path: &str) -> Position {
+        let (mut node, mut place) = (self, self.place);
+        for step in steps(path) {
+            match (&node.value, step) {
+                (Value::Mapping(_), Step::Key(key)) => match node.get(key) {
+                    Some(entry) => (node, place) = (&entry.value, entry.key_place),
+                    None => break,
+                },
+                (Value::Sequence(items), Step::Index(index)) => match items.get(index) {
+                    Some(item) => (node, place) = (item, item.place),
+                    None => break,
+                },
+                (Value::Scalar { .. } | Value::Mapping(_) | Value::Sequence(_), _) => break,
+            }
+        }
+        // Point at a scalar itself, but at the name of a collection.
+        if matches!(node.value, Value::Scalar { .. }) { node.place } else { place }
+    }
+}
+
+enum Step<'a> {
+    Key(&'a str),
+    Index(usize),
+}
+
+/// Splits a path at dots outside of brackets.
+fn steps(path: &str) -> impl Iterator<Item = Step<'_>> {
+    let mut rest = path;
+    std::iter::from_fn(move || {
+        rest = rest.strip_prefix('.').unwrap_or(rest);
+        if rest.is_empty() {
+            return None;
+        }
+        if let Some(inner) = rest.strip_prefix('[') {
+            let (inside, after) = inner.split_once(']').unwrap_or((inner, ""));
+            rest = after;
+            return Some(inside.parse().map_or(Step::Key(inside), Step::Index));
+        }
+        let end = rest.find(['.', '[']).unwrap_or(rest.len());
+        let (key, after) = rest.split_at(end);
+        rest = after;
+        Some(Step::Key(key))
+    })
+}

@@ -1,0 +1,196 @@
+//! ◆ Deployments, ReplicaSets, DaemonSets and StatefulSets, but for their templates. Pure.
+//!
+//! Source: Kubernetes 1.36, pkg/apis/apps/validation/validation.go.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::{Check, FieldError, metadata, names, selectors, storage};
+use crate::selector::{self, matches_selector};
+
+/// An API server's default of `progressDeadlineSeconds`.
+const PROGRESS_DEADLINE: i32 = 600;
+const RESTARTS: &str = "spec.template.spec.restartPolicy";
+
+/// Validates a Deployment.
+pub(in crate::manifest) fn deployment(object: &Deployment) -> Vec<FieldError> {
+    let mut check = start(&object.metadata);
+    let Some(spec) = &object.spec else {
+        return check.errors;
+    };
+    let numbers = [
+        ("replicas", spec.replicas),
+        ("minReadySeconds", spec.min_ready_seconds),
+        ("revisionHistoryLimit", spec.revision_history_limit),
+        ("progressDeadlineSeconds", spec.progress_deadline_seconds),
+    ];
+    check.not_negative("spec", &numbers);
+    pods(&mut check, &spec.selector, Some(&spec.template));
+    if let Some(strategy) = &spec.strategy {
+        let kind = strategy.type_.as_deref();
+        check.maybe_one_of("spec.strategy.type", kind, &["Recreate", "RollingUpdate"]);
+        let rolling = strategy.rolling_update.as_ref();
+        if kind == Some("Recreate") && rolling.is_some() {
+            let why = "may not be specified when strategy `type` is 'Recreate'";
+            check.forbidden("spec.strategy.rollingUpdate", why);
+        }
+        let fields = rolling.map(|rolling| {
+            [
+                ("maxSurge", rolling.max_surge.as_ref()),
+                ("maxUnavailable", rolling.max_unavailable.as_ref()),
+            ]
+        });
+        for (name, value) in fields.into_iter().flatten() {
+            let field = format!("spec.strategy.rollingUpdate.{name}");
+            amount(&mut check, field, value);
+        }
+        let values = rolling.map(|rolling| (&rolling.max_surge, &rolling.max_unavailable));
+        if let Some((Some(surge), Some(unavailable))) = values
+            && is_zero(surge)
+            && is_zero(unavailable)
+        {
+            let value = match unavailable {
+                IntOrString::Int(number) => number.to_string(),
+                IntOrString::String(text) => text.clone(),
+            };
+            let field = "spec.strategy.rollingUpdate.maxUnavailable";
+            check.invalid(field, value, "may not be 0 when `maxSurge` is 0");
+        }
+    }
+    let deadline = spec.progress_deadline_seconds.unwrap_or(PROGRESS_DEADLINE);
+    if deadline >= 0 && deadline <= spec.min_ready_seconds.unwrap_or_default() {
+        let field = "spec.progressDeadlineSeconds";
+        check.invalid(field, deadline, "must be greater than minReadySeconds");
+    }
+    check.errors
+}
+
+/// Whether an amount of pods is none: 0, or 0 %.
+fn is_zero(value: &IntOrString) -> bool {
+    match value {
+        IntOrString::Int(number) => *number == 0,
+        IntOrString::String(text) => text.trim_end_matches('%').parse() == Ok(0),
+    }
+}
+
+/// Validates a ReplicaSet.
+pub(in crate::manifest) fn replica_set(object: &ReplicaSet) -> Vec<FieldError> {
+    let mut check = start(&object.metadata);
+    if let Some(spec) = &object.spec {
+        let fields = [("replicas", spec.replicas), ("minReadySeconds", spec.min_ready_seconds)];
+        check.not_negative("spec", &fields);
+        pods(&mut check, &spec.selector, spec.template.as_ref());
+    }
+    check.errors
+}
+
+/// Validates a DaemonSet.
+pub(in crate::manifest) fn daemon_set(object: &DaemonSet) -> Vec<FieldError> {
+    let mut check = start(&object.metadata);
+    if let Some(spec) = &object.spec {
+        let fields = [
+            ("minReadySeconds", spec.min_ready_seconds),
+            ("revisionHistoryLimit", spec.revision_history_limit),
+        ];
+        check.not_negative("spec", &fields);
+        pods(&mut check, &spec.selector, Some(&spec.template));
+        let strategy = spec.update_strategy.as_ref();
+        let kind = strategy.and_then(|strategy| strategy.type_.as_deref());
+        let known = ["OnDelete", "RollingUpdate"];
+        check.maybe_one_of("spec.updateStrategy.type", kind, &known);
+    }
+    check.errors
+}
+
+/// Validates a StatefulSet.
+pub(in crate::manifest) fn stateful_set(object: &StatefulSet) -> Vec<FieldError> {
+    let mut check = start(&object.metadata);
+    if let Some(spec) = &object.spec {
+        let start = spec.ordinals.as_ref().and_then(|ordinals| ordinals.start);
+        let fields = [
+            ("replicas", spec.replicas),
+            ("minReadySeconds", spec.min_ready_seconds),
+            ("revisionHistoryLimit", spec.revision_history_limit),
+            ("ordinals.start", start),
+        ];
+        check.not_negative("spec", &fields);
+        pods(&mut check, &spec.selector, Some(&spec.template));
+        check.maybe_one_of(
+            "spec.podManagementPolicy",
+            spec.pod_management_policy.as_deref(),
+            &["OrderedReady", "Parallel"],
+        );
+        storage::templates(&mut check, spec);
+        let strategy = spec.update_strategy.as_ref();
+        let kind = strategy.and_then(|strategy| strategy.type_.as_deref());
+        let known = ["OnDelete", "RollingUpdate"];
+        check.maybe_one_of("spec.updateStrategy.type", kind, &known);
+        if let Some(name) = spec.service_name.as_deref().filter(|name| !name.is_empty()) {
+            check.formed("spec.serviceName", name, names::dns_subdomain);
+        }
+        // Each pod's host name is the set's name with its ordinal.
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        let first = i64::from(start.unwrap_or_default());
+        let last = first + i64::from(spec.replicas.unwrap_or(1).max(1)) - 1;
+        let longest = format!("{name}-{last}");
+        if names::dns_subdomain(name).is_none()
+            && let Some(expected) = names::dns_label(&longest)
+        {
+            let detail = format!("the name of a host: {expected}");
+            check.invalid("metadata.name", longest, detail);
+        }
+    }
+    check.errors
+}
+
+fn start(metadata: &ObjectMeta) -> Check {
+    let mut check = Check::default();
+    metadata::check(&mut check, metadata);
+    check
+}
+
+/// A number of pods, or a share of them.
+fn amount(check: &mut Check, field: String, value: Option<&IntOrString>) {
+    match value {
+        Some(IntOrString::Int(number)) if *number < 0 => {
+            check.invalid(field, number, "must be greater than or equal to 0");
+        }
+        Some(IntOrString::String(text)) => {
+            let number = text.strip_suffix('%').and_then(|number| number.parse().ok());
+            if number.is_none_or(|number: u32| number > 1000) {
+                check.invalid(field, text, "must be a number or a percentage, such as 25%");
+            }
+        }
+        Some(IntOrString::Int(_)) | None => {}
+    }
+}
+
+/// The selector, and what the pods of all these kinds have in common.
+fn pods(check: &mut Check, selector: &LabelSelector, template: Option<&PodTemplateSpec>) {
+    const FIELD: &str = "spec.selector";
+    let none = BTreeMap::new();
+    let metadata = template.and_then(|template| template.metadata.as_ref());
+    let labels = metadata.and_then(|metadata| metadata.labels.as_ref());
+    let labels = labels.unwrap_or(&none);
+    let before = check.errors.len();
+    selectors::labels(check, FIELD, Some(selector));
+    if selector::is_empty(selector) {
+        check.required(FIELD, "it says which labels the pods have");
+    } else if check.errors.len() == before && !matches_selector(selector, labels) {
+        let field = "spec.template.metadata.labels";
+        check.invalid(field, "", "`selector` does not match template `labels`");
+    }
+    let spec = template.and_then(|template| template.spec.as_ref());
+    if let Some(spec) = spec {
+        let policy = spec.restart_policy.as_deref().unwrap_or("Always");
+        check.one_of(RESTARTS, policy, &["Always"]);
+        if spec.active_deadline_seconds.is_some() {
+            let field = "spec.template.spec.activeDeadlineSeconds";
+            check.forbidden(field, "the pods of this kind never end");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Compares what is made of manifests with what Kubernetes 1.36.2 makes of them (see `tests/vectors/README.md`).
+#![allow(clippy::unwrap_used, reason = "a malformed vector has to fail the test")]
+
+#[path = "../../../../tests/vectors/compare.rs"]
+mod compare;
+#[path = "../../../../tests/vectors/document.rs"]
+mod document;
+#[path = "../../../../tests/vectors/judge.rs"]
+mod judge;
+mod quantities;
+#[path = "../../../../tests/vectors/read.rs"]
+mod read;
+mod static_pods;
+#[path = "../../../../tests/vectors/support.rs"]
+mod support;
+#[path = "../../../../tests/vectors/table.rs"]
+mod table;
+mod validation;
+
+/// The sets, in the order of the table.
+const SETS: &[judge::Set] = &[validation::SET, static_pods::SET, quantities::SET];
+
+#[test]
+fn manifests_agree_with_kubernetes() {
+    compare::decisions_agree("What becomes of a manifest (package `api`)", SETS);
+}

@@ -1,0 +1,175 @@
+//! The calls of a pod's life: alone, with several pods at once, and while many others run.
+
+use std::time::{Duration, Instant};
+
+use cri::v1;
+use harness::pod::Pod;
+use tokio::task::JoinSet;
+
+use super::error::BenchError;
+use super::floor::Floor;
+use super::rounds::{in_turns, turns};
+use super::rows::{Key, Rows, Section, Unit};
+use super::target::Target;
+
+/// The first three calls of a life together, which the floor is compared with.
+const TO_RUNNING: &str = "from nothing to a running container";
+
+/// The durations of calls, in their order.
+#[derive(Debug, Default)]
+struct Life(Vec<(&'static str, Duration)>);
+
+impl Life {
+    async fn call<T>(
+        &mut self,
+        target: &Target,
+        name: &'static str,
+        answer: impl Future<Output = harness::client::Answer<T>>,
+    ) -> Result<T, BenchError> {
+        let began = Instant::now();
+        let answer = target.call(name, answer).await?;
+        self.0.push((name, began.elapsed()));
+        Ok(answer)
+    }
+
+    /// The sum of the first calls.
+    fn first(&self, calls: usize) -> Duration {
+        self.0.iter().take(calls).map(|(_, time)| *time).sum()
+    }
+
+    /// Adds the durations to the rows of a section.
+    fn record(&self, rows: &mut Rows, subject: usize, key: impl Fn(&'static str) -> Key<'static>) {
+        for (name, time) in &self.0 {
+            rows.add(key(name), subject, milliseconds(*time));
+        }
+        rows.add(key(TO_RUNNING), subject, milliseconds(self.first(3)));
+        let whole = milliseconds(self.first(self.0.len()));
+        rows.add(key("a whole life"), subject, whole);
+    }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// Runs a pod with a container, asks about it, and removes it.
+async fn life(target: &Target) -> Result<Life, BenchError> {
+    let client = &target.client;
+    let config = target.sandbox()?;
+    let mut life = Life::default();
+    let pod = Pod::run(client, config);
+    let pod = life.call(target, "RunPodSandbox", pod).await?;
+    let created = pod.create(target.forever());
+    let container = life.call(target, "CreateContainer", created).await?;
+    life.call(target, "StartContainer", client.start(&container)).await?;
+    life.call(target, "PodSandboxStatus", client.pod(&pod.id)).await?;
+    life.call(target, "ContainerStatus", client.container(&container)).await?;
+    let pods = client.pods(v1::PodSandboxFilter::default());
+    life.call(target, "ListPodSandbox", pods).await?;
+    let containers = client.containers(v1::ContainerFilter::default());
+    life.call(target, "ListContainers", containers).await?;
+    life.call(target, "ImageStatus", client.image(target.image())).await?;
+    let exec = client.exec(&container, ["/bin/sh", "-c", ":"], 60);
+    life.call(target, "ExecSync", exec).await?;
+    life.call(target, "StopContainer", client.stop(&container, 0)).await?;
+    life.call(target, "RemoveContainer", client.remove(&container)).await?;
+    life.call(target, "StopPodSandbox", client.stop_pod(&pod.id)).await?;
+    life.call(target, "RemovePodSandbox", client.remove_pod(&pod.id)).await?;
+    Ok(life)
+}
+
+/// Measures one life after the other, and the floor once a round.
+pub(super) async fn alone(
+    targets: &[Target],
+    rounds: usize,
+    mut floor: Option<&mut Floor>,
+    rows: &mut Rows,
+) -> Result<(), BenchError> {
+    let key = |name| Key::time(Section::Calls, name);
+    // The first round warms up.
+    for round in 0..=rounds {
+        for subject in turns(targets.len(), round) {
+            let life = life(&targets[subject]).await?;
+            if round > 0 {
+                life.record(rows, subject, key);
+            }
+        }
+        if let Some(floor) = floor.as_deref_mut() {
+            let time = floor.measure().map_err(|source| BenchError::Io {
+                doing: "measure what the kernel alone takes".to_owned(),
+                source,
+            })?;
+            if round > 0 {
+                rows.add_floor(key(TO_RUNNING), milliseconds(time));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Measures whole lives a second, with each number of pods at once; each of these has `lives` lives, one after the other.
+pub(super) async fn at_once(
+    targets: &[Target],
+    levels: &[u32],
+    lives: u32,
+    rounds: usize,
+    rows: &mut Rows,
+) -> Result<(), BenchError> {
+    for level in levels {
+        let key =
+            Key::new(Section::Throughput, "pods, from nothing to removed", Unit::PodsPerSecond);
+        let key = key.at(u64::from(*level));
+        let measure = async |_, target: &Target| {
+            let mut workers = JoinSet::new();
+            let began = Instant::now();
+            for _ in 0..*level {
+                let target = target.clone();
+                workers.spawn(async move {
+                    for _ in 0..lives {
+                        life(&target).await?;
+                    }
+                    Ok::<_, BenchError>(())
+                });
+            }
+            // Each one is waited for, also after a failure: a call that is given up may leave a pod.
+            let ended = workers.join_all().await;
+            let seconds = began.elapsed().as_secs_f64();
+            ended.into_iter().collect::<Result<(), _>>()?;
+            Ok(f64::from(level * lives) / seconds)
+        };
+        in_turns(targets, rounds, measure, |subject, sample| {
+            rows.add(key, subject, sample);
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Measures lives while each number of other pods run. The others stay until the last number is measured.
+pub(super) async fn beside(
+    targets: &[Target],
+    sizes: &[usize],
+    rounds: usize,
+    rows: &mut Rows,
+    mut say: impl FnMut(&str),
+) -> Result<(), BenchError> {
+    let mut others: Vec<Vec<Pod>> = targets.iter().map(|_| Vec::new()).collect();
+    for size in sizes {
+        say(&format!("{}: {size} pods", Section::Growth.title()));
+        for (target, others) in targets.iter().zip(&mut others) {
+            while others.len() < *size {
+                others.push(target.resident().await?);
+            }
+        }
+        let key = |name| Key::time(Section::Growth, name).at(*size as u64);
+        let measure = async |_, target: &Target| life(target).await;
+        in_turns(targets, rounds, measure, |subject, life: Life| {
+            life.record(rows, subject, key);
+        })
+        .await?;
+    }
+    for (target, others) in targets.iter().zip(&others) {
+        target.remove(others).await?;
+    }
+    Ok(())
+}

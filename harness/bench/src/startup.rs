@@ -1,0 +1,92 @@
+//! The start of crib's own daemon: from its process until it answers the first call.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use harness::client::Client;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use super::error::BenchError;
+use super::rows::{Key, Rows, Section};
+
+/// How long a daemon may take to start or to end.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Starts `crib runtime` once a round, with a new state directory in `directory`, and ends it.
+pub(super) async fn measure(
+    crib: &Path,
+    directory: &Path,
+    rounds: usize,
+    subject: usize,
+    rows: &mut Rows,
+) -> Result<(), BenchError> {
+    for round in 0..=rounds {
+        let place = directory.join(format!("startup-{round}"));
+        let time = start_once(crib, &place).await?;
+        // The first round warms up.
+        if round > 0 {
+            let key = Key::time(Section::Startup, "from its process to its first answer");
+            rows.add(key, subject, time.as_secs_f64() * 1e3);
+        }
+    }
+    Ok(())
+}
+
+fn io(doing: &str) -> impl Fn(std::io::Error) -> BenchError {
+    let doing = doing.to_owned();
+    move |source| BenchError::Io { doing: doing.clone(), source }
+}
+
+async fn start_once(crib: &Path, place: &PathBuf) -> Result<Duration, BenchError> {
+    std::fs::create_dir(place).map_err(io("make a directory for a daemon"))?;
+    let socket = place.join("s");
+    let mut command = Command::new(crib);
+    command
+        .arg("runtime")
+        .arg("--listen")
+        .arg(format!("unix://{}", socket.display()))
+        .arg("--state-dir")
+        .arg(place.join("state"))
+        // It ends with this process, however that ends.
+        .args(["--until-stdin-closes", "--log-level", "error"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let began = Instant::now();
+    let mut daemon = command.spawn().map_err(io("start crib runtime"))?;
+    let answered = timeout(LIMIT, first_answer(&mut daemon, &socket)).await;
+    let took = began.elapsed();
+    drop(daemon.stdin.take());
+    let ended = timeout(LIMIT, daemon.wait()).await;
+    if ended.is_err() {
+        daemon.kill().await.map_err(io("kill crib runtime"))?;
+    }
+    answered.map_err(|_| {
+        let seconds = LIMIT.as_secs();
+        BenchError::Wait(format!("crib runtime did not answer within {seconds} s"))
+    })??;
+    file_tree::remove(place)
+        .map_err(|error| io("remove the directory of a daemon")(error.into()))?;
+    Ok(took)
+}
+
+/// Waits until the daemon listens and answers.
+async fn first_answer(daemon: &mut Child, socket: &Path) -> Result<(), BenchError> {
+    let doing = io("read the first line of crib runtime");
+    let output = daemon.stdout.take();
+    let output = output.ok_or_else(|| doing(std::io::ErrorKind::BrokenPipe.into()))?;
+    let mut line = String::new();
+    let read = BufReader::new(output).read_line(&mut line).await;
+    read.map_err(&doing)?;
+    if !line.starts_with("listening on ") {
+        return Err(doing(std::io::Error::other("it ended before it listened")));
+    }
+    let version = Client::new(socket).version().await;
+    version.map(drop).map_err(|status| BenchError::Refused {
+        call: "Version",
+        endpoint: socket.display().to_string(),
+        status: Box::new(status),
+    })
+}

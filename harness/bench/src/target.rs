@@ -1,0 +1,163 @@
+//! An endpoint that is measured, with configurations of pods and containers that carry the labels of the run.
+
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use check::{RUN_LABEL, RunDirectory, mark};
+use cri::v1;
+use harness::client::{Answer, Client};
+use harness::fixture;
+use harness::pod::Pod;
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use super::error::BenchError;
+
+/// The namespace of the pods of a benchmark.
+const NAMESPACE: &str = "crib-bench";
+
+/// An endpoint.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    pub(super) client: Client,
+    pub(super) socket: PathBuf,
+    /// The image of containers.
+    image: String,
+    run: String,
+    directory: PathBuf,
+    deadline: Duration,
+    interrupt: CancellationToken,
+}
+
+impl Target {
+    pub(super) fn new(
+        client: Client,
+        socket: &Path,
+        image: String,
+        run: &RunDirectory,
+        deadline: Duration,
+        interrupt: CancellationToken,
+    ) -> Self {
+        Self {
+            client,
+            socket: socket.to_owned(),
+            image,
+            run: run.name(),
+            directory: run.path().to_owned(),
+            deadline,
+            interrupt,
+        }
+    }
+
+    /// Waits for the answer to a call.
+    pub(super) async fn call<T>(
+        &self,
+        call: &'static str,
+        answer: impl Future<Output = Answer<T>>,
+    ) -> Result<T, BenchError> {
+        let answer = timeout(self.deadline, answer).await.unwrap_or_else(|_| {
+            let limit = self.deadline;
+            Err(Status::deadline_exceeded(format!("no answer within {limit:?}")))
+        });
+        answer.map_err(|status| BenchError::Refused {
+            call,
+            endpoint: self.socket.display().to_string(),
+            status: Box::new(status),
+        })
+    }
+
+    /// Fails when the benchmark is interrupted. Nothing new is made after that, and no call is given up half done: a pod
+    /// that a runtime makes for a client that is gone would be left.
+    pub(super) fn check_interrupt(&self) -> Result<(), BenchError> {
+        match self.interrupt.is_cancelled() {
+            true => Err(BenchError::Interrupted),
+            false => Ok(()),
+        }
+    }
+
+    /// The configuration of a new pod, whose log directory exists.
+    pub(super) fn sandbox(&self) -> Result<v1::PodSandboxConfig, BenchError> {
+        self.check_interrupt()?;
+        let name = fixture::unique("bench");
+        let mut config = fixture::sandbox(&name);
+        if let Some(metadata) = &mut config.metadata {
+            NAMESPACE.clone_into(&mut metadata.namespace);
+        }
+        config.hostname = "bench".to_owned();
+        let logs = self.directory.join("logs").join(&name);
+        config.log_directory = logs.display().to_string();
+        mark(&mut config, &self.run, &self.directory);
+        std::fs::create_dir_all(&logs).map_err(|source| BenchError::Io {
+            doing: format!("make {}", logs.display()),
+            source,
+        })?;
+        Ok(config)
+    }
+
+    /// Runs a pod of a configuration.
+    pub(super) async fn run(&self, config: v1::PodSandboxConfig) -> Result<Pod, BenchError> {
+        self.call("RunPodSandbox", Pod::run(&self.client, config)).await
+    }
+
+    /// Runs a pod.
+    pub(super) async fn pod(&self) -> Result<Pod, BenchError> {
+        let config = self.sandbox()?;
+        self.run(config).await
+    }
+
+    /// A container that runs this script, with the label of the run.
+    pub(super) fn script(&self, script: &str) -> v1::ContainerConfig {
+        self.marked(fixture::script("main", script))
+    }
+
+    /// A container that runs until it is stopped, with the label of the run.
+    pub(super) fn forever(&self) -> v1::ContainerConfig {
+        self.marked(fixture::forever("main"))
+    }
+
+    fn marked(&self, mut config: v1::ContainerConfig) -> v1::ContainerConfig {
+        let image = config.image.get_or_insert_default();
+        image.image.clone_from(&self.image);
+        let label = (RUN_LABEL.to_owned(), self.run.clone());
+        config.labels.extend([label]);
+        config
+    }
+
+    /// The image of containers.
+    pub(super) fn image(&self) -> &str {
+        &self.image
+    }
+
+    /// Runs a pod with a container that runs until it is stopped.
+    pub(super) async fn resident(&self) -> Result<Pod, BenchError> {
+        let pod = self.pod().await?;
+        let container = self.call("CreateContainer", pod.create(self.forever())).await?;
+        self.call("StartContainer", self.client.start(&container)).await?;
+        Ok(pod)
+    }
+
+    /// Removes pods with their containers.
+    pub(super) async fn remove(&self, pods: &[Pod]) -> Result<(), BenchError> {
+        for pod in pods {
+            self.call("StopPodSandbox", self.client.stop_pod(&pod.id)).await?;
+            self.call("RemovePodSandbox", self.client.remove_pod(&pod.id)).await?;
+            // The logs of all pods together may be large.
+            let logs = pod.log_directory();
+            file_tree::remove(&logs).map_err(|error| BenchError::Io {
+                doing: format!("remove {}", logs.display()),
+                source: error.into(),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The process that serves the socket; `None` if it is in another process namespace, or init, which listens for others.
+    pub(super) fn daemon(&self) -> std::io::Result<Option<u32>> {
+        let stream = UnixStream::connect(&self.socket)?;
+        let pid = getsockopt(&stream, PeerCredentials)?.pid().unsigned_abs();
+        Ok((pid > 1).then_some(pid))
+    }
+}

@@ -1,0 +1,96 @@
+//! ◆ The known results of a runtime: failures that are not news.
+
+use std::collections::BTreeMap;
+
+use super::outcome::word;
+use super::rule::{Rule, Severity};
+use super::run::Report;
+
+/// Known failures, by the ids of their rules, each with its explanation.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Baseline(BTreeMap<String, String>);
+
+/// A line of a baseline that is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: expected ID, a tab and an explanation, not {text:?}")]
+pub struct BadBaseline {
+    line: usize,
+    text: String,
+}
+
+impl Baseline {
+    /// Reads lines of an id, a tab and an explanation. Empty lines and those that begin with `#` are left out.
+    ///
+    /// # Errors
+    /// A line has another form.
+    pub fn parse(text: &str) -> Result<Self, BadBaseline> {
+        let mut known = BTreeMap::new();
+        for (index, line) in text.lines().enumerate() {
+            if line.trim().is_empty() || line.starts_with('#') {
+                continue;
+            }
+            match line.split_once('\t') {
+                Some((id, why)) if !id.is_empty() && !why.trim().is_empty() => {
+                    known.insert(id.to_owned(), why.trim().to_owned());
+                }
+                Some(_) | None => {
+                    return Err(BadBaseline { line: index + 1, text: line.to_owned() });
+                }
+            }
+        }
+        Ok(Self(known))
+    }
+
+    /// The explanation of a rule's failure, if it is known.
+    #[must_use]
+    pub fn explanation(&self, id: &str) -> Option<&str> {
+        self.0.get(id).map(String::as_str)
+    }
+
+    /// Whether a rule of this severity or a worse one failed that is not known to fail.
+    #[must_use]
+    pub fn fails(&self, report: &Report, severity: Severity) -> bool {
+        report.results.iter().any(|result| {
+            word(&result.outcome) == "fail"
+                && result.rule.severity >= severity
+                && self.explanation(result.rule.id).is_none()
+        })
+    }
+
+    /// The ids that no rule has.
+    #[must_use]
+    pub fn unknown(&self, rules: &[&Rule]) -> Vec<&str> {
+        let ids = self.0.keys().map(String::as_str);
+        ids.filter(|id| rules.iter().all(|rule| rule.id != *id)).collect()
+    }
+
+    /// The ids of rules that are known to fail and pass.
+    #[must_use]
+    pub fn outdated<'a>(&self, report: &'a Report) -> Vec<&'a str> {
+        let passed = report.results.iter().filter(|one| word(&one.outcome) == "pass");
+        passed.map(|result| result.rule.id).filter(|id| self.explanation(id).is_some()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[test]
+    fn lines_have_id_and_explanation() {
+        let baseline = Baseline::parse("# known\n\nCRI-CTR-001\tit is old\n").unwrap();
+        assert_eq!(baseline.explanation("CRI-CTR-001"), Some("it is old"));
+        assert_eq!(baseline.explanation("CRI-CTR-002"), None);
+    }
+
+    #[rstest]
+    #[case("CRI-CTR-001")]
+    #[case("CRI-CTR-001\t ")]
+    #[case("\twhy")]
+    fn line_without_explanation_is_refused(#[case] text: &str) {
+        let error = Baseline::parse(&format!("#\n{text}")).unwrap_err();
+        assert_eq!(error.line, 2);
+    }
+}

@@ -1,0 +1,162 @@
+//! Images that an endpoint can use without the internet: from a registry in this process, made of this machine's programs.
+
+use std::io;
+use std::net::Ipv4Addr;
+
+use harness::client::Client;
+use harness::fixture_image::{ImageBuilder, Layer};
+use registry::{Fault, LoadError, Registry, RegistryError};
+use tonic::Status;
+
+use super::directory::RunDirectory;
+
+/// The programs in the image of containers.
+const PROGRAMS: &[&str] = &[
+    "cat", "chmod", "env", "head", "hostname", "id", "ls", "mkdir", "mknod", "mount", "perl",
+    "pwd", "readlink", "rm", "sh", "sleep", "stty", "touch", "tr", "yes",
+];
+
+/// Why there are no images.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// The registry does not start.
+    #[error("failed to start a registry")]
+    Registry(#[from] RegistryError),
+    /// An image cannot be made.
+    #[error("failed to make an image of this machine's programs: name one with --image")]
+    Program(#[source] io::Error),
+    /// An image cannot be loaded.
+    #[error("failed to load an image into the registry")]
+    Load(#[from] LoadError),
+    /// The endpoint does not pull.
+    #[error("the runtime cannot pull {image} ({}): name an image that it has with --image", status.message())]
+    Pull {
+        /// The image.
+        image: String,
+        /// What the runtime answered.
+        status: Box<Status>,
+    },
+}
+
+/// A registry of this process with the images of a check.
+#[derive(Debug)]
+pub struct TestImages {
+    registry: Registry,
+    run: String,
+}
+
+impl TestImages {
+    /// Starts the registry at this port of 127.0.0.1, or at a free one. Its files are in the directory of the run, which a
+    /// later run removes if this one is killed.
+    pub async fn start(run: &RunDirectory, port: Option<u16>) -> Result<Self, ImageError> {
+        let registry = Registry::with()
+            .listen((Ipv4Addr::LOCALHOST, port.unwrap_or(0)).into())
+            .root(&run.path().join("registry"));
+        Ok(Self { registry: registry.start().await?, run: run.name() })
+    }
+
+    /// Ends the registry.
+    pub async fn stop(self) {
+        self.registry.stop().await;
+    }
+
+    /// The full name of an image of this run, without a tag.
+    #[must_use]
+    pub fn name(&self, name: &str) -> String {
+        format!("{}/{}/{name}", self.registry.host(), self.run)
+    }
+
+    /// The path of an image's repository, by which faults and requests of one rule are told from those of others.
+    #[must_use]
+    pub(super) fn repository(&self, name: &str) -> String {
+        format!("/{}/{name}", self.run)
+    }
+
+    /// Has the registry misbehave; the fault must name a repository, since rules share the registry.
+    pub(super) fn fail(&self, fault: Fault) {
+        self.registry.fail(fault);
+    }
+
+    /// The registry's URL.
+    #[must_use]
+    pub(super) fn url(&self) -> &str {
+        self.registry.url()
+    }
+
+    /// How many requests were made whose path contains this.
+    #[must_use]
+    pub(super) fn seen(&self, part: &str) -> usize {
+        let seen = self.registry.seen();
+        seen.iter().filter(|one| one.path.contains(part)).count()
+    }
+
+    /// Whether a name is that of an image of this registry.
+    pub(super) fn has(&self, name: &str) -> bool {
+        name.starts_with(&format!("{}/", self.registry.host()))
+    }
+
+    /// Adds a small image as `NAME:TAG`, which holds `content`, and returns its digest.
+    pub(super) fn add(
+        &self,
+        name_and_tag: &str,
+        content: &str,
+        change: impl FnOnce(ImageBuilder) -> ImageBuilder,
+    ) -> Result<String, LoadError> {
+        // Runs at the same time must not share an image, which one of them removes.
+        let content = format!("{}: {content}", self.run);
+        let layer = Layer::new().file("content", 0o644, content);
+        let builder = ImageBuilder::new(&format!("{}/{name_and_tag}", self.run));
+        let digest = self.registry.add(&change(builder.layer(layer)))?;
+        Ok(digest.to_string())
+    }
+
+    /// Adds an image of these layers as `NAME:TAG`.
+    pub fn add_layers(
+        &self,
+        name_and_tag: &str,
+        layers: impl IntoIterator<Item = Layer>,
+    ) -> Result<(), LoadError> {
+        let image = ImageBuilder::new(&format!("{}/{name_and_tag}", self.run));
+        let image = layers.into_iter().fold(image, ImageBuilder::layer);
+        self.registry.add(&image).map(drop)
+    }
+
+    /// Adds an image with a shell. Returns its name.
+    pub fn add_shell(&self) -> Result<String, ImageError> {
+        let layer = programs(PROGRAMS)?;
+        self.registry.add(&ImageBuilder::new(&format!("{}/shell:1", self.run)).layer(layer))?;
+        Ok(format!("{}:1", self.name("shell")))
+    }
+
+    /// Adds an image with a shell, and has the endpoint pull it. Returns its name.
+    pub async fn shell(&self, client: &Client) -> Result<String, ImageError> {
+        let image = self.add_shell()?;
+        match client.pull(&image).await {
+            Ok(_) => Ok(image),
+            Err(status) => Err(ImageError::Pull { image, status: Box::new(status) }),
+        }
+    }
+}
+
+/// A layer with programs of this machine, and the directories and accounts that they need.
+pub(super) fn programs(names: &[&str]) -> Result<Layer, ImageError> {
+    let mut layer = Layer::new()
+        .directory("tmp", 0o1777)
+        .directory("proc", 0o755)
+        .directory("sys", 0o755)
+        .directory("dev", 0o755)
+        .file(
+            "etc/passwd",
+            0o644,
+            "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n",
+        )
+        .file("etc/group", 0o644, "root:x:0:\nnogroup:x:65534:\n");
+    for program in names {
+        let path = ["/bin", "/usr/bin"].map(|directory| format!("{directory}/{program}"));
+        let Some(path) = path.iter().find(|path| std::path::Path::new(path).is_file()) else {
+            continue;
+        };
+        layer = layer.host_program(path).map_err(ImageError::Program)?;
+    }
+    Ok(layer)
+}

@@ -1,0 +1,216 @@
+//! How a rule ends, and the comparisons that end it.
+
+use std::fmt::Debug;
+
+use harness::eventually::WaitError;
+use harness::shown::{difference, plain};
+use tokio::task::JoinError;
+use tonic::{Code, Status};
+
+/// What a rule comes to when it does not pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The runtime breaks the promise.
+    Fail {
+        /// What was looked at.
+        what: String,
+        /// What the rule expects of it.
+        expected: String,
+        /// What was seen.
+        seen: String,
+    },
+    /// A call was refused that the rule needs.
+    Refused {
+        /// The code.
+        code: Code,
+        /// The runtime's words.
+        message: String,
+    },
+    /// Runtimes differ here: what this one does.
+    Diverges(String),
+    /// The runtime does not have this: its own words.
+    Unsupported(String),
+    /// The box, or the endpoint's configuration, cannot do this: the reason.
+    Skipped(String),
+}
+
+/// What a rule's body returns.
+pub type Verdict<T = ()> = Result<T, Outcome>;
+
+/// The word for a result, as reports have it.
+#[must_use]
+pub fn word(result: &Verdict) -> &'static str {
+    match result {
+        Ok(()) => "pass",
+        Err(Outcome::Fail { .. } | Outcome::Refused { .. }) => "fail",
+        Err(Outcome::Diverges(_)) => "diverges",
+        Err(Outcome::Unsupported(_)) => "unsupported",
+        Err(Outcome::Skipped(_)) => "skipped",
+    }
+}
+
+impl From<Status> for Outcome {
+    fn from(status: Status) -> Self {
+        Self::Refused { code: status.code(), message: status.message().to_owned() }
+    }
+}
+
+impl From<WaitError> for Outcome {
+    fn from(error: WaitError) -> Self {
+        Self::Fail {
+            what: error.what,
+            expected: format!("to be so within {} s", error.limit.as_secs_f64()),
+            seen: error.last,
+        }
+    }
+}
+
+/// A failure, for what cannot be compared by [`equal`].
+pub fn failed<T>(
+    what: impl Into<String>,
+    expected: impl Into<String>,
+    seen: impl Into<String>,
+) -> Verdict<T> {
+    Err(Outcome::Fail { what: what.into(), expected: expected.into(), seen: seen.into() })
+}
+
+/// The end of a rule that the box, or the endpoint's configuration, cannot run.
+pub fn skipped<T>(reason: impl Into<String>) -> Verdict<T> {
+    Err(Outcome::Skipped(reason.into()))
+}
+
+/// The end of a rule that runtimes keep each in their own way.
+pub fn diverges<T>(how: impl Into<String>) -> Verdict<T> {
+    Err(Outcome::Diverges(how.into()))
+}
+
+/// The end of a rule about what the runtime does not have.
+pub fn unsupported<T>(reason: impl Into<String>) -> Verdict<T> {
+    Err(Outcome::Unsupported(reason.into()))
+}
+
+/// The value, or a failure.
+pub fn present<T>(
+    value: Option<T>,
+    what: impl Into<String>,
+    expected: impl Into<String>,
+    seen: impl Into<String>,
+) -> Verdict<T> {
+    value.map_or_else(|| failed(what, expected, seen), Ok)
+}
+
+/// What a task answered; `what` is its call.
+pub(crate) fn joined<T>(what: &str, ended: Result<T, JoinError>) -> Verdict<T> {
+    ended.or_else(|error| failed(what, "to end", error.to_string()))
+}
+
+/// Fails unless both are equal.
+pub fn equal<T, U>(what: &str, seen: &T, expected: &U) -> Verdict
+where
+    T: PartialEq<U> + Debug + ?Sized,
+    U: Debug + ?Sized,
+{
+    match seen == expected {
+        true => Ok(()),
+        false => {
+            let (expected, seen) = difference(expected, seen);
+            failed(what, expected, seen)
+        }
+    }
+}
+
+/// Fails unless both outputs are equal.
+pub fn equal_output(what: &str, seen: &[u8], expected: &[u8]) -> Verdict {
+    let shown = |output: &[u8]| format!("\"{}\"", output.escape_ascii());
+    match seen == expected {
+        true => Ok(()),
+        false => failed(what, shown(expected), shown(seen)),
+    }
+}
+
+/// Fails unless the condition holds; `expected` says it in words.
+pub fn ensure(holds: bool, what: &str, expected: &str, seen: impl Debug) -> Verdict {
+    match holds {
+        true => Ok(()),
+        false => failed(what, expected, plain(&seen)),
+    }
+}
+
+/// Fails unless the call was refused, in words, by a runtime that understood it; returns what it said.
+pub fn refused<T: Debug>(what: &str, answer: Result<T, Status>) -> Verdict<Status> {
+    match answer {
+        Err(status) if !matches!(status.code(), Code::Unavailable | Code::Unimplemented) => {
+            has_words(what, &status)?;
+            Ok(status)
+        }
+        Err(status) => Err(status.into()),
+        Ok(answer) => failed(what, "an error", format!("success: {}", plain(&answer))),
+    }
+}
+
+/// Fails for an error that tells people nothing: they see it in the events of a pod.
+pub(crate) fn has_words(what: &str, status: &Status) -> Verdict {
+    match status.message().contains(char::is_alphabetic) {
+        true => Ok(()),
+        false => {
+            let seen = format!("{:?}: {:?}", status.code(), status.message());
+            failed(what, "an error whose message has words", seen)
+        }
+    }
+}
+
+/// Fails unless the call was refused with this code.
+pub fn refused_with<T: Debug>(what: &str, answer: Result<T, Status>, code: Code) -> Verdict {
+    let status = refused(what, answer)?;
+    match status.code() == code {
+        true => Ok(()),
+        false => failed(
+            what,
+            format!("the code {code:?}"),
+            format!("{:?}: {}", status.code(), status.message()),
+        ),
+    }
+}
+
+/// Fails unless every entry of `expected` is in `seen`.
+pub fn includes(
+    what: &str,
+    seen: &std::collections::HashMap<String, String>,
+    expected: &std::collections::HashMap<String, String>,
+) -> Verdict {
+    let missing = expected.iter().find(|(key, value)| seen.get(*key) != Some(*value));
+    match missing {
+        None => Ok(()),
+        Some((key, value)) => failed(what, format!("{key:?}: {value:?}"), plain(seen)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_of_absent_runtime_or_call_is_no_refusal() {
+        assert!(refused("x", Err::<(), _>(Status::not_found("no"))).is_ok());
+        for status in [Status::unavailable("gone"), Status::unimplemented("no such call")] {
+            let outcome = refused("x", Err::<(), _>(status));
+            assert!(matches!(outcome, Err(Outcome::Refused { .. })));
+        }
+        assert!(matches!(refused("x", Ok(1)), Err(Outcome::Fail { .. })));
+    }
+
+    #[test]
+    fn refusal_without_words_fails() {
+        for message in ["", " \n", "17"] {
+            let outcome = refused("x", Err::<(), _>(Status::not_found(message)));
+            assert!(matches!(outcome, Err(Outcome::Fail { .. })), "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn other_code_fails_with_both_codes() {
+        let seen = refused_with("x", Err::<(), _>(Status::internal("broken")), Code::NotFound);
+        let expected = failed("x", "the code NotFound", "Internal: broken");
+        assert_eq!(seen, expected);
+    }
+}

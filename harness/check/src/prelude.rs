@@ -1,0 +1,17 @@
+//! What the files of rules have in common: the context, the comparisons, the sources, and the configurations of pods and containers.
+
+pub(crate) use std::time::Duration;
+
+pub(crate) use cri::v1::{self, ContainerState, NamespaceMode, PodSandboxState};
+pub(crate) use harness::fixture;
+pub(crate) use harness::fixture_image::{ImageBuilder, Layer};
+pub(crate) use harness::pod::Pod;
+pub(crate) use tonic::{Code, Status};
+
+pub(crate) use super::context::Context;
+pub(crate) use super::outcome::{
+    Outcome, Verdict, diverges, ensure, equal, equal_output, failed, has_words, includes, joined,
+    present, refused, refused_with, skipped, unsupported,
+};
+pub(crate) use super::rule::sources::*;
+pub(crate) use super::rule::{ALONE, RESTART, Rule, rules};

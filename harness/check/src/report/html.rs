@@ -1,0 +1,113 @@
+//! ◆ The report as one HTML page, which needs nothing else: a summary, filters, and each rule with its calls over time.
+
+mod comparison;
+mod page;
+mod row;
+mod timeline;
+
+pub use comparison::html as comparison_html;
+
+use super::escape::escaped;
+use crate::baseline::Baseline;
+use crate::run::Report;
+use row::{Row, WORDS};
+
+/// The severities, the worst first.
+const SEVERITIES: [&str; 3] = ["must", "should", "may"];
+
+/// The report as a page. Failures that the baseline explains are marked.
+#[must_use]
+pub fn html(report: &Report, baseline: &Baseline) -> String {
+    let mut rows: Vec<Row> =
+        report.results.iter().map(|result| Row::new(report, result, baseline)).collect();
+    // Failures first; the sort is stable.
+    rows.sort_by_key(|row| row.word != "fail");
+    let title = format!("crib check of {}", report.runtime);
+    page::page(&title, &body(&title, report, &rows))
+}
+
+fn body(title: &str, report: &Report, rows: &[Row]) -> String {
+    let mut areas: Vec<&str> = Vec::new();
+    for row in rows {
+        if !areas.contains(&row.area.as_str()) {
+            areas.push(&row.area);
+        }
+    }
+    let mut text = format!(
+        "<header>\n<h1>{}</h1>\n<p>{} rules at <code>{}</code> in {:.1} s</p>\n",
+        escaped(title),
+        rows.len(),
+        escaped(&report.endpoint),
+        report.took.as_secs_f64(),
+    );
+    if let Some(why) = &report.cut_short {
+        text += &format!(
+            "<p class=\"warning\">The check ended early: {}. Rules are missing.</p>\n",
+            escaped(&why.to_string())
+        );
+    }
+    for left in &report.left {
+        text += &format!("<p class=\"warning\">Not removed: {}</p>\n", escaped(left));
+    }
+    text += "</header>\n<main>\n<section aria-label=\"Summary\" class=\"summary\">\n";
+    text += &counts("severity", &SEVERITIES, rows, |row| &row.severity);
+    text += &counts("area", &areas, rows, |row| &row.area);
+    text += "</section>\n";
+    text += &filters(rows.len(), &areas);
+    text += "<section id=\"rules\" aria-label=\"Rules\">\n";
+    text.extend(rows.iter().map(Row::html));
+    text + "<p id=\"none\" hidden>No rule matches the filters.</p>\n</section>\n</main>\n"
+}
+
+/// A table of how many rules of each kind ended how. The numbers are links that set the filters.
+fn counts(kind: &str, names: &[&str], rows: &[Row], of: impl Fn(&Row) -> &str) -> String {
+    let heads: String = WORDS.iter().map(|word| format!("<th scope=\"col\">{word}</th>")).collect();
+    let mut text = format!(
+        "<table id=\"by-{kind}\">\n<thead><tr><th scope=\"col\">{kind}</th>{heads}</tr></thead>\n<tbody>\n"
+    );
+    for name in names {
+        text += &format!("<tr><th scope=\"row\">{name}</th>");
+        for word in WORDS {
+            let has = |row: &&Row| of(row) == *name && row.word == word;
+            let count = rows.iter().filter(has).count();
+            text += &cell(word, count, &format!("#result={word}&amp;{kind}={name}"));
+        }
+        text += "</tr>\n";
+    }
+    text += "</tbody>\n<tfoot><tr><th scope=\"row\">all</th>";
+    for word in WORDS {
+        let count = rows.iter().filter(|row| row.word == word).count();
+        text += &cell(word, count, &format!("#result={word}"));
+    }
+    text + "</tr></tfoot>\n</table>\n"
+}
+
+fn cell(word: &str, count: usize, address: &str) -> String {
+    match count {
+        0 => "<td class=\"zero\">0</td>".to_owned(),
+        count => format!("<td><a class=\"{word}\" href=\"{address}\">{count}</a></td>"),
+    }
+}
+
+fn filters(rules: usize, areas: &[&str]) -> String {
+    let select = |name: &str, options: &[&str]| {
+        let options: String =
+            options.iter().map(|option| format!("<option>{option}</option>")).collect();
+        format!(
+            "<label>{name} <select id=\"{name}\" name=\"{name}\"><option value=\"\">any</option>{options}</select></label>\n"
+        )
+    };
+    format!(
+        "<form id=\"filters\" role=\"search\">\n{}{}{}\
+        <label>text <input id=\"text\" name=\"text\" type=\"search\" placeholder=\"rule, call, source …\"></label>\n\
+        <button type=\"reset\">Clear</button>\n<button type=\"button\" id=\"toggle\">Open all</button>\n\
+        <output id=\"shown\" aria-live=\"polite\">{rules} of {rules} rules</output>\n</form>\n",
+        select("result", &WORDS),
+        select("severity", &SEVERITIES),
+        select("area", areas),
+    )
+}
+
+#[cfg(test)]
+#[path = "html/tests.rs"]
+mod tests;

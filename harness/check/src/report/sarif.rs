@@ -1,0 +1,105 @@
+//! ◆ The report in SARIF 2.1.0, which code-scanning services show: failures as results, all else as notifications.
+
+use serde_json::{Value, json};
+
+use super::{failure, reason, word};
+use crate::baseline::Baseline;
+use crate::document;
+use crate::rule::Severity;
+use crate::run::{Report, RuleResult};
+
+/// The report as one log with one run. Failures that the baseline explains are suppressed.
+#[must_use]
+pub fn sarif(report: &Report, baseline: &Baseline) -> Value {
+    let rules: Vec<Value> = report.results.iter().map(descriptor).collect();
+    let results: Vec<Value> = report
+        .results
+        .iter()
+        .enumerate()
+        .filter(|(_, result)| word(result) == "fail")
+        .map(|(index, result)| of_failure(report, baseline, index, result))
+        .collect();
+    // A result of another kind would be shown as an alert by services that know failures only.
+    let notifications: Vec<Value> = report
+        .results
+        .iter()
+        .enumerate()
+        .filter(|(_, result)| !matches!(word(result), "pass" | "fail"))
+        .map(|(index, result)| {
+            json!({
+                "level": "note",
+                "message": {"text": format!("{}: {}", word(result), reason(result))},
+                "associatedRule": {"id": result.rule.id, "index": index},
+            })
+        })
+        .collect();
+    json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": {"driver": {
+                "name": "crib check",
+                "semanticVersion": env!("CARGO_PKG_VERSION"),
+                "rules": rules,
+            }},
+            "automationDetails": {"id": format!("crib check/{}/", report.runtime)},
+            "invocations": [{
+                "executionSuccessful": report.cut_short.is_none(),
+                "toolExecutionNotifications": notifications,
+            }],
+            "results": results,
+        }],
+    })
+}
+
+fn descriptor(result: &RuleResult) -> Value {
+    let rule = result.rule;
+    // A reference relative to this project's tree.
+    let page = document::path(rule);
+    let mut tags = vec![rule.area()];
+    tags.extend(rule.tags);
+    json!({
+        "id": rule.id,
+        "shortDescription": {"text": rule.says},
+        "fullDescription": {"text": format!("{} Source: {}.", rule.says, rule.source)},
+        "helpUri": page,
+        "help": {
+            "text": format!("See {page}. Calls: {}.", rule.calls.join(", ")),
+            "markdown": format!("[{}]({page}): {}", rule.id, rule.says),
+        },
+        "defaultConfiguration": {"level": level(rule.severity)},
+        "properties": {"tags": tags, "severity": rule.severity.to_string()},
+    })
+}
+
+fn of_failure(report: &Report, baseline: &Baseline, index: usize, result: &RuleResult) -> Value {
+    let rule = result.rule;
+    let calls: Vec<Value> =
+        rule.calls.iter().map(|call| json!({"name": call, "kind": "function"})).collect();
+    let mut object = json!({
+        "ruleId": rule.id,
+        "ruleIndex": index,
+        "kind": "fail",
+        "level": level(rule.severity),
+        "message": {"text": failure(&report.command, result)},
+        // A runtime has no source file here, but services demand a place: the rule's description.
+        "locations": [{
+            "physicalLocation": {"artifactLocation": {"uri": document::path(result.rule)}},
+            "logicalLocations": calls,
+        }],
+        "partialFingerprints": {"rule/v1": rule.id},
+    });
+    if let (Some(why), Some(fields)) = (baseline.explanation(rule.id), object.as_object_mut()) {
+        let known = json!([{"kind": "external", "justification": why}]);
+        fields.insert("suppressions".to_owned(), known);
+    }
+    object
+}
+
+const fn level(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Must => "error",
+        Severity::Should => "warning",
+        Severity::May => "note",
+    }
+}

@@ -1,0 +1,173 @@
+//! All rules, by area. The module of an area has the name that [`Rule::area`] gives it.
+//!
+//! `AGR` agreement, `CAN` cancellation, `CFG` configuration, `CNT` content, `COD` codes, `CON` concurrency, `CTR` container,
+//! `EVT` event, `EXE` exec, `FMT` format, `IMG` image, `LIM` limits, `LOG` log, `MNT` mounts, `NET` network, `NSP` namespaces,
+//! `OPT` optional, `PRC` process, `PUL` pull, `RST` restart, `RTM` runtime, `SBX` sandbox, `SEC` security, `STA` statistics,
+//! `STP` stop, `STR` stream.
+//!
+//! `list` has the rules of all lists, by whatever they list. A rule whose test shares its preparations with those of another area is
+//! in their file: `grep -rn CRI-SBX-045 harness/check/src/rules` finds it.
+
+mod agreement;
+mod cancellation;
+mod codes;
+mod concurrency;
+mod configuration;
+mod container;
+mod content;
+mod event;
+mod exec;
+mod format;
+mod image;
+mod limits;
+mod list;
+mod log;
+mod mounts;
+mod namespaces;
+mod network;
+mod optional;
+mod process;
+mod pull;
+mod restart;
+mod runtime;
+mod sandbox;
+mod security;
+mod statistics;
+mod stop;
+mod stream;
+
+use super::rule::Rule;
+
+/// Every rule, by area.
+#[must_use]
+pub fn all() -> Vec<&'static Rule> {
+    let areas = [
+        runtime::RULES,
+        sandbox::RULES,
+        sandbox::echo::RULES,
+        sandbox::handlers::RULES,
+        sandbox::names::RULES,
+        container::RULES,
+        container::echo::RULES,
+        container::states::RULES,
+        list::RULES,
+        container::id_prefix::RULES,
+        list::exact_matches::RULES,
+        list::members::RULES,
+        list::churn::RULES,
+        configuration::multiple_values::RULES,
+        configuration::repeated_values::RULES,
+        list::streams::RULES,
+        agreement::RULES,
+        codes::OF_ABSENT,
+        codes::RULES,
+        codes::messages::RULES,
+        configuration::RULES,
+        limits::RULES,
+        limits::cgroup_paths::RULES,
+        limits::extremes::RULES,
+        limits::other_resources::RULES,
+        limits::unified::RULES,
+        container::failed_start::RULES,
+        namespaces::RULES,
+        namespaces::user::RULES,
+        mounts::idmap::RULES,
+        mounts::RULES,
+        mounts::destinations::RULES,
+        mounts::image_volume::RULES,
+        mounts::declared_volume::RULES,
+        security::RULES,
+        security::seccomp::RULES,
+        security::seccomp_arguments::RULES,
+        security::masked_paths::RULES,
+        security::host_names::RULES,
+        security::privileges::RULES,
+        security::ordinary_user::RULES,
+        mounts::kernel_filesystems::RULES,
+        security::capability_sets::RULES,
+        security::user_access::RULES,
+        stop::RULES,
+        stream::exited_container::RULES,
+        process::initial_state::RULES,
+        configuration::command_lookup::RULES,
+        process::RULES,
+        process::children::RULES,
+        concurrency::RULES,
+        sandbox::retries::RULES,
+        cancellation::RULES,
+        stream::RULES,
+        stream::attach_stdin::RULES,
+        stream::terminals::RULES,
+        stream::port_forward::RULES,
+        stream::urls::RULES,
+        network::RULES,
+        network::host_port::RULES,
+        network::host_network::RULES,
+        mounts::missing_source::RULES,
+        exec::orphans::RULES,
+        limits::oom_kills::RULES,
+        limits::decrease::RULES,
+        sandbox::killed_process::RULES,
+        optional::RULES,
+        exec::RULES,
+        exec::arguments::RULES,
+        stream::exec::RULES,
+        log::RULES,
+        log::output::RULES,
+        log::rotation::RULES,
+        log::bytes::RULES,
+        event::RULES,
+        event::deletion::RULES,
+        process::timestamps::RULES,
+        image::RULES,
+        pull::RULES,
+        pull::credentials::RULES,
+        pull::digests::RULES,
+        content::RULES,
+        content::files::RULES,
+        format::RULES,
+        content::removal::RULES,
+        pull::concurrency::RULES,
+        statistics::RULES,
+        statistics::accuracy::RULES,
+        statistics::network::RULES,
+        statistics::reclaim::RULES,
+        statistics::accounting::RULES,
+        statistics::metrics::RULES,
+        // Behind the rules of events: some runtimes send what is minutes old to who listens, and each event of theirs is large.
+        optional::large_messages::RULES,
+        restart::RULES,
+        restart::running_containers::RULES,
+        restart::container_settings::RULES,
+        restart::connectivity::RULES,
+    ];
+    areas.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use proxy::Fault;
+
+    #[test]
+    fn ids_are_unique_and_of_known_areas() {
+        let mut seen = BTreeSet::new();
+        for rule in all() {
+            assert!(seen.insert(rule.id), "{} is there twice", rule.id);
+            assert_ne!(rule.area(), "other", "{}", rule.id);
+            assert!(rule.says.ends_with('.'), "{}: {}", rule.id, rule.says);
+        }
+    }
+
+    #[test]
+    fn each_rule_names_faults_that_parse() {
+        for rule in all() {
+            assert!(!rule.faults.is_empty(), "{} names no fault", rule.id);
+            for fault in rule.faults {
+                fault.parse::<Fault>().unwrap();
+            }
+        }
+    }
+}

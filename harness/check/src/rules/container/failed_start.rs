@@ -1,0 +1,37 @@
+//! Rules of containers that could not be started.
+
+use crate::prelude::*;
+
+pub(crate) const RULES: &[Rule] = rules! {
+    Should "CRI-CTR-054": "The status of a container that could not be started has a message that says why: a pod's status shows it.",
+        KUBELET, tags ["kubelet", "exit"], calls [StartContainer, ContainerStatus],
+        status_says_why_it_did_not_start, faults [
+            "ContainerStatus drop status.message",
+            "ContainerStatus set status.message \"failed\"",
+        ];
+};
+
+async fn status_says_why_it_did_not_start(x: &Context) -> Verdict {
+    let command = "/no/such/command";
+    let pod = x.pod().await?;
+    let mut config = x.forever("c");
+    config.command = vec![command.to_owned()];
+    let id = match pod.create(config).await {
+        Ok(id) => id,
+        answer => {
+            refused("CreateContainer of a missing command", answer)?;
+            let how =
+                "CreateContainer refuses a command that does not exist: there is no container";
+            return Err(Outcome::Diverges(how.to_owned()));
+        }
+    };
+    let start = x.client.start(&id).await;
+    refused("StartContainer of a missing command", start)?;
+    let status = x.client.container(&id).await?;
+    if status.state() == ContainerState::ContainerCreated {
+        let how = "a container that could not be started stays CONTAINER_CREATED";
+        return Err(Outcome::Diverges(how.to_owned()));
+    }
+    let says = status.message.contains(command);
+    ensure(says, "message in ContainerStatus", "the command that is missing", &status.message)
+}

@@ -1,0 +1,232 @@
+//! Rules of what a status has in each state of a container, and what stays the same in all of them.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use cri::v1::ContainerState::ContainerExited;
+
+use crate::prelude::*;
+
+pub(crate) const RULES: &[Rule] = rules! {
+    Must "CRI-CTR-050": "What a client has set of a container, and its image, are the same in its status while it runs and when it has ended.",
+        API, tags ["kubelet", "echo", "state"], calls [ContainerStatus],
+        settings_stay_in_each_state given [namespaces, pod], faults [
+            "ContainerStatus if status.state == \"CONTAINER_EXITED\" drop status.log_path",
+            "ContainerStatus if status.state == \"CONTAINER_EXITED\" drop status.image_ref",
+            "ContainerStatus if status.state == \"CONTAINER_EXITED\" drop status.labels",
+            "ContainerStatus if status.state == \"CONTAINER_EXITED\" drop status.mounts",
+            "ContainerStatus if status.state == \"CONTAINER_EXITED\" drop status.metadata.attempt",
+            "ContainerStatus if status.state == \"CONTAINER_RUNNING\" drop status.annotations",
+            "ContainerStatus if status.state == \"CONTAINER_RUNNING\" set status.created_at 1",
+        ];
+    Must "CRI-CTR-051": "The status of a container that has not ended has no exit code, no reason, and no time of an end.",
+        KUBELET, tags ["kubelet", "state", "exit"], calls [ContainerStatus],
+        what_has_not_ended_has_no_end given [pod], faults [
+            "ContainerStatus if status.state == \"CONTAINER_RUNNING\" set status.exit_code 5",
+            "ContainerStatus if status.state == \"CONTAINER_RUNNING\" set status.reason \"Running\"",
+            "ContainerStatus if status.state == \"CONTAINER_CREATED\" set status.exit_code 1",
+            "ContainerStatus if status.state == \"CONTAINER_RUNNING\" set status.finished_at 1700000000000000000",
+        ];
+    Must "CRI-CTR-052": "A container that was not given standard input reads its end at once.",
+        API, tags ["process"], calls [CreateContainer],
+        absent_stdin_is_at_its_end given [pod], faults ["CreateContainer request set config.stdin true"];
+    Must "CRI-SEC-013": "A container for which no seccomp profile is given has no filter, and one without no_new_privs may gain rights.",
+        CRITEST, tags ["kubelet", "seccomp"], calls [CreateContainer],
+        nothing_is_confined_unasked given [namespaces], faults [
+            "CreateContainer request set config.linux.security_context.no_new_privs true",
+            "CreateContainer request set config.linux.security_context.seccomp {\"profile_type\":\"RuntimeDefault\"}",
+        ];
+    Should "CRI-AGR-009": "The containers in the status of a stopped sandbox have ended.",
+        KUBELET, tags ["kubelet", "agreement", "state"], calls [PodSandboxStatus],
+        containers_of_stopped_sandbox_have_ended given [pod], faults [
+            "PodSandboxStatus if status.state == \"SANDBOX_NOTREADY\" set containers_statuses.state \"CONTAINER_RUNNING\"",
+        ];
+    Should "CRI-CON-009": "Calls that only read are answered within 2 s, once in three times at least: a kubelet makes some of them each second.",
+        KUBELET, tags ["kubelet", "time"], calls [Version, Status, ListPodSandbox, ListContainers, ListImages, PodSandboxStatus, ContainerStatus],
+        reading_calls_are_quick given [pod, container], faults [
+            "Version delay 3",
+            "Status delay 3",
+            "ListPodSandbox delay 3",
+            "ListContainers delay 3",
+            "PodSandboxStatus delay 3",
+            "ContainerStatus delay 3",
+        ];
+    Should "CRI-CON-010": "Each call of a pod's life with an image that is there is answered within 5 s, once in three times at least.",
+        KUBELET, tags ["kubelet", "time"], calls [RunPodSandbox, CreateContainer, StartContainer, StopContainer, RemoveContainer, StopPodSandbox, RemovePodSandbox],
+        life_of_pod_is_quick, faults [
+            "RunPodSandbox delay 6",
+            "CreateContainer delay 6",
+            "StartContainer delay 6",
+            "StopContainer delay 6",
+            "RemoveContainer delay 6",
+            "StopPodSandbox delay 6",
+            "RemovePodSandbox delay 6",
+        ];
+};
+
+/// What of a status is the same from the creation on, by field.
+fn settings(status: v1::ContainerStatus) -> BTreeMap<&'static str, String> {
+    let annotations: BTreeMap<_, _> = status.annotations.into_iter().collect();
+    let labels: BTreeMap<_, _> = status.labels.into_iter().collect();
+    [
+        ("id", status.id),
+        ("metadata", format!("{:?}", status.metadata)),
+        ("created_at", status.created_at.to_string()),
+        ("image", format!("{:?}", status.image)),
+        ("image_ref", status.image_ref),
+        ("image_id", status.image_id),
+        ("labels", format!("{labels:?}")),
+        ("annotations", format!("{annotations:?}")),
+        ("mounts", format!("{:?}", status.mounts)),
+        ("log_path", status.log_path),
+    ]
+    .into()
+}
+
+async fn settings_stay_in_each_state(x: &Context, pod: Pod) -> Verdict {
+    let mut config = x.forever("c");
+    config.annotations.insert("note".to_owned(), "kept".to_owned());
+    config.mounts.push(v1::Mount {
+        container_path: "/from-host".to_owned(),
+        host_path: x.shared.directory.display().to_string(),
+        ..Default::default()
+    });
+    if let Some(metadata) = &mut config.metadata {
+        metadata.attempt = 3;
+    }
+    let id = pod.create(config).await?;
+    let created = settings(x.client.container(&id).await?);
+    x.client.start(&id).await?;
+    let running = settings(x.client.container(&id).await?);
+    x.client.stop(&id, 30).await?;
+    let ended = settings(x.exited(&id).await?);
+    for (what, seen) in [("a running", &running), ("an ended", &ended)] {
+        for (field, expected) in &created {
+            let what = format!("{field} in the status of {what} container");
+            equal(&what, &seen[field].as_str(), &expected.as_str())?;
+        }
+    }
+    Ok(())
+}
+
+async fn what_has_not_ended_has_no_end(x: &Context, pod: Pod) -> Verdict {
+    let id = pod.create(x.forever("c")).await?;
+    let created = x.client.container(&id).await?;
+    x.client.start(&id).await?;
+    let running = x.client.container(&id).await?;
+    for (what, status) in [("created", created), ("running", running)] {
+        let what = format!("exit code, reason and end of a {what} container");
+        let seen = (status.exit_code, status.reason.as_str(), status.finished_at);
+        equal(&what, &seen, &(0, "", 0))?;
+    }
+    Ok(())
+}
+
+async fn absent_stdin_is_at_its_end(x: &Context, pod: Pod) -> Verdict {
+    let id = pod.start(x.script("c", "cat; exit 4")).await?;
+    let status = x.exited(&id).await?;
+    equal("exit_code", &status.exit_code, &4)
+}
+
+async fn nothing_is_confined_unasked(x: &Context) -> Verdict {
+    let filtered = |status: &str| status.lines().any(|line| line == "Seccomp:\t2");
+    let own = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if filtered(&own) || own.contains("NoNewPrivs:\t1") {
+        return skipped("this process is confined itself, and so is what it starts");
+    }
+    let pod = x.pod().await?;
+    let id = x.running(&pod).await?;
+    let status = x.client.sh(&id, "cat /proc/1/status /proc/self/status").await?;
+    ensure(!filtered(&status), "Seccomp", "0", &status)?;
+    let free = !status.contains("NoNewPrivs:\t1");
+    ensure(free, "NoNewPrivs", "0", &status)
+}
+
+async fn containers_of_stopped_sandbox_have_ended(x: &Context, pod: Pod) -> Verdict {
+    x.running(&pod).await?;
+    x.client.stop_pod(&pod.id).await?;
+    let status = x.client.pod(&pod.id).await?;
+    for container in status.containers_statuses {
+        let what = format!("the state of container {}", container.id);
+        equal(&what, &container.state(), &ContainerExited)?;
+    }
+    Ok(())
+}
+
+/// How long a call that only reads may take, and how often it is tried.
+const QUICK: Duration = Duration::from_secs(2);
+const TRIES: usize = 3;
+
+/// Fails if a call took too long each time.
+fn is_quick(what: &str, took: &[Duration], limit: Duration) -> Verdict {
+    let quick = took.iter().any(|took| *took < limit);
+    let expected = format!("an answer within {limit:?}, once in {TRIES} times");
+    ensure(quick, what, &expected, took)
+}
+
+async fn reading_calls_are_quick(x: &Context, pod: Pod, id: String) -> Verdict {
+    let client = &x.client;
+    let mut took: BTreeMap<&str, Vec<Duration>> = BTreeMap::new();
+    for _ in 0..TRIES {
+        let mut began = Instant::now();
+        let mut note = |call| {
+            took.entry(call).or_default().push(began.elapsed());
+            began = Instant::now();
+        };
+        client.version().await?;
+        note("Version");
+        client.status().await?;
+        note("Status");
+        client.pods(v1::PodSandboxFilter::default()).await?;
+        note("ListPodSandbox");
+        client.containers(v1::ContainerFilter::default()).await?;
+        note("ListContainers");
+        client.list_images().await?;
+        note("ListImages");
+        client.pod(&pod.id).await?;
+        note("PodSandboxStatus");
+        client.container(&id).await?;
+        note("ContainerStatus");
+        if took.values().flatten().all(|took| *took < QUICK) {
+            break;
+        }
+    }
+    took.iter().try_for_each(|(call, took)| is_quick(call, took, QUICK))
+}
+
+/// How long a call of a pod's life may take.
+const CHANGED: Duration = Duration::from_secs(5);
+
+async fn life_of_pod_is_quick(x: &Context) -> Verdict {
+    let client = &x.client;
+    let mut took: BTreeMap<&str, Vec<Duration>> = BTreeMap::new();
+    for _ in 0..TRIES {
+        let mut note = |call, began: Instant| took.entry(call).or_default().push(began.elapsed());
+        let mut began = Instant::now();
+        let pod = x.pod().await?;
+        note("RunPodSandbox", began);
+        began = Instant::now();
+        let id = pod.create(x.forever("c")).await?;
+        note("CreateContainer", began);
+        began = Instant::now();
+        client.start(&id).await?;
+        note("StartContainer", began);
+        x.logged(&pod, "ready").await?;
+        began = Instant::now();
+        client.stop(&id, 60).await?;
+        note("StopContainer", began);
+        began = Instant::now();
+        client.remove(&id).await?;
+        note("RemoveContainer", began);
+        began = Instant::now();
+        client.stop_pod(&pod.id).await?;
+        note("StopPodSandbox", began);
+        began = Instant::now();
+        client.remove_pod(&pod.id).await?;
+        note("RemovePodSandbox", began);
+        if took.values().flatten().all(|took| *took < CHANGED) {
+            break;
+        }
+    }
+    took.iter().try_for_each(|(call, took)| is_quick(call, took, CHANGED))
+}

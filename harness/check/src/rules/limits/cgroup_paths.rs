@@ -1,0 +1,119 @@
+//! Rules of where control groups are: below the one that the client names, and named as the runtime says.
+
+use std::path::{Path, PathBuf};
+
+use crate::cgroup;
+use crate::prelude::*;
+
+pub(crate) const RULES: &[Rule] = rules! {
+    Must "CRI-LIM-013": "The cgroups of a container are below the cgroup parent of its pod, which a kubelet limits and removes.",
+        KUBELET, tags ["kubelet", "resources"], calls [RunPodSandbox, CreateContainer],
+        cgroup_is_below_parent, faults ["RunPodSandbox request drop config.linux.cgroup_parent"];
+    Must "CRI-RTM-010": "Cgroups are made by the driver that RuntimeConfig names: a container's is a scope with systemd, and none otherwise.",
+        KUBELET, tags ["kubelet", "start", "resources"], calls [RuntimeConfig, CreateContainer],
+        cgroup_is_of_driver, faults ["RuntimeConfig set linux.cgroup_driver \"SYSTEMD\""];
+    Should "CRI-LIM-016": "No cgroup of a container is left after RemoveContainer, and none of a pod after RemovePodSandbox.",
+        KUBELET, tags ["kubelet", "leaks", "resources"], calls [RemoveContainer, RemovePodSandbox],
+        cgroups_are_removed given [pod], faults ["RemoveContainer swallow", "RemoveContainer hang"];
+    Must "CRI-LIM-017": "A command of ExecSync is in the cgroups of its container, whose limits it has.",
+        KUBELET, tags ["kubelet", "probe", "resources"], calls [ExecSync],
+        commands_are_in_cgroups_of_container given [limits, container], faults [
+            "ExecSync if request.timeout == 30 request set cmd [\"/bin/sh\", \"-c\", \"echo 0::/of; echo 1:memory:/of; echo; echo 0::/other; echo 1:memory:/other\"]",
+            "ExecSync set stdout \"MDo6L2EKCjA6Oi9iCg==\"",
+        ];
+};
+
+/// CRI-O's monitor of a container has a control group of its own, elsewhere.
+fn is_of_monitor(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().contains("conmon")
+}
+
+/// The control groups of a running container.
+async fn cgroups(x: &Context, pod: &Pod) -> Verdict<Vec<PathBuf>> {
+    x.needs_limits()?;
+    let id = x.running(pod).await?;
+    let mut all = cgroup::of(&id);
+    all.retain(|path| !is_of_monitor(path));
+    match all.is_empty() {
+        false => Ok(all),
+        true => skipped("no control group of this machine has the container's id in its name"),
+    }
+}
+
+async fn cgroup_is_below_parent(x: &Context) -> Verdict {
+    if x.shared.cgroup.is_none() {
+        return unsupported("RuntimeConfig does not say how cgroup parents are named");
+    }
+    let pod = x.pod().await?;
+    let linux = pod.config.linux.clone().unwrap_or_default();
+    let parent = Path::new(&linux.cgroup_parent);
+    let parent = parent.file_name().unwrap_or_default().to_string_lossy();
+    let all = cgroups(x, &pod).await?;
+    let below = all.iter().all(|path| {
+        let mut names = path.iter();
+        names.any(|name| name == &*parent)
+    });
+    ensure(below, "the control groups of a container", &format!("below {parent}"), &all)
+}
+
+async fn cgroup_is_of_driver(x: &Context) -> Verdict {
+    let request = v1::RuntimeConfigRequest {};
+    let answer = x.client.runtime.clone().runtime_config(request).await?;
+    let driver = answer.into_inner().linux.unwrap_or_default();
+    let driver = driver.cgroup_driver();
+    let pod = x.pod().await?;
+    let all = cgroups(x, &pod).await?;
+    let scope = |path: &PathBuf| path.extension().is_some_and(|name| name == "scope");
+    let right = match driver {
+        v1::CgroupDriver::Systemd => all.iter().any(scope),
+        v1::CgroupDriver::Cgroupfs => !all.iter().any(scope),
+    };
+    let what = "the control groups of a container";
+    ensure(right, what, &format!("those of the driver {}", driver.as_str_name()), &all)
+}
+
+async fn cgroups_are_removed(x: &Context, pod: Pod) -> Verdict {
+    let all = cgroups(x, &pod).await?;
+    let containers = x
+        .client
+        .containers(v1::ContainerFilter { pod_sandbox_id: pod.id.clone(), ..Default::default() });
+    for container in containers.await? {
+        x.client.remove(&container.id).await?;
+    }
+    // With systemd it is systemd that removes them.
+    x.until("the control groups of the container to be gone", async || {
+        match all.iter().find(|path| path.exists()) {
+            None => Ok(()),
+            Some(path) => Err(path.clone()),
+        }
+    })
+    .await?;
+    x.client.remove_pod(&pod.id).await?;
+    x.until("the control groups of the sandbox to be gone", async || {
+        let left = cgroup::of(&pod.id);
+        match left.into_iter().find(|path| !is_of_monitor(path)) {
+            None => Ok(()),
+            Some(path) => Err(path),
+        }
+    })
+    .await
+}
+
+async fn commands_are_in_cgroups_of_container(x: &Context, id: String) -> Verdict {
+    let text = "cat /proc/1/cgroup; echo; cat /proc/self/cgroup";
+    let text = x.client.sh(&id, text).await?;
+    let (first, own) = text.split_once("\n\n").unwrap_or((&text, ""));
+    for line in first.lines() {
+        // A command may have one of its own in that of its container.
+        let line = line.trim_end_matches('/');
+        let within = own.lines().any(|own| {
+            own.strip_prefix(line).is_some_and(|rest| {
+                rest.is_empty() || (rest.starts_with('/') && !rest.starts_with("/.."))
+            })
+        });
+        let what = "the control groups of a command of ExecSync";
+        ensure(within, what, &format!("{line:?}, that of process 1, or one in it"), own)?;
+    }
+    Ok(())
+}

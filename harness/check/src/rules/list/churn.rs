@@ -1,0 +1,149 @@
+//! Rules of lists that are asked for while others of their members are made, end and are removed.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::prelude::*;
+use crate::rules::image;
+use crate::rules::list::members::answered;
+use crate::rules::statistics::without_cgroup_parent;
+
+pub(crate) const RULES: &[Rule] = rules! {
+    Must "CRI-CON-020": "The lists of sandboxes, containers, their statistics and metrics succeed each time, and name what stays, while other sandboxes and containers are made, end and are removed.",
+        KUBELET, tags ["kubelet", "concurrency", "state"], calls [ListPodSandbox, ListContainers, ListContainerStats, RunPodSandbox, RemovePodSandbox, RemoveContainer],
+        lists_hold_while_members_change given [pod, container], faults [
+            "ListPodSandbox after 3 fail NOT_FOUND",
+            "ListPodSandbox after 3 drop items",
+            "ListContainers after 3 fail NOT_FOUND",
+            "ListContainers after 3 drop containers",
+            "ListContainerStats after 3 fail NOT_FOUND",
+            "ListContainerStats after 3 drop stats",
+            "ListPodSandboxStats after 3 fail INTERNAL",
+            "ListPodSandboxMetrics after 3 drop pod_metrics",
+            "ListMetricDescriptors after 3 drop descriptors",
+        ];
+    Must "CRI-IMG-030": "ListImages succeeds each time, and names what stays, while other images are pulled and removed.",
+        KUBELET, tags ["kubelet", "concurrency"], calls [ListImages, PullImage, RemoveImage],
+        images_are_listed_while_others_change, faults [
+            "ListImages after 3 fail NOT_FOUND",
+            "ListImages after 3 drop images",
+            "ListImages after 3 set images.repo_tags [\"a:1\"]",
+        ];
+};
+
+/// How often members are made and removed, and lists are asked for at least.
+const ROUNDS: usize = 6;
+
+/// Looks again and again until the other one has ended, and often enough.
+async fn while_changing<F: Future<Output = Verdict>>(
+    change: impl Future<Output = Verdict>,
+    look: impl Fn() -> F,
+) -> Verdict {
+    let ended = AtomicBool::new(false);
+    let changing = async {
+        let changed = change.await;
+        ended.store(true, Ordering::Relaxed);
+        changed
+    };
+    let looking = async {
+        let mut looks = 0;
+        while looks < ROUNDS || !ended.load(Ordering::Relaxed) {
+            look().await?;
+            looks += 1;
+        }
+        Ok(())
+    };
+    tokio::try_join!(changing, looking).map(drop)
+}
+
+/// Fails unless the list has this once. A call that the runtime does not have, or cannot answer for pods of a check, is left out.
+fn has(what: &str, listed: Verdict<Vec<String>>, id: &str) -> Verdict {
+    match listed {
+        Err(Outcome::Refused { code: Code::Unimplemented, .. } | Outcome::Diverges(_)) => Ok(()),
+        Err(outcome) => Err(outcome),
+        Ok(all) => {
+            let count = all.iter().filter(|one| *one == id).count();
+            let what = format!("how often {what} names what stays, while others change");
+            equal(&what, &count, &1)
+        }
+    }
+}
+
+async fn others_come_and_go(x: &Context, pod: &Pod) -> Verdict {
+    for round in 0..ROUNDS {
+        let other = x.pod().await?;
+        let short = pod.start(x.script(&format!("short-{round}"), "exit 0")).await?;
+        let long = other.start(x.forever("c")).await?;
+        x.exited(&short).await?;
+        x.client.stop(&long, 0).await?;
+        x.client.remove(&short).await?;
+        x.client.remove(&long).await?;
+        x.client.stop_pod(&other.id).await?;
+        x.client.remove_pod(&other.id).await?;
+    }
+    Ok(())
+}
+
+async fn lists_hold_while_members_change(x: &Context, pod: Pod, id: String) -> Verdict {
+    while_changing(others_come_and_go(x, &pod), || lists_name(x, &pod.id, &id)).await
+}
+
+/// Fails unless each list names this sandbox, or this container.
+async fn lists_name(x: &Context, pod: &str, id: &str) -> Verdict {
+    let names = |what: &str, answer: Result<Vec<String>, Status>, id: &str| {
+        has(what, answered(what, answer), id)
+    };
+    let runtime = || x.client.runtime.clone();
+    let pods = x.client.pods(v1::PodSandboxFilter::default()).await;
+    let pods = pods.map(|all| all.into_iter().map(|one| one.id).collect());
+    names("ListPodSandbox", pods, pod)?;
+    let containers = x.client.containers(v1::ContainerFilter::default()).await;
+    let containers = containers.map(|all| all.into_iter().map(|one| one.id).collect());
+    names("ListContainers", containers, id)?;
+    let stats = x.client.list_container_stats(v1::ContainerStatsFilter::default()).await;
+    let stats =
+        stats.map(|all| all.into_iter().filter_map(|one| Some(one.attributes?.id)).collect());
+    names("ListContainerStats", stats, id)?;
+    let request = v1::ListPodSandboxStatsRequest::default();
+    let what = "ListPodSandboxStats";
+    let stats = match without_cgroup_parent(runtime().list_pod_sandbox_stats(request).await) {
+        Err(Outcome::Refused { code, message }) => answered(what, Err(Status::new(code, message))),
+        stats => stats,
+    };
+    let stats = stats.map(|answer| {
+        let all = answer.into_inner().stats.into_iter();
+        all.filter_map(|one| Some(one.attributes?.id)).collect()
+    });
+    has(what, stats, pod)?;
+    let metrics = x.client.pod_metrics().await;
+    let metrics = metrics.map(|all| all.into_iter().map(|one| one.pod_sandbox_id).collect());
+    names("ListPodSandboxMetrics", metrics, pod)?;
+    let descriptors = x.client.metric_descriptors().await;
+    // Which ones there are is another matter, but there are some.
+    let descriptors = descriptors.map(|all| match all.is_empty() {
+        true => vec![],
+        false => vec!["some".to_owned()],
+    });
+    names("ListMetricDescriptors", descriptors, "some")
+}
+
+async fn images_are_listed_while_others_change(x: &Context) -> Verdict {
+    let (stays, _) = image::pulled(x).await?;
+    let mut others = Vec::new();
+    for number in 0..ROUNDS {
+        others.push(image::add(x, &format!("other-{number}"), |image| image)?.0);
+    }
+    let change = async {
+        for other in &others {
+            image::pull(x, other).await?;
+            x.client.remove_image(other).await?;
+        }
+        Ok(())
+    };
+    while_changing(change, || list_names(x, &stays)).await
+}
+
+async fn list_names(x: &Context, image: &str) -> Verdict {
+    let listed = answered("ListImages", x.client.list_images().await);
+    let listed = listed.map(|all| all.into_iter().flat_map(|one| one.repo_tags).collect());
+    has("ListImages", listed, image)
+}

@@ -1,0 +1,135 @@
+//! Rules of images that are mounted into containers as volumes.
+
+use crate::images::programs;
+use crate::prelude::*;
+use crate::rules::image::{add, pull};
+use crate::rules::mounts;
+
+pub(crate) const RULES: &[Rule] = rules! {
+    Should "CRI-MNT-020": "An image that is mounted as a volume shows its content, takes nothing, and its programs run.",
+        CRITEST, tags ["kubelet", "image-volume"], calls [PullImage, CreateContainer, ExecSync],
+        image_is_mounted, faults [
+            "CreateContainer request drop config.mounts",
+            "CreateContainer request set config.mounts.image_sub_path \"sub\"",
+        ];
+    Should "CRI-MNT-021": "Of an image that is mounted with a sub path, the container sees the directory at that path alone.",
+        CRITEST, tags ["kubelet", "image-volume"], calls [PullImage, CreateContainer, ExecSync],
+        sub_path_is_mounted, faults [
+            "CreateContainer request drop config.mounts.image_sub_path",
+            "CreateContainer request set config.mounts.image_sub_path \"sub/deeper\"",
+        ];
+    Should "CRI-MNT-022": "An image volume whose sub path is not in the image is refused.",
+        CRITEST, tags ["kubelet", "image-volume", "input"], calls [PullImage, CreateContainer],
+        missing_sub_path_is_refused, faults ["CreateContainer request drop config.mounts.image_sub_path"];
+    Should "CRI-MNT-023": "An image volume that is not read-only is refused.",
+        CRITEST, tags ["kubelet", "image-volume", "input"], calls [PullImage, CreateContainer],
+        writable_image_volume_is_refused, faults ["CreateContainer request set config.mounts.readonly true"];
+    Should "CRI-MNT-024": "The status of a container names the image of a volume by the id that PullImage returned.",
+        KUBELET, tags ["kubelet", "image-volume", "echo"], calls [PullImage, CreateContainer, ContainerStatus],
+        image_of_volume_is_named, faults [
+            "ContainerStatus drop status.mounts.image",
+            "ContainerStatus set status.mounts.image.image_ref \"sha256:none\"",
+        ];
+};
+
+/// An image as a volume, and a pod for the containers that mount it.
+struct Volume {
+    pod: Pod,
+    image: v1::ImageSpec,
+}
+
+impl Volume {
+    async fn new(x: &Context) -> Verdict<Self> {
+        x.needs_namespaces()?;
+        let base = programs(&["ls"]).map_err(|error| Outcome::Skipped(error.to_string()))?;
+        let files = Layer::new()
+            .file("root", 0o644, "of the root\n")
+            .file("sub/file", 0o644, "of the sub path\n")
+            .file("sub/deeper/file", 0o644, "deeper\n");
+        let (name, _) = add(x, "1", |image| image.layer(base).layer(files))?;
+        let image = v1::ImageSpec {
+            image: pull(x, &name).await?,
+            user_specified_image: name,
+            ..Default::default()
+        };
+        let pod = x.pod().await?;
+        let volume = Self { pod, image };
+        // A runtime without this feature refuses a mount without a path on the host.
+        match volume.pod.create(volume.container(x, "probe", "", true)).await {
+            Ok(_) => Ok(volume),
+            Err(status) => {
+                unsupported(format!("CreateContainer with an image volume: {}", status.message()))
+            }
+        }
+    }
+
+    fn container(
+        &self,
+        x: &Context,
+        name: &str,
+        sub_path: &str,
+        readonly: bool,
+    ) -> v1::ContainerConfig {
+        let mut config = x.forever(name);
+        config.mounts = vec![v1::Mount {
+            container_path: "/mnt".to_owned(),
+            image: Some(self.image.clone()),
+            image_sub_path: sub_path.to_owned(),
+            readonly,
+            ..Default::default()
+        }];
+        config
+    }
+}
+
+async fn image_is_mounted(x: &Context) -> Verdict {
+    let volume = Volume::new(x).await?;
+    let id = volume.pod.start(volume.container(x, "c", "", true)).await?;
+    let script = "cat /mnt/root /mnt/sub/file; echo x 2>/dev/null >/mnt/written && echo written; /mnt/bin/ls /mnt/sub";
+    let seen = x.client.exec(&id, ["/bin/sh", "-c", script], 30).await?;
+    let seen = String::from_utf8_lossy(&seen.stdout).into_owned();
+    let expected = "of the root\nof the sub path\ndeeper\nfile\n";
+    equal("what the container sees of the image", seen.as_str(), expected)
+}
+
+async fn sub_path_is_mounted(x: &Context) -> Verdict {
+    let volume = Volume::new(x).await?;
+    let id = volume.pod.start(volume.container(x, "c", "sub", true)).await?;
+    let script =
+        "cat /mnt/file; ls /mnt; echo x 2>/dev/null >/mnt/written && echo written; echo end";
+    let seen = x.client.exec(&id, ["/bin/sh", "-c", script], 30).await?;
+    let seen = String::from_utf8_lossy(&seen.stdout).into_owned();
+    let expected = "of the sub path\ndeeper\nfile\nend\n";
+    equal("what the container sees of the sub path", seen.as_str(), expected)
+}
+
+/// Fails unless a container with such a volume is refused.
+async fn container_is_refused(x: &Context, what: &str, sub_path: &str, readonly: bool) -> Verdict {
+    let volume = Volume::new(x).await?;
+    let config = volume.container(x, "c", sub_path, readonly);
+    mounts::is_refused(x, what, &volume.pod, config).await
+}
+
+async fn missing_sub_path_is_refused(x: &Context) -> Verdict {
+    container_is_refused(x, "a sub path that is not in the image", "no/such/path", true).await
+}
+
+async fn writable_image_volume_is_refused(x: &Context) -> Verdict {
+    container_is_refused(x, "an image volume that is not read-only", "", false).await
+}
+
+async fn image_of_volume_is_named(x: &Context) -> Verdict {
+    let volume = Volume::new(x).await?;
+    let id = volume.pod.start(volume.container(x, "c", "", true)).await?;
+    let status = x.client.container(&id).await?;
+    let mount = status.mounts.iter().find(|mount| mount.container_path == "/mnt");
+    match mount.and_then(|mount| mount.image.as_ref()) {
+        Some(image) if image.image_ref.is_empty() => {
+            diverges("the image of the mount has no image_ref")
+        }
+        Some(image) => equal("image_ref of the volume", &image.image_ref, &volume.image.image),
+        None => {
+            failed("the mount in ContainerStatus", "with its image", format!("{:?}", status.mounts))
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Rules of processes: all processes of a container end with it, and its status says how it ended.
+
+pub(crate) mod children;
+pub(crate) mod initial_state;
+pub(crate) mod timestamps;
+
+use tokio::time::Instant;
+
+use crate::held::{HOLD, Held};
+use crate::prelude::*;
+use crate::rules::sandbox::echo::now;
+
+pub(crate) const RULES: &[Rule] = rules! {
+    Must "CRI-PRC-001": "No process of a container lives on after StopContainer, also none that ignores SIGTERM.",
+        API, tags ["kubelet", "signal"], calls [StopContainer],
+        stop_ends_every_process given [pod], faults ["StopContainer swallow", "StopContainer answer DEADLINE_EXCEEDED"];
+    Must "CRI-PRC-002": "A container is reported as exited when its first process has ended, not before, and the others end with it.",
+        KUBELET, tags ["kubelet", "exit", "state"], calls [ContainerStatus],
+        exit_is_that_of_first_process given [pod], faults [
+            "ContainerStatus set status.state \"CONTAINER_EXITED\"",
+            "ContainerStatus set status.state \"CONTAINER_RUNNING\"",
+            "ListContainers set containers.state \"CONTAINER_EXITED\"",
+        ];
+    Must "CRI-PRC-003": "No process of a pod lives on after StopPodSandbox.",
+        API, tags ["kubelet", "signal"], calls [StopPodSandbox],
+        pod_stop_ends_every_process given [pod], faults [
+            "StopPodSandbox swallow",
+            "StopPodSandbox answer DEADLINE_EXCEEDED",
+        ];
+    Must "CRI-PRC-004": "No process of a container lives on after RemoveContainer.",
+        API, tags ["kubelet", "signal"], calls [RemoveContainer],
+        removal_ends_every_process given [pod], faults ["RemoveContainer swallow"];
+    Must "CRI-PRC-005": "No process of a pod lives on after RemovePodSandbox.",
+        API, tags ["kubelet", "signal"], calls [RemovePodSandbox],
+        pod_removal_ends_every_process given [pod], faults ["RemovePodSandbox swallow"];
+    Must "CRI-PRC-006": "A command of ExecSync ends with the container that it runs in, and so does the call.",
+        CRIO, tags ["exec", "signal"], calls [ExecSync, StopContainer],
+        exec_ends_with_container given [pod], faults [
+            "StopContainer swallow",
+            "ExecSync hang",
+            "ExecSync request set cmd [\"/bin/sh\", \"-c\", \"sleep 1000\"]",
+        ];
+    Must "CRI-PRC-007": "In a pod with one process namespace, StopContainer ends the container's processes and no other container's.",
+        CRIO, tags ["kubelet", "signal", "namespaces"], calls [StopContainer, ContainerStatus],
+        stop_in_shared_namespace_ends_one_container, faults [
+            "StopContainer swallow",
+            "ContainerStatus set status.state \"CONTAINER_EXITED\"",
+        ];
+    Must "CRI-PRC-008": "A container that ends within its grace period is not killed before: its own exit code is reported.",
+        KUBELET, tags ["kubelet", "signal", "time", "exit"], calls [StopContainer, ContainerStatus],
+        grace_period_is_not_shortened given [pod], faults [
+            "StopContainer request set timeout 1",
+            "StopContainer request set timeout 10",
+            "StopContainer request drop timeout",
+            "ContainerStatus set status.exit_code 137",
+        ];
+    Must "CRI-PRC-009": "Each exit code from 0 to 255 is reported as it is, with the reason Completed for 0 and Error for the others.",
+        KUBELET, tags ["kubelet", "exit"], calls [ContainerStatus],
+        exit_codes_are_reported given [pod], faults [
+            "ContainerStatus if status.exit_code = 255 set status.exit_code -1",
+            "ContainerStatus if status.exit_code = 2 set status.exit_code 1",
+            "ContainerStatus if status.exit_code = 126 set status.reason \"ContainerCannotRun\"",
+            "ContainerStatus drop status.exit_code",
+        ];
+    Must "CRI-PRC-010": "The times of start and finish are those at which the process began and ended.",
+        KUBELET, tags ["kubelet", "time"], calls [ContainerStatus],
+        times_are_those_of_process given [pod], faults [
+            "ContainerStatus drop status.started_at",
+            "ContainerStatus if status.state = \"CONTAINER_EXITED\" drop status.finished_at",
+            "ContainerStatus if status.state = \"CONTAINER_EXITED\" set status.finished_at 1500000000000000000",
+            "ContainerStatus if status.state = \"CONTAINER_EXITED\" set status.started_at 1500000000000000000",
+            "ContainerStatus if status.state = \"CONTAINER_EXITED\" set status.finished_at 1800000000",
+        ];
+    Must "CRI-PRC-011": "The status of an exited container does not change after StopContainer and StopPodSandbox.",
+        KUBELET, tags ["kubelet", "exit", "state"], calls [ContainerStatus, StopContainer, StopPodSandbox],
+        end_is_told_unchanged given [pod], faults [
+            "ContainerStatus drop status.exit_code",
+            "ContainerStatus if status.state = \"CONTAINER_EXITED\" drop status.reason",
+            "ListContainers set containers.state \"CONTAINER_RUNNING\"",
+        ];
+    Must "CRI-PRC-014": "The status of a container that StopPodSandbox ends says how it ended: with its own exit code, or killed.",
+        KUBELET, tags ["kubelet", "exit", "signal"], calls [StopPodSandbox, ContainerStatus],
+        end_with_pod_is_told given [pod, container], faults [
+            "ContainerStatus if status.state = \"CONTAINER_EXITED\" drop status.exit_code",
+            "ContainerStatus if status.state = \"CONTAINER_EXITED\" set status.reason \"Completed\"",
+            "ContainerStatus if status.state = \"CONTAINER_EXITED\" drop status.finished_at",
+            "StopPodSandbox swallow",
+        ];
+    Must "CRI-PRC-012": "The process that runs is that of the configuration, once: it begins with StartContainer and is not started again.",
+        API, tags ["kubelet", "state", "restart"], calls [CreateContainer, StartContainer],
+        process_runs_once given [pod], faults [
+            "StartContainer swallow",
+            "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo up >>/mnt/log; echo up >>/mnt/log\"]",
+        ];
+};
+
+/// Ignores SIGTERM, as its children do.
+const STUBBORN: &str = "trap '' TERM; sleep 1000 & sleep 1000 & while :; do sleep 1000; done";
+
+/// Starts a container whose processes hold a FIFO, and waits for it.
+pub(crate) async fn holding(
+    x: &Context,
+    pod: &Pod,
+    name: &str,
+    script: &str,
+) -> Verdict<(String, Held)> {
+    let mut held = Held::new(x)?;
+    let mut config = x.script(name, &format!("{HOLD}{script}"));
+    held.mount(&mut config);
+    let namespaces = fixture::security(&mut config).namespace_options.get_or_insert_default();
+    let of_pod = pod.config.linux.as_ref();
+    let of_pod =
+        of_pod.and_then(|linux| linux.security_context.as_ref()?.namespace_options.as_ref());
+    namespaces.pid = of_pod.map_or(namespaces.pid, |of_pod| of_pod.pid);
+    let id = pod.start(config).await?;
+    held.up(x, 1).await?;
+    Ok((id, held))
+}
+
+async fn stop_ends_every_process(x: &Context, pod: Pod) -> Verdict {
+    let (id, mut held) = holding(x, &pod, "c", STUBBORN).await?;
+    x.client.stop(&id, 1).await?;
+    held.ends(x, "StopContainer").await
+}
+
+async fn exit_is_that_of_first_process(x: &Context, pod: Pod) -> Verdict {
+    let script = "(trap '' TERM HUP; sleep 1000) & while [ ! -e /mnt/go ]; do sleep 0.1; done";
+    let (id, mut held) = holding(x, &pod, "c", script).await?;
+    x.container_is(&id, ContainerState::ContainerRunning).await?;
+    let go = held.directory.join("go");
+    if let Err(error) = std::fs::write(&go, "") {
+        return failed("the directory of the FIFO", "to be written", error.to_string());
+    }
+    x.exited(&id).await?;
+    held.ends(x, "the exit of the container").await
+}
+
+async fn pod_stop_ends_every_process(x: &Context, pod: Pod) -> Verdict {
+    let (_, mut first) = holding(x, &pod, "c", STUBBORN).await?;
+    let (_, mut second) = holding(x, &pod, "d", STUBBORN).await?;
+    x.client.stop_pod(&pod.id).await?;
+    first.ends(x, "StopPodSandbox").await?;
+    second.ends(x, "StopPodSandbox").await
+}
+
+async fn removal_ends_every_process(x: &Context, pod: Pod) -> Verdict {
+    let (id, mut held) = holding(x, &pod, "c", STUBBORN).await?;
+    x.client.remove(&id).await?;
+    held.ends(x, "RemoveContainer").await
+}
+
+async fn pod_removal_ends_every_process(x: &Context, pod: Pod) -> Verdict {
+    let (_, mut held) = holding(x, &pod, "c", STUBBORN).await?;
+    x.client.remove_pod(&pod.id).await?;
+    held.ends(x, "RemovePodSandbox").await
+}
+
+async fn exec_ends_with_container(x: &Context, pod: Pod) -> Verdict {
+    let mut held = Held::new(x)?;
+    let mut config = x.forever("c");
+    held.mount(&mut config);
+    let id = x.start_ready(&pod, config).await?;
+    let (client, container) = (x.client.clone(), id.clone());
+    let script = format!("{HOLD}{STUBBORN}");
+    let exec =
+        tokio::spawn(async move { client.exec(&container, ["/bin/sh", "-c", &script], 0).await });
+    held.up(x, 1).await?;
+    x.client.stop(&id, 1).await?;
+    held.ends(x, "StopContainer").await?;
+    match tokio::time::timeout(x.shared.patience, exec).await {
+        // Whether it is an error, or an exit code, is the runtime's choice.
+        Ok(_) => Ok(()),
+        Err(_) => failed("ExecSync of a command that was killed", "to end", "no end"),
+    }
+}
+
+async fn stop_in_shared_namespace_ends_one_container(x: &Context) -> Verdict {
+    let mut config = x.sandbox();
+    fixture::pod_namespaces(&mut config).pid = NamespaceMode::Pod.into();
+    let pod = x.pod_of(config).await?;
+    let (first, mut ending) = holding(x, &pod, "c", STUBBORN).await?;
+    let (second, mut staying) = holding(x, &pod, "d", STUBBORN).await?;
+    x.client.stop(&first, 0).await?;
+    ending.ends(x, "StopContainer").await?;
+    x.container_is(&second, ContainerState::ContainerRunning).await?;
+    ensure(staying.is_held(), "the processes of the other container", "to live on", "none lives")
+}
+
+async fn grace_period_is_not_shortened(x: &Context, pod: Pod) -> Verdict {
+    let script = "trap 'echo asked; sleep 12; exit 9' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
+    let id = x.start_ready(&pod, x.script("c", script)).await?;
+    let began = Instant::now();
+    x.client.stop(&id, 60).await?;
+    let took = began.elapsed();
+    // Longer than the periods that runtimes have of their own: 10 s are common.
+    let what = "StopContainer of a container that needs 12 s to end";
+    ensure(took.as_secs() >= 11, what, "to wait for it", took)?;
+    let status = x.client.container(&id).await?;
+    equal("the exit code", &status.exit_code, &9)?;
+    equal("the reason", status.reason.as_str(), "Error")
+}
+
+async fn exit_codes_are_reported(x: &Context, pod: Pod) -> Verdict {
+    for (attempt, code) in (0..).zip([0, 1, 2, 126, 127, 128, 200, 255]) {
+        let mut config = x.script("c", &format!("exit {code}"));
+        config.metadata.get_or_insert_default().attempt = attempt;
+        let id = pod.start(config).await?;
+        let status = x.exited(&id).await?;
+        equal("the exit code", &status.exit_code, &code)?;
+        let reason = if code == 0 { "Completed" } else { "Error" };
+        let what = format!("the reason for exit code {code}");
+        equal(&what, status.reason.as_str(), reason)?;
+    }
+    Ok(())
+}
+
+/// Clocks of a kernel have ticks of up to 10 ms.
+pub(crate) const TICK: i64 = 50_000_000;
+
+async fn times_are_those_of_process(x: &Context, pod: Pod) -> Verdict {
+    let script = "echo ready; while [ ! -e /mnt/go ]; do sleep 0.1; done";
+    let before = now() - TICK;
+    let (id, held) = holding(x, &pod, "c", script).await?;
+    let started = now() + TICK;
+    let asked = now() - TICK;
+    if let Err(error) = std::fs::write(held.directory.join("go"), "") {
+        return failed("the directory of the FIFO", "to be written", error.to_string());
+    }
+    let status = x.exited(&id).await?;
+    let (began, ended) = (status.started_at, status.finished_at);
+    let holds = (before..=started).contains(&began);
+    ensure(holds, "started_at", &format!("between {before} and {started}"), began)?;
+    let last = now() + TICK;
+    let what = "finished_at";
+    ensure((asked..=last).contains(&ended), what, &format!("between {asked} and {last}"), ended)
+}
+
+async fn end_is_told_unchanged(x: &Context, pod: Pod) -> Verdict {
+    let id = pod.start(x.script("c", "exit 33")).await?;
+    let first = x.exited(&id).await?;
+    let told = (first.exit_code, first.reason.as_str());
+    equal("the exit code and the reason", &told, &(33, "Error"))?;
+    still(x, &first, "the exit").await?;
+    x.client.stop(&id, 1).await?;
+    still(x, &first, "StopContainer").await?;
+    x.client.stop_pod(&pod.id).await?;
+    still(x, &first, "StopPodSandbox").await
+}
+
+async fn end_with_pod_is_told(x: &Context, pod: Pod, id: String) -> Verdict {
+    x.client.stop_pod(&pod.id).await?;
+    x.container_is(&id, ContainerState::ContainerExited).await?;
+    let status = x.client.container(&id).await?;
+    let told = (status.exit_code, status.reason.as_str());
+    // After SIGTERM, or after SIGKILL.
+    let what = "the exit code and the reason of a container whose pod was stopped";
+    ensure(matches!(told, (143 | 137, "Error")), what, "143 or 137, and Error", told)?;
+    let what = "finished_at of a container that has run for a while";
+    let holds = status.finished_at >= status.started_at;
+    ensure(holds, what, &format!("not before {}", status.started_at), status.finished_at)
+}
+
+/// Fails unless the container still has this status.
+async fn still(x: &Context, first: &v1::ContainerStatus, after: &str) -> Verdict {
+    let what = format!("ContainerStatus after {after}");
+    equal(&what, &x.client.container(&first.id).await?, first)?;
+    x.container_is(&first.id, ContainerState::ContainerExited).await
+}
+
+async fn process_runs_once(x: &Context, pod: Pod) -> Verdict {
+    let held = Held::new(x)?;
+    let mut config = x.script("c", "echo up >>/mnt/log; exit 1");
+    held.mount(&mut config);
+    let id = pod.create(config).await?;
+    let log = held.directory.join("log");
+    let lines = || std::fs::read_to_string(&log).unwrap_or_default();
+    equal("what ran before StartContainer", lines().as_str(), "")?;
+    x.client.start(&id).await?;
+    x.exited(&id).await?;
+    // What restarts it does so as it sees the exit.
+    let other = pod.start(x.script("d", "exit 0")).await?;
+    x.exited(&other).await?;
+    equal("what ran", lines().as_str(), "up\n")?;
+    x.container_is(&id, ContainerState::ContainerExited).await
+}

@@ -1,0 +1,81 @@
+//! Rules of what goes on during a pull, and of what is left on the host after the end of a pod.
+
+use registry::Fault;
+
+use crate::prelude::*;
+use crate::rules::image::{add, refusal};
+
+pub(crate) const RULES: &[Rule] = rules! {
+    Must "CRI-CON-011": "While an image is pulled, images are listed and looked up, and containers are run: a pull may take minutes.",
+        KUBELET, tags ["kubelet", "pull", "time"], calls [PullImage, ListImages, ImageStatus, CreateContainer],
+        pull_hinders_nothing given [pod], faults [
+            "ListImages delay 3",
+            "ImageStatus delay 3",
+            "CreateContainer delay 3",
+            "PullImage answer UNKNOWN",
+        ];
+    Should "CRI-SBX-024": "No mount of the host names a sandbox or a container in its path after they were removed.",
+        API, tags ["leaks"], calls [RemovePodSandbox, RemoveContainer],
+        no_mounts_are_left given [pod, container], faults ["RemovePodSandbox answer UNKNOWN", "RemoveContainer hang"];
+};
+
+/// How long the registry lets the runtime wait for a layer.
+const PULL: Duration = Duration::from_secs(6);
+/// How long the other calls may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+async fn pull_hinders_nothing(x: &Context, pod: Pod) -> Verdict {
+    let (name, _) = add(x, "1", |image| image)?;
+    let images = x.images()?;
+    let repository = images.repository(&x.rule.to_lowercase());
+    let (blobs, manifests) = (format!("{repository}/blobs/"), format!("{repository}/manifests/"));
+    images.fail(Fault::delay(PULL).method("GET").on(&blobs).times(1));
+    let client = x.client.clone();
+    let mut pull = tokio::spawn(async move { client.pull(&name).await });
+    // The registry counts a request when it has answered it, so the delayed request for the content is not counted yet.
+    let asked = x.until("the runtime to get the image's manifest", async || {
+        match images.seen(&manifests) {
+            0 => Err("no request"),
+            _ => Ok(()),
+        }
+    });
+    tokio::select! {
+        asked = asked => asked?,
+        pulled = &mut pull => {
+            joined("PullImage", pulled)?.map_err(refusal)?;
+            return failed("PullImage", "to wait for the content", "an answer");
+        }
+    }
+    let calls = async {
+        x.client.list_images().await?;
+        x.client.image(&x.shared.image).await?;
+        pod.start(x.forever("c")).await
+    };
+    let answered = tokio::time::timeout(PATIENCE, calls).await;
+    let pulls = !pull.is_finished();
+    // Its end is waited for, so that the image can be removed.
+    let pulled = pull.await;
+    match answered {
+        Ok(answer) => drop(answer?),
+        Err(_) => {
+            let what = "ListImages, ImageStatus and the start of a container during a pull";
+            return failed(what, format!("answers within {PATIENCE:?}"), "none");
+        }
+    }
+    ensure(pulls, "PullImage", "not answered yet", &pulled)?;
+    joined("PullImage", pulled)?.map(drop).map_err(refusal)
+}
+
+async fn no_mounts_are_left(x: &Context, pod: Pod, id: String) -> Verdict {
+    x.client.stop(&id, 0).await?;
+    x.client.remove(&id).await?;
+    x.client.stop_pod(&pod.id).await?;
+    x.client.remove_pod(&pod.id).await?;
+    x.until("no mount with the ids in its path", async || {
+        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let left = |line: &&str| line.contains(&pod.id) || line.contains(&id);
+        let left: Vec<String> = table.lines().filter(left).map(str::to_owned).collect();
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    })
+    .await
+}

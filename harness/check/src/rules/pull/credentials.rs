@@ -1,0 +1,230 @@
+//! Rules of credentials: which ones a pull sends, and to whom.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use registry::{Auth, Bearer, Fault, Options, Registry};
+
+use crate::prelude::*;
+use crate::rules::image::{refusal, status};
+use crate::rules::pull::{is_absent, said};
+
+pub(crate) const RULES: &[Rule] = rules! {
+    Must "CRI-PUL-020": "PullImage gets a token for each repository from a registry that asks for one, with the credentials of that call alone.",
+        KUBELET, tags ["kubelet", "registry", "security"], calls [PullImage, ImageStatus],
+        each_repository_has_its_token, faults [
+            "PullImage after 1 request drop auth",
+            "PullImage after 1 answer UNKNOWN",
+            "PullImage after 2 request set auth {\"username\": \"checker\", \"password\": \"secret\"}",
+            "PullImage swallow",
+        ];
+    Must "CRI-PUL-021": "PullImage pulls without credentials what a registry gives to everybody, and fails for a repository of the same registry that asks for some.",
+        KUBELET, tags ["kubelet", "registry", "security"], calls [PullImage, ImageStatus],
+        one_repository_asks_for_credentials, faults [
+            "PullImage request drop auth",
+            "PullImage answer UNKNOWN",
+            "PullImage request set auth {\"username\": \"checker\", \"password\": \"secret\"}",
+            "PullImage swallow",
+        ];
+    Must "CRI-PUL-022": "PullImage that is sent to another host does not send the credentials there.",
+        KUBELET, tags ["kubelet", "registry", "security"], calls [PullImage, ImageStatus],
+        credentials_stay_with_registry, faults ["PullImage swallow", "PullImage request drop auth"];
+    Must "CRI-PUL-027": "PullImage that is sent to another host does not send the credentials of the registry there, even if that host asks for some.",
+        CONTAINERD, tags ["kubelet", "registry", "security"], calls [PullImage],
+        asking_host_gets_no_credentials, faults ["PullImage swallow", "PullImage request drop auth"];
+    Should "CRI-PUL-025": "PullImage sends credentials that name a server to that host alone.",
+        CONTAINERD, tags ["kubelet", "registry", "security"], calls [PullImage, ImageStatus],
+        credentials_of_another_host_are_kept, faults [
+            "PullImage request drop auth.server_address",
+            "PullImage swallow",
+            "PullImage request drop auth",
+        ];
+    Should "CRI-PUL-023": "PullImage takes the name and the password also as one text in base64, as a kubelet reads them from a file.",
+        API, tags ["kubelet", "registry"], calls [PullImage, ImageStatus],
+        encoded_credentials_are_sent, faults ["PullImage request drop auth.auth", "PullImage swallow"];
+    Should "CRI-PUL-024": "PullImage exchanges an identity token for the token of a registry.",
+        API, tags ["kubelet", "registry"], calls [PullImage, ImageStatus],
+        identity_token_is_exchanged, faults [
+            "PullImage request drop auth.identity_token",
+            "PullImage swallow",
+        ];
+    May "CRI-PUL-026": "PullImage sends a registry token as it is.",
+        API, tags ["registry"], calls [PullImage, ImageStatus],
+        registry_token_is_sent, faults ["PullImage request drop auth.registry_token", "PullImage swallow"];
+};
+
+/// A registry of a rule's own.
+struct Own<'a> {
+    x: &'a Context,
+    registry: Registry,
+}
+
+fn skipped(error: impl std::fmt::Display) -> Outcome {
+    Outcome::Skipped(error.to_string())
+}
+
+impl<'a> Own<'a> {
+    async fn start(x: &'a Context, options: Options) -> Verdict<Self> {
+        // Where the runtime does not reach the registry that all rules share, it does not reach this one.
+        x.images()?;
+        let registry = options.start().await.map_err(skipped)?;
+        Ok(Self { x, registry })
+    }
+
+    /// Adds an image, and returns its name. That it has the run in it has the end of the run remove it.
+    fn add(&self, repository: &str) -> Verdict<String> {
+        let repository =
+            format!("{}/{}/{repository}", self.x.shared.run, self.x.rule.to_lowercase());
+        let layer = Layer::new().file("content", 0o644, repository.clone());
+        let image = ImageBuilder::new(&format!("{repository}:1")).layer(layer);
+        self.registry.add(&image).map_err(skipped)?;
+        Ok(format!("{}/{repository}:1", self.registry.host()))
+    }
+
+    async fn pull(&self, name: &str, auth: Option<v1::AuthConfig>) -> Result<String, Status> {
+        let request = v1::PullImageRequest {
+            image: Some(v1::ImageSpec { image: name.to_owned(), ..Default::default() }),
+            auth,
+            ..Default::default()
+        };
+        let answer = self.x.client.images.clone().pull_image(request).await?;
+        Ok(answer.into_inner().image_ref)
+    }
+
+    /// Fails unless the image can be pulled with these credentials.
+    async fn gives(&self, name: &str, auth: Option<v1::AuthConfig>) -> Verdict {
+        self.pull(name, auth).await.map_err(refusal)?;
+        status(self.x, name).await.map(drop)
+    }
+
+    /// Fails if the image can be pulled with these credentials.
+    async fn refuses(&self, what: &str, name: &str, auth: Option<v1::AuthConfig>) -> Verdict {
+        said(&refused(what, self.pull(name, auth).await)?)?;
+        is_absent(self.x, name).await
+    }
+}
+
+const USER: &str = "checker";
+const PASSWORD: &str = "secret";
+
+fn user() -> Option<v1::AuthConfig> {
+    Some(v1::AuthConfig {
+        username: USER.to_owned(),
+        password: PASSWORD.to_owned(),
+        ..Default::default()
+    })
+}
+
+fn basic() -> Auth {
+    Auth::Basic { user: USER.to_owned(), password: PASSWORD.to_owned() }
+}
+
+/// Tokens for who has the password, or one of `tokens`.
+fn bearer(tokens: Bearer) -> Auth {
+    Auth::Bearer(Bearer { user: Some((USER.to_owned(), PASSWORD.to_owned())), ..tokens })
+}
+
+async fn each_repository_has_its_token(x: &Context) -> Verdict {
+    let own = Own::start(x, Registry::with().auth(bearer(Bearer::default()))).await?;
+    let [first, second, third] = ["first", "second", "third"].map(|name| own.add(name));
+    own.gives(&first?, user()).await?;
+    own.gives(&second?, user()).await?;
+    // The registry has given tokens to this client, for other repositories.
+    own.refuses("PullImage without credentials", &third?, None).await
+}
+
+async fn one_repository_asks_for_credentials(x: &Context) -> Verdict {
+    let options = Registry::with().auth(basic()).only("/private");
+    let own = Own::start(x, options).await?;
+    let (open, private, other) = (own.add("public")?, own.add("private")?, own.add("private-too")?);
+    own.gives(&open, None).await?;
+    own.refuses("PullImage without credentials", &private, None).await?;
+    own.gives(&private, user()).await?;
+    own.refuses("PullImage without credentials, after one with some", &other, None).await
+}
+
+async fn credentials_stay_with_registry(x: &Context) -> Verdict {
+    let own = Own::start(x, Registry::with().auth(basic())).await?;
+    // Another host by its name, too: some clients take an address with another port for the same one.
+    let elsewhere = Registry::with().listen(([127, 0, 0, 2], 0).into());
+    let elsewhere = Own::start(x, elsewhere).await?;
+    let name = own.add("moved")?;
+    elsewhere.add("moved")?;
+    own.registry.fail(Fault::redirect(elsewhere.registry.url()).method("GET").on("/blobs/"));
+    own.gives(&name, user()).await?;
+    let seen = elsewhere.registry.seen();
+    ensure(!seen.is_empty(), "the requests to the other host", "some", &seen)?;
+    let with_credentials = seen.iter().filter(|request| request.authorized).count();
+    equal("how many of them had the header Authorization", &with_credentials, &0)
+}
+
+/// Pulls an image whose blobs another host has, which asks for credentials of its own: CVE-2020-15157. Returns how many of the
+/// requests to that host had credentials.
+async fn sent_to_asking_host(x: &Context, repository: &str, named: bool) -> Verdict<usize> {
+    let own = Own::start(x, Registry::with().auth(basic())).await?;
+    let others = Auth::Basic { user: "other".to_owned(), password: "another".to_owned() };
+    let elsewhere = Registry::with().auth(others).listen(([127, 0, 0, 2], 0).into());
+    let elsewhere = Own::start(x, elsewhere).await?;
+    let name = own.add(repository)?;
+    own.registry.fail(Fault::redirect(elsewhere.registry.url()).method("GET").on("/blobs/"));
+    let mut auth = user();
+    if let Some(auth) = auth.as_mut().filter(|_| named) {
+        own.registry.url().clone_into(&mut auth.server_address);
+    }
+    // It may fail: only the other host has the blobs.
+    if let Err(status) = own.pull(&name, auth).await {
+        said(&status)?;
+    }
+    let seen = elsewhere.registry.seen();
+    let asked = !seen.is_empty();
+    ensure(asked, "the requests to the other host", "some", &seen)?;
+    Ok(seen.iter().filter(|request| request.authorized).count())
+}
+
+async fn asking_host_gets_no_credentials(x: &Context) -> Verdict {
+    let what = "how many requests to the other host had the header Authorization";
+    equal(what, &sent_to_asking_host(x, "named", true).await?, &0)?;
+    match sent_to_asking_host(x, "unnamed", false).await? {
+        0 => Ok(()),
+        // containerd takes credentials that name no server to be those of every host.
+        _ => diverges("a host that a registry redirects to gets credentials that name no server"),
+    }
+}
+
+async fn encoded_credentials_are_sent(x: &Context) -> Verdict {
+    let own = Own::start(x, Registry::with().auth(basic())).await?;
+    let name = own.add("encoded")?;
+    let auth = v1::AuthConfig {
+        auth: BASE64_STANDARD.encode(format!("{USER}:{PASSWORD}")),
+        ..Default::default()
+    };
+    own.gives(&name, Some(auth)).await
+}
+
+async fn credentials_of_another_host_are_kept(x: &Context) -> Verdict {
+    let own = Own::start(x, Registry::with().auth(basic())).await?;
+    let name = own.add("other-host")?;
+    let auth =
+        |host: &str| user().map(|auth| v1::AuthConfig { server_address: host.to_owned(), ..auth });
+    let elsewhere = auth("https://registry.example");
+    own.refuses("PullImage with credentials of another host", &name, elsewhere).await?;
+    let seen = own.registry.seen();
+    let with_credentials = seen.iter().filter(|request| request.authorized).count();
+    equal("how many requests had the header Authorization", &with_credentials, &0)?;
+    own.gives(&name, auth(own.registry.url())).await
+}
+
+async fn identity_token_is_exchanged(x: &Context) -> Verdict {
+    let tokens = Bearer { identity_token: Some("identity".to_owned()), ..Bearer::default() };
+    let own = Own::start(x, Registry::with().auth(bearer(tokens))).await?;
+    let name = own.add("identity")?;
+    let auth = v1::AuthConfig { identity_token: "identity".to_owned(), ..Default::default() };
+    own.gives(&name, Some(auth)).await
+}
+
+async fn registry_token_is_sent(x: &Context) -> Verdict {
+    let tokens = Bearer { registry_token: Some("registry".to_owned()), ..Bearer::default() };
+    let own = Own::start(x, Registry::with().auth(bearer(tokens))).await?;
+    let name = own.add("registry-token")?;
+    let auth = v1::AuthConfig { registry_token: "registry".to_owned(), ..Default::default() };
+    own.gives(&name, Some(auth)).await
+}

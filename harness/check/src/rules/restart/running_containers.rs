@@ -1,0 +1,223 @@
+//! Rules of what a runtime does after its restart with containers that ran before: logs, events, names, commands, statistics.
+
+use std::collections::BTreeMap;
+
+use cri::v1::ContainerEventType::ContainerStoppedEvent as Stopped;
+
+use crate::held::Held;
+use crate::prelude::*;
+use crate::rules::event::{kind, subscribe};
+use crate::rules::limits::decrease::memory;
+use crate::rules::limits::{MIB, with};
+use crate::rules::restart::holding;
+
+pub(crate) const RULES: &[Rule] = rules! {
+    Must "CRI-RST-007": "What a container writes before and after a restart of the runtime is in its log, once and in order, also after ReopenContainerLog.",
+        KUBELET, tags ["kubelet", "logs", RESTART], calls [ReopenContainerLog],
+        log_goes_on given [restart, pod], faults [
+            "off restarted: ReopenContainerLog swallow",
+            "off restarted: ReopenContainerLog answer INTERNAL",
+        ];
+    Should "CRI-RST-008": "A subscriber of a restarted runtime receives the events of containers that ran before.",
+        KUBELET, tags ["evented-pleg", RESTART], calls [GetContainerEvents, StopContainer],
+        events_go_on given [restart, container], faults [
+            "off restarted: GetContainerEvents lose",
+            "off restarted: GetContainerEvents drop containers_statuses",
+            "off restarted: GetContainerEvents answer UNAVAILABLE",
+        ];
+    Must "CRI-RST-009": "The names of sandboxes and containers stay taken over a restart of the runtime, and the next attempt is one of its own.",
+        CONTAINERD, tags ["kubelet", "names", RESTART], calls [CreateContainer, RunPodSandbox],
+        names_stay_taken given [restart, pod], faults [
+            "off restarted: CreateContainer request set config.metadata.attempt 9",
+            "off restarted: RunPodSandbox request set config.metadata.attempt 9",
+            "off restarted: CreateContainer answer ALREADY_EXISTS",
+        ];
+    Must "CRI-RST-010": "A restarted runtime executes commands in containers that ran before, stops them with their own exit code, and removes them with their processes.",
+        CONTAINERD, tags ["kubelet", "state", RESTART], calls [ExecSync, StopContainer, RemoveContainer, StopPodSandbox, RemovePodSandbox],
+        life_goes_on given [restart, pod], faults [
+            "off restarted: ExecSync answer INTERNAL",
+            "off restarted: StopContainer swallow",
+            "off restarted: StopContainer request set timeout 0",
+            "off restarted: RemoveContainer swallow",
+            "off restarted: RemovePodSandbox swallow",
+            "off restarted: StopPodSandbox answer INTERNAL",
+        ];
+    Should "CRI-RST-011": "The CPU time of a running container does not begin anew with a restart of the runtime.",
+        KUBELET, tags ["kubelet", "statistics", RESTART], calls [ContainerStats],
+        statistics_go_on given [restart, pod], faults [
+            "off restarted: ContainerStats set stats.cpu.usage_core_nano_seconds.value \"1\"",
+            "off restarted: ContainerStats drop stats.attributes.labels",
+            "off restarted: ContainerStats answer NOT_FOUND",
+        ];
+    Must "CRI-RST-012": "The addresses of pods stay taken over a restart of the runtime: a pod that is run after it has another one.",
+        KUBELET, tags ["kubelet", "network", RESTART], calls [RunPodSandbox, PodSandboxStatus],
+        addresses_stay_taken given [restart], faults [
+            "off restarted: PodSandboxStatus set status.network.ip \"192.0.2.7\"",
+            "off restarted: PodSandboxStatus answer NOT_FOUND",
+        ];
+    Must "CRI-RST-013": "A container that was killed for its memory is so still after a restart of the runtime: its reason is OOMKilled.",
+        KUBELET, tags ["kubelet", "exit", "resources", RESTART], calls [ContainerStatus],
+        memory_kill_is_remembered given [restart], faults [
+            "off restarted: ContainerStatus set status.reason \"Error\"",
+            "off restarted: ContainerStatus drop status.reason",
+        ];
+};
+
+async fn addresses_stay_taken(x: &Context) -> Verdict {
+    x.needs_namespaces()?;
+    let mut taken = BTreeMap::new();
+    for number in 0..4 {
+        if number == 2 {
+            x.restart().await?;
+        }
+        let pod = x.pod().await?;
+        let network = x.pod_status(&pod.id).await?.network.unwrap_or_default();
+        if let Some(other) = taken.insert(network.ip.clone(), pod.id.clone()) {
+            let what = format!("the address of pod {}", pod.id);
+            return failed(what, "its own", format!("{}, that of pod {other}", network.ip));
+        }
+    }
+    Ok(())
+}
+
+async fn log_goes_on(x: &Context, pod: Pod) -> Verdict {
+    let held = Held::new(x)?;
+    // Each file in the directory has the container write a line.
+    let script = "echo before
+        for word in after reopened; do until [ -e /mnt/$word ]; do sleep 0.02; done; echo $word; done; sleep 1000";
+    let mut config = x.script("c", script);
+    held.mount(&mut config);
+    let id = pod.start(config).await?;
+    x.logged(&pod, "before").await?;
+    x.restart().await?;
+    let path = x.log_path(&pod);
+    let tell = |word: &str| match std::fs::write(held.directory.join(word), "") {
+        Ok(()) => Ok(()),
+        Err(error) => failed("the file for the container", "to be written", error.to_string()),
+    };
+    let texts = || -> Vec<String> {
+        let lines = x.lines(&pod).into_iter();
+        lines.map(|line| line.text).collect()
+    };
+    tell("after")?;
+    x.logged(&pod, "after").await?;
+    equal("the log", &texts(), &vec!["before".to_owned(), "after".to_owned()])?;
+    if let Err(error) = std::fs::rename(&path, path.with_extension("old")) {
+        return failed("the log file", "to be there", error.to_string());
+    }
+    x.client.reopen_log(&id).await?;
+    tell("reopened")?;
+    x.logged(&pod, "reopened").await?;
+    equal("the new log", &texts(), &vec!["reopened".to_owned()])
+}
+
+async fn events_go_on(x: &Context, id: String) -> Verdict {
+    x.restart().await?;
+    let subscription = subscribe(x).await?;
+    x.client.stop(&id, 30).await?;
+    let reading = async {
+        let mut stream = match subscription.await {
+            Ok(answer) => answer?,
+            Err(error) => return failed("GetContainerEvents", "an answer", error.to_string()),
+        };
+        loop {
+            match stream.message().await? {
+                Some(event) if kind(&event) == (id.clone(), Stopped) => return Ok(event),
+                Some(_) => {}
+                None => return failed("the stream of events", "to go on", "its end"),
+            }
+        }
+    };
+    let Ok(event) = tokio::time::timeout(x.shared.patience, reading).await else {
+        return failed("the event of the container's end", "to come", "it did not");
+    };
+    let event = event?;
+    let of_container = event.containers_statuses.iter().find(|status| status.id == id);
+    let code = of_container.map(|status| status.exit_code);
+    equal("the exit code in the event", &code, &Some(143))
+}
+
+async fn names_stay_taken(x: &Context, pod: Pod) -> Verdict {
+    let first = pod.start(x.script("c", "exit 0")).await?;
+    x.exited(&first).await?;
+    x.restart().await?;
+    match x.client.run_pod(pod.config.clone()).await {
+        Ok(id) => equal("the id of the second RunPodSandbox", &id, &pod.id)?,
+        answer => drop(refused("the second RunPodSandbox", answer)?),
+    }
+    match pod.create(x.script("c", "exit 0")).await {
+        Ok(id) => equal("the id of the second CreateContainer", &id, &first)?,
+        answer => drop(refused("the second CreateContainer", answer)?),
+    }
+    let mut next = x.forever("c");
+    next.metadata.get_or_insert_default().attempt = 1;
+    let second = pod.start(next).await?;
+    ensure(second != first, "the id of the next attempt", "another one", &second)?;
+    x.container_is(&second, ContainerState::ContainerRunning).await?;
+    x.container_is(&first, ContainerState::ContainerExited).await
+}
+
+async fn life_goes_on(x: &Context, pod: Pod) -> Verdict {
+    let (mut held, id) = holding(x, &pod).await?;
+    let tells = "echo executed; pwd; id; cat /proc/self/environ";
+    let before = x.client.sh(&id, tells).await?;
+    x.restart().await?;
+    let after = x.client.sh(&id, tells).await?;
+    equal("what a command tells", &after, &before)?;
+    x.client.stop(&id, 30).await?;
+    let status = x.exited(&id).await?;
+    equal("the exit code of the container", &status.exit_code, &143)?;
+    held.ends(x, "StopContainer").await?;
+    x.client.remove(&id).await?;
+    equal("the removed container in the list", &x.listed_container(&id).await?, &None)?;
+    x.client.stop_pod(&pod.id).await?;
+    x.client.remove_pod(&pod.id).await?;
+    equal("the removed sandbox in the list", &x.listed_pod(&pod.id).await?, &None)
+}
+
+async fn cpu_time(x: &Context, id: &str) -> Verdict<(u64, v1::ContainerAttributes)> {
+    let stats = x.client.container_stats(id).await?;
+    let used = stats.cpu.and_then(|cpu| cpu.usage_core_nano_seconds);
+    Ok((used.map_or(0, |used| used.value), stats.attributes.unwrap_or_default()))
+}
+
+async fn statistics_go_on(x: &Context, pod: Pod) -> Verdict {
+    let id =
+        pod.start(x.script(
+            "c",
+            "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo done; sleep 1000",
+        ))
+        .await?;
+    x.logged(&pod, "done").await?;
+    let before = x.until("CPU time to be counted", async || {
+        let seen = cpu_time(x, &id).await.map_err(|outcome| format!("{outcome:?}"))?;
+        if seen.0 > 1 { Ok(seen) } else { Err(format!("{seen:?}")) }
+    });
+    let before = before.await?;
+    x.restart().await?;
+    let after = cpu_time(x, &id).await?;
+    let what = "CPU time after the restart";
+    ensure(after.0 >= before.0, what, "no less than before", (&before, &after))?;
+    equal("the attributes in ContainerStats", &after.1, &before.1)
+}
+
+async fn memory_kill_is_remembered(x: &Context) -> Verdict {
+    x.needs_limits()?;
+    let pod = x.pod().await?;
+    let text = "v=0123456789abcdef; while [ ${#v} -lt 268435456 ]; do v=$v$v; done";
+    let id = pod.start(with(x.script("c", text), memory(32 * MIB))).await?;
+    x.exited(&id).await?;
+    let told = |status: &v1::ContainerStatus| (status.exit_code, status.reason.clone());
+    let expected = (137, "OOMKilled".to_owned());
+    // Some runtimes find out later, and not always: other rules judge that.
+    let before = x.until("the reason OOMKilled", async || match x.client.container(&id).await {
+        Ok(status) if told(&status) == expected => Ok(()),
+        seen => Err(seen),
+    });
+    if before.await.is_err() {
+        return skipped("the container is not told to be OOMKilled before the restart");
+    }
+    x.restart().await?;
+    let after = x.client.container(&id).await?;
+    equal("exit code and reason after the restart", &told(&after), &expected)
+}

@@ -1,0 +1,102 @@
+//! Rules of filters of system calls (seccomp).
+
+use std::path::{Path, PathBuf};
+
+use cri::v1::security_profile::ProfileType;
+
+use crate::prelude::*;
+use crate::rules::security::output_with;
+
+pub(crate) const RULES: &[Rule] = rules! {
+    Must "CRI-SEC-005": "A seccomp profile of the host is applied.",
+        CRITEST, tags ["kubelet", "seccomp"], calls [CreateContainer],
+        profile_of_host_is_applied given [namespaces], faults [
+            "CreateContainer request drop config.linux.security_context.seccomp",
+            "CreateContainer request set config.linux.security_context.seccomp {\"profile_type\": \"Unconfined\"}",
+        ];
+    Must "CRI-SEC-006": "A container whose seccomp profile is not there does not run.",
+        CRITEST, tags ["kubelet", "seccomp"], calls [CreateContainer],
+        missing_profile_is_refused given [namespaces, pod], faults [
+            "CreateContainer request drop config.linux.security_context.seccomp",
+            "CreateContainer swallow",
+        ];
+    Must "CRI-SEC-021": "A seccomp profile refuses what the container has the capability for; without a filter it may, and a privileged container may with the profile too.",
+        CRITEST, tags ["kubelet", "seccomp", "capabilities"], calls [CreateContainer],
+        profile_counts_beside_capabilities given [namespaces], faults [
+            "CreateContainer request drop config.linux.security_context.seccomp",
+            "CreateContainer request drop config.linux.security_context.privileged",
+            "CreateContainer request drop config.linux.security_context.capabilities",
+        ];
+};
+
+/// A profile that refuses to make directories.
+const PROFILE: &str = r#"{"defaultAction": "SCMP_ACT_ALLOW",
+    "syscalls": [{"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO"}]}"#;
+
+fn with_profile(x: &Context, path: &Path) -> v1::ContainerConfig {
+    let mut config = x.script("c", "mkdir /tmp/made 2>/dev/null && echo made; echo end");
+    fixture::security(&mut config).seccomp = Some(of_file(path));
+    config
+}
+
+/// The profile in a file of the host.
+pub(crate) fn of_file(path: &Path) -> v1::SecurityProfile {
+    v1::SecurityProfile {
+        profile_type: ProfileType::Localhost.into(),
+        localhost_ref: path.display().to_string(),
+    }
+}
+
+async fn profile_of_host_is_applied(x: &Context) -> Verdict {
+    let path = write_profile(x, PROFILE)?;
+    x.prints(with_profile(x, &path), "the output", "end\n").await
+}
+
+async fn missing_profile_is_refused(x: &Context, pod: Pod) -> Verdict {
+    let missing = x.shared.directory.join("no-such-profile");
+    match pod.create(with_profile(x, &missing)).await {
+        Ok(id) => {
+            let what = "StartContainer with a missing profile";
+            refused(what, x.client.start(&id).await)?;
+            ensure(!id.is_empty(), "the id", "not empty", id)
+        }
+        answer => refused("CreateContainer with a missing profile", answer).map(drop),
+    }
+}
+
+/// A profile that refuses to change the host name.
+const NO_NAMES: &str = r#"{"defaultAction": "SCMP_ACT_ALLOW",
+    "syscalls": [{"names": ["sethostname"], "action": "SCMP_ACT_ERRNO"}]}"#;
+
+async fn profile_counts_beside_capabilities(x: &Context) -> Verdict {
+    let path = write_profile(x, NO_NAMES)?;
+    let unconfined = v1::SecurityProfile {
+        profile_type: ProfileType::Unconfined.into(),
+        localhost_ref: String::new(),
+    };
+    let changed = "changed\nend\n";
+    for (what, profile, privileged, expected) in [
+        ("with the profile", of_file(&path), false, "end\n"),
+        ("without a filter", unconfined, false, changed),
+        ("that is privileged", of_file(&path), true, changed),
+    ] {
+        let script = "hostname changed 2>/dev/null && echo changed; echo end";
+        let output = output_with(x, script, |security| {
+            security.seccomp = Some(profile);
+            security.privileged = privileged;
+            let capabilities = security.capabilities.get_or_insert_default();
+            capabilities.add_capabilities = vec!["SYS_ADMIN".to_owned()];
+        })
+        .await?;
+        equal(&format!("the output of a container {what}"), output.as_str(), expected)?;
+    }
+    Ok(())
+}
+
+/// Writes a profile to a file of the host.
+pub(crate) fn write_profile(x: &Context, text: &str) -> Verdict<PathBuf> {
+    let path = x.shared.directory.join(x.unique("profile"));
+    std::fs::write(&path, text)
+        .map_err(|error| Outcome::Skipped(format!("no profile: {error}")))?;
+    Ok(path)
+}

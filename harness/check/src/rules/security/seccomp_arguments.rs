@@ -1,0 +1,55 @@
+//! Rules of what a seccomp profile may say of a call: the error that it ends with, and the arguments that it is refused for.
+
+use crate::prelude::*;
+use crate::rules::security::seccomp::{of_file, write_profile};
+
+pub(crate) const RULES: &[Rule] = rules! {
+    Should "CRI-SEC-036": "A call that a seccomp profile refuses ends with the error that the profile names (errnoRet).",
+        API, tags ["kubelet", "seccomp"], calls [CreateContainer],
+        error_is_that_of_profile, faults [
+            "CreateContainer request drop config.linux.security_context.seccomp",
+            "CreateContainer request set config.linux.security_context.seccomp {\"profile_type\": \"Unconfined\"}",
+        ];
+    Should "CRI-SEC-037": "A call that a seccomp profile refuses for the value of an argument works with another value.",
+        API, tags ["kubelet", "seccomp"], calls [CreateContainer],
+        arguments_count, faults [
+            "CreateContainer request drop config.linux.security_context.seccomp",
+            "CreateContainer request set config.linux.security_context.seccomp {\"profile_type\": \"Unconfined\"}",
+        ];
+};
+
+/// What a script writes under a profile.
+async fn under(x: &Context, profile: &str, script: &str) -> Verdict<String> {
+    x.needs_namespaces()?;
+    let path = write_profile(x, profile)?;
+    let mut config = x.script("c", script);
+    fixture::security(&mut config).seccomp = Some(of_file(&path));
+    x.output(config).await
+}
+
+/// A profile that has directories made with ENOSYS.
+const NOT_IMPLEMENTED: &str = r#"{"defaultAction": "SCMP_ACT_ALLOW",
+    "syscalls": [{"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO", "errnoRet": 38}]}"#;
+
+async fn error_is_that_of_profile(x: &Context) -> Verdict {
+    // The words for the error are the same in each C library.
+    let script = "LC_ALL=C mkdir /tmp/made 2>&1 && echo made; echo end";
+    let output = under(x, NOT_IMPLEMENTED, script).await?;
+    let what = "what mkdir says where errnoRet is 38 (ENOSYS)";
+    ensure(output.contains("Function not implemented"), what, "Function not implemented", output)
+}
+
+/// A profile that refuses to send the signal 10.
+const NOT_THIS_SIGNAL: &str = r#"{"defaultAction": "SCMP_ACT_ALLOW",
+    "syscalls": [{"names": ["kill"], "action": "SCMP_ACT_ERRNO",
+        "args": [{"index": 1, "value": 10, "op": "SCMP_CMP_EQ"}]}]}"#;
+
+async fn arguments_count(x: &Context) -> Verdict {
+    // Signals by their numbers, which are what the profile compares.
+    let script = "trap 'echo signal 12' 12; trap 'echo signal 10' 10
+        kill -12 $$ || echo 12 is refused
+        kill -10 $$ 2>/dev/null || echo 10 is refused
+        echo end";
+    let output = under(x, NOT_THIS_SIGNAL, script).await?;
+    equal("the output", output.as_str(), "signal 12\n10 is refused\nend\n")
+}

@@ -1,0 +1,288 @@
+//! Rules of what is measured: calls that measure the same thing agree, and the numbers are those of the kernel.
+
+use crate::numbers::{Numbers, difference, numbers};
+use crate::prelude::*;
+use crate::rules::content::image;
+use crate::rules::limits::{of_cgroup, some_limits};
+use crate::rules::sandbox::echo::of_now;
+use crate::rules::statistics::without_cgroup_parent;
+
+pub(crate) const RULES: &[Rule] = rules! {
+    Should "CRI-STA-013": "ContainerStats and ListContainerStats measure the same of a container: the same numbers are set, and near each other.",
+        KUBELET, tags ["kubelet", "agreement"], calls [ContainerStats, ListContainerStats],
+        container_is_measured_alike given [pod], faults [
+            "ContainerStats drop stats.memory.rss_bytes",
+            "ContainerStats drop stats.writable_layer.inodes_used",
+            "ListContainerStats drop stats.memory.usage_bytes",
+            "ListContainerStats set stats.memory.page_faults.value \"123456789\"",
+            "ListContainerStats set stats.memory.timestamp 1800000000",
+            "ListContainerStats drop stats.writable_layer.fs_id.mountpoint",
+            "ListContainerStats drop stats.memory.rss_bytes.value",
+            "ListContainerStats drop stats.writable_layer.inodes_used.value",
+            "ListContainerStats drop stats.attributes.metadata.attempt",
+        ];
+    Should "CRI-STA-014": "PodSandboxStats and ListPodSandboxStats measure the same of a sandbox, and ContainerStats the same of its container.",
+        KUBELET, tags ["kubelet", "agreement"], calls [PodSandboxStats, ListPodSandboxStats, ContainerStats],
+        sandbox_is_measured_alike given [pod], faults [
+            "PodSandboxStats drop stats.linux.memory.rss_bytes",
+            "PodSandboxStats drop stats.linux.network",
+            "ListPodSandboxStats drop stats.linux.process",
+            "ListPodSandboxStats set stats.linux.network.default_interface.name \"none\"",
+            "ListPodSandboxStats set stats.linux.memory.usage_bytes.value \"0\"",
+            "PodSandboxStats drop stats.linux.containers.memory.working_set_bytes",
+            "ListPodSandboxStats drop stats.linux.containers.attributes.labels",
+        ];
+    Should "CRI-STA-015": "What ContainerStats tell of a container's memory is what its cgroup has: what is used, and what is left of the limit.",
+        KUBELET, tags ["kubelet", "resources"], calls [ContainerStats, ExecSync],
+        memory_is_that_of_cgroup given [limits, pod], faults [
+            "ContainerStats drop stats.memory.usage_bytes",
+            "ContainerStats set stats.memory.usage_bytes.value \"1\"",
+            "ContainerStats set stats.memory.available_bytes.value \"123456789\"",
+            "ContainerStats drop stats.memory.rss_bytes",
+            "ContainerStats drop stats.memory.page_faults",
+            "ContainerStats set stats.memory.timestamp 1800000000",
+        ];
+    Should "CRI-STA-022": "Of two containers of a pod the one that uses more memory and CPU time is told to, by every call, and the pod uses as much.",
+        KUBELET, tags ["kubelet", "resources"], calls [ContainerStats, ListContainerStats, PodSandboxStats],
+        busier_container_is_told, faults [
+            "ContainerStats set stats.memory.working_set_bytes.value \"1000\"",
+            "ContainerStats set stats.cpu.usage_core_nano_seconds.value \"1000\"",
+            "ListContainerStats set stats.memory.working_set_bytes.value \"40000000\"",
+            "ListContainerStats set stats.cpu.usage_core_nano_seconds.value \"1000\"",
+            "PodSandboxStats set stats.linux.memory.working_set_bytes.value \"1\"",
+            "PodSandboxStats set stats.linux.cpu.usage_core_nano_seconds.value \"1\"",
+            "PodSandboxStats set stats.linux.containers.memory.working_set_bytes.value \"1\"",
+        ];
+};
+
+pub(crate) async fn listed_container_stats(x: &Context, id: &str) -> Verdict<v1::ContainerStats> {
+    let filter = v1::ContainerStatsFilter { id: id.to_owned(), ..Default::default() };
+    match x.client.list_container_stats(filter).await?.pop() {
+        Some(value) => Ok(value),
+        None => failed("ListContainerStats by id", "the container", "nothing"),
+    }
+}
+
+pub(crate) async fn sandbox_stats(x: &Context, id: &str) -> Verdict<v1::PodSandboxStats> {
+    without_cgroup_parent(x.client.pod_stats(id).await)
+}
+
+async fn listed_sandbox_stats(x: &Context, id: &str) -> Verdict<v1::PodSandboxStats> {
+    let filter = v1::PodSandboxStatsFilter { id: id.to_owned(), ..Default::default() };
+    match without_cgroup_parent(x.client.list_pod_stats(filter).await)?.pop() {
+        Some(value) => Ok(value),
+        None => failed("ListPodSandboxStats by id", "the sandbox", "nothing"),
+    }
+}
+
+/// Fails unless all measurements of one thing, in the order in which they were made, agree.
+pub(crate) fn agree(measurements: &[(&str, Numbers)]) -> Verdict {
+    for pair in measurements.windows(2) {
+        if let [(_, earlier), (what, later)] = pair
+            && let Some(difference) = difference(earlier, later)
+        {
+            return failed(*what, "what was measured a moment before", difference);
+        }
+    }
+    Ok(())
+}
+
+/// What tells of a container's writable layer where it is.
+fn layer(stats: &v1::ContainerStats) -> Option<String> {
+    let layer = stats.writable_layer.as_ref()?;
+    Some(layer.fs_id.clone().unwrap_or_default().mountpoint)
+}
+
+/// A container that idles, of an image with layers where there is one: not every image has a writable layer that is counted.
+async fn idle(x: &Context, pod: &Pod) -> Verdict<String> {
+    let mut config = x.forever("c");
+    config.metadata.get_or_insert_default().attempt = 3;
+    if x.needs_namespaces().is_ok()
+        && let Ok(image) = image(x, "1", |image| image).await
+    {
+        config.image.get_or_insert_default().image = image;
+    }
+    let id = pod.start(config).await?;
+    x.logged(pod, "ready").await?;
+    Ok(id)
+}
+
+async fn container_is_measured_alike(x: &Context, pod: Pod) -> Verdict {
+    let id = idle(x, &pod).await?;
+    let first = x.client.container_stats(&id).await?;
+    let listed = listed_container_stats(x, &id).await?;
+    let last = x.client.container_stats(&id).await?;
+    let of = |stats: &v1::ContainerStats| numbers("ContainerStats", stats);
+    agree(&[
+        ("ContainerStats", of(&first)),
+        ("ListContainerStats", of(&listed)),
+        ("ContainerStats", of(&last)),
+    ])?;
+    equal("writable_layer.fs_id.mountpoint in ListContainerStats", &layer(&listed), &layer(&last))?;
+    equal("attributes in ListContainerStats", &listed.attributes, &last.attributes)
+}
+
+/// The names of the network interfaces of a sandbox.
+pub(crate) fn interfaces(stats: &v1::PodSandboxStats) -> Vec<String> {
+    let network = stats.linux.as_ref().and_then(|linux| linux.network.clone());
+    let network = network.unwrap_or_default();
+    let all = network.default_interface.into_iter();
+    all.chain(network.interfaces).map(|interface| interface.name).collect()
+}
+
+/// The only container of a sandbox.
+fn container(stats: v1::PodSandboxStats) -> Verdict<v1::ContainerStats> {
+    let containers = stats.linux.unwrap_or_default().containers;
+    match <[v1::ContainerStats; 1]>::try_from(containers) {
+        Ok([container]) => Ok(container),
+        Err(others) => {
+            failed("the containers in the sandbox's statistics", "one", format!("{others:?}"))
+        }
+    }
+}
+
+async fn sandbox_is_measured_alike(x: &Context, pod: Pod) -> Verdict {
+    let id = idle(x, &pod).await?;
+    let first = sandbox_stats(x, &pod.id).await?;
+    let listed = listed_sandbox_stats(x, &pod.id).await?;
+    let last = sandbox_stats(x, &pod.id).await?;
+    let of = |stats: &v1::PodSandboxStats| numbers("PodSandboxStats", stats);
+    agree(&[
+        ("PodSandboxStats", of(&first)),
+        ("ListPodSandboxStats", of(&listed)),
+        ("PodSandboxStats", of(&last)),
+    ])?;
+    equal(
+        "the network interfaces in ListPodSandboxStats",
+        &interfaces(&listed),
+        &interfaces(&last),
+    )?;
+    let (listed, last) = (container(listed)?, container(last)?);
+    let alone = x.client.container_stats(&id).await?;
+    for (what, stats) in [("ListPodSandboxStats", &listed), ("PodSandboxStats", &last)] {
+        let what = format!("the container's attributes in {what}");
+        equal(&what, &stats.attributes, &alone.attributes)?;
+    }
+    let of = |stats: &v1::ContainerStats| numbers("ContainerStats", stats);
+    agree(&[
+        ("the container in ListPodSandboxStats", of(&listed)),
+        ("the container in PodSandboxStats", of(&last)),
+        ("ContainerStats", of(&alone)),
+    ])
+}
+
+async fn memory_is_that_of_cgroup(x: &Context, pod: Pod) -> Verdict {
+    const LIMIT: u64 = 64 << 20;
+    let id = x.start_ready(&pod, some_limits(x.forever("c"))).await?;
+    let file = ("memory.current", "memory/memory.usage_in_bytes");
+    let Some(current) = of_cgroup(x, &id, file.0, file.1).await? else {
+        return skipped("the container does not see its cgroup below /sys/fs/cgroup");
+    };
+    let current: u64 = current.parse().unwrap_or_default();
+    let memory = x.client.container_stats(&id).await?.memory.unwrap_or_default();
+    of_now("the time of memory", memory.timestamp)?;
+    let value = |value: Option<v1::UInt64Value>| value.map_or(0, |value| value.value);
+    let used = value(memory.usage_bytes);
+    // The command that looked is part of it, and gone when it is measured.
+    let near = (current / 8..=current.saturating_mul(8)).contains(&used);
+    ensure(near, "usage_bytes", &format!("near {current}"), memory)?;
+    let working = value(memory.working_set_bytes);
+    let within = (1..=used).contains(&working);
+    ensure(within, "working_set_bytes", "usage_bytes at most", memory)?;
+    let resident = value(memory.rss_bytes);
+    let within = (1..=LIMIT).contains(&resident);
+    ensure(within, "rss_bytes", "not 0, and below the limit", memory)?;
+    let left = value(memory.available_bytes);
+    let sum = left.saturating_add(working);
+    let near = (LIMIT - (LIMIT >> 3)..=LIMIT + (LIMIT >> 3)).contains(&sum);
+    ensure(near, "available_bytes", "what is left of 64 MiB", memory)?;
+    let faults = value(memory.page_faults);
+    ensure(faults > 0, "page_faults", "not 0", memory)?;
+    let major = value(memory.major_page_faults);
+    ensure(major <= faults, "major_page_faults", "page_faults at most", memory)
+}
+
+/// The working set of the busy container of [`busier_container_is_told`], at least.
+const BUSY: u64 = 32 << 20;
+
+/// CPU time and working set.
+type Used = (u64, u64);
+
+fn used(cpu: Option<v1::CpuUsage>, memory: Option<v1::MemoryUsage>) -> Used {
+    let value = |value: Option<v1::UInt64Value>| value.map_or(0, |value| value.value);
+    (
+        value(cpu.and_then(|cpu| cpu.usage_core_nano_seconds)),
+        value(memory.and_then(|memory| memory.working_set_bytes)),
+    )
+}
+
+/// What two containers use, if the first one uses more.
+fn busier(what: &str, of: [&v1::ContainerStats; 2]) -> Result<[Used; 2], String> {
+    let both = of.map(|stats| used(stats.cpu, stats.memory));
+    let [(busy_time, busy_set), (idle_time, idle_set)] = both;
+    let told = busy_time > idle_time && busy_set >= BUSY && idle_set < BUSY * 3 / 4;
+    told.then_some(both).ok_or_else(|| {
+        format!("{what}: CPU time and working set of the busy one and the other: {both:?}")
+    })
+}
+
+/// The statistics of two containers among those of others.
+fn two_of<'a>(
+    all: &'a [v1::ContainerStats],
+    ids: [&str; 2],
+) -> Result<[&'a v1::ContainerStats; 2], String> {
+    let of = |id: &str| {
+        let mut all = all.iter();
+        all.find(|one| one.attributes.as_ref().is_some_and(|is| is.id == id))
+            .ok_or_else(|| format!("no statistics of container {id}"))
+    };
+    let [first, second] = ids;
+    Ok([of(first)?, of(second)?])
+}
+
+/// What is wrong with what each call tells of two containers. Not every runtime tells it of pods.
+async fn usage_of_both(x: &Context, pod: &Pod, ids: [&str; 2]) -> Verdict<Result<(), String>> {
+    let [busy, idle] = ids;
+    let first = x.client.container_stats(busy).await?;
+    let second = x.client.container_stats(idle).await?;
+    let filter = v1::ContainerStatsFilter { pod_sandbox_id: pod.id.clone(), ..Default::default() };
+    let listed = x.client.list_container_stats(filter).await?;
+    let of_containers = || {
+        let alone = busier("ContainerStats", [&first, &second])?;
+        busier("ListContainerStats", two_of(&listed, ids)?)?;
+        Ok(alone)
+    };
+    let [of_busy, of_idle] = match of_containers() {
+        Ok(used) => used,
+        Err(why) => return Ok(Err(why)),
+    };
+    let of_pod = sandbox_stats(x, &pod.id).await?.linux.unwrap_or_default();
+    let all = used(of_pod.cpu, of_pod.memory);
+    let of_pod = || {
+        busier("PodSandboxStats", two_of(&of_pod.containers, ids)?)?;
+        match all.0 >= of_busy.0 + of_idle.0 && all.1 >= BUSY {
+            true => Ok(()),
+            false => Err(format!("PodSandboxStats: CPU time and working set of the pod: {all:?}")),
+        }
+    };
+    Ok(of_pod())
+}
+
+async fn busier_container_is_told(x: &Context) -> Verdict {
+    x.needs_limits()?;
+    let pod = x.pod().await?;
+    let script = format!(
+        "v=0123456789abcdef; while [ ${{#v}} -lt {BUSY} ]; do v=$v$v; done; echo ready; while :; do :; done"
+    );
+    let busy = pod.start(x.script("c", &script)).await?;
+    let idle = x.start_ready(&pod, x.forever("d")).await?;
+    // Some runtimes measure every few seconds.
+    x.until("the statistics of two containers to be theirs", async || {
+        match usage_of_both(x, &pod, [&busy, &idle]).await {
+            Ok(Ok(())) => Ok(Ok(())),
+            Ok(Err(why)) => Err(why),
+            Err(outcome) => Ok(Err(outcome)),
+        }
+    })
+    .await?
+}

@@ -1,0 +1,84 @@
+//! ◆ The exit codes of `crib`: one table for `crib run` and one for the commands that speak to a runtime, shown in their help.
+
+use std::process::ExitCode;
+
+/// How a command ended, as its caller sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Done; for `crib run`: every pod Succeeded.
+    Success,
+    /// Some pod Failed.
+    PodFailed,
+    /// Something that was asked for could not be done.
+    Failed,
+    /// What a command in a container ended with.
+    Remote(u8),
+    /// The command line or a manifest is wrong; nothing was started.
+    BadInput,
+    /// The runtime could not start, ended by itself, or cannot do what `--strict` demands.
+    NoRuntime,
+    /// `--timeout` was over.
+    TimedOut,
+    /// A signal, or standard output was closed.
+    Interrupted,
+}
+
+/// The table as `--help` shows it.
+pub const TABLE: &str = "Exit codes:
+    0  every pod and Job succeeded
+    1  some pod or Job failed, or can never run
+    2  bad usage or a bad manifest: nothing was started
+    3  the runtime failed to start or ended by itself, --strict refused limits, or those of this process are too low (ulimit)
+  124  --timeout expired before every pod had finished
+  130  interrupted: SIGINT, SIGTERM, SIGHUP, or standard output was closed";
+
+/// The table as `--help` of the commands that speak to a runtime shows it.
+pub const CALLS: &str = "Exit codes:
+    0  success
+    1  the runtime returned an error, or an operation failed
+    2  bad usage
+    3  no runtime found, the connection was lost, or a limit of this process is too low (ulimit)
+  124  --timeout expired
+  130  interrupted: a signal, or standard output was closed";
+
+impl Exit {
+    /// The number the caller gets.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::PodFailed | Self::Failed => 1,
+            Self::Remote(code) => code,
+            Self::BadInput => 2,
+            Self::NoRuntime => 3,
+            Self::TimedOut => 124,
+            Self::Interrupted => 130,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_lists_every_exit_code() {
+        for exit in [
+            Exit::Success,
+            Exit::PodFailed,
+            Exit::BadInput,
+            Exit::NoRuntime,
+            Exit::TimedOut,
+            Exit::Interrupted,
+        ] {
+            let code = format!("{:>5}  ", exit.code());
+            assert_eq!(TABLE.lines().filter(|line| line.starts_with(&code)).count(), 1, "{exit:?}");
+        }
+        assert_eq!(TABLE.lines().count(), 7, "a heading and six codes");
+    }
+}

@@ -1,0 +1,19 @@
+//! What the commands of `crib` share that run pods: values on the command line, exit codes, messages, logs, signals, default
+//! directories, and how one command finds and asks the runs of another.
+
+pub mod args;
+pub mod dirs;
+pub mod exit;
+pub mod limits;
+pub mod live;
+pub mod logging;
+pub mod named_text;
+pub mod node;
+pub mod pod_dialer;
+pub mod pull_secrets;
+pub mod report;
+pub mod run_socket;
+pub mod seccomp_profiles;
+pub mod signals;
+pub mod terminal_text;
+pub mod volumes_dir;

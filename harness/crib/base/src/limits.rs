@@ -1,0 +1,142 @@
+//! Limits of this process (setrlimit(2)): what is too low to work with is one line, before anything is made.
+
+use std::io;
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use thiserror::Error;
+
+use crate::exit::Exit;
+
+const KIB: u64 = 1 << 10;
+
+/// What each command needs at least, with its unit and the option of `ulimit`. Below that the libraries have no answer but a panic,
+/// an abort or a crash.
+const NEEDS: [(Resource, u64, u64, &str, char); 5] = [
+    (Resource::RLIMIT_STACK, 4096 * KIB, KIB, "KiB of stack", 's'),
+    (Resource::RLIMIT_NOFILE, 64, 1, "open files", 'n'),
+    (Resource::RLIMIT_AS, (512 << 10) * KIB, KIB, "KiB of address space", 'v'),
+    (Resource::RLIMIT_DATA, (128 << 10) * KIB, KIB, "KiB of data", 'd'),
+    (Resource::RLIMIT_FSIZE, 1024 * KIB, KIB, "KiB in a file", 'f'),
+];
+
+/// This process serves others.
+static SERVES: AtomicBool = AtomicBool::new(false);
+
+/// From now on a panic for want of threads, memory or descriptors ends one call and not this process: what others use up must not end
+/// a server.
+pub fn serve_on() {
+    SERVES.store(true, Ordering::Relaxed);
+}
+
+/// A hard limit is too low.
+#[derive(Debug, Error)]
+#[error(
+    "this process may have {limit} {what}, and needs {least} at least: raise the hard limit (ulimit -H{option})"
+)]
+pub struct TooLow {
+    limit: u64,
+    least: u64,
+    what: &'static str,
+    option: char,
+}
+
+/// Raises soft limits that are too low, and ends the process with one line where a library panics because the kernel gives no thread,
+/// memory or descriptor any more, which `say` prints. To be called before anything else, on little stack.
+///
+/// # Errors
+/// A hard limit is too low.
+pub fn prepare(say: fn(&str)) -> Result<(), TooLow> {
+    for (resource, least, unit, what, option) in NEEDS {
+        let Ok((soft, hard)) = getrlimit(resource) else {
+            continue;
+        };
+        if soft < least && setrlimit(resource, least.min(hard), hard).is_err() || hard < least {
+            return Err(TooLow { limit: hard / unit, least: least / unit, what, option });
+        }
+    }
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let reason = panic.payload_as_str().and_then(shortage);
+        let Some(reason) = reason.filter(|_| !SERVES.load(Ordering::Relaxed)) else {
+            return usual(panic);
+        };
+        say(&reason);
+        std::process::exit(Exit::NoRuntime.code().into());
+    }));
+    Ok(())
+}
+
+/// Fails unless so many threads can be beside each other, or processes, which the kernel counts alike. tokio has a thread for whatever
+/// blocks, and where it has some, but not enough, it waits without end.
+///
+/// # Errors
+/// They cannot.
+pub fn ensure_threads(count: usize) -> Result<(), String> {
+    let gate = RwLock::new(());
+    thread::scope(|scope| {
+        let _closed = gate.write();
+        let wait = || drop(gate.read());
+        let start = |_| thread::Builder::new().stack_size(64 << 10).spawn_scoped(scope, wait);
+        (0..count).map(start).find_map(Result::err)
+    })
+    .map_or(Ok(()), |error| Err(format!("{}, and {count} are needed", no_thread(&error))))
+}
+
+fn no_thread(error: &io::Error) -> String {
+    format!(
+        "failed to start a thread: {error}: raise the limit of processes (ulimit -u, pids.max of the cgroup)"
+    )
+}
+
+/// What the process has too little of, if that is why a library panics: they name the system's error, in one of two forms.
+fn shortage(panic: &str) -> Option<String> {
+    let after = |mark| panic.split_once(mark).map(|(_, rest): (&str, &str)| rest);
+    let digits = after("Os { code: ").or_else(|| after("(os error "))?;
+    let code = digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
+    let error = io::Error::from_raw_os_error(code);
+    match code {
+        nix::libc::EAGAIN => Some(no_thread(&error)),
+        nix::libc::EMFILE | nix::libc::ENFILE => {
+            Some(format!("failed to open a file: {error}: raise the limit of files (ulimit -n)"))
+        }
+        nix::libc::ENOMEM => {
+            Some(format!("failed to get memory: {error}: raise its limits (ulimit -v, ulimit -d)"))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(
+        "OS can't spawn worker thread: Resource temporarily unavailable (os error 11)",
+        "ulimit -u"
+    )]
+    #[case(
+        "failed to spawn thread: Os { code: 11, kind: WouldBlock, message: \"R\" }",
+        "ulimit -u"
+    )]
+    #[case("failed to create UnixStream: Os { code: 24, kind: Uncategorized }", "ulimit -n")]
+    #[case("x: Os { code: 12, kind: OutOfMemory }", "ulimit -v")]
+    #[case("called `Result::unwrap()` on an `Err` value: Os { code: 2, kind: NotFound }", "")]
+    #[case("called `Result::unwrap()` on an `Err` value: Os { code: 111, kind: X }", "")]
+    #[case("index out of bounds: the len is 11", "")]
+    fn panics_for_want_of_resources_are_told_from_others(#[case] panic: &str, #[case] raise: &str) {
+        let reason = shortage(panic);
+        assert_eq!(reason.is_some(), !raise.is_empty(), "{reason:?}");
+        assert!(reason.unwrap_or_default().contains(raise));
+    }
+
+    #[test]
+    fn many_threads_can_be_had_at_once() {
+        ensure_threads(40).unwrap();
+    }
+}

@@ -1,0 +1,281 @@
+//! The runtimes of all `crib run`s of this user: a directory with a file for each, which says where the runtime listens.
+//!
+//! The runtime holds a lock on its file for as long as it lives. So an entry is dead if its lock is free, however the runtime
+//! ended; a process id could be another process's by now. A second lock, on the directory, is held while files in it are made
+//! or removed, so that no new file is taken for a dead one.
+
+use std::fs::{DirBuilder, File, Metadata};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::Errno;
+
+use crate::args::UnixEndpoint;
+
+mod names;
+
+pub use names::{NameError, NamedRun, RunName, TakenName, named_runs};
+
+/// How many names are tried for the directory of entries: others can make files with the first ones.
+const NAMES: usize = 16;
+
+/// Where the entries are: in the user's runtime directory, else in a private one below the temporary directory. To be called
+/// before the process enters a user namespace, in which the user has another id.
+pub fn directory() -> PathBuf {
+    let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty());
+    choose(&match runtime_dir {
+        Some(directory) => PathBuf::from(directory).join("crib-runs"),
+        None => std::env::temp_dir().join(format!("crib-runs-{}", nix::unistd::geteuid())),
+    })
+}
+
+/// The directory of entries among `first`, `first-1` and so on: the existing one that is this user's alone, else the first free
+/// name. If all names are taken by others it is `first`, and opening it fails with the reason.
+fn choose(first: &Path) -> PathBuf {
+    let mut free = None;
+    for number in 0..NAMES {
+        let mut name = first.as_os_str().to_owned();
+        if number > 0 {
+            name.push(format!("-{number}"));
+        }
+        let name = PathBuf::from(name);
+        match std::fs::symlink_metadata(&name).map(|found| is_own(&found)) {
+            Ok(true) => return name,
+            Err(error) if error.kind() == ErrorKind::NotFound => _ = free.get_or_insert(name),
+            Ok(false) | Err(_) => {}
+        }
+    }
+    free.unwrap_or_else(|| first.to_owned())
+}
+
+/// The entry of a runtime that lives. Dropping it removes the entry.
+#[derive(Debug)]
+pub struct Entry {
+    directory: PathBuf,
+    path: PathBuf,
+    /// Locked.
+    _file: File,
+}
+
+impl Entry {
+    /// Adds an entry for an endpoint.
+    pub fn add(directory: &Path, endpoint: &UnixEndpoint) -> io::Result<Self> {
+        let _lock = make_and_lock(directory)?;
+        let mut file = tempfile::Builder::new().prefix("").rand_bytes(12).tempfile_in(directory)?;
+        flock(file.as_file(), FlockOperation::NonBlockingLockExclusive)?;
+        file.write_all(endpoint.to_string().as_bytes())?;
+        let (file, path) = file.keep().map_err(|error| error.error)?;
+        Ok(Self { directory: directory.to_owned(), path, _file: file })
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        // What cannot be removed here is swept by the next reader.
+        let _lock = lock(&self.directory);
+        let _ = std::fs::remove_file(&self.path);
+        // Fails while there are other entries.
+        let _ = std::fs::remove_dir(&self.directory);
+    }
+}
+
+/// The endpoints of the runtimes that live, in the order of their paths. Entries of dead ones are removed.
+pub fn endpoints(directory: &Path) -> io::Result<Vec<UnixEndpoint>> {
+    let _lock = match lock(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        lock => lock?,
+    };
+    let mut found = Vec::new();
+    for (path, mut file) in sweep(directory)? {
+        let mut text = String::new();
+        if names::of_file(&path).is_none() && file.read_to_string(&mut text).is_ok() {
+            found.extend(text.parse::<UnixEndpoint>());
+        }
+    }
+    if found.is_empty() {
+        // Fails while runs have names.
+        let _ = std::fs::remove_dir(directory);
+    }
+    found.sort_by(|a, b| a.path().cmp(b.path()));
+    Ok(found)
+}
+
+/// The files of those that live. The other ones are removed. To be called with the lock of the directory.
+fn sweep(directory: &Path) -> io::Result<Vec<(PathBuf, File)>> {
+    let mut living = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        let Ok(file) = File::open(&path) else {
+            continue;
+        };
+        if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
+            let _ = std::fs::remove_file(&path);
+        } else {
+            living.push((path, file));
+        }
+    }
+    Ok(living)
+}
+
+/// Makes the directory, if it is not there, and locks it.
+fn make_and_lock(directory: &Path) -> io::Result<File> {
+    // The last of the others may remove the empty directory between the two steps.
+    loop {
+        make(directory)?;
+        match lock(directory) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            lock => return lock,
+        }
+    }
+}
+
+/// Makes the directory, for this user only. [`lock`] finds out whether what has the name already will do.
+fn make(directory: &Path) -> io::Result<()> {
+    if let Some(parent) = directory.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+    }
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Whether it is a directory of this user alone. In a temporary directory, another user may have made it first, and could add
+/// sockets of their own.
+fn is_own(found: &Metadata) -> bool {
+    let own = found.uid() == nix::unistd::geteuid().as_raw();
+    own && found.is_dir() && found.mode() & 0o022 == 0
+}
+
+/// Opens the directory if it is this user's alone. A FIFO in its place does not block the call.
+fn open(directory: &Path) -> io::Result<File> {
+    let not_own = || {
+        io::Error::other(
+            "it is not a directory of yours alone: remove it, or set TMPDIR to a directory that only you can write to",
+        )
+    };
+    let flags =
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match rustix::fs::open(directory, flags, Mode::empty()) {
+        Ok(opened) => {
+            let opened = File::from(opened);
+            if is_own(&opened.metadata()?) { Ok(opened) } else { Err(not_own()) }
+        }
+        Err(Errno::NOTDIR | Errno::LOOP) => Err(not_own()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Held while entries are added, removed or looked through.
+fn lock(directory: &Path) -> io::Result<File> {
+    let open = open(directory)?;
+    flock(&open, FlockOperation::LockExclusive)?;
+    // It was removed while this waited; another one may have its name.
+    let (own, named) = (open.metadata()?, std::fs::metadata(directory)?);
+    if (own.ino(), own.dev()) != (named.ino(), named.dev()) {
+        return Err(ErrorKind::NotFound.into());
+    }
+    Ok(open)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn endpoint(path: &str) -> UnixEndpoint {
+        UnixEndpoint::at(path.into())
+    }
+
+    #[test]
+    fn entries_live_as_long_as_their_locks() {
+        let temp = tempfile::tempdir().unwrap();
+        let directory = temp.path().join("runs");
+        assert_eq!(endpoints(&directory).unwrap(), []);
+        let b = Entry::add(&directory, &endpoint("/b")).unwrap();
+        let a = Entry::add(&directory, &endpoint("/a")).unwrap();
+        assert_eq!(endpoints(&directory).unwrap(), [endpoint("/a"), endpoint("/b")]);
+        drop(a);
+        assert_eq!(endpoints(&directory).unwrap(), [endpoint("/b")]);
+        // A file that nobody holds locked is what a killed runtime leaves.
+        std::fs::write(directory.join("dead"), "unix:///dead").unwrap();
+        assert_eq!(endpoints(&directory).unwrap(), [endpoint("/b")]);
+        assert!(!directory.join("dead").exists());
+        drop(b);
+        assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), 0);
+    }
+
+    /// Puts something that is no directory of this user alone at a path.
+    fn plant(what: &str, path: &Path) {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        match what {
+            "FIFO" => nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap(),
+            "file" => std::fs::write(path, "").unwrap(),
+            "link to nothing" => symlink("nothing", path).unwrap(),
+            "link to a directory" => symlink("/", path).unwrap(),
+            "socket" => drop(std::os::unix::net::UnixListener::bind(path).unwrap()),
+            _ => {
+                std::fs::create_dir(path).unwrap();
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
+            }
+        }
+    }
+
+    #[rstest]
+    fn what_is_not_ours_is_refused_at_once_and_left_alone(
+        #[values(
+            "FIFO",
+            "file",
+            "link to nothing",
+            "link to a directory",
+            "socket",
+            "open directory"
+        )]
+        what: &str,
+    ) {
+        let temp = tempfile::tempdir().unwrap();
+        let directory = temp.path().join("runs");
+        plant(what, &directory);
+        Entry::add(&directory, &endpoint("/a")).unwrap_err();
+        endpoints(&directory).unwrap_err();
+        assert!(std::fs::symlink_metadata(&directory).is_ok());
+        // Another name is taken, also after the first one has become free.
+        let other = choose(&directory);
+        assert_eq!(other, temp.path().join("runs-1"));
+        let _entry = Entry::add(&other, &endpoint("/a")).unwrap();
+        std::fs::rename(&directory, temp.path().join("moved")).unwrap();
+        assert_eq!(choose(&directory), other);
+    }
+
+    #[test]
+    fn directory_without_a_free_name_is_the_first_one() {
+        let temp = tempfile::tempdir().unwrap();
+        let first = temp.path().join("runs");
+        plant("file", &first);
+        for number in 1..NAMES {
+            plant("file", &temp.path().join(format!("runs-{number}")));
+        }
+        assert_eq!(choose(&first), first);
+    }
+
+    #[test]
+    fn entries_are_added_while_others_are_removed() {
+        let temp = tempfile::tempdir().unwrap();
+        let directory = temp.path().join("runs");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        let entry = Entry::add(&directory, &endpoint("/a")).unwrap();
+                        assert!(!endpoints(&directory).unwrap().is_empty());
+                        drop(entry);
+                    }
+                });
+            }
+        });
+        assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), 0);
+    }
+}

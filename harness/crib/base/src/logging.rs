@@ -1,0 +1,79 @@
+//! Tracing: to standard error for the servers, to a file for `crib run`, whose terminal shows the pods.
+
+use std::fs::File;
+use std::io::IsTerminal as _;
+use std::sync::Mutex;
+
+use clap::ValueEnum;
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::args::LogFormat;
+
+/// The least important lines that are logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogLevel {
+    /// What went wrong.
+    Error,
+    /// And what looks wrong.
+    Warn,
+    /// And every change of state.
+    #[default]
+    Info,
+    /// And every call.
+    Debug,
+    /// And everything.
+    Trace,
+}
+
+impl From<LogLevel> for LevelFilter {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Error => Self::ERROR,
+            LogLevel::Warn => Self::WARN,
+            LogLevel::Info => Self::INFO,
+            LogLevel::Debug => Self::DEBUG,
+            LogLevel::Trace => Self::TRACE,
+        }
+    }
+}
+
+/// Options of logging that the servers share.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct LogArgs {
+    /// Format of log lines on standard error
+    #[arg(long, value_enum, default_value_t)]
+    pub log_format: LogFormat,
+    /// Log level
+    #[arg(long, value_enum, default_value_t)]
+    pub log_level: LogLevel,
+}
+
+/// Logs to standard error from now on.
+pub fn to_stderr(args: LogArgs) {
+    let builder = tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::from(args.log_level))
+        .with_target(false)
+        // It would be told on standard error, and panic when that cannot be written: a full disk must not end a task.
+        .log_internal_errors(false)
+        .with_writer(std::io::stderr);
+    match args.log_format {
+        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal() && !no_color()).init(),
+        LogFormat::Json => builder.json().flatten_event(true).init(),
+    }
+}
+
+/// Logs to `file` from now on.
+pub fn to_file(file: File) {
+    tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::INFO)
+        .with_target(false)
+        .with_ansi(false)
+        .log_internal_errors(false)
+        .with_writer(Mutex::new(file))
+        .init();
+}
+
+/// Whether the user wants no colours (<https://no-color.org>).
+pub fn no_color() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}

@@ -1,0 +1,91 @@
+//! Error messages on standard error: one line with the error and its causes.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _, Write as _};
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::exit::Exit;
+use crate::limits::ensure_threads;
+use crate::terminal_text::plain;
+
+/// Joins an error and its causes with `: `.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.ends_with(&said) {
+            // Writing to a string cannot fail.
+            let _ = write!(text, ": {said}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// Prints `crib: …` on standard error; ignores a closed standard error. With one write, because other processes may print there
+/// too. On a terminal, words of others cannot steer it.
+pub fn say(text: &str) {
+    let mut stderr = io::stderr();
+    let mut line = format!("crib: {text}\n");
+    if stderr.is_terminal() {
+        line = plain(&line);
+    }
+    let _ = stderr.write_all(line.as_bytes());
+}
+
+/// Prints an error with its causes.
+pub fn complain(error: &dyn Error) {
+    say(&chain(error));
+}
+
+/// The value; or prints the error with its causes, and returns how the command ends.
+pub fn or_complain<T>(result: Result<T, impl Error>, exit: Exit) -> Result<T, Exit> {
+    or_say(result.map_err(|error| chain(&error)), exit)
+}
+
+/// The value; or prints the problem, and returns how the command ends.
+pub fn or_say<T>(result: Result<T, String>, exit: Exit) -> Result<T, Exit> {
+    result.map_err(|problem| {
+        say(&problem);
+        exit
+    })
+}
+
+/// The value; or prints `failed to …`, and returns [`Exit::NoRuntime`].
+pub fn or_failed<T>(doing: &str, result: io::Result<T>) -> Result<T, Exit> {
+    or_say(result.map_err(|error| format!("failed to {doing}: {error}")), Exit::NoRuntime)
+}
+
+/// The event loop of a command that has so many threads and child processes at a time.
+pub fn event_loop(builder: &mut Builder, threads: usize) -> Result<Runtime, Exit> {
+    or_say(ensure_threads(threads), Exit::NoRuntime)?;
+    let tokio = or_failed("start the event loop", builder.enable_all().build())?;
+    // Without a handler the kernel kills a process whose file gets too large (ulimit -f); with one, the write fails.
+    let entered = tokio.enter();
+    let handled = signal(SignalKind::from_raw(nix::libc::SIGXFSZ)).map(drop);
+    or_failed("handle the signal of files that are too large", handled)?;
+    drop(entered);
+    Ok(tokio)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot do {what}")]
+    struct Outer {
+        what: &'static str,
+        source: std::io::Error,
+    }
+
+    #[test]
+    fn error_chain_is_joined_with_colons() {
+        let error = Outer { what: "it", source: std::io::Error::other("the disk is full") };
+        assert_eq!(chain(&error), "cannot do it: the disk is full");
+    }
+}

@@ -1,0 +1,96 @@
+//! Arguments of `crib run`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use crib_base::args::{Output, duration};
+use crib_base::live::RunName;
+use crib_base::seccomp_profiles::SeccompProfileArgs;
+use crib_base::volumes_dir::VolumesDirArgs;
+use crib_base::{exit, live};
+use runtime_fake::IsolationRequest;
+
+use super::inputs::ManifestArgs;
+
+const EXAMPLES: &str = "Examples:
+  crib run examples/hello.yaml               until every container has ended
+  crib run pods/ more.yaml                   the manifests of a directory, and a file
+  generate-pod | crib run -                  from standard input
+  helm template . | crib run -               what helm prints: Jobs, Deployments and so on
+  crib run --timeout 30s examples/forever.yaml
+  crib run --output json pod.yaml | jq -r 'select(.type == \"log\") | .text'
+  crib run --watch pods/                     and again, whenever a file changes
+  crib run --keep pod.yaml                   leave the pods when the command ends
+  crib run --name web pods/                  in the background, until crib down web
+
+CronJobs start Jobs until --timeout or Ctrl-C. Pods of Deployments and their kind, a pod whose containers are restarted for ever (restartPolicy Always), or one whose image \
+cannot be pulled, run until --timeout or Ctrl-C. A Job that completes after a failed pod is a success. A pod that the runtime refuses for what its manifest asks for fails at once. The first Ctrl-C ends the pods gracefully, the second kills them after 2 s.
+";
+
+/// Run the pods of manifests until they end, then clean up
+#[derive(Debug, Args)]
+#[command(after_help = format!("{EXAMPLES}\n{}", exit::TABLE))]
+pub struct RunArgs {
+    /// Manifests: files, directories of *.yaml, *.yml and *.json files, or - for standard input
+    #[arg(value_name = "FILE|DIR|-", required_unless_present = "filename")]
+    manifests: Vec<PathBuf>,
+    /// The same, as kubectl takes them; repeatable
+    #[arg(long, short = 'f', value_name = "FILE|DIR|-")]
+    filename: Vec<PathBuf>,
+    /// Print only container output and errors
+    #[arg(long, short, conflicts_with = "output")]
+    pub(crate) quiet: bool,
+    /// Print what a kubelet would record as events, and not only what nothing else tells
+    #[arg(long, conflicts_with_all = ["quiet", "output"])]
+    pub(crate) events: bool,
+    /// Output format; json is one object a line: transition, readiness, event, log, result
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) output: Output,
+    /// End the pods after this time (90, 1.5s, 1m30s) and exit 124
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
+    pub(crate) timeout: Option<Duration>,
+    /// Start one Job of each CronJob now, whatever its schedule says, and none later
+    #[arg(long)]
+    pub(crate) now: bool,
+    /// Apply changes of the manifests while the pods run, until --timeout or Ctrl-C
+    #[arg(long, conflicts_with = "keep")]
+    pub(crate) watch: bool,
+    /// Keep the pods running on their runtime, and print how to inspect and end them
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Run in the background under this name, until `crib down NAME` or --timeout: the command ends when the pods have started
+    #[arg(long, conflicts_with_all = ["keep", "output"])]
+    pub(crate) name: Option<RunName>,
+    /// This is the command in the background
+    #[arg(long, hide = true, requires = "name")]
+    pub(crate) detached: bool,
+    #[command(flatten)]
+    pub(crate) how: ManifestArgs,
+    /// An image archive (docker or OCI), an OCI layout, or a directory of them; repeatable
+    #[arg(long, value_name = "PATH")]
+    pub(crate) image_archive: Vec<PathBuf>,
+    /// Credentials for registries: docker's config.json for all pods, or manifests of Secrets for their imagePullSecrets
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pull_secrets: Option<PathBuf>,
+    /// Isolation mode: auto, root, rootless or process
+    #[arg(long, default_value_t = IsolationRequest::Auto)]
+    pub(crate) isolation: IsolationRequest,
+    /// Directory that keeps images for the next run; pods of an earlier run in it are removed
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) seccomp_profiles: SeccompProfileArgs,
+    #[command(flatten)]
+    pub(crate) volumes: VolumesDirArgs,
+    /// Where other commands look for the runtimes of runs
+    #[arg(long, hide = true, default_value_os_t = live::directory())]
+    pub(crate) live_dir: PathBuf,
+}
+
+impl RunArgs {
+    /// All manifests, those of `-f` last.
+    pub(crate) fn manifests(&self) -> Vec<PathBuf> {
+        self.manifests.iter().chain(&self.filename).cloned().collect()
+    }
+}

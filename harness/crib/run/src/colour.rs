@@ -1,0 +1,36 @@
+//! ◆ Colours of a terminal. Pure.
+
+/// A colour of a terminal, as the number in its escape sequence (ECMA-48 SGR).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Colour(u8);
+
+impl Colour {
+    /// Something failed.
+    pub(crate) const RED: Self = Self(31);
+    /// Something is done.
+    pub(crate) const GREEN: Self = Self(32);
+    /// Something failed and is tried again.
+    pub(crate) const YELLOW: Self = Self(33);
+    /// Something waits for its turn.
+    pub(crate) const BLUE: Self = Self(34);
+    /// Something runs.
+    pub(crate) const CYAN: Self = Self(36);
+    /// The colours that containers take in turn; red is for what failed.
+    pub(crate) const CONTAINERS: [Self; 10] = [
+        Self(36),
+        Self(33),
+        Self(32),
+        Self(35),
+        Self(34),
+        Self(96),
+        Self(93),
+        Self(92),
+        Self(95),
+        Self(94),
+    ];
+}
+
+/// `text` in a colour, or as it is.
+pub(crate) fn paint(coloured: bool, colour: Colour, text: &str) -> String {
+    if coloured { format!("\x1b[{}m{text}\x1b[0m", colour.0) } else { text.to_owned() }
+}

@@ -1,0 +1,380 @@
+//! What happens while pods run: signals, timer, runtime, agent and controllers are events, [`Lifecycle`] decides, the loop executes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::clock::{Clock as _, SystemClock};
+use agent::controllers::{Changes, Controllers};
+use agent::objects::{ObjectMap, ObjectStore};
+use agent::source::PodsSender;
+use agent::{Agent, ContainerPhase, Event as PodEvent, ReadinessChange, Transition};
+use api::pod::{Pod, PodUid};
+use crib_base::exit::Exit;
+use crib_base::signals::Signals;
+use jiff::Timestamp;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant as Alarm;
+
+use super::daemon::Daemon;
+use super::ending::{cause_of_end, ending, longest_grace, with_cause_of_removal};
+use super::history::History;
+use super::label::Label;
+use super::lifecycle::{Event, Lifecycle, PodCounts, Step, count_pods};
+use super::lines;
+use super::manifest_watch::Reloaded;
+use super::notes::Notes;
+use super::printer::{Print, Printer};
+use super::questions::Question;
+use super::reports::{Reports, is_refused};
+use super::services::Services;
+use super::tail::{Tail, attempt_of};
+
+mod questions;
+mod reload;
+mod start;
+mod starting;
+
+pub(super) use self::start::Outside;
+use self::starting::{Starting, starter_gone};
+
+/// How long the agent and the runtime may take beyond the longest grace period of the pods.
+const EXTRA_GRACE: Duration = Duration::from_secs(15);
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// How long the agent may take to stop its tasks; pods are not waited for.
+const STOP_AGENT: Duration = Duration::from_secs(10);
+
+/// Everything that lives while pods run.
+pub(super) struct Loop {
+    agent: Agent,
+    reports: watch::Receiver<Arc<Reports>>,
+    transitions: mpsc::UnboundedReceiver<Transition>,
+    readiness: mpsc::UnboundedReceiver<ReadinessChange>,
+    events: mpsc::UnboundedReceiver<PodEvent>,
+    /// The node ports that are served, and what goes wrong with Services; ends when none are served.
+    service_notes: mpsc::UnboundedReceiver<String>,
+    pods: PodsSender,
+    /// The pods that the agent is to run.
+    desired: Vec<Pod>,
+    /// Why the others were taken out.
+    removed: BTreeMap<PodUid, &'static str>,
+    keep: bool,
+    /// Whether only output of containers and errors are printed.
+    is_quiet: bool,
+    /// The warnings about manifests that were printed.
+    warned: BTreeSet<String>,
+    /// The pods of manifests.
+    wanted: BTreeSet<PodUid>,
+    /// The same, as the manifests have them.
+    bare: Vec<Pod>,
+    /// The uids of all pods that manifests ever had.
+    used: BTreeSet<PodUid>,
+    objects: Arc<ObjectStore>,
+    /// The runtime's socket.
+    socket: PathBuf,
+    services: Services,
+    /// The Secrets of `--pull-secrets`.
+    pull_secrets: ObjectMap,
+    /// The manifests after each change.
+    reloaded: Option<mpsc::UnboundedReceiver<Reloaded>>,
+    /// What other commands ask.
+    questions: mpsc::UnboundedReceiver<Question>,
+    /// What happened to the pods.
+    history: History,
+    /// Pods of manifests that can never run: they were ended, and can be asked about.
+    refused: Vec<Pod>,
+    /// Whether the run goes on when its pods have ended, until `crib down`.
+    in_background: bool,
+    /// The command at the terminal, until the pods have started.
+    starting: Option<Starting>,
+    /// The objects that create the other pods.
+    controllers: Controllers,
+    /// When they are to look again.
+    controllers_due: Option<Alarm>,
+    /// The grace periods of all pods that manifests ever had.
+    graces: BTreeMap<PodUid, Duration>,
+    /// What is to be said of the pods of manifests that had failed when the end began.
+    failures: Option<Vec<String>>,
+    lifecycle: Lifecycle,
+    notes: Notes,
+    printer: Printer,
+    output_closed: mpsc::UnboundedReceiver<()>,
+    tail: Tail,
+    deadline: Option<Alarm>,
+    overdue: Option<Alarm>,
+}
+
+impl Loop {
+    /// Runs until the lifecycle ends, then prints the last lines and stops the agent. Does not touch the pods.
+    pub(super) async fn run(mut self, daemon: &mut Daemon, signals: &mut Signals) -> Exit {
+        let exit = loop {
+            let event = self.next(daemon, signals).await;
+            if let Some(exit) = self.follow(event) {
+                break exit;
+            }
+        };
+        let reports = self.reports.borrow_and_update().clone();
+        self.hear(&reports);
+        let failures = self.failures(exit, &reports);
+        if tokio::time::timeout(STOP_AGENT, self.agent.stop()).await.is_err() {
+            self.printer.note("the agent did not stop in time");
+        }
+        while let Ok(transition) = self.transitions.try_recv() {
+            let transition = with_cause_of_removal(transition, &self.removed);
+            self.printer.print(Print::Transition(transition));
+        }
+        while let Ok(change) = self.readiness.try_recv() {
+            self.printer.print(Print::Readiness(change));
+        }
+        while let Ok(event) = self.events.try_recv() {
+            self.printer.print(Print::Event(event));
+        }
+        let (tail, printer, jobs) = (self.tail, self.printer, self.controllers.jobs());
+        let last_words = async {
+            tail.finish().await;
+            printer.print(Print::Result(exit, reports, jobs, failures));
+            printer.flush().await;
+        };
+        // A blocked reader must not delay the removal of the pods after another signal.
+        tokio::select! {
+            () = last_words => {}
+            _ = signals.next() => {}
+        }
+        exit
+    }
+
+    /// Waits for the next event of the lifecycle.
+    async fn next(&mut self, daemon: &mut Daemon, signals: &mut Signals) -> Event {
+        loop {
+            // Every arm is cancel-safe: channels and signals keep what is not taken, and alarms and a child can be waited
+            // for again.
+            tokio::select! {
+                _ = signals.next() => return Event::Signal,
+                Some(()) = self.output_closed.recv() => return Event::OutputClosed,
+                () = alarm(self.deadline), if self.deadline.is_some() => {
+                    self.deadline = None;
+                    return Event::TimedOut;
+                }
+                () = alarm(self.overdue), if self.overdue.is_some() => {
+                    self.overdue = None;
+                    return Event::Overdue;
+                }
+                problem = daemon.ended() => {
+                    self.printer.note(problem);
+                    return Event::RuntimeEnded;
+                }
+                Some(transition) = self.transitions.recv() => {
+                    let transition = with_cause_of_removal(transition, &self.removed);
+                    self.printer.print(Print::Transition(transition));
+                }
+                Some(change) = self.readiness.recv() => self.printer.print(Print::Readiness(change)),
+                Some(note) = self.service_notes.recv() => {
+                    self.services.told(&note);
+                    self.printer.note(note);
+                }
+                Some(reloaded) = next_of(&mut self.reloaded) => self.reload(reloaded).await,
+                Some(event) = self.events.recv() => {
+                    self.history.add(event.clone());
+                    self.printer.print(Print::Event(event));
+                }
+                Some(question) = self.questions.recv() => if let Some(event) = self.answer(question) {
+                    return event;
+                },
+                () = starter_gone(&mut self.starting) => {
+                    self.starting = None;
+                    return Event::Signal;
+                }
+                Ok(()) = self.reports.changed() => {
+                    let reports = self.reports.borrow_and_update().clone();
+                    self.hear(&reports);
+                    return Event::Reported(self.count(&reports));
+                }
+                () = alarm(self.controllers_due), if self.controllers_due.is_some() => {
+                    let reports = self.reports.borrow_and_update().clone();
+                    self.hear(&reports);
+                    return Event::Reported(self.count(&reports));
+                }
+            }
+        }
+    }
+
+    /// Passes reports to the view and the notes, and log directories to the tail.
+    fn hear(&mut self, reports: &Arc<Reports>) {
+        // In the background, `crib logs` reads them.
+        let followed = (!self.in_background).then(|| reports.values());
+        for pod in followed.into_iter().flatten() {
+            for container in &pod.containers {
+                let Some(log) = container.log_path.as_deref() else {
+                    continue;
+                };
+                if let Some(dir) = log.parent() {
+                    let label = label(&format!("{}/{}", pod.namespace, pod.name), &container.name);
+                    let has_ended = container.state == ContainerPhase::Terminated;
+                    let ended = has_ended.then(|| attempt_of(log)).flatten();
+                    self.tail.follow(Arc::new(label), dir.to_owned(), ended);
+                }
+            }
+        }
+        if !self.keep {
+            self.end_refused(reports);
+        }
+        let changes = self.controllers.sync(reports, SystemClock.now());
+        self.apply(changes);
+        for line in self.notes.on_reports(reports) {
+            self.printer.note(line);
+        }
+        self.printer.print(Print::Reports(reports.clone()));
+        self.tell_when_started(reports);
+    }
+
+    /// Carries out what the controllers want.
+    fn apply(&mut self, changes: Changes) {
+        self.controllers_due = changes.again.map(alarm_at);
+        if !changes.created.is_empty() || !changes.deleted.is_empty() {
+            self.notes.add(&changes.created);
+            self.removed.extend(changes.deleted);
+            let removed = &self.removed;
+            self.desired.retain(|pod| !removed.contains_key(pod.uid()));
+            self.desired.extend(changes.created);
+            self.pods.set(self.desired.clone());
+        }
+        self.tell(changes.news);
+        for line in changes.problems {
+            self.printer.note(line);
+        }
+    }
+
+    /// Says what is no error.
+    fn tell(&self, news: Vec<String>) {
+        for line in news.into_iter().filter(|_| !self.is_quiet) {
+            self.printer.note(line);
+        }
+    }
+
+    /// Says it once in this run.
+    fn warn(&mut self, warning: String) {
+        if self.warned.insert(warning.clone()) {
+            self.printer.note(format!("warning: {warning}"));
+        }
+    }
+
+    /// What is to be said of the pods of manifests that have failed.
+    fn failures_of_manifests(&self, reports: &Reports) -> Vec<String> {
+        let pods = self.wanted.iter().filter_map(|uid| reports.get(uid));
+        lines::failures(pods)
+    }
+
+    /// What is to be said in the end of pods that failed.
+    fn failures(&mut self, exit: Exit, reports: &Reports) -> Vec<String> {
+        if exit == Exit::PodFailed {
+            return lines::failures(reports.values());
+        }
+        if !matches!(exit, Exit::TimedOut | Exit::Interrupted) {
+            return Vec::new();
+        }
+        let before = self.failures.take();
+        before.unwrap_or_else(|| self.failures_of_manifests(reports))
+    }
+
+    fn count(&self, reports: &Reports) -> PodCounts {
+        let mut tally = self.controllers.tally();
+        // The next change may bring more pods.
+        tally.open += usize::from(self.reloaded.is_some());
+        // The run stays until `crib down`, so that its result can be looked at.
+        tally.open += usize::from(self.in_background);
+        count_pods(&self.wanted, tally, reports, self.keep)
+    }
+
+    /// Ends the pods that can never succeed. A kubelet tries for ever, and so does `crib agent`; this command has an end.
+    fn end_refused(&mut self, reports: &Reports) {
+        let wanted = self.wanted.clone();
+        let refused = |pod: &Pod| {
+            wanted.contains(pod.uid()) && reports.get(pod.uid()).is_some_and(is_refused)
+        };
+        let ended = self.desired.iter().filter(|pod| refused(pod));
+        self.refused.extend(ended.cloned());
+        self.end(refused, "it cannot run");
+    }
+
+    /// Ends the pods that `which` chooses, for this reason.
+    fn end(&mut self, which: impl Fn(&Pod) -> bool, why: &'static str) {
+        let (ended, kept): (Vec<Pod>, Vec<Pod>) = self.desired.drain(..).partition(which);
+        self.desired = kept;
+        if !ended.is_empty() {
+            let ended = ended.iter().map(|pod| (pod.uid().clone(), why));
+            self.removed.extend(ended);
+            self.pods.set(self.desired.clone());
+        }
+    }
+
+    /// Executes the step for an event; `Some` when the run is over.
+    fn follow(&mut self, event: Event) -> Option<Exit> {
+        let limit = match self.lifecycle.on(event) {
+            Step::Wait => return None,
+            Step::Finish(exit) => return Some(exit),
+            Step::End => {
+                self.reloaded = None;
+                let reports = self.reports.borrow().clone();
+                let grace = longest_grace(&self.graces, &reports);
+                let grace = grace.max(self.controllers.longest_end());
+                self.printer.note(ending(event, grace));
+                // Those that end from now on have not failed by themselves.
+                self.failures = Some(self.failures_of_manifests(&reports));
+                let mut changes = self.controllers.end(&reports, SystemClock.now());
+                for (_, why) in &mut changes.deleted {
+                    *why = cause_of_end(event);
+                }
+                self.apply(changes);
+                let wanted = self.wanted.clone();
+                self.end(|pod| wanted.contains(pod.uid()), cause_of_end(event));
+                grace.saturating_add(EXTRA_GRACE)
+            }
+            Step::Kill => {
+                self.reloaded = None;
+                self.printer.note("killing the pods");
+                self.end(|_| true, cause_of_end(event));
+                self.agent.kill_now();
+                EXTRA_GRACE
+            }
+        };
+        // A grace period that no clock can add is one that is never over.
+        self.overdue = Alarm::now().checked_add(limit);
+        // When nothing runs there will be no report to wait for.
+        let reports = self.reports.borrow().clone();
+        match self.lifecycle.on(Event::Reported(self.count(&reports))) {
+            Step::Finish(exit) => Some(exit),
+            Step::Wait | Step::End | Step::Kill => None,
+        }
+    }
+}
+
+/// When tokio's clock shows a time.
+fn alarm_at(at: Timestamp) -> Alarm {
+    let wait = Duration::try_from(at.duration_since(SystemClock.now())).unwrap_or_default();
+    let now = Alarm::now();
+    // One that is farther away than clocks go is looked at again in a day.
+    now.checked_add(wait).unwrap_or(now + DAY)
+}
+
+/// The next message; waits for ever where there is no channel.
+async fn next_of<T>(channel: &mut Option<mpsc::UnboundedReceiver<T>>) -> Option<T> {
+    match channel {
+        Some(channel) => channel.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns at `at`; never if `None`.
+async fn alarm(at: Option<Alarm>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn label(pod: &str, container: &str) -> Label {
+    Label { pod: pod.to_owned(), container: container.to_owned() }
+}

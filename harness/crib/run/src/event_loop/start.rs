@@ -1,0 +1,226 @@
+//! Starts what lives while pods run: the agent, the controllers, and what prints.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::time::Instant;
+
+use agent::clock::{Clock as _, SystemClock};
+use agent::controllers::{Controllers, CronStarts, Refused};
+use agent::objects::ObjectStore;
+use agent::{LogRotation, dns, source};
+use api::manifest::Workload;
+use api::pod::PodUid;
+use crib_base::pod_dialer::PodDialer;
+use crib_base::report::chain;
+use tokio::sync::mpsc;
+use tokio::time::Instant as Alarm;
+
+use super::super::archived_images;
+use super::super::args::RunArgs;
+use super::super::background::{self, Background};
+use super::super::dead_runs;
+use super::super::ending::graces;
+use super::super::history::History;
+use super::super::inputs::Inputs;
+use super::super::label::Label;
+use super::super::lifecycle::Lifecycle;
+use super::super::manifest_watch;
+use super::super::means::Means;
+use super::super::notes::Notes;
+use super::super::printer::{Printer, Style};
+use super::super::questions::Question;
+use super::super::reports::Reports;
+use super::super::root::Root;
+use super::super::services::Services;
+use super::super::tail::Tail;
+use super::starting::Starting;
+use super::{Loop, label};
+
+/// The ways in from other commands.
+#[derive(Debug)]
+pub(crate) struct Outside {
+    /// What they ask.
+    pub(crate) questions: mpsc::UnboundedReceiver<Question>,
+    /// The command that started this one in the background, if one did.
+    pub(crate) background: Option<Background>,
+}
+
+impl Loop {
+    /// Starts the agent and hands it the pods.
+    pub(in super::super) async fn start(
+        args: &RunArgs,
+        inputs: Inputs,
+        means: &Means,
+        root: &Root,
+        outside: Outside,
+        started: Instant,
+    ) -> Result<Self, String> {
+        let (mut pods, mut objects) = (inputs.pods, inputs.objects);
+        let endpoint = format!("unix://{}", root.socket().display());
+        let cri = agent::cri::grpc::connect(&endpoint).await.map_err(|error| chain(&error))?;
+        let (fixed, sender) = source::fixed();
+        let mut config = agent::Config::new(root.agent(), root.pod_logs());
+        config.volumes_dir = inputs.volumes_dir;
+        config.seccomp_profile_root = args.seccomp_profiles.directory();
+        config.pods_lock = Some(dead_runs::lock(root.path()));
+        config.node_name = crib_base::node::node_name();
+        config.node_ips = vec![agent::node_address::of_default_route().to_string()];
+        config.host_names = means.host_names();
+        config.host_reaches_cluster = means.host_reaches_pods();
+        // Where names are not served there is no cluster whose names a pod could want, and nothing to configure.
+        config.warn_of_missing_cluster_dns = false;
+        // Lines may still have to be read when the pod is gone; the whole directory goes away in the end.
+        config.remove_logs = false;
+        // Each line is printed, also when the reader is slow: a rotated log could be gone before it is read. Nothing is
+        // printed in the background, where pods may run for long.
+        config.log_rotation = args.detached.then(LogRotation::default);
+        config.container_logs_dir = None;
+        // The user's images stay, and as many of them are pulled as the pods need.
+        config.images.garbage_collection = None;
+        config.images.registry_pull_qps = 0;
+        let pull_secrets = inputs.pull_secrets.apply(&mut config.images);
+        objects.merge(pull_secrets.clone());
+        let seed = RandomState::new().hash_one(std::process::id());
+        let examples = inputs.workloads.iter().map(Workload::example);
+        let mut first_notes = Vec::new();
+        let mut all_pods = pods.iter().cloned().chain(examples);
+        let wants_names = all_pods.any(|pod| dns::wants_cluster(&pod));
+        // Pods that are kept would ask a name server that is gone.
+        let opens = args.watch || !objects.all_services().is_empty() || wants_names && !args.keep;
+        let images = archived_images::never_pulled(&pods, &inputs.workloads);
+        let problems = archived_images::import(&root.socket(), &images).await;
+        first_notes.extend(problems.iter().map(|problem| format!("warning: {problem}")));
+        let (mut services, served) = match opens {
+            true => Services::open(&root.socket(), &mut objects, seed).await,
+            false => (Services::closed(seed), None),
+        };
+        match services.refusal(&objects) {
+            Some(problem) if args.how.strict => return Err(format!("--strict: {problem}")),
+            Some(problem) => first_notes.push(format!("warning: {problem}")),
+            None => {}
+        }
+        let domain = config.cluster_domain.clone();
+        let objects = Arc::new(ObjectStore::new(objects));
+        let (service_notes, network) = match served {
+            Some(served) => {
+                config.cluster_dns = vec![served.dns];
+                if args.how.strict && !served.taken.is_empty() {
+                    return Err(format!("--strict: {}", served.taken.join("; ")));
+                }
+                first_notes.extend(served.taken.iter().map(|taken| format!("warning: {taken}")));
+                if args.keep {
+                    let warning = "warning: Services end with this command, also with --keep";
+                    first_notes.push(warning.to_owned());
+                }
+                (served.notes, Some(served.network))
+            }
+            None => (mpsc::unbounded_channel().1, None),
+        };
+        let reloaded = if args.watch {
+            let started = manifest_watch::start(args);
+            Some(started.map_err(|error| format!("failed to watch the manifests: {error}"))?)
+        } else {
+            None
+        };
+        let parts = agent::Parts {
+            objects: objects.clone(),
+            cri,
+            clock: Arc::new(SystemClock),
+            dialer: Arc::new(PodDialer::new(&root.socket())),
+            sources: vec![Box::new(fixed)],
+        };
+        let mut agent = agent::start(config, parts);
+        if let Some(network) = network {
+            agent.serve_services(&domain, objects.clone(), network);
+        }
+        let (reports, transitions) = (agent.reports(), agent.transitions());
+        let (readiness, events) = (agent.readiness(), agent.events());
+
+        let bare = pods.clone();
+        let graces = graces(&bare);
+        let wanted: BTreeSet<PodUid> = pods.iter().map(|pod| pod.uid().clone()).collect();
+        let refused = if args.keep { Refused::Kept } else { Refused::Deleted };
+        let now = SystemClock.now();
+        let starts = if args.now { CronStarts::Now } else { CronStarts::Scheduled };
+        let mut controllers = Controllers::new(inputs.workloads, refused, starts, seed, now);
+        let first = controllers.sync(&Reports::default(), now);
+        pods.extend(first.created);
+
+        let labels: Vec<Label> = pods
+            .iter()
+            .flat_map(|pod| {
+                pod.all_containers().map(|(_, container)| label(&pod.full_name(), &container.name))
+            })
+            .collect();
+        let (closed, output_closed) = mpsc::unbounded_channel();
+        let style = match args.detached {
+            true => Style::of_background(args.quiet, args.events),
+            false => Style::choose(args.output, args.quiet, args.events),
+        };
+        let printer = Printer::start(style, &labels, started, closed);
+        let tail = Tail::start(printer.clone())
+            .map_err(|error| format!("failed to watch log files: {error}"))?;
+        let mut notes = Notes::new(args.timeout, &pods);
+        if let Some(name) = &args.name {
+            notes.end_with(&format!("`crib down {name}`"));
+        }
+        if !args.quiet {
+            notes.at_start(&pods).into_iter().for_each(|line| printer.note(line));
+        }
+        first_notes.into_iter().for_each(|line| printer.note(line));
+        let news = first.news.into_iter().filter(|_| !args.quiet);
+        news.chain(first.problems).for_each(|line| printer.note(line));
+        let starting = match outside.background {
+            Some(background) => {
+                let log = root.log_file(background::LOG);
+                let starting = Starting::new(background, log.map_err(|error| chain(&error))?);
+                Some(starting.map_err(|error| format!("failed to watch the command: {error}"))?)
+            }
+            None => None,
+        };
+        sender.set(pods.clone());
+        Ok(Self {
+            desired: pods,
+            removed: BTreeMap::new(),
+            keep: args.keep,
+            is_quiet: args.quiet,
+            warned: inputs.warnings.into_iter().collect(),
+            socket: root.socket(),
+            agent,
+            reports,
+            transitions,
+            readiness,
+            events,
+            service_notes,
+            pods: sender,
+            used: wanted.clone(),
+            wanted,
+            bare,
+            objects,
+            services,
+            pull_secrets,
+            reloaded,
+            questions: outside.questions,
+            history: History::default(),
+            refused: Vec::new(),
+            in_background: args.detached,
+            starting,
+            controllers,
+            // Once at once: there may be nothing to run, and then nothing is reported.
+            controllers_due: Some(Alarm::now()),
+            graces,
+            failures: None,
+            lifecycle: Lifecycle::new(args.keep),
+            notes,
+            printer,
+            output_closed,
+            tail,
+            deadline: args
+                .timeout
+                // One that is farther away than clocks go is never over.
+                .and_then(|timeout| Alarm::from_std(started).checked_add(timeout)),
+            overdue: None,
+        })
+    }
+}

@@ -1,0 +1,141 @@
+//! `crib run`: pods from manifests to the end, in one command.
+//!
+//! Reading order: `args` (what can be typed), `inputs` (manifests, or every problem with them), `session` (the directory, the
+//! runtime, the end of both), `event_loop` (signals, the agent, the controllers of Jobs and their kind, the log files), `lifecycle` (event to next step),
+//! `manifest_watch` and `apply` (`--watch`: changed manifests, and what that does to their pods), `daemon` (the runtime as a child),
+//! `reach` (how other commands find it), `services` (their stream), `means` (what it can do here), `orphans` (its keepers, when it was killed), `root`
+//! (the temporary directory), `dead_runs` and
+//! `clean_up` (what killed ones left), `detach`, `background` and `started` (`--name`: the command at the terminal, the one in the
+//! background, and when the first one ends), `questions` and `history` (what other commands ask), `tail` (log files to lines), `printer` (the only writer of
+//! the two outputs) with `view`, `rows`, `marks`, `lines`, `notes` and `json`, which only make text.
+//!
+//! | task | owns | receives | sends |
+//! |---|---|---|---|
+//! | session | lifecycle, daemon, agent, controllers | signals, timer, agent's reports and transitions, questions | printer, tail, answers |
+//! | questions | the socket `run.sock` | other commands | session |
+//! | tail | log files, inotify | session: directories to follow | printer: lines |
+//! | printer (thread) | standard output, standard error | session, tail | session: standard output was closed |
+
+use std::time::Instant;
+
+use crib_base::exit::Exit;
+use crib_base::pull_secrets;
+use crib_base::report::{event_loop, or_complain, or_failed, or_say, say};
+use tokio::runtime::Builder;
+
+mod apply;
+mod archived_images;
+mod args;
+mod background;
+mod claims;
+mod clean_up;
+mod colour;
+mod daemon;
+mod dead_runs;
+mod detach;
+mod ending;
+mod event_loop;
+mod extended_resources;
+mod fractional_bytes;
+mod history;
+mod immutable;
+mod inputs;
+mod json;
+mod label;
+mod lifecycle;
+mod lines;
+mod made_twice;
+mod manifest_watch;
+mod marks;
+mod means;
+mod named_pods;
+mod node_fields;
+mod node_ports;
+mod notes;
+mod of_cluster;
+mod orphans;
+mod printer;
+mod questions;
+mod reach;
+mod reports;
+mod root;
+mod rows;
+mod screen;
+mod services;
+mod session;
+mod skipped;
+mod started;
+mod storage_limits;
+mod tail;
+mod taken_names;
+mod view;
+
+pub use args::RunArgs;
+pub use claims::bindings;
+pub use clean_up::remove_dead_run;
+pub use daemon::REMOVING;
+pub use dead_runs::{RunLock, with_names};
+pub use inputs::{Inputs, ManifestArgs, load};
+pub use named_pods::named_pods;
+pub use orphans::adopt as adopt_orphans;
+pub use root::{RootError, remove as remove_root};
+
+use background::Background;
+
+/// Threads and processes of a run with one pod: those of this process, of its runtime, and of the pod.
+const THREADS: usize = 32;
+
+/// Runs the pods. Called while the process has one thread.
+pub fn run(args: &RunArgs) -> Result<Exit, Exit> {
+    let started = Instant::now();
+    // Its runtime needs as many.
+    or_complain(runtime_fake::ensure_open_files(), Exit::NoRuntime)?;
+    if args.watch && args.manifests().iter().any(|path| path.as_os_str() == "-") {
+        say("--watch: standard input cannot be watched: give files or directories");
+        return Err(Exit::BadInput);
+    }
+    if let Some(name) = args.name.as_ref().filter(|_| !args.detached) {
+        return Ok(detach::start(args, name));
+    }
+    let inputs = inputs::load(&args.manifests(), args.how);
+    let mut inputs = inputs.map_err(|problems| {
+        problems.iter().for_each(|problem| say(problem));
+        Exit::BadInput
+    })?;
+    if let Some(file) = &args.pull_secrets {
+        inputs.pull_secrets = or_say(pull_secrets::read(file), Exit::BadInput)?;
+    }
+    let archives = or_say(inputs::archives(&args.image_archive), Exit::BadInput)?;
+    match args.volumes.directory() {
+        Ok(directory) => inputs.volumes_dir = directory,
+        // A change of the manifests may add claims.
+        Err(problem) if !inputs.claims.is_empty() || args.watch => {
+            say(&problem);
+            return Err(Exit::BadInput);
+        }
+        // Nothing is kept there.
+        Err(_) => {}
+    }
+    if !inputs.claims.is_empty()
+        && let Err(error) = file_tree::directory::make(&inputs.volumes_dir, 0o777)
+    {
+        let directory = inputs.volumes_dir.display();
+        say(&format!(
+            "failed to make {directory}: {error}: say where to keep the volumes of claims with --volumes-dir"
+        ));
+        return Err(Exit::BadInput);
+    }
+    let background = args.detached.then(Background::enter).transpose();
+    let background = or_failed("leave the terminal", background)?;
+    // Only in the user namespace of its pods can an ordinary user remove what they wrote as other users. Root needs no
+    // help, and the runtime finds out by itself what the box allows.
+    if !nix::unistd::geteuid().is_root() {
+        let entered = runtime_fake::enter(args.isolation, args.state_dir.as_deref());
+        or_complain(entered, Exit::NoRuntime)?;
+    }
+    let tokio = event_loop(Builder::new_multi_thread().worker_threads(2), THREADS)?;
+    let ended = tokio.block_on(session::session(args, inputs, archives, background, started));
+    // A blocking task that hangs must not keep the command from ending.
+    tokio.shutdown_background();
+    ended
+}

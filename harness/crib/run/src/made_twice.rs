@@ -1,0 +1,35 @@
+//! ◆ Objects that a controller in the same manifests makes: `kubectl get all -o yaml` prints both. Pure.
+
+use std::collections::BTreeSet;
+
+use api::manifest::Workload;
+use api::pod::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// Leaves out pods, and objects that make pods, whose controller is in the manifests too: it makes them anew. Returns what to say.
+pub(super) fn leave_out(pods: &mut Vec<Pod>, workloads: &mut Vec<Workload>) -> Vec<String> {
+    let makers: BTreeSet<String> = workloads.iter().map(Workload::full_name).collect();
+    let maker = |namespace: &str, metadata: &ObjectMeta| {
+        let mut owners = metadata.owner_references.iter().flatten();
+        let owner = owners.find(|owner| owner.controller == Some(true))?;
+        let name = format!("{} {namespace}/{}", owner.kind.to_lowercase(), owner.name);
+        makers.contains(&name).then_some(name)
+    };
+    let mut said = Vec::new();
+    let mut leave = |name: String, maker: Option<String>| match maker {
+        Some(maker) => {
+            said.push(format!("{name} is skipped: {maker} is in the manifests too, and makes it"));
+            false
+        }
+        None => true,
+    };
+    pods.retain(|pod| {
+        let name = format!("pod {}", pod.full_name());
+        leave(name, maker(pod.namespace(), &pod.api().metadata))
+    });
+    workloads.retain(|workload| {
+        let maker = maker(workload.namespace(), workload.metadata());
+        leave(workload.full_name(), maker)
+    });
+    said
+}

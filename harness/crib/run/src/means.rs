@@ -1,0 +1,173 @@
+//! What the runtime can do on this box: the isolation of its pods, and which of their limits it cannot apply.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::path::Path;
+
+use agent::dns;
+use api::pod::Pod;
+use harness::client::Client;
+
+/// How an ordinary user gets limits.
+const REMEDY: &str = "run crib as root, or in a cgroup that systemd delegates: systemd-run --user --scope -p Delegate=yes crib run …";
+
+/// What the runtime reports in its Status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Means {
+    /// `root`, `rootless (65536 ids)` or `process`.
+    pub(crate) isolation: String,
+    /// The resources whose limits are not applied, with the reason.
+    not_applied: Option<(Vec<String>, String)>,
+    /// Why pods do not reach other hosts, if they do not.
+    pub(crate) no_egress: Option<String>,
+    /// The address at which pods reach the host, if there is one.
+    host: Option<IpAddr>,
+}
+
+impl Means {
+    /// Asks the runtime.
+    pub(crate) async fn of_runtime(socket: &Path) -> Result<Self, tonic::Status> {
+        let status = Client::new(socket).status().await?;
+        Ok(Self::of_info(&status.info))
+    }
+
+    /// Reads the verbose information of Status.
+    fn of_info(info: &HashMap<String, String>) -> Self {
+        let not_applied = info.get("limitsNotApplied").map(|text| {
+            let (names, reason) = text.split_once(": ").unwrap_or((text, "no reason is known"));
+            let names = names.split(", ").map(str::to_owned).collect();
+            (names, reason.to_owned())
+        });
+        Self {
+            isolation: info.get("isolation").cloned().unwrap_or_default(),
+            not_applied,
+            no_egress: info.get("egressMissing").cloned(),
+            host: info.get("hostAddress").and_then(|text| text.parse().ok()),
+        }
+    }
+
+    /// The names of the host for the pods' hosts files, as in podman and Docker.
+    pub(crate) fn host_names(&self) -> Option<(IpAddr, Vec<String>)> {
+        let names = ["host.containers.internal", "host.docker.internal"];
+        Some((self.host?, names.map(str::to_owned).into()))
+    }
+
+    /// How an ordinary user's pods get more than one user id, if they have only one.
+    pub(crate) fn single_id(&self) -> Option<&'static str> {
+        self.isolation.contains("single id").then_some(
+            "pods have a single user id: for more, install uidmap, and give the user lines in /etc/subuid and /etc/subgid",
+        )
+    }
+
+    /// Whether the pods' network, where Services are, is reached from the host. That of an ordinary user's pods is not.
+    pub(crate) fn host_reaches_pods(&self) -> bool {
+        !self.isolation.starts_with("rootless")
+    }
+
+    /// Which pod does not reach Services because its network is the host's, in words; `None` if all that could want to do.
+    pub(crate) fn beside_services(&self, pods: &[Pod], has_services: bool) -> Option<String> {
+        let wants = |pod: &&Pod| pod.host_network() && (has_services || dns::wants_cluster(pod));
+        let first = pods.iter().find(wants)?;
+        (!self.host_reaches_pods()).then(|| {
+            format!(
+                "pod {} has hostNetwork, and an ordinary user's host does not reach Services, nor the server of their names: \
+                 it asks the host's name servers; leave hostNetwork out, or run crib as root",
+                first.full_name()
+            )
+        })
+    }
+
+    /// Which limits of the pods are not applied, why, and what helps; `None` if all are.
+    pub(crate) fn dropped_limits(&self, pods: &[Pod]) -> Option<String> {
+        let (names, reason) = self.not_applied.as_ref()?;
+        let dropped: Vec<&String> =
+            names.iter().filter(|name| pods.iter().any(|pod| has_limit(pod, name))).collect();
+        let first = pods.iter().find(|pod| dropped.iter().any(|name| has_limit(pod, name)))?;
+        let names: Vec<&str> = dropped.into_iter().map(String::as_str).collect();
+        Some(format!(
+            "limits of {} are not applied, which pod {} has: {reason}; {REMEDY}",
+            names.join(" and "),
+            first.full_name()
+        ))
+    }
+}
+
+/// Whether the pod as a whole, or a container of it, has a limit of this resource.
+fn has_limit(pod: &Pod, resource: &str) -> bool {
+    let containers = pod.all_containers();
+    containers
+        .map(|(_, container)| container.resources.as_ref())
+        .chain([pod.spec().resources.as_ref()])
+        .flatten()
+        .filter_map(|resources| resources.limits.as_ref())
+        .any(|limits| limits.contains_key(resource))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{Container, Pod as ApiPod, PodSpec, ResourceRequirements};
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn pod(limit: &str) -> Pod {
+        let limits = [(limit.to_owned(), Quantity("1".to_owned()))].into();
+        let container = Container {
+            resources: Some(ResourceRequirements {
+                limits: Some(limits),
+                ..ResourceRequirements::default()
+            }),
+            ..Container::default()
+        };
+        let mut api = ApiPod::default();
+        api.metadata.name = Some("p".to_owned());
+        api.spec = Some(PodSpec { containers: vec![container], ..PodSpec::default() });
+        Pod::new(api)
+    }
+
+    #[test]
+    fn limits_of_whole_pod_count() {
+        let mut api = ApiPod::default();
+        api.metadata.name = Some("p".to_owned());
+        let container = pod("memory").spec().containers[0].clone();
+        api.spec = Some(PodSpec { resources: container.resources, ..PodSpec::default() });
+        let means = means(Some("memory: no cgroups"));
+        assert!(means.dropped_limits(&[Pod::new(api)]).is_some());
+    }
+
+    #[rstest]
+    #[case::root("root", false)]
+    #[case::single("rootless (a single id)", true)]
+    #[case::many("rootless (65536 ids)", false)]
+    fn single_id_names_package(#[case] isolation: &str, #[case] named: bool) {
+        let means = Means { isolation: isolation.to_owned(), ..Means::default() };
+        assert_eq!(means.single_id().is_some_and(|text| text.contains("uidmap")), named);
+    }
+
+    fn means(not_applied: Option<&str>) -> Means {
+        let mut info = HashMap::from([("isolation".to_owned(), "process".to_owned())]);
+        info.extend(not_applied.map(|text| ("limitsNotApplied".to_owned(), text.to_owned())));
+        Means::of_info(&info)
+    }
+
+    #[rstest]
+    #[case::applied(None, "memory", None)]
+    #[case::no_such_limit(Some("memory, pids: no cgroups"), "cpu", None)]
+    #[case::dropped(
+        Some("memory, pids: no cgroups"),
+        "memory",
+        Some("limits of memory are not applied, which pod default/p has: no cgroups; ")
+    )]
+    fn dropped_limits_are_those_that_pods_have(
+        #[case] not_applied: Option<&str>,
+        #[case] limit: &str,
+        #[case] start: Option<&str>,
+    ) {
+        let said = means(not_applied).dropped_limits(&[pod(limit)]);
+        assert_eq!(said.is_some(), start.is_some(), "{said:?}");
+        if let (Some(said), Some(start)) = (said, start) {
+            assert!(said.starts_with(start) && said.ends_with(REMEDY), "{said}");
+        }
+    }
+}

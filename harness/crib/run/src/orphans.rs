@@ -1,0 +1,90 @@
+//! Keepers of a killed runtime: they notice it and end their pods. This process reaps them as a child subreaper and waits
+//! for them, so that no file is removed while they use it and no process outlives the command.
+
+use std::time::Duration;
+
+use crib_base::report::say;
+use nix::errno::Errno;
+use nix::sys::prctl::set_child_subreaper;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
+
+/// How long keepers may take to end their pods; then they are killed, and waited for as long again.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Makes this process the parent of what its children leave (prctl(2), PR_SET_CHILD_SUBREAPER).
+pub fn adopt() {
+    if let Err(errno) = set_child_subreaper(true) {
+        say(&format!("failed to become a child subreaper: {errno}"));
+    }
+}
+
+/// Waits until this process has no children, and kills those that stay. To be called when the runtime was waited for, and
+/// nothing else is started: every child is waited for.
+pub(crate) async fn end() {
+    if gone_in_time().await {
+        return;
+    }
+    // Killing one can leave its own children to this process.
+    let children = children();
+    say(&format!(
+        "processes of pods did not end within {} s and are killed: {children:?}",
+        PATIENCE.as_secs()
+    ));
+    for pid in children {
+        // One that has just ended needs no signal.
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+    if !gone_in_time().await {
+        say(&format!("processes of pods are still there: {:?}", self::children()));
+    }
+}
+
+/// Waits until no child is left; false on timeout.
+async fn gone_in_time() -> bool {
+    let all = tokio::task::spawn_blocking(|| {
+        loop {
+            match waitpid(None, None) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(_) => return,
+            }
+        }
+    });
+    tokio::time::timeout(PATIENCE, all).await.is_ok()
+}
+
+/// The ids of this process's children.
+fn children() -> Vec<i32> {
+    let own = std::process::id().to_string();
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let pids =
+        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(|pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        parent(&stat).is_some_and(|parent| parent == own)
+    })
+    .collect()
+}
+
+/// The parent in the text of a stat file (proc_pid_stat(5)). The name before it may contain anything, parentheses too.
+fn parent(stat: &str) -> Option<&str> {
+    stat.rsplit_once(") ")?.1.split(' ').nth(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("12 (sh) S 7 12 12 0", Some("7"))]
+    #[case("12 (a) S 1 (b) x) R 7 12", Some("7"))]
+    #[case("", None)]
+    fn parent_pid_is_read_from_stat(#[case] stat: &str, #[case] parent_id: Option<&str>) {
+        assert_eq!(parent(stat), parent_id);
+    }
+}

@@ -1,0 +1,17 @@
+//! ◆ What the agent reported last, of all pods. Pure.
+
+use agent::PodReport;
+
+/// The latest report of each pod.
+pub(crate) use agent::Reports;
+
+/// Waiting for anything but these means that a step failed and is tried again: `FailedMount`, `ErrImagePull`,
+/// `CrashLoopBackOff` (reasons of the kubelet of Kubernetes 1.36).
+pub(crate) fn is_failure_reason(reason: &str) -> bool {
+    !matches!(reason, "" | "ContainerCreating" | "PodInitializing" | "RestartingAllContainers")
+}
+
+/// Whether a container of the pod can never run, so that the pod cannot succeed.
+pub(crate) fn is_refused(pod: &PodReport) -> bool {
+    pod.containers.iter().any(|container| container.refused)
+}

@@ -1,0 +1,333 @@
+//! Services of a run: their addresses from the runtime, and their names and ports to it, by the stream of `proto/services.proto`.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::Arc;
+
+use agent::objects::ObjectMap;
+use agent::services::{self, Assigner, ServiceNetwork, ServiceTable, Transport};
+use cri::services as wire;
+use harness::client::Client;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status, Streaming};
+
+use super::node_ports;
+
+/// What the Services of a run were given, and the way to more.
+pub(super) struct Services {
+    assigner: Assigner,
+    /// `Err`: why the runtime serves none.
+    leases: Result<mpsc::Sender<Lease>, String>,
+    /// The ports that were said to be served, in sentences.
+    told: BTreeSet<String>,
+    refusal_told: bool,
+}
+
+/// Names and ports that the runtime serves.
+pub(super) struct Served {
+    /// Where the agent publishes them. The runtime withdraws them when it is dropped.
+    pub(super) network: Arc<dyn ServiceNetwork>,
+    /// The address of the pods' DNS server.
+    pub(super) dns: String,
+    /// The node ports that other programs have, in sentences.
+    pub(super) taken: Vec<String>,
+    /// The node ports that are served, and what else goes wrong, in sentences.
+    pub(super) notes: mpsc::UnboundedReceiver<String>,
+}
+
+/// Asks for further addresses.
+struct Lease {
+    count: u32,
+    answer: oneshot::Sender<Result<Vec<Ipv4Addr>, String>>,
+}
+
+impl Services {
+    /// Opens the stream, and gives the Services among `objects` addresses and node ports.
+    pub(super) async fn open(
+        socket: &Path,
+        objects: &mut ObjectMap,
+        seed: u64,
+    ) -> (Self, Option<Served>) {
+        let mut opened = Self::closed(seed);
+        let needed = opened.assigner.missing_addresses(objects);
+        let (requests, answers, first) = match connect(socket, count(needed)).await {
+            Ok(connected) => connected,
+            Err(status) => {
+                opened.leases = Err(reason(&status));
+                return (opened, None);
+            }
+        };
+        opened.assigner.add_addresses(addresses(&first));
+        opened.assigner.assign(objects);
+        let taken = node_ports::taken(objects);
+        let (tables, receiver) = watch::channel(ServiceTable::default());
+        let (sender, notes) = mpsc::unbounded_channel();
+        let (leases, leased) = mpsc::channel(1);
+        opened.leases = Ok(leases);
+        let told = taken.iter().cloned().collect();
+        tokio::spawn(follow(receiver, leased, requests, answers, (sender, told)));
+        let served =
+            Served { taken, network: Arc::new(Network(tables)), dns: first.dns_server, notes };
+        (opened, Some(served))
+    }
+
+    /// Without a stream: no pod needs one.
+    pub(super) fn closed(seed: u64) -> Self {
+        Self {
+            assigner: Assigner::new(seed),
+            leases: Err("no pod uses the cluster's name server".to_owned()),
+            told: BTreeSet::new(),
+            refusal_told: false,
+        }
+    }
+
+    /// Why the Services are not served, in a sentence; once.
+    pub(super) fn refusal(&mut self, objects: &ObjectMap) -> Option<String> {
+        let reason = self.leases.as_ref().err()?;
+        if objects.all_services().is_empty() || std::mem::replace(&mut self.refusal_told, true) {
+            return None;
+        }
+        Some(format!("pods do not reach Services: {reason}"))
+    }
+
+    /// Gives the Services of changed manifests addresses and node ports. Returns what goes wrong, in a sentence.
+    pub(super) async fn assign(&mut self, objects: &mut ObjectMap) -> Option<String> {
+        let Ok(leases) = &self.leases else {
+            return self.refusal(objects);
+        };
+        let missing = self.assigner.missing_addresses(objects);
+        let mut problem = None;
+        if missing > 0 {
+            match lease(leases, count(missing)).await {
+                Ok(addresses) => self.assigner.add_addresses(addresses),
+                Err(reason) => problem = Some(format!("new Services have no addresses: {reason}")),
+            }
+        }
+        self.assigner.assign(objects);
+        problem
+    }
+
+    /// Remembers a note.
+    pub(super) fn told(&mut self, note: &str) {
+        self.told.insert(note.to_owned());
+    }
+
+    /// The node ports that no ready pod is behind so far, in sentences.
+    pub(super) fn node_ports_to_come(&self, objects: &ObjectMap) -> Vec<String> {
+        if self.leases.is_err() {
+            return Vec::new();
+        }
+        let services = objects.all_services();
+        let ports = services.iter().flat_map(|service| services::node_ports(service));
+        let ports = ports.filter(|(name, _, port)| !self.told.contains(&reached(name, *port)));
+        let later = |(name, _, port)| {
+            format!("{name} will be reached at 127.0.0.1:{port}, when a pod behind it is ready")
+        };
+        ports.map(later).collect()
+    }
+}
+
+fn reached(name: &str, port: u16) -> String {
+    format!("{name} is reached at 127.0.0.1:{port}")
+}
+
+fn count(addresses: usize) -> u32 {
+    u32::try_from(addresses).unwrap_or(u32::MAX)
+}
+
+fn addresses(answer: &wire::ServeResponse) -> Vec<Ipv4Addr> {
+    let addresses = answer.addresses.iter();
+    addresses.filter_map(|address| address.parse().ok()).collect()
+}
+
+async fn lease(leases: &mpsc::Sender<Lease>, count: u32) -> Result<Vec<Ipv4Addr>, String> {
+    let (answer, leased) = oneshot::channel();
+    // If the stream has ended, nobody answers.
+    let _ = leases.send(Lease { count, answer }).await;
+    let ended = |_| Err("Services are not served any more".to_owned());
+    leased.await.unwrap_or_else(ended)
+}
+
+type Opened =
+    (mpsc::Sender<wire::ServeRequest>, Streaming<wire::ServeResponse>, wire::ServeResponse);
+
+async fn connect(socket: &Path, addresses: u32) -> Result<Opened, Status> {
+    let (requests, stream) = mpsc::channel(1);
+    let first = wire::ServeRequest { addresses, table: None };
+    // There is room for one.
+    let _ = requests.try_send(first);
+    let mut client = Client::new(socket).services;
+    let answers = client.serve(ReceiverStream::new(stream)).await?;
+    let mut answers = answers.into_inner();
+    let ended = || Status::unavailable("the runtime ended the stream");
+    let first = answers.message().await?.ok_or_else(ended)?;
+    if first.addresses.len() < addresses as usize {
+        let fewer = "the runtime leased fewer addresses than were asked for";
+        return Err(Status::internal(fewer));
+    }
+    Ok((requests, answers, first))
+}
+
+fn reason(status: &Status) -> String {
+    if status.code() == Code::Unimplemented {
+        "the CRI has no call for Services, and this runtime no extension for them".to_owned()
+    } else {
+        status.message().to_owned()
+    }
+}
+
+/// The sender of tables.
+struct Network(watch::Sender<ServiceTable>);
+
+impl ServiceNetwork for Network {
+    fn publish(&self, table: ServiceTable) {
+        self.0.send_replace(table);
+    }
+}
+
+/// Sends each table to the runtime, and leases addresses. Each problem is told once, and each node port when it is served;
+/// what was told before may say more.
+async fn follow(
+    mut tables: watch::Receiver<ServiceTable>,
+    mut leases: mpsc::Receiver<Lease>,
+    requests: mpsc::Sender<wire::ServeRequest>,
+    mut answers: Streaming<wire::ServeResponse>,
+    (notes, mut told_problems): (mpsc::UnboundedSender<String>, BTreeSet<String>),
+) {
+    let mut told_ports = BTreeSet::new();
+    loop {
+        // Both can be cancelled: a table stays unseen, and a lease in the channel.
+        let leased = tokio::select! {
+            changed = tables.changed() => match changed {
+                Ok(()) => None,
+                Err(_) => return,
+            },
+            Some(lease) = leases.recv() => Some(lease),
+        };
+        let table = leased.is_none().then(|| tables.borrow_and_update().clone());
+        let request = wire::ServeRequest {
+            addresses: leased.as_ref().map_or(0, |lease| lease.count),
+            table: table.as_ref().map(wire_table),
+        };
+        let _ = requests.send(request).await;
+        let answer = match answers.message().await {
+            Ok(Some(answer)) => answer,
+            Ok(None) => return,
+            Err(status) => {
+                let reason = status.message();
+                let _ = notes.send(format!("warning: Services are not served any more: {reason}"));
+                return;
+            }
+        };
+        if let Some(lease) = leased {
+            let addresses = addresses(&answer);
+            let _ = lease.answer.send(match addresses.len() == lease.count as usize {
+                true => Ok(addresses),
+                false => Err(answer.problems.join(", ")),
+            });
+            continue;
+        }
+        for problem in answer.problems {
+            let is_told = told_problems.iter().any(|told| told.ends_with(&problem));
+            if !is_told && told_problems.insert(problem.clone()) {
+                let _ = notes.send(format!("warning: {problem}"));
+            }
+        }
+        let (all, served) = host_ports(&table.unwrap_or_default(), &answer.host_ports);
+        // A removed Service that comes back is reported again.
+        told_ports.retain(|port| all.contains(port));
+        for port in served {
+            if told_ports.insert(port.clone()) {
+                let _ = notes.send(port);
+            }
+        }
+    }
+}
+
+/// The host's ports of the table, in sentences: all, and those that are served.
+fn host_ports(
+    table: &ServiceTable,
+    served: &[wire::HostPort],
+) -> (BTreeSet<String>, BTreeSet<String>) {
+    let of_host = table.balancers.iter();
+    let of_host = of_host.filter(|balancer| balancer.address.is_none());
+    let is_served = |balancer: &&services::Balancer| {
+        let port =
+            wire::HostPort { port: balancer.port.into(), transport: transport(balancer.transport) };
+        served.contains(&port)
+    };
+    let words = |balancer: &services::Balancer| reached(&balancer.name, balancer.port);
+    let (all, served) = (of_host.clone(), of_host.filter(is_served));
+    (all.map(words).collect(), served.map(words).collect())
+}
+
+fn transport(transport: Transport) -> i32 {
+    match transport {
+        Transport::Tcp => wire::Transport::Tcp.into(),
+        Transport::Udp => wire::Transport::Udp.into(),
+    }
+}
+
+fn wire_table(table: &ServiceTable) -> wire::Table {
+    let names = table.names.iter().map(|name| wire::Name {
+        name: name.name.clone(),
+        addresses: name.addresses.iter().map(Ipv4Addr::to_string).collect(),
+        alias: name.alias.clone().unwrap_or_default(),
+        servers: name
+            .servers
+            .iter()
+            .map(|(target, port)| wire::Server { target: target.clone(), port: (*port).into() })
+            .collect(),
+        pointer: name.pointer.clone().unwrap_or_default(),
+    });
+    let balancers = table.balancers.iter().map(|balancer| wire::Balancer {
+        address: balancer.address.map_or_else(String::new, |ip| ip.to_string()),
+        port: balancer.port.into(),
+        transport: transport(balancer.transport),
+        backends: balancer
+            .backends
+            .iter()
+            .map(|backend| wire::Backend {
+                address: backend.ip().to_string(),
+                port: backend.port().into(),
+            })
+            .collect(),
+        affinity_seconds: balancer
+            .affinity
+            .map_or(0, |time| u32::try_from(time.as_secs()).unwrap_or(u32::MAX)),
+    });
+    wire::Table { zone: table.zone.clone(), names: names.collect(), balancers: balancers.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_ports_are_told_when_they_are_served() {
+        let balancer = |name: &str, address, port, transport| services::Balancer {
+            name: name.to_owned(),
+            address,
+            port,
+            transport,
+            backends: Vec::new(),
+            affinity: None,
+        };
+        let table = ServiceTable {
+            balancers: vec![
+                balancer("a", Some([10, 0, 0, 1].into()), 30_100, Transport::Tcp),
+                balancer("b", None, 30_100, Transport::Tcp),
+                balancer("c", None, 30_100, Transport::Udp),
+            ],
+            ..ServiceTable::default()
+        };
+        let served = wire::HostPort { port: 30_100, transport: wire::Transport::Udp.into() };
+        let (all, served) = host_ports(&table, &[served]);
+        let (b, c) = (reached("b", 30_100), reached("c", 30_100));
+        assert_eq!(c, "c is reached at 127.0.0.1:30100");
+        assert_eq!(served, [c.clone()].into());
+        assert_eq!(all, [b, c].into());
+    }
+}

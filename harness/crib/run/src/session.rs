@@ -1,0 +1,237 @@
+//! One `crib run`: its directory, its runtime, the event loop, and the end of all of them.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use api::manifest::Workload;
+use api::pod::Pod;
+use crib_base::exit::Exit;
+use crib_base::live::{NameError, TakenName};
+use crib_base::report::{chain, complain, or_complain, or_failed, say};
+use crib_base::signals::Signals;
+use crib_base::{logging, run_socket};
+use tokio::sync::mpsc;
+
+use super::args::RunArgs;
+use super::background::Background;
+use super::clean_up;
+use super::daemon::{Daemon, Launch};
+use super::dead_runs::{self, RunLock};
+use super::event_loop::{Loop, Outside};
+use super::inputs::Inputs;
+use super::means::Means;
+use super::orphans;
+use super::questions::{self, Question};
+use super::reach;
+use super::root::{self, Root, RootError};
+
+/// Runs the pods to the end and cleans up. `started` is when the command began.
+pub(crate) async fn session(
+    args: &RunArgs,
+    inputs: Inputs,
+    image_archives: Vec<PathBuf>,
+    background: Option<Background>,
+    started: Instant,
+) -> Result<Exit, Exit> {
+    // Before anything exists that would have to be cleaned up.
+    let signals = Signals::listen().and_then(Signals::and_hang_up);
+    let mut signals = or_failed("listen for signals", signals)?;
+    orphans::adopt();
+    clean_up::remove_dead_runs(args.isolation, &args.live_dir).await;
+    let made = Root::make().and_then(|root| {
+        let path = root.path().to_owned();
+        let lock = RunLock::make(&path).map_err(|source| RootError::Lock { path, source })?;
+        Ok((root, lock))
+    });
+    let (root, _lock) = or_complain(made, Exit::NoRuntime)?;
+    let (questions, _name) = match open_to_others(args, &root) {
+        Ok(opened) => opened,
+        Err((problem, exit)) => {
+            say(&problem);
+            if let Err(error) = root::remove(root.path()) {
+                complain(&error);
+            }
+            return Err(exit);
+        }
+    };
+    let outside = Outside { questions, background };
+    let launch = Launch {
+        state_dir: args.state_dir.clone().unwrap_or_else(|| root.state()),
+        root,
+        isolation: args.isolation.to_string(),
+        image_archives,
+        keep: args.keep,
+        live_dir: args.live_dir.clone(),
+    };
+    let (exit, kept) = with_root(args, inputs, &launch, outside, started, &mut signals).await;
+    if !kept && let Err(error) = root::remove(launch.root.path()) {
+        complain(&error);
+    }
+    Ok(exit)
+}
+
+/// Lets other commands ask, and find the run by its name. A run that has its name answers.
+fn open_to_others(
+    args: &RunArgs,
+    root: &Root,
+) -> Result<(mpsc::UnboundedReceiver<Question>, Option<TakenName>), (String, Exit)> {
+    let questions = questions::serve(root.path()).map_err(|error| {
+        let socket = run_socket::path(root.path());
+        let socket = socket.display();
+        (format!("failed to listen on {socket}: {error}"), Exit::NoRuntime)
+    })?;
+    let Some(name) = &args.name else {
+        return Ok((questions, None));
+    };
+    let taken = TakenName::take(&args.live_dir, name, root.path()).map_err(|error| {
+        let exit = match error {
+            NameError::InUse { .. } => Exit::BadInput,
+            NameError::Io { .. } => Exit::NoRuntime,
+        };
+        (chain(&error), exit)
+    })?;
+    dead_runs::write_name(root.path(), name).map_err(|error| {
+        let path = root.path().display();
+        let problem = format!("failed to write the name of the run in {path}: {error}");
+        (problem, Exit::NoRuntime)
+    })?;
+    Ok((questions, Some(taken)))
+}
+
+/// What can be done once there is a directory. Says whether it is still needed.
+async fn with_root(
+    args: &RunArgs,
+    inputs: Inputs,
+    launch: &Launch,
+    outside: Outside,
+    started: Instant,
+    signals: &mut Signals,
+) -> (Exit, bool) {
+    let log = match (launch.root.log_file("runtime.log"), launch.root.log_file("agent.log")) {
+        (Ok(runtime), Ok(agent)) => {
+            logging::to_file(agent);
+            runtime
+        }
+        (Err(error), _) | (_, Err(error)) => {
+            complain(&error);
+            return (Exit::NoRuntime, false);
+        }
+    };
+    let mut daemon = match Daemon::spawn(launch, log) {
+        Ok(daemon) => daemon,
+        Err(error) => {
+            complain(&error);
+            return (Exit::NoRuntime, false);
+        }
+    };
+    tokio::select! {
+        ready = daemon.ready() => if let Err(error) = ready {
+            complain(&error);
+            orphans::end().await;
+            return (Exit::NoRuntime, false);
+        },
+        _ = signals.next() => {
+            stop(daemon, launch, signals).await;
+            return (Exit::Interrupted, false);
+        }
+    }
+    let means = match announce(args, &inputs, &launch.root).await {
+        Ok(means) => means,
+        Err(problem) => {
+            say(&problem);
+            stop(daemon, launch, signals).await;
+            return (Exit::NoRuntime, false);
+        }
+    };
+    reach::announce(args, &launch.root);
+    let exit = match Loop::start(args, inputs, &means, &launch.root, outside, started).await {
+        Ok(running) => running.run(&mut daemon, signals).await,
+        Err(problem) => {
+            say(&problem);
+            Exit::NoRuntime
+        }
+    };
+    if launch.root.is_full() {
+        let path = launch.root.path().display();
+        say(&format!(
+            "the disk of {path} is full, and output of containers may be missing: free some space, or set TMPDIR to a directory elsewhere"
+        ));
+    }
+    if args.keep && exit != Exit::NoRuntime {
+        for line in keep_instructions(&launch.root, daemon.pid()) {
+            say(&line);
+        }
+        return (exit, true);
+    }
+    stop(daemon, launch, signals).await;
+    (exit, false)
+}
+
+/// Prints the isolation of the pods, and warns about what they will not get; with `--strict` that is an error.
+async fn announce(args: &RunArgs, inputs: &Inputs, root: &Root) -> Result<Means, String> {
+    let means = Means::of_runtime(&root.socket())
+        .await
+        .map_err(|status| format!("failed to get the runtime's status: {}", status.message()))?;
+    if !args.quiet {
+        say(&format!("isolation: {}", means.isolation));
+        if let Some(remedy) = means.single_id() {
+            say(remedy);
+        }
+        if let Some(reason) = &means.no_egress {
+            say(&format!("pods do not reach other hosts: {reason}"));
+        }
+    }
+    if !args.quiet && !inputs.claims.is_empty() {
+        let directory = inputs.volumes_dir.display();
+        say(&format!(
+            "volumes of claims are kept in {directory}: list and remove them with crib volume"
+        ));
+    }
+    for warning in &inputs.warnings {
+        say(&format!("warning: {warning}"));
+    }
+    let examples = inputs.workloads.iter().map(Workload::example);
+    let pods: Vec<Pod> = inputs.pods.iter().cloned().chain(examples).collect();
+    let has_services = !inputs.objects.all_services().is_empty();
+    let beside = means.beside_services(&pods, has_services);
+    for missing in means.dropped_limits(&pods).into_iter().chain(beside) {
+        if args.how.strict {
+            return Err(format!("--strict: {missing}"));
+        }
+        say(&format!("warning: {missing}"));
+    }
+    Ok(means)
+}
+
+/// Ends a runtime that served, and what it left if it has ended already. One more signal kills it.
+async fn stop(daemon: Daemon, launch: &Launch, signals: &mut Signals) {
+    let mut orderly = daemon.pid().is_some();
+    let signal = async {
+        signals.next().await;
+    };
+    if orderly && let Err(error) = daemon.stop(signal).await {
+        complain(&error);
+        orderly = false;
+    }
+    orphans::end().await;
+    // A runtime that ended by itself, but in order, has removed everything.
+    orderly |= !launch.root.path().exists();
+    if !orderly && let Err(problem) = clean_up::clear(launch).await {
+        say(&format!("failed to clean up after the runtime: {problem}"));
+    }
+}
+
+/// The closing message of `--keep`.
+fn keep_instructions(root: &Root, pid: Option<u32>) -> Vec<String> {
+    let (path, socket) = (root.path().display(), root.socket());
+    let mut lines = vec![
+        format!("the pods stay, with a runtime of their own at unix://{}", socket.display()),
+        format!("look at them: crib --runtime-endpoint unix://{} pods", socket.display()),
+        format!("their logs:   tail -n +1 -F {}/*/*/*.log", root.pod_logs().display()),
+    ];
+    match pid {
+        Some(pid) => lines.push(format!("end them:     kill {pid} (this also removes {path})")),
+        None => lines.push(format!("the runtime has ended; remove {path}")),
+    }
+    lines
+}

@@ -1,0 +1,90 @@
+//! ◆ Whether pods have started, so that the command of a run in the background can end. Pure.
+
+use agent::{ContainerPhase, PodReport};
+use api::pod::Pod;
+
+use super::reports::{Reports, is_failure_reason, is_refused};
+
+/// Whether all of these pods have started.
+pub(super) fn all_have_started(pods: &[Pod], reports: &Reports) -> bool {
+    let mut reports = pods.iter().map(|pod| reports.get(pod.uid()));
+    reports.all(|report| report.is_some_and(has_started))
+}
+
+/// Whether a pod can never run; it may be removed already. That one ran and has failed since does not count: it would depend on
+/// the moment.
+pub(super) fn one_cannot_run(reports: &Reports) -> bool {
+    let mut all = reports.values();
+    all.any(|report| is_refused(report) || is_rejected(report))
+}
+
+/// Failed without a container that ran, as pods are that the node has no room for.
+fn is_rejected(pod: &PodReport) -> bool {
+    let has_failed = pod.status.phase.as_deref() == Some("Failed");
+    has_failed && pod.containers.iter().all(|it| it.exit_code.is_none())
+}
+
+/// A pod has started when all of its containers have, after its init containers: then it is no longer Pending, and what comes
+/// next can run commands in it. One of which something is tried again after a failure counts: what is wrong was told.
+fn has_started(pod: &PodReport) -> bool {
+    let has_left_pending = pod.status.phase.as_deref().is_some_and(|phase| phase != "Pending");
+    let mut containers = pod.containers.iter();
+    pod.finished
+        || has_left_pending
+        || containers.any(|container| {
+            container.state == ContainerPhase::Waiting && is_failure_reason(&container.reason)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use agent::ContainerReport;
+    use api::pod::ContainerKind;
+    use rstest::rstest;
+
+    use super::super::view::tests::{container, pod, reports};
+    use super::*;
+
+    fn init(state: ContainerPhase, reason: &str) -> ContainerReport {
+        container("init", ContainerKind::Init, state, reason)
+    }
+
+    #[rstest]
+    #[case::waits("Pending", ContainerPhase::Waiting, None, false, false)]
+    #[case::refused("Pending", ContainerPhase::Waiting, None, true, true)]
+    #[case::rejected("Failed", ContainerPhase::Waiting, None, false, true)]
+    #[case::ran("Failed", ContainerPhase::Terminated, Some(3), false, false)]
+    fn pod_cannot_run(
+        #[case] phase: &str,
+        #[case] state: ContainerPhase,
+        #[case] exit_code: Option<i32>,
+        #[case] refused: bool,
+        #[case] expected: bool,
+    ) {
+        let mut report = pod("p", phase);
+        report.containers = vec![ContainerReport { exit_code, refused, ..init(state, "") }];
+        assert_eq!(one_cannot_run(&reports(vec![report])), expected);
+    }
+
+    #[rstest]
+    #[case::new("Pending", None, false)]
+    #[case::creating("Pending", Some((ContainerPhase::Waiting, "ContainerCreating")), false)]
+    #[case::initializing("Pending", Some((ContainerPhase::Waiting, "PodInitializing")), false)]
+    #[case::initialising("Pending", Some((ContainerPhase::Running, "")), false)]
+    #[case::initialised("Pending", Some((ContainerPhase::Terminated, "Completed")), false)]
+    #[case::initialised_with_error("Pending", Some((ContainerPhase::Waiting, "CrashLoopBackOff")), true)]
+    #[case::no_image("Pending", Some((ContainerPhase::Waiting, "ErrImagePull")), true)]
+    #[case::runs("Running", None, true)]
+    #[case::failed("Failed", None, true)]
+    fn pod_has_started(
+        #[case] phase: &str,
+        #[case] of_container: Option<(ContainerPhase, &str)>,
+        #[case] expected: bool,
+    ) {
+        let mut report = pod("p", phase);
+        report.finished = false;
+        report.containers =
+            of_container.map(|(state, reason)| init(state, reason)).into_iter().collect();
+        assert_eq!(has_started(&report), expected);
+    }
+}

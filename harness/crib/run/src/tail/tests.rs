@@ -1,0 +1,188 @@
+//! Files that grow, restarts, directories that come late: every line arrives once and in order.
+use std::io::Write as _;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use rstest::rstest;
+
+use super::*;
+
+/// A tail whose lines can be awaited.
+struct Rig {
+    tail: Tail,
+    printed: Receiver<Print>,
+    dir: tempfile::TempDir,
+}
+
+fn rig() -> Rig {
+    let (sender, printed) = channel();
+    let tail = Tail::start(Printer::to(sender)).unwrap();
+    Rig { tail, printed, dir: tempfile::tempdir().unwrap() }
+}
+
+fn label(container: &str) -> Arc<Label> {
+    Arc::new(Label { pod: "default/p".to_owned(), container: container.to_owned() })
+}
+
+fn entry(tag: &str, text: &str) -> String {
+    format!("2026-01-02T03:04:05.6Z stdout {tag} {text}\n")
+}
+
+fn append(path: &Path, text: &str) {
+    let mut file = File::options().create(true).append(true).open(path).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+}
+
+impl Rig {
+    /// Waits until `count` lines have come and returns them as `container: text`.
+    async fn lines(&self, count: usize) -> Vec<String> {
+        let mut got = Vec::new();
+        tokio::task::block_in_place(|| {
+            while got.len() < count {
+                match self.printed.recv_timeout(Duration::from_secs(20)) {
+                    Ok(Print::Logs { label, lines, .. }) => {
+                        got.extend(
+                            lines
+                                .into_iter()
+                                .map(|line| format!("{}: {}", label.container, line.text)),
+                        );
+                    }
+                    other => panic!("after {got:?} came {other:?}"),
+                }
+            }
+        });
+        got
+    }
+
+    fn nothing_more(&self) {
+        let more = self.printed.try_recv();
+        assert!(more.is_err(), "{more:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tail_prints_lines_as_written_and_joins_partial_entries() {
+    let rig = rig();
+    let log = rig.dir.path().join("0.log");
+    append(&log, &entry("F", "before"));
+    rig.tail.follow(label("a"), rig.dir.path().to_owned(), None);
+    assert_eq!(rig.lines(1).await, ["a: before"]);
+    append(&log, &entry("P", "one "));
+    append(&log, &entry("F", "line"));
+    append(&log, &entry("F", "next"));
+    assert_eq!(rig.lines(2).await, ["a: one line", "a: next"]);
+    rig.tail.finish().await;
+    rig.nothing_more();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tail_prints_lines_once_when_followed_twice() {
+    let rig = rig();
+    let log = rig.dir.path().join("0.log");
+    append(&log, &entry("F", "one"));
+    for _ in 0..3 {
+        rig.tail.follow(label("a"), rig.dir.path().to_owned(), None);
+    }
+    rig.tail.finish().await;
+    assert_eq!(rig.lines(1).await, ["a: one"]);
+    rig.nothing_more();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tail_reads_attempts_in_numeric_order() {
+    let rig = rig();
+    for number in [9, 10, 11] {
+        append(&rig.dir.path().join(format!("{number}.log")), &entry("F", &number.to_string()));
+    }
+    rig.tail.follow(label("a"), rig.dir.path().to_owned(), None);
+    assert_eq!(rig.lines(3).await, ["a: 9", "a: 10", "a: 11"]);
+    append(&rig.dir.path().join("12.log"), &entry("F", "12"));
+    assert_eq!(rig.lines(1).await, ["a: 12"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tail_reads_old_attempt_to_its_end_after_restart() {
+    let rig = rig();
+    let log = rig.dir.path().join("0.log");
+    append(&log, &entry("F", "one"));
+    rig.tail.follow(label("a"), rig.dir.path().to_owned(), None);
+    assert_eq!(rig.lines(1).await, ["a: one"]);
+    append(&log, &entry("P", "cut off"));
+    append(&rig.dir.path().join("1.log"), &entry("F", "again"));
+    assert_eq!(rig.lines(2).await, ["a: cut off", "a: again"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tail_prints_last_line_without_end_once_its_attempt_has_ended() {
+    let rig = rig();
+    let log = rig.dir.path().join("0.log");
+    append(&log, &(entry("F", "starting") + &entry("P", "fatal")));
+    rig.tail.follow(label("a"), rig.dir.path().to_owned(), None);
+    assert_eq!(rig.lines(1).await, ["a: starting"]);
+    for _ in 0..2 {
+        rig.tail.follow(label("a"), rig.dir.path().to_owned(), Some(0));
+    }
+    assert_eq!(rig.lines(1).await, ["a: fatal"]);
+    // The next attempt goes on.
+    let next = rig.dir.path().join("1.log");
+    append(&next, &entry("P", "one "));
+    rig.tail.follow(label("a"), rig.dir.path().to_owned(), Some(0));
+    append(&next, &entry("F", "line"));
+    assert_eq!(rig.lines(1).await, ["a: one line"]);
+    rig.tail.finish().await;
+    rig.nothing_more();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tail_follows_directory_created_later() {
+    let rig = rig();
+    let (early, late) = (rig.dir.path().join("early"), rig.dir.path().join("late"));
+    rig.tail.follow(label("late"), late.clone(), None);
+    std::fs::create_dir_all(&early).unwrap();
+    append(&early.join("0.log"), &entry("F", "x"));
+    rig.tail.follow(label("early"), early, None);
+    assert_eq!(rig.lines(1).await, ["early: x"]);
+    std::fs::create_dir_all(&late).unwrap();
+    append(&late.join("0.log"), &entry("F", "y"));
+    rig.tail.follow(label("late"), late, None);
+    assert_eq!(rig.lines(1).await, ["late: y"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tail_reads_everything_when_finished() {
+    let rig = rig();
+    let late = rig.dir.path().join("late");
+    rig.tail.follow(label("a"), rig.dir.path().to_owned(), None);
+    rig.tail.follow(label("late"), late.clone(), None);
+    append(&rig.dir.path().join("0.log"), &entry("P", "no end"));
+    std::fs::create_dir_all(&late).unwrap();
+    append(&late.join("0.log"), &entry("F", "unseen"));
+    rig.tail.finish().await;
+    let mut lines = rig.lines(2).await;
+    lines.sort();
+    assert_eq!(lines, ["a: no end", "late: unseen"]);
+    rig.nothing_more();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tail_waits_for_slow_printer_without_loss() {
+    let rig = rig();
+    let count = 20 * BATCHES * CHUNK / 1024;
+    let text: String = (0..count).map(|number| entry("F", &format!("{number:01000}"))).collect();
+    append(&rig.dir.path().join("0.log"), &text);
+    rig.tail.follow(label("a"), rig.dir.path().to_owned(), None);
+    let lines = rig.lines(count).await;
+    assert!(lines.iter().enumerate().all(|(number, line)| *line == format!("a: {number:01000}")));
+}
+
+#[rstest]
+#[case("0.log", Some(0))]
+#[case("12.log", Some(12))]
+#[case("012.log", None)]
+#[case("+1.log", None)]
+#[case("0.log.20260102", None)]
+#[case("x.log", None)]
+#[case(".log", None)]
+fn tail_selects_log_files_by_attempt_number(#[case] name: &str, #[case] number: Option<u32>) {
+    assert_eq!(attempt(name), number);
+}

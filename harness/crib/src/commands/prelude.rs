@@ -1,0 +1,14 @@
+//! What most commands name: their arguments and exit codes, the client, and how things are printed.
+
+pub(crate) use std::time::Duration;
+
+pub(crate) use clap::{Args, Subcommand, ValueEnum};
+pub(crate) use cri::v1;
+pub(crate) use crib_base::args::duration;
+pub(crate) use crib_base::exit::Exit;
+pub(crate) use crib_base::report::say;
+
+pub(crate) use crate::client::output::{escape_control, print, print_json};
+pub(crate) use crate::client::{
+    CallError, Connection, Cri, each, find, finish, human, until_signal, with_codes,
+};

@@ -1,0 +1,266 @@
+//! What a faulty runtime does with calls, as one line of text: `ContainerStatus drop status.labels`.
+//!
+//! `[off] [NAME:] CALLS [after N] [every N] [times N] [probability P] [message N[..M]] [if CONDITION] ACTION`
+//!
+//! | part | |
+//! |---|---|
+//! | `off` | the rule does nothing until it is switched on |
+//! | `NAME:` | its name, by which it is switched; rules may share one |
+//! | `CALLS` | names of calls, separated by commas; `*` at the end of a name stands for any letters |
+//! | `after N` | the first N calls are left alone |
+//! | `every N` | only one call of N |
+//! | `times N` | N calls at most |
+//! | `probability P` | a share of the calls, between 0 and 1; the seed decides which ones |
+//! | `message N`, `N..M`, `N..` | of a stream, the N-th message of those that meet the condition, or N-th to M-th |
+//! | `if CONDITION` | `PATH == JSON`, `!=`, `in [JSON, …]`, `prefix "TEXT"`, joined by `and`, `or`, `not`, `(…)` |
+//!
+//! A call counts for `after`, `every`, `times` and `probability` when it meets the condition: at once, or with the first message
+//! that does if the condition is about the response.
+//!
+//! A path is field names of the contract, separated by dots: `status.labels["x"]`. With `request.` or `response.` before it, it
+//! is of that message; without, it is of the response, or of the request where only that has such a field. Of a list on the way,
+//! it means each element, one of which has to meet a condition. A field that is not set has its default value, and is `null`.
+//!
+//! | action | what the client sees |
+//! |---|---|
+//! | `answer CODE ["TEXT"]` | that code; the runtime does not see the call |
+//! | `swallow` | an empty success; the runtime does not see the call |
+//! | `stale` | what the runtime answered an equal request when it was last asked before; the runtime does not see the call |
+//! | `fail CODE ["TEXT"]` | that code, after the runtime has done its work |
+//! | `recode CODE CODE ["TEXT"]` | the second code where the runtime answered the first; `OK` is an empty success |
+//! | `hang` | no answer; of a stream, nothing from that message on |
+//! | `delay SECONDS` | a late answer; of a stream, that message and what follows it later |
+//! | `disconnect` | the end of its connection |
+//! | `drop PATH`, `request drop PATH` | a response, or the runtime a request, without that field |
+//! | `set PATH JSON`, `request set PATH JSON` | with that value in it |
+//! | `lose` | a response, or a stream, without that message |
+//! | `repeat` | that message twice |
+//! | `late SECONDS` | that message so much later, after those that follow it |
+//! | `swap` | that message of a stream after the next one |
+//! | `truncate [CODE ["TEXT"]]` | the end of the stream in place of that message, by default a successful one |
+//! | `throttle BYTES` | the answer at so many bytes a second |
+
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use prost_reflect::MethodDescriptor;
+
+use super::json;
+use super::schedule::Schedule;
+
+mod action;
+mod condition;
+mod cursor;
+mod path;
+mod set;
+
+use cursor::{Cursor, Problem, suggestion};
+
+pub(super) use action::{Action, Status};
+pub(super) use condition::{Condition, Side};
+pub use set::{BadRules, RuleSet};
+
+/// What a faulty runtime does with calls.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fault {
+    text: String,
+    name: Option<String>,
+    pub(super) is_on: bool,
+    pub(super) schedule: Schedule,
+    pub(super) calls: Vec<CallFault>,
+}
+
+/// What a faulty runtime does with one of the calls.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct CallFault {
+    pub(super) method: MethodDescriptor,
+    /// The messages of a stream, from 1 on.
+    pub(super) messages: Option<RangeInclusive<usize>>,
+    pub(super) condition: Option<Condition>,
+    pub(super) action: Action,
+}
+
+/// Why a text is no fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("invalid fault {text:?}, column {column}: {why}")]
+pub struct BadFault {
+    text: String,
+    /// The character, from 1 on.
+    pub(super) column: usize,
+    pub(super) why: String,
+}
+
+impl Fault {
+    /// The fault as it was written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Its name, if it has one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+}
+
+impl CallFault {
+    /// Whether it is carried out before the runtime sees the call.
+    pub(super) fn is_of_request(&self) -> bool {
+        let waits = self.messages.is_some() || self.needs_response();
+        if self.action.may_wait() {
+            !waits
+        } else {
+            self.action.is_before_response() && !matches!(self.action, Action::Throttle(_))
+        }
+    }
+
+    fn needs_response(&self) -> bool {
+        let condition = self.condition.as_ref();
+        condition.is_some_and(Condition::needs_response)
+    }
+}
+
+impl FromStr for Fault {
+    type Err = BadFault;
+
+    fn from_str(text: &str) -> Result<Self, BadFault> {
+        parse(text).map_err(|problem| {
+            let before = text.get(..problem.at).unwrap_or(text);
+            BadFault { text: text.to_owned(), column: before.chars().count() + 1, why: problem.why }
+        })
+    }
+}
+
+fn parse(text: &str) -> Result<Fault, Problem> {
+    let mut cursor = Cursor::new(text);
+    let is_on = !cursor.takes_word("off");
+    let name = rule_name(&mut cursor);
+    let methods = methods(&mut cursor)?;
+    let (schedule, messages) = schedule(&mut cursor)?;
+    let mut calls = Vec::new();
+    let mut rest = cursor.clone();
+    for method in methods {
+        rest = cursor.clone();
+        calls.push(call_fault(&mut rest, method, messages.clone())?);
+    }
+    rest.end()?;
+    Ok(Fault { text: text.trim().to_owned(), name, is_on, schedule, calls })
+}
+
+fn rule_name(cursor: &mut Cursor<'_>) -> Option<String> {
+    let mut ahead = cursor.clone();
+    let name = ahead.word().strip_suffix(':')?;
+    *cursor = ahead;
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+fn methods(cursor: &mut Cursor<'_>) -> Result<Vec<MethodDescriptor>, Problem> {
+    let known = json::methods();
+    let mut chosen: Vec<MethodDescriptor> = Vec::new();
+    loop {
+        let at = cursor.at();
+        let name = cursor.until(&[' ', '\t', ',']);
+        let is_meant = |method: &&MethodDescriptor| match name.strip_suffix('*') {
+            Some(beginning) => method.name().starts_with(beginning),
+            None => method.name() == name,
+        };
+        let before = chosen.len();
+        for method in known.iter().filter(is_meant) {
+            if !chosen.contains(method) {
+                chosen.push(method.clone());
+            }
+        }
+        if chosen.len() == before {
+            let similar = suggestion(name, known.iter().map(MethodDescriptor::name));
+            let why = format!("the CRI has no call {name:?}{similar}");
+            return Err(Problem { at, why });
+        }
+        if !cursor.takes(",") {
+            return Ok(chosen);
+        }
+    }
+}
+
+type Messages = Option<RangeInclusive<usize>>;
+
+fn schedule(cursor: &mut Cursor<'_>) -> Result<(Schedule, Messages), Problem> {
+    let mut schedule = Schedule::default();
+    let mut messages = None;
+    let mut seen = Vec::new();
+    loop {
+        let at = cursor.at();
+        let problem = |why: String| Problem { at, why };
+        let word = cursor.peek_name();
+        if !["after", "every", "times", "probability", "message"].contains(&word) {
+            return Ok((schedule, messages));
+        }
+        if seen.contains(&word) {
+            return Err(problem(format!("`{word}` is there twice")));
+        }
+        seen.push(word);
+        cursor.name();
+        match word {
+            "after" => schedule.after = cursor.number("a number of calls")?,
+            "every" => schedule.every = cursor.number("a number of calls")?,
+            "times" => schedule.times = Some(cursor.number("a number of calls")?),
+            "probability" => schedule.probability = cursor.number("a number between 0 and 1")?,
+            _ => messages = Some(range(cursor)?),
+        }
+        if schedule.every == 0 || schedule.times == Some(0) {
+            return Err(problem(format!("`{word}` needs a number above 0")));
+        }
+        if !(0.0..=1.0).contains(&schedule.probability) {
+            return Err(problem("a probability is between 0 and 1".to_owned()));
+        }
+    }
+}
+
+fn range(cursor: &mut Cursor<'_>) -> Result<RangeInclusive<usize>, Problem> {
+    let at = cursor.at();
+    let word = cursor.word();
+    let (first, last) = match word.split_once("..") {
+        None => (word, Some(word)),
+        Some((first, "")) => (first, None),
+        Some((first, last)) => (first, Some(last)),
+    };
+    let last = last.map_or(Ok(usize::MAX), str::parse);
+    match (first.parse(), last) {
+        (Ok(first), Ok(last)) if 1 <= first && first <= last => Ok(first..=last),
+        _ => Err(Problem {
+            at,
+            why: format!("{word:?} is not a number of a message, such as 1, 2..4 or 3.."),
+        }),
+    }
+}
+
+fn call_fault(
+    cursor: &mut Cursor<'_>,
+    method: MethodDescriptor,
+    messages: Messages,
+) -> Result<CallFault, Problem> {
+    let condition = match cursor.takes_word("if") {
+        true => Some(Condition::parse(cursor, &method)?),
+        false => None,
+    };
+    let at = cursor.at();
+    let verb = cursor.peek_name();
+    let action = Action::parse(cursor, &method)?;
+    let fault = CallFault { method, messages, condition, action };
+    let problem = |why: String| Err(Problem { at, why });
+    if fault.messages.is_some() && !fault.method.is_server_streaming() {
+        return problem(format!("`message` is for streams, and {} is none", fault.method.name()));
+    }
+    if fault.messages.is_some() && fault.action.is_of_status() {
+        return problem(format!("`{verb}` ends a call, not a message: use `truncate`"));
+    }
+    if fault.action.is_before_response() && (fault.messages.is_some() || fault.needs_response()) {
+        return problem(format!(
+            "`{verb}` comes before the response: no condition can be about that"
+        ));
+    }
+    Ok(fault)
+}
+
+#[cfg(test)]
+mod tests;

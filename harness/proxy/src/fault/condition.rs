@@ -1,0 +1,348 @@
+//! The condition of a rule on a call's request and response. ◆
+
+use prost_reflect::{
+    DynamicMessage, FieldDescriptor, MessageDescriptor, MethodDescriptor, Value as Field,
+};
+use serde_json::Value;
+
+use super::cursor::{Cursor, Problem, suggestion};
+use super::path::FieldPath;
+
+/// What must hold for a call.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Condition {
+    All(Vec<Condition>),
+    Any(Vec<Condition>),
+    Not(Box<Condition>),
+    Test(Test),
+}
+
+/// What must hold for a field.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Test {
+    side: Side,
+    path: FieldPath,
+    is: Is,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Is {
+    OneOf(Vec<Field>),
+    Unset,
+    Prefix(String),
+}
+
+/// The message that a path is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Request,
+    Response,
+}
+
+impl Condition {
+    /// Reads `A or B and not (C)`, in which `and` binds closer than `or`.
+    pub(super) fn parse(
+        cursor: &mut Cursor<'_>,
+        method: &MethodDescriptor,
+    ) -> Result<Self, Problem> {
+        joined(cursor, "or", Self::Any, |cursor| {
+            joined(cursor, "and", Self::All, |cursor| one(cursor, method))
+        })
+    }
+
+    /// Whether it says anything about the response.
+    pub(super) fn needs_response(&self) -> bool {
+        match self {
+            Self::All(all) | Self::Any(all) => all.iter().any(Self::needs_response),
+            Self::Not(inner) => inner.needs_response(),
+            Self::Test(test) => test.side == Side::Response,
+        }
+    }
+
+    /// Whether it holds; `None` if that depends on a message that is not there.
+    pub(crate) fn holds(
+        &self,
+        request: Option<&DynamicMessage>,
+        response: Option<&DynamicMessage>,
+    ) -> Option<bool> {
+        match self {
+            Self::All(all) => decided(all, false, request, response),
+            Self::Any(all) => decided(all, true, request, response),
+            Self::Not(inner) => inner.holds(request, response).map(|holds| !holds),
+            Self::Test(test) => {
+                let message = match test.side {
+                    Side::Request => request,
+                    Side::Response => response,
+                };
+                message.map(|message| test.holds(message))
+            }
+        }
+    }
+}
+
+impl Test {
+    fn holds(&self, message: &DynamicMessage) -> bool {
+        match &self.is {
+            Is::Unset => self.path.is_unset(message),
+            Is::OneOf(wanted) => self.path.any(message, &|value| wanted.contains(value)),
+            Is::Prefix(prefix) => self
+                .path
+                .any(message, &|value| value.as_str().is_some_and(|text| text.starts_with(prefix))),
+        }
+    }
+}
+
+/// What several conditions come to, of which one that is `decisive` decides.
+fn decided(
+    all: &[Condition],
+    decisive: bool,
+    request: Option<&DynamicMessage>,
+    response: Option<&DynamicMessage>,
+) -> Option<bool> {
+    let mut is_open = false;
+    for condition in all {
+        match condition.holds(request, response) {
+            Some(holds) if holds == decisive => return Some(decisive),
+            Some(_) => {}
+            None => is_open = true,
+        }
+    }
+    (!is_open).then_some(!decisive)
+}
+
+fn joined(
+    cursor: &mut Cursor<'_>,
+    word: &str,
+    join: impl Fn(Vec<Condition>) -> Condition,
+    parse: impl Fn(&mut Cursor<'_>) -> Result<Condition, Problem>,
+) -> Result<Condition, Problem> {
+    let first = parse(cursor)?;
+    let mut all = vec![first];
+    while cursor.takes_word(word) {
+        all.push(parse(cursor)?);
+    }
+    Ok(if all.len() == 1 { all.remove(0) } else { join(all) })
+}
+
+fn one(cursor: &mut Cursor<'_>, method: &MethodDescriptor) -> Result<Condition, Problem> {
+    if cursor.takes_word("not") {
+        return Ok(Condition::Not(Box::new(one(cursor, method)?)));
+    }
+    if cursor.takes("(") {
+        let inner = Condition::parse(cursor, method)?;
+        if !cursor.takes(")") {
+            return Err(cursor.problem(") is missing"));
+        }
+        return Ok(inner);
+    }
+    let (side, path) = side_and_path(cursor, method)?;
+    let (is, is_negated) = comparison(cursor, &path)?;
+    let test = Condition::Test(Test { side, path, is });
+    Ok(match is_negated {
+        true => Condition::Not(Box::new(test)),
+        false => test,
+    })
+}
+
+/// What follows a path, and whether the opposite is meant.
+fn comparison(cursor: &mut Cursor<'_>, path: &FieldPath) -> Result<(Is, bool), Problem> {
+    if cursor.takes("!=") {
+        return Ok((equal(cursor, path)?, true));
+    }
+    if cursor.takes("==") || cursor.takes("=") {
+        return Ok((equal(cursor, path)?, false));
+    }
+    if cursor.takes_word("in") {
+        return Ok((one_of(cursor, path)?, false));
+    }
+    if !cursor.takes_word("prefix") {
+        return Err(cursor.problem("==, !=, in or prefix is missing after the field"));
+    }
+    let at = cursor.at();
+    match (path.is_text(), cursor.json()?) {
+        (true, Value::String(prefix)) => Ok((Is::Prefix(prefix), false)),
+        (_, value) => Err(Problem {
+            at,
+            why: format!("`prefix` needs a field and a value that are text, not {value}"),
+        }),
+    }
+}
+
+fn equal(cursor: &mut Cursor<'_>, path: &FieldPath) -> Result<Is, Problem> {
+    let at = cursor.at();
+    let value = cursor.json()?;
+    if value.is_null() {
+        return Ok(Is::Unset);
+    }
+    let value = path.comparable(&value);
+    let value = value.map_err(|why| Problem { at, why })?;
+    Ok(Is::OneOf(vec![value]))
+}
+
+fn one_of(cursor: &mut Cursor<'_>, path: &FieldPath) -> Result<Is, Problem> {
+    let at = cursor.at();
+    let problem = |why| Problem { at, why };
+    let Value::Array(values) = cursor.json()? else {
+        return Err(problem("`in` needs a list, such as [\"a\", \"b\"]".to_owned()));
+    };
+    let values: Result<Vec<_>, _> = values.iter().map(|value| path.comparable(value)).collect();
+    Ok(Is::OneOf(values.map_err(problem)?))
+}
+
+/// The side that a path names, `request.x` or `request x`; without one it is a field of the response, or else of the request.
+pub(super) fn side_and_path(
+    cursor: &mut Cursor<'_>,
+    method: &MethodDescriptor,
+) -> Result<(Side, FieldPath), Problem> {
+    let (input, output) = (method.input(), method.output());
+    let side = match cursor.peek_name() {
+        "request" if input.get_field_by_name("request").is_none() => Some(Side::Request),
+        "response" if output.get_field_by_name("response").is_none() => Some(Side::Response),
+        _ => None,
+    };
+    if side.is_some() {
+        cursor.name();
+        cursor.takes_here(".");
+    }
+    let side = match side {
+        Some(side) => side,
+        None => {
+            let at = cursor.at();
+            side_with(cursor.peek_name(), &input, &output).map_err(|why| Problem { at, why })?
+        }
+    };
+    let message = match side {
+        Side::Request => input,
+        Side::Response => output,
+    };
+    Ok((side, FieldPath::parse(cursor, &message)?))
+}
+
+/// The side that has a field.
+fn side_with(
+    name: &str,
+    input: &MessageDescriptor,
+    output: &MessageDescriptor,
+) -> Result<Side, String> {
+    if name.is_empty() {
+        return Err("a field is missing".to_owned());
+    }
+    if output.get_field_by_name(name).is_some() {
+        return Ok(Side::Response);
+    }
+    if input.get_field_by_name(name).is_some() {
+        return Ok(Side::Request);
+    }
+    let fields: Vec<_> = input.fields().chain(output.fields()).collect();
+    let similar = suggestion(name, fields.iter().map(FieldDescriptor::name));
+    let (input, output) = (input.name(), output.name());
+    Err(format!("neither {input} nor {output} has a field {name:?}{similar}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+    use crate::json::method;
+
+    const REQUEST: &str = r#"{"container_id": "c1", "verbose": false}"#;
+
+    fn message(descriptor: prost_reflect::MessageDescriptor, value: Value) -> DynamicMessage {
+        DynamicMessage::deserialize(descriptor, value).unwrap()
+    }
+
+    #[rstest]
+    #[case::equal(r#"container_id == "c1""#, true)]
+    #[case::one_sign(r#"request container_id = "c1""#, true)]
+    #[case::side_with_dot(r#"request.container_id == "c2""#, false)]
+    #[case::number_as_text(r#"status.started_at == "5""#, true)]
+    #[case::number(r"status.started_at == 5", true)]
+    #[case::default_is_a_value(r#"status.state == "CONTAINER_CREATED""#, true)]
+    #[case::default_number(r"status.exit_code == 0", true)]
+    #[case::default_text(r#"status.reason == """#, true)]
+    #[case::default_is_unset(r"status.state == null", true)]
+    #[case::absent_message_has_no_fields(r#"status.image.image == """#, false)]
+    #[case::absent_message_is_unset(r"status.image.image == null", true)]
+    #[case::set_is_not_unset(r"status.started_at != null", true)]
+    #[case::key(r#"status.labels["a.b/c"] == "1""#, true)]
+    #[case::key_with_dots(r#"status.labels.a.b/c = "1""#, true)]
+    #[case::absent_key(r#"status.labels["d"] == null"#, true)]
+    #[case::absent_key_differs(r#"status.labels["d"] != "1""#, true)]
+    #[case::map_is_unset(r"status.annotations == null", true)]
+    #[case::element(r#"status.mounts.host_path == "/b""#, true)]
+    #[case::no_element(r#"status.mounts.host_path == "/c""#, false)]
+    #[case::in_list(r#"status.id in ["c2", "c1"]"#, true)]
+    #[case::prefix(r#"status.mounts.host_path prefix "/""#, true)]
+    #[case::and_binds_closer(
+        r#"status.id == "x" and status.id == "c1" or status.exit_code == 0"#,
+        true
+    )]
+    #[case::parentheses(
+        r#"status.id == "x" and (status.id == "c1" or status.exit_code == 0)"#,
+        false
+    )]
+    #[case::not(r#"not (status.id == "x") and not status.id == "y""#, true)]
+    fn condition_reads_fields(#[case] text: &str, #[case] expected: bool) {
+        let method = method("/runtime.v1.RuntimeService/ContainerStatus").unwrap();
+        let mut cursor = Cursor::new(text);
+        let condition = Condition::parse(&mut cursor, &method).unwrap();
+        cursor.end().unwrap();
+        let request = message(method.input(), serde_json::from_str(REQUEST).unwrap());
+        let response = message(
+            method.output(),
+            json!({"status": {
+                "id": "c1", "started_at": "5", "labels": {"a.b/c": "1"},
+                "mounts": [{"host_path": "/a"}, {"host_path": "/b"}],
+            }}),
+        );
+        assert_eq!(condition.holds(Some(&request), Some(&response)), Some(expected));
+    }
+
+    #[rstest]
+    #[case::request_decides(r#"container_id == "x" and status.id == "c1""#, Some(false))]
+    #[case::request_suffices(r#"container_id == "c1" or status.id == "c1""#, Some(true))]
+    #[case::open(r#"container_id == "c1" and status.id == "c1""#, None)]
+    #[case::open_negation(r#"not status.id == "c1""#, None)]
+    fn condition_on_response_is_open_before_it(#[case] text: &str, #[case] expected: Option<bool>) {
+        let method = method("/runtime.v1.RuntimeService/ContainerStatus").unwrap();
+        let condition = Condition::parse(&mut Cursor::new(text), &method).unwrap();
+        assert!(condition.needs_response());
+        let request = message(method.input(), serde_json::from_str(REQUEST).unwrap());
+        assert_eq!(condition.holds(Some(&request), None), expected);
+    }
+
+    #[rstest]
+    #[case(
+        r"stat.id == 1",
+        0,
+        "neither ContainerStatusRequest nor ContainerStatusResponse has a field \"stat\": did you mean \"status\"?"
+    )]
+    #[case(r"status.xyzzy == 1", 7, "ContainerStatus has no field \"xyzzy\"")]
+    #[case(
+        r#"status.state == "CONTAINER_RUNING""#,
+        16,
+        "ContainerState has no value \"CONTAINER_RUNING\": did you mean \"CONTAINER_RUNNING\"?"
+    )]
+    #[case(r"status.id.x == 1", 10, "id has no fields")]
+    #[case(r"status.mounts[0] == 1", 14, "mounts is no map: a list is each of its elements")]
+    #[case(r"status.id", 9, "==, !=, in or prefix is missing after the field")]
+    #[case(r"status.id == c1", 13, "\"c1\" is not a JSON value: is it in quotes?")]
+    #[case(r#"status.labels == "x""#, 17, "a map is compared by its keys: labels[\"x\"]")]
+    #[case(
+        r#"status.exit_code prefix "x""#,
+        24,
+        "`prefix` needs a field and a value that are text, not \"x\""
+    )]
+    #[case(r#"(status.id == "x""#, 17, ") is missing")]
+    fn bad_condition_is_refused_with_place(
+        #[case] text: &str,
+        #[case] at: usize,
+        #[case] why: &str,
+    ) {
+        let method = method("/runtime.v1.RuntimeService/ContainerStatus").unwrap();
+        let problem = Condition::parse(&mut Cursor::new(text), &method).unwrap_err();
+        assert_eq!((problem.at, problem.why.as_str()), (at, why));
+    }
+}

@@ -1,0 +1,188 @@
+//! Reads the text of a rule from left to right, and says where it is wrong. ◆
+
+use std::str::FromStr;
+
+use serde_json::Value;
+
+/// A place in a text.
+#[derive(Debug, Clone)]
+pub(super) struct Cursor<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+/// What is wrong with a text, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Problem {
+    /// The byte.
+    pub(super) at: usize,
+    pub(super) why: String,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    /// What is left.
+    pub(super) fn rest(&self) -> &'a str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    /// The byte of the next word.
+    pub(super) fn at(&mut self) -> usize {
+        self.skip_spaces();
+        self.at
+    }
+
+    pub(super) fn problem(&mut self, why: impl Into<String>) -> Problem {
+        Problem { at: self.at(), why: why.into() }
+    }
+
+    fn skip_spaces(&mut self) {
+        let rest = self.rest();
+        self.at += rest.len() - rest.trim_start().len();
+    }
+
+    fn take_while(&mut self, belongs: impl Fn(char) -> bool) -> &'a str {
+        let rest = self.rest();
+        let end = rest.find(|c| !belongs(c)).unwrap_or(rest.len());
+        self.at += end;
+        rest.get(..end).unwrap_or_default()
+    }
+
+    /// The characters up to the next space; none at the end.
+    pub(super) fn word(&mut self) -> &'a str {
+        self.skip_spaces();
+        self.take_while(|c| !c.is_whitespace())
+    }
+
+    /// The letters, digits and underscores that come next, spaces apart.
+    pub(super) fn name(&mut self) -> &'a str {
+        self.skip_spaces();
+        self.take_while(|c| c.is_ascii_alphanumeric() || c == '_')
+    }
+
+    /// The characters that come next and are none of these.
+    pub(super) fn until(&mut self, ends: &[char]) -> &'a str {
+        self.take_while(|c| !ends.contains(&c))
+    }
+
+    /// Takes a symbol that comes next, spaces apart.
+    pub(super) fn takes(&mut self, symbol: &str) -> bool {
+        self.skip_spaces();
+        self.takes_here(symbol)
+    }
+
+    /// Takes a symbol that comes next, without a space before it.
+    pub(super) fn takes_here(&mut self, symbol: &str) -> bool {
+        let comes = self.rest().starts_with(symbol);
+        if comes {
+            self.at += symbol.len();
+        }
+        comes
+    }
+
+    /// The word of letters that comes next, which is not taken.
+    pub(super) fn peek_name(&self) -> &'a str {
+        self.clone().name()
+    }
+
+    /// Takes a keyword that comes next as a word of its own.
+    pub(super) fn takes_word(&mut self, keyword: &str) -> bool {
+        let comes = self.peek_name() == keyword;
+        if comes {
+            self.name();
+        }
+        comes
+    }
+
+    /// A number, which a sentence calls `what`.
+    pub(super) fn number<T: FromStr>(&mut self, what: &str) -> Result<T, Problem> {
+        let at = self.at();
+        let word = self.word();
+        word.parse().map_err(|_| Problem { at, why: format!("{word:?} is not {what}") })
+    }
+
+    /// A JSON value.
+    pub(super) fn json(&mut self) -> Result<Value, Problem> {
+        let at = self.at();
+        let rest = self.rest();
+        let problem = |why: String| Problem { at, why };
+        if rest.is_empty() {
+            return Err(problem("a JSON value is missing".to_owned()));
+        }
+        if !rest.starts_with(['"', '[', '{']) {
+            let word = self.take_while(|c| !c.is_whitespace() && c != ')' && c != ',');
+            return serde_json::from_str(word)
+                .map_err(|_| problem(format!("{word:?} is not a JSON value: is it in quotes?")));
+        }
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+        match values.next() {
+            Some(Ok(value)) => {
+                self.at += values.byte_offset();
+                Ok(value)
+            }
+            Some(Err(error)) => Err(problem(format!("invalid JSON value: {error}"))),
+            None => Err(problem("a JSON value is missing".to_owned())),
+        }
+    }
+
+    /// Only a comment may follow.
+    pub(super) fn end(&mut self) -> Result<(), Problem> {
+        self.skip_spaces();
+        let rest = self.rest();
+        if rest.is_empty() || rest.starts_with('#') {
+            Ok(())
+        } else {
+            Err(self.problem(format!("unexpected {:?}", self.rest())))
+        }
+    }
+}
+
+/// The words of a sentence that propose the candidate which resembles a name: `: did you mean "x"?`, or nothing.
+pub(super) fn suggestion<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+    let lower = name.to_lowercase();
+    let distance = |candidate: &str| strsim::damerau_levenshtein(&lower, &candidate.to_lowercase());
+    candidates
+        .into_iter()
+        .map(|candidate| (distance(candidate), candidate))
+        .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).max(1))
+        .min()
+        .map_or(String::new(), |(_, candidate)| format!(": did you mean {candidate:?}?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn text_is_read_from_left_to_right() {
+        let mut cursor = Cursor::new("  one two.three \"a b\") 5) {\"x\": [1]} # end");
+        assert!(cursor.takes_word("one"));
+        assert!(!cursor.takes_word("tw"));
+        assert_eq!(cursor.name(), "two");
+        assert!(cursor.takes_here(".") && !cursor.takes_here("."));
+        assert_eq!(cursor.word(), "three");
+        assert_eq!(cursor.json().unwrap(), json!("a b"));
+        assert!(cursor.takes(")"));
+        assert_eq!(cursor.json().unwrap(), json!(5));
+        assert!(cursor.takes(")"));
+        assert_eq!(cursor.json().unwrap(), json!({"x": [1]}));
+        cursor.end().unwrap();
+        assert_eq!(Cursor::new("a b").number::<u8>("a count").unwrap_err().at, 0);
+        let mut left = Cursor::new("a  b");
+        left.name();
+        assert_eq!(left.end().unwrap_err().at, 3);
+    }
+
+    #[test]
+    fn similar_name_is_suggested() {
+        let all = ["ContainerStatus", "PodSandboxStatus", "Status"];
+        assert_eq!(suggestion("ContainerStats", all), ": did you mean \"ContainerStatus\"?");
+        assert_eq!(suggestion("status", all), ": did you mean \"Status\"?");
+        assert_eq!(suggestion("Dance", all), "");
+    }
+}

@@ -1,0 +1,236 @@
+//! The way to a field of a message, by the contract's descriptors: where it leads, and what is changed there. ◆
+
+use prost_reflect::{
+    DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MapKey, MessageDescriptor,
+    Value as Field,
+};
+use serde_json::Value;
+
+use super::cursor::{Cursor, Problem, suggestion};
+
+/// What may follow the key of a map that is written as `labels.a.b/c`.
+const KEY_ENDS: [char; 6] = [' ', '\t', ')', '=', '!', ','];
+
+/// The way to a field.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct FieldPath {
+    steps: Vec<Step>,
+    /// The field at its end; in a map, the field for the map's values.
+    leaf: FieldDescriptor,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Step {
+    Field(FieldDescriptor),
+    /// The entry of the map before it.
+    Key(MapKey),
+}
+
+impl FieldPath {
+    /// Reads a path of a message: names of fields, separated by dots, and keys of maps, `labels["x"]` or `labels.x`.
+    pub(super) fn parse(
+        cursor: &mut Cursor<'_>,
+        message: &MessageDescriptor,
+    ) -> Result<Self, Problem> {
+        let mut message = message.clone();
+        let mut steps = Vec::new();
+        loop {
+            let at = cursor.at();
+            let name = cursor.name();
+            let field = field(&message, name).map_err(|why| Problem { at, why })?;
+            steps.push(Step::Field(field.clone()));
+            if field.is_map() {
+                let Some(key) = key(cursor)? else {
+                    return Ok(Self { steps, leaf: field });
+                };
+                steps.push(Step::Key(MapKey::String(key)));
+                let leaf = if let Kind::Message(entry) = field.kind() {
+                    entry.map_entry_value_field()
+                } else {
+                    field
+                };
+                return Ok(Self { steps, leaf });
+            }
+            if cursor.takes_here("[") {
+                let why = format!("{name} is no map: a list is each of its elements");
+                return Err(cursor.problem(why));
+            }
+            if !cursor.takes_here(".") {
+                return Ok(Self { steps, leaf: field });
+            }
+            let Kind::Message(inner) = field.kind() else {
+                return Err(cursor.problem(format!("{name} has no fields")));
+            };
+            message = inner;
+        }
+    }
+
+    /// The value that a comparison with the field needs; of a list, an element's.
+    pub(super) fn comparable(&self, value: &Value) -> Result<Field, String> {
+        if self.leaf.is_map() {
+            return Err("a map is compared by its keys: labels[\"x\"]".to_owned());
+        }
+        if !self.leaf.is_list() {
+            return typed(&self.leaf, value);
+        }
+        let list = typed(&self.leaf, &Value::Array(vec![value.clone()]))?;
+        let element = list.as_list().and_then(|list| list.first());
+        element.cloned().ok_or_else(|| format!("{value} is not one element"))
+    }
+
+    /// The value that the field gets.
+    pub(super) fn settable(&self, value: &Value) -> Result<Field, String> {
+        typed(&self.leaf, value)
+    }
+
+    /// Whether the field is text.
+    pub(super) fn is_text(&self) -> bool {
+        self.leaf.kind() == Kind::String && !self.leaf.is_map()
+    }
+
+    /// Whether a value at the path meets the test. A field that is at its default has that value; one of a message that is not
+    /// there has none.
+    pub(super) fn any(&self, message: &DynamicMessage, test: &dyn Fn(&Field) -> bool) -> bool {
+        any(message, &self.steps, test)
+    }
+
+    /// Whether the field, or a message on the way, is not set; of elements of a list, whether one lacks it.
+    pub(super) fn is_unset(&self, message: &DynamicMessage) -> bool {
+        is_unset(message, &self.steps)
+    }
+
+    /// Sets the field, or without a value drops it, in each element of a list on the way. Whether anything has changed.
+    pub(crate) fn change(&self, message: &mut DynamicMessage, value: Option<&Field>) -> bool {
+        change(message, &self.steps, value)
+    }
+}
+
+fn field(message: &MessageDescriptor, name: &str) -> Result<FieldDescriptor, String> {
+    if name.is_empty() {
+        return Err(format!("a field of {} is missing", message.name()));
+    }
+    message.get_field_by_name(name).ok_or_else(|| {
+        let fields: Vec<_> = message.fields().collect();
+        let similar = suggestion(name, fields.iter().map(FieldDescriptor::name));
+        format!("{} has no field {name:?}{similar}", message.name())
+    })
+}
+
+/// The key that comes next, if one does.
+fn key(cursor: &mut Cursor<'_>) -> Result<Option<String>, Problem> {
+    if cursor.takes_here("[") {
+        let Value::String(key) = cursor.json()? else {
+            return Err(cursor.problem("the key of a map is in quotes"));
+        };
+        if !cursor.takes("]") {
+            return Err(cursor.problem("] is missing"));
+        }
+        return Ok(Some(key));
+    }
+    if !cursor.takes_here(".") {
+        return Ok(None);
+    }
+    let key = cursor.until(&KEY_ENDS);
+    if key.is_empty() {
+        return Err(cursor.problem("the key of a map is missing"));
+    }
+    Ok(Some(key.to_owned()))
+}
+
+/// A field's value from its JSON form.
+fn typed(field: &FieldDescriptor, value: &Value) -> Result<Field, String> {
+    if let (Kind::Enum(all), Value::String(name)) = (field.kind(), value) {
+        known_value(&all, name)?;
+    }
+    let mut parent = serde_json::Map::new();
+    parent.insert(field.name().to_owned(), value.clone());
+    let message =
+        DynamicMessage::deserialize(field.parent_message().clone(), Value::Object(parent))
+            .map_err(|error| format!("{value} is no value of {}: {error}", field.name()))?;
+    Ok(message.get_field(field).into_owned())
+}
+
+fn known_value(all: &EnumDescriptor, name: &str) -> Result<(), String> {
+    if all.get_value_by_name(name).is_some() {
+        return Ok(());
+    }
+    let values: Vec<_> = all.values().collect();
+    let similar = suggestion(name, values.iter().map(|value| value.name()));
+    Err(format!("{} has no value {name:?}{similar}", all.name()))
+}
+
+fn any(message: &DynamicMessage, steps: &[Step], test: &dyn Fn(&Field) -> bool) -> bool {
+    let Some((Step::Field(field), rest)) = steps.split_first() else {
+        return false;
+    };
+    // A message that is not there has no fields, and is not compared itself.
+    if !message.has_field(field) && (!rest.is_empty() || !is_scalar(field)) {
+        return false;
+    }
+    let of_value = |value: &Field| match value.as_message() {
+        Some(inner) if !rest.is_empty() => any(inner, rest, test),
+        Some(_) | None => rest.is_empty() && test(value),
+    };
+    match (message.get_field(field).as_ref(), rest) {
+        (Field::List(items), _) => items.iter().any(of_value),
+        (Field::Map(entries), [Step::Key(key)]) => entries.get(key).is_some_and(test),
+        (value, _) => of_value(value),
+    }
+}
+
+fn is_scalar(field: &FieldDescriptor) -> bool {
+    !field.is_list() && !field.is_map() && !matches!(field.kind(), Kind::Message(_))
+}
+
+fn is_unset(message: &DynamicMessage, steps: &[Step]) -> bool {
+    let Some((Step::Field(field), rest)) = steps.split_first() else {
+        return false;
+    };
+    if rest.is_empty() {
+        return !message.has_field(field);
+    }
+    match (message.get_field(field).as_ref(), rest) {
+        (Field::List(items), _) => {
+            items.iter().filter_map(Field::as_message).any(|inner| is_unset(inner, rest))
+        }
+        (Field::Map(entries), [Step::Key(key)]) => !entries.contains_key(key),
+        (Field::Message(inner), _) => !message.has_field(field) || is_unset(inner, rest),
+        _ => false,
+    }
+}
+
+fn change(message: &mut DynamicMessage, steps: &[Step], value: Option<&Field>) -> bool {
+    let Some((Step::Field(field), rest)) = steps.split_first() else {
+        return false;
+    };
+    if rest.is_empty() {
+        return match value {
+            None => message.take_field(field).is_some(),
+            Some(value) => {
+                let is_there = message.has_field(field) || is_scalar(field);
+                let differs = !is_there || message.get_field(field).as_ref() != value;
+                message.set_field(field, value.clone());
+                differs
+            }
+        };
+    }
+    // A message that is not there is made to hold a value, not to lose one.
+    if value.is_none() && !message.has_field(field) {
+        return false;
+    }
+    match (message.get_field_mut(field), rest) {
+        (Field::Message(inner), _) => change(inner, rest, value),
+        (Field::List(items), _) => {
+            let mut changed = false;
+            for inner in items.iter_mut().filter_map(Field::as_message_mut) {
+                changed |= change(inner, rest, value);
+            }
+            changed
+        }
+        (Field::Map(entries), [Step::Key(key)]) => match value {
+            None => entries.remove(key).is_some(),
+            Some(value) => entries.insert(key.clone(), value.clone()).as_ref() != Some(value),
+        },
+        _ => false,
+    }
+}

@@ -1,0 +1,105 @@
+//! Splits the bytes of a gRPC body into messages, as they arrive. ◆
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+
+/// The length of a message's prefix: a flag and the length of the message (gRPC over HTTP/2, Length-Prefixed-Message).
+const PREFIX: usize = 5;
+
+/// A message of a gRPC body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Frame {
+    /// Whether the message is compressed.
+    pub(super) compressed: bool,
+    pub(super) message: Bytes,
+    /// The frame as it was sent, or is.
+    pub(super) bytes: Bytes,
+}
+
+impl Frame {
+    /// The frame of a message that is not compressed.
+    pub(super) fn of(message: &[u8]) -> Self {
+        let mut bytes = BytesMut::with_capacity(PREFIX + message.len());
+        bytes.put_u8(0);
+        // A message that was received has a length of 32 bits; an altered one is hardly longer.
+        bytes.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+        bytes.extend_from_slice(message);
+        let bytes = bytes.freeze();
+        Self { compressed: false, message: bytes.slice(PREFIX..), bytes }
+    }
+}
+
+/// The bytes of a body that are not a whole message yet.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    pending: BytesMut,
+}
+
+impl Frames {
+    /// Takes the next bytes of the body, and returns the messages that they complete.
+    pub(super) fn push(&mut self, data: &[u8]) -> Vec<Frame> {
+        self.pending.extend_from_slice(data);
+        let mut complete = Vec::new();
+        while let Some((&flag, rest)) = self.pending.split_first()
+            && let Some(length) = rest.first_chunk::<4>()
+        {
+            // An absurd length only means that the message is never complete.
+            let length = u32::from_be_bytes(*length) as usize;
+            if rest.len() - 4 < length {
+                break;
+            }
+            let bytes = self.pending.split_to(PREFIX + length).freeze();
+            complete.push(Frame { compressed: flag != 0, message: bytes.slice(PREFIX..), bytes });
+        }
+        complete
+    }
+
+    /// Takes out what is no whole message.
+    pub(super) fn rest(&mut self) -> Bytes {
+        self.pending.split().freeze()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn messages_are_found_in_chunks_of_any_size(
+            messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..6),
+            chunk in 1_usize..50,
+        ) {
+            let mut body = Vec::new();
+            for message in &messages {
+                body.push(0);
+                body.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+                body.extend(message);
+            }
+            let mut frames = Frames::default();
+            let found: Vec<_> = body.chunks(chunk).flat_map(|data| frames.push(data)).collect();
+            let sent: Vec<u8> = found.iter().flat_map(|frame| frame.bytes.clone()).collect();
+            prop_assert_eq!(&sent, &body);
+            let made: Vec<_> = messages.iter().map(|message| Frame::of(message)).collect();
+            prop_assert_eq!(&made, &found);
+            let found: Vec<_> = found.into_iter().map(|frame| frame.message.to_vec()).collect();
+            prop_assert_eq!(found, messages);
+        }
+    }
+
+    #[test]
+    fn incomplete_message_is_held_back() {
+        let mut frames = Frames::default();
+        assert!(frames.push(&[1, 0xff, 0xff, 0xff, 0xff, 7]).is_empty());
+        let mut frames = Frames::default();
+        assert!(frames.push(&[1, 0, 0, 0]).is_empty());
+        let found = frames.push(&[1, 9, 0]);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].compressed);
+        assert_eq!(found[0].bytes.as_ref(), [1, 0, 0, 0, 1, 9]);
+        assert_eq!(found[0].message.as_ref(), [9]);
+        assert_eq!(frames.rest().as_ref(), [0]);
+        assert!(frames.rest().is_empty());
+    }
+}

@@ -1,0 +1,150 @@
+//! What a client does wrong, by the calls that it made. ◆
+//!
+//! | rule | finding |
+//! |---|---|
+//! | `deadline-missing` | a call without a deadline, which waits for ever for a runtime that hangs |
+//! | `polled-too-often` | the same question more than ten times within a second |
+//! | `removed-object` | a call for a container or a sandbox after its removal |
+//! | `stream-left-open` | a stream that is opened again while the first one still goes on |
+//! | `create-before-sandbox` | CreateContainer before RunPodSandbox has answered |
+//! | `start-before-create` | StartContainer before CreateContainer has answered |
+//! | `started-twice` | StartContainer for a container that was started already |
+//! | `stopped-sandbox` | CreateContainer or StartContainer in a sandbox that was stopped |
+//! | `remove-running-container` | RemoveContainer for a container that was neither stopped nor seen to have exited |
+//! | `remove-running-sandbox` | RemovePodSandbox without StopPodSandbox |
+//!
+//! Objects that were made before the recording began are not judged by what is not known of them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+
+mod objects;
+mod seen;
+
+use objects::Objects;
+pub use seen::SeenCall;
+
+/// How often the same question may be asked within [`WINDOW`]; a kubelet asks each second.
+const MAX_POLLS: usize = 10;
+/// In seconds.
+const WINDOW: f64 = 1.0;
+
+/// A rule that a client breaks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finding {
+    /// The name of the rule.
+    pub rule: &'static str,
+    /// When, in seconds.
+    pub at: f64,
+    /// The number of the client's connection.
+    pub connection: u64,
+    /// What the client did.
+    pub what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rule, at, connection, what } = self;
+        write!(f, "{at:.3} s  connection {connection}  {rule}: {what}")
+    }
+}
+
+/// What a client that made these calls does wrong, in the order of time.
+#[must_use]
+pub fn lint(calls: &[SeenCall]) -> Vec<Finding> {
+    let mut findings = missing_deadlines(calls);
+    findings.extend(polls(calls));
+    findings.extend(open_streams(calls));
+    findings.extend(order(calls));
+    findings.sort_by(|a, b| a.at.total_cmp(&b.at));
+    findings
+}
+
+fn finding(rule: &'static str, call: &SeenCall, what: String) -> Finding {
+    Finding { rule, at: call.start, connection: call.connection, what }
+}
+
+/// One finding for each call by name, at its first time.
+fn missing_deadlines(calls: &[SeenCall]) -> Vec<Finding> {
+    let mut without = BTreeMap::<&str, (&SeenCall, usize)>::new();
+    for call in calls.iter().filter(|call| call.lacks_deadline()) {
+        without.entry(&call.method).or_insert((call, 0)).1 += 1;
+    }
+    let findings = without.into_values().map(|(first, count)| {
+        let times = if count == 1 { "once" } else { "times" };
+        let count = if count == 1 { times.to_owned() } else { format!("{count} {times}") };
+        let what = format!("{} without a deadline, {count}", first.method);
+        finding("deadline-missing", first, what)
+    });
+    findings.collect()
+}
+
+/// One finding for each question, at the first time that it was asked too often.
+fn polls(calls: &[SeenCall]) -> Vec<Finding> {
+    let mut recent = BTreeMap::<_, VecDeque<f64>>::new();
+    let mut most = BTreeMap::<_, (&SeenCall, usize)>::new();
+    for call in calls.iter().filter(|call| call.is_question()) {
+        let key = (call.connection, &call.method, &call.request);
+        let times = recent.entry(key).or_default();
+        times.push_back(call.start);
+        while times.front().is_some_and(|first| call.start - first > WINDOW) {
+            times.pop_front();
+        }
+        if times.len() > MAX_POLLS {
+            let (_, count) = most.entry(key).or_insert((call, 0));
+            *count = times.len().max(*count);
+        }
+    }
+    let findings = most.into_values().map(|(first, count)| {
+        let (method, request) = (&first.method, &first.request);
+        let what = format!("{method} {request} {count} times within {WINDOW} s");
+        finding("polled-too-often", first, what)
+    });
+    findings.collect()
+}
+
+fn open_streams(calls: &[SeenCall]) -> Vec<Finding> {
+    let mut open = BTreeMap::<_, f64>::new();
+    let mut findings = Vec::new();
+    for call in calls.iter().filter(|call| call.is_stream) {
+        let key = (call.connection, &call.method, &call.request);
+        let end = call.end.unwrap_or(f64::INFINITY);
+        let until = open.entry(key).or_insert(f64::NEG_INFINITY);
+        if call.start < *until {
+            let what = format!("{} again while the first one goes on", call.method);
+            findings.push(finding("stream-left-open", call, what));
+        }
+        *until = end.max(*until);
+    }
+    findings
+}
+
+/// Whether a kubelet's order is kept.
+fn order(calls: &[SeenCall]) -> Vec<Finding> {
+    let mut moments: Vec<(f64, bool, &SeenCall)> = Vec::new();
+    for call in calls {
+        moments.push((call.start, true, call));
+        moments.extend(call.end.map(|end| (end, false, call)));
+    }
+    // What an answer says is known to a call that begins at the same time.
+    moments.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let mut objects = Objects::of(calls);
+    let mut findings = Vec::new();
+    let mut told = BTreeSet::new();
+    for (_, begins, call) in moments {
+        if !begins {
+            objects.answered(call);
+            continue;
+        }
+        for (rule, what) in objects.begins(call) {
+            // A client that repeats itself is told once.
+            if told.insert((rule, what.clone())) {
+                findings.push(finding(rule, call, what));
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests;

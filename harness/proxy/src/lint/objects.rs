@@ -1,0 +1,171 @@
+//! What is known of sandboxes and containers in the course of a recording, and which calls break a kubelet's order. ◆
+
+use std::collections::BTreeMap;
+
+use super::seen::SeenCall;
+
+/// The calls that may be repeated after a removal (api.proto: they are idempotent).
+const IDEMPOTENT: [&str; 4] =
+    ["StopContainer", "RemoveContainer", "StopPodSandbox", "RemovePodSandbox"];
+
+/// The sandboxes and containers of a recording.
+#[derive(Debug)]
+pub(super) struct Objects {
+    /// When the object with an id was made; those made before the recording are not there.
+    made: BTreeMap<String, f64>,
+    sandboxes: BTreeMap<String, Sandbox>,
+    containers: BTreeMap<String, Container>,
+}
+
+#[derive(Debug, Default)]
+struct Sandbox {
+    is_ours: bool,
+    is_stopped: bool,
+    is_removed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Container {
+    sandbox: Option<String>,
+    /// A StartContainer goes on, or has succeeded.
+    is_started: bool,
+    /// It was stopped, or seen to have exited.
+    has_ended: bool,
+    is_removed: bool,
+}
+
+impl Objects {
+    pub(super) fn of(calls: &[SeenCall]) -> Self {
+        let made = calls.iter().filter_map(|call| {
+            let id = call.made.clone()?;
+            Some((id, call.end?))
+        });
+        Self { made: made.collect(), sandboxes: BTreeMap::new(), containers: BTreeMap::new() }
+    }
+
+    /// Which rules a call that begins breaks, and how.
+    pub(super) fn begins(&mut self, call: &SeenCall) -> Vec<(&'static str, String)> {
+        let mut broken = self.uses_removed(call);
+        let method = call.method.as_str();
+        let is_early = |id: &Option<String>| {
+            let made = id.as_ref().and_then(|id| self.made.get(id));
+            made.is_some_and(|made| call.start < *made)
+        };
+        match method {
+            "CreateContainer" if is_early(&call.sandbox) => {
+                let what = "CreateContainer before RunPodSandbox has answered".to_owned();
+                broken.push(("create-before-sandbox", what));
+            }
+            "StartContainer" if is_early(&call.container) => {
+                let what = "StartContainer before CreateContainer has answered".to_owned();
+                broken.push(("start-before-create", what));
+            }
+            _ => {}
+        }
+        let id = call.container.clone().unwrap_or_default();
+        let in_sandbox = match method {
+            "CreateContainer" => call.sandbox.clone(),
+            "StartContainer" => self.containers.get(&id).and_then(|c| c.sandbox.clone()),
+            _ => None,
+        };
+        if let Some((sandbox, state)) = in_sandbox.and_then(|id| {
+            let state = self.sandboxes.get(&id)?;
+            Some((id, state))
+        }) && state.is_stopped
+            && !state.is_removed
+        {
+            let what = format!("{method} in sandbox {sandbox}, which was stopped");
+            broken.push(("stopped-sandbox", what));
+        }
+        match method {
+            "StartContainer" => {
+                let container = self.containers.entry(id.clone()).or_default();
+                if std::mem::replace(&mut container.is_started, true) {
+                    broken.push(("started-twice", format!("StartContainer {id} again")));
+                }
+            }
+            "RemoveContainer" => {
+                let container = self.containers.get(&id);
+                if container.is_some_and(|one| one.is_started && !one.has_ended && !one.is_removed)
+                {
+                    let what = format!("RemoveContainer {id}, which was not stopped");
+                    broken.push(("remove-running-container", what));
+                }
+            }
+            "RemovePodSandbox" => {
+                let id = call.sandbox.clone().unwrap_or_default();
+                let sandbox = self.sandboxes.get(&id);
+                if sandbox.is_some_and(|one| one.is_ours && !one.is_stopped && !one.is_removed) {
+                    let what = format!("RemovePodSandbox {id}, which was not stopped");
+                    broken.push(("remove-running-sandbox", what));
+                }
+            }
+            _ => {}
+        }
+        broken
+    }
+
+    fn uses_removed(&self, call: &SeenCall) -> Vec<(&'static str, String)> {
+        if IDEMPOTENT.contains(&call.method.as_str()) {
+            return Vec::new();
+        }
+        let container = call.container.iter().filter(|id| {
+            let container = self.containers.get(*id);
+            container.is_some_and(|container| container.is_removed)
+        });
+        let sandbox = call.sandbox.iter().filter(|id| {
+            let sandbox = self.sandboxes.get(*id);
+            sandbox.is_some_and(|sandbox| sandbox.is_removed)
+        });
+        let removed = container.chain(sandbox);
+        let what = removed.map(|id| format!("{} {id}, which was removed", call.method));
+        what.map(|what| ("removed-object", what)).collect()
+    }
+
+    /// Takes in what an answer says.
+    pub(super) fn answered(&mut self, call: &SeenCall) {
+        for id in &call.exited {
+            self.containers.entry(id.clone()).or_default().has_ended = true;
+        }
+        let container = call.container.clone().unwrap_or_default();
+        let sandbox = call.sandbox.clone().unwrap_or_default();
+        match (call.method.as_str(), call.is_success) {
+            ("RunPodSandbox", true) => {
+                let id = call.made.clone().unwrap_or_default();
+                self.sandboxes.entry(id).or_default().is_ours = true;
+            }
+            ("CreateContainer", true) => {
+                let id = call.made.clone().unwrap_or_default();
+                self.containers.entry(id).or_default().sandbox = Some(sandbox);
+            }
+            // It may be tried again.
+            ("StartContainer", false) => {
+                self.containers.entry(container).or_default().is_started = false;
+            }
+            ("StopContainer", true) => {
+                self.containers.entry(container).or_default().has_ended = true;
+            }
+            ("RemoveContainer", true) => {
+                self.containers.entry(container).or_default().is_removed = true;
+            }
+            ("StopPodSandbox", true) => {
+                self.sandboxes.entry(sandbox.clone()).or_default().is_stopped = true;
+                for one in self.of_sandbox(&sandbox) {
+                    one.has_ended = true;
+                }
+            }
+            ("RemovePodSandbox", true) => {
+                self.sandboxes.entry(sandbox.clone()).or_default().is_removed = true;
+                for one in self.of_sandbox(&sandbox) {
+                    one.is_removed = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn of_sandbox(&mut self, id: &str) -> impl Iterator<Item = &mut Container> {
+        let all = self.containers.values_mut();
+        all.filter(move |container| container.sandbox.as_deref() == Some(id))
+    }
+}

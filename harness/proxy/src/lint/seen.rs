@@ -1,0 +1,110 @@
+//! What a call tells about its client: no more is kept, so that a long recording stays small. ◆
+
+use std::cmp::Ordering;
+
+use serde_json::Value;
+
+use crate::recorded::RecordedCall;
+
+/// What a call tells about its client.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SeenCall {
+    pub(super) method: String,
+    pub(super) connection: u64,
+    pub(super) start: f64,
+    pub(super) end: Option<f64>,
+    pub(super) has_deadline: bool,
+    pub(super) is_stream: bool,
+    pub(super) is_success: bool,
+    /// The request of a question, which another one may equal.
+    pub(super) request: String,
+    pub(super) container: Option<String>,
+    pub(super) sandbox: Option<String>,
+    /// The id in the answer of RunPodSandbox and CreateContainer.
+    pub(super) made: Option<String>,
+    /// The containers that are said to have exited.
+    pub(super) exited: Vec<String>,
+    /// It asks for no deadline: a command that may run for ever.
+    is_endless: bool,
+}
+
+impl SeenCall {
+    /// The order in which calls are judged: that of their beginnings.
+    #[must_use]
+    pub fn by_start(&self, other: &Self) -> Ordering {
+        self.start.total_cmp(&other.start)
+    }
+
+    /// Whether it needs a deadline and has none. Streams go on for ever, a pull as long as it makes progress, and a command as
+    /// long as its request says.
+    pub(super) fn lacks_deadline(&self) -> bool {
+        let needs = !self.is_stream && !self.is_endless && self.method != "PullImage";
+        needs && !self.has_deadline
+    }
+
+    /// Whether it asks for a state.
+    pub(super) fn is_question(&self) -> bool {
+        is_question(&self.method)
+    }
+}
+
+fn is_question(method: &str) -> bool {
+    let ends = ["Status", "Stats", "Info", "Version", "RuntimeConfig"];
+    method.starts_with("List") || ends.iter().any(|end| method.ends_with(end))
+}
+
+impl From<&RecordedCall> for SeenCall {
+    fn from(call: &RecordedCall) -> Self {
+        let text = |value: &Value, name: &str| value.get(name)?.as_str().map(str::to_owned);
+        let answer = call.response.as_ref().unwrap_or(&Value::Null);
+        let made = match call.method.as_str() {
+            "RunPodSandbox" => text(answer, "pod_sandbox_id"),
+            "CreateContainer" => text(answer, "container_id"),
+            _ => None,
+        };
+        let mut exited = Vec::new();
+        for (_, message) in call.messages() {
+            find_exited(message, &mut exited);
+        }
+        let timeout = call.request.get("timeout");
+        Self {
+            method: call.method.clone(),
+            connection: call.connection,
+            start: call.t_start,
+            end: call.t_end,
+            has_deadline: call.deadline_s.is_some(),
+            is_stream: call.method.starts_with("Stream") || call.method == "GetContainerEvents",
+            is_success: call.code.as_deref() == Some("OK"),
+            request: match is_question(&call.method) || call.method.starts_with("Stream") {
+                true => call.request.to_string(),
+                false => String::new(),
+            },
+            container: text(&call.request, "container_id"),
+            sandbox: text(&call.request, "pod_sandbox_id"),
+            made,
+            exited,
+            is_endless: call.method == "ExecSync" && timeout.is_none(),
+        }
+    }
+}
+
+/// The containers that a message, at any depth, says to have exited.
+fn find_exited(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            let is = |name: &str, wanted: &str| fields.get(name).is_some_and(|v| v == wanted);
+            let id = match (
+                is("state", "CONTAINER_EXITED"),
+                is("container_event_type", "CONTAINER_STOPPED_EVENT"),
+            ) {
+                (true, _) => fields.get("id"),
+                (false, true) => fields.get("container_id"),
+                (false, false) => None,
+            };
+            found.extend(id.and_then(Value::as_str).map(str::to_owned));
+            fields.values().for_each(|inner| find_exited(inner, found));
+        }
+        Value::Array(items) => items.iter().for_each(|inner| find_exited(inner, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}

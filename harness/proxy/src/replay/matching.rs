@@ -1,0 +1,189 @@
+//! Finds the recorded call that answers a request, or the nearest one and what differs. ◆
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::recorded::RecordedCall;
+
+/// How much of a value a sentence shows.
+const SHOWN: usize = 60;
+
+/// The calls of a recording, and how often each request was asked again.
+#[derive(Debug)]
+pub(super) struct Recording {
+    calls: Vec<RecordedCall>,
+    asked: BTreeMap<String, usize>,
+}
+
+/// No recorded call answers a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mismatch {
+    method: String,
+    nearest: Option<(usize, Difference)>,
+}
+
+/// Where two requests differ.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Difference {
+    path: String,
+    recorded: String,
+    asked: String,
+}
+
+impl Recording {
+    pub(super) fn new(calls: Vec<RecordedCall>) -> Self {
+        Self { calls, asked: BTreeMap::new() }
+    }
+
+    /// The place of the call that answers a request: for the n-th equal request the n-th such call, and then the last one.
+    pub(super) fn find(&mut self, method: &str, request: &Value) -> Result<usize, Mismatch> {
+        let of_method = || {
+            let calls = self.calls.iter().enumerate();
+            calls.filter(|(_, call)| call.method == method)
+        };
+        let equal: Vec<_> = of_method()
+            .filter(|(_, call)| call.request == *request)
+            .map(|(place, _)| place)
+            .collect();
+        if let Some(last) = equal.last() {
+            let asked = self.asked.entry(format!("{method} {request}")).or_default();
+            let place = equal.get(*asked).unwrap_or(last);
+            *asked += 1;
+            return Ok(*place);
+        }
+        let nearest = of_method()
+            .map(|(_, call)| (call.line, differences(&call.request, request)))
+            .min_by_key(|(_, differences)| differences.len());
+        Err(Mismatch {
+            method: method.to_owned(),
+            nearest: nearest.and_then(|(line, differences)| {
+                let first = differences.into_iter().next();
+                first.map(|first| (line, first))
+            }),
+        })
+    }
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let method = &self.method;
+        let Some((line, difference)) = &self.nearest else {
+            return write!(f, "the recording has no {method}");
+        };
+        let Difference { path, recorded, asked } = difference;
+        write!(
+            f,
+            "no recorded {method} has this request: the nearest, in line {line}, differs in {path}: \
+             recorded {recorded}, asked {asked}"
+        )
+    }
+}
+
+/// Where two requests differ, in the order of their fields.
+fn differences(recorded: &Value, asked: &Value) -> Vec<Difference> {
+    let mut found = Vec::new();
+    compare(Some(recorded), Some(asked), String::new(), &mut found);
+    found
+}
+
+fn compare(
+    recorded: Option<&Value>,
+    asked: Option<&Value>,
+    path: String,
+    found: &mut Vec<Difference>,
+) {
+    if recorded == asked {
+        return;
+    }
+    match (recorded, asked) {
+        (Some(Value::Object(recorded)), Some(Value::Object(asked))) => {
+            let mut names: Vec<_> = recorded.keys().chain(asked.keys()).collect();
+            names.sort();
+            names.dedup();
+            for name in names {
+                let dot = if path.is_empty() { "" } else { "." };
+                let path = format!("{path}{dot}{name}");
+                compare(recorded.get(name), asked.get(name), path, found);
+            }
+        }
+        (Some(Value::Array(recorded)), Some(Value::Array(asked))) => {
+            for place in 0..recorded.len().max(asked.len()) {
+                let path = format!("{path}[{place}]");
+                compare(recorded.get(place), asked.get(place), path, found);
+            }
+        }
+        (recorded, asked) => {
+            found.push(Difference { path, recorded: shown(recorded), asked: shown(asked) })
+        }
+    }
+}
+
+fn shown(value: Option<&Value>) -> String {
+    let Some(value) = value else {
+        return "nothing".to_owned();
+    };
+    let text = value.to_string();
+    match text.char_indices().nth(SHOWN) {
+        None => text,
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn recording() -> Recording {
+        let line = |method: &str, request: Value| {
+            json!({"t_start": 0, "method": method, "request": request}).to_string()
+        };
+        let lines = [
+            line("Version", json!({})),
+            line("ContainerStatus", json!({"container_id": "a"})),
+            line("ContainerStatus", json!({"container_id": "b", "verbose": true})),
+            line("ContainerStatus", json!({"container_id": "a"})),
+            line("ExecSync", json!({"cmd": ["sh", "-c", "x"], "container_id": "a"})),
+        ];
+        Recording::new(RecordedCall::parse_all(&lines.join("\n")).unwrap())
+    }
+
+    #[test]
+    fn equal_requests_get_their_answers_in_order_and_then_the_last() {
+        let mut recording = recording();
+        let mut find = |request| recording.find("ContainerStatus", &request).unwrap();
+        let a = || json!({"container_id": "a"});
+        assert_eq!([find(a()), find(a()), find(a())], [1, 3, 3]);
+        assert_eq!(find(json!({"container_id": "b", "verbose": true})), 2);
+    }
+
+    #[rstest]
+    #[case("Status", json!({}), "the recording has no Status")]
+    #[case("ContainerStatus", json!({"container_id": "c"}),
+        "no recorded ContainerStatus has this request: the nearest, in line 2, differs in container_id: recorded \"a\", asked \"c\"")]
+    #[case("ContainerStatus", json!({"container_id": "b"}),
+        "no recorded ContainerStatus has this request: the nearest, in line 2, differs in container_id: recorded \"a\", asked \"b\"")]
+    #[case("ContainerStatus", json!({"container_id": "c", "verbose": true}),
+        "no recorded ContainerStatus has this request: the nearest, in line 3, differs in container_id: recorded \"b\", asked \"c\"")]
+    #[case("ExecSync", json!({"cmd": ["sh", "-c"], "container_id": "a"}),
+        "no recorded ExecSync has this request: the nearest, in line 5, differs in cmd[2]: recorded \"x\", asked nothing")]
+    fn mismatch_names_nearest_call_and_first_difference(
+        #[case] method: &str,
+        #[case] request: Value,
+        #[case] expected: &str,
+    ) {
+        let mismatch = recording().find(method, &request).unwrap_err();
+        assert_eq!(mismatch.to_string(), expected);
+    }
+
+    #[test]
+    fn long_values_are_cut_in_sentence() {
+        let long = shown(Some(&json!("é".repeat(100))));
+        assert_eq!(long.chars().count(), SHOWN + 1);
+        assert!(long.ends_with('…'));
+    }
+}

@@ -1,0 +1,192 @@
+//! A client of HTTP/1.1 with verified TLS, proxies and a pool of connections, and URLs as Go reads them.
+//!
+//! Registries and manifests are fetched with it. It follows no redirect and knows no credentials but those in URLs: callers
+//! decide which server gets them. Proxies are those of the environment (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`
+//! and their lower-case forms), as curl reads them.
+
+mod connector;
+mod error;
+mod url;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, PROXY_AUTHORIZATION};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy;
+use hyper_util::client::proxy::matcher::Matcher;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, RootCertStore};
+
+use connector::Connector;
+pub use error::FetchError;
+pub use url::{Pairs, Url, UrlError, form};
+
+/// How long an unused connection is kept.
+const IDLE: Duration = Duration::from_secs(90);
+
+/// What a client trusts, and for how long it waits. The system's certificates are trusted, too.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// Further certificates of authorities.
+    pub roots: Vec<CertificateDer<'static>>,
+    /// The limit of a connection attempt, with TLS.
+    pub connect_timeout: Option<Duration>,
+    /// The limit without progress: of the connection with the response's head, and of each part of its body.
+    pub read_timeout: Option<Duration>,
+}
+
+/// A client, whose clones share its connections.
+#[derive(Clone, Debug)]
+pub struct Client {
+    connections: legacy::Client<Connector, Full<Bytes>>,
+    proxies: Arc<Matcher>,
+    read_timeout: Option<Duration>,
+}
+
+impl Client {
+    /// A client with the proxies of the environment.
+    ///
+    /// # Errors
+    ///
+    /// If one of the certificates in the options is invalid.
+    pub fn new(options: Options) -> Result<Self, rustls::Error> {
+        Self::with_proxies(options, Matcher::from_env())
+    }
+
+    fn with_proxies(options: Options, proxies: Matcher) -> Result<Self, rustls::Error> {
+        let mut roots = RootCertStore::empty();
+        for root in options.roots {
+            roots.add(root)?;
+        }
+        // Some files of a system may be unreadable or invalid: the others count.
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        let mut tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let proxies = Arc::new(proxies);
+        let connector = Connector::new(tls, proxies.clone(), options.connect_timeout);
+        let connections = legacy::Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .build(connector);
+        Ok(Self { connections, proxies, read_timeout: options.read_timeout })
+    }
+
+    /// Sends a request, and waits for the head of the response.
+    ///
+    /// # Errors
+    ///
+    /// If there is no response.
+    pub async fn send(
+        &self,
+        method: Method,
+        url: &Url,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Response, FetchError> {
+        let uri = url.uri().ok_or_else(|| FetchError::Url(url.redacted()))?;
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.headers_mut() = self.headers(url, &uri, headers);
+        *request.uri_mut() = uri;
+        let response = self.in_time(self.connections.request(request)).await?;
+        let (head, body) = response.map_err(FetchError::of_request)?.into_parts();
+        let (status, headers, url) = (head.status, head.headers, url.clone());
+        Ok(Response { status, headers, url, body, client: self.clone() })
+    }
+
+    /// The given headers, and those that follow from the URL.
+    fn headers(&self, url: &Url, uri: &Uri, mut headers: HeaderMap) -> HeaderMap {
+        headers.entry(ACCEPT).or_insert(HeaderValue::from_static("*/*"));
+        if let Some((name, password)) = url.user() {
+            headers.entry(AUTHORIZATION).or_insert_with(|| basic(name, password));
+        }
+        // A tunnel's proxy has read them already, and reads nothing within.
+        let proxy = self.proxies.intercept(uri).filter(|_| url.scheme() == "http");
+        if let Some(credentials) = proxy.as_ref().and_then(|proxy| proxy.basic_auth()) {
+            headers.insert(PROXY_AUTHORIZATION, credentials.clone());
+        }
+        headers
+    }
+
+    async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, FetchError> {
+        match self.read_timeout {
+            Some(limit) => {
+                tokio::time::timeout(limit, work).await.map_err(|_| FetchError::Silence(limit))
+            }
+            None => Ok(work.await),
+        }
+    }
+}
+
+/// A response, whose body is yet to be read.
+#[derive(Debug)]
+pub struct Response {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// What was requested.
+    pub url: Url,
+    body: Incoming,
+    client: Client,
+}
+
+impl Response {
+    /// The next part of the body; `None` at its end.
+    ///
+    /// # Errors
+    ///
+    /// If the connection breaks before the end, or nothing comes in time.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, FetchError> {
+        while let Some(frame) = self.client.in_time(self.body.frame()).await? {
+            if let Ok(data) = frame.map_err(FetchError::Body)?.into_data() {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where the response redirects to, if that is an http or https URL.
+    #[must_use]
+    pub fn redirect(&self) -> Option<Url> {
+        let codes = [301, 302, 303, 307, 308];
+        codes.contains(&self.status.as_u16()).then_some(())?;
+        let location = self.headers.get(http::header::LOCATION)?.to_str().ok()?;
+        self.url.join(location).ok().filter(Url::is_of_server)
+    }
+}
+
+/// The value of an Authorization header for a name and a password.
+#[must_use]
+pub fn basic(name: &[u8], password: &[u8]) -> HeaderValue {
+    let encoded = STANDARD.encode([name, b":", password].concat());
+    secret(&format!("Basic {encoded}")).unwrap_or(HeaderValue::from_static("Basic"))
+}
+
+/// The value of an Authorization header for a token; `None` if the token cannot be in one.
+#[must_use]
+pub fn bearer(token: &str) -> Option<HeaderValue> {
+    secret(&format!("Bearer {token}"))
+}
+
+/// A header's value that is not logged.
+fn secret(text: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(text).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests;

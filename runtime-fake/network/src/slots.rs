@@ -1,0 +1,119 @@
+//! A pool that clients share by the rule of `shares`, for tasks: one that holds a slot is told when its slot goes to another.
+
+use std::{
+    io::{self, Write as _},
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use shares::{Refused, Shares};
+use tokio_util::sync::CancellationToken;
+
+/// Slots that the clients share. Clones are the same pool.
+#[derive(Debug, Clone)]
+pub struct Slots {
+    name: &'static str,
+    shares: Arc<Mutex<Shares<IpAddr, CancellationToken>>>,
+    report: fn(&str, &Refused<IpAddr>),
+}
+
+/// A slot. Dropping it frees it.
+#[derive(Debug)]
+pub struct Slot {
+    pool: Slots,
+    number: u64,
+    closed: CancellationToken,
+}
+
+impl Slots {
+    /// A pool of `limit` slots. What it refuses or ends is logged.
+    #[must_use]
+    pub fn new(name: &'static str, limit: usize) -> Self {
+        let report = |pool: &str, refused: &Refused<IpAddr>| {
+            tracing::warn!(pool, %refused, "shared pool is full");
+        };
+        Self { name, shares: Arc::new(Mutex::new(Shares::new(limit))), report }
+    }
+
+    /// A pool of a process without a log, which writes to standard error.
+    pub(crate) fn on_stderr(name: &'static str, limit: usize) -> Self {
+        let report = |pool: &str, refused: &Refused<IpAddr>| {
+            let _ = writeln!(io::stderr(), "shared pool is full: {pool}: {refused}");
+        };
+        Self { report, ..Self::new(name, limit) }
+    }
+
+    fn shares(&self) -> MutexGuard<'_, Shares<IpAddr, CancellationToken>> {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A slot for a client, perhaps that of another one, which is closed then; `None` if the client has its share.
+    #[must_use]
+    pub fn take(&self, client: IpAddr) -> Option<Slot> {
+        let closed = CancellationToken::new();
+        let taken = self.shares().take(client, closed.clone(), Instant::now());
+        self.report();
+        let (number, ended) = taken?;
+        if let Some(ended) = ended {
+            ended.cancel();
+        }
+        Some(Slot { pool: self.clone(), number, closed })
+    }
+
+    /// Closes a slot for a resource that the pool does not count, such as a descriptor. Returns whether there was one.
+    pub fn give_up(&self) -> bool {
+        let ended = self.shares().give_up();
+        self.report();
+        ended.inspect(CancellationToken::cancel).is_some()
+    }
+
+    fn report(&self) {
+        let refused = self.shares().report(Instant::now());
+        if let Some(refused) = refused {
+            (self.report)(self.name, &refused);
+        }
+    }
+}
+
+impl Slot {
+    /// Waits until the slot has gone to another client. Cancel-safe.
+    pub async fn closed(&self) {
+        self.closed.cancelled().await;
+    }
+
+    /// The client has sent something.
+    pub fn asked(&self) {
+        self.pool.shares().asked(self.number, false, Instant::now());
+    }
+
+    /// The client was sent something.
+    pub fn answered(&self) {
+        self.pool.shares().answered(self.number, Instant::now());
+    }
+
+    /// Frees the slot, though its holder goes on.
+    pub fn leave(&self) {
+        self.pool.shares().release(self.number);
+    }
+
+    /// The connection is established.
+    pub fn establish(&self) {
+        self.pool.shares().asked(self.number, true, Instant::now());
+    }
+
+    /// The time until the flow of datagrams expires if it stays silent; `None` if it has expired or gone.
+    #[must_use]
+    pub fn time_left(&self) -> Option<Duration> {
+        let expiry = self.pool.shares().expiry(self.number)?;
+        let left = expiry.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some(left)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.pool.shares().release(self.number);
+        self.pool.report();
+    }
+}

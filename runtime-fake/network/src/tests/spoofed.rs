@@ -1,0 +1,254 @@
+//! What a pod claims to be: no frame in another one's name enters a bridge.
+
+use std::io::{BufRead as _, BufReader, Lines};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use super::{Pod, config, inside, open, skip, talk, with_namespace};
+use crate::bridge_config::{BridgeConfig, Ipv6};
+use crate::netlink::Netlink;
+use crate::spoofing::Port;
+use crate::subnet::BridgeSubnet as _;
+use crate::{Bridge, Mac, link_query, nat, requests};
+
+const BROADCAST: Mac = Mac([0xff; 6]);
+/// Of every frame. The kernel trims a packet to the length in its header.
+const LENGTH: u8 = 91;
+const OUTSIDE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
+
+/// A kind of frame, and the address that it claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Frame {
+    /// An ARP message of this operation, from an address.
+    Arp(u8, Ipv4Addr),
+    /// [`Frame::Arp`] with a tag of an 802.1Q network.
+    Tagged(Ipv4Addr),
+    /// A packet from an address.
+    V4(Ipv4Addr),
+    /// A packet from an address.
+    V6(Ipv6Addr),
+    /// A message of ICMPv6 of this type from an address, about another one.
+    Icmp(u8, Ipv6Addr, Ipv6Addr),
+    /// Neither ARP nor IP.
+    Other,
+}
+
+impl Frame {
+    /// The frame from a hardware address; its last byte is a number to recognise it by.
+    fn bytes(self, from: Mac, number: u8) -> Vec<u8> {
+        let ipv6 = |next, from: Ipv6Addr, body: &[u8]| {
+            let mut packet = vec![0x60, 0, 0, 0, 0, LENGTH - 14 - 40, next, 255];
+            packet.extend(from.octets());
+            // All nodes (RFC 4291, 2.7.1).
+            packet.extend(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1).octets());
+            [&packet, body].concat()
+        };
+        let arp = |operation, address: Ipv4Addr| {
+            let mut message = vec![0, 1, 8, 0, 6, 4, 0, operation];
+            message.extend(from.0.into_iter().chain(address.octets()));
+            message.extend(BROADCAST.0.into_iter().chain(address.octets()));
+            message
+        };
+        let (kind, payload) = match self {
+            Self::Arp(operation, address) => (0x0806u16, arp(operation, address)),
+            Self::Tagged(address) => (0x8100, [vec![0, 7, 8, 6], arp(2, address)].concat()),
+            Self::V4(address) => {
+                let mut packet = vec![0x45, 0, 0, LENGTH - 14, 0, 0, 0, 0, 64, 253, 0, 0];
+                packet.extend(address.octets().into_iter().chain([255; 4]));
+                let sum = packet.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
+                let sum = sum.sum::<u32>();
+                let checksum = !((sum & 0xffff) + (sum >> 16)) as u16;
+                packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+                (0x0800, packet)
+            }
+            Self::V6(address) => (0x86dd, ipv6(253, address, &[])),
+            Self::Icmp(kind, address, about) => {
+                let message = [&[kind, 0, 0, 0, 0xa0, 0, 0, 0][..], &about.octets()].concat();
+                (0x86dd, ipv6(58, address, &message))
+            }
+            Self::Other => (0x88b5, vec![]),
+        };
+        let mut frame = [&BROADCAST.0[..], &from.0, &kind.to_be_bytes(), &payload].concat();
+        frame.resize(LENGTH.into(), 0);
+        frame[usize::from(LENGTH) - 1] = number;
+        frame
+    }
+}
+
+/// Perl with a packet socket S on an interface of this thread's namespace.
+fn perl(interface: &str, script: &str) -> Command {
+    // AF_PACKET, SOCK_RAW, ETH_P_ALL; SIOCGIFINDEX; sockaddr_ll.
+    let open = "$| = 1; socket(S, 17, 3, 768) or die $!;
+        my $r = pack('a40', shift); ioctl(S, 0x8933, $r) or die $!;
+        bind(S, pack('SnlSCCa8', 17, 3, unpack('x16l', $r), 0, 0, 0, '')) or die $!;";
+    let mut command = Command::new("perl");
+    command.args(["-e", &format!("{open} {script}"), interface]);
+    command
+}
+
+/// What arrives at an interface.
+struct Arriving {
+    listener: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Arriving {
+    /// Listens for the frames of [`Frame::bytes`].
+    fn at(netns: &OwnedFd, interface: &str) -> Self {
+        let script = "print qq(0\\n); while (defined recv(S, $_, 2000, 0)) {
+            print ord(substr($_, 90)), qq(\\n) if length == 91 }";
+        let mut listener =
+            inside(netns, || perl(interface, script).stdout(Stdio::piped()).spawn().unwrap());
+        let lines = BufReader::new(listener.stdout.take().unwrap()).lines();
+        let mut arriving = Self { listener, lines };
+        assert_eq!(arriving.until(0), [0]);
+        arriving
+    }
+
+    /// The numbers of the frames up to this one.
+    fn until(&mut self, last: u8) -> Vec<u8> {
+        let mut seen = Vec::new();
+        while seen.last() != Some(&last) {
+            seen.push(self.lines.next().expect("the listener ended").unwrap().parse().unwrap());
+        }
+        seen
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        let _ = self.listener.kill();
+        let _ = self.listener.wait();
+    }
+}
+
+/// A pod's addresses.
+fn addresses(pod: &Pod) -> (Mac, Ipv4Addr, Ipv6Addr) {
+    match pod.got.ips[..] {
+        [IpAddr::V4(v4), IpAddr::V6(v6)] => (pod.got.mac, v4, v6),
+        ref other => panic!("{other:?}"),
+    }
+}
+
+/// The frames that arrive at another pod and at the host, of those that a pod sends.
+fn arrived(
+    host: &OwnedFd,
+    from: &Pod,
+    to: &Pod,
+    frames: &[(Frame, Mac)],
+) -> [Vec<(Frame, Mac)>; 2] {
+    let mut listeners = [Arriving::at(&to.netns, "eth0"), Arriving::at(host, "crib0")];
+    let (own, address, _) = addresses(from);
+    let last = 1 + frames.len() as u8;
+    let all = frames.iter().copied().chain([(Frame::Arp(1, address), own)]);
+    let bytes = (1..).zip(all).map(|(number, (frame, from))| frame.bytes(from, number));
+    let hex = bytes.map(|frame| frame.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+    let script = "for (@ARGV) { send(S, pack('H*', $_), 0) or die $! }";
+    let sent = inside(&from.netns, || perl("eth0", script).args(hex).status().unwrap());
+    assert!(sent.success(), "{sent}");
+    listeners.each_mut().map(|listener| {
+        let mut seen = listener.until(last);
+        seen.pop();
+        seen.into_iter().map(|number| frames[usize::from(number) - 1]).collect()
+    })
+}
+
+#[test]
+fn pod_sends_from_its_own_addresses_only() {
+    with_namespace("spoofed::pod_sends_from_its_own_addresses_only", |host| {
+        // A pod on each of two bridges.
+        let config = || BridgeConfig { ports: 1, ipv6: Ipv6::IfPossible, ..config("crib0", &host) };
+        let bridge = Bridge::open(config(), &[]).unwrap();
+        if bridge.subnets().len() < 2 {
+            skip("spoofed", "Ipv6", "the kernel has none");
+            return;
+        }
+        // What the kernel refuses, here the removal of what was never there, leaves the filter usable.
+        let unknown = Port { name: "crvunknown", mac: BROADCAST };
+        bridge.sources.release(unknown, &[IpAddr::V4(OUTSIDE)]);
+        let (first, second) = (Pod::attached(&bridge, "a"), Pod::attached(&bridge, "b"));
+        let (mac, v4, v6) = addresses(&first);
+        let (other_mac, other4, other6) = addresses(&second);
+        let (gateway4, gateway6) =
+            (bridge.subnet().gateway(), bridge.cidrs().v6.unwrap().gateway());
+        let link_local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+        let genuine = [
+            (Frame::Arp(1, v4), mac),
+            (Frame::Arp(2, v4), mac),
+            (Frame::V4(v4), mac),
+            (Frame::V6(v6), mac),
+            (Frame::Icmp(135, v6, other6), mac),
+            (Frame::Icmp(136, v6, v6), mac),
+        ];
+        let mut forged: Vec<_> = genuine.map(|(frame, _)| (frame, other_mac)).into();
+        forged.extend(genuine.map(|(frame, _)| (frame, Mac::of(gateway4))));
+        let own = [
+            Frame::Arp(1, other4),
+            Frame::Arp(2, other4),
+            Frame::Arp(1, gateway4),
+            Frame::Arp(2, gateway4),
+            Frame::Tagged(other4),
+            Frame::V4(other4),
+            Frame::V4(gateway4),
+            Frame::V4(OUTSIDE),
+            Frame::V6(other6),
+            Frame::V6(gateway6),
+            Frame::V6(link_local),
+            Frame::Icmp(136, v6, other6),
+            Frame::Icmp(136, v6, gateway6),
+            Frame::Icmp(136, other6, other6),
+            // Router advertisement and redirect.
+            Frame::Icmp(134, v6, v6),
+            Frame::Icmp(137, v6, v6),
+            Frame::Other,
+        ];
+        forged.extend(own.map(|frame| (frame, mac)));
+        let check = || {
+            assert_eq!(arrived(&host, &first, &second, &forged), [[], []]);
+            let all = genuine.to_vec();
+            assert_eq!(arrived(&host, &first, &second, &genuine), [all.clone(), all]);
+            for ip in [IpAddr::V4(other4), IpAddr::V6(other6)] {
+                talk(&first.netns, &second.netns, ip);
+                talk(&host, &second.netns, ip);
+            }
+        };
+        check();
+        // The next daemon takes the pods over.
+        drop(bridge);
+        let bridge = Bridge::open(config(), &[first.record(), second.record()]).unwrap();
+        check();
+        for pod in [&first, &second] {
+            bridge.detach(&pod.id).unwrap();
+        }
+        bridge.close().unwrap();
+    });
+}
+
+/// Where the kernel has no filter of frames, it looks at the addresses of packets.
+#[test]
+fn host_takes_packets_from_addresses_of_pods_only() {
+    with_namespace("spoofed::host_takes_packets_from_addresses_of_pods_only", |host| {
+        let bridge = open("crib0", &host);
+        let pod = Pod::attached(&bridge, "a");
+        inside(&host, || nat::remove_tables("crib0"));
+        inside(&pod.netns, || {
+            let mut netlink = Netlink::open().unwrap();
+            let index = link_query::link(&mut netlink, "eth0").unwrap().unwrap().index;
+            netlink.batch(&[requests::add_address(index, OUTSIDE, OUTSIDE.into())]).unwrap();
+        });
+        let gateway = bridge.subnet().gateway();
+        let listener = inside(&host, || UdpSocket::bind((gateway, 0)).unwrap());
+        listener.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        for from in [IpAddr::V4(OUTSIDE), pod.got.ip] {
+            let sender = inside(&pod.netns, || UdpSocket::bind((from, 0)).unwrap());
+            sender.send_to(b"hello", listener.local_addr().unwrap()).unwrap();
+        }
+        assert_eq!(listener.recv_from(&mut [0; 5]).unwrap().1.ip(), pod.got.ip);
+        // For the host's other addresses.
+        let answers =
+            inside(&host, || std::fs::read_to_string("/proc/sys/net/ipv4/conf/crib0/arp_ignore"));
+        assert_eq!(answers.unwrap(), "1\n");
+    });
+}

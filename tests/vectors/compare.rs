@@ -1,0 +1,60 @@
+//! Judges the sets of a package, prints the table, and keeps the package's section of docs/kubelet-parity.md.
+
+use std::io::Write;
+
+use crate::judge::{Set, judge_all};
+use crate::read::{Source, write_sample};
+use crate::{document, table};
+
+/// Set to write docs/kubelet-parity.md anew.
+const UPDATE_DOCUMENT: &str = "CRIB_UPDATE_DOCS";
+/// Set to write the sample in tests/vectors anew, from the full sets.
+const UPDATE_SAMPLE: &str = "CRIB_UPDATE_VECTORS_SAMPLE";
+/// Names of the sets to judge, separated by commas; all of them when it is not set.
+const CHOSEN: &str = "CRIB_SETS";
+
+/// Judges the sets of a package, which has the section of docs/kubelet-parity.md with this heading.
+pub(crate) fn decisions_agree(heading: &str, sets: &[Set]) {
+    let source = Source::find();
+    let chosen = std::env::var(CHOSEN).ok();
+    let is_chosen = |set: &&Set| {
+        chosen.as_ref().is_none_or(|names| names.split(',').any(|name| name == set.name))
+    };
+    let sets: Vec<&Set> = sets.iter().filter(is_chosen).collect();
+    assert!(!sets.is_empty(), "{CHOSEN} names no set of this package");
+    if std::env::var_os(UPDATE_SAMPLE).is_some() {
+        write_sample(&source, &sets);
+    }
+
+    let results = judge_all(&source, &sets);
+    for result in &results {
+        result.write_differences();
+    }
+    // The test runner does not capture this, unlike `eprintln!`, so the table is always visible.
+    writeln!(std::io::stderr().lock(), "{source}\n{}", table::text(&results)).unwrap();
+    if std::env::var_os(UPDATE_DOCUMENT).is_some() {
+        assert!(
+            source.is_full() && chosen.is_none(),
+            "the page is written from all cases of all sets"
+        );
+        document::write(heading, &results);
+    }
+    // A sample, or other cases of the same kind, say nothing about the page and about what needs an exception.
+    if document::is_about(heading, &results) {
+        let outdated: Vec<String> =
+            results.iter().flat_map(|result| result.outdated_exceptions()).collect();
+        assert!(outdated.is_empty(), "exceptions that no case needs: {outdated:#?}");
+        assert_eq!(
+            document::present(heading),
+            document::written(heading, &results),
+            "docs/kubelet-parity.md is not up to date: run this test with {UPDATE_DOCUMENT}=1"
+        );
+    }
+    let differing: Vec<String> =
+        results.iter().flat_map(|result| result.shown_differences()).collect();
+    assert!(
+        differing.is_empty(),
+        "decisions differ (all of them are in target/vectors), first ones of each set:\n{}",
+        differing.join("\n")
+    );
+}
