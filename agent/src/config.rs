@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Taint;
@@ -10,6 +10,10 @@ use k8s_openapi::api::core::v1::Taint;
 use crate::gc::limits::DeadContainerLimits;
 use crate::images::ImageConfig;
 use crate::node::{CgroupDriver, MemoryQos, SwapBehavior};
+
+/// Makes a directory on tmpfs, or finds that of an earlier agent, given a path in [`Config::root_dir`] at which it or a link to it
+/// has to be. Returns the directory, or why there is none, in words. It is called once, when it is needed first, and may block.
+pub type MakeInMemory = fn(&Path) -> Result<PathBuf, String>;
 
 /// The configuration of the agent. [`Config::new`] has the defaults of a kubelet of Kubernetes 1.36.
 #[derive(Clone, Debug)]
@@ -22,6 +26,8 @@ pub struct Config {
     pub adopt_node: bool,
     /// The directory of volumes, `etc-hosts` files and termination messages, below `pods/<uid>`.
     pub root_dir: PathBuf,
+    /// Makes the directory, on tmpfs, of volumes that a kubelet keeps in memory; `None`: they are on the disk.
+    pub volumes_in_memory: Option<MakeInMemory>,
     /// The directory of the volumes of claims, which are kept.
     pub volumes_dir: PathBuf,
     /// A file that the runtime has a lock on (flock(2)) as long as pods run, if they may outlive the agent: claims are in use
@@ -175,6 +181,7 @@ impl Config {
     pub fn new(root_dir: PathBuf, pod_logs_dir: PathBuf) -> Self {
         Self {
             container_logs_dir: Some(root_dir.join("containers")),
+            volumes_in_memory: None,
             volumes_dir: root_dir.join("volumes"),
             pods_lock: None,
             log_rotation: Some(LogRotation::default()),

@@ -65,7 +65,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use config::{AdmissionConfig, CgroupConfig, Config, LogRotation};
+pub use config::{AdmissionConfig, CgroupConfig, Config, LogRotation, MakeInMemory};
 pub use events::{Event, EventObject, EventType};
 pub use gc::limits::DeadContainerLimits;
 pub use node::{CgroupDriver, MemoryQos, MemoryReservation};
@@ -88,6 +88,7 @@ use report::status_store::StatusStore;
 use shared::Shared;
 use user_namespaces::UserNamespaces;
 use volumes::claim::Claims;
+use volumes::in_memory::InMemory;
 use volumes::token::Tokens;
 
 /// The agent's dependencies, which tests can replace.
@@ -201,6 +202,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
     let shared = Shared {
         prober,
         trash: Arc::clone(&trash),
+        in_memory: InMemory::new(&config),
         offer: shared::offer(&config, &node),
         user_namespaces: UserNamespaces::new(&config.root_dir),
         tokens: Tokens::new(&config.root_dir, &config.cluster_domain, &config.node_name),

@@ -32,6 +32,7 @@ use crate::runtime_class;
 use crate::spec::Node;
 use crate::user_namespaces::UserNamespaces;
 use crate::volumes::claim::Claims;
+use crate::volumes::in_memory::InMemory;
 use crate::volumes::token::Tokens;
 use crate::worker::starts::Starts;
 
@@ -63,6 +64,8 @@ pub(crate) struct Shared {
     pub(crate) readiness: watch::Receiver<Readiness>,
     /// Records events about the pods.
     pub(crate) events: EventRecorder,
+    /// Where pods have their secrets.
+    pub(crate) in_memory: InMemory,
     /// The trash for removed pod directories.
     pub(crate) trash: Arc<Trash>,
     /// Whose turn it is to start.

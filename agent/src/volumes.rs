@@ -22,6 +22,7 @@ use claim::Claims;
 use content::ContentInputs;
 use directory::{make_dir, set_mode};
 use error::failed;
+use in_memory::InMemory;
 
 pub(crate) use crate::node::component;
 pub(crate) use error::VolumeError;
@@ -34,6 +35,7 @@ mod empty_dir;
 mod error;
 mod group;
 mod host_path;
+pub mod in_memory;
 mod nested;
 pub mod subpath;
 pub(crate) mod termination;
@@ -56,6 +58,8 @@ pub(crate) struct VolumeInputs<'a> {
     pub(crate) content: ContentInputs<'a>,
     /// What claims are bound to.
     pub(crate) claims: &'a Claims,
+    /// Where secrets are.
+    pub(crate) in_memory: &'a InMemory,
     /// The runtime keeps emptyDir volumes in memory.
     pub(crate) has_memory_volumes: bool,
 }
@@ -160,7 +164,7 @@ impl PodDirs {
         let name = &volume.name;
         let made = match content::kind(volume) {
             Some(kind) => {
-                let path = self.pod.join("volumes").join(kind).join(name);
+                let path = self.files_of(pod, volume, kind, inputs.in_memory);
                 let written = write_files(&path, pod, volume, inputs.content, now);
                 if written.is_err() && atomic::is_written(&path) {
                     prepared.volumes.insert(name.clone(), own_volume(path.clone(), true));
@@ -175,6 +179,16 @@ impl PodDirs {
             }
             Err(source) => prepared.failed.push(MountError { volume: name.clone(), source }),
         }
+    }
+
+    /// Where the files of a volume are. One that an earlier agent wrote to the disk stays there: containers have it mounted.
+    fn files_of(&self, pod: &Pod, volume: &Volume, kind: &str, in_memory: &InMemory) -> PathBuf {
+        let path = |pod: &Path| pod.join("volumes").join(kind).join(&volume.name);
+        let on_disk = path(&self.pod);
+        if !in_memory::belongs(pod, volume) || atomic::is_written(&on_disk) {
+            return on_disk;
+        }
+        in_memory.of_pod(&self.pod).map_or(on_disk, |pod| path(&pod))
     }
 
     /// The path of an emptyDir volume.
@@ -297,6 +311,24 @@ impl PodDirs {
         {
             files::remove(log);
         }
+    }
+
+    /// Removes the volumes of a pod that has ended.
+    ///
+    /// # Errors
+    /// Fails if one of their directories cannot be removed; the rest is removed.
+    pub(crate) fn remove_volumes(
+        &self,
+        trash: &Trash,
+        in_memory: &InMemory,
+    ) -> Result<(), VolumeError> {
+        let removed = ["volume-subpaths", "volumes"].map(|name| {
+            let path = self.pod.join(name);
+            trash.put(&path).map_err(failed("remove", &path))
+        });
+        let secrets = in_memory.remove(&self.pod);
+        let secrets = secrets.map_err(|error| failed("remove secrets of", &self.pod)(error.into()));
+        removed.into_iter().collect::<Result<(), _>>().and(secrets)
     }
 
     /// Removes the pod's directory, and its logs if `logs`.

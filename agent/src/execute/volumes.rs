@@ -43,7 +43,12 @@ async fn with_inputs<T: Send + 'static>(
         let token = |wanted: &_| shared.tokens.token(&pod, wanted, now);
         let objects = &shared.objects.current();
         let content = ContentInputs { node: &shared.node, objects, token: &token };
-        let inputs = VolumeInputs { content, claims: &shared.claims, has_memory_volumes };
+        let inputs = VolumeInputs {
+            content,
+            claims: &shared.claims,
+            in_memory: &shared.in_memory,
+            has_memory_volumes,
+        };
         work(&pod, inputs, now)
     };
     if may_last { blocking(work).await } else { brief(work) }

@@ -20,6 +20,7 @@ use crate::node::component;
 use crate::pleg::RuntimeListing;
 use crate::pleg::diff::Listing;
 use crate::shared::Shared;
+use crate::volumes::in_memory;
 use crate::worker::{self, PodUpdate, WorkItem, rejected};
 
 use super::SyncLoop;
@@ -122,6 +123,9 @@ impl SyncLoop {
         blocking(move || {
             let is_kept = |name: &OsStr| kept.contains(name);
             remove_others(&root.join("pods"), is_kept, |path| trash.put(path));
+            remove_others(&in_memory::directory(&root), is_kept, |path| {
+                Ok(file_tree::remove(path)?)
+            });
             rejected::forget_others(&root, &kept);
         })
         .await;

@@ -25,13 +25,20 @@ fn pod_of(mut spec: serde_json::Value) -> Pod {
     fixtures::pod_of("u1", "p", spec)
 }
 
-/// Prepares a pod's volumes with these objects.
+/// Prepares a pod's volumes with these objects, on the disk.
 fn prepare_with(dirs: &PodDirs, pod: &Pod, objects: &ObjectMap) -> Prepared {
+    let config = Config::new(PathBuf::new(), PathBuf::new());
+    prepare_in(dirs, pod, objects, &InMemory::new(&config))
+}
+
+/// Prepares a pod's volumes with these objects.
+fn prepare_in(dirs: &PodDirs, pod: &Pod, objects: &ObjectMap, in_memory: &InMemory) -> Prepared {
     let node = Node::new("node", "/r", "/l");
     let content = ContentInputs { node: &node, objects, token: &|_| Ok("token".to_owned()) };
     let inputs = VolumeInputs {
         content,
         claims: &claim::Claims::new(dirs.pod.join("../../claims"), None),
+        in_memory,
         has_memory_volumes: false,
     };
     dirs.prepare(pod, inputs, Timestamp::UNIX_EPOCH).unwrap()
@@ -69,6 +76,60 @@ fn empty_dir_is_world_writable_and_keeps_content() {
     assert!(!root.path().join("root/pods/u1").exists());
     assert!(!root.path().join("logs/default_p_u1").exists());
     dirs.remove(&trash, true).unwrap();
+}
+
+#[test]
+fn secrets_are_in_memory_until_the_pod_ends() {
+    let root = tempfile::tempdir().unwrap();
+    let (memory, elsewhere) = (root.path().join("root/memory"), root.path().join("elsewhere"));
+    fs::create_dir_all(&elsewhere).unwrap();
+    fs::create_dir_all(root.path().join("root")).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &memory).unwrap();
+    let mut config = Config::new(root.path().join("root"), root.path().join("logs"));
+    config.volumes_in_memory = Some(|at| Ok(at.canonicalize().unwrap()));
+    let (in_memory, dirs) = (InMemory::new(&config), dirs(root.path()));
+    let items = json!([{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]);
+    let pod = pod(json!([
+        {"name": "shown", "downwardAPI": {"items": items}},
+        {"name": "several", "projected": {"sources": [{"downwardAPI": {"items": items}}]}},
+        {"name": "secret", "secret": {"secretName": "s", "optional": true}},
+        {"name": "settings", "configMap": {"name": "c", "optional": true}},
+        {"name": "own", "emptyDir": {}},
+    ]));
+    let objects = ObjectMap::default();
+    let prepared = prepare_in(&dirs, &pod, &objects, &in_memory).volumes;
+    let is_in_memory = |name: &str| prepared[name].host_path.starts_with(&elsewhere);
+    let names = ["shown", "several", "secret", "settings", "own"];
+    assert_eq!(names.map(is_in_memory), [true, true, true, false, false]);
+    assert_eq!(
+        prepared["shown"].host_path,
+        elsewhere.join("u1/volumes/kubernetes.io~downward-api/shown")
+    );
+    let shown = fs::read_to_string(prepared["several"].host_path.join("name")).unwrap();
+    assert_eq!(shown, "p");
+    // One that an earlier agent wrote stays where containers have it mounted.
+    in_memory.remove(&dirs.pod).unwrap();
+    let on_disk = prepare(&dirs, &pod).volumes["secret"].host_path.clone();
+    let again = prepare_in(&dirs, &pod, &objects, &in_memory).volumes;
+    assert_eq!(again["secret"].host_path, on_disk);
+    // The next agent has not needed the directory yet.
+    let trash = Trash::new(root.path().join("root/trash"));
+    dirs.remove_volumes(&trash, &InMemory::new(&config)).unwrap();
+    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+    assert!(!dirs.pod.join("volumes").exists());
+    dirs.remove_volumes(&trash, &in_memory).unwrap();
+}
+
+#[test]
+fn secrets_are_on_the_disk_where_memory_cannot_be_had() {
+    let root = tempfile::tempdir().unwrap();
+    let mut config = Config::new(root.path().join("root"), root.path().join("logs"));
+    config.volumes_in_memory = Some(|_| Err("no file system is in memory".to_owned()));
+    let (in_memory, dirs) = (InMemory::new(&config), dirs(root.path()));
+    let pod = pod(json!([{"name": "s", "secret": {"secretName": "s", "optional": true}}]));
+    let prepared = prepare_in(&dirs, &pod, &ObjectMap::default(), &in_memory);
+    assert!(prepared.volumes["s"].host_path.starts_with(&dirs.pod));
+    assert!(prepared.failed.is_empty());
 }
 
 #[rstest]

@@ -44,6 +44,7 @@ impl Worker {
                 self.publish(&observed, Stage::Terminating);
             }
             if !observed.anything_runs() && (has_stopped || observed.sandboxes.is_empty()) {
+                self.remove_volumes().await;
                 // A later snapshot may not have these causes.
                 if stops.is_empty() {
                     let cause = self.cause_of_end();
@@ -223,6 +224,22 @@ impl Worker {
             if self.updates.changed().await.is_err() {
                 // The agent is stopping; its successor removes the rest.
                 std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Removes the pod's volumes, which its last status says are gone (Kubernetes 1.36, pkg/kubelet/kubelet.go
+    /// SyncTerminatedPod).
+    async fn remove_volumes(&mut self) {
+        for failures in 0.. {
+            let (dirs, shared) = (self.dirs.clone(), Arc::clone(&self.shared));
+            let remove = move || dirs.remove_volumes(&shared.trash, &shared.in_memory);
+            match blocking(remove).await {
+                Ok(()) => return,
+                Err(error) => {
+                    tracing::warn!(pod = %self.uid(), error = &error as &dyn std::error::Error, "failed to remove volumes");
+                    self.pause(failures).await;
+                }
             }
         }
     }

@@ -28,6 +28,24 @@ async fn parts_of_volumes_are_made_before_create() {
     scene.assert_clean();
 }
 
+#[tokio::test(start_paused = true)]
+async fn volumes_of_pod_that_has_ended_are_gone_before_its_last_status() {
+    let scene = Scene::new();
+    scene.fake.image("done", job(1, 0));
+    let mounts = json!([{"name": "v", "mountPath": "/a", "subPath": "part"}]);
+    let app = container_with("app", "done", "volumeMounts", mounts);
+    let volumes = json!([{"name": "v", "emptyDir": {}}]);
+    let spec = json!({"restartPolicy": "Never", "containers": [app], "volumes": volumes});
+    scene.want(&[pod_with("u1", spec)]);
+    scene.until_finished("u1").await;
+    let dir = scene.pod_dir("u1");
+    let left = ["etc-hosts", "containers", "volumes", "volume-subpaths"];
+    assert_eq!(left.map(|name| dir.join(name).exists()), [true, true, false, false]);
+    assert!(!scene.report("u1").removed);
+    scene.remove_all().await;
+    scene.assert_clean();
+}
+
 /// A pod that mounts this volume, with these fields of its container.
 fn mounting_with(volume: Value, fields: Value) -> Pod {
     let mut volume = volume;

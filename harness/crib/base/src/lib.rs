@@ -17,3 +17,4 @@ pub mod seccomp_profiles;
 pub mod signals;
 pub mod terminal_text;
 pub mod volumes_dir;
+pub mod volumes_in_memory;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use agent::claims::ClaimName;
 use agent::objects::ObjectMap;
 use agent::services::NodePorts;
-use agent::{priority_class, references, runtime_class, services};
+use agent::{MakeInMemory, priority_class, references, runtime_class, services};
 use api::manifest::{self, Object, Parsed, Problem, Strictness, Workload};
 use api::pod::Pod;
 use clap::Args;
@@ -31,6 +31,8 @@ pub struct Inputs {
     pub claims: Vec<ClaimName>,
     /// Where their volumes are kept.
     pub volumes_dir: PathBuf,
+    /// How the directory of volumes is made that are kept in memory.
+    pub volumes_in_memory: Option<MakeInMemory>,
     /// Their kinds, namespaces and names, as they are in the manifests.
     pub object_names: Vec<String>,
     /// What looks like a mistake in a manifest.
@@ -362,6 +364,7 @@ fn merge(
         Ok(Inputs {
             claims: used,
             volumes_dir: PathBuf::new(),
+            volumes_in_memory: None,
             pods,
             workloads,
             objects,

@@ -21,6 +21,7 @@ use std::time::Instant;
 use crib_base::exit::Exit;
 use crib_base::pull_secrets;
 use crib_base::report::{event_loop, or_complain, or_failed, or_say, say};
+use crib_base::volumes_in_memory;
 use tokio::runtime::Builder;
 
 mod apply;
@@ -125,6 +126,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Exit> {
         ));
         return Err(Exit::BadInput);
     }
+    inputs.volumes_in_memory = Some(volumes_in_memory::maker());
     let background = args.detached.then(Background::enter).transpose();
     let background = or_failed("leave the terminal", background)?;
     // Only in the user namespace of its pods can an ordinary user remove what they wrote as other users. Root needs no

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crib_base::args::LONGEST_SOCKET_PATH;
 use crib_base::run_socket;
+use crib_base::volumes_in_memory;
 use file_tree::mountinfo::mounts;
 use nix::sys::statvfs::statvfs;
 use thiserror::Error;
@@ -185,14 +186,13 @@ pub(crate) fn last_lines(mut file: &File, count: usize) -> Vec<String> {
 /// Removes a directory tree; a missing one is not an error. Nothing is removed while something is mounted below
 /// it, because that could be a directory of the host.
 pub fn remove(root: &Path) -> Result<(), RootError> {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo")
-        .map_err(|source| RootError::Remove { path: root.to_owned(), source })?;
+    let failed = |source| RootError::Remove { path: root.to_owned(), source };
+    volumes_in_memory::remove(&Root::of_earlier(root.to_owned()).agent()).map_err(failed)?;
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").map_err(failed)?;
     let real = match root.canonicalize() {
         Ok(real) => real,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(source) => {
-            return Err(RootError::Remove { path: root.to_owned(), source });
-        }
+        Err(source) => return Err(failed(source)),
     };
     if let Some(mount) = mount_below(&mounts, &real) {
         return Err(RootError::Mounted { mount, root: root.to_owned() });
@@ -204,7 +204,7 @@ pub fn remove(root: &Path) -> Result<(), RootError> {
     }
     // A runtime that was killed may still be removing it too, and move directories about.
     let done = file_tree::remove(root).or_else(|_| file_tree::remove(root));
-    done.map_err(|source| RootError::Remove { path: root.to_owned(), source: source.into() })
+    done.map_err(|error| failed(error.into()))
 }
 
 /// The first mount point strictly below `root` in the text of a mountinfo file.

@@ -22,6 +22,7 @@ use crib_base::pod_dialer::PodDialer;
 use crib_base::report::{event_loop, or_complain, or_failed, or_say};
 use crib_base::seccomp_profiles::SeccompProfileArgs;
 use crib_base::volumes_dir::VolumesDirArgs;
+use crib_base::volumes_in_memory;
 use runtime_fake::IsolationRequest;
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
@@ -129,7 +130,8 @@ pub(crate) fn run(args: AgentArgs) -> Result<Exit, Exit> {
     or_complain(file_tree::private::make(&root_dir), Exit::NoRuntime)?;
     let agent_id = or_complain(agent_id(&args, &root_dir), Exit::BadInput)?;
     let configured = config(&args, &file, root_dir.clone(), node_name, agent_id);
-    let (config, objects) = or_say(configured, Exit::BadInput)?;
+    let (mut config, objects) = or_say(configured, Exit::BadInput)?;
+    config.volumes_in_memory = Some(volumes_in_memory::maker());
     // An ordinary user's containers own files as subordinate ids, which only a user namespace of the same ids can remove.
     if !nix::unistd::geteuid().is_root() {
         let entered = runtime_fake::enter(IsolationRequest::Auto, Some(&root_dir));
@@ -145,6 +147,9 @@ pub(crate) fn run(args: AgentArgs) -> Result<Exit, Exit> {
     let ended = tokio.block_on(serve(&args, &file, config, objects, sources, shutdown));
     // A blocking task that hangs, in a volume say, must not keep the command from ending.
     tokio.shutdown_background();
+    if let Err(error) = volumes_in_memory::remove_if_empty(&root_dir) {
+        tracing::warn!(%error, "failed to remove the directory of volumes in memory");
+    }
     ended
 }
 

@@ -8,6 +8,7 @@ use std::time::Instant;
 use agent::clock::{Clock as _, SystemClock};
 use agent::controllers::{Controllers, CronStarts, Refused};
 use agent::objects::ObjectStore;
+use agent::volumes::in_memory;
 use agent::{LogRotation, dns, source};
 use api::manifest::Workload;
 use api::pod::PodUid;
@@ -62,6 +63,7 @@ impl Loop {
         let (fixed, sender) = source::fixed();
         let mut config = agent::Config::new(root.agent(), root.pod_logs());
         config.volumes_dir = inputs.volumes_dir;
+        config.volumes_in_memory = inputs.volumes_in_memory;
         config.seccomp_profile_root = args.seccomp_profiles.directory();
         config.pods_lock = Some(dead_runs::lock(root.path()));
         config.node_name = crib_base::node::node_name();
@@ -81,9 +83,18 @@ impl Loop {
         config.images.registry_pull_qps = 0;
         let pull_secrets = inputs.pull_secrets.apply(&mut config.images);
         objects.merge(pull_secrets.clone());
-        let seed = RandomState::new().hash_one(std::process::id());
         let examples = inputs.workloads.iter().map(Workload::example);
         let mut first_notes = Vec::new();
+        let mut all_pods = pods.iter().cloned().chain(examples);
+        if let Some(make) = config.volumes_in_memory
+            && all_pods.any(|pod| in_memory::has_volumes(&pod))
+            && let Err(problem) = make(&in_memory::directory(&root.agent()))
+        {
+            first_notes
+                .push(format!("warning: volumes with secrets are written to the disk: {problem}"));
+        }
+        let seed = RandomState::new().hash_one(std::process::id());
+        let examples = inputs.workloads.iter().map(Workload::example);
         let mut all_pods = pods.iter().cloned().chain(examples);
         let wants_names = all_pods.any(|pod| dns::wants_cluster(&pod));
         // Pods that are kept would ask a name server that is gone.

@@ -1,0 +1,101 @@
+//! Volumes that are kept in memory: those of Secrets, of several sources, and of fields of the pod.
+//!
+//! A kubelet mounts a tmpfs for each (Kubernetes 1.36, pkg/volume/{secret,projected,downwardapi}, wrappedVolumeSpec). This agent
+//! mounts nothing: whoever starts it gives it one directory for all of them.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use api::pod::Pod;
+use k8s_openapi::api::core::v1::Volume;
+
+use crate::config::{Config, MakeInMemory};
+
+/// The directory of an agent with this root directory, or a link to it.
+#[must_use]
+pub fn directory(root: &Path) -> PathBuf {
+    root.join("memory")
+}
+
+/// The directory, which is made when the first volume needs it.
+#[derive(Debug)]
+pub(crate) struct InMemory {
+    at: PathBuf,
+    make: Option<MakeInMemory>,
+    made: OnceLock<Option<PathBuf>>,
+}
+
+impl InMemory {
+    /// The one of a node.
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            at: directory(&config.root_dir),
+            make: config.volumes_in_memory,
+            made: OnceLock::new(),
+        }
+    }
+
+    /// Where a pod with this directory has its volumes in memory; `None` if it has them on the disk. The first failure is
+    /// reported, and is the last one.
+    pub(super) fn of_pod(&self, pod: &Path) -> Option<PathBuf> {
+        let made = self.made.get_or_init(|| {
+            let made = self.make?(&self.at);
+            made.inspect_err(|problem| {
+                tracing::warn!(%problem, "volumes with secrets are written to the disk");
+            })
+            .ok()
+        });
+        Some(made.as_ref()?.join(pod.file_name()?))
+    }
+
+    /// Removes the volumes that a pod with this directory has in memory, whoever made them.
+    pub(super) fn remove(&self, pod: &Path) -> Result<(), file_tree::RemoveError> {
+        pod.file_name().map_or(Ok(()), |name| file_tree::remove(&self.at.join(name)))
+    }
+}
+
+/// Whether a container of the pod mounts a volume that is kept in memory.
+#[must_use]
+pub fn has_volumes(pod: &Pod) -> bool {
+    pod.mounted_volumes().any(|volume| belongs(pod, volume))
+}
+
+/// Whether a pod's volume is kept in memory. All of these show objects or fields.
+pub(super) fn belongs(pod: &Pod, volume: &Volume) -> bool {
+    let is_secret =
+        volume.secret.is_some() || volume.projected.is_some() || volume.downward_api.is_some();
+    // One with ids of its own could not mount it.
+    is_secret && (pod.spec().host_users != Some(false) || kernel_maps_ids_of_tmpfs())
+}
+
+/// Whether a mount of a tmpfs can show other ids than it has: Linux 6.3.
+fn kernel_maps_ids_of_tmpfs() -> bool {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease")
+        .is_ok_and(|release| has_idmapped_tmpfs(&release))
+}
+
+fn has_idmapped_tmpfs(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
+        return false;
+    };
+    (major, minor) >= (6, 3)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("6.3.0", true)]
+    #[case("6.18.44-fc", true)]
+    #[case("7.0-rc1", true)]
+    #[case("6.2.16", false)]
+    #[case("5.15.0-91-generic", false)]
+    #[case("", false)]
+    fn tmpfs_maps_ids_since_linux_6_3(#[case] release: &str, #[case] expected: bool) {
+        assert_eq!(has_idmapped_tmpfs(release), expected);
+    }
+}

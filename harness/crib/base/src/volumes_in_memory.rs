@@ -1,0 +1,137 @@
+//! The directory on tmpfs for volumes that a kubelet keeps in memory: those with secrets.
+//!
+//! It is `memory` in the agent's root directory. Root mounts a tmpfs there, as a kubelet does for each volume; where that is not
+//! allowed, it is a link into a tmpfs that the box has. Other users always have a link: a mount of theirs would be in a namespace
+//! that the runtime does not see.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use agent::MakeInMemory;
+use agent::volumes::in_memory::directory;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+use nix::sys::statvfs::FsFlags;
+use nix::unistd::geteuid;
+
+/// What the name of a directory begins with that is linked to.
+const PREFIX: &str = "crib-memory-";
+
+/// How the directory is made. To be called before the process enters a user namespace, in which the user has another id.
+#[must_use]
+pub fn maker() -> MakeInMemory {
+    if geteuid().is_root() { mounted_at } else { linked_from }
+}
+
+fn mounted_at(at: &Path) -> Result<PathBuf, String> {
+    let made = found(at).or_else(|| made(at)).or_else(|| mounted(at));
+    made.map_or_else(|| linked_from(at), Ok)
+}
+
+fn linked_from(at: &Path) -> Result<PathBuf, String> {
+    let parents =
+        ["XDG_RUNTIME_DIR"].map(std::env::var_os).into_iter().flatten().map(PathBuf::from);
+    let parents: Vec<PathBuf> = parents.chain([PathBuf::from("/dev/shm")]).collect();
+    let made = found(at).or_else(|| made(at)).or_else(|| linked(at, &parents));
+    made.ok_or_else(|| {
+        let parents: Vec<String> = parents.iter().map(|path| path.display().to_string()).collect();
+        format!(
+            "{} is no tmpfs that can be written to and has programs run: set XDG_RUNTIME_DIR to a directory on one",
+            parents.join(" or ")
+        )
+    })
+}
+
+/// That of an earlier process.
+fn found(at: &Path) -> Option<PathBuf> {
+    let real = at.canonicalize().ok()?;
+    let metadata = fs::symlink_metadata(&real).ok()?;
+    let is_own =
+        metadata.is_dir() && metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o077 == 0;
+    (is_own && is_usable(&real)).then_some(real)
+}
+
+/// Mounts a tmpfs. What is in it is not swapped out if the kernel knows how to (Linux 6.4).
+fn mounted(at: &Path) -> Option<PathBuf> {
+    fresh(at).ok()?;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    let try_with = |options: &str| mount(Some("crib"), at, Some("tmpfs"), flags, Some(options));
+    let made = try_with("mode=0700,noswap").or_else(|_| try_with("mode=0700"));
+    made.ok()?;
+    at.canonicalize().ok()
+}
+
+/// Makes a plain directory, where everything around it is in memory.
+fn made(at: &Path) -> Option<PathBuf> {
+    fs::create_dir_all(at.parent()?).ok()?;
+    if !is_usable(at.parent()?) {
+        return None;
+    }
+    fresh(at).ok()?;
+    at.canonicalize().ok()
+}
+
+fn linked(at: &Path, parents: &[PathBuf]) -> Option<PathBuf> {
+    parents.iter().filter(|parent| parent.is_absolute() && is_usable(parent)).find_map(|parent| {
+        let mut builder = tempfile::Builder::new();
+        let made = builder.prefix(PREFIX).permissions(fs::Permissions::from_mode(0o700));
+        let made = made.tempdir_in(parent).ok()?;
+        let real = made.path().canonicalize().ok()?;
+        fresh(at).and_then(|()| fs::remove_dir(at)).ok()?;
+        symlink(&real, at).ok()?;
+        let _ = made.keep();
+        Some(real)
+    })
+}
+
+/// Makes an empty directory, also where a link leads nowhere any more.
+fn fresh(at: &Path) -> io::Result<()> {
+    fs::create_dir_all(at.parent().unwrap_or(at))?;
+    let _ = fs::remove_file(at);
+    let made = fs::DirBuilder::new().mode(0o700).create(at);
+    made.or_else(|error| if at.is_dir() { Ok(()) } else { Err(error) })
+}
+
+/// Whether a directory is in memory, and scripts in volumes there can be executed.
+fn is_usable(directory: &Path) -> bool {
+    statfs(directory).is_ok_and(|found| {
+        found.filesystem_type() == TMPFS_MAGIC && !found.flags().contains(FsFlags::ST_NOEXEC)
+    })
+}
+
+/// Removes the directory of an agent with this root directory, with all that is in it, if there is one.
+///
+/// # Errors
+/// If something in it cannot be removed.
+pub fn remove(root: &Path) -> io::Result<()> {
+    let at = directory(root);
+    if let Ok(target) = fs::read_link(&at) {
+        let name = target.file_name().and_then(|name| name.to_str());
+        if name.is_some_and(|name| name.starts_with(PREFIX)) {
+            file_tree::remove(&target)?;
+        }
+        return fs::remove_file(&at);
+    }
+    if is_mount_point(&at) {
+        umount2(&at, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW)?;
+    }
+    Ok(file_tree::remove(&at)?)
+}
+
+/// The same, unless a pod has volumes there.
+///
+/// # Errors
+/// If something cannot be removed.
+pub fn remove_if_empty(root: &Path) -> io::Result<()> {
+    let first = fs::read_dir(directory(root)).ok().and_then(|mut entries| entries.next());
+    // A link may lead nowhere.
+    if first.is_some() { Ok(()) } else { remove(root) }
+}
+
+fn is_mount_point(at: &Path) -> bool {
+    let device = |path: &Path| fs::symlink_metadata(path).map(|metadata| metadata.dev()).ok();
+    let (own, above) = (device(at), at.parent().and_then(device));
+    own.is_some() && own != above
+}
