@@ -22,7 +22,8 @@ pub(crate) fn text(kinds: &[&str]) -> String {
          *refused* is an error: nothing is started. An unknown field, and a key that an object has twice, are errors too, \
          unless `--lenient` is given;\nthen, and in documents that are skipped, the last of equal keys counts, as for kubectl, and `crib run` \
          warns.\n\n`localhostProfile` of a seccomp profile is relative to `/var/lib/kubelet/seccomp` for root, as on a node, and to\n\
-         `$XDG_DATA_HOME/crib/seccomp` for others, or to `--seccomp-profile-root`; it is read when the container is created.\n\n",
+         `$XDG_DATA_HOME/crib/seccomp` for others, or to `--seccomp-profile-root`; it is read when the container is created.\n\n\
+         [Paths of a node](pods.md#paths-of-a-node) in `hostPath` are those of this machine.\n\n",
     );
     writeln!(text, "Kinds: {}, and lists of them.", list(kinds)).unwrap();
     let (whole, others): (Vec<&Type>, Vec<&Type>) =
