@@ -44,7 +44,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("registry", &["file-tree", "harness", "image-reference"]),
     ("check", &["cri", "file-tree", "harness", "proxy", "registry"]),
     ("bench", &["check", "cri", "file-tree", "harness"]),
-    ("crib-base", &["agent", "api", "cri", "harness"]),
+    ("crib-base", &["agent", "api", "cri", "file-tree", "harness"]),
     ("crib-run", &["agent", "api", "cri", "crib-base", "file-tree", "harness", "runtime-fake"]),
     (
         "crib",

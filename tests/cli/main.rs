@@ -45,6 +45,7 @@ mod reference;
 mod registry;
 mod run;
 mod runtime_classes;
+mod secrets;
 mod servers;
 mod services;
 mod socket_access;
