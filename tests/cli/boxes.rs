@@ -55,3 +55,153 @@ async fn isolation_that_was_asked_for_is_named_with_what_is_missing(
     let ended = place.end(in_box(&place, "-sys_admin,-setfcap", &run)).await.exits(3);
     ended.err_has(said);
 }
+
+/// A pod as a CI system gives it to a job, which runs `crib` in it; its user 1000 has subordinate ids.
+const JOB: &str = r#"apiVersion: v1
+kind: ConfigMap
+metadata: {name: files}
+data:
+  pod.yaml: |
+    apiVersion: v1
+    kind: Pod
+    metadata: {name: p}
+    spec:
+      restartPolicy: Never
+      containers: [{name: c, image: crib.local/host, command: [sh, -c, "echo it runs as $(id -u)"]}]
+  passwd: |
+    root:x:0:0:root:/root:/bin/sh
+    dev:x:1000:1000::/tmp:/bin/sh
+  subid: "dev:100000:65536"
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: job}
+spec:
+  restartPolicy: Never
+  hostUsers: HOST_USERS
+  volumes: [{name: tmp, emptyDir: {}}, {name: files, configMap: {name: files}}]
+  containers:
+  - name: c
+    image: crib.local/host
+    command: [CRIB, run, --timeout, 50s, /files/pod.yaml]
+    env: [{name: TMPDIR, value: /own}, {name: HOME, value: /own}]
+    securityContext: {SECURITY}
+    volumeMounts:
+    - {name: tmp, mountPath: /own}
+    - {name: files, mountPath: /files}
+    - {name: files, mountPath: /etc/passwd, subPath: passwd}
+    - {name: files, mountPath: /etc/subuid, subPath: subid}
+    - {name: files, mountPath: /etc/subgid, subPath: subid}
+"#;
+
+/// What the containers of Docker, Podman and Kubernetes are by default: their capabilities, masked paths, no cgroup that can be
+/// written to, no device but the usual ones; and their seccomp profile, which forbids mount, unshare and setns.
+const DEFAULT: &str = "seccompProfile: {type: RuntimeDefault}";
+
+/// docs/ci.md has a line for each. `CRIB_UPDATE_DOCS=1` writes the isolation into the line that begins with the description.
+#[rstest]
+#[case::docker_root("a container, as root", DEFAULT, true, "process")]
+#[case::docker_user(
+    "a container, as an ordinary user",
+    "RUNTIME_DEFAULT, runAsUser: 1000",
+    true,
+    "process"
+)]
+#[case::docker_root_without_rights(
+    "a container, as root with `--cap-drop ALL`",
+    "RUNTIME_DEFAULT, capabilities: {drop: [ALL]}",
+    true,
+    "process"
+)]
+#[case::unconfined_root(
+    "the same with `--security-opt seccomp=unconfined`, as root",
+    "",
+    true,
+    "rootless (65536 ids)"
+)]
+#[case::unconfined_root_of_podman(
+    "the same with Podman's capabilities",
+    "capabilities: {drop: [AUDIT_WRITE, MKNOD, NET_RAW]}",
+    true,
+    "rootless (65536 ids)"
+)]
+#[case::unconfined_root_without_setuid(
+    "the same without `CAP_SETUID` and `CAP_SETGID`",
+    "capabilities: {drop: [SETUID, SETGID]}",
+    true,
+    "rootless (a single id)"
+)]
+#[case::unconfined_root_without_setfcap(
+    "the same without `CAP_SETFCAP` (Linux 5.12)",
+    "capabilities: {drop: [SETFCAP]}",
+    true,
+    "process"
+)]
+#[case::unconfined_user(
+    "the same as an ordinary user",
+    "runAsUser: 1000",
+    true,
+    "rootless (a single id)"
+)]
+#[case::unconfined_user_without_new_privileges(
+    "the same with `no-new-privileges`",
+    "runAsUser: 1000, allowPrivilegeEscalation: false",
+    true,
+    "rootless (a single id)"
+)]
+#[case::own_user_namespace(
+    "a container with `seccomp=unconfined` in a user namespace, such as Podman's without root, as root",
+    "",
+    false,
+    "rootless (65536 ids)"
+)]
+#[case::privileged_root(
+    "a container with `--privileged`, as root",
+    "privileged: true",
+    true,
+    "root"
+)]
+#[case::privileged_user(
+    "the same as an ordinary user with lines in `/etc/subuid` and `/etc/subgid`",
+    "privileged: true, runAsUser: 1000",
+    true,
+    "rootless (65537 ids)"
+)]
+#[tokio::test]
+async fn job_gets_the_isolation_of_its_box(
+    #[case] description: &str,
+    #[case] security: &str,
+    #[case] host_users: bool,
+    #[case] expected: &str,
+) {
+    harness::needs!(Root, Namespaces, UserNamespaces);
+    let place = Place::new();
+    let job = JOB
+        .replace("SECURITY", &security.replace("RUNTIME_DEFAULT", DEFAULT))
+        .replace("HOST_USERS", &host_users.to_string())
+        .replace("CRIB", env!("CARGO_BIN_EXE_crib"));
+    let manifest = place.file("job.yaml", &job);
+    let ended = place.crib(&["run", "--quiet", &manifest]).await.exits(0);
+    let line = ended.out.lines().find_map(|line| line.split_once("crib: isolation: "));
+    let isolation = line.map(|(_, isolation)| isolation).unwrap_or_default();
+    assert_eq!(isolation, expected, "{}", ended.out);
+    ended.out_has("it runs as ");
+    assert_documented(description, isolation);
+}
+
+/// Fails unless docs/ci.md says what a box gets.
+fn assert_documented(description: &str, isolation: &str) {
+    static WRITES: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ci.md");
+    let start = format!("| {description} | ");
+    let row = format!("{start}`{isolation}` |");
+    let _one_at_a_time = WRITES.lock().unwrap();
+    let mut text = std::fs::read_to_string(path).unwrap();
+    let line = text.lines().find(|line| line.starts_with(&start));
+    let line = line.unwrap_or_else(|| panic!("docs/ci.md has no line `{start}…`")).to_owned();
+    if std::env::var_os("CRIB_UPDATE_DOCS").is_some() {
+        text = text.replace(&line, &row);
+        std::fs::write(path, &text).unwrap();
+    }
+    assert!(text.contains(&row), "docs/ci.md has `{line}`; CRIB_UPDATE_DOCS=1 writes `{row}`");
+}

@@ -145,7 +145,7 @@ fn clone(fd: &OwnedFd) -> OwnedFd {
 /// Drops all privileges.
 fn confine() -> Step {
     let what = "give up the capabilities of the pod's process";
-    process::bound(CapabilitySet::empty())?;
+    process::bound(CapabilitySet::empty(), CapabilitySet::all())?;
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
         permitted: CapabilitySet::empty(),

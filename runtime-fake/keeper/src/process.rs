@@ -198,7 +198,7 @@ fn drop_privileges(
     // A runtime without all capabilities can grant only those it has.
     let own = rustix::thread::capabilities(None).context("read the capabilities")?.permitted;
     let wanted = capability_set(&plan.capabilities) & own;
-    bound(wanted)?;
+    bound(wanted, own)?;
     let no_ids = |what: &str, error| match error {
         Errno::INVAL | Errno::PERM => Failure::new(
             FailureKind::Invalid,
@@ -247,7 +247,8 @@ fn drop_privileges(
         rustix::thread::configure_capability_in_ambient_set(capability_set(&[*number]), true)
             .context("raise ambient capabilities")?;
     }
-    if plan.no_new_privileges {
+    // Root of a box without this power has a filter as an ordinary user has.
+    if plan.no_new_privileges || filtered && !own.contains(CapabilitySet::SYS_ADMIN) {
         rustix::thread::set_no_new_privs(true).context("set no_new_privs")?;
     }
     // Changing ids cleared the parent-death signal.
@@ -255,8 +256,12 @@ fn drop_privileges(
     Ok((sets.permitted != granted.permitted).then_some(granted))
 }
 
-/// Drops all capabilities except `wanted` from the bounding set.
-pub(crate) fn bound(wanted: CapabilitySet) -> Step {
+/// Drops all capabilities except `wanted` from the bounding set of a process that has `own`.
+pub(crate) fn bound(wanted: CapabilitySet, own: CapabilitySet) -> Step {
+    // Root of a box that may neither make namespaces nor drop these: what it runs has what the box leaves it.
+    if !own.intersects(CapabilitySet::SETPCAP | CapabilitySet::SYS_ADMIN) {
+        return Ok(());
+    }
     for number in 0..=LAST_CAPABILITY {
         let one = capability_set(&[number]);
         if !wanted.intersects(one) {

@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::{
+    fs::{Access, AtFlags, CWD, accessat},
+    thread::CapabilitySet,
+};
 
 use crate::cgroup::{
     CgroupPath, CgroupPlan, DeviceRule, InvalidCgroup, Limits, cleanup,
@@ -77,7 +80,13 @@ impl Cgroups {
     pub fn open(name: String, rules: bool) -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let found = mounted(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"));
-        Self::of(&found, name, rules)
+        let mut cgroups = Self::of(&found, name, rules);
+        let own = rustix::thread::capabilities(None).map(|sets| sets.effective);
+        let may_restrict = own.is_ok_and(|own| own.contains(CapabilitySet::SYS_ADMIN));
+        if cgroups.devices == Devices::Lines && !may_restrict {
+            cgroups.devices = Devices::Unavailable("root has no CAP_SYS_ADMIN here".to_owned());
+        }
+        cgroups
     }
 
     /// As [`Self::open`], with these hierarchies.
