@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use cri::gathered::Gathered;
 use cri::services::services_client::ServicesClient;
@@ -39,6 +40,16 @@ impl Client {
     /// A client of the runtime that listens on the socket at `path`. It connects with the first call.
     #[must_use]
     pub fn new(path: &Path) -> Self {
+        Self::connect(path, CarryDeadline::default())
+    }
+
+    /// The same, whose calls carry this deadline; streams do not.
+    #[must_use]
+    pub fn with_deadline(path: &Path, deadline: Duration) -> Self {
+        Self::connect(path, CarryDeadline { usual: Some(deadline) })
+    }
+
+    fn connect(path: &Path, deadline: CarryDeadline) -> Self {
         let path = path.to_owned();
         let connector = tower::service_fn(move |_| {
             let path = path.clone();
@@ -56,12 +67,12 @@ impl Client {
             .http2_max_header_list_size(MAX_HEADERS)
             .connect_with_connector_lazy(connector);
         Self {
-            runtime: RuntimeServiceClient::with_interceptor(channel.clone(), CarryDeadline)
+            runtime: RuntimeServiceClient::with_interceptor(channel.clone(), deadline)
                 .max_decoding_message_size(MAX_MESSAGE)
                 .max_encoding_message_size(2 * MAX_MESSAGE),
-            services: ServicesClient::with_interceptor(channel.clone(), CarryDeadline)
+            services: ServicesClient::with_interceptor(channel.clone(), deadline)
                 .max_encoding_message_size(MAX_MESSAGE),
-            images: ImageServiceClient::with_interceptor(channel, CarryDeadline)
+            images: ImageServiceClient::with_interceptor(channel, deadline)
                 .max_decoding_message_size(MAX_MESSAGE),
         }
     }

@@ -47,6 +47,16 @@ async fn rules_of_running_proxy_are_switched() {
     let unknown =
         place.crib(&["proxy", "ctl", "--control", control, "off", "quick"]).await.exits(1);
     unknown.err_has("no rule is called \"quick\"; there are: slow, 2");
+    let ctl = ["proxy", "ctl", "--control", control];
+    let ctl = |more: &[&'static str]| [&ctl[..], more].concat();
+    place.crib(&ctl(&["remove", "slow"])).await.exits(0);
+    place.crib(&ask).await.exits(0);
+    place.crib(&ctl(&["add", "odd: Version answer DATA_LOSS \"odd\""])).await.exits(0);
+    place.crib(&ask).await.exits(1).err_has("odd (DataLoss)");
+    let invalid = place.crib(&ctl(&["add", "Version hagn"])).await.exits(2);
+    invalid.err_has("did you mean \"hang\"?");
+    let left = place.crib(&ctl(&["remove", "odd"])).await.exits(0);
+    assert_eq!(left.out.lines().count(), 1, "{left:?}");
     proxy.stop().await;
     place.crib(&["proxy", "ctl", "--control", control, "list"]).await.exits(1);
     runtime.stop().await;

@@ -82,6 +82,9 @@ async fn lint_finds_what_client_does_wrong_and_exits_1() {
     let found = place.crib(&["proxy", "lint", &bad]).await.exits(1);
     let line = "3.000 s  connection 1  remove-running-sandbox: RemovePodSandbox p, which was not stopped\n";
     assert_eq!(found.out, line);
+    place.crib(&["proxy", "lint", &bad, "--allow", "remove-running-sandbox"]).await.exits(0);
+    let unknown = place.crib(&["proxy", "lint", &bad, "--allow", "remove-running"]).await.exits(2);
+    unknown.err_has("remove-running-container");
     let good =
         place.file("good.jsonl", "{\"t_start\": 1, \"method\": \"Version\", \"deadline_s\": 1}\n");
     let clean = place.crib(&["proxy", "lint", &good]).await;
@@ -123,5 +126,26 @@ async fn proxy_judges_client_when_it_ends() {
     proxy.signal(Signal::SIGTERM);
     let ended = proxy.end().await.exits(1);
     ended.out_has("deadline-missing: Version without a deadline, once");
+    runtime.stop().await;
+}
+
+/// Rules call what is removed, and remove what runs, to see what a runtime does; every call has a deadline, though.
+#[tokio::test]
+async fn check_gives_each_call_a_deadline() {
+    let place = Place::new();
+    let (runtime, upstream) = place.runtime().await;
+    let (listen, trace) = (place.path("p"), place.path("trace.jsonl"));
+    let (listen, trace) = (listen.to_str().unwrap(), trace.to_str().unwrap());
+    let proxy = ["proxy", "record", trace, "--listen", listen, "--upstream", &upstream];
+    let mut proxy = place.start(&proxy);
+    proxy.line_with("listening").await;
+    let check =
+        ["check", "--runtime-endpoint", listen, "--select", "CRI-SBX-00,CRI-CTR-00,CRI-EXE-00"];
+    place.crib(&check).await.exits(0);
+    proxy.stop().await;
+    let allowed = "polled-too-often,removed-object,started-twice,stopped-sandbox,stream-left-open,\
+                   remove-running-container,remove-running-sandbox";
+    let judged = place.crib(&["proxy", "lint", trace, "--allow", allowed]).await.exits(0);
+    judged.out_has("nothing to complain about");
     runtime.stop().await;
 }

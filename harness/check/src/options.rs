@@ -56,6 +56,11 @@ impl Options {
             faults: Vec::new(),
         }
     }
+
+    /// The deadline that calls carry: a rule ends before, and says which call has no answer.
+    pub(super) fn deadline_of_calls(&self) -> Duration {
+        self.deadline.saturating_mul(2)
+    }
 }
 
 /// Why nothing was checked.

@@ -103,9 +103,9 @@ pub async fn check(
     mut ended: impl FnMut(&RuleResult),
 ) -> Result<Report, CheckError> {
     let began = Instant::now();
-    let runtime = Client::new(&options.runtime);
+    let runtime = Client::with_deadline(&options.runtime, options.deadline_of_calls());
     let mut direct = runtime.clone();
-    direct.images = Client::new(&options.images).images;
+    direct.images = Client::with_deadline(&options.images, options.deadline_of_calls()).images;
     let limit = CallLimit::new(options.deadline, interrupt.clone());
     let version = limit
         .call("Version", runtime.version())
@@ -313,11 +313,12 @@ fn connect(
     let faults = || interruption::with_refusal(&options.faults);
     let socket = |suffix: &str| shared.directory.join(format!("{}{suffix}", rule.id));
     let proxy = Proxy::with_faults(&socket(".r"), &options.runtime, faults())?;
-    let mut client = Client::new(proxy.socket());
+    let deadline = options.deadline_of_calls();
+    let mut client = Client::with_deadline(proxy.socket(), deadline);
     let mut proxies = vec![proxy];
     if options.images != options.runtime {
         let proxy = Proxy::with_faults(&socket(".i"), &options.images, faults())?;
-        client.images = Client::new(proxy.socket()).images;
+        client.images = Client::with_deadline(proxy.socket(), deadline).images;
         proxies.push(proxy);
     }
     let context = Context {

@@ -1,10 +1,12 @@
-//! Switches the rules of a running proxy through a unix socket: a request and its answer are a line of JSON each.
+//! Changes the rules of a running proxy through a unix socket: a request and its answer are a line of JSON each.
 //!
 //! | request | answer |
 //! |---|---|
 //! | `{"do": "list"}` | `{"rules": [{"name": "slow", "on": true, "met": 3, "applied": 1, "rule": "slow: …"}]}` |
 //! | `{"do": "on", "rule": "slow"}` | the same, after the switch |
 //! | `{"do": "off", "rule": "slow"}` | the same, after the switch |
+//! | `{"do": "add", "rule": "slow: Version delay 5"}` | the same, with the new rule |
+//! | `{"do": "remove", "rule": "slow"}` | the same, without the rules of this name |
 //!
 //! What cannot be done is answered with `{"error": "…"}`.
 
@@ -18,6 +20,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::accept::accept;
+use super::fault::Fault;
 use super::rules::{RuleState, Rules};
 
 /// The longest line of a request.
@@ -36,6 +39,16 @@ pub enum Request {
     },
     /// To switch rules off.
     Off {
+        /// Their name.
+        rule: String,
+    },
+    /// To add a rule.
+    Add {
+        /// Its text.
+        rule: String,
+    },
+    /// To remove rules.
+    Remove {
         /// Their name.
         rule: String,
     },
@@ -70,7 +83,7 @@ pub enum ControlError {
     },
 }
 
-/// A socket through which the rules of a proxy are switched. Dropping it closes and removes it.
+/// A socket through which the rules of a proxy are changed. Dropping it closes and removes it.
 #[derive(Debug)]
 pub struct Control {
     path: PathBuf,
@@ -145,13 +158,18 @@ async fn serve(stream: UnixStream, rules: Rules) {
 }
 
 fn answer(request: &[u8], rules: &Rules) -> Answer {
-    let switched = match serde_json::from_slice(request) {
+    let changed = match serde_json::from_slice(request) {
         Ok(Request::List {}) => Ok(()),
         Ok(Request::On { rule }) => rules.switch(&rule, true).map_err(|e| e.to_string()),
         Ok(Request::Off { rule }) => rules.switch(&rule, false).map_err(|e| e.to_string()),
+        Ok(Request::Add { rule }) => {
+            let fault = rule.parse::<Fault>().map_err(|error| format!("invalid rule: {error}"));
+            fault.map(|fault| rules.add(fault))
+        }
+        Ok(Request::Remove { rule }) => rules.remove(&rule).map_err(|e| e.to_string()),
         Err(error) => Err(format!("invalid request: {error}")),
     };
-    match switched {
+    match changed {
         Ok(()) => Answer::Rules { rules: rules.list() },
         Err(error) => Answer::Error { error },
     }
@@ -181,6 +199,18 @@ mod tests {
         let error = ask(&path, &Request::On { rule }).await.unwrap_err();
         let text = error.to_string();
         assert!(text.ends_with("no rule is called \"quick\"; there are: slow, 2"), "{text}");
+        let rule = "odd: Version answer ABORTED".to_owned();
+        let added = ask(&path, &Request::Add { rule }).await.unwrap();
+        assert_eq!(added.last().unwrap().name, "odd");
+        let error =
+            ask(&path, &Request::Add { rule: "Version hagn".to_owned() }).await.unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("invalid rule: ") && text.contains("did you mean \"hang\"?"),
+            "{text}"
+        );
+        let left = ask(&path, &Request::Remove { rule: "odd".to_owned() }).await.unwrap();
+        assert_eq!(left.len(), 2);
         drop(control);
         assert!(!path.exists());
     }

@@ -69,7 +69,7 @@ use accept::accept;
 
 pub use fault::{BadFault, BadRules, Fault, RuleSet};
 pub use json::dynamic;
-pub use lint::{Finding, SeenCall, lint};
+pub use lint::{Finding, LINT_RULES, SeenCall, lint};
 pub use record::{Call, Message, Recording};
 pub use recorded::{BadRecording, RecordedCall, RecordedMessage, finished_lines};
 pub use replay::{Replay, ReplayError};

@@ -29,6 +29,20 @@ const MAX_POLLS: usize = 10;
 /// In seconds.
 const WINDOW: f64 = 1.0;
 
+/// The names of the rules.
+pub const LINT_RULES: [&str; 10] = [
+    "deadline-missing",
+    "polled-too-often",
+    "removed-object",
+    "stream-left-open",
+    "create-before-sandbox",
+    "start-before-create",
+    "started-twice",
+    "stopped-sandbox",
+    "remove-running-container",
+    "remove-running-sandbox",
+];
+
 /// A rule that a client breaks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {

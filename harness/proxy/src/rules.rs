@@ -1,4 +1,4 @@
-//! The rules of a running proxy: which are on, how often each was met, and the answers that stale ones keep.
+//! The rules of a running proxy, which may come and go: which are on, how often each was met, and the answers that stale ones keep.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,14 +23,23 @@ pub struct Rules {
 #[derive(Debug)]
 struct Shared {
     seed: u64,
-    rules: Vec<Rule>,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    rules: Vec<Arc<Rule>>,
+    /// How many there were, also those that were removed.
+    numbered: u64,
     /// The rules of each call by its path, and the place of the call in the rule.
-    by_path: BTreeMap<String, Vec<(usize, usize)>>,
+    by_path: BTreeMap<String, Vec<(Arc<Rule>, usize)>>,
 }
 
 #[derive(Debug)]
 struct Rule {
     fault: Fault,
+    /// From 1 on.
+    number: u64,
     name: String,
     state: Mutex<State>,
 }
@@ -68,48 +77,42 @@ pub struct RuleState {
 
 /// No rule has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no rule is called {name:?}; there are: {}", known.join(", "))]
+#[error("no rule is called {name:?}; there are{}", listed(known))]
 pub struct UnknownRule {
     name: String,
     known: Vec<String>,
 }
 
+fn listed(names: &[String]) -> String {
+    if names.is_empty() { " none".to_owned() } else { format!(": {}", names.join(", ")) }
+}
+
 /// A rule of one call.
 #[derive(Debug, Clone)]
 pub(super) struct CallRule {
-    rules: Rules,
-    rule: usize,
+    seed: u64,
+    rule: Arc<Rule>,
     call: usize,
 }
 
 impl Rules {
     pub(super) fn new(set: RuleSet) -> Self {
-        let mut by_path = BTreeMap::<_, Vec<_>>::new();
-        for (rule, fault) in set.faults.iter().enumerate() {
-            for (call, one) in fault.calls.iter().enumerate() {
-                let path = json::path(&one.method);
-                by_path.entry(path).or_default().push((rule, call));
-            }
+        let mut table = Table::default();
+        for fault in set.faults {
+            table.add(fault);
         }
-        let numbered = set.faults.into_iter().enumerate();
-        let rules = numbered.map(|(number, fault)| Rule {
-            name: fault.name().map_or_else(|| (number + 1).to_string(), str::to_owned),
-            state: Mutex::new(State {
-                is_on: fault.is_on,
-                count: Count::default(),
-                answers: BTreeMap::new(),
-                kept: 0,
-            }),
-            fault,
-        });
-        let shared = Shared { seed: set.seed, rules: rules.collect(), by_path };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(Shared { seed: set.seed, table: Mutex::new(table) }) }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.shared.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The rules, and what they have done so far.
     #[must_use]
     pub fn list(&self) -> Vec<RuleState> {
-        let rules = self.shared.rules.iter().map(|rule| {
+        let table = self.table();
+        let rules = table.rules.iter().map(|rule| {
             let state = rule.state();
             RuleState {
                 name: rule.name.clone(),
@@ -127,29 +130,42 @@ impl Rules {
     /// # Errors
     /// No rule has the name.
     pub fn switch(&self, name: &str, on: bool) -> Result<(), UnknownRule> {
-        let mut found = false;
-        for rule in self.shared.rules.iter().filter(|rule| rule.name == name) {
-            found = true;
+        for rule in self.table().named(name)? {
             let mut state = rule.state();
             if on && !state.is_on {
                 state.count = Count::default();
             }
             state.is_on = on;
         }
-        if found {
-            return Ok(());
+        Ok(())
+    }
+
+    /// Adds a rule after the others, for calls from now on. Without a name it has the next number.
+    pub fn add(&self, fault: Fault) {
+        self.table().add(fault);
+    }
+
+    /// Removes the rules of a name. A stream that one has reached goes on without it, and so does a call whose answer it would
+    /// alter; a call that it keeps waiting waits on.
+    ///
+    /// # Errors
+    /// No rule has the name.
+    pub fn remove(&self, name: &str) -> Result<(), UnknownRule> {
+        let mut table = self.table();
+        for rule in table.named(name)? {
+            rule.state().is_on = false;
         }
-        let names = self.shared.rules.iter().map(|rule| rule.name.clone());
-        let mut known: Vec<_> = names.collect();
-        known.dedup();
-        Err(UnknownRule { name: name.to_owned(), known })
+        table.rules.retain(|rule| rule.name != name);
+        table.by_path.values_mut().for_each(|rules| rules.retain(|(rule, _)| rule.name != name));
+        Ok(())
     }
 
     /// The rules that a call may meet.
     pub(super) fn for_call(&self, path: &str) -> Vec<CallRule> {
-        let of_call = self.shared.by_path.get(path).into_iter().flatten();
+        let (table, seed) = (self.table(), self.shared.seed);
+        let of_call = table.by_path.get(path).into_iter().flatten();
         let rules =
-            of_call.map(|(rule, call)| CallRule { rules: self.clone(), rule: *rule, call: *call });
+            of_call.map(|(rule, call)| CallRule { seed, rule: Arc::clone(rule), call: *call });
         // A rule may be switched on while a stream goes on; a stale one keeps answers while it is off.
         rules
             .filter(|rule| {
@@ -161,6 +177,41 @@ impl Rules {
     }
 }
 
+impl Table {
+    fn add(&mut self, fault: Fault) {
+        self.numbered += 1;
+        let number = self.numbered;
+        let rule = Arc::new(Rule {
+            number,
+            name: fault.name().map_or_else(|| number.to_string(), str::to_owned),
+            state: Mutex::new(State {
+                is_on: fault.is_on,
+                count: Count::default(),
+                answers: BTreeMap::new(),
+                kept: 0,
+            }),
+            fault,
+        });
+        for (call, one) in rule.fault.calls.iter().enumerate() {
+            let of_call = self.by_path.entry(json::path(&one.method)).or_default();
+            of_call.push((Arc::clone(&rule), call));
+        }
+        self.rules.push(rule);
+    }
+
+    /// The rules of a name, at least one.
+    fn named(&self, name: &str) -> Result<Vec<Arc<Rule>>, UnknownRule> {
+        let found = self.rules.iter().filter(|rule| rule.name == name);
+        let found: Vec<_> = found.map(Arc::clone).collect();
+        if !found.is_empty() {
+            return Ok(found);
+        }
+        let mut known: Vec<_> = self.rules.iter().map(|rule| rule.name.clone()).collect();
+        known.dedup();
+        Err(UnknownRule { name: name.to_owned(), known })
+    }
+}
+
 impl Rule {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -168,26 +219,20 @@ impl Rule {
 }
 
 impl CallRule {
-    fn rule(&self) -> &Rule {
-        // The places are those of `by_path`, and the vectors never change.
-        &self.rules.shared.rules[self.rule]
-    }
-
     pub(super) fn fault(&self) -> &CallFault {
-        &self.rule().fault.calls[self.call]
+        // The place is that of `by_path`, and a rule never changes.
+        &self.rule.fault.calls[self.call]
     }
 
     pub(super) fn is_on(&self) -> bool {
-        self.rule().state().is_on
+        self.rule.state().is_on
     }
 
     /// Counts a call that meets the rule. Whether the rule applies to it.
     pub(super) fn count(&self) -> bool {
-        let rule = self.rule();
-        let mut state = rule.state();
-        let number = u64::try_from(self.rule).unwrap_or(u64::MAX);
-        let chance = chance(self.rules.shared.seed, number, state.count.met);
-        let is_due = rule.fault.schedule.is_due(state.count, chance);
+        let mut state = self.rule.state();
+        let chance = chance(self.seed, self.rule.number - 1, state.count.met);
+        let is_due = self.rule.fault.schedule.is_due(state.count, chance);
         state.count.met += 1;
         state.count.applied += u64::from(is_due);
         is_due
@@ -195,14 +240,14 @@ impl CallRule {
 
     /// The answer that a request had when the rule did not apply.
     pub(super) fn kept_answer(&self, request: &str) -> Option<KeptAnswer> {
-        let state = self.rule().state();
+        let state = self.rule.state();
         let kept = state.answers.get(&self.key(request));
         kept.map(|(_, answer)| answer.clone())
     }
 
     /// Keeps an answer, in place of the oldest one when there are too many.
     pub(super) fn keep_answer(&self, request: &str, answer: KeptAnswer) {
-        let mut state = self.rule().state();
+        let mut state = self.rule.state();
         state.kept += 1;
         let number = state.kept;
         state.answers.insert(self.key(request), (number, answer));
@@ -250,6 +295,30 @@ mod tests {
         assert!(call.count());
         let error = rules.switch("quick", true).unwrap_err().to_string();
         assert_eq!(error, "no rule is called \"quick\"; there are: slow, 2");
+    }
+
+    #[test]
+    fn rules_come_and_go() {
+        let rules = rules("first: Version hang\nStatus hang");
+        rules.add("Version,Status times 1 hang".parse().unwrap());
+        let listed = |rules: &Rules| {
+            let names: Vec<String> = rules.list().into_iter().map(|rule| rule.name).collect();
+            names.join(" ")
+        };
+        assert_eq!((listed(&rules).as_str(), rules.for_call(PATH).len()), ("first 2 3", 2));
+        let under_way = rules.for_call(PATH).remove(0);
+        rules.remove("first").unwrap();
+        assert!(!under_way.is_on());
+        rules.remove("2").unwrap();
+        // A number is not given twice.
+        rules.add("off Version hang".parse().unwrap());
+        assert_eq!((listed(&rules).as_str(), rules.for_call(PATH).len()), ("3 4", 1));
+        let error = rules.remove("2").unwrap_err().to_string();
+        assert_eq!(error, "no rule is called \"2\"; there are: 3, 4");
+        rules.remove("3").unwrap();
+        rules.remove("4").unwrap();
+        let error = rules.switch("4", true).unwrap_err().to_string();
+        assert_eq!(error, "no rule is called \"4\"; there are none");
     }
 
     #[test]

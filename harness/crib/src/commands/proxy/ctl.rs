@@ -1,25 +1,29 @@
-//! `crib proxy ctl`: lists the rules of a running proxy, and switches them.
+//! `crib proxy ctl`: lists the rules of a running proxy, and changes them.
 
 use crib_base::args::UnixEndpoint;
 use crib_base::report::complain;
+use proxy::Fault;
 use proxy::control::{Request, ask};
 
 use crate::commands::prelude::*;
 
-/// List the rules of a running proxy, or switch them on and off
+/// List the rules of a running proxy, switch them on and off, add and remove some
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   crib proxy ctl --control /tmp/c.sock list
   crib proxy ctl --control /tmp/c.sock off slow-stop
+  crib proxy ctl --control /tmp/c.sock add 'no-space: PullImage times 1 fail UNKNOWN \"no space left on device\"'
+  crib proxy ctl --control /tmp/c.sock remove no-space
 
 Prints each rule as a line of JSON: its name (or number), whether it is on, how many calls met it and how many of those it \
-was applied to. A rule that is switched on counts anew.
+was applied to. A rule that is switched on counts anew. A rule that is added comes after the others; one without a name has the \
+next number.
 
 Exit codes:
     0  success
     1  the proxy does not answer, or has no such rule
-    2  bad usage")]
+    2  bad usage, or the rule is invalid")]
 pub(super) struct CtlArgs {
     /// The proxy's control socket
     #[arg(long, value_name = "unix:///PATH")]
@@ -43,6 +47,16 @@ enum CtlCommand {
         /// Their name, or number
         rule: String,
     },
+    /// Add a rule
+    Add {
+        /// As for --fault
+        rule: Fault,
+    },
+    /// Remove rules
+    Remove {
+        /// Their name, or number
+        rule: String,
+    },
 }
 
 /// Asks the proxy, and prints its rules.
@@ -51,6 +65,8 @@ pub(super) async fn run(args: &CtlArgs) -> Result<Exit, CallError> {
         CtlCommand::List => Request::List {},
         CtlCommand::On { rule } => Request::On { rule: rule.clone() },
         CtlCommand::Off { rule } => Request::Off { rule: rule.clone() },
+        CtlCommand::Add { rule } => Request::Add { rule: rule.text().to_owned() },
+        CtlCommand::Remove { rule } => Request::Remove { rule: rule.clone() },
     };
     let rules = match ask(args.control.path(), &request).await {
         Ok(rules) => rules,

@@ -34,7 +34,7 @@ pub(super) struct ServeArgs {
     /// What decides which calls `probability` hits: the same seed, the same run [default: the file's, or 0]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Socket for `crib proxy ctl`, which switches rules on and off
+    /// Socket for `crib proxy ctl`, which switches, adds and removes rules
     #[arg(long, value_name = "unix:///PATH")]
     control: Option<UnixEndpoint>,
     /// Judge the client at the end: print what it does wrong, as `crib proxy lint` does, and exit with 1 if it does anything
@@ -108,7 +108,7 @@ pub(super) async fn serve(args: &ServeArgs, file: Option<&Path>) -> Result<Exit,
         None => Ok(Exit::Success),
         Some(mut seen) => {
             seen.sort_by(SeenCall::by_start);
-            show(&seen)
+            show(&seen, &[])
         }
     }
 }
