@@ -14,27 +14,27 @@ use super::command::*;
 /// What each string ends with: a title, a colour that hides, C1 (CSI), overrides and isolates, a bell, a line of one's own, DEL.
 const HOSTILE: &str = "\x1b]2;owned\x07\x1b[8m\u{9b}2J\u{202e}\u{2066}\u{2069}\x08\x0b\x7fHOSTILE";
 
-/// Adds [`HOSTILE`] to strings, and to keys of maps. Enumerations and numbers stay as they are, and what requests are found by.
-fn poison(value: &mut Value, key: &str) {
+/// Adds [`HOSTILE`] to strings, and to keys of maps. Enumerations and numbers stay as they are, and what requests are found by, whose
+/// keys are `kept`.
+fn poison(value: &mut Value, key: &str, kept: &[&str]) {
     match value {
         // A text that is a document itself, as those of `info`.
         Value::String(text) if text.starts_with(['{', '[']) => {
             let mut inner: Value = serde_json::from_str(text).unwrap();
-            poison(&mut inner, key);
+            poison(&mut inner, key, kept);
             *text = inner.to_string();
         }
         Value::String(text) => {
             let is_number = text.parse::<f64>().is_ok();
             let is_constant = !text.is_empty()
                 && text.chars().all(|c| c.is_ascii_uppercase() || c == '_' || c.is_ascii_digit());
-            let is_found_by = matches!(key, "id" | "pod_sandbox_id" | "container_id" | "log_path");
-            if !is_number && !is_constant && !is_found_by && key != "runtime_api_version" {
+            if !is_number && !is_constant && !kept.contains(&key) && key != "runtime_api_version" {
                 text.push_str(HOSTILE);
             }
         }
-        Value::Array(all) => all.iter_mut().for_each(|one| poison(one, key)),
+        Value::Array(all) => all.iter_mut().for_each(|one| poison(one, key, kept)),
         Value::Object(fields) => {
-            fields.iter_mut().for_each(|(key, one)| poison(one, key));
+            fields.iter_mut().for_each(|(key, one)| poison(one, key, kept));
             if matches!(key, "labels" | "annotations") {
                 let renamed = std::mem::take(fields).into_iter();
                 *fields =
@@ -79,6 +79,18 @@ async fn on_terminal(place: &Place, kind: &str, args: &[&str]) -> String {
     text()
 }
 
+/// A recording whose answers are poisoned.
+fn poisoned(recording: &str, kept: &[&str]) -> String {
+    let poisoned = recording.lines().map(|line| {
+        let mut call: Value = serde_json::from_str(line).unwrap();
+        for field in ["response", "responses"] {
+            call.get_mut(field).into_iter().for_each(|answer| poison(answer, "", kept));
+        }
+        format!("{call}\n")
+    });
+    poisoned.collect()
+}
+
 fn is_raw(c: char) -> bool {
     c.is_control() && !matches!(c, '\n' | '\r' | '\t')
         || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -97,11 +109,11 @@ async fn no_string_of_an_answer_steers_terminal() {
         place.crib(&[&["-r", listen], args].concat()).await.exits(0).out.trim().to_owned()
     };
     let meta = json!({"name": "web", "namespace": "default", "uid": "u", "attempt": 1});
-    let pod =
-        json!({"metadata": meta, "labels": {"a": "b"}, "annotations": {"c": "d"}, "linux": {}});
+    let pod = json!({"metadata": meta, "labels": {"a": "b"}, "annotations": {"c": "d"}, "linux": {},
+        "log_directory": place.path("logs")});
     let pod_file = place.file("pod.json", &pod.to_string());
     let container = json!({"metadata": {"name": "main"}, "image": {"image": "crib.local/host"}, "labels": {"l": "v"},
-        "annotations": {"x": "y"}, "command": ["sleep", "1000"]});
+        "annotations": {"x": "y"}, "command": ["sleep", "1000"], "log_path": "c.log"});
     let container_file = place.file("container.json", &container.to_string());
     let events = place.start(&["-r", listen, "events"]);
     ask(&["pull", "crib.local/host"]).await;
@@ -144,36 +156,24 @@ async fn no_string_of_an_answer_steers_terminal() {
         vec!["describe", "pod/web"],
         vec!["pull", "crib.local/host"],
     ];
-    for command in &commands {
+    // These print nothing but what other requests are found by.
+    let of_ids =
+        [vec!["ps", "-q"], vec!["ps", "-a", "-q"], vec!["pods", "-q"], vec!["images", "-q"]];
+    let of_path = [vec!["logs", &id]];
+    for command in commands.iter().chain(&of_ids).chain(&of_path) {
         ask(command).await;
     }
     drop(events.interrupt().await);
     proxy.stop().await;
 
     commands.push(vec!["events"]);
-    let text = std::fs::read_to_string(recording).unwrap();
-    let mut poisoned = String::new();
-    for line in text.lines() {
-        let mut call: Value = serde_json::from_str(line).unwrap();
-        for field in ["response", "responses"] {
-            call.get_mut(field).into_iter().for_each(|answer| poison(answer, ""));
-        }
-        poisoned += &format!("{call}\n");
+    let recorded = std::fs::read_to_string(recording).unwrap();
+    let ids = ["id", "pod_sandbox_id", "container_id"];
+    let found_by = [&ids[..], &["log_path"]].concat();
+    for (commands, kept) in [(&commands[..], &found_by[..]), (&of_ids, &[]), (&of_path, &ids)] {
+        std::fs::write(recording, poisoned(&recorded, kept)).unwrap();
+        shows_nothing_raw(&place, listen, recording, commands).await;
     }
-    std::fs::write(recording, poisoned).unwrap();
-    let mut proxy = place.start(&["proxy", "replay", recording, "--listen", listen]);
-    proxy.line_with("listening").await;
-    for command in &commands {
-        let name = format!("pod/web{HOSTILE}");
-        let command = command.iter().map(|word| if *word == "pod/web" { &name } else { *word });
-        let command: Vec<&str> = ["-r", listen].into_iter().chain(command).collect();
-        // A progress line clears itself.
-        let shown = on_terminal(&place, "xterm", &command).await.replace("\r\x1b[2K", "\r");
-        let raw: Vec<char> = shown.chars().filter(|c| is_raw(*c)).collect();
-        assert_eq!(raw, [], "{command:?}: {shown:?}");
-        assert!(shown.contains("HOSTILE"), "nothing of it is shown by {command:?}: {shown:?}");
-    }
-    drop(proxy.interrupt().await);
 
     // Each call fails, with words of the runtime's.
     let message = format!("Version answer ABORTED {:?}", "x\u{9b}2J\u{202e}HOSTILE");
@@ -184,6 +184,23 @@ async fn no_string_of_an_answer_steers_terminal() {
     assert!(shown.contains("HOSTILE") && !shown.chars().any(is_raw), "{shown:?}");
     proxy.stop().await;
     runtime.stop().await;
+}
+
+/// Replays a recording, and runs these commands on a terminal.
+async fn shows_nothing_raw(place: &Place, listen: &str, recording: &str, commands: &[Vec<&str>]) {
+    let mut proxy = place.start(&["proxy", "replay", recording, "--listen", listen]);
+    proxy.line_with("listening").await;
+    for command in commands {
+        let name = format!("pod/web{HOSTILE}");
+        let command = command.iter().map(|word| if *word == "pod/web" { &name } else { *word });
+        let command: Vec<&str> = ["-r", listen].into_iter().chain(command).collect();
+        // A progress line clears itself.
+        let shown = on_terminal(place, "xterm", &command).await.replace("\r\x1b[2K", "\r");
+        let raw: Vec<char> = shown.chars().filter(|c| is_raw(*c)).collect();
+        assert_eq!(raw, [], "{command:?}: {shown:?}");
+        assert!(shown.contains("HOSTILE"), "nothing of it is shown by {command:?}: {shown:?}");
+    }
+    drop(proxy.interrupt().await);
 }
 
 /// Texts that a manifest may have, those that it may not, and what a container says of its end.

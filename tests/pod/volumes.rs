@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::MetadataExt as _;
 
-use harness::Node;
+use harness::{Node, PATIENCE, eventually};
 
 /// A pod that runs a script once, with an emptyDir at /shared and its labels at /api.
 fn manifest(script: &str, rest: &str) -> String {
@@ -55,8 +55,14 @@ async fn user_of_pod_writes_to_volumes_by_group() {
 async fn pod_has_ids_of_its_own_and_owns_its_volumes() {
     harness::needs!(HostMounts);
     let node = Node::start().await.unwrap();
-    let script = "awk '{print $1, $2, $3}' /proc/self/uid_map; touch /shared/f; stat -c %u /shared/f /api/labels";
-    assert_eq!(printed(&node, script, "  hostUsers: false").await, ["0 65536 65536", "0", "0"]);
+    let script = "awk '{print $1, $2, $3}' /proc/self/uid_map; touch /shared/f; stat -c %u /shared/f /api/labels; until [ -e /shared/end ]; do sleep 0.1; done";
+    node.apply(&manifest(script, "  hostUsers: false")).unwrap();
+    node.running("p", &["app"]).await.unwrap();
+    eventually(PATIENCE, "the ids", async || {
+        let printed = node.logs("p", "app").await.unwrap();
+        if printed == "0 65536 65536\n0\n0\n" { Ok(()) } else { Err(printed) }
+    })
+    .await;
     let mut pods = node.agent_root().join("pods").read_dir().unwrap();
     let pod = pods.next().unwrap().unwrap().path();
     let record = std::fs::read_to_string(pod.join("userns")).unwrap();
@@ -64,4 +70,7 @@ async fn pod_has_ids_of_its_own_and_owns_its_volumes() {
     // The file system has the pod's own ids, which the mount maps.
     let file = pod.join("volumes/kubernetes.io~empty-dir/shared/f");
     assert_eq!(file.metadata().unwrap().uid(), 0);
+    std::fs::write(file.with_file_name("end"), "").unwrap();
+    node.finished("p").await.unwrap();
+    assert!(!file.exists());
 }

@@ -114,7 +114,7 @@ fn by_type(profile: &SecurityProfile) -> Result<ProfileRequest, Invalid> {
         Ok(ProfileType::RuntimeDefault) => Ok(ProfileRequest::Default),
         Ok(ProfileType::Unconfined) => Ok(ProfileRequest::Unconfined),
         Ok(ProfileType::Localhost) => named(&profile.localhost_ref),
-        Err(_) => invalid(format!("the AppArmor profile type {} is unknown", profile.profile_type)),
+        Err(_) => invalid(format!("apparmor.profile_type {} is unknown", profile.profile_type)),
     }
 }
 
@@ -124,7 +124,7 @@ fn named(reference: &str) -> Result<ProfileRequest, Invalid> {
         return invalid("the AppArmor profile has no name");
     }
     if name.contains(char::is_control) {
-        return invalid(format!("{name:?} cannot be the name of an AppArmor profile"));
+        return invalid(format!("apparmor.localhost_ref {name:?} cannot be the name of a profile"));
     }
     Ok(ProfileRequest::Named(name.to_owned()))
 }

@@ -23,7 +23,7 @@ const DEFAULT: [&str; 14] = [
 ];
 
 fn number(name: &str) -> Result<u8, Invalid> {
-    keeper::capability::number(name).ok_or_else(|| Invalid(format!("unknown capability {name:?}: names are as in capabilities(7), with or without CAP_, or ALL")))
+    keeper::capability::number(name).ok_or_else(|| Invalid(format!("capabilities: {name:?} is unknown: names are as in capabilities(7), with or without CAP_, or ALL")))
 }
 
 fn all() -> Vec<u8> {

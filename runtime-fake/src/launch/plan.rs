@@ -292,9 +292,9 @@ fn process(
     env.extend(image.env.iter().cloned());
     for pair in &config.envs {
         let value = std::str::from_utf8(&pair.value)
-            .map_err(|_| Invalid(format!("the variable {:?} is not UTF-8", pair.key)))?;
+            .map_err(|_| Invalid(format!("envs: the value of {:?} is not UTF-8", pair.key)))?;
         if pair.key.is_empty() || pair.key.contains(['=', '\0']) || value.contains('\0') {
-            return invalid(format!("{:?} cannot be a variable", pair.key));
+            return invalid(format!("envs: key {:?} cannot be that of a variable", pair.key));
         }
         env.push(format!("{}={value}", pair.key));
     }

@@ -52,7 +52,7 @@ fn by_type(profile: &SecurityProfile) -> Result<ProfileRequest, Invalid> {
         Ok(ProfileType::RuntimeDefault) => Ok(ProfileRequest::Default),
         Ok(ProfileType::Unconfined) => Ok(ProfileRequest::Unconfined),
         Ok(ProfileType::Localhost) => file(&profile.localhost_ref),
-        Err(_) => invalid(format!("the seccomp profile type {} is unknown", profile.profile_type)),
+        Err(_) => invalid(format!("seccomp.profile_type {} is unknown", profile.profile_type)),
     }
 }
 
