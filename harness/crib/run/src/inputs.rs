@@ -13,6 +13,7 @@ use clap::Args;
 use crib_base::named_text;
 use crib_base::pull_secrets::PullSecrets;
 
+use super::manifest_watch::Watched;
 use super::{
     claims, extended_resources, fractional_bytes, made_twice, named_pods, node_fields, of_cluster,
     skipped, storage_limits, taken_names,
@@ -31,6 +32,8 @@ pub struct Inputs {
     pub claims: Vec<ClaimName>,
     /// Where their volumes are kept.
     pub volumes_dir: PathBuf,
+    /// The changes of the manifests, if they are watched.
+    pub watched: Option<Watched>,
     /// How the directory of volumes is made that are kept in memory.
     pub volumes_in_memory: Option<MakeInMemory>,
     /// Their kinds, namespaces and names, as they are in the manifests.
@@ -365,6 +368,7 @@ fn merge(
             claims: used,
             volumes_dir: PathBuf::new(),
             volumes_in_memory: None,
+            watched: None,
             pods,
             workloads,
             objects,

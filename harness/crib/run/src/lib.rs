@@ -98,6 +98,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Exit> {
     if let Some(name) = args.name.as_ref().filter(|_| !args.detached) {
         return Ok(detach::start(args, name));
     }
+    let watched = args.watch.then(|| manifest_watch::watch(&args.manifests()));
     let inputs = inputs::load(&args.manifests(), args.how);
     let mut inputs = inputs.map_err(|problems| {
         problems.iter().for_each(|problem| say(problem));
@@ -126,6 +127,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Exit> {
         ));
         return Err(Exit::BadInput);
     }
+    inputs.watched = or_failed("watch the manifests", watched.transpose())?;
     inputs.volumes_in_memory = Some(volumes_in_memory::maker());
     let background = args.detached.then(Background::enter).transpose();
     let background = or_failed("leave the terminal", background)?;

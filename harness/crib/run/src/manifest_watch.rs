@@ -29,9 +29,12 @@ struct Manifests {
     how: ManifestArgs,
 }
 
-/// Starts to watch. The receiver gets the manifests after each change.
-pub(crate) fn start(args: &RunArgs) -> io::Result<mpsc::UnboundedReceiver<Reloaded>> {
-    let manifests = Manifests { paths: args.manifests(), how: args.how };
+/// What is watched, and what has happened there since.
+#[derive(Debug)]
+pub struct Watched(Inotify);
+
+/// Starts to watch these manifests: to be called before they are read, for none of their changes to be missed.
+pub(crate) fn watch(paths: &[PathBuf]) -> io::Result<Watched> {
     let inotify = Inotify::init()?;
     let mask = WatchMask::CLOSE_WRITE
         | WatchMask::MODIFY
@@ -40,13 +43,22 @@ pub(crate) fn start(args: &RunArgs) -> io::Result<mpsc::UnboundedReceiver<Reload
         | WatchMask::MOVED_FROM
         | WatchMask::MOVED_TO
         | WatchMask::ATTRIB;
-    for directory in directories(&manifests.paths) {
+    for directory in directories(paths) {
         inotify.watches().add(&directory, mask).map_err(|error| {
             let directory = directory.display();
             io::Error::new(error.kind(), format!("failed to watch {directory}: {error}"))
         })?;
     }
-    let stream = inotify.into_event_stream(vec![0; 4096])?;
+    Ok(Watched(inotify))
+}
+
+/// The receiver gets the manifests after each change.
+pub(crate) fn start(
+    watched: Watched,
+    args: &RunArgs,
+) -> io::Result<mpsc::UnboundedReceiver<Reloaded>> {
+    let manifests = Manifests { paths: args.manifests(), how: args.how };
+    let stream = watched.0.into_event_stream(vec![0; 4096])?;
     let (sender, receiver) = mpsc::unbounded_channel();
     tokio::spawn(follow(stream, manifests, sender));
     Ok(receiver)

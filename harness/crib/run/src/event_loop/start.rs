@@ -128,12 +128,9 @@ impl Loop {
             }
             None => (mpsc::unbounded_channel().1, None),
         };
-        let reloaded = if args.watch {
-            let started = manifest_watch::start(args);
-            Some(started.map_err(|error| format!("failed to watch the manifests: {error}"))?)
-        } else {
-            None
-        };
+        let reloaded = inputs.watched.map(|watched| manifest_watch::start(watched, args));
+        let reloaded = reloaded.transpose();
+        let reloaded = reloaded.map_err(|error| format!("failed to watch the manifests: {error}"))?;
         let parts = agent::Parts {
             objects: objects.clone(),
             cri,

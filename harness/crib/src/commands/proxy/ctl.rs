@@ -13,8 +13,8 @@ use crate::commands::prelude::*;
 Examples:
   crib proxy ctl --control /tmp/c.sock list
   crib proxy ctl --control /tmp/c.sock off slow-stop
-  crib proxy ctl --control /tmp/c.sock add 'no-space: PullImage times 1 fail UNKNOWN \"no space left on device\"'
-  crib proxy ctl --control /tmp/c.sock remove no-space
+  crib proxy ctl --control /tmp/c.sock add 'full: PullImage fail UNKNOWN'
+  crib proxy ctl --control /tmp/c.sock remove full
 
 Prints each rule as a line of JSON: its name (or number), whether it is on, how many calls met it and how many of those it \
 was applied to. A rule that is switched on counts anew. A rule that is added comes after the others; one without a name has the \
