@@ -8,6 +8,7 @@ mod image_name;
 pub mod indexes;
 mod json;
 mod kinds;
+mod lenient_yaml;
 mod nearest;
 mod object;
 pub mod pod_json;

@@ -42,6 +42,55 @@ fn valid_pod_is_defaulted() {
     assert_eq!(pod.containers()[0].image_pull_policy.as_deref(), Some("Always"));
 }
 
+/// What kubectl's parser takes and YAML 1.2 does not: the text of a label's, an annotation's and an argument's value.
+#[rstest]
+#[case::bracket_below_its_key("    args: [\n      \"a\",\n    ]\n", "", "a")]
+#[case::brackets_without_indentation("    args: [\n\"a\",\n b\n]\n", "", "a b")]
+#[case::braces("    args: [a]\n    resources: {\n    limits: {\n  cpu: 1\n}\n}\n", "", "a")]
+#[case::quotes("    args: ['a\nb\n\n  c'' d']\n", "", "a b\nc' d")]
+#[case::double_quotes("    args:\n    - \"a \\\n b\\\"\n\nc\"\n", "", "a b\"\nc")]
+#[case::document_in_quotes("    args: [a]\n", "metadata.annotations: x", "a")]
+#[case::tab_after_key("    args:\t[a]\n    imagePullPolicy:\tNever\n", "", "a")]
+fn yaml_that_kubectl_reads_is_read(
+    #[case] fields: &str,
+    #[case] annotated: &str,
+    #[case] expected: &str,
+) {
+    let annotations = "metadata: {name: web, annotations: {x: '[\n{\"a\": 1}\n]'}}";
+    let mut text = GOOD.to_owned();
+    if !annotated.is_empty() {
+        text = text.replace("metadata: {name: web}", annotations);
+    }
+    let parsed = strict(&(text + fields));
+    assert_eq!(problems(&parsed), [""; 0]);
+    assert_eq!(parsed.pods[0].containers()[0].args.as_ref().unwrap().join(" "), expected);
+    if !annotated.is_empty() {
+        let annotations = parsed.pods[0].api().metadata.annotations.as_ref().unwrap();
+        assert_eq!(annotations["x"], "[ {\"a\": 1} ]");
+    }
+}
+
+#[test]
+fn repaired_yaml_keeps_its_positions_and_other_errors() {
+    let places = |text: &str| problems(&strict(&format!("{GOOD}{text}")));
+    let found = places("    args: [\n  1,\n    ]\n    imge: x\n    ports: [\n  {prt: 1}]\n");
+    assert_eq!(
+        found,
+        [
+            "pod.yaml:9:3: spec.containers[0].args[0]: expected text, found the number 1; put it in quotes",
+            "pod.yaml:11:5: spec.containers[0].imge: unknown field \"imge\", did you mean \"image\"?",
+            "pod.yaml:13:3: spec.containers[0].ports[0].containerPort: a value is required",
+            "pod.yaml:13:4: spec.containers[0].ports[0].prt: unknown field \"prt\", expected one of containerPort, hostIP, hostPort, name, protocol",
+        ]
+    );
+    let never = places("    args: [\n  a\n");
+    assert_eq!(never.len(), 1, "{never:?}");
+    assert!(never[0].contains("not valid YAML: "), "{never:?}");
+    // Repairs end: each costs one reading of the whole.
+    let many = "[\n0".repeat(60) + &"\n]".repeat(60);
+    assert!(places(&format!("    x: {many}\n")).len() < 3);
+}
+
 #[test]
 fn pod_has_no_status_whatever_is_written() {
     let parsed = strict(&format!("{GOOD}status: {{phase: Succeeded, reason: Evicted}}\n"));

@@ -1,11 +1,13 @@
 //! Parses YAML or JSON into trees of values with positions.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, Tag};
 
 use super::json::{Part, for_yaml, is_json, parts};
+use super::lenient_yaml::Repairs;
 use super::scalar::{Plain, plain as meaning};
 
 /// How deep values may be nested; a pod needs about a dozen levels.
@@ -83,6 +85,7 @@ pub(super) fn read(text: &str, policy: Policy) -> Contents {
     };
     for part in parts {
         builder.part = (part.lines, part.columns);
+        builder.repairs = Repairs::default();
         if builder.read(part.text, policy).is_break() {
             break;
         }
@@ -109,6 +112,12 @@ enum Open {
     },
 }
 
+/// What ends the reading of a text.
+enum Stop {
+    Scan(ScanError),
+    Here(SyntaxError),
+}
+
 #[derive(Default)]
 struct Builder {
     contents: Contents,
@@ -119,31 +128,58 @@ struct Builder {
     overlays: bool,
     /// The lines before what is parsed, and the characters before it in its line.
     part: (usize, usize),
+    /// What was put into it.
+    repairs: Repairs,
 }
 
 impl Builder {
-    /// Takes the documents of a text, until there are enough or one is not valid.
+    /// Takes the documents of a text, until there are enough or one is not valid. What kubectl allows beyond YAML is repaired, and
+    /// then the text is read anew.
     fn read(&mut self, text: &str, policy: Policy) -> ControlFlow<()> {
-        for event in Parser::new_from_str(&for_yaml(text)) {
-            let taken = match event {
-                Ok((event, span)) => self.take(event, span),
-                Err(error) => Err(self.syntax(&error)),
+        let mut text = for_yaml(text);
+        let known = (self.contents.documents.len(), self.contents.duplicates.len(), self.values);
+        loop {
+            let error = match self.read_once(&text, policy) {
+                Ok(flow) => return flow,
+                Err(error) => error,
             };
-            if let Err(error) = taken {
+            let repaired = match &error {
+                Stop::Scan(error) => self.repairs.repair(&text, error),
+                Stop::Here(_) => None,
+            };
+            let Some(repaired) = repaired else {
+                let error = match error {
+                    Stop::Scan(error) => self.syntax(&error),
+                    Stop::Here(error) => error,
+                };
                 self.contents.errors.push(error);
                 return ControlFlow::Break(());
-            }
+            };
+            text = Cow::Owned(repaired);
+            self.contents.documents.truncate(known.0);
+            self.contents.duplicates.truncate(known.1);
+            self.values = known.2;
+            self.open.clear();
+            self.anchors.clear();
+        }
+    }
+
+    fn read_once(&mut self, text: &str, policy: Policy) -> Result<ControlFlow<()>, Stop> {
+        for event in Parser::new_from_str(text) {
+            let (event, span) = event.map_err(Stop::Scan)?;
+            self.take(event, span).map_err(Stop::Here)?;
             if policy == Policy::Kubelet && !self.contents.documents.is_empty() {
-                return ControlFlow::Break(());
+                return Ok(ControlFlow::Break(()));
             }
         }
-        ControlFlow::Continue(())
+        Ok(ControlFlow::Continue(()))
     }
 
     fn place(&self, at: Marker) -> Position {
         let (lines, columns) = self.part;
         let line = at.line().max(1);
-        Position { line: lines + line, column: at.col() + 1 + if line == 1 { columns } else { 0 } }
+        let column = at.col().saturating_sub(self.repairs.before(line));
+        Position { line: lines + line, column: column + 1 + if line == 1 { columns } else { 0 } }
     }
 
     fn syntax(&self, error: &ScanError) -> SyntaxError {

@@ -38,7 +38,7 @@ pub(crate) fn text(kinds: &[&str]) -> String {
         let names: Vec<&str> = known.done.split_whitespace().collect();
         writeln!(text, "| {} | {} |", known.name, list(&names)).unwrap();
     }
-    text
+    text + include_str!("repositories.md")
 }
 
 fn section(text: &mut String, known: &Type) {

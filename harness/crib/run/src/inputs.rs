@@ -1,6 +1,6 @@
 //! Loads the manifests of the command line: pods, or all errors at once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use agent::claims::ClaimName;
@@ -13,7 +13,7 @@ use clap::Args;
 use crib_base::named_text;
 use crib_base::pull_secrets::PullSecrets;
 
-use super::manifest_watch::Watched;
+use super::watched::Watched;
 use super::{
     claims, extended_resources, fractional_bytes, made_twice, named_pods, node_fields, of_cluster,
     skipped, storage_limits, taken_names,
@@ -274,7 +274,7 @@ fn is_manifest(path: &Path) -> bool {
 
 /// What to say of a second object of that name; objects without one have a problem of their own.
 fn twice(file: &str, name: &str) -> Option<String> {
-    (!name.ends_with('/'))
+    (!name.ends_with(['/', ' ']))
         .then(|| format!("{file}: {name} is in the manifests twice: give one of them another name"))
 }
 
@@ -286,29 +286,34 @@ fn merge(
 ) -> Result<Inputs, Vec<String>> {
     let (mut pods, mut warnings) = (Vec::<Pod>::new(), Vec::new());
     let (mut names, mut uids) = (BTreeMap::new(), BTreeMap::new());
-    let mut all_objects: Vec<Object> = Vec::new();
-    let mut seen_objects = BTreeSet::new();
+    let mut all_objects: Vec<(String, Object)> = Vec::new();
     let mut no_effect = Vec::new();
     let mut workloads: Vec<Workload> = Vec::new();
     let mut node_ports = NodePorts::default();
     for (file, parsed) in files {
         for object in parsed.objects {
             let name = object.full_name();
-            if !seen_objects.insert(name.clone()) {
-                problems.extend(twice(&file, &name));
+            // As for kubectl; objects without a name have a problem of their own.
+            match all_objects.iter_mut().find(|(_, other)| other.full_name() == name) {
+                Some((_, other)) if *other == object => {}
+                Some(other) if !name.ends_with(['/', ' ']) => {
+                    let last = "is in the manifests twice: the last one counts";
+                    warnings.push(format!("{file}: {name} {last}"));
+                    *other = (file.clone(), object);
+                }
+                Some(_) | None => all_objects.push((file.clone(), object)),
             }
-            if let Object::Service(service) = &object {
-                let taken = node_ports.take(service).into_iter();
-                problems.extend(taken.map(|problem| format!("{file}: {name}: {problem}")));
-            }
-            all_objects.push(object);
         }
         for workload in parsed.workloads {
             let name = workload.full_name();
-            if workloads.iter().any(|other| other.full_name() == name) {
-                problems.extend(twice(&file, &name));
+            match workloads.iter().find(|other| other.full_name() == name) {
+                Some(other) if other.object == workload.object => {}
+                Some(_) => {
+                    problems.extend(twice(&file, &name));
+                    workloads.push(workload);
+                }
+                None => workloads.push(workload),
             }
-            workloads.push(workload);
         }
         problems.extend(parsed.problems.iter().map(ToString::to_string));
         warnings.extend(parsed.warnings.iter().map(ToString::to_string));
@@ -333,6 +338,13 @@ fn merge(
             pods.push(pod);
         }
     }
+    for (file, object) in &all_objects {
+        if let Object::Service(service) = object {
+            let (taken, name) = (node_ports.take(service), object.full_name());
+            problems.extend(taken.into_iter().map(|problem| format!("{file}: {name}: {problem}")));
+        }
+    }
+    let all_objects: Vec<Object> = all_objects.into_iter().map(|(_, object)| object).collect();
     warnings.extend(made_twice::leave_out(&mut pods, &mut workloads));
     problems.extend(taken_names::problems(&pods, &workloads));
     let is_empty = pods.is_empty() && workloads.is_empty();

@@ -70,6 +70,7 @@ mod storage_limits;
 mod tail;
 mod taken_names;
 mod view;
+mod watched;
 
 pub use args::RunArgs;
 pub use claims::bindings;
@@ -98,7 +99,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Exit> {
     if let Some(name) = args.name.as_ref().filter(|_| !args.detached) {
         return Ok(detach::start(args, name));
     }
-    let watched = args.watch.then(|| manifest_watch::watch(&args.manifests()));
+    let watched = args.watch.then(|| watched::watch(&args.manifests()));
     let inputs = inputs::load(&args.manifests(), args.how);
     let mut inputs = inputs.map_err(|problems| {
         problems.iter().for_each(|problem| say(problem));

@@ -130,7 +130,8 @@ impl Loop {
         };
         let reloaded = inputs.watched.map(|watched| manifest_watch::start(watched, args));
         let reloaded = reloaded.transpose();
-        let reloaded = reloaded.map_err(|error| format!("failed to watch the manifests: {error}"))?;
+        let reloaded =
+            reloaded.map_err(|error| format!("failed to watch the manifests: {error}"))?;
         let parts = agent::Parts {
             objects: objects.clone(),
             cri,

@@ -91,10 +91,35 @@ fn missing_and_duplicate_objects_are_rejected() {
         merge(vec![parsed("other")], vec![], Empty::Refused).unwrap_err(),
         ["x: pod default/p needs the configmap default/m: add it to the manifests"]
     );
-    let twice = merge(vec![parsed("m"), parsed("m")], vec![], Empty::Refused).unwrap_err();
+}
+
+/// As for kubectl, which applies one after the other.
+#[test]
+fn equal_objects_are_one_and_of_different_ones_the_last_counts() {
+    let map = |data: &str| {
+        let text = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m}}\ndata: {{a: {data}}}\n---\n\
+             apiVersion: v1\nkind: Namespace\nmetadata: {{name: other}}\n"
+        );
+        (data.to_owned(), manifest::parse("x", &text, Strictness::Strict))
+    };
+    let server_text = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec:\n  selector: {matchLabels: {a: b}}\n  \
+                  template:\n    metadata: {labels: {a: b}}\n    spec: {containers: [{name: c, image: x}]}\n";
+    let server = |text: &str| ("y".to_owned(), manifest::parse("y", text, Strictness::Strict));
+    let files = vec![map("one"), map("one"), map("two"), server(server_text), server(server_text)];
+    let inputs = merge(files, vec![], Empty::Refused).unwrap();
     assert_eq!(
-        twice[0],
-        "x: configmap default/m is in the manifests twice: give one of them another name"
+        inputs.warnings,
+        ["two: configmap default/m is in the manifests twice: the last one counts"]
+    );
+    assert_eq!(inputs.object_names, ["configmap default/m", "namespace other"]);
+    assert_eq!(inputs.workloads.len(), 1);
+    let other = server_text.replace("image: x", "image: z");
+    let files = vec![server(server_text), server(&other)];
+    let problems = merge(files, vec![], Empty::Refused).unwrap_err();
+    assert_eq!(
+        problems,
+        ["y: deployment default/d is in the manifests twice: give one of them another name"]
     );
 }
 
