@@ -101,12 +101,15 @@ async fn agent_finds_its_secrets_again_and_removes_their_directory_when_no_pod_h
     args.extend(flags.iter().zip(&directories).flat_map(|(flag, path)| [flag, path.as_str()]));
     let memory = place.path("root/memory");
     let pods = || std::fs::read_dir(&memory).map_or(0, Iterator::count);
-    for _ in 0..2 {
+    for number in 0..2 {
+        let value = format!("echo {number}");
+        place.file("objects/s.yaml", &secret.replace("echo a script ran", &value));
         let agent = place.start(&args);
-        harness::eventually(PATIENCE, "a pod has secrets", async || {
-            let list = ["pods", "-q", "--runtime-endpoint", &endpoint, "--state", "ready"];
-            let ready = place.crib(&list).await.out;
-            if ready.lines().count() == 1 && pods() == 1 { Ok(()) } else { Err(ready) }
+        harness::eventually(PATIENCE, "the pod sees the secret", async || {
+            let pod = std::fs::read_dir(&memory).into_iter().flatten().flatten().next();
+            let file = pod.map(|pod| pod.path().join("volumes/kubernetes.io~secret/secret/run"));
+            let seen = file.and_then(|file| std::fs::read_to_string(file).ok());
+            if seen.as_ref() == Some(&value) { Ok(()) } else { Err(seen) }
         })
         .await;
         agent.stop().await;

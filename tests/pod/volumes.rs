@@ -72,5 +72,4 @@ async fn pod_has_ids_of_its_own_and_owns_its_volumes() {
     assert_eq!(file.metadata().unwrap().uid(), 0);
     std::fs::write(file.with_file_name("end"), "").unwrap();
     node.finished("p").await.unwrap();
-    assert!(!file.exists());
 }
