@@ -188,9 +188,13 @@ async fn registry_reports_unusable_input() {
         members.append_data(&mut header, "manifest.json", &b"[]"[..]).unwrap();
     }
     members.finish().unwrap();
+    let fifo = place.path("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
     for (args, code, sentence) in [
         (["--load", twice.to_str().unwrap()], 2, "is broken: \"manifest.json\" appears twice"),
         (["--load", &text], 2, "is not a complete tar archive"),
+        (["--load", fifo.to_str().unwrap()], 2, "it is neither a file nor a directory"),
+        (["--load", "/dev/zero"], 2, "it is neither a file nor a directory"),
         (["--load", missing.to_str().unwrap()], 2, "No such file"),
         (["--load", empty.to_str().unwrap()], 2, "contains no image"),
         (["--load", &archive], 2, "is not a valid image name"),

@@ -101,6 +101,10 @@ pub(super) fn load(
     let metadata = fs::metadata(path).map_err(io)?;
     let loader = |source| Loader { store, path, source };
     let names = if !metadata.is_dir() {
+        // Reading a FIFO waits for who writes to it, and a device may have no end.
+        if !metadata.is_file() {
+            return Err(io(io::Error::other("it is neither a file nor a directory")));
+        }
         let staging = tempfile::tempdir_in(store.root()).map_err(io)?;
         let members = unpack(path, staging.path()).map_err(|error| {
             // Kernel errors have an errno; all others mean that the file is not an archive.
