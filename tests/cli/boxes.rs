@@ -79,16 +79,20 @@ metadata: {name: job}
 spec:
   restartPolicy: Never
   hostUsers: HOST_USERS
-  volumes: [{name: tmp, emptyDir: {}}, {name: files, configMap: {name: files}}]
+  volumes:
+  - {name: tmp, emptyDir: {}}
+  - {name: files, configMap: {name: files}}
+  - {name: crib, hostPath: {path: CRIB, type: File}}
   containers:
   - name: c
     image: crib.local/host
-    command: [CRIB, run, --timeout, 50s, /files/pod.yaml]
+    command: [/crib, run, --timeout, 50s, /files/pod.yaml]
     env: [{name: TMPDIR, value: /own}, {name: HOME, value: /own}]
     securityContext: {SECURITY}
     volumeMounts:
     - {name: tmp, mountPath: /own}
     - {name: files, mountPath: /files}
+    - {name: crib, mountPath: /crib}
     - {name: files, mountPath: /etc/passwd, subPath: passwd}
     - {name: files, mountPath: /etc/subuid, subPath: subid}
     - {name: files, mountPath: /etc/subgid, subPath: subid}
