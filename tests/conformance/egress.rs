@@ -185,7 +185,9 @@ async fn connections_of_rootless_pods_outlive_daemon(
     let port = listener.local_addr().unwrap().port();
     let pod = runtime.pod("a").await.unwrap();
     const LINE: &str = "neither a period of two nor a short one";
-    let lines = MANY / (LINE.len() + 1);
+    // Those that are not crib's own: on a busy machine Debian 12's pasta now and then ends a long stream before its last bytes.
+    let bytes = if program == "crib" { MANY } else { MANY / 10 };
+    let lines = bytes / (LINE.len() + 1);
     let script = format!(
         "exec bash -c 'exec 3<>/dev/tcp/{HOST}/{port} && echo first >&3 && read -r word <&3 && echo $word >&3 && yes {LINE} | head -n {lines} >&3 && read -r word <&3'"
     );
@@ -201,7 +203,7 @@ async fn connections_of_rootless_pods_outlive_daemon(
     let mut sent = vec![0; lines * (LINE.len() + 1)];
     stream.read_exact(&mut sent).await.unwrap();
     assert!(sent.chunks(LINE.len() + 1).all(|line| line == format!("{LINE}\n").as_bytes()));
-    // Only now may the client close: pasta before 2025 takes a FIN that overtakes lost data for the end.
+    // Only now does the client close.
     stream.write_all(b"ended\n").await.unwrap();
     assert_eq!(stream.read(&mut word).await.unwrap(), 0);
     drop(client);
