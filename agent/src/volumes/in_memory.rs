@@ -1,7 +1,7 @@
 //! Volumes that are kept in memory: those of Secrets, of several sources, and of fields of the pod.
 //!
 //! A kubelet mounts a tmpfs for each (Kubernetes 1.36, pkg/volume/{secret,projected,downwardapi}, wrappedVolumeSpec). This agent
-//! mounts nothing: whoever starts it gives it one directory for all of them.
+//! mounts nothing: the program that starts it gives it one directory for all of them.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -48,7 +48,7 @@ impl InMemory {
         Some(made.as_ref()?.join(pod.file_name()?))
     }
 
-    /// Removes the volumes that a pod with this directory has in memory, whoever made them.
+    /// Removes the volumes that a pod with this directory has in memory, also those of an earlier agent.
     pub(super) fn remove(&self, pod: &Path) -> Result<(), file_tree::RemoveError> {
         pod.file_name().map_or(Ok(()), |name| file_tree::remove(&self.at.join(name)))
     }

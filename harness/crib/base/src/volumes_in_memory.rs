@@ -31,9 +31,8 @@ fn mounted_at(at: &Path) -> Result<PathBuf, String> {
 }
 
 fn linked_from(at: &Path) -> Result<PathBuf, String> {
-    let parents =
-        ["XDG_RUNTIME_DIR"].map(std::env::var_os).into_iter().flatten().map(PathBuf::from);
-    let parents: Vec<PathBuf> = parents.chain([PathBuf::from("/dev/shm")]).collect();
+    let of_user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let parents: Vec<PathBuf> = of_user.into_iter().chain([PathBuf::from("/dev/shm")]).collect();
     let made = found(at).or_else(|| made(at)).or_else(|| linked(at, &parents));
     made.ok_or_else(|| {
         let parents: Vec<String> = parents.iter().map(|path| path.display().to_string()).collect();
