@@ -118,10 +118,10 @@ async fn check_filters_rules(place: &Place, browser: &mut Browser) {
     // The keyboard: text into the field, and Enter on a rule.
     browser.open(&page, "").await;
     browser.value("document.getElementById('text').focus()").await;
-    let params = json!({"text": "RunPodSandbox"});
+    let params = json!({"text": "SBX-001"});
     browser.call("Input.insertText", params).await;
     assert_eq!(browser.value(SHOWN).await, one);
-    assert_eq!(browser.value("location.hash").await, "#text=RunPodSandbox");
+    assert_eq!(browser.value("location.hash").await, "#text=SBX-001");
     browser.value("document.querySelector('#CRI-SBX-001 > summary').focus()").await;
     browser.press("Enter", 13, "\r").await;
     let open = "document.getElementById('CRI-SBX-001').open";

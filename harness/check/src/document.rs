@@ -1,39 +1,22 @@
-//! ◆ The pages that describe the rules: docs/rules has one for each rule, and an index.
+//! ◆ What describes the rules: docs/rules.md lists them, `crib check --explain` has more about each one. Pure.
 
 use super::rule::{Rule, Severity};
 
-/// A file of docs/rules.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page {
-    /// `CRI-CTR-017.md`.
-    pub file: String,
-    /// What it says, in Markdown.
-    pub text: String,
-}
+/// The page of all rules in the repository.
+pub(super) const INDEX: &str = "docs/rules.md";
 
-/// Where the page of a rule is in the repository.
+/// A rule for people: its promise, where that comes from, and the faults that break it.
 #[must_use]
-pub(super) fn path(rule: &Rule) -> String {
-    format!("docs/rules/{}.md", rule.id)
-}
-
-/// The pages of all rules, and their index.
-#[must_use]
-pub fn pages(rules: &[&'static Rule]) -> Vec<Page> {
-    let of_rule = |rule: &&'static Rule| Page { file: format!("{}.md", rule.id), text: page(rule) };
-    let index = Page { file: "README.md".to_owned(), text: index(rules) };
-    [index].into_iter().chain(rules.iter().map(of_rule)).collect()
-}
-
-fn page(rule: &Rule) -> String {
+pub fn explanation(rule: &Rule) -> String {
     let mut text = format!(
-        "# {}\n\n{}\n\n\
-        - severity: {}\n\
-        - source: {}\n\
-        - area: {}; tags: {}\n\
-        - calls: {}\n\
-        - alone: `crib check --select {}`\n\n\
-        It fails on runtimes with these faults, in the words of `crib proxy` ([../proxy.md](../proxy.md)):\n\n",
+        "{}: {}\n\n\
+        severity:  {}\n\
+        source:    {}\n\
+        area:      {}\n\
+        tags:      {}\n\
+        calls:     {}\n\
+        run alone: crib check --select {}\n\n\
+        It fails on runtimes with these faults, in the language of crib proxy (docs/proxy.md):\n",
         rule.id,
         rule.says,
         rule.severity,
@@ -44,16 +27,18 @@ fn page(rule: &Rule) -> String {
         rule.id,
     );
     for fault in rule.faults {
-        text += &format!("- `{fault}`\n");
+        text += &format!("  {fault}\n");
     }
     if rule.restarts() {
-        text += "\nIt restarts the runtime, and is skipped without `--restart-command`. A fault that is `off` and called `restarted`\n\
-            is switched on when the runtime was restarted.\n";
+        text += "\nIt restarts the runtime, and is skipped without --restart-command. A fault that is off and named restarted is\n\
+            switched on when the runtime was restarted.\n";
     }
     text
 }
 
-fn index(rules: &[&'static Rule]) -> String {
+/// All rules by area, in Markdown.
+#[must_use]
+pub fn index(rules: &[&'static Rule]) -> String {
     let of = |severity| {
         let all = rules.iter();
         all.filter(|rule| rule.severity == severity).count()
@@ -64,7 +49,8 @@ fn index(rules: &[&'static Rule]) -> String {
         What `crib check` tests: {} rules, of which {} are *must*, {} *should* and {} *may*. A kubelet does not work on a\n\
         runtime that breaks a *must*; a feature of some client does not work without a *should*.\n\n\
         Each rule fails on faulty runtimes that break it: on {faults} faults in all. A test runs every rule against each of its\n\
-        faults. To write these pages anew: `CRIB_UPDATE_DOCS=1 cargo test -p check rules_pages`.\n",
+        faults. `crib check --explain CRI-AGR-001` shows the faults, the source and the calls of a rule. This page is written by\n\
+        `CRIB_UPDATE_DOCS=1 cargo test -p check rules_document`.\n",
         rules.len(),
         of(Severity::Must),
         of(Severity::Should),
@@ -80,8 +66,7 @@ fn index(rules: &[&'static Rule]) -> String {
     for area in areas {
         text += &format!("\n## {area}\n\n| rule | severity | promise |\n|---|---|---|\n");
         for rule in rules.iter().filter(|rule| rule.area() == area) {
-            text +=
-                &format!("| [{id}]({id}.md) | {} | {} |\n", rule.severity, rule.says, id = rule.id);
+            text += &format!("| {} | {} | {} |\n", rule.id, rule.severity, rule.says);
         }
     }
     text
@@ -95,24 +80,23 @@ mod tests {
     use crate::rules::all;
 
     #[test]
-    fn rules_pages_are_up_to_date() {
-        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rules");
-        let pages = pages(&all());
+    fn rules_document_is_up_to_date() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(INDEX);
+        let text = index(&all());
         if std::env::var_os("CRIB_UPDATE_DOCS").is_some() {
-            std::fs::create_dir_all(&directory).unwrap();
-            for page in &pages {
-                std::fs::write(directory.join(&page.file), &page.text).unwrap();
-            }
+            std::fs::write(&file, &text).unwrap();
         }
-        for page in &pages {
-            let written = std::fs::read_to_string(directory.join(&page.file)).unwrap_or_default();
-            assert!(
-                written == page.text,
-                "docs/rules/{} is out of date: write it anew with CRIB_UPDATE_DOCS=1",
-                page.file
-            );
+        let written = std::fs::read_to_string(&file).unwrap_or_default();
+        assert!(written == text, "{INDEX} is out of date: write it with CRIB_UPDATE_DOCS=1");
+    }
+
+    #[test]
+    fn explanation_names_every_fault() {
+        for rule in all() {
+            let text = explanation(rule);
+            assert!(text.starts_with(&format!("{}: {}\n", rule.id, rule.says)));
+            assert!(rule.faults.iter().all(|fault| text.contains(fault)), "{text}");
+            assert_eq!(text.contains("--restart-command"), rule.restarts(), "{text}");
         }
-        let files = std::fs::read_dir(&directory).unwrap().count();
-        assert_eq!(files, pages.len(), "docs/rules has a page of a rule that is gone");
     }
 }

@@ -107,7 +107,7 @@ pub use configuration::{ConfigurableRuntime, REGISTRY_PORT, registry_configurati
 pub use context::{Context, RULE_LABEL, RUN_LABEL, mark};
 pub use dead_runs::remove_dead_runs;
 pub use directory::RunDirectory;
-pub use document::{Page, pages};
+pub use document::{explanation, index};
 pub use images::{ImageError, TestImages};
 pub use options::{CheckError, Options};
 pub use outcome::Outcome;

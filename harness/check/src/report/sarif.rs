@@ -55,7 +55,7 @@ pub fn sarif(report: &Report, baseline: &Baseline) -> Value {
 fn descriptor(result: &RuleResult) -> Value {
     let rule = result.rule;
     // A reference relative to this project's tree.
-    let page = document::path(rule);
+    let page = format!("{}#{}", document::INDEX, rule.area());
     let mut tags = vec![rule.area()];
     tags.extend(rule.tags);
     json!({
@@ -84,7 +84,7 @@ fn of_failure(report: &Report, baseline: &Baseline, index: usize, result: &RuleR
         "message": {"text": failure(&report.command, result)},
         // A runtime has no source file here, but services demand a place: the rule's description.
         "locations": [{
-            "physicalLocation": {"artifactLocation": {"uri": document::path(result.rule)}},
+            "physicalLocation": {"artifactLocation": {"uri": document::INDEX}},
             "logicalLocations": calls,
         }],
         "partialFingerprints": {"rule/v1": rule.id},

@@ -195,7 +195,7 @@ fn sarif_has_failures_as_results_and_the_rest_as_notifications() {
     let driver = &run["tool"]["driver"];
     assert_eq!(driver["name"], "crib check");
     assert_eq!(driver["rules"].as_array().unwrap().len(), 3);
-    assert_eq!(driver["rules"][1]["helpUri"], "docs/rules/CRI-CTR-002.md");
+    assert_eq!(driver["rules"][1]["helpUri"], "docs/rules.md#container");
     let results = run["results"].as_array().unwrap();
     assert_eq!(results.len(), 1);
     let result = &results[0];

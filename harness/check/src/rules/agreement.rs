@@ -1,4 +1,4 @@
-//! Rules of agreement: calls that tell the same fact tell it alike.
+//! Rules of agreement: calls that report the same fact agree.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::rules::sandbox::handlers::pod_of_other_handler;
 use crate::rules::statistics::without_cgroup_parent;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-AGR-001": "ListPodSandbox and PodSandboxStatus say the same of a sandbox, while it is ready and after it was stopped.",
+    Must "CRI-AGR-001": "ListPodSandbox and PodSandboxStatus agree on a sandbox, both while it is ready and after it is stopped.",
         KUBELET, tags ["kubelet", "agreement"], calls [ListPodSandbox, PodSandboxStatus],
         sandbox_list_agrees_with_status, faults [
             "ListPodSandbox set items.runtime_handler \"other\"",
@@ -22,7 +22,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PodSandboxStatus after 1 set status.state \"SANDBOX_READY\"",
             "PodSandboxStatus after 1 set status.created_at 1500000000000000000",
         ];
-    Must "CRI-AGR-002": "ListContainers and ContainerStatus say the same of a container, while it is created, runs and has exited.",
+    Must "CRI-AGR-002": "ListContainers and ContainerStatus agree on a container while it is created, running and exited.",
         KUBELET, tags ["kubelet", "agreement"], calls [ListContainers, ContainerStatus],
         container_list_agrees_with_status given [pod], faults [
             "ListContainers drop containers.created_at",
@@ -32,7 +32,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListContainers after 2 set containers.state \"CONTAINER_RUNNING\"",
             "ContainerStatus after 1 set status.created_at 1500000000000000000",
         ];
-    Should "CRI-AGR-003": "The statuses of containers in PodSandboxStatus are those of ContainerStatus, of those that were created, run or have ended, and of none that was removed.",
+    Should "CRI-AGR-003": "The container statuses in PodSandboxStatus match ContainerStatus in every state and omit removed containers.",
         API, tags ["kubelet", "evented-pleg", "agreement"], calls [PodSandboxStatus, ContainerStatus],
         statuses_in_sandbox_status_agree, faults [
             "RemoveContainer swallow",
@@ -45,7 +45,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PodSandboxStatus set containers_statuses.metadata.name \"c\"",
             "PodSandboxStatus set containers_statuses [{\"id\": \"none\"}]",
         ];
-    Should "CRI-AGR-004": "The statuses in the event of a container's end are those of PodSandboxStatus and ContainerStatus.",
+    Should "CRI-AGR-004": "The statuses in a container's CONTAINER_STOPPED_EVENT match PodSandboxStatus and ContainerStatus.",
         KUBELET, tags ["kubelet", "evented-pleg", "agreement"], calls [GetContainerEvents, PodSandboxStatus, ContainerStatus],
         statuses_in_event_agree, faults [
             "GetContainerEvents drop pod_sandbox_status.network",
@@ -55,21 +55,21 @@ pub(crate) const RULES: &[Rule] = rules! {
             "GetContainerEvents drop containers_statuses.mounts",
             "GetContainerEvents drop pod_sandbox_status.metadata.attempt",
         ];
-    Must "CRI-AGR-005": "The attributes in ContainerStats are those of ListContainers.",
+    Must "CRI-AGR-005": "The attributes in ContainerStats match those in ListContainers.",
         KUBELET, tags ["kubelet", "agreement"], calls [ContainerStats, ListContainers],
         attributes_of_container_stats_agree given [pod], faults [
             "ContainerStats drop stats.attributes.annotations",
             "ContainerStats set stats.attributes.labels.more \"1\"",
             "ContainerStats set stats.attributes.metadata.attempt 7",
         ];
-    Should "CRI-AGR-006": "The attributes in ListPodSandboxStats are those of ListPodSandbox.",
+    Should "CRI-AGR-006": "The attributes in ListPodSandboxStats match those in ListPodSandbox.",
         KUBELET, tags ["kubelet", "agreement"], calls [ListPodSandboxStats, ListPodSandbox],
         attributes_of_sandbox_stats_agree, faults [
             "ListPodSandboxStats drop stats.attributes.labels",
             "ListPodSandboxStats drop stats.attributes.annotations",
             "ListPodSandboxStats set stats.attributes.metadata.namespace \"other\"",
         ];
-    Must "CRI-AGR-007": "What is stopped or removed is so in the very next list and status: no answer is an old one.",
+    Must "CRI-AGR-007": "Lists and statuses are up to date as soon as a stop or remove call returns.",
         KUBELET, tags ["kubelet", "agreement", "state"], calls [ListContainers, ListPodSandbox, StopContainer, RemoveContainer, StopPodSandbox, RemovePodSandbox],
         answers_are_of_now given [pod], faults [
             "StopContainer swallow",
@@ -79,7 +79,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListContainers drop containers",
             "ListPodSandbox after 1 drop items",
         ];
-    Must "CRI-AGR-008": "Each sandbox, container and image is once in its list.",
+    Must "CRI-AGR-008": "Each sandbox, container and image appears once in its list.",
         KUBELET, tags ["kubelet", "agreement"], calls [ListPodSandbox, ListContainers, ListImages],
         lists_have_no_duplicates, faults [
             "ListPodSandbox set items.id \"same\"",
@@ -88,7 +88,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// A pod whose labels, annotations, attempt and, where there is another one, runtime handler are not the default ones.
+/// A pod with non-default labels, annotations, attempt and, if the runtime has another one, runtime handler.
 async fn particular_pod(x: &Context) -> Verdict<Pod> {
     let mut config = x.sandbox();
     config.metadata.get_or_insert_default().attempt = 2;
@@ -99,7 +99,7 @@ async fn particular_pod(x: &Context) -> Verdict<Pod> {
     }
 }
 
-/// The configuration of a container with annotations and an attempt that are not the default ones.
+/// The configuration of a container with annotations and a non-default attempt.
 fn particular(x: &Context) -> v1::ContainerConfig {
     let mut config = x.forever("c");
     config.metadata.get_or_insert_default().attempt = 2;
@@ -108,7 +108,7 @@ fn particular(x: &Context) -> v1::ContainerConfig {
     config
 }
 
-/// A container that exits with 3, and has something in each field of its status.
+/// A container that exits with 3 and sets every field of its status.
 fn rich(x: &Context) -> Verdict<v1::ContainerConfig> {
     let mut config = x.script("c", "echo said; exit 3");
     config.metadata.get_or_insert_default().attempt = 2;
@@ -157,11 +157,11 @@ async fn sandbox_list_agrees_with_status(x: &Context) -> Verdict {
     equal("created_at after the stop", &after, &before.created_at)
 }
 
-/// How a container is named in the list differs among runtimes: image and image_ref are not compared.
+/// Runtimes differ in image and image_ref of the list, so these are not compared.
 async fn containers_agree(x: &Context, id: &str) -> Verdict {
     let status = x.client.container(id).await?;
     let listed = x.listed_container(id).await?;
-    let listed = present(listed, "the container in ListContainers", "to be there", "it is not")?;
+    let listed = present(listed, "the container in ListContainers", "to be listed", "not listed")?;
     let expected = v1::Container {
         id: status.id,
         metadata: status.metadata,
@@ -200,9 +200,7 @@ async fn statuses_in_sandbox_status_agree(x: &Context) -> Verdict {
     }
     let mut answer = x.client.pod(&pod.id).await?;
     if answer.containers_statuses.is_empty() && answer.timestamp == 0 {
-        return unsupported(
-            "PodSandboxStatus has neither the statuses of containers nor their time",
-        );
+        return unsupported("PodSandboxStatus has neither container statuses nor their timestamp");
     }
     for statuses in [&mut alone, &mut answer.containers_statuses] {
         statuses.sort_by(|one, other| one.id.cmp(&other.id));
@@ -222,7 +220,7 @@ async fn statuses_in_event_agree(x: &Context) -> Verdict {
     let events = events_of(x, subscription, &[&pod.id, &id]).await?;
     let stopped = (id.clone(), ContainerEventType::ContainerStoppedEvent);
     let Some(event) = events.into_iter().find(|event| kind(event) == stopped) else {
-        return failed("the event of the container's end", "to come", "it did not");
+        return failed("CONTAINER_STOPPED_EVENT of the container", "to arrive", "no event");
     };
     equal("pod_sandbox_status in the event", &event.pod_sandbox_status, &Some(sandbox))?;
     equal("containers_statuses in the event", &event.containers_statuses, &vec![status])
@@ -231,7 +229,7 @@ async fn statuses_in_event_agree(x: &Context) -> Verdict {
 async fn attributes_of_container_stats_agree(x: &Context, pod: Pod) -> Verdict {
     let id = x.start_ready(&pod, particular(x)).await?;
     let listed = x.listed_container(&id).await?;
-    let listed = present(listed, "the container in ListContainers", "to be there", "it is not")?;
+    let listed = present(listed, "the container in ListContainers", "to be listed", "not listed")?;
     let expected = v1::ContainerAttributes {
         id: listed.id,
         metadata: listed.metadata,
@@ -245,7 +243,7 @@ async fn attributes_of_container_stats_agree(x: &Context, pod: Pod) -> Verdict {
 async fn attributes_of_sandbox_stats_agree(x: &Context) -> Verdict {
     let pod = particular_pod(x).await?;
     let listed = x.listed_pod(&pod.id).await?;
-    let listed = present(listed, "the sandbox in ListPodSandbox", "to be there", "it is not")?;
+    let listed = present(listed, "the sandbox in ListPodSandbox", "to be listed", "not listed")?;
     let expected = v1::PodSandboxAttributes {
         id: listed.id,
         metadata: listed.metadata,
@@ -279,7 +277,7 @@ async fn answers_are_of_now(x: &Context, pod: Pod) -> Verdict {
 fn no_duplicates(what: &str, all: impl IntoIterator<Item = String>) -> Verdict {
     let mut seen = BTreeSet::new();
     let twice = all.into_iter().find(|id| !seen.insert(id.clone()));
-    equal(&format!("an id that is twice in {what}"), &twice, &None)
+    equal(&format!("a duplicate id in {what}"), &twice, &None)
 }
 
 async fn lists_have_no_duplicates(x: &Context) -> Verdict {

@@ -1,4 +1,4 @@
-//! Rules of calls that their client gives up: the runtime stays usable, and what it has begun is finished or undone.
+//! Rules of cancelled calls: the runtime stays usable, and finishes or undoes the work that it began.
 
 use registry::Fault;
 use tonic::Request;
@@ -8,60 +8,60 @@ use crate::rules::event::{events_of, kind, subscribe};
 use crate::rules::image;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CAN-001": "After a RunPodSandbox that its client gave up, a kubelet gets the pod: by the same call, or after it removed what it finds.",
+    Must "CRI-CAN-001": "A cancelled RunPodSandbox can be retried, or cleaned up and retried.",
         KUBELET, tags ["kubelet", "cancellation", "names"], calls [RunPodSandbox],
         pod_is_run_after_cancelled_run, faults [
             "RunPodSandbox if request config.annotations.turn = \"again\" answer UNKNOWN",
             "RunPodSandbox if request config.annotations.turn = \"again\" hang",
             "PodSandboxStatus set status.state \"SANDBOX_NOTREADY\"",
         ];
-    Must "CRI-CAN-002": "After a CreateContainer that its client gave up, a kubelet gets the container: by the same call, or after it removed what it finds.",
+    Must "CRI-CAN-002": "A cancelled CreateContainer can be retried, or cleaned up and retried.",
         CRIO, tags ["kubelet", "cancellation", "names"], calls [CreateContainer],
         container_is_created_after_cancelled_create given [pod], faults [
             "CreateContainer if request config.annotations.turn = \"again\" answer UNKNOWN",
             "CreateContainer if request config.annotations.turn = \"again\" hang",
             "StartContainer swallow",
         ];
-    Must "CRI-CAN-003": "After a StopContainer that its client gave up, the container runs, and another one stops it.",
+    Must "CRI-CAN-003": "After StopContainer is cancelled in its grace period, the container keeps running and can be stopped again.",
         KUBELET, tags ["kubelet", "cancellation", "signal"], calls [StopContainer, ContainerStatus],
         container_is_stopped_after_cancelled_stop given [pod], faults [
             "StopContainer if request timeout = null swallow",
             "StopContainer if request timeout = null answer FAILED_PRECONDITION",
             "StopContainer request drop timeout",
         ];
-    Must "CRI-CAN-004": "After an ExecSync that its client gave up, commands run in the container as before.",
+    Must "CRI-CAN-004": "After a cancelled ExecSync the container keeps running, and further commands run in it.",
         KUBELET, tags ["kubelet", "cancellation", "probe", "exec"], calls [ExecSync],
         container_is_usable_after_cancelled_exec, faults [
             "ExecSync if request cmd = \"echo usable\" answer UNKNOWN",
             "ExecSync if request cmd = \"echo usable\" drop stdout",
         ];
-    Must "CRI-CAN-005": "After a PullImage that its client gave up, the image is not there, and another PullImage gets it.",
+    Must "CRI-CAN-005": "ImageStatus returns no image while PullImage runs, and after a cancelled PullImage a new one succeeds.",
         KUBELET, tags ["kubelet", "cancellation", "image"], calls [PullImage, ImageStatus],
         image_is_pulled_after_cancelled_pull, faults [
             "ImageStatus drop image",
             "ImageStatus set image {\"id\": \"sha256:none\", \"size\": 1}",
             "PullImage swallow",
         ];
-    Should "CRI-CAN-006": "Subscribers that leave do not keep events from one that comes after them.",
+    Should "CRI-CAN-006": "A subscriber receives every event even if earlier subscribers have disconnected.",
         API, tags ["evented-pleg", "cancellation"], calls [GetContainerEvents],
         subscribers_that_leave_cost_nothing, faults [
             "GetContainerEvents lose",
             "GetContainerEvents repeat",
             "GetContainerEvents drop container_id",
         ];
-    Must "CRI-CAN-007": "A call ends with its client's deadline, and the runtime goes on serving.",
+    Must "CRI-CAN-007": "A call ends at its client's deadline, and the runtime keeps serving.",
         API, tags ["cancellation", "time"], calls [ExecSync, Version],
         deadline_ends_call given [container], faults ["ExecSync swallow", "Version hang", "Version answer UNAVAILABLE"];
 };
 
-/// After how long calls are given up: early, in their middle, and late.
+/// When calls are cancelled: early, midway and late.
 const MOMENTS: [Duration; 4] = [
     Duration::from_millis(1),
     Duration::from_millis(10),
     Duration::from_millis(50),
     Duration::from_millis(200),
 ];
-/// The annotation by which faults tell the calls of a rule apart.
+/// The annotation by which faults distinguish the calls of a rule.
 const TURN: &str = "turn";
 
 fn turn(word: &str) -> [(String, String); 1] {
@@ -78,12 +78,12 @@ async fn pod_is_run_after_cancelled_run(x: &Context) -> Verdict {
         config.annotations.extend(turn("again"));
         let uid = config.metadata.clone().unwrap_or_default().uid;
         let id = x
-            .until("RunPodSandbox after one that was given up", async || {
+            .until("RunPodSandbox to succeed after a cancelled one", async || {
                 let refusal = match x.client.run_pod(config.clone()).await {
                     Ok(id) => return Ok(id),
                     Err(status) => status,
                 };
-                // The first call may have got through: a kubelet finds such a sandbox and removes it.
+                // The first call may have succeeded: the kubelet finds such a sandbox and removes it.
                 let all = x.client.pods(v1::PodSandboxFilter::default()).await;
                 let ours = |pod: &&v1::PodSandbox| {
                     let metadata = pod.metadata.as_ref();
@@ -109,7 +109,7 @@ async fn container_is_created_after_cancelled_create(x: &Context, pod: Pod) -> V
         drop(tokio::time::timeout(moment, pod.create(config.clone())).await);
         config.annotations.extend(turn("again"));
         let id = x
-            .until("CreateContainer after one that was given up", async || {
+            .until("CreateContainer to succeed after a cancelled one", async || {
                 let refusal = match pod.create(config.clone()).await {
                     Ok(id) => return Ok(id),
                     Err(status) => status,
@@ -145,7 +145,7 @@ async fn container_is_stopped_after_cancelled_stop(x: &Context, pod: Pod) -> Ver
 }
 
 async fn container_is_usable_after_cancelled_exec(x: &Context) -> Verdict {
-    // The commands say that they run through the container's first process.
+    // The command writes to the log through the container's first process.
     x.needs_namespaces()?;
     let pod = x.pod().await?;
     let id = x.running(&pod).await?;
@@ -165,11 +165,11 @@ async fn image_is_pulled_after_cancelled_pull(x: &Context) -> Verdict {
     let (name, digest) = image::add(x, "1", |image| image)?;
     let images = x.images()?;
     let blobs = format!("{}/blobs/", images.repository(&x.rule.to_lowercase()));
-    // The first blob that is asked for does not come.
+    // The registry stalls the first blob.
     images.fail(Fault::stall(0).method("GET").on(&blobs).times(1));
     let (pulling, client) = (name.clone(), x.client.clone());
     let mut pull = tokio::spawn(async move { client.pull(&pulling).await });
-    let asked = x.until("PullImage to ask for a blob", async || match images.seen(&blobs) {
+    let asked = x.until("PullImage to request a blob", async || match images.seen(&blobs) {
         0 => Err(digest.clone()),
         _ => Ok(()),
     });
@@ -177,7 +177,7 @@ async fn image_is_pulled_after_cancelled_pull(x: &Context) -> Verdict {
         ended = &mut pull => {
             return match ended {
                 Ok(Err(status)) => Err(image::refusal(status)),
-                other => failed("PullImage of an image whose blob does not come", "to wait", format!("{other:?}")),
+                other => failed("PullImage of an image whose blob stalls", "to wait", format!("{other:?}")),
             };
         }
         asked = asked => asked?,
@@ -192,7 +192,7 @@ async fn image_is_pulled_after_cancelled_pull(x: &Context) -> Verdict {
 
 async fn subscribers_that_leave_cost_nothing(x: &Context) -> Verdict {
     for _ in 0..4 {
-        // The stream is closed as it is dropped.
+        // Dropping the stream closes it.
         let gone = subscribe(x).await?;
         gone.abort();
     }

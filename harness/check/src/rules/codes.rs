@@ -1,4 +1,4 @@
-//! Rules of gRPC codes, and of the words with them: for ids that nothing has, for no id at all, and for requests that mean nothing.
+//! Rules of gRPC codes and error messages: for unknown ids, empty ids and invalid requests.
 
 pub(crate) mod messages;
 
@@ -8,7 +8,7 @@ use crate::prelude::*;
 use crate::rule::Severity;
 use crate::rules::sandbox::UNKNOWN;
 
-/// Rules of calls with an id that nothing has, and with none. Each makes its call with the context and the id.
+/// Rules of calls with an unknown id and with an empty one. Each makes its call with the context and the id.
 macro_rules! of_absent {
     ($($id:literal $call:ident: $says:literal, |$x:ident, $object:ident| $answer:expr;)*) => {
         &[$(Rule {
@@ -33,45 +33,45 @@ macro_rules! of_absent {
 }
 
 pub(crate) const OF_ABSENT: &[Rule] = of_absent! {
-    "CRI-COD-001" StartContainer: "StartContainer of an unknown container is NOT_FOUND, and without an id an error.",
+    "CRI-COD-001" StartContainer: "StartContainer returns NOT_FOUND for an unknown container and refuses an empty id.",
         |x, id| x.client.start(id);
-    "CRI-COD-002" CreateContainer: "CreateContainer in an unknown sandbox is NOT_FOUND, and without a sandbox an error.",
+    "CRI-COD-002" CreateContainer: "CreateContainer returns NOT_FOUND for an unknown sandbox and refuses an empty sandbox id.",
         |x, id| x.client.create(id, x.forever("c"), x.sandbox());
-    "CRI-COD-003" ExecSync: "ExecSync in an unknown container is NOT_FOUND, and without an id an error.",
+    "CRI-COD-003" ExecSync: "ExecSync returns NOT_FOUND for an unknown container and refuses an empty id.",
         |x, id| x.client.exec(id, ["/bin/sh"], 10);
-    "CRI-COD-004" Exec: "Exec in an unknown container is NOT_FOUND, and without an id an error.",
+    "CRI-COD-004" Exec: "Exec returns NOT_FOUND for an unknown container and refuses an empty id.",
         |x, id| x.client.runtime.clone().exec(exec_of(id, &["/bin/sh"]));
-    "CRI-COD-005" Attach: "Attach to an unknown container is NOT_FOUND, and without an id an error.",
+    "CRI-COD-005" Attach: "Attach returns NOT_FOUND for an unknown container and refuses an empty id.",
         |x, id| x.client.runtime.clone().attach(v1::AttachRequest {
             container_id: id.to_owned(),
             stdout: true,
             ..Default::default()
         });
-    "CRI-COD-006" PortForward: "PortForward to an unknown sandbox is NOT_FOUND, and without an id an error.",
+    "CRI-COD-006" PortForward: "PortForward returns NOT_FOUND for an unknown sandbox and refuses an empty id.",
         |x, id| x.client.runtime.clone().port_forward(v1::PortForwardRequest {
             pod_sandbox_id: id.to_owned(),
             port: vec![80],
         });
-    "CRI-COD-007" UpdateContainerResources: "UpdateContainerResources of an unknown container is NOT_FOUND, and without an id an error.",
+    "CRI-COD-007" UpdateContainerResources: "UpdateContainerResources returns NOT_FOUND for an unknown container and refuses an empty id.",
         |x, id| x.client.runtime.clone().update_container_resources(v1::UpdateContainerResourcesRequest {
             container_id: id.to_owned(),
             linux: Some(v1::LinuxContainerResources::default()),
             ..Default::default()
         });
-    "CRI-COD-008" ReopenContainerLog: "ReopenContainerLog of an unknown container is NOT_FOUND, and without an id an error.",
+    "CRI-COD-008" ReopenContainerLog: "ReopenContainerLog returns NOT_FOUND for an unknown container and refuses an empty id.",
         |x, id| x.client.reopen_log(id);
-    "CRI-COD-009" ContainerStats: "ContainerStats of an unknown container is NOT_FOUND, and without an id an error.",
+    "CRI-COD-009" ContainerStats: "ContainerStats returns NOT_FOUND for an unknown container and refuses an empty id.",
         |x, id| x.client.runtime.clone().container_stats(v1::ContainerStatsRequest {
             container_id: id.to_owned(),
         });
-    "CRI-COD-010" PodSandboxStats: "PodSandboxStats of an unknown sandbox is NOT_FOUND, and without an id an error.",
+    "CRI-COD-010" PodSandboxStats: "PodSandboxStats returns NOT_FOUND for an unknown sandbox and refuses an empty id.",
         |x, id| x.client.runtime.clone().pod_sandbox_stats(v1::PodSandboxStatsRequest {
             pod_sandbox_id: id.to_owned(),
         });
 };
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-COD-011": "ContainerStatus and PodSandboxStatus without an id are errors.",
+    Should "CRI-COD-011": "ContainerStatus and PodSandboxStatus refuse an empty id with NOT_FOUND or INVALID_ARGUMENT.",
         KUBELET, tags ["codes", "input"], calls [ContainerStatus, PodSandboxStatus],
         status_of_absent, faults [
             "ContainerStatus swallow",
@@ -79,22 +79,22 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PodSandboxStatus swallow",
             "PodSandboxStatus after 1 swallow",
         ];
-    Should "CRI-COD-020": "ExecSync and Exec without a command are refused as INVALID_ARGUMENT.",
+    Should "CRI-COD-020": "ExecSync and Exec without a command return INVALID_ARGUMENT.",
         API, tags ["codes", "input"], calls [ExecSync, Exec],
         command_is_needed given [container], faults ["ExecSync swallow", "Exec swallow"];
-    Should "CRI-COD-021": "RunPodSandbox and CreateContainer without a configuration are refused as INVALID_ARGUMENT.",
+    Should "CRI-COD-021": "RunPodSandbox and CreateContainer without a configuration return INVALID_ARGUMENT.",
         API, tags ["codes", "input"], calls [RunPodSandbox, CreateContainer],
         configuration_is_needed, faults [
             "RunPodSandbox if request config = null swallow",
             "CreateContainer swallow",
         ];
-    Should "CRI-COD-022": "CreateContainer without an image is refused as INVALID_ARGUMENT.",
+    Should "CRI-COD-022": "CreateContainer without an image returns INVALID_ARGUMENT.",
         API, tags ["codes", "input"], calls [CreateContainer],
         image_is_needed given [pod], faults ["CreateContainer swallow"];
-    Should "CRI-COD-023": "PullImage of no image, and of a name that is none, is refused as INVALID_ARGUMENT.",
+    Should "CRI-COD-023": "PullImage without an image name, or with a malformed one, returns INVALID_ARGUMENT.",
         API, tags ["codes", "input"], calls [PullImage],
         pull_needs_name, faults ["PullImage swallow", "PullImage after 1 swallow"];
-    Should "CRI-COD-024": "A mount without a path in the container is refused as INVALID_ARGUMENT.",
+    Should "CRI-COD-024": "CreateContainer with a mount that has no container path returns INVALID_ARGUMENT.",
         API, tags ["codes", "input"], calls [CreateContainer],
         mount_needs_path given [pod], faults [
             "CreateContainer request drop config.mounts",
@@ -102,7 +102,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// Passes for one of these codes. Some runtimes say UNKNOWN wherever they have not thought of a code: that diverges.
+/// Passes for one of these codes. Some runtimes return UNKNOWN where they set no code: that diverges.
 fn coded<T: Debug>(what: &str, answer: Result<T, Status>, codes: &[Code]) -> Verdict {
     let status = refused(what, answer)?;
     let said = format!("{:?}: {}", status.code(), status.message());
@@ -115,10 +115,10 @@ fn coded<T: Debug>(what: &str, answer: Result<T, Status>, codes: &[Code]) -> Ver
     }
 }
 
-/// An id that nothing has, and none.
+/// An unknown id and an empty one.
 const ABSENT: [&str; 2] = [UNKNOWN, ""];
 
-/// Makes the call for each id of [`ABSENT`], one after the other, and judges the answers.
+/// Makes the call for each id of [`ABSENT`], one after the other, and checks the answers.
 async fn absent<T: Debug>(
     call: &str,
     [unknown, empty]: [impl Future<Output = Result<T, Status>>; 2],
@@ -132,8 +132,8 @@ async fn absent<T: Debug>(
     all([unknown, empty])
 }
 
-/// Passes for INVALID_ARGUMENT; most other refusals diverge, since runtimes differ in when they look. INTERNAL and DATA_LOSS say
-/// that the runtime is broken, which it is not.
+/// Passes for INVALID_ARGUMENT. Most other refusals diverge, since runtimes validate at different times. INTERNAL and DATA_LOSS
+/// fail: they mean that the runtime is broken.
 fn invalid<T: Debug>(what: &str, answer: Result<T, Status>) -> Verdict {
     let status = refused(what, answer)?;
     let said = format!("{what}: {:?}: {}", status.code(), status.message());
@@ -147,7 +147,7 @@ fn invalid<T: Debug>(what: &str, answer: Result<T, Status>) -> Verdict {
     }
 }
 
-/// The first failure, or what diverges.
+/// The first failure, or else a divergence.
 fn all(verdicts: impl IntoIterator<Item = Verdict>) -> Verdict {
     let mut diverges = Ok(());
     for verdict in verdicts {
@@ -173,7 +173,7 @@ async fn status_of_absent(x: &Context) -> Verdict {
     let mut verdicts = Vec::new();
     let container = x.client.container("").await;
     verdicts.push(coded("ContainerStatus without an id", container, &codes));
-    // The second one finds a runtime that answers only the first call.
+    // The second call detects a runtime that refuses only the first one.
     for _ in 0..2 {
         let pod = x.client.pod("").await;
         verdicts.push(coded("PodSandboxStatus without an id", pod, &codes));
@@ -186,8 +186,8 @@ async fn command_is_needed(x: &Context, id: String) -> Verdict {
     let mut runtime = x.client.runtime.clone();
     let streamed = runtime.exec(exec_of(&id, &[])).await;
     let streamed = match streamed {
-        // The command is looked at when the URL is opened.
-        Ok(answer) if !answer.get_ref().url.is_empty() => diverges("Exec gives a URL for it"),
+        // Some runtimes check the command when the URL is opened.
+        Ok(answer) if !answer.get_ref().url.is_empty() => diverges("Exec returns a URL for it"),
         answer => invalid("Exec without a command", answer),
     };
     all([invalid("ExecSync without a command", sync), streamed])
@@ -225,7 +225,7 @@ async fn pull_needs_name(x: &Context) -> Verdict {
     let request = v1::PullImageRequest::default();
     let none = x.client.images.clone().pull_image(request).await;
     let bad = x.client.pull("127.0.0.1:1/Not//A Name").await;
-    all([invalid("PullImage of no image", none), invalid("PullImage of a name that is none", bad)])
+    all([invalid("PullImage without a name", none), invalid("PullImage of a malformed name", bad)])
 }
 
 async fn mount_needs_path(x: &Context, pod: Pod) -> Verdict {

@@ -1,4 +1,4 @@
-//! Rules of calls that are made at once.
+//! Rules of concurrent calls.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -7,18 +7,18 @@ use tokio::task::JoinSet;
 
 use crate::prelude::*;
 
-/// How many calls are made at once.
+/// How many calls are made concurrently.
 const MANY: u32 = 6;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CON-001": "Pods that are run at once all get ready, each with an id and an address of its own.",
+    Must "CRI-CON-001": "Pods that are run concurrently all become ready, each with its own id and IP address.",
         KUBELET, tags ["kubelet", "concurrency", "network"], calls [RunPodSandbox, PodSandboxStatus],
         pods_are_run_at_once, faults [
             "RunPodSandbox after 3 answer UNKNOWN",
             "PodSandboxStatus set status.network.ip \"10.11.12.13\"",
             "PodSandboxStatus after 2 set status.state \"SANDBOX_NOTREADY\"",
         ];
-    Must "CRI-CON-002": "Containers of a pod that are created and started at once all run, each with an id of its own.",
+    Must "CRI-CON-002": "Containers of one pod that are created and started concurrently all run, each with its own id.",
         KUBELET, tags ["kubelet", "concurrency"], calls [CreateContainer, StartContainer, ListContainers],
         containers_are_started_at_once given [pod], faults [
             "CreateContainer after 3 answer ALREADY_EXISTS",
@@ -26,42 +26,42 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer after 4 swallow",
             "ListContainers set containers.pod_sandbox_id \"other\"",
         ];
-    Must "CRI-CON-003": "RemoveContainer calls of one container at once remove it, and it can be asked for again.",
+    Must "CRI-CON-003": "Concurrent RemoveContainer calls for one container remove it, and a later call succeeds.",
         KUBELET, tags ["kubelet", "concurrency", "idempotence"], calls [RemoveContainer, ContainerStatus],
         container_is_removed_at_once given [pod], faults [
             "RemoveContainer answer NOT_FOUND",
             "RemoveContainer swallow",
             "RemoveContainer after 6 answer NOT_FOUND",
         ];
-    Must "CRI-CON-004": "A running container that is stopped and removed at once is gone, and both calls end.",
+    Must "CRI-CON-004": "Concurrently stopping and removing a running container removes it, and both calls return.",
         KUBELET, tags ["concurrency", "state"], calls [StopContainer, RemoveContainer, ContainerStatus],
         container_is_stopped_and_removed_at_once given [container], faults [
             "RemoveContainer swallow",
             "StopContainer hang",
             "ContainerStatus recode NOT_FOUND INTERNAL",
         ];
-    Must "CRI-CON-005": "StopPodSandbox and RemovePodSandbox calls of one sandbox at once stop and remove it, and it can be asked for again.",
+    Must "CRI-CON-005": "Concurrent StopPodSandbox and then RemovePodSandbox calls stop and remove a sandbox, and later calls succeed.",
         KUBELET, tags ["kubelet", "concurrency", "idempotence"], calls [StopPodSandbox, RemovePodSandbox],
         pod_is_removed_at_once given [pod], faults [
             "StopPodSandbox answer UNKNOWN",
             "RemovePodSandbox after 6 answer NOT_FOUND",
             "RemovePodSandbox swallow",
         ];
-    Must "CRI-CON-006": "RunPodSandbox calls with the same metadata at once make one sandbox.",
+    Must "CRI-CON-006": "Concurrent RunPodSandbox calls with the same metadata create one sandbox.",
         API, tags ["kubelet", "concurrency", "names"], calls [RunPodSandbox, ListPodSandbox],
         same_pod_is_made_once, faults [
             "RunPodSandbox after 1 request set config.metadata.attempt 7",
             "RunPodSandbox answer UNKNOWN",
             "ListPodSandbox drop items",
         ];
-    Must "CRI-CON-007": "Commands of ExecSync that run at once have each their own output and exit code.",
+    Must "CRI-CON-007": "Concurrent ExecSync calls in one container each return their own output and exit code.",
         KUBELET, tags ["kubelet", "concurrency", "probe", "exec"], calls [ExecSync],
         commands_run_at_once given [container], faults [
             "ExecSync after 2 set stdout \"MAo=\"",
             "ExecSync after 3 drop exit_code",
             "ExecSync after 4 answer UNKNOWN",
         ];
-    Must "CRI-CON-008": "While one container is in its grace period, the runtime lists, runs and stops others.",
+    Must "CRI-CON-008": "While a container is in its grace period, the runtime lists, runs and stops other containers and runs other pods.",
         CRIO, tags ["kubelet", "concurrency", "signal"], calls [StopContainer, ListContainers, ContainerStatus, RunPodSandbox, StartContainer],
         grace_period_keeps_nothing_waiting given [pod], faults [
             "ContainerStatus set status.state \"CONTAINER_EXITED\"",
@@ -71,7 +71,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// The answers of calls that are made at once.
+/// Makes the calls concurrently and returns their answers.
 async fn at_once<T, F>(calls: impl IntoIterator<Item = F>) -> Verdict<Vec<Result<T, Status>>>
 where
     T: Send + 'static,
@@ -85,7 +85,7 @@ where
     Ok(answers)
 }
 
-/// What calls return that are made at once and have to succeed.
+/// Makes the calls concurrently and returns their results; all must succeed.
 async fn all_succeed<T, F>(calls: impl IntoIterator<Item = F>) -> Verdict<Vec<T>>
 where
     T: Send + 'static,
@@ -95,7 +95,7 @@ where
     Ok(answers.into_iter().collect::<Result<_, _>>()?)
 }
 
-/// The refusals among the answers to calls of which one has to succeed: some runtimes refuse those that come second.
+/// The refusals among the answers, of which at least one must be a success: some runtimes refuse the later calls.
 fn some_succeed(call: &str, answers: Vec<Result<(), Status>>) -> Verdict<Vec<String>> {
     let all = answers.len();
     let refusals: Vec<String> = answers
@@ -103,14 +103,14 @@ fn some_succeed(call: &str, answers: Vec<Result<(), Status>>) -> Verdict<Vec<Str
         .filter_map(|answer| answer.err())
         .map(|status| format!("{call}: {:?}: {}", status.code(), status.message()))
         .collect();
-    ensure(refusals.len() < all, call, "to succeed once at least", &refusals)?;
+    ensure(refusals.len() < all, call, "at least one success", &refusals)?;
     Ok(refusals)
 }
 
 fn none_refused(refusals: Vec<String>) -> Verdict {
     match refusals.into_iter().next() {
         None => Ok(()),
-        Some(first) => diverges(format!("of calls at once some are refused: {first}")),
+        Some(first) => diverges(format!("some of the concurrent calls are refused: {first}")),
     }
 }
 
@@ -124,7 +124,7 @@ async fn pods_are_run_at_once(x: &Context) -> Verdict {
         let x = x.clone();
         async move {
             let config = x.sandbox();
-            // Where it cannot be made, the runtime says so.
+            // If this fails, the runtime reports it.
             drop(std::fs::create_dir_all(&config.log_directory));
             x.client.run_pod(config).await
         }
@@ -136,7 +136,7 @@ async fn pods_are_run_at_once(x: &Context) -> Verdict {
         x.pod_is(id, PodSandboxState::SandboxReady).await?;
         addresses.push(x.pod_status(id).await?.network.unwrap_or_default().ip);
     }
-    // Without networks of their own pods have none.
+    // Pods without their own network namespace have no address.
     addresses.retain(|address| !address.is_empty());
     match x.needs_namespaces() {
         Ok(()) => distinct("the addresses of the sandboxes", &addresses),
@@ -164,7 +164,7 @@ async fn containers_are_started_at_once(x: &Context, pod: Pod) -> Verdict {
 async fn is_gone(x: &Context, id: &str) -> Verdict {
     let status = refused("ContainerStatus", x.client.container(id).await)?;
     equal("the code of ContainerStatus", &status.code(), &Code::NotFound)?;
-    equal("the list", &x.listed_container(id).await?, &None)
+    equal("the removed container in ListContainers", &x.listed_container(id).await?, &None)
 }
 
 async fn container_is_removed_at_once(x: &Context, pod: Pod) -> Verdict {
@@ -175,7 +175,7 @@ async fn container_is_removed_at_once(x: &Context, pod: Pod) -> Verdict {
         async move { client.remove(&id).await }
     });
     let refused = some_succeed("RemoveContainer", at_once(calls).await?)?;
-    // Calls that were refused are made again by their clients.
+    // Clients retry refused calls.
     x.client.remove(&id).await?;
     is_gone(x, &id).await?;
     none_refused(refused)
@@ -188,11 +188,11 @@ async fn container_is_stopped_and_removed_at_once(x: &Context, id: String) -> Ve
     };
     let stop = tokio::spawn(stop);
     x.client.remove(&id).await?;
-    // It was there or it was not: both are answers.
+    // The container may already be removed, so an error is fine too.
     match tokio::time::timeout(x.shared.patience, stop).await {
         Ok(Ok(Ok(()) | Err(_))) => {}
-        Ok(Err(error)) => return failed("StopContainer", "to end", error.to_string()),
-        Err(_) => return failed("StopContainer of a removed container", "to end", "no end"),
+        Ok(Err(error)) => return failed("StopContainer", "to return", error.to_string()),
+        Err(_) => return failed("StopContainer of a removed container", "to return", "no answer"),
     }
     is_gone(x, &id).await
 }
@@ -227,14 +227,14 @@ async fn same_pod_is_made_once(x: &Context) -> Verdict {
     let ids: BTreeSet<String> = answers.iter().flatten().cloned().collect();
     if ids.is_empty() {
         let refusals: Vec<_> = answers.iter().filter_map(|one| one.as_ref().err()).collect();
-        return failed("one RunPodSandbox of all", "to succeed", format!("{refusals:?}"));
+        return failed("concurrent RunPodSandbox", "at least one success", format!("{refusals:?}"));
     }
     let all = x.client.pods(v1::PodSandboxFilter::default()).await?;
     let uid = |metadata: &Option<v1::PodSandboxMetadata>| metadata.clone().unwrap_or_default().uid;
     let ours = all.iter().filter(|pod| uid(&pod.metadata) == uid(&config.metadata));
     let listed: BTreeSet<String> = ours.map(|pod| pod.id.clone()).collect();
     equal("the number of sandboxes", &listed.len(), &1)?;
-    equal("the sandboxes that RunPodSandbox returned", &ids, &listed)
+    equal("the ids that RunPodSandbox returned", &ids, &listed)
 }
 
 async fn commands_run_at_once(x: &Context, id: String) -> Verdict {
@@ -254,7 +254,7 @@ async fn commands_run_at_once(x: &Context, id: String) -> Verdict {
             format!("e{number}\n"),
             i32::try_from(number).unwrap_or_default(),
         );
-        equal("output and exit code of a command", &seen, &expected)?;
+        equal("the output and exit code of a command", &seen, &expected)?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Rules of what a container's configuration does to its processes.
+//! Rules of the effect of a container's configuration on its processes.
 
 pub(crate) mod command_lookup;
 pub(crate) mod multiple_values;
@@ -7,7 +7,7 @@ pub(crate) mod repeated_values;
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CFG-001": "The command is followed by the arguments, each as it was sent.",
+    Must "CRI-CFG-001": "The process receives the command followed by the arguments, unchanged.",
         API, tags ["process"], calls [CreateContainer],
         arguments_follow_command, faults [
             "CreateContainer request drop config.args",
@@ -15,63 +15,63 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request set config.args [\"two words\", \"\", \"$HOME\", \"$(PATH)\", \"b\", \"a\"]",
             "CreateContainer request set config.args [\"\", \"$(PATH)\", \"$HOME\", \"a\", \"b\", \"b\", \"two words\"]",
         ];
-    Must "CRI-CFG-002": "Environment variables are set in the container, as they were sent.",
+    Must "CRI-CFG-002": "The container has the environment variables of its configuration, unchanged.",
         API, tags ["process"], calls [CreateContainer],
         environment_is_set, faults [
             "CreateContainer request drop config.envs",
             "CreateContainer request set config.envs.value \"eHg=\"",
             "CreateContainer request set config.envs [{\"key\": \"CHECKED\", \"value\": \"YSBiPWM=\"}]",
         ];
-    Must "CRI-CFG-003": "The command runs in the working directory.",
+    Must "CRI-CFG-003": "The command runs in the configured working directory.",
         API, tags ["process"], calls [CreateContainer],
         working_directory_is_entered, faults ["CreateContainer request drop config.working_dir"];
-    Must "CRI-CFG-004": "A mounted directory of the host is seen in the container, and written through.",
+    Must "CRI-CFG-004": "A mounted host directory is visible in the container, and writes to it reach the host.",
         CRITEST, tags ["kubelet", "mount"], calls [CreateContainer],
         mount_is_seen_and_written given [namespaces], faults [
             "CreateContainer request drop config.mounts",
             "CreateContainer request set config.mounts.readonly true",
         ];
-    Must "CRI-CFG-005": "Nothing is written through a mount that is read-only.",
+    Must "CRI-CFG-005": "A read-only mount cannot be written to.",
         CRITEST, tags ["kubelet", "mount", "security"], calls [CreateContainer],
         read_only_mount_is_not_written given [namespaces], faults ["CreateContainer request drop config.mounts.readonly"];
-    Must "CRI-CFG-006": "Nothing is written to a root file system that is read-only.",
+    Must "CRI-CFG-006": "A read-only root filesystem cannot be written to.",
         CRITEST, tags ["security"], calls [CreateContainer],
         read_only_root_is_not_written given [namespaces], faults [
             "CreateContainer request drop config.linux.security_context.readonly_rootfs",
         ];
-    Must "CRI-CFG-007": "The command runs as the user and group that were asked for.",
+    Must "CRI-CFG-007": "The command runs with the configured user and group.",
         CRITEST, tags ["security", "user"], calls [CreateContainer],
         user_and_group_are_set given [users], faults [
             "CreateContainer request drop config.linux.security_context.run_as_user",
             "CreateContainer request drop config.linux.security_context.run_as_group",
         ];
-    Must "CRI-CFG-008": "A group without a user is refused.",
+    Must "CRI-CFG-008": "A container with run_as_group but without run_as_user is refused.",
         CRITEST, tags ["security", "user", "input"], calls [CreateContainer],
         group_without_user_is_refused given [pod], faults [
             "CreateContainer request set config.linux.security_context.run_as_user {\"value\": \"0\"}",
         ];
-    Must "CRI-CFG-009": "Supplemental groups are added to the command's groups.",
+    Must "CRI-CFG-009": "The process has the configured supplemental groups.",
         CRITEST, tags ["security", "user"], calls [CreateContainer],
         supplemental_groups_are_added given [users], faults [
             "CreateContainer request drop config.linux.security_context.supplemental_groups",
         ];
-    Must "CRI-CFG-010": "no_new_privs is set in the kernel for the command.",
+    Must "CRI-CFG-010": "no_new_privs is set on the process.",
         CRITEST, tags ["security"], calls [CreateContainer],
         no_new_privs_is_set, faults [
             "CreateContainer request drop config.linux.security_context.no_new_privs",
         ];
-    Must "CRI-CFG-011": "A container that drops ALL capabilities has none left to gain.",
+    Must "CRI-CFG-011": "Dropping ALL capabilities empties the capability bounding set.",
         CRITEST, tags ["security", "capability"], calls [CreateContainer],
         dropped_capabilities_are_gone, faults [
             "CreateContainer request drop config.linux.security_context.capabilities",
         ];
-    Must "CRI-CFG-012": "An added capability is there, and it is not there by default.",
+    Must "CRI-CFG-012": "An added capability is effective, and a container lacks it by default.",
         CRITEST, tags ["security", "capability"], calls [CreateContainer],
         added_capability_is_there, faults [
             "CreateContainer request drop config.linux.security_context.capabilities",
             "CreateContainer request set config.linux.security_context.capabilities {\"add_capabilities\": [\"ALL\"]}",
         ];
-    Must "CRI-CFG-013": "The runtime's default seccomp profile is a filter, and Unconfined is none.",
+    Must "CRI-CFG-013": "The RuntimeDefault seccomp profile installs a filter, and Unconfined installs none.",
         CRITEST, tags ["security", "seccomp"], calls [CreateContainer],
         seccomp_profile_is_a_filter, faults [
             "CreateContainer request drop config.linux.security_context.seccomp",
@@ -82,18 +82,18 @@ pub(crate) const RULES: &[Rule] = rules! {
         masked_path_is_empty given [namespaces], faults [
             "CreateContainer request drop config.linux.security_context.masked_paths",
         ];
-    Must "CRI-CFG-015": "A path that is to be read-only is not written.",
+    Must "CRI-CFG-015": "A path in readonly_paths cannot be written to.",
         CRITEST, tags ["security", "mount"], calls [CreateContainer],
         read_only_path_is_not_written given [namespaces], faults [
             "CreateContainer request drop config.linux.security_context.readonly_paths",
         ];
-    Must "CRI-CFG-016": "A memory limit is the limit of the container's cgroup, and the kernel's kill is told as OOMKilled with 137.",
+    Must "CRI-CFG-016": "A container that exceeds its memory limit is killed and reported as OOMKilled with exit code 137.",
         CRITEST, tags ["kubelet", "resources", "exit"], calls [CreateContainer, ContainerStatus],
         memory_limit_kills given [limits, pod], faults [
             "CreateContainer request drop config.linux.resources",
             "ContainerStatus set status.reason \"Error\"",
         ];
-    Should "CRI-CFG-017": "UpdateContainerResources of a running container succeeds, and its status has the new limits.",
+    Should "CRI-CFG-017": "UpdateContainerResources of a running container succeeds, and ContainerStatus reports the new limits.",
         KUBELET, tags ["kubelet", "resources"], calls [UpdateContainerResources, ContainerStatus],
         updated_limits_are_in_status given [limits, container], faults [
             "UpdateContainerResources swallow",
@@ -128,7 +128,7 @@ async fn working_directory_is_entered(x: &Context) -> Verdict {
     equal("the working directory", x.output(config).await?.as_str(), "/tmp\n")
 }
 
-/// A container with a directory of the host at `/mnt`, which holds the file `given`.
+/// A container that mounts a host directory with the file `given` at `/mnt`.
 fn with_mount(
     x: &Context,
     text: &str,
@@ -179,7 +179,7 @@ async fn user_and_group_are_set(x: &Context) -> Verdict {
 
 async fn group_without_user_is_refused(x: &Context, pod: Pod) -> Verdict {
     let mut config = x.script("c", "true");
-    // The group that every box has.
+    // Group 0 exists everywhere.
     fixture::security(&mut config).run_as_group = Some(v1::Int64Value { value: 0 });
     match pod.create(config).await {
         Ok(id) => refused("StartContainer with a group alone", x.client.start(&id).await).map(drop),
@@ -193,7 +193,7 @@ async fn supplemental_groups_are_added(x: &Context) -> Verdict {
     let output = x.output(config).await?;
     let groups: Vec<&str> = output.split_whitespace().collect();
     let both = groups.contains(&"1234") && groups.contains(&"5678");
-    ensure(both, "id -G", "1234 and 5678 among them", groups)
+    ensure(both, "id -G", "to include 1234 and 5678", groups)
 }
 
 /// A line of `/proc/self/status` of a container's command.
@@ -233,9 +233,9 @@ async fn added_capability_is_there(x: &Context) -> Verdict {
             vec!["NET_ADMIN".to_owned()];
     });
     let added = added.await?;
-    ensure(has(&added), "CapEff with NET_ADMIN added", "the bit of NET_ADMIN", added)?;
+    ensure(has(&added), "CapEff with NET_ADMIN added", "the NET_ADMIN bit set", added)?;
     let default = of_status(x, "CapEff", |_| {}).await?;
-    ensure(!has(&default), "CapEff by default", "not the bit of NET_ADMIN", default)
+    ensure(!has(&default), "CapEff by default", "the NET_ADMIN bit clear", default)
 }
 
 async fn seccomp_profile_is_a_filter(x: &Context) -> Verdict {

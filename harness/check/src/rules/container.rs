@@ -1,4 +1,4 @@
-//! Rules of the life of containers: create, start, exit, remove, and the names they hold.
+//! Rules of the container lifecycle: create, start, exit, remove, and the names that containers reserve.
 
 pub(crate) mod echo;
 pub(crate) mod failed_start;
@@ -9,35 +9,35 @@ use crate::prelude::*;
 use crate::rules::sandbox::UNKNOWN;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CTR-001": "A container is created and does not run when CreateContainer returns.",
+    Must "CRI-CTR-001": "When CreateContainer returns, the container is CONTAINER_CREATED in its status and in the list.",
         CRITEST, tags ["kubelet", "state"], calls [CreateContainer, ContainerStatus, ListContainers],
         created_container_does_not_run given [pod], faults [
             "ContainerStatus set status.state \"CONTAINER_RUNNING\"",
             "ListContainers set containers.state \"CONTAINER_UNKNOWN\"",
             "CreateContainer swallow",
         ];
-    Must "CRI-CTR-002": "A container runs when StartContainer returns, in its status and in the list.",
+    Must "CRI-CTR-002": "When StartContainer returns, the container is CONTAINER_RUNNING in its status and in the list.",
         CRITEST, tags ["kubelet", "state"], calls [StartContainer, ContainerStatus, ListContainers],
         started_container_runs given [pod], faults [
             "StartContainer swallow",
             "ContainerStatus set status.state \"CONTAINER_CREATED\"",
             "ListContainers set containers.state \"CONTAINER_CREATED\"",
         ];
-    Must "CRI-CTR-003": "A container whose process ended with 0 is exited, with exit code 0 and the reason Completed.",
+    Must "CRI-CTR-003": "A container whose process exits with 0 is CONTAINER_EXITED with exit code 0 and reason Completed.",
         KUBELET, tags ["kubelet", "state", "exit"], calls [ContainerStatus],
         success_is_completed, faults [
             "ContainerStatus drop status.reason",
             "ContainerStatus set status.exit_code 1",
             "ContainerStatus set status.state \"CONTAINER_RUNNING\"",
         ];
-    Must "CRI-CTR-004": "A container whose process failed has its exit code and the reason Error.",
+    Must "CRI-CTR-004": "A container whose process fails is CONTAINER_EXITED with its exit code and reason Error.",
         KUBELET, tags ["kubelet", "state", "exit"], calls [ContainerStatus],
         failure_has_exit_code, faults [
             "ContainerStatus drop status.exit_code",
             "ContainerStatus set status.reason \"Completed\"",
             "ListContainers set containers.state \"CONTAINER_RUNNING\"",
         ];
-    Must "CRI-CTR-005": "A container that a signal killed has the exit code 128 plus the signal's number.",
+    Must "CRI-CTR-005": "A container killed by a signal has exit code 128 plus the signal number.",
         KUBELET, tags ["kubelet", "exit"], calls [ContainerStatus],
         killed_container_has_code_of_signal given [container], faults [
             "ContainerStatus set status.exit_code 9",
@@ -49,19 +49,19 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus recode NOT_FOUND UNKNOWN",
             "ContainerStatus recode NOT_FOUND OK",
         ];
-    Must "CRI-CTR-007": "RemoveContainer of a container that is gone, or never was, succeeds.",
+    Must "CRI-CTR-007": "RemoveContainer of a removed or unknown container succeeds.",
         API, tags ["kubelet", "idempotence"], calls [RemoveContainer],
         remove_of_unknown_container_succeeds, faults [
             "RemoveContainer answer NOT_FOUND",
             "RemoveContainer after 2 answer NOT_FOUND",
         ];
-    Must "CRI-CTR-008": "A removed container is in no list, and its status is NOT_FOUND.",
+    Must "CRI-CTR-008": "A removed container is not listed, and its status is NOT_FOUND.",
         CRITEST, tags ["kubelet", "codes"], calls [RemoveContainer, ContainerStatus, ListContainers],
         removed_container_is_gone given [pod], faults [
             "RemoveContainer swallow",
             "ContainerStatus recode NOT_FOUND INTERNAL",
         ];
-    Must "CRI-CTR-009": "RemoveContainer removes a container that runs, by force.",
+    Must "CRI-CTR-009": "RemoveContainer forcibly removes a running container.",
         API, tags ["kubelet", "state"], calls [RemoveContainer],
         running_container_is_removed given [container], faults [
             "RemoveContainer swallow",
@@ -73,7 +73,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "RemoveContainer swallow",
             "RemoveContainer answer FAILED_PRECONDITION",
         ];
-    Must "CRI-CTR-011": "A container is started once: StartContainer of a running or exited one is refused.",
+    Must "CRI-CTR-011": "A container can be started only once: StartContainer of a running or exited container is refused.",
         API, tags ["state"], calls [StartContainer],
         container_is_started_once given [container], faults [
             "StartContainer after 1 swallow",
@@ -85,22 +85,22 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-CTR-013": "CreateContainer in an unknown sandbox is refused.",
         API, tags ["codes"], calls [CreateContainer],
         create_in_unknown_sandbox_is_refused, faults ["CreateContainer swallow"];
-    Must "CRI-CTR-014": "A second CreateContainer with the same metadata makes no second container: it is refused, or returns the first one.",
+    Must "CRI-CTR-014": "A second CreateContainer with the same metadata creates no container: it is refused or returns the first id.",
         CONTAINERD, tags ["kubelet", "names", "idempotence"], calls [CreateContainer],
         same_metadata_makes_no_second_container given [pod], faults [
             "CreateContainer after 1 request set config.metadata.attempt 7",
         ];
-    Must "CRI-CTR-015": "The next attempt of a container runs beside the exited one, which keeps its status.",
+    Must "CRI-CTR-015": "The next attempt of a container runs while the exited attempt keeps its status.",
         KUBELET, tags ["kubelet", "names", "restart"], calls [CreateContainer, StartContainer, ContainerStatus],
         next_attempt_runs_beside_exited_one given [pod], faults [
             "CreateContainer after 1 answer ALREADY_EXISTS",
             "ContainerStatus after 1 recode OK NOT_FOUND",
             "CreateContainer after 1 request set config.metadata.attempt 5",
         ];
-    Must "CRI-CTR-016": "The name of a removed container can be used again.",
+    Must "CRI-CTR-016": "The name of a removed container can be reused.",
         CRIO, tags ["names"], calls [CreateContainer, RemoveContainer],
         name_of_removed_container_is_free given [pod], faults ["CreateContainer after 1 answer ALREADY_EXISTS"];
-    Must "CRI-CTR-017": "A command that does not exist is refused by CreateContainer or StartContainer, the container is not told to have run, and can be removed.",
+    Must "CRI-CTR-017": "A nonexistent command is refused at create or start; its container is not reported as started and can be removed.",
         CRIO, tags ["kubelet", "exit"], calls [CreateContainer],
         missing_command_is_refused given [pod], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"sleep 100\"]",
@@ -110,12 +110,12 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus set status.reason \"Completed\"",
             "RemoveContainer answer FAILED_PRECONDITION",
         ];
-    Must "CRI-CTR-018": "CreateContainer without metadata is refused, and the runtime goes on serving.",
+    Must "CRI-CTR-018": "CreateContainer without metadata is refused, and the runtime keeps serving.",
         CONTAINERD, tags ["input"], calls [CreateContainer],
         container_without_metadata_is_refused given [pod], faults [
             "CreateContainer request set config.metadata {\"name\": \"a\"}",
         ];
-    Must "CRI-CTR-019": "CreateContainer of an image that is not there is refused: pulling is the client's business.",
+    Must "CRI-CTR-019": "CreateContainer refuses a missing image, which the client must pull first.",
         API, tags ["kubelet", "image"], calls [CreateContainer],
         missing_image_is_refused given [pod], faults ["CreateContainer swallow"];
 };
@@ -233,10 +233,10 @@ async fn name_of_removed_container_is_free(x: &Context, pod: Pod) -> Verdict {
     let first = pod.create(x.forever("c")).await?;
     x.client.remove(&first).await?;
     let second = pod.create(x.forever("c")).await?;
-    ensure(second != first, "the id of the second container", "another one", second)
+    ensure(second != first, "the id of the second container", "a new id", second)
 }
 
-/// Fails if a container whose start was refused is told to run, or to have ended well.
+/// Fails if a container whose start was refused is reported as running or as completed.
 async fn never_ran(x: &Context, id: &str) -> Verdict {
     let status = x.client.container(id).await?;
     match status.state() {
@@ -244,14 +244,14 @@ async fn never_ran(x: &Context, id: &str) -> Verdict {
             let told = status.exit_code != 0
                 && !["", "Completed"].contains(&status.reason.as_str())
                 && status.finished_at > 0;
-            let expected = "an exit code that is not 0, a reason for it, and a time";
-            ensure(told, "the end of what did not start", expected, &status)?;
+            let expected = "a nonzero exit code, a reason and a finish time";
+            ensure(told, "the status after a failed start", expected, &status)?;
         }
-        // Some runtimes leave it as it was.
+        // Some runtimes keep it created.
         ContainerState::ContainerCreated => equal("started_at", &status.started_at, &0)?,
         ContainerState::ContainerRunning | ContainerState::ContainerUnknown => {
             let expected = "CONTAINER_EXITED or CONTAINER_CREATED";
-            return failed("the state of what did not start", expected, format!("{status:?}"));
+            return failed("the state after a failed start", expected, format!("{status:?}"));
         }
     }
     x.container_is(id, status.state()).await

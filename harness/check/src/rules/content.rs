@@ -1,4 +1,4 @@
-//! Rules of what an image gives its containers: the command, the environment, the user, and files as its layers have them.
+//! Rules of the settings and files that containers take from their image: command, environment, user, layers.
 
 pub(crate) mod files;
 pub(crate) mod removal;
@@ -9,67 +9,67 @@ use crate::rules::image::{add, pull};
 use crate::rules::security::words;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CNT-001": "Without a command and arguments, the image's entrypoint runs with the image's command as arguments.",
+    Must "CRI-CNT-001": "Without a command and arguments, the image's Entrypoint runs with its Cmd as arguments.",
         KUBELET, tags ["kubelet", "process"], calls [CreateContainer],
         command_is_that_of_image given [namespaces], faults [
             "CreateContainer request set config.args [\"other\"]",
             "CreateContainer request set config.command [\"/bin/sh\", \"/entry\"]",
         ];
-    Must "CRI-CNT-002": "Arguments replace the image's command and keep its entrypoint; a command replaces both.",
+    Must "CRI-CNT-002": "Arguments replace the image's Cmd and keep its Entrypoint; a command replaces both.",
         KUBELET, tags ["kubelet", "process"], calls [CreateContainer],
         command_replaces_that_of_image given [namespaces], faults [
             "CreateContainer request drop config.args",
             "CreateContainer request drop config.command",
             "CreateContainer after 1 request set config.args [\"from\", \"image\"]",
         ];
-    Must "CRI-CNT-003": "The image's environment is there, and what the configuration sets replaces it.",
+    Must "CRI-CNT-003": "The image's environment variables are set, and those of the configuration override them.",
         KUBELET, tags ["kubelet", "process"], calls [CreateContainer],
         environment_is_that_of_image given [namespaces], faults [
             "CreateContainer request drop config.envs",
             "CreateContainer request set config.envs [{\"key\": \"KEPT\", \"value\": \"eA==\"}]",
         ];
-    Must "CRI-CNT-004": "The command runs in the image's working directory, unless the configuration names one.",
+    Must "CRI-CNT-004": "The command runs in the image's working directory unless the configuration sets one.",
         KUBELET, tags ["kubelet", "process"], calls [CreateContainer],
         directory_is_that_of_image given [namespaces], faults [
             "CreateContainer request set config.working_dir \"/\"",
             "CreateContainer request drop config.working_dir",
         ];
-    Must "CRI-CNT-005": "The command runs as the image's user and group, unless the configuration names a user.",
+    Must "CRI-CNT-005": "The command runs as the image's user and group unless the configuration sets a user.",
         CRITEST, tags ["kubelet", "user"], calls [CreateContainer],
         user_is_that_of_image given [users], faults [
             "CreateContainer request set config.linux.security_context.run_as_user {\"value\": \"3\"}",
             "CreateContainer request drop config.linux.security_context.run_as_user",
         ];
-    Must "CRI-CNT-006": "A file is as the last layer has it; what a layer whites out is gone, and so is all below an opaque directory.",
+    Must "CRI-CNT-006": "A file comes from the topmost layer that has it; whiteouts and opaque directories hide files of the layers below.",
         API, tags ["files"], calls [CreateContainer],
         layers_are_stacked given [namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"ls /over\"]",
         ];
-    Must "CRI-CNT-007": "Files have the modes of the layer, set-user-ID and sticky bits included, and links lead where they led.",
+    Must "CRI-CNT-007": "Files keep the modes of their layer, including set-user-ID and sticky bits, and links keep their targets.",
         API, tags ["files"], calls [CreateContainer],
         modes_and_links_are_kept given [namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"ls /\"]",
         ];
-    Must "CRI-CNT-008": "StopContainer sends the image's stop signal when the configuration names none; a status that names a signal names that one.",
+    Must "CRI-CNT-008": "Without a configured stop signal, StopContainer sends the image's; ContainerStatus reports no other signal.",
         KUBELET, tags ["kubelet", "signal"], calls [StopContainer, ContainerStatus],
         signal_is_that_of_image("SIGUSR1"), faults [
             "StopContainer request drop timeout",
             "ContainerStatus set status.exit_code 143",
             "ContainerStatus set status.stop_signal \"SIGTERM\"",
         ];
-    Should "CRI-CNT-018": "StopContainer sends the image's stop signal also if the image gives it by number, as builders may.",
+    Should "CRI-CNT-018": "StopContainer sends the image's stop signal even if it is given as a number, which builders may do.",
         CONTAINERD, tags ["kubelet", "signal"], calls [StopContainer, ContainerStatus],
         signal_is_that_of_image("10"), faults [
             "StopContainer request drop timeout",
             "ContainerStatus set status.exit_code 143",
             "ContainerStatus set status.stop_signal \"SIGTERM\"",
         ];
-    Must "CRI-CNT-009": "What a container writes is its own: another container of the image does not see it, nor the next attempt.",
+    Must "CRI-CNT-009": "A container's writes are not visible in other containers of the image, nor in its next attempt.",
         API, tags ["kubelet", "files"], calls [CreateContainer],
         writes_are_of_one_container given [namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo mine >/tmp/f; cat /tmp/f\"]",
         ];
-    Must "CRI-CNT-010": "A container's status, and the list, name its image by the id that ImageStatus has, and one of its digests or the id.",
+    Must "CRI-CNT-010": "ContainerStatus and ListContainers identify the image by a name, digest or id that ImageStatus returns.",
         KUBELET, tags ["kubelet", "names", "echo"], calls [CreateContainer, ContainerStatus, ListContainers, ImageStatus],
         status_names_image given [namespaces], faults [
             "ContainerStatus drop status.image_ref",
@@ -79,7 +79,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListContainers set containers.image_ref \"sha256:none\"",
             "ListContainers set containers.image.image \"none\"",
         ];
-    Should "CRI-CNT-011": "A working directory that is not there is made, and one that is a file is refused.",
+    Should "CRI-CNT-011": "A missing working directory is created, and a working directory that is a file is refused.",
         CRIO, tags ["files", "process"], calls [CreateContainer],
         working_directory_is_made given [namespaces], faults [
             "CreateContainer request drop config.working_dir",
@@ -87,7 +87,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// Tells its arguments.
+/// A script that prints its arguments.
 const ENTRY: &str = "for word; do echo \"$word\"; done\n";
 
 /// Pulls an image with a shell and these layers on top; returns its name.
@@ -104,7 +104,7 @@ pub(crate) async fn image(
     Ok(name)
 }
 
-/// A container of an image, which runs what the image says.
+/// A container that runs the image's own command.
 fn of(x: &Context, image: &str) -> v1::ContainerConfig {
     let mut config = x.script("c", "");
     config.command.clear();
@@ -112,7 +112,7 @@ fn of(x: &Context, image: &str) -> v1::ContainerConfig {
     config
 }
 
-/// A container of an image, which runs a script.
+/// A container of an image that runs a script.
 pub(crate) fn script(x: &Context, image: &str, text: &str) -> v1::ContainerConfig {
     let mut config = of(x, image);
     config.command = ["/bin/sh", "-c", text].map(str::to_owned).into();
@@ -136,7 +136,7 @@ async fn command_replaces_that_of_image(x: &Context) -> Verdict {
     x.prints(config, "the arguments", "given\n").await?;
     let mut config = of(x, &image);
     config.command = words(&["/bin/sh", "-c", "echo $# $0", "zero"]);
-    x.prints(config, "what the command says", "0 zero\n").await
+    x.prints(config, "the output of the command", "0 zero\n").await
 }
 
 async fn environment_is_that_of_image(x: &Context) -> Verdict {
@@ -203,7 +203,7 @@ async fn modes_and_links_are_kept(x: &Context) -> Verdict {
     let output = x.output(script(x, &image, text)).await?;
     let mut lines: Vec<&str> = output.lines().collect();
     lines.sort_unstable();
-    // The links of a directory are counted differently by file systems.
+    // Filesystems count the links of a directory differently.
     lines.retain(|line| !line.starts_with('d'));
     let expected = [
         "-rw-r----- 1",
@@ -240,10 +240,10 @@ async fn writes_are_of_one_container(x: &Context) -> Verdict {
     let image = image(x, "1", |image| image).await?;
     let text = "cat /tmp/f 2>/dev/null; echo mine >/tmp/f; echo end";
     for _ in 0..2 {
-        x.prints(script(x, &image, text), "what is there before", "end\n").await?;
+        x.prints(script(x, &image, text), "the output of a new container", "end\n").await?;
     }
     let pod = x.pod().await?;
-    x.prints_in(&pod, script(x, &image, text), "what is there before", "end\n").await?;
+    x.prints_in(&pod, script(x, &image, text), "the output of a new container", "end\n").await?;
     let mut next = script(x, &image, text);
     next.metadata.get_or_insert_default().attempt = 1;
     "next.log".clone_into(&mut next.log_path);
@@ -252,7 +252,7 @@ async fn writes_are_of_one_container(x: &Context) -> Verdict {
     let log = std::fs::read(pod.log_directory().join("next.log")).unwrap_or_default();
     let lines = harness::cri_log::lines(&log);
     let lines: Vec<&str> = lines.iter().map(|line| line.text.as_str()).collect();
-    equal("what is there before the next attempt", &lines, &["end"].as_slice())
+    equal("the output of the next attempt", &lines, &["end"].as_slice())
 }
 
 async fn status_names_image(x: &Context) -> Verdict {
@@ -261,7 +261,7 @@ async fn status_names_image(x: &Context) -> Verdict {
         return equal("the pulled image", &None::<()>, &Some(()));
     };
     let pod = x.pod().await?;
-    // As a kubelet does: by the id.
+    // By id, like the kubelet.
     let mut config = script(x, &image.id, "exit 0");
     name.clone_into(&mut config.image.get_or_insert_default().user_specified_image);
     let id = pod.create(config).await?;

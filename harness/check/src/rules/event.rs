@@ -15,7 +15,7 @@ use tonic::Streaming;
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-EVT-001": "Each change of a sandbox and its container is one event, in the order in which they happen.",
+    Should "CRI-EVT-001": "Each state change of a sandbox and its container is reported in one event, in order.",
         CONTAINERD, tags ["kubelet", "evented-pleg", "order"], calls [GetContainerEvents],
         each_change_is_one_event, faults [
             "GetContainerEvents if container_event_type = \"CONTAINER_STARTED_EVENT\" lose",
@@ -29,7 +29,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "GetContainerEvents after 1 lose",
             "GetContainerEvents after 1 if container_event_type = \"CONTAINER_DELETED_EVENT\" repeat",
         ];
-    Should "CRI-EVT-003": "An event carries the statuses of the sandbox and its containers as they were then, and the last one no sandbox.",
+    Should "CRI-EVT-003": "An event carries the statuses of its sandbox and containers at that time; the last one has no sandbox status.",
         CONTAINERD, tags ["kubelet", "evented-pleg"], calls [GetContainerEvents],
         events_carry_statuses, faults [
             "GetContainerEvents drop pod_sandbox_status",
@@ -38,14 +38,14 @@ pub(crate) const RULES: &[Rule] = rules! {
             "GetContainerEvents set pod_sandbox_status.state \"SANDBOX_NOTREADY\"",
             "GetContainerEvents if container_event_type = \"CONTAINER_DELETED_EVENT\" set pod_sandbox_status.id \"none\"",
         ];
-    Should "CRI-EVT-004": "The event of a container's end carries its exit code and reason.",
+    Should "CRI-EVT-004": "A container's CONTAINER_STOPPED_EVENT carries its exit code and reason.",
         KUBELET, tags ["kubelet", "evented-pleg", "exit"], calls [GetContainerEvents],
         exit_event_carries_exit_code, faults [
             "GetContainerEvents drop containers_statuses.exit_code",
             "GetContainerEvents drop containers_statuses.reason",
             "GetContainerEvents if container_event_type = \"CONTAINER_STOPPED_EVENT\" lose",
         ];
-    Should "CRI-EVT-005": "The times of a sandbox's events are those when they happened, in nanoseconds, and do not go back.",
+    Should "CRI-EVT-005": "created_at of a sandbox's events is the time of the change in nanoseconds, and never decreases.",
         API, tags ["evented-pleg", "time"], calls [GetContainerEvents],
         event_times_do_not_go_back, faults [
             "GetContainerEvents drop created_at",
@@ -53,7 +53,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "GetContainerEvents set created_at 1700000000000000000",
             "GetContainerEvents set created_at 4000000000000000000",
         ];
-    Should "CRI-EVT-006": "The end of a container is an event with its exit code, however it ends.",
+    Should "CRI-EVT-006": "Each container exit is reported in one event with its exit code and reason, however the container ends.",
         KUBELET, tags ["evented-pleg", "exit"], calls [GetContainerEvents],
         each_end_is_an_event, faults [
             "GetContainerEvents if container_event_type = \"CONTAINER_STOPPED_EVENT\" lose",
@@ -62,20 +62,20 @@ pub(crate) const RULES: &[Rule] = rules! {
             "GetContainerEvents if container_event_type == \"CONTAINER_STOPPED_EVENT\" and containers_statuses.exit_code == 137 lose",
             "GetContainerEvents set containers_statuses.reason \"Error\"",
         ];
-    Should "CRI-EVT-007": "No event of many containers that start and end at once is lost or comes twice.",
+    Should "CRI-EVT-007": "No event is lost or repeated when many containers start and exit concurrently.",
         KUBELET, tags ["evented-pleg", "concurrency"], calls [GetContainerEvents],
         burst_of_events_is_complete, faults [
             "GetContainerEvents if container_event_type == \"CONTAINER_STARTED_EVENT\" and containers_statuses.metadata.name == \"c13\" lose",
             "GetContainerEvents if container_event_type == \"CONTAINER_STOPPED_EVENT\" and containers_statuses.metadata.name == \"c13\" repeat",
         ];
-    Should "CRI-EVT-008": "A second subscriber receives the events from then on, and none that the first one had before.",
+    Should "CRI-EVT-008": "A new subscriber receives only later events.",
         CONTAINERD, tags ["evented-pleg"], calls [GetContainerEvents],
         second_subscriber_has_no_past, faults [
             "GetContainerEvents after 1 hang",
             "GetContainerEvents after 1 lose",
             "GetContainerEvents after 1 if container_event_type == \"CONTAINER_STARTED_EVENT\" set pod_sandbox_status.labels.past \"yes\"",
         ];
-    Should "CRI-EVT-009": "An event of a container has the statuses of all containers of its pod: a kubelet makes the pod's status of them.",
+    Should "CRI-EVT-009": "A container's event carries the statuses of all containers in its pod, which the kubelet needs.",
         KUBELET, tags ["evented-pleg"], calls [GetContainerEvents],
         events_have_all_statuses, faults [
             "GetContainerEvents drop containers_statuses",
@@ -83,18 +83,18 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// How many containers end at once.
+/// How many containers run concurrently.
 const BURST: usize = 20;
 
 pub(crate) type Subscription = Streaming<ContainerEventResponse>;
 
-/// Subscribes. Some runtimes answer with the first event, so that a call would wait for one.
+/// Subscribes. Some runtimes answer only with the first event, so this does not wait for the answer.
 pub(crate) async fn subscribe(
     x: &Context,
 ) -> Verdict<tokio::task::JoinHandle<Result<Subscription, Status>>> {
     let client = x.client.clone();
     let mut subscribing = tokio::spawn(async move { client.events().await });
-    // What refuses does so at once; what is slow is taken to have subscribed.
+    // Runtimes refuse immediately; a slow call counts as subscribed.
     let answer = tokio::time::timeout(Duration::from_millis(500), &mut subscribing).await;
     match answer {
         Ok(Ok(Ok(stream))) => Ok(tokio::spawn(std::future::ready(Ok(stream)))),
@@ -118,7 +118,7 @@ pub(crate) async fn events_of(
         };
         loop {
             let event =
-                present(stream.message().await?, "the stream of events", "to go on", "its end")?;
+                present(stream.message().await?, "the stream of events", "to continue", "its end")?;
             if !ids.contains(&event.container_id.as_str()) {
                 continue;
             }
@@ -135,19 +135,19 @@ pub(crate) async fn events_of(
         Err(_) => {
             let sandbox = ids.first().copied().unwrap_or_default();
             failed(
-                "the events of a pod that was made and removed",
+                "the events of a pod that was run and removed",
                 format!(
                     "{} of the sandbox within {} s",
                     Deleted.as_str_name(),
                     x.shared.patience.as_secs_f64()
                 ),
-                format!("without it: {}", in_words(&events, sandbox).join(", ")),
+                format!("no such event in: {}", in_words(&events, sandbox).join(", ")),
             )
         }
     }
 }
 
-/// Of what each event is, and its type, in the order of the events.
+/// The object and the type of each event, in order.
 fn in_words(events: &[ContainerEventResponse], sandbox: &str) -> Vec<String> {
     let each = events.iter().map(|event| {
         let of = match event.container_id == sandbox {
@@ -215,7 +215,7 @@ async fn every_subscriber_receives_every_event(x: &Context) -> Verdict {
 async fn events_carry_statuses(x: &Context) -> Verdict {
     let (pod, id, events) = heard(x).await?;
     let Some((last, before)) = events.split_last() else {
-        return failed("the events", "some", "none");
+        return failed("the events", "at least one", "none");
     };
     for event in before {
         let sandbox = event.pod_sandbox_status.clone().unwrap_or_default();
@@ -225,7 +225,7 @@ async fn events_carry_statuses(x: &Context) -> Verdict {
             (true, Started) => ContainerState::ContainerRunning,
             (true, Stopped) => ContainerState::ContainerExited,
             (false, Started) => {
-                let what = "the sandbox's state as it starts";
+                let what = "the sandbox's state in its CONTAINER_STARTED_EVENT";
                 equal(what, &sandbox.state(), &PodSandboxState::SandboxReady)?;
                 continue;
             }
@@ -239,9 +239,9 @@ async fn events_carry_statuses(x: &Context) -> Verdict {
     }
     match &last.pod_sandbox_status {
         None => Ok(()),
-        // A kubelet takes both: it has removed the sandbox itself.
+        // The kubelet accepts both: it has removed the sandbox itself.
         Some(sandbox) if sandbox.state() == PodSandboxState::SandboxNotready => {
-            diverges("the last event carries the sandbox that is gone")
+            diverges("the last event carries the removed sandbox")
         }
         Some(sandbox) => failed(
             "the sandbox in its last event",
@@ -257,7 +257,7 @@ async fn exit_event_carries_exit_code(x: &Context) -> Verdict {
     let status =
         stopped.and_then(|event| event.containers_statuses.iter().find(|status| status.id == id));
     let seen = status.map(|status| (status.exit_code, status.reason.as_str()));
-    equal("exit code and reason in the event", &seen, &Some((143, "Error")))
+    equal("the exit code and reason in CONTAINER_STOPPED_EVENT", &seen, &Some((143, "Error")))
 }
 
 async fn event_times_do_not_go_back(x: &Context) -> Verdict {
@@ -302,7 +302,7 @@ async fn each_end_is_an_event(x: &Context) -> Verdict {
             Some((status.exit_code, status.reason.as_str()))
         });
         let reason = if *code == 0 { "Completed" } else { "Error" };
-        let what = format!("exit codes and reasons in the events of the end of container {id}");
+        let what = format!("exit code and reason in each CONTAINER_STOPPED_EVENT of {id}");
         equal(&what, &seen.collect::<Vec<_>>(), &vec![Some((*code, reason))])?;
     }
     Ok(())
@@ -347,7 +347,7 @@ async fn second_subscriber_has_no_past(x: &Context) -> Verdict {
     let past = x.pod_of(config).await?;
     let of_past = x.running(&past).await?;
     x.client.remove_pod(&past.id).await?;
-    // The runtime has sent all of them when the first subscriber has the last one.
+    // The runtime has sent all of them once the first subscriber has the last one.
     events_of(x, first, &[&past.id, &of_past]).await?;
     let second = subscribe(x).await?;
     let pod = x.pod().await?;
@@ -380,5 +380,5 @@ async fn events_have_all_statuses(x: &Context) -> Verdict {
     seen.sort();
     let mut both = vec![&first, &second];
     both.sort();
-    equal("containers_statuses as the second one starts", &seen, &both)
+    equal("containers_statuses when the second one starts", &seen, &both)
 }

@@ -10,17 +10,17 @@ use crate::prelude::*;
 use crate::rules::sandbox::UNKNOWN;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-EXE-001": "ExecSync returns what the command wrote, standard output and standard error apart, byte for byte.",
+    Must "CRI-EXE-001": "ExecSync returns standard output and standard error separately, byte for byte, and logs neither.",
         CRITEST, tags ["kubelet", "probe"], calls [ExecSync],
         exec_sync_returns_both_outputs given [pod, container], faults [
             "ExecSync drop stdout",
             "ExecSync drop stderr",
             "ExecSync set stdout \"b3V0Cg==\"",
         ];
-    Must "CRI-EXE-002": "A command that fails is no error of ExecSync: its exit code is in the answer.",
+    Must "CRI-EXE-002": "ExecSync of a failing command succeeds and returns its exit code.",
         KUBELET, tags ["kubelet", "probe", "exit"], calls [ExecSync],
         exec_sync_returns_exit_code, faults ["ExecSync drop exit_code", "ExecSync fail UNKNOWN"];
-    Must "CRI-EXE-003": "ExecSync ends with DEADLINE_EXCEEDED when its timeout is over, and the command ends with it: to a kubelet any other code is no failure of a probe.",
+    Must "CRI-EXE-003": "ExecSync kills the command at its timeout and returns DEADLINE_EXCEEDED, the only error that fails a probe.",
         CRITEST, tags ["kubelet", "probe", "time"], calls [ExecSync],
         exec_sync_ends_with_its_timeout, faults [
             "ExecSync if request timeout = \"1\" request drop timeout",
@@ -34,38 +34,38 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-EXE-004": "ExecSync in an unknown container is refused.",
         API, tags ["codes"], calls [ExecSync],
         exec_in_unknown_container_is_refused, faults ["ExecSync swallow"];
-    Must "CRI-EXE-005": "ExecSync in a container that does not run is refused.",
+    Must "CRI-EXE-005": "ExecSync in a container that is not running is refused.",
         API, tags ["kubelet", "state"], calls [ExecSync],
         exec_in_container_that_does_not_run_is_refused given [pod], faults [
             "ExecSync swallow",
             "ExecSync after 1 swallow",
         ];
-    Must "CRI-EXE-006": "ExecSync runs its command in the container's own environment and working directory.",
+    Must "CRI-EXE-006": "ExecSync runs its command with the container's environment and working directory.",
         API, tags ["process"], calls [ExecSync],
         exec_has_environment_of_container given [pod], faults [
             "CreateContainer request drop config.envs",
             "CreateContainer request drop config.working_dir",
         ];
-    Must "CRI-EXE-010": "The URL that Exec returns carries the command's output and exit code over SPDY, which a kubelet speaks.",
+    Must "CRI-EXE-010": "The URL that Exec returns serves the command's output and exit code over SPDY, which the kubelet uses.",
         KUBELET, tags ["kubelet", "stream"], calls [Exec],
         exec_streams(Transport::Spdy), faults [
             "Exec drop url",
             "Exec set url \"http://127.0.0.1:1/exec/none\"",
             "Exec request set cmd [\"/bin/sh\", \"-c\", \"exit 7\"]",
         ];
-    Should "CRI-EXE-011": "The URL that Exec returns carries the command's output and exit code over a WebSocket.",
+    Should "CRI-EXE-011": "The URL that Exec returns serves the command's output and exit code over WebSocket.",
         KUBELET, tags ["stream"], calls [Exec],
         exec_streams(Transport::WebSocket), faults [
             "Exec drop url",
             "Exec request set cmd [\"/bin/sh\", \"-c\", \"exit 7\"]",
         ];
-    Must "CRI-EXE-012": "Standard input of Exec reaches the command, and its end too.",
+    Must "CRI-EXE-012": "Exec forwards standard input to the command, including its end.",
         CRITEST, tags ["kubelet", "stream"], calls [Exec],
         exec_carries_stdin, faults ["Exec request drop stdin"];
-    Must "CRI-EXE-013": "Exec without any stream, and Exec with a terminal and standard error, are refused.",
+    Must "CRI-EXE-013": "Exec is refused without any stream, and with both a terminal and standard error.",
         API, tags ["input", "stream"], calls [Exec],
         exec_with_bad_streams_is_refused, faults ["Exec request set stdout true", "Exec request drop stderr"];
-    Must "CRI-EXE-014": "Attach carries the output of a running container from then on.",
+    Must "CRI-EXE-014": "Attach forwards standard input to a running container and returns only the output written afterwards.",
         CRITEST, tags ["kubelet", "stream"], calls [Attach],
         attach_carries_both_ways given [pod], faults ["Attach drop url", "CreateContainer request drop config.stdin"];
     Must "CRI-EXE-015": "Exec and Attach of an unknown container, and PortForward of an unknown sandbox, are refused.",
@@ -75,7 +75,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "Attach swallow",
             "PortForward swallow",
         ];
-    Must "CRI-EXE-016": "ExecSync without a timeout has no limit, one with a long timeout is not ended before, and the exit code of a command that a signal killed is 128 plus its number.",
+    Must "CRI-EXE-016": "ExecSync with no or a long timeout runs a command to its end; if signal N kills it, the exit code is 128 + N.",
         API, tags ["kubelet", "time", "exit"], calls [ExecSync],
         exec_sync_without_timeout_has_no_limit, faults [
             "ExecSync request set timeout 1",
@@ -84,7 +84,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ExecSync set exit_code 9",
             "ExecSync set exit_code -1",
         ];
-    Must "CRI-EXE-022": "A command of ExecSync that reads its standard input finds the end of it at once.",
+    Must "CRI-EXE-022": "An ExecSync command that reads standard input reads end of file immediately.",
         KUBELET, tags ["kubelet", "probe", "exec"], calls [ExecSync],
         input_of_command_is_empty given [container], faults [
             "ExecSync fail DEADLINE_EXCEEDED",
@@ -106,7 +106,7 @@ async fn exec_sync_returns_both_outputs(x: &Context, pod: Pod, id: String) -> Ve
     equal("exit_code", &answer.exit_code, &0)?;
     let log = std::fs::read_to_string(x.log_path(&pod)).unwrap_or_default();
     let lines: Vec<&str> = log.lines().collect();
-    ensure(lines.len() == 1, "the container's log", "its own line alone", &lines)
+    ensure(lines.len() == 1, "the container's log", "only its own line", &lines)
 }
 
 async fn exec_sync_returns_exit_code(x: &Context) -> Verdict {
@@ -122,8 +122,7 @@ async fn exec_sync_ends_with_its_timeout(x: &Context) -> Verdict {
 
 async fn exec_sync_ends_after(x: &Context, id: &str, timeout: u32) -> Verdict {
     let began = Instant::now();
-    // It writes a line each second. It adds to the file, since it is killed as it writes its second line, and a file that is
-    // written anew would then be empty.
+    // It appends a line each second: it is killed as it writes its second line, and a truncated file could then be empty.
     let seconds = "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14";
     let script = format!("for s in {seconds}; do echo $s >>/tmp/{timeout}-seconds; sleep 1; done");
     let what = format!("ExecSync of a command that takes 15 s, with a timeout of {timeout} s");
@@ -135,7 +134,7 @@ async fn exec_sync_ends_after(x: &Context, id: &str, timeout: u32) -> Verdict {
     ensure(in_time, &what, &format!("to take between {least} and {} s", least + 8.0), took)?;
     equal("the code", &status.code(), &Code::DeadlineExceeded)?;
     let processes = "for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$f 2>/dev/null; echo; done";
-    x.until("the command to end with its timeout", async || {
+    x.until("the command to end at its timeout", async || {
         let all = x.client.sh(id, processes).await.map_err(|status| status.to_string())?;
         let ours = format!("14; do echo $s >>/tmp/{timeout}-");
         match all.lines().find(|line| line.contains(&ours)) {
@@ -145,9 +144,8 @@ async fn exec_sync_ends_after(x: &Context, id: &str, timeout: u32) -> Verdict {
     })
     .await?;
     let ran = x.client.sh(id, &format!("cat /tmp/{timeout}-seconds")).await?;
-    let what = format!(
-        "the lines that a command with a timeout of {timeout} s has written, one each second"
-    );
+    let what =
+        format!("the lines that a command with a timeout of {timeout} s wrote, one each second");
     let most = timeout + 3;
     let in_time = (1..=most as usize).contains(&ran.lines().count());
     ensure(in_time, &what, &format!("1 to {most}"), ran)
@@ -217,7 +215,7 @@ async fn exec_carries_stdin(x: &Context) -> Verdict {
         Err(error) => return failed("the URL of Exec", "a stream", format!("{url}: {error:?}")),
     };
     if let Err(error) = command.write(b"hello\n").await {
-        return failed("standard input", "to be taken", format!("{error:?}"));
+        return failed("standard input", "to be accepted", format!("{error:?}"));
     }
     command.end_stdin().await;
     let stdout = streaming::text(&mut command.stdout).await;
@@ -252,7 +250,7 @@ async fn attach_carries_both_ways(x: &Context, pod: Pod) -> Verdict {
         Err(error) => return failed("the URL of Attach", "a stream", format!("{url}: {error:?}")),
     };
     if let Err(error) = attached.write(b"hello\n").await {
-        return failed("standard input", "to be taken", format!("{error:?}"));
+        return failed("standard input", "to be accepted", format!("{error:?}"));
     }
     let stdout = streaming::text(&mut attached.stdout).await;
     equal("the output since Attach", stdout.as_str(), "got hello\n")
@@ -277,7 +275,7 @@ async fn streams_of_unknown_objects_are_refused(x: &Context) -> Verdict {
 async fn exec_sync_without_timeout_has_no_limit(x: &Context) -> Verdict {
     let id = running(x).await?;
     let command = ["/bin/sh", "-c", "sleep 12; echo slept; kill -9 $$"];
-    // A year, of which the milliseconds are more than 32 bits.
+    // A year, whose milliseconds exceed 32 bits.
     let long = 365 * 24 * 3600;
     let (without, with_long) =
         tokio::join!(x.client.exec(&id, command, 0), x.client.exec(&id, command, long));
@@ -300,7 +298,7 @@ async fn input_of_command_is_empty(x: &Context, id: String) -> Verdict {
         Err(status) if status.code() == Code::DeadlineExceeded => {
             return failed(
                 "cat by ExecSync with a timeout of 10 s",
-                "to end at once",
+                "to end immediately",
                 status.message(),
             );
         }

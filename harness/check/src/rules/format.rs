@@ -1,4 +1,4 @@
-//! Rules of the forms in which registries have images: for several machines, packed in several ways, with layers that are alike.
+//! Rules of image formats: several architectures, several compressions, repeated, shared and many layers.
 
 use harness::fixture_image::Packing;
 
@@ -8,37 +8,37 @@ use crate::rules::content::script;
 use crate::rules::image::{add, pull};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-FMT-001": "Of an image for several architectures, PullImage gets the one for this machine, wherever it is in the index.",
+    Must "CRI-FMT-001": "PullImage selects the host's architecture from an OCI index and a Docker manifest list, even if listed last.",
         CONTAINERD, tags ["kubelet", "pull"], calls [PullImage, CreateContainer],
         image_is_that_of_machine given [namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo other; echo other\"]",
             "PullImage answer UNKNOWN",
         ];
-    Must "CRI-FMT-002": "Layers are unpacked that are packed with gzip (in one member or in several), with zstd or not at all, of images of OCI and of docker.",
+    Must "CRI-FMT-002": "OCI layers are unpacked from gzip (one or more members), zstd and plain tar, and Docker layers from gzip and tar.",
         CRIO, tags ["kubelet", "pull", "files"], calls [PullImage, CreateContainer],
         layers_are_packed_in_several_ways given [namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"cat /gzip\"]",
             "PullImage after 1 answer UNKNOWN",
         ];
-    Must "CRI-FMT-003": "A layer that is in an image twice counts each time, in its place.",
+    Must "CRI-FMT-003": "A layer that occurs twice in an image is applied twice, each time in its position.",
         API, tags ["kubelet", "pull", "files"], calls [PullImage, CreateContainer],
         layer_counts_each_time given [namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"cat /kept\"]",
             "PullImage answer ALREADY_EXISTS",
         ];
-    Must "CRI-FMT-004": "RemoveImage leaves other images whole that have layers of the removed one, which can be pulled anew.",
+    Must "CRI-FMT-004": "RemoveImage keeps layers that other images share, and the removed image can be pulled again.",
         API, tags ["kubelet", "pull", "files"], calls [RemoveImage, PullImage, CreateContainer],
         shared_layers_stay given [namespaces], faults [
             "CreateContainer answer NOT_FOUND",
             "CreateContainer after 1 request set config.command [\"/bin/sh\", \"-c\", \"cat /shared\"]",
             "PullImage after 2 answer UNKNOWN",
         ];
-    Must "CRI-FMT-005": "Files with long names, below long paths, and links to such are in the container.",
+    Must "CRI-FMT-005": "Files with long names and paths, and links to them, exist in the container.",
         API, tags ["pull", "files"], calls [CreateContainer],
         long_paths_are_kept given [namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo long\"]",
         ];
-    Should "CRI-FMT-006": "An image of 100 layers runs: builders make images of up to 127.",
+    Should "CRI-FMT-006": "An image with 100 layers runs; builders create images with up to 127.",
         CONTAINERD, tags ["pull", "files"], calls [PullImage, CreateContainer],
         many_layers_are_stacked given [namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"cat /1 /50\"]",
@@ -46,7 +46,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// A layer with a shell and what reads files.
+/// A layer with a shell and cat.
 fn shell() -> Verdict<Layer> {
     programs(&["sh", "cat"]).map_err(|error| Outcome::Skipped(error.to_string()))
 }
@@ -55,7 +55,7 @@ fn text(path: &str, text: &str) -> Layer {
     Layer::new().file(path, 0o644, format!("{text}\n"))
 }
 
-/// Pulls an image, and has a container of it run a script. Returns the output.
+/// Pulls an image, runs a script in a container of it, and returns the output.
 async fn output(x: &Context, image: &str, text: &str) -> Verdict<String> {
     pull(x, image).await?;
     x.output(script(x, image, text)).await
@@ -82,7 +82,7 @@ async fn image_is_that_of_machine(x: &Context) -> Verdict {
         })?;
         seen.push(output(x, &name, "cat /platform").await?);
     }
-    let what = "what tells the image of an index of OCI, and of a list of docker";
+    let what = "the platform in the images of an OCI index and a Docker manifest list";
     equal(what, &seen, &vec!["own\n".to_owned(); 2])
 }
 
@@ -96,14 +96,14 @@ async fn layers_are_packed_in_several_ways(x: &Context) -> Verdict {
     ];
     let packed = |image: ImageBuilder| {
         packings.iter().fold(image.layer(programs.clone()), |image, (name, packing)| {
-            // The file is behind the first member of a layer of several.
+            // The file comes after the first member of a multi-member layer.
             let layer = Layer::new().file("large", 0o644, vec![0; 20_000]);
             let layer = layer.file(name, 0o644, format!("{name}\n"));
             image.layer(layer.packed(*packing))
         })
     };
     let (oci, _) = add(x, "oci", packed)?;
-    // Docker's media types have none for zstd.
+    // Docker has no media type for zstd.
     let (docker, _) = add(x, "docker", |image| {
         let gzip = text("gzip", "gzip");
         let plain = text("plain", "plain").packed(Packing::Plain);
@@ -111,9 +111,9 @@ async fn layers_are_packed_in_several_ways(x: &Context) -> Verdict {
         image.layer(gzip).layer(plain)
     })?;
     let of_oci = output(x, &oci, "cat /gzip /members /zstd /plain").await?;
-    equal("files of OCI's layers", of_oci.as_str(), "gzip\nmembers\nzstd\nplain\n")?;
+    equal("the files of the OCI layers", of_oci.as_str(), "gzip\nmembers\nzstd\nplain\n")?;
     let of_docker = output(x, &docker, "cat /gzip /plain").await?;
-    equal("files of docker's layers", of_docker.as_str(), "gzip\nplain\n")
+    equal("the files of the Docker layers", of_docker.as_str(), "gzip\nplain\n")
 }
 
 async fn layer_counts_each_time(x: &Context) -> Verdict {
@@ -145,9 +145,9 @@ async fn shared_layers_stay(x: &Context) -> Verdict {
     x.client.remove_image(&names[0]).await?;
     let pod = x.pod().await?;
     let reads = script(x, &names[1], "cat /shared /own");
-    x.prints_in(&pod, reads, "files of the image that stays", "shared\nsecond\n").await?;
+    x.prints_in(&pod, reads, "the files of the other image", "shared\nsecond\n").await?;
     let seen = output(x, &names[0], "cat /shared /own").await?;
-    equal("files of the image that is back", seen.as_str(), "shared\nfirst\n")
+    equal("the files of the image that was pulled again", seen.as_str(), "shared\nfirst\n")
 }
 
 async fn long_paths_are_kept(x: &Context) -> Verdict {
@@ -163,10 +163,10 @@ async fn long_paths_are_kept(x: &Context) -> Verdict {
     let (image, _) = add(x, "1", |image| image.layer(programs).layer(layer))?;
     let reads = format!("cat /{directory}/{name} /link /same");
     let seen = output(x, &image, &reads).await?;
-    equal("the file by three names", seen.as_str(), "long\nlong\nlong\n")
+    equal("the file under three names", seen.as_str(), "long\nlong\nlong\n")
 }
 
-/// How many layers an image has beside the two that all have.
+/// The number of layers beside the two that every image has.
 const LAYERS: usize = 98;
 
 async fn many_layers_are_stacked(x: &Context) -> Verdict {
@@ -177,5 +177,5 @@ async fn many_layers_are_stacked(x: &Context) -> Verdict {
         })
     })?;
     let seen = output(x, &image, "cat /1 /50 /98").await?;
-    equal("files of three layers", seen.as_str(), "1\n50\n98\n")
+    equal("the files of three layers", seen.as_str(), "1\n50\n98\n")
 }

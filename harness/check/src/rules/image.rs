@@ -1,9 +1,9 @@
-//! Rules of images: pull, status, list, remove, with images of a registry of this process.
+//! Rules of images: pull, status, list, remove, with images from the check's own registry.
 
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-IMG-001": "A pulled image has a status with an id, a size and the tag that it was pulled by, and is not pinned.",
+    Must "CRI-IMG-001": "A pulled image has an id, a size and the pulled tag in ImageStatus, and is not pinned.",
         CRITEST, tags ["kubelet"], calls [PullImage, ImageStatus],
         pulled_image_has_status, faults [
             "ImageStatus drop image.id",
@@ -12,13 +12,13 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ImageStatus set image.pinned true",
             "PullImage swallow",
         ];
-    Must "CRI-IMG-002": "ImageStatus of an image that is not there is no error and has no image.",
+    Must "CRI-IMG-002": "ImageStatus of a missing image returns no image and no error.",
         API, tags ["kubelet", "codes"], calls [ImageStatus],
         missing_image_has_no_status, faults [
             "ImageStatus set image {\"id\": \"x\", \"size\": 1}",
             "ImageStatus answer NOT_FOUND",
         ];
-    Must "CRI-IMG-003": "A pulled image is listed as ImageStatus has it.",
+    Must "CRI-IMG-003": "ListImages returns a pulled image with the same fields as ImageStatus.",
         CRITEST, tags ["kubelet", "agreement"], calls [PullImage, ListImages, ImageStatus],
         pulled_image_is_listed, faults [
             "ListImages drop images",
@@ -27,53 +27,53 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListImages drop images.uid.value",
             "ListImages drop images.username",
         ];
-    Must "CRI-IMG-004": "ImageStatus answers the same for an image's id, its tag and its digest.",
+    Must "CRI-IMG-004": "ImageStatus returns the same image for its id, its tag and its digest.",
         CRITEST, tags ["kubelet", "names"], calls [ImageStatus],
         every_name_has_the_same_status, faults [
             "ImageStatus after 1 drop image",
             "ImageStatus after 2 drop image",
         ];
-    Must "CRI-IMG-005": "PullImage returns what ImageStatus finds the image by.",
+    Must "CRI-IMG-005": "PullImage returns a reference with which ImageStatus finds the image.",
         KUBELET, tags ["kubelet", "names"], calls [PullImage, ImageStatus],
         pull_returns_name_of_image, faults [
             "PullImage set image_ref \"sha256:none\"",
             "PullImage drop image_ref",
         ];
-    Must "CRI-IMG-006": "A removed image is in no list and has no status, by any of its names.",
+    Must "CRI-IMG-006": "A removed image is not listed and has no status by any of its names.",
         CRITEST, tags ["kubelet"], calls [RemoveImage, ImageStatus, ListImages],
         removed_image_is_gone, faults ["RemoveImage swallow"];
-    Must "CRI-IMG-007": "RemoveImage of an image that is not there succeeds.",
+    Must "CRI-IMG-007": "RemoveImage of a missing image succeeds.",
         API, tags ["kubelet", "idempotence"], calls [RemoveImage],
         remove_of_missing_image_succeeds, faults ["RemoveImage answer NOT_FOUND"];
-    Must "CRI-IMG-008": "An image that was pulled by its digest has that digest and no tag.",
+    Must "CRI-IMG-008": "An image pulled by digest has that digest and no tag.",
         CRITEST, tags ["kubelet", "names"], calls [PullImage, ImageStatus],
         image_pulled_by_digest_has_no_tag, faults [
             "ImageStatus drop image.repo_digests",
             "ImageStatus set image.repo_tags [\"a:b\"]",
         ];
-    Must "CRI-IMG-009": "An image that is pulled without a tag is pulled as latest.",
+    Must "CRI-IMG-009": "An image pulled without a tag has the tag latest.",
         CRITEST, tags ["names"], calls [PullImage, ImageStatus],
         image_without_tag_is_latest, faults [
             "ImageStatus set image.repo_tags [\"a:1\"]",
             "PullImage swallow",
         ];
-    Must "CRI-IMG-010": "PullImage of an image that no registry has is an error.",
+    Must "CRI-IMG-010": "PullImage of an image missing from its registry returns an error.",
         KUBELET, tags ["kubelet", "codes"], calls [PullImage],
         pull_of_missing_image_fails, faults ["PullImage swallow"];
-    Must "CRI-IMG-011": "The status of an image has the user of its configuration, as a number or as a name.",
+    Must "CRI-IMG-011": "ImageStatus reports the user of the image's configuration as a uid or as a username.",
         CRITEST, tags ["kubelet", "user"], calls [ImageStatus],
         status_has_user_of_image, faults [
             "ImageStatus drop image.uid",
             "ImageStatus drop image.username",
             "ImageStatus set image.username \"www-data:group\"",
         ];
-    Must "CRI-IMG-012": "Several tags of one image are one image in the list, which has all of them.",
+    Must "CRI-IMG-012": "An image with several tags is listed once, with all of them.",
         CRITEST, tags ["names"], calls [ListImages],
         several_tags_are_one_image, faults [
             "ListImages set images.repo_tags [\"a:1\"]",
             "ListImages drop images.repo_tags",
         ];
-    Should "CRI-IMG-013": "ListImages filtered by a name, an id or a digest returns that image alone, and none when it was removed.",
+    Should "CRI-IMG-013": "ListImages filtered by a name, id or digest returns only that image, and no image after its removal.",
         API, tags ["filter"], calls [ListImages],
         images_are_filtered_by_name, faults [
             "ListImages request drop filter",
@@ -81,10 +81,10 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListImages if request.filter.image.image prefix \"sha256:\" drop images",
             "ListImages stale",
         ];
-    Must "CRI-IMG-014": "RemoveImage calls of one image at once all succeed, and it is gone after them.",
+    Must "CRI-IMG-014": "Concurrent RemoveImage calls for one image all succeed and remove it.",
         CRITEST, tags ["concurrency", "idempotence"], calls [RemoveImage, ImageStatus],
         concurrent_removals_succeed, faults ["RemoveImage after 2 answer NOT_FOUND", "RemoveImage swallow"];
-    Must "CRI-IMG-015": "PullImage of an image that is there succeeds and returns the same.",
+    Must "CRI-IMG-015": "PullImage of an image that is already present succeeds and returns the same reference.",
         KUBELET, tags ["kubelet", "idempotence"], calls [PullImage],
         second_pull_returns_the_same, faults [
             "PullImage after 1 answer ALREADY_EXISTS",
@@ -113,12 +113,12 @@ pub(crate) async fn pulled(x: &Context) -> Verdict<(String, v1::Image)> {
     Ok((name.clone(), status(x, &name).await?))
 }
 
-/// Pulls from the registry of this process.
+/// Pulls from the check's own registry.
 pub(crate) async fn pull(x: &Context, name: &str) -> Verdict<String> {
     x.client.pull(name).await.map_err(refusal)
 }
 
-/// What a refused pull means: some endpoints are not configured for the registry of this process.
+/// The outcome of a refused pull: some endpoints are not configured for the check's own registry.
 pub(crate) fn refusal(status: Status) -> Outcome {
     match status.message().contains("HTTP response to HTTPS client") {
         true => Outcome::Skipped(format!(
@@ -137,7 +137,7 @@ async fn pulled_image_has_status(x: &Context) -> Verdict {
     let (name, image) = pulled(x).await?;
     ensure(!image.id.is_empty(), "the id", "not empty", &image)?;
     ensure(image.size > 0, "the size", "not 0", &image)?;
-    ensure(!image.pinned, "pinned", "false: a kubelet never removes a pinned image", &image)?;
+    ensure(!image.pinned, "pinned", "false: the kubelet never removes a pinned image", &image)?;
     equal("repo_tags", &image.repo_tags, &vec![name])
 }
 
@@ -173,7 +173,7 @@ async fn pull_returns_name_of_image(x: &Context) -> Verdict {
     let reference = pull(x, &name).await?;
     ensure(!reference.is_empty(), "image_ref", "not empty", &reference)?;
     let (by_reference, by_name) = (status(x, &reference).await?, status(x, &name).await?);
-    equal("ImageStatus of what PullImage returned", &by_reference.id, &by_name.id)
+    equal("the id in ImageStatus of the returned image_ref", &by_reference.id, &by_name.id)
 }
 
 async fn removed_image_is_gone(x: &Context) -> Verdict {
@@ -270,7 +270,7 @@ async fn images_are_filtered_by_name(x: &Context) -> Verdict {
     }
     x.client.remove_image(&name).await?;
     for one in names {
-        equal(&format!("ListImages by {one}, which was removed"), &by(one).await?, &vec![""; 0])?;
+        equal(&format!("ListImages by {one} after its removal"), &by(one).await?, &vec![""; 0])?;
     }
     Ok(())
 }
@@ -291,5 +291,5 @@ async fn concurrent_removals_succeed(x: &Context) -> Verdict {
 async fn second_pull_returns_the_same(x: &Context) -> Verdict {
     let (name, _) = add(x, "1", |image| image)?;
     let first = pull(x, &name).await?;
-    equal("what the second PullImage returns", &pull(x, &name).await?, &first)
+    equal("image_ref of the second PullImage", &pull(x, &name).await?, &first)
 }

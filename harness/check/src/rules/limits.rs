@@ -1,4 +1,4 @@
-//! Rules of limits: what a container is given of memory and CPU, seen in its cgroup, and how that is changed.
+//! Rules of a container's memory and CPU limits, as its cgroup shows them, and of their updates.
 
 pub(crate) mod cgroup_paths;
 pub(crate) mod decrease;
@@ -12,20 +12,20 @@ use crate::prelude::*;
 pub(crate) const MIB: i64 = 1 << 20;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-LIM-001": "The memory limit of a container is the one of its cgroup.",
+    Must "CRI-LIM-001": "A container's memory limit is set in its cgroup.",
         KUBELET, tags ["kubelet", "resources"], calls [CreateContainer, ExecSync],
         memory_limit_is_set, faults [
             "CreateContainer request drop config.linux.resources",
             "CreateContainer request set config.linux.resources.memory_limit_in_bytes 268435456",
         ];
-    Must "CRI-LIM-002": "CPU quota, period and shares of a container are those of its cgroup.",
+    Must "CRI-LIM-002": "A container's CPU quota, period and shares are set in its cgroup.",
         KUBELET, tags ["kubelet", "resources"], calls [CreateContainer, ExecSync],
         cpu_limits_are_set, faults [
             "CreateContainer request drop config.linux.resources.cpu_quota",
             "CreateContainer request set config.linux.resources.cpu_period 50000",
             "CreateContainer request drop config.linux.resources.cpu_shares",
         ];
-    Must "CRI-LIM-003": "ContainerStatus has the limits that the container was created with; a kubelet compares them to resize pods.",
+    Must "CRI-LIM-003": "ContainerStatus reports the limits set at creation, which the kubelet compares to resize pods.",
         KUBELET, tags ["kubelet", "resources", "echo"], calls [ContainerStatus],
         status_has_limits, faults [
             "ContainerStatus drop status.resources",
@@ -33,13 +33,13 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus drop status.resources.linux.memory_limit_in_bytes",
             "ContainerStatus set status.resources.linux.cpu_shares 2",
         ];
-    Must "CRI-LIM-004": "The process has the score of its configuration for the kernel's choice of what to kill.",
+    Must "CRI-LIM-004": "oom_score_adj applies to the container's process and to ExecSync commands.",
         KUBELET, tags ["kubelet", "resources", "process"], calls [CreateContainer, ExecSync],
         oom_score_is_set, faults [
             "CreateContainer request drop config.linux.resources",
             "CreateContainer request set config.linux.resources.oom_score_adj 900",
         ];
-    Must "CRI-LIM-005": "UpdateContainerResources changes the cgroup of a running container at once, and its status.",
+    Must "CRI-LIM-005": "UpdateContainerResources immediately changes the cgroup and the status of a running container.",
         KUBELET, tags ["kubelet", "resources", "resize"], calls [UpdateContainerResources, ContainerStatus, ExecSync],
         update_changes_running_container, faults [
             "UpdateContainerResources swallow",
@@ -48,30 +48,30 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus stale",
             "ContainerStatus set status.resources.linux.memory_limit_in_bytes 67108864",
         ];
-    Should "CRI-LIM-006": "UpdateContainerResources of a container that was not started yet applies when it starts.",
+    Should "CRI-LIM-006": "UpdateContainerResources of a created container takes effect when the container starts.",
         CONTAINERD, tags ["resources", "resize"], calls [UpdateContainerResources, StartContainer, ContainerStatus],
         update_changes_created_container given [limits, pod], faults [
             "UpdateContainerResources swallow",
             "UpdateContainerResources request drop linux.memory_limit_in_bytes",
         ];
-    Must "CRI-LIM-007": "UpdateContainerResources leaves the limits alone that it does not name.",
+    Must "CRI-LIM-007": "UpdateContainerResources keeps the limits that the request omits.",
         KUBELET, tags ["kubelet", "resources", "resize"], calls [UpdateContainerResources, ContainerStatus],
         update_leaves_the_rest, faults [
             "UpdateContainerResources swallow",
             "UpdateContainerResources request set linux.memory_limit_in_bytes 268435456",
             "ContainerStatus drop status.resources.linux.memory_limit_in_bytes",
         ];
-    Should "CRI-LIM-008": "A container runs on the CPUs that it is given.",
+    Should "CRI-LIM-008": "A container runs only on the CPUs in cpuset_cpus.",
         KUBELET, tags ["kubelet", "resources"], calls [CreateContainer],
         cpus_are_set given [limits], faults ["CreateContainer request drop config.linux.resources.cpuset_cpus"];
-    Must "CRI-LIM-009": "A container that is killed for its memory ends alone: the pod and its other containers go on.",
+    Must "CRI-LIM-009": "An OOM kill ends only its own container: the pod and the other containers keep running.",
         CRITEST, tags ["kubelet", "resources", "exit"], calls [ContainerStatus, PodSandboxStatus],
         memory_kill_is_of_one_container given [limits, pod], faults [
             "CreateContainer request drop config.linux.resources",
             "ContainerStatus set status.reason \"Error\"",
             "PodSandboxStatus set status.state \"SANDBOX_NOTREADY\"",
         ];
-    Must "CRI-LIM-010": "ContainerStats count the memory and the CPU time that a container uses, and CPU time grows as it works.",
+    Must "CRI-LIM-010": "ContainerStats reports memory and CPU usage, and CPU time increases while the container works.",
         KUBELET, tags ["kubelet", "resources", "statistics"], calls [ContainerStats],
         usage_is_counted given [limits, pod], faults [
             "ContainerStats set stats.cpu.usage_core_nano_seconds.value \"1\"",
@@ -112,7 +112,7 @@ async fn limited(x: &Context) -> Verdict<(Pod, String)> {
     Ok((pod, id))
 }
 
-/// A file of the container's cgroup, by its name in version 2, or in version 1.
+/// A file of the container's cgroup, by its name in cgroup v2 or in v1.
 pub(crate) async fn of_cgroup(
     x: &Context,
     id: &str,
@@ -137,7 +137,7 @@ pub(crate) async fn memory_limit(x: &Context, id: &str) -> Verdict<String> {
     }
 }
 
-/// Quota and period of CPU time, by the files of either version.
+/// CPU quota and period, from the files of cgroup v2 or v1.
 pub(crate) async fn cpu_limit(x: &Context, id: &str) -> Verdict<String> {
     if let Some(both) = of_cgroup(x, id, "cpu.max", "cpu/no-such-file").await? {
         return Ok(both);
@@ -153,7 +153,7 @@ pub(crate) async fn cpu_limit(x: &Context, id: &str) -> Verdict<String> {
 async fn memory_limit_is_set(x: &Context) -> Verdict {
     let (_pod, id) = limited(x).await?;
     let limit = memory_limit(x, &id).await?;
-    equal("the limit of memory", &limit, &(64 * MIB).to_string())
+    equal("the memory limit", &limit, &(64 * MIB).to_string())
 }
 
 async fn cpu_limits_are_set(x: &Context) -> Verdict {
@@ -164,12 +164,12 @@ async fn cpu_limits_are_set(x: &Context) -> Verdict {
     let Some(shares) = shares else {
         return unseen();
     };
-    // Runtimes have two formulas for the weight of version 2; either is above the default.
+    // Runtimes have two formulas for the weight of cgroup v2; either result is above the default.
     let default = if shares.len() > 3 { 1024 } else { 100 };
     let set = shares
         .parse::<u64>()
         .is_ok_and(|shares| shares == 2048 || (shares != default && shares != 1024 && shares > 39));
-    ensure(set, "shares or weight", "those of 2048 shares", shares)
+    ensure(set, "shares or weight", "the value of 2048 shares", shares)
 }
 
 type Numbers = (i64, i64, i64, i64);
@@ -200,7 +200,7 @@ async fn oom_score_is_set(x: &Context) -> Verdict {
 
 async fn update_changes_running_container(x: &Context) -> Verdict {
     let (_pod, id) = limited(x).await?;
-    // A runtime that goes on telling its first status is found.
+    // This detects a runtime that keeps returning its first status.
     limits_in_status(x, &id).await?;
     let wider = v1::LinuxContainerResources {
         memory_limit_in_bytes: 128 * MIB,
@@ -209,7 +209,7 @@ async fn update_changes_running_container(x: &Context) -> Verdict {
     };
     x.client.update(&id, wider).await?;
     let limit = memory_limit(x, &id).await?;
-    equal("the limit of memory", &limit, &(128 * MIB).to_string())?;
+    equal("the memory limit", &limit, &(128 * MIB).to_string())?;
     let both = cpu_limit(x, &id).await?;
     equal("quota and period", both.as_str(), "180000 100000")?;
     let what = "memory limit, period, quota and shares in ContainerStatus";
@@ -223,7 +223,7 @@ async fn update_changes_created_container(x: &Context, pod: Pod) -> Verdict {
     x.client.start(&id).await?;
     x.logged(&pod, "ready").await?;
     let limit = memory_limit(x, &id).await?;
-    equal("the limit of memory", &limit, &(128 * MIB).to_string())?;
+    equal("the memory limit", &limit, &(128 * MIB).to_string())?;
     let memory = limits_in_status(x, &id).await?.map(|limits| limits.0);
     equal("memory limit in ContainerStatus", &memory, &Some(128 * MIB))
 }
@@ -233,7 +233,7 @@ async fn update_leaves_the_rest(x: &Context) -> Verdict {
     let shares = v1::LinuxContainerResources { cpu_shares: 1500, ..Default::default() };
     x.client.update(&id, shares).await?;
     let limit = memory_limit(x, &id).await?;
-    equal("the limit of memory", &limit, &(64 * MIB).to_string())?;
+    equal("the memory limit", &limit, &(64 * MIB).to_string())?;
     let both = cpu_limit(x, &id).await?;
     equal("quota and period", both.as_str(), "150000 100000")?;
     let what = "memory limit, period, quota and shares in ContainerStatus";
@@ -250,7 +250,7 @@ async fn cpus_are_set(x: &Context) -> Verdict {
     let all = list(&status);
     let first: String = all.chars().take_while(char::is_ascii_digit).collect();
     if all == first {
-        return skipped(format!("the box has one CPU: {all}"));
+        return skipped(format!("this machine has one CPU: {all}"));
     }
     let resources =
         v1::LinuxContainerResources { cpuset_cpus: first.clone(), ..Default::default() };
@@ -299,8 +299,8 @@ async fn usage_is_counted(x: &Context, pod: Pod) -> Verdict {
             }
         })
         .await?;
-    let what = "the time of cpu";
-    ensure(first.0.timestamp > before, what, "a time of now, in nanoseconds", first.0)?;
+    let what = "the timestamp of cpu";
+    ensure(first.0.timestamp > before, what, "the current time in nanoseconds", first.0)?;
     let working = first.1.working_set_bytes.map_or(0, |bytes| bytes.value);
     ensure(working > 0, "working_set_bytes", "not 0", first.1)?;
     x.until("CPU time to grow by 50 ms", async || {

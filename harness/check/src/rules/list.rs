@@ -13,7 +13,7 @@ use crate::context::{RULE_LABEL, RUN_LABEL};
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SBX-040": "ListPodSandbox filtered by id returns that sandbox alone.",
+    Must "CRI-SBX-040": "ListPodSandbox filtered by id returns only that sandbox.",
         CRITEST, tags ["kubelet", "filter"], calls [ListPodSandbox],
         sandboxes_are_filtered_by_id, faults [
             "ListPodSandbox request drop filter.id",
@@ -28,7 +28,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListPodSandbox request drop filter.label_selector",
             "ListPodSandbox request drop filter.label_selector.colour",
         ];
-    Must "CRI-CTR-040": "ListContainers filtered by id returns that container alone.",
+    Must "CRI-CTR-040": "ListContainers filtered by id returns only that container.",
         CRITEST, tags ["kubelet", "filter"], calls [ListContainers],
         containers_are_filtered_by_id, faults [
             "ListContainers request drop filter.id",
@@ -49,7 +49,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListContainers request drop filter.label_selector",
             "ListContainers request drop filter.label_selector.colour",
         ];
-    Must "CRI-SBX-044": "A filter of ListPodSandbox with several parts returns the sandboxes that meet all of them, and none is no error.",
+    Must "CRI-SBX-044": "ListPodSandbox returns the sandboxes that match every field of the filter; an empty result is not an error.",
         CRIO, tags ["kubelet", "filter"], calls [ListPodSandbox],
         parts_of_sandbox_filter_are_all_met, faults [
             "ListPodSandbox if request.filter.id != \"\" request drop filter.state",
@@ -58,7 +58,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListPodSandbox after 1 answer NOT_FOUND",
             "ListPodSandbox if request.filter.id == \"\" and request.filter.state != null request drop filter.label_selector",
         ];
-    Must "CRI-CTR-045": "A filter of ListContainers with several parts returns the containers that meet all of them, and none is no error.",
+    Must "CRI-CTR-045": "ListContainers returns the containers that match every field of the filter; an empty result is not an error.",
         CRIO, tags ["kubelet", "filter"], calls [ListContainers],
         parts_of_container_filter_are_all_met, faults [
             "ListContainers if request.filter.id != \"\" request drop filter.state",
@@ -69,7 +69,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListContainers if request.filter.id == \"\" and request.filter.state != null request drop filter.pod_sandbox_id",
             "ListContainers if request.filter.id == \"\" and request.filter.pod_sandbox_id != \"\" request drop filter.label_selector",
         ];
-    Should "CRI-CTR-046": "A container and a sandbox are found by the beginning of their id that crictl shows, in lists and by their status.",
+    Should "CRI-CTR-046": "Lists and statuses of containers and sandboxes accept ids truncated to 13 characters, as crictl shows them.",
         CONTAINERD, tags ["crictl", "names"], calls [ListContainers, ContainerStatus, ListPodSandbox, PodSandboxStatus],
         beginning_of_id_is_enough, faults [
             "ContainerStatus answer NOT_FOUND",
@@ -79,7 +79,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// The ids of those that are this rule's, of a list.
+/// The ids of this rule's sandboxes in the list.
 pub(crate) async fn pods(x: &Context, filter: PodSandboxFilter) -> Verdict<BTreeSet<String>> {
     let all = x.client.pods(filter).await?.into_iter();
     let ours = all.filter(|pod| is_ours(x, &pod.labels));
@@ -92,7 +92,7 @@ pub(crate) async fn containers(x: &Context, filter: ContainerFilter) -> Verdict<
     Ok(ours.map(|container| container.id).collect())
 }
 
-/// Others use the runtime too: only what this rule has made is compared.
+/// Other clients use the runtime too: only the objects of this rule are compared.
 pub(crate) fn is_ours(x: &Context, labels: &std::collections::HashMap<String, String>) -> bool {
     labels.get(RUN_LABEL) == Some(&x.shared.run)
         && labels.get(RULE_LABEL).is_some_and(|rule| rule == x.rule)
@@ -164,7 +164,7 @@ async fn sandboxes_are_filtered_by_labels(x: &Context) -> Verdict {
     let red = filter(&[("size", "small"), ("colour", "red")]);
     equal("ListPodSandbox by two labels", &pods(x, red).await?, &ids([&first.id]))?;
     let none = filter(&[("size", "large"), ("colour", "red")]);
-    equal("ListPodSandbox by a label that is not there", &pods(x, none).await?, &ids([]))
+    equal("ListPodSandbox by labels that none has", &pods(x, none).await?, &ids([]))
 }
 
 async fn containers_are_filtered_by_id(x: &Context) -> Verdict {
@@ -212,7 +212,7 @@ async fn containers_are_filtered_by_labels(x: &Context) -> Verdict {
     let red = filter(&[("size", "small"), ("colour", "red")]);
     equal("ListContainers by two labels", &containers(x, red).await?, &ids([&first]))?;
     let none = filter(&[("size", "large"), ("colour", "red")]);
-    equal("ListContainers by a label that is not there", &containers(x, none).await?, &ids([]))
+    equal("ListContainers by labels that none has", &containers(x, none).await?, &ids([]))
 }
 
 async fn parts_of_sandbox_filter_are_all_met(x: &Context) -> Verdict {
@@ -224,11 +224,11 @@ async fn parts_of_sandbox_filter_are_all_met(x: &Context) -> Verdict {
     };
     let (ready, not_ready) = (PodSandboxState::SandboxReady, PodSandboxState::SandboxNotready);
     for (what, filter, expected) in [
-        ("what it is", filter(&first.id, ready, "red"), ids([&first.id])),
+        ("all matching", filter(&first.id, ready, "red"), ids([&first.id])),
         ("another state", filter(&first.id, not_ready, "red"), ids([])),
         ("another label", filter(&first.id, ready, "blue"), ids([])),
-        ("the label of the other one", filter(&second.id, ready, "red"), ids([])),
-        ("an id that is not there", filter("no-such-id", ready, "red"), ids([])),
+        ("the other one's label", filter(&second.id, ready, "red"), ids([])),
+        ("an unknown id", filter("no-such-id", ready, "red"), ids([])),
     ] {
         let what = format!("ListPodSandbox by id, state and label: {what}");
         equal(&what, &pods(x, filter).await?, &expected)?;
@@ -248,18 +248,18 @@ async fn parts_of_container_filter_are_all_met(x: &Context) -> Verdict {
     };
     let (created, exited) = (ContainerState::ContainerCreated, ContainerState::ContainerExited);
     for (what, filter, expected) in [
-        ("what it is", filter(&first, &pod, created, "red"), ids([&first])),
+        ("all matching", filter(&first, &pod, created, "red"), ids([&first])),
         ("another state", filter(&first, &pod, exited, "red"), ids([])),
         ("another sandbox", filter(&first, &other, created, "red"), ids([])),
         ("another label", filter(&first, &pod, created, "blue"), ids([])),
-        ("the label of the other one", filter(&second, &pod, created, "red"), ids([])),
-        ("an id that is not there", filter("no-such-id", &pod, created, "red"), ids([])),
+        ("the other one's label", filter(&second, &pod, created, "red"), ids([])),
+        ("an unknown id", filter("no-such-id", &pod, created, "red"), ids([])),
     ] {
         let what = format!("ListContainers by id, sandbox, state and label: {what}");
         equal(&what, &containers(x, filter).await?, &expected)?;
     }
     for (what, filter, expected) in [
-        ("both are met", filter("", &pod, created, "red"), ids([&first])),
+        ("all matching", filter("", &pod, created, "red"), ids([&first])),
         ("another sandbox", filter("", &other, created, "red"), ids([])),
     ] {
         let what = format!("ListContainers by sandbox, state and label: {what}");
@@ -280,7 +280,7 @@ async fn beginning_of_id_is_enough(x: &Context) -> Verdict {
     equal("the id in ContainerStatus", &status.id, &first)?;
     let other = x.pod().await?;
     let filter = PodSandboxFilter { id: short(&pod.id), ..Default::default() };
-    ensure(other.id != pod.id, "the id of another sandbox", "another one", &other.id)?;
+    ensure(other.id != pod.id, "the id of another sandbox", "a different id", &other.id)?;
     equal("ListPodSandbox", &pods(x, filter).await?, &ids([&pod.id]))?;
     let status = x.pod_status(&short(&pod.id)).await?;
     equal("the id in PodSandboxStatus", &status.id, &pod.id)

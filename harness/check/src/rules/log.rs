@@ -19,46 +19,46 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request drop config.log_path",
             "CreateContainer request set config.tty true",
         ];
-    Must "CRI-LOG-002": "Lines of standard output and standard error are told apart, and each stream keeps its order.",
+    Must "CRI-LOG-002": "Log entries distinguish standard output from standard error, and each stream keeps its order.",
         LOGS, tags ["kubelet"], calls [CreateContainer],
         streams_are_told_apart, faults ["CreateContainer request set config.tty true"];
-    Must "CRI-LOG-003": "A long line, and a last line without an end, are in the log with every byte: in entries tagged P up to the last one.",
+    Must "CRI-LOG-003": "Long lines and a last line without a newline are logged completely, in partial entries of at most 16 KiB.",
         LOGS, tags ["kubelet"], calls [CreateContainer],
         long_and_last_lines_are_whole, faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"printf no; echo end\"]",
             "CreateContainer request set config.log_path \"other.log\"",
         ];
-    Should "CRI-LOG-015": "A last line without an end is tagged P: who reads the log then adds no end that the container did not write.",
+    Should "CRI-LOG-015": "A last line without a newline is tagged P, so that log readers add no newline that the container did not write.",
         CONTAINERD, tags ["kubelet"], calls [CreateContainer],
         line_without_end_is_partial given [pod], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo first; echo no end\"]",
         ];
-    Must "CRI-LOG-004": "After ReopenContainerLog the output goes to a new file at the log path, and the renamed file keeps what it had.",
+    Must "CRI-LOG-004": "After ReopenContainerLog the output goes to a new file at the log path, and the renamed file does not change.",
         CRITEST, tags ["kubelet", "rotation"], calls [ReopenContainerLog],
         reopened_log_is_a_new_file given [pod], faults [
             "ReopenContainerLog swallow",
             "ReopenContainerLog answer INTERNAL",
         ];
-    Must "CRI-LOG-005": "ReopenContainerLog of a container that does not run, or is unknown, is refused and makes no file.",
+    Must "CRI-LOG-005": "ReopenContainerLog of an exited or unknown container is refused and creates no file.",
         API, tags ["kubelet", "rotation", "state"], calls [ReopenContainerLog],
         reopen_of_exited_container_is_refused given [pod], faults [
             "ReopenContainerLog swallow",
             "ReopenContainerLog after 1 swallow",
         ];
-    Must "CRI-LOG-006": "The whole output is in the log when the container is reported as exited.",
+    Must "CRI-LOG-006": "The complete output is in the log when the container is reported as exited.",
         LOGS, tags ["kubelet", "exit"], calls [ContainerStatus],
         log_is_complete_at_exit, faults [
             "ContainerStatus set status.state \"CONTAINER_EXITED\"",
             "CreateContainer request set config.log_path \"other.log\"",
         ];
-    Must "CRI-LOG-007": "The log of a container in its grace period is reopened, and what it writes then is in the new file.",
+    Must "CRI-LOG-007": "ReopenContainerLog works in the grace period, and later output goes to the new file.",
         CRIO, tags ["kubelet", "signal"], calls [ReopenContainerLog, StopContainer],
         log_is_reopened_in_grace_period given [pod], faults [
             "ReopenContainerLog swallow",
             "ReopenContainerLog hang",
             "ReopenContainerLog answer FAILED_PRECONDITION",
         ];
-    Should "CRI-LOG-008": "No process has the log of a removed container open.",
+    Should "CRI-LOG-008": "After RemoveContainer no process has the container's log open, and the log file remains.",
         CONTAINERD, tags ["leaks"], calls [RemoveContainer],
         log_is_closed_with_container given [pod, container], faults ["RemoveContainer swallow"];
 };
@@ -130,7 +130,7 @@ async fn reopened_log_is_a_new_file(x: &Context, pod: Pod) -> Verdict {
         .map_err(|error| Outcome::Skipped(format!("failed to rename a log: {error}")))?;
     x.client.reopen_log(&id).await?;
     let what = "the new log file when ReopenContainerLog returns";
-    ensure(path.exists(), what, "to be there", "it is not")?;
+    ensure(path.exists(), what, "to exist", "missing")?;
     let frozen = std::fs::read(&old).unwrap_or_default();
     x.until("two lines in the new log file", async || match x.lines(&pod).len() {
         2.. => Ok(()),
@@ -138,16 +138,16 @@ async fn reopened_log_is_a_new_file(x: &Context, pod: Pod) -> Verdict {
     })
     .await?;
     let later = std::fs::read(&old).unwrap_or_default();
-    ensure(frozen == later, "the renamed file", "to stay as it was", (frozen.len(), later.len()))
+    ensure(frozen == later, "the renamed file", "not to change", (frozen.len(), later.len()))
 }
 
 async fn reopen_of_exited_container_is_refused(x: &Context, pod: Pod) -> Verdict {
     let id = pod.start(x.script("c", "exit 0")).await?;
     x.exited(&id).await?;
-    // A runtime that has not written anything may not have made the file.
+    // A runtime that has not written anything may not have created the file.
     let _ = std::fs::remove_file(x.log_path(&pod));
     refused("ReopenContainerLog of an exited container", x.client.reopen_log(&id).await)?;
-    ensure(!x.log_path(&pod).exists(), "a new log file", "not there", "it is there")?;
+    ensure(!x.log_path(&pod).exists(), "a new log file", "none", "a file")?;
     let answer = x.client.reopen_log(crate::rules::sandbox::UNKNOWN).await;
     refused("ReopenContainerLog of an unknown container", answer).map(drop)
 }
@@ -156,7 +156,7 @@ async fn log_is_complete_at_exit(x: &Context) -> Verdict {
     let directory = x.shared.directory.join(x.unique("go"));
     std::fs::create_dir_all(&directory)
         .map_err(|error| Outcome::Skipped(format!("no directory to mount: {error}")))?;
-    // Without namespaces a container sees the host's files where they are.
+    // Without namespaces a container sees the host's files at their own paths.
     let seen = match x.needs_namespaces() {
         Ok(()) => Path::new(held::DIRECTORY),
         Err(_) => directory.as_path(),
@@ -200,7 +200,9 @@ async fn log_is_reopened_in_grace_period(x: &Context, pod: Pod) -> Verdict {
     let reopening = x.client.reopen_log(&id);
     match tokio::time::timeout(x.shared.patience, reopening).await {
         Ok(answer) => answer?,
-        Err(_) => return failed("ReopenContainerLog in the grace period", "to end", "no end"),
+        Err(_) => {
+            return failed("ReopenContainerLog in the grace period", "to return", "no answer");
+        }
     }
     x.logged(&pod, "still").await?;
     x.container_is(&id, ContainerState::ContainerRunning).await?;
@@ -233,7 +235,7 @@ async fn line_without_end_is_partial(x: &Context, pod: Pod) -> Verdict {
     }
 }
 
-/// The processes of this machine that have a file open; those of others are not seen by everybody.
+/// The processes of this machine that have a file open. Only root sees those of all users.
 fn users(path: &Path) -> Vec<String> {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let have = |process: &std::fs::DirEntry| {
@@ -248,7 +250,7 @@ fn users(path: &Path) -> Vec<String> {
 async fn log_is_closed_with_container(x: &Context, pod: Pod, id: String) -> Verdict {
     let path = x.log_path(&pod);
     if users(&path).is_empty() {
-        return skipped("who has the log open is not seen from here");
+        return skipped("the processes that have the log open are not visible");
     }
     x.client.remove(&id).await?;
     x.until("no process to have the log open", async || match users(&path) {

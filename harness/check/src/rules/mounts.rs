@@ -1,4 +1,4 @@
-//! Rules of mounts of the host in containers: files, links, nesting, sharing, propagation, recursive read-only.
+//! Rules for host mounts: files, symlinks, nested and shared mounts, propagation, recursive read-only.
 
 pub(crate) mod declared_volume;
 pub(crate) mod destinations;
@@ -15,36 +15,36 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-MNT-001": "A file of the host is mounted over a file of the container, and written only if the mount is not read-only.",
+    Must "CRI-MNT-001": "A host file can be mounted over a container file, and the container can write to it only through a writable mount.",
         KUBELET, tags ["kubelet", "files"], calls [CreateContainer],
         file_is_mounted, faults [
             "CreateContainer request drop config.mounts",
             "CreateContainer request drop config.mounts.readonly",
             "CreateContainer request set config.mounts.readonly true",
         ];
-    Must "CRI-MNT-002": "A path of the host that is a symbolic link is followed.",
+    Must "CRI-MNT-002": "A mount whose host_path is a symlink mounts the symlink's target.",
         CRITEST, tags ["kubelet", "files"], calls [CreateContainer],
         link_is_followed, faults ["CreateContainer request drop config.mounts"];
-    Must "CRI-MNT-003": "A mount inside of another one is seen in it, each with its own rights, whichever is named first.",
+    Must "CRI-MNT-003": "A nested mount is visible and keeps its own read-only setting, whichever of the two mounts is listed first.",
         KUBELET, tags ["kubelet", "files"], calls [CreateContainer],
         mounts_are_nested, faults [
             "CreateContainer request drop config.mounts",
             "CreateContainer request drop config.mounts.readonly",
         ];
-    Must "CRI-MNT-004": "Containers of a pod share a directory of the host that is mounted in both.",
+    Must "CRI-MNT-004": "Two containers of a pod that mount the same host directory share its files.",
         KUBELET, tags ["kubelet", "files"], calls [CreateContainer],
         directory_is_shared, faults [
             "CreateContainer request drop config.mounts",
             "CreateContainer after 1 request drop config.mounts",
         ];
-    Must "CRI-MNT-005": "What is mounted on the host later is seen through a mount with propagation from the host, and not through a private one; the status names the propagation.",
+    Must "CRI-MNT-005": "A container sees later mounts of the host with HOST_TO_CONTAINER propagation and not with PRIVATE; ContainerStatus reports the propagation.",
         CRITEST, tags ["kubelet", "propagation"], calls [CreateContainer, ExecSync, ContainerStatus],
         later_mounts_are_seen, faults [
             "CreateContainer request drop config.mounts.propagation",
             "CreateContainer request set config.mounts.propagation \"PROPAGATION_HOST_TO_CONTAINER\"",
             "ContainerStatus set status.mounts.propagation \"PROPAGATION_PRIVATE\"",
         ];
-    Should "CRI-MNT-006": "A read-only mount leaves what is mounted in it writable, unless it is to be recursive; Status says whether it can be.",
+    Should "CRI-MNT-006": "Submounts of a read-only mount stay writable unless recursive_read_only is set; Status reports the feature, and ContainerStatus the setting.",
         CRITEST, tags ["kubelet", "files"], calls [CreateContainer, Status],
         read_only_is_recursive, faults [
             "CreateContainer request drop config.mounts.recursive_read_only",
@@ -52,17 +52,17 @@ pub(crate) const RULES: &[Rule] = rules! {
             "Status set runtime_handlers.features.recursive_read_only_mounts false",
             "ContainerStatus drop status.mounts.recursive_read_only",
         ];
-    Must "CRI-MNT-007": "What a container mounts is seen on the host through a mount with bidirectional propagation, and through no other one.",
+    Must "CRI-MNT-007": "The host sees a container's mounts with BIDIRECTIONAL propagation and not with HOST_TO_CONTAINER.",
         CRITEST, tags ["kubelet", "propagation"], calls [CreateContainer, ExecSync],
         mounts_of_container_are_seen, faults [
             "CreateContainer request drop config.mounts.propagation",
             "CreateContainer request set config.mounts.propagation \"PROPAGATION_HOST_TO_CONTAINER\"",
             "CreateContainer request set config.mounts.propagation \"PROPAGATION_BIDIRECTIONAL\"",
         ];
-    Should "CRI-MNT-008": "Propagation to or from a mount that the host does not share is refused.",
+    Should "CRI-MNT-008": "HOST_TO_CONTAINER and BIDIRECTIONAL propagation are refused for a mount that is private on the host.",
         KUBELET, tags ["kubelet", "propagation", "input"], calls [CreateContainer],
         propagation_needs_shared_mount, faults ["CreateContainer request drop config.mounts.propagation"];
-    Should "CRI-MNT-009": "A recursive read-only mount is refused unless it is read-only and has private propagation.",
+    Should "CRI-MNT-009": "recursive_read_only is refused unless the mount is read-only and has PRIVATE propagation.",
         CRITEST, tags ["kubelet", "files", "input"], calls [CreateContainer, Status],
         recursive_read_only_is_refused, faults [
             "CreateContainer request drop config.mounts.recursive_read_only",
@@ -71,7 +71,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// A directory of this rule.
+/// Creates a directory on the host for this rule.
 pub(crate) fn directory(x: &Context) -> Verdict<PathBuf> {
     x.needs_namespaces()?;
     let path = x.shared.directory.join(x.unique("volume"));
@@ -87,7 +87,7 @@ pub(crate) fn of(host_path: &Path, container_path: &str) -> v1::Mount {
     v1::Mount {
         host_path: host_path.display().to_string(),
         container_path: container_path.to_owned(),
-        // Where SELinux is enforced, containers reach nothing else; a kubelet asks for it too.
+        // Where SELinux is enforced, containers can access only relabelled files; the kubelet requests it, too.
         selinux_relabel: true,
         ..Default::default()
     }
@@ -138,7 +138,7 @@ async fn mounts_are_nested(x: &Context) -> Verdict {
         mounts.reverse();
     }
     let there = inner.join("yes").exists();
-    equal("whether the file is on the host", &there, &true)
+    equal("whether the file exists on the host", &there, &true)
 }
 
 async fn directory_is_shared(x: &Context) -> Verdict {
@@ -156,12 +156,12 @@ async fn directory_is_shared(x: &Context) -> Verdict {
     x.exited(&id).await?;
     let lines = x.lines(&pod);
     let last = lines.last().map_or("", |line| line.text.as_str());
-    equal("what the other container wrote", last, "hello")?;
+    equal("the message of the other container", last, "hello")?;
     let answer = std::fs::read_to_string(volume.join("answer")).unwrap_or_default();
-    equal("what this one wrote", answer.as_str(), "done\n")
+    equal("the answer of this container", answer.as_str(), "done\n")
 }
 
-/// A mount on the host, which ends with this value.
+/// A tmpfs on the host, unmounted on drop.
 struct OnHost(PathBuf);
 
 impl OnHost {
@@ -179,7 +179,7 @@ impl OnHost {
 
 impl Drop for OnHost {
     fn drop(&mut self) {
-        // With all that is mounted in it. What is gone is gone.
+        // Includes submounts. An error means that it is already unmounted.
         let _ = umount2(&self.0, MntFlags::MNT_DETACH);
     }
 }
@@ -240,7 +240,7 @@ async fn mounts_of_container_are_seen(x: &Context) -> Verdict {
         let seen = std::fs::read_to_string(there.join("file")).ok();
         x.client.remove(&id).await?;
         let what =
-            format!("a mount of a container with {}, on the host", propagation.as_str_name());
+            format!("a mount made by a container with {}, on the host", propagation.as_str_name());
         equal(&what, &seen.as_deref(), &expected)?;
     }
     Ok(())
@@ -263,7 +263,7 @@ async fn propagation_needs_shared_mount(x: &Context) -> Verdict {
     Ok(())
 }
 
-/// Fails unless a container is refused when it is created or started.
+/// Fails unless CreateContainer or StartContainer refuses a container.
 pub(crate) async fn is_refused(
     x: &Context,
     what: &str,
@@ -300,7 +300,7 @@ async fn recursive_read_only_is_refused(x: &Context) -> Verdict {
     Ok(())
 }
 
-/// Whether Status says that the runtime has recursive read-only mounts; `None` where it lists no default handler.
+/// Whether Status reports support for recursive read-only mounts; `None` if it lists no default handler.
 async fn recursive_read_only(x: &Context) -> Verdict<Option<bool>> {
     let handlers = x.client.status().await?.runtime_handlers;
     let default = handlers.iter().find(|handler| handler.name.is_empty());
@@ -309,7 +309,7 @@ async fn recursive_read_only(x: &Context) -> Verdict<Option<bool>> {
 }
 
 fn no_recursive_read_only() -> Outcome {
-    Outcome::Unsupported("the default runtime handler has no recursive read-only mounts".to_owned())
+    Outcome::Unsupported("the default runtime handler has no recursive_read_only_mounts".to_owned())
 }
 
 async fn needs_recursive_read_only(x: &Context) -> Verdict {
@@ -323,7 +323,7 @@ async fn read_only_is_recursive(x: &Context) -> Verdict {
     match recursive_read_only(x).await? {
         Some(true) => {}
         None => return Err(no_recursive_read_only()),
-        // A kubelet refuses pods that need what Status does not name.
+        // The kubelet refuses pods that need a feature missing in Status.
         Some(false) => {
             return match mounts_recursively(x).await {
                 Ok(()) => failed("recursive_read_only_mounts in Status", "true", "false"),
@@ -351,9 +351,9 @@ async fn mounts_recursively(x: &Context) -> Verdict {
         let status = x.exited(&id).await?;
         let lines = x.lines(&pod).into_iter();
         let output: String = lines.map(|line| line.text + "\n").collect();
-        let what = format!("a mount in a mount with recursive_read_only {recursive_read_only}");
+        let what = format!("a submount of a mount with recursive_read_only {recursive_read_only}");
         equal(&what, output.as_str(), expected)?;
-        // A kubelet shows it in the pod's status.
+        // The kubelet shows it in the pod's status.
         let mut mounts = status.mounts.iter();
         let echoed = mounts.find(|mount| mount.container_path == "/mnt");
         let what = "recursive_read_only in ContainerStatus";

@@ -1,4 +1,4 @@
-//! Rules of namespaces: which containers share them, by the kernel's own names in `/proc/self/ns`.
+//! Rules for namespaces: which containers share them, identified by the kernel's names in `/proc/self/ns`.
 
 pub(crate) mod user;
 
@@ -6,7 +6,7 @@ use cri::v1::NamespaceOption;
 
 use crate::prelude::*;
 
-/// The modes of the sandbox, which faults set for every pod of a rule.
+/// A fault that sets a namespace mode of every sandbox of a rule.
 macro_rules! sandbox_mode {
     ($field:literal, $mode:literal) => {
         concat!(
@@ -19,7 +19,7 @@ macro_rules! sandbox_mode {
     };
 }
 
-/// The modes of containers.
+/// A fault that sets a namespace mode of every container of a rule.
 macro_rules! container_mode {
     ($field:literal, $mode:literal) => {
         concat!(
@@ -34,58 +34,58 @@ macro_rules! container_mode {
 pub(crate) use {container_mode, sandbox_mode};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-NSP-001": "Containers of a pod share its network, which is no other pod's and not the host's.",
+    Must "CRI-NSP-001": "Containers of a pod share its network namespace, which differs from those of other pods and of the host.",
         KUBELET, tags ["kubelet", "namespaces", "network"], calls [RunPodSandbox, CreateContainer],
         network_is_of_pod, faults [sandbox_mode!("network", "NODE")];
-    Must "CRI-NSP-002": "Pods in the host's network share it.",
+    Must "CRI-NSP-002": "Host-network pods share one network namespace.",
         KUBELET, tags ["kubelet", "namespaces", "network"], calls [RunPodSandbox, CreateContainer],
         network_is_of_host, faults [sandbox_mode!("network", "POD")];
-    Must "CRI-NSP-003": "Containers of a pod share its IPC, which is no other pod's.",
+    Must "CRI-NSP-003": "Containers of a pod share its IPC namespace, which differs from those of other pods.",
         CRITEST, tags ["kubelet", "namespaces"], calls [RunPodSandbox, CreateContainer],
         ipc_is_of_pod, faults [sandbox_mode!("ipc", "NODE")];
-    Must "CRI-NSP-004": "Containers of a pod have its host name in one UTS namespace, which is no other pod's.",
+    Must "CRI-NSP-004": "Containers of a pod share its hostname and its UTS namespace, which differs from those of other pods.",
         KUBELET, tags ["kubelet", "namespaces"], calls [RunPodSandbox, CreateContainer],
         host_name_is_of_pod, faults [sandbox_mode!("network", "NODE")];
-    Must "CRI-NSP-005": "A container has processes of its own by default: its command is process 1, and it sees no other container's.",
+    Must "CRI-NSP-005": "By default, each container has its own PID namespace, in which its command is process 1.",
         KUBELET, tags ["kubelet", "namespaces", "process"], calls [CreateContainer],
         processes_are_of_container, faults [container_mode!("pid", "NODE")];
-    Must "CRI-NSP-006": "Containers of pods with the host's processes are in one process namespace.",
+    Must "CRI-NSP-006": "Containers of hostPID pods share one PID namespace, and other containers are not in it.",
         CRITEST, tags ["kubelet", "namespaces", "process"], calls [RunPodSandbox, CreateContainer],
         processes_are_of_host, faults [container_mode!("pid", "CONTAINER")];
-    Must "CRI-NSP-024": "Containers of pods with the host's IPC are in one IPC namespace, which other pods are not in.",
+    Must "CRI-NSP-024": "Containers of hostIPC pods share one IPC namespace, and other pods are not in it.",
         CRITEST, tags ["kubelet", "namespaces"], calls [RunPodSandbox, CreateContainer],
         ipc_is_of_host, faults [sandbox_mode!("ipc", "POD")];
-    Should "CRI-NSP-025": "Containers of pods with the host's IPC have the host's /dev/shm, and others have not.",
+    Should "CRI-NSP-025": "Containers of hostIPC pods have the host's /dev/shm, and containers of other pods do not.",
         CONTAINERD, tags ["kubelet", "namespaces"], calls [RunPodSandbox, CreateContainer],
         shared_memory_is_of_host, faults [sandbox_mode!("ipc", "POD"), sandbox_mode!("ipc", "NODE")];
-    Must "CRI-NSP-007": "Containers of a pod with one process namespace are in it, and no other pod's.",
+    Must "CRI-NSP-007": "Containers of a pod with a shared PID namespace are all in it, and containers of other pods are not.",
         KUBELET, tags ["kubelet", "namespaces", "process"], calls [RunPodSandbox, CreateContainer],
         processes_are_of_pod, faults [container_mode!("pid", "CONTAINER"), container_mode!("pid", "NODE")];
-    Must "CRI-NSP-008": "A container that targets another one, as debugging containers do, is in its process namespace.",
+    Must "CRI-NSP-008": "A container that targets another one, as ephemeral debug containers do, joins its PID namespace.",
         CRIO, tags ["kubelet", "namespaces", "process"], calls [CreateContainer],
         processes_are_of_target, faults [
             "CreateContainer after 1 request set config.linux.security_context.namespace_options.pid \"CONTAINER\"",
         ];
-    Must "CRI-NSP-009": "A command of ExecSync is in the namespaces of its container.",
+    Must "CRI-NSP-009": "An ExecSync command runs in the namespaces of its container.",
         KUBELET, tags ["kubelet", "namespaces", "exec"], calls [ExecSync],
         commands_are_in_namespaces_of_container given [namespaces, pod], faults [
             "ExecSync set stdout \"bm9uZQo=\"",
             "ExecSync drop stdout",
         ];
-    Must "CRI-NSP-010": "The status of a pod echoes its namespaces in each mode, and a pod in the host's network needs no address.",
+    Must "CRI-NSP-010": "PodSandboxStatus reports the namespace modes of a pod that uses the host's network, IPC and PID namespaces.",
         KUBELET, tags ["kubelet", "namespaces", "echo"], calls [RunPodSandbox, PodSandboxStatus],
         modes_are_echoed, faults [
             "PodSandboxStatus set status.linux.namespaces.options.network \"POD\"",
             "PodSandboxStatus set status.linux.namespaces.options.ipc \"POD\"",
             "PodSandboxStatus drop status.linux",
         ];
-    Must "CRI-NSP-011": "Containers of a pod share /dev/shm, which is no other pod's.",
+    Must "CRI-NSP-011": "Containers of a pod share one /dev/shm, which other pods do not share.",
         KUBELET, tags ["kubelet", "namespaces", "files"], calls [CreateContainer, ExecSync],
         shared_memory_is_of_pod given [namespaces], faults [
             "CreateContainer request set config.mounts [{\"container_path\": \"/dev/shm\", \"host_path\": \"/usr\", \"readonly\": true}]",
             "ExecSync drop stdout",
         ];
-    Should "CRI-NSP-012": "The host name of a pod is in the environment and in /etc/hostname of its containers.",
+    Should "CRI-NSP-012": "A container has the pod's hostname in HOSTNAME and in /etc/hostname.",
         CONTAINERD, tags ["namespaces", "files"], calls [RunPodSandbox, CreateContainer],
         host_name_is_told given [namespaces], faults [
             "RunPodSandbox request set config.hostname \"other\"",
@@ -93,14 +93,14 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// A pod whose options differ from the default ones, and from which its containers take theirs.
+/// Runs a pod with changed namespace options, which its containers inherit.
 pub(crate) async fn pod(x: &Context, change: fn(&mut NamespaceOption)) -> Verdict<Pod> {
     x.needs_namespaces()?;
     let mut config = x.sandbox();
     let options = fixture::pod_namespaces(&mut config);
     change(options);
     if options.network() == NamespaceMode::Node {
-        // A pod in the host's network has the host's name.
+        // A host-network pod has the host's hostname.
         config.hostname.clear();
     }
     x.pod_of(config).await
@@ -120,7 +120,7 @@ pub(crate) fn container(
     config
 }
 
-/// What the kernel names a namespace of a container's commands, like `net:[4026531840]`.
+/// The kernel's name of a namespace of a container's commands, such as `net:[4026531840]`.
 pub(crate) async fn name_of(x: &Context, id: &str, kind: &str) -> Verdict<String> {
     let text = x.client.sh(id, &format!("ls -l /proc/self/ns/{kind}")).await?;
     match text.trim().rsplit_once(" -> ") {
@@ -129,7 +129,7 @@ pub(crate) async fn name_of(x: &Context, id: &str, kind: &str) -> Verdict<String
     }
 }
 
-/// The names of a namespace: of two containers of a pod of these options, and of one in another such pod.
+/// The namespace names of two containers of one pod and of a container of another pod, both with these options.
 async fn three(x: &Context, kind: &str, change: fn(&mut NamespaceOption)) -> Verdict<[String; 3]> {
     let (here, there) = (pod(x, change).await?, pod(x, change).await?);
     let mut names = Vec::new();
@@ -153,25 +153,25 @@ fn apart(what: &str, [first, _, other]: &[String; 3]) -> Verdict {
 
 async fn network_is_of_pod(x: &Context) -> Verdict {
     let names = three(x, "net", |_| {}).await?;
-    shared("the network", &names)?;
-    apart("the networks", &names)?;
+    shared("the network namespace", &names)?;
+    apart("the network namespaces", &names)?;
     let [of_host, ..] =
         three(x, "net", |options| options.network = NamespaceMode::Node.into()).await?;
     let [of_pod, ..] = names;
-    ensure(of_host != of_pod, "the network of a pod", "not the host's", of_host)
+    ensure(of_host != of_pod, "the network namespace of a pod", "not the host's", of_host)
 }
 
 async fn network_is_of_host(x: &Context) -> Verdict {
     let node = |options: &mut NamespaceOption| options.network = NamespaceMode::Node.into();
     let [first, second, other] = three(x, "net", node).await?;
-    equal("the network of two containers of a pod", &second, &first)?;
-    equal("the network of two pods", &other, &first)
+    equal("the network namespace of two containers of a pod", &second, &first)?;
+    equal("the network namespace of two pods", &other, &first)
 }
 
 async fn ipc_is_of_pod(x: &Context) -> Verdict {
     let names = three(x, "ipc", |_| {}).await?;
-    shared("IPC", &names)?;
-    apart("IPC", &names)
+    shared("the IPC namespace", &names)?;
+    apart("the IPC namespaces", &names)
 }
 
 async fn host_name_is_of_pod(x: &Context) -> Verdict {
@@ -192,7 +192,7 @@ async fn host_name_is_of_pod(x: &Context) -> Verdict {
 async fn processes_are_of_container(x: &Context) -> Verdict {
     let names = three(x, "pid", |_| {}).await?;
     let [first, second, other] = &names;
-    let what = "the process namespaces of containers";
+    let what = "the PID namespaces of containers";
     ensure(first != second && first != other, what, "to differ", &names)?;
     let text = x.output(x.script("c", "echo $$; cat /proc/1/cmdline | tr '\\0' ' '")).await?;
     let own = text.starts_with("1\n") && text.contains("echo $$");
@@ -202,10 +202,10 @@ async fn processes_are_of_container(x: &Context) -> Verdict {
 async fn processes_are_of_host(x: &Context) -> Verdict {
     let node = |options: &mut NamespaceOption| options.pid = NamespaceMode::Node.into();
     let [first, second, other] = three(x, "pid", node).await?;
-    equal("the process namespace of two containers", &second, &first)?;
-    equal("the process namespace of two pods", &other, &first)?;
+    equal("the PID namespace of two containers", &second, &first)?;
+    equal("the PID namespace of two pods", &other, &first)?;
     let [own, ..] = three(x, "pid", |_| {}).await?;
-    ensure(own != first, "that of another container", "to differ", own)
+    ensure(own != first, "the PID namespace of another container", "to differ", own)
 }
 
 async fn ipc_is_of_host(x: &Context) -> Verdict {
@@ -214,10 +214,10 @@ async fn ipc_is_of_host(x: &Context) -> Verdict {
     equal("the IPC namespace of two containers", &second, &first)?;
     equal("the IPC namespace of two pods", &other, &first)?;
     let [own, ..] = three(x, "ipc", |_| {}).await?;
-    ensure(own != first, "that of another pod", "to differ", own)
+    ensure(own != first, "the IPC namespace of another pod", "to differ", own)
 }
 
-/// The number of the device that a container has at /dev/shm, like 0:23.
+/// The device number of a container's /dev/shm, such as 0:23.
 async fn shared_memory(x: &Context, change: fn(&mut NamespaceOption)) -> Verdict<String> {
     let pod = pod(x, change).await?;
     let id = pod.start(container(x, &pod, "c", |_| {})).await?;
@@ -239,15 +239,15 @@ async fn shared_memory_is_of_host(x: &Context) -> Verdict {
     let (major, minor) = (rustix::fs::major(host.st_dev), rustix::fs::minor(host.st_dev));
     let host = format!("{major}:{minor}");
     let of_node = shared_memory(x, node).await?;
-    equal("the device at /dev/shm of a pod with the host's IPC", &of_node, &host)?;
+    equal("the device at /dev/shm of a hostIPC pod", &of_node, &host)?;
     let own = shared_memory(x, |_| {}).await?;
-    ensure(own != host, "that of another pod", "to differ", own)
+    ensure(own != host, "the device at /dev/shm of another pod", "to differ", own)
 }
 
 async fn processes_are_of_pod(x: &Context) -> Verdict {
     let names = three(x, "pid", |options| options.pid = NamespaceMode::Pod.into()).await?;
-    shared("the process namespace", &names)?;
-    apart("the process namespaces", &names)
+    shared("the PID namespace", &names)?;
+    apart("the PID namespaces", &names)
 }
 
 async fn processes_are_of_target(x: &Context) -> Verdict {
@@ -259,7 +259,7 @@ async fn processes_are_of_target(x: &Context) -> Verdict {
     let id = pod.start(config).await?;
     let name = name_of(x, &id, "pid").await?;
     let of_target = name_of(x, &target, "pid").await?;
-    equal("the process namespace", &name, &of_target)
+    equal("the PID namespace", &name, &of_target)
 }
 
 async fn commands_are_in_namespaces_of_container(x: &Context, pod: Pod) -> Verdict {
@@ -291,7 +291,7 @@ async fn modes_are_echoed(x: &Context) -> Verdict {
     let options = options.unwrap_or_default();
     let seen = (options.network(), options.ipc(), options.pid());
     let node = NamespaceMode::Node;
-    equal("network, IPC and processes", &seen, &(node, node, node))
+    equal("network, IPC and PID modes", &seen, &(node, node, node))
 }
 
 async fn shared_memory_is_of_pod(x: &Context) -> Verdict {
@@ -300,7 +300,7 @@ async fn shared_memory_is_of_pod(x: &Context) -> Verdict {
     let reader = here.start(x.forever("d")).await?;
     let other = there.start(x.forever("c")).await?;
     let written = x.client.sh(&writer, "echo shared >/dev/shm/crib-check && echo written").await?;
-    equal("what a container wrote", written.as_str(), "written\n")?;
+    equal("the output of the writing container", written.as_str(), "written\n")?;
     let look = "cat /dev/shm/crib-check 2>/dev/null || echo nothing";
     let seen = x.client.sh(&reader, look).await?;
     equal("the file in another container of the pod", seen.as_str(), "shared\n")?;

@@ -1,4 +1,4 @@
-//! Rules of the pod network: pods reach each other by their addresses, and clients reach them through host ports.
+//! Rules for the pod network: pods reach each other by their addresses, and clients reach them through host ports.
 
 pub(crate) mod host_network;
 pub(crate) mod host_port;
@@ -11,21 +11,21 @@ use tokio::net::TcpStream;
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-NET-001": "A pod is reached at the address of its status, from another pod and from itself.",
+    Must "CRI-NET-001": "A pod is reachable at the address in its status, from other pods and from itself.",
         KUBELET, tags ["kubelet", "network"], calls [RunPodSandbox, PodSandboxStatus, ExecSync],
         pod_is_reached_at_its_address given [namespaces], faults [
             "PodSandboxStatus set status.network.ip \"127.0.0.1\"",
             "PodSandboxStatus drop status.network",
             "PodSandboxStatus set status.network.ip \"none\"",
         ];
-    Must "CRI-NET-002": "A host port leads to the port of the pod, and no more when the pod is stopped.",
+    Must "CRI-NET-002": "A host port forwards to the pod until the pod is stopped, and is free again after the pod is removed.",
         CRITEST, tags ["kubelet", "network"], calls [RunPodSandbox, StopPodSandbox],
         host_port_leads_to_pod given [namespaces], faults [
             "RunPodSandbox request drop config.port_mappings",
             "RunPodSandbox request set config.port_mappings.container_port 9",
             "StopPodSandbox swallow",
         ];
-    Must "CRI-NET-003": "The address of a pod stays the same while the pod is ready.",
+    Must "CRI-NET-003": "A pod's address does not change while the pod is ready.",
         KUBELET, tags ["kubelet", "network"], calls [PodSandboxStatus, StartContainer],
         address_stays given [namespaces, pod], faults [
             "PodSandboxStatus after 1 drop status.network",
@@ -35,22 +35,22 @@ pub(crate) const RULES: &[Rule] = rules! {
 
 /// The port that the server in a pod listens on.
 pub(crate) const PORT: u16 = 8080;
-/// Says hello to each client. It needs no module of Perl's.
+/// Greets each client. It needs no Perl module.
 pub(crate) const SERVER: &str = r#"command -v perl >/dev/null || { echo no perl; echo ready; exit; }
 exec perl -e '$| = 1; socket(S, 2, 1, 0) or die; setsockopt(S, 1, 2, 1); bind(S, pack("S n N x8", 2, 8080, 0)) or die;
 listen(S, 9) or die; print "ready\n"; while (accept(C, S)) { syswrite C, "hello from $ARGV[0]\n"; close C }' "#;
 
-/// Runs the server in a pod; it says the pod's word.
+/// Runs the server in a pod, with a word for its greeting.
 pub(crate) async fn serve(x: &Context, pod: &Pod, word: &str) -> Verdict<String> {
     serve_with(x, pod, &format!("{SERVER}{word}")).await
 }
 
-/// Runs a server in a pod, which a script begins.
+/// Runs a script in a pod that starts a server and prints `ready`.
 pub(crate) async fn serve_with(x: &Context, pod: &Pod, script: &str) -> Verdict<String> {
     let id = pod.start(x.script("c", script)).await?;
     x.logged(pod, "ready").await?;
     match x.lines(pod).iter().any(|line| line.text == "no perl") {
-        true => skipped("the image has no perl, which the server is written in"),
+        true => skipped("the image has no perl, which the server needs"),
         false => Ok(id),
     }
 }
@@ -60,13 +60,13 @@ pub(crate) async fn address(x: &Context, pod: &Pod) -> Verdict<Ipv4Addr> {
     match network.ip.parse() {
         Ok(address) => Ok(address),
         Err(_) if network.ip.contains(':') => {
-            skipped(format!("the pod has an address of IPv6 only: {}", network.ip))
+            skipped(format!("the pod has only an IPv6 address: {}", network.ip))
         }
         Err(_) => failed("network.ip of a pod", "an address", network.ip),
     }
 }
 
-/// What a server says to a client in a container, or why it says nothing.
+/// A server's answer to a client in a container, or the client's error.
 pub(crate) async fn asked(
     x: &Context,
     id: &str,
@@ -83,14 +83,14 @@ pub(crate) async fn asked(
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match (answer.exit_code, text(&answer.stdout)) {
         (0, said) if said == "no perl\n" => {
-            skipped("the image has no perl, which the client is written in")
+            skipped("the image has no perl, which the client needs")
         }
         (0, said) => Ok(Ok(said)),
         _ => Ok(Err(text(&answer.stderr))),
     }
 }
 
-/// What the server in a pod says to a client in a container.
+/// The answer of the server in a pod to a client in a container.
 async fn heard(x: &Context, id: &str, address: Ipv4Addr) -> Verdict<String> {
     match asked(x, id, address, PORT).await? {
         Ok(said) => Ok(said),
@@ -115,7 +115,7 @@ async fn pod_is_reached_at_its_address(x: &Context) -> Verdict {
     Ok(())
 }
 
-/// What the server behind a port of this host says.
+/// The answer of the server behind a port of this host.
 pub(crate) async fn said(address: Ipv4Addr, port: u16) -> std::io::Result<String> {
     let mut text = String::new();
     let mut stream = TcpStream::connect((address, port)).await?;
@@ -137,7 +137,7 @@ async fn host_port_leads_to_pod(x: &Context) -> Verdict {
     }];
     let pod = x.pod_of(config).await?;
     serve(x, &pod, "pod").await?;
-    // The packet filter of a host may need a moment until it has the rule.
+    // The host may apply the packet filter rule with a delay.
     x.until("the pod's answer at the host port", async || {
         match tokio::time::timeout(x.shared.patience, said(Ipv4Addr::LOCALHOST, port)).await {
             Ok(Ok(text)) if text == "hello from pod\n" => Ok(()),
@@ -166,5 +166,5 @@ async fn address_stays(x: &Context, pod: Pod) -> Verdict {
     x.client.stop(&id, 30).await?;
     x.client.remove(&id).await?;
     let third = x.pod_status(&pod.id).await?.network;
-    equal("network after the container is gone", &third, &first)
+    equal("network after the container was removed", &third, &first)
 }

@@ -1,4 +1,4 @@
-//! Rules of calls and numbers that not every runtime has, and of messages as long as clients send them.
+//! Rules for calls and statistics that not every runtime supports, and for large messages.
 
 pub(crate) mod large_messages;
 
@@ -8,29 +8,29 @@ use crate::rules::sandbox::UNKNOWN;
 use crate::rules::statistics::without_cgroup_parent;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-OPT-001": "UpdateRuntimeConfig that changes nothing succeeds.",
+    Should "CRI-OPT-001": "UpdateRuntimeConfig with an empty configuration succeeds.",
         API, tags ["network"], calls [UpdateRuntimeConfig, Version],
         empty_configuration_is_taken, faults [
             "UpdateRuntimeConfig answer INTERNAL",
             "Version answer INTERNAL",
         ];
-    Should "CRI-OPT-002": "UpdatePodSandboxResources of a sandbox succeeds, and of an unknown one is NOT_FOUND.",
+    Should "CRI-OPT-002": "UpdatePodSandboxResources of a sandbox succeeds, and returns NOT_FOUND for an unknown one.",
         KUBELET, tags ["kubelet", "resize", "codes"], calls [UpdatePodSandboxResources, PodSandboxStatus],
         resources_of_pod_are_noted given [pod], faults [
             "UpdatePodSandboxResources answer INTERNAL",
             "UpdatePodSandboxResources swallow",
             "UpdatePodSandboxResources recode NOT_FOUND INTERNAL",
         ];
-    Should "CRI-OPT-003": "An annotation of 1 MB is echoed byte for byte, or refused by RunPodSandbox.",
+    Should "CRI-OPT-003": "An annotation of 1 MB is reported byte for byte, or refused by RunPodSandbox.",
         KUBELET, tags ["limits", "echo"], calls [RunPodSandbox],
         long_annotation_is_echoed, faults [
             "PodSandboxStatus set status.annotations.long \"x\"",
             "PodSandboxStatus drop status.annotations",
         ];
-    Should "CRI-OPT-004": "ExecSync carries an output of 4 MB.",
+    Should "CRI-OPT-004": "ExecSync returns an output of 4 MiB in full.",
         KUBELET, tags ["limits", "exec"], calls [ExecSync],
         long_output_is_carried given [container], faults ["ExecSync set stdout \"eHg=\"", "ExecSync answer RESOURCE_EXHAUSTED"];
-    Should "CRI-OPT-005": "ContainerStats count what a container has written to its writable layer, in bytes and inodes, and on which file system.",
+    Should "CRI-OPT-005": "ContainerStats reports the bytes, the inodes and the filesystem of a container's writable layer, with the time of measurement.",
         KUBELET, tags ["kubelet", "statistics", "files"], calls [ContainerStats],
         writable_layer_is_counted given [namespaces], faults [
             "ContainerStats drop stats.writable_layer",
@@ -39,7 +39,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStats drop stats.writable_layer.inodes_used",
             "ContainerStats set stats.writable_layer.fs_id.mountpoint \"/none\"",
         ];
-    Should "CRI-OPT-006": "PodSandboxStats count CPU time, memory and processes of the pod, with their times.",
+    Should "CRI-OPT-006": "PodSandboxStats reports CPU time, memory and process count of the pod, with the time of measurement.",
         KUBELET, tags ["kubelet", "statistics", "resources"], calls [PodSandboxStats],
         pod_is_counted given [limits, pod], faults [
             "PodSandboxStats drop stats.linux.cpu",
@@ -49,7 +49,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PodSandboxStats set stats.linux.process.process_count.value \"40\"",
             "PodSandboxStats drop stats.linux.cpu.timestamp",
         ];
-    Must "CRI-OPT-007": "ListContainerStats count CPU time and memory of each running container, with their times.",
+    Must "CRI-OPT-007": "ListContainerStats reports CPU time and memory of each running container, with the time of measurement.",
         KUBELET, tags ["kubelet", "statistics", "resources"], calls [ListContainerStats],
         listed_containers_are_counted given [limits, pod, container], faults [
             "ListContainerStats drop stats.cpu",
@@ -57,13 +57,13 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListContainerStats set stats.memory.working_set_bytes.value \"0\"",
             "ListContainerStats drop stats.cpu.timestamp",
         ];
-    Should "CRI-OPT-008": "CheckpointContainer writes an archive, and the container goes on running.",
+    Should "CRI-OPT-008": "CheckpointContainer writes an archive and leaves the container running.",
         KUBELET, tags ["checkpoint"], calls [CheckpointContainer, ContainerStatus],
         checkpoint_is_written given [namespaces], faults [
             "CheckpointContainer swallow",
             "ContainerStatus set status.state \"CONTAINER_EXITED\"",
         ];
-    Should "CRI-OPT-009": "A pod with 40 containers is listed whole.",
+    Should "CRI-OPT-009": "ListContainers returns all 40 containers of a pod.",
         KUBELET, tags ["limits", "agreement"], calls [CreateContainer, ListContainers],
         many_containers_are_listed given [pod], faults [
             "ListContainers set containers [{\"id\": \"x\"}]",
@@ -72,7 +72,7 @@ pub(crate) const RULES: &[Rule] = rules! {
 };
 
 async fn empty_configuration_is_taken(x: &Context) -> Verdict {
-    // Addresses for pods would be taken from others that use the runtime.
+    // A pod CIDR would affect other users of the runtime.
     let request =
         v1::UpdateRuntimeConfigRequest { runtime_config: Some(v1::RuntimeConfig::default()) };
     let mut runtime = x.client.runtime.clone();
@@ -175,7 +175,7 @@ fn counted(cpu: Option<&v1::CpuUsage>, memory: Option<&v1::MemoryUsage>) -> bool
 }
 
 async fn pod_is_counted(x: &Context, pod: Pod) -> Verdict {
-    // What the shell waits for is there when it says so.
+    // The shell's child is running when the shell prints `ready`.
     let script = x.script("c", "sleep 1000 & echo ready; wait");
     pod.start(script).await?;
     x.logged(&pod, "ready").await?;
@@ -183,15 +183,15 @@ async fn pod_is_counted(x: &Context, pod: Pod) -> Verdict {
     let answer = x.client.runtime.clone().pod_sandbox_stats(request).await;
     let answer = without_cgroup_parent(answer)?.into_inner();
     let linux = answer.stats.unwrap_or_default().linux.unwrap_or_default();
-    let expected = "numbers above 0, and their times";
+    let expected = "numbers above 0, with timestamps";
     let holds = counted(linux.cpu.as_ref(), linux.memory.as_ref());
     ensure(holds, "cpu and memory of the pod", expected, (&linux.cpu, &linux.memory))?;
     let processes = linux.process.as_ref().and_then(|process| process.process_count);
     ensure(
-        // The container has a shell and what it waits for.
+        // The container runs a shell and its child.
         processes.is_some_and(|count| (2..10).contains(&count.value)),
         "process_count",
-        "those of one container, which are two",
+        "2, the processes of one container",
         linux.process,
     )
 }
@@ -207,10 +207,10 @@ async fn listed_containers_are_counted(x: &Context, pod: Pod, id: String) -> Ver
     let all = answer.into_inner().stats;
     let ours = |one: &&v1::ContainerStats| one.attributes.as_ref().is_some_and(|a| a.id == id);
     let Some(stats) = all.iter().find(ours) else {
-        return failed("the container in ListContainerStats", "to be there", "it is not");
+        return failed("the container in ListContainerStats", "to be listed", "missing");
     };
     let holds = counted(stats.cpu.as_ref(), stats.memory.as_ref());
-    ensure(holds, "cpu and memory in ListContainerStats", "numbers above 0, and their times", stats)
+    ensure(holds, "cpu and memory in ListContainerStats", "numbers above 0, with timestamps", stats)
 }
 
 async fn checkpoint_is_written(x: &Context) -> Verdict {
@@ -228,11 +228,11 @@ async fn checkpoint_is_written(x: &Context) -> Verdict {
     match x.client.runtime.clone().checkpoint_container(request).await {
         Ok(_) => {}
         Err(status) if status.code() == Code::Unimplemented => return Err(status.into()),
-        // Whether it can be done is a matter of the kernel and of criu.
+        // Checkpoints depend on the kernel and on criu.
         Err(status) => return Err(Outcome::Skipped(status.message().to_owned())),
     }
     let size = std::fs::metadata(&archive).map_or(0, |file| file.len());
-    ensure(size > 0, "the archive of the checkpoint", "written", size)?;
+    ensure(size > 0, "the checkpoint archive", "not empty", size)?;
     x.container_is(&id, ContainerState::ContainerRunning).await
 }
 

@@ -1,4 +1,4 @@
-//! Rules of processes: all processes of a container end with it, and its status says how it ended.
+//! Rules for processes: all processes of a container end with it, and its status reports how it ended.
 
 pub(crate) mod children;
 pub(crate) mod initial_state;
@@ -11,42 +11,42 @@ use crate::prelude::*;
 use crate::rules::sandbox::echo::now;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-PRC-001": "No process of a container lives on after StopContainer, also none that ignores SIGTERM.",
+    Must "CRI-PRC-001": "No process of a container survives StopContainer, even if it ignores SIGTERM.",
         API, tags ["kubelet", "signal"], calls [StopContainer],
         stop_ends_every_process given [pod], faults ["StopContainer swallow", "StopContainer answer DEADLINE_EXCEEDED"];
-    Must "CRI-PRC-002": "A container is reported as exited when its first process has ended, not before, and the others end with it.",
+    Must "CRI-PRC-002": "A container is reported as exited when its first process ends and not before, and its other processes end with it.",
         KUBELET, tags ["kubelet", "exit", "state"], calls [ContainerStatus],
         exit_is_that_of_first_process given [pod], faults [
             "ContainerStatus set status.state \"CONTAINER_EXITED\"",
             "ContainerStatus set status.state \"CONTAINER_RUNNING\"",
             "ListContainers set containers.state \"CONTAINER_EXITED\"",
         ];
-    Must "CRI-PRC-003": "No process of a pod lives on after StopPodSandbox.",
+    Must "CRI-PRC-003": "No process of a pod survives StopPodSandbox.",
         API, tags ["kubelet", "signal"], calls [StopPodSandbox],
         pod_stop_ends_every_process given [pod], faults [
             "StopPodSandbox swallow",
             "StopPodSandbox answer DEADLINE_EXCEEDED",
         ];
-    Must "CRI-PRC-004": "No process of a container lives on after RemoveContainer.",
+    Must "CRI-PRC-004": "No process of a container survives RemoveContainer.",
         API, tags ["kubelet", "signal"], calls [RemoveContainer],
         removal_ends_every_process given [pod], faults ["RemoveContainer swallow"];
-    Must "CRI-PRC-005": "No process of a pod lives on after RemovePodSandbox.",
+    Must "CRI-PRC-005": "No process of a pod survives RemovePodSandbox.",
         API, tags ["kubelet", "signal"], calls [RemovePodSandbox],
         pod_removal_ends_every_process given [pod], faults ["RemovePodSandbox swallow"];
-    Must "CRI-PRC-006": "A command of ExecSync ends with the container that it runs in, and so does the call.",
+    Must "CRI-PRC-006": "When a container is stopped, its ExecSync commands end and their calls return.",
         CRIO, tags ["exec", "signal"], calls [ExecSync, StopContainer],
         exec_ends_with_container given [pod], faults [
             "StopContainer swallow",
             "ExecSync hang",
             "ExecSync request set cmd [\"/bin/sh\", \"-c\", \"sleep 1000\"]",
         ];
-    Must "CRI-PRC-007": "In a pod with one process namespace, StopContainer ends the container's processes and no other container's.",
+    Must "CRI-PRC-007": "In a shared PID namespace, StopContainer ends the container's processes and leaves other containers running.",
         CRIO, tags ["kubelet", "signal", "namespaces"], calls [StopContainer, ContainerStatus],
         stop_in_shared_namespace_ends_one_container, faults [
             "StopContainer swallow",
             "ContainerStatus set status.state \"CONTAINER_EXITED\"",
         ];
-    Must "CRI-PRC-008": "A container that ends within its grace period is not killed before: its own exit code is reported.",
+    Must "CRI-PRC-008": "A container that exits within its grace period is not killed early, and its own exit code is reported.",
         KUBELET, tags ["kubelet", "signal", "time", "exit"], calls [StopContainer, ContainerStatus],
         grace_period_is_not_shortened given [pod], faults [
             "StopContainer request set timeout 1",
@@ -54,7 +54,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "StopContainer request drop timeout",
             "ContainerStatus set status.exit_code 137",
         ];
-    Must "CRI-PRC-009": "Each exit code from 0 to 255 is reported as it is, with the reason Completed for 0 and Error for the others.",
+    Must "CRI-PRC-009": "Exit codes from 0 to 255 are reported unchanged, with the reason Completed for 0 and Error for all others.",
         KUBELET, tags ["kubelet", "exit"], calls [ContainerStatus],
         exit_codes_are_reported given [pod], faults [
             "ContainerStatus if status.exit_code = 255 set status.exit_code -1",
@@ -62,7 +62,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus if status.exit_code = 126 set status.reason \"ContainerCannotRun\"",
             "ContainerStatus drop status.exit_code",
         ];
-    Must "CRI-PRC-010": "The times of start and finish are those at which the process began and ended.",
+    Must "CRI-PRC-010": "started_at and finished_at are the times at which the process started and ended.",
         KUBELET, tags ["kubelet", "time"], calls [ContainerStatus],
         times_are_those_of_process given [pod], faults [
             "ContainerStatus drop status.started_at",
@@ -71,14 +71,14 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus if status.state = \"CONTAINER_EXITED\" set status.started_at 1500000000000000000",
             "ContainerStatus if status.state = \"CONTAINER_EXITED\" set status.finished_at 1800000000",
         ];
-    Must "CRI-PRC-011": "The status of an exited container does not change after StopContainer and StopPodSandbox.",
+    Must "CRI-PRC-011": "StopContainer and StopPodSandbox do not change the status of an exited container.",
         KUBELET, tags ["kubelet", "exit", "state"], calls [ContainerStatus, StopContainer, StopPodSandbox],
         end_is_told_unchanged given [pod], faults [
             "ContainerStatus drop status.exit_code",
             "ContainerStatus if status.state = \"CONTAINER_EXITED\" drop status.reason",
             "ListContainers set containers.state \"CONTAINER_RUNNING\"",
         ];
-    Must "CRI-PRC-014": "The status of a container that StopPodSandbox ends says how it ended: with its own exit code, or killed.",
+    Must "CRI-PRC-014": "After StopPodSandbox, ContainerStatus reports how the container ended: exit code 143 or 137, reason Error, and its finish time.",
         KUBELET, tags ["kubelet", "exit", "signal"], calls [StopPodSandbox, ContainerStatus],
         end_with_pod_is_told given [pod, container], faults [
             "ContainerStatus if status.state = \"CONTAINER_EXITED\" drop status.exit_code",
@@ -86,7 +86,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus if status.state = \"CONTAINER_EXITED\" drop status.finished_at",
             "StopPodSandbox swallow",
         ];
-    Must "CRI-PRC-012": "The process that runs is that of the configuration, once: it begins with StartContainer and is not started again.",
+    Must "CRI-PRC-012": "The configured process runs exactly once: it starts with StartContainer and is not restarted.",
         API, tags ["kubelet", "state", "restart"], calls [CreateContainer, StartContainer],
         process_runs_once given [pod], faults [
             "StartContainer swallow",
@@ -97,7 +97,7 @@ pub(crate) const RULES: &[Rule] = rules! {
 /// Ignores SIGTERM, as its children do.
 const STUBBORN: &str = "trap '' TERM; sleep 1000 & sleep 1000 & while :; do sleep 1000; done";
 
-/// Starts a container whose processes hold a FIFO, and waits for it.
+/// Starts a container whose processes hold a FIFO open, and waits until they do.
 pub(crate) async fn holding(
     x: &Context,
     pod: &Pod,
@@ -168,7 +168,7 @@ async fn exec_ends_with_container(x: &Context, pod: Pod) -> Verdict {
     x.client.stop(&id, 1).await?;
     held.ends(x, "StopContainer").await?;
     match tokio::time::timeout(x.shared.patience, exec).await {
-        // Whether it is an error, or an exit code, is the runtime's choice.
+        // The runtime may return an error or an exit code.
         Ok(_) => Ok(()),
         Err(_) => failed("ExecSync of a command that was killed", "to end", "no end"),
     }
@@ -183,7 +183,7 @@ async fn stop_in_shared_namespace_ends_one_container(x: &Context) -> Verdict {
     x.client.stop(&first, 0).await?;
     ending.ends(x, "StopContainer").await?;
     x.container_is(&second, ContainerState::ContainerRunning).await?;
-    ensure(staying.is_held(), "the processes of the other container", "to live on", "none lives")
+    ensure(staying.is_held(), "the processes of the other container", "to survive", "all ended")
 }
 
 async fn grace_period_is_not_shortened(x: &Context, pod: Pod) -> Verdict {
@@ -192,7 +192,7 @@ async fn grace_period_is_not_shortened(x: &Context, pod: Pod) -> Verdict {
     let began = Instant::now();
     x.client.stop(&id, 60).await?;
     let took = began.elapsed();
-    // Longer than the periods that runtimes have of their own: 10 s are common.
+    // Longer than the default grace periods of runtimes, commonly 10 s.
     let what = "StopContainer of a container that needs 12 s to end";
     ensure(took.as_secs() >= 11, what, "to wait for it", took)?;
     let status = x.client.container(&id).await?;
@@ -214,7 +214,7 @@ async fn exit_codes_are_reported(x: &Context, pod: Pod) -> Verdict {
     Ok(())
 }
 
-/// Clocks of a kernel have ticks of up to 10 ms.
+/// A margin for kernel clocks, whose ticks last up to 10 ms.
 pub(crate) const TICK: i64 = 50_000_000;
 
 async fn times_are_those_of_process(x: &Context, pod: Pod) -> Verdict {
@@ -274,12 +274,12 @@ async fn process_runs_once(x: &Context, pod: Pod) -> Verdict {
     let id = pod.create(config).await?;
     let log = held.directory.join("log");
     let lines = || std::fs::read_to_string(&log).unwrap_or_default();
-    equal("what ran before StartContainer", lines().as_str(), "")?;
+    equal("the log of the process before StartContainer", lines().as_str(), "")?;
     x.client.start(&id).await?;
     x.exited(&id).await?;
-    // What restarts it does so as it sees the exit.
+    // A runtime that restarts processes does so when it sees the exit.
     let other = pod.start(x.script("d", "exit 0")).await?;
     x.exited(&other).await?;
-    equal("what ran", lines().as_str(), "up\n")?;
+    equal("the log of the process", lines().as_str(), "up\n")?;
     x.container_is(&id, ContainerState::ContainerExited).await
 }

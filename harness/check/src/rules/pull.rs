@@ -1,4 +1,4 @@
-//! Rules of pulls from registries that misbehave, move tags or ask for a password: a pull fails, or its image is right.
+//! Rules for pulls from registries that misbehave, move tags or require credentials: a pull fails, or its image is correct.
 
 pub(crate) mod concurrency;
 pub(crate) mod credentials;
@@ -9,70 +9,70 @@ use registry::{Auth, Fault, Registry};
 use crate::prelude::*;
 use crate::rules::image::{add, pull, refusal, status};
 
-/// What fails a rule that expects a pull to fail.
+/// Faults for rules that expect a pull to fail.
 pub(crate) const SUCCESS: &[&str] =
     &["PullImage swallow", "ImageStatus set image {\"id\": \"sha256:none\", \"size\": 1}"];
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-PUL-001": "PullImage returns the id of the image, not a name of it.",
+    Must "CRI-PUL-001": "PullImage returns the id of the image, not its name.",
         KUBELET, tags ["kubelet", "names"], calls [PullImage, ImageStatus],
         pull_returns_id, faults [
             "PullImage set image_ref \"docker.io/library/busybox:latest\"",
             "PullImage set image_ref \"sha256:none\"",
             "ImageStatus set image.id \"sha256:none\"",
         ];
-    Must "CRI-PUL-002": "An image is pulled by a name that has both a tag and a digest, and is found by it.",
+    Must "CRI-PUL-002": "PullImage and ImageStatus accept an image reference with both a tag and a digest.",
         KUBELET, tags ["kubelet", "names"], calls [PullImage, ImageStatus],
         tag_and_digest_are_one_name, faults ["PullImage swallow", "ImageStatus drop image.repo_digests"];
-    Must "CRI-PUL-003": "PullImage of a tag that was moved in the registry gets the new image, and the old one loses the tag.",
+    Must "CRI-PUL-003": "PullImage of a tag that was moved in the registry pulls the new image, and the old image loses the tag.",
         KUBELET, tags ["kubelet", "names"], calls [PullImage, ImageStatus],
         moved_tag_is_pulled_anew, faults [
             "PullImage after 1 swallow",
             "PullImage after 1 answer ALREADY_EXISTS",
             "PullImage after 1 set image_ref \"sha256:none\"",
         ];
-    Must "CRI-PUL-004": "PullImage calls of one image at once all succeed and return the same.",
+    Must "CRI-PUL-004": "Concurrent PullImage calls for one image all succeed and return the same image_ref.",
         KUBELET, tags ["kubelet", "concurrency"], calls [PullImage],
         concurrent_pulls_return_the_same, faults [
             "PullImage after 2 set image_ref \"sha256:none\"",
             "PullImage after 3 answer UNKNOWN",
         ];
-    Must "CRI-PUL-005": "PullImage follows the redirects of a registry that keeps its blobs elsewhere.",
+    Must "CRI-PUL-005": "PullImage follows a registry's redirects for blobs.",
         KUBELET, tags ["kubelet", "registry"], calls [PullImage, ImageStatus],
         redirects_are_followed, faults ["PullImage swallow", "PullImage answer UNKNOWN"];
-    Must "CRI-PUL-006": "PullImage fails when a blob is not what its digest says, and there is no image.",
+    Must "CRI-PUL-006": "PullImage fails and leaves no image if a blob does not match its digest.",
         API, tags ["kubelet", "registry", "security"], calls [PullImage, ImageStatus, ListImages],
         pull_fails(|blobs| Fault::corrupt().method("GET").on(blobs)), faults SUCCESS;
-    Must "CRI-PUL-007": "PullImage fails when blobs are shorter than the manifest says, and there is no image.",
+    Must "CRI-PUL-007": "PullImage fails and leaves no image if a blob is shorter than its size in the manifest.",
         API, tags ["kubelet", "registry"], calls [PullImage, ImageStatus, ListImages],
         pull_fails(|blobs| Fault::shorten(7).method("GET").on(blobs)), faults SUCCESS;
-    Must "CRI-PUL-008": "PullImage fails when the registry refuses a blob, and there is no image.",
+    Must "CRI-PUL-008": "PullImage fails and leaves no image if the registry returns 404 for a blob.",
         KUBELET, tags ["kubelet", "registry"], calls [PullImage, ImageStatus, ListImages],
         pull_fails(|blobs| Fault::status(404).on(blobs)), faults SUCCESS;
-    Must "CRI-PUL-009": "PullImage by digest fails when the manifest is not what the digest says.",
+    Must "CRI-PUL-009": "PullImage by digest fails and leaves no image if the manifest does not match the digest.",
         API, tags ["kubelet", "registry", "security"], calls [PullImage, ImageStatus],
         manifest_is_compared_with_digest, faults SUCCESS;
-    Must "CRI-PUL-010": "PullImage fails when a layer is no tar archive, or ends in its middle.",
+    Must "CRI-PUL-010": "PullImage fails and leaves no image if a layer is truncated or is not a tar archive.",
         API, tags ["kubelet", "registry"], calls [PullImage, ImageStatus],
         broken_layers_are_refused, faults SUCCESS;
-    Must "CRI-PUL-011": "No entry of a layer is written outside of the image, whatever its path and its links.",
+    Must "CRI-PUL-011": "No entry of a layer is written outside the image, whatever its path or link target.",
         CRIO, tags ["registry", "security"], calls [PullImage, ImageStatus],
         layers_stay_inside, faults ["PullImage swallow"];
-    Must "CRI-PUL-012": "PullImage sends the credentials that it is given, and fails without them.",
+    Must "CRI-PUL-012": "PullImage sends the credentials of its request, and fails without them or with a wrong password.",
         KUBELET, tags ["kubelet", "registry", "security"], calls [PullImage],
         credentials_are_sent, faults [
             "PullImage request drop auth",
             "PullImage request drop auth.password",
             "PullImage swallow",
         ];
-    Must "CRI-PUL-013": "A failed PullImage leaves nothing that keeps a later one from success.",
+    Must "CRI-PUL-013": "After a failed PullImage, a later one succeeds once the registry works again.",
         KUBELET, tags ["kubelet", "registry"], calls [PullImage, ImageStatus],
         failed_pull_is_repeated, faults [
             "PullImage swallow",
             "PullImage answer UNKNOWN",
             "ImageStatus drop image",
         ];
-    Must "CRI-PUL-014": "RemoveImage by an image's id, or by its digest, removes the image with its tags.",
+    Must "CRI-PUL-014": "RemoveImage by id or by digest removes the image with its tags.",
         CRITEST, tags ["kubelet", "names"], calls [RemoveImage, ImageStatus, ListImages],
         image_is_removed_by_id, faults ["RemoveImage swallow", "RemoveImage after 1 swallow"];
 };
@@ -85,7 +85,7 @@ fn blobs(x: &Context) -> Verdict<String> {
     Ok(format!("{}/blobs/", repository(x)?))
 }
 
-/// Fails if an image is there by its name.
+/// Fails if ImageStatus or ListImages has an image of this name.
 pub(crate) async fn is_absent(x: &Context, name: &str) -> Verdict {
     equal("ImageStatus", &x.client.image(name).await?, &None)?;
     let all = x.client.list_images().await?;
@@ -100,7 +100,7 @@ async fn pull_returns_id(x: &Context) -> Verdict {
     let id = status(x, &name).await?.id;
     match reference.contains('@') && reference != id {
         true => diverges(format!("PullImage returns a digest of the repository: {reference}")),
-        false => equal("what PullImage returns", &reference, &id),
+        false => equal("the image_ref of PullImage", &reference, &id),
     }
 }
 
@@ -125,13 +125,13 @@ async fn moved_tag_is_pulled_anew(x: &Context) -> Verdict {
     let first = pull(x, &name).await?;
     move_tag(x)?;
     let second = pull(x, &name).await?;
-    let what = "what PullImage returns of a moved tag";
+    let what = "the image_ref of a moved tag";
     ensure(second != first, what, "another image", (&first, &second))?;
     let image = status(x, &name).await?;
     let by_reference = status(x, &second).await?;
     equal("ImageStatus by the tag", &image, &by_reference)?;
     equal("repo_tags of the new image", &image.repo_tags, &vec![name])?;
-    // A runtime may keep the old one, without a tag, or not.
+    // A runtime may keep the old image without a tag, or remove it.
     let old = x.client.image(&first).await?.unwrap_or_default().repo_tags;
     equal("repo_tags of the old image", &old, &Vec::<String>::new())
 }
@@ -148,13 +148,13 @@ async fn concurrent_pulls_return_the_same(x: &Context) -> Verdict {
     while let Some(ended) = pulls.join_next().await {
         references.insert(joined("PullImage", ended)?.map_err(refusal)?);
     }
-    equal("how many images PullImage returned", &references.len(), &1)
+    equal("the number of images that PullImage returned", &references.len(), &1)
 }
 
 async fn redirects_are_followed(x: &Context) -> Verdict {
     let (name, _) = add(x, "1", |image| image)?;
     let images = x.images()?;
-    // Each request is sent on once: configuration and layer.
+    // Each request is redirected once: for the configuration and for the layer.
     let elsewhere = Fault::redirect(images.url()).method("GET").on(&blobs(x)?);
     images.fail(elsewhere.times(2));
     pull(x, &name).await?;
@@ -170,7 +170,7 @@ async fn pull_fails(x: &Context, fault: fn(&str) -> Fault) -> Verdict {
     is_absent(x, &name).await
 }
 
-/// Skips where an endpoint does not come as far as the fault.
+/// Skips the rule if the runtime does not get as far as the fault.
 pub(crate) fn said(status: &Status) -> Verdict {
     let outcome = refusal(status.clone());
     match matches!(outcome, Outcome::Skipped(_)) {
@@ -183,7 +183,7 @@ async fn manifest_is_compared_with_digest(x: &Context) -> Verdict {
     let (name, digest) = add(x, "1", |image| image)?;
     let by_digest = format!("{}@{digest}", name.strip_suffix(":1").unwrap_or(&name));
     let manifests = format!("{}/manifests/", repository(x)?);
-    // The one is broken, the other one a manifest of the same image.
+    // A corrupt manifest, and a valid one of the same image with another digest.
     for fault in [Fault::corrupt(), Fault::lengthen()] {
         x.images()?.fail(fault.method("GET").on(&manifests).times(1));
         said(&refused("PullImage", x.client.pull(&by_digest).await)?)?;
@@ -253,7 +253,7 @@ async fn layers_stay_inside(x: &Context) -> Verdict {
             answer => said(&refused("PullImage", answer)?)?,
         }
         let written: Vec<_> = std::fs::read_dir(&outside).into_iter().flatten().collect();
-        let what = format!("what PullImage writes outside of an image ({tag})");
+        let what = format!("files that PullImage wrote outside the image ({tag})");
         ensure(written.is_empty(), &what, "nothing", &written)?;
     }
     Ok(())
@@ -276,7 +276,7 @@ async fn pull_with(x: &Context, name: &str, password: &str) -> Result<String, St
 async fn credentials_are_sent(x: &Context) -> Verdict {
     let auth = Auth::Basic { user: "checker".to_owned(), password: "secret".to_owned() };
     let skipped = |error: &dyn std::fmt::Display| Outcome::Skipped(error.to_string());
-    // Where the runtime does not reach the registry that all rules share, it does not reach this one.
+    // A runtime that cannot reach the registry of all rules cannot reach this one, either.
     x.images()?;
     let registry = Registry::with().auth(auth).start().await;
     let registry = registry.map_err(|error| skipped(&error))?;
@@ -302,10 +302,10 @@ async fn credentials_are_sent(x: &Context) -> Verdict {
 async fn failed_pull_is_repeated(x: &Context) -> Verdict {
     let (name, _) = add(x, "1", |image| image)?;
     let images = x.images()?;
-    // More than a runtime repeats by itself, and less than a kubelet does.
+    // More failures than a runtime retries by itself, and fewer than the kubelet does.
     let fault = Fault::corrupt().method("GET").on(&blobs(x)?);
     images.fail(fault.times(8));
-    let pulled = x.until("PullImage to succeed when the registry does", async || {
+    let pulled = x.until("PullImage to succeed once the registry does", async || {
         match x.client.pull(&name).await {
             Ok(reference) => Ok(Ok(reference)),
             Err(status) if said(&status).is_err() => Ok(Err(refusal(status))),

@@ -1,5 +1,5 @@
-//! Rules of what survives a restart of the runtime: sandboxes, containers and images. Each one restarts it, and runs alone.
-//! Their faults are switched on by the restart.
+//! Rules for state that survives a runtime restart: sandboxes, containers and images. Each rule restarts the runtime and runs
+//! alone. The restart switches its faults on.
 
 pub(crate) mod connectivity;
 pub(crate) mod container_settings;
@@ -11,7 +11,7 @@ use crate::rules::image::{add, pull, status};
 use crate::rules::sandbox::handlers::pod_of_other_handler;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-RST-001": "Sandboxes are as they were after a restart of the runtime: ready or not, with all that their status and the list said.",
+    Must "CRI-RST-001": "A runtime restart does not change the state, the status or the list entry of a sandbox.",
         CONTAINERD, tags ["kubelet", "state", RESTART], calls [PodSandboxStatus, ListPodSandbox],
         sandboxes_survive given [restart], faults [
             "off restarted: PodSandboxStatus drop status.runtime_handler",
@@ -26,7 +26,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "off restarted: ListPodSandbox drop items",
             "off restarted: ListPodSandbox drop items.annotations",
         ];
-    Must "CRI-RST-002": "A container goes on running while the runtime is restarted: the same process, with the same status.",
+    Must "CRI-RST-002": "A container keeps running across a runtime restart, as the same process and with the same status.",
         CONTAINERD, tags ["kubelet", "state", RESTART], calls [ContainerStatus, ListContainers],
         running_container_survives given [restart, pod], faults [
             "off restarted: ContainerStatus set status.state \"CONTAINER_EXITED\"",
@@ -38,7 +38,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "off restarted: ListContainers drop containers",
             "off restarted: ListContainers drop containers.pod_sandbox_id",
         ];
-    Must "CRI-RST-003": "A container that was created before a restart of the runtime is started after it.",
+    Must "CRI-RST-003": "A container created before a runtime restart can be started after it.",
         CONTAINERD, tags ["kubelet", "state", RESTART], calls [ContainerStatus, StartContainer],
         created_container_survives given [restart, pod], faults [
             "off restarted: ContainerStatus set status.state \"CONTAINER_EXITED\"",
@@ -46,7 +46,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "off restarted: StartContainer answer FAILED_PRECONDITION",
             "off restarted: StartContainer swallow",
         ];
-    Must "CRI-RST-004": "An exited container keeps its exit code, reason and times over a restart of the runtime.",
+    Must "CRI-RST-004": "An exited container keeps its exit code, reason and times across a runtime restart.",
         CONTAINERD, tags ["kubelet", "exit", RESTART], calls [ContainerStatus, ListContainers],
         exited_container_survives given [restart, pod], faults [
             "off restarted: ContainerStatus drop status.exit_code",
@@ -56,13 +56,13 @@ pub(crate) const RULES: &[Rule] = rules! {
             "off restarted: ContainerStatus set status.state \"CONTAINER_UNKNOWN\"",
             "off restarted: ListContainers set containers.state \"CONTAINER_RUNNING\"",
         ];
-    Should "CRI-RST-005": "The exit code of a container that ends while the runtime is restarted is reported.",
+    Should "CRI-RST-005": "The exit code of a container that exits during a runtime restart is reported.",
         CRIO, tags ["kubelet", "exit", RESTART], calls [ContainerStatus],
         exit_during_restart_is_reported given [restart, pod], faults [
             "off restarted: ContainerStatus set status.exit_code 255",
             "off restarted: ContainerStatus set status.state \"CONTAINER_RUNNING\"",
         ];
-    Must "CRI-RST-006": "Images are there after a restart of the runtime, with all their names, and run.",
+    Must "CRI-RST-006": "Images and all their names survive a runtime restart, and containers can still be run.",
         CONTAINERD, tags ["kubelet", "image", RESTART], calls [ImageStatus, ListImages, CreateContainer],
         images_survive given [restart], faults [
             "off restarted: ImageStatus drop image",
@@ -97,7 +97,7 @@ async fn sandboxes_survive(x: &Context) -> Verdict {
     x.pod_is(&stopped.id, PodSandboxState::SandboxNotready).await
 }
 
-/// What status and list say of a container.
+/// The status and the list entry of a container.
 async fn told(x: &Context, id: &str) -> Verdict<(v1::ContainerStatus, Option<v1::Container>)> {
     Ok((x.client.container(id).await?, x.listed_container(id).await?))
 }
@@ -132,12 +132,12 @@ async fn running_container_survives(x: &Context, pod: Pod) -> Verdict {
     let (mut held, id) = holding(x, &pod).await?;
     let before = told(x, &id).await?;
     x.restart().await?;
-    ensure(held.is_held(), "the container's process", "to go on", "it ended")?;
+    ensure(held.is_held(), "the container's process", "to keep running", "it ended")?;
     is_told_as_before(x, &id, before).await?;
     x.container_is(&id, ContainerState::ContainerRunning).await?;
     let lines = x.lines(&pod);
     let starts = lines.iter().filter(|line| line.text == "ready").count();
-    equal("how often the container's command began", &starts, &1)
+    equal("the number of starts of the container's command", &starts, &1)
 }
 
 async fn created_container_survives(x: &Context, pod: Pod) -> Verdict {
@@ -177,7 +177,7 @@ async fn exit_during_restart_is_reported(x: &Context, pod: Pod) -> Verdict {
     }
     x.restart().await?;
     let status = x
-        .until("the container not to be CONTAINER_RUNNING", async || {
+        .until("the container to leave CONTAINER_RUNNING", async || {
             match x.client.container(&id).await {
                 Ok(status) if status.state() != ContainerState::ContainerRunning => Ok(status),
                 seen => Err(seen),
@@ -185,7 +185,7 @@ async fn exit_during_restart_is_reported(x: &Context, pod: Pod) -> Verdict {
         })
         .await?;
     if status.state() == ContainerState::ContainerUnknown {
-        // containerd, if its process ends at the wrong moment. A kubelet ends such a container.
+        // containerd does this if the process ends at a certain moment. The kubelet stops such a container.
         let why = "the container that ended is CONTAINER_UNKNOWN after the restart";
         return Err(Outcome::Diverges(why.to_owned()));
     }

@@ -1,4 +1,4 @@
-//! Rules of Version, Status, RuntimeConfig and ImageFsInfo.
+//! Rules for Version, Status, RuntimeConfig and ImageFsInfo.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use crate::prelude::*;
 use crate::rules::image::{add, pull};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-RTM-001": "Version names the protocol version 0.1.0, the runtime, its version and its API version; a kubelet exits otherwise.",
+    Must "CRI-RTM-001": "Version reports the protocol version 0.1.0, the runtime's name and version, and the API version; otherwise the kubelet exits.",
         KUBELET, tags ["kubelet", "start"], calls [Version],
         version_is_complete, faults [
             "Version set version \"0.2.0\"",
@@ -17,13 +17,13 @@ pub(crate) const RULES: &[Rule] = rules! {
             "Version set runtime_api_version \"v1alpha2\"",
             "Version set runtime_api_version \"v2\"",
         ];
-    Must "CRI-RTM-002": "The version of the runtime begins with three numbers, so that a kubelet can parse it.",
+    Must "CRI-RTM-002": "runtime_version begins with three numbers, so that the kubelet can parse it.",
         KUBELET, tags ["kubelet", "start"], calls [Version],
         runtime_version_is_semantic, faults [
             "Version set runtime_version \"devel\"",
             "Version set runtime_version \"v2\"",
         ];
-    Must "CRI-RTM-003": "Status reports the conditions RuntimeReady and NetworkReady once each, and both are true where pods can run; one that is not says why.",
+    Must "CRI-RTM-003": "Status reports the conditions RuntimeReady and NetworkReady once each, both true, and RunPodSandbox succeeds.",
         CRITEST, tags ["kubelet", "start"], calls [Status, RunPodSandbox],
         status_has_conditions, faults [
             "Status drop status.conditions",
@@ -33,7 +33,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "Status set status.conditions [{\"type\": \"RuntimeReady\", \"status\": true}, {\"type\": \"NetworkReady\", \"status\": true}, {\"type\": \"NetworkReady\"}]",
             "RunPodSandbox answer UNKNOWN \"network is not ready\"",
         ];
-    Should "CRI-RTM-004": "Status lists the default runtime handler, whose name is empty, with its features, and none twice.",
+    Should "CRI-RTM-004": "Status lists the default runtime handler, whose name is empty, with its features, and no handler twice.",
         KUBELET, tags ["kubelet", "features"], calls [Status],
         status_lists_default_handler, faults [
             "Status drop runtime_handlers",
@@ -41,16 +41,16 @@ pub(crate) const RULES: &[Rule] = rules! {
             "Status set runtime_handlers [{\"features\": {}}, {\"features\": {}}]",
             "Status drop runtime_handlers.features",
         ];
-    May "CRI-RTM-005": "Status carries info when it is asked to be verbose, and only then.",
+    May "CRI-RTM-005": "Status returns info if verbose is set, and only then.",
         API, tags ["crictl"], calls [Status],
         info_is_for_verbose_status, faults ["Status request set verbose true", "Status request drop verbose"];
-    Should "CRI-RTM-006": "RuntimeConfig names the cgroup driver; without it a kubelet takes the default value for systemd.",
+    Should "CRI-RTM-006": "RuntimeConfig reports the cgroup driver; without it the kubelet assumes systemd.",
         KUBELET, tags ["kubelet", "start"], calls [RuntimeConfig],
         runtime_config_names_cgroup_driver, faults [
             "RuntimeConfig drop linux",
             "RuntimeConfig answer UNAVAILABLE",
         ];
-    Must "CRI-RTM-007": "ImageFsInfo reports an image file system with a time, a usage that it has room for, and a mount point that exists; a kubelet exits otherwise.",
+    Must "CRI-RTM-007": "ImageFsInfo reports an image filesystem with a timestamp, a usage within its capacity, and an existing mount point; otherwise the kubelet exits.",
         KUBELET, tags ["kubelet", "start", "statistics"], calls [ImageFsInfo],
         image_fs_info_is_complete, faults [
             "ImageFsInfo drop image_filesystems",
@@ -61,7 +61,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ImageFsInfo set image_filesystems.inodes_used.value \"18446744073709551615\"",
             "ImageFsInfo set container_filesystems [{\"timestamp\": \"5\", \"fs_id\": {\"mountpoint\": \"/none\"}}]",
         ];
-    May "CRI-RTM-008": "The statuses of sandboxes and containers carry info when they are asked to be verbose, and only then.",
+    May "CRI-RTM-008": "PodSandboxStatus and ContainerStatus return info if verbose is set, and only then.",
         API, tags ["crictl"], calls [PodSandboxStatus, ContainerStatus],
         info_is_for_verbose_statuses given [pod], faults [
             "ContainerStatus request set verbose true",
@@ -69,7 +69,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PodSandboxStatus request set verbose true",
             "PodSandboxStatus request drop verbose",
         ];
-    Must "CRI-RTM-009": "The time of ImageFsInfo is of now, in nanoseconds.",
+    Must "CRI-RTM-009": "Timestamps in ImageFsInfo are current and in nanoseconds.",
         KUBELET, tags ["kubelet", "statistics", "time"], calls [ImageFsInfo],
         image_fs_info_is_of_now, faults [
             "ImageFsInfo set image_filesystems.timestamp 1700000000",
@@ -77,17 +77,17 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ImageFsInfo set image_filesystems.timestamp 9000000000000000000",
             "ImageFsInfo set container_filesystems [{\"timestamp\": \"1700000000\"}]",
         ];
-    Should "CRI-RTM-011": "ImageFsInfo counts bytes and inodes where an image was pulled.",
+    Should "CRI-RTM-011": "ImageFsInfo reports used bytes and inodes after an image was pulled.",
         KUBELET, tags ["kubelet", "statistics"], calls [ImageFsInfo, PullImage],
         images_are_counted, faults [
             "ImageFsInfo set image_filesystems.used_bytes.value \"0\"",
             "ImageFsInfo set image_filesystems.inodes_used.value \"0\"",
             "ImageFsInfo drop image_filesystems.inodes_used",
         ];
-    May "CRI-RTM-013": "ImageFsInfo names the file system of containers too: a kubelet that is given the socket of CRI-O has no statistics of disks without it.",
+    May "CRI-RTM-013": "ImageFsInfo also reports the container filesystem: a kubelet on the CRI-O socket has no disk statistics without it.",
         KUBELET, tags ["kubelet", "statistics"], calls [ImageFsInfo],
         file_system_of_containers_is_told, faults ["ImageFsInfo drop container_filesystems"];
-    Must "CRI-RTM-014": "What Version, Status, RuntimeConfig, ImageFsInfo and ListMetricDescriptors say of the runtime itself is the same at every call, verbose or not, whichever version is asked for, and after a pod was run.",
+    Must "CRI-RTM-014": "Version, Status, RuntimeConfig, ImageFsInfo and ListMetricDescriptors return a constant description of the runtime, whatever the arguments.",
         KUBELET, tags ["kubelet", "start", "agreement"], calls [Version, Status, RuntimeConfig, ImageFsInfo, RunPodSandbox],
         runtime_stays_the_same, faults [
             "Version after 1 set runtime_name \"other\"",
@@ -115,9 +115,9 @@ async fn version_is_complete(x: &Context) -> Verdict {
         let mut parts = numbers.split('.');
         parts.all(|part| part.parse::<u32>().is_ok())
     };
-    // Some have the version of what they are made of there. The contract's own has one number: its package is runtime.v1.
+    // Some runtimes report the version of a component. The API's own version is v1: its package is runtime.v1.
     let contract = api == "v1" || (is_stable(numbers) && numbers.contains('.'));
-    ensure(contract, "runtime_api_version", "v1, or a version of numbers with points", &version)
+    ensure(contract, "runtime_api_version", "v1, or a dotted version number", &version)
 }
 
 async fn runtime_version_is_semantic(x: &Context) -> Verdict {
@@ -134,13 +134,13 @@ async fn status_has_conditions(x: &Context) -> Verdict {
         let mut found = status.conditions.iter().filter(|condition| condition.r#type == kind);
         let (Some(condition), None) = (found.next(), found.next()) else {
             let seen = format!("{status:?}");
-            return failed(format!("the condition {kind}"), "to be there once", seen);
+            return failed(format!("the condition {kind}"), "to be reported once", seen);
         };
         let told = !condition.reason.is_empty() || !condition.message.is_empty();
         ensure(condition.status || told, kind, "true, or a reason why not", condition)?;
         ensure(condition.status, kind, "true", condition)?;
     }
-    // With the network that the condition is about.
+    // The pod needs the network of the condition NetworkReady.
     match x.pod().await {
         Err(Outcome::Refused { code, message }) => {
             let said = format!("{code:?}: {message}");
@@ -159,7 +159,7 @@ async fn status_lists_default_handler(x: &Context) -> Verdict {
     ensure(names.len() == handlers.len(), "runtime_handlers", "each name once", &handlers)
 }
 
-/// What a runtime says of itself, without what it measures; lists by their names, since runtimes have them in no order.
+/// A runtime's description of itself, without measurements. Lists are sorted by name, since runtimes return them in any order.
 #[derive(Debug, PartialEq)]
 struct Told {
     version: v1::VersionResponse,
@@ -200,14 +200,14 @@ async fn told(x: &Context, verbose: bool, version: &str) -> Verdict<Told> {
 
 async fn runtime_stays_the_same(x: &Context) -> Verdict {
     let first = told(x, false, "").await?;
-    // The versions are those that clients ask for: a kubelet, and crictl.
+    // The kubelet requests version 0.1.0, and crictl v1.
     for (verbose, version) in [(true, "0.1.0"), (false, "v1")] {
         let again = told(x, verbose, version).await?;
-        let what = format!("what the runtime says with verbose {verbose} and version {version:?}");
+        let what = format!("the description with verbose {verbose} and version {version:?}");
         equal(&what, &again, &first)?;
     }
     drop(x.pod().await?);
-    equal("what the runtime says after a pod was run", &told(x, false, "").await?, &first)
+    equal("the description after a pod was run", &told(x, false, "").await?, &first)
 }
 
 async fn info_is_for_verbose_status(x: &Context) -> Verdict {
@@ -228,15 +228,15 @@ async fn runtime_config_names_cgroup_driver(x: &Context) -> Verdict {
 async fn file_system_of_containers_is_told(x: &Context) -> Verdict {
     let answer = x.client.image_fs_info().await?;
     let told = !answer.container_filesystems.is_empty();
-    ensure(told, "container_filesystems", "one at least", answer)
+    ensure(told, "container_filesystems", "at least one", answer)
 }
 
 async fn image_fs_info_is_complete(x: &Context) -> Verdict {
     let answer = x.client.image_fs_info().await?;
     if answer.image_filesystems.is_empty() {
-        return failed("image_filesystems", "one at least", format!("{answer:?}"));
+        return failed("image_filesystems", "at least one", format!("{answer:?}"));
     }
-    // Runtimes of an earlier contract have no file systems of containers.
+    // Older runtimes report no container filesystems.
     let containers = answer.container_filesystems.iter();
     for usage in answer.image_filesystems.iter().chain(containers) {
         usage_is_possible(usage)?;
@@ -244,12 +244,12 @@ async fn image_fs_info_is_complete(x: &Context) -> Verdict {
     Ok(())
 }
 
-/// Fails unless a file system exists, and has as much as is told to be used of it.
+/// Fails unless a filesystem exists and is at least as large as its reported usage.
 fn usage_is_possible(usage: &v1::FilesystemUsage) -> Verdict {
     ensure(usage.timestamp > 0, "timestamp", "not 0", usage)?;
     let mountpoint = usage.fs_id.clone().unwrap_or_default().mountpoint;
     let path = std::path::Path::new(&mountpoint);
-    let what = "the mount point of a file system";
+    let what = "the mount point of a filesystem";
     ensure(path.is_absolute() && path.exists(), what, "a path that exists", &mountpoint)?;
     let used = present(usage.used_bytes, "used_bytes", "to be set", format!("{usage:?}"))?;
     let Ok(whole) = rustix::fs::statvfs(path) else {
@@ -259,7 +259,7 @@ fn usage_is_possible(usage: &v1::FilesystemUsage) -> Verdict {
     let holds = used.value <= size;
     ensure(holds, "used_bytes", &format!("{size} at most, the size of {mountpoint}"), used.value)?;
     let inodes = usage.inodes_used.map_or(0, |inodes| inodes.value);
-    // Some file systems do not tell how many they have.
+    // Some filesystems do not report their number of inodes.
     let expected = format!("{} at most, the inodes of {mountpoint}", whole.f_files);
     ensure(whole.f_files == 0 || inodes <= whole.f_files, "inodes_used", &expected, inodes)
 }
@@ -279,7 +279,7 @@ async fn info_is_for_verbose_statuses(x: &Context, pod: Pod) -> Verdict {
     Ok(())
 }
 
-/// How far the clock of ImageFsInfo may be from now: runtimes measure each few seconds.
+/// How far the timestamps of ImageFsInfo may be from now: runtimes measure every few seconds.
 const MEASURED: i128 = 300_000_000_000;
 
 async fn image_fs_info_is_of_now(x: &Context) -> Verdict {
@@ -297,7 +297,7 @@ async fn image_fs_info_is_of_now(x: &Context) -> Verdict {
 async fn images_are_counted(x: &Context) -> Verdict {
     let (name, _) = add(x, "1", |image| image)?;
     pull(x, &name).await?;
-    // Some runtimes measure every ten seconds, and some count what describes images alone.
+    // Some runtimes measure every ten seconds, and some count only the metadata of images.
     x.until("used_bytes and inodes_used not to be 0", async || {
         let answer = x.client.image_fs_info().await;
         let all = answer.map_err(|status| status.to_string())?;

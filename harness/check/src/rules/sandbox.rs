@@ -1,4 +1,4 @@
-//! Rules of the life of pod sandboxes: states, idempotence, codes, and what a pod gives its containers.
+//! Rules for the lifecycle of pod sandboxes: states, idempotence, codes, and a pod's hostname and DNS in its containers.
 
 pub(crate) mod echo;
 pub(crate) mod handlers;
@@ -9,18 +9,18 @@ pub(crate) mod retries;
 use crate::prelude::*;
 use crate::rules::sandbox::echo::of_now;
 
-/// An id that no runtime has given.
+/// An id that no runtime has assigned.
 pub(crate) const UNKNOWN: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SBX-001": "A pod sandbox is ready when RunPodSandbox returns, in its status and in the list.",
+    Must "CRI-SBX-001": "A sandbox is ready when RunPodSandbox returns, in PodSandboxStatus and in ListPodSandbox.",
         CRITEST, tags ["kubelet", "state"], calls [RunPodSandbox, PodSandboxStatus, ListPodSandbox],
         sandbox_is_ready_after_run given [pod], faults [
             "PodSandboxStatus set status.state \"SANDBOX_NOTREADY\"",
             "ListPodSandbox set items.state \"SANDBOX_NOTREADY\"",
             "ListPodSandbox drop items",
         ];
-    Must "CRI-SBX-002": "A sandbox is not ready after StopPodSandbox, and its status and its place in the list stay.",
+    Must "CRI-SBX-002": "After StopPodSandbox, PodSandboxStatus and ListPodSandbox still report the sandbox, as not ready.",
         CRITEST, tags ["kubelet", "state"], calls [StopPodSandbox, PodSandboxStatus, ListPodSandbox],
         sandbox_is_not_ready_after_stop given [pod], faults [
             "StopPodSandbox swallow",
@@ -33,16 +33,16 @@ pub(crate) const RULES: &[Rule] = rules! {
             "StopPodSandbox after 1 answer NOT_FOUND",
             "StopPodSandbox after 1 hang",
         ];
-    Must "CRI-SBX-004": "StopPodSandbox of a sandbox that is gone, or never was, succeeds.",
+    Must "CRI-SBX-004": "StopPodSandbox of an unknown sandbox succeeds.",
         CRITEST, tags ["kubelet", "idempotence"], calls [StopPodSandbox],
         stop_of_unknown_sandbox_succeeds, faults ["StopPodSandbox answer NOT_FOUND"];
-    Must "CRI-SBX-005": "RemovePodSandbox of a sandbox that is gone, or never was, succeeds.",
+    Must "CRI-SBX-005": "RemovePodSandbox of a removed or unknown sandbox succeeds.",
         API, tags ["kubelet", "idempotence"], calls [RemovePodSandbox],
         remove_of_unknown_sandbox_succeeds, faults [
             "RemovePodSandbox after 1 answer NOT_FOUND",
             "RemovePodSandbox answer INTERNAL",
         ];
-    Must "CRI-SBX-006": "A removed sandbox is in no list, and its status is NOT_FOUND.",
+    Must "CRI-SBX-006": "A removed sandbox is not listed, and its status is NOT_FOUND.",
         CRITEST, tags ["kubelet", "codes"], calls [RemovePodSandbox, PodSandboxStatus, ListPodSandbox],
         removed_sandbox_is_gone given [pod], faults [
             "RemovePodSandbox swallow",
@@ -54,31 +54,31 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PodSandboxStatus recode NOT_FOUND INTERNAL",
             "PodSandboxStatus recode NOT_FOUND OK",
         ];
-    Must "CRI-SBX-008": "StopPodSandbox ends the containers that run in the sandbox.",
+    Must "CRI-SBX-008": "StopPodSandbox stops the running containers of the sandbox.",
         API, tags ["kubelet", "state"], calls [StopPodSandbox, ContainerStatus],
         stopped_sandbox_ends_containers given [pod, container], faults [
             "StopPodSandbox swallow",
             "ContainerStatus set status.state \"CONTAINER_RUNNING\"",
         ];
-    Must "CRI-SBX-009": "RemovePodSandbox removes the sandbox's containers with it, also while they run.",
+    Must "CRI-SBX-009": "RemovePodSandbox removes the sandbox with its containers, even running ones.",
         API, tags ["kubelet", "state"], calls [RemovePodSandbox, ListContainers, ContainerStatus],
         removed_sandbox_removes_containers given [pod, container], faults [
             "RemovePodSandbox swallow",
             "RemovePodSandbox answer FAILED_PRECONDITION",
         ];
-    Must "CRI-SBX-010": "No container is created in a stopped sandbox.",
+    Must "CRI-SBX-010": "CreateContainer in a stopped sandbox is refused.",
         KUBELET, tags ["kubelet", "state"], calls [CreateContainer],
         stopped_sandbox_takes_no_container given [pod], faults ["CreateContainer swallow"];
-    Must "CRI-SBX-014": "RunPodSandbox without metadata is refused, and the runtime goes on serving.",
+    Must "CRI-SBX-014": "RunPodSandbox without metadata is refused, and the runtime keeps serving.",
         CONTAINERD, tags ["input"], calls [RunPodSandbox],
         sandbox_without_metadata_is_refused, faults [
             "RunPodSandbox request set config.metadata {\"name\": \"a\", \"uid\": \"b\", \"namespace\": \"c\"}",
             "Version answer UNAVAILABLE",
         ];
-    Must "CRI-SBX-015": "RunPodSandbox with a runtime handler that is not configured is refused.",
+    Must "CRI-SBX-015": "RunPodSandbox with an unknown runtime handler is refused.",
         API, tags ["input"], calls [RunPodSandbox],
         unknown_runtime_handler_is_refused, faults ["RunPodSandbox request drop runtime_handler"];
-    Must "CRI-SBX-016": "The status of a ready sandbox with a network of its own has an address, none of them a loopback one; a kubelet makes the sandbox anew otherwise.",
+    Must "CRI-SBX-016": "A ready sandbox with its own network has an address in its status, and no unspecified or loopback one; otherwise the kubelet recreates it.",
         KUBELET, tags ["kubelet", "network"], calls [PodSandboxStatus],
         pod_network_has_address given [namespaces, pod], faults [
             "PodSandboxStatus drop status.network",
@@ -87,10 +87,10 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PodSandboxStatus set status.network.ip \"127.0.0.1\"",
             "PodSandboxStatus set status.network.additional_ips [{\"ip\": \"::\"}]",
         ];
-    Must "CRI-SBX-017": "Containers of a pod see its hostname.",
+    Must "CRI-SBX-017": "Containers have the pod's hostname.",
         CRITEST, tags ["namespaces"], calls [RunPodSandbox],
         containers_see_hostname given [namespaces], faults ["RunPodSandbox request set config.hostname \"other\""];
-    Must "CRI-SBX-018": "The pod's DNS servers, searches and options are in its containers' /etc/resolv.conf, in their order.",
+    Must "CRI-SBX-018": "A container's /etc/resolv.conf has the pod's DNS servers, searches and options in their order, and none of the host's.",
         CRITEST, tags ["network"], calls [RunPodSandbox],
         containers_see_dns_config given [namespaces], faults [
             "RunPodSandbox request drop config.dns_config",
@@ -100,12 +100,12 @@ pub(crate) const RULES: &[Rule] = rules! {
             "RunPodSandbox request set config.dns_config.servers [\"192.0.2.53\"]",
             "RunPodSandbox request set config.dns_config.servers [\"192.0.2.54\", \"192.0.2.53\"]",
         ];
-    Should "CRI-SBX-019": "Containers of a pod with one process namespace see each other; otherwise a container's command is process 1.",
+    Should "CRI-SBX-019": "A container's command is process 1 in its own PID namespace, and not process 1 in a PID namespace shared by the pod.",
         CRITEST, tags ["namespaces"], calls [CreateContainer],
         container_has_process_namespace given [namespaces], faults [
             "CreateContainer request set config.linux.security_context.namespace_options.pid \"NODE\"",
         ];
-    Should "CRI-SBX-020": "PodSandboxStatus carries the statuses of the pod's containers and their time, which a kubelet with evented PLEG reads.",
+    Should "CRI-SBX-020": "PodSandboxStatus includes the statuses of the pod's containers and a current timestamp, which a kubelet with evented PLEG reads.",
         KUBELET, tags ["kubelet", "evented-pleg"], calls [PodSandboxStatus],
         status_carries_container_statuses, faults [
             "PodSandboxStatus drop containers_statuses",
@@ -197,13 +197,13 @@ async fn pod_network_has_address(x: &Context, pod: Pod) -> Verdict {
     for ip in [&network.ip].into_iter().chain(more) {
         let parsed = ip.parse::<std::net::IpAddr>();
         let reached = parsed.is_ok_and(|ip| !ip.is_unspecified() && !ip.is_loopback());
-        ensure(reached, "an address of the pod", "one that others can connect to", ip)?;
+        ensure(reached, "an address of the pod", "neither unspecified nor loopback", ip)?;
     }
     Ok(())
 }
 
 async fn containers_see_hostname(x: &Context) -> Verdict {
-    // A kubelet gives the whole name of pods with setHostnameAsFQDN.
+    // The kubelet sends the FQDN of pods with setHostnameAsFQDN.
     for hostname in ["checked", "checked.example.org"] {
         let mut config = x.sandbox();
         hostname.clone_into(&mut config.hostname);
@@ -239,7 +239,7 @@ async fn containers_see_dns_config(x: &Context) -> Verdict {
     equal(what, &servers.collect::<Vec<_>>(), &vec!["192.0.2.53", "192.0.2.54"])
 }
 
-/// With searches alone, as pods with the DNS policy None may have them, nothing of the host's is added.
+/// With searches only, as dnsPolicy None allows, nothing of the host's /etc/resolv.conf is added.
 async fn config_of_client_alone(x: &Context) -> Verdict {
     let mut config = x.sandbox();
     config.dns_config =

@@ -1,4 +1,4 @@
-//! Rules of what a container's processes may do: users, groups, capabilities, kernel settings.
+//! Rules for the privileges of a container's processes: users, groups, capabilities, sysctls, devices.
 
 pub(crate) mod capability_sets;
 pub(crate) mod host_names;
@@ -17,30 +17,30 @@ use crate::prelude::*;
 use crate::rules::image::{add, pull};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SEC-001": "The command runs as the user that is asked for by name.",
+    Must "CRI-SEC-001": "The command runs as the user named in run_as_username.",
         CRITEST, tags ["kubelet", "user"], calls [CreateContainer],
         user_is_found_by_name given [users], faults [
             "CreateContainer request drop config.linux.security_context.run_as_username",
         ];
-    Must "CRI-SEC-002": "A privileged container has every capability and no filter of system calls, and others have not.",
+    Must "CRI-SEC-002": "A privileged container has every capability and no seccomp filter, and an unprivileged one does not have SYS_ADMIN.",
         CRITEST, tags ["kubelet", "capabilities"], calls [CreateContainer],
         privileged_container_has_all, faults [
             "CreateContainer request drop config.linux.security_context.privileged",
             "CreateContainer request set config.linux.security_context.privileged true",
         ];
-    Must "CRI-SEC-003": "Adding ALL capabilities adds them, and dropping one drops that one alone.",
+    Must "CRI-SEC-003": "Adding ALL adds every capability, and dropping one capability drops only that one.",
         CRITEST, tags ["kubelet", "capabilities"], calls [CreateContainer],
         capabilities_are_added_and_dropped, faults [
             "CreateContainer request drop config.linux.security_context.capabilities",
             "CreateContainer request set config.linux.security_context.capabilities {\"drop_capabilities\": [\"ALL\"]}",
         ];
-    Must "CRI-SEC-004": "A command of ExecSync has the user, the groups, the capabilities and the filter of its container.",
+    Must "CRI-SEC-004": "An ExecSync command has the user, groups, capabilities and seccomp filter of its container.",
         CRITEST, tags ["kubelet", "capabilities", "exec"], calls [ExecSync],
         commands_have_rights_of_container given [namespaces, pod], faults [
             "ExecSync drop stdout",
             "ExecSync set stdout \"Q2FwRWZmOgkwCg==\"",
         ];
-    Must "CRI-SEC-007": "The kernel settings of a pod are set for its containers.",
+    Must "CRI-SEC-007": "The sysctls of a pod are set for its containers.",
         CRITEST, tags ["kubelet", "sysctl"], calls [RunPodSandbox, CreateContainer],
         kernel_settings_are_set given [namespaces], faults [
             "RunPodSandbox request drop config.linux.sysctls",
@@ -48,13 +48,13 @@ pub(crate) const RULES: &[Rule] = rules! {
             "RunPodSandbox request set config.linux.sysctls.fs.mqueue.msg_max \"50\"",
             "RunPodSandbox request set config.linux.sysctls.net.ipv4.ip_unprivileged_port_start \"1024\"",
         ];
-    May "CRI-SEC-045": "In a network of its pod's own a program without privileges listens on low ports and pings, as with containerd 2, where the pod's sysctls say nothing else.",
+    May "CRI-SEC-045": "Unless sysctls say otherwise, unprivileged programs in a pod's own network can bind low ports and ping, as with containerd 2.",
         CONTAINERD, tags ["sysctl", "network"], calls [RunPodSandbox],
         low_ports_and_pings_are_free given [namespaces], faults [
             "RunPodSandbox request set config.linux.sysctls.net.ipv4.ip_unprivileged_port_start \"1024\"",
             "RunPodSandbox request set config.linux.sysctls.net.ipv4.ping_group_range \"1 0\"",
         ];
-    Should "CRI-SEC-008": "Groups of the image are merged with those asked for, or not under the policy Strict, for a container and its commands, and the status names user and groups.",
+    Should "CRI-SEC-008": "Groups policy Merge adds the image's groups to a container and its commands, and Strict does not; ContainerStatus reports user and groups.",
         CRITEST, tags ["kubelet", "user"], calls [CreateContainer, ExecSync, ContainerStatus, Status],
         policy_of_groups_is_kept given [users], faults [
             "CreateContainer request drop config.linux.security_context.supplemental_groups_policy",
@@ -67,19 +67,19 @@ pub(crate) const RULES: &[Rule] = rules! {
             "Status drop features",
             "Status set features.supplemental_groups_policy false",
         ];
-    Must "CRI-SEC-009": "A device of the host that is given to a container is there under its new name.",
+    Must "CRI-SEC-009": "A host device is available in the container at its container_path.",
         KUBELET, tags ["kubelet", "device"], calls [CreateContainer],
         device_is_given given [namespaces], faults [
             "CreateContainer request drop config.devices",
             "CreateContainer request set config.devices.container_path \"/dev/other\"",
         ];
-    Must "CRI-SEC-010": "Masked paths show nothing, read-only paths take nothing, also for commands of ExecSync.",
+    Must "CRI-SEC-010": "Masked paths have no content and read-only paths cannot be written to, also by ExecSync commands.",
         CRITEST, tags ["kubelet", "exec"], calls [CreateContainer, ExecSync],
         paths_are_kept_from_commands given [namespaces, pod], faults [
             "CreateContainer request drop config.linux.security_context.masked_paths",
             "CreateContainer request drop config.linux.security_context.readonly_paths",
         ];
-    May "CRI-SEC-012": "A command of another user than root has the ambient capabilities that are asked for.",
+    May "CRI-SEC-012": "A non-root container has the requested ambient capabilities.",
         API, tags ["capabilities", "user"], calls [CreateContainer],
         ambient_capabilities_are_given given [users], faults [
             "CreateContainer request drop config.linux.security_context.capabilities.add_ambient_capabilities",
@@ -107,7 +107,7 @@ pub(crate) async fn status_of(
     output_with(x, "cat /proc/self/status", change).await
 }
 
-/// What a script writes with these rights.
+/// The output of a script with a changed security context.
 pub(crate) async fn output_with(
     x: &Context,
     script: &str,
@@ -119,7 +119,7 @@ pub(crate) async fn output_with(
     let security = fixture::security(&mut config);
     change(security);
     let of_pod = sandbox.linux.get_or_insert_default();
-    // Some runtimes have privileged containers in privileged pods only.
+    // Some runtimes allow privileged containers only in privileged pods.
     of_pod.security_context.get_or_insert_default().privileged = security.privileged;
     let pod = x.pod_of(sandbox).await?;
     x.output_in(&pod, config).await
@@ -163,7 +163,7 @@ async fn ambient_capabilities_are_given(x: &Context) -> Verdict {
     let status = status_of(x, |security| {
         security.run_as_user = Some(v1::Int64Value { value: 65534 });
         let capabilities = security.capabilities.get_or_insert_default();
-        // A set that lacks them elsewhere would refuse them to the ambient one.
+        // Ambient capabilities must be in the permitted set, too.
         capabilities.add_capabilities = vec!["KILL".to_owned()];
         capabilities.add_ambient_capabilities = vec!["KILL".to_owned()];
     });
@@ -172,7 +172,7 @@ async fn ambient_capabilities_are_given(x: &Context) -> Verdict {
     ensure(has, "CapAmb", "KILL", format!("{ambient:x}"))
 }
 
-/// The lines of `/proc/self/status` that tell of rights.
+/// The lines of `/proc/self/status` about privileges.
 pub(crate) fn rights(status: &str) -> Vec<String> {
     const NAMES: [&str; 9] = [
         "Uid:",
@@ -190,7 +190,7 @@ pub(crate) fn rights(status: &str) -> Vec<String> {
     lines.map(|line| line.trim().to_owned()).collect()
 }
 
-/// The security settings of a container that gets no more rights and has the runtime's filter of system calls, for changes.
+/// Sets `no_new_privs` and the default seccomp profile of a container; returns its security context for further changes.
 pub(crate) fn confined(config: &mut v1::ContainerConfig) -> &mut v1::LinuxContainerSecurityContext {
     let security = fixture::security(config);
     security.no_new_privs = true;
@@ -211,8 +211,8 @@ async fn commands_have_rights_of_container(x: &Context, pod: Pod) -> Verdict {
     let lines = x.lines(&pod).into_iter().map(|line| line.text + "\n");
     let of_container = rights(&lines.collect::<String>());
     let of_command = rights(&x.client.sh(&id, "cat /proc/self/status").await?);
-    ensure(of_container.len() >= 8, "/proc/self/status", "its lines", &of_container)?;
-    equal("the rights of the command", &of_command, &of_container)
+    ensure(of_container.len() >= 8, "/proc/self/status", "8 lines", &of_container)?;
+    equal("the privileges of the command", &of_command, &of_container)
 }
 
 pub(super) fn words(words: &[&str]) -> Vec<String> {
@@ -248,18 +248,17 @@ async fn low_ports_and_pings_are_free(x: &Context) -> Verdict {
 
 async fn policy_of_groups_is_kept(x: &Context) -> Verdict {
     let status = x.client.status().await?;
-    let none =
-        Outcome::Unsupported("Status says that the policy of groups has no effect".to_owned());
+    let none = Outcome::Unsupported("Status reports no supplemental_groups_policy".to_owned());
     let features = status.features.unwrap_or_default();
     match (features.supplemental_groups_policy, keeps_policy(x).await) {
         (true, kept) => kept,
-        // A kubelet refuses pods that need what Status does not name.
+        // The kubelet refuses pods that need a feature missing in Status.
         (false, Ok(())) => failed("supplemental_groups_policy in Status", "true", "false"),
         (false, Err(_)) => Err(none),
     }
 }
 
-/// Tells the supplementary groups, of which `id` does not tell the primary one apart.
+/// Prints the supplementary groups, from which `id -G` does not distinguish the primary one.
 const SUPPLEMENTARY: &str = "while read -r name ids; do case $name in Groups:) echo \"$ids\" ;; esac; done </proc/self/status";
 
 async fn keeps_policy(x: &Context) -> Verdict {
@@ -286,17 +285,17 @@ async fn keeps_policy(x: &Context) -> Verdict {
         let id = pod.start(config).await?;
         x.logged(&pod, "end").await?;
         let lines = x.lines(&pod);
-        // What it says on standard error may come before.
+        // Lines on standard error may come first.
         let line = lines.iter().find(|line| line.stream == Stream::Stdout);
         let line = line.map_or("", |line| line.text.as_str());
-        let what = format!("the groups under the policy {}", policy.as_str_name());
+        let what = format!("the groups with policy {}", policy.as_str_name());
         equal(&what, &groups_in(line), &expected)?;
         let of_command = groups_in(&x.client.sh(&id, "id -G").await?);
-        let what = format!("the groups of a command under the policy {}", policy.as_str_name());
+        let what = format!("the groups of a command with policy {}", policy.as_str_name());
         equal(&what, &of_command, &expected)?;
-        // A process that gives up its group is then still kept from what is closed to that group (CVE-2023-25173).
+        // With its primary group among them, a process cannot drop that group to gain access (CVE-2023-25173).
         let supplementary = x.client.sh(&id, SUPPLEMENTARY).await?;
-        let what = format!("its Groups in /proc under the policy {}", policy.as_str_name());
+        let what = format!("its supplementary groups with policy {}", policy.as_str_name());
         equal(&what, &groups_in(&supplementary), &expected)?;
         let user = x.client.container(&id).await?.user.unwrap_or_default();
         let user = user.linux.unwrap_or_default();
@@ -339,5 +338,5 @@ async fn paths_are_kept_from_commands(x: &Context, pod: Pod) -> Verdict {
     let script = "cat /proc/version 2>/dev/null; ls /proc/irq; touch /tmp/written 2>/dev/null && echo written
         (echo >>/etc/passwd) 2>/dev/null && echo written to a file; echo end";
     let output = x.client.sh(&id, script).await?;
-    equal("what a command sees and writes", output.as_str(), "end\n")
+    equal("the output of a command that uses the paths", output.as_str(), "end\n")
 }

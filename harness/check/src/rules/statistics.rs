@@ -1,4 +1,4 @@
-//! Rules of statistics: what they carry, filters, and agreement between the calls.
+//! Rules for statistics: fields, filters, and agreement between the calls.
 
 pub(crate) mod accounting;
 pub(crate) mod accuracy;
@@ -15,7 +15,7 @@ use crate::prelude::*;
 use crate::rules::sandbox::UNKNOWN;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-STA-001": "ContainerStats of a running container has its id, name and labels, and the times of its CPU and memory.",
+    Must "CRI-STA-001": "ContainerStats of a running container has its id, name and labels, and the timestamps of CPU and memory.",
         CRITEST, tags ["kubelet", "echo"], calls [ContainerStats],
         container_stats_are_complete given [container], faults [
             "ContainerStats drop stats.attributes.labels",
@@ -23,7 +23,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStats drop stats.cpu",
             "ContainerStats drop stats.memory.timestamp",
         ];
-    Must "CRI-STA-002": "ListContainerStats filtered by id, by sandbox and by labels returns those containers alone.",
+    Must "CRI-STA-002": "ListContainerStats filtered by id, sandbox or labels returns only the matching containers.",
         CONTAINERD, tags ["kubelet", "filter"], calls [ListContainerStats],
         container_stats_are_filtered, faults [
             "ListContainerStats request drop filter.id",
@@ -31,7 +31,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListContainerStats request drop filter.label_selector",
             "ListContainerStats drop stats",
         ];
-    Must "CRI-STA-003": "ListContainerStats and ContainerStats tell the same of a container, and CPU time does not go back.",
+    Must "CRI-STA-003": "ListContainerStats and ContainerStats report the same attributes of a container, and its CPU time does not decrease.",
         KUBELET, tags ["kubelet", "agreement"], calls [ListContainerStats, ContainerStats],
         listed_stats_agree given [container], faults [
             "ListContainerStats drop stats.attributes.metadata",
@@ -40,28 +40,28 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-STA-004": "ContainerStats of an unknown container is refused.",
         API, tags ["codes"], calls [ContainerStats],
         stats_of_unknown_container_are_refused, faults ["ContainerStats swallow"];
-    Should "CRI-STA-005": "PodSandboxStats has the sandbox's name and uid, and the statistics of its containers.",
+    Should "CRI-STA-005": "PodSandboxStats has the sandbox's id and metadata, and the stats of its containers.",
         KUBELET, tags ["kubelet", "echo"], calls [PodSandboxStats],
         sandbox_stats_have_containers given [pod, container], faults [
             "PodSandboxStats drop stats.attributes.metadata.uid",
             "PodSandboxStats drop stats.linux.containers",
             "PodSandboxStats drop stats",
         ];
-    Should "CRI-STA-006": "ListPodSandboxStats filtered by id and by labels returns those sandboxes alone.",
+    Should "CRI-STA-006": "ListPodSandboxStats filtered by id or labels returns only the matching sandboxes.",
         API, tags ["kubelet", "filter"], calls [ListPodSandboxStats],
         sandbox_stats_are_filtered, faults [
             "ListPodSandboxStats request drop filter.id",
             "ListPodSandboxStats request drop filter.label_selector",
             "ListPodSandboxStats drop stats",
         ];
-    Should "CRI-STA-007": "Every metric descriptor has a name, a help text and label keys, and no name is there twice.",
+    Should "CRI-STA-007": "Every metric descriptor has a unique name, a help text and label keys.",
         CRITEST, tags ["metrics"], calls [ListMetricDescriptors],
         metric_descriptors_are_complete, faults [
             "ListMetricDescriptors drop descriptors",
             "ListMetricDescriptors drop descriptors.help",
             "ListMetricDescriptors set descriptors.name \"container_same\"",
         ];
-    Should "CRI-STA-008": "Every metric of a sandbox has a descriptor, with as many keys as the metric has label values.",
+    Should "CRI-STA-008": "Every metric in ListPodSandboxMetrics has a descriptor, with as many label keys as the metric has label values.",
         CRITEST, tags ["metrics", "agreement"], calls [ListMetricDescriptors, ListPodSandboxMetrics],
         metrics_have_descriptors given [pod, container], faults [
             "ListPodSandboxMetrics drop pod_metrics",
@@ -70,11 +70,11 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// What versions of containerd say of a sandbox without a cgroup parent.
+/// Errors of containerd versions for a sandbox without a cgroup parent.
 const WITHOUT_PARENT: [&str; 2] = ["cgroupPath is empty", "has no cgroup parent"];
 
-/// What a runtime answers of a sandbox's statistics. A kubelet always names a cgroup parent, which some runtimes need; the pods
-/// of a rule have none, because it would be left behind.
+/// A runtime's answer for a sandbox's statistics. The kubelet always sets a cgroup parent, which some runtimes need. Pods of a
+/// rule have none, because it would be left behind.
 pub(crate) fn without_cgroup_parent<T>(answer: Result<T, Status>) -> Verdict<T> {
     match answer {
         Err(status) => match WITHOUT_PARENT.iter().any(|words| status.message().contains(words)) {
@@ -85,7 +85,7 @@ pub(crate) fn without_cgroup_parent<T>(answer: Result<T, Status>) -> Verdict<T> 
     }
 }
 
-/// Two pods with a running container each; the first container has a label that the second has not.
+/// Two pods with a running container each; the first container has a label that the second lacks.
 async fn two(x: &Context) -> Verdict<[(Pod, String); 2]> {
     let (first, second) = (x.pod().await?, x.pod().await?);
     let mut config = x.forever("c");
@@ -135,7 +135,7 @@ async fn listed_stats_agree(x: &Context, id: String) -> Verdict {
     let Some(listed) = all.iter().find(same) else {
         return failed(
             "the container in ListContainerStats",
-            "to be there",
+            "to be listed",
             format!("{} others", all.len()),
         );
     };
@@ -144,7 +144,7 @@ async fn listed_stats_agree(x: &Context, id: String) -> Verdict {
         stats.cpu.and_then(|cpu| cpu.usage_core_nano_seconds).map(|used| used.value)
     };
     let forward = used(listed) >= used(&single);
-    let expected = "at least that of an earlier ContainerStats";
+    let expected = "at least that of the earlier ContainerStats";
     ensure(forward, "the CPU time in ListContainerStats", expected, (used(&single), used(listed)))
 }
 
@@ -185,7 +185,7 @@ async fn sandbox_stats_are_filtered(x: &Context) -> Verdict {
 
 async fn descriptors(x: &Context) -> Verdict<Vec<v1::MetricDescriptor>> {
     let descriptors = x.client.metric_descriptors().await?;
-    ensure(!descriptors.is_empty(), "the descriptors", "one at least", &descriptors)?;
+    ensure(!descriptors.is_empty(), "the descriptors", "at least one", &descriptors)?;
     Ok(descriptors)
 }
 
@@ -196,7 +196,7 @@ async fn metric_descriptors_are_complete(x: &Context) -> Verdict {
             && !descriptor.help.is_empty()
             && !descriptor.label_keys.is_empty();
         ensure(complete, "a descriptor", "a name, a help text and label keys", &descriptor)?;
-        ensure(names.insert(descriptor.name.clone()), "a name", "there once", &descriptor.name)?;
+        ensure(names.insert(descriptor.name.clone()), "a name", "unique", &descriptor.name)?;
     }
     Ok(())
 }
@@ -207,7 +207,7 @@ async fn metrics_have_descriptors(x: &Context, pod: Pod, id: String) -> Verdict 
     let Some(ours) = all.iter().find(|one| one.pod_sandbox_id == pod.id) else {
         return failed(
             "the sandbox in ListPodSandboxMetrics",
-            "to be there",
+            "to be listed",
             format!("{} others", all.len()),
         );
     };

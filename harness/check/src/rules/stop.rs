@@ -1,4 +1,4 @@
-//! Rules of StopContainer: signals, grace periods, idempotence.
+//! Rules for StopContainer: signals, grace periods, idempotence.
 
 use tokio::time::Instant;
 
@@ -6,17 +6,17 @@ use crate::prelude::*;
 use crate::rules::namespaces::{self, container_mode};
 use crate::rules::sandbox::UNKNOWN;
 
-/// A grace period that no rule waits for: a year, of which the milliseconds are more than 32 bits.
+/// A grace period that no rule waits for: a year, whose milliseconds exceed 32 bits.
 const LONG: i64 = 365 * 24 * 3600;
-/// Tells that it was asked to end, and does not.
+/// Prints `asked` on SIGTERM and does not exit.
 const STUBBORN: &str = "trap 'echo asked' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
 
-/// Ignores SIGTERM, and counts half seconds since then.
+/// Prints `asked` on SIGTERM, does not exit, and counts half seconds from then on.
 const COUNTING: &str = "trap 'asked=yes; echo asked' TERM; echo ready; n=0
     while :; do sleep 0.5 & wait $!; [ -z \"$asked\" ] || { n=$((n + 1)); echo $n; }; done";
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-STP-001": "A container is exited when StopContainer returns, in its status and in the list.",
+    Must "CRI-STP-001": "A container is exited when StopContainer returns, in ContainerStatus and in ListContainers.",
         CRITEST, tags ["kubelet", "state"], calls [StopContainer, ContainerStatus, ListContainers],
         stopped_container_is_exited given [container], faults [
             "StopContainer swallow",
@@ -29,7 +29,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "StopContainer after 1 answer FAILED_PRECONDITION",
             "StopContainer after 1 hang",
         ];
-    Must "CRI-STP-003": "StopContainer of a container that is gone, or never was, succeeds.",
+    Must "CRI-STP-003": "StopContainer of an unknown container succeeds.",
         CRITEST, tags ["kubelet", "idempotence"], calls [StopContainer],
         stop_of_unknown_container_succeeds, faults ["StopContainer answer NOT_FOUND"];
     Must "CRI-STP-004": "StopContainer sends SIGTERM first, and the container's own exit code is reported.",
@@ -39,7 +39,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "StopContainer if request.timeout == 31536000 request set timeout 0",
             "ContainerStatus set status.exit_code 137",
         ];
-    Must "CRI-STP-005": "StopContainer kills a container that has not ended within its grace period, and not much later.",
+    Must "CRI-STP-005": "StopContainer kills a container that is still running at the end of its grace period, not earlier and at most 8 s later.",
         KUBELET, tags ["kubelet", "signal", "time"], calls [StopContainer],
         stop_kills_after_grace_period, faults [
             "StopContainer if request.timeout == 3 request set timeout 1",
@@ -49,23 +49,23 @@ pub(crate) const RULES: &[Rule] = rules! {
             "StopContainer delay 10",
             "StopContainer request set timeout 6",
         ];
-    Must "CRI-STP-006": "A second StopContainer with a shorter grace period ends the container at once.",
+    Must "CRI-STP-006": "A second StopContainer with a shorter grace period takes precedence over the first one.",
         CRIO, tags ["kubelet", "signal", "concurrency"], calls [StopContainer],
         shorter_grace_period_wins, faults ["StopContainer request set timeout 3600"];
-    Should "CRI-STP-007": "StopContainer sends the stop signal of the container's configuration, which its status names.",
+    Should "CRI-STP-007": "StopContainer sends the configured stop signal, which ContainerStatus reports.",
         KUBELET, tags ["signal"], calls [StopContainer, ContainerStatus],
         configured_signal_is_sent given [pod], faults [
             "CreateContainer request drop config.stop_signal",
             "ContainerStatus set status.stop_signal \"SIGTERM\"",
         ];
-    Should "CRI-STP-014": "Each stop signal that a pod can name is the one that StopContainer sends, real-time signals too.",
+    Should "CRI-STP-014": "Every stop signal that a pod can configure works, including real-time signals: StopContainer sends it and ContainerStatus reports it.",
         KUBELET, tags ["signal"], calls [StopContainer, ContainerStatus],
         each_signal_is_sent, faults [
             "CreateContainer request set config.stop_signal \"SIGINT\"",
             "CreateContainer after 3 request drop config.stop_signal",
             "ContainerStatus after 1 set status.stop_signal \"SIGTERM\"",
         ];
-    Should "CRI-STP-008": "A StopContainer that its client cancels does not kill the container when the grace period is over.",
+    Should "CRI-STP-008": "A cancelled StopContainer does not kill the container at the end of the grace period.",
         CONTAINERD, tags ["cancellation"], calls [StopContainer],
         cancelled_stop_does_not_kill given [pod], faults ["StopContainer request set timeout 0"];
     Must "CRI-STP-009": "Commands can be executed in a container during its grace period.",
@@ -74,26 +74,26 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ExecSync answer FAILED_PRECONDITION",
             "StopContainer request set timeout 0",
         ];
-    Must "CRI-STP-010": "StopContainer calls of one container at once all succeed.",
+    Must "CRI-STP-010": "Concurrent StopContainer calls for one container all succeed.",
         CRIO, tags ["concurrency"], calls [StopContainer],
         concurrent_stops_succeed, faults [
             "StopContainer after 5 answer UNAVAILABLE",
             "StopContainer after 5 hang",
         ];
-    Must "CRI-STP-011": "A container that was created and not started is exited after StopContainer, or stays created: it never runs.",
+    Must "CRI-STP-011": "StopContainer of a container that was never started leaves it exited or created: it never runs.",
         API, tags ["state"], calls [StopContainer],
         created_container_is_stopped given [pod], faults [
             "StopContainer answer FAILED_PRECONDITION",
             "ContainerStatus set status.state \"CONTAINER_RUNNING\"",
         ];
-    Must "CRI-STP-012": "StopContainer with a grace period of 0 kills the container at once, without a signal before.",
+    Must "CRI-STP-012": "StopContainer with a grace period of 0 kills the container immediately, without sending the stop signal first.",
         API, tags ["kubelet", "signal", "time"], calls [StopContainer],
         stop_without_grace_period_kills given [container], faults [
             "StopContainer request set timeout 10",
             "StopContainer request set timeout 2",
             "StopContainer delay 10",
         ];
-    Must "CRI-STP-013": "StopContainer ends all processes of a container in its pod's process namespace, and no other container's.",
+    Must "CRI-STP-013": "In a shared PID namespace, StopContainer ends every process of a container, including grandchildren, and no process of another container.",
         CRIO, tags ["kubelet", "namespaces", "process"], calls [StopContainer, RunPodSandbox, CreateContainer],
         every_process_of_container_ends, faults [
             "StopContainer swallow",
@@ -155,7 +155,7 @@ async fn kills_after(x: &Context, grace: u32) -> Verdict {
     let status = x.client.container(&id).await?;
     equal("the exit code", &status.exit_code, &137)?;
     x.logged(&pod, "asked").await?;
-    // It counts too few on a slow machine, never too many.
+    // A slow machine counts too few, never too many.
     let lines = x.lines(&pod);
     let most = (2 * grace + 6).to_string();
     let late = lines.iter().any(|line| line.text == most);
@@ -177,7 +177,7 @@ async fn stop_without_grace_period_kills(x: &Context, id: String) -> Verdict {
     ensure(took < Duration::from_secs(9), what, "to take less than 9 s", took)
 }
 
-/// Of these seconds sleep the processes of one container, and those of the other one.
+/// The sleeping times of each container's processes, which identify them.
 const SLEEPS: [&str; 2] = ["4242.1", "4242.2"];
 
 async fn every_process_of_container_ends(x: &Context) -> Verdict {
@@ -236,7 +236,7 @@ async fn configured_signal_is_sent(x: &Context, pod: Pod) -> Verdict {
     equal("the exit code", &x.client.container(&id).await?.exit_code, &10)
 }
 
-/// Signals that a shell can wait for, by their numbers in Linux, which are not the contract's.
+/// Signals that a shell can trap, with their Linux numbers, which are not those of the CRI.
 const SIGNALS: [(v1::Signal, i32); 6] = [
     (v1::Signal::Sighup, 1),
     (v1::Signal::Sigint, 2),

@@ -1,4 +1,4 @@
-//! Rules of the streams of Exec and Attach, over SPDY and over WebSockets.
+//! Rules for the streams of Exec and Attach, over SPDY and over WebSockets.
 
 pub(crate) mod attach_stdin;
 pub(crate) mod exec;
@@ -12,51 +12,51 @@ use harness::streaming::{self, Command, CommandError, Inlet, Streams, Transport}
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-STR-001": "Exec with a terminal gives the command one, over SPDY and over a WebSocket.",
+    Must "CRI-STR-001": "Exec with tty connects the command's standard streams to a terminal, over SPDY and over WebSocket.",
         CRITEST, tags ["kubelet", "stream", "tty"], calls [Exec],
         exec_has_terminal given [container], faults ["Exec request drop tty", "Exec drop url"];
-    Must "CRI-STR-003": "Exec carries every byte of a megabyte, in both directions at once.",
+    Must "CRI-STR-003": "Exec carries every byte of 1 MiB in both directions concurrently.",
         KUBELET, tags ["kubelet", "stream"], calls [Exec],
         exec_carries_every_byte given [container], faults [
             "Exec request drop stdin",
             "Exec request set cmd [\"/bin/sh\", \"-c\", \"tr a b\"]",
             "Exec request set cmd [\"/bin/sh\", \"-c\", \"head -c 70000\"]",
         ];
-    Must "CRI-STR-004": "Standard input of Exec reaches the command over a WebSocket.",
+    Must "CRI-STR-004": "Exec carries standard input to the command over WebSocket.",
         KUBELET, tags ["stream"], calls [Exec],
         stdin_reaches_command_over_websocket given [container], faults ["Exec request drop stdin", "Exec drop url"];
-    Must "CRI-STR-005": "The stream of Exec ends with the command's exit code: success for 0, the number for others, an error for a command that is not there.",
+    Must "CRI-STR-005": "An Exec stream ends with the command's exit code, or with an error if the command does not exist.",
         KUBELET, tags ["kubelet", "stream", "exit"], calls [Exec],
         exit_codes_are_carried given [container], faults [
             "Exec request set cmd [\"/bin/sh\", \"-c\", \"exit 1\"]",
             "Exec request set cmd [\"/bin/sh\", \"-c\", \"exit 0\"]",
         ];
-    Must "CRI-STR-006": "The stream of Exec ends when its container is stopped.",
+    Must "CRI-STR-006": "An Exec stream ends when the container is stopped.",
         CRIO, tags ["kubelet", "stream", "signal"], calls [Exec, StopContainer],
         exec_ends_with_container given [container], faults ["StopContainer swallow", "Exec drop url"];
-    Must "CRI-STR-007": "Attach carries standard output and standard error of a container apart.",
+    Must "CRI-STR-007": "Attach carries standard output and standard error of a container separately.",
         CRITEST, tags ["kubelet", "stream"], calls [Attach],
         attach_keeps_outputs_apart given [pod], faults [
             "CreateContainer request set config.tty true",
             "CreateContainer request drop config.stdin",
             "Attach drop url",
         ];
-    Should "CRI-STR-008": "Two clients that are attached at once both get the whole output, and both streams end with the container.",
+    Should "CRI-STR-008": "Two clients attached concurrently both receive the output, and both streams end with the container.",
         KUBELET, tags ["stream", "concurrency"], calls [Attach],
         both_attached_get_output given [pod], faults ["Attach after 1 drop url", "Attach after 1 answer UNAVAILABLE"];
-    Should "CRI-STR-009": "With stdin_once, the container's standard input ends with that of the first client that is attached.",
+    Should "CRI-STR-009": "With stdin_once, the container's standard input is closed when the first attached client closes its own.",
         API, tags ["kubelet", "stream"], calls [Attach, CreateContainer],
         stdin_once_ends_with_client given [pod], faults [
             "CreateContainer request drop config.stdin_once",
             "CreateContainer request drop config.stdin",
         ];
-    Must "CRI-STR-010": "Attach to a container with a terminal carries what is typed and what is shown.",
+    Must "CRI-STR-010": "Attach to a container with a terminal carries its input and output.",
         CRITEST, tags ["kubelet", "stream", "tty"], calls [Attach, CreateContainer],
         attach_has_terminal given [pod], faults [
             "CreateContainer request drop config.tty",
             "CreateContainer request drop config.stdin",
         ];
-    Should "CRI-STR-014": "A URL that Exec has returned works once: nobody who learns of it later can run a command with it.",
+    Should "CRI-STR-014": "An Exec URL works only once, so that a leaked URL cannot run another command.",
         CONTAINERD, tags ["stream", "security"], calls [Exec],
         url_serves_once given [container], faults ["Exec drop url", "Exec answer UNKNOWN"];
 };
@@ -118,7 +118,7 @@ pub(crate) async fn attach(x: &Context, id: &str, streams: Streams) -> Verdict<C
     open(&answer.into_inner().url, streams, Transport::Spdy).await
 }
 
-/// Reads until a word has come; returns all that was read.
+/// Reads until a word arrives; returns everything that was read.
 pub(crate) async fn read_until(
     x: &Context,
     inlet: &mut Option<Inlet>,
@@ -146,7 +146,7 @@ pub(crate) async fn read_until(
     }
 }
 
-/// Writes to standard input. The future does not keep the command, which cannot be shared by threads.
+/// Writes to standard input. The future does not hold the command, which threads cannot share.
 pub(crate) fn write<'a>(
     command: &'a Command,
     bytes: &[u8],
@@ -155,7 +155,7 @@ pub(crate) fn write<'a>(
     async move {
         match writing.await {
             Ok(()) => Ok(()),
-            Err(error) => failed("standard input", "to be taken", format!("{error:?}")),
+            Err(error) => failed("standard input", "to be accepted", format!("{error:?}")),
         }
     }
 }
@@ -183,7 +183,7 @@ async fn url_serves_once(x: &Context, id: String) -> Verdict {
         Err(_) => Ok(()),
         Ok(command) => match ended(x, command).await? {
             Err(_) => Ok(()),
-            Ok(code) => failed("a URL that was used", "an error", format!("exit code {code}")),
+            Ok(code) => failed("a used URL", "an error", format!("exit code {code}")),
         },
     }
 }
@@ -202,7 +202,7 @@ async fn exec_has_terminal(x: &Context, id: String) -> Verdict {
     Ok(())
 }
 
-/// What `cat` returns of these bytes by Exec, and whether the stream ended in time.
+/// The output of `cat` for these bytes, by Exec, and whether the stream ended in time.
 async fn returned(x: &Context, id: &str, bytes: &[u8]) -> Verdict<(Vec<u8>, bool, Command)> {
     let mut command = shell(x, id, "cat", BOTH_WAYS).await?;
     let (stdin, stdout) = (command.stdin.take(), command.stdout.take());
@@ -232,14 +232,14 @@ async fn exec_carries_every_byte(x: &Context, id: String) -> Verdict {
     const TRIES: usize = 4;
     let bytes: Vec<u8> = (0..=250).cycle().take(1 << 20).collect();
     let mut cut = Vec::new();
-    // containerd 2.4 loses the end now and then.
+    // containerd 2.4 sometimes loses the end.
     while cut.len() < TRIES {
         let (back, done, command) = returned(x, &id, &bytes).await?;
         let mut pairs = back.iter().zip(&bytes);
         let first = pairs.position(|(back, sent)| back != sent);
         let expected = "every byte, and the end";
         let holds = done && first.is_none() && back.len() <= bytes.len();
-        ensure(holds, "what cat returns of 1048576 bytes", expected, (back.len(), first, done))?;
+        ensure(holds, "the output of cat for 1048576 bytes", expected, (back.len(), first, done))?;
         if back.len() < bytes.len() {
             cut.push(back.len());
             continue;
@@ -247,16 +247,14 @@ async fn exec_carries_every_byte(x: &Context, id: String) -> Verdict {
         equal("the end of the stream", &ended(x, command).await?, &Ok(0))?;
         return match cut.is_empty() {
             true => Ok(()),
-            false => {
-                diverges(format!("now and then cat returns not all of 1048576 bytes, but {cut:?}"))
-            }
+            false => diverges(format!("cat sometimes returns fewer than 1048576 bytes: {cut:?}")),
         };
     }
-    failed("what cat returns of 1048576 bytes, four times", "every byte", format!("{cut:?}"))
+    failed("the output of cat for 1048576 bytes, four times", "every byte", format!("{cut:?}"))
 }
 
 async fn stdin_reaches_command_over_websocket(x: &Context, id: String) -> Verdict {
-    // It needs no end of its input, which not every protocol of WebSockets has.
+    // The command needs no end of its input, which not every WebSocket protocol can signal.
     let cmd = ["/bin/sh", "-c", "read line; echo \"got $line\"; exit 6"];
     let mut command = exec(x, &id, &cmd, BOTH_WAYS, Transport::WebSocket).await?;
     write(&command, b"hello\n").await?;
@@ -275,9 +273,9 @@ async fn exit_codes_are_carried(x: &Context, id: String) -> Verdict {
             equal(&what, &ended(x, command).await?, &Ok(code))?;
         }
         let missing = exec(x, &id, &["/no/such/command"], OUTPUTS, transport).await?;
-        // Some runtimes say it as a shell does.
+        // Some runtimes report an exit code, as a shell does.
         if ended(x, missing).await? == Ok(0) {
-            return failed("a command that is not there", "an error", "success");
+            return failed("a missing command", "an error", "success");
         }
     }
     Ok(())
@@ -308,7 +306,7 @@ async fn both_attached_get_output(x: &Context, pod: Pod) -> Verdict {
     config.stdin = true;
     let id = x.start_ready(&pod, config).await?;
     let mut first = attach(x, &id, BOTH_WAYS).await?;
-    // A client is attached when its own input comes back.
+    // A client is attached once its own input comes back.
     write(&first, b"1\n").await?;
     read_until(x, &mut first.stdout, "got 1\n").await?;
     let mut second = attach(x, &id, BOTH_WAYS).await?;
@@ -354,7 +352,7 @@ async fn attach_has_terminal(x: &Context, pod: Pod) -> Verdict {
     .await?;
     let mut attached = attach(x, &id, TERMINAL).await?;
     write(&attached, b"hello\n").await?;
-    // The terminal shows what is typed too.
+    // The terminal echoes the input, too.
     read_until(x, &mut attached.stdout, "got hello\r\n").await?;
     write(&attached, b"\n").await?;
     let status = x.exited(&id).await?;

@@ -73,11 +73,13 @@ Examples:
   crib check --profile kubelet --report html=check.html --report json=check.json
   crib check --select must --report junit=check.xml --trace calls.jsonl
   crib check --print-config crio
+  crib check --explain CRI-CTR-017
   crib check --restart-command 'systemctl restart containerd'
   crib check compare old.json check.json
 
 A word of --select or --skip is the id of a rule (CRI-CTR-017) or its beginning (CRI-CTR), a severity, an area, a tag or \
-a call (StopContainer). --list shows them, docs/rules has a page for each one; docs/check.md shows how to check a runtime.
+a call (StopContainer). --list shows them, --explain one with its source and the faults that it finds; docs/check.md shows how \
+to check a runtime.
 
 Rules run in pods of their own beside the runtime's other users; the pods are removed at the end, and those of a check \
 that was killed by the next one. Containers run an image of this machine's programs from a registry in this process, \
@@ -108,6 +110,9 @@ pub(crate) struct CheckArgs {
     /// List the rules, and run none
     #[arg(long)]
     list: bool,
+    /// Explain the rules that this word means, and run none; repeatable, or separated by commas
+    #[arg(long, value_name = "WORD", value_delimiter = ',', conflicts_with = "list")]
+    explain: Vec<String>,
     /// Image of the containers, with a shell [default: one of this machine's programs]
     #[arg(long, value_name = "NAME")]
     image: Option<String>,
@@ -167,6 +172,9 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
         };
         print(registry_configuration(runtime, port).trim_end())?;
         return Ok(Exit::Success);
+    }
+    if !args.explain.is_empty() {
+        return explain(&args.explain);
     }
     let profile = match args.profile {
         Client::Kubelet => Profile::Kubelet,
@@ -244,6 +252,14 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
         None if fails() => Exit::Failed,
         None => Exit::Success,
     })
+}
+
+fn explain(words: &[String]) -> Result<Exit, CallError> {
+    let rules = check::choose(&check::all(), words, &[])
+        .map_err(|error| CallError::Usage(error.to_string()))?;
+    let texts: Vec<String> = rules.into_iter().map(check::explanation).collect();
+    print(texts.join("\n\n").trim_end())?;
+    Ok(Exit::Success)
 }
 
 fn listed(rule: &Rule) -> String {

@@ -1,4 +1,4 @@
-//! Rules of what errors say: people read them in the events of a pod, and have nothing else.
+//! Rules of error messages: users see nothing but these, in the events of a pod.
 
 use std::fmt::Debug;
 
@@ -7,7 +7,7 @@ use crate::rules::codes::exec_of;
 use crate::rules::sandbox::UNKNOWN;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    May "CRI-COD-025": "The error for an object that is not there has the id or name of the object in its words, whichever call it is.",
+    May "CRI-COD-025": "An error for a missing sandbox, container or runtime handler contains its id or name and has a suitable code.",
         KUBELET, tags ["codes", "kubelet", "messages"], calls [ContainerStatus, PodSandboxStatus, RunPodSandbox, CreateContainer, StartContainer, ExecSync, Exec, Attach, PortForward, UpdateContainerResources, ReopenContainerLog, ContainerStats],
         errors_name_absent_objects, faults [
             "ContainerStatus recode NOT_FOUND NOT_FOUND \"no such container\"",
@@ -25,7 +25,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "RunPodSandbox if request.runtime_handler == \"no-such-handler\" answer INVALID_ARGUMENT \"bad handler\"",
             "RunPodSandbox if request.runtime_handler == \"no-such-handler\" answer INTERNAL \"no-such-handler\"",
         ];
-    Should "CRI-COD-026": "The error for a missing image, program or directory has a message with its name, and a code that fits.",
+    Should "CRI-COD-026": "The error for a missing image or program has its name in the message, and a suitable code.",
         KUBELET, tags ["codes", "kubelet", "messages", "pull"], calls [PullImage, CreateContainer],
         errors_name_what_is_missing given [pod], faults [
             "PullImage fail NOT_FOUND \"\"",
@@ -34,7 +34,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer if request.config.image.image prefix \"127.0.0.1:1/\" answer DATA_LOSS \"127.0.0.1:1/no-such/image:1\"",
             "StartContainer fail NOT_FOUND \"no such file\"",
         ];
-    Should "CRI-COD-027": "The error for a container or a sandbox that is in another state than a call needs has words and a code that fits.",
+    Should "CRI-COD-027": "The error for a container or sandbox in the wrong state has a message and a suitable code.",
         KUBELET, tags ["codes", "kubelet", "messages", "state"], calls [StartContainer, ExecSync, Exec, Attach, ReopenContainerLog, CreateContainer, PortForward],
         errors_tell_of_states given [pod], faults [
             "StartContainer after 1 answer FAILED_PRECONDITION \"\"",
@@ -47,9 +47,9 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// Codes for what is not there.
+/// Codes for a missing object.
 const ABSENT: &[Code] = &[Code::NotFound, Code::InvalidArgument, Code::FailedPrecondition];
-/// Codes for an image that cannot be pulled now: the registry may be down, or want credentials.
+/// Codes for an image that cannot be pulled now: the registry may be down, or require credentials.
 const UNAVAILABLE: &[Code] = &[
     Code::NotFound,
     Code::InvalidArgument,
@@ -59,7 +59,7 @@ const UNAVAILABLE: &[Code] = &[
     Code::Unauthenticated,
 ];
 
-/// How a call ended that cannot succeed, what its error has to name, and the codes that fit.
+/// The result of a call that cannot succeed, the name that its error must contain, and the suitable codes.
 struct Refusal {
     call: &'static str,
     name: &'static str,
@@ -67,7 +67,7 @@ struct Refusal {
     codes: &'static [Code],
 }
 
-/// Whether it is refused at all is for other rules, and so is a call that a runtime leaves out.
+/// The status is none if the call succeeds or is unimplemented: other rules check that.
 fn refusal<T: Debug>(
     call: &'static str,
     name: &'static str,
@@ -78,8 +78,8 @@ fn refusal<T: Debug>(
     Refusal { call, name, status, codes }
 }
 
-/// Fails unless each error has words that name what it has to, and a code that fits. Some runtimes say UNKNOWN wherever they have
-/// not thought of a code: that diverges.
+/// Fails unless each error has a message with the required name, and a suitable code. Some runtimes return UNKNOWN where they set
+/// no code: that diverges.
 fn judged(refusals: impl IntoIterator<Item = Refusal>) -> Verdict {
     let mut unknown = Vec::new();
     for Refusal { call, name, status, codes } in refusals {
@@ -92,7 +92,7 @@ fn judged(refusals: impl IntoIterator<Item = Refusal>) -> Verdict {
         ensure_said(
             names,
             format!("the error of {call}"),
-            format!("{name} in its message"),
+            format!("a message with {name}"),
             &said,
         )?;
         if status.code() == Code::Unknown {
@@ -165,7 +165,7 @@ async fn errors_name_absent_objects(x: &Context) -> Verdict {
     ])
 }
 
-/// An image of a registry that nothing can be: port 1 of this machine.
+/// An image of a registry that cannot exist: port 1 of this machine.
 const IMAGE: &str = "127.0.0.1:1/no-such/image:1";
 const PROGRAM: &str = "/no/such/program";
 
@@ -180,12 +180,12 @@ async fn errors_name_what_is_missing(x: &Context, pod: Pod) -> Verdict {
     };
     judged([
         refusal("PullImage", IMAGE, UNAVAILABLE, x.client.pull(IMAGE).await),
-        refusal("CreateContainer with its image", IMAGE, ABSENT, pod.create(of_image).await),
-        refusal("the start of a program", PROGRAM, UNAVAILABLE, started),
+        refusal("CreateContainer with the image", IMAGE, ABSENT, pod.create(of_image).await),
+        refusal("a start of the program", PROGRAM, UNAVAILABLE, started),
     ])
 }
 
-/// Codes for what is in another state.
+/// Codes for an object in the wrong state.
 const STATES: &[Code] = &[Code::FailedPrecondition, Code::NotFound, Code::InvalidArgument];
 
 async fn errors_tell_of_states(x: &Context, pod: Pod) -> Verdict {

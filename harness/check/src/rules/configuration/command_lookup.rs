@@ -1,31 +1,31 @@
-//! Rules of how a command is found, and of what it has from the image: its home, and its file's capabilities.
+//! Rules of command lookup, of HOME and file capabilities from the image, and of the devices of privileged containers.
 
 use crate::prelude::*;
 use crate::rules::content::{image, script};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CFG-020": "A command without a slash is looked up in the PATH of the container, and one of ExecSync too: most commands of pods and probes have none.",
+    Must "CRI-CFG-020": "A command without a slash is looked up in the container's PATH, also by ExecSync.",
         KUBELET, tags ["kubelet", "process", "probe"], calls [CreateContainer, ExecSync],
         path_is_that_of_container given [namespaces], faults [
             "CreateContainer request drop config.envs",
             "ExecSync request set cmd [\"cat\", \"/opt/own/tool\"]",
             "ExecSync set exit_code 127",
         ];
-    Should "CRI-CFG-021": "HOME is the directory of the user in the image's /etc/passwd, unless the configuration sets it, for commands of ExecSync too.",
+    Should "CRI-CFG-021": "HOME is the user's directory in the image's /etc/passwd unless the configuration sets it, also in ExecSync.",
         CONTAINERD, tags ["process", "user"], calls [CreateContainer, ExecSync],
         home_is_that_of_user given [namespaces, users], faults [
             "CreateContainer request drop config.envs",
             "ExecSync request set cmd [\"/bin/sh\", \"-c\", \"echo /\"]",
             "CreateContainer request drop config.linux.security_context.run_as_user",
         ];
-    Must "CRI-SEC-023": "A program of the image has the capabilities of its file when another user than root runs it, and with no_new_privs it has not.",
+    Must "CRI-SEC-023": "File capabilities of a program in the image apply to a user other than root, but not with no_new_privs.",
         API, tags ["user", "files"], calls [CreateContainer],
         capabilities_of_files_are_kept given [namespaces, users], faults [
             "CreateContainer request set config.linux.security_context.no_new_privs true",
             "CreateContainer request drop config.linux.security_context.no_new_privs",
             "CreateContainer request set config.linux.security_context.run_as_user {\"value\": \"0\"}",
         ];
-    Should "CRI-SEC-024": "A privileged container has the devices of the host, and another one has not.",
+    Should "CRI-SEC-024": "A privileged container has the host's devices, and an unprivileged one does not.",
         CONTAINERD, tags ["devices"], calls [CreateContainer],
         privileged_container_has_devices given [namespaces, users], faults [
             "CreateContainer request drop config.linux.security_context.privileged",
@@ -50,7 +50,7 @@ async fn path_is_that_of_container(x: &Context) -> Verdict {
     let answer = x.client.exec(&id, ["tool", "probes"], 10).await?;
     let output = String::from_utf8_lossy(&answer.stdout).into_owned();
     equal("the exit code of the probe", &answer.exit_code, &0)?;
-    equal("its output", output.as_str(), "the tool probes\n")
+    equal("the output of the probe", output.as_str(), "the tool probes\n")
 }
 
 async fn home_is_that_of_user(x: &Context) -> Verdict {
@@ -68,13 +68,13 @@ async fn home_is_that_of_user(x: &Context) -> Verdict {
         let id = pod.start(config).await?;
         x.logged(&pod, expected).await?;
         let of_command = x.client.sh(&id, "echo \"$HOME\"").await?;
-        equal("HOME of a command of ExecSync", of_command.trim(), expected)?;
+        equal("HOME in ExecSync", of_command.trim(), expected)?;
     }
     Ok(())
 }
 
-/// `cap_dac_read_search+ep`, as the kernel keeps it with a file: the version and the flag of effective capabilities, the lower
-/// half of what is permitted and inheritable, and the upper one.
+/// `cap_dac_read_search+ep`, as the kernel stores it with a file: the version and the flag of effective capabilities, the lower
+/// half of the permitted and inheritable sets, and the upper one.
 const READS_ALL: [u8; 20] = [0x01, 0, 0, 0x02, 0x04, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 async fn capabilities_of_files_are_kept(x: &Context) -> Verdict {
@@ -91,17 +91,17 @@ async fn capabilities_of_files_are_kept(x: &Context) -> Verdict {
         let context = linux.security_context.get_or_insert_default();
         context.run_as_user = Some(v1::Int64Value { value: 1234 });
         context.no_new_privs = fixed;
-        // It is none of the usual ones.
+        // It is not granted by default.
         let capabilities = context.capabilities.get_or_insert_default();
         capabilities.add_capabilities = vec!["DAC_READ_SEARCH".to_owned()];
         let output = x.output(config).await?;
-        let what = format!("a file of root's, with no_new_privs {fixed}");
+        let what = format!("the output of reading a file of root, with no_new_privs {fixed}");
         equal(&what, output.as_str(), expected)?;
     }
     Ok(())
 }
 
-/// A device that a host has, and a container that is not privileged has not.
+/// A device that a host has, and an unprivileged container does not.
 const DEVICE: &str = "/dev/kmsg";
 
 async fn privileged_container_has_devices(x: &Context) -> Verdict {

@@ -1,5 +1,5 @@
-//! Rules of several of a thing, and of the fewest fields and the oddest characters: search domains, kernel settings, addresses,
-//! variables, keys, paths.
+//! Rules of repeated values, minimal configurations and special characters: search domains, sysctls, addresses, variables, keys,
+//! paths.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,34 +12,34 @@ use crate::rules::list::ids;
 use crate::rules::mounts::{directory, made, of};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SBX-047": "Eight long search domains and three name servers are in /etc/resolv.conf in the order given: a kubelet sends up to 32 domains.",
+    Must "CRI-SBX-047": "/etc/resolv.conf has eight long search domains and three name servers in the given order.",
         KUBELET, tags ["kubelet", "network"], calls [RunPodSandbox],
         domains_and_servers_keep_their_order given [namespaces], faults [
             "RunPodSandbox request drop config.dns_config.searches",
             "RunPodSandbox request set config.dns_config.searches [\"one.example\"]",
             "RunPodSandbox request set config.dns_config.servers [\"10.1.2.3\", \"10.5.6.7\", \"10.9.8.7\"]",
         ];
-    Must "CRI-SEC-035": "Several kernel settings of a pod's network are all set, one with two numbers too.",
+    Must "CRI-SEC-035": "Several network sysctls of a pod are all set, including one whose value is two numbers.",
         KUBELET, tags ["kubelet", "sysctl"], calls [RunPodSandbox],
         network_settings_are_all_set given [namespaces], faults [
             "RunPodSandbox request drop config.linux.sysctls",
             "RunPodSandbox request set config.linux.sysctls.net.ipv4.ip_unprivileged_port_start \"1024\"",
             "RunPodSandbox request set config.linux.sysctls.net.ipv4.ip_local_port_range \"20001 30000\"",
         ];
-    Should "CRI-SBX-048": "PodSandboxStatus has every address of the pod, IPv4 and IPv6.",
+    Should "CRI-SBX-048": "PodSandboxStatus reports every IPv4 and IPv6 address of the pod.",
         KUBELET, tags ["kubelet", "network"], calls [PodSandboxStatus],
         every_address_is_told given [namespaces, pod, container], faults [
             "PodSandboxStatus set status.network.ip \"10.11.12.13\"",
             "PodSandboxStatus drop status.network",
         ];
-    Must "CRI-CTR-056": "A container of which metadata, image and command alone are set runs.",
+    Must "CRI-CTR-056": "A container with only metadata, an image and a command runs.",
         API, tags ["input"], calls [CreateContainer, StartContainer],
         fewest_fields_are_enough given [namespaces], faults [
             "CreateContainer if request.config.log_path == \"\" answer INVALID_ARGUMENT",
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo other\"]",
             "StartContainer answer INTERNAL",
         ];
-    Must "CRI-CTR-057": "Keys of labels and annotations keep their case and their characters, for containers and sandboxes, and in filters.",
+    Must "CRI-CTR-057": "Label and annotation keys of containers and sandboxes keep their case and characters, also in filters.",
         KUBELET, tags ["kubelet", "echo", "filter"], calls [ContainerStatus, ListContainers, PodSandboxStatus, ListPodSandbox],
         keys_are_kept, faults [
             "ContainerStatus drop status.labels",
@@ -50,13 +50,13 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListContainers request drop filter.label_selector",
             "ListPodSandbox request drop filter.label_selector",
         ];
-    Must "CRI-CFG-022": "A thousand environment variables are all set, and a value with dollars, quotes, a backslash, a line's end and UTF-8 is unchanged.",
+    Must "CRI-CFG-022": "A thousand environment variables are all set; a value with special characters, a newline and UTF-8 is unchanged.",
         KUBELET, tags ["kubelet", "process"], calls [CreateContainer],
         many_variables_are_set, faults [
             "CreateContainer request drop config.envs",
             "CreateContainer request set config.envs.value \"eA==\"",
         ];
-    Must "CRI-MNT-032": "A directory is mounted whose paths on the host and in the container have a colon, a space, a comma and a backslash.",
+    Must "CRI-MNT-032": "A mount works if its host and container paths contain a colon, a space, a comma and a backslash.",
         API, tags ["files"], calls [CreateContainer],
         odd_paths_are_mounted given [namespaces], faults [
             "CreateContainer request drop config.mounts",
@@ -65,7 +65,7 @@ pub(crate) const RULES: &[Rule] = rules! {
 };
 
 async fn domains_and_servers_keep_their_order(x: &Context) -> Verdict {
-    // Together they are longer than the 256 bytes that old resolvers read.
+    // Together they exceed the 256 bytes that old resolvers read.
     let domains = ["h", "b", "g", "a", "f", "c", "e", "d"]
         .map(|letter| format!("{}.namespaces-of-a-cluster.example", letter.repeat(24)));
     let servers = ["10.9.8.7", "10.1.2.3", "10.5.6.7"];
@@ -78,7 +78,7 @@ async fn domains_and_servers_keep_their_order(x: &Context) -> Verdict {
     let pod = x.pod_of(config).await?;
     let text = x.output_in(&pod, x.script("c", "cat /etc/resolv.conf"));
     let text = text.await?;
-    // A resolver heeds the last line with `search` alone.
+    // A resolver uses only the last `search` line.
     let of = |keyword: &str| -> Vec<String> {
         let lines = text.lines().filter_map(|line| {
             let mut words = line.split_whitespace();
@@ -106,7 +106,7 @@ async fn network_settings_are_all_set(x: &Context) -> Verdict {
     equal(what, &output.split_whitespace().collect::<Vec<_>>(), &vec!["1000", "20000", "30000"])
 }
 
-/// The IPv4 addresses in `/proc/net/fib_trie` that are a network namespace's own, without those that no other machine reaches.
+/// The network namespace's own IPv4 addresses in `/proc/net/fib_trie`, without loopback and link-local ones.
 fn own_ipv4(table: &str) -> BTreeSet<IpAddr> {
     let mut own = BTreeSet::new();
     let mut last: Option<Ipv4Addr> = None;
@@ -123,8 +123,8 @@ fn own_ipv4(table: &str) -> BTreeSet<IpAddr> {
         .collect()
 }
 
-/// The IPv6 addresses in `/proc/net/if_inet6` that were set to stay, of global scope. Those that the kernel makes itself of what
-/// a router tells, and those that it still tests, are none of the runtime's.
+/// The permanent IPv6 addresses of global scope in `/proc/net/if_inet6`. Addresses from router advertisements, and those
+/// that are deprecated, tentative or duplicate, are not the runtime's.
 fn own_ipv6(table: &str) -> BTreeSet<IpAddr> {
     const PERMANENT: u8 = 0x80;
     const NOT_IN_USE: u8 = 0x08 | 0x20 | 0x40;
@@ -144,7 +144,7 @@ async fn every_address_is_told(x: &Context, pod: Pod, id: String) -> Verdict {
     let ipv4 = x.client.sh(&id, "cat /proc/net/fib_trie 2>/dev/null; :");
     let ipv4 = ipv4.await?;
     if !ipv4.contains("|--") {
-        return skipped("the container's kernel does not tell its addresses");
+        return skipped("the container cannot read its addresses in /proc/net/fib_trie");
     }
     let ipv6 = x.client.sh(&id, "cat /proc/net/if_inet6 2>/dev/null; :");
     let mut own = own_ipv4(&ipv4);
@@ -156,12 +156,12 @@ async fn every_address_is_told(x: &Context, pod: Pod, id: String) -> Verdict {
         .filter_map(|text| text.parse().ok())
         .collect();
     let what = "the addresses in PodSandboxStatus";
-    ensure(own.is_subset(&told), what, &format!("those of the pod: {own:?}"), &told)
+    ensure(own.is_subset(&told), what, &format!("to include {own:?}"), &told)
 }
 
 async fn fewest_fields_are_enough(x: &Context) -> Verdict {
     let mut sandbox = x.sandbox();
-    // A container without `linux` asks for the pod's process namespace, which is the first value of the contract.
+    // A container without `linux` requests the pod's process namespace, which is the default value of the enum.
     fixture::pod_namespaces(&mut sandbox).pid = NamespaceMode::Pod.into();
     let pod = x.pod_of(sandbox).await?;
     let fewest = |name: &str, command: [&str; 3]| v1::ContainerConfig {
@@ -181,7 +181,7 @@ async fn fewest_fields_are_enough(x: &Context) -> Verdict {
     equal("the exit code of a container without a log", &status.exit_code, &7)
 }
 
-/// A key as clients use them, with all that is allowed in one.
+/// A key with each kind of character that Kubernetes allows.
 const KEY: &str = "A.example/Key-1_x";
 
 async fn keys_are_kept(x: &Context) -> Verdict {
@@ -243,7 +243,7 @@ async fn many_variables_are_set(x: &Context) -> Verdict {
     let seen: Vec<&str> = lines.by_ref().take(COUNT).collect();
     equal("the variables", &seen, &values)?;
     let rest: Vec<&str> = lines.collect();
-    equal("the odd value", rest.join("\n").as_str(), odd)
+    equal("the value with special characters", rest.join("\n").as_str(), odd)
 }
 
 async fn odd_paths_are_mounted(x: &Context) -> Verdict {
@@ -252,7 +252,7 @@ async fn odd_paths_are_mounted(x: &Context) -> Verdict {
     made(std::fs::create_dir(&volume))?;
     made(std::fs::write(volume.join("file"), "there\n"))?;
     let place = format!("/mnt/{name}");
-    // Not every image has room for a mount point of any name.
+    // Not every image allows a mount point of any name.
     let image = image(x, "1", |image| image).await?;
     let mut config = script(x, &image, &format!("cat '{place}/file'"));
     config.mounts = vec![of(&volume, &place)];

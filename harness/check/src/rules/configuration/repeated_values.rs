@@ -1,23 +1,23 @@
-//! Rules of what is in a list of a request twice, and of the order of such a list.
+//! Rules of duplicates in the lists of a request, and of their order.
 
 use crate::prelude::*;
 use crate::rules::mounts::{directory, made, of};
 use crate::rules::security::{number, status_of, words};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-CFG-030": "Of an environment variable that is set twice the last value counts, and the process has it once.",
+    Should "CRI-CFG-030": "If an environment variable is set twice, the last value wins and the process has it once.",
         RUNTIMES, tags ["process"], calls [CreateContainer],
         last_value_of_variable_counts, faults [
             "CreateContainer request set config.envs [{\"key\": \"TWICE\", \"value\": \"Zmlyc3Q=\"}, {\"key\": \"ONCE\", \"value\": \"b25jZQ==\"}]",
             "CreateContainer request drop config.envs",
         ];
-    Must "CRI-CFG-031": "Supplemental groups of which one is named twice, and one is the primary group, are all those of the process.",
+    Must "CRI-CFG-031": "The process has exactly the given groups even if a supplemental group is repeated or is the primary group.",
         KUBELET, tags ["kubelet", "user"], calls [CreateContainer],
         repeated_groups_are_set given [users], faults [
             "CreateContainer request set config.linux.security_context.supplemental_groups [\"1234\"]",
             "CreateContainer request set config.linux.security_context.supplemental_groups [\"5678\", \"1002\"]",
         ];
-    Should "CRI-SEC-050": "A capability that is both added and dropped is missing, and of several that are added or dropped, one of them twice, each one is.",
+    Should "CRI-SEC-050": "Added capabilities are effective and dropped ones are not, even if listed twice; one in both lists is dropped.",
         RUNTIMES, tags ["capability"], calls [CreateContainer],
         repeated_capabilities_are_set, faults [
             "CreateContainer request set config.linux.security_context.capabilities.add_capabilities [\"NET_ADMIN\"]",
@@ -25,14 +25,14 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request set config.linux.security_context.capabilities.drop_capabilities [\"SYS_TIME\"]",
             "CreateContainer request drop config.linux.security_context.capabilities",
         ];
-    Must "CRI-SEC-051": "Of several devices each is there under its own name, one device of the host under two names too.",
+    Must "CRI-SEC-051": "Each device is at its own container path, including a host device that is given at two paths.",
         KUBELET, tags ["kubelet", "device"], calls [CreateContainer],
         each_device_is_given given [namespaces], faults [
             "CreateContainer request set config.devices.host_path \"/dev/null\"",
             "CreateContainer request set config.devices.container_path \"/dev/first\"",
             "CreateContainer request set config.devices [{\"container_path\": \"/dev/first\", \"host_path\": \"/dev/null\", \"permissions\": \"rwm\"}]",
         ];
-    Must "CRI-MNT-040": "A directory of the host that is mounted at two places is at both, each with its own rights, and the status has both.",
+    Must "CRI-MNT-040": "A host directory can be mounted at two paths, each with its own read-only flag, which ContainerStatus reports.",
         KUBELET, tags ["kubelet", "mount"], calls [CreateContainer, ContainerStatus],
         directory_is_mounted_twice given [namespaces], faults [
             "CreateContainer request set config.mounts.readonly false",
@@ -86,7 +86,7 @@ async fn repeated_capabilities_are_set(x: &Context) -> Verdict {
 }
 
 async fn each_device_is_given(x: &Context) -> Verdict {
-    // Of /dev/null nothing is read, of /dev/zero a byte.
+    // Reading /dev/null returns nothing, and /dev/zero a byte.
     let script = "for name in first second third; do head -c 1 /dev/$name | tr '\\0' 0; echo; done";
     let mut config = x.script("c", script);
     let given = [("first", "null"), ("second", "zero"), ("third", "zero")];
@@ -99,7 +99,7 @@ async fn each_device_is_given(x: &Context) -> Verdict {
         .into();
     let output = x.output(config).await?;
     let seen: Vec<&str> = output.lines().collect();
-    equal("what is read of /dev/first, second and third", &seen, &["", "0", "0"])
+    equal("the bytes read from /dev/first, second and third", &seen, &["", "0", "0"])
 }
 
 async fn directory_is_mounted_twice(x: &Context) -> Verdict {
@@ -123,7 +123,7 @@ async fn directory_is_mounted_twice(x: &Context) -> Verdict {
         .filter(|(path, _)| path.starts_with("/tmp/"))
         .collect();
     seen.sort_unstable();
-    let what = "the places of the mounts in ContainerStatus, and whether they are read-only";
+    let what = "container path and read-only flag of each mount in ContainerStatus";
     equal(what, &seen, &[("/tmp/one", true), ("/tmp/two", false)])?;
     x.client.start(&id).await?;
     x.exited(&id).await?;

@@ -1,35 +1,35 @@
-//! Rules of what runtimes echo of containers: metadata, labels, annotations, times, images, mounts.
+//! Rules of the container fields that runtimes echo: metadata, labels, annotations, times, images, mounts.
 
 use crate::prelude::*;
 use crate::rules::sandbox::echo::{now, odd_labels, odd_values};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CTR-030": "Name and attempt of a container are echoed by its status and by the list.",
+    Must "CRI-CTR-030": "ContainerStatus and ListContainers report a container's name and attempt.",
         CRITEST, tags ["kubelet", "echo"], calls [ContainerStatus, ListContainers],
         container_metadata_is_echoed, faults [
             "ContainerStatus drop status.metadata.attempt",
             "ContainerStatus set status.metadata.name \"other\"",
             "ListContainers drop containers.metadata.attempt",
         ];
-    Must "CRI-CTR-031": "Labels of a container are echoed by its status and by the list.",
+    Must "CRI-CTR-031": "ContainerStatus and ListContainers report a container's labels.",
         CRITEST, tags ["kubelet", "echo"], calls [ContainerStatus, ListContainers],
         container_labels_are_echoed, faults [
             "ContainerStatus drop status.labels.empty",
             "ListContainers drop containers.labels",
         ];
-    Must "CRI-CTR-032": "Annotations of a container are echoed by its status and by the list; a kubelet keeps its restart count there.",
+    Must "CRI-CTR-032": "ContainerStatus and ListContainers report a container's annotations; the kubelet stores its restart count there.",
         KUBELET, tags ["kubelet", "echo"], calls [ContainerStatus, ListContainers],
         container_annotations_are_echoed, faults [
             "ContainerStatus drop status.annotations",
             "ListContainers set containers.annotations.text \"x\"",
         ];
-    Must "CRI-CTR-033": "The status names the log file: the sandbox's log directory and the container's log path.",
+    Must "CRI-CTR-033": "ContainerStatus reports the log file's full path: the sandbox's log directory plus the container's log path.",
         KUBELET, tags ["kubelet", "echo", "log"], calls [ContainerStatus],
         log_path_is_that_of_the_file given [pod, container], faults [
             "ContainerStatus drop status.log_path",
             "ContainerStatus set status.log_path \"c.log\"",
         ];
-    Must "CRI-CTR-034": "The times of creation, start and finish are in nanoseconds, in that order, and 0 before they happen.",
+    Must "CRI-CTR-034": "created_at, started_at and finished_at are in nanoseconds and in that order, and 0 until the event happens.",
         KUBELET, tags ["kubelet", "time"], calls [ContainerStatus],
         container_times_are_in_order, faults [
             "ContainerStatus drop status.created_at",
@@ -38,7 +38,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus if response status.started_at = null set status.started_at 5",
             "ContainerStatus set status.finished_at 1500000000000000000",
         ];
-    Must "CRI-CTR-035": "The status names the image as the user did and carries a reference to what was used; the list agrees.",
+    Must "CRI-CTR-035": "ContainerStatus has the image's name and an id or digest as image_ref; ListContainers has both fields as well.",
         KUBELET, tags ["kubelet", "echo", "image"], calls [ContainerStatus, ListContainers],
         container_image_is_echoed, faults [
             "ContainerStatus drop status.image_ref",
@@ -47,13 +47,13 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListContainers drop containers.image_ref",
             "ListContainers drop containers.image",
         ];
-    Should "CRI-CTR-036": "The status carries the id of the image that ImageStatus has, and the list carries the same one.",
+    Should "CRI-CTR-036": "image_id in ContainerStatus and ListContainers is the image id that ImageStatus returns.",
         API, tags ["image", "agreement"], calls [ContainerStatus, ListContainers, ImageStatus],
         container_image_id_is_that_of_image, faults [
             "ContainerStatus drop status.image_id",
             "ListContainers set containers.image_id \"x\"",
         ];
-    Must "CRI-CTR-037": "The status echoes the mounts: paths, read-only and propagation.",
+    Must "CRI-CTR-037": "ContainerStatus reports the mounts with host path, container path, read-only flag and propagation.",
         KUBELET, tags ["kubelet", "echo", "mount"], calls [ContainerStatus],
         mounts_are_echoed given [namespaces], faults [
             "ContainerStatus drop status.mounts",
@@ -61,10 +61,10 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus set status.mounts.readonly true",
             "ContainerStatus set status.mounts.container_path \"/other\"",
         ];
-    Must "CRI-CTR-038": "The list names the sandbox of each container.",
+    Must "CRI-CTR-038": "ListContainers reports the sandbox id of each container.",
         KUBELET, tags ["kubelet", "echo"], calls [ListContainers],
         list_names_sandbox_of_container, faults ["ListContainers drop containers.pod_sandbox_id"];
-    Should "CRI-CTR-039": "The status names the signal that StopContainer sends, the default included.",
+    Should "CRI-CTR-039": "ContainerStatus reports the signal that StopContainer sends, even if it is the default SIGTERM.",
         KUBELET, tags ["kubelet", "signal"], calls [ContainerStatus],
         status_names_stop_signal, faults ["ContainerStatus drop status.stop_signal"];
 };
@@ -72,7 +72,7 @@ pub(crate) const RULES: &[Rule] = rules! {
 async fn both_containers(x: &Context, id: &str) -> Verdict<(v1::ContainerStatus, v1::Container)> {
     match x.listed_container(id).await? {
         Some(listed) => Ok((x.client.container(id).await?, listed)),
-        None => failed("the container in ListContainers", "to be there", "it is not"),
+        None => failed("the container in ListContainers", "to be listed", "not listed"),
     }
 }
 
@@ -147,7 +147,7 @@ async fn container_image_is_echoed(x: &Context) -> Verdict {
         digits.len() == 64 && digits.chars().all(|digit| digit.is_ascii_hexdigit())
     });
     let what = "image_ref in ContainerStatus";
-    ensure(has_digest, what, "an id or a digest, as sha256:0123…", &status.image_ref)?;
+    ensure(has_digest, what, "an id or a digest, such as sha256:0123…", &status.image_ref)?;
     ensure(!listed.image_ref.is_empty(), "image_ref in ListContainers", "a reference", &listed)?;
     let image = listed.image.clone().unwrap_or_default().image;
     ensure(!image.is_empty(), "image.image in ListContainers", "a name", &listed)
@@ -157,7 +157,7 @@ async fn container_image_id_is_that_of_image(x: &Context) -> Verdict {
     let (_pod, id) = created(x, |_| {}).await?;
     let (status, listed) = both_containers(x, &id).await?;
     let Some(image) = x.client.image(&x.shared.image).await? else {
-        return failed("the image of the container", "in ImageStatus", "nothing");
+        return failed("ImageStatus of the container's image", "an image", "none");
     };
     equal("image_id in ContainerStatus", &status.image_id, &image.id)?;
     equal("image_id in ListContainers", &listed.image_id, &image.id)

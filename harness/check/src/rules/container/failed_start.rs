@@ -1,9 +1,9 @@
-//! Rules of containers that could not be started.
+//! Rules of containers that failed to start.
 
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-CTR-054": "The status of a container that could not be started has a message that says why: a pod's status shows it.",
+    Should "CRI-CTR-054": "ContainerStatus of a container that failed to start has a message with the cause, which the pod's status shows.",
         KUBELET, tags ["kubelet", "exit"], calls [StartContainer, ContainerStatus],
         status_says_why_it_did_not_start, faults [
             "ContainerStatus drop status.message",
@@ -20,8 +20,7 @@ async fn status_says_why_it_did_not_start(x: &Context) -> Verdict {
         Ok(id) => id,
         answer => {
             refused("CreateContainer of a missing command", answer)?;
-            let how =
-                "CreateContainer refuses a command that does not exist: there is no container";
+            let how = "CreateContainer refuses a nonexistent command and creates no container";
             return Err(Outcome::Diverges(how.to_owned()));
         }
     };
@@ -29,9 +28,9 @@ async fn status_says_why_it_did_not_start(x: &Context) -> Verdict {
     refused("StartContainer of a missing command", start)?;
     let status = x.client.container(&id).await?;
     if status.state() == ContainerState::ContainerCreated {
-        let how = "a container that could not be started stays CONTAINER_CREATED";
+        let how = "a container that failed to start stays CONTAINER_CREATED";
         return Err(Outcome::Diverges(how.to_owned()));
     }
     let says = status.message.contains(command);
-    ensure(says, "message in ContainerStatus", "the command that is missing", &status.message)
+    ensure(says, "message in ContainerStatus", "the missing command", &status.message)
 }

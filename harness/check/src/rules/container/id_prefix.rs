@@ -1,9 +1,9 @@
-//! Rules of ids of which a client gives the beginning alone, as people do with crictl.
+//! Rules of truncated ids, which users of crictl pass.
 
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-CTR-053": "Calls that change a container or a sandbox, or run a command in it, take the beginning of its id that crictl shows.",
+    Should "CRI-CTR-053": "Lifecycle, exec, stream, log and stats calls accept ids truncated to 13 characters, as crictl shows them.",
         CONTAINERD, tags ["crictl", "names"], calls [CreateContainer, StartContainer, ExecSync, Exec, Attach, PortForward, ReopenContainerLog, ContainerStats, StopContainer, RemoveContainer, StopPodSandbox, RemovePodSandbox],
         beginning_of_id_serves_in_calls, faults [
             "CreateContainer answer NOT_FOUND",
@@ -21,7 +21,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// The digits that crictl shows.
+/// The number of characters of an id that crictl shows.
 const SHOWN: usize = 13;
 
 async fn beginning_of_id_serves_in_calls(x: &Context) -> Verdict {
@@ -50,7 +50,7 @@ async fn beginning_of_id_serves_in_calls(x: &Context) -> Verdict {
     equal("the removed sandbox in the list", &x.listed_pod(&pod.id).await?, &None)
 }
 
-/// Asks for each kind of stream, and opens none.
+/// Requests the URL of each kind of stream and opens none.
 async fn has_streams(x: &Context, sandbox: &str, container: &str) -> Verdict {
     let mut runtime = x.client.runtime.clone();
     let exec = v1::ExecRequest {

@@ -1,4 +1,4 @@
-//! Rules of what a status has in each state of a container, and what stays the same in all of them.
+//! Rules of the fields of ContainerStatus: those of each state, and those that never change.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use cri::v1::ContainerState::ContainerExited;
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CTR-050": "What a client has set of a container, and its image, are the same in its status while it runs and when it has ended.",
+    Must "CRI-CTR-050": "The settings and the image in ContainerStatus do not change when the container starts and when it exits.",
         API, tags ["kubelet", "echo", "state"], calls [ContainerStatus],
         settings_stay_in_each_state given [namespaces, pod], faults [
             "ContainerStatus if status.state == \"CONTAINER_EXITED\" drop status.log_path",
@@ -19,7 +19,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus if status.state == \"CONTAINER_RUNNING\" drop status.annotations",
             "ContainerStatus if status.state == \"CONTAINER_RUNNING\" set status.created_at 1",
         ];
-    Must "CRI-CTR-051": "The status of a container that has not ended has no exit code, no reason, and no time of an end.",
+    Must "CRI-CTR-051": "A container that has not exited has no exit code, no reason and no finish time.",
         KUBELET, tags ["kubelet", "state", "exit"], calls [ContainerStatus],
         what_has_not_ended_has_no_end given [pod], faults [
             "ContainerStatus if status.state == \"CONTAINER_RUNNING\" set status.exit_code 5",
@@ -27,21 +27,21 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus if status.state == \"CONTAINER_CREATED\" set status.exit_code 1",
             "ContainerStatus if status.state == \"CONTAINER_RUNNING\" set status.finished_at 1700000000000000000",
         ];
-    Must "CRI-CTR-052": "A container that was not given standard input reads its end at once.",
+    Must "CRI-CTR-052": "A container created without standard input reads end of file immediately.",
         API, tags ["process"], calls [CreateContainer],
         absent_stdin_is_at_its_end given [pod], faults ["CreateContainer request set config.stdin true"];
-    Must "CRI-SEC-013": "A container for which no seccomp profile is given has no filter, and one without no_new_privs may gain rights.",
+    Must "CRI-SEC-013": "By default a container has no seccomp filter and no_new_privs is not set.",
         CRITEST, tags ["kubelet", "seccomp"], calls [CreateContainer],
         nothing_is_confined_unasked given [namespaces], faults [
             "CreateContainer request set config.linux.security_context.no_new_privs true",
             "CreateContainer request set config.linux.security_context.seccomp {\"profile_type\":\"RuntimeDefault\"}",
         ];
-    Should "CRI-AGR-009": "The containers in the status of a stopped sandbox have ended.",
+    Should "CRI-AGR-009": "The containers in the status of a stopped sandbox are CONTAINER_EXITED.",
         KUBELET, tags ["kubelet", "agreement", "state"], calls [PodSandboxStatus],
         containers_of_stopped_sandbox_have_ended given [pod], faults [
             "PodSandboxStatus if status.state == \"SANDBOX_NOTREADY\" set containers_statuses.state \"CONTAINER_RUNNING\"",
         ];
-    Should "CRI-CON-009": "Calls that only read are answered within 2 s, once in three times at least: a kubelet makes some of them each second.",
+    Should "CRI-CON-009": "Read-only calls, some of which the kubelet makes each second, return within 2 s at least once in 3 attempts.",
         KUBELET, tags ["kubelet", "time"], calls [Version, Status, ListPodSandbox, ListContainers, ListImages, PodSandboxStatus, ContainerStatus],
         reading_calls_are_quick given [pod, container], faults [
             "Version delay 3",
@@ -51,7 +51,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PodSandboxStatus delay 3",
             "ContainerStatus delay 3",
         ];
-    Should "CRI-CON-010": "Each call of a pod's life with an image that is there is answered within 5 s, once in three times at least.",
+    Should "CRI-CON-010": "Each call of a pod's lifecycle, with its image present, returns within 5 s at least once in 3 attempts.",
         KUBELET, tags ["kubelet", "time"], calls [RunPodSandbox, CreateContainer, StartContainer, StopContainer, RemoveContainer, StopPodSandbox, RemovePodSandbox],
         life_of_pod_is_quick, faults [
             "RunPodSandbox delay 6",
@@ -64,7 +64,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// What of a status is the same from the creation on, by field.
+/// The fields of a status that never change after the creation.
 fn settings(status: v1::ContainerStatus) -> BTreeMap<&'static str, String> {
     let annotations: BTreeMap<_, _> = status.annotations.into_iter().collect();
     let labels: BTreeMap<_, _> = status.labels.into_iter().collect();
@@ -100,7 +100,7 @@ async fn settings_stay_in_each_state(x: &Context, pod: Pod) -> Verdict {
     let running = settings(x.client.container(&id).await?);
     x.client.stop(&id, 30).await?;
     let ended = settings(x.exited(&id).await?);
-    for (what, seen) in [("a running", &running), ("an ended", &ended)] {
+    for (what, seen) in [("a running", &running), ("an exited", &ended)] {
         for (field, expected) in &created {
             let what = format!("{field} in the status of {what} container");
             equal(&what, &seen[field].as_str(), &expected.as_str())?;
@@ -115,7 +115,7 @@ async fn what_has_not_ended_has_no_end(x: &Context, pod: Pod) -> Verdict {
     x.client.start(&id).await?;
     let running = x.client.container(&id).await?;
     for (what, status) in [("created", created), ("running", running)] {
-        let what = format!("exit code, reason and end of a {what} container");
+        let what = format!("exit code, reason and finish time of a {what} container");
         let seen = (status.exit_code, status.reason.as_str(), status.finished_at);
         equal(&what, &seen, &(0, "", 0))?;
     }
@@ -132,7 +132,9 @@ async fn nothing_is_confined_unasked(x: &Context) -> Verdict {
     let filtered = |status: &str| status.lines().any(|line| line == "Seccomp:\t2");
     let own = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     if filtered(&own) || own.contains("NoNewPrivs:\t1") {
-        return skipped("this process is confined itself, and so is what it starts");
+        return skipped(
+            "this process has a seccomp filter or no_new_privs, which children inherit",
+        );
     }
     let pod = x.pod().await?;
     let id = x.running(&pod).await?;
@@ -153,14 +155,14 @@ async fn containers_of_stopped_sandbox_have_ended(x: &Context, pod: Pod) -> Verd
     Ok(())
 }
 
-/// How long a call that only reads may take, and how often it is tried.
+/// The time limit of a read-only call, and the number of attempts.
 const QUICK: Duration = Duration::from_secs(2);
 const TRIES: usize = 3;
 
-/// Fails if a call took too long each time.
+/// Fails if a call took too long in every attempt.
 fn is_quick(what: &str, took: &[Duration], limit: Duration) -> Verdict {
     let quick = took.iter().any(|took| *took < limit);
-    let expected = format!("an answer within {limit:?}, once in {TRIES} times");
+    let expected = format!("an answer within {limit:?} in one of {TRIES} attempts");
     ensure(quick, what, &expected, took)
 }
 
@@ -194,7 +196,7 @@ async fn reading_calls_are_quick(x: &Context, pod: Pod, id: String) -> Verdict {
     took.iter().try_for_each(|(call, took)| is_quick(call, took, QUICK))
 }
 
-/// How long a call of a pod's life may take.
+/// The time limit of a call of the pod lifecycle.
 const CHANGED: Duration = Duration::from_secs(5);
 
 async fn life_of_pod_is_quick(x: &Context) -> Verdict {

@@ -1,17 +1,17 @@
-//! Rules of the files of an image: owners, times, and what layers put in the place of something else.
+//! Rules of the files of an image: owners, times, and files that later layers replace.
 
 use crate::prelude::*;
 use crate::rules::content::{image, script};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CNT-015": "Files, links and empty directories of an image have the owners, modes and times of the layer.",
+    Must "CRI-CNT-015": "Files, links and empty directories keep the owners, modes and times of their layer.",
         API, tags ["files"], calls [CreateContainer],
         owners_and_times_are_kept given [users, namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"ls /\"]",
             "CreateContainer request set config.mounts [{\"container_path\": \"/owned\", \"host_path\": \"/usr\", \"readonly\": true}]",
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"cd /owned; echo >file; stat -c '%n %a %u:%g %Y' file program empty; stat -c '%n %u:%g' link; ls empty\"]",
         ];
-    Must "CRI-CNT-016": "A layer replaces a directory by a file, a file by a directory, and a link without what it leads to; what was below a removed directory stays gone.",
+    Must "CRI-CNT-016": "Layers swap files and directories, replace symlinks but not targets, and recreate directories without old files.",
         API, tags ["files"], calls [CreateContainer],
         layers_replace_what_was_there given [namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"ls /\"]",
@@ -36,7 +36,7 @@ async fn owners_and_times_are_kept(x: &Context) -> Verdict {
         stat -c '%n %a %u:%g %Y' file program empty; stat -c '%n %u:%g' link; ls empty; cat 'naïve name'";
     let output = x.output(script(x, &image, text)).await?;
     if output == "no stat\n" {
-        return skipped("this machine has no stat for the image");
+        return skipped("this machine has no stat program for the image");
     }
     // All entries of a layer have the same time.
     let expected = "file 640 1000:1001 1600000000\n\
@@ -44,7 +44,7 @@ async fn owners_and_times_are_kept(x: &Context) -> Verdict {
         empty 2750 7:8 1600000000\n\
         link 1004:1005\n\
         kept\n";
-    equal("modes, owners, times, and what is in the last file", output.as_str(), expected)
+    equal("modes, owners, times, and the content of the last file", output.as_str(), expected)
 }
 
 async fn layers_replace_what_was_there(x: &Context) -> Verdict {

@@ -1,4 +1,4 @@
-//! Rules of images beside their content: what is left of one that was removed, its size, its tags.
+//! Rules of the removal of images, and of their sizes and tags.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -8,7 +8,7 @@ use crate::rules::content::{image, script};
 use crate::rules::image::{add, pull, status};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CNT-012": "The status of a container goes on when its image was removed, and the container too, with the files of each layer.",
+    Must "CRI-CNT-012": "A container keeps running after its image is removed, with its status and the files of every layer.",
         CONTAINERD, tags ["kubelet", "image", "state"], calls [RemoveImage, ContainerStatus, ExecSync],
         container_outlives_image given [namespaces], faults [
             "ExecSync drop stdout",
@@ -17,17 +17,17 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus drop status.image",
             "ContainerStatus drop status.image_ref",
         ];
-    Must "CRI-CNT-013": "The size of an image is that of its content, in bytes.",
+    Must "CRI-CNT-013": "ImageStatus and ListImages report an image's size in bytes.",
         KUBELET, tags ["kubelet", "statistics"], calls [ImageStatus, ListImages],
         size_is_in_bytes, faults [
             "ImageStatus set image.size 1024",
             "ImageStatus set image.size 1000000000",
             "ListImages set images.size 1024",
         ];
-    Must "CRI-CNT-014": "RemoveImage by one tag removes the image with its other tags.",
+    Must "CRI-CNT-014": "RemoveImage by one tag removes the image with all its tags.",
         CRITEST, tags ["kubelet", "names"], calls [RemoveImage, ImageStatus, ListImages],
         one_tag_removes_all, faults ["RemoveImage swallow"];
-    Must "CRI-CNT-017": "What two registries have of one image is one image, with the tags and digests of both, and RemoveImage by one of them removes it.",
+    Must "CRI-CNT-017": "An image in two registries is one image with the tags and digests of both; RemoveImage by one tag removes it.",
         CRITEST, tags ["kubelet", "names", "pull"], calls [PullImage, ImageStatus, ListImages, RemoveImage],
         image_of_two_registries_is_one, faults [
             "RemoveImage swallow",
@@ -37,7 +37,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// How many layers the image has that is removed, and how many files in each, which nothing has read.
+/// The number of layers of the removed image, and of unread files in each.
 const LAYERS: usize = 5;
 const UNREAD: usize = 4;
 
@@ -53,16 +53,16 @@ async fn container_outlives_image(x: &Context) -> Verdict {
     let pod = x.pod().await?;
     let id = x.start_ready(&pod, script(x, &image, "echo ready; sleep 1000")).await?;
     if let Err(status) = x.client.remove_image(&image).await {
-        let why = format!("RemoveImage of an image in use: {}", status.message());
+        let why = format!("RemoveImage refuses an image in use: {}", status.message());
         return Err(Outcome::Diverges(why));
     }
     let status = x.client.container(&id).await?;
     equal("the state", &status.state(), &ContainerState::ContainerRunning)?;
     let image = status.image.unwrap_or_default().image;
-    ensure(!image.is_empty(), "the image in ContainerStatus", "named", &image)?;
+    ensure(!image.is_empty(), "the image in ContainerStatus", "a name", &image)?;
     // Without a repository's digest it is the id.
     let reference = status.image_ref;
-    ensure(!reference.is_empty(), "image_ref in ContainerStatus", "set", &reference)?;
+    ensure(!reference.is_empty(), "image_ref in ContainerStatus", "not empty", &reference)?;
     // Runtimes remove layers in the background: the last file is read two seconds after the first one.
     let text = format!(
         "echo runs; n=0; while [ $n -lt {} ]; do cat /work/unread$n || exit; n=$((n + 1)); sleep 0.1; done",
@@ -74,7 +74,7 @@ async fn container_outlives_image(x: &Context) -> Verdict {
     equal("the output of a command", output.as_str(), expected.as_str())
 }
 
-/// How many random bytes the image of a size has: they cannot be compressed.
+/// The number of random bytes in the image: they cannot be compressed.
 const RANDOM: u64 = 2_000_000;
 
 async fn size_is_in_bytes(x: &Context) -> Verdict {
@@ -109,7 +109,7 @@ async fn one_tag_removes_all(x: &Context) -> Verdict {
     pull(x, &first).await?;
     let id = pull(x, &second).await?;
     let tags = x.client.image(&id).await?.unwrap_or_default().repo_tags;
-    equal("how many tags the image has", &tags.len(), &2)?;
+    equal("the number of tags", &tags.len(), &2)?;
     x.client.remove_image(&first).await?;
     for name in [&first, &second, &id] {
         let what = format!("ImageStatus of {name}");
@@ -121,7 +121,7 @@ async fn one_tag_removes_all(x: &Context) -> Verdict {
 
 async fn image_of_two_registries_is_one(x: &Context) -> Verdict {
     let (first, _) = add(x, "1", |image| image)?;
-    // The registry of this process goes by two names.
+    // The check's registry has two names.
     let (here, other) = ("127.0.0.1:", "localhost:");
     let second = first.replacen(here, other, 1);
     pull(x, &first).await?;
@@ -131,22 +131,22 @@ async fn image_of_two_registries_is_one(x: &Context) -> Verdict {
     }
     let image = status(x, &first).await?;
     let again = status(x, &second).await?;
-    equal("the id of the other registry's image", &again.id, &image.id)?;
+    equal("the id of the image from the other registry", &again.id, &image.id)?;
     let names = |names: &[String]| -> BTreeSet<String> { names.iter().cloned().collect() };
     let both = BTreeSet::from([first.clone(), second.clone()]);
     let all = x.client.list_images().await?;
     let listed = all.into_iter().filter(|one| one.id == image.id);
     let listed: Vec<v1::Image> = listed.collect();
     let [listed] = listed.as_slice() else {
-        return failed("ListImages", "one image of the id", format!("{listed:?}"));
+        return failed("ListImages", "one image with the id", format!("{listed:?}"));
     };
     equal("the tags in ImageStatus", &names(&again.repo_tags), &both)?;
     equal("the tags in ListImages", &names(&listed.repo_tags), &both)?;
     for host in [here, other] {
         let of_host = |digest: &String| digest.starts_with(host);
         let digests = &again.repo_digests;
-        let what = format!("the digests in ImageStatus, of {host}");
-        ensure(digests.iter().any(of_host), &what, "one", digests)?;
+        let what = format!("the digests of {host} in ImageStatus");
+        ensure(digests.iter().any(of_host), &what, "some", digests)?;
     }
     x.client.remove_image(&first).await?;
     for name in [&first, &second, &image.id] {

@@ -1,4 +1,4 @@
-//! Rules of the events of what a client removes together with something else.
+//! Rules of the events of containers that are removed with their sandbox.
 
 use cri::v1::ContainerEventType;
 
@@ -6,7 +6,7 @@ use crate::prelude::*;
 use crate::rules::event::{events_of, kind, subscribe};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-EVT-011": "RemovePodSandbox is an event for each container that is removed with the sandbox, as RemoveContainer is one.",
+    Should "CRI-EVT-011": "RemovePodSandbox sends one CONTAINER_DELETED_EVENT for each container that it removes.",
         CONTAINERD, tags ["evented-pleg"], calls [GetContainerEvents, RemovePodSandbox],
         removed_sandbox_tells_of_its_containers, faults [
             "GetContainerEvents if container_event_type == \"CONTAINER_DELETED_EVENT\" lose",
@@ -29,7 +29,7 @@ async fn removed_sandbox_tells_of_its_containers(x: &Context) -> Verdict {
         let deleted = (id.clone(), ContainerEventType::ContainerDeletedEvent);
         let count = events.iter().filter(|event| kind(event) == deleted);
         let what = format!(
-            "how often {} came of {what}",
+            "the number of {} for {what}",
             ContainerEventType::ContainerDeletedEvent.as_str_name()
         );
         equal(&what, &count.count(), &1)?;

@@ -1,21 +1,21 @@
-//! Rules of the commands that ExecSync runs: their arguments, and several at once.
+//! Rules of the commands of ExecSync: arguments, concurrency and large output.
 
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-EXE-018": "ExecSync runs the command with its arguments as they were sent: empty ones, spaces, quotes and dollar signs too.",
+    Must "CRI-EXE-018": "ExecSync passes arguments unchanged, including empty ones, spaces, quotes and dollar signs.",
         API, tags ["kubelet", "probe", "process"], calls [ExecSync],
         arguments_are_kept given [container], faults [
             "ExecSync request set cmd [\"/bin/sh\", \"-c\", \"printf '<%s>' a\"]",
             "ExecSync set stdout \"PD4=\"",
         ];
-    Must "CRI-EXE-019": "Two commands of ExecSync run in one container at the same time: a slow probe keeps no other one from running.",
+    Must "CRI-EXE-019": "ExecSync runs two commands in one container concurrently, so that a slow probe does not block another.",
         KUBELET, tags ["kubelet", "probe", "concurrency"], calls [ExecSync],
         commands_run_beside_each_other given [namespaces, container], faults [
             "ExecSync after 1 hang",
             "ExecSync after 1 answer UNAVAILABLE",
         ];
-    Should "CRI-EXE-020": "Of an output of 20 MB, ExecSync answers with 16 MiB at most, or refuses it; the next command runs as before.",
+    Should "CRI-EXE-020": "ExecSync truncates 20 MB of output to at most 16 MiB or returns an error, and the next command runs normally.",
         CONTAINERD, tags ["probe", "output", "limits"], calls [ExecSync],
         large_output_is_cut given [container], faults [
             "ExecSync if request cmd = \"echo usable\" answer UNKNOWN",
@@ -47,7 +47,7 @@ async fn commands_run_beside_each_other(x: &Context, id: String) -> Verdict {
 async fn large_output_is_cut(x: &Context, id: String) -> Verdict {
     const MOST: usize = 16 << 20;
     let script = "head -c 20000000 /dev/zero";
-    // A runtime may refuse what does not fit into a message.
+    // A runtime may refuse output that does not fit into a message.
     if let Ok(answer) = x.client.exec(&id, ["/bin/sh", "-c", script], 60).await {
         let length = answer.stdout.len();
         let fits = length > 0 && length <= MOST;

@@ -3,7 +3,7 @@
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-EXE-021": "ExecSync that ends although a process which the command left behind holds its output open has what was written and the exit code.",
+    Must "CRI-EXE-021": "ExecSync returns the output and the exit code even if an orphaned process holds standard output open.",
         CONTAINERD, tags ["kubelet", "exec", "time"], calls [ExecSync],
         exec_ends_without_what_it_leaves given [container], faults [
             "ExecSync drop stdout",
@@ -14,7 +14,7 @@ pub(crate) const RULES: &[Rule] = rules! {
 
 /// The timeout of the command, in seconds.
 const TIMEOUT: i64 = 5;
-/// After this the call does not heed its timeout.
+/// A call that takes longer ignores its timeout.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 async fn exec_ends_without_what_it_leaves(x: &Context, id: String) -> Verdict {
@@ -23,9 +23,9 @@ async fn exec_ends_without_what_it_leaves(x: &Context, id: String) -> Verdict {
     let diverges = |why: &str| Err(Outcome::Diverges(why.to_owned()));
     match tokio::time::timeout(PATIENCE, answer).await {
         // Containerd does, unless drain_exec_sync_io_timeout is set.
-        Err(_) => diverges("the call ends with the last process that holds the output"),
+        Err(_) => diverges("the call returns when the last process has closed the output"),
         Ok(Err(status)) if status.code() == Code::DeadlineExceeded => {
-            diverges("the call ends with its timeout, and has no exit code")
+            diverges("the call ends at its timeout, without an exit code")
         }
         Ok(Err(status)) => Err(status.into()),
         Ok(Ok(answer)) => {

@@ -1,4 +1,4 @@
-//! Rules of where control groups are: below the one that the client names, and named as the runtime says.
+//! Rules of cgroup paths: below the client's cgroup parent, and named by the runtime's driver.
 
 use std::path::{Path, PathBuf};
 
@@ -6,16 +6,16 @@ use crate::cgroup;
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-LIM-013": "The cgroups of a container are below the cgroup parent of its pod, which a kubelet limits and removes.",
+    Must "CRI-LIM-013": "A container's cgroups are below its pod's cgroup_parent, which the kubelet limits and removes.",
         KUBELET, tags ["kubelet", "resources"], calls [RunPodSandbox, CreateContainer],
         cgroup_is_below_parent, faults ["RunPodSandbox request drop config.linux.cgroup_parent"];
-    Must "CRI-RTM-010": "Cgroups are made by the driver that RuntimeConfig names: a container's is a scope with systemd, and none otherwise.",
+    Must "CRI-RTM-010": "A container's cgroup is a systemd scope if RuntimeConfig reports the driver SYSTEMD, and is not one otherwise.",
         KUBELET, tags ["kubelet", "start", "resources"], calls [RuntimeConfig, CreateContainer],
         cgroup_is_of_driver, faults ["RuntimeConfig set linux.cgroup_driver \"SYSTEMD\""];
-    Should "CRI-LIM-016": "No cgroup of a container is left after RemoveContainer, and none of a pod after RemovePodSandbox.",
+    Should "CRI-LIM-016": "RemoveContainer leaves no cgroup of the container, and RemovePodSandbox leaves none of the pod.",
         KUBELET, tags ["kubelet", "leaks", "resources"], calls [RemoveContainer, RemovePodSandbox],
         cgroups_are_removed given [pod], faults ["RemoveContainer swallow", "RemoveContainer hang"];
-    Must "CRI-LIM-017": "A command of ExecSync is in the cgroups of its container, whose limits it has.",
+    Must "CRI-LIM-017": "ExecSync commands run in their container's cgroups, and so under its limits.",
         KUBELET, tags ["kubelet", "probe", "resources"], calls [ExecSync],
         commands_are_in_cgroups_of_container given [limits, container], faults [
             "ExecSync if request.timeout == 30 request set cmd [\"/bin/sh\", \"-c\", \"echo 0::/of; echo 1:memory:/of; echo; echo 0::/other; echo 1:memory:/other\"]",
@@ -23,13 +23,13 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// CRI-O's monitor of a container has a control group of its own, elsewhere.
+/// CRI-O's container monitor has its own cgroup, elsewhere.
 fn is_of_monitor(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default();
     name.to_string_lossy().contains("conmon")
 }
 
-/// The control groups of a running container.
+/// The cgroups of a running container.
 async fn cgroups(x: &Context, pod: &Pod) -> Verdict<Vec<PathBuf>> {
     x.needs_limits()?;
     let id = x.running(pod).await?;
@@ -37,13 +37,13 @@ async fn cgroups(x: &Context, pod: &Pod) -> Verdict<Vec<PathBuf>> {
     all.retain(|path| !is_of_monitor(path));
     match all.is_empty() {
         false => Ok(all),
-        true => skipped("no control group of this machine has the container's id in its name"),
+        true => skipped("no cgroup of this machine has the container's id in its name"),
     }
 }
 
 async fn cgroup_is_below_parent(x: &Context) -> Verdict {
     if x.shared.cgroup.is_none() {
-        return unsupported("RuntimeConfig does not say how cgroup parents are named");
+        return unsupported("RuntimeConfig does not report the cgroup driver");
     }
     let pod = x.pod().await?;
     let linux = pod.config.linux.clone().unwrap_or_default();
@@ -54,7 +54,7 @@ async fn cgroup_is_below_parent(x: &Context) -> Verdict {
         let mut names = path.iter();
         names.any(|name| name == &*parent)
     });
-    ensure(below, "the control groups of a container", &format!("below {parent}"), &all)
+    ensure(below, "the cgroups of a container", &format!("below {parent}"), &all)
 }
 
 async fn cgroup_is_of_driver(x: &Context) -> Verdict {
@@ -69,7 +69,7 @@ async fn cgroup_is_of_driver(x: &Context) -> Verdict {
         v1::CgroupDriver::Systemd => all.iter().any(scope),
         v1::CgroupDriver::Cgroupfs => !all.iter().any(scope),
     };
-    let what = "the control groups of a container";
+    let what = "the cgroups of a container";
     ensure(right, what, &format!("those of the driver {}", driver.as_str_name()), &all)
 }
 
@@ -81,8 +81,8 @@ async fn cgroups_are_removed(x: &Context, pod: Pod) -> Verdict {
     for container in containers.await? {
         x.client.remove(&container.id).await?;
     }
-    // With systemd it is systemd that removes them.
-    x.until("the control groups of the container to be gone", async || {
+    // With the systemd driver, systemd removes them.
+    x.until("the cgroups of the container to be removed", async || {
         match all.iter().find(|path| path.exists()) {
             None => Ok(()),
             Some(path) => Err(path.clone()),
@@ -90,7 +90,7 @@ async fn cgroups_are_removed(x: &Context, pod: Pod) -> Verdict {
     })
     .await?;
     x.client.remove_pod(&pod.id).await?;
-    x.until("the control groups of the sandbox to be gone", async || {
+    x.until("the cgroups of the sandbox to be removed", async || {
         let left = cgroup::of(&pod.id);
         match left.into_iter().find(|path| !is_of_monitor(path)) {
             None => Ok(()),
@@ -105,15 +105,15 @@ async fn commands_are_in_cgroups_of_container(x: &Context, id: String) -> Verdic
     let text = x.client.sh(&id, text).await?;
     let (first, own) = text.split_once("\n\n").unwrap_or((&text, ""));
     for line in first.lines() {
-        // A command may have one of its own in that of its container.
+        // A command may have its own cgroup within that of its container.
         let line = line.trim_end_matches('/');
         let within = own.lines().any(|own| {
             own.strip_prefix(line).is_some_and(|rest| {
                 rest.is_empty() || (rest.starts_with('/') && !rest.starts_with("/.."))
             })
         });
-        let what = "the control groups of a command of ExecSync";
-        ensure(within, what, &format!("{line:?}, that of process 1, or one in it"), own)?;
+        let what = "the cgroups of a command of ExecSync";
+        ensure(within, what, &format!("{line:?}, the cgroup of process 1, or one below it"), own)?;
     }
     Ok(())
 }

@@ -1,16 +1,16 @@
-//! Rules of memory limits: one that a container exceeds already when it is set, and one of memory and swap together.
+//! Rules of memory limits: one below the current usage, and one of memory plus swap.
 
 use crate::prelude::*;
 use crate::rules::limits::{MIB, memory_limit, of_cgroup, with};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-LIM-019": "A memory limit below what a container uses is refused and changes nothing, or is in the container's status.",
+    Must "CRI-LIM-019": "A memory limit below the current usage is either refused without any change, or reported in ContainerStatus.",
         CRIO, tags ["kubelet", "resources", "resize"], calls [UpdateContainerResources, ContainerStatus],
         limit_below_usage_is_refused_or_told given [limits], faults [
             "UpdateContainerResources swallow",
             "ContainerStatus set status.resources.linux.memory_limit_in_bytes 67108864",
         ];
-    Should "CRI-LIM-020": "A limit of memory and swap together is that of the container's cgroup, which takes what is beyond the memory limit in swap, for a new container and for a running one.",
+    Should "CRI-LIM-020": "memory_swap_limit_in_bytes sets the cgroup's limit of memory plus swap, at creation and by update.",
         API, tags ["kubelet", "resources"], calls [CreateContainer, UpdateContainerResources],
         swap_is_limited given [limits], faults [
             "CreateContainer request drop config.linux.resources.memory_swap_limit_in_bytes",
@@ -20,7 +20,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// A limit of memory, and of memory and swap together.
+/// The same limit of memory, and of memory plus swap.
 pub(crate) fn memory(limit: i64) -> v1::LinuxContainerResources {
     v1::LinuxContainerResources {
         memory_limit_in_bytes: limit,
@@ -41,7 +41,7 @@ async fn limit_below_usage_is_refused_or_told(x: &Context) -> Verdict {
     };
     let what = "the memory limit in ContainerStatus";
     if x.client.update(&id, memory(below)).await.is_ok() {
-        // What the kernel then does to the container is its own choice.
+        // The kernel may then reclaim memory or kill the container.
         return equal(what, &told().await?, &below);
     }
     equal(&format!("{what} after a refused update"), &told().await?, &before)?;
@@ -58,7 +58,7 @@ async fn swap_is_limited(x: &Context) -> Verdict {
     };
     let pod = x.pod().await?;
     let id = pod.start(with(x.forever("c"), both(48 * MIB))).await?;
-    // Cgroup v1 counts both together, v2 the swap alone.
+    // Cgroup v1 counts memory plus swap, and v2 only swap.
     for (file, expected) in
         [("memory.swap.max", 16 * MIB), ("memory/memory.memsw.limit_in_bytes", 48 * MIB)]
     {
@@ -69,5 +69,5 @@ async fn swap_is_limited(x: &Context) -> Verdict {
             return equal(file, &limit, &(expected + 24 * MIB).to_string());
         }
     }
-    skipped("the container sees no limit of swap below /sys/fs/cgroup")
+    skipped("the container sees no swap limit below /sys/fs/cgroup")
 }

@@ -1,13 +1,13 @@
-//! Rules of limits, and of ids, at the ends of what clients ask for.
+//! Rules of extreme limits and ids.
 
 use crate::prelude::*;
 use crate::rules::limits::{cpu_limit, memory_limit, of_cgroup, with};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-LIM-030": "Limits of more than 4 GiB, the fewest and the most CPU shares, and a quota of many CPUs and of part of one are those of the cgroup, for a new container and for a running one.",
+    Must "CRI-LIM-030": "Memory limits over 4 GiB, CPU shares of 2 and 262144, and quotas of 16 and 0.2 CPUs apply, also when updated.",
         KUBELET, tags ["kubelet", "resources", "resize"], calls [CreateContainer, UpdateContainerResources, ContainerStatus],
         extremes_are_set given [limits], faults [
-            // What is left of them in 32 bits.
+            // The limits truncated to 32 bits.
             "CreateContainer request set config.linux.resources.memory_limit_in_bytes 1073741824",
             "UpdateContainerResources request set linux.memory_limit_in_bytes 2147483648",
             "ContainerStatus set status.resources.linux.memory_limit_in_bytes 1073741824",
@@ -17,10 +17,10 @@ pub(crate) const RULES: &[Rule] = rules! {
             "UpdateContainerResources request set linux.cpu_quota 100000",
             "ContainerStatus set status.resources.linux.cpu_shares 2",
         ];
-    Must "CRI-CFG-032": "A user, a group and a supplemental group of more than 16 bits are those of the process: some clusters give each namespace a range of such.",
+    Must "CRI-CFG-032": "User, group and supplemental group ids above 65535 are applied; some clusters assign such ranges to namespaces.",
         KUBELET, tags ["kubelet", "user"], calls [CreateContainer],
         high_ids_are_set given [users], faults [
-            // What is left of them in 16 bits.
+            // The ids truncated to 16 bits.
             "CreateContainer request set config.linux.security_context.run_as_user.value \"37888\"",
             "CreateContainer request set config.linux.security_context.run_as_group.value \"37889\"",
             "CreateContainer request set config.linux.security_context.supplemental_groups [\"37890\"]",
@@ -43,7 +43,7 @@ async fn extremes_are_set(x: &Context) -> Verdict {
     let pod = x.pod().await?;
     let (first, second) = (resources(5, 2, 1_600_000), resources(6, 262_144, 20_000));
     let id = x.start_ready(&pod, with(x.forever("c"), first.clone())).await?;
-    // Shares, and the weight that they are in version 2, by the formulas of all runtimes.
+    // Shares, and their weight in cgroup v2 by the formulas of all runtimes.
     are_set(x, &id, &first, ["2", "1"]).await?;
     x.client.update(&id, second.clone()).await?;
     are_set(x, &id, &second, ["262144", "10000"]).await
@@ -56,7 +56,7 @@ async fn are_set(
     shares: [&str; 2],
 ) -> Verdict {
     let limit = memory_limit(x, id).await?;
-    equal("the limit of memory", &limit, &expected.memory_limit_in_bytes.to_string())?;
+    equal("the memory limit", &limit, &expected.memory_limit_in_bytes.to_string())?;
     let both = cpu_limit(x, id).await?;
     equal("quota and period", &both, &format!("{} 100000", expected.cpu_quota))?;
     let seen = of_cgroup(x, id, "cpu.weight", "cpu/cpu.shares").await?;
@@ -75,7 +75,7 @@ async fn high_ids_are_set(x: &Context) -> Verdict {
     let ids = x.output(x.script("c", "cat /proc/self/uid_map")).await?;
     let last = ids.split_whitespace().nth(2).and_then(|count| count.parse::<u32>().ok());
     if last.is_none_or(|count| count < 2_000_000_003) {
-        return skipped("containers of this runtime have not every id");
+        return skipped("containers of this runtime cannot have such high ids");
     }
     let mut config = x.script("c", "id -u; id -g; id -G");
     let security = fixture::security(&mut config);

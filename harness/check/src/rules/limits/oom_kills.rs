@@ -1,10 +1,10 @@
-//! Rules of containers that are killed for their memory at the same time.
+//! Rules of concurrent OOM kills.
 
 use crate::prelude::*;
 use crate::rules::limits::{MIB, with};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-LIM-018": "Each of several containers that are killed for their memory at once is reported as OOMKilled, those of one pod and those of two.",
+    Must "CRI-LIM-018": "All containers that are OOM-killed concurrently, in one pod or in several, are reported as OOMKilled.",
         CONTAINERD, tags ["kubelet", "resources", "exit", "concurrency"], calls [ContainerStatus],
         kills_at_once_are_all_reported given [limits], faults [
             "ContainerStatus if response status.metadata.name = \"d\" set status.reason \"Error\"",
@@ -36,7 +36,7 @@ async fn kills_at_once_are_all_reported(x: &Context) -> Verdict {
         let status = x.exited(&id).await?;
         let seen = (status.exit_code, status.reason.as_str());
         let name = status.metadata.unwrap_or_default().name;
-        let what = format!("exit code and reason of a container {name}");
+        let what = format!("exit code and reason of container {name}");
         equal(&what, &seen, &(137, "OOMKilled"))?;
     }
     Ok(())

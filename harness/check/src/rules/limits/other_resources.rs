@@ -1,4 +1,4 @@
-//! Rules of resources beside memory and CPU time: they are echoed, changed, and devices are opened as they were given.
+//! Rules of resources other than memory and CPU time: they are reported and updated; and of the permissions of devices.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use crate::prelude::*;
 use crate::rules::limits::{cpu_limit, of_cgroup, with};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-LIM-014": "ContainerStatus has the CPUs, the memory nodes, the OOM score and the unified resources that the container was created with.",
+    Should "CRI-LIM-014": "ContainerStatus reports the cpuset_cpus, cpuset_mems and oom_score_adj set at creation.",
         API, tags ["resources", "echo"], calls [CreateContainer, ContainerStatus],
         other_resources_are_echoed given [limits], faults [
             "ContainerStatus drop status.resources.linux.cpuset_cpus",
@@ -15,14 +15,14 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus set status.resources.linux.oom_score_adj 5",
             "CreateContainer request drop config.linux.resources.cpuset_cpus",
         ];
-    Must "CRI-LIM-015": "UpdateContainerResources changes the period of CPU time, the shares and the CPUs of a running container.",
+    Must "CRI-LIM-015": "UpdateContainerResources changes the CPU period, shares and cpuset of a running container, and its status.",
         KUBELET, tags ["kubelet", "resources", "resize"], calls [UpdateContainerResources, ContainerStatus, ExecSync],
         other_resources_are_updated given [limits], faults [
             "UpdateContainerResources request drop linux.cpu_period",
             "UpdateContainerResources request drop linux.cpu_shares",
             "UpdateContainerResources request drop linux.cpuset_cpus",
         ];
-    Must "CRI-LIM-021": "A quota of -1 is no limit of CPU time, for a new container and for a running one: a kubelet gives it to those with CPUs of their own.",
+    Must "CRI-LIM-021": "A CPU quota of -1 is no limit, at creation and by update; the kubelet sets it for containers with exclusive CPUs.",
         KUBELET, tags ["kubelet", "resources", "resize"], calls [CreateContainer, UpdateContainerResources],
         quota_is_lifted given [limits], faults [
             "CreateContainer request set config.linux.resources.cpu_quota 100000",
@@ -30,7 +30,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "UpdateContainerResources answer INVALID_ARGUMENT",
             "CreateContainer answer INVALID_ARGUMENT",
         ];
-    Should "CRI-SEC-011": "A device of the host that is given for reading is opened for that alone, and is the one that was named.",
+    Should "CRI-SEC-011": "A host device with permission r can be opened only for reading, and has the device number of the named device.",
         KUBELET, tags ["device", "resources"], calls [CreateContainer],
         device_is_opened_as_given given [limits], faults [
             "CreateContainer request set config.devices.permissions \"rwm\"",
@@ -44,7 +44,7 @@ fn first_cpu() -> Option<String> {
     first_of("Cpus_allowed_list:")
 }
 
-/// The first of a list in `/proc/self/status`.
+/// The first number of a list in `/proc/self/status`.
 fn first_of(name: &str) -> Option<String> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let mut lines = status.lines();
@@ -97,7 +97,7 @@ async fn other_resources_are_updated(x: &Context) -> Verdict {
     equal("quota and period", cpu_limit(x, &id).await?.as_str(), "50000 50000")?;
     let after = of_cgroup(x, &id, files.0, files.1).await?;
     if after == before {
-        return failed("shares or weight", "those of 512 shares", format!("{after:?}"));
+        return failed("shares or weight", "the value of 512 shares", format!("{after:?}"));
     }
     let status = x.client.sh(&id, "cat /proc/1/status").await?;
     let mut lines = status.lines();
@@ -127,22 +127,22 @@ async fn quota_is_lifted(x: &Context) -> Verdict {
         ("quota and period after UpdateContainerResources with -1", limited),
     ] {
         let seen = cpu_limit(x, &id).await?;
-        // By the files of either version.
+        // From cgroup v1 or v2.
         let lifted = ["-1 100000", "max 100000"].contains(&seen.as_str());
         ensure(lifted, what, "-1 or max, and 100000", seen)?;
     }
     Ok(())
 }
 
-/// Devices that no container has by itself, and that do nothing when they are opened.
+/// Devices that no container has by default, and that do nothing when they are opened.
 const DEVICES: [&str; 2] = ["/dev/loop-control", "/dev/fuse"];
 
 async fn device_is_opened_as_given(x: &Context) -> Verdict {
     if !rustix::process::geteuid().is_root() {
-        return skipped("an ordinary user's runtime has no say in who opens devices");
+        return skipped("a runtime without root cannot restrict the use of devices");
     }
     let Some(device) = DEVICES.iter().find(|path| Path::new(path).exists()) else {
-        return skipped("this machine has no device to give to a container");
+        return skipped("this machine has none of the devices that the rule uses");
     };
     let script = "perl -e 'my @s = stat q(/dev/checked); print qq($s[6]\\n);
         print open(F, q(<), q(/dev/checked)) ? qq(read\\n) : qq(not read\\n);
@@ -155,6 +155,6 @@ async fn device_is_opened_as_given(x: &Context) -> Verdict {
     });
     let output = x.output(config).await?;
     let number = rustix::fs::stat(*device).map_or(0, |stat| stat.st_rdev);
-    let what = "the device's number, and how it is opened";
+    let what = "the device number, and whether it is read and written";
     equal(what, output.as_str(), &format!("{number}\nread\nnot written\n"))
 }

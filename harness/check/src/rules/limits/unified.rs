@@ -1,16 +1,16 @@
-//! Rules of limits that are written to a cgroup as they are: unified ones, and those of huge pages.
+//! Rules of limits that are written to the cgroup unchanged: unified resources and huge pages.
 
 use crate::prelude::*;
 use crate::rules::limits::{of_cgroup, with};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-LIM-011": "A unified resource is written to the file of its name in the container's cgroup.",
+    Should "CRI-LIM-011": "A unified resource is written to the file of the same name in the container's cgroup.",
         KUBELET, tags ["kubelet", "resources"], calls [CreateContainer, ExecSync],
         unified_resource_is_written, faults [
             "CreateContainer request drop config.linux.resources.unified",
             "CreateContainer request drop config.linux.resources",
         ];
-    Should "CRI-LIM-012": "The limit of a size of huge pages is the one of the container's cgroup.",
+    Should "CRI-LIM-012": "A huge page limit is set in the container's cgroup.",
         API, tags ["kubelet", "resources"], calls [CreateContainer, ExecSync],
         limit_of_huge_pages_is_set, faults [
             "CreateContainer request drop config.linux.resources.hugepage_limits",
@@ -18,7 +18,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// Skips the rule where a container has no such file in its cgroup.
+/// Skips the rule if a container has no such file in its cgroup.
 async fn needs_file(x: &Context, unified: &str, legacy: &str) -> Verdict {
     x.needs_limits()?;
     let pod = x.pod().await?;
@@ -53,5 +53,5 @@ async fn limit_of_huge_pages_is_set(x: &Context) -> Verdict {
     let pod = x.pod().await?;
     let id = pod.start(with(x.forever("c"), resources)).await?;
     let seen = of_cgroup(x, &id, unified, legacy).await?;
-    equal("the limit of huge pages of 2 MB", &seen, &Some(limit.to_string()))
+    equal("the limit of 2 MB huge pages", &seen, &Some(limit.to_string()))
 }

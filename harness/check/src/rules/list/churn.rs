@@ -1,4 +1,4 @@
-//! Rules of lists that are asked for while others of their members are made, end and are removed.
+//! Rules of lists that are requested while other members are created, exit and are removed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,7 +8,7 @@ use crate::rules::list::members::answered;
 use crate::rules::statistics::without_cgroup_parent;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CON-020": "The lists of sandboxes, containers, their statistics and metrics succeed each time, and name what stays, while other sandboxes and containers are made, end and are removed.",
+    Must "CRI-CON-020": "Lists of sandboxes, containers, stats and metrics succeed and include unchanged members while others come and go.",
         KUBELET, tags ["kubelet", "concurrency", "state"], calls [ListPodSandbox, ListContainers, ListContainerStats, RunPodSandbox, RemovePodSandbox, RemoveContainer],
         lists_hold_while_members_change given [pod, container], faults [
             "ListPodSandbox after 3 fail NOT_FOUND",
@@ -21,7 +21,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListPodSandboxMetrics after 3 drop pod_metrics",
             "ListMetricDescriptors after 3 drop descriptors",
         ];
-    Must "CRI-IMG-030": "ListImages succeeds each time, and names what stays, while other images are pulled and removed.",
+    Must "CRI-IMG-030": "ListImages succeeds and returns the unchanged images while other images are pulled and removed.",
         KUBELET, tags ["kubelet", "concurrency"], calls [ListImages, PullImage, RemoveImage],
         images_are_listed_while_others_change, faults [
             "ListImages after 3 fail NOT_FOUND",
@@ -30,10 +30,10 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// How often members are made and removed, and lists are asked for at least.
+/// How often members are created and removed, and the minimum number of list calls.
 const ROUNDS: usize = 6;
 
-/// Looks again and again until the other one has ended, and often enough.
+/// Repeats `look` until `change` has ended, and at least [`ROUNDS`] times.
 async fn while_changing<F: Future<Output = Verdict>>(
     change: impl Future<Output = Verdict>,
     look: impl Fn() -> F,
@@ -55,14 +55,14 @@ async fn while_changing<F: Future<Output = Verdict>>(
     tokio::try_join!(changing, looking).map(drop)
 }
 
-/// Fails unless the list has this once. A call that the runtime does not have, or cannot answer for pods of a check, is left out.
+/// Fails unless the list has this id once. Passes if the runtime does not implement the call, or cannot answer it for a check's pods.
 fn has(what: &str, listed: Verdict<Vec<String>>, id: &str) -> Verdict {
     match listed {
         Err(Outcome::Refused { code: Code::Unimplemented, .. } | Outcome::Diverges(_)) => Ok(()),
         Err(outcome) => Err(outcome),
         Ok(all) => {
             let count = all.iter().filter(|one| *one == id).count();
-            let what = format!("how often {what} names what stays, while others change");
+            let what = format!("how often {what} returns an unchanged member while others change");
             equal(&what, &count, &1)
         }
     }
@@ -87,7 +87,7 @@ async fn lists_hold_while_members_change(x: &Context, pod: Pod, id: String) -> V
     while_changing(others_come_and_go(x, &pod), || lists_name(x, &pod.id, &id)).await
 }
 
-/// Fails unless each list names this sandbox, or this container.
+/// Fails unless each list has this sandbox or this container.
 async fn lists_name(x: &Context, pod: &str, id: &str) -> Verdict {
     let names = |what: &str, answer: Result<Vec<String>, Status>, id: &str| {
         has(what, answered(what, answer), id)
@@ -118,7 +118,7 @@ async fn lists_name(x: &Context, pod: &str, id: &str) -> Verdict {
     let metrics = metrics.map(|all| all.into_iter().map(|one| one.pod_sandbox_id).collect());
     names("ListPodSandboxMetrics", metrics, pod)?;
     let descriptors = x.client.metric_descriptors().await;
-    // Which ones there are is another matter, but there are some.
+    // Any descriptor will do.
     let descriptors = descriptors.map(|all| match all.is_empty() {
         true => vec![],
         false => vec!["some".to_owned()],

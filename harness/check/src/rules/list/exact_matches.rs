@@ -1,4 +1,4 @@
-//! Rules of filters that match too much: labels are matched whole, and all parts of a filter of statistics are met.
+//! Rules of filters that match too much: labels match exactly, and every field of a stats filter counts.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,7 +9,7 @@ use crate::rules::list::{colour, containers, ids, pods, two_containers, two_pods
 use crate::rules::statistics::without_cgroup_parent;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SBX-045": "The labels in a filter of ListPodSandbox are matched whole: no part of a key or a value, no other case, and no annotation.",
+    Must "CRI-SBX-045": "Label filters of ListPodSandbox match whole keys and values, case-sensitively, and do not match annotations.",
         CRIO, tags ["kubelet", "filter"], calls [ListPodSandbox],
         labels_of_sandboxes_match_whole, faults [
             "ListPodSandbox if request.filter.label_selector[\"colour\"] == \"re\" request set filter.label_selector.colour \"red\"",
@@ -17,7 +17,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListPodSandbox request drop filter.label_selector.note",
             "ListPodSandbox request drop filter.label_selector",
         ];
-    Must "CRI-CTR-047": "The labels in a filter of ListContainers are matched whole: no part of a key or a value, no other case, no annotation, and no label of the sandbox.",
+    Must "CRI-CTR-047": "Label filters of ListContainers match whole keys and values of the container's own labels, case-sensitively.",
         CRIO, tags ["kubelet", "filter"], calls [ListContainers],
         labels_of_containers_match_whole, faults [
             "ListContainers if request.filter.label_selector[\"colour\"] == \"re\" request set filter.label_selector.colour \"red\"",
@@ -25,7 +25,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListContainers request drop filter.label_selector.note",
             "ListContainers request drop filter.label_selector",
         ];
-    Must "CRI-STA-020": "A filter of ListContainerStats with several parts returns the containers that meet all of them.",
+    Must "CRI-STA-020": "ListContainerStats returns the containers that match every field of the filter.",
         API, tags ["kubelet", "filter"], calls [ListContainerStats],
         parts_of_stats_filter_are_all_met, faults [
             "ListContainerStats request drop filter.id",
@@ -35,7 +35,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListContainerStats if request.filter.label_selector[\"colour\"] == \"re\" request set filter.label_selector.colour \"red\"",
             "ListContainerStats drop stats",
         ];
-    Should "CRI-STA-021": "A filter of ListPodSandboxStats with several parts returns the sandboxes that meet all of them.",
+    Should "CRI-STA-021": "ListPodSandboxStats returns the sandboxes that match every field of the filter.",
         API, tags ["kubelet", "filter"], calls [ListPodSandboxStats],
         parts_of_sandbox_stats_filter_are_all_met, faults [
             "ListPodSandboxStats request drop filter.id",
@@ -50,7 +50,7 @@ fn labels(pairs: &[(&str, &str)]) -> HashMap<String, String> {
     pairs.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-/// Labels that are almost those of something red and small, which has the annotation `note`.
+/// Labels that nearly match an object with `colour: red`, `size: small` and the annotation `note`.
 const ALMOST: &[&[(&str, &str)]] = &[
     &[("colour", "re")],
     &[("colour", "ed")],
@@ -104,7 +104,7 @@ async fn labels_of_containers_match_whole(x: &Context) -> Verdict {
     equal("ListContainers by its labels", &seen, &ids([&id]))
 }
 
-/// Which of these containers have statistics by a filter.
+/// The containers among `of` whose stats the filter returns.
 async fn measured(
     x: &Context,
     filter: ContainerStatsFilter,

@@ -1,4 +1,4 @@
-//! Rules of which members lists name: in every state, after their end, and not after their removal.
+//! Rules of the members of lists: in every state, also after their exit, but not after their removal.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::rules::list::{containers, ids, pods};
 use crate::rules::statistics::without_cgroup_parent;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CTR-060": "ListContainers without a filter, by id, by sandbox and by labels names containers in every state, those of a stopped sandbox too, and none that was removed: a kubelet finds what has ended by its labels.",
+    Must "CRI-CTR-060": "Without a state filter, ListContainers returns containers in every state until removal, also of stopped pods.",
         KUBELET, tags ["kubelet", "filter", "state"], calls [ListContainers],
         containers_of_every_state_are_listed, faults [
             "ListContainers if request.filter.label_selector[\"colour\"] == \"red\" and request.filter.state == null request set filter.state.state \"CONTAINER_RUNNING\"",
@@ -21,7 +21,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "RemoveContainer swallow",
             "RemovePodSandbox swallow",
         ];
-    Must "CRI-SBX-060": "ListPodSandbox without a filter, by id and by labels names sandboxes that are ready and those that are not, and none that was removed.",
+    Must "CRI-SBX-060": "Without a state filter, ListPodSandbox returns ready and not-ready sandboxes until their removal.",
         KUBELET, tags ["kubelet", "filter", "state"], calls [ListPodSandbox],
         sandboxes_of_every_state_are_listed, faults [
             "ListPodSandbox if request.filter.id != \"\" request set filter.state.state \"SANDBOX_READY\"",
@@ -30,7 +30,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListPodSandbox stale",
             "RemovePodSandbox swallow",
         ];
-    Must "CRI-STA-040": "ListContainerStats names each running container once while others were created, have ended or were removed, by each filter, and none that was removed.",
+    Must "CRI-STA-040": "With any filter, ListContainerStats returns each matching running container once, and no removed container.",
         API, tags ["kubelet", "filter", "state"], calls [ListContainerStats],
         running_containers_are_measured, faults [
             "ListContainerStats set stats.attributes.id \"same\"",
@@ -41,7 +41,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListContainerStats after 3 fail NOT_FOUND",
             "RemoveContainer swallow",
         ];
-    Should "CRI-STA-041": "ListPodSandboxStats and ListPodSandboxMetrics name each ready sandbox once, with its running container, while others were stopped or removed, and none that was removed.",
+    Should "CRI-STA-041": "Sandbox stats and metrics lists return each ready sandbox once, with its running container, and no removed one.",
         API, tags ["filter", "state", "metrics"], calls [ListPodSandboxStats, ListPodSandboxMetrics],
         ready_sandboxes_are_measured, faults [
             "ListPodSandboxStats set stats.attributes.id \"same\"",
@@ -59,7 +59,7 @@ fn red() -> HashMap<String, String> {
     [("colour".to_owned(), "red".to_owned())].into()
 }
 
-/// A container of each state in a pod, and one that ended with its own pod.
+/// A pod with a container in each state, and a stopped pod with an exited one.
 struct Members {
     pod: Pod,
     stopped: Pod,
@@ -67,7 +67,7 @@ struct Members {
     running: String,
     exited: String,
     of_stopped: String,
-    /// Not there any more.
+    /// Already removed.
     removed: String,
 }
 
@@ -114,9 +114,9 @@ async fn containers_of_every_state_are_listed(x: &Context) -> Verdict {
         equal(&what, &containers(x, filter).await?, &ids(expected.iter().copied()))
     };
     for id in [created, running, exited, of_stopped] {
-        expect("by the id of one", of_id(id), &[id]).await?;
+        expect("by id", of_id(id), &[id]).await?;
     }
-    expect("by the id of a removed one", of_id(removed), &[]).await?;
+    expect("by the id of a removed container", of_id(removed), &[]).await?;
     expect("by a sandbox", of_pod(pod), &[created, running, exited]).await?;
     expect("by a stopped sandbox", of_pod(stopped), &[of_stopped]).await?;
     let every = [created, running, exited, of_stopped];
@@ -149,14 +149,14 @@ async fn sandboxes_of_every_state_are_listed(x: &Context) -> Verdict {
         x.client.stop_pod(&pod.id).await?;
     }
     x.client.remove_pod(&removed.id).await?;
-    expect("by the id of a ready one", of_id(&ready), &[&ready]).await?;
-    expect("by the id of a stopped one", of_id(&stopped), &[&stopped]).await?;
-    expect("by the id of a removed one", of_id(&removed), &[]).await?;
+    expect("by the id of a ready sandbox", of_id(&ready), &[&ready]).await?;
+    expect("by the id of a stopped sandbox", of_id(&stopped), &[&stopped]).await?;
+    expect("by the id of a removed sandbox", of_id(&removed), &[]).await?;
     expect("by labels after a removal", of_red(), &[&ready, &stopped]).await?;
     expect("without a filter", PodSandboxFilter::default(), &[&ready, &stopped]).await
 }
 
-/// A call that fails because of what is not there any more.
+/// The answer of a list call, which must not fail because a member was removed.
 pub(crate) fn answered<T>(what: &str, answer: Result<T, Status>) -> Verdict<T> {
     match answer {
         Err(status) if !matches!(status.code(), Code::Unimplemented | Code::Unavailable) => {
@@ -166,7 +166,7 @@ pub(crate) fn answered<T>(what: &str, answer: Result<T, Status>) -> Verdict<T> {
     }
 }
 
-/// How often these ids have one, and whether others of them are there.
+/// Fails unless `seen` has each id of `once` once and no id of `never`.
 fn is_once(what: &str, seen: &[String], once: &[&String], never: &[&String]) -> Verdict {
     let ours = seen.iter().filter(|id| once.contains(id) || never.contains(id));
     let mut ours: Vec<&String> = ours.collect();
@@ -183,16 +183,16 @@ async fn running_containers_are_measured(x: &Context) -> Verdict {
     let of_id = |id: &String| ContainerStatsFilter { id: id.clone(), ..base() };
     let of_pod = |pod: &Pod| ContainerStatsFilter { pod_sandbox_id: pod.id.clone(), ..base() };
     let of_red = || ContainerStatsFilter { label_selector: red(), ..base() };
-    // Whether one that does not run is there too is the runtime's choice.
+    // Runtimes may also return containers that are not running.
     let one: &[&String] = &[running];
     for (what, filter, once, never) in [
         ("without a filter", base(), one, &[removed] as &[_]),
         ("by a sandbox", of_pod(pod), one, &[removed]),
         ("by labels", of_red(), one, &[removed]),
         ("by its id", of_id(running), one, &[created, exited, removed]),
-        ("by the id of a created one", of_id(created), &[], &[running, exited, removed]),
-        ("by the id of one that has ended", of_id(exited), &[], &[running, created, removed]),
-        ("by the id of a removed one", of_id(removed), &[], &[running, created, exited, removed]),
+        ("by a created container's id", of_id(created), &[], &[running, exited, removed]),
+        ("by an exited container's id", of_id(exited), &[], &[running, created, removed]),
+        ("by a removed container's id", of_id(removed), &[], &[running, created, exited, removed]),
         ("by a stopped sandbox", of_pod(stopped), &[], &[running, created, exited, removed]),
     ] {
         let what = format!("ListContainerStats {what}");
@@ -216,11 +216,11 @@ async fn ready_sandboxes_are_measured(x: &Context) -> Verdict {
         ("by labels", of_red, one),
         ("without a filter", PodSandboxStatsFilter::default(), one),
         ("by its id", of_id(&all.pod), one),
-        ("by the id of a stopped one", of_id(&all.stopped), &[]),
-        ("by the id of a removed one", of_id(&removed), &[]),
+        ("by the id of a stopped sandbox", of_id(&all.stopped), &[]),
+        ("by the id of a removed sandbox", of_id(&removed), &[]),
     ] {
         let what = format!("ListPodSandboxStats {what}");
-        // What the kubelet always gives is missing, and some runtimes need it.
+        // Some runtimes need the cgroup parent, which the kubelet always sets.
         let listed = match without_cgroup_parent(x.client.list_pod_stats(filter).await) {
             Err(Outcome::Refused { code, message }) => {
                 answered(&what, Err(Status::new(code, message)))?

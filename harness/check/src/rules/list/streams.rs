@@ -1,4 +1,4 @@
-//! Rules of the six streamed lists: each returns what its list returns, filtered alike, and ends by itself.
+//! Rules of the six streamed lists: each returns the items of its list, for the same filters, and then ends.
 
 use std::fmt::Debug;
 
@@ -12,7 +12,7 @@ use crate::rules::statistics::accuracy::agree;
 use crate::rules::statistics::without_cgroup_parent;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-SBX-043": "StreamPodSandboxes returns what ListPodSandbox returns.",
+    Should "CRI-SBX-043": "StreamPodSandboxes returns the same sandboxes as ListPodSandbox.",
         API, tags ["filter", "agreement", "stream"], calls [StreamPodSandboxes, ListPodSandbox],
         streamed_sandboxes_are_the_listed_ones, faults [
             "StreamPodSandboxes lose",
@@ -21,7 +21,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "StreamPodSandboxes request drop filter",
             "StreamPodSandboxes drop pod_sandboxes.labels",
         ];
-    Should "CRI-CTR-044": "StreamContainers returns what ListContainers returns.",
+    Should "CRI-CTR-044": "StreamContainers returns the same containers as ListContainers.",
         API, tags ["filter", "agreement", "stream"], calls [StreamContainers, ListContainers],
         streamed_containers_are_the_listed_ones, faults [
             "StreamContainers lose",
@@ -32,7 +32,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "StreamContainers drop containers.pod_sandbox_id",
             "StreamContainers drop containers.annotations",
         ];
-    Should "CRI-IMG-020": "StreamImages returns what ListImages returns.",
+    Should "CRI-IMG-020": "StreamImages returns the same images as ListImages.",
         API, tags ["filter", "agreement", "stream"], calls [StreamImages, ListImages],
         streamed_images_are_the_listed_ones, faults [
             "StreamImages lose",
@@ -40,7 +40,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "StreamImages request drop filter",
             "StreamImages drop images.repo_digests",
         ];
-    Should "CRI-STA-010": "StreamContainerStats returns the containers that ListContainerStats returns.",
+    Should "CRI-STA-010": "StreamContainerStats returns the same containers as ListContainerStats, with consistent values.",
         API, tags ["filter", "agreement", "stream"], calls [StreamContainerStats, ListContainerStats],
         streamed_container_stats_are_the_listed_ones, faults [
             "StreamContainerStats lose",
@@ -52,7 +52,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "StreamContainerStats drop container_stats.memory",
             "StreamContainerStats set container_stats.cpu.timestamp 1800000000",
         ];
-    Should "CRI-STA-011": "StreamPodSandboxStats returns the sandboxes that ListPodSandboxStats returns.",
+    Should "CRI-STA-011": "StreamPodSandboxStats returns the same sandboxes as ListPodSandboxStats, with consistent values.",
         API, tags ["filter", "agreement", "stream"], calls [StreamPodSandboxStats, ListPodSandboxStats],
         streamed_sandbox_stats_are_the_listed_ones, faults [
             "StreamPodSandboxStats lose",
@@ -64,7 +64,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "StreamPodSandboxStats drop pod_sandbox_stats.linux.containers",
             "StreamPodSandboxStats set pod_sandbox_stats.linux.memory.rss_bytes.value \"123456789\"",
         ];
-    Should "CRI-STA-012": "StreamPodSandboxMetrics returns the sandboxes that ListPodSandboxMetrics returns, with the same metrics.",
+    Should "CRI-STA-012": "StreamPodSandboxMetrics returns the same sandboxes and metric names as ListPodSandboxMetrics.",
         API, tags ["metrics", "agreement", "stream"], calls [StreamPodSandboxMetrics, ListPodSandboxMetrics],
         streamed_metrics_are_the_listed_ones given [pod, container], faults [
             "StreamPodSandboxMetrics lose",
@@ -74,7 +74,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// All that a stream carries up to its end.
+/// All items of a stream up to its end.
 pub(crate) async fn drained<M, T>(
     x: &Context,
     what: &str,
@@ -91,7 +91,7 @@ pub(crate) async fn drained<M, T>(
     };
     match tokio::time::timeout(x.shared.patience, reading).await {
         Ok(read) => read?,
-        Err(_) => return failed(what, "to end by itself", "no end"),
+        Err(_) => return failed(what, "to end after its items", "no end"),
     }
     Ok(all)
 }
@@ -108,12 +108,12 @@ fn same<T: PartialEq + Debug>(
     equal(&beside(what), &streamed, &listed)
 }
 
-/// What is compared: either may be wrong.
+/// Describes the comparison: either side may be wrong.
 fn beside(stream: &str) -> String {
-    format!("what {stream} returns, beside what its list returns, which is shown as expected")
+    format!("the items of {stream}, compared with those of its list, shown as expected")
 }
 
-/// Fails unless the stream has each item of the later list once, and no other, with numbers that are near those of the list.
+/// Fails unless the stream has each item of the later list once, and no other, with numbers close to those of the list.
 fn same_measured<T: PartialEq + Debug + Clone>(
     what: &str,
     mut streamed: Vec<(T, Numbers)>,
@@ -216,7 +216,7 @@ async fn streamed_container_stats_are_the_listed_ones(x: &Context) -> Verdict {
     let (pod, [first, second]) = two_containers(x).await?;
     x.client.start(&first).await?;
     x.client.start(&second).await?;
-    // What has just begun is measured otherwise a moment later.
+    // The measurements of a starting container change quickly.
     x.until("both containers to idle", async || {
         let ready = |name: &str| {
             let log = std::fs::read_to_string(pod.log_directory().join(name));
@@ -262,12 +262,12 @@ async fn streamed_sandbox_stats_are_the_listed_ones(x: &Context) -> Verdict {
     let what = "StreamPodSandboxStats";
     for filter in [Default::default(), by_labels, by_id] {
         let request = v1::StreamPodSandboxStatsRequest { filter: Some(filter.clone()) };
-        // First the call that a runtime may leave out.
+        // The optional call comes first.
         let answer = x.client.runtime.clone().stream_pod_sandbox_stats(request).await;
         let answer = Ok(without_cgroup_parent(answer)?);
         let streamed = drained(x, what, answer, |one| one.pod_sandbox_stats).await?;
         let listed = without_cgroup_parent(x.client.list_pod_stats(filter).await)?;
-        // With the containers of each, of which the numbers are compared elsewhere.
+        // With the containers of each, whose numbers are compared elsewhere.
         type Of = (v1::PodSandboxAttributes, Vec<Option<v1::ContainerAttributes>>);
         let ours = |all: Vec<v1::PodSandboxStats>| -> Vec<(Of, Numbers)> {
             let all = all.into_iter().filter_map(|one| {

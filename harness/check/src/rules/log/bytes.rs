@@ -1,4 +1,4 @@
-//! Rules of what comes to the log of odd lines: those with a carriage return, cut ones, and ones that a client sees too.
+//! Rules of special lines in the log: with a carriage return, cut by a rotation, and sent to an attached client too.
 
 use harness::cri_log::Stream;
 
@@ -8,20 +8,20 @@ use crate::rules::log::rotation::rotated;
 use crate::rules::stream::{BOTH_WAYS, attach, read_until, write};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-LOG-016": "Without a terminal a carriage return at the end of a line stays in the log, and ends no line itself.",
+    Must "CRI-LOG-016": "Without a terminal, a carriage return at the end of a line is kept in the log and does not end a line by itself.",
         LOGS, tags ["kubelet"], calls [CreateContainer],
         carriage_return_is_kept given [pod], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"printf 'a\\\\n\\\\nb\\\\n'\"]",
             "CreateContainer request set config.log_path \"other.log\"",
         ];
-    Must "CRI-LOG-017": "What a container has written of a line when ReopenContainerLog comes is not lost: it is in the old file or in the new one.",
+    Must "CRI-LOG-017": "The written part of an unfinished line survives ReopenContainerLog, in the old log file or in the new one.",
         KUBELET, tags ["kubelet", "rotation"], calls [ReopenContainerLog],
         cut_line_is_kept given [namespaces, pod], faults [
             "ReopenContainerLog swallow",
             "ReopenContainerLog answer UNKNOWN",
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo ready >&2; until [ -e /tmp/go ]; do sleep 0.05; done; echo def; sleep 1000\"]",
         ];
-    Must "CRI-LOG-018": "Output is logged while a client is attached that gets it too.",
+    Must "CRI-LOG-018": "Output is logged even while an attached client receives it.",
         CONTAINERD, tags ["kubelet", "stream"], calls [Attach, CreateContainer],
         attached_output_is_logged given [pod], faults [
             "Attach drop url",
@@ -37,13 +37,13 @@ async fn carriage_return_is_kept(x: &Context, pod: Pod) -> Verdict {
     let log = std::fs::read(x.log_path(&pod)).unwrap_or_default();
     let seen = of_stream(&log, Stream::Stdout);
     if seen == b"a\nb\n" {
-        return diverges("a carriage return before the end of a line is not in the log");
+        return diverges("a carriage return at the end of a line is missing from the log");
     }
     equal_output("standard output in the log", &seen, b"a\r\nb\n")
 }
 
 async fn cut_line_is_kept(x: &Context, pod: Pod) -> Verdict {
-    // Runtimes may log the beginning of a line with its end only, so that it is the other stream that tells of it.
+    // Runtimes may log the beginning of a line only together with its end, so the other stream announces it.
     let text = "printf abc; echo ready >&2; until [ -e /tmp/go ]; do sleep 0.05; done; echo def; sleep 1000";
     let id = x.start_ready(&pod, x.script("c", text)).await?;
     let old = rotated(x, &pod, 1)?;
@@ -59,7 +59,7 @@ async fn cut_line_is_kept(x: &Context, pod: Pod) -> Verdict {
         }
     })
     .await?;
-    // What ends with the old file may be written a little later.
+    // The last entry of the old file may be written a little later.
     let what = "\"abcdef\\n\" in the old log file and the new one together";
     let seen = x
         .until(what, async || {
@@ -72,7 +72,7 @@ async fn cut_line_is_kept(x: &Context, pod: Pod) -> Verdict {
         .await?;
     match seen == b"abcdef\n" {
         true => Ok(()),
-        false => diverges("a line that is begun when the log is reopened becomes two"),
+        false => diverges("a line that is unfinished when the log is reopened becomes two lines"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Rules of what the output of processes comes to: the bytes and times in logs, and what ExecSync returns.
+//! Rules of the output of processes: its bytes and times in logs, and in ExecSync.
 
 use harness::cri_log::{self, Entry, Stream};
 
@@ -7,32 +7,32 @@ use crate::rules::process::TICK;
 use crate::rules::sandbox::echo::now;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-LOG-009": "The time of an entry in the log is that at which the line was written, with fractions of a second, as a kubelet reads it.",
+    Must "CRI-LOG-009": "A log entry has the time of its write, in RFC 3339 with fractional seconds, as the kubelet parses it.",
         LOGS, tags ["kubelet", "time"], calls [CreateContainer, ExecSync],
         entries_have_their_times given [namespaces, pod], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo first; echo second; echo third; sleep 1000\"]",
             "CreateContainer request set config.log_path \"other.log\"",
         ];
-    Must "CRI-LOG-010": "Every byte of long lines is in the log once and in order, of both streams, and so are bytes that are no text.",
+    Must "CRI-LOG-010": "Every byte of long lines in both streams, and of binary output, is logged once and in order.",
         LOGS, tags ["kubelet"], calls [CreateContainer],
         bytes_are_kept, faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo other\"]",
             "CreateContainer request set config.tty true",
             "CreateContainer request set config.log_path \"other.log\"",
         ];
-    Must "CRI-LOG-012": "What a container with a terminal shows is in its log line by line, on standard output.",
+    Must "CRI-LOG-012": "Output of a container with a terminal is logged line by line, as standard output.",
         LOGS, tags ["kubelet", "tty"], calls [CreateContainer],
         terminal_is_logged given [pod], faults [
             "CreateContainer request drop config.tty",
             "CreateContainer request set config.log_path \"other.log\"",
         ];
-    Must "CRI-LOG-014": "What a container writes in one piece as it ends is in its log whole, at the latest when it is reported as exited.",
+    Must "CRI-LOG-014": "Output written in one piece at a container's exit is logged completely when the container is reported as exited.",
         LOGS, tags ["kubelet", "exit"], calls [CreateContainer, ContainerStatus],
         last_piece_is_logged, faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo 1\"]",
             "CreateContainer after 3 request set config.log_path \"other.log\"",
         ];
-    Must "CRI-EXE-017": "ExecSync returns a megabyte of standard output and one of standard error, every byte in its place.",
+    Must "CRI-EXE-017": "ExecSync returns a megabyte of standard output and one of standard error completely and in order.",
         KUBELET, tags ["kubelet", "probe"], calls [ExecSync],
         long_outputs_of_exec_are_whole given [container], faults [
             "ExecSync drop stderr",
@@ -70,7 +70,7 @@ fn time_of(lines: &[cri_log::Line], text: &str) -> Verdict<i64> {
     let Some(line) = lines.iter().find(|line| line.text == text) else {
         return failed("the log", format!("the line {text:?}"), format!("{lines:?}"));
     };
-    let expected = "RFC 3339, as 2026-01-31T23:59:59.123456789Z";
+    let expected = "RFC 3339, such as 2026-01-31T23:59:59.123456789Z";
     ensure(is_rfc3339(&line.time), "the time of an entry", expected, &line.time)?;
     match line.time.parse::<jiff::Timestamp>() {
         Ok(time) => Ok(i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX)),
@@ -84,7 +84,7 @@ async fn entries_have_their_times(x: &Context, pod: Pod) -> Verdict {
     let id = pod.start(x.script("c", script)).await?;
     x.logged(&pod, "first").await?;
     let seen = now() + TICK;
-    // The lines are so far apart that one time cannot be that of both.
+    // The lines are far enough apart to need different times.
     tokio::time::sleep(Duration::from_nanos(4 * TICK.unsigned_abs())).await;
     let between = now();
     x.client.sh(&id, ": >/tmp/go").await?;
@@ -100,10 +100,10 @@ async fn entries_have_their_times(x: &Context, pod: Pod) -> Verdict {
     let within = between - TICK <= second && second <= third && third <= after;
     ensure(within, "the times of the later lines", &expected, (second, third))?;
     let fraction = [first, second, third].iter().any(|time| time % 1_000_000_000 != 0);
-    ensure(fraction, "the fractions of a second in three times", "one that is not 0", &lines)
+    ensure(fraction, "the fractional seconds of three times", "one that is not 0", &lines)
 }
 
-/// Has a shell make a long line of numbers in `$v`.
+/// A script that puts a long line of numbers into `$v`.
 const NUMBERS: &str = "n=10000; v=; while [ $n -lt 17000 ]; do v=$v$n,; n=$((n + 1)); done; ";
 
 /// The line that [`NUMBERS`] makes.
@@ -111,7 +111,7 @@ fn numbers() -> String {
     (10_000..17_000).map(|number| format!("{number},")).collect()
 }
 
-/// Where two texts begin to differ, with what is there.
+/// Fails with the position and content of the first difference.
 fn same_bytes(what: &str, seen: &[u8], expected: &[u8]) -> Verdict {
     if seen == expected {
         return Ok(());
@@ -138,7 +138,7 @@ pub(crate) fn of_stream(log: &[u8], stream: Stream) -> Vec<u8> {
 }
 
 async fn last_piece_is_logged(x: &Context) -> Verdict {
-    // Nearly what a pipe takes without a reader: its writer ends before any of it is read.
+    // Nearly the capacity of a pipe: its writer exits before any of it is read.
     let text = "n=100000; while [ $n -lt 108000 ]; do n=$((n + 1)); echo $n; done >/tmp/$$; exec cat /tmp/$$";
     let expected: String = (100_001..=108_000).map(|number| format!("{number}\n")).collect();
     let mut late = 0;
@@ -166,7 +166,7 @@ async fn last_piece_is_logged(x: &Context) -> Verdict {
     match late {
         0 => Ok(()),
         late => diverges(format!(
-            "the log of {late} of 8 containers was whole only after they were reported as exited"
+            "the log of {late} of 8 containers was complete only after they were reported as exited"
         )),
     }
 }
@@ -200,7 +200,7 @@ async fn bytes_are_kept(x: &Context) -> Verdict {
         Err(error) => return failed("the log", "a file", error.to_string()),
     };
     let long = numbers() + "\n";
-    // Some runtimes take a carriage return at the end of a line for a part of the end.
+    // Some runtimes treat a carriage return before a newline as part of the line's end.
     let odd = b"\xff\xfe\x01\x00\x1b[1m a\tb\r \xc3\nend\n";
     let stdout = [long.as_bytes(), odd].concat();
     same_bytes("standard output in the log", &of_stream(&log, Stream::Stdout), &stdout)?;

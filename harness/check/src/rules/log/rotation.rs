@@ -7,13 +7,13 @@ use harness::cri_log::{self, Line, Stream};
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-LOG-013": "ReopenContainerLog of a log that was not renamed keeps what is in it: a kubelet that failed to rename it asks all the same.",
+    Must "CRI-LOG-013": "ReopenContainerLog keeps the content of a log that the kubelet failed to rename.",
         KUBELET, tags ["kubelet", "rotation"], calls [ReopenContainerLog],
         log_is_kept given [pod], faults [
             "ReopenContainerLog answer UNKNOWN",
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo second; sleep 1000\"]",
         ];
-    Must "CRI-LOG-011": "ReopenContainerLog works each time, for both streams, and no line that is written meanwhile is lost.",
+    Must "CRI-LOG-011": "ReopenContainerLog works repeatedly, for both streams, and loses no line.",
         KUBELET, tags ["kubelet", "rotation"], calls [ReopenContainerLog],
         rotations_lose_nothing given [pod], faults [
             "ReopenContainerLog after 1 swallow",
@@ -30,7 +30,7 @@ async fn log_is_kept(x: &Context, pod: Pod) -> Verdict {
     x.logged(&pod, "2").await?;
     x.client.reopen_log(&id).await?;
     let written = x.lines(&pod).len();
-    x.until("two lines more in the log", async || {
+    x.until("two more lines in the log", async || {
         let now = x.lines(&pod).len();
         if now > written + 1 { Ok(()) } else { Err(now) }
     })
@@ -67,7 +67,7 @@ async fn rotations_lose_nothing(x: &Context, pod: Pod) -> Verdict {
     counts(&lines, Stream::Stderr, "standard error")
 }
 
-/// Renames the log, as a kubelet does before it asks for a new one. Returns its new path.
+/// Renames the log, as the kubelet does before it calls ReopenContainerLog. Returns its new path.
 pub(crate) fn rotated(x: &Context, pod: &Pod, rotation: usize) -> Verdict<PathBuf> {
     let old = pod.log_directory().join(format!("c.log.{rotation}"));
     match std::fs::rename(x.log_path(pod), &old) {
@@ -88,11 +88,11 @@ async fn both_streams_are_logged(x: &Context, pod: &Pod, what: &str) -> Verdict 
     .await
 }
 
-/// Fails unless the lines of a stream count from 1 on, none left out, none twice.
+/// Fails unless the lines of a stream count up from 1 without a gap or a duplicate.
 fn counts(lines: &[Line], stream: Stream, what: &str) -> Verdict {
     let seen: Vec<&str> =
         lines.iter().filter(|line| line.stream == stream).map(|line| line.text.as_str()).collect();
-    let expected = "one in each file at least";
+    let expected = "at least one in each file";
     ensure(seen.len() > ROTATIONS, &format!("lines of {what} in all files"), expected, seen.len())?;
     let expected = (1..).map(|number: usize| number.to_string());
     let mut pairs = seen.iter().zip(expected);

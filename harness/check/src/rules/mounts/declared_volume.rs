@@ -1,11 +1,11 @@
-//! Rules of the volumes that an image declares (`VOLUME`).
+//! Rules for volumes that an image declares (`VOLUME`).
 
 use crate::images::programs;
 use crate::prelude::*;
 use crate::rules::image::{add, pull};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-MNT-025": "A volume that an image declares has the files of the image with their owners, and its own owner and mode, and each container has its own.",
+    Should "CRI-MNT-025": "Each container has its own writable copy of a volume that its image declares, with the image's files, owners and directory mode.",
         CONTAINERD, tags ["image", "mounts"], calls [CreateContainer],
         declared_volume_has_files_of_image given [users], faults [
             "CreateContainer request set config.mounts [{\"container_path\": \"/data\", \"host_path\": \"/mnt\", \"readonly\": true}]",
@@ -35,8 +35,8 @@ async fn declared_volume_has_files_of_image(x: &Context) -> Verdict {
         image.clone_into(&mut config.image.get_or_insert_default().image);
         let output = x.output(config).await?;
         let expected = "of the image\n1000:1001\ndrwxrwsr-x 1002:1003\nkept\nend\n";
-        // That the file is written shows in the exit code of the shell.
-        equal(&format!("what {what} sees"), output.as_str(), expected)?;
+        // The shell exits with 1 if it cannot write the file.
+        equal(&format!("the output of {what}"), output.as_str(), expected)?;
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Rules of where in a container something is mounted, and of what: places that the image does not have, or has as a link, and
-//! sockets and pipes.
+//! Rules for mount destinations: paths that are missing or symlinks in the image, and paths of the runtime's own mounts. Also for
+//! mounted sockets and pipes.
 
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixListener;
@@ -12,31 +12,31 @@ use crate::rules::content::{image, script};
 use crate::rules::mounts::{directory, made, of};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-MNT-027": "A mount at a path below a link of the image is where the link leads, inside of the container: images have /var/run as a link, and a kubelet mounts below it.",
+    Must "CRI-MNT-027": "A container_path below a symlink of the image resolves inside the container; the kubelet mounts below /var/run, often a symlink.",
         KUBELET, tags ["kubelet", "files"], calls [CreateContainer],
         links_of_image_are_followed, faults [
             "CreateContainer request drop config.mounts",
             "CreateContainer request set config.mounts.container_path \"/tmp\"",
         ];
-    Must "CRI-MNT-028": "A mount at a path that the image does not have is there, also where the root is read-only.",
+    Must "CRI-MNT-028": "A container_path that is missing in the image is created, even if the root filesystem is read-only.",
         KUBELET, tags ["kubelet", "files"], calls [CreateContainer],
         places_are_made, faults [
             "CreateContainer request drop config.mounts",
             "CreateContainer request drop config.linux.security_context.readonly_rootfs",
         ];
-    Must "CRI-MNT-029": "A mount takes the place of what the runtime itself has there: /etc/hosts, /etc/resolv.conf, /etc/hostname and /dev/shm.",
+    Must "CRI-MNT-029": "A mount at /etc/hosts, /etc/resolv.conf, /etc/hostname or /dev/shm replaces the runtime's own.",
         KUBELET, tags ["kubelet", "files"], calls [CreateContainer],
         mounts_come_before_those_of_runtime, faults [
             "CreateContainer request drop config.mounts",
             "CreateContainer request set config.mounts.readonly true",
         ];
-    Must "CRI-MNT-031": "Every user may write to /dev/shm, 10 MB too, and nobody may remove what is another's.",
+    Must "CRI-MNT-031": "/dev/shm is world-writable and sticky, and has room for 10 MB.",
         API, tags ["files", "user"], calls [CreateContainer],
         shared_memory_is_open given [namespaces, users], faults [
             "CreateContainer request set config.mounts [{\"container_path\": \"/dev/shm\", \"host_path\": \"/usr\", \"readonly\": true}]",
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo other\"]",
         ];
-    Must "CRI-MNT-030": "A socket and a named pipe of the host are mounted as such.",
+    Must "CRI-MNT-030": "Sockets and named pipes of the host can be mounted.",
         API, tags ["files"], calls [CreateContainer],
         sockets_and_pipes_are_mounted, faults ["CreateContainer request drop config.mounts"];
 };
@@ -44,7 +44,7 @@ pub(crate) const RULES: &[Rule] = rules! {
 async fn links_of_image_are_followed(x: &Context) -> Verdict {
     let volume = directory(x)?;
     made(std::fs::write(volume.join("token"), "secret\n"))?;
-    // The second link has so many `..` that it leaves the root of the container, unless that root is where they end.
+    // The second symlink has enough `..` to leave the container's root if they are resolved on the host.
     let links = Layer::new()
         .directory("run", 0o755)
         .directory("real", 0o755)
@@ -98,29 +98,29 @@ async fn mounts_come_before_those_of_runtime(x: &Context) -> Verdict {
     equal("the files", output.as_str(), expected.concat().as_str())?;
     let read = |name: &str| std::fs::read_to_string(volume.join(name)).unwrap_or_default();
     equal(
-        "what was written to /etc/hosts",
+        "the file mounted at /etc/hosts",
         read("hosts").as_str(),
         "# hosts of the client\nmore\n",
     )?;
     let shared = read("shm/file");
-    equal("what was written to /dev/shm", shared.as_str(), "shared\n")
+    equal("the file written to /dev/shm", shared.as_str(), "shared\n")
 }
 
 async fn shared_memory_is_open(x: &Context) -> Verdict {
-    // Databases need some of it.
+    // Databases need several megabytes.
     let text = "[ -k /dev/shm ] && echo sticky; echo written >/dev/shm/file; cat /dev/shm/file
         head -c 10000000 /dev/zero >/dev/shm/zeros && echo 10 MB";
     let mut config = x.script("c", text);
     let linux = config.linux.get_or_insert_default();
     let context = linux.security_context.get_or_insert_default();
     context.run_as_user = Some(v1::Int64Value { value: 1234 });
-    x.prints(config, "what a user sees", "sticky\nwritten\n10 MB\n").await
+    x.prints(config, "the output of user 1234", "sticky\nwritten\n10 MB\n").await
 }
 
 async fn sockets_and_pipes_are_mounted(x: &Context) -> Verdict {
     let volume = directory(x)?;
     let (socket, pipe) = (volume.join("socket"), volume.join("pipe"));
-    // The directory's own path may be longer than that of a socket can be.
+    // The directory's path may exceed the length limit for socket addresses.
     let listening = std::fs::File::open(&volume).and_then(|directory| {
         let short = format!("/proc/self/fd/{}/socket", directory.as_raw_fd());
         UnixListener::bind(short)
@@ -132,5 +132,5 @@ async fn sockets_and_pipes_are_mounted(x: &Context) -> Verdict {
     let text = "[ -S /run/socket ] && echo socket; [ -p /run/pipe ] && echo pipe";
     let mut config = x.script("c", text);
     config.mounts = vec![of(&socket, "/run/socket"), of(&pipe, "/run/pipe")];
-    x.prints(config, "what is there", "socket\npipe\n").await
+    x.prints(config, "the types of the mounted files", "socket\npipe\n").await
 }

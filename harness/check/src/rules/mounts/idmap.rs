@@ -1,4 +1,4 @@
-//! Rules of mounts whose ids are mapped for the user namespace of a pod.
+//! Rules for idmapped mounts of pods with a user namespace.
 
 use std::os::unix::fs::MetadataExt as _;
 
@@ -7,7 +7,7 @@ use crate::rules::mounts::{directory, made, of};
 use crate::rules::namespaces::user::{IDS, mapped, needs_user_namespaces, of_pod};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-MNT-033": "A mount with the id mappings of its pod's user namespace shows files of the host's root as the container's root's, and what that one writes is the host's root's.",
+    Must "CRI-MNT-033": "A mount with the id mappings of its pod's user namespace maps the container's root to the host's root, for existing and for new files.",
         KUBELET, tags ["kubelet", "files", "user-namespaces"], calls [RunPodSandbox, CreateContainer],
         mount_has_mapped_ids, faults [
             "CreateContainer request drop config.mounts",
@@ -16,7 +16,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// Whether the words of a runtime are that this machine, or a runtime without the host's root, cannot map the ids of a mount.
+/// Whether an error message says that idmapped mounts are unsupported by this machine or by a rootless runtime.
 fn cannot(message: &str) -> bool {
     let message = message.to_lowercase();
     let words = ["idmap", "id-map", "setattr", "by root only"];
@@ -56,7 +56,7 @@ async fn mount_has_mapped_ids(x: &Context) -> Verdict {
         }
         result => result?,
     };
-    // Mode and links are before them.
+    // The mode and the link count come first.
     let ids: Vec<&str> = seen.split_whitespace().skip(2).take(2).collect();
     equal("user and group of a file of the host's root, in the container", &ids, &["0", "0"])?;
     let what = "user and group of a file that the container's root wrote, on the host";

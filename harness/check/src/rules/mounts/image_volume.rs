@@ -1,4 +1,4 @@
-//! Rules of images that are mounted into containers as volumes.
+//! Rules for image volumes.
 
 use crate::images::programs;
 use crate::prelude::*;
@@ -6,25 +6,25 @@ use crate::rules::image::{add, pull};
 use crate::rules::mounts;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-MNT-020": "An image that is mounted as a volume shows its content, takes nothing, and its programs run.",
+    Should "CRI-MNT-020": "An image volume shows the files of the image, is read-only, and its programs can be executed.",
         CRITEST, tags ["kubelet", "image-volume"], calls [PullImage, CreateContainer, ExecSync],
         image_is_mounted, faults [
             "CreateContainer request drop config.mounts",
             "CreateContainer request set config.mounts.image_sub_path \"sub\"",
         ];
-    Should "CRI-MNT-021": "Of an image that is mounted with a sub path, the container sees the directory at that path alone.",
+    Should "CRI-MNT-021": "An image volume with image_sub_path contains only that directory of the image.",
         CRITEST, tags ["kubelet", "image-volume"], calls [PullImage, CreateContainer, ExecSync],
         sub_path_is_mounted, faults [
             "CreateContainer request drop config.mounts.image_sub_path",
             "CreateContainer request set config.mounts.image_sub_path \"sub/deeper\"",
         ];
-    Should "CRI-MNT-022": "An image volume whose sub path is not in the image is refused.",
+    Should "CRI-MNT-022": "An image volume whose image_sub_path does not exist in the image is refused.",
         CRITEST, tags ["kubelet", "image-volume", "input"], calls [PullImage, CreateContainer],
         missing_sub_path_is_refused, faults ["CreateContainer request drop config.mounts.image_sub_path"];
     Should "CRI-MNT-023": "An image volume that is not read-only is refused.",
         CRITEST, tags ["kubelet", "image-volume", "input"], calls [PullImage, CreateContainer],
         writable_image_volume_is_refused, faults ["CreateContainer request set config.mounts.readonly true"];
-    Should "CRI-MNT-024": "The status of a container names the image of a volume by the id that PullImage returned.",
+    Should "CRI-MNT-024": "ContainerStatus reports the image of an image volume by the id that PullImage returned.",
         KUBELET, tags ["kubelet", "image-volume", "echo"], calls [PullImage, CreateContainer, ContainerStatus],
         image_of_volume_is_named, faults [
             "ContainerStatus drop status.mounts.image",
@@ -54,7 +54,7 @@ impl Volume {
         };
         let pod = x.pod().await?;
         let volume = Self { pod, image };
-        // A runtime without this feature refuses a mount without a path on the host.
+        // A runtime without this feature refuses a mount without a host_path.
         match volume.pod.create(volume.container(x, "probe", "", true)).await {
             Ok(_) => Ok(volume),
             Err(status) => {
@@ -89,7 +89,7 @@ async fn image_is_mounted(x: &Context) -> Verdict {
     let seen = x.client.exec(&id, ["/bin/sh", "-c", script], 30).await?;
     let seen = String::from_utf8_lossy(&seen.stdout).into_owned();
     let expected = "of the root\nof the sub path\ndeeper\nfile\n";
-    equal("what the container sees of the image", seen.as_str(), expected)
+    equal("the container's view of the image", seen.as_str(), expected)
 }
 
 async fn sub_path_is_mounted(x: &Context) -> Verdict {
@@ -100,7 +100,7 @@ async fn sub_path_is_mounted(x: &Context) -> Verdict {
     let seen = x.client.exec(&id, ["/bin/sh", "-c", script], 30).await?;
     let seen = String::from_utf8_lossy(&seen.stdout).into_owned();
     let expected = "of the sub path\ndeeper\nfile\nend\n";
-    equal("what the container sees of the sub path", seen.as_str(), expected)
+    equal("the container's view of the sub path", seen.as_str(), expected)
 }
 
 /// Fails unless a container with such a volume is refused.

@@ -1,35 +1,35 @@
-//! Rules of what surrounds a process in its container: variables, and file systems of the kernel.
+//! Rules for the surroundings of a container's process: inherited variables, kernel filesystems, programs in mounts.
 
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-CFG-023": "The variables with which systemd starts a runtime are in no container: a program would report to the runtime's socket.",
+    Should "CRI-CFG-023": "Containers and ExecSync commands do not inherit the variables that systemd sets for the runtime, such as NOTIFY_SOCKET.",
         CONTAINERD, tags ["environment"], calls [CreateContainer, ExecSync],
         variables_of_runtime_are_left_out given [namespaces, container], faults [
             "CreateContainer request set config.envs [{\"key\": \"NOTIFY_SOCKET\", \"value\": \"L3J1bg==\"}]",
             "ExecSync request set cmd [\"/bin/sh\", \"-c\", \"echo LISTEN_FDS=3\"]",
         ];
-    Should "CRI-MNT-034": "/dev/mqueue is a file system of message queues, as in every container of the OCI.",
+    Should "CRI-MNT-034": "An mqueue filesystem is mounted at /dev/mqueue.",
         CONTAINERD, tags ["mounts", "files"], calls [CreateContainer],
         message_queues_are_mounted given [namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo 1 1 0:1 / /dev/shm rw - tmpfs shm rw\"]",
         ];
-    Should "CRI-MNT-035": "/sys tells of the network interfaces of the pod, and not of the host's.",
+    Should "CRI-MNT-035": "/sys/class/net lists the network interfaces of the pod, not those of the host.",
         KUBELET, tags ["kubelet", "network", "files"], calls [CreateContainer],
         interfaces_in_sys_are_those_of_pod given [namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo lo; echo eth7; echo; cat /proc/net/dev\"]",
         ];
-    Must "CRI-MNT-036": "A program in a directory of the host that is mounted runs.",
+    Must "CRI-MNT-036": "Programs in a mounted host directory can be executed.",
         KUBELET, tags ["kubelet", "mounts"], calls [CreateContainer],
         program_in_mount_runs given [namespaces], faults ["CreateContainer request drop config.mounts"];
-    Should "CRI-SEC-043": "A container that is not privileged makes no cgroup below /sys/fs/cgroup.",
+    Should "CRI-SEC-043": "An unprivileged container cannot create a cgroup below /sys/fs/cgroup.",
         CONTAINERD, tags ["resources", "files"], calls [CreateContainer],
         no_cgroup_is_made given [namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo made\"]",
         ];
 };
 
-/// What systemd gives the processes that it starts (systemd.exec(5), sd_notify(3), sd_listen_fds(3)).
+/// Variables that systemd sets for the processes that it starts (systemd.exec(5), sd_notify(3), sd_listen_fds(3)).
 const OF_SYSTEMD: [&str; 9] = [
     "NOTIFY_SOCKET",
     "WATCHDOG_USEC",
@@ -49,7 +49,7 @@ async fn variables_of_runtime_are_left_out(x: &Context, id: String) -> Verdict {
         let names = text.lines().filter_map(|line| line.split_once('='));
         let names = names.map(|(name, _)| name);
         let leaked: Vec<&str> = names.filter(|name| OF_SYSTEMD.contains(name)).collect();
-        let what = format!("variables of systemd's in the environment of {whose}");
+        let what = format!("systemd variables in the environment of {whose}");
         ensure(leaked.is_empty(), &what, "none", leaked)?;
     }
     Ok(())
@@ -68,14 +68,14 @@ async fn interfaces_in_sys_are_those_of_pod(x: &Context) -> Verdict {
     let output = x.output(x.script("c", "ls /sys/class/net; echo; cat /proc/net/dev"));
     let output = output.await?;
     let (in_sys, in_proc) = output.split_once("\n\n").unwrap_or((&output, ""));
-    // With bonds there is a file too.
+    // The bonding driver adds a file.
     let in_sys = in_sys.lines().filter(|name| *name != "bonding_masters");
     let mut in_sys: Vec<&str> = in_sys.collect();
     let in_proc = in_proc.lines().filter_map(|line| line.split_once(':'));
     let mut in_proc: Vec<&str> = in_proc.map(|(name, _)| name.trim()).collect();
     in_sys.sort_unstable();
     in_proc.sort_unstable();
-    let what = "/sys/class/net, beside /proc/net/dev, which is shown as expected";
+    let what = "/sys/class/net, compared with /proc/net/dev";
     equal(what, &in_sys, &in_proc)
 }
 
@@ -89,10 +89,10 @@ async fn program_in_mount_runs(x: &Context) -> Verdict {
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))
     };
     write().map_err(|error| Outcome::Skipped(format!("failed to write a program: {error}")))?;
-    // A file system of the host may refuse it as well.
+    // The host's filesystem may be mounted noexec.
     let flags = nix::sys::statvfs::statvfs(&directory).map(|found| found.flags());
     if flags.is_ok_and(|flags| flags.contains(nix::sys::statvfs::FsFlags::ST_NOEXEC)) {
-        let why = "the directory for temporary files runs no programs";
+        let why = "the directory for temporary files is mounted noexec";
         return Err(Outcome::Skipped(why.to_owned()));
     }
     let mut config = x.script("c", "/mnt/run || echo refused");
@@ -106,7 +106,7 @@ async fn program_in_mount_runs(x: &Context) -> Verdict {
 }
 
 async fn no_cgroup_is_made(x: &Context) -> Verdict {
-    // Of version 1 the directory of the hierarchies is no cgroup.
+    // With cgroup v1, /sys/fs/cgroup itself is not a cgroup.
     let text = "cd /sys/fs/cgroup || { echo end; exit; }
         for group in memory pids; do [ -d $group ] && groups=\"$groups $group\"; done
         for group in ${groups:-.}; do
@@ -116,5 +116,5 @@ async fn no_cgroup_is_made(x: &Context) -> Verdict {
     fixture::security(&mut config).privileged = false;
     let output = x.output(config).await?;
     let made = output.contains("made");
-    ensure(!made, "mkdir below /sys/fs/cgroup", "to be refused", output)
+    ensure(!made, "mkdir below /sys/fs/cgroup", "to fail", output)
 }

@@ -1,10 +1,10 @@
-//! Rules of mounts whose path of the host is not there.
+//! Rules for mounts whose `host_path` does not exist.
 
 use crate::prelude::*;
 use crate::rules::mounts::directory;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-MNT-026": "A container with a mount of a path of the host that is not there does not run without it: it is refused, or the path is made.",
+    Should "CRI-MNT-026": "A container whose mount has a missing host_path is refused, or the directory is created; the container never runs without the mount.",
         API, tags ["kubelet", "mounts"], calls [CreateContainer, StartContainer],
         absent_path_is_refused_or_made given [namespaces], faults ["CreateContainer request drop config.mounts"];
 };
@@ -20,13 +20,13 @@ async fn absent_path_is_refused_or_made(x: &Context) -> Verdict {
     let pod = x.pod().await?;
     let started = pod.start(config).await;
     let Ok(id) = &started else {
-        return refused("a container with such a mount", started).map(drop);
+        return refused("a container with a missing host_path", started).map(drop);
     };
-    let what = "the path of the mount in a container that was started";
-    ensure(path.is_dir(), what, "an empty directory", "nothing")?;
+    let what = "the missing host_path after the container was started";
+    ensure(path.is_dir(), what, "a directory", "no directory")?;
     let seen = "touch /mnt/file; ls /mnt";
     let seen = x.client.sh(id, seen).await?;
     equal("the files in the mount", seen.as_str(), "file\n")?;
     let made = path.join("file").exists();
-    ensure(made, "a file of the mount on the host", "there", "gone")
+    ensure(made, "a file of the mount on the host", "to exist", "missing")
 }

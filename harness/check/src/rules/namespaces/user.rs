@@ -1,9 +1,9 @@
-//! Rules of pods with a user namespace of their own.
+//! Rules for pods with their own user namespace.
 
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-NSP-020": "The ids of a pod with a user namespace are mapped as its configuration says, for users and for groups, also for commands of ExecSync; Status says whether they can be.",
+    Should "CRI-NSP-020": "User and group ids of a pod with a user namespace are mapped as configured, also for ExecSync commands; Status reports the feature.",
         CRITEST, tags ["kubelet", "namespaces", "user-namespaces"], calls [RunPodSandbox, CreateContainer, ExecSync, Status],
         ids_are_mapped, faults [
             "RunPodSandbox request drop config.linux.security_context.namespace_options.userns_options",
@@ -11,18 +11,18 @@ pub(crate) const RULES: &[Rule] = rules! {
             "RunPodSandbox request set config.linux.security_context.namespace_options.userns_options.gids.length 10",
             "Status set runtime_handlers.features.user_namespaces false",
         ];
-    Should "CRI-NSP-021": "Containers of a pod with a user namespace are all in it; it is no other pod's, and not that of pods without one.",
+    Should "CRI-NSP-021": "Containers of a pod with its own user namespace share it, and other pods are not in it.",
         KUBELET, tags ["kubelet", "namespaces", "user-namespaces"], calls [RunPodSandbox, CreateContainer, Status],
         user_namespace_is_of_pod, faults [
             "RunPodSandbox request drop config.linux.security_context.namespace_options.userns_options",
         ];
-    Should "CRI-NSP-022": "A user namespace with several mappings, without the id 0, or in a mode other than POD and NODE is refused.",
+    Should "CRI-NSP-022": "RunPodSandbox refuses a user namespace with several mappings, without id 0, or in a mode other than POD and NODE.",
         CRITEST, tags ["kubelet", "namespaces", "user-namespaces", "input"], calls [RunPodSandbox, Status],
         other_mappings_are_refused, faults [
             "RunPodSandbox request drop config.linux.security_context.namespace_options.userns_options",
             "RunPodSandbox request set config.linux.security_context.namespace_options.userns_options.mode \"NODE\"",
         ];
-    Should "CRI-NSP-023": "The status of a pod echoes the mode and the mappings of its user namespace.",
+    Should "CRI-NSP-023": "PodSandboxStatus reports the mode and the mappings of a pod's user namespace.",
         KUBELET, tags ["kubelet", "namespaces", "user-namespaces", "echo"], calls [RunPodSandbox, PodSandboxStatus, Status],
         mapping_is_echoed, faults [
             "PodSandboxStatus drop status.linux.namespaces.options.userns_options",
@@ -31,11 +31,11 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// Container id, host id and length: within what a rootless runtime has, too.
+/// Container id, host id and length, within the subordinate ids of a rootless runtime.
 type Mapping = (u32, u32, u32);
 pub(crate) const IDS: Mapping = (0, 2000, 60_000);
 
-/// Whether Status says that the runtime has user namespaces; `None` where it lists no default handler.
+/// Whether Status reports support for user namespaces; `None` if it lists no default handler.
 async fn user_namespaces(x: &Context) -> Verdict<Option<bool>> {
     x.needs_user_namespaces()?;
     let handlers = x.client.status().await?.runtime_handlers;
@@ -48,7 +48,7 @@ fn no_user_namespaces() -> Outcome {
     Outcome::Unsupported("the default runtime handler has no user namespaces".to_owned())
 }
 
-/// Ends the rule where the runtime says that it has no user namespaces.
+/// Ends the rule if Status does not report support for user namespaces.
 pub(crate) async fn needs_user_namespaces(x: &Context) -> Verdict {
     match user_namespaces(x).await? {
         Some(true) => Ok(()),
@@ -72,12 +72,12 @@ fn sandbox(x: &Context, users: v1::UserNamespace) -> v1::PodSandboxConfig {
     config
 }
 
-/// A pod with a user namespace of its own.
+/// Runs a pod with its own user namespace.
 pub(crate) async fn mapped(x: &Context, mapping: Mapping) -> Verdict<Pod> {
     x.pod_of(sandbox(x, user_namespace(NamespaceMode::Pod, &[mapping]))).await
 }
 
-/// A container with the namespaces of its pod, as a kubelet asks for it.
+/// Gives a container the namespaces of its pod, as the kubelet does.
 pub(crate) fn of_pod(pod: &Pod, mut config: v1::ContainerConfig) -> v1::ContainerConfig {
     let linux = pod.config.linux.clone().unwrap_or_default();
     fixture::security(&mut config).namespace_options =
@@ -93,7 +93,7 @@ async fn ids_are_mapped(x: &Context) -> Verdict {
     match user_namespaces(x).await? {
         Some(true) => maps_ids(x).await,
         None => Err(no_user_namespaces()),
-        // A kubelet refuses pods that need what Status does not name.
+        // The kubelet refuses pods that need a feature missing in Status.
         Some(false) => match maps_ids(x).await {
             Ok(()) => failed("user_namespaces in Status", "true", "false"),
             Err(skipped @ Outcome::Skipped(_)) => Err(skipped),
@@ -135,7 +135,7 @@ async fn user_namespace_is_of_pod(x: &Context) -> Verdict {
     equal("the user namespace of another container of the pod", &again, first)?;
     equal("the user namespace of a pod in mode NODE", node, plain)?;
     let apart = first != second && first != plain && second != plain;
-    ensure(apart, "the user namespaces of two pods, and of one without", "three of them", &seen)
+    ensure(apart, "the user namespaces of two pods and of one without", "to differ", &seen)
 }
 
 async fn other_mappings_are_refused(x: &Context) -> Verdict {

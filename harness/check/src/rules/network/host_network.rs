@@ -1,4 +1,4 @@
-//! Rules of pods and the host's network: who reaches what listens on the other side.
+//! Rules for connections between pods and the host, and for the DNS servers of host-network pods.
 
 use std::net::Ipv4Addr;
 
@@ -12,27 +12,27 @@ use crate::rules::namespaces::{container, name_of, pod, sandbox_mode};
 use crate::rules::network::{PORT, address, asked, said, serve};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-NET-008": "A pod in the host's network reaches what listens on the host's loopback address, and a pod with a network of its own does not.",
+    Must "CRI-NET-008": "A host-network pod can connect to the host's loopback address, and a pod with its own network cannot.",
         CRITEST, tags ["kubelet", "network", "namespaces"], calls [RunPodSandbox, CreateContainer, ExecSync],
         loopback_is_of_host given [namespaces], faults [sandbox_mode!("network", "NODE"), sandbox_mode!("network", "POD")];
-    Must "CRI-NET-009": "A pod is reached at the address of its status from the host: a kubelet's probes and hooks come from there.",
+    Must "CRI-NET-009": "A pod is reachable from the host at the address in its status: kubelet probes and hooks connect from there.",
         KUBELET, tags ["kubelet", "network"], calls [RunPodSandbox, PodSandboxStatus],
         pod_is_reached_from_host given [namespaces], faults [
             "PodSandboxStatus set status.network.ip \"10.11.12.13\"",
             "PodSandboxStatus set status.network.ip \"127.0.0.1\"",
             "PodSandboxStatus drop status.network",
         ];
-    Must "CRI-NET-010": "A pod in the host's network has the name servers that it is given (dnsPolicy ClusterFirstWithHostNet).",
+    Must "CRI-NET-010": "A host-network pod uses the DNS servers and searches of its configuration (dnsPolicy ClusterFirstWithHostNet).",
         KUBELET, tags ["kubelet", "network", "dns"], calls [RunPodSandbox, CreateContainer],
         name_servers_are_those_given given [namespaces], faults ["RunPodSandbox request drop config.dns_config"];
 };
 
-/// What listens on the host says this.
+/// The greeting of the server on the host.
 const HELLO: &str = "hello from the host\n";
-/// So long a packet to a pod may be on its way.
+/// The timeout for a connection to a pod.
 const SOON: Duration = Duration::from_secs(5);
 
-/// The name of this process's own network.
+/// The name of this process's network namespace.
 fn own_network() -> Verdict<String> {
     let link = std::fs::read_link("/proc/self/ns/net");
     let name = link.map(|link| link.display().to_string());
@@ -51,7 +51,7 @@ async fn loopback_is_of_host(x: &Context) -> Verdict {
     let mut server = JoinSet::new();
     server.spawn(async move {
         while let Ok((mut client, _)) = listener.accept().await {
-            // A client that is gone has what it wanted.
+            // An error means that the client has disconnected.
             let _ = client.write_all(HELLO.as_bytes()).await;
         }
     });
@@ -61,8 +61,8 @@ async fn loopback_is_of_host(x: &Context) -> Verdict {
     let reached = answer.as_deref() == Ok(HELLO);
     ensure(
         !reached,
-        "the host's loopback address from a pod with a network of its own",
-        "nothing that answers",
+        "the host's loopback address from a pod with its own network namespace",
+        "no answer",
         &answer,
     )?;
 
@@ -70,15 +70,15 @@ async fn loopback_is_of_host(x: &Context) -> Verdict {
     let here = first.start(container(x, &first, "c", |_| {})).await?;
     let there = second.start(container(x, &second, "c", |_| {})).await?;
     let of_host = name_of(x, &here, "net").await?;
-    equal("the network of another pod in the host's", &name_of(x, &there, "net").await?, &of_host)?;
+    equal("the network of another host-network pod", &name_of(x, &there, "net").await?, &of_host)?;
     let ours = own_network()?;
     if of_host != ours {
         return diverges(format!(
-            "the network of the host is {of_host} to the runtime, and {ours} to this check"
+            "the host network namespace is {of_host} for the runtime, and {ours} for this check"
         ));
     }
     match asked(x, &here, Ipv4Addr::LOCALHOST, port).await? {
-        Ok(text) => equal("what listens on the host", text.as_str(), HELLO),
+        Ok(text) => equal("the answer of the server on the host", text.as_str(), HELLO),
         Err(why) => failed("the host's loopback address", "an answer", why),
     }
 }
@@ -98,7 +98,7 @@ async fn name_servers_are_those_given(x: &Context) -> Verdict {
     let text = x.output_in(&pod, config).await?;
     let given = text.contains("nameserver 10.11.12.13") && text.contains("pods.example");
     let what = "/etc/resolv.conf of a pod in the host's network";
-    ensure(given, what, "the name server and the domain that were given", text)
+    ensure(given, what, "the configured name server and search domain", text)
 }
 
 async fn pod_is_reached_from_host(x: &Context) -> Verdict {
@@ -108,27 +108,27 @@ async fn pod_is_reached_from_host(x: &Context) -> Verdict {
     let at = address(x, &pod).await?;
     let expected = "hello from pod\n";
     match asked(x, &beside, at, PORT).await? {
-        Ok(text) => equal("the server, for another pod", text.as_str(), expected)?,
-        Err(why) => return failed(format!("{at}:{PORT}, for another pod"), "an answer", why),
+        Ok(text) => equal("the answer to another pod", text.as_str(), expected)?,
+        Err(why) => return failed(format!("{at}:{PORT}, from another pod"), "an answer", why),
     }
     match tokio::time::timeout(SOON, said(at, PORT)).await {
-        Ok(Ok(text)) => equal("the server, for the host", text.as_str(), expected),
+        Ok(Ok(text)) => equal("the answer to the host", text.as_str(), expected),
         Ok(Err(error)) => Err(unreached(at, &error.to_string())),
         Err(_) => Err(unreached(at, "no answer")),
     }
 }
 
-/// A runtime without rights in the host's network makes one that leads out of it and not into it.
+/// A rootless runtime's pod network has no connections from the host to a pod.
 fn unreached(at: Ipv4Addr, why: &str) -> Outcome {
     if nix::unistd::geteuid().is_root() {
         let what = format!("{at}:{PORT}, from the host");
         return Outcome::Fail {
             what,
-            expected: "an answer, as another pod has it".to_owned(),
+            expected: "an answer, as another pod gets".to_owned(),
             seen: why.to_owned(),
         };
     }
     Outcome::Skipped(format!(
-        "pods reach each other, and the host does not reach them: a runtime of an ordinary user cannot change that ({why})"
+        "pods can reach each other, but the host cannot reach them: a rootless runtime cannot change that ({why})"
     ))
 }

@@ -1,4 +1,4 @@
-//! Rules of the addresses of pods, and of host ports with a protocol or an address of their own.
+//! Rules for host ports: protocols, host addresses and several mappings. Also for the addresses in PodSandboxStatus.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -8,19 +8,19 @@ use crate::prelude::*;
 use crate::rules::network::{PORT, SERVER, said, serve, serve_with};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-NET-004": "A host port of UDP leads datagrams to the port of the pod and back.",
+    Must "CRI-NET-004": "A UDP host port forwards datagrams to the pod's port and the answers back.",
         KUBELET, tags ["kubelet", "network"], calls [RunPodSandbox],
         host_port_carries_datagrams, faults [
             "RunPodSandbox request drop config.port_mappings.protocol",
             "RunPodSandbox request drop config.port_mappings",
         ];
-    Must "CRI-NET-005": "A host port with an address of the host leads to the pod from that address alone.",
+    Must "CRI-NET-005": "A host port with a host_ip forwards to the pod at that address only.",
         KUBELET, tags ["kubelet", "network"], calls [RunPodSandbox],
         host_port_has_address, faults [
             "RunPodSandbox request drop config.port_mappings.host_ip",
             "RunPodSandbox request drop config.port_mappings",
         ];
-    Must "CRI-NET-006": "Every address in PodSandboxStatus is one that the pod has, and none is there twice.",
+    Must "CRI-NET-006": "PodSandboxStatus lists only addresses that the pod has, each of them once.",
         API, tags ["kubelet", "network"], calls [PodSandboxStatus, ExecSync],
         addresses_are_those_of_pod given [namespaces, pod, container], faults [
             "PodSandboxStatus set status.network.ip \"10.11.12.13\"",
@@ -28,13 +28,13 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PodSandboxStatus set status.network.additional_ips [{\"ip\": \"10.11.12.13\"}]",
             "PodSandboxStatus drop status.network",
         ];
-    Must "CRI-NET-007": "Each host port of a pod leads to it, and a port that is given without a host port is not opened on the host.",
+    Must "CRI-NET-007": "Each host port of a pod forwards to it, and a container port without a host port is not opened on the host.",
         KUBELET, tags ["kubelet", "network"], calls [RunPodSandbox],
         host_ports_are_those_given given [namespaces], faults [
             "RunPodSandbox request drop config.port_mappings",
             "RunPodSandbox if request.config.port_mappings.host_port = \"0\" request set config.port_mappings.host_port 8080",
         ];
-    Must "CRI-NET-020": "Host ports lead each to the port of the pod that is given with it, and TCP and UDP may have the same one, as name servers do.",
+    Must "CRI-NET-020": "Each host port forwards to the container port of its own mapping; TCP and UDP can use the same host port, as DNS servers do.",
         KUBELET, tags ["kubelet", "network"], calls [RunPodSandbox],
         host_ports_are_kept_apart given [namespaces], faults [
             "RunPodSandbox request set config.port_mappings.container_port 8080",
@@ -43,12 +43,12 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// Says hello to each datagram. It needs no module of Perl's.
+/// Answers each datagram with a greeting. It needs no Perl module.
 const DATAGRAMS: &str = r#"command -v perl >/dev/null || { echo no perl; echo ready; exit; }
 exec perl -e '$| = 1; socket(S, 2, 2, 0) or die; bind(S, pack("S n N x8", 2, 8080, 0)) or die;
 print "ready\n"; while ($from = recv(S, $text, 1500, 0)) { send S, "hello $text", 0, $from }'"#;
 
-/// A port of this host that nothing listens at now.
+/// A free port of this host.
 fn free_port(protocol: v1::Protocol) -> Verdict<u16> {
     let free = match protocol {
         v1::Protocol::Udp => std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
@@ -64,7 +64,7 @@ fn free_port(protocol: v1::Protocol) -> Verdict<u16> {
     }
 }
 
-/// A pod with this host port.
+/// Runs a pod with a free host port of this protocol and host address.
 pub(crate) async fn with_port(
     x: &Context,
     protocol: v1::Protocol,
@@ -82,7 +82,7 @@ pub(crate) async fn with_port(
     Ok((x.pod_of(config).await?, port))
 }
 
-/// What comes back for a datagram to a port of this host.
+/// The answer to a datagram that is sent to a port of this host.
 async fn answered(port: u16) -> std::io::Result<String> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     socket.connect((Ipv4Addr::LOCALHOST, port)).await?;
@@ -149,8 +149,8 @@ async fn host_ports_are_those_given(x: &Context) -> Verdict {
         .await?;
     }
     let other = at(PORT).await;
-    let what = "the container's port, which has no host port, on the host";
-    ensure(!matches!(&other, Ok(Ok(text)) if *text == hello), what, "no answer of the pod", other)
+    let what = "the container port without a host port, on the host";
+    ensure(!matches!(&other, Ok(Ok(text)) if *text == hello), what, "no answer", other)
 }
 
 async fn host_ports_are_kept_apart(x: &Context) -> Verdict {
@@ -200,7 +200,7 @@ async fn host_ports_are_kept_apart(x: &Context) -> Verdict {
     .await
 }
 
-/// Whether tables of the kernel, of a network namespace, have an address.
+/// Whether the kernel's tables of a network namespace list an address.
 fn has(tables: &str, address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => tables.lines().any(|line| line.trim() == format!("|-- {address}")),
@@ -213,7 +213,7 @@ async fn addresses_are_those_of_pod(x: &Context, pod: Pod, id: String) -> Verdic
     let script = "cat /proc/net/fib_trie /proc/net/if_inet6 2>/dev/null; echo end";
     let tables = x.client.sh(&id, script).await?;
     if !tables.contains("|--") {
-        return skipped("the container's kernel does not tell its addresses");
+        return skipped("the container's kernel does not list its addresses");
     }
     let others = network.additional_ips.iter().map(|one| one.ip.as_str());
     let mut seen = Vec::new();
@@ -221,8 +221,8 @@ async fn addresses_are_those_of_pod(x: &Context, pod: Pod, id: String) -> Verdic
         let Ok(address) = text.parse::<IpAddr>() else {
             return failed("an address in PodSandboxStatus", "an address", text);
         };
-        ensure(has(&tables, address), "an address in PodSandboxStatus", "one of the pod", text)?;
-        ensure(!seen.contains(&address), "an address in PodSandboxStatus", "there once", text)?;
+        ensure(has(&tables, address), "an address in PodSandboxStatus", "one of the pod's", text)?;
+        ensure(!seen.contains(&address), "an address in PodSandboxStatus", "listed once", text)?;
         seen.push(address);
     }
     Ok(())

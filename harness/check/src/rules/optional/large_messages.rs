@@ -1,4 +1,4 @@
-//! Rules of what is large: a request, a list, and what the streamed lists are for, lists beyond one message.
+//! Rules for large messages: a request, a list, and streamed lists, which may exceed one message.
 
 use crate::prelude::*;
 use crate::rules::list::is_ours;
@@ -6,20 +6,20 @@ use crate::rules::list::streams::drained;
 use crate::rules::statistics::without_cgroup_parent;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-OPT-010": "A request of 8 MiB is read: runtimes take as much as a kubelet takes of an answer, which is 16 MiB.",
+    Should "CRI-OPT-010": "A request of 8 MiB is accepted: runtimes have the same message limit as the kubelet, 16 MiB.",
         CONTAINERD, tags ["kubelet", "large"], calls [ListPodSandbox, ListContainers],
         large_request_is_read given [pod], faults [
             "ListPodSandbox answer RESOURCE_EXHAUSTED",
             "ListContainers answer OUT_OF_RANGE",
             "ListContainers request drop filter",
         ];
-    Should "CRI-OPT-011": "ListContainers returns every container where the answer has more than 4 MiB: a kubelet takes 16 MiB.",
+    Should "CRI-OPT-011": "ListContainers returns every container even if the response exceeds 4 MiB: the kubelet accepts 16 MiB.",
         KUBELET, tags ["kubelet", "large", ALONE], calls [ListContainers],
         large_list_is_whole given [pod], faults [
             "ListContainers answer RESOURCE_EXHAUSTED",
             "ListContainers drop containers.annotations",
         ];
-    Should "CRI-OPT-012": "The streamed lists return all that their lists do, also where it has more than 1 MiB.",
+    Should "CRI-OPT-012": "Streamed lists are complete even if they exceed 1 MiB.",
         API, tags ["large", "agreement", "stream", ALONE], calls [StreamPodSandboxes, StreamContainers, StreamContainerStats, StreamPodSandboxStats],
         large_streams_are_whole, faults [
             "StreamPodSandboxes lose",
@@ -38,16 +38,16 @@ async fn large_request_is_read(x: &Context, pod: Pod) -> Verdict {
         x.client.pods(v1::PodSandboxFilter { label_selector: no_one(), ..Default::default() });
     let found = pods.await?.into_iter().map(|pod| pod.id);
     let none: &[String] = &[];
-    let what = "the sandboxes with a label that none has";
+    let what = "the sandboxes with an unused label";
     equal(what, found.collect::<Vec<_>>().as_slice(), none)?;
     let containers =
         x.client.containers(v1::ContainerFilter { label_selector: no_one(), ..Default::default() });
     let found = containers.await?.into_iter().map(|container| container.id);
-    let what = "the containers with a label that none has";
+    let what = "the containers with an unused label";
     equal(what, found.collect::<Vec<_>>().as_slice(), none)
 }
 
-/// Kubernetes takes annotations of 256 KiB in all (ValidateAnnotations).
+/// Kubernetes accepts annotations of 256 KiB in total (ValidateAnnotations).
 const ANNOTATION: usize = 240 << 10;
 
 fn annotate(annotations: &mut std::collections::HashMap<String, String>) {
@@ -96,7 +96,7 @@ async fn annotated(x: &Context) -> Verdict<(String, String)> {
 
 async fn large_streams_are_whole(x: &Context) -> Verdict {
     const COUNT: usize = 5;
-    // A runtime without streamed lists says so before there are pods.
+    // A runtime without streamed lists fails here, before pods are created.
     let mut runtime = x.client.runtime.clone();
     let request = v1::StreamPodSandboxesRequest::default();
     runtime.stream_pod_sandboxes(request).await?;
@@ -108,7 +108,7 @@ async fn large_streams_are_whole(x: &Context) -> Verdict {
         containers.push((container, ANNOTATION));
     }
     let (pods, containers) = (in_order(pods), in_order(containers));
-    let said = |call: &str| format!("what {call} returns, and the size of the annotations");
+    let said = |call: &str| format!("the objects in {call}, and the size of their annotations");
 
     let what = "StreamPodSandboxes";
     let request = v1::StreamPodSandboxesRequest::default();

@@ -1,31 +1,31 @@
-//! Rules of the children of a container's first process: which signals they get, what ends them, and what reaps them.
+//! Rules for child processes of a container's first process: signals, exit and reaping.
 
 use crate::prelude::*;
 use crate::rules::namespaces;
 use crate::rules::process::holding;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-PRC-019": "A process that SIGTERM ends, which is not the first of its namespace, has the exit code 143.",
+    Must "CRI-PRC-019": "In a shared PID namespace, a container that SIGTERM kills has exit code 143.",
         KUBELET, tags ["kubelet", "exit", "signal"], calls [StopContainer, ContainerStatus],
         signal_is_in_exit_code, faults [
             "ContainerStatus set status.exit_code 15",
             "StopContainer request set timeout 0",
         ];
-    Must "CRI-STP-016": "StopContainer sends its signal to the first process of a container alone, not to that one's process group.",
+    Must "CRI-STP-016": "StopContainer signals only the first process of a container, not its process group.",
         KUBELET, tags ["kubelet", "signal"], calls [StopContainer],
         signal_is_for_first_process given [pod], faults [
             "StopContainer swallow",
             "StopContainer request set timeout 0",
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"trap 'echo child asked; echo child alive; exit 9' TERM; echo child ready; echo ready; while :; do sleep 1000 & wait $!; done\"]",
         ];
-    Must "CRI-PRC-016": "In a pod with one process namespace, too, the processes of a container end with its first one.",
+    Must "CRI-PRC-016": "In a shared PID namespace, too, the processes of a container end with its first process.",
         CONTAINERD, tags ["kubelet", "exit", "namespaces"], calls [CreateContainer, ContainerStatus],
         orphans_end_in_shared_namespace, faults [
             "ContainerStatus set status.state \"CONTAINER_EXITED\"",
             "ContainerStatus set status.state \"CONTAINER_RUNNING\"",
             "ListContainers set containers.state \"CONTAINER_EXITED\"",
         ];
-    Should "CRI-PRC-017": "Process 1 of a pod with one process namespace reaps the orphans of containers: none stays a zombie.",
+    Should "CRI-PRC-017": "Process 1 of a shared PID namespace reaps orphans of the containers: no zombies remain.",
         KUBELET, tags ["kubelet", "namespaces"], calls [RunPodSandbox, CreateContainer],
         orphans_are_reaped, faults [
             "ExecSync after 1 set stdout \"b3RoZXIK\"",
@@ -48,7 +48,7 @@ async fn signal_is_for_first_process(x: &Context, pod: Pod) -> Verdict {
     equal("the exit code", &code, &9)?;
     x.logged(&pod, "child alive").await?;
     let lines = x.lines(&pod);
-    let what = "what the child of a container's first process wrote";
+    let what = "the output of the first process's child";
     ensure(lines.iter().all(|line| line.text != "child asked"), what, "nothing on SIGTERM", &lines)
 }
 
@@ -62,10 +62,10 @@ async fn signal_is_in_exit_code(x: &Context) -> Verdict {
     equal("the exit code", &code, &143)
 }
 
-/// Programs that reap nothing. Where the image of sandboxes is made of one of them, that is not the runtime's doing.
+/// Programs that do not reap orphans. The runtime is not to blame for a pause image that runs one of them.
 const REAPS_NOTHING: [&str; 4] = ["sleep", "tail", "sh", "busybox"];
 
-/// Leaves a process in a process group of its own, whose parent ends at once, and ends when it is told to.
+/// Leaves an orphan in its own process group, and exits when /mnt/go exists.
 const LEAVE_ORPHAN: &str = "if command -v perl >/dev/null
 then perl -e 'exit if fork; setpgrp; $SIG{TERM} = $SIG{HUP} = \"IGNORE\"; exec \"sleep\", \"7777\"' >/dev/null 2>&1
 else (trap '' TERM HUP; exec sleep 7777) >/dev/null 2>&1 &
@@ -82,13 +82,13 @@ async fn orphans_end_in_shared_namespace(x: &Context) -> Verdict {
         .map_err(|error| Outcome::Skipped(format!("no file for the container: {error}")))?;
     x.exited(&id).await?;
     x.container_is(&other, ContainerState::ContainerRunning).await?;
-    if held.ends(x, "the exit of its first one").await.is_ok() {
+    if held.ends(x, "the exit of the first one").await.is_ok() {
         return Ok(());
     }
-    // Some runtimes look for what is left only then.
+    // Some runtimes kill remaining processes only on removal.
     x.client.remove(&id).await?;
     held.ends(x, "RemoveContainer").await?;
-    diverges("a process of a container lives on until RemoveContainer")
+    diverges("a process of a container survives until RemoveContainer")
 }
 
 async fn orphans_are_reaped(x: &Context) -> Verdict {
@@ -112,7 +112,7 @@ async fn orphans_are_reaped(x: &Context) -> Verdict {
     let first = x.client.sh(&id, "cat /proc/1/comm").await?;
     if REAPS_NOTHING.contains(&first.trim()) {
         return skipped(format!(
-            "the image of sandboxes runs {}, which reaps nothing",
+            "the pause image runs {}, which does not reap orphans",
             first.trim()
         ));
     }

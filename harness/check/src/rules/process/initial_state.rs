@@ -1,5 +1,5 @@
-//! Rules of what every process of a container finds: its umask, signals and open files, its environment, `/dev`, `/sys` and its
-//! capabilities by default.
+//! Rules for the initial state of a container's process: umask, signals, open files, environment, `/dev`, `/sys` and default
+//! capabilities.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::prelude::*;
 use crate::rules::content::{image, script};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-PRC-013": "The command of a container, and one of ExecSync, begin with the umask 0022, with no signal blocked or ignored, and with their three streams as the only open files.",
+    Should "CRI-PRC-013": "Container commands and ExecSync commands start with umask 0022, no blocked or ignored signals, and only the three standard streams open.",
         CONTAINERD, tags ["process", "leaks"], calls [CreateContainer, ExecSync],
         command_begins_afresh given [namespaces, pod], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"umask 077; umask; sleep 1000\"]",
@@ -15,20 +15,20 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"exec 7<>/dev/null; umask; cat /proc/self/status; echo; ls /proc/self/fd; echo end; sleep 1000\"]",
             "ExecSync request set cmd [\"/bin/sh\", \"-c\", \"exec 7<>/dev/null; umask; cat /proc/self/status; echo; ls /proc/self/fd\"]",
         ];
-    Should "CRI-CFG-018": "A container has PATH and HOME also when nobody sets them, and TERM with a terminal.",
+    Should "CRI-CFG-018": "PATH and HOME are set even if neither the image nor the configuration sets them, and so is TERM if the container has a terminal.",
         CONTAINERD, tags ["process"], calls [CreateContainer],
         usual_variables_are_set given [namespaces], faults [
             "CreateContainer request drop config.tty",
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"unset PATH; /bin/cat /proc/self/environ\"]",
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"unset HOME; /bin/cat /proc/self/environ\"]",
         ];
-    Must "CRI-CFG-019": "A container is made by a request of 200 KiB, and its long variables are whole: those of ConfigMaps are often long.",
+    Must "CRI-CFG-019": "CreateContainer accepts 200 KiB of environment variables and passes them on unchanged: values from ConfigMaps are often long.",
         KUBELET, tags ["kubelet", "process", "input"], calls [CreateContainer],
         long_variables_are_whole, faults [
             "CreateContainer request drop config.envs",
             "CreateContainer answer RESOURCE_EXHAUSTED",
         ];
-    Must "CRI-MNT-010": "/dev has the devices that every program expects, open to every user, the links to the standard streams, and /dev/pts and /dev/shm.",
+    Must "CRI-MNT-010": "/dev has the standard devices with mode 0666, the symlinks to the standard streams, /dev/ptmx, /dev/pts and /dev/shm.",
         CRITEST, tags ["devices", "files"], calls [CreateContainer],
         usual_devices_are_there given [namespaces], faults [
             "CreateContainer request set config.mounts [{\"container_path\": \"/dev/null\", \"host_path\": \"/etc/passwd\"}]",
@@ -36,13 +36,13 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request set config.mounts [{\"container_path\": \"/dev/pts\", \"host_path\": \"/usr\", \"readonly\": true}]",
             "CreateContainer request set config.mounts [{\"container_path\": \"/dev/shm\", \"host_path\": \"/usr\", \"readonly\": true}]",
         ];
-    Must "CRI-MNT-011": "A container has a /proc of its own and a /sys that it cannot write, unless it is privileged.",
+    Must "CRI-MNT-011": "An unprivileged container has its own /proc and a read-only /sys.",
         CRITEST, tags ["files"], calls [CreateContainer],
         kernel_is_shown_read_only given [namespaces], faults [
             "CreateContainer request set config.mounts [{\"container_path\": \"/sys\", \"host_path\": \"/sys\"}]",
             "CreateContainer request set config.mounts [{\"container_path\": \"/proc\", \"host_path\": \"/usr\", \"readonly\": true}]",
         ];
-    Must "CRI-SEC-014": "A container for which no capability is named has the usual ones, and none that rules the machine.",
+    Must "CRI-SEC-014": "A container without capability settings has the usual default capabilities, and no powerful ones such as SYS_ADMIN.",
         API, tags ["kubelet"], calls [CreateContainer],
         usual_capabilities_are_there given [namespaces], faults [
             "CreateContainer request set config.linux.security_context.privileged true",
@@ -50,16 +50,16 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request set config.linux.security_context.capabilities {\"add_capabilities\": [\"SYS_PTRACE\"]}",
             "CreateContainer request set config.linux.security_context.capabilities {\"drop_capabilities\": [\"CHOWN\"]}",
         ];
-    Must "CRI-SEC-015": "A container does not open devices of the host that it was not given, not even by a node that it makes itself.",
+    Must "CRI-SEC-015": "A container cannot open host devices that it was not given, even through a device node that it creates.",
         API, tags ["devices", "resources"], calls [CreateContainer],
         other_devices_are_not_opened given [users, limits], faults [
             "CreateContainer request set config.linux.security_context.privileged true",
         ];
 };
 
-/// Tells the umask, the signals, and the open files.
+/// Prints the umask, the signals and the open files.
 const AFRESH: &str = "umask; cat /proc/self/status; echo; ls /proc/self/fd";
-/// The signals 1 to 31 but SIGPIPE, which some monitors ignore; libraries keep some of the others for themselves.
+/// The signals 1 to 31 except SIGPIPE, which some monitors ignore; libraries reserve some of the higher signals.
 const STANDARD: u64 = 0x7fff_ffff & !(1 << 12);
 
 /// A command without a shell.
@@ -87,7 +87,7 @@ fn is_afresh(what: &str, text: &str) -> Verdict {
     let mut files: BTreeSet<u32> = files.filter_map(|file| file.trim().parse().ok()).collect();
     let streams = [0, 1, 2].iter().all(|stream| files.remove(stream));
     // ls opens the directory that it lists.
-    let expected = "0, 1 and 2, beside the directory that is listed";
+    let expected = "0, 1, 2 and the listed directory";
     ensure(streams && files.len() <= 1, &format!("the open files of {what}"), expected, text)
 }
 
@@ -99,7 +99,7 @@ async fn command_begins_afresh(x: &Context, pod: Pod) -> Verdict {
     is_afresh("the container's command", &lines.collect::<String>())?;
     let text = x.client.sh(&id, AFRESH).await?;
     is_afresh("a command of ExecSync", &text)?;
-    // A shell resets some of it for its children: these have none.
+    // A shell resets some of this state for its children; these commands run without a shell.
     let mut config = x.script("d", "");
     config.command = ALONE.map(str::to_owned).into();
     config.log_path = "c.log".to_owned();
@@ -131,7 +131,7 @@ async fn usual_variables_are_set(x: &Context) -> Verdict {
 }
 
 async fn long_variables_are_whole(x: &Context) -> Verdict {
-    // The kernel takes 128 KiB for one of them.
+    // The kernel accepts at most 128 KiB per variable.
     const LENGTH: usize = 100 << 10;
     let mut config = x.script("c", "echo \"$FIRST\"; echo \"$SECOND\"");
     let mut expected = String::new();
@@ -141,7 +141,7 @@ async fn long_variables_are_whole(x: &Context) -> Verdict {
         config.envs.push(v1::KeyValue { key: key.to_owned(), value: value.into() });
     }
     let output = x.output(config).await?;
-    let bytes = format!("{} bytes in their order", expected.len());
+    let bytes = format!("{} bytes in order", expected.len());
     ensure(output == expected, "the variables", &bytes, format!("{} bytes", output.len()))
 }
 
@@ -159,7 +159,7 @@ const DEVICES: &[(&str, &str)] = &[
 #[derive(Debug, Clone, Copy)]
 struct Mounted<'a> {
     id: &'a str,
-    /// The mount that it covers, or is in.
+    /// The mount that it covers, or that it is below.
     parent: &'a str,
     options: &'a str,
     kind: &'a str,
@@ -167,7 +167,7 @@ struct Mounted<'a> {
     super_options: &'a str,
 }
 
-/// What is seen at a path: of several mounts there the one that no other covers.
+/// The mount that is visible at a path: of several mounts, the one that no other covers.
 fn mounted<'a>(text: &'a str, path: &str) -> Option<Mounted<'a>> {
     let parse = |line: &'a str| {
         let mut fields = line.split(' ');
@@ -183,7 +183,7 @@ fn mounted<'a>(text: &'a str, path: &str) -> Option<Mounted<'a>> {
 }
 
 async fn usual_devices_are_there(x: &Context) -> Verdict {
-    // ls tells a device as its type and mode, its links, its owners, and its numbers with a comma.
+    // ls prints a device as its type and mode, its links, its owners, and its numbers with a comma.
     let text = "cd /dev; ls -lL null zero full random urandom tty | while read -r mode links user group major minor rest; do
         echo ${mode%[.+]} ${major%,}:$minor ${rest##* }; done
         for name in fd stdin stdout stderr; do [ -L $name ] && echo link $name; done
@@ -218,10 +218,10 @@ async fn kernel_is_shown_read_only(x: &Context) -> Verdict {
     ensure(read_only, "the mount of /sys", "read-only", output)
 }
 
-/// The bits of the capabilities that all runtimes give: CHOWN, `DAC_OVERRIDE`, FOWNER, FSETID, KILL, SETGID, SETUID, SETPCAP and
-/// `NET_BIND_SERVICE`.
+/// The bits of the capabilities that all runtimes grant by default: CHOWN, `DAC_OVERRIDE`, FOWNER, FSETID, KILL, SETGID, SETUID,
+/// SETPCAP and `NET_BIND_SERVICE`.
 const ALWAYS: u64 = 0x5fb;
-/// The bits of those that some runtimes give besides: `NET_RAW`, `SYS_CHROOT`, MKNOD, `AUDIT_WRITE` and SETFCAP.
+/// The bits of the capabilities that some runtimes grant in addition: `NET_RAW`, `SYS_CHROOT`, MKNOD, `AUDIT_WRITE` and SETFCAP.
 const SOMETIMES: u64 = 1 << 13 | 1 << 18 | 1 << 27 | 1 << 29 | 1 << 31;
 
 async fn usual_capabilities_are_there(x: &Context) -> Verdict {
@@ -233,14 +233,14 @@ async fn usual_capabilities_are_there(x: &Context) -> Verdict {
             .and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
         let set = present(set, "/proc/self/status", format!("the line {name}"), text.as_str())?;
         let usual = set & ALWAYS == ALWAYS && set & !(ALWAYS | SOMETIMES) == 0;
-        let expected = format!("{ALWAYS:x}, and of the others {SOMETIMES:x} at most");
+        let expected = format!("{ALWAYS:x}, and at most {SOMETIMES:x} in addition");
         ensure(usual, name, &expected, format!("{set:x}"))?;
     }
     Ok(())
 }
 
 async fn other_devices_are_not_opened(x: &Context) -> Verdict {
-    // /dev/kmsg, /dev/loop-control and /dev/loop0: a machine has some of them.
+    // /dev/kmsg, /dev/loop-control and /dev/loop0: most machines have one of them.
     let text = "command -v mknod >/dev/null || { echo no mknod; exit; }
         for device in c:1:11 c:10:237 b:7:0; do
             kind=${device%%:*}; minor=${device##*:}; major=${device#*:}; major=${major%:*}

@@ -1,4 +1,4 @@
-//! Rules of times that a client cannot take from its own calls: it asks long after something has happened.
+//! Rules for timestamps that a client reads long after the event.
 
 use cri::v1::ContainerEventType;
 
@@ -8,14 +8,14 @@ use crate::rules::process::TICK;
 use crate::rules::sandbox::echo::now;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-PRC-015": "The status has the times of StartContainer and of the container's end, however late a client asks for it.",
+    Must "CRI-PRC-015": "started_at and finished_at are the times of StartContainer and of the exit, however late ContainerStatus is called.",
         KUBELET, tags ["kubelet", "time"], calls [StartContainer, ContainerStatus],
         times_are_those_of_what_happened given [pod], faults [
             "ContainerStatus drop status.started_at",
             "ContainerStatus drop status.finished_at",
             "ContainerStatus set status.finished_at 1800000000",
         ];
-    Should "CRI-EVT-010": "The time of an event is that of what it tells, not that of its container's creation.",
+    Should "CRI-EVT-010": "created_at of an event is when the event occurred, not when its container was created.",
         API, tags ["evented-pleg", "time"], calls [GetContainerEvents],
         event_times_are_those_of_what_happened, faults [
             "GetContainerEvents drop created_at",
@@ -23,9 +23,9 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// How long nothing is done between two moments that are told apart.
+/// The pause between two moments that must be distinguishable.
 const APART: Duration = Duration::from_secs(4);
-/// How late a runtime may see what has happened, in nanoseconds.
+/// How late a runtime may notice an exit, in nanoseconds.
 const LATE: i64 = 3_000_000_000;
 
 async fn times_are_those_of_what_happened(x: &Context, pod: Pod) -> Verdict {
@@ -33,15 +33,15 @@ async fn times_are_those_of_what_happened(x: &Context, pod: Pod) -> Verdict {
     tokio::time::sleep(APART).await;
     let started = now();
     x.client.start(&id).await?;
-    // Its log is read, and the runtime is not asked.
+    // Reads the log without calling the runtime.
     x.logged(&pod, "ended").await?;
     let ended = now();
     tokio::time::sleep(APART).await;
     let status = x.exited(&id).await?;
-    let what = "started_at of a container that was made 4 s before";
+    let what = "started_at of a container created 4 s before";
     let holds = status.started_at >= started - TICK && status.started_at <= ended;
     ensure(holds, what, &format!("between {started} and {ended}"), status.started_at)?;
-    // Some runtimes know that a container has ended before they know that it has started.
+    // Some runtimes notice a container's exit before its start.
     let what = "finished_at of a container that ended 4 s ago";
     let holds = (started - TICK..=ended + LATE).contains(&status.finished_at);
     ensure(holds, what, &format!("between {started} and {}", ended + LATE), status.finished_at)
@@ -58,9 +58,9 @@ async fn event_times_are_those_of_what_happened(x: &Context) -> Verdict {
     let events = events_of(x, subscription, &[&pod.id, &id]).await?;
     let wanted = (id, ContainerEventType::ContainerStoppedEvent);
     let Some(event) = events.iter().find(|event| kind(event) == wanted) else {
-        return failed("the events", "one of the container's end", format!("{events:?}"));
+        return failed("the events", "one of the container's exit", format!("{events:?}"));
     };
-    let what = "created_at of the event of the end";
+    let what = "created_at of the container's exit event";
     let holds = event.created_at >= stopped - TICK;
     ensure(holds, what, &format!("{stopped} or later"), event.created_at)
 }

@@ -1,4 +1,4 @@
-//! Rules of what goes on during a pull, and of what is left on the host after the end of a pod.
+//! Rules for calls during a pull, and for mounts on the host after a pod's removal.
 
 use registry::Fault;
 
@@ -6,7 +6,7 @@ use crate::prelude::*;
 use crate::rules::image::{add, refusal};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CON-011": "While an image is pulled, images are listed and looked up, and containers are run: a pull may take minutes.",
+    Must "CRI-CON-011": "A PullImage in progress does not delay ListImages, ImageStatus or the start of a container: a pull may take minutes.",
         KUBELET, tags ["kubelet", "pull", "time"], calls [PullImage, ListImages, ImageStatus, CreateContainer],
         pull_hinders_nothing given [pod], faults [
             "ListImages delay 3",
@@ -14,12 +14,12 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer delay 3",
             "PullImage answer UNKNOWN",
         ];
-    Should "CRI-SBX-024": "No mount of the host names a sandbox or a container in its path after they were removed.",
+    Should "CRI-SBX-024": "After RemoveContainer and RemovePodSandbox, no mount on the host has the id of the container or sandbox in its path.",
         API, tags ["leaks"], calls [RemovePodSandbox, RemoveContainer],
         no_mounts_are_left given [pod, container], faults ["RemovePodSandbox answer UNKNOWN", "RemoveContainer hang"];
 };
 
-/// How long the registry lets the runtime wait for a layer.
+/// How long the registry delays a layer.
 const PULL: Duration = Duration::from_secs(6);
 /// How long the other calls may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -53,7 +53,7 @@ async fn pull_hinders_nothing(x: &Context, pod: Pod) -> Verdict {
     };
     let answered = tokio::time::timeout(PATIENCE, calls).await;
     let pulls = !pull.is_finished();
-    // Its end is waited for, so that the image can be removed.
+    // Wait for its end, so that the image can be removed.
     let pulled = pull.await;
     match answered {
         Ok(answer) => drop(answer?),

@@ -1,4 +1,4 @@
-//! Rules of credentials: which ones a pull sends, and to whom.
+//! Rules for credentials: which ones a pull sends, and to which host.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -9,7 +9,7 @@ use crate::rules::image::{refusal, status};
 use crate::rules::pull::{is_absent, said};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-PUL-020": "PullImage gets a token for each repository from a registry that asks for one, with the credentials of that call alone.",
+    Must "CRI-PUL-020": "PullImage requests a token for each repository, with the credentials of that call only.",
         KUBELET, tags ["kubelet", "registry", "security"], calls [PullImage, ImageStatus],
         each_repository_has_its_token, faults [
             "PullImage after 1 request drop auth",
@@ -17,7 +17,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PullImage after 2 request set auth {\"username\": \"checker\", \"password\": \"secret\"}",
             "PullImage swallow",
         ];
-    Must "CRI-PUL-021": "PullImage pulls without credentials what a registry gives to everybody, and fails for a repository of the same registry that asks for some.",
+    Must "CRI-PUL-021": "PullImage needs no credentials for a public repository, and fails without them for a private one of the same registry.",
         KUBELET, tags ["kubelet", "registry", "security"], calls [PullImage, ImageStatus],
         one_repository_asks_for_credentials, faults [
             "PullImage request drop auth",
@@ -25,34 +25,34 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PullImage request set auth {\"username\": \"checker\", \"password\": \"secret\"}",
             "PullImage swallow",
         ];
-    Must "CRI-PUL-022": "PullImage that is sent to another host does not send the credentials there.",
+    Must "CRI-PUL-022": "PullImage does not send credentials to the host of a redirect.",
         KUBELET, tags ["kubelet", "registry", "security"], calls [PullImage, ImageStatus],
         credentials_stay_with_registry, faults ["PullImage swallow", "PullImage request drop auth"];
-    Must "CRI-PUL-027": "PullImage that is sent to another host does not send the credentials of the registry there, even if that host asks for some.",
+    Must "CRI-PUL-027": "PullImage does not send a registry's credentials to the host of a redirect, even if that host asks for some (CVE-2020-15157).",
         CONTAINERD, tags ["kubelet", "registry", "security"], calls [PullImage],
         asking_host_gets_no_credentials, faults ["PullImage swallow", "PullImage request drop auth"];
-    Should "CRI-PUL-025": "PullImage sends credentials that name a server to that host alone.",
+    Should "CRI-PUL-025": "PullImage sends credentials with a server_address to that server only.",
         CONTAINERD, tags ["kubelet", "registry", "security"], calls [PullImage, ImageStatus],
         credentials_of_another_host_are_kept, faults [
             "PullImage request drop auth.server_address",
             "PullImage swallow",
             "PullImage request drop auth",
         ];
-    Should "CRI-PUL-023": "PullImage takes the name and the password also as one text in base64, as a kubelet reads them from a file.",
+    Should "CRI-PUL-023": "PullImage accepts the user name and the password as one base64 string, as in a Docker config file.",
         API, tags ["kubelet", "registry"], calls [PullImage, ImageStatus],
         encoded_credentials_are_sent, faults ["PullImage request drop auth.auth", "PullImage swallow"];
-    Should "CRI-PUL-024": "PullImage exchanges an identity token for the token of a registry.",
+    Should "CRI-PUL-024": "PullImage exchanges an identity token for a registry token.",
         API, tags ["kubelet", "registry"], calls [PullImage, ImageStatus],
         identity_token_is_exchanged, faults [
             "PullImage request drop auth.identity_token",
             "PullImage swallow",
         ];
-    May "CRI-PUL-026": "PullImage sends a registry token as it is.",
+    May "CRI-PUL-026": "PullImage sends a given registry token unchanged.",
         API, tags ["registry"], calls [PullImage, ImageStatus],
         registry_token_is_sent, faults ["PullImage request drop auth.registry_token", "PullImage swallow"];
 };
 
-/// A registry of a rule's own.
+/// A registry for one rule.
 struct Own<'a> {
     x: &'a Context,
     registry: Registry,
@@ -64,13 +64,13 @@ fn skipped(error: impl std::fmt::Display) -> Outcome {
 
 impl<'a> Own<'a> {
     async fn start(x: &'a Context, options: Options) -> Verdict<Self> {
-        // Where the runtime does not reach the registry that all rules share, it does not reach this one.
+        // A runtime that cannot reach the registry of all rules cannot reach this one, either.
         x.images()?;
         let registry = options.start().await.map_err(skipped)?;
         Ok(Self { x, registry })
     }
 
-    /// Adds an image, and returns its name. That it has the run in it has the end of the run remove it.
+    /// Adds an image and returns its name, which contains the run so that the image is removed at the run's end.
     fn add(&self, repository: &str) -> Verdict<String> {
         let repository =
             format!("{}/{}/{repository}", self.x.shared.run, self.x.rule.to_lowercase());
@@ -118,7 +118,7 @@ fn basic() -> Auth {
     Auth::Basic { user: USER.to_owned(), password: PASSWORD.to_owned() }
 }
 
-/// Tokens for who has the password, or one of `tokens`.
+/// Bearer authentication with the password or one of `tokens`.
 fn bearer(tokens: Bearer) -> Auth {
     Auth::Bearer(Bearer { user: Some((USER.to_owned(), PASSWORD.to_owned())), ..tokens })
 }
@@ -128,7 +128,7 @@ async fn each_repository_has_its_token(x: &Context) -> Verdict {
     let [first, second, third] = ["first", "second", "third"].map(|name| own.add(name));
     own.gives(&first?, user()).await?;
     own.gives(&second?, user()).await?;
-    // The registry has given tokens to this client, for other repositories.
+    // The client has tokens for other repositories only.
     own.refuses("PullImage without credentials", &third?, None).await
 }
 
@@ -139,12 +139,12 @@ async fn one_repository_asks_for_credentials(x: &Context) -> Verdict {
     own.gives(&open, None).await?;
     own.refuses("PullImage without credentials", &private, None).await?;
     own.gives(&private, user()).await?;
-    own.refuses("PullImage without credentials, after one with some", &other, None).await
+    own.refuses("PullImage without credentials, after one with credentials", &other, None).await
 }
 
 async fn credentials_stay_with_registry(x: &Context) -> Verdict {
     let own = Own::start(x, Registry::with().auth(basic())).await?;
-    // Another host by its name, too: some clients take an address with another port for the same one.
+    // Another address, too: some clients regard another port of an address as the same host.
     let elsewhere = Registry::with().listen(([127, 0, 0, 2], 0).into());
     let elsewhere = Own::start(x, elsewhere).await?;
     let name = own.add("moved")?;
@@ -152,13 +152,13 @@ async fn credentials_stay_with_registry(x: &Context) -> Verdict {
     own.registry.fail(Fault::redirect(elsewhere.registry.url()).method("GET").on("/blobs/"));
     own.gives(&name, user()).await?;
     let seen = elsewhere.registry.seen();
-    ensure(!seen.is_empty(), "the requests to the other host", "some", &seen)?;
+    ensure(!seen.is_empty(), "the requests to the other host", "at least one", &seen)?;
     let with_credentials = seen.iter().filter(|request| request.authorized).count();
-    equal("how many of them had the header Authorization", &with_credentials, &0)
+    equal("the number of requests with an Authorization header", &with_credentials, &0)
 }
 
-/// Pulls an image whose blobs another host has, which asks for credentials of its own: CVE-2020-15157. Returns how many of the
-/// requests to that host had credentials.
+/// Pulls an image whose blobs are redirected to another host, which requires its own credentials: CVE-2020-15157. Returns the
+/// number of requests to that host with credentials.
 async fn sent_to_asking_host(x: &Context, repository: &str, named: bool) -> Verdict<usize> {
     let own = Own::start(x, Registry::with().auth(basic())).await?;
     let others = Auth::Basic { user: "other".to_owned(), password: "another".to_owned() };
@@ -176,17 +176,17 @@ async fn sent_to_asking_host(x: &Context, repository: &str, named: bool) -> Verd
     }
     let seen = elsewhere.registry.seen();
     let asked = !seen.is_empty();
-    ensure(asked, "the requests to the other host", "some", &seen)?;
+    ensure(asked, "the requests to the other host", "at least one", &seen)?;
     Ok(seen.iter().filter(|request| request.authorized).count())
 }
 
 async fn asking_host_gets_no_credentials(x: &Context) -> Verdict {
-    let what = "how many requests to the other host had the header Authorization";
+    let what = "the number of requests to the other host with an Authorization header";
     equal(what, &sent_to_asking_host(x, "named", true).await?, &0)?;
     match sent_to_asking_host(x, "unnamed", false).await? {
         0 => Ok(()),
-        // containerd takes credentials that name no server to be those of every host.
-        _ => diverges("a host that a registry redirects to gets credentials that name no server"),
+        // containerd uses credentials without server_address for every host.
+        _ => diverges("credentials without server_address are sent to the host of a redirect"),
     }
 }
 
@@ -209,7 +209,7 @@ async fn credentials_of_another_host_are_kept(x: &Context) -> Verdict {
     own.refuses("PullImage with credentials of another host", &name, elsewhere).await?;
     let seen = own.registry.seen();
     let with_credentials = seen.iter().filter(|request| request.authorized).count();
-    equal("how many requests had the header Authorization", &with_credentials, &0)?;
+    equal("the number of requests with an Authorization header", &with_credentials, &0)?;
     own.gives(&name, auth(own.registry.url())).await
 }
 

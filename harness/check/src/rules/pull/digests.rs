@@ -1,4 +1,4 @@
-//! Rules of the digests that a manifest has of an image's parts.
+//! Rules for the digests of layers.
 
 use harness::fixture_image::Packing;
 use registry::Fault;
@@ -9,7 +9,7 @@ use crate::rules::image::add;
 use crate::rules::pull::{SUCCESS, is_absent, repository, said};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-PUL-028": "PullImage fails when a layer is not what its digest says though it can be unpacked, and there is no image.",
+    Must "CRI-PUL-028": "PullImage fails and leaves no image if a layer does not match its digest, even if it can be unpacked.",
         API, tags ["kubelet", "registry", "security"], calls [PullImage, ImageStatus, ListImages],
         altered_layer_is_refused, faults SUCCESS;
 };
@@ -23,7 +23,7 @@ async fn altered_layer_is_refused(x: &Context) -> Verdict {
     let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     let (name, _) = add(x, "1", |image| image.layer(layer))?;
     let blob = format!("{}/blobs/sha256:{digest}", repository(x)?);
-    // What is altered is behind the end of the archive.
+    // The altered byte is after the end of the archive.
     x.images()?.fail(Fault::corrupt_end().method("GET").on(&blob));
     said(&refused("PullImage", x.client.pull(&name).await)?)?;
     is_absent(x, &name).await

@@ -1,4 +1,4 @@
-//! Rules of what still reaches a pod after a restart of the runtime: connections, changed limits, commands, and the kernel's kill.
+//! Rules for running pods after a runtime restart: host ports, port forwarding, resource updates, commands and OOM kills.
 
 use std::net::Ipv4Addr;
 
@@ -13,28 +13,28 @@ use crate::rules::security::{confined, rights};
 use crate::rules::stream::port_forward::ports;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-RST-017": "The host port of a pod leads to it also after a restart of the runtime.",
+    Must "CRI-RST-017": "A host port still forwards to its pod after a runtime restart.",
         KUBELET, tags ["kubelet", "network", RESTART], calls [RunPodSandbox],
         host_port_stays given [restart], faults ["RunPodSandbox request drop config.port_mappings"];
-    Must "CRI-RST-018": "PortForward reaches a pod that ran before a restart of the runtime.",
+    Must "CRI-RST-018": "After a runtime restart, PortForward reaches a pod started before it.",
         KUBELET, tags ["kubelet", "stream", RESTART], calls [PortForward],
         ports_are_still_forwarded given [restart], faults [
             "off restarted: PortForward answer NOT_FOUND",
             "off restarted: PortForward drop url",
         ];
-    Must "CRI-RST-019": "UpdateContainerResources changes a container that ran before a restart of the runtime.",
+    Must "CRI-RST-019": "After a runtime restart, UpdateContainerResources changes the limits of a container started before it.",
         KUBELET, tags ["kubelet", "resources", "resize", RESTART], calls [UpdateContainerResources, ExecSync],
         limits_are_still_changed given [restart], faults [
             "off restarted: UpdateContainerResources swallow",
             "off restarted: UpdateContainerResources answer INTERNAL",
         ];
-    Must "CRI-RST-020": "A command of ExecSync has the user and the rights of its container also after a restart of the runtime.",
+    Must "CRI-RST-020": "After a runtime restart, ExecSync commands have the same user, groups, capabilities and seccomp filter as before.",
         KUBELET, tags ["kubelet", "exec", "security", RESTART], calls [ExecSync],
         rights_of_commands_stay given [restart], faults [
             "off restarted: ExecSync request set cmd [\"/bin/sh\", \"-c\", \"echo Uid: 0 0 0 0\"]",
             "off restarted: ExecSync answer UNKNOWN",
         ];
-    Must "CRI-RST-021": "A container that is killed for its memory after a restart of the runtime is told to be OOMKilled.",
+    Must "CRI-RST-021": "A container that is OOM-killed after a runtime restart is reported as OOMKilled.",
         KUBELET, tags ["kubelet", "exit", "resources", RESTART], calls [ContainerStatus],
         memory_kill_is_told given [restart], faults [
             "off restarted: ContainerStatus set status.reason \"Error\"",
@@ -63,7 +63,7 @@ async fn host_port_stays(x: &Context) -> Verdict {
     answers(x, port, "after").await
 }
 
-/// What a server in a pod says over PortForward.
+/// The answer of a server in a pod over PortForward.
 async fn forwarded(x: &Context, pod: &Pod) -> Verdict<String> {
     let ports = ports(x, pod, PORT, Transport::Spdy).await?;
     let (mut ours, theirs) = tokio::io::duplex(4096);
@@ -74,7 +74,7 @@ async fn forwarded(x: &Context, pod: &Pod) -> Verdict<String> {
         Ok((_, Ok(_))) => Ok(text),
         Ok((carried, read)) => failed(
             "the forwarded connection",
-            "what the server says",
+            "the server's answer",
             format!("{carried:?}, {read:?}"),
         ),
         Err(_) => failed("the forwarded connection", "to end", "no end"),
@@ -93,7 +93,7 @@ async fn ports_are_still_forwarded(x: &Context) -> Verdict {
     }
     x.restart().await?;
     let after = forwarded(x, &pod).await?;
-    let what = "what comes over PortForward after the restart";
+    let what = "the output of PortForward after the restart";
     equal(what, after.as_str(), expected)
 }
 
@@ -108,7 +108,7 @@ async fn limits_are_still_changed(x: &Context) -> Verdict {
     x.restart().await?;
     x.client.update(&id, of(128)).await?;
     let limit = memory_limit(x, &id).await?;
-    equal("the limit of memory", &limit, &(128 * MIB).to_string())
+    equal("the memory limit", &limit, &(128 * MIB).to_string())
 }
 
 async fn rights_of_commands_stay(x: &Context) -> Verdict {
@@ -124,7 +124,7 @@ async fn rights_of_commands_stay(x: &Context) -> Verdict {
     let before = rights(&x.client.sh(&id, tell).await?);
     x.restart().await?;
     let after = rights(&x.client.sh(&id, tell).await?);
-    let what = "the rights of a command after the restart, beside those before it";
+    let what = "the privileges of a command after the restart, compared with before";
     equal(what, &after, &before)
 }
 

@@ -1,24 +1,24 @@
-//! Rules of what a runtime still knows of a container after its restart: changed resources, the stop signal, a start that failed.
+//! Rules for container settings that survive a runtime restart: updated resources, the stop signal, a failed start.
 
 use crate::prelude::*;
 use crate::rules::content::{image, script};
 use crate::rules::limits::with;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-RST-014": "ContainerStatus has the resources of the last UpdateContainerResources also after a restart of the runtime: a kubelet compares them with the pod's.",
+    Should "CRI-RST-014": "After a runtime restart, ContainerStatus still reports the updated resources, which the kubelet compares with the pod's.",
         KUBELET, tags ["kubelet", "resources", "resize", RESTART], calls [UpdateContainerResources, ContainerStatus],
         changed_resources_are_kept given [restart], faults [
             "off restarted: ContainerStatus set status.resources.linux.cpu_shares \"512\"",
             "off restarted: ContainerStatus drop status.resources",
         ];
-    Must "CRI-RST-015": "A restarted runtime stops a container with the container's own stop signal.",
+    Must "CRI-RST-015": "After a runtime restart, StopContainer still sends the container's own stop signal.",
         KUBELET, tags ["signal", RESTART], calls [StopContainer],
         stop_signal_is_kept given [restart], faults [
             "off restarted: StopContainer request set timeout 0",
             "off restarted: StopContainer swallow",
             "CreateContainer request set config.stop_signal \"SIGTERM\"",
         ];
-    Must "CRI-RST-016": "A container that failed to start has the same exit code, reason and message after a restart of the runtime.",
+    Must "CRI-RST-016": "A container that failed to start keeps its exit code, reason and message across a runtime restart.",
         KUBELET, tags ["kubelet", "exit", RESTART], calls [ContainerStatus],
         failed_start_is_remembered given [restart, pod], faults [
             "off restarted: ContainerStatus set status.reason \"Completed\"",
@@ -28,7 +28,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// The shares of CPU time in ContainerStatus, if it has resources.
+/// The CPU shares in ContainerStatus, if it has resources.
 async fn shares(x: &Context, id: &str) -> Verdict<Option<i64>> {
     let resources = x.client.container(id).await?.resources;
     let linux = resources.and_then(|resources| resources.linux);
@@ -42,13 +42,13 @@ async fn changed_resources_are_kept(x: &Context) -> Verdict {
     let id = x.start_ready(&pod, with(x.forever("c"), of(512))).await?;
     x.client.update(&id, of(1024)).await?;
     let before = shares(x, &id).await?;
-    // Older runtimes do not know the field.
+    // Older runtimes do not have the field.
     if before.is_none() {
         return unsupported("ContainerStatus has no resources");
     }
     equal("cpu_shares before the restart", &before, &Some(1024))?;
     x.restart().await?;
-    // CRI-O reads again what it wrote when it made the container: that is what a kubelet then compares.
+    // CRI-O restores the resources with which it created the container, and the kubelet compares those.
     let after = shares(x, &id).await?;
     equal("cpu_shares after the restart", &after, &Some(1024))
 }
@@ -56,7 +56,7 @@ async fn changed_resources_are_kept(x: &Context) -> Verdict {
 const TRAPS: &str =
     "trap 'exit 10' USR1; trap 'exit 11' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
 
-/// A container that SIGUSR1 stops: its image says so, or its configuration where no image can be pulled.
+/// A container with the stop signal SIGUSR1, set by its image, or by its configuration if no image can be pulled.
 async fn stopped_by_usr1(x: &Context) -> Verdict<v1::ContainerConfig> {
     match image(x, "1", |image| image.stop_signal("SIGUSR1")).await {
         Ok(name) => Ok(script(x, &name, TRAPS)),
@@ -77,7 +77,7 @@ async fn stop_signal_is_kept(x: &Context) -> Verdict {
     let id = x.start_ready(&pod, config).await?;
     let named = x.client.container(&id).await?.stop_signal();
     if of_configuration && named != v1::Signal::Sigusr1 {
-        return unsupported("the runtime does not take a stop signal from the configuration");
+        return unsupported("the runtime ignores the stop signal of the configuration");
     }
     x.restart().await?;
     x.client.stop(&id, 3600).await?;
@@ -85,7 +85,7 @@ async fn stop_signal_is_kept(x: &Context) -> Verdict {
     equal("the exit code of a container that SIGUSR1 stops", &status.exit_code, &10)
 }
 
-/// What ContainerStatus tells of a container that failed to start.
+/// State, exit code, reason and message in ContainerStatus.
 fn told(status: &v1::ContainerStatus) -> (&'static str, i32, &str, &str) {
     let state = status.state().as_str_name();
     (state, status.exit_code, &status.reason, &status.message)

@@ -1,4 +1,4 @@
-//! Rules of what a runtime does after its restart with containers that ran before: logs, events, names, commands, statistics.
+//! Rules for containers that run during a runtime restart: logs, events, names, commands, statistics.
 
 use std::collections::BTreeMap;
 
@@ -12,27 +12,27 @@ use crate::rules::limits::{MIB, with};
 use crate::rules::restart::holding;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-RST-007": "What a container writes before and after a restart of the runtime is in its log, once and in order, also after ReopenContainerLog.",
+    Must "CRI-RST-007": "A container's output before and after a runtime restart is in its log once and in order, also after ReopenContainerLog.",
         KUBELET, tags ["kubelet", "logs", RESTART], calls [ReopenContainerLog],
         log_goes_on given [restart, pod], faults [
             "off restarted: ReopenContainerLog swallow",
             "off restarted: ReopenContainerLog answer INTERNAL",
         ];
-    Should "CRI-RST-008": "A subscriber of a restarted runtime receives the events of containers that ran before.",
+    Should "CRI-RST-008": "After a runtime restart, a new subscriber receives events of containers started before it.",
         KUBELET, tags ["evented-pleg", RESTART], calls [GetContainerEvents, StopContainer],
         events_go_on given [restart, container], faults [
             "off restarted: GetContainerEvents lose",
             "off restarted: GetContainerEvents drop containers_statuses",
             "off restarted: GetContainerEvents answer UNAVAILABLE",
         ];
-    Must "CRI-RST-009": "The names of sandboxes and containers stay taken over a restart of the runtime, and the next attempt is one of its own.",
+    Must "CRI-RST-009": "Names of sandboxes and containers stay reserved across a runtime restart, and the next attempt of a container is a new container.",
         CONTAINERD, tags ["kubelet", "names", RESTART], calls [CreateContainer, RunPodSandbox],
         names_stay_taken given [restart, pod], faults [
             "off restarted: CreateContainer request set config.metadata.attempt 9",
             "off restarted: RunPodSandbox request set config.metadata.attempt 9",
             "off restarted: CreateContainer answer ALREADY_EXISTS",
         ];
-    Must "CRI-RST-010": "A restarted runtime executes commands in containers that ran before, stops them with their own exit code, and removes them with their processes.",
+    Must "CRI-RST-010": "After a runtime restart, containers started before it execute commands, stop with their own exit code, and are removed with all processes.",
         CONTAINERD, tags ["kubelet", "state", RESTART], calls [ExecSync, StopContainer, RemoveContainer, StopPodSandbox, RemovePodSandbox],
         life_goes_on given [restart, pod], faults [
             "off restarted: ExecSync answer INTERNAL",
@@ -42,20 +42,20 @@ pub(crate) const RULES: &[Rule] = rules! {
             "off restarted: RemovePodSandbox swallow",
             "off restarted: StopPodSandbox answer INTERNAL",
         ];
-    Should "CRI-RST-011": "The CPU time of a running container does not begin anew with a restart of the runtime.",
+    Should "CRI-RST-011": "The CPU time of a running container does not decrease across a runtime restart.",
         KUBELET, tags ["kubelet", "statistics", RESTART], calls [ContainerStats],
         statistics_go_on given [restart, pod], faults [
             "off restarted: ContainerStats set stats.cpu.usage_core_nano_seconds.value \"1\"",
             "off restarted: ContainerStats drop stats.attributes.labels",
             "off restarted: ContainerStats answer NOT_FOUND",
         ];
-    Must "CRI-RST-012": "The addresses of pods stay taken over a restart of the runtime: a pod that is run after it has another one.",
+    Must "CRI-RST-012": "Addresses of pods stay reserved across a runtime restart: a new pod gets an unused one.",
         KUBELET, tags ["kubelet", "network", RESTART], calls [RunPodSandbox, PodSandboxStatus],
         addresses_stay_taken given [restart], faults [
             "off restarted: PodSandboxStatus set status.network.ip \"192.0.2.7\"",
             "off restarted: PodSandboxStatus answer NOT_FOUND",
         ];
-    Must "CRI-RST-013": "A container that was killed for its memory is so still after a restart of the runtime: its reason is OOMKilled.",
+    Must "CRI-RST-013": "A container that was OOM-killed before a runtime restart still has the reason OOMKilled after it.",
         KUBELET, tags ["kubelet", "exit", "resources", RESTART], calls [ContainerStatus],
         memory_kill_is_remembered given [restart], faults [
             "off restarted: ContainerStatus set status.reason \"Error\"",
@@ -74,7 +74,7 @@ async fn addresses_stay_taken(x: &Context) -> Verdict {
         let network = x.pod_status(&pod.id).await?.network.unwrap_or_default();
         if let Some(other) = taken.insert(network.ip.clone(), pod.id.clone()) {
             let what = format!("the address of pod {}", pod.id);
-            return failed(what, "its own", format!("{}, that of pod {other}", network.ip));
+            return failed(what, "unused", format!("{}, used by pod {other}", network.ip));
         }
     }
     Ok(())
@@ -82,7 +82,7 @@ async fn addresses_stay_taken(x: &Context) -> Verdict {
 
 async fn log_goes_on(x: &Context, pod: Pod) -> Verdict {
     let held = Held::new(x)?;
-    // Each file in the directory has the container write a line.
+    // The container writes a line for each file in the directory.
     let script = "echo before
         for word in after reopened; do until [ -e /mnt/$word ]; do sleep 0.02; done; echo $word; done; sleep 1000";
     let mut config = x.script("c", script);
@@ -103,7 +103,7 @@ async fn log_goes_on(x: &Context, pod: Pod) -> Verdict {
     x.logged(&pod, "after").await?;
     equal("the log", &texts(), &vec!["before".to_owned(), "after".to_owned()])?;
     if let Err(error) = std::fs::rename(&path, path.with_extension("old")) {
-        return failed("the log file", "to be there", error.to_string());
+        return failed("the log file", "to exist", error.to_string());
     }
     x.client.reopen_log(&id).await?;
     tell("reopened")?;
@@ -124,12 +124,12 @@ async fn events_go_on(x: &Context, id: String) -> Verdict {
             match stream.message().await? {
                 Some(event) if kind(&event) == (id.clone(), Stopped) => return Ok(event),
                 Some(_) => {}
-                None => return failed("the stream of events", "to go on", "its end"),
+                None => return failed("the stream of events", "to stay open", "its end"),
             }
         }
     };
     let Ok(event) = tokio::time::timeout(x.shared.patience, reading).await else {
-        return failed("the event of the container's end", "to come", "it did not");
+        return failed("the event of the container's exit", "to arrive", "no event");
     };
     let event = event?;
     let of_container = event.containers_statuses.iter().find(|status| status.id == id);
@@ -152,7 +152,7 @@ async fn names_stay_taken(x: &Context, pod: Pod) -> Verdict {
     let mut next = x.forever("c");
     next.metadata.get_or_insert_default().attempt = 1;
     let second = pod.start(next).await?;
-    ensure(second != first, "the id of the next attempt", "another one", &second)?;
+    ensure(second != first, "the id of the next attempt", "a new id", &second)?;
     x.container_is(&second, ContainerState::ContainerRunning).await?;
     x.container_is(&first, ContainerState::ContainerExited).await
 }
@@ -163,7 +163,7 @@ async fn life_goes_on(x: &Context, pod: Pod) -> Verdict {
     let before = x.client.sh(&id, tells).await?;
     x.restart().await?;
     let after = x.client.sh(&id, tells).await?;
-    equal("what a command tells", &after, &before)?;
+    equal("the output of a command", &after, &before)?;
     x.client.stop(&id, 30).await?;
     let status = x.exited(&id).await?;
     equal("the exit code of the container", &status.exit_code, &143)?;
@@ -209,13 +209,13 @@ async fn memory_kill_is_remembered(x: &Context) -> Verdict {
     x.exited(&id).await?;
     let told = |status: &v1::ContainerStatus| (status.exit_code, status.reason.clone());
     let expected = (137, "OOMKilled".to_owned());
-    // Some runtimes find out later, and not always: other rules judge that.
+    // Some runtimes notice it later or never, which other rules check.
     let before = x.until("the reason OOMKilled", async || match x.client.container(&id).await {
         Ok(status) if told(&status) == expected => Ok(()),
         seen => Err(seen),
     });
     if before.await.is_err() {
-        return skipped("the container is not told to be OOMKilled before the restart");
+        return skipped("the container is not reported as OOMKilled before the restart");
     }
     x.restart().await?;
     let after = x.client.container(&id).await?;

@@ -1,4 +1,4 @@
-//! Rules of what runtimes echo of sandboxes: metadata, labels, annotations, times, namespaces.
+//! Rules for sandbox fields that runtimes report back: metadata, labels, annotations, times, namespaces.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use crate::prelude::*;
 use crate::rules::sandbox::handlers::{handler_is, pod_of_other_handler};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SBX-030": "Name, uid, namespace and attempt of a sandbox are echoed by its status and by the list.",
+    Must "CRI-SBX-030": "PodSandboxStatus and ListPodSandbox report a sandbox's name, uid, namespace and attempt.",
         CRITEST, tags ["kubelet", "echo"], calls [PodSandboxStatus, ListPodSandbox],
         sandbox_metadata_is_echoed, faults [
             "PodSandboxStatus drop status.metadata.uid",
@@ -14,33 +14,33 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListPodSandbox drop items.metadata",
             "ListPodSandbox set items.metadata.namespace \"default\"",
         ];
-    Must "CRI-SBX-031": "Labels of a sandbox are echoed by its status and by the list.",
+    Must "CRI-SBX-031": "PodSandboxStatus and ListPodSandbox report a sandbox's labels.",
         CRITEST, tags ["kubelet", "echo"], calls [PodSandboxStatus, ListPodSandbox],
         sandbox_labels_are_echoed, faults [
             "PodSandboxStatus drop status.labels",
             "ListPodSandbox set items.labels.empty \"full\"",
         ];
-    Must "CRI-SBX-032": "Annotations of a sandbox are echoed by its status and by the list, byte for byte.",
+    Must "CRI-SBX-032": "PodSandboxStatus and ListPodSandbox report a sandbox's annotations byte for byte.",
         CRITEST, tags ["kubelet", "echo"], calls [PodSandboxStatus, ListPodSandbox],
         sandbox_annotations_are_echoed, faults [
             "PodSandboxStatus drop status.annotations.text",
             "ListPodSandbox drop items.annotations",
         ];
-    Must "CRI-SBX-033": "The time of a sandbox's creation lies within the call, in nanoseconds, and is the same in its status and in the list.",
+    Must "CRI-SBX-033": "created_at of a sandbox is a time during RunPodSandbox, in nanoseconds, and the same in PodSandboxStatus and ListPodSandbox.",
         KUBELET, tags ["kubelet", "time"], calls [PodSandboxStatus, ListPodSandbox],
         sandbox_time_is_that_of_its_creation, faults [
             "PodSandboxStatus drop status.created_at",
             "ListPodSandbox drop items.created_at",
             "PodSandboxStatus set status.created_at 1500000000",
         ];
-    Must "CRI-SBX-034": "The namespaces of a sandbox are echoed by its status; a kubelet makes the sandbox anew when its network differs.",
+    Must "CRI-SBX-034": "PodSandboxStatus reports a sandbox's namespace modes; the kubelet recreates a sandbox whose network mode differs.",
         KUBELET, tags ["kubelet", "echo", "namespaces"], calls [PodSandboxStatus],
         sandbox_namespaces_are_echoed given [namespaces, pod], faults [
             "PodSandboxStatus drop status.linux",
             "PodSandboxStatus set status.linux.namespaces.options.network \"NODE\"",
             "PodSandboxStatus set status.linux.namespaces.options.pid \"POD\"",
         ];
-    Should "CRI-SBX-021": "The runtime handler of a sandbox is echoed by its status and by the list: the one that was named, or none.",
+    Should "CRI-SBX-021": "PodSandboxStatus and ListPodSandbox report a sandbox's runtime handler, which is empty for the default one.",
         API, tags ["echo"], calls [Status, RunPodSandbox, PodSandboxStatus, ListPodSandbox],
         runtime_handler_is_echoed given [pod], faults [
             "PodSandboxStatus set status.runtime_handler \"other\"",
@@ -49,7 +49,7 @@ pub(crate) const RULES: &[Rule] = rules! {
 };
 
 pub(crate) fn odd_values() -> HashMap<String, String> {
-    // An API server takes 256 KiB of annotations.
+    // An API server accepts 256 KiB of annotations.
     let long = "a long value, ".repeat(1000);
     [
         ("empty", ""),
@@ -71,10 +71,10 @@ pub(crate) fn now() -> i64 {
     i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
 }
 
-/// How far a time of measurement may be from now: runtimes measure every few seconds.
+/// How far the time of a measurement may be from now: runtimes measure every few seconds.
 const MEASURED: i64 = 300_000_000_000;
 
-/// Fails unless a time is of now, in nanoseconds.
+/// Fails unless a timestamp is current, in nanoseconds.
 pub(crate) fn of_now(what: &str, time: i64) -> Verdict {
     let now = now();
     let near = now.saturating_sub(time).abs() < MEASURED;
@@ -84,7 +84,7 @@ pub(crate) fn of_now(what: &str, time: i64) -> Verdict {
 async fn both_pods(x: &Context, pod: &Pod) -> Verdict<(v1::PodSandboxStatus, v1::PodSandbox)> {
     match x.listed_pod(&pod.id).await? {
         Some(listed) => Ok((x.pod_status(&pod.id).await?, listed)),
-        None => failed("the sandbox in ListPodSandbox", "to be there", "it is not"),
+        None => failed("the sandbox in ListPodSandbox", "to be listed", "missing"),
     }
 }
 

@@ -1,10 +1,10 @@
-//! Rules of pods whose runtime handler is not the default one.
+//! Rules for pods with a non-default runtime handler.
 
 use crate::prelude::*;
 use crate::rules::list;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SBX-061": "A pod whose runtime handler is not the default one is like any other: its containers run, take commands, are listed, measured, stopped and removed, and it keeps its handler when it is stopped.",
+    Must "CRI-SBX-061": "Containers of a pod with a non-default runtime handler run and execute commands, and are listed, measured and removed; the stopped pod keeps its handler.",
         KUBELET, tags ["kubelet", "state"], calls [RunPodSandbox, PodSandboxStatus, ListPodSandbox, ExecSync, ListContainers, ListContainerStats],
         pod_of_other_handler_is_like_any, faults [
             "RunPodSandbox request drop runtime_handler",
@@ -18,7 +18,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// Runs a pod with the first handler beside the default one that Status names and the runtime can run.
+/// Runs a pod with the first non-default handler that Status lists and the runtime can run.
 pub(crate) async fn pod_of_other_handler(
     x: &Context,
     config: &v1::PodSandboxConfig,
@@ -31,7 +31,7 @@ pub(crate) async fn pod_of_other_handler(
             config: Some(config.clone()),
             runtime_handler: handler.clone(),
         };
-        // A handler may be configured without its program.
+        // The program of a configured handler may be missing.
         let Ok(answer) = x.client.runtime.clone().run_pod_sandbox(request).await else {
             continue;
         };
@@ -52,7 +52,7 @@ pub(crate) async fn handler_is(x: &Context, pod: &Pod, handler: &str) -> Verdict
 
 async fn pod_of_other_handler_is_like_any(x: &Context) -> Verdict {
     let Some((pod, handler)) = pod_of_other_handler(x, &x.sandbox()).await? else {
-        return skipped("Status names no runtime handler beside the default one that can be run");
+        return skipped("Status lists no usable runtime handler besides the default one");
     };
     handler_is(x, &pod, &handler).await?;
     let id = x.running(&pod).await?;

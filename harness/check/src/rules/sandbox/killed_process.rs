@@ -1,4 +1,4 @@
-//! Rules of sandboxes whose process ends without the runtime's doing.
+//! Rules for sandboxes whose process is killed by others than the runtime.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SBX-022": "A sandbox whose process was killed is not ready, which makes a kubelet run the pod anew, and is stopped and removed like any other.",
+    Must "CRI-SBX-022": "A sandbox whose process was killed is reported as not ready, so that the kubelet recreates the pod, and can be stopped and removed.",
         CONTAINERD, tags ["kubelet", "state", "signal"], calls [PodSandboxStatus, ListPodSandbox, StopPodSandbox, RemovePodSandbox],
         killed_sandbox_is_not_ready given [namespaces, pod], faults [
             "PodSandboxStatus set status.state \"SANDBOX_READY\"",
@@ -32,7 +32,7 @@ async fn killed_sandbox_is_not_ready(x: &Context, pod: Pod) -> Verdict {
     x.client.stop_pod(&pod.id).await?;
     x.pod_is(&pod.id, PodSandboxState::SandboxNotready).await?;
     x.client.remove_pod(&pod.id).await?;
-    x.until("the sandbox to be in no list", async || match x.listed_pod(&pod.id).await {
+    x.until("the sandbox to disappear from the list", async || match x.listed_pod(&pod.id).await {
         Ok(Some(listed)) => Err(listed),
         result => Ok(result),
     })
@@ -40,7 +40,7 @@ async fn killed_sandbox_is_not_ready(x: &Context, pod: Pod) -> Verdict {
     .map(drop)
 }
 
-/// The process that crictl and scripts find at `.info.pid`, if it is surely one of this pod: nothing else may be killed.
+/// The process in `.info.pid`, if it certainly belongs to this pod: no other process may be killed.
 async fn process_of(x: &Context, pod: &Pod) -> Verdict<Pid> {
     let request = v1::PodSandboxStatusRequest { pod_sandbox_id: pod.id.clone(), verbose: true };
     let mut runtime = x.client.runtime.clone();
@@ -58,11 +58,11 @@ async fn process_of(x: &Context, pod: &Pod) -> Verdict<Pid> {
     let own = fs::read_link("/proc/self/ns/net").ok();
     let of_process = fs::read_link(format!("/proc/{number}/ns/net"));
     match of_process {
-        // In the network of this process, where a runtime makes none, anything may be.
+        // Without namespaces, any process may be in the network namespace of this one.
         Ok(link) if link == Path::new(of_pod.trim()) && own.as_ref() != Some(&link) => {
             Ok(Pid::from_raw(number))
         }
-        Ok(_) => Err(skipped(format!("process {number} is not in a network of the pod's own"))),
+        Ok(_) => Err(skipped(format!("process {number} is not in the pod's own network"))),
         Err(error) => Err(skipped(format!("process {number} cannot be seen here: {error}"))),
     }
 }

@@ -1,4 +1,4 @@
-//! Rules of the names of sandboxes: which of them are the same.
+//! Rules for the names of sandboxes: which ones conflict.
 
 use crate::prelude::*;
 
@@ -6,17 +6,17 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-SBX-011": "The name of a removed sandbox can be used again.",
         CRIO, tags ["kubelet", "names"], calls [RunPodSandbox, RemovePodSandbox],
         name_of_removed_sandbox_is_free, faults ["RunPodSandbox after 1 answer ALREADY_EXISTS"];
-    Must "CRI-SBX-012": "A second RunPodSandbox with the same metadata makes no second sandbox: it is refused, or returns the first one.",
+    Must "CRI-SBX-012": "A second RunPodSandbox with the same metadata creates no second sandbox: it is refused, or returns the first one.",
         CONTAINERD, tags ["kubelet", "names", "idempotence"], calls [RunPodSandbox],
         same_metadata_makes_no_second_sandbox, faults [
             "RunPodSandbox after 1 request set config.metadata.attempt 7",
         ];
-    Must "CRI-SBX-013": "A sandbox of the same pod with another attempt is a sandbox of its own.",
+    Must "CRI-SBX-013": "RunPodSandbox of the same pod with another attempt creates a new sandbox.",
         KUBELET, tags ["kubelet", "names"], calls [RunPodSandbox],
         next_attempt_is_another_sandbox, faults [
             "RunPodSandbox after 1 request set config.metadata.attempt 0",
         ];
-    Must "CRI-SBX-046": "Sandboxes with the same name and another uid or another namespace are there at once: a pod is often made anew before the old one is gone.",
+    Must "CRI-SBX-046": "Sandboxes with the same name and another uid or namespace can coexist: a pod is often recreated before the old one is removed.",
         KUBELET, tags ["kubelet", "names"], calls [RunPodSandbox, ListPodSandbox],
         names_are_told_apart, faults [
             "RunPodSandbox after 1 answer ALREADY_EXISTS",
@@ -30,7 +30,7 @@ async fn name_of_removed_sandbox_is_free(x: &Context) -> Verdict {
     x.client.stop_pod(&first.id).await?;
     x.client.remove_pod(&first.id).await?;
     let second = x.pod_of(first.config.clone()).await?;
-    ensure(second.id != first.id, "the id of the second sandbox", "another one", second.id)
+    ensure(second.id != first.id, "the id of the second sandbox", "a new id", second.id)
 }
 
 async fn same_metadata_makes_no_second_sandbox(x: &Context) -> Verdict {
@@ -47,7 +47,7 @@ async fn next_attempt_is_another_sandbox(x: &Context) -> Verdict {
     let mut config = first.config.clone();
     config.metadata.get_or_insert_default().attempt = 1;
     let second = x.pod_of(config).await?;
-    ensure(second.id != first.id, "the id of the second attempt", "another one", &second.id)?;
+    ensure(second.id != first.id, "the id of the second attempt", "a new id", &second.id)?;
     let attempt = x.pod_status(&second.id).await?.metadata.unwrap_or_default().attempt;
     equal("the attempt of the second sandbox", &attempt, &1)
 }

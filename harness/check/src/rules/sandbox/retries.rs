@@ -1,16 +1,16 @@
-//! Rules of what follows a refusal: a kubelet tries again, with the same names as long as nothing of them is listed.
+//! Rules for retries of refused calls: the kubelet retries with the same metadata unless the refused object is listed.
 
 use crate::prelude::*;
 use crate::rules::image::add;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SBX-023": "A pod of which RunPodSandbox was refused is not ready, and is run by the same call when its fault is mended, or by the next attempt if it is listed.",
+    Must "CRI-SBX-023": "A sandbox refused by RunPodSandbox is not ready; the corrected request succeeds, as the next attempt if the refused one is listed.",
         KUBELET, tags ["kubelet", "start", "names"], calls [RunPodSandbox, ListPodSandbox],
         refused_pod_is_run_later, faults [
             "RunPodSandbox after 1 answer ALREADY_EXISTS",
             "RunPodSandbox if request.runtime_handler == \"no-such-handler\" request drop runtime_handler",
         ];
-    Must "CRI-CTR-055": "A container that CreateContainer refused does not run, and is created by the same call when its fault is mended, or by the next attempt if it is listed.",
+    Must "CRI-CTR-055": "A container refused by CreateContainer does not run; the corrected request succeeds, as the next attempt if the refused one is listed.",
         KUBELET, tags ["kubelet", "start", "names"], calls [CreateContainer, ListContainers],
         refused_container_is_created_later given [namespaces, pod], faults [
             "CreateContainer after 1 answer ALREADY_EXISTS",
@@ -34,14 +34,14 @@ async fn refused_pod_is_run_later(x: &Context) -> Verdict {
         .filter(|pod| pod.metadata.as_ref().is_some_and(|own| own.uid == uid))
         .collect();
     let holds = left.iter().all(|pod| pod.state() == PodSandboxState::SandboxNotready);
-    ensure(holds, "what is listed of the refused pod", "nothing that is ready", &left)?;
+    ensure(holds, "the listed sandboxes of the refused pod", "none is ready", &left)?;
     let attempts = u32::try_from(left.len()).unwrap_or(u32::MAX);
     config.metadata.get_or_insert_default().attempt = attempts;
     let pod = x.pod_of(config).await?;
     x.running(&pod).await.map(drop)
 }
 
-/// Has a container refused, then makes it without what it was refused for.
+/// Fails unless a wrong container is refused and the corrected one is then created.
 async fn made_after_refusal(
     x: &Context,
     pod: &Pod,
@@ -58,7 +58,7 @@ async fn made_after_refusal(
         .filter(|one| one.metadata.as_ref().is_some_and(|own| own.name == name))
         .collect();
     let holds = left.iter().all(|one| one.state() != ContainerState::ContainerRunning);
-    ensure(holds, "what is listed of the refused container", "nothing that runs", &left)?;
+    ensure(holds, "the listed containers of this name", "none is running", &left)?;
     let attempts = u32::try_from(left.len()).unwrap_or(u32::MAX);
     right.metadata.get_or_insert_default().attempt = attempts;
     let id = pod.start(right).await?;
@@ -66,11 +66,11 @@ async fn made_after_refusal(
 }
 
 async fn refused_container_is_created_later(x: &Context, pod: Pod) -> Verdict {
-    // An image that is in the registry, and was not pulled.
+    // An image that is in the registry but was not pulled.
     let (absent, _) = add(x, "absent", |image| image)?;
     let mut wrong = x.forever("image");
     wrong.image.get_or_insert_default().image = absent;
-    let what = "CreateContainer of an image that is not there";
+    let what = "CreateContainer with an image that was not pulled";
     made_after_refusal(x, &pod, what, wrong, x.forever("image")).await?;
     let mut wrong = x.forever("user");
     let linux = wrong.linux.get_or_insert_default();

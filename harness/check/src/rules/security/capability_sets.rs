@@ -1,32 +1,31 @@
-//! Rules of the sets of capabilities that the kernel keeps for a process: the inheritable one and the bounding one, and how lists
-//! of names change them.
+//! Rules for the inheritable and the bounding capability set, and for lists of added and dropped capabilities.
 
 use crate::prelude::*;
 use crate::rules::security::{number, status_of};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-SEC-025": "The inheritable capabilities of a container and of a command of ExecSync are empty, for root and for another user (CVE-2022-24769).",
+    Should "CRI-SEC-025": "The inheritable capability set of containers and ExecSync commands is empty, for root and for other users (CVE-2022-24769).",
         CONTAINERD, tags ["capabilities", "user", "exec"], calls [CreateContainer, ExecSync],
         inheritable_set_is_empty given [users], faults [
             "CreateContainer request set config.linux.security_context.capabilities {\"add_capabilities\": [\"CHOWN\"], \"add_ambient_capabilities\": [\"CHOWN\"]}",
             "ExecSync drop stdout",
             "ExecSync set stdout \"Q2FwSW5oOgkwMDAwMDAwMGE4MDQyNWZiCg==\"",
         ];
-    Must "CRI-SEC-026": "A container of another user than root cannot gain SYS_ADMIN: it is not in the bounding set.",
+    Must "CRI-SEC-026": "A non-root container cannot gain SYS_ADMIN: it is not in the bounding set.",
         API, tags ["kubelet", "capabilities", "user"], calls [CreateContainer],
         bounding_set_is_small given [users], faults [
             "CreateContainer request set config.linux.security_context.privileged true",
             "CreateContainer request set config.linux.security_context.capabilities {\"add_capabilities\": [\"SYS_ADMIN\"]}",
             "CreateContainer request set config.linux.security_context.capabilities {\"add_capabilities\": [\"ALL\"]}",
         ];
-    Should "CRI-SEC-027": "Of ALL capabilities that are added, one that is dropped by name is missing.",
+    Should "CRI-SEC-027": "A capability that is dropped by name is missing even if ALL is added.",
         KUBELET, tags ["kubelet", "capabilities"], calls [CreateContainer],
         one_of_all_is_dropped, faults [
             "CreateContainer request drop config.linux.security_context.capabilities.drop_capabilities",
             "CreateContainer request set config.linux.security_context.capabilities {\"drop_capabilities\": [\"ALL\"]}",
             "CreateContainer request set config.linux.security_context.privileged true",
         ];
-    Should "CRI-SEC-028": "Capabilities are dropped by names in lower case too.",
+    Should "CRI-SEC-028": "Capabilities can be dropped by lower-case names.",
         CONTAINERD, tags ["capabilities"], calls [CreateContainer],
         lower_case_names_are_known, faults [
             "CreateContainer request drop config.linux.security_context.capabilities",

@@ -1,4 +1,4 @@
-//! Rules of what a configuration names and the host describes: AppArmor profiles, SELinux labels, devices of the Container Device
+//! Rules for names of host objects in a configuration: AppArmor profiles, SELinux labels, devices of the Container Device
 //! Interface (CDI).
 
 use std::path::Path;
@@ -8,21 +8,21 @@ use cri::v1::security_profile::ProfileType;
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SEC-018": "A container whose AppArmor profile is not loaded is refused, by whichever field it is named.",
+    Must "CRI-SEC-018": "CreateContainer refuses an AppArmor profile that is not loaded, whether apparmor or apparmor_profile names it.",
         CRITEST, tags ["kubelet", "apparmor"], calls [CreateContainer],
         profile_that_is_not_loaded_is_refused given [namespaces, pod], faults [
             "CreateContainer request drop config.linux.security_context.apparmor",
             "CreateContainer request drop config.linux.security_context.apparmor_profile",
             "CreateContainer swallow",
         ];
-    Must "CRI-SEC-019": "Where the kernel has no SELinux, pods and containers with a label run.",
+    Must "CRI-SEC-019": "Pods and containers with an SELinux label run even if the kernel has no SELinux.",
         KUBELET, tags ["kubelet", "selinux"], calls [RunPodSandbox, CreateContainer, StartContainer],
         label_without_selinux_is_ignored, faults [
             "RunPodSandbox if request config.linux.security_context.selinux_options.level = \"s0:c1,c2\" answer INVALID_ARGUMENT",
             "CreateContainer if request config.linux.security_context.selinux_options.level = \"s0:c1,c2\" answer INVALID_ARGUMENT",
             "StartContainer answer INTERNAL",
         ];
-    Should "CRI-SEC-020": "A container with a device that no CDI file describes is refused, and not run without it.",
+    Should "CRI-SEC-020": "CreateContainer refuses a CDI device that no CDI file describes.",
         KUBELET, tags ["kubelet", "device", "cdi"], calls [CreateContainer],
         device_that_is_not_described_is_refused given [namespaces, pod], faults [
             "CreateContainer request drop config.CDI_devices",
@@ -57,7 +57,7 @@ async fn profile_that_is_not_loaded_is_refused(x: &Context, pod: Pod) -> Verdict
     Ok(())
 }
 
-/// Names a profile as clients did before CRI v1 had a message for it.
+/// Sets the deprecated field of older clients.
 #[expect(deprecated, reason = "older clients set this field alone")]
 fn named_before(security: &mut v1::LinuxContainerSecurityContext, profile: &str) {
     profile.clone_into(&mut security.apparmor_profile);

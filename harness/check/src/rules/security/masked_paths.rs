@@ -1,9 +1,9 @@
-//! Rules of what nothing is laid over: the files of the kernel, where no masked paths are given.
+//! Rules for containers without masked and read-only paths.
 
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-SEC-038": "Where neither masked nor read-only paths are given nothing below /proc is covered: what procMount Unmasked asks for.",
+    Should "CRI-SEC-038": "Without masked and read-only paths, nothing is mounted below /proc, as procMount Unmasked requires.",
         KUBELET, tags ["kubelet", "files"], calls [CreateContainer],
         nothing_is_covered given [namespaces], faults [
             "CreateContainer request set config.linux.security_context.masked_paths [\"/proc/timer_list\"]",
@@ -19,6 +19,6 @@ async fn nothing_is_covered(x: &Context) -> Verdict {
     let mounts = x.output(config).await?;
     let places = mounts.lines().filter_map(|line| line.split(' ').nth(4));
     let covered: Vec<&str> = places.filter(|place| place.starts_with("/proc/")).collect();
-    let what = "mounts below /proc where no paths are given";
+    let what = "mounts below /proc without masked and read-only paths";
     ensure(covered.is_empty(), what, "none", covered)
 }

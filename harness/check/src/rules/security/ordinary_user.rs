@@ -1,33 +1,33 @@
-//! Rules of what a process of another user than root can do: read what every pod has, and use terminals.
+//! Rules for processes of ordinary users: /etc/resolv.conf, terminals, users and groups.
 
 use crate::prelude::*;
 use crate::rules::content::{image, script};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SEC-039": "A process of any user reads /etc/resolv.conf.",
+    Must "CRI-SEC-039": "Every user can read /etc/resolv.conf.",
         KUBELET, tags ["kubelet", "dns", "user"], calls [RunPodSandbox, CreateContainer],
         name_servers_are_read given [namespaces, users], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo denied; exit 1\"]",
             "RunPodSandbox request drop config.dns_config",
         ];
-    Should "CRI-SEC-040": "A process of any user opens a new terminal by /dev/ptmx.",
+    Should "CRI-SEC-040": "Every user can open a new terminal with /dev/ptmx.",
         CONTAINERD, tags ["tty", "user"], calls [CreateContainer],
         terminal_is_opened given [namespaces, users], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo denied; exit 1\"]",
         ];
-    Should "CRI-SEC-041": "The terminal of a container is its user's own.",
+    Should "CRI-SEC-041": "The terminal of a container belongs to the container's user.",
         CONTAINERD, tags ["tty", "user"], calls [CreateContainer],
         terminal_is_own given [namespaces, users], faults [
             "CreateContainer request drop config.tty",
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"exit 8\"]",
         ];
-    Must "CRI-SEC-042": "A group that is asked for with the name of a user is the primary one of the process.",
+    Must "CRI-SEC-042": "run_as_group is the primary group of the process, also with run_as_username.",
         KUBELET, tags ["kubelet", "user"], calls [CreateContainer],
         group_goes_with_name given [namespaces, users], faults [
             "CreateContainer request drop config.linux.security_context.run_as_group",
             "CreateContainer request drop config.linux.security_context.run_as_username",
         ];
-    Should "CRI-SEC-044": "An image whose user is a number that no user can have does not run as root (CVE-2024-40635).",
+    Should "CRI-SEC-044": "A container of an image whose numeric USER is out of range does not run as root (CVE-2024-40635).",
         CONTAINERD, tags ["user", "security", "input"], calls [PullImage, CreateContainer],
         large_number_is_not_root given [namespaces, users], faults [
             "CreateContainer request set config.linux.security_context.run_as_user.value 0",
@@ -38,7 +38,7 @@ async fn large_number_is_not_root(x: &Context) -> Verdict {
     let image = image(x, "1", |image| image.user("4294967296:4294967296")).await?;
     let pod = x.pod().await?;
     let config = script(x, &image, "id -u");
-    // It is refused, or runs as another user.
+    // The container is refused, or runs as another user.
     let Ok(id) = pod.create(config).await else {
         return Ok(());
     };
@@ -69,14 +69,14 @@ async fn name_servers_are_read(x: &Context) -> Verdict {
     let text = "cat /etc/resolv.conf || echo denied";
     let output = x.output_in(&pod, of_user(x, text)).await?;
     let read = output.contains("10.11.12.13");
-    let what = "/etc/resolv.conf as the user 1234 reads it";
+    let what = "/etc/resolv.conf, read by user 1234";
     ensure(read, what, "the pod's name server", output)
 }
 
 async fn terminal_is_opened(x: &Context) -> Verdict {
     let text = "(exec 3<>/dev/ptmx && echo opened) || echo denied";
     let output = x.output(of_user(x, text)).await?;
-    let what = "what opening /dev/ptmx as the user 1234 comes to";
+    let what = "the result of opening /dev/ptmx as user 1234";
     equal(what, output.as_str(), "opened\n")
 }
 
@@ -88,7 +88,7 @@ async fn terminal_is_own(x: &Context) -> Verdict {
     config.tty = true;
     let id = pod.start(config).await?;
     let status = x.exited(&id).await?;
-    let what = "the exit code of a container that looks whose its terminal is";
+    let what = "the exit code of a container that checks its terminal's owner";
     equal(what, &status.exit_code, &5)
 }
 

@@ -1,4 +1,4 @@
-//! Rules of a container's rights where two settings meet: what is dropped and added, and what is privileged and read-only.
+//! Rules for combined security settings: dropped and added capabilities, privileged and read-only, setuid and `no_new_privs`.
 
 use crate::images::programs;
 use crate::prelude::*;
@@ -6,20 +6,20 @@ use crate::rules::image::{add, pull};
 use crate::rules::security::{number, output_with, status_of};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SEC-016": "A container that drops ALL capabilities and adds one has that one alone, as pods of the restricted profile do.",
+    Must "CRI-SEC-016": "A container that drops ALL capabilities and adds one has only that one, as in pods of the restricted profile.",
         KUBELET, tags ["kubelet", "capabilities"], calls [CreateContainer],
         added_capability_is_left, faults [
             "CreateContainer request drop config.linux.security_context.capabilities.add_capabilities",
             "CreateContainer request drop config.linux.security_context.capabilities.drop_capabilities",
             "CreateContainer request drop config.linux.security_context.capabilities",
         ];
-    Must "CRI-SEC-017": "The root of a privileged container is read-only if that is asked for.",
+    Must "CRI-SEC-017": "readonly_rootfs makes the root filesystem of a privileged container read-only, too.",
         KUBELET, tags ["kubelet", "mounts"], calls [CreateContainer],
         root_of_privileged_container_is_read_only, faults [
             "CreateContainer request drop config.linux.security_context.readonly_rootfs",
             "CreateContainer request set config.linux.security_context.readonly_rootfs false",
         ];
-    Must "CRI-SEC-022": "A set-user-ID program of the image runs with its owner's id, and with no_new_privs it does not.",
+    Must "CRI-SEC-022": "A setuid program of the image runs as its owner, unless no_new_privs is set.",
         CRITEST, tags ["kubelet", "user"], calls [CreateContainer],
         set_user_id_program_has_id_of_owner given [users], faults [
             "CreateContainer request drop config.linux.security_context.no_new_privs",

@@ -1,4 +1,4 @@
-//! Rules of filters of system calls (seccomp).
+//! Rules for seccomp profiles.
 
 use std::path::{Path, PathBuf};
 
@@ -8,19 +8,19 @@ use crate::prelude::*;
 use crate::rules::security::output_with;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SEC-005": "A seccomp profile of the host is applied.",
+    Must "CRI-SEC-005": "A seccomp profile in a file of the host (Localhost) is applied.",
         CRITEST, tags ["kubelet", "seccomp"], calls [CreateContainer],
         profile_of_host_is_applied given [namespaces], faults [
             "CreateContainer request drop config.linux.security_context.seccomp",
             "CreateContainer request set config.linux.security_context.seccomp {\"profile_type\": \"Unconfined\"}",
         ];
-    Must "CRI-SEC-006": "A container whose seccomp profile is not there does not run.",
+    Must "CRI-SEC-006": "A container whose seccomp profile does not exist is refused.",
         CRITEST, tags ["kubelet", "seccomp"], calls [CreateContainer],
         missing_profile_is_refused given [namespaces, pod], faults [
             "CreateContainer request drop config.linux.security_context.seccomp",
             "CreateContainer swallow",
         ];
-    Must "CRI-SEC-021": "A seccomp profile refuses what the container has the capability for; without a filter it may, and a privileged container may with the profile too.",
+    Must "CRI-SEC-021": "A seccomp profile blocks a system call even with the capability for it; Unconfined does not, and a privileged container ignores the profile.",
         CRITEST, tags ["kubelet", "seccomp", "capabilities"], calls [CreateContainer],
         profile_counts_beside_capabilities given [namespaces], faults [
             "CreateContainer request drop config.linux.security_context.seccomp",
@@ -29,7 +29,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// A profile that refuses to make directories.
+/// A profile that blocks mkdir.
 const PROFILE: &str = r#"{"defaultAction": "SCMP_ACT_ALLOW",
     "syscalls": [{"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO"}]}"#;
 
@@ -39,7 +39,7 @@ fn with_profile(x: &Context, path: &Path) -> v1::ContainerConfig {
     config
 }
 
-/// The profile in a file of the host.
+/// A seccomp profile in a file of the host.
 pub(crate) fn of_file(path: &Path) -> v1::SecurityProfile {
     v1::SecurityProfile {
         profile_type: ProfileType::Localhost.into(),
@@ -64,7 +64,7 @@ async fn missing_profile_is_refused(x: &Context, pod: Pod) -> Verdict {
     }
 }
 
-/// A profile that refuses to change the host name.
+/// A profile that blocks sethostname.
 const NO_NAMES: &str = r#"{"defaultAction": "SCMP_ACT_ALLOW",
     "syscalls": [{"names": ["sethostname"], "action": "SCMP_ACT_ERRNO"}]}"#;
 

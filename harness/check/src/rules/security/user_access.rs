@@ -1,4 +1,4 @@
-//! Rules of what a container's user reaches: groups, its own standard streams, writable mounts, devices with the host's mode.
+//! Rules for the access of a container's user: groups, standard streams, writable mounts, modes of devices.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -10,26 +10,26 @@ use crate::rules::mounts::{directory, of};
 use crate::rules::security::groups_in;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SEC-029": "Twenty supplemental groups are all those of the container's process, and of the status if that names a user.",
+    Must "CRI-SEC-029": "A container's process has all 20 configured supplemental groups, and ContainerStatus lists them if it reports a user.",
         KUBELET, tags ["kubelet", "user"], calls [CreateContainer, ContainerStatus],
         many_groups_are_kept given [users], faults [
             "CreateContainer request drop config.linux.security_context.supplemental_groups",
             "CreateContainer request set config.linux.security_context.supplemental_groups [\"3001\", \"3002\"]",
             "ContainerStatus drop status.user.linux.supplemental_groups",
         ];
-    Should "CRI-SEC-030": "No path is masked or read-only in a privileged container, whatever is named: a kubelet names the usual paths for it too.",
+    Should "CRI-SEC-030": "Masked and read-only paths do not apply to a privileged container, although the kubelet sends the usual ones.",
         CONTAINERD, tags ["kubelet", "files"], calls [CreateContainer],
         privileged_container_sees_all, faults [
             "CreateContainer request drop config.linux.security_context.privileged",
         ];
-    Must "CRI-SEC-031": "A mount that is not read-only is written also where the root is read-only.",
+    Must "CRI-SEC-031": "A writable mount stays writable if the root filesystem is read-only.",
         CRITEST, tags ["kubelet", "mounts"], calls [CreateContainer],
         mount_in_read_only_root_is_written, faults [
             "CreateContainer request drop config.linux.security_context.readonly_rootfs",
             "CreateContainer request drop config.mounts",
             "CreateContainer request set config.mounts.readonly true",
         ];
-    Must "CRI-SEC-032": "A process of another user than root opens its standard output and error by their paths, in a container and by ExecSync.",
+    Must "CRI-SEC-032": "A non-root process can open /dev/stdout and /dev/stderr, in a container and in an ExecSync command.",
         CONTAINERD, tags ["kubelet", "user", "exec"], calls [CreateContainer, ExecSync],
         streams_are_opened_by_path given [users], faults [
             "CreateContainer request drop config.linux.security_context.run_as_user",
@@ -38,13 +38,13 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ExecSync drop stderr",
             "ExecSync set stdout \"MTIzNApvdGhlcgo=\"",
         ];
-    Must "CRI-SEC-033": "The highest oom_score_adj is set as it is: pods of the class BestEffort have it.",
+    Must "CRI-SEC-033": "The highest oom_score_adj, 1000, is set unchanged: BestEffort pods have it.",
         KUBELET, tags ["kubelet", "resources"], calls [CreateContainer],
         highest_oom_score_is_set, faults [
             "CreateContainer request drop config.linux.resources",
             "CreateContainer request set config.linux.resources.oom_score_adj 999",
         ];
-    Must "CRI-SEC-034": "A device of the host that is given to a container has the host's mode there.",
+    Must "CRI-SEC-034": "A host device has the host's file mode in the container.",
         API, tags ["kubelet", "device"], calls [CreateContainer],
         device_has_mode_of_host given [namespaces], faults [
             "CreateContainer request drop config.devices",
@@ -65,11 +65,11 @@ async fn many_groups_are_kept(x: &Context) -> Verdict {
     };
     let none = Vec::<i64>::new();
     let lines = x.lines(&pod);
-    // What id says on standard error about groups without names may come before.
+    // Errors of id about groups without names may come first.
     let line = lines.iter().find(|line| line.stream == Stream::Stdout);
     let groups = groups_in(line.map_or("", |line| line.text.as_str()));
     equal("groups missing in id -G", &missing(&groups), &none)?;
-    // Runtimes older than the field name no user.
+    // Older runtimes do not have the field.
     let Some(user) = x.client.container(&id).await?.user else {
         return Ok(());
     };
@@ -90,7 +90,7 @@ async fn privileged_container_sees_all(x: &Context) -> Verdict {
     config.mounts = vec![of(&volume, "/mnt")];
     let mut sandbox = x.sandbox();
     let linux = sandbox.linux.get_or_insert_default();
-    // Some runtimes have privileged containers in privileged pods only.
+    // Some runtimes allow privileged containers only in privileged pods.
     linux.security_context.get_or_insert_default().privileged = true;
     let pod = x.pod_of(sandbox).await?;
     x.prints_in(&pod, config, "the output", "Linux\nwritten\nend\n").await

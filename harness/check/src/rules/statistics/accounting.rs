@@ -1,4 +1,4 @@
-//! Rules of what the numbers of a container count: pages of files, memory that is left, processor time, files that it wrote.
+//! Rules for the values of a container's statistics: file pages, available memory, CPU rate, written files.
 
 use std::io::Read as _;
 
@@ -11,7 +11,7 @@ use crate::rules::content::{image, script};
 use crate::rules::limits::{memory_limit, of_cgroup, with};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-STA-024": "ContainerStats leave pages of files that are not in use out of the working set, and all pages of files out of rss_bytes.",
+    Should "CRI-STA-024": "ContainerStats excludes inactive file pages from working_set_bytes, and all file pages from rss_bytes.",
         KUBELET, tags ["kubelet", "statistics", "resources"], calls [ContainerStats],
         unused_pages_of_files_are_left_out, faults [
             "ContainerStats drop stats.memory.working_set_bytes",
@@ -19,7 +19,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStats set stats.memory.usage_bytes.value \"1000\"",
             "ContainerStats set stats.memory.rss_bytes.value \"67108864\"",
         ];
-    Should "CRI-STA-025": "available_bytes in ContainerStats is the memory limit of the container less its working set.",
+    Should "CRI-STA-025": "available_bytes in ContainerStats is the container's memory limit minus its working set.",
         API, tags ["kubelet", "statistics", "resources"], calls [ContainerStats, CreateContainer],
         available_memory_is_left_of_limit given [limits], faults [
             "ContainerStats drop stats.memory.available_bytes",
@@ -34,7 +34,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStats set stats.cpu.usage_nano_cores.value \"123456789012\"",
             "ContainerStats set stats.cpu.usage_core_nano_seconds.value \"1000\"",
         ];
-    Should "CRI-STA-027": "used_bytes and inodes_used of a writable layer in ContainerStats grow by the files that the container writes, and do not count those of its image.",
+    Should "CRI-STA-027": "used_bytes and inodes_used of the writable layer in ContainerStats count the files that the container writes, not the image's.",
         KUBELET, tags ["kubelet", "statistics", "files"], calls [ContainerStats],
         files_are_counted given [namespaces], faults [
             "ContainerStats set stats.writable_layer.used_bytes.value \"1000\"",
@@ -63,7 +63,7 @@ async fn memory(x: &Context, id: &str) -> Result<v1::MemoryUsage, String> {
     Ok(stats.memory.unwrap_or_default())
 }
 
-/// How many bytes of files that are not in use the kernel counts to a container.
+/// The inactive file bytes that the kernel charges to a container.
 async fn inactive(x: &Context, id: &str) -> Verdict<u64> {
     let text = of_cgroup(x, id, "memory.stat", "memory/memory.stat").await?;
     let text = text.unwrap_or_default();
@@ -72,12 +72,12 @@ async fn inactive(x: &Context, id: &str) -> Verdict<u64> {
         let number = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
         number.trim().parse().ok()
     };
-    // Only version 1 has both: the total is that of the cgroups below, too.
+    // Only cgroup v1 has both: the total includes child cgroups.
     let bytes = of("total_inactive_file").or_else(|| of("inactive_file"));
     Ok(bytes.unwrap_or(0))
 }
 
-/// Where the kernel counts no pages of files: on tmpfs they are shared memory.
+/// Skips the rule if the kernel counts no file pages: on tmpfs they are shared memory.
 fn no_pages(seen: u64) -> Outcome {
     Outcome::Skipped(format!(
         "the kernel counts {seen} bytes in inactive_file after the container has written a file of 64 MiB"
@@ -85,7 +85,7 @@ fn no_pages(seen: u64) -> Outcome {
 }
 
 async fn unused_pages_of_files_are_left_out(x: &Context) -> Verdict {
-    // Far above what is written, so that the kernel has no need to write it to the disk at once.
+    // Far above the size of the file, so that the kernel need not write it back immediately.
     const LIMIT: u64 = 1 << 30;
     const LEAST: u64 = 24 * MIB;
     const RESIDENT: u64 = 32 * MIB;
@@ -115,7 +115,7 @@ async fn unused_pages_of_files_are_left_out(x: &Context) -> Verdict {
         if working > 0 && left_out >= LEAST && value(memory.rss_bytes) < RESIDENT {
             return Ok(Ok(()));
         }
-        // The kernel may have given the pages to others meanwhile.
+        // The kernel may have reclaimed the pages in the meantime.
         match inactive(x, &id).await {
             Ok(bytes) if bytes >= LEAST => Err(format!("{memory:?}")),
             Ok(bytes) => Ok(Err(no_pages(bytes))),
@@ -135,7 +135,7 @@ async fn available_memory_is_left_of_limit(x: &Context) -> Verdict {
     let pod = x.pod().await?;
     let id = x.start_ready(&pod, with(x.script("c", &text), limit(LIMIT))).await?;
     let what =
-        "available_bytes to be 256 MiB less working_set_bytes, of a container that holds 32 MiB";
+        "available_bytes to be 256 MiB minus working_set_bytes, of a container that holds 32 MiB";
     // Some runtimes measure every few seconds.
     x.until(what, async || {
         let memory = memory(x, &id).await?;
@@ -175,12 +175,12 @@ async fn rate_is_that_of_cpu_time(x: &Context, pod: Pod) -> Verdict {
             seen => Err(seen),
         });
     if told.await.is_err() {
-        return skipped("the runtime tells no usage_nano_cores");
+        return skipped("the runtime does not report usage_nano_cores");
     }
-    let what = "usage_nano_cores to be, up to a factor of 4, what usage_core_nano_seconds grow by in a second";
+    let what = "usage_nano_cores to match usage_core_nano_seconds per second within a factor of 4";
     x.until(what, async || {
         let before = cpu(x, &id).await?;
-        // Runtimes compute it from two measurements: the other one is that of the call before.
+        // Runtimes compute it from two measurements, of which the first is at the previous call.
         tokio::time::sleep(Duration::from_millis(1100)).await;
         let after = cpu(x, &id).await?;
         let told = u128::from(value(after.usage_nano_cores));
@@ -193,7 +193,7 @@ async fn rate_is_that_of_cpu_time(x: &Context, pod: Pod) -> Verdict {
     .await
 }
 
-/// As many random letters, which no file system makes much smaller.
+/// Random letters, which no filesystem can compress much.
 fn letters(count: usize) -> Verdict<String> {
     let mut noise = Vec::new();
     let bytes = u64::try_from(count / 4 * 3).unwrap_or_default();
@@ -226,7 +226,7 @@ async fn files_are_counted(x: &Context) -> Verdict {
     };
     if first.0 >= FRESH {
         return diverges(format!(
-            "a writable layer that nothing was written to uses {} bytes: the files of the image are counted",
+            "an unused writable layer has {} bytes: the files of the image are counted",
             first.0
         ));
     }

@@ -1,4 +1,4 @@
-//! Rules of what is measured: calls that measure the same thing agree, and the numbers are those of the kernel.
+//! Rules for measurements: calls agree with each other and with the kernel.
 
 use crate::numbers::{Numbers, difference, numbers};
 use crate::prelude::*;
@@ -8,7 +8,7 @@ use crate::rules::sandbox::echo::of_now;
 use crate::rules::statistics::without_cgroup_parent;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-STA-013": "ContainerStats and ListContainerStats measure the same of a container: the same numbers are set, and near each other.",
+    Should "CRI-STA-013": "ContainerStats and ListContainerStats set the same fields for a container, with similar values.",
         KUBELET, tags ["kubelet", "agreement"], calls [ContainerStats, ListContainerStats],
         container_is_measured_alike given [pod], faults [
             "ContainerStats drop stats.memory.rss_bytes",
@@ -21,7 +21,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListContainerStats drop stats.writable_layer.inodes_used.value",
             "ListContainerStats drop stats.attributes.metadata.attempt",
         ];
-    Should "CRI-STA-014": "PodSandboxStats and ListPodSandboxStats measure the same of a sandbox, and ContainerStats the same of its container.",
+    Should "CRI-STA-014": "PodSandboxStats, ListPodSandboxStats and ContainerStats agree on the measurements of a sandbox and its container.",
         KUBELET, tags ["kubelet", "agreement"], calls [PodSandboxStats, ListPodSandboxStats, ContainerStats],
         sandbox_is_measured_alike given [pod], faults [
             "PodSandboxStats drop stats.linux.memory.rss_bytes",
@@ -32,7 +32,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PodSandboxStats drop stats.linux.containers.memory.working_set_bytes",
             "ListPodSandboxStats drop stats.linux.containers.attributes.labels",
         ];
-    Should "CRI-STA-015": "What ContainerStats tell of a container's memory is what its cgroup has: what is used, and what is left of the limit.",
+    Should "CRI-STA-015": "Memory statistics in ContainerStats match the container's cgroup, and available_bytes is the rest of its memory limit.",
         KUBELET, tags ["kubelet", "resources"], calls [ContainerStats, ExecSync],
         memory_is_that_of_cgroup given [limits, pod], faults [
             "ContainerStats drop stats.memory.usage_bytes",
@@ -42,7 +42,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStats drop stats.memory.page_faults",
             "ContainerStats set stats.memory.timestamp 1800000000",
         ];
-    Should "CRI-STA-022": "Of two containers of a pod the one that uses more memory and CPU time is told to, by every call, and the pod uses as much.",
+    Should "CRI-STA-022": "Every stats call reports more memory and CPU time for the busier of two containers, and the pod's usage includes both.",
         KUBELET, tags ["kubelet", "resources"], calls [ContainerStats, ListContainerStats, PodSandboxStats],
         busier_container_is_told, faults [
             "ContainerStats set stats.memory.working_set_bytes.value \"1000\"",
@@ -81,19 +81,19 @@ pub(crate) fn agree(measurements: &[(&str, Numbers)]) -> Verdict {
         if let [(_, earlier), (what, later)] = pair
             && let Some(difference) = difference(earlier, later)
         {
-            return failed(*what, "what was measured a moment before", difference);
+            return failed(*what, "the preceding measurement", difference);
         }
     }
     Ok(())
 }
 
-/// What tells of a container's writable layer where it is.
+/// The mount point of a container's writable layer.
 fn layer(stats: &v1::ContainerStats) -> Option<String> {
     let layer = stats.writable_layer.as_ref()?;
     Some(layer.fs_id.clone().unwrap_or_default().mountpoint)
 }
 
-/// A container that idles, of an image with layers where there is one: not every image has a writable layer that is counted.
+/// Starts an idle container, from an image with layers if possible: not every image has a measured writable layer.
 async fn idle(x: &Context, pod: &Pod) -> Verdict<String> {
     let mut config = x.forever("c");
     config.metadata.get_or_insert_default().attempt = 3;
@@ -183,23 +183,23 @@ async fn memory_is_that_of_cgroup(x: &Context, pod: Pod) -> Verdict {
     of_now("the time of memory", memory.timestamp)?;
     let value = |value: Option<v1::UInt64Value>| value.map_or(0, |value| value.value);
     let used = value(memory.usage_bytes);
-    // The command that looked is part of it, and gone when it is measured.
+    // It includes the command that read it, which has ended when the runtime measures.
     let near = (current / 8..=current.saturating_mul(8)).contains(&used);
     ensure(near, "usage_bytes", &format!("near {current}"), memory)?;
     let working = value(memory.working_set_bytes);
     let within = (1..=used).contains(&working);
-    ensure(within, "working_set_bytes", "usage_bytes at most", memory)?;
+    ensure(within, "working_set_bytes", "at most usage_bytes", memory)?;
     let resident = value(memory.rss_bytes);
     let within = (1..=LIMIT).contains(&resident);
     ensure(within, "rss_bytes", "not 0, and below the limit", memory)?;
     let left = value(memory.available_bytes);
     let sum = left.saturating_add(working);
     let near = (LIMIT - (LIMIT >> 3)..=LIMIT + (LIMIT >> 3)).contains(&sum);
-    ensure(near, "available_bytes", "what is left of 64 MiB", memory)?;
+    ensure(near, "available_bytes", "the rest of 64 MiB", memory)?;
     let faults = value(memory.page_faults);
     ensure(faults > 0, "page_faults", "not 0", memory)?;
     let major = value(memory.major_page_faults);
-    ensure(major <= faults, "major_page_faults", "page_faults at most", memory)
+    ensure(major <= faults, "major_page_faults", "at most page_faults", memory)
 }
 
 /// The working set of the busy container of [`busier_container_is_told`], at least.
@@ -216,13 +216,13 @@ fn used(cpu: Option<v1::CpuUsage>, memory: Option<v1::MemoryUsage>) -> Used {
     )
 }
 
-/// What two containers use, if the first one uses more.
+/// The usage of two containers, if the first one uses more.
 fn busier(what: &str, of: [&v1::ContainerStats; 2]) -> Result<[Used; 2], String> {
     let both = of.map(|stats| used(stats.cpu, stats.memory));
     let [(busy_time, busy_set), (idle_time, idle_set)] = both;
     let told = busy_time > idle_time && busy_set >= BUSY && idle_set < BUSY * 3 / 4;
     told.then_some(both).ok_or_else(|| {
-        format!("{what}: CPU time and working set of the busy one and the other: {both:?}")
+        format!("{what}: CPU time and working set of the busy and the idle one: {both:?}")
     })
 }
 
@@ -240,7 +240,7 @@ fn two_of<'a>(
     Ok([of(first)?, of(second)?])
 }
 
-/// What is wrong with what each call tells of two containers. Not every runtime tells it of pods.
+/// Compares the usage of two containers in each call. Not every runtime reports it for pods.
 async fn usage_of_both(x: &Context, pod: &Pod, ids: [&str; 2]) -> Verdict<Result<(), String>> {
     let [busy, idle] = ids;
     let first = x.client.container_stats(busy).await?;
@@ -277,7 +277,7 @@ async fn busier_container_is_told(x: &Context) -> Verdict {
     let busy = pod.start(x.script("c", &script)).await?;
     let idle = x.start_ready(&pod, x.forever("d")).await?;
     // Some runtimes measure every few seconds.
-    x.until("the statistics of two containers to be theirs", async || {
+    x.until("the busy container to use more than the idle one", async || {
         match usage_of_both(x, &pod, [&busy, &idle]).await {
             Ok(Ok(())) => Ok(Ok(())),
             Ok(Err(why)) => Err(why),

@@ -1,4 +1,4 @@
-//! Rules of the values of metrics: their kinds, times and labels.
+//! Rules for metrics: their types, timestamps, labels and units.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::rules::limits::with;
 use crate::rules::sandbox::echo::of_now;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-STA-017": "Metrics have a value, the time at which they were measured, and the kind that their name tells; counters do not go back.",
+    Should "CRI-STA-017": "Metrics have a value, a current timestamp, and the type that their name implies; counters never decrease.",
         API, tags ["metrics", "time"], calls [ListPodSandboxMetrics],
         metrics_are_measured given [pod], faults [
             "ListPodSandboxMetrics drop pod_metrics.container_metrics.metrics.value",
@@ -17,13 +17,13 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListPodSandboxMetrics set pod_metrics.metrics.metric_type \"COUNTER\"",
             "ListPodSandboxMetrics after 1 set pod_metrics.container_metrics.metrics.value.value \"0\"",
         ];
-    Should "CRI-STA-018": "The labels of metrics name the pod, its namespace and the container, which a kubelet shows as cAdvisor's.",
+    Should "CRI-STA-018": "The labels of container metrics name the pod, its namespace and the container: the kubelet exposes them as cAdvisor metrics.",
         KUBELET, tags ["metrics", "kubelet"], calls [ListMetricDescriptors, ListPodSandboxMetrics],
         labels_name_container given [pod], faults [
             "ListPodSandboxMetrics set pod_metrics.container_metrics.metrics.label_values [\"none\", \"none\", \"none\", \"none\", \"none\", \"none\"]",
             "ListMetricDescriptors drop descriptors",
         ];
-    Should "CRI-STA-029": "Metrics of a container have the units that their names tell, and count its processes and its shares.",
+    Should "CRI-STA-029": "Container metrics use the units in their names, and report the container's processes, threads and CPU shares.",
         KUBELET, tags ["metrics", "kubelet", "resources"], calls [ListPodSandboxMetrics, ContainerStatus],
         metrics_have_their_units given [limits, pod], faults [
             "ListPodSandboxMetrics set pod_metrics.container_metrics.metrics.value.value \"0\"",
@@ -38,7 +38,7 @@ pub(crate) async fn metrics(x: &Context, pod: &str) -> Verdict<v1::PodSandboxMet
     present(all.find(|one| one.pod_sandbox_id == pod), "ListPodSandboxMetrics", "the pod", "others")
 }
 
-/// Those of the pod, and those of its only container.
+/// The metrics of a pod, and those of its only container.
 fn apart(all: v1::PodSandboxMetrics) -> Verdict<[Vec<v1::Metric>; 2]> {
     let containers = <[v1::ContainerMetrics; 1]>::try_from(all.container_metrics);
     match containers {
@@ -47,15 +47,15 @@ fn apart(all: v1::PodSandboxMetrics) -> Verdict<[Vec<v1::Metric>; 2]> {
     }
 }
 
-/// Whether the name tells of a counter. How many inodes a file system has is none.
+/// Whether the name is that of a counter. The number of inodes of a filesystem is a gauge.
 fn is_counter(name: &str) -> bool {
     name.ends_with("_total") && name != "container_fs_inodes_total"
 }
 
-/// Fails unless a metric has a value, a time of now, and the kind that Prometheus' names tell.
+/// Fails unless a metric has a value, a current timestamp, and the type that its Prometheus name implies.
 fn is_measured(metric: &v1::Metric) -> Verdict {
     ensure(metric.value.is_some(), "the value of a metric", "set", metric)?;
-    // 0: as old as the answer.
+    // 0 means the time of the answer.
     if metric.timestamp != 0 {
         of_now(&format!("the time of {}", metric.name), metric.timestamp)?;
     }
@@ -68,7 +68,7 @@ fn is_measured(metric: &v1::Metric) -> Verdict {
         | "container_processes" => v1::MetricType::Gauge,
         _ => return Ok(()),
     };
-    let what = format!("the kind of {}", metric.name);
+    let what = format!("the type of {}", metric.name);
     equal(&what, &metric.metric_type(), &kind)
 }
 
@@ -95,7 +95,7 @@ async fn metrics_are_measured(x: &Context, pod: Pod) -> Verdict {
         let later = counters(after);
         for (name, value) in counters(before) {
             let grown = later.get(&name).is_none_or(|later| *later >= value);
-            let expected = format!("{value} at least");
+            let expected = format!("at least {value}");
             ensure(grown, &format!("a later {name:?}"), &expected, later.get(&name))?;
         }
     }
@@ -117,7 +117,7 @@ async fn labels_name_container(x: &Context, pod: Pod) -> Verdict {
     for metric in &container {
         let mut all = descriptors.iter();
         let Some(descriptor) = all.find(|one| one.name == metric.name) else {
-            return failed("the descriptor of a metric", "to be there", metric.name.as_str());
+            return failed("the descriptor of a metric", "to exist", metric.name.as_str());
         };
         let labels: BTreeMap<_, _> =
             descriptor.label_keys.iter().zip(&metric.label_values).collect();
@@ -136,7 +136,7 @@ async fn labels_name_container(x: &Context, pod: Pod) -> Verdict {
 }
 
 async fn metrics_have_their_units(x: &Context, pod: Pod) -> Verdict {
-    // Three processes of a thread each.
+    // Three processes with one thread each.
     let text = "sleep 1000 & sleep 1000 & echo ready; wait";
     let resources = v1::LinuxContainerResources { cpu_shares: 512, ..Default::default() };
     let id = x.start_ready(&pod, with(x.script("c", text), resources)).await?;
@@ -159,7 +159,7 @@ async fn metrics_have_their_units(x: &Context, pod: Pod) -> Verdict {
         ensure(within, name, &format!("{least} to {most}"), value)?;
     }
     match known {
-        0 => unsupported("the metrics of containers have other names"),
+        0 => unsupported("container metrics have other names"),
         _ => Ok(()),
     }
 }

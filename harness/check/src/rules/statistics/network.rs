@@ -1,4 +1,4 @@
-//! Rules of what is measured of a pod's network: its interfaces, and the bytes that each has received and sent.
+//! Rules for a pod's network statistics: its interfaces, and the bytes received and sent.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::rules::statistics::accuracy::{interfaces, sandbox_stats};
 use crate::rules::statistics::metrics::metrics;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-STA-016": "What PodSandboxStats tell of a pod's traffic is what its network interface has counted.",
+    Should "CRI-STA-016": "Network statistics in PodSandboxStats match the counters of the pod's interface.",
         API, tags ["kubelet", "network"], calls [PodSandboxStats, ExecSync],
         traffic_is_that_of_interface, faults [
             "PodSandboxStats drop stats.linux.network",
@@ -17,13 +17,13 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PodSandboxStats drop stats.linux.network.default_interface.tx_bytes",
             "PodSandboxStats drop stats.linux.network.timestamp",
         ];
-    Should "CRI-STA-019": "PodSandboxStats have each network interface of the pod but the loopback.",
+    Should "CRI-STA-019": "PodSandboxStats lists every network interface of the pod except loopback.",
         API, tags ["kubelet", "network"], calls [PodSandboxStats, ExecSync],
         every_interface_is_measured given [namespaces, pod], faults [
             "PodSandboxStats drop stats.linux.network.interfaces",
             "PodSandboxStats drop stats.linux.network",
         ];
-    Should "CRI-STA-028": "What ListPodSandboxMetrics tells of a pod's traffic is what its network interface has counted.",
+    Should "CRI-STA-028": "Network metrics in ListPodSandboxMetrics match the counters of the pod's interface.",
         API, tags ["metrics", "network"], calls [ListPodSandboxMetrics, ExecSync],
         traffic_in_metrics_is_that_of_interface, faults [
             "ListPodSandboxMetrics drop pod_metrics.metrics.value.value",
@@ -41,7 +41,7 @@ fn counted(text: &str, name: &str) -> Option<(u64, u64)> {
     Some((*columns.first()?, *columns.get(8)?))
 }
 
-/// Sends 280 kB to the first gateway, and waits for no answer.
+/// Sends 280 kB to the first gateway, without waiting for an answer.
 const SEND: &str = r#"
 open(my $routes, "<", "/proc/net/route") or exit;
 my ($gateway) = map { (split /\t/)[2] } grep { (split /\t/)[1] eq "00000000" } <$routes>;
@@ -50,7 +50,7 @@ socket(my $any, 2, 2, 0) or exit;
 send($any, "x" x 1400, 0, pack("S n L x8", 2, 9, hex $gateway)) for 1 .. 200;
 "#;
 
-/// A pod with a container, of which what was sent and what was received differ, unless the image has no perl.
+/// Runs a pod with a container whose sent and received bytes differ, unless the image has no perl.
 async fn talker(x: &Context) -> Verdict<(Pod, String)> {
     x.needs_namespaces()?;
     let pod = x.pod().await?;
@@ -86,7 +86,7 @@ async fn traffic_in_metrics_is_that_of_interface(x: &Context) -> Verdict {
     const RECEIVED: &str = "container_network_receive_bytes_total";
     const SENT: &str = "container_network_transmit_bytes_total";
     let (pod, id) = talker(x).await?;
-    // What a runtime without metrics or statistics of pods says.
+    // A runtime without statistics of pods fails here.
     let name = sandbox_stats(x, &pod.id).await?.linux.unwrap_or_default();
     let name = name.network.unwrap_or_default().default_interface;
     let name = name.unwrap_or_default().name;
@@ -109,7 +109,7 @@ async fn traffic_in_metrics_is_that_of_interface(x: &Context) -> Verdict {
     between(SENT, of(SENT), before.1, after.1)
 }
 
-/// Makes a bridge in the network namespace: the ioctl SIOCBRADDBR, for images without ip(8).
+/// Creates a bridge in the network namespace: the ioctl SIOCBRADDBR, for images without ip(8).
 const BRIDGE: &str = r#"
 socket(my $any, 2, 2, 0) or die "socket: $!";
 my $name = pack("a16", "second");
@@ -123,7 +123,7 @@ async fn every_interface_is_measured(x: &Context, pod: Pod) -> Verdict {
     capabilities.add_capabilities = vec!["NET_ADMIN".to_owned()];
     let id = x.start_ready(&pod, config).await?;
     if let Err(status) = x.client.sh(&id, &format!("perl -e '{BRIDGE}'")).await {
-        return skipped(format!("the pod gets no second network interface: {}", status.message()));
+        return skipped(format!("no second network interface in the pod: {}", status.message()));
     }
     let text = x.client.sh(&id, "cat /proc/net/dev").await?;
     let names = text.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned()));

@@ -1,11 +1,11 @@
-//! Rules of what is used no more: the space of an image that was removed, and the memory of a process that ended.
+//! Rules for reclaimed resources: the disk space of a removed image, and the memory of a process that has ended.
 
 use crate::prelude::*;
 use crate::rules::image::{add, pull};
 use crate::rules::statistics::accuracy::{listed_container_stats, sandbox_stats};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-RTM-012": "ImageFsInfo counts the bytes and the inodes of an image from its pull to its removal: a kubelet removes images until enough is free.",
+    Should "CRI-RTM-012": "ImageFsInfo counts the bytes and inodes of an image from its pull to its removal: the kubelet removes images until enough space is free.",
         KUBELET, tags ["kubelet", "statistics", "image"], calls [ImageFsInfo, PullImage, RemoveImage],
         space_of_image_comes_and_goes, faults [
             "ImageFsInfo stale",
@@ -14,7 +14,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PullImage request set image.image \"127.0.0.1:1/none:1\"",
             "ImageFsInfo after 1 set image_filesystems.used_bytes.value \"9000000000000\"",
         ];
-    Should "CRI-STA-023": "What ContainerStats, ListContainerStats and PodSandboxStats tell of memory falls when a process gives it back: it is no peak.",
+    Should "CRI-STA-023": "ContainerStats, ListContainerStats and PodSandboxStats report current memory usage, not the peak: it falls when a process ends.",
         API, tags ["kubelet", "statistics", "resources"], calls [ContainerStats, ListContainerStats, PodSandboxStats],
         memory_is_given_back given [limits, namespaces], faults [
             "ContainerStats stale",
@@ -28,7 +28,7 @@ async fn image_filesystems(x: &Context) -> Result<Vec<v1::FilesystemUsage>, Stat
     Ok(x.client.image_fs_info().await?.image_filesystems)
 }
 
-/// What the image file systems use: bytes and inodes.
+/// Bytes and inodes that the image filesystems use.
 fn used(all: &[v1::FilesystemUsage]) -> (u64, u64) {
     let sum = |field: fn(&v1::FilesystemUsage) -> Option<v1::UInt64Value>| {
         all.iter().filter_map(field).map(|used| used.value).sum()
@@ -36,14 +36,14 @@ fn used(all: &[v1::FilesystemUsage]) -> (u64, u64) {
     (sum(|one| one.used_bytes), sum(|one| one.inodes_used))
 }
 
-/// Whether an image file system is the directory in which CRI-O has what describes images, and no layer.
+/// Whether an image filesystem is CRI-O's directory for image metadata, which has no layers.
 fn has_no_layers(one: &v1::FilesystemUsage) -> bool {
     let place = one.fs_id.as_ref().map(|id| id.mountpoint.as_str());
     place.is_some_and(|place| place.ends_with("-images"))
 }
 
 async fn space_of_image_comes_and_goes(x: &Context) -> Verdict {
-    // Other rules pull and remove images meanwhile, small ones.
+    // Other rules pull and remove small images concurrently.
     const CONTENT: usize = 64 << 20;
     const BYTES: u64 = 40 << 20;
     const FILES: usize = 3000;
@@ -75,7 +75,7 @@ async fn space_of_image_comes_and_goes(x: &Context) -> Verdict {
         })
         .await?;
     x.client.remove_image(&name).await?;
-    let what = "bytes and inodes to fall by 40 MiB and 2000 when that image was removed";
+    let what = "bytes and inodes to fall by 40 MiB and 2000 after the image was removed";
     x.until(what, async || match look().await {
         Ok(used) if more(with_image, used) => Ok(()),
         seen => Err(format!("{seen:?}, {with_image:?} before")),
@@ -83,13 +83,13 @@ async fn space_of_image_comes_and_goes(x: &Context) -> Verdict {
     .await
 }
 
-/// Bytes used, and those of the working set.
+/// Used bytes and working set bytes.
 fn both(memory: Option<v1::MemoryUsage>) -> [u64; 2] {
     let memory = memory.unwrap_or_default();
     [memory.usage_bytes, memory.working_set_bytes].map(|value| value.map_or(0, |value| value.value))
 }
 
-/// What each call tells of the memory of a pod's only container; the third is of the pod.
+/// The memory usage of a pod's only container in each call; the third one is of the pod.
 async fn told(x: &Context, pod: &str, id: &str) -> Verdict<[[u64; 2]; 3]> {
     let one = both(x.client.container_stats(id).await?.memory);
     let listed = both(listed_container_stats(x, id).await?.memory);
@@ -112,7 +112,7 @@ async fn memory_is_given_back(x: &Context) -> Verdict {
     let look = async || told(x, &pod.id, &id).await;
     let held = |all: &[[u64; 2]; 3]| all.iter().flatten().all(|used| *used >= HELD);
     let seen = x
-        .until("each call to tell of 32 MiB and more", async || match look().await {
+        .until("each call to report at least 32 MiB", async || match look().await {
             Ok(all) if held(&all) => Ok(all),
             seen => Err(format!("{seen:?}")),
         })

@@ -1,17 +1,17 @@
-//! Rules of the standard input of a container that clients attach to one after the other.
+//! Rules for a container's standard input when clients attach one after the other.
 
 use crate::prelude::*;
 use crate::rules::stream::{BOTH_WAYS, attach, read_until, write};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-STR-015": "Without stdin_once, a container's standard input stays open when a client that was attached leaves, and takes what the next one types.",
+    Must "CRI-STR-015": "Without stdin_once, a container's standard input stays open when an attached client leaves, and accepts input from the next one.",
         API, tags ["kubelet", "stream"], calls [Attach],
         input_stays_open given [pod], faults [
             "CreateContainer request set config.stdin_once true",
             "Attach after 1 answer UNKNOWN",
             "Attach after 1 drop url",
         ];
-    Should "CRI-STR-026": "With stdin_once a client that has ended its input still gets the output (kubectl run -i).",
+    Should "CRI-STR-026": "With stdin_once, a client that has closed its input still receives the output (kubectl run -i).",
         KUBELET, tags ["kubelet", "stream"], calls [Attach],
         output_comes_after_input given [pod], faults [
             "Attach drop url",
@@ -41,7 +41,7 @@ async fn input_stays_open(x: &Context, pod: Pod) -> Verdict {
         let mut attached = attach(x, &id, BOTH_WAYS).await?;
         write(&attached, format!("{typed}\n").as_bytes()).await?;
         read_until(x, &mut attached.stdout, &format!("got {typed}\n")).await?;
-        // The end of what a client types is not that of the container's input.
+        // The end of a client's input does not end the container's.
         attached.end_stdin().await;
     }
     x.container_is(&id, ContainerState::ContainerRunning).await

@@ -1,4 +1,4 @@
-//! Rules of Exec beside ExecSync: its command runs as one of ExecSync does, and its stream stays open.
+//! Rules for Exec: its commands run like those of ExecSync, and its streams stay open and carry all input.
 
 use crate::prelude::*;
 use crate::rules::content::{image, script};
@@ -6,7 +6,7 @@ use crate::rules::security::{confined, rights};
 use crate::rules::stream::{BOTH_WAYS, OUTPUTS, TERMINAL, ended, read_until, shell};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-STR-021": "Commands of Exec and of ExecSync have the user, the groups, the capabilities, the filter, the environment and the working directory of their container, also those of its image.",
+    Must "CRI-STR-021": "Exec and ExecSync commands have their container's user, groups, capabilities, seccomp filter, environment and working directory.",
         CRITEST, tags ["kubelet", "stream", "exec", "security"], calls [Exec, ExecSync],
         commands_are_alike given [namespaces, users], faults [
             "Exec drop url",
@@ -16,25 +16,25 @@ pub(crate) const RULES: &[Rule] = rules! {
             "Exec request set cmd [\"/bin/sh\", \"-c\", \"echo Uid: 0 0 0 0; echo Gid: 0 0 0 0; echo of=image-pod; pwd; echo end\"]",
             "ExecSync request set cmd [\"/bin/sh\", \"-c\", \"echo Uid: 0 0 0 0; echo Gid: 0 0 0 0; echo of=image-pod; pwd; echo end\"]",
         ];
-    Should "CRI-STR-022": "The stream of an Exec over which nothing comes for a while stays open: clients keep one for hours.",
+    Should "CRI-STR-022": "An idle Exec stream stays open: clients keep streams open for hours.",
         KUBELET, tags ["kubelet", "stream"], calls [Exec],
         idle_stream_stays_open given [container], faults [
             "Exec drop url",
             "Exec request set cmd [\"/bin/sh\", \"-c\", \"echo begin; sleep 3\"]",
         ];
-    Must "CRI-STR-023": "Commands of Exec and of ExecSync in a privileged container have every capability that it has.",
+    Must "CRI-STR-023": "Exec and ExecSync commands in a privileged container have all of its capabilities.",
         KUBELET, tags ["kubelet", "stream", "exec", "capabilities"], calls [Exec, ExecSync],
         commands_are_privileged given [namespaces], faults [
             "Exec request set cmd [\"/bin/sh\", \"-c\", \"echo CapEff: 0; echo end\"]",
             "ExecSync request set cmd [\"/bin/sh\", \"-c\", \"echo CapEff: 0; echo end\"]",
         ];
-    Should "CRI-STR-024": "A command of Exec with a terminal has TERM in its environment.",
+    Should "CRI-STR-024": "An Exec command with a terminal has TERM in its environment.",
         CONTAINERD, tags ["stream", "tty"], calls [Exec],
         terminal_has_name given [container], faults [
             "Exec request drop tty",
             "Exec request set cmd [\"/bin/sh\", \"-c\", \"echo term=\"]",
         ];
-    Must "CRI-STR-025": "Standard input of an Exec reaches its command whole, also 5 MB of it.",
+    Must "CRI-STR-025": "Exec carries 5 MB of standard input to the command without loss.",
         KUBELET, tags ["kubelet", "stream"], calls [Exec],
         input_is_whole given [container], faults [
             "Exec request drop stdin",
@@ -42,10 +42,10 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// What tells of the rights, the environment and the directory of a process.
+/// Prints the privileges, the environment and the working directory of a process.
 const TELL: &str = "cat /proc/self/status; echo of=$OF_IMAGE-$OF_POD; pwd; echo end";
 
-/// The lines that tell of rights, and those after `of=`.
+/// The lines about privileges, and those from `of=` on.
 fn told(text: &str) -> Vec<String> {
     let mut all = rights(text);
     let rest = text.lines().map(str::trim_end);
@@ -70,14 +70,14 @@ async fn commands_are_alike(x: &Context) -> Verdict {
     let of_container = told(&lines.collect::<String>());
     let is_user = |line: &String| line.split_whitespace().nth(1) == Some("1234");
     let is_ours = of_container.first().is_some_and(is_user);
-    let what = "what the container tells of its own process";
-    ensure(is_ours, what, "the user 1234 first", &of_container)?;
+    let what = "the privileges of the container's process";
+    ensure(is_ours, what, "user 1234 first", &of_container)?;
     let of_sync = told(&x.client.sh(&id, TELL).await?);
-    let what = "what a command of ExecSync tells, beside its container";
+    let what = "a command of ExecSync, compared with its container";
     equal(what, &of_sync, &of_container)?;
     let mut command = shell(x, &id, TELL, OUTPUTS).await?;
     let text = read_until(x, &mut command.stdout, "\nend\n").await?;
-    let what = "what a command of Exec tells, beside its container";
+    let what = "a command of Exec, compared with its container";
     equal(what, &told(&text), &of_container)
 }
 
@@ -94,11 +94,11 @@ async fn commands_are_privileged(x: &Context) -> Verdict {
     let lines = x.lines(&pod).into_iter().map(|line| line.text + "\n");
     let of_container = rights(&lines.collect::<String>());
     let of_sync = rights(&x.client.sh(&id, tell).await?);
-    let what = "the rights of a command of ExecSync, beside its privileged container";
+    let what = "the privileges of a command of ExecSync, compared with its privileged container";
     equal(what, &of_sync, &of_container)?;
     let mut command = shell(x, &id, tell, OUTPUTS).await?;
     let text = read_until(x, &mut command.stdout, "end\n").await?;
-    let what = "the rights of a command of Exec, beside its privileged container";
+    let what = "the privileges of a command of Exec, compared with its privileged container";
     equal(what, &rights(&text), &of_container)
 }
 
@@ -125,15 +125,15 @@ async fn input_is_whole(x: &Context, id: String) -> Verdict {
         stdin.end().await;
     };
     if tokio::time::timeout(x.shared.patience, sending).await.is_err() {
-        return failed("standard input", "to be taken", "no more of it is");
+        return failed("standard input", "to be accepted", "it blocks");
     }
     let ended = ended(x, command).await?;
-    let what = "the end of the stream: how many MB the command has read";
+    let what = "the end of the stream: the MB that the command has read";
     equal(what, &ended, &Ok(5))
 }
 
 async fn idle_stream_stays_open(x: &Context, id: String) -> Verdict {
-    // Longer than any time that a server takes for "a moment", and short enough for a check of a minute.
+    // Longer than short idle timeouts of servers, and short enough for a check of a minute.
     let text = "echo begin; sleep 12; echo end; exit 3";
     let mut command = shell(x, &id, text, OUTPUTS).await?;
     let output = read_until(x, &mut command.stdout, "end\n").await?;

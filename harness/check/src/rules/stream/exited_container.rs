@@ -1,25 +1,25 @@
-//! Rules of streams into containers that do not run, and of how often a signal is sent.
+//! Rules for streams to exited containers, and for how often a stop signal is sent.
 
 use harness::streaming::{self, Streams, Transport};
 
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-STR-016": "Exec in a container that has ended, and Attach to it, are refused, or their streams end with an error.",
+    Must "CRI-STR-016": "Exec and Attach to an exited container are refused, or their streams end with an error.",
         CONTAINERD, tags ["kubelet", "stream", "input"], calls [Exec, Attach],
         ended_container_has_no_streams given [pod], faults [
             "Exec swallow",
             "Attach swallow",
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"sleep 1000\"]",
         ];
-    Must "CRI-STP-015": "StopContainer sends its signal once: many programs take a second one as the wish to end at once.",
+    Must "CRI-STP-015": "StopContainer sends its signal only once: many programs exit immediately on a second one.",
         API, tags ["kubelet", "signal"], calls [StopContainer],
         signal_is_sent_once given [pod], faults ["CreateContainer request set config.stop_signal \"SIGINT\""];
 };
 
 const OUTPUT: Streams = Streams { stdin: false, stdout: true, stderr: true, tty: false };
 
-/// Fails if there is a URL of which the stream ends well.
+/// Fails if a call returned a URL whose stream ends without an error.
 async fn is_refused(x: &Context, call: &str, answer: Result<String, Status>) -> Verdict {
     let Ok(url) = answer else {
         return Ok(());
@@ -33,12 +33,12 @@ async fn is_refused(x: &Context, call: &str, answer: Result<String, Status>) -> 
     match tokio::time::timeout(x.shared.patience, command.ended()).await {
         Ok(Err(_) | Ok(1..)) => Ok(()),
         Ok(ended) => failed(
-            format!("the stream of {call} in a container that has ended"),
+            format!("the stream of {call} to a container that has exited"),
             "an error",
             format!("{ended:?}"),
         ),
         Err(_) => failed(
-            format!("the stream of {call} in a container that has ended"),
+            format!("the stream of {call} to a container that has exited"),
             "an error",
             "no end",
         ),
@@ -64,12 +64,12 @@ async fn ended_container_has_no_streams(x: &Context, pod: Pod) -> Verdict {
 }
 
 async fn signal_is_sent_once(x: &Context, pod: Pod) -> Verdict {
-    // It goes on for a second after the first one, and exits with how many came.
+    // It runs for a second after the first signal, and exits with the number of signals.
     let text = "n=0; trap 'n=$((n + 1))' TERM; echo ready
         while [ $n = 0 ]; do sleep 0.05; done
         i=0; while [ $i -lt 20 ]; do i=$((i + 1)); sleep 0.05; done; exit $((20 + n))";
     let id = x.start_ready(&pod, x.script("c", text)).await?;
     x.client.stop(&id, 30).await?;
     let code = x.client.container(&id).await?.exit_code;
-    equal("20 and the number of signals, as the exit code", &code, &21)
+    equal("the exit code: 20 plus the number of signals", &code, &21)
 }

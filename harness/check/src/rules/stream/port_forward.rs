@@ -1,4 +1,4 @@
-//! Rules of the streams of PortForward, over SPDY and over WebSockets.
+//! Rules for the streams of PortForward, over SPDY and over WebSockets.
 
 use harness::streaming::{self, ForwardError, Transport};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -7,23 +7,23 @@ use tokio::net::TcpListener;
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-STR-011": "PortForward carries data to a port of a pod in the host's network and back, on several connections, over SPDY and over a WebSocket.",
+    Must "CRI-STR-011": "PortForward carries data to and from a port of a host-network pod, on several connections, over SPDY and over WebSocket.",
         CRITEST, tags ["kubelet", "stream", "network"], calls [PortForward],
         port_of_host_network_is_forwarded, faults [
             "PortForward drop url",
             "PortForward set url \"http://127.0.0.1:1/portforward/none\"",
             "PortForward answer UNKNOWN",
         ];
-    Must "CRI-STR-012": "PortForward carries data to a port of a pod with a network of its own and back.",
+    Must "CRI-STR-012": "PortForward carries data to and from a port of a pod with its own network.",
         CRITEST, tags ["kubelet", "stream", "network"], calls [PortForward],
         port_of_pod_is_forwarded given [namespaces, pod], faults [
             "PortForward drop url",
             "PortForward request set pod_sandbox_id \"none\"",
         ];
-    Should "CRI-STR-013": "PortForward to a port on which nothing listens tells of an error, and the connection is of use for other ports.",
+    Should "CRI-STR-013": "PortForward to a port that nothing listens on reports an error, and the connection can still be used for other ports.",
         KUBELET, tags ["stream", "network"], calls [PortForward],
         closed_port_is_an_error given [namespaces], faults ["PortForward drop url", "PortForward answer UNKNOWN"];
-    Should "CRI-STR-019": "PortForward reaches a server that listens on ::1 alone.",
+    Should "CRI-STR-019": "PortForward reaches a server that listens only on ::1.",
         CRIO, tags ["stream", "network"], calls [PortForward],
         ipv6_port_is_forwarded given [namespaces, pod], faults [
             "PortForward drop url",
@@ -45,14 +45,14 @@ pub(crate) async fn ports(
         Ok(ports) => Ok(ports),
         // containerd tunnels SPDY through WebSockets since 2.0 only.
         Err(error) if over == Transport::WebSocket => {
-            diverges(format!("PortForward has no tunnel through a WebSocket: {error:?}"))
+            diverges(format!("PortForward does not work over a WebSocket: {error:?}"))
         }
         Err(error) => failed("the URL of PortForward", "a stream", format!("{url}: {error:?}")),
     }
 }
 
-/// Sends a text through a forwarded port to a server that returns what it gets, and says `bye` at the end of it. Returns whether
-/// it said so: some runtimes do not carry the end of one direction alone.
+/// Sends a text through a forwarded port to an echo server that sends `bye` at the end of its input. Returns whether `bye`
+/// arrived: some runtimes do not support half-closed connections.
 async fn echoes(x: &Context, ports: &streaming::Ports, port: u16, text: &str) -> Verdict<bool> {
     let (ours, theirs) = tokio::io::duplex(4096);
     let carrying = ports.carry(port, theirs);
@@ -73,24 +73,24 @@ async fn echoes(x: &Context, ports: &streaming::Ports, port: u16, text: &str) ->
         Ok((_, Ok((true, rest)))) if rest.is_empty() => Ok(false),
         Ok((carried, answer)) => failed(
             "the forwarded connection",
-            "what was sent, and bye",
+            "the sent text, and bye",
             format!("{carried:?}, {answer:?}"),
         ),
         Err(_) => failed("the forwarded connection", "to end", "no end"),
     }
 }
 
-/// What it means when a server does not get to say `bye`.
+/// Reports a divergence if the server's `bye` did not arrive.
 fn said_bye(said: bool) -> Verdict {
     match said {
         true => Ok(()),
         false => diverges(
-            "the end of one direction ends the other one too, and what was on its way is lost",
+            "closing one direction closes the other direction, too; data in transit is lost",
         ),
     }
 }
 
-/// A server in this process that returns what it gets, and then `bye`.
+/// An echo server in this process that sends `bye` at the end of its input.
 async fn echo_server() -> Verdict<(u16, tokio::task::JoinSet<()>)> {
     let bound = async {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
@@ -114,12 +114,12 @@ async fn echo_server() -> Verdict<(u16, tokio::task::JoinSet<()>)> {
 }
 
 async fn port_of_host_network_is_forwarded(x: &Context) -> Verdict {
-    // Without namespaces a pod's ports are told by the processes that listen, and the server here is none of the pod's.
+    // Without namespaces, a pod's ports are found by its listening processes, and this server is not one of them.
     x.needs_namespaces()?;
     let (port, _serving) = echo_server().await?;
     let mut config = x.sandbox();
     fixture::pod_namespaces(&mut config).network = NamespaceMode::Node.into();
-    // A pod in the host's network has the host's name.
+    // A host-network pod has the host's hostname.
     config.hostname.clear();
     let pod = x.pod_of(config).await?;
     let long = "0123456789abcdef".repeat(20_000);
@@ -146,13 +146,13 @@ async fn port_of_host_network_is_forwarded(x: &Context) -> Verdict {
     diverges
 }
 
-/// Returns what it gets, and then `bye`. It needs no module of Perl's.
+/// An echo server that sends `bye` at the end of its input. It needs no Perl module.
 const SERVER: &str = r#"command -v perl >/dev/null || { echo no perl; echo ready; exit; }
 exec perl -e '$| = 1; $SIG{CHLD} = "IGNORE"; socket(S, 2, 1, 0) or die; bind(S, pack("S n N x8", 2, 0, 0x7f000001)) or die;
 listen(S, 9) or die; (undef, $port) = unpack("S n", getsockname(S)); print "port=$port\nready\n";
 while (accept(C, S)) { if (fork) { close C; next } while (sysread C, $t, 4096) { syswrite C, $t } syswrite C, "bye"; exit }'"#;
 
-/// Runs a server in a pod, which writes its port, or what it lacks, and then `ready`. Returns the port.
+/// Runs a server in a pod that prints its port, or an error, and then `ready`. Returns the port.
 async fn served(x: &Context, pod: &Pod, server: &str) -> Verdict<u16> {
     pod.start(x.script("c", server)).await?;
     x.logged(pod, "ready").await?;
@@ -175,7 +175,7 @@ async fn port_of_pod_is_forwarded(x: &Context, pod: Pod) -> Verdict {
 
 async fn closed_port_is_an_error(x: &Context) -> Verdict {
     let (open, _serving) = echo_server().await?;
-    // A port that is taken, and on which nothing listens.
+    // A bound port that nothing listens on.
     let taken = tokio::net::TcpSocket::new_v4().and_then(|socket| {
         socket.bind((std::net::Ipv4Addr::LOCALHOST, 0).into())?;
         Ok((socket.local_addr()?.port(), socket))
@@ -190,7 +190,7 @@ async fn closed_port_is_an_error(x: &Context) -> Verdict {
     let carrying = ports.carry(closed, theirs);
     match tokio::time::timeout(x.shared.patience, carrying).await {
         Ok(Err(ForwardError::Refused(_))) => said_bye(echoes(x, &ports, open, "still").await?),
-        // containerd ends the whole connection.
+        // containerd closes the whole connection.
         Ok(Err(ForwardError::Lost)) => {
             diverges("the whole connection ends when a port cannot be reached")
         }
@@ -199,14 +199,14 @@ async fn closed_port_is_an_error(x: &Context) -> Verdict {
     }
 }
 
-/// A server on ::1 that returns what it gets, and then `bye`. It needs no module of Perl's.
+/// An echo server on ::1 that sends `bye` at the end of its input. It needs no Perl module.
 const IPV6_SERVER: &str = r#"command -v perl >/dev/null || { echo no perl; echo ready; exit; }
 exec perl -e '$| = 1; $SIG{CHLD} = "IGNORE"; sub lacking { print "no ::1\nready\n"; exit } socket(S, 10, 1, 0) or lacking();
 bind(S, pack("S n N a16 N", 10, 0, 0, ("\0" x 15) . "\1", 0)) or lacking();
 listen(S, 9) or die; (undef, $port) = unpack("S n", getsockname(S)); print "port=$port\nready\n";
 while (accept(C, S)) { if (fork) { close C; next } while (sysread C, $t, 4096) { syswrite C, $t } syswrite C, "bye"; exit }'"#;
 
-/// Whether `localhost` is also `::1` on this machine: some runtimes look the name up.
+/// Whether `localhost` is also `::1` on this machine: some runtimes resolve the name.
 fn localhost_is_ipv6() -> bool {
     let hosts = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
     let mut lines = hosts.lines().map(str::split_whitespace);
@@ -218,7 +218,7 @@ async fn ipv6_port_is_forwarded(x: &Context, pod: Pod) -> Verdict {
     let ports = ports(x, &pod, port, Transport::Spdy).await?;
     match echoes(x, &ports, port, "hello").await {
         Err(Outcome::Fail { seen, .. }) if !localhost_is_ipv6() => diverges(format!(
-            "a server on ::1 is not reached where /etc/hosts does not say that ::1 is localhost: {seen}"
+            "a server on ::1 is not reached because /etc/hosts does not name ::1 localhost: {seen}"
         )),
         said => said_bye(said?),
     }

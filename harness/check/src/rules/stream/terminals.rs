@@ -1,4 +1,4 @@
-//! Rules of terminals: the controlling one of a process, and its size.
+//! Rules for terminals: controlling terminals, /dev/console and sizes.
 
 use harness::streaming::Command;
 
@@ -6,23 +6,23 @@ use crate::prelude::*;
 use crate::rules::stream::{TERMINAL, TRANSPORTS, attach, ended, exec, read_until, shell, write};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-STR-002": "The size that a client sends becomes the size of the command's terminal.",
+    Must "CRI-STR-002": "The size that an Exec client sends becomes the size of the command's terminal.",
         KUBELET, tags ["kubelet", "stream", "tty"], calls [Exec],
         terminal_is_resized given [container], faults ["Exec request drop tty", "Exec drop url"];
-    Should "CRI-STR-017": "The terminal of a container, and that of an Exec, is the controlling one of its processes: /dev/tty leads to it.",
+    Should "CRI-STR-017": "The terminal of a container, and of an Exec command, is the controlling terminal of its processes: /dev/tty refers to it.",
         CONTAINERD, tags ["stream", "tty"], calls [CreateContainer, Exec],
         terminal_is_controlling, faults [
             "CreateContainer request drop config.tty",
             "Exec request drop tty",
             "Exec drop url",
         ];
-    Must "CRI-STR-018": "The size that a client of Attach sends becomes the size of the container's terminal.",
+    Must "CRI-STR-018": "The size that an Attach client sends becomes the size of the container's terminal.",
         KUBELET, tags ["kubelet", "stream", "tty"], calls [Attach],
         terminal_of_container_is_resized given [pod], faults [
             "CreateContainer request drop config.tty",
             "Attach drop url",
         ];
-    Should "CRI-STR-020": "The terminal of a container is /dev/console too, where an init system writes (OCI runtime-spec).",
+    Should "CRI-STR-020": "The terminal of a container is also /dev/console, where init systems write (OCI runtime-spec).",
         CONTAINERD, tags ["tty"], calls [CreateContainer],
         terminal_is_console given [namespaces], faults [
             "CreateContainer request drop config.tty",
@@ -44,7 +44,7 @@ async fn terminal_is_console(x: &Context) -> Verdict {
 
 /// Waits until the log has the line "shown", which was written to a file.
 async fn in_log(x: &Context, pod: &Pod, file: &str) -> Verdict {
-    x.until(&format!("what was written to {file} in the log"), async || {
+    x.until(&format!("the line written to {file} in the log"), async || {
         let lines = x.lines(pod);
         // A terminal ends its lines with a carriage return too, which some runtimes keep.
         match lines.iter().any(|line| line.text.trim_end() == "shown") {
@@ -67,7 +67,7 @@ async fn terminal_is_controlling(x: &Context) -> Verdict {
     equal(what, &status.exit_code, &5)?;
     in_log(x, &pod, "/dev/tty").await?;
     let other = pod.start(x.forever("d")).await?;
-    // It ends when all of it was read: some runtimes lose what is read too late.
+    // It exits after all output was read: some runtimes lose output that is read too late.
     let text = text.replace("; exit 5", "; read line; exit 5");
     let mut command = shell(x, &other, &text, TERMINAL).await?;
     read_until(x, &mut command.stdout, "shown\r\n").await?;
@@ -77,7 +77,7 @@ async fn terminal_is_controlling(x: &Context) -> Verdict {
 }
 
 async fn terminal_of_container_is_resized(x: &Context, pod: Pod) -> Verdict {
-    // It tells its size until it is stopped.
+    // It prints the terminal's size until it is stopped.
     let mut config = x.script("c", "while :; do stty size || exit 9; sleep 0.1; done");
     config.stdin = true;
     config.tty = true;
@@ -88,7 +88,7 @@ async fn terminal_of_container_is_resized(x: &Context, pod: Pod) -> Verdict {
 
 async fn terminal_is_resized(x: &Context, id: String) -> Verdict {
     for transport in TRANSPORTS {
-        // It tells its size until it is told to end.
+        // It prints the terminal's size until the stream is closed.
         let script = "while :; do stty size || exit 9; sleep 0.1; done";
         let cmd = ["/bin/sh", "-c", script];
         let command = exec(x, &id, &cmd, TERMINAL, transport).await?;
@@ -97,13 +97,13 @@ async fn terminal_is_resized(x: &Context, id: String) -> Verdict {
     Ok(())
 }
 
-/// Sends sizes to a command that tells its terminal's size again and again, and waits until it tells each.
+/// Sends sizes to a command that prints its terminal's size repeatedly, and waits until it prints each of them.
 async fn sizes_arrive(x: &Context, mut command: Command) -> Verdict {
     read_until(x, &mut command.stdout, "\n").await?;
     let sizes = present(command.sizes.take(), "the protocol", "a stream for sizes", "none")?;
     for (width, height) in [(77, 33), (140, 20)] {
         if let Err(error) = sizes.tell(width, height).await {
-            return failed("a size", "to be taken", format!("{error:?}"));
+            return failed("a size", "to be accepted", format!("{error:?}"));
         }
         let expected = format!("{height} {width}\r\n");
         read_until(x, &mut command.stdout, &expected).await?;

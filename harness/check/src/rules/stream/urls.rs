@@ -1,4 +1,4 @@
-//! Rules of the URLs that Exec, Attach and PortForward answer: whom they are of use to, and how often.
+//! Rules for the URLs that Exec, Attach and PortForward return: who can use them, and how often.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use super::BOTH_WAYS;
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-STR-027": "The URLs of Exec, Attach and PortForward have the name of a host or an address to connect to, a port, and something that cannot be guessed, each call something else; some runtimes listen on the loopback address, for clients on the same machine.",
+    Should "CRI-STR-027": "Exec, Attach and PortForward return URLs with a usable host (only loopback in some runtimes), a port and a new unguessable token.",
         KUBELET, tags ["stream", "crictl", "addresses"], calls [Exec, Attach, PortForward],
         urls_are_of_use given [pod, container], faults [
             "Exec set url \"http://0.0.0.0:10010/exec/0123456789\"",
@@ -25,7 +25,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "Attach stale",
             "PortForward stale",
         ];
-    Should "CRI-STR-028": "A URL of Attach or PortForward works once, as one of Exec does: nobody who learns of it later can use it.",
+    Should "CRI-STR-028": "An Attach or PortForward URL works only once, so that a leaked URL cannot be used again.",
         CONTAINERD, tags ["stream", "security"], calls [Attach, PortForward],
         other_urls_serve_once given [pod], faults ["Attach drop url", "PortForward drop url"];
 };
@@ -57,9 +57,9 @@ fn attach_of(id: &str) -> v1::AttachRequest {
     }
 }
 
-/// How many characters of a path cannot be guessed: containerd's tokens have 8 of base64 (k8s.io/kubelet, cri/streaming).
+/// The shortest token that is accepted: containerd's have 8 characters of base64 (k8s.io/kubelet, cri/streaming).
 const TOKEN: usize = 8;
-/// How long the search for the address of a host's name may take.
+/// The timeout for the lookup of a host name.
 const LOOKUP: Duration = Duration::from_secs(5);
 
 /// Whether the address is a loopback one; fails for a URL that no client can use.
@@ -96,12 +96,12 @@ async fn urls_are_of_use(x: &Context, pod: Pod, id: String) -> Verdict {
             here.push(*call);
         }
         let differ = url != other;
-        ensure(differ, &format!("the URLs of two calls of {call}"), "two", url)?;
+        ensure(differ, &format!("the URLs of two calls of {call}"), "to differ", url)?;
     }
     match here.is_empty() {
         true => Ok(()),
         false => diverges(format!(
-            "the URLs of {} are of use on this machine alone: {}",
+            "the URLs of {} can be used only on this machine: {}",
             here.join(", "),
             first.map(|(_, url)| without_token(&url)).join(" ")
         )),
@@ -121,11 +121,11 @@ async fn other_urls_serve_once(x: &Context, pod: Pod) -> Verdict {
     let first = streaming::command(&attach, BOTH_WAYS, Transport::Spdy).await;
     let _attached = first.or_else(|error| failed("Attach", "a stream", format!("{error:?}")))?;
     let again = streaming::command(&attach, BOTH_WAYS, Transport::Spdy).await;
-    ensure(again.is_err(), "a URL of Attach that was used", "an error", "a stream")?;
+    ensure(again.is_err(), "a used URL of Attach", "an error", "a stream")?;
     let request = v1::PortForwardRequest { pod_sandbox_id: pod.id.clone(), port: vec![80] };
     let forward = x.client.runtime.clone().port_forward(request).await?.into_inner().url;
     let first = streaming::port_forward(&forward, Transport::Spdy).await;
     let _ports = first.or_else(|error| failed("PortForward", "a stream", format!("{error:?}")))?;
     let again = streaming::port_forward(&forward, Transport::Spdy).await;
-    ensure(again.is_err(), "a URL of PortForward that was used", "an error", "a stream")
+    ensure(again.is_err(), "a used URL of PortForward", "an error", "a stream")
 }
