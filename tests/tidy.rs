@@ -38,6 +38,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("stream", &["fuzz-target"]),
     ("runtime-fake", &["cri", "file-tree", "fuzz-target", "image", "keeper", "network", "stream"]),
     ("api", &[]),
+    ("cluster", &["api"]),
     ("agent", &["api", "cri", "fetch", "file-tree", "image-reference"]),
     ("proxy", &["cri"]),
     ("harness", &["cri", "file-tree", "image", "network", "proxy", "stream"]),
@@ -45,7 +46,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("check", &["cri", "file-tree", "harness", "proxy", "registry"]),
     ("bench", &["check", "cri", "file-tree", "harness"]),
     ("crib-base", &["agent", "api", "cri", "file-tree", "harness"]),
-    ("crib-run", &["agent", "api", "cri", "crib-base", "file-tree", "harness", "runtime-fake"]),
+    (
+        "crib-run",
+        &["agent", "api", "cluster", "cri", "crib-base", "file-tree", "harness", "runtime-fake"],
+    ),
     (
         "crib",
         &[
@@ -53,6 +57,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "api",
             "bench",
             "check",
+            "cluster",
             "cri",
             "crib-base",
             "crib-run",
@@ -83,6 +88,11 @@ const FOREIGN: &[(&str, &[&str], &str)] = &[
         "api",
         &["async-trait", "fetch", "hyper", "nix", "rustix", "rustls", "tokio", "tonic", "tracing"],
         "it decides about objects, and does nothing",
+    ),
+    (
+        "cluster",
+        &["async-trait", "cri", "hyper", "nix", "rustix", "tonic", "tracing"],
+        "it keeps and decides about objects, whoever runs them and however they are reached",
     ),
     (
         "agent",

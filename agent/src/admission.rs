@@ -17,10 +17,10 @@ mod taken;
 use std::collections::BTreeMap;
 
 use api::pod::{Pod, PodUid};
+use api::qos::qos_class;
 use k8s_openapi::api::core::v1::{PodStatus, Taint};
 use serde::{Deserialize, Serialize};
 
-use crate::spec::resources::qos_class;
 pub use taken::Taken;
 
 /// The label of nodes, and of pods that ask for it, with the operating system.

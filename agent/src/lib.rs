@@ -10,7 +10,6 @@ mod causes;
 pub mod claims;
 pub mod clock;
 pub mod config;
-pub mod controllers;
 pub mod cri;
 pub mod dialer;
 pub mod dns;

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use api::manifest::endpoints::mirrors;
 use api::manifest::storage::claims_of_pod;
-use api::manifest::{Object, Workload, WorkloadObject};
+use api::manifest::{Object, Workload, WorkloadObject, to_json};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{
@@ -17,6 +17,8 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::watch;
 
 /// Namespace and name.
@@ -142,6 +144,28 @@ impl ObjectMap {
     /// All ClusterTrustBundles.
     pub fn cluster_trust_bundles(&self) -> Vec<Arc<ClusterTrustBundle>> {
         self.trust_bundles.values().cloned().collect()
+    }
+
+    /// All objects as JSON. Endpoints are the slices that stand for them.
+    #[must_use]
+    pub fn json(&self) -> Vec<Value> {
+        fn all<'o, T: Serialize + 'o>(
+            objects: impl Iterator<Item = &'o Arc<T>>,
+        ) -> impl Iterator<Item = Value> {
+            objects.map(|object| to_json(&**object))
+        }
+        all(self.config_maps.values())
+            .chain(all(self.secrets.values()))
+            .chain(all(self.services.values()))
+            .chain(all(self.endpoint_slices.values()))
+            .chain(all(self.mirrors.values().flatten()))
+            .chain(all(self.claims.values()))
+            .chain(all(self.volumes.values()))
+            .chain(all(self.service_accounts.values()))
+            .chain(all(self.runtime_classes.values()))
+            .chain(all(self.priority_classes.values()))
+            .chain(all(self.trust_bundles.values()))
+            .collect()
     }
 
     /// Adds a ConfigMap, or replaces the one of that name.
@@ -334,5 +358,41 @@ mod tests {
             .collect();
         assert_eq!(names, ["x", "y"]);
         assert_eq!(objects.config_map("a", "x"), None);
+        let json = objects.json();
+        assert_eq!(json.len(), 3);
+        assert_eq!(
+            (&json[0]["kind"], &json[0]["metadata"]["name"]),
+            (&"Service".into(), &"x".into())
+        );
+    }
+
+    #[test]
+    fn claims_of_a_stateful_set_are_found_by_their_names() {
+        let set = "apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db, namespace: ns}
+spec:
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec: {containers: [{name: c, image: i}]}
+  volumeClaimTemplates:
+  - metadata: {name: data, labels: {a: b}}
+    spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+";
+        let mut objects = ObjectMap::default();
+        objects.insert_claims_of(&crate::fixtures::parsed(set).workloads[0]);
+        for name in ["data-db-0", "data-db-17"] {
+            let claim = objects.persistent_volume_claim("ns", name).unwrap();
+            assert_eq!(claim.metadata.name.as_deref(), Some(name));
+            let labels: Vec<_> = claim.metadata.labels.iter().flatten().collect();
+            assert_eq!(labels.len(), 2, "{labels:?}");
+        }
+        for (namespace, name) in
+            [("ns", "data-db"), ("ns", "data-db-x"), ("ns", "log-db-0"), ("m", "data-db-0")]
+        {
+            assert_eq!(objects.persistent_volume_claim(namespace, name), None, "{name}");
+        }
     }
 }

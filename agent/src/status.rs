@@ -17,6 +17,7 @@ pub(crate) mod transition;
 use std::collections::BTreeMap;
 
 use api::pod::Pod;
+use api::qos::qos_class;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus};
 
@@ -24,7 +25,6 @@ use crate::observed::Observed;
 use crate::plan::restart;
 use crate::resize::actuated::Actuated;
 use crate::resize::conditions::ResizeConditions;
-use crate::spec::resources as spec_resources;
 
 pub use phase::phase;
 
@@ -74,7 +74,7 @@ pub fn pod_status(inputs: &Inputs<'_>) -> PodStatus {
     let restarting = restart::restarts_all(pod, inputs.observed, old);
 
     let mut status = PodStatus {
-        qos_class: Some(spec_resources::qos_class(pod).as_str().to_owned()),
+        qos_class: Some(qos_class(pod).as_str().to_owned()),
         container_statuses: filled(containers::apps(inputs, old, restarting)),
         init_container_statuses: filled(containers::inits(inputs, old, restarting)),
         ephemeral_container_statuses: filled(containers::ephemeral(inputs, old, restarting)),

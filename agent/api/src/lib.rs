@@ -2,9 +2,13 @@
 //! summed. Pure: no tasks, files, processes or clocks.
 
 pub mod duration;
+pub mod generated_names;
 pub mod manifest;
+pub mod manifest_set;
 pub mod pod;
+pub mod pod_update;
 pub mod priority_class;
+pub mod qos;
 pub mod quantity;
 pub mod selector;
 pub mod totals;

@@ -5,11 +5,11 @@
 //! go, and those with the weakest claim first.
 
 use api::pod::{Pod, PodUid};
+use api::qos::{QosClass, qos_class};
 
 use super::Rejection;
 use super::resources::Shortage;
 use super::share::request;
-use crate::spec::resources::{QosClass, qos_class};
 
 /// From this priority on a pod is critical (Kubernetes 1.36, pkg/apis/scheduling/types.go).
 const CRITICAL_PRIORITY: i32 = 2_000_000_000;

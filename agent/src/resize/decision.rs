@@ -7,13 +7,14 @@
 use std::collections::BTreeMap;
 
 use api::pod::Pod;
+use api::qos::qos_class;
 use api::totals::{self, Amounts, Kind};
 use k8s_openapi::api::core::v1::{Container, PodStatus, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
 use crate::admission::{Offer, Rejection, Taken, admit};
 use crate::spec::Node;
-use crate::spec::resources::{may_swap, qos_class};
+use crate::spec::resources::may_swap;
 
 /// Whether a resize is granted.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,9 +5,10 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/allocation/allocation_manager.go sortPendingResizes.
 
 use api::pod::Pod;
+use api::qos::{QosClass, qos_class};
 use jiff::Timestamp;
 
-use crate::spec::resources::{QosClass, pod_requests, qos_class};
+use crate::spec::resources::pod_requests;
 
 /// What a pending resize is sorted by.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

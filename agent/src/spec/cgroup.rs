@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 
 use api::pod::Pod;
+use api::qos::{QosClass, qos_class};
 use api::quantity::Quantity;
 
 use crate::node::{CgroupDriver, Node};
 use crate::spec::amounts::{self, Amounts, HUGE_PAGES, Kind, get};
 use crate::spec::cpu;
-use crate::spec::qos::{QosClass, qos_class};
 
 /// The cgroup that contains those of all pods.
 const PODS: &str = "kubepods";

@@ -3,13 +3,13 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_container_linux.go, generateLinuxContainerResources.
 
 use api::pod::Pod;
+use api::qos::{QosClass, qos_class};
 use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::Container;
 
 use crate::node::{CgroupVersion, MemoryReservation, Node};
 use crate::spec::Resources;
 use crate::spec::amounts::{self, Kind, get};
-use crate::spec::qos::{QosClass, qos_class};
 
 /// The kernel rounds down to whole pages. A kubelet takes the size of its own machine's.
 const PAGE: f64 = 4096.0;

@@ -1,78 +1,12 @@
-//! ◆ The QoS class of a pod and the OOM scores of its containers.
+//! ◆ The OOM scores of a pod's containers.
 //!
-//! Source: Kubernetes 1.36, pkg/apis/core/v1/helper/qos, pkg/kubelet/qos/policy.go and helpers.go.
+//! Source: Kubernetes 1.36, pkg/kubelet/qos/policy.go and helpers.go.
 
 use api::pod::{Pod, is_sidecar};
-use api::quantity::Quantity;
-use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
+use api::qos::{QosClass, qos_class};
+use k8s_openapi::api::core::v1::Container;
 
 use crate::spec::amounts::{self, Amounts, Kind, get};
-
-/// QoS class of a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QosClass {
-    /// Every container has limits, equal to its requests.
-    Guaranteed,
-    /// Neither Guaranteed nor BestEffort.
-    Burstable,
-    /// No container has requests or limits.
-    BestEffort,
-}
-
-impl QosClass {
-    /// The name in a pod's status.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Guaranteed => "Guaranteed",
-            Self::Burstable => "Burstable",
-            Self::BestEffort => "BestEffort",
-        }
-    }
-}
-
-/// The QoS class: the one in the pod's status, which never changes, or else the computed one.
-pub fn qos_class(pod: &Pod) -> QosClass {
-    let status = pod.api().status.as_ref();
-    match status.and_then(|status| status.qos_class.as_deref()) {
-        Some("Guaranteed") => QosClass::Guaranteed,
-        Some("Burstable") => QosClass::Burstable,
-        Some("BestEffort") => QosClass::BestEffort,
-        Some(_) | None => computed_class(pod),
-    }
-}
-
-/// Only CPU and memory count, of init and app containers or of the pod as a whole.
-fn computed_class(pod: &Pod) -> QosClass {
-    let each: Vec<Option<&ResourceRequirements>> = match &pod.spec().resources {
-        Some(whole) => vec![Some(whole)],
-        None => pod
-            .init_containers()
-            .iter()
-            .chain(pod.containers())
-            .map(|container| container.resources.as_ref())
-            .collect(),
-    };
-    let counted = |kind, resources| {
-        let mut amounts = amounts::of(kind, resources);
-        amounts
-            .retain(|name, amount| (name == "cpu" || name == "memory") && *amount > Quantity::ZERO);
-        amounts
-    };
-    let (mut requests, mut limits, mut all_limited) = (Amounts::new(), Amounts::new(), true);
-    for resources in each {
-        amounts::add(&mut requests, &counted(Kind::Requests, resources));
-        let own = counted(Kind::Limits, resources);
-        all_limited &= own.len() == 2;
-        amounts::add(&mut limits, &own);
-    }
-    if requests.is_empty() && limits.is_empty() {
-        QosClass::BestEffort
-    } else if all_limited && requests == limits {
-        QosClass::Guaranteed
-    } else {
-        QosClass::Burstable
-    }
-}
 
 /// Score of containers that are killed last.
 const GUARANTEED: i64 = -997;

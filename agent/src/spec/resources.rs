@@ -12,7 +12,6 @@ use crate::node::CgroupVersion;
 use crate::spec::amounts::{self, Amounts, HUGE_PAGES, Kind, get};
 use crate::spec::{Node, Resources, cpu, memory_qos, qos, swap};
 
-pub use crate::spec::qos::{QosClass, qos_class};
 pub(crate) use crate::spec::swap::may_swap;
 
 /// What the pod requests of the node at its peak, overhead included, by resource name.

@@ -3,13 +3,14 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_container_linux.go.
 
 use api::pod::Pod;
+use api::qos::{QosClass, qos_class};
 use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::Container;
 
 use crate::node::{CgroupVersion, Node, SwapBehavior};
 use crate::spec::Resources;
 use crate::spec::amounts::{self, Kind, get};
-use crate::spec::qos::{QosClass, is_critical, qos_class};
+use crate::spec::qos::is_critical;
 
 /// Sets the swap limit of a container, if the node can limit swap at all.
 pub(super) fn limit(resources: &mut Resources, pod: &Pod, container: &Container, node: &Node) {

@@ -1,6 +1,7 @@
 //! cpu-conversions and qos-cgroup: what becomes of resources.
 
 use agent::spec::{cgroup, cpu, qos};
+use api::qos::{QosClass, qos_class};
 use serde_json::{Map, Value, json};
 
 use crate::inside;
@@ -60,15 +61,15 @@ fn qos_cgroup(case: &Case) -> Result<(), String> {
         own["hugePageLimitByPageSizeBytes"] = json!(values.hugepages);
     }
     let mut ours = json!({
-        "qosClass": qos::qos_class(&pod).as_str(),
+        "qosClass": qos_class(&pod).as_str(),
         "oomScoreAdj": scores,
         "cgroupParent": cgroup::pod_path(&pod, &node).unwrap_or_default(),
         "podCgroup": own,
     });
     for (name, class) in [
-        ("guaranteed", qos::QosClass::Guaranteed),
-        ("burstable", qos::QosClass::Burstable),
-        ("besteffort", qos::QosClass::BestEffort),
+        ("guaranteed", QosClass::Guaranteed),
+        ("burstable", QosClass::Burstable),
+        ("besteffort", QosClass::BestEffort),
     ] {
         if let Some(path) = cgroup::class_path(&node, class) {
             ours["qosCgroups"][name] = json!(path);

@@ -23,6 +23,14 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Pod, D:
     decode(Json::deserialize(deserializer)?).map_err(D::Error::custom)
 }
 
+/// The pod of a JSON value. Unknown fields are ignored.
+///
+/// # Errors
+/// The field, and what is wrong with it.
+pub fn from_json(json: Json) -> Result<Pod, String> {
+    decode(json)
+}
+
 /// A list of pods as text.
 pub fn list(pods: &List<Pod>) -> String {
     TypedValue::of(pods).json()

@@ -46,6 +46,32 @@ impl TypedValue {
     pub(super) fn json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
+
+    /// The value without the names of types.
+    fn into_json(self) -> serde_json::Value {
+        use serde_json::Value as Json;
+        match self {
+            Self::Null => Json::Null,
+            Self::Bool(value) => Json::Bool(value),
+            Self::Number(number) => Json::Number(number),
+            Self::Text(text) => Json::String(text),
+            Self::List(items) => items.into_iter().map(Self::into_json).collect(),
+            Self::Map(entries) => {
+                let key = |key| match key {
+                    Self::Text(text) => text,
+                    other => other.json(),
+                };
+                let entries = entries.into_iter();
+                Json::Object(entries.map(|(name, value)| (key(name), value.into_json())).collect())
+            }
+            Self::Struct { fields, .. } => {
+                let fields = fields.into_iter();
+                Json::Object(
+                    fields.map(|(name, value)| (name.to_owned(), value.into_json())).collect(),
+                )
+            }
+        }
+    }
 }
 
 impl Serialize for TypedValue {
@@ -64,6 +90,11 @@ impl Serialize for TypedValue {
             }
         }
     }
+}
+
+/// An object of one of Kubernetes' types as JSON, with its API version and kind.
+pub fn to_json(object: &impl Serialize) -> serde_json::Value {
+    TypedValue::of(object).into_json()
 }
 
 struct Builder;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::tree::Node;
-use super::typed_value::TypedValue;
+use super::typed_value::{TypedValue, to_json};
 use super::{
     FieldError, Loader, admit_with_account, full_path, hex_hash, object, storage, support, validate,
 };
@@ -108,6 +108,12 @@ impl Workload {
             WorkloadObject::DaemonSet(set) => set.spec.as_ref().map(|spec| &spec.template),
             WorkloadObject::StatefulSet(set) => set.spec.as_ref().map(|spec| &spec.template),
         }
+    }
+
+    /// The object as JSON.
+    #[must_use]
+    pub fn json(&self) -> serde_json::Value {
+        each!(&self.object, object => to_json(object))
     }
 
     /// What its pods are made from, as JSON.

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The name of a link in the directory of a run whose path is too long for sockets.
 const SOCKETS: &str = "sockets";
@@ -52,6 +53,8 @@ pub fn serve_elsewhere(run: &Path, directory: &Path) -> io::Result<()> {
 pub enum Request {
     /// Its pods.
     Pods,
+    /// All of its objects.
+    Objects,
     /// Its pods, and then to end them and itself. Asking again changes nothing.
     End,
     /// Its pods, and then, where they are ending, to kill them.
@@ -63,6 +66,9 @@ pub enum Request {
 pub struct Answer {
     /// The pods, in the order of namespaces and names.
     pub pods: Vec<PodAnswer>,
+    /// All objects as an API server has them, by kind, namespace and name, if they were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<Value>,
 }
 
 /// A pod, and what happened to it.

@@ -5,14 +5,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use api::manifest::Workload;
+use api::manifest_set::named_pods;
 use api::pod::Pod;
 use cri::v1;
 use harness::client::Client;
 use runtime_fake::PULL_FROM;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request};
-
-use super::named_pods;
 
 /// The value of [`PULL_FROM`] with which no registry is asked.
 const ARCHIVES: &str = "archives";

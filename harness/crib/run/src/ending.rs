@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use agent::{Transition, source};
-use api::pod::{Pod, PodUid};
+use api::pod::PodUid;
 
 use super::lifecycle::Event;
-use super::reports::Reports;
 
 /// The transition with the cause that the agent does not know: why its source lost the pod.
 pub(super) fn with_cause_of_removal(
@@ -30,22 +29,6 @@ pub(super) fn cause_of_end(event: Event) -> &'static str {
     }
 }
 
-/// How long each of the pods may take to end.
-pub(super) fn graces(pods: &[Pod]) -> BTreeMap<PodUid, Duration> {
-    let of = |pod: &Pod| {
-        let seconds = u64::try_from(pod.grace_seconds()).unwrap_or_default();
-        (pod.uid().clone(), Duration::from_secs(seconds))
-    };
-    pods.iter().map(of).collect()
-}
-
-/// How long those that have not ended may take.
-pub(super) fn longest_grace(graces: &BTreeMap<PodUid, Duration>, reports: &Reports) -> Duration {
-    let has_ended = |uid: &PodUid| reports.get(uid).is_some_and(|report| report.finished);
-    let left = graces.iter().filter(|(uid, _)| !has_ended(uid));
-    left.map(|(_, grace)| *grace).max().unwrap_or_default()
-}
-
 /// The message when pods begin to end.
 pub(super) fn ending(event: Event, grace: Duration) -> String {
     let why = match event {
@@ -66,7 +49,6 @@ pub(super) fn ending(event: Event, grace: Duration) -> String {
 mod tests {
     use rstest::rstest;
 
-    use super::super::view::tests::{pod, reports};
     use super::*;
 
     #[rstest]
@@ -82,24 +64,6 @@ mod tests {
         #[case] expected: &str,
     ) {
         assert_eq!(ending(event, Duration::from_secs(seconds)), expected);
-    }
-
-    #[test]
-    fn ended_pods_have_no_grace_period_left() {
-        let graces = BTreeMap::from([
-            (PodUid::new("ended"), Duration::from_secs(30)),
-            (PodUid::new("runs"), Duration::from_secs(2)),
-        ]);
-        let report = |name: &str, phase: &str| {
-            let mut report = pod(name, phase);
-            report.uid = PodUid::new(name);
-            report
-        };
-        let runs = report("runs", "Running");
-        let both = reports(vec![report("ended", "Failed"), runs.clone()]);
-        let longest = |reports: &Reports| longest_grace(&graces, reports).as_secs();
-        assert_eq!(longest(&both), 2);
-        assert_eq!(longest(&reports(vec![runs])), 30, "one not seen yet");
     }
 
     #[test]

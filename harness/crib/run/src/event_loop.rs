@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::clock::{Clock as _, SystemClock};
-use agent::controllers::{Changes, Controllers};
 use agent::objects::{ObjectMap, ObjectStore};
-use agent::source::PodsSender;
 use agent::{Agent, ContainerPhase, Event as PodEvent, ReadinessChange, Transition};
-use api::pod::{Pod, PodUid};
+use api::pod::Pod;
+use cluster::controllers::{Changes, Controllers};
 use crib_base::exit::Exit;
 use crib_base::signals::Signals;
 use jiff::Timestamp;
@@ -18,16 +17,18 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant as Alarm;
 
 use super::daemon::Daemon;
-use super::ending::{cause_of_end, ending, longest_grace, with_cause_of_removal};
+use super::ending::{cause_of_end, ending, with_cause_of_removal};
 use super::history::History;
+use super::hub::Hub;
 use super::label::Label;
 use super::lifecycle::{Event, Lifecycle, PodCounts, Step, count_pods};
 use super::lines;
+use super::manifest_pods::ManifestPods;
 use super::manifest_watch::Reloaded;
 use super::notes::Notes;
 use super::printer::{Print, Printer};
 use super::questions::Question;
-use super::reports::{Reports, is_refused};
+use super::reports::{Reported, Reports, is_refused};
 use super::services::Services;
 use super::tail::{Tail, attempt_of};
 
@@ -56,22 +57,14 @@ pub(super) struct Loop {
     events: mpsc::UnboundedReceiver<PodEvent>,
     /// The node ports that are served, and what goes wrong with Services; ends when none are served.
     service_notes: mpsc::UnboundedReceiver<String>,
-    pods: PodsSender,
-    /// The pods that the agent is to run.
-    desired: Vec<Pod>,
-    /// Why the others were taken out.
-    removed: BTreeMap<PodUid, &'static str>,
+    /// All objects, and the agent's pods.
+    hub: Hub,
+    manifest_pods: ManifestPods,
     keep: bool,
     /// Whether only output of containers and errors are printed.
     is_quiet: bool,
     /// The warnings about manifests that were printed.
     warned: BTreeSet<String>,
-    /// The pods of manifests.
-    wanted: BTreeSet<PodUid>,
-    /// The same, as the manifests have them.
-    bare: Vec<Pod>,
-    /// The uids of all pods that manifests ever had.
-    used: BTreeSet<PodUid>,
     objects: Arc<ObjectStore>,
     /// The runtime's socket.
     socket: PathBuf,
@@ -94,8 +87,6 @@ pub(super) struct Loop {
     controllers: Controllers,
     /// When they are to look again.
     controllers_due: Option<Alarm>,
-    /// The grace periods of all pods that manifests ever had.
-    graces: BTreeMap<PodUid, Duration>,
     /// What is to be said of the pods of manifests that had failed when the end began.
     failures: Option<Vec<String>>,
     lifecycle: Lifecycle,
@@ -123,7 +114,7 @@ impl Loop {
             self.printer.note("the agent did not stop in time");
         }
         while let Ok(transition) = self.transitions.try_recv() {
-            let transition = with_cause_of_removal(transition, &self.removed);
+            let transition = with_cause_of_removal(transition, self.hub.deleted());
             self.printer.print(Print::Transition(transition));
         }
         while let Ok(change) = self.readiness.try_recv() {
@@ -167,7 +158,7 @@ impl Loop {
                     return Event::RuntimeEnded;
                 }
                 Some(transition) = self.transitions.recv() => {
-                    let transition = with_cause_of_removal(transition, &self.removed);
+                    let transition = with_cause_of_removal(transition, self.hub.deleted());
                     self.printer.print(Print::Transition(transition));
                 }
                 Some(change) = self.readiness.recv() => self.printer.print(Print::Readiness(change)),
@@ -218,11 +209,14 @@ impl Loop {
                 }
             }
         }
+        self.hub.observe(reports, SystemClock.now());
         if !self.keep {
             self.end_refused(reports);
         }
-        let changes = self.controllers.sync(reports, SystemClock.now());
+        let now = SystemClock.now();
+        let changes = self.controllers.sync(&Reported(reports), now);
         self.apply(changes);
+        self.hub.set_statuses(self.controllers.statuses(now), now);
         for line in self.notes.on_reports(reports) {
             self.printer.note(line);
         }
@@ -235,11 +229,11 @@ impl Loop {
         self.controllers_due = changes.again.map(alarm_at);
         if !changes.created.is_empty() || !changes.deleted.is_empty() {
             self.notes.add(&changes.created);
-            self.removed.extend(changes.deleted);
-            let removed = &self.removed;
-            self.desired.retain(|pod| !removed.contains_key(pod.uid()));
-            self.desired.extend(changes.created);
-            self.pods.set(self.desired.clone());
+            let now = SystemClock.now();
+            let deleted: BTreeMap<_, _> = changes.deleted.into_iter().collect();
+            self.hub.delete(|pod| deleted.get(pod.uid()).copied(), now);
+            self.hub.create(changes.created, now);
+            self.hub.publish();
         }
         self.tell(changes.news);
         for line in changes.problems {
@@ -263,7 +257,7 @@ impl Loop {
 
     /// What is to be said of the pods of manifests that have failed.
     fn failures_of_manifests(&self, reports: &Reports) -> Vec<String> {
-        let pods = self.wanted.iter().filter_map(|uid| reports.get(uid));
+        let pods = self.manifest_pods.uids().iter().filter_map(|uid| reports.get(uid));
         lines::failures(pods)
     }
 
@@ -285,28 +279,24 @@ impl Loop {
         tally.open += usize::from(self.reloaded.is_some());
         // The run stays until `crib down`, so that its result can be looked at.
         tally.open += usize::from(self.in_background);
-        count_pods(&self.wanted, tally, reports, self.keep)
+        count_pods(self.manifest_pods.uids(), tally, reports, self.keep)
     }
 
     /// Ends the pods that can never succeed. A kubelet tries for ever, and so does `crib agent`; this command has an end.
     fn end_refused(&mut self, reports: &Reports) {
-        let wanted = self.wanted.clone();
+        let wanted = self.manifest_pods.uids().clone();
         let refused = |pod: &Pod| {
             wanted.contains(pod.uid()) && reports.get(pod.uid()).is_some_and(is_refused)
         };
-        let ended = self.desired.iter().filter(|pod| refused(pod));
+        let ended = self.hub.desired().iter().filter(|pod| refused(pod));
         self.refused.extend(ended.cloned());
         self.end(refused, "it cannot run");
     }
 
     /// Ends the pods that `which` chooses, for this reason.
     fn end(&mut self, which: impl Fn(&Pod) -> bool, why: &'static str) {
-        let (ended, kept): (Vec<Pod>, Vec<Pod>) = self.desired.drain(..).partition(which);
-        self.desired = kept;
-        if !ended.is_empty() {
-            let ended = ended.iter().map(|pod| (pod.uid().clone(), why));
-            self.removed.extend(ended);
-            self.pods.set(self.desired.clone());
+        if self.hub.delete(|pod| which(pod).then_some(why), SystemClock.now()) {
+            self.hub.publish();
         }
     }
 
@@ -318,17 +308,17 @@ impl Loop {
             Step::End => {
                 self.reloaded = None;
                 let reports = self.reports.borrow().clone();
-                let grace = longest_grace(&self.graces, &reports);
+                let grace = self.manifest_pods.longest_grace(&reports);
                 let grace = grace.max(self.controllers.longest_end());
                 self.printer.note(ending(event, grace));
                 // Those that end from now on have not failed by themselves.
                 self.failures = Some(self.failures_of_manifests(&reports));
-                let mut changes = self.controllers.end(&reports, SystemClock.now());
+                let mut changes = self.controllers.end(&Reported(&reports), SystemClock.now());
                 for (_, why) in &mut changes.deleted {
                     *why = cause_of_end(event);
                 }
                 self.apply(changes);
-                let wanted = self.wanted.clone();
+                let wanted = self.manifest_pods.uids().clone();
                 self.end(|pod| wanted.contains(pod.uid()), cause_of_end(event));
                 grace.saturating_add(EXTRA_GRACE)
             }

@@ -8,16 +8,16 @@ use agent::objects::ObjectMap;
 use agent::services::NodePorts;
 use agent::{MakeInMemory, priority_class, references, runtime_class, services};
 use api::manifest::{self, Object, Parsed, Problem, Strictness, Workload};
+use api::manifest_set::{
+    extended_resources, fractional_bytes, named_pods, owned_objects, reserved_names,
+};
 use api::pod::Pod;
 use clap::Args;
 use crib_base::named_text;
 use crib_base::pull_secrets::PullSecrets;
 
 use super::watched::Watched;
-use super::{
-    claims, extended_resources, fractional_bytes, made_twice, named_pods, node_fields, of_cluster,
-    skipped, storage_limits, taken_names,
-};
+use super::{claims, node_fields, of_cluster, skipped, storage_limits};
 
 /// What is to be run.
 #[derive(Debug)]
@@ -345,8 +345,8 @@ fn merge(
         }
     }
     let all_objects: Vec<Object> = all_objects.into_iter().map(|(_, object)| object).collect();
-    warnings.extend(made_twice::leave_out(&mut pods, &mut workloads));
-    problems.extend(taken_names::problems(&pods, &workloads));
+    warnings.extend(owned_objects::leave_out(&mut pods, &mut workloads));
+    problems.extend(reserved_names::problems(&pods, &workloads));
     let is_empty = pods.is_empty() && workloads.is_empty();
     if is_empty && problems.is_empty() && empty == Empty::Refused {
         problems.push(NOTHING.to_owned());

@@ -10,8 +10,8 @@
 //! (namespace/name), `state` (Running, Complete, Failed), `reason` and `message` of its end, and how many pods `succeeded` and
 //! `failed` (of an Indexed Job, how many indexes succeeded).
 
-use agent::controllers::JobResult;
 use agent::{ContainerReport, Event, PodReport, ReadinessChange, Transition};
+use cluster::controllers::JobResult;
 use crib_base::exit::Exit;
 use crib_base::terminal_text::escape_json;
 use harness::cri_log::Line;

@@ -15,8 +15,8 @@
 use std::collections::BTreeSet;
 
 use agent::PodReport;
-use agent::controllers::Tally;
 use api::pod::PodUid;
+use cluster::controllers::Tally;
 use crib_base::exit::Exit;
 
 use super::reports::{Reports, is_refused};

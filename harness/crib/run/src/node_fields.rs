@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use agent::admission::fields_of_other_nodes;
 use api::manifest::Workload;
+use api::manifest_set::named_pods;
 use api::pod::Pod;
 use crib_base::node::node_name;
 use crib_base::node::with_own_labels;
-
-use super::named_pods;
 
 /// One sentence about all pods, and objects whose pods do; none if there is none.
 pub(super) fn warning(pods: &[Pod], workloads: &[Workload]) -> Option<String> {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use agent::controllers::JobResult;
 use agent::{Event, ReadinessChange, Transition};
+use cluster::controllers::JobResult;
 use crib_base::args::Output;
 use crib_base::exit::Exit;
 use crib_base::logging::no_color;

@@ -88,7 +88,7 @@ mod tests {
             let asked = ask(run.path(), request);
             let question = questions.recv().await.unwrap();
             assert_eq!(question.request, request);
-            let answer = Answer { pods: vec![PodAnswer::default()] };
+            let answer = Answer { pods: vec![PodAnswer::default()], ..Answer::default() };
             question.answer.send(answer.clone()).unwrap();
             assert_eq!(asked.await.unwrap(), Some(answer));
         }

@@ -1,10 +1,9 @@
 //! ◆ Which limits of ephemeral-storage do not count all that their containers write, in words. Pure.
 
 use api::manifest::Workload;
+use api::manifest_set::named_pods;
 use api::pod::Pod;
 use k8s_openapi::api::core::v1::ResourceRequirements;
-
-use super::named_pods;
 
 /// The image whose writable layer is in memory, in the containers' own mount namespace: nothing measures it.
 const HOST_IMAGE: &str = "crib.local/host";

@@ -1,6 +1,7 @@
 //! Answers other commands that ask about the pods, or for the end of the run.
 
-use api::pod::Pod;
+use api::manifest::pod_json;
+use api::pod::{Pod, PodUid};
 use crib_base::run_socket::{Answer, PodAnswer, Request};
 
 use super::super::lifecycle::Event;
@@ -12,9 +13,13 @@ impl Loop {
     /// Answers a question; says what it is for the lifecycle, if it is something.
     pub(super) fn answer(&mut self, question: Question) -> Option<Event> {
         // One that is not there any more needs no answer, and still wants what it asked for.
-        let _ = question.answer.send(self.pods_now());
+        let answer = match question.request {
+            Request::Objects => Answer { objects: self.hub.objects(), ..Answer::default() },
+            Request::Pods | Request::End | Request::Kill => self.pods_now(),
+        };
+        let _ = question.answer.send(answer);
         match question.request {
-            Request::Pods => None,
+            Request::Pods | Request::Objects => None,
             Request::End => Some(Event::Down),
             Request::Kill => Some(Event::Signal),
         }
@@ -22,13 +27,24 @@ impl Loop {
 
     fn pods_now(&self) -> Answer {
         let reports = self.reports.borrow();
-        let all = self.desired.iter().chain(&self.refused);
-        let mut pods: Vec<PodAnswer> = all.map(|pod| self.pod_now(pod, &reports)).collect();
+        let in_store = self.hub.pods();
+        let in_store = in_store.iter().filter_map(|object| {
+            let pod = pod_json::from_json(object.value.clone()).ok()?;
+            let events = self.history.of(&PodUid::new(object.uid()));
+            Some(PodAnswer { pod, events })
+        });
+        let mut pods: Vec<PodAnswer> = in_store.collect();
+        // Those that are deleted already.
+        let is_there = |pod: &Pod| {
+            pods.iter().any(|other| other.pod.metadata.uid.as_deref() == Some(pod.uid().as_str()))
+        };
+        let refused: Vec<&Pod> = self.refused.iter().filter(|pod| !is_there(pod)).collect();
+        pods.extend(refused.into_iter().map(|pod| self.pod_now(pod, &reports)));
         pods.sort_by(|a, b| {
             let (a, b) = (&a.pod.metadata, &b.pod.metadata);
             (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name))
         });
-        Answer { pods }
+        Answer { pods, ..Answer::default() }
     }
 
     fn pod_now(&self, pod: &Pod, reports: &Reports) -> PodAnswer {

@@ -1,12 +1,15 @@
 //! Takes manifests that changed during `crib run --watch`.
 
-use agent::clock::{Clock as _, SystemClock};
-use api::pod::{Pod, PodUid};
+use std::collections::BTreeMap;
 
-use super::super::ending::graces;
+use agent::clock::{Clock as _, SystemClock};
+use api::manifest::Workload;
+use api::pod::PodUid;
+
+use super::super::archived_images;
 use super::super::immutable;
 use super::super::manifest_watch::Reloaded;
-use super::super::{apply, archived_images};
+use super::super::reports::Reported;
 use super::Loop;
 
 impl Loop {
@@ -26,10 +29,13 @@ impl Loop {
         for warning in immutable::keep(&self.objects.current(), &mut inputs.objects) {
             self.warn(warning);
         }
-        inputs.objects.merge(self.pull_secrets.clone());
         if let Some(problem) = self.services.assign(&mut inputs.objects).await {
             self.warn(problem);
         }
+        let now = SystemClock.now();
+        let workloads = inputs.workloads.iter().map(Workload::json);
+        self.hub.set_others(inputs.objects.json().into_iter().chain(workloads).collect(), now);
+        inputs.objects.merge(self.pull_secrets.clone());
         let images = archived_images::never_pulled(&inputs.pods, &inputs.workloads);
         for problem in archived_images::import(&self.socket, &images).await {
             self.warn(problem);
@@ -37,25 +43,19 @@ impl Loop {
         self.objects.set(inputs.objects);
         let reports = self.reports.borrow().clone();
         let has_ended = |uid: &PodUid| reports.get(uid).is_some_and(|report| report.finished);
-        let applied = apply::pods(&self.bare, inputs.pods, &self.used, has_ended);
-        let uids = applied.pods.iter().map(|pod| pod.uid().clone());
-        self.wanted = uids.collect();
-        self.used.extend(self.wanted.iter().cloned());
+        let applied = self.manifest_pods.apply(inputs.pods, has_ended);
         // All pods of manifests are tried again.
         self.refused.clear();
         self.notes.add(&applied.started);
-        self.removed.extend(applied.ended);
-        let bare = std::mem::replace(&mut self.bare, applied.pods);
-        let was_bare = |pod: &Pod| bare.iter().any(|bare| bare.uid() == pod.uid());
-        self.desired.retain(|pod| !was_bare(pod));
-        self.desired.extend(self.bare.iter().cloned());
-        self.graces.extend(graces(&self.bare));
+        let ended: BTreeMap<_, _> = applied.ended.into_iter().collect();
+        self.hub.delete(|pod| ended.get(pod.uid()).copied(), now);
+        self.hub.update(&applied.pods);
+        self.hub.create(applied.started, now);
+        self.hub.publish();
         self.tell(applied.news);
-        self.pods.set(self.desired.clone());
-        let now = SystemClock.now();
         let changes = self.controllers.apply(inputs.workloads, now);
         self.apply(changes);
-        let changes = self.controllers.sync(&reports, now);
+        let changes = self.controllers.sync(&Reported(&reports), now);
         self.apply(changes);
     }
 }

@@ -1,17 +1,15 @@
 //! Starts what lives while pods run: the agent, the controllers, and what prints.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Instant;
 
 use agent::clock::{Clock as _, SystemClock};
-use agent::controllers::{Controllers, CronStarts, Refused};
 use agent::objects::ObjectStore;
 use agent::volumes::in_memory;
 use agent::{LogRotation, dns, source};
 use api::manifest::Workload;
-use api::pod::PodUid;
+use cluster::controllers::{Controllers, CronStarts, Refused};
 use crib_base::pod_dialer::PodDialer;
 use crib_base::report::chain;
 use tokio::sync::mpsc;
@@ -21,17 +19,18 @@ use super::super::archived_images;
 use super::super::args::RunArgs;
 use super::super::background::{self, Background};
 use super::super::dead_runs;
-use super::super::ending::graces;
 use super::super::history::History;
+use super::super::hub::Hub;
 use super::super::inputs::Inputs;
 use super::super::label::Label;
 use super::super::lifecycle::Lifecycle;
+use super::super::manifest_pods::ManifestPods;
 use super::super::manifest_watch;
 use super::super::means::Means;
 use super::super::notes::Notes;
 use super::super::printer::{Printer, Style};
 use super::super::questions::Question;
-use super::super::reports::Reports;
+use super::super::reports::{Reported, Reports};
 use super::super::root::Root;
 use super::super::services::Services;
 use super::super::tail::Tail;
@@ -82,7 +81,6 @@ impl Loop {
         config.images.garbage_collection = None;
         config.images.registry_pull_qps = 0;
         let pull_secrets = inputs.pull_secrets.apply(&mut config.images);
-        objects.merge(pull_secrets.clone());
         let examples = inputs.workloads.iter().map(Workload::example);
         let mut first_notes = Vec::new();
         let mut all_pods = pods.iter().cloned().chain(examples);
@@ -112,6 +110,11 @@ impl Loop {
             None => {}
         }
         let domain = config.cluster_domain.clone();
+        let mut hub = Hub::new(sender, config.node_name.clone(), seed);
+        let now = SystemClock.now();
+        let jsons = inputs.workloads.iter().map(Workload::json);
+        hub.set_others(objects.json().into_iter().chain(jsons).collect(), now);
+        objects.merge(pull_secrets.clone());
         let objects = Arc::new(ObjectStore::new(objects));
         let (service_notes, network) = match served {
             Some(served) => {
@@ -146,14 +149,11 @@ impl Loop {
         let (reports, transitions) = (agent.reports(), agent.transitions());
         let (readiness, events) = (agent.readiness(), agent.events());
 
-        let bare = pods.clone();
-        let graces = graces(&bare);
-        let wanted: BTreeSet<PodUid> = pods.iter().map(|pod| pod.uid().clone()).collect();
+        let manifest_pods = ManifestPods::new(pods.clone());
         let refused = if args.keep { Refused::Kept } else { Refused::Deleted };
-        let now = SystemClock.now();
         let starts = if args.now { CronStarts::Now } else { CronStarts::Scheduled };
         let mut controllers = Controllers::new(inputs.workloads, refused, starts, seed, now);
-        let first = controllers.sync(&Reports::default(), now);
+        let first = controllers.sync(&Reported(&Reports::default()), now);
         pods.extend(first.created);
 
         let labels: Vec<Label> = pods
@@ -188,10 +188,11 @@ impl Loop {
             }
             None => None,
         };
-        sender.set(pods.clone());
+        hub.create(pods, now);
+        hub.publish();
         Ok(Self {
-            desired: pods,
-            removed: BTreeMap::new(),
+            hub,
+            manifest_pods,
             keep: args.keep,
             is_quiet: args.quiet,
             warned: inputs.warnings.into_iter().collect(),
@@ -202,10 +203,6 @@ impl Loop {
             readiness,
             events,
             service_notes,
-            pods: sender,
-            used: wanted.clone(),
-            wanted,
-            bare,
             objects,
             services,
             pull_secrets,
@@ -218,7 +215,6 @@ impl Loop {
             controllers,
             // Once at once: there may be nothing to run, and then nothing is reported.
             controllers_due: Some(Alarm::now()),
-            graces,
             failures: None,
             lifecycle: Lifecycle::new(args.keep),
             notes,

@@ -29,7 +29,7 @@ impl Starting {
 impl Loop {
     /// Lets the command at the terminal end if the pods have started.
     pub(super) fn tell_when_started(&mut self, reports: &Reports) {
-        if !all_have_started(&self.desired, reports) {
+        if !all_have_started(self.hub.desired(), reports) {
             return;
         }
         if let Some(starting) = self.starting.take() {

@@ -2,10 +2,10 @@
 use std::time::Duration;
 
 use agent::ContainerPhase;
-use agent::controllers::job::JobCounts;
-use agent::controllers::owned::Reason;
 use api::pod::ContainerKind;
 use api::pod::PodUid;
+use cluster::controllers::job::JobCounts;
+use cluster::controllers::owned::Reason;
 use harness::cri_log::Stream;
 
 use super::super::view::tests::{container as a_container, pod as a_pod, reports};

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use agent::controllers::room::{self, MAX_PODS};
-use agent::spec::qos::qos_class;
 use api::manifest::{Problem, Workload, WorkloadObject};
 use api::pod::{ContainerKind, Pod, is_sidecar};
+use api::qos::qos_class;
+use cluster::controllers::room::{self, MAX_PODS};
 use crib_run::Inputs;
 use k8s_openapi::api::batch::v1::JobSpec;
 use k8s_openapi::api::core::v1::{

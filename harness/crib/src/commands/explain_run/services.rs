@@ -1,6 +1,7 @@
 //! ◆ Which names and ports the Services of a run will have, and what is behind them. Pure.
 
-use crib_run::{Inputs, named_pods};
+use api::manifest_set::named_pods;
+use crib_run::Inputs;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::Serialize;

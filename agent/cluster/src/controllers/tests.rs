@@ -11,13 +11,11 @@ use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
 
 use super::*;
 use crate::fixtures;
-use crate::objects::ObjectMap;
-use crate::report::{ContainerPhase, ContainerReport, PodReport};
 
-/// Controllers, and an agent that does as it is told.
+/// Controllers, and a node that does as it is told.
 struct World {
     controllers: Controllers,
-    reports: Reports,
+    states: BTreeMap<PodUid, PodState>,
     now: Timestamp,
     /// The pods that exist, in the order of their creation.
     pods: Vec<Pod>,
@@ -33,7 +31,7 @@ impl World {
         let now = Timestamp::UNIX_EPOCH;
         let mut world = Self {
             controllers: Controllers::new(parsed.workloads, Refused::Deleted, starts, 1, now),
-            reports: Reports::default(),
+            states: BTreeMap::new(),
             now,
             pods: Vec::new(),
         };
@@ -43,7 +41,7 @@ impl World {
 
     /// Syncs, and lets the agent see new pods. Returns what changed.
     fn sync(&mut self) -> Changes {
-        let changes = self.controllers.sync(&self.reports, self.now);
+        let changes = self.controllers.sync(&self.states, self.now);
         self.see(&changes);
         changes
     }
@@ -55,16 +53,15 @@ impl World {
         }
     }
 
-    fn report(&mut self, pod: &Pod, phase: &str, change: impl FnOnce(&mut PodReport)) {
+    fn report(&mut self, pod: &Pod, phase: &str, change: impl FnOnce(&mut PodState)) {
         let status = PodStatus { phase: Some(phase.to_owned()), ..PodStatus::default() };
-        let mut report = PodReport {
-            uid: pod.uid().clone(),
-            namespace: pod.namespace().to_owned(),
-            finished: matches!(phase, "Succeeded" | "Failed"),
-            ..fixtures::pod_report(pod.name(), status)
+        let mut state = PodState {
+            status: Arc::new(status),
+            is_finished: matches!(phase, "Succeeded" | "Failed"),
+            ..PodState::default()
         };
-        change(&mut report);
-        self.reports.insert_mut(pod.uid().clone(), report);
+        change(&mut state);
+        self.states.insert(pod.uid().clone(), state);
     }
 
     fn end(&mut self, pod: usize, phase: &str) -> Changes {
@@ -76,14 +73,14 @@ impl World {
     /// The pod is gone after its deletion.
     fn gone(&mut self, pod: usize) -> Changes {
         let pod = self.pods[pod].clone();
-        self.report(&pod, "Failed", |report| report.removed = true);
+        self.report(&pod, "Failed", |state| state.is_removed = true);
         self.sync()
     }
 
     fn ready(&mut self, pod: usize) -> Changes {
         let pod = self.pods[pod].clone();
-        self.report(&pod, "Running", |report| {
-            Arc::make_mut(&mut report.status).conditions = Some(vec![PodCondition {
+        self.report(&pod, "Running", |state| {
+            Arc::make_mut(&mut state.status).conditions = Some(vec![PodCondition {
                 type_: "Ready".to_owned(),
                 status: "True".to_owned(),
                 ..PodCondition::default()
@@ -194,13 +191,7 @@ fn indexed_job_runs_each_index_once() {
 fn refused_pod_ends_its_object() {
     let mut world = World::new(&job(""));
     let pod = world.pods[0].clone();
-    world.report(&pod, "Pending", |report| {
-        report.containers.push(ContainerReport {
-            reason: "CreateContainerError".to_owned(),
-            refused: true,
-            ..fixtures::container_report("c", ContainerPhase::Waiting)
-        });
-    });
+    world.report(&pod, "Pending", |state| state.is_refused = true);
     let changes = world.sync();
     assert_eq!(changes.deleted.len(), 1);
     assert!(changes.problems[0].contains("failed: PodRefused"), "{:?}", changes.problems);
@@ -224,7 +215,7 @@ fn deployment_replaces_pods_that_ended() {
     assert_eq!(names(&changes).len(), 0, "another one after a second");
     assert_eq!(names(&world.wait(1)).len(), 1);
     assert_eq!(world.controllers.tally(), Tally { open: 1, failed: 0 });
-    let changes = world.controllers.end(&world.reports, world.now);
+    let changes = world.controllers.end(&world.states, world.now);
     assert_eq!(changes.deleted.len(), 2);
 }
 
@@ -260,7 +251,7 @@ fn stateful_set_starts_and_ends_pods_in_order() {
         deleted.map(|(uid, _)| uid.clone()).collect()
     };
     let uid = |world: &World, pod: usize| vec![world.pods[pod].uid().clone()];
-    let changes = world.controllers.end(&world.reports, world.now);
+    let changes = world.controllers.end(&world.states, world.now);
     assert_eq!(ended(&changes), uid(&world, 2));
     assert_eq!(ended(&world.gone(2)), uid(&world, 3));
     assert_eq!(ended(&world.gone(3)), uid(&world, 0));
@@ -294,15 +285,15 @@ fn objects_have_no_more_pods_than_the_node_takes(#[case] manifest: String, #[cas
     let now = Timestamp::UNIX_EPOCH;
     let starts = CronStarts::Scheduled;
     let mut controllers = Controllers::new(parsed.workloads, Refused::Deleted, starts, 1, now);
-    let changes = controllers.sync(&Reports::default(), now);
+    let changes = controllers.sync(&BTreeMap::new(), now);
     let said =
         format!("{name}: 2147483537 pods do not fit on the node, which takes 110 pods at once");
     assert_eq!(changes.problems, [said]);
     // One without a pod gets its first one.
     assert_eq!(changes.created.len(), 111);
-    let changes = controllers.sync(&Reports::default(), now);
+    let changes = controllers.sync(&BTreeMap::new(), now);
     assert_eq!((changes.created.len(), changes.problems.len()), (0, 0));
-    let changes = controllers.end(&Reports::default(), now);
+    let changes = controllers.end(&BTreeMap::new(), now);
     assert_eq!(changes.deleted.len(), 111);
 }
 
@@ -328,21 +319,8 @@ fn pods_of_a_stateful_set_mount_a_claim_each() {
     let parsed = fixtures::parsed(SET);
     let warned: Vec<&str> = parsed.warnings.iter().map(|warning| warning.path.as_str()).collect();
     assert_eq!(warned, ["spec.persistentVolumeClaimRetentionPolicy.whenDeleted"]);
-    let mut objects = ObjectMap::default();
-    objects.insert_claims_of(&parsed.workloads[0]);
     let world = World::new(SET);
     let volumes = world.pods[0].spec().volumes.clone().unwrap();
     let claim = volumes[0].persistent_volume_claim.as_ref().unwrap();
     assert_eq!((volumes.len(), claim.claim_name.as_str()), (2, "data-db-0"));
-    for name in ["data-db-0", "data-db-17"] {
-        let claim = objects.persistent_volume_claim("ns", name).unwrap();
-        assert_eq!(claim.metadata.name.as_deref(), Some(name));
-        let labels: Vec<_> = claim.metadata.labels.iter().flatten().collect();
-        assert_eq!(labels.len(), 2, "{labels:?}");
-    }
-    for (namespace, name) in
-        [("ns", "data-db"), ("ns", "data-db-x"), ("ns", "log-db-0"), ("m", "data-db-0")]
-    {
-        assert_eq!(objects.persistent_volume_claim(namespace, name), None, "{name}");
-    }
 }

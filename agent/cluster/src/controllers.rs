@@ -1,6 +1,6 @@
-//! ◆ The controllers of Jobs, Deployments and their kind: reports of the agent in, pods to run and pods to end out.
+//! ◆ The controllers of Jobs, Deployments and their kind: states of pods in, pods to run and pods to end out.
 //!
-//! Pure: its owner passes the time, and hands the pods to a source. Each kind has a file with its plan, which is a function of
+//! Pure: its owner passes the time, and lets the pods run. Each kind has a file with its plan, which is a function of
 //! the object and its pods; this file carries plans out.
 //!
 //! Source: Kubernetes 1.36, pkg/controller.
@@ -12,29 +12,58 @@ pub mod cron_job;
 mod crons;
 pub mod daemon_set;
 pub mod job;
-mod names;
 pub mod owned;
 pub mod replica_set;
 pub mod rollout;
 pub mod room;
 pub mod stateful_set;
+mod status;
 mod template;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use api::generated_names::GeneratedNames;
 use api::manifest::{Workload, WorkloadObject};
 use api::pod::{Pod, PodUid};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodStatus;
+use serde_json::Value;
 
-use crate::report::Reports;
 use controller::{Controller, Updated};
 use crons::Cron;
 use job::JobCounts;
-use names::Names;
+
 use owned::{Outcome, Reason};
 use room::Room;
+
+/// How a pod on the node is.
+#[derive(Clone, Debug, Default)]
+pub struct PodState {
+    /// Its status as of now.
+    pub status: Arc<PodStatus>,
+    /// Nothing of it runs or will run.
+    pub is_finished: bool,
+    /// Its containers, sandboxes and directories are removed.
+    pub is_removed: bool,
+    /// It asks for something that the runtime refuses at every attempt.
+    pub is_refused: bool,
+}
+
+/// The pods on the node.
+pub trait Pods {
+    /// How a pod is; `None` if the node has not seen it yet.
+    fn get(&self, uid: &PodUid) -> Option<PodState>;
+}
+
+impl Pods for BTreeMap<PodUid, PodState> {
+    fn get(&self, uid: &PodUid) -> Option<PodState> {
+        self.get(uid).cloned()
+    }
+}
 
 /// What changed.
 #[must_use]
@@ -98,7 +127,7 @@ pub struct Controllers {
     all: Vec<Controller>,
     /// Those whose Jobs are among `all`.
     crons: Vec<Cron>,
-    names: Names,
+    names: GeneratedNames,
     refused: Refused,
     starts: CronStarts,
 }
@@ -113,8 +142,13 @@ impl Controllers {
         seed: u64,
         now: Timestamp,
     ) -> Self {
-        let mut controllers =
-            Self { all: Vec::new(), crons: Vec::new(), names: Names::new(seed), refused, starts };
+        let mut controllers = Self {
+            all: Vec::new(),
+            crons: Vec::new(),
+            names: GeneratedNames::new(seed),
+            refused,
+            starts,
+        };
         for workload in workloads {
             controllers.add(workload, now);
         }
@@ -186,11 +220,11 @@ impl Controllers {
         changes
     }
 
-    /// Takes the latest reports and decides.
-    pub fn sync(&mut self, reports: &Reports, now: Timestamp) -> Changes {
+    /// Takes the latest states of pods and decides.
+    pub fn sync(&mut self, pods: &dyn Pods, now: Timestamp) -> Changes {
         let mut changes = Changes::default();
         for controller in &mut self.all {
-            controller.observe(reports, now);
+            controller.observe(pods, now);
         }
         let living = self.all.iter().map(Controller::living).sum();
         let (mut room, refused) = (Room::beside(living), self.refused);
@@ -210,12 +244,12 @@ impl Controllers {
 
     /// Ends all objects: no pod is created any more. Pods of a StatefulSet that end one after the other end in later calls of
     /// [`Controllers::sync`], all others now.
-    pub fn end(&mut self, reports: &Reports, now: Timestamp) -> Changes {
+    pub fn end(&mut self, pods: &dyn Pods, now: Timestamp) -> Changes {
         self.crons.clear();
         for controller in &mut self.all {
             controller.end();
         }
-        self.sync(reports, now)
+        self.sync(pods, now)
     }
 
     /// Whether a controller created the pod.
@@ -235,6 +269,12 @@ impl Controllers {
             tally.failed += usize::from(has_failed);
         }
         tally
+    }
+
+    /// The objects that are not deleted, each with its status; Jobs of CronJobs among them. CronJobs have none.
+    pub fn statuses(&self, now: Timestamp) -> impl Iterator<Item = (&Workload, Value)> {
+        let all = self.all.iter().filter(|controller| !controller.is_deleted());
+        all.filter_map(move |controller| Some((controller.workload(), controller.status(now)?)))
     }
 
     /// How the Jobs are.

@@ -1,13 +1,13 @@
 //! ◆ Amounts of memory or disk that are less than a byte, or have a fraction of one, in words: `100m` is a tenth of a byte. Pure.
 
-use api::manifest::Workload;
-use api::pod::Pod;
-use api::quantity::Quantity;
+use crate::manifest::Workload;
+use crate::pod::Pod;
+use crate::quantity::Quantity;
 
 use super::named_pods;
 
 /// One sentence for each, as an API server warns of it (Kubernetes 1.36, pkg/api/pod/warnings.go).
-pub(super) fn warnings(pods: &[Pod], workloads: &[Workload]) -> Vec<String> {
+pub fn warnings(pods: &[Pod], workloads: &[Workload]) -> Vec<String> {
     let mut said = Vec::new();
     for (name, pod) in named_pods(pods, workloads) {
         for (_, container) in pod.all_containers() {

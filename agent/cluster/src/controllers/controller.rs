@@ -6,14 +6,18 @@ use api::manifest::{Workload, WorkloadObject};
 use api::pod::PodUid;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
+use serde_json::Value;
 
 use super::create::Creator;
-use super::names::Names;
 use super::owned::{Action, Outcome, OwnedPod, Plan, Reason, earlier};
 use super::replica_set::Failures;
 use super::room::Room;
-use super::{Changes, JobResult, Refused, daemon_set, job, replica_set, rollout, stateful_set};
-use crate::report::{PodReport, Reports};
+use super::status::{self, Subject};
+use super::{
+    Changes, JobResult, PodState, Pods, Refused, daemon_set, job, replica_set, rollout,
+    stateful_set,
+};
+use api::generated_names::GeneratedNames;
 
 /// Why an object failed whose pods cannot run.
 const POD_REFUSED: &str = "PodRefused";
@@ -29,6 +33,8 @@ pub(super) struct Controller {
     /// The name of a pod that can never run.
     refused: Option<String>,
     outcome: Outcome,
+    /// When it was over.
+    ended: Option<Timestamp>,
     /// It was told that it starts nothing.
     told_idle: bool,
     /// It was told that the node has no room for all of its pods.
@@ -58,6 +64,7 @@ impl Controller {
             failures: Failures::default(),
             refused: None,
             outcome: Outcome::Open,
+            ended: None,
             told_idle: false,
             told_unplaced: false,
             is_ending: false,
@@ -69,7 +76,7 @@ impl Controller {
     pub(super) fn sync(
         &mut self,
         refused: Refused,
-        names: &mut Names,
+        names: &mut GeneratedNames,
         room: &mut Room,
         now: Timestamp,
         changes: &mut Changes,
@@ -88,6 +95,9 @@ impl Controller {
         }
         changes.again = earlier(changes.again, plan.again);
         self.apply(plan, names, room, changes);
+        if self.outcome != Outcome::Open {
+            self.ended.get_or_insert(now);
+        }
         let idle = self.idle();
         if let Some(why) = idle.filter(|_| !self.told_idle) {
             let name = self.workload.full_name();
@@ -196,24 +206,24 @@ impl Controller {
         Duration::from_secs(u64::try_from(longest).unwrap_or_default())
     }
 
-    /// Takes what is reported of its pods.
-    pub(super) fn observe(&mut self, reports: &Reports, now: Timestamp) {
+    /// Takes the states of its pods.
+    pub(super) fn observe(&mut self, pods: &dyn Pods, now: Timestamp) {
         let mut refused = None;
         self.pods.retain_mut(|owned| {
-            let Some(report) = reports.get(owned.pod.uid()) else {
-                // One that was deleted before the agent saw it never runs.
+            let Some(state) = pods.get(owned.pod.uid()) else {
+                // One that was deleted before the node saw it never runs.
                 return !owned.is_deleted;
             };
             if owned.ended.is_none() {
-                observe(owned, report, now);
+                observe(owned, &state, now);
                 if owned.has_failed() {
                     self.failures = self.failures.and(now);
                 }
             }
-            if owned.is_active() && report.containers.iter().any(|container| container.refused) {
+            if owned.is_active() && state.is_refused {
                 refused.get_or_insert_with(|| owned.pod.full_name());
             }
-            let is_gone = report.removed && owned.is_deleted;
+            let is_gone = state.is_removed && owned.is_deleted;
             let is_counted = matches!(self.workload.object, WorkloadObject::Job(_));
             !is_gone || is_counted && !self.is_deleted
         });
@@ -281,7 +291,13 @@ impl Controller {
         }
     }
 
-    fn apply(&mut self, plan: Plan, names: &mut Names, room: &mut Room, changes: &mut Changes) {
+    fn apply(
+        &mut self,
+        plan: Plan,
+        names: &mut GeneratedNames,
+        room: &mut Room,
+        changes: &mut Changes,
+    ) {
         let is_job = matches!(self.workload.object, WorkloadObject::Job(_));
         let job_failed = match &plan.outcome {
             Outcome::Failed(reason) => is_job && reason.reason != POD_REFUSED,
@@ -329,6 +345,19 @@ impl Controller {
         policy.is_some_and(|policy| policy.as_deref() != Some("Parallel"))
     }
 
+    /// The status of its object; `None` for a kind that has none here.
+    pub(super) fn status(&self, now: Timestamp) -> Option<Value> {
+        let subject = Subject {
+            workload: &self.workload,
+            revision: self.creator.revision(),
+            pods: &self.pods,
+            started: self.started,
+            outcome: &self.outcome,
+            ended: self.ended,
+        };
+        status::of(&subject, now)
+    }
+
     /// How a Job is; `None` for other kinds.
     pub(super) fn job(&self) -> Option<JobResult> {
         let WorkloadObject::Job(job) = &self.workload.object else {
@@ -349,13 +378,13 @@ impl Controller {
     }
 }
 
-/// Takes what is reported of a pod that has not ended.
-fn observe(owned: &mut OwnedPod, report: &PodReport, now: Timestamp) {
-    owned.status.clone_from(&*report.status);
-    if report.finished {
+/// Takes the state of a pod that has not ended.
+fn observe(owned: &mut OwnedPod, state: &PodState, now: Timestamp) {
+    owned.status.clone_from(&*state.status);
+    if state.is_finished {
         owned.ended = Some(now);
     }
-    if is_ready(&report.status) {
+    if is_ready(&state.status) {
         owned.ready_since.get_or_insert(now);
     } else {
         owned.ready_since = None;

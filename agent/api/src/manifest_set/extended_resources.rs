@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use api::manifest::{Workload, is_extended};
-use api::pod::Pod;
+use crate::manifest::{Workload, is_extended};
+use crate::pod::Pod;
 
 use super::named_pods;
 
 /// One sentence for each such resource, as `nvidia.com/gpu`. A cluster's scheduler finds a node that has them.
-pub(super) fn warnings(pods: &[Pod], workloads: &[Workload]) -> Vec<String> {
+pub fn warnings(pods: &[Pod], workloads: &[Workload]) -> Vec<String> {
     let mut requested = BTreeSet::new();
     for (name, pod) in named_pods(pods, workloads) {
         for (_, container) in pod.all_containers() {

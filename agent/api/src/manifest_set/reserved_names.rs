@@ -1,11 +1,11 @@
 //! ◆ Pods of manifests with names that StatefulSets need. Pure.
 
-use api::manifest::{Workload, WorkloadObject};
-use api::pod::Pod;
+use crate::manifest::{Workload, WorkloadObject};
+use crate::pod::Pod;
 use k8s_openapi::api::apps::v1::StatefulSet;
 
 /// Each such pod, in a sentence: the set would wait for it to go for ever.
-pub(super) fn problems(pods: &[Pod], workloads: &[Workload]) -> Vec<String> {
+pub fn problems(pods: &[Pod], workloads: &[Workload]) -> Vec<String> {
     let taken = |pod: &Pod| {
         let owner = workloads.iter().find(|workload| {
             let of_set = match &workload.object {
@@ -46,7 +46,7 @@ fn has_pod(set: &StatefulSet, name: &str, pod: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use api::manifest::{Strictness, parse};
+    use crate::manifest::{Strictness, parse};
     use rstest::rstest;
 
     use super::*;

@@ -1,6 +1,6 @@
-//! ◆ Names of pods that controllers create, and hashes in their labels. Pure: random numbers come from a seed.
+//! ◆ Names and uids that are generated, and hashes of templates. Pure: random numbers come from a seed.
 
-use api::manifest::hash;
+use crate::manifest::hash;
 
 /// The letters and digits of generated names: no vowels, so that they make no words.
 const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -10,18 +10,19 @@ const LONGEST_PREFIX: usize = 58;
 
 /// Makes names that differ.
 #[derive(Debug)]
-pub(super) struct Names {
+pub struct GeneratedNames {
     seed: u64,
     made: u64,
 }
 
-impl Names {
-    pub(super) fn new(seed: u64) -> Self {
+impl GeneratedNames {
+    /// Names that depend on `seed`.
+    pub fn new(seed: u64) -> Self {
         Self { seed, made: 0 }
     }
 
     /// `prefix`, shortened where that is needed, and five characters.
-    pub(super) fn generate(&mut self, prefix: &str) -> String {
+    pub fn generate(&mut self, prefix: &str) -> String {
         let prefix: String = prefix.chars().take(LONGEST_PREFIX).collect();
         self.made += 1;
         let (seed, made) = (self.seed, self.made);
@@ -36,7 +37,7 @@ impl Names {
     }
 
     /// A uid that no other object has.
-    pub(super) fn uid(&mut self, owner: &str, name: &str) -> String {
+    pub fn uid(&mut self, owner: &str, name: &str) -> String {
         self.made += 1;
         let (seed, made) = (self.seed, self.made);
         format!("{:032x}", hash(format!("{seed}\0{made}\0{owner}\0{name}").as_bytes()))
@@ -44,7 +45,7 @@ impl Names {
 }
 
 /// A hash of a template, as a label and a part of names.
-pub(super) fn template_hash(template: &str) -> String {
+pub fn template_hash(template: &str) -> String {
     let hash = hash(template.as_bytes());
     // Ten digits at most, as of a hash of 32 bits, each as one of the letters of names.
     let digits = (hash % (1 << 32)).to_string();
@@ -58,13 +59,13 @@ mod tests {
 
     #[test]
     fn generated_names_differ_and_fit_a_label() {
-        let mut names = Names::new(7);
+        let mut names = GeneratedNames::new(7);
         let (one, other) = (names.generate("web-"), names.generate("web-"));
         assert_ne!(one, other);
         assert!(one.starts_with("web-") && one.len() == 9, "{one}");
         assert_eq!(names.generate(&"x".repeat(80)).len(), 63);
         assert_ne!(names.uid("a", "b"), names.uid("a", "b"));
-        assert_eq!(Names::new(7).generate("web-"), one);
+        assert_eq!(GeneratedNames::new(7).generate("web-"), one);
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use api::manifest::Workload;
-use api::pod::Pod;
+use crate::manifest::Workload;
+use crate::pod::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// Leaves out pods, and objects that make pods, whose controller is in the manifests too: it makes them anew. Returns what to say.
-pub(super) fn leave_out(pods: &mut Vec<Pod>, workloads: &mut Vec<Workload>) -> Vec<String> {
+pub fn leave_out(pods: &mut Vec<Pod>, workloads: &mut Vec<Workload>) -> Vec<String> {
     let makers: BTreeSet<String> = workloads.iter().map(Workload::full_name).collect();
     let maker = |namespace: &str, metadata: &ObjectMeta| {
         let mut owners = metadata.owner_references.iter().flatten();

@@ -88,7 +88,7 @@ fn cron_job_runs_once_now_even_if_suspended() {
 fn no_job_is_started_when_the_run_ends() {
     let mut world = World::new(&cron_job(""));
     let _ = world.wait(60);
-    let changes = world.controllers.end(&world.reports, world.now);
+    let changes = world.controllers.end(&world.states, world.now);
     assert_eq!(changes.deleted.len(), 1);
     let _ = world.gone(0);
     assert_eq!(names(&world.wait(600)), [""; 0]);

@@ -1,7 +1,12 @@
-//! The pods that manifests make, each with what people know it by.
+//! ◆ The objects of all manifests together: what is wrong with one beside the others, or what an API server warns of. Pure.
 
-use api::manifest::Workload;
-use api::pod::Pod;
+pub mod extended_resources;
+pub mod fractional_bytes;
+pub mod owned_objects;
+pub mod reserved_names;
+
+use crate::manifest::Workload;
+use crate::pod::Pod;
 
 /// The bare pods (`pod default/web`), and an example of those of each object that makes pods (`deployment default/web`).
 pub fn named_pods<'a>(

@@ -6,8 +6,8 @@ use api::pod::Pod;
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ObjectFieldSelector, PodSpec};
 
 use super::daemon_set;
-use super::names::{Names, template_hash};
 use super::template::{self, Additions, Owner};
+use api::generated_names::{GeneratedNames, template_hash};
 
 /// The annotation and label of a pod's completion index.
 const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -48,7 +48,12 @@ impl Creator {
     }
 
     /// A new pod, with this ordinal or completion index.
-    pub(super) fn pod(&self, workload: &Workload, index: Option<u32>, names: &mut Names) -> Pod {
+    pub(super) fn pod(
+        &self,
+        workload: &Workload,
+        index: Option<u32>,
+        names: &mut GeneratedNames,
+    ) -> Pod {
         let owner = &self.owner;
         let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let mut additions = Additions::default();

@@ -7,9 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 
 use super::controller::Controller;
 use super::cron_job::{self, CronPlan, CronRun, CronRunState, Missed, Timetable, job_name};
-use super::names::Names;
 use super::owned::{Outcome, earlier};
 use super::{Changes, CronStarts};
+use api::generated_names::GeneratedNames;
 
 /// The annotation of a Job with the time that it is for.
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
@@ -85,7 +85,7 @@ impl Cron {
     pub(super) fn sync(
         &mut self,
         all: &mut [Controller],
-        names: &mut Names,
+        names: &mut GeneratedNames,
         now: Timestamp,
         changes: &mut Changes,
     ) -> Option<Controller> {
@@ -172,7 +172,7 @@ impl Cron {
     }
 
     /// The Job for a time.
-    fn job(&self, time: Timestamp, names: &mut Names) -> Workload {
+    fn job(&self, time: Timestamp, names: &mut GeneratedNames) -> Workload {
         let cron_job = &self.workload;
         let name = job_name(cron_job.name(), time);
         let uid = cron_job.metadata().uid.clone().unwrap_or_default();

@@ -1,0 +1,185 @@
+//! ◆ The statuses of objects that have controllers. Pure.
+//!
+//! Source: Kubernetes 1.36, calculateStatus of pkg/controller/deployment/sync.go and pkg/controller/replicaset/replica_set_utils.go,
+//! updateStatus of pkg/controller/statefulset/stateful_set_control.go and pkg/controller/daemon/daemon_controller.go,
+//! trackJobStatusAndRemoveFinalizers of pkg/controller/job/job_controller.go.
+
+use api::manifest::{Workload, WorkloadObject};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Map, Value, json};
+
+use super::job;
+use super::owned::{Outcome, OwnedPod, Reason};
+
+/// What a status is about.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Subject<'c> {
+    pub(super) workload: &'c Workload,
+    /// The hash of its template.
+    pub(super) revision: &'c str,
+    pub(super) pods: &'c [OwnedPod],
+    pub(super) started: Timestamp,
+    pub(super) outcome: &'c Outcome,
+    /// When it was over.
+    pub(super) ended: Option<Timestamp>,
+}
+
+/// The pods of an object, counted.
+struct Counts {
+    replicas: usize,
+    updated: usize,
+    ready: usize,
+    available: usize,
+}
+
+impl Counts {
+    fn of(subject: &Subject<'_>, min_ready_seconds: Option<i32>, now: Timestamp) -> Self {
+        let settle = SignedDuration::from_secs(i64::from(min_ready_seconds.unwrap_or_default()));
+        let active = || subject.pods.iter().filter(|pod| pod.is_active());
+        let is_available = |pod: &&OwnedPod| {
+            let since = pod.ready_since.and_then(|since| since.checked_add(settle).ok());
+            since.is_some_and(|since| since <= now)
+        };
+        Self {
+            replicas: active().count(),
+            updated: active().filter(|pod| pod.revision == subject.revision).count(),
+            ready: active().filter(|pod| pod.ready_since.is_some()).count(),
+            available: active().filter(is_available).count(),
+        }
+    }
+}
+
+/// The status, with the fields that are not zero, as an API server leaves these out. `None` for a CronJob, whose Jobs are others'.
+pub(super) fn of(subject: &Subject<'_>, now: Timestamp) -> Option<Value> {
+    let mut status = match &subject.workload.object {
+        WorkloadObject::Job(_) => of_job(subject),
+        WorkloadObject::Deployment(set) => {
+            let spec = set.spec.clone().unwrap_or_default();
+            let counts = Counts::of(subject, spec.min_ready_seconds, now);
+            let wanted = count(spec.replicas.unwrap_or(1));
+            json!({
+                "replicas": counts.replicas,
+                "updatedReplicas": counts.updated,
+                "readyReplicas": counts.ready,
+                "availableReplicas": counts.available,
+                "unavailableReplicas": wanted.max(counts.replicas).saturating_sub(counts.available),
+            })
+        }
+        WorkloadObject::ReplicaSet(set) => {
+            let spec = set.spec.clone().unwrap_or_default();
+            let counts = Counts::of(subject, spec.min_ready_seconds, now);
+            with_replicas(
+                counts.replicas,
+                json!({
+                    "fullyLabeledReplicas": counts.replicas,
+                    "readyReplicas": counts.ready,
+                    "availableReplicas": counts.available,
+                }),
+            )
+        }
+        WorkloadObject::StatefulSet(set) => {
+            let spec = set.spec.clone().unwrap_or_default();
+            let counts = Counts::of(subject, spec.min_ready_seconds, now);
+            let revision = format!("{}-{}", subject.workload.name(), subject.revision);
+            with_replicas(
+                counts.replicas,
+                json!({
+                    "readyReplicas": counts.ready,
+                    "availableReplicas": counts.available,
+                    "updatedReplicas": counts.updated,
+                    "updateRevision": revision,
+                }),
+            )
+        }
+        WorkloadObject::DaemonSet(set) => {
+            let spec = set.spec.clone().unwrap_or_default();
+            let counts = Counts::of(subject, spec.min_ready_seconds, now);
+            // These are there, also when they are zero. There is one node, which takes every pod.
+            return Some(with_generation(
+                subject,
+                json!({
+                    "currentNumberScheduled": counts.replicas.min(1),
+                    "desiredNumberScheduled": 1,
+                    "numberMisscheduled": 0,
+                    "numberReady": counts.ready,
+                    "numberAvailable": counts.available,
+                    "updatedNumberScheduled": counts.updated,
+                }),
+            ));
+        }
+        WorkloadObject::CronJob(_) => return None,
+    };
+    if let Some(fields) = status.as_object_mut() {
+        fields.retain(|field, value| field == "replicas" && has_replicas(subject) || *value != 0);
+    }
+    Some(match &subject.workload.object {
+        WorkloadObject::Job(_) => status,
+        _ => with_generation(subject, status),
+    })
+}
+
+/// ReplicaSets and StatefulSets have `replicas` also when they are zero.
+fn has_replicas(subject: &Subject<'_>) -> bool {
+    let object = &subject.workload.object;
+    matches!(object, WorkloadObject::ReplicaSet(_) | WorkloadObject::StatefulSet(_))
+}
+
+fn with_replicas(replicas: usize, mut status: Value) -> Value {
+    status["replicas"] = json!(replicas);
+    status
+}
+
+fn with_generation(subject: &Subject<'_>, mut status: Value) -> Value {
+    let generation = subject.workload.metadata().generation.unwrap_or(1);
+    status["observedGeneration"] = json!(generation);
+    status
+}
+
+fn of_job(subject: &Subject<'_>) -> Value {
+    let WorkloadObject::Job(object) = &subject.workload.object else {
+        return Value::Null;
+    };
+    let spec = object.spec.clone().unwrap_or_default();
+    let counts = job::counts(&spec, subject.pods);
+    let active = || subject.pods.iter().filter(|pod| pod.is_active());
+    let ready = active().filter(|pod| pod.ready_since.is_some());
+    let mut status = Map::new();
+    let mut set = |field: &str, value: Value| status.insert(field.to_owned(), value);
+    set("active", json!(active().count()));
+    set("ready", json!(ready.count()));
+    set("succeeded", json!(counts.succeeded));
+    set("failed", json!(counts.failed));
+    if !job::is_suspended(&spec) {
+        set("startTime", json!(time(subject.started)));
+    }
+    let at = subject.ended.map(time);
+    let condition = |kind: &str, reason: &Reason| {
+        json!({
+            "type": kind, "status": "True", "reason": reason.reason, "message": reason.message,
+            "lastProbeTime": at, "lastTransitionTime": at,
+        })
+    };
+    match subject.outcome {
+        Outcome::Open => {}
+        Outcome::Complete(reason) => {
+            set("completionTime", json!(at));
+            let met = condition("SuccessCriteriaMet", reason);
+            set("conditions", json!([met, condition("Complete", reason)]));
+        }
+        Outcome::Failed(reason) => {
+            let target = condition("FailureTarget", reason);
+            set("conditions", json!([target, condition("Failed", reason)]));
+        }
+    }
+    Value::Object(status)
+}
+
+/// A time as an API server has it: whole seconds.
+fn time(at: Timestamp) -> String {
+    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
+}
+
+/// A validated number, which is not negative.
+fn count(number: i32) -> usize {
+    usize::try_from(number).unwrap_or_default()
+}

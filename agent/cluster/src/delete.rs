@@ -1,0 +1,183 @@
+//! ◆ What a delete does to an object: it gets a time until which it may end, waits for its finalizers, or is removed. Pure.
+//!
+//! Source: Kubernetes 1.36, staging/src/k8s.io/apiserver/pkg/registry/rest/delete.go BeforeDelete,
+//! pkg/registry/core/pod/strategy.go CheckGracefulDelete.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::error::Error;
+use crate::object::{Object, metadata, set_metadata};
+use crate::write::{generation, time};
+
+/// The grace period of a pod that names none, in seconds.
+const GRACE: i64 = 30;
+
+/// The finalizers of objects that wait for their dependents, or leave them alone.
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+pub(crate) const ORPHAN: &str = "orphan";
+
+/// What becomes of the objects that a deleted object owns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Propagation {
+    /// They are deleted after it.
+    #[default]
+    Background,
+    /// They are deleted before it.
+    Foreground,
+    /// They stay.
+    Orphan,
+}
+
+/// How an object is to be deleted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DeleteOptions {
+    /// The grace period in seconds; by default that of the object.
+    pub grace_seconds: Option<i64>,
+    /// The uid that it has to have.
+    pub uid: Option<String>,
+    /// The version that it has to have.
+    pub version: Option<u64>,
+    /// What becomes of the objects that it owns.
+    pub propagation: Propagation,
+}
+
+impl DeleteOptions {
+    /// Without a grace period.
+    #[must_use]
+    pub fn now() -> Self {
+        Self { grace_seconds: Some(0), ..Self::default() }
+    }
+
+    /// Only if the object has this uid.
+    #[must_use]
+    pub fn with_uid(self, uid: &str) -> Self {
+        Self { uid: Some(uid.to_owned()), ..self }
+    }
+}
+
+/// What a delete has done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Deleted {
+    /// The object as it is now, or as it was last.
+    pub object: Arc<Object>,
+    /// Whether it is removed. If not, its grace period has begun, or finalizers hold it.
+    pub removed: bool,
+}
+
+/// What a delete does.
+#[must_use]
+#[derive(Debug, PartialEq)]
+pub(crate) enum Deletion {
+    /// Nothing: it was deleted before, and no sooner end was asked for.
+    Pending,
+    /// It stays, changed to this.
+    Marked(Value),
+    /// It is removed, last seen as this.
+    Removed(Value),
+}
+
+/// Decides what a delete does.
+pub(crate) fn deletion(
+    old: &Object,
+    options: &DeleteOptions,
+    now: Timestamp,
+) -> Result<Deletion, Error> {
+    expect(old, options)?;
+    let mut value = old.value.clone();
+    let mut grace = match marked_grace(old) {
+        Some(before) => match options.grace_seconds.map(|asked| asked.max(0)) {
+            Some(asked) if asked < before => Some(asked),
+            Some(_) | None if before > 0 => return Ok(Deletion::Pending),
+            Some(_) | None => Some(0),
+        },
+        None => None,
+    };
+    let was_marked = grace.is_some();
+    let seconds = *grace.get_or_insert_with(|| first_grace(old, options));
+    if !was_marked && let Some(finalizer) = finalizer(options.propagation) {
+        let mut finalizers: Vec<&str> = old.finalizers().collect();
+        finalizers.retain(|name| *name != FOREGROUND && *name != ORPHAN);
+        finalizers.push(finalizer);
+        set_metadata(&mut value, "finalizers", Some(json!(finalizers)));
+    }
+    let is_held = metadata(&value, "finalizers")
+        .and_then(Value::as_array)
+        .is_some_and(|finalizers| !finalizers.is_empty());
+    if was_marked && is_held && marked_grace(old) == Some(0) {
+        return Ok(Deletion::Pending);
+    }
+    let ends = now.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
+    set_metadata(&mut value, "deletionTimestamp", Some(time(ends)));
+    set_metadata(&mut value, "deletionGracePeriodSeconds", Some(json!(seconds)));
+    let count = generation(&value);
+    if !was_marked && count > 0 {
+        set_metadata(&mut value, "generation", Some(json!(count + 1)));
+    }
+    Ok(match seconds > 0 || is_held {
+        true => Deletion::Marked(value),
+        false => Deletion::Removed(value),
+    })
+}
+
+/// Whether an update let go of an object that was deleted: no finalizer holds it any longer, and its grace period is over.
+pub(crate) fn is_released(old: &Object, new: &Value) -> bool {
+    let held = metadata(new, "finalizers").and_then(Value::as_array);
+    let was_held = old.finalizers().next().is_some();
+    was_held
+        && held.is_none_or(Vec::is_empty)
+        && marked_grace(old).is_some_and(|seconds| seconds == 0)
+}
+
+fn expect(old: &Object, options: &DeleteOptions) -> Result<(), Error> {
+    if let Some(uid) = options.uid.as_deref().filter(|uid| *uid != old.uid()) {
+        let why = format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+            old.uid()
+        );
+        return Err(Error::conflict(&old.key, why));
+    }
+    if let Some(version) = options.version.filter(|version| *version != old.version) {
+        let why = format!(
+            "Precondition failed: ResourceVersion in precondition: {version}, ResourceVersion in object meta: {}",
+            old.version
+        );
+        return Err(Error::conflict(&old.key, why));
+    }
+    Ok(())
+}
+
+/// The grace period of an object that was deleted before.
+fn marked_grace(old: &Object) -> Option<i64> {
+    let seconds = metadata(&old.value, "deletionGracePeriodSeconds").and_then(Value::as_i64);
+    old.is_terminating().then(|| seconds.unwrap_or_default())
+}
+
+/// The grace period of an object that was not deleted before: only pods have one, from their node on, until they have ended.
+fn first_grace(old: &Object, options: &DeleteOptions) -> i64 {
+    let text = |part: &str, field: &str| {
+        let field = old.value.get(part).and_then(|part| part.get(field));
+        field.and_then(Value::as_str).unwrap_or_default()
+    };
+    let has_node = !text("spec", "nodeName").is_empty();
+    let has_ended = matches!(text("status", "phase"), "Succeeded" | "Failed");
+    if !old.key.kind.is_pod() || !has_node || has_ended {
+        return 0;
+    }
+    let own = old.value.get("spec").and_then(|spec| spec.get("terminationGracePeriodSeconds"));
+    let own = own.and_then(Value::as_i64).unwrap_or(GRACE);
+    match options.grace_seconds.unwrap_or(own) {
+        negative if negative < 0 => 1,
+        seconds => seconds,
+    }
+}
+
+fn finalizer(propagation: Propagation) -> Option<&'static str> {
+    match propagation {
+        Propagation::Background => None,
+        Propagation::Foreground => Some(FOREGROUND),
+        Propagation::Orphan => Some(ORPHAN),
+    }
+}

@@ -1,0 +1,42 @@
+//! The objects of one cluster, as an API server keeps them, without HTTP.
+//!
+//! [`Store`] is the hub: whoever changes objects writes there, and whoever follows them watches it. Writes are in one order for all
+//! watchers. Depends on no runtime and no agent.
+//!
+//! | file | what |
+//! |---|---|
+//! | `store` | the store that tasks share, and watches |
+//! | `state` ◆ | the objects, their versions and the history of changes |
+//! | `write` ◆ | what a create, an update and each subresource may change of an object |
+//! | `delete` ◆ | what a delete does: a grace period, finalizers, or the end |
+//! | `selection` ◆ | which objects a list or a watch is about |
+//! | `kind` ◆ | kinds of objects, and how their objects are kept |
+//! | `object` ◆ | one object and its metadata |
+//! | `controllers` ◆ | what Jobs, Deployments and their kind want: pods to create and to delete |
+//! | `garbage` ◆ | what becomes of objects whose owners are deleted |
+//!
+//! Files with ◆ are pure. Objects of kinds that nobody knows are kept as they are.
+//!
+//! Source: Kubernetes 1.36, staging/src/k8s.io/apiserver/pkg/registry and pkg/registry.
+
+pub mod controllers;
+mod delete;
+mod error;
+#[cfg(test)]
+mod fixtures;
+pub mod garbage;
+mod kind;
+mod object;
+mod selection;
+mod state;
+mod store;
+mod write;
+
+pub use delete::{DeleteOptions, Deleted, Propagation};
+pub use error::Error;
+pub use kind::Kind;
+pub use object::{Key, Object};
+pub use selection::Selection;
+pub use state::{Event, List};
+pub use store::{Store, Watch};
+pub use write::Part;

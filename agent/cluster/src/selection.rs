@@ -1,0 +1,71 @@
+//! ◆ Which objects a list or a watch is about. Pure.
+
+use std::collections::BTreeMap;
+
+use api::selector::matches_selector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde_json::Value;
+
+use crate::kind::Kind;
+use crate::object::{Object, metadata};
+
+/// Which objects a list or a watch is about: those that match all that is set.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Selection {
+    /// Objects of this kind.
+    pub kind: Option<Kind>,
+    /// Objects in this namespace.
+    pub namespace: Option<String>,
+    /// Objects with these labels.
+    pub labels: Option<LabelSelector>,
+    /// Objects with these fields, as a path and its text: `spec.nodeName`, `n1`. One that is missing is empty.
+    pub fields: Vec<(String, String)>,
+}
+
+impl Selection {
+    /// All objects of a kind.
+    #[must_use]
+    pub fn of(kind: Kind) -> Self {
+        Self { kind: Some(kind), ..Self::default() }
+    }
+
+    /// Only those of a namespace.
+    #[must_use]
+    pub fn in_namespace(self, namespace: &str) -> Self {
+        Self { namespace: Some(namespace.to_owned()), ..self }
+    }
+
+    /// Only those with these labels.
+    #[must_use]
+    pub fn with_labels(self, labels: LabelSelector) -> Self {
+        Self { labels: Some(labels), ..self }
+    }
+
+    /// Only those whose field at this path has this text.
+    #[must_use]
+    pub fn with_field(mut self, path: &str, text: &str) -> Self {
+        self.fields.push((path.to_owned(), text.to_owned()));
+        self
+    }
+
+    /// Whether it is about the object.
+    #[must_use]
+    pub fn has(&self, object: &Object) -> bool {
+        self.kind.as_ref().is_none_or(|kind| *kind == object.key.kind)
+            && self.namespace.as_ref().is_none_or(|of| **of == *object.key.namespace)
+            && self.labels.as_ref().is_none_or(|wanted| matches_selector(wanted, &labels(object)))
+            && self.fields.iter().all(|(path, wanted)| field(&object.value, path) == wanted)
+    }
+}
+
+fn labels(object: &Object) -> BTreeMap<String, String> {
+    let labels = metadata(&object.value, "labels").and_then(Value::as_object);
+    let pairs = labels.into_iter().flatten();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    pairs.map(|(key, value)| (key.clone(), text(value))).collect()
+}
+
+fn field<'v>(value: &'v Value, path: &str) -> &'v str {
+    let field = path.split('.').try_fold(value, |value, field| value.get(field));
+    field.and_then(Value::as_str).unwrap_or_default()
+}

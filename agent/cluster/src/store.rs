@@ -1,0 +1,180 @@
+//! The store that tasks share. Writes and reads are short and wait for no one; watches wait for changes.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::delete::{DeleteOptions, Deleted};
+use crate::error::Error;
+use crate::object::{Key, Object};
+use crate::selection::Selection;
+use crate::state::{Event, List, State};
+use crate::write::Part;
+
+/// How many changes a store remembers for its watchers.
+const HISTORY: usize = 4096;
+
+/// The objects of one cluster. Clones are the same store.
+#[derive(Clone, Debug)]
+pub struct Store(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// The version of the latest change.
+    version: watch::Sender<u64>,
+}
+
+impl Store {
+    /// A store without objects. Generated names and uids depend on `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self::with_history(seed, HISTORY)
+    }
+
+    /// A store that remembers the last `changes` changes. A watcher that falls behind by more has to list again.
+    #[must_use]
+    pub fn with_history(seed: u64, changes: usize) -> Self {
+        let state = State::new(seed, changes);
+        let version = watch::Sender::new(state.version());
+        Self(Arc::new(Shared { state: Mutex::new(state), version }))
+    }
+
+    /// The object of this key.
+    pub fn get(&self, key: &Key) -> Result<Arc<Object>, Error> {
+        self.state().get(key)
+    }
+
+    /// The objects of a selection.
+    #[must_use]
+    pub fn list(&self, selection: &Selection) -> List {
+        self.state().list(selection)
+    }
+
+    /// The changes of a selection after a version, which a list or an earlier watch had. [`Error::Expired`] if the store does not
+    /// remember that far back: list again.
+    pub fn watch(&self, selection: Selection, after: u64) -> Result<Watch, Error> {
+        let state = self.state();
+        if after > state.version() {
+            let message =
+                format!("Too large resource version: {after}, current: {}", state.version());
+            return Err(Error::BadRequest(message));
+        }
+        state.changes(&selection, after)?;
+        drop(state);
+        let version = self.0.version.subscribe();
+        Ok(Watch { store: self.clone(), selection, after, new: VecDeque::new(), version })
+    }
+
+    /// Adds an object. It gets a uid if it names none, and a name if it has `generateName` only. Its status, if that is a
+    /// subresource, begins anew.
+    pub fn create(&self, value: Value, now: Timestamp) -> Result<Arc<Object>, Error> {
+        self.write(|state| state.create(value, now))
+    }
+
+    /// Replaces a part of the object of this key. A value that names a uid or a version expects the object to have these. Without a
+    /// difference there is no new version. An object that was deleted ends when its last finalizer is removed.
+    pub fn update(&self, value: Value, part: Part) -> Result<Arc<Object>, Error> {
+        self.write(|state| state.update(value, part))
+    }
+
+    /// Changes a part of an object as it is now. `change` may be called by one caller at a time only, and must not call the store.
+    pub fn change(
+        &self,
+        key: &Key,
+        part: Part,
+        change: impl FnOnce(&mut Value) -> Result<(), Error>,
+    ) -> Result<Arc<Object>, Error> {
+        self.write(|state| {
+            let mut value = state.get(key)?.value.clone();
+            change(&mut value)?;
+            if Key::of(&value)? != *key {
+                let why = "metadata.name, metadata.namespace, kind: field is immutable";
+                return Err(Error::invalid(key, why));
+            }
+            state.update(value, part)
+        })
+    }
+
+    /// Assigns a pod to a node.
+    pub fn bind(&self, key: &Key, node: &str, now: Timestamp) -> Result<Arc<Object>, Error> {
+        self.write(|state| state.bind(key, node, now))
+    }
+
+    /// Deletes an object: it is removed, or marked with the time until which it may end. A pod is removed when its node deletes it
+    /// without a grace period.
+    pub fn delete(
+        &self,
+        key: &Key,
+        options: &DeleteOptions,
+        now: Timestamp,
+    ) -> Result<Deleted, Error> {
+        self.write(|state| state.delete(key, options, now))
+    }
+
+    fn write<T>(&self, write: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state();
+        let result = write(&mut state);
+        let version = state.version();
+        drop(state);
+        // Two writers may come here in the other order.
+        self.0.version.send_if_modified(|latest| {
+            let is_new = *latest < version;
+            *latest = version.max(*latest);
+            is_new
+        });
+        result
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic of a writer leaves the objects whole: a change is recorded when it is complete.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The changes of a selection, in the order of the writes.
+#[derive(Debug)]
+pub struct Watch {
+    store: Store,
+    selection: Selection,
+    after: u64,
+    new: VecDeque<Event>,
+    version: watch::Receiver<u64>,
+}
+
+impl Watch {
+    /// Waits for the next change. [`Error::Expired`] if more changes were made meanwhile than the store remembers: list again.
+    /// Cancel-safe.
+    pub async fn next(&mut self) -> Result<Event, Error> {
+        loop {
+            if let Some(event) = self.try_next()? {
+                return Ok(event);
+            }
+            // The watch itself holds the store, whose sender therefore lives.
+            let _ = self.version.changed().await;
+        }
+    }
+
+    /// The next change, if there is one.
+    pub fn try_next(&mut self) -> Result<Option<Event>, Error> {
+        if self.new.is_empty() {
+            self.version.mark_unchanged();
+            let state = self.store.state();
+            self.new = state.changes(&self.selection, self.after)?.into();
+            self.after = state.version();
+        }
+        Ok(self.new.pop_front())
+    }
+
+    /// The version that another watch may begin after, to have what comes after the last change that this one returned.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        match self.new.front() {
+            Some(event) => event.object().version - 1,
+            None => self.after,
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Creates, updates, subresources and deletes.
+
+use cluster::{DeleteOptions, Error, Key, Kind, Part, Propagation, Selection};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn reason<T: std::fmt::Debug>(result: Result<T, Error>) -> (&'static str, u16) {
+    result.unwrap_err().reason()
+}
+
+#[test]
+fn created_object_has_metadata_of_the_store() {
+    let store = store();
+    let given = with(&pod("p"), "/status", json!({"phase": "Running"}));
+    let object = create(&store, with(&given, "/metadata/generation", json!(9)));
+    let metadata = &object.value["metadata"];
+    assert_eq!(metadata["namespace"], "default");
+    assert_eq!(metadata["generation"], 1);
+    assert_eq!(metadata["creationTimestamp"], "1970-01-01T00:00:01Z");
+    assert_eq!(metadata["resourceVersion"], object.version.to_string());
+    assert!(!object.uid().is_empty());
+    assert_eq!(object.value["status"], json!({"phase": "Pending"}));
+    assert_eq!(store.get(&object.key).unwrap(), object);
+}
+
+#[test]
+fn generated_names_differ() {
+    let store = store();
+    let mut value = pod("");
+    value["metadata"] = json!({"generateName": "web-"});
+    let (one, other) = (create(&store, value.clone()), create(&store, value));
+    assert_ne!(one.key, other.key);
+    assert!(one.key.name.starts_with("web-") && one.key.name.len() == 9, "{}", one.key);
+}
+
+#[test]
+fn object_of_unknown_kind_is_kept_as_it_is() {
+    let store = store();
+    let given = json!({
+        "apiVersion": "example.org/v3",
+        "kind": "Crane",
+        "metadata": {"name": "c", "annotations": {"a": "b"}},
+        "spec": {"load": [1, 2.5, null, {"x": true}]},
+        "status": {"height": 3},
+        "extra": "kept",
+    });
+    let object = create(&store, given.clone());
+    for field in ["spec", "status", "extra", "kind", "apiVersion"] {
+        assert_eq!(object.value[field], given[field]);
+    }
+    assert_eq!(object.value["metadata"]["annotations"], json!({"a": "b"}));
+    assert_eq!(object.key.to_string(), "Crane.example.org c");
+}
+
+#[rstest]
+#[case::no_kind(json!({"apiVersion": "v1", "metadata": {"name": "a"}}), ("BadRequest", 400))]
+#[case::no_name(json!({"apiVersion": "v1", "kind": "Pod"}), ("Invalid", 422))]
+#[case::version(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "resourceVersion": "3"}}), ("BadRequest", 400))]
+#[case::namespace_of_node(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "namespace": "n"}}), ("BadRequest", 400))]
+#[case::text(json!("text"), ("BadRequest", 400))]
+#[case::name_is_there(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}), ("AlreadyExists", 409))]
+fn invalid_creates_are_refused(#[case] value: Value, #[case] expected: (&'static str, u16)) {
+    let store = store();
+    create(&store, pod("p"));
+    assert_eq!(reason(store.create(value, at(1))), expected);
+    assert_eq!(store.list(&Selection::default()).items.len(), 1);
+}
+
+#[rstest]
+#[case::labels("/metadata/labels", json!({"a": "b"}), Part::Main, 1)]
+#[case::spec("/spec/containers/0/image", json!("j"), Part::Main, 2)]
+#[case::status("/status", json!({"phase": "Running"}), Part::Status, 1)]
+#[case::resources("/spec/containers/0/resources", json!({"limits": {"cpu": "1"}}), Part::Resize, 2)]
+#[case::ephemeral("/spec/ephemeralContainers", json!([{"name": "debug", "image": "d"}]), Part::EphemeralContainers, 2)]
+fn generation_counts_changes_of_the_spec(
+    #[case] path: &str,
+    #[case] to: Value,
+    #[case] part: Part,
+    #[case] generation: i64,
+) {
+    let store = store();
+    let old = create(&store, pod("p"));
+    let new = store.update(with(&old.value, path, to.clone()), part).unwrap();
+    assert_eq!(new.value.pointer(path), Some(&to));
+    assert_eq!(new.value["metadata"]["generation"], generation);
+    assert!(new.version > old.version);
+    let again = store.update(new.value.clone(), part).unwrap();
+    assert_eq!(again.version, new.version, "an update that changes nothing makes no version");
+}
+
+#[rstest]
+#[case::main_leaves_status("/status", json!({"phase": "Failed"}), Part::Main)]
+#[case::status_leaves_spec("/spec/nodeName", json!("n"), Part::Status)]
+#[case::status_leaves_labels("/metadata/labels", json!({"a": "b"}), Part::Status)]
+#[case::resize_leaves_image("/spec/containers/0/image", json!("j"), Part::Resize)]
+#[case::ephemeral_leaves_image("/spec/containers/0/image", json!("j"), Part::EphemeralContainers)]
+#[case::creation("/metadata/creationTimestamp", json!("1999-01-01T00:00:00Z"), Part::Main)]
+#[case::generation("/metadata/generation", json!(77), Part::Main)]
+#[case::deletion("/metadata/deletionTimestamp", json!("1999-01-01T00:00:00Z"), Part::Main)]
+#[case::managed_fields("/metadata/managedFields", json!([{"manager": "m"}]), Part::Main)]
+fn each_part_leaves_the_others(#[case] path: &str, #[case] to: Value, #[case] part: Part) {
+    let store = store();
+    let old = create(&store, with(&pod("p"), "/spec/ephemeralContainers", json!([])));
+    let new = store.update(with(&old.value, path, to), part).unwrap();
+    assert_eq!(new, old);
+}
+
+#[rstest]
+#[case::old_version("/metadata/resourceVersion", json!("1"), Part::Main, "Conflict", "the object has been modified")]
+#[case::old_version_of_status("/metadata/resourceVersion", json!("1"), Part::Status, "Conflict", "the object has been modified")]
+#[case::no_number("/metadata/resourceVersion", json!("x"), Part::Main, "Invalid", "metadata.resourceVersion")]
+#[case::another_uid("/metadata/uid", json!("other"), Part::Main, "Conflict", "UID in precondition: other")]
+#[case::another_name("/metadata/name", json!("q"), Part::Main, "NotFound", "pods \"q\" not found")]
+#[case::container_removed("/spec/containers", json!([{"name": "d"}]), Part::Resize, "Invalid", "spec.containers: Forbidden")]
+#[case::ephemeral_removed("/spec/ephemeralContainers", json!([]), Part::EphemeralContainers, "Invalid", "may not be removed")]
+#[case::ephemeral_changed("/spec/ephemeralContainers/0/image", json!("x"), Part::EphemeralContainers, "Invalid", "may not be changed")]
+fn invalid_updates_are_refused(
+    #[case] path: &str,
+    #[case] to: Value,
+    #[case] part: Part,
+    #[case] expected: &str,
+    #[case] message: &str,
+) {
+    let store = store();
+    let debug = json!([{"name": "debug", "image": "d"}]);
+    let old = create(&store, with(&pod("p"), "/spec/ephemeralContainers", debug));
+    let error = store.update(with(&old.value, path, to), part).unwrap_err();
+    assert_eq!(error.reason().0, expected);
+    assert!(error.to_string().contains(message), "{error}");
+    assert_eq!(store.get(&old.key).unwrap(), old);
+}
+
+#[test]
+fn write_without_version_changes_what_is_there() {
+    let store = store();
+    create(&store, config_map("m"));
+    let value = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"b": "2"}});
+    let new = store.update(value, Part::Main).unwrap();
+    assert_eq!(new.value["data"], json!({"b": "2"}));
+    assert_eq!(new.value["metadata"].get("generation"), None);
+    let changed = store.change(&new.key, Part::Main, |value| {
+        value["data"]["c"] = json!("3");
+        Ok(())
+    });
+    assert_eq!(changed.unwrap().value["data"], json!({"b": "2", "c": "3"}));
+    let renamed = store.change(&new.key, Part::Main, |value| {
+        value["metadata"]["name"] = json!("n");
+        Ok(())
+    });
+    assert_eq!(reason(renamed), ("Invalid", 422));
+}
+
+#[rstest]
+#[case::data("/data", json!({"a": "2"}), true)]
+#[case::mutable_again("/immutable", json!(false), true)]
+#[case::labels("/metadata/labels", json!({"a": "b"}), false)]
+fn immutable_objects_keep_their_data(#[case] path: &str, #[case] to: Value, #[case] refused: bool) {
+    let store = store();
+    for kind in ["ConfigMap", "Secret"] {
+        let map = with(&config_map("m"), "/immutable", json!(true));
+        let old = create(&store, with(&map, "/kind", json!(kind)));
+        let result = store.update(with(&old.value, path, to.clone()), Part::Main);
+        match refused {
+            true => {
+                let error = result.unwrap_err();
+                assert_eq!(error.reason(), ("Invalid", 422));
+                assert!(error.to_string().contains("Forbidden: field is immutable"), "{error}");
+            }
+            false => assert!(result.is_ok(), "{result:?}"),
+        }
+    }
+}
+
+#[test]
+fn pod_is_bound_once() {
+    let store = store();
+    let pod = create(&store, pod("p"));
+    let bound = store.bind(&pod.key, "n1", at(5)).unwrap();
+    assert_eq!(bound.value["spec"]["nodeName"], "n1");
+    assert_eq!(bound.value["status"]["conditions"][0]["type"], "PodScheduled");
+    let error = store.bind(&pod.key, "n2", at(5)).unwrap_err();
+    assert!(error.to_string().ends_with("pod p is already assigned to node \"n1\""), "{error}");
+    let map = create(&store, config_map("m"));
+    assert_eq!(reason(store.bind(&map.key, "n1", at(5))), ("BadRequest", 400));
+}
+
+#[rstest]
+#[case::own_grace(None, Some(20))]
+#[case::shorter(Some(3), Some(3))]
+#[case::negative(Some(-4), Some(1))]
+#[case::none(Some(0), None)]
+fn pod_on_a_node_has_its_grace_period(#[case] asked: Option<i64>, #[case] grace: Option<i64>) {
+    let store = store();
+    let pod = create(&store, with(&pod("p"), "/spec/nodeName", json!("n")));
+    let options = DeleteOptions { grace_seconds: asked, ..DeleteOptions::default() };
+    let deleted = store.delete(&pod.key, &options, at(100)).unwrap();
+    assert_eq!(deleted.removed, grace.is_none());
+    assert_eq!(store.get(&pod.key).is_err(), grace.is_none());
+    if let Some(grace) = grace {
+        let metadata = &deleted.object.value["metadata"];
+        assert_eq!(metadata["deletionGracePeriodSeconds"], grace);
+        assert_eq!(metadata["deletionTimestamp"], at(100 + grace).to_string());
+        assert_eq!(metadata["generation"], 2);
+        assert!(store.delete(&pod.key, &DeleteOptions::now(), at(101)).unwrap().removed);
+    }
+}
+
+#[rstest]
+#[case::longer(Some(50), false, 20)]
+#[case::same(None, false, 20)]
+#[case::shorter(Some(5), false, 5)]
+#[case::now(Some(0), true, 0)]
+fn later_delete_only_shortens_the_grace_period(
+    #[case] asked: Option<i64>,
+    #[case] removed: bool,
+    #[case] grace: i64,
+) {
+    let store = store();
+    let pod = create(&store, with(&pod("p"), "/spec/nodeName", json!("n")));
+    let first = store.delete(&pod.key, &DeleteOptions::default(), at(100)).unwrap();
+    let options = DeleteOptions { grace_seconds: asked, ..DeleteOptions::default() };
+    let deleted = store.delete(&pod.key, &options, at(110)).unwrap();
+    assert_eq!(deleted.removed, removed);
+    assert_eq!(deleted.object.value["metadata"]["deletionGracePeriodSeconds"], grace);
+    assert_eq!(deleted.object.version == first.object.version, grace == 20);
+    assert_eq!(deleted.object.value["metadata"]["generation"], 2);
+}
+
+#[rstest]
+#[case::without_node("/metadata/labels", json!({}))]
+#[case::succeeded("/status", json!({"phase": "Succeeded"}))]
+fn pod_that_runs_nowhere_is_removed_without_grace(#[case] path: &str, #[case] to: Value) {
+    let store = store();
+    let has_node = path == "/status";
+    let node = if has_node { json!("n") } else { json!("") };
+    let pod = create(&store, with(&pod("p"), "/spec/nodeName", node));
+    store.update(with(&pod.value, path, to), Part::Status).unwrap();
+    assert!(store.delete(&pod.key, &DeleteOptions::default(), at(9)).unwrap().removed);
+}
+
+#[test]
+fn finalizers_hold_a_deleted_object() {
+    let store = store();
+    let held = with(&config_map("m"), "/metadata/finalizers", json!(["a/b", "c/d"]));
+    let map = create(&store, held);
+    let deleted = store.delete(&map.key, &DeleteOptions::default(), at(9)).unwrap();
+    assert!(!deleted.removed && deleted.object.is_terminating());
+    let again = store.delete(&map.key, &DeleteOptions::default(), at(10)).unwrap();
+    assert_eq!(again.object, deleted.object);
+    let more = with(&deleted.object.value, "/metadata/finalizers", json!(["a/b", "c/d", "e/f"]));
+    assert_eq!(reason(store.update(more, Part::Main)), ("Invalid", 422));
+    let one = with(&deleted.object.value, "/metadata/finalizers", json!(["c/d"]));
+    let one = store.update(one, Part::Main).unwrap();
+    assert!(store.get(&map.key).is_ok());
+    store.update(with(&one.value, "/metadata/finalizers", json!([])), Part::Main).unwrap();
+    assert_eq!(reason(store.get(&map.key)), ("NotFound", 404));
+}
+
+#[test]
+fn pod_with_finalizer_ends_after_node_and_finalizer() {
+    let store = store();
+    let held = with(&pod("p"), "/spec/nodeName", json!("n"));
+    let pod = create(&store, with(&held, "/metadata/finalizers", json!(["a/b"])));
+    store.delete(&pod.key, &DeleteOptions::default(), at(9)).unwrap();
+    let by_node = store.delete(&pod.key, &DeleteOptions::now(), at(10)).unwrap();
+    assert!(!by_node.removed);
+    let free = with(&by_node.object.value, "/metadata/finalizers", json!([]));
+    store.update(free, Part::Main).unwrap();
+    assert!(store.get(&pod.key).is_err());
+}
+
+#[test]
+fn finalizer_that_goes_during_the_grace_period_ends_nothing() {
+    let store = store();
+    let held = with(&pod("p"), "/spec/nodeName", json!("n"));
+    let pod = create(&store, with(&held, "/metadata/finalizers", json!(["a/b"])));
+    let marked = store.delete(&pod.key, &DeleteOptions::default(), at(9)).unwrap();
+    store
+        .update(with(&marked.object.value, "/metadata/finalizers", json!([])), Part::Main)
+        .unwrap();
+    assert!(store.get(&pod.key).unwrap().is_terminating());
+    assert!(store.delete(&pod.key, &DeleteOptions::now(), at(10)).unwrap().removed);
+}
+
+#[test]
+fn delete_has_preconditions() {
+    let store = store();
+    let map = create(&store, config_map("m"));
+    let other = DeleteOptions::default().with_uid("other");
+    assert_eq!(reason(store.delete(&map.key, &other, at(9))), ("Conflict", 409));
+    let old = DeleteOptions { version: Some(map.version - 1), ..DeleteOptions::default() };
+    assert_eq!(reason(store.delete(&map.key, &old, at(9))), ("Conflict", 409));
+    let right = DeleteOptions { version: Some(map.version), ..DeleteOptions::default() };
+    assert!(store.delete(&map.key, &right.with_uid(map.uid()), at(9)).unwrap().removed);
+    assert_eq!(reason(store.delete(&map.key, &DeleteOptions::default(), at(9))), ("NotFound", 404));
+}
+
+#[test]
+fn propagation_is_kept_as_a_finalizer() {
+    let store = store();
+    for (name, propagation, finalizer) in
+        [("a", Propagation::Foreground, "foregroundDeletion"), ("b", Propagation::Orphan, "orphan")]
+    {
+        let map = create(&store, config_map(name));
+        let options = DeleteOptions { propagation, ..DeleteOptions::default() };
+        let deleted = store.delete(&map.key, &options, at(9)).unwrap();
+        assert!(!deleted.removed);
+        assert_eq!(deleted.object.finalizers().collect::<Vec<_>>(), [finalizer]);
+    }
+}
+
+#[test]
+fn messages_are_those_of_an_api_server() {
+    let store = store();
+    let deployment = Key::new(Kind::of("apps/v1", "Deployment"), "default", "web");
+    let error = store.get(&deployment).unwrap_err();
+    assert_eq!(error.to_string(), "deployments.apps \"web\" not found");
+    let old = create(&store, pod("p"));
+    store.bind(&old.key, "n", at(1)).unwrap();
+    let error = store.update(old.value.clone(), Part::Main).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "Operation cannot be fulfilled on pods \"p\": the object has been modified; please apply your changes to the latest version and try again"
+    );
+}

@@ -1,0 +1,224 @@
+//! The objects of a run in one store, where manifests, controllers and the agent meet.
+//!
+//! Pods are created and deleted here, by manifests and controllers; the agent gets those that are not deleted, and its reports
+//! become their statuses. A deleted pod stays in the store until the agent has removed it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use agent::source::PodsSender;
+use api::manifest::{Workload, to_json};
+use api::pod::{Pod, PodUid};
+use cluster::{DeleteOptions, Error, Key, Object, Part, Selection, Store};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodStatus;
+use serde_json::Value;
+
+use super::reports::Reports;
+
+/// The store of a run, and the agent's part of it.
+pub(super) struct Hub {
+    store: Store,
+    /// The node of all pods.
+    node: String,
+    agent: PodsSender,
+    /// The pods that the agent is to run, in the order of their creation.
+    desired: Vec<Pod>,
+    /// Why the others were deleted.
+    deleted: BTreeMap<PodUid, &'static str>,
+    /// The pods in the store.
+    pods: BTreeMap<PodUid, InStore>,
+    /// The objects of manifests that are no pods.
+    others: BTreeSet<Key>,
+    /// The statuses of objects with controllers, as they are in the store.
+    statuses: BTreeMap<Key, Value>,
+}
+
+/// A pod in the store.
+struct InStore {
+    key: Key,
+    /// Its status there.
+    status: Option<Arc<PodStatus>>,
+}
+
+impl Hub {
+    /// An empty store, whose pods go to `agent`. Generated uids depend on `seed`.
+    pub(super) fn new(agent: PodsSender, node: String, seed: u64) -> Self {
+        Self {
+            store: Store::new(seed),
+            node,
+            agent,
+            desired: Vec::new(),
+            deleted: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            others: BTreeSet::new(),
+            statuses: BTreeMap::new(),
+        }
+    }
+
+    /// The pods that the agent is to run.
+    pub(super) fn desired(&self) -> &[Pod] {
+        &self.desired
+    }
+
+    /// Why pods were deleted.
+    pub(super) fn deleted(&self) -> &BTreeMap<PodUid, &'static str> {
+        &self.deleted
+    }
+
+    /// The pods in the store, those that end among them, in the order of namespaces and names.
+    pub(super) fn pods(&self) -> Vec<Arc<Object>> {
+        self.store.list(&Selection::of(cluster::Kind::pod())).items
+    }
+
+    /// All objects, by kind, namespace and name.
+    pub(super) fn objects(&self) -> Vec<Value> {
+        let all = self.store.list(&Selection::default()).items;
+        all.iter().map(|object| object.value.clone()).collect()
+    }
+
+    /// Hands the agent its pods.
+    pub(super) fn publish(&self) {
+        self.agent.set(self.desired.clone());
+    }
+
+    /// Creates pods. One that has the name of another, which ends, takes its place in the store.
+    pub(super) fn create(&mut self, pods: Vec<Pod>, now: Timestamp) {
+        for pod in pods {
+            let key = Key::pod(pod.namespace(), pod.name());
+            // The agent still ends it.
+            if self.store.get(&key).is_ok_and(|old| old.is_terminating()) {
+                written(self.store.delete(&key, &DeleteOptions::now(), now));
+            }
+            let created = self.store.create(to_json(pod.api()), now);
+            if written(created.and_then(|_| self.store.bind(&key, &self.node, now))).is_some() {
+                self.pods.insert(pod.uid().clone(), InStore { key, status: None });
+            }
+            self.desired.push(pod);
+        }
+    }
+
+    /// Replaces the specs and metadata of pods that there are.
+    pub(super) fn update(&mut self, pods: &[Pod]) {
+        for pod in pods {
+            let Some(old) = self.desired.iter_mut().find(|old| old.uid() == pod.uid()) else {
+                continue;
+            };
+            if !pod.is_updated_from(old) {
+                continue;
+            }
+            old.clone_from(pod);
+            let mut value = to_json(pod.api());
+            value["spec"]["nodeName"] = Value::String(self.node.clone());
+            written(self.store.update(value, Part::Main));
+        }
+    }
+
+    /// Deletes the pods of which `why` knows why. Says whether there were any.
+    pub(super) fn delete(
+        &mut self,
+        why: impl Fn(&Pod) -> Option<&'static str>,
+        now: Timestamp,
+    ) -> bool {
+        let before = self.desired.len();
+        let (pods, deleted, store) = (&self.pods, &mut self.deleted, &self.store);
+        self.desired.retain(|pod| {
+            let Some(why) = why(pod) else {
+                return true;
+            };
+            deleted.insert(pod.uid().clone(), why);
+            if let Some(InStore { key, .. }) = pods.get(pod.uid()) {
+                let options = DeleteOptions::default().with_uid(pod.uid().as_str());
+                written(store.delete(key, &options, now));
+            }
+            false
+        });
+        self.desired.len() < before
+    }
+
+    /// Takes the agent's reports: they are the statuses of the pods, and the end of those that were deleted.
+    pub(super) fn observe(&mut self, reports: &Reports, now: Timestamp) {
+        let (store, deleted) = (&self.store, &self.deleted);
+        self.pods.retain(|uid, pod| {
+            let report = reports.get(uid);
+            // One that was deleted before the agent saw it never runs.
+            if deleted.contains_key(uid) && report.is_none_or(|report| report.removed) {
+                let options = DeleteOptions::now().with_uid(uid.as_str());
+                // Another pod may have taken its place.
+                let _ = store.delete(&pod.key, &options, now);
+                return false;
+            }
+            let Some(report) = report else {
+                return true;
+            };
+            let is_known =
+                pod.status.as_ref().is_some_and(|known| Arc::ptr_eq(known, &report.status));
+            if !is_known {
+                pod.status = Some(report.status.clone());
+                let status = to_json(&*report.status);
+                // Another pod may have taken its place.
+                let _ = store.change(&pod.key, Part::Status, |value| {
+                    if value["metadata"]["uid"].as_str() != Some(uid.as_str()) {
+                        return Err(Error::NotFound(pod.key.clone()));
+                    }
+                    value["status"] = status;
+                    Ok(())
+                });
+            }
+            true
+        });
+    }
+
+    /// Takes the statuses of all objects with controllers. Controllers make some of these, and remove them.
+    pub(super) fn set_statuses<'w>(
+        &mut self,
+        statuses: impl Iterator<Item = (&'w Workload, Value)>,
+        now: Timestamp,
+    ) {
+        let mut before = std::mem::take(&mut self.statuses);
+        for (workload, status) in statuses {
+            let (api_version, kind) = workload.kind();
+            let kind = cluster::Kind::of(api_version, kind);
+            let key = Key::new(kind, workload.namespace(), workload.name());
+            if before.remove(&key).as_ref() != Some(&status) {
+                if self.store.get(&key).is_err() {
+                    written(self.store.create(workload.json(), now));
+                }
+                written(self.store.change(&key, Part::Status, |value| {
+                    value["status"] = status.clone();
+                    Ok(())
+                }));
+            }
+            self.statuses.insert(key, status);
+        }
+        for key in before.into_keys().filter(|key| !self.others.contains(key)) {
+            // One whose manifest was removed has gone already.
+            let _ = self.store.delete(&key, &DeleteOptions::now(), now);
+        }
+    }
+
+    /// Replaces the objects of manifests that are no pods: those that are missing are deleted.
+    pub(super) fn set_others(&mut self, values: Vec<Value>, now: Timestamp) {
+        let mut kept = BTreeSet::new();
+        for value in values {
+            let Some(key) = written(Key::of(&value)) else {
+                continue;
+            };
+            let set = match self.store.get(&key) {
+                Ok(_) => self.store.update(value, Part::Main),
+                Err(_) => self.store.create(value, now),
+            };
+            written(set);
+            kept.insert(key);
+        }
+        for key in self.others.difference(&kept) {
+            written(self.store.delete(key, &DeleteOptions::now(), now));
+        }
+        self.others = kept;
+    }
+}
+
+/// What the store wrote. Manifests are validated, so that it refuses nothing; should it, the pods run nevertheless.
+fn written<T>(result: Result<T, Error>) -> Option<T> {
+    result.inspect_err(|error| tracing::error!(%error, "the store refused an object")).ok()
+}
