@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::object::Key;
+use crate::key::Key;
 
 /// Why the store refuses something. Messages are Kubernetes' own where it has them
 /// (1.36, staging/src/k8s.io/apimachinery/pkg/api/errors/errors.go), because its clients look for them.

@@ -10,7 +10,7 @@
 //! | `write` ◆ | what a create, an update and each subresource may change of an object |
 //! | `delete` ◆ | what a delete does: a grace period, finalizers, or the end |
 //! | `selection` ◆ | which objects a list or a watch is about |
-//! | `kind` ◆ | kinds of objects, and how their objects are kept |
+//! | `key`, `kind` ◆ | what an object is found by; kinds, and how their objects are kept |
 //! | `object` ◆ | one object and its metadata |
 //! | `controllers` ◆ | what Jobs, Deployments and their kind want: pods to create and to delete |
 //! | `garbage` ◆ | what becomes of objects whose owners are deleted |
@@ -25,6 +25,7 @@ mod error;
 #[cfg(test)]
 mod fixtures;
 pub mod garbage;
+mod key;
 mod kind;
 mod object;
 mod selection;
@@ -34,8 +35,9 @@ mod write;
 
 pub use delete::{DeleteOptions, Deleted, Propagation};
 pub use error::Error;
+pub use key::Key;
 pub use kind::Kind;
-pub use object::{Key, Object};
+pub use object::Object;
 pub use selection::Selection;
 pub use state::{Event, List};
 pub use store::{Store, Watch};

@@ -1,37 +1,12 @@
-//! ◆ One object: its key, its version, and its JSON as a client reads it. Pure.
-
-use std::fmt;
-use std::sync::Arc;
+//! ◆ One object: its version, and its JSON as a client reads it. Pure.
 
 use serde_json::{Map, Value};
 
 use crate::error::Error;
+use crate::key::Key;
 use crate::kind::Kind;
 
-/// What an object is found by.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    /// Its kind.
-    pub kind: Kind,
-    /// Its namespace; empty for kinds that have none.
-    pub namespace: Arc<str>,
-    /// Its name.
-    pub name: Arc<str>,
-}
-
 impl Key {
-    /// The key of an object. The namespace is empty for kinds that have none.
-    #[must_use]
-    pub fn new(kind: Kind, namespace: &str, name: &str) -> Self {
-        Self { kind, namespace: namespace.into(), name: name.into() }
-    }
-
-    /// The key of a pod.
-    #[must_use]
-    pub fn pod(namespace: &str, name: &str) -> Self {
-        Self::new(Kind::pod(), namespace, name)
-    }
-
     /// The key of an object as a client writes it. Objects of kinds with namespaces are in `default` if they name none.
     pub fn of(value: &Value) -> Result<Self, Error> {
         let text = |field: &'static str| match value.get(field).and_then(Value::as_str) {
@@ -55,16 +30,6 @@ impl Key {
             }
         };
         Ok(Self::new(kind, namespace, name))
-    }
-}
-
-impl fmt::Display for Key {
-    /// `Pod default/web`, `Node n1`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &*self.namespace {
-            "" => write!(f, "{} {}", self.kind, self.name),
-            namespace => write!(f, "{} {namespace}/{}", self.kind, self.name),
-        }
     }
 }
 

@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use crate::delete::{self, DeleteOptions, Deleted, Deletion};
 use crate::error::Error;
-use crate::object::{Key, Object, metadata, set_metadata};
+use crate::key::Key;
+use crate::object::{Object, metadata, set_metadata};
 use crate::selection::Selection;
 use crate::write::{self, Part};
 

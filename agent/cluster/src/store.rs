@@ -9,7 +9,8 @@ use tokio::sync::watch;
 
 use crate::delete::{DeleteOptions, Deleted};
 use crate::error::Error;
-use crate::object::{Key, Object};
+use crate::key::Key;
+use crate::object::Object;
 use crate::selection::Selection;
 use crate::state::{Event, List, State};
 use crate::write::Part;

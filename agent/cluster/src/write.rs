@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::error::{Error, MODIFIED};
-use crate::object::{Key, Object, metadata, set_metadata};
+use crate::key::Key;
+use crate::object::{Object, metadata, set_metadata};
 
 /// What of an object a write is about. It leaves the rest as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -57,9 +57,14 @@ impl TypedValue {
             Self::Text(text) => Json::String(text),
             Self::List(items) => items.into_iter().map(Self::into_json).collect(),
             Self::Map(entries) => {
-                let key = |key| match key {
-                    Self::Text(text) => text,
-                    other => other.json(),
+                let key = |key: Self| match &key {
+                    Self::Text(text) => text.clone(),
+                    Self::Null
+                    | Self::Bool(_)
+                    | Self::Number(_)
+                    | Self::List(_)
+                    | Self::Map(_)
+                    | Self::Struct { .. } => key.json(),
                 };
                 let entries = entries.into_iter();
                 Json::Object(entries.map(|(name, value)| (key(name), value.into_json())).collect())
