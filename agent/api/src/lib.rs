@@ -1,10 +1,11 @@
 //! What an API server knows of objects: manifests are decoded, defaulted and validated; labels are selected, quantities
-//! summed. Pure: no tasks, files, processes or clocks.
+//! summed, objects patched. Pure: no tasks, files, processes or clocks.
 
 pub mod duration;
 pub mod generated_names;
 pub mod manifest;
 pub mod manifest_set;
+pub mod patch;
 pub mod pod;
 pub mod pod_update;
 pub mod priority_class;
