@@ -30,6 +30,11 @@ pub enum Error {
         /// The field, and what is wrong with it.
         why: String,
     },
+    /// The patch is not of a kind that the object's kind has.
+    #[error(
+        "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+    )]
+    UnsupportedMediaType,
     /// The request makes no sense.
     #[error("{0}")]
     BadRequest(String),
@@ -56,6 +61,7 @@ impl Error {
             Self::AlreadyExists(_) => ("AlreadyExists", 409),
             Self::Conflict { .. } => ("Conflict", 409),
             Self::Invalid { .. } => ("Invalid", 422),
+            Self::UnsupportedMediaType => ("UnsupportedMediaType", 415),
             Self::BadRequest(_) => ("BadRequest", 400),
             Self::Expired { .. } => ("Expired", 410),
         }

@@ -1,4 +1,5 @@
 //! What the unit tests of several modules need.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use api::manifest::{Parsed, Strictness, parse};
 use api::pod::Pod;

@@ -50,11 +50,11 @@ pub fn plan(objects: &[Arc<Object>]) -> Vec<Step> {
         if object.is_terminating() && object.finalizers().any(|name| name == FOREGROUND) {
             let living = of(object).iter().filter(|it| !it.is_terminating());
             steps.extend(living.map(|it| Step::Delete(Arc::clone(it), Propagation::Foreground)));
-            let blocks = |it: &&Arc<Object>| {
+            let blocks = |it: &Arc<Object>| {
                 let mut owners = it.owners();
                 owners.any(|(uid, blocks)| uid == object.uid() && blocks)
             };
-            if !of(object).iter().any(|it| blocks(&it)) {
+            if !of(object).iter().any(|it| blocks(it)) {
                 steps.push(Step::Finalize(object.clone(), FOREGROUND));
             }
         }
@@ -90,7 +90,7 @@ impl Step {
                     let uid = owner.get("uid").and_then(Value::as_str).unwrap_or_default();
                     !uids.contains(uid)
                 });
-                let owners = (!owners.is_empty()).then(|| Value::Array(owners));
+                let owners = (!owners.is_empty()).then_some(Value::Array(owners));
                 set_metadata(&mut value, "ownerReferences", owners);
                 store.update(value, Part::Main).map(|_| ())
             }

@@ -8,6 +8,7 @@
 //! | `store` | the store that tasks share, and watches |
 //! | `state` ◆ | the objects, their versions and the history of changes |
 //! | `write` ◆ | what a create, an update and each subresource may change of an object |
+//! | `patch` ◆ | merge patches and strategic merge patches |
 //! | `delete` ◆ | what a delete does: a grace period, finalizers, or the end |
 //! | `selection` ◆ | which objects a list or a watch is about |
 //! | `key`, `kind` ◆ | what an object is found by; kinds, and how their objects are kept |
@@ -28,6 +29,7 @@ pub mod garbage;
 mod key;
 mod kind;
 mod object;
+mod patch;
 mod selection;
 mod state;
 mod store;
@@ -38,6 +40,7 @@ pub use error::Error;
 pub use key::Key;
 pub use kind::Kind;
 pub use object::Object;
+pub use patch::Patch;
 pub use selection::Selection;
 pub use state::{Event, List};
 pub use store::{Store, Watch};

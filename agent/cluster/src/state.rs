@@ -102,7 +102,8 @@ impl State {
         now: Timestamp,
     ) -> Result<Arc<Object>, Error> {
         let mut key = Key::of(&value)?;
-        if metadata(&value, "resourceVersion").and_then(Value::as_str).is_some_and(|it| it != "") {
+        let version = metadata(&value, "resourceVersion").and_then(Value::as_str);
+        if version.is_some_and(|version| !version.is_empty()) {
             let message = "resourceVersion should not be set on objects to be created";
             return Err(Error::BadRequest(message.to_owned()));
         }

@@ -11,6 +11,7 @@ use crate::delete::{DeleteOptions, Deleted};
 use crate::error::Error;
 use crate::key::Key;
 use crate::object::Object;
+use crate::patch::Patch;
 use crate::selection::Selection;
 use crate::state::{Event, List, State};
 use crate::write::Part;
@@ -98,6 +99,11 @@ impl Store {
             }
             state.update(value, part)
         })
+    }
+
+    /// Patches a part of an object as it is now. A patch that sets a uid or a version expects the object to have these.
+    pub fn patch(&self, key: &Key, part: Part, patch: &Patch) -> Result<Arc<Object>, Error> {
+        self.change(key, part, |value| patch.apply(key, value))
     }
 
     /// Assigns a pod to a node.

@@ -114,7 +114,11 @@ pub(super) fn of(subject: &Subject<'_>, now: Timestamp) -> Option<Value> {
     }
     Some(match &subject.workload.object {
         WorkloadObject::Job(_) => status,
-        _ => with_generation(subject, status),
+        WorkloadObject::CronJob(_)
+        | WorkloadObject::DaemonSet(_)
+        | WorkloadObject::Deployment(_)
+        | WorkloadObject::ReplicaSet(_)
+        | WorkloadObject::StatefulSet(_) => with_generation(subject, status),
     })
 }
 

@@ -1,5 +1,7 @@
 //! The contract of the store, from outside: what an API server's clients count on.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod garbage;
 mod model;
 mod watches;

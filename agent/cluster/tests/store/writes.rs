@@ -1,6 +1,6 @@
 //! Creates, updates, subresources and deletes.
 
-use cluster::{DeleteOptions, Error, Key, Kind, Part, Propagation, Selection};
+use cluster::{DeleteOptions, Error, Key, Kind, Part, Patch, Propagation, Selection};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -171,6 +171,37 @@ fn immutable_objects_keep_their_data(#[case] path: &str, #[case] to: Value, #[ca
             false => assert!(result.is_ok(), "{result:?}"),
         }
     }
+}
+
+#[test]
+fn patches_merge_as_their_kind_does() {
+    let store = store();
+    let pod = create(&store, pod("p"));
+    let sidecar = json!({"spec": {"containers": [{"name": "s", "image": "j"}]}});
+    let names = |object: &Object| -> Vec<Value> {
+        let containers = object.value["spec"]["containers"].as_array().unwrap();
+        containers.iter().map(|container| container["name"].clone()).collect()
+    };
+    let merged = store.patch(&pod.key, Part::Main, &Patch::Strategic(sidecar.clone())).unwrap();
+    assert_eq!(names(&merged), ["s", "c"]);
+    assert_eq!(merged.value["metadata"]["generation"], 2);
+    let replaced = store.patch(&pod.key, Part::Main, &Patch::Merge(sidecar)).unwrap();
+    assert_eq!(names(&replaced), ["s"]);
+    let old =
+        json!({"metadata": {"resourceVersion": pod.version.to_string(), "labels": {"a": "b"}}});
+    assert_eq!(reason(store.patch(&pod.key, Part::Main, &Patch::Merge(old))), ("Conflict", 409));
+    let renamed = Patch::Merge(json!({"metadata": {"name": "q"}}));
+    assert_eq!(reason(store.patch(&pod.key, Part::Main, &renamed)), ("Invalid", 422));
+    let no_key = Patch::Strategic(json!({"spec": {"containers": [{"image": "j"}]}}));
+    assert_eq!(reason(store.patch(&pod.key, Part::Main, &no_key)), ("BadRequest", 400));
+    let custom =
+        json!({"apiVersion": "example.org/v1", "kind": "Crane", "metadata": {"name": "c"}});
+    let custom = create(&store, custom);
+    let patch = json!({"spec": {"load": 1}});
+    let refused = store.patch(&custom.key, Part::Main, &Patch::Strategic(patch.clone()));
+    assert_eq!(reason(refused), ("UnsupportedMediaType", 415));
+    let merged = store.patch(&custom.key, Part::Main, &Patch::Merge(patch)).unwrap();
+    assert_eq!(merged.value["spec"]["load"], 1);
 }
 
 #[test]
