@@ -133,31 +133,31 @@ const MAX_LINES: usize = 500;
 const UNSAFE: [(&str, &str); 6] = [
     ("harness/crib/src/heap.rs", "malloc_trim has no safe wrapper"),
     ("harness/bench/src/floor.rs", "clone has no safe wrapper"),
-    ("runtime-fake/keeper/src/cgroup/program.rs", "bpf has no safe wrapper"),
+    ("runtime-fake/keeper/src/kernel/cgroup/program.rs", "bpf has no safe wrapper"),
     (
         "runtime-fake/src/isolation/userns.rs",
         "unshare, whose caller promises to keep its descriptors",
     ),
     (
-        "runtime-fake/keeper/src/unshare.rs",
+        "runtime-fake/keeper/src/kernel/unshare.rs",
         "unshare, whose caller promises to keep its descriptors",
     ),
-    ("runtime-fake/keeper/src/sys.rs", "clone and mount_setattr have no safe wrapper"),
+    ("runtime-fake/keeper/src/kernel/sys.rs", "clone and mount_setattr have no safe wrapper"),
 ];
 
 /// Files and directories that only decide: no tasks, files, processes, clocks or wire types outside their tests.
 /// Besides these, every file with a ◆ in its first line.
 const PURE: [&str; 10] = [
     "agent/api/src/",
-    "agent/src/backoff.rs",
+    "agent/src/decide/backoff.rs",
     "agent/src/images/decide.rs",
     "agent/src/labels.rs",
     "agent/src/observed.rs",
-    "agent/src/plan.rs",
-    "agent/src/plan/",
-    "agent/src/pleg/diff.rs",
-    "agent/src/report/transitions.rs",
-    "agent/src/spec.rs",
+    "agent/src/decide/plan.rs",
+    "agent/src/decide/plan/",
+    "agent/src/observation/pleg/diff.rs",
+    "agent/src/reporting/report/transitions.rs",
+    "agent/src/pod_spec/spec.rs",
 ];
 
 /// What a pure file must not name.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Taint;
 
-use crate::gc::limits::DeadContainerLimits;
 use crate::images::ImageConfig;
 use crate::node::{CgroupDriver, MemoryQos, SwapBehavior};
+use crate::upkeep::gc::limits::DeadContainerLimits;
 
 /// Makes a directory on tmpfs, or finds that of an earlier agent, given a path in [`Config::root_dir`] at which it or a link to it
 /// has to be. Returns the directory, or why there is none, in words. It is called once, when it is needed first, and may block.

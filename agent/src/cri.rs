@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use tokio_stream::Stream;
 
 use crate::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
-use crate::spec::{ContainerSpec, HandlerFeatures, ImageSpec, Resources, SandboxSpec};
+use crate::pod_spec::spec::{ContainerSpec, HandlerFeatures, ImageSpec, Resources, SandboxSpec};
 
 #[cfg(any(test, feature = "testing"))]
 pub mod fake;

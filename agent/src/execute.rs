@@ -11,13 +11,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::until;
 use crate::cri::{Code, CriError, ListedContainer, ListedState, PodRef};
-use crate::events::Happening;
+use crate::decide::plan::effects::Done;
+use crate::decide::plan::{Blocks, HoldKey, PodPlan, Reset, SandboxStep, Start, Stop, When};
+use crate::decide::resize::files::ActuatedRecord;
 use crate::observed::{ContainerId, Observed, ObservedContainer, SandboxId};
-use crate::plan::effects::Done;
-use crate::plan::{Blocks, HoldKey, PodPlan, Reset, SandboxStep, Start, Stop, When};
-use crate::resize::files::ActuatedRecord;
+use crate::reporting::events::Happening;
 use crate::shared::Shared;
-use crate::volumes::PodDirs;
+use crate::storage::volumes::PodDirs;
 
 mod container;
 mod hook;

@@ -11,12 +11,12 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, PodSta
 use serde_json::{Value, json};
 
 use crate::cri::PodRef;
+use crate::decide::plan::{Blocks, Start, When};
 use crate::objects::ObjectMap;
 use crate::observed::{
     ContainerId, ContainerState, Exit, NetworkMode, ObservedContainer, ObservedSandbox, SandboxId,
 };
-use crate::plan::{Blocks, Start, When};
-use crate::report::{ContainerPhase, ContainerReport, PodReport};
+use crate::reporting::report::{ContainerPhase, ContainerReport, PodReport};
 
 /// A pod from JSON.
 pub(crate) fn pod(api: Value) -> Pod {

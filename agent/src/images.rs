@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::{Clock, until};
 use crate::cri::{Cri, Image, RegistryAuth};
 use crate::objects::ObjectStore;
-use crate::references;
-use crate::spec::{ImageSpec, ImageUser, SandboxSpec};
+use crate::pod_spec::references;
+use crate::pod_spec::spec::{ImageSpec, ImageUser, SandboxSpec};
 
 pub(crate) mod collector;
 mod decide;

@@ -1,56 +1,29 @@
 //! The node agent: takes pods, makes Container Runtime Interface calls, and reports pod statuses.
 
-pub mod admission;
-pub mod agent_id;
-pub mod allocatable;
-pub mod backoff;
 mod blocking;
-mod cache;
-mod causes;
-pub mod claims;
+pub mod checks;
 pub mod clock;
 pub mod config;
 pub mod cri;
-pub mod dialer;
-pub mod dns;
-pub mod env;
-mod events;
-pub mod eviction;
+pub mod decide;
 mod execute;
 #[cfg(test)]
 mod fixtures;
-mod gc;
-pub mod hosts;
-pub mod http_action;
-pub mod http_client;
-mod huge_pages;
 pub mod images;
-pub mod kubelet_config;
 pub mod labels;
-mod logs;
+pub mod local_node;
 mod node;
-pub mod node_address;
-mod node_memory;
 pub mod objects;
+mod observation;
 pub mod observed;
-pub mod plan;
-mod pleg;
-pub mod priority_class;
-pub mod probe;
-mod readiness;
-pub mod references;
-pub mod report;
-pub mod resize;
-pub mod runtime_class;
+pub mod pod_spec;
+pub mod reporting;
 pub mod services;
 mod shared;
 pub mod source;
-pub mod spec;
-pub mod status;
+pub mod storage;
 mod sync_loop;
-mod trust_bundles;
-mod user_namespaces;
-pub mod volumes;
+mod upkeep;
 mod worker;
 
 use std::sync::Arc;
@@ -65,30 +38,30 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use config::{AdmissionConfig, CgroupConfig, Config, LogRotation, MakeInMemory};
-pub use events::{Event, EventObject, EventType};
-pub use gc::limits::DeadContainerLimits;
 pub use node::{CgroupDriver, MemoryQos, MemoryReservation};
-pub use report::{
+pub use reporting::events::{Event, EventObject, EventType};
+pub use reporting::report::{
     ContainerPhase, ContainerReport, PodReport, PublishedStatus, ReadinessChange, Reports,
     Transition,
 };
+pub use upkeep::gc::limits::DeadContainerLimits;
 
 use blocking::blocking;
-use cache::Cache;
-use events::EventRecorder;
-use gc::collector::ContainerCollector;
+use checks::probe::check::Checker;
+use checks::probe::prober::Prober;
 use images::Images;
 use images::collector::{ImageCollector, SystemDiskSpace};
-use pleg::RelistPeriods;
-use probe::check::Checker;
-use probe::prober::Prober;
-use readiness::Readiness;
-use report::status_store::StatusStore;
+use observation::cache::Cache;
+use observation::pleg::RelistPeriods;
+use observation::readiness::Readiness;
+use pod_spec::user_namespaces::UserNamespaces;
+use reporting::events::EventRecorder;
+use reporting::report::status_store::StatusStore;
 use shared::Shared;
-use user_namespaces::UserNamespaces;
-use volumes::claim::Claims;
-use volumes::in_memory::InMemory;
-use volumes::token::Tokens;
+use storage::volumes::claim::Claims;
+use storage::volumes::in_memory::InMemory;
+use storage::volumes::token::Tokens;
+use upkeep::gc::collector::ContainerCollector;
 
 /// The agent's dependencies, which tests can replace.
 pub struct Parts {
@@ -97,7 +70,7 @@ pub struct Parts {
     /// Clock.
     pub clock: Arc<dyn clock::Clock>,
     /// Opens outgoing connections.
-    pub dialer: Arc<dyn dialer::Dialer>,
+    pub dialer: Arc<dyn checks::dialer::Dialer>,
     /// ConfigMaps, Secrets, claims and the like, which may change.
     pub objects: Arc<objects::ObjectStore>,
     /// Sources of pods.
@@ -146,7 +119,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         alone: config.relist_period,
         with_events: config.event_driven_pleg.then_some(config.relist_period_with_events),
     };
-    tasks.spawn(pleg::run(
+    tasks.spawn(observation::pleg::run(
         Arc::clone(&cri),
         Arc::clone(&clock),
         periods,
@@ -156,7 +129,12 @@ pub fn start(config: Config, parts: Parts) -> Agent {
     ));
     tasks.spawn(status_store_task.run(Arc::clone(&clock)));
     if let Some(rotation) = config.log_rotation {
-        tasks.spawn(logs::run(Arc::clone(&cri), Arc::clone(&clock), rotation, reports.clone()));
+        tasks.spawn(upkeep::logs::run(
+            Arc::clone(&cri),
+            Arc::clone(&clock),
+            rotation,
+            reports.clone(),
+        ));
     }
     let images = Arc::new(Images::new(
         Arc::clone(&cri),
@@ -192,7 +170,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
     tasks.spawn(prober_task.run());
     let node = shared::node(&config);
     let (readiness_sender, readiness) = watch::channel(Readiness::unknown());
-    tasks.spawn(readiness::run(
+    tasks.spawn(observation::readiness::run(
         Arc::clone(&cri),
         Arc::clone(&clock),
         runtime.clone(),

@@ -11,13 +11,13 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{self, Taken};
 use crate::blocking::blocking;
 use crate::clock::after;
-use crate::events::Happening;
-use crate::pleg::RuntimePods;
-use crate::readiness::Readiness;
-use crate::report::Reports;
+use crate::observation::pleg::RuntimePods;
+use crate::observation::readiness::Readiness;
+use crate::pod_spec::admission::{self, Taken};
+use crate::reporting::events::Happening;
+use crate::reporting::report::Reports;
 use crate::shared::Shared;
 use crate::source::merge::{DuplicatePod, new_duplicates, small_change};
 use crate::source::{Distinct, PodSource, log_duplicates};

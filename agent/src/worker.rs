@@ -1,7 +1,7 @@
 //! One task per pod: observe, plan, execute and report until nothing of the pod is left.
 //!
 //! Updates arrive through a watch channel, so only the latest counts; a termination cannot be revoked. The worker observes
-//! its pod through the snapshots of [`crate::cache`]; after a change it waits for a snapshot of a later inspection.
+//! its pod through the snapshots of [`crate::observation::cache`]; after a change it waits for a snapshot of a later inspection.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 use tokio::sync::watch;
 
-use crate::cache::{Generation, Snapshot, Snapshots};
-use crate::causes::Causes;
 use crate::cri::PodRef;
-use crate::events::Happening;
+use crate::decide::plan::{self, History, PodPlan, restart};
 use crate::execute;
+use crate::observation::cache::{Generation, Snapshot, Snapshots};
 use crate::observed::Observed;
-use crate::plan::{self, History, PodPlan, restart};
-use crate::report::transitions::Stage;
+use crate::reporting::causes::Causes;
+use crate::reporting::events::Happening;
+use crate::reporting::report::transitions::Stage;
+use crate::reporting::status::eviction::Eviction;
 use crate::shared::Shared;
-use crate::status::eviction::Eviction;
-use crate::volumes::PodDirs;
+use crate::storage::volumes::PodDirs;
 
 mod cause;
 mod execution;
@@ -82,13 +82,16 @@ pub(crate) fn run(
     }
 }
 
-fn crash_backoff(shared: &Shared) -> crate::backoff::Backoff {
+fn crash_backoff(shared: &Shared) -> crate::decide::backoff::Backoff {
     let seconds = |wait: std::time::Duration| {
         jiff::SignedDuration::try_from(wait).unwrap_or(jiff::SignedDuration::MAX)
     };
     let (first, max) = shared.config.crash_backoff;
-    let limits = crate::backoff::Limits::with_max(seconds(max));
-    crate::backoff::Backoff::new(crate::backoff::Limits { first: seconds(first), ..limits })
+    let limits = crate::decide::backoff::Limits::with_max(seconds(max));
+    crate::decide::backoff::Backoff::new(crate::decide::backoff::Limits {
+        first: seconds(first),
+        ..limits
+    })
 }
 
 struct Worker {

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 pub(crate) use archive::{Archive, Unreadable, Writer};
 pub(crate) use diff::write as write_diff;
-use keeper::plan::UserIds;
+use keeper::contract::plan::UserIds;
 
 use crate::container::Container;
 

@@ -13,11 +13,9 @@
 
 use cri::v1::{ContainerConfig, LinuxContainerResources};
 use jiff::Timestamp;
-use keeper::{
-    cgroup::CgroupPath,
-    plan::{Confinement, UserIds},
-    protocol::Exit,
-};
+use keeper::contract::plan::{Confinement, UserIds};
+use keeper::contract::protocol::Exit;
+use keeper::kernel::cgroup::CgroupPath;
 use serde::{Deserialize, Serialize};
 
 use crate::{

@@ -6,7 +6,7 @@ mod userns;
 use std::{fmt, path::Path, str::FromStr};
 
 use file_tree::private::{self, PrivateError};
-use keeper::plan::IsolationMode;
+use keeper::contract::plan::IsolationMode;
 use serde::{Deserialize, Serialize};
 
 use crate::keepers;

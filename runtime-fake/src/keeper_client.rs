@@ -22,11 +22,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{container::LOST_EXIT_CODE, id::ContainerId};
 use connection::{Answer, Queue};
 pub use deadlines::Deadlines;
-use keeper::{
-    failure::{Failure, FailureKind},
-    plan::{ExecPlan, ForwardPlan, PodPlan},
-    protocol::{Call, Event, Outcome, SOCKET},
-};
+use keeper::contract::plan::{ExecPlan, ForwardPlan, PodPlan};
+use keeper::contract::protocol::{Call, Event, Outcome, SOCKET};
+use keeper::kernel::failure::{Failure, FailureKind};
 
 /// A running exec.
 pub(crate) struct RunningExec {

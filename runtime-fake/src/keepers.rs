@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use keeper::liveness::{self, Liveness};
+use keeper::contract::liveness::{self, Liveness};
 use network::PodNetns;
 
 /// Timeout for a killed keeper to end: one that does not is stuck in the kernel.

@@ -46,7 +46,7 @@ pub use config::{Config, Streams, Unprivileged};
 pub use handler::{Handler, Handlers, NotAName};
 pub use instance::instance_name;
 pub use isolation::{EnterError, Isolation, IsolationRequest, UnknownIsolation, enter};
-pub use keeper::open_files::{TooFewFiles, ensure_open_files, raise_open_files};
+pub use keeper::contract::open_files::{TooFewFiles, ensure_open_files, raise_open_files};
 pub use keeper::{keep_descriptors, keeper_main, take_short_turns};
 pub use keeper_client::Deadlines;
 pub use network::{EGRESS_COMMAND, serve_egress};
@@ -54,4 +54,4 @@ pub use server::{ServeError, delete_trash, longest_end, serve};
 pub use service::image::PULL_FROM;
 pub use store::OpenError;
 
-use keeper::failure::chain;
+use keeper::kernel::failure::chain;

@@ -4,7 +4,7 @@ mod addresses;
 
 use std::{net::IpAddr, path::Path, time::Duration};
 
-use keeper::liveness::{self, Liveness};
+use keeper::contract::liveness::{self, Liveness};
 
 use crate::{
     id::SandboxId,

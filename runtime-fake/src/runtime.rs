@@ -38,7 +38,7 @@ use file_tree::Trash;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use error::{Error, io};
-use keeper::cgroup::Cgroups;
+use keeper::kernel::cgroup::Cgroups;
 pub(crate) use network::{Connected, Network, Opening, ReconfigureResult, Target, WayOut};
 pub(crate) use pods::Pods;
 pub(crate) use ports::PortError;

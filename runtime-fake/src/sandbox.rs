@@ -12,7 +12,7 @@ use std::net::IpAddr;
 
 use cri::v1::{LinuxContainerResources, PodSandboxConfig, SeLinuxOption};
 use jiff::Timestamp;
-use keeper::cgroup::CgroupPath;
+use keeper::kernel::cgroup::CgroupPath;
 use serde::{Deserialize, Serialize};
 
 use crate::{id::SandboxId, launch::selinux::Labels, unknown_reason::UnknownReason};

@@ -12,7 +12,7 @@ use std::{
 };
 
 use cri::v1::{LinuxContainerSecurityContext, SeLinuxOption};
-use keeper::plan::{Confinement, IsolationMode};
+use keeper::contract::plan::{Confinement, IsolationMode};
 
 use crate::launch::{
     Invalid,

@@ -16,7 +16,7 @@ use cri::{
     v1::{image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer},
 };
 use file_tree::RemoveError;
-use keeper::cgroup::Cgroups;
+use keeper::kernel::cgroup::Cgroups;
 use tokio::net::UnixListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 

@@ -20,7 +20,7 @@ use std::{
 };
 
 pub(crate) use disk::of_layer;
-use keeper::cgroup::CgroupPath;
+use keeper::kernel::cgroup::CgroupPath;
 pub(crate) use usage::{Disk, Usage};
 
 /// The usage of `cgroup`, or without a cgroup of the processes below `first`. Blocks: it reads files.

@@ -115,7 +115,7 @@ async fn agent_takes_pods_by_its_flags_and_configuration() {
     let running = running.clone().find(|pod| pod["metadata"]["name"] == "a").unwrap();
     let ip = |field: &str| running["status"][field].as_str().unwrap_or_default().to_owned();
     assert_ne!(ip("hostIP"), ip("podIP"), "{running}");
-    let routed = agent::node_address::of_default_route();
+    let routed = agent::local_node::node_address::of_default_route();
     if !routed.is_loopback() {
         assert_ne!(ip("hostIP"), "127.0.0.1", "{running}");
     }

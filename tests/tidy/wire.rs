@@ -35,7 +35,7 @@ fn agent_names_wire_types_in_its_client_only() {
 #[test]
 fn wire_types_are_found_outside_the_client() {
     let wire = tree_of(&[
-        ("agent/src/plan.rs", "//! x\nuse cri::v1::Pod;\nfn f(_: ::cri::v1::Pod) {}"),
+        ("agent/src/decide/plan.rs", "//! x\nuse cri::v1::Pod;\nfn f(_: ::cri::v1::Pod) {}"),
         (
             "agent/src/worker.rs",
             "use cri::{self, v1};\nuse crate::{cri::Cri, x};\nuse super::cri::Y; // cri::v1",
@@ -47,6 +47,7 @@ fn wire_types_are_found_outside_the_client() {
         .into_iter()
         .map(|offence| offence.rsplit_once(": ").unwrap().0.to_owned())
         .collect();
-    let expected = ["agent/src/plan.rs:2", "agent/src/plan.rs:3", "agent/src/worker.rs:1"];
+    let expected =
+        ["agent/src/decide/plan.rs:2", "agent/src/decide/plan.rs:3", "agent/src/worker.rs:1"];
     assert_eq!(places, expected.map(str::to_owned).into());
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent::checks::dialer::SystemDialer;
 use agent::clock::SystemClock;
-use agent::dialer::SystemDialer;
 use agent::objects::{ObjectMap, ObjectStore};
 use agent::source::{DirectorySource, ManifestMode, PodSource, PodsSender};
 use agent::{Agent, Event, PodReport, PublishedStatus};

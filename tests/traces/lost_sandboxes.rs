@@ -16,7 +16,7 @@ use agent::cri::{
     ListedSandbox, RegistryAuth, RuntimeEvent, RuntimeStatus, Version,
 };
 use agent::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
-use agent::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
+use agent::pod_spec::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
 use api::pod::PodUid;
 use async_trait::async_trait;
 use tokio::sync::{RwLock, RwLockWriteGuard, broadcast};

@@ -15,7 +15,7 @@ use super::{
 use crate::clock::Clock;
 use crate::labels;
 use crate::observed::{ContainerId, Exit, MemoryUsage, SandboxId};
-use crate::spec::{ContainerSpec, SandboxSpec};
+use crate::pod_spec::spec::{ContainerSpec, SandboxSpec};
 
 mod exec;
 pub mod killed;

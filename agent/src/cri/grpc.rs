@@ -21,7 +21,7 @@ use super::{
     ListedSandbox, Lists, RegistryAuth, RuntimeStatus, Version, wire,
 };
 use crate::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
-use crate::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
+use crate::pod_spec::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
 
 /// The deadline of most calls.
 const DEADLINE: Duration = Duration::from_secs(120);

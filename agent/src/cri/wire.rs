@@ -17,7 +17,7 @@ use crate::observed::{
     ContainerId, ContainerResources, ContainerState, ContainerUser, Exit, NetworkMode,
     ObservedContainer, ObservedSandbox, SandboxId,
 };
-use crate::spec::HandlerFeatures;
+use crate::pod_spec::spec::HandlerFeatures;
 
 mod request;
 mod resources;

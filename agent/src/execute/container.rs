@@ -10,16 +10,16 @@ use super::kill::{Killer, kill_requested};
 use super::sandbox::SandboxContext;
 use super::{Failure, Job, Progress, chain, hook, runtime_message, timed};
 use crate::blocking::{blocking, brief};
-use crate::env::{self, EnvFile, EnvFiles};
-use crate::events::Happening;
+use crate::decide::plan::effects::Done;
+use crate::decide::plan::{HoldKey, ProcessTarget, Start, stop};
+use crate::decide::resize::actuated::{Actuated, CpuMemory};
 use crate::images::{ImageError, ImageEvent, ImageRequest, PullError, PullPolicy};
-use crate::logs::links;
 use crate::observed::ContainerId;
-use crate::plan::effects::Done;
-use crate::plan::{HoldKey, ProcessTarget, Start, stop};
-use crate::resize::actuated::{Actuated, CpuMemory};
-use crate::spec::{self, ContainerInputs, ContainerSpec, HostVolume, SubPath};
-use crate::volumes::subpath::{self, SubPathError};
+use crate::pod_spec::env::{self, EnvFile, EnvFiles};
+use crate::pod_spec::spec::{self, ContainerInputs, ContainerSpec, HostVolume, SubPath};
+use crate::reporting::events::Happening;
+use crate::storage::volumes::subpath::{self, SubPathError};
+use crate::upkeep::logs::links;
 
 /// Starts a container. Returns whether it started.
 pub(super) async fn start(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> bool {

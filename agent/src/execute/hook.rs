@@ -7,8 +7,8 @@ use std::time::Duration;
 use api::pod::Pod;
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
 
-use crate::events::Happening;
 use crate::observed::ContainerId;
+use crate::reporting::events::Happening;
 use crate::shared::Shared;
 
 mod http;

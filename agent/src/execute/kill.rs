@@ -13,10 +13,10 @@ use tokio::time::Instant;
 
 use super::hook;
 use crate::cri::CriError;
-use crate::events::Happening;
+use crate::decide::plan::Stop;
+use crate::decide::plan::terminate::{MIN_STOP_SECONDS, StopTarget};
 use crate::observed::ContainerId;
-use crate::plan::Stop;
-use crate::plan::terminate::{MIN_STOP_SECONDS, StopTarget};
+use crate::reporting::events::Happening;
 use crate::shared::Shared;
 
 /// How long a hook that outlives its container may take to notice.

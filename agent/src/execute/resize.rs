@@ -2,11 +2,11 @@
 
 use super::Job;
 use crate::cri::{Code, CriError};
+use crate::decide::plan::{PodPlan, Resize, SandboxStep};
+use crate::decide::resize::steps::{NewLimits, Step, steps};
 use crate::execute::Progress;
 use crate::observed::SandboxId;
-use crate::plan::{PodPlan, Resize, SandboxStep};
-use crate::resize::steps::{NewLimits, Step, steps};
-use crate::spec::resources;
+use crate::pod_spec::spec::resources;
 
 impl Job {
     /// Carries out the resize of a plan, if it has one.
@@ -63,7 +63,7 @@ impl Job {
             Step::Container { id, name, resources, now } => {
                 let updated = cri.update_container(&id, &resources).await;
                 updated.map_err(|error| error.go_text())?;
-                let change = |all: &mut crate::resize::actuated::Actuated| {
+                let change = |all: &mut crate::decide::resize::actuated::Actuated| {
                     all.containers.insert(name, now);
                 };
                 self.actuated.change(change).await;

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use super::{Failure, Job, MountFailure, NoSandbox, Progress, chain, pod_failure, volumes};
 use crate::blocking::brief;
 use crate::cri::CriError;
-use crate::events::{EventType, Happening};
+use crate::decide::plan::SandboxStep;
+use crate::decide::plan::effects::Done;
+use crate::decide::resize::actuated::{Actuated, has_resources};
 use crate::images::{ImageError, ImageEvent, ImageRequest, PullError, PullPolicy};
 use crate::observed::SandboxId;
-use crate::plan::SandboxStep;
-use crate::plan::effects::Done;
-use crate::resize::actuated::{Actuated, has_resources};
-use crate::spec::{self, HostVolume, ImageSpec, PodGrants, SandboxSpec, cgroup, memory};
-use crate::user_namespaces::UserNamespaceError;
-use crate::volumes::{MountError, Prepared, VolumeError};
+use crate::pod_spec::spec::{self, HostVolume, ImageSpec, PodGrants, SandboxSpec, cgroup, memory};
+use crate::pod_spec::user_namespaces::UserNamespaceError;
+use crate::reporting::events::{EventType, Happening};
+use crate::storage::volumes::{MountError, Prepared, VolumeError};
 
 /// The sandbox for new containers.
 pub(super) struct SandboxContext {

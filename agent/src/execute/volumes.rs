@@ -7,10 +7,10 @@ use jiff::Timestamp;
 
 use super::chain;
 use crate::blocking::{blocking, brief};
-use crate::events::Happening;
+use crate::reporting::events::Happening;
 use crate::shared::Shared;
-use crate::volumes::content::ContentInputs;
-use crate::volumes::{MountError, PodDirs, Prepared, VolumeError, VolumeInputs};
+use crate::storage::volumes::content::ContentInputs;
+use crate::storage::volumes::{MountError, PodDirs, Prepared, VolumeError, VolumeInputs};
 
 /// Prepares all volumes, for a runtime of this name.
 pub(super) async fn prepare(

@@ -12,7 +12,7 @@ use super::garbage::{self, Candidate, ImageFs, ImageGcPolicy, ImageUses};
 use crate::blocking::blocking;
 use crate::clock::{Clock, after};
 use crate::cri::{Cri, CriError};
-use crate::spec::ImageSpec;
+use crate::pod_spec::spec::ImageSpec;
 
 /// How often images are listed, and removed if necessary.
 const PERIOD: Duration = Duration::from_secs(300);

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::{ServiceNetwork, plan};
 use crate::objects::ObjectStore;
-use crate::report::Reports;
+use crate::reporting::report::Reports;
 
 /// Runs until the agent ends.
 pub(crate) async fn publish(

@@ -7,10 +7,10 @@ use tokio::sync::{mpsc, watch};
 
 use super::reconcile::WorkerState;
 use super::resizes::Granted;
-use crate::admission::Taken;
 use crate::cri::PodRef;
-use crate::report::{PodReport, Reports};
-use crate::resize::decision::counted;
+use crate::decide::resize::decision::counted;
+use crate::pod_spec::admission::Taken;
+use crate::reporting::report::{PodReport, Reports};
 use crate::worker::PodUpdate;
 
 /// The loop's record of one worker.

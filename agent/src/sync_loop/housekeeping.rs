@@ -14,13 +14,13 @@ use tokio::sync::watch;
 
 use crate::blocking::blocking;
 use crate::cri::{ListedState, PodRef};
-use crate::gc::remove::remove_dead;
-use crate::logs::links;
 use crate::node::component;
-use crate::pleg::RuntimeListing;
-use crate::pleg::diff::Listing;
+use crate::observation::pleg::RuntimeListing;
+use crate::observation::pleg::diff::Listing;
 use crate::shared::Shared;
-use crate::volumes::in_memory;
+use crate::storage::volumes::in_memory;
+use crate::upkeep::gc::remove::remove_dead;
+use crate::upkeep::logs::links;
 use crate::worker::{self, PodUpdate, WorkItem, rejected};
 
 use super::SyncLoop;

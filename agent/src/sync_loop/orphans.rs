@@ -11,8 +11,8 @@ use api::pod::{Pod, PodUid};
 use jiff::Timestamp;
 
 use crate::cri::PodRef;
-use crate::pleg::RuntimeListing;
-use crate::pleg::diff::Listing;
+use crate::observation::pleg::RuntimeListing;
+use crate::observation::pleg::diff::Listing;
 
 /// The pods that are taken care of.
 pub(crate) struct KnownPods<'a> {

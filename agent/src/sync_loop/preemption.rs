@@ -3,8 +3,8 @@
 use api::pod::{Pod, PodUid};
 
 use super::SyncLoop;
-use crate::admission::{Rejection, admit_or_preempt};
-use crate::status::eviction::Eviction;
+use crate::pod_spec::admission::{Rejection, admit_or_preempt};
+use crate::reporting::status::eviction::Eviction;
 use crate::worker::{PodUpdate, rejected};
 
 /// When the node takes a pod.

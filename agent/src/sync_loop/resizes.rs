@@ -12,14 +12,14 @@ use tokio::time::Instant;
 
 use super::SyncLoop;
 use crate::Config;
-use crate::events::{Happening, ResizeEvent};
-use crate::resize::ResizeState;
-use crate::resize::allocation::Allocation;
-use crate::resize::conditions::{DEFERRED, INFEASIBLE, set_pending};
-use crate::resize::decision::{Decision, decide};
-use crate::resize::files;
-use crate::resize::queue::Rank;
-use crate::volumes::PodDirs;
+use crate::decide::resize::ResizeState;
+use crate::decide::resize::allocation::Allocation;
+use crate::decide::resize::conditions::{DEFERRED, INFEASIBLE, set_pending};
+use crate::decide::resize::decision::{Decision, decide};
+use crate::decide::resize::files;
+use crate::decide::resize::queue::Rank;
+use crate::reporting::events::{Happening, ResizeEvent};
+use crate::storage::volumes::PodDirs;
 use crate::worker::PodUpdate;
 
 /// How long a pending resize waits at most, if nothing changes.

@@ -33,10 +33,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use crate::checks::dialer::SystemDialer;
 use crate::clock::{Clock, TokioClock, until};
 use crate::cri::Cri;
 use crate::cri::fake::{Behaviour, FakeCri};
-use crate::dialer::SystemDialer;
 use crate::fixtures;
 use crate::objects::ObjectStore;
 use crate::source::{self, PodsSender};

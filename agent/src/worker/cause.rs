@@ -1,7 +1,7 @@
 //! ◆ The reasons of a plan's actions as the causes of what they change.
 
-use crate::causes::Causes;
-use crate::plan::{PodPlan, SandboxStep, When};
+use crate::decide::plan::{PodPlan, SandboxStep, When};
+use crate::reporting::causes::Causes;
 
 /// The causes that a plan has for each of its actions.
 #[must_use]
@@ -36,8 +36,8 @@ mod tests {
     use jiff::{SignedDuration, Timestamp};
 
     use super::*;
+    use crate::decide::plan::Start;
     use crate::fixtures;
-    use crate::plan::Start;
 
     #[test]
     fn cause_excludes_waiting_starts() {

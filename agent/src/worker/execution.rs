@@ -7,12 +7,12 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::Worker;
-use crate::causes::Causes;
+use crate::decide::plan::PodPlan;
 use crate::execute::kill::kill_requested;
 use crate::execute::{self, Job};
 use crate::observed::Observed;
-use crate::plan::PodPlan;
-use crate::report::transitions::Stage;
+use crate::reporting::causes::Causes;
+use crate::reporting::report::transitions::Stage;
 
 impl Worker {
     /// Executes a plan and reports its progress.

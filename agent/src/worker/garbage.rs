@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::Worker;
 use crate::blocking::blocking;
-use crate::causes::Causes;
 use crate::cri::CriError;
-use crate::gc::{self, Garbage, remove::remove_dead};
+use crate::decide::plan::HoldKey;
+use crate::decide::plan::effects::Done;
 use crate::observed::{ContainerState, Observed};
-use crate::plan::HoldKey;
-use crate::plan::effects::Done;
+use crate::reporting::causes::Causes;
+use crate::upkeep::gc::{self, Garbage, remove::remove_dead};
 
 impl Worker {
     /// Removes dead containers and sandboxes of a live pod. Returns whether it removed any.

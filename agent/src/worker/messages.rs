@@ -6,7 +6,7 @@ use api::pod::Pod;
 
 use crate::blocking::brief;
 use crate::observed::{ContainerId, ContainerState, Observed};
-use crate::volumes::termination;
+use crate::storage::volumes::termination;
 
 /// Messages of exited containers, appended to the runtime's own message.
 #[derive(Debug, Default)]

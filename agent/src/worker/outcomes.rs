@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use super::Worker;
 use super::start_errors::jittered;
-use crate::causes::Causes;
 use crate::clock::after;
+use crate::decide::plan::HoldKey;
+use crate::decide::plan::effects::{self, Done, WithoutEffect};
 use crate::execute::{Failure, Progress};
 use crate::observed::{ContainerId, Observed};
-use crate::plan::HoldKey;
-use crate::plan::effects::{self, Done, WithoutEffect};
-use crate::report::ContainerPhase;
+use crate::reporting::causes::Causes;
+use crate::reporting::report::ContainerPhase;
 
 /// What the next snapshot must show.
 #[derive(Debug, Default)]

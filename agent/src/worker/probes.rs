@@ -8,11 +8,11 @@ use k8s_openapi::api::core::v1::PodStatus;
 use tokio::sync::mpsc;
 
 use super::Worker;
-use crate::causes::Causes;
+use crate::checks::probe::machine::ProbeKind;
+use crate::checks::probe::prober::{ProbeUpdate, Probed, has_probes};
 use crate::observed::{ContainerId, Observed, ProbeResult, ProbeResults};
-use crate::probe::machine::ProbeKind;
-use crate::probe::prober::{ProbeUpdate, Probed, has_probes};
-use crate::report::ContainerPhase;
+use crate::reporting::causes::Causes;
+use crate::reporting::report::ContainerPhase;
 
 /// The latest results, and why containers are stopped because of them.
 #[derive(Debug, Default)]

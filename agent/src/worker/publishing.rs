@@ -12,10 +12,10 @@ use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::Worker;
-use crate::causes::Causes;
 use crate::observed::Observed;
-use crate::report::transitions::Stage;
-use crate::status::last::last_status;
+use crate::reporting::causes::Causes;
+use crate::reporting::report::transitions::Stage;
+use crate::reporting::status::last::last_status;
 
 /// The status that was published last.
 #[derive(Clone, Debug)]

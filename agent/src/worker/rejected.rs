@@ -14,14 +14,14 @@ use tokio::sync::watch;
 
 use super::PodUpdate;
 use super::reporting::{Timings, pod_report};
-use crate::admission::Rejection;
 use crate::blocking::blocking;
-use crate::causes::Causes;
-use crate::events::Happening;
 use crate::observed::Observed;
-use crate::report::transitions::Stage;
+use crate::pod_spec::admission::Rejection;
+use crate::reporting::causes::Causes;
+use crate::reporting::events::Happening;
+use crate::reporting::report::transitions::Stage;
 use crate::shared::Shared;
-use crate::volumes::component;
+use crate::storage::volumes::component;
 
 /// The directory of the records.
 fn records(root: &Path) -> PathBuf {

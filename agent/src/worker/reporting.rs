@@ -8,14 +8,14 @@ use api::pod::Pod;
 use k8s_openapi::api::core::v1::{ContainerState as ApiState, ContainerStatus, PodStatus};
 
 use super::Worker;
-use crate::causes::Causes;
 use crate::observed::Observed;
-use crate::report::transitions::Stage;
-use crate::report::{ContainerPhase, ContainerReport, PodReport};
-use crate::status::record::{is_same_but_for_times, recorded};
-use crate::status::restarts::count_once;
-use crate::status::transition::illegal_restart;
-use crate::status::{Inputs, pod_status};
+use crate::reporting::causes::Causes;
+use crate::reporting::report::transitions::Stage;
+use crate::reporting::report::{ContainerPhase, ContainerReport, PodReport};
+use crate::reporting::status::record::{is_same_but_for_times, recorded};
+use crate::reporting::status::restarts::count_once;
+use crate::reporting::status::transition::illegal_restart;
+use crate::reporting::status::{Inputs, pod_status};
 
 /// The duration of each step of a container's last start.
 #[derive(Clone, Copy, Debug, Default)]

@@ -3,15 +3,15 @@
 use api::pod::Pod;
 
 use super::{WorkItem, Worker};
-use crate::events::{Happening, ResizeEvent};
+use crate::decide::plan::HoldKey;
+use crate::decide::resize::ResizeState;
+use crate::decide::resize::actuated::Actuated;
+use crate::decide::resize::conditions::ResizeConditions;
+use crate::decide::resize::files::ActuatedRecord;
 use crate::observed::Observed;
-use crate::plan::HoldKey;
-use crate::resize::ResizeState;
-use crate::resize::actuated::Actuated;
-use crate::resize::conditions::ResizeConditions;
-use crate::resize::files::ActuatedRecord;
-use crate::spec::Node;
-use crate::volumes::PodDirs;
+use crate::pod_spec::spec::Node;
+use crate::reporting::events::{Happening, ResizeEvent};
+use crate::storage::volumes::PodDirs;
 
 /// The state of a pod's resizes.
 #[derive(Debug)]

@@ -7,8 +7,8 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::clock::after;
+use crate::decide::plan::{PodPlan, SandboxStep, When};
 use crate::observed::Observed;
-use crate::plan::{PodPlan, SandboxStep, When};
 
 /// How long after the last end of a container or sandbox its pod is repaired: the mean delay until a kubelet sees it.
 const SETTLE: SignedDuration = SignedDuration::from_millis(500);
@@ -82,9 +82,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::decide::plan::{self, History};
     use crate::fixtures;
     use crate::observed::{ContainerState, Exit};
-    use crate::plan::{self, History};
 
     fn at(millis: i64) -> Timestamp {
         Timestamp::from_millisecond(millis).unwrap()

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
+use crate::decide::plan::{PodPlan, When};
 use crate::execute::Progress;
-use crate::plan::{PodPlan, When};
-use crate::status::StartError;
+use crate::reporting::status::StartError;
 
 /// The key of a failure of the whole pod.
 const POD: &str = "";
@@ -98,9 +98,9 @@ pub(crate) fn jittered(wait: Duration, seed: &str, turn: u64) -> Duration {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::decide::plan::HoldKey;
     use crate::execute::Failure;
     use crate::fixtures::start;
-    use crate::plan::HoldKey;
 
     fn failure(container: Option<&str>) -> Progress {
         Progress::Failed(Failure {

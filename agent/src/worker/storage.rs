@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use super::Worker;
 use crate::blocking::blocking;
 use crate::clock::after;
-use crate::eviction::local_storage::{self, LocalUsage};
+use crate::local_node::eviction::local_storage::{self, LocalUsage};
 use crate::observed::Observed;
-use crate::status::eviction::Eviction;
+use crate::reporting::status::eviction::Eviction;
 
 /// How often a kubelet looks. Kubernetes 1.36, pkg/kubelet/kubelet.go evictionMonitoringPeriod.
 const PERIOD: Duration = Duration::from_secs(10);

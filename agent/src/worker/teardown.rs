@@ -8,18 +8,18 @@ use tokio::task::JoinSet;
 use super::phase::PhaseEvent;
 use super::{FINISHED, PodUpdate, Worker, latest};
 use crate::blocking::blocking;
-use crate::causes::Causes;
 use crate::clock::after;
-use crate::events::Happening;
+use crate::decide::plan::effects::{self, Done};
+use crate::decide::plan::grace::effective_grace;
+use crate::decide::plan::stop::{ORPHAN_GRACE, orphan};
+use crate::decide::plan::{self};
 use crate::execute::kill::Killer;
 use crate::execute::{PodStopped, first_ip, stop_pod};
-use crate::gc::remove::remove_dead;
 use crate::observed::{ContainerState, Observed, ObservedContainer};
-use crate::plan::effects::{self, Done};
-use crate::plan::grace::effective_grace;
-use crate::plan::stop::{ORPHAN_GRACE, orphan};
-use crate::plan::{self};
-use crate::report::transitions::Stage;
+use crate::reporting::causes::Causes;
+use crate::reporting::events::Happening;
+use crate::reporting::report::transitions::Stage;
+use crate::upkeep::gc::remove::remove_dead;
 
 /// The first delay before a failed removal is retried.
 const RETRY_REMOVAL: Duration = Duration::from_millis(100);

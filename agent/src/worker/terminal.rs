@@ -8,8 +8,8 @@ use tokio::task::JoinSet;
 
 use super::Worker;
 use crate::clock::after;
-use crate::events::Happening;
-use crate::status::eviction::Eviction;
+use crate::reporting::events::Happening;
+use crate::reporting::status::eviction::Eviction;
 
 /// How long an evicted pod may take in any case.
 const LEAST: Duration = Duration::from_secs(10);

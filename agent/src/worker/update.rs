@@ -6,8 +6,8 @@ use api::pod::Pod;
 use k8s_openapi::api::core::v1::PodStatus;
 
 use crate::cri::PodRef;
-use crate::resize::ResizeState;
-use crate::status::eviction::Eviction;
+use crate::decide::resize::ResizeState;
+use crate::reporting::status::eviction::Eviction;
 
 /// The desired state of a worker's pod; only the latest counts.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,12 +8,12 @@ use tokio::sync::watch;
 
 use super::Worker;
 use crate::clock::after;
-use crate::events::Happening;
 use crate::execute::{self, MountFailure};
 use crate::observed::Observed;
-use crate::references::{Referenced, References};
+use crate::pod_spec::references::{Referenced, References};
+use crate::reporting::events::Happening;
 use crate::shared::Shared;
-use crate::volumes::content;
+use crate::storage::volumes::content;
 
 /// The first delay before a volume that failed is tried again, and the longest one. Each is twice the one before. Kubernetes
 /// 1.36, pkg/util/goroutinemap/exponentialbackoff.

@@ -8,11 +8,11 @@ use jiff::Timestamp;
 
 use super::Worker;
 use super::start_errors::jittered;
-use crate::causes::Causes;
 use crate::clock::after;
-use crate::events::Happening;
+use crate::decide::plan::{HoldKey, backoff_key};
 use crate::observed::Observed;
-use crate::plan::{HoldKey, backoff_key};
+use crate::reporting::causes::Causes;
+use crate::reporting::events::Happening;
 
 /// How long after a look at a pod without a network it is looked at again, plus up to half of it.
 const NETWORK_RETRY: Duration = Duration::from_secs(1);

@@ -1,6 +1,6 @@
 //! pod-actions: the next actions for a pod.
 
-use agent::plan::{self, History, PodPlan, SandboxStep, Start, When};
+use agent::decide::plan::{self, History, PodPlan, SandboxStep, Start, When};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 

@@ -1,8 +1,8 @@
 //! crash-backoff: delays between the restarts of a crashing container.
 
-use agent::backoff::{Backoff, Limits};
+use agent::decide::backoff::{Backoff, Limits};
+use agent::decide::plan::{self, History, When};
 use agent::observed::Observed;
-use agent::plan::{self, History, When};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use agent::observed::ContainerId;
-use agent::spec::{
+use agent::pod_spec::spec::{
     self, ContainerInputs, ContainerSpec, HostVolume, ImageSpec, ImageUser, MountSpec,
     NamespaceMode, Namespaces, PodGrants, Propagation, Protocol, Resources, SandboxSpec,
     SecurityProfile, Selinux, UserNamespace,

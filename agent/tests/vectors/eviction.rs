@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use agent::eviction::Signal;
-use agent::eviction::config::{ConfigError, EvictionConfig, Threshold, ThresholdValue};
-use agent::eviction::message::message;
-use agent::eviction::observe::{node_conditions, observe, thresholds_met};
-use agent::eviction::rank::{Candidate, FsLayout, rank};
-use agent::eviction::stats::{NodeStats, PodStats};
+use agent::local_node::eviction::Signal;
+use agent::local_node::eviction::config::{ConfigError, EvictionConfig, Threshold, ThresholdValue};
+use agent::local_node::eviction::message::message;
+use agent::local_node::eviction::observe::{node_conditions, observe, thresholds_met};
+use agent::local_node::eviction::rank::{Candidate, FsLayout, rank};
+use agent::local_node::eviction::stats::{NodeStats, PodStats};
 use api::pod::Pod;
 use serde_json::{Map, Value, json};
 

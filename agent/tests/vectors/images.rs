@@ -11,7 +11,7 @@ use agent::images::{
     PullPolicy, reference,
 };
 use agent::objects::{ObjectMap, ObjectStore};
-use agent::spec::SandboxSpec;
+use agent::pod_spec::spec::SandboxSpec;
 use api::pod::Pod;
 use image_reference::Reference;
 use jiff::Timestamp;

@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use agent::dns::DnsWarning;
-use agent::env::{EnvFile, EnvFiles, EnvInputs};
 use agent::objects::ObjectMap;
-use agent::spec::{CgroupDriver, CgroupVersion, HandlerFeatures, Node, NodeAddress, SwapBehavior};
-use agent::{dns, env, hosts};
+use agent::pod_spec::dns;
+use agent::pod_spec::dns::DnsWarning;
+use agent::pod_spec::env;
+use agent::pod_spec::env::{EnvFile, EnvFiles, EnvInputs};
+use agent::pod_spec::hosts;
+use agent::pod_spec::spec::{
+    CgroupDriver, CgroupVersion, HandlerFeatures, Node, NodeAddress, SwapBehavior,
+};
 use k8s_openapi::api::core::v1::Container;
 use serde_json::{Map, Value, json};
 
@@ -104,7 +108,7 @@ fn hosts_file(case: &Case) -> Result<(), String> {
         ours["domain"] = json!(domain);
     }
     // For a container without mounts, the file exists exactly if there are addresses.
-    let mount = agent::spec::mounts_hosts_file(&pod, &Default::default(), &ips);
+    let mount = agent::pod_spec::spec::mounts_hosts_file(&pod, &Default::default(), &ips);
     ours["mount"] = json!(mount);
     if mount {
         let node_hosts = support::text(&case.input["nodeHostsFile"]);

@@ -4,9 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use agent::decide::plan::KillReason;
+use agent::decide::plan::terminate::{self, KillPlan, StopTarget};
 use agent::observed::ContainerId;
-use agent::plan::KillReason;
-use agent::plan::terminate::{self, KillPlan, StopTarget};
 use jiff::SignedDuration;
 use serde_json::{Map, Value, json};
 

@@ -7,8 +7,8 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use agent::spec::{HostVolume, MountSpec, mounts};
-use agent::volumes::subpath;
+use agent::pod_spec::spec::{HostVolume, MountSpec, mounts};
+use agent::storage::volumes::subpath;
 use serde_json::{Value, json};
 
 use crate::judge::Set;

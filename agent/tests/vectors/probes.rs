@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use agent::http_action::{self, HttpRequest, Purpose};
+use agent::checks::http_action::{self, HttpRequest, Purpose};
+use agent::checks::probe::machine::{ATTEMPTS, Next, ProbeKind, ProbeState, Target};
 use agent::observed::ProbeResult;
-use agent::probe::machine::{ATTEMPTS, Next, ProbeKind, ProbeState, Target};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerPort, PodStatus};
 use serde_json::{Value, json};

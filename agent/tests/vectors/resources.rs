@@ -1,6 +1,6 @@
 //! cpu-conversions and qos-cgroup: what becomes of resources.
 
-use agent::spec::{cgroup, cpu, qos};
+use agent::pod_spec::spec::{cgroup, cpu, qos};
 use api::qos::{QosClass, qos_class};
 use serde_json::{Map, Value, json};
 

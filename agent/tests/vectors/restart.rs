@@ -1,6 +1,6 @@
 //! restart-decision: whether a container is restarted.
 
-use agent::plan::restart;
+use agent::decide::plan::restart;
 use jiff::Timestamp;
 use serde_json::json;
 

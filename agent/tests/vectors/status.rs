@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use agent::status::{self, Inputs, StartError};
+use agent::reporting::status::{self, Inputs, StartError};
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use serde_json::{Value, json};
 

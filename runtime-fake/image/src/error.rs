@@ -3,8 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::digest::{Digest, DigestError};
-use super::script::ScriptError;
+use crate::formats::digest::{Digest, DigestError};
+use crate::local::script::ScriptError;
 use image_reference::ReferenceError;
 mod registry;
 

@@ -15,10 +15,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::error::Problem;
-use super::layer::blocks;
-use super::layer::name::lossy;
-use super::layer::whiteout::{self, Style};
+use crate::error::Problem;
+use crate::layer::blocks;
+use crate::layer::name::lossy;
+use crate::layer::whiteout::{self, Style};
 
 /// Copies `layers` (topmost first) into `into`.
 pub(crate) fn copy(layers: &[PathBuf], into: &Path, style: &Style) -> Result<(), Problem> {

@@ -7,10 +7,16 @@ use image_reference::Reference;
 use serde_json::json;
 use tar::EntryType;
 
-use super::{
-    archive::Archive,
-    archive_index,
-    digest::Digest,
+use crate::formats::archive::Archive;
+use crate::formats::archive_index;
+use crate::formats::digest::Digest;
+use crate::formats::oci::{Configuration, Descriptor, Index, Manifest};
+use crate::formats::pax::Extensions;
+use crate::formats::platform::{Platform, architecture};
+use crate::formats::resolve;
+use crate::formats::tar_stream::{Kind, Sequential, TarReader};
+use crate::store::record::ImageConfig;
+use crate::{
     error::Problem,
     layer::{
         self,
@@ -18,13 +24,7 @@ use super::{
         whiteout::Style,
     },
     limits::Limits,
-    oci::{Configuration, Descriptor, Index, Manifest},
-    pax::Extensions,
-    platform::{Platform, architecture},
-    record::ImageConfig,
-    resolve,
     stream::{Budget, Counting, Decoder, Metered},
-    tar_stream::{Kind, Sequential, TarReader},
     testing::{Members, Tar, gzip},
 };
 use fuzz_target::{Target, bytes, text};

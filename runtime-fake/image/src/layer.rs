@@ -25,9 +25,9 @@ use self::name::{Entry, Parts, lossy};
 use self::stack::{Implied, Stack};
 pub(crate) use self::usage::{Usage, blocks};
 use self::whiteout::Style;
-use super::error::Problem;
-use super::stream::Budget;
-use super::tar_stream::{Kind, Member, Skip, TarReader};
+use crate::error::Problem;
+use crate::formats::tar_stream::{Kind, Member, Skip, TarReader};
+use crate::stream::Budget;
 
 /// The buffer size for writing files.
 const WRITTEN: usize = 128 << 10;

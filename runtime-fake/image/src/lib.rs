@@ -11,37 +11,17 @@
 //! [`ImageStore::open`] removes. The files of an image's layers are forced to the disk before its record is
 //! written, and the record before PullImage is answered: a pulled image survives a power cut, with all of its files.
 
-mod archive;
-pub(crate) mod archive_index;
-mod archives;
-mod commit;
-mod digest;
-mod disk;
 mod error;
-mod file_name;
 mod flatten;
+mod formats;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
-mod host;
-mod import;
 mod layer;
 mod limits;
-mod lookup;
-mod metadata;
-mod named_script;
-mod names;
-mod oci;
-mod pax;
-pub(crate) mod platform;
-mod readahead;
-mod record;
+mod local;
 mod registry;
-mod resolve;
-mod script;
-mod single_flight;
-mod sparse;
+mod store;
 mod stream;
-mod tar_stream;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -49,33 +29,33 @@ use std::sync::{Arc, Mutex};
 
 use file_tree::Trash;
 
-pub use self::digest::{Digest, DigestError};
 pub use self::error::{ImageError, Problem, PullError, PullFailure};
+pub use self::formats::digest::{Digest, DigestError};
+pub use self::formats::tar_stream::{Kind, Member, SeekFile, Skip, TarReader};
 pub use self::limits::Limits;
-pub use self::named_script::{NamedScript, NamedScriptError};
-pub use self::names::{ImageNames, names};
-pub use self::record::{ImageConfig, ImageId, ImageRecord, UserName};
+pub use self::local::named_script::{NamedScript, NamedScriptError};
+pub use self::local::script::{FORMS, Form, Script, ScriptError, Step};
 pub use self::registry::{
     Credentials, EVERY_HOST, Endpoint, Host, Login, Mirror, MirrorError, Puller, Registries,
     Rewrite, Secret, named_by_call,
 };
-pub use self::script::{FORMS, Form, Script, ScriptError, Step};
-pub use self::tar_stream::{Kind, Member, SeekFile, Skip, TarReader};
+pub use self::store::names::{ImageNames, names};
+pub use self::store::record::{ImageConfig, ImageId, ImageRecord, UserName};
 pub use image_reference::{Reference, ReferenceError, is_host};
 
-use self::archive::Archive;
-use self::archives::ArchiveList;
-pub(crate) use self::commit::Named;
-pub(crate) use self::import::{Failure, Opened, Source};
-pub(crate) use self::resolve::{LayerSource, Resolved};
-use self::single_flight::SingleFlight;
+use self::formats::archive::Archive;
+use self::formats::archives::ArchiveList;
+pub(crate) use self::formats::resolve::{LayerSource, Resolved};
+pub(crate) use self::store::commit::Named;
+pub(crate) use self::store::import::{Failure, Opened, Source};
+use self::store::single_flight::SingleFlight;
 
-use self::archive_index::Offer;
-use self::import::lock;
+use self::formats::archive_index::Offer;
+use self::formats::platform::Platform;
 use self::layer::whiteout::Style;
-use self::metadata::{Metadata, Places, store};
-use self::platform::Platform;
-use self::record::Content;
+use self::store::import::lock;
+use self::store::metadata::{Metadata, Places, store};
+use self::store::record::Content;
 
 /// Where the store is, and what its process may do.
 #[derive(Debug, Clone)]
@@ -133,8 +113,8 @@ struct Embedded {
 impl Embedded {
     /// Makes it present under its name.
     fn put(self, metadata: &Mutex<Metadata>) -> Result<ImageId, ImageError> {
-        let document = host::document(self.script.as_ref());
-        let mut record = host::record(&document, self.tag, self.script.as_ref());
+        let document = local::host::document(self.script.as_ref());
+        let mut record = local::host::record(&document, self.tag, self.script.as_ref());
         let id = record.id;
         let mut metadata = lock(metadata);
         let present = metadata.by_target(&id.0);
@@ -189,7 +169,8 @@ impl ImageStore {
         let mut style = Style::probe(&probe, options.in_user_namespace, options.single_id);
         style.nodes &= options.device_nodes;
         let archive_list = ArchiveList::new(options.archives, &options.limits)?;
-        let metadata = Metadata::load(places.clone(), trash.clone(), &import::style_name(&style))?;
+        let metadata =
+            Metadata::load(places.clone(), trash.clone(), &store::import::style_name(&style))?;
         Ok(Self {
             places,
             style,
@@ -213,7 +194,7 @@ impl ImageStore {
     pub fn status(&self, name: &str) -> Option<ImageRecord> {
         let metadata = lock(&self.metadata);
         let records: Vec<&ImageRecord> = metadata.records().collect();
-        lookup::find(records.into_iter(), name).cloned()
+        store::lookup::find(records.into_iter(), name).cloned()
     }
 
     /// Makes the image that `reference` names present, under that name, from the archives. An image or layer that is
@@ -244,7 +225,9 @@ impl ImageStore {
                     continue;
                 }
             };
-            if let Some(offer) = archive_index::find(&scan.offers, &wanted, &Platform::here()) {
+            if let Some(offer) =
+                formats::archive_index::find(&scan.offers, &wanted, &Platform::here())
+            {
                 return self.import(path, scan.opened, offer, &wanted).map_err(|failure| {
                     match failure {
                         Failure::Archive(problem) => refuse(problem),
@@ -270,14 +253,14 @@ impl ImageStore {
         let Some(tag) = wanted.as_tag() else {
             return Ok(None);
         };
-        if host::is_meant(wanted) {
+        if local::host::is_meant(wanted) {
             return Ok(Some(Embedded { tag, script: None }));
         }
         if let Some(named) = self.scripts.iter().find(|named| named.name == *wanted) {
             let script = Some(named.script.clone());
             return Ok(Some(Embedded { tag, script }));
         }
-        match host::script(wanted) {
+        match local::host::script(wanted) {
             None => Ok(None),
             Some(Ok(script)) => Ok(Some(Embedded { tag, script: Some(script) })),
             Some(Err(source)) => Err(ImageError::Script { reference: wanted.to_string(), source }),
@@ -301,7 +284,8 @@ impl ImageStore {
             Some(archive) => archive,
             None => Archive::open(path, &self.places.tmp(), &self.limits)?,
         };
-        let image = archive_index::resolve(&archive, offer, &Platform::here(), &self.limits)?;
+        let image =
+            formats::archive_index::resolve(&archive, offer, &Platform::here(), &self.limits)?;
         self.add(&image, &named, &archive)
     }
 
@@ -362,7 +346,7 @@ impl ImageStore {
         }
         let mut metadata = lock(&self.metadata);
         let records: Vec<&ImageRecord> = metadata.records().collect();
-        let record = lookup::find(records.into_iter(), name).cloned();
+        let record = store::lookup::find(records.into_iter(), name).cloned();
         let record = record.ok_or_else(|| ImageError::Absent { name: name.to_owned() })?;
         metadata.hold(holder, record.chains().iter().copied().collect())?;
         Ok(self.rootfs_of(&record))

@@ -8,8 +8,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tar::EntryType;
 
-use super::digest::Digest;
-use super::platform::architecture;
+use crate::formats::digest::Digest;
+use crate::formats::platform::architecture;
 
 /// A tar stream under construction. Names are written unchanged.
 #[derive(Clone, Default)]

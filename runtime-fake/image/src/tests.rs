@@ -13,8 +13,8 @@ use std::time::{Duration, SystemTime};
 
 use rstest::rstest;
 
-use super::testing::*;
-use super::*;
+use crate::testing::*;
+use crate::*;
 
 /// The expected leftovers when everything is removed.
 const NOTHING: [PathBuf; 0] = [];
@@ -203,15 +203,18 @@ fn pull_chooses_index_entry_of_own_platform() {
     };
     let nested = serde_json::json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [
         platform(other.clone(), "linux", "s390x"),
-        platform(other.clone(), "windows", platform::architecture()),
-        platform(ours.clone(), "linux", platform::architecture()),
+        platform(other.clone(), "windows", crate::formats::platform::architecture()),
+        platform(ours.clone(), "linux", crate::formats::platform::architecture()),
     ]});
     let nested = members.blob(INDEX, &serde_json::to_vec(&nested).unwrap());
     let foreign = serde_json::json!({"schemaVersion": 2, "manifests": [platform(other.clone(), "linux", "s390x")]});
     let foreign = members.blob(INDEX, &serde_json::to_vec(&foreign).unwrap());
     let flat = [
         named(platform(other, "linux", "s390x"), "example.com/flat:1"),
-        named(platform(ours, "linux", platform::architecture()), "example.com/flat:1"),
+        named(
+            platform(ours, "linux", crate::formats::platform::architecture()),
+            "example.com/flat:1",
+        ),
     ];
     let mut all =
         vec![named(nested, "example.com/nested:1"), named(foreign, "example.com/foreign:1")];
@@ -223,8 +226,10 @@ fn pull_chooses_index_entry_of_own_platform() {
     check_content(&store, "example.com/nested:1");
     assert_eq!(store.pull("example.com/flat:1").unwrap(), id);
     let error = store.pull("example.com/foreign:1").unwrap_err();
-    let wanted =
-        format!("it has no image for linux/{}, only for linux/s390x", platform::architecture());
+    let wanted = format!(
+        "it has no image for linux/{}, only for linux/s390x",
+        crate::formats::platform::architecture()
+    );
     assert_eq!(error.source().unwrap().to_string(), wanted);
 }
 

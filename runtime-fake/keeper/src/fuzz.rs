@@ -13,17 +13,15 @@ use std::{io::Write as _, net::Shutdown, os::unix::net::UnixStream};
 use fuzz_target::{Target, bytes};
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{
-    frame::{MAX_FRAME, Receiver},
-    protocol::{Exit, Message, Request},
-};
+use crate::contract::frame::{MAX_FRAME, Receiver};
+use crate::contract::protocol::{Exit, Message, Request};
 
 /// Every target of this package.
 #[must_use]
 pub fn targets() -> Vec<Target> {
     [
         TARGETS,
-        crate::criu::fuzz::TARGETS,
+        crate::contract::criu::fuzz::TARGETS,
         accounts::TARGETS,
         interpreter::TARGETS,
         kernel::TARGETS,

@@ -2,68 +2,23 @@
 //! its containers, the writer of their logs and the recorder of their exits.
 //!
 //! The keeper lives in the pod's namespaces and so keeps them alive. It outlives the daemon; a new daemon finds it by
-//! its socket. It makes no decisions: the daemon sends complete plans, and the keeper reports what happened. See
-//! [`protocol`] for both.
+//! its socket. It makes no decisions: the daemon sends complete plans, and the keeper reports what happened.
 //!
-//! Read in this order: [`plan`] and [`protocol`] define the messages, [`frame`] how they are sent. `pod` makes the
-//! pod's namespaces, `container` and `exec` follow processes from the fork to the exit. `child` runs between fork and
-//! `execve`: `root` assembles the root file system, `process` drops privileges, `act` is what runs where no program does. They build on `fork`, `unshare`,
-//! `mount`, `secure_join`, `report`, `sys`, and [`cgroup`], [`seccomp`], [`lsm`], [`log`], [`criu`], none of which
-//! depends on them.
+//! | room | what | may use |
+//! |---|---|---|
+//! | [`kernel`] | adapters of the kernel | nothing here |
+//! | [`contract`] | what a daemon and its keepers exchange | `kernel` |
+//! | [`setup`] | what happens between fork and `execve`, and to a pod's namespaces | `kernel`, `contract` |
+//! | [`parent`] | calls, children, logs, exits, host ports | all of them |
+//!
+//! Read [`contract::plan`] and [`contract::protocol`] first: they define the messages.
 
-mod act;
-mod birth;
-pub mod capability;
-pub mod cgroup;
-mod cgroups;
-mod child;
-mod connection;
-mod container;
-pub mod criu;
-mod dispatch;
-mod dump;
-mod exec;
-mod exec_error;
-mod exec_processes;
-mod exit;
-pub mod failure;
-mod fork;
-mod forward;
-pub mod frame;
+pub mod contract;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
-pub mod host;
-pub mod host_devices;
-mod interpreter;
-mod limit;
-pub mod liveness;
-pub mod log;
-pub mod lsm;
-mod mount;
-pub mod open_files;
-pub mod orphan;
-mod output;
-mod pause;
-pub mod plan;
-mod pod;
-mod process;
-pub mod protocol;
-mod record;
-mod report;
-mod report_pipe;
-mod restore;
-mod root;
-pub mod seccomp;
-mod secure_join;
-mod shared;
-mod sys;
-mod terminal;
-mod tickets;
-mod unshare;
-mod user;
-mod userns;
-mod watchers;
-mod zygote;
+pub mod kernel;
+pub mod parent;
+pub mod setup;
 
 use std::{
     collections::BTreeMap,
@@ -84,19 +39,19 @@ use nix::{
     unistd::Pid,
 };
 
-use cgroups::{AGAIN, Cgroups};
-use connection::Connection;
-use container::Container;
+use parent::cgroups::{AGAIN, Cgroups};
+use parent::connection::Connection;
+use parent::container::Container;
 
-use exec::Execs;
-use failure::Step;
-use pod::Pod;
-use protocol::{Message, Outcome};
-pub use sys::keep_descriptors;
-pub use sys::set_read_only;
-pub use sys::take_short_turns;
-use tickets::Tickets;
-use zygote::Role;
+use contract::protocol::{Message, Outcome};
+use kernel::failure::Step;
+pub use kernel::sys::keep_descriptors;
+pub use kernel::sys::set_read_only;
+pub use kernel::sys::take_short_turns;
+use parent::exec::Execs;
+use parent::tickets::Tickets;
+use parent::zygote::Role;
+use setup::pod::Pod;
 
 /// How long a keeper without a pod waits for its daemon.
 const FIRST_WORD: Duration = Duration::from_secs(30);
@@ -107,7 +62,7 @@ const FIRST_WORD: Duration = Duration::from_secs(30);
 ///
 /// Call it before the process starts any thread.
 pub fn keeper_main() -> ! {
-    let served = zygote::serve().and_then(|role| match role {
+    let served = parent::zygote::serve().and_then(|role| match role {
         Role::Zygote => Ok(()),
         Role::Keeper => keep(),
     });
@@ -122,16 +77,16 @@ pub fn keeper_main() -> ! {
 }
 
 fn keep() -> std::io::Result<()> {
-    sys::close_inherited();
+    kernel::sys::close_inherited();
     let _ = rustix::thread::set_name(c"crib-keeper");
     take_short_turns();
-    sys::join_new_keyring()?;
-    sys::become_subreaper()?;
+    kernel::sys::join_new_keyring()?;
+    kernel::sys::become_subreaper()?;
     // Signals that a terminal sends to the daemon's process group must not reach the pod. setsid(2) fails for a process
     // group leader, which is in a group of its own already.
     let _ = rustix::process::setsid();
     // The lock tells the daemon that this process lives.
-    liveness::lock_stdout()?;
+    contract::liveness::lock_stdout()?;
     let listener = UnixListener::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
     listener.set_nonblocking(true)?;
     let mut mask = SigSet::empty();

@@ -31,7 +31,8 @@ use exec::PluginCall;
 pub use exec::PluginError;
 pub use pod::{CniPod, CniRequest, annotations_fit};
 
-use super::{NetError, POD_INTERFACE, PodNetns, namespace};
+use crate::links::namespace;
+use crate::{NetError, POD_INTERFACE, PodNetns};
 
 /// Timeout of ADD and DEL: some plugins wait for a DHCP lease.
 const LONG: Duration = Duration::from_secs(60);

@@ -50,11 +50,11 @@ use rustix::{
 pub(crate) use program::MTU;
 pub use program::{DNS, HOST, Program};
 
-use crate::{
-    NetError, chain, link_query, namespace,
-    nat::{Nat, tables},
-    netlink::Netlink,
-};
+use crate::links::link_query;
+use crate::links::namespace;
+use crate::links::netlink::Netlink;
+use crate::netfilter::nat::{Nat, tables};
+use crate::{NetError, chain};
 
 #[cfg(any(test, fuzzing))]
 pub(crate) use relay::fuzz;

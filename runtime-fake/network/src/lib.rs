@@ -11,70 +11,50 @@
 //! calls block; a daemon makes them on a thread that may block. `nat` has the packet rules for traffic beyond the
 //! host, `egress` the way out of a private namespace, and `cni` the networks that plugins make instead.
 //!
-//! Reading order: `subnet` ◆, `ipam` ◆, `segments` ◆ and `names` ◆ decide, `link_query` observes, `requests` ◆
+//! Reading order: in `bridging` `subnet` ◆, `ipam` ◆, `segments` ◆ and `names` ◆ decide, `link_query` observes, `requests` ◆
 //! builds the messages that `netlink` sends (and `nft` ◆ those of `nfnetlink`), `bridge_setup`, `spoofing`, `further` and `bridge` execute; `subnet_lock`,
 //! `namespace`, `announcements`, `pod_netns`, `slots`, `join`, `resolver` and `deletion` are leaf modules.
 //!
 //! This package knows no CRI type, sandbox record or pod process: its callers pass names, descriptors and
 //! addresses.
 
-mod announcements;
-mod bridge;
-mod bridge_config;
-mod bridge_setup;
+mod bridging;
 pub mod cni;
-mod conntrack;
-mod deletion;
 mod egress;
-mod further;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
-mod ipam;
 mod join;
-mod link_query;
-mod names;
-mod namespace;
-mod nat;
-mod netlink;
-mod nfnetlink;
-mod nft;
-mod orphans;
-mod pod_netns;
-mod requests;
+mod links;
+mod netfilter;
 pub mod resolver;
-mod segments;
 mod slots;
-mod spoofing;
-mod subnet;
-mod subnet6;
-mod subnet_lock;
 #[cfg(test)]
 mod tests;
 
-pub use bridge::{Bridge, Lease};
-pub use bridge_config::{BridgeConfig, Ipv6};
+pub use bridging::bridge::{Bridge, Lease};
+pub use bridging::bridge_config::{BridgeConfig, Ipv6};
+use bridging::ipam::Ipam;
+pub use bridging::ipam::IpamError;
+pub use bridging::subnet::{Pool, SubnetError};
+pub use bridging::subnet_lock::{SubnetLockError, SubnetLocks};
+pub use bridging::subnet6::{CidrError, PodCidrs};
 pub use egress::{
     COMMAND as EGRESS_COMMAND, DNS as EGRESS_DNS, Egress, EgressError, HOST as EGRESS_HOST,
     Program as EgressProgram, serve_egress,
 };
-use ipam::Ipam;
-pub use ipam::IpamError;
 pub use join::join;
-pub use nat::{Nat, tables};
-pub use netlink::NetlinkError;
-pub use nft::PortRule;
-pub use pod_netns::{PodNetns, has_ended};
+pub use links::netlink::NetlinkError;
+pub use links::pod_netns::{PodNetns, has_ended};
+pub use netfilter::nat::{Nat, tables};
+pub use netfilter::nft::PortRule;
 pub use slots::{Slot, Slots};
-pub use subnet::{Pool, SubnetError};
-pub use subnet_lock::{SubnetLockError, SubnetLocks};
-pub use subnet6::{CidrError, PodCidrs};
 
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use netlink::Netlink;
+use links::netlink::Netlink;
 
 /// The name of a pod's interface; every CNI plugin uses the same.
 pub const POD_INTERFACE: &str = "eth0";
@@ -245,8 +225,8 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 /// Brings the loopback interface of a network namespace up, with 127.0.0.1 and `::1`.
 pub fn loopback_up(netns: BorrowedFd<'_>) -> Result<(), NetError> {
-    namespace::within(Some(netns), || {
-        Netlink::open()?.batch(&[requests::up(requests::Link::Name("lo"))])
+    links::namespace::within(Some(netns), || {
+        Netlink::open()?.batch(&[links::requests::up(links::requests::Link::Name("lo"))])
     })
     .map_err(|source| NetError::Namespace {
         doing: "entering a network namespace to bring its loopback interface up",
@@ -258,7 +238,7 @@ pub fn loopback_up(netns: BorrowedFd<'_>) -> Result<(), NetError> {
 /// Creates a network namespace with its loopback interface up. It lives as long as the descriptor or a duplicate
 /// of it is open, or a process is in it.
 pub fn private_netns() -> Result<OwnedFd, NetError> {
-    let netns = namespace::make()
+    let netns = links::namespace::make()
         .map_err(|source| NetError::Namespace { doing: "making a network namespace", source })?;
     loopback_up(netns.as_fd())?;
     Ok(netns)

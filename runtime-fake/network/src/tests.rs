@@ -15,12 +15,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 use std::time::Duration;
 
-use super::link_query::LinkFacts;
-use super::netlink::{Netlink, Request};
-use super::{
-    Attachment, Bridge, BridgeConfig, NetError, Pool, SubnetLocks, link_query, namespace,
-    private_netns,
-};
+use crate::links::link_query;
+use crate::links::link_query::LinkFacts;
+use crate::links::namespace;
+use crate::links::netlink::{Netlink, Request};
+use crate::{Attachment, Bridge, BridgeConfig, NetError, Pool, SubnetLocks, private_netns};
 
 const IN_USER_NAMESPACE: &str = "CRIB_TEST_IN_USER_NAMESPACE";
 

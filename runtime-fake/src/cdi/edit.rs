@@ -1,7 +1,7 @@
 //! Applies the edits of a container's CDI devices to its launch plan: pure.
 
 use cri::v1::Mount;
-use keeper::plan::{DevicePlan, LaunchPlan, ProcessPlan};
+use keeper::contract::plan::{DevicePlan, LaunchPlan, ProcessPlan};
 use serde::{Deserialize, Serialize};
 
 use crate::launch::{Invalid, devices, mounts};

@@ -6,7 +6,7 @@ use std::{
 };
 
 use cri::v1::{Mount, MountPropagation};
-use keeper::plan::DeviceKind;
+use keeper::contract::plan::DeviceKind;
 
 use super::{
     edit::ProcessEdits,

@@ -9,7 +9,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use keeper::orphan;
+use keeper::contract::orphan;
 use nix::{
     sys::wait::{WaitStatus, waitpid},
     unistd::{ForkResult, fork},

@@ -10,11 +10,9 @@ use std::{
     },
 };
 
-use keeper::{
-    failure::{Failure, FailureKind},
-    frame::{MAX_FRAME, Outgoing, Receiver},
-    protocol::{Call, Event, Message, Outcome, Request},
-};
+use keeper::contract::frame::{MAX_FRAME, Outgoing, Receiver};
+use keeper::contract::protocol::{Call, Event, Message, Outcome, Request};
+use keeper::kernel::failure::{Failure, FailureKind};
 use tokio::{
     io::Interest,
     net::UnixStream,

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use keeper::protocol::Call;
+use keeper::contract::protocol::Call;
 
 /// The deadlines of calls, by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

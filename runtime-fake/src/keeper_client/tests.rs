@@ -6,11 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use keeper::{
-    frame::{MAX_FRAME, Outgoing, Receiver},
-    plan::{Confinement, ProcessPlan, UserPlan},
-    protocol::{Message, Request},
-};
+use keeper::contract::frame::{MAX_FRAME, Outgoing, Receiver};
+use keeper::contract::plan::{Confinement, ProcessPlan, UserPlan};
+use keeper::contract::protocol::{Message, Request};
 
 use crate::keeper_client::*;
 
@@ -87,7 +85,7 @@ async fn exec(client: &KeeperClient) -> Result<RunningExec, Failure> {
     client
         .exec(
             "c",
-            ExecPlan { process, user: keeper::plan::UserIds::default(), terminal: false },
+            ExecPlan { process, user: keeper::contract::plan::UserIds::default(), terminal: false },
             vec![null(), null(), null()],
         )
         .await

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use cri::v1::{LinuxContainerSecurityContext, SecurityProfile, security_profile::ProfileType};
-use keeper::lsm;
+use keeper::setup::lsm;
 
 use crate::launch::{Invalid, invalid::invalid};
 

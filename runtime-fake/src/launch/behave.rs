@@ -6,7 +6,7 @@ use std::{collections::HashMap, time::Duration};
 
 use cri::v1::{ContainerConfig, PodSandboxConfig};
 use image::{Script, Step};
-use keeper::plan::{Act, ActPlan, ChildrenPlan, ExitPlan, LinesPlan, MemoryPlan, OnTerm};
+use keeper::contract::plan::{Act, ActPlan, ChildrenPlan, ExitPlan, LinesPlan, MemoryPlan, OnTerm};
 
 use super::{
     image_defaults::ImageDefaults,

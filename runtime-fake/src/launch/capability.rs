@@ -23,11 +23,11 @@ const DEFAULT: [&str; 14] = [
 ];
 
 fn number(name: &str) -> Result<u8, Invalid> {
-    keeper::capability::number(name).ok_or_else(|| Invalid(format!("capabilities: {name:?} is unknown: names are as in capabilities(7), with or without CAP_, or ALL")))
+    keeper::kernel::capability::number(name).ok_or_else(|| Invalid(format!("capabilities: {name:?} is unknown: names are as in capabilities(7), with or without CAP_, or ALL")))
 }
 
 fn all() -> Vec<u8> {
-    (0..).zip(keeper::capability::NAMES).map(|(number, _)| number).collect()
+    (0..).zip(keeper::kernel::capability::NAMES).map(|(number, _)| number).collect()
 }
 
 /// The numbers of a process's capabilities, in order, and of its ambient set. `ALL` stands for all in either

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use cri::v1::Device;
-use keeper::plan::IsolationMode;
-use keeper::plan::{DevicePlan, Found};
+use keeper::contract::plan::IsolationMode;
+use keeper::contract::plan::{DevicePlan, Found};
 
 use crate::launch::{Invalid, invalid::invalid, paths};
 
@@ -79,7 +79,7 @@ pub(crate) fn for_isolation(
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use keeper::plan::{DeviceKind, DeviceNode};
+    use keeper::contract::plan::{DeviceKind, DeviceNode};
     use rstest::rstest;
 
     use super::*;

@@ -1,7 +1,7 @@
 //! Converts the CRI's limits to cgroup limits: pure.
 
 use cri::v1::{LinuxContainerResources, PodSandboxConfig};
-use keeper::cgroup::{InvalidCgroup, Limits};
+use keeper::kernel::cgroup::{InvalidCgroup, Limits};
 
 use super::invalid::{Invalid, invalid};
 

@@ -5,7 +5,7 @@ use std::{
     path::{Component, Path},
 };
 
-use keeper::plan::LogPlan;
+use keeper::contract::plan::LogPlan;
 
 use crate::launch::{
     invalid::{Invalid, invalid},

@@ -6,7 +6,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use cri::v1::PodSandboxConfig;
-use keeper::plan::{IsolationMode, MemoryVolume, MountPlan, MountSource};
+use keeper::contract::plan::{IsolationMode, MemoryVolume, MountPlan, MountSource};
 use serde::Deserialize;
 
 use super::invalid::{Invalid, invalid};
@@ -98,7 +98,7 @@ pub(super) fn redirect(mounts: &mut [MountPlan], volumes: &[MemoryVolume]) {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use keeper::plan::Propagation;
+    use keeper::contract::plan::Propagation;
     use rstest::rstest;
 
     use super::*;

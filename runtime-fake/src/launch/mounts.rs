@@ -6,8 +6,8 @@ use std::{
 };
 
 use cri::v1::{ContainerConfig, Mount, MountPropagation};
-use keeper::plan::{IsolationMode, RootPlan};
-use keeper::plan::{MountFlag, MountPlan, MountSource, Propagation};
+use keeper::contract::plan::{IsolationMode, RootPlan};
+use keeper::contract::plan::{MountFlag, MountPlan, MountSource, Propagation};
 
 use crate::launch::{ContainerInputs, Invalid, invalid::invalid, paths, userns};
 

@@ -10,7 +10,7 @@ use cri::v1::{
     ContainerConfig, LinuxContainerSecurityContext, NamespaceMode, NamespaceOption,
     PodSandboxConfig, Signal,
 };
-use keeper::plan::{
+use keeper::contract::plan::{
     Confinement, DevicePlan, ExecPlan, IsolationMode, LaunchPlan, Pids, PodPlan, ProcessPlan,
     RootPlan, UserIds,
 };

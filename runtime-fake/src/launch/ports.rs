@@ -1,7 +1,7 @@
 //! Converts a pod's port mappings to host ports and rejects conflicts: pure.
 
 use cri::v1::{PortMapping, Protocol};
-use keeper::plan::{HostPort, Transport};
+use keeper::contract::plan::{HostPort, Transport};
 
 use crate::launch::invalid::{Invalid, invalid};
 

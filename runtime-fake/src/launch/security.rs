@@ -1,7 +1,7 @@
 //! Decides the security context: users, masked and read-only paths, and rejected requests: pure.
 
 use cri::v1::{ContainerConfig, LinuxContainerSecurityContext, SupplementalGroupsPolicy};
-use keeper::plan::UserPlan;
+use keeper::contract::plan::UserPlan;
 
 use super::{image_defaults::ImageDefaults, invalid::Invalid};
 use crate::launch::invalid::invalid;

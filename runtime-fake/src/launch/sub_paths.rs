@@ -7,7 +7,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use cri::v1::ContainerConfig;
-use keeper::plan::{IsolationMode, MountPlan, MountSource};
+use keeper::contract::plan::{IsolationMode, MountPlan, MountSource};
 use serde::Deserialize;
 
 use super::invalid::{Invalid, invalid};
@@ -91,7 +91,7 @@ fn is_plain(path: &str) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use keeper::plan::Propagation;
+    use keeper::contract::plan::Propagation;
     use rstest::rstest;
 
     use super::*;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use keeper::plan::IdMappings;
+use keeper::contract::plan::IdMappings;
 
 use crate::launch::invalid::{Invalid, invalid};
 
@@ -79,7 +79,7 @@ pub(super) fn check(name: &str, own_network: bool, own_ipc: bool) -> Result<(), 
 
 #[cfg(test)]
 mod tests {
-    use keeper::plan::LinuxIdMapping;
+    use keeper::contract::plan::LinuxIdMapping;
     use rstest::rstest;
 
     use super::*;

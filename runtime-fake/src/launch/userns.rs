@@ -1,8 +1,8 @@
 //! Decides the user namespace of a pod and the id mappings of mounted files: pure.
 
 use cri::v1::{IdMapping, Mount, NamespaceMode, NamespaceOption, UserNamespace};
-use keeper::plan::IsolationMode;
-use keeper::plan::{IdMappings, LinuxIdMapping};
+use keeper::contract::plan::IsolationMode;
+use keeper::contract::plan::{IdMappings, LinuxIdMapping};
 
 use crate::launch::{Invalid, invalid::invalid};
 

@@ -13,10 +13,8 @@ use std::{
 };
 
 use image::Rootfs;
-use keeper::{
-    criu::{self, Dump, DumpError, mounts},
-    protocol::{Call, Outcome},
-};
+use keeper::contract::criu::{self, Dump, DumpError, mounts};
+use keeper::contract::protocol::{Call, Outcome};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tempfile::TempDir;
 

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, ffi::CStr, io, os::fd::AsFd, path::Path};
 
 use file_tree::{Entry, Mounts, Visitor};
-use keeper::plan::IdMappings;
+use keeper::contract::plan::IdMappings;
 use rustix::{
     fs::{AtFlags, FileType, Gid, Mode, Stat, Uid},
     io::Errno,
@@ -62,7 +62,7 @@ mod tests {
     };
 
     use super::*;
-    use keeper::plan::LinuxIdMapping;
+    use keeper::contract::plan::LinuxIdMapping;
 
     #[test]
     fn chown_shifts_each_file_once() {

@@ -3,11 +3,9 @@
 use std::{io, path::Path, time::Duration};
 
 use jiff::Timestamp;
-use keeper::{
-    cgroup::cleanup,
-    orphan,
-    protocol::{Exit, exit_record},
-};
+use keeper::contract::orphan;
+use keeper::contract::protocol::{Exit, exit_record};
+use keeper::kernel::cgroup::cleanup;
 
 use crate::{
     container::{Container, ContainerEvent, ContainerState},

@@ -2,10 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use keeper::{
-    failure::FailureKind,
-    protocol::{Call, Outcome},
-};
+use keeper::contract::protocol::{Call, Outcome};
+use keeper::kernel::failure::FailureKind;
 
 use super::{Error, Runtime, cleanup, pods::Pod};
 use crate::{

@@ -12,12 +12,10 @@ use cri::v1::ContainerConfig;
 use file_tree::private;
 use image::{self, ImageNames, Rootfs};
 use jiff::Timestamp;
-use keeper::{
-    cgroup::{DeviceRule, device},
-    failure::FailureKind,
-    plan::{Confinement, IsolationMode, LaunchPlan, RootPlan, UserIds},
-    protocol::{Call, Outcome},
-};
+use keeper::contract::plan::{Confinement, IsolationMode, LaunchPlan, RootPlan, UserIds};
+use keeper::contract::protocol::{Call, Outcome};
+use keeper::kernel::cgroup::{DeviceRule, device};
+use keeper::kernel::failure::FailureKind;
 
 use super::{
     Error, Runtime, blocking, chown, cleanup, io, pods::Pod, restore::Checkpoint, volumes,
@@ -365,7 +363,7 @@ fn make_directories(directory: &Path, plan: &LaunchPlan) -> Result<(), Error> {
         made.map_err(io(what))?;
     }
     let Some(log) = &plan.log else { return Ok(()) };
-    keeper::log::file::prepare(log).map_err(|error| {
+    keeper::parent::log::file::prepare(log).map_err(|error| {
         if error.kind() == std::io::ErrorKind::InvalidInput {
             let path = log.path.display();
             return Invalid(format!("log_path {path} cannot be a log file: {error}")).into();

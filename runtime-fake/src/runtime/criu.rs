@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-use keeper::{criu::complaint, plan::IsolationMode};
+use keeper::contract::criu::complaint;
+use keeper::contract::plan::IsolationMode;
 use tokio::{process::Command, time::timeout};
 
 use super::{Error, Runtime};

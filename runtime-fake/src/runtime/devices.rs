@@ -6,10 +6,8 @@ use std::{
 };
 
 use cri::v1::{ContainerConfig, Device};
-use keeper::{
-    host_devices,
-    plan::{DeviceNode, DevicePlan, Found},
-};
+use keeper::contract::host_devices;
+use keeper::contract::plan::{DeviceNode, DevicePlan, Found};
 
 use super::{Error, Runtime, blocking};
 use crate::{

@@ -1,10 +1,8 @@
 //! The error of an operation.
 
 use image::ImageError;
-use keeper::{
-    cgroup::{CgroupError, InvalidCgroup},
-    failure::Failure,
-};
+use keeper::kernel::cgroup::{CgroupError, InvalidCgroup};
+use keeper::kernel::failure::Failure;
 use network::NetError;
 
 use crate::{launch::Invalid, store::Refused};

@@ -2,7 +2,8 @@
 
 use std::{fs::File, os::fd::OwnedFd, time::Duration};
 
-use keeper::{plan::ExecPlan, protocol::Call};
+use keeper::contract::plan::ExecPlan;
+use keeper::contract::protocol::Call;
 use tokio::io::AsyncReadExt as _;
 
 use super::{

@@ -10,7 +10,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use keeper::protocol::{Call, Outcome};
+use keeper::contract::protocol::{Call, Outcome};
 
 use super::{Runtime, blocking};
 use crate::{

@@ -11,7 +11,7 @@ use std::{
 };
 
 use cri::v1::NamespaceMode;
-use keeper::plan::HostPort;
+use keeper::contract::plan::HostPort;
 use network::{
     EGRESS_DNS, EGRESS_HOST, EgressProgram, Lease, PodCidrs, PodNetns,
     cni::{self, Cni, CniConfig, CniPod, CniRequest, CniResult, Dns, annotations_fit},

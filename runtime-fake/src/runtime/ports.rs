@@ -8,7 +8,7 @@ use std::{
     os::fd::OwnedFd,
 };
 
-use keeper::plan::{Forward, HostPort, Transport};
+use keeper::contract::plan::{Forward, HostPort, Transport};
 use rustix::{
     io::Errno,
     net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, listen, socket_with, sockopt},

@@ -1,6 +1,6 @@
 //! The weights of the cgroups of QoS classes, which a kubelet sets and a client may leave to the runtime.
 
-use keeper::cgroup::{CgroupPlan, Limits, directory};
+use keeper::kernel::cgroup::{CgroupPlan, Limits, directory};
 
 use super::{Error, Runtime, blocking};
 use crate::{

@@ -21,12 +21,10 @@ use std::{
 };
 
 use jiff::Timestamp;
-use keeper::{
-    failure::{FailureKind, plain},
-    liveness::{self, Liveness},
-    orphan,
-    protocol::{Call, ContainerState as Seen, Event, Outcome, VERSION},
-};
+use keeper::contract::liveness::{self, Liveness};
+use keeper::contract::orphan;
+use keeper::contract::protocol::{Call, ContainerState as Seen, Event, Outcome, VERSION};
+use keeper::kernel::failure::{FailureKind, plain};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{

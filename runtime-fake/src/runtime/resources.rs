@@ -1,7 +1,7 @@
 //! Updates the resource limits of running containers and pods.
 
 use cri::v1::LinuxContainerResources;
-use keeper::cgroup::{directory, plan};
+use keeper::kernel::cgroup::{directory, plan};
 
 use super::{Error, Runtime, blocking, containers::wrong_state};
 use crate::{

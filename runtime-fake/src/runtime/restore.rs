@@ -8,10 +8,8 @@ use std::{
 };
 
 use cri::v1::{ContainerConfig, ImageSpec, PodSandboxConfig};
-use keeper::{
-    orphan,
-    plan::{IsolationMode, LaunchPlan, Pids, RestorePlan, RootPlan},
-};
+use keeper::contract::orphan;
+use keeper::contract::plan::{IsolationMode, LaunchPlan, Pids, RestorePlan, RootPlan};
 
 use super::{Error, Runtime, blocking, checkpoint::archive_path, io};
 use crate::{

@@ -12,12 +12,10 @@ use std::{
 use cri::v1::PodSandboxConfig;
 use file_tree::private;
 use jiff::Timestamp;
-use keeper::{
-    failure::FailureKind,
-    open_files,
-    plan::{ForwardPlan, IdMappings, IsolationMode, PodPlan, of_network},
-    protocol::Call,
-};
+use keeper::contract::open_files;
+use keeper::contract::plan::{ForwardPlan, IdMappings, IsolationMode, PodPlan, of_network};
+use keeper::contract::protocol::Call;
+use keeper::kernel::failure::FailureKind;
 use network::{PodNetns, cni::CniResult};
 use tokio::sync::oneshot;
 

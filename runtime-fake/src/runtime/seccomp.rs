@@ -10,11 +10,9 @@ use std::{
 };
 
 use cri::v1::{ContainerConfig, LinuxContainerSecurityContext};
-use keeper::{
-    host,
-    plan::ProcessPlan,
-    seccomp::{Arch, HostContext},
-};
+use keeper::contract::host;
+use keeper::contract::plan::ProcessPlan;
+use keeper::kernel::seccomp::{Arch, HostContext};
 
 use super::{Error, Runtime, blocking};
 use crate::launch::{
@@ -99,7 +97,7 @@ fn make(text: Option<&str>, name: &str, capabilities: &[u8]) -> Result<Vec<u8>, 
         ));
     };
     let host = HostContext { native, kernel: host::kernel(), capabilities };
-    let filter = keeper::seccomp::filter(text, host)
+    let filter = keeper::kernel::seccomp::filter(text, host)
         .map_err(|reason| Invalid(format!("the seccomp profile {name} {reason}")))?;
     Ok(filter.to_bytes())
 }

@@ -10,11 +10,9 @@ use std::{
     time::Duration,
 };
 
-use keeper::{
-    failure::plain,
-    plan::IsolationMode,
-    protocol::{Call, Outcome},
-};
+use keeper::contract::plan::IsolationMode;
+use keeper::contract::protocol::{Call, Outcome};
+use keeper::kernel::failure::plain;
 use rustix::net::AddressFamily;
 use tokio::{
     io::{AsyncReadExt as _, Interest},

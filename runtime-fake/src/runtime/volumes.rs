@@ -8,7 +8,7 @@ use std::{
 
 use cri::v1::{ContainerConfig, Mount, NamespaceMode};
 use image::{ImageStore, Rootfs};
-use keeper::plan::{MountPlan, MountSource, RootPlan};
+use keeper::contract::plan::{MountPlan, MountSource, RootPlan};
 
 use super::{Error, Runtime, containers::wrong_state};
 use crate::{container::ContainerState, launch::Invalid, sandbox::Sandbox};

@@ -7,7 +7,7 @@ use std::{
     process::Stdio,
 };
 
-use keeper::protocol::{Call, Outcome};
+use keeper::contract::protocol::{Call, Outcome};
 use tokio::{
     process::{Child, Command},
     sync::{Mutex, mpsc},

@@ -4,7 +4,7 @@ use std::io;
 
 use image::PullError;
 use image::{ImageError, Problem};
-use keeper::failure::FailureKind;
+use keeper::kernel::failure::FailureKind;
 use network::{NetError, cni::CniError};
 use tonic::{Code, Status};
 

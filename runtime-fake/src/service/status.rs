@@ -1,7 +1,7 @@
 //! The Status call.
 
 use cri::v1;
-use keeper::host;
+use keeper::contract::host;
 
 use super::network;
 use crate::{isolation::Isolation, runtime::Runtime};

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
-use keeper::cgroup::{CgroupPath, hierarchy::Controller};
+use keeper::kernel::cgroup::{CgroupPath, hierarchy::Controller};
 
 use super::{
     parse::{self, keyed, limit, number},

@@ -17,11 +17,9 @@ use std::{
 
 use file_tree::{Trash, private};
 use jiff::Timestamp;
-use keeper::{
-    liveness::{self, Liveness},
-    orphan,
-    protocol::exit_record,
-};
+use keeper::contract::liveness::{self, Liveness};
+use keeper::contract::orphan;
+use keeper::contract::protocol::exit_record;
 use serde_json::Value;
 
 use super::{

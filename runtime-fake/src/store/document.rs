@@ -53,7 +53,7 @@ pub(super) fn load<T: DeserializeOwned>(path: &Path) -> io::Result<Loaded<T>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Loaded::Absent),
         Err(error) if is_transient(&error) => Err(error),
         Err(error) => Ok(Loaded::Damaged {
-            why: format!("cannot be read: {}", keeper::failure::plain(&error)),
+            why: format!("cannot be read: {}", keeper::kernel::failure::plain(&error)),
             rest: Value::Null,
         }),
     }

@@ -15,7 +15,7 @@ use crate::cri::{
     RegistryAuth, RuntimeStatus, Version,
 };
 use crate::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
-use crate::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
+use crate::pod_spec::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
 
 /// When in a call its client is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

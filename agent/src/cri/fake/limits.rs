@@ -3,7 +3,7 @@
 use super::{FakeCri, not_found};
 use crate::cri::CriError;
 use crate::observed::{ContainerId, ContainerResources, MemoryUsage, SandboxId};
-use crate::spec::Resources;
+use crate::pod_spec::spec::Resources;
 
 impl FakeCri {
     /// Defines the memory that every pod uses.

@@ -21,7 +21,7 @@ use crate::observed::{
     ContainerId, ContainerState, MemoryUsage, NetworkMode, ObservedContainer, ObservedSandbox,
     SandboxId,
 };
-use crate::spec::{ContainerSpec, ImageSpec, NamespaceMode, Resources, SandboxSpec};
+use crate::pod_spec::spec::{ContainerSpec, ImageSpec, NamespaceMode, Resources, SandboxSpec};
 
 #[async_trait]
 impl Cri for FakeCri {

@@ -6,7 +6,7 @@ use api::pod::PodUid;
 use cri::v1;
 
 use crate::labels;
-use crate::spec::{
+use crate::pod_spec::spec::{
     ContainerSecurity, ContainerSpec, ImageSpec, MountSpec, NamespaceMode, Namespaces, PortMapping,
     Propagation, Protocol, Resources, SandboxSecurity, SandboxSpec, SecurityProfile, Selinux,
     UserNamespace,

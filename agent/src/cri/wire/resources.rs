@@ -4,7 +4,7 @@ use cri::v1;
 
 use super::request::resources;
 use crate::observed::{ContainerId, MemoryUsage, SandboxId};
-use crate::spec::Resources;
+use crate::pod_spec::spec::Resources;
 
 pub(in crate::cri) fn update_container(
     id: &ContainerId,

@@ -2,9 +2,9 @@
 
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction};
 
-use crate::dialer::Dialer;
-use crate::http_action::{self, HttpRequest, Purpose};
-use crate::http_client::{self, HttpError};
+use crate::checks::dialer::Dialer;
+use crate::checks::http_action::{self, HttpRequest, Purpose};
+use crate::checks::http_client::{self, HttpError};
 
 /// How a request succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::dialer::SystemDialer;
+    use crate::checks::dialer::SystemDialer;
 
     /// A server of plain HTTP that answers every request with 500. Returns its port and what it was sent.
     async fn server() -> (u16, Arc<Mutex<Vec<String>>>, tokio::task::JoinSet<()>) {

@@ -10,7 +10,7 @@ use super::*;
 use crate::clock::TokioClock;
 use crate::cri::fake::{Behaviour, FakeCri};
 use crate::images::ImageConfig;
-use crate::spec::{ContainerSpec, SandboxSpec};
+use crate::pod_spec::spec::{ContainerSpec, SandboxSpec};
 
 /// A file system of 1,000 bytes in which the runtime's images and `others` are.
 struct ScriptedDisk {

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::fixtures;
-use crate::report::transitions::changes_share;
+use crate::reporting::report::transitions::changes_share;
 
 /// Something that happens to the pod of a number.
 #[derive(Clone, Debug)]

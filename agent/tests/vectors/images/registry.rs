@@ -9,7 +9,7 @@ use agent::cri::{
     RegistryAuth, RuntimeStatus, Version,
 };
 use agent::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
-use agent::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
+use agent::pod_spec::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
 use api::pod::PodUid;
 use async_trait::async_trait;
 use serde_json::{Value, json};

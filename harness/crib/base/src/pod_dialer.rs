@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use agent::dialer::{Connection, Dialer, SystemDialer};
+use agent::checks::dialer::{Connection, Dialer, SystemDialer};
 use async_trait::async_trait;
 use cri::v1;
 use harness::client::Client;

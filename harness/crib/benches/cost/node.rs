@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use agent::checks::dialer::SystemDialer;
 use agent::clock::SystemClock;
-use agent::dialer::SystemDialer;
 use agent::{Agent, Config, Parts, ReadinessChange, Transition};
 use tempfile::TempDir;
 use tokio::sync::mpsc::UnboundedReceiver;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use agent::claims::{Binding, Bound, ClaimName, Unbound, bind, bind_all, unfitting};
 use agent::objects::ObjectMap;
+use agent::storage::claims::{Binding, Bound, ClaimName, Unbound, bind, bind_all, unfitting};
 use api::pod::Pod;
 
 /// The claims that pods mount, each once.

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use agent::claims::ClaimName;
 use agent::objects::ObjectMap;
+use agent::pod_spec::priority_class;
+use agent::pod_spec::references;
+use agent::pod_spec::runtime_class;
 use agent::services::NodePorts;
-use agent::{MakeInMemory, priority_class, references, runtime_class, services};
+use agent::storage::claims::ClaimName;
+use agent::{MakeInMemory, services};
 use api::manifest::{self, Object, Parsed, Problem, Strictness, Workload};
 use api::manifest_set::{
     extended_resources, fractional_bytes, named_pods, owned_objects, reserved_names,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::Path;
 
-use agent::dns;
+use agent::pod_spec::dns;
 use api::pod::Pod;
 use harness::client::Client;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use agent::admission::fields_of_other_nodes;
+use agent::pod_spec::admission::fields_of_other_nodes;
 use api::manifest::Workload;
 use api::manifest_set::named_pods;
 use api::pod::Pod;

@@ -132,7 +132,7 @@ mod tests {
             let said = leave_out(&mut pods, &mut [], &mut objects);
             assert_eq!(said.len(), usize::from(is_left_out));
             assert_eq!(pods[0].origin(), "p.yaml");
-            let missing = agent::references::missing(&pods[0], &objects);
+            let missing = agent::pod_spec::references::missing(&pods[0], &objects);
             assert_eq!(missing.is_empty(), map == ROOT_CA, "{missing:?}");
         }
     }

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::agent_id::{self, AgentIdError};
 use agent::clock::SystemClock;
 use agent::cri::Cri;
-use agent::kubelet_config::{self, KubeletConfiguration};
+use agent::local_node::agent_id::{self, AgentIdError};
+use agent::local_node::kubelet_config::{self, KubeletConfiguration};
 use agent::objects::directory::ObjectsDirectory;
 use agent::objects::{ObjectMap, ObjectStore};
 use clap::Args;

@@ -4,8 +4,8 @@ use std::io;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use agent::claims::ClaimName;
-use agent::claims::directories::{ClaimDirectories, ClaimDirectory, DirectoryError};
+use agent::storage::claims::ClaimName;
+use agent::storage::claims::directories::{ClaimDirectories, ClaimDirectory, DirectoryError};
 use clap::{Args, Subcommand};
 use crib_base::exit::Exit;
 use crib_base::volumes_dir::VolumesDirArgs;

@@ -4,7 +4,7 @@ use rustix::fs::{Dev, FileType};
 
 use super::name::lossy;
 use crate::error::Problem;
-use crate::tar_stream::{Kind, Member};
+use crate::formats::tar_stream::{Kind, Member};
 
 /// The largest device numbers that Linux supports (`include/linux/kdev_t.h`); a larger one would be truncated to
 /// another device's.

@@ -13,8 +13,8 @@ use rstest::rstest;
 use tar::EntryType;
 
 use super::*;
+use crate::formats::tar_stream::Sequential;
 use crate::limits::Limits;
-use crate::tar_stream::Sequential;
 use crate::testing::{Tar, in_user_namespace};
 
 /// A stack of unpacked layers.

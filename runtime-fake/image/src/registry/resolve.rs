@@ -1,8 +1,8 @@
 //! Fetches the documents of an image from a registry and verifies them.
 
-use crate::oci::Descriptor;
-use crate::platform::Platform;
-use crate::resolve::{self, Next, Resolved, Walk};
+use crate::formats::oci::Descriptor;
+use crate::formats::platform::Platform;
+use crate::formats::resolve::{self, Next, Resolved, Walk};
 use crate::{Digest, Limits, Problem, Reference};
 
 use super::session::{Document, Session, blob_doing};

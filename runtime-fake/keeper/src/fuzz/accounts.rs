@@ -2,7 +2,8 @@
 
 use fuzz_target::{Target, bytes, two_texts};
 
-use crate::{plan::UserPlan, user};
+use crate::contract::plan::UserPlan;
+use crate::setup::user;
 
 pub(super) const TARGETS: &[Target] = &[Target::new("accounts", accounts, seeds)];
 

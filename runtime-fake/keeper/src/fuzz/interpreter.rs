@@ -2,7 +2,7 @@
 
 use fuzz_target::Target;
 
-use crate::interpreter::{elf, interpreter, read_from};
+use crate::kernel::interpreter::{elf, interpreter, read_from};
 
 pub(super) const TARGETS: &[Target] = &[Target::new("interpreter", names, seeds)];
 

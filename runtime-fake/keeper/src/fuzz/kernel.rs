@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use fuzz_target::{Target, bytes, two_texts};
 
-use crate::{cgroup::hierarchy, criu::mounts};
+use crate::contract::criu::mounts;
+use crate::kernel::cgroup::hierarchy;
 
 pub(super) const TARGETS: &[Target] = &[Target::new("mountinfo", mountinfo, seeds)];
 

@@ -3,7 +3,7 @@
 use fuzz_target::Target;
 use jiff::Timestamp;
 
-use crate::log::{Encoder, MAX_PART, Stream};
+use crate::parent::log::{Encoder, MAX_PART, Stream};
 
 pub(super) const TARGETS: &[Target] = &[Target::new("log_output", output, seeds)];
 

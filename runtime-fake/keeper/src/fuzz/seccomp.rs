@@ -2,7 +2,7 @@
 
 use fuzz_target::{Target, bytes, text};
 
-use crate::seccomp::{Arch, Filter, HostContext, Instruction, filter};
+use crate::kernel::seccomp::{Arch, Filter, HostContext, Instruction, filter};
 
 pub(super) const TARGETS: &[Target] =
     &[Target::new("seccomp_profile", seccomp_profile, profiles).slow(400)];

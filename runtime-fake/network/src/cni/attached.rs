@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{CniError, answer};
-use crate::{PodNetns, pod_netns::Identity};
+use crate::PodNetns;
+use crate::links::pod_netns::Identity;
 
 const FILE: &str = "cni.json";
 

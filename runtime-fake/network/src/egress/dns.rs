@@ -11,7 +11,8 @@ use tokio::{
 };
 
 use super::{program::DNS, relay::OWN_DESCRIPTORS};
-use crate::{Slots, namespace::within, resolver};
+use crate::links::namespace::within;
+use crate::{Slots, resolver};
 
 const PORT: u16 = 53;
 /// How long a connection may be silent.

@@ -41,7 +41,8 @@ use self::{
     streams::Streams,
 };
 use super::program::HOST;
-use crate::{Slots, namespace::within};
+use crate::Slots;
+use crate::links::namespace::within;
 
 pub(super) use rules::TABLE;
 

@@ -7,10 +7,13 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket, sockopt};
 
 use super::{Pod, config, inside, send, skip, with_namespace};
-use crate::bridge_config::{BridgeConfig, Ipv6};
-use crate::netlink::Netlink;
-use crate::requests::{self, Link};
-use crate::{Bridge, Mac, link_query, namespace, nat};
+use crate::bridging::bridge_config::{BridgeConfig, Ipv6};
+use crate::links::link_query;
+use crate::links::namespace;
+use crate::links::netlink::Netlink;
+use crate::links::requests::{self, Link};
+use crate::netfilter::nat;
+use crate::{Bridge, Mac};
 
 /// All nodes of a link (RFC 4291, 2.7.1).
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);

@@ -8,7 +8,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::Mac;
-use crate::requests::{self, Link};
+use crate::links::requests::{self, Link};
 
 fn claims() -> (tempfile::TempDir, SubnetLocks) {
     let root = tempfile::tempdir().unwrap();

@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::deletion::Deletions;
-use crate::requests::{self, Link};
+use crate::links::deletion::Deletions;
+use crate::links::requests::{self, Link};
 use crate::{IpamError, Mac};
 
 #[test]

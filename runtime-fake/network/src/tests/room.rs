@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 
 use super::*;
 use crate::Ipv6;
-use crate::requests::{self, Link};
-use crate::subnet::BridgeSubnet as _;
+use crate::bridging::subnet::BridgeSubnet as _;
+use crate::links::requests::{self, Link};
 
 /// A configuration with two pods on each bridge.
 fn narrow(host: &OwnedFd) -> BridgeConfig {

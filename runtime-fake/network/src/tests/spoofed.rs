@@ -7,11 +7,14 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use super::{Pod, config, inside, open, skip, talk, with_namespace};
-use crate::bridge_config::{BridgeConfig, Ipv6};
-use crate::netlink::Netlink;
-use crate::spoofing::Port;
-use crate::subnet::BridgeSubnet as _;
-use crate::{Bridge, Mac, link_query, nat, requests};
+use crate::bridging::bridge_config::{BridgeConfig, Ipv6};
+use crate::bridging::spoofing::Port;
+use crate::bridging::subnet::BridgeSubnet as _;
+use crate::links::link_query;
+use crate::links::netlink::Netlink;
+use crate::links::requests;
+use crate::netfilter::nat;
+use crate::{Bridge, Mac};
 
 const BROADCAST: Mac = Mac([0xff; 6]);
 /// Of every frame. The kernel trims a packet to the length in its header.

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use cri::v1::{ContainerConfig, ContainerMetadata, PodSandboxConfig};
-use keeper::plan::{DeviceKind, DeviceNode, IsolationMode, MountSource, RootPlan};
+use keeper::contract::plan::{DeviceKind, DeviceNode, IsolationMode, MountSource, RootPlan};
 use rstest::rstest;
 
 use super::*;

@@ -9,7 +9,7 @@ use std::{
     sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use keeper::plan::{HostPort, Transport};
+use keeper::contract::plan::{HostPort, Transport};
 use network::{
     Bridge, BridgeConfig, Egress, Lease, Nat, NetError, PodNetns, PortRule, SubnetLockError,
     SubnetLocks, private_netns,

@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use agent::clock::{Clock as _, SystemClock};
 use agent::objects::ObjectStore;
-use agent::volumes::in_memory;
-use agent::{LogRotation, dns, source};
+use agent::pod_spec::dns;
+use agent::storage::volumes::in_memory;
+use agent::{LogRotation, source};
 use api::manifest::Workload;
 use cluster::controllers::{Controllers, CronStarts, Refused};
 use crib_base::pod_dialer::PodDialer;
@@ -66,7 +67,7 @@ impl Loop {
         config.seccomp_profile_root = args.seccomp_profiles.directory();
         config.pods_lock = Some(dead_runs::lock(root.path()));
         config.node_name = crib_base::node::node_name();
-        config.node_ips = vec![agent::node_address::of_default_route().to_string()];
+        config.node_ips = vec![agent::local_node::node_address::of_default_route().to_string()];
         config.host_names = means.host_names();
         config.host_reaches_cluster = means.host_reaches_pods();
         // Where names are not served there is no cluster whose names a pod could want, and nothing to configure.

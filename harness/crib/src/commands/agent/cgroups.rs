@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use agent::kubelet_config::KubeletConfiguration;
+use agent::local_node::kubelet_config::KubeletConfiguration;
 use agent::{CgroupConfig, CgroupDriver, MemoryQos, MemoryReservation};
 use clap::{Args, ValueEnum};
 
@@ -98,7 +98,7 @@ fn memory_qos(file: &KubeletConfiguration) -> Result<Option<MemoryQos>, String> 
 
 #[cfg(test)]
 mod tests {
-    use agent::kubelet_config;
+    use agent::local_node::kubelet_config;
     use rstest::rstest;
 
     use super::*;

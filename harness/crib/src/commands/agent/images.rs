@@ -6,7 +6,7 @@ use std::time::Duration;
 use agent::images::{
     Allowlist, CredentialProviders, CredentialVerification, ImageConfig, ImageGcPolicy,
 };
-use agent::kubelet_config::KubeletConfiguration;
+use agent::local_node::kubelet_config::KubeletConfiguration;
 use agent::objects::ObjectMap;
 use clap::{Args, ValueEnum};
 use crib_base::args::duration;

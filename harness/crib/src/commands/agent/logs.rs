@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use agent::kubelet_config::KubeletConfiguration;
+use agent::local_node::kubelet_config::KubeletConfiguration;
 use agent::{Config, LogRotation};
 use api::quantity::Quantity;
 use clap::Args;

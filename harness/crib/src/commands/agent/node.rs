@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use agent::kubelet_config::KubeletConfiguration;
-use agent::{Config, node_address};
+use agent::Config;
+use agent::local_node::kubelet_config::KubeletConfiguration;
+use agent::local_node::node_address;
 use clap::Args;
 use crib_base::node::with_own_labels;
 use k8s_openapi::api::core::v1::Taint;

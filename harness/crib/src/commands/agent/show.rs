@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use agent::AgentView;
-use agent::kubelet_config::KubeletConfiguration;
+use agent::local_node::kubelet_config::KubeletConfiguration;
 use api::manifest::pod_json;
 use bytes::Bytes;
 use clap::Args;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent::kubelet_config::KubeletConfiguration;
+use agent::local_node::kubelet_config::KubeletConfiguration;
 use agent::source::{DirectorySource, ManifestMode, PodSource, UrlSource};
 use api::manifest::Strictness;
 use clap::{Args, ValueEnum};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use agent::claims::directories::ClaimDirectories;
-use agent::claims::{Binding, ClaimName};
 use agent::objects::ObjectMap;
+use agent::storage::claims::directories::ClaimDirectories;
+use agent::storage::claims::{Binding, ClaimName};
 use crib_run::{Inputs, bindings};
 
 /// What claims will be bound to, in words.

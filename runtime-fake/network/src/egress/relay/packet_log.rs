@@ -5,10 +5,8 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
 };
 
-use crate::{
-    nfnetlink,
-    nft::{self, attribute, number},
-};
+use crate::netfilter::nfnetlink;
+use crate::netfilter::nft::{self, attribute, number};
 
 const SUBSYSTEM: u16 = 4 << 8;
 const PACKET: u16 = SUBSYSTEM;

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use super::super::program::DNS;
-use crate::nft::{
+use crate::netfilter::nft::{
     ACCEPT, Batch, DROP, IPV4, META_FAMILY, META_IN_NAME, META_MARK, META_TRANSPORT,
     NETWORK_HEADER, OUTPUT, PREROUTING, TRANSPORT_HEADER, attribute, compare, expression,
     immediate, interface, masked, meta, number, payload, subnet_mask, verdict,

@@ -15,7 +15,10 @@ use super::{
     packet, packet_log,
     rules::{self, CONNECTED, GROUP},
 };
-use crate::{link_query, netlink::Netlink, nfnetlink::Nfnetlink, requests};
+use crate::links::link_query;
+use crate::links::netlink::Netlink;
+use crate::links::requests;
+use crate::netfilter::nfnetlink::Nfnetlink;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4096;

@@ -1,0 +1,130 @@
+//! Actions that failed or had no effect, and until when each is put off. An input of the plan.
+//!
+//! A kubelet repeats the whole pod's sync 10 to 15 s after an action failed, or when something of the pod starts or ends (an
+//! event of its PLEG). Here each action has a hold of its own, so that one container's failure does not delay the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use crate::observed::{ContainerId, SandboxId};
+
+/// An action that is put off.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HoldKey {
+    /// Whatever needs the pod's sandbox or volumes.
+    Pod,
+    /// A start, by [`crate::decide::plan::Start::backoff_key`]: the start of another image has another key.
+    Start(String),
+    /// The stop or the removal of a container.
+    Container(ContainerId),
+    /// The removal of a sandbox.
+    Sandbox(SandboxId),
+    /// A resize of running containers.
+    Resize,
+}
+
+/// The actions that are put off.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holds {
+    until: BTreeMap<HoldKey, Timestamp>,
+    /// The holds that an event of the pod ends.
+    until_event: BTreeSet<HoldKey>,
+}
+
+impl Holds {
+    /// Puts an action off.
+    pub fn put_off(&mut self, key: HoldKey, until: Timestamp) {
+        self.until_event.remove(&key);
+        self.until.insert(key, until);
+    }
+
+    /// Puts an action off until a time, or until something of the pod starts or ends.
+    pub fn put_off_until_event(&mut self, key: HoldKey, until: Timestamp) {
+        self.until_event.insert(key.clone());
+        self.until.insert(key, until);
+    }
+
+    /// Something of the pod has started or ended.
+    pub fn event(&mut self) {
+        for key in std::mem::take(&mut self.until_event) {
+            self.until.remove(&key);
+        }
+    }
+
+    /// Ends the hold of an action.
+    pub fn release(&mut self, key: &HoldKey) {
+        self.until_event.remove(key);
+        self.until.remove(key);
+    }
+
+    /// Ends every hold, because the pod's spec changed.
+    pub fn release_all(&mut self) {
+        self.until.clear();
+        self.until_event.clear();
+    }
+
+    /// Forgets the holds that have ended.
+    pub fn forget_old(&mut self, now: Timestamp) {
+        self.until.retain(|_, until| *until > now);
+        self.until_event.retain(|key| self.until.contains_key(key));
+    }
+
+    /// Until when an action is put off, if it is.
+    pub fn until(&self, key: &HoldKey, now: Timestamp) -> Option<Timestamp> {
+        self.until.get(key).copied().filter(|until| *until > now)
+    }
+
+    /// Whether a container's stop or removal is put off.
+    pub fn holds_container(&self, id: &ContainerId, now: Timestamp) -> bool {
+        self.until(&HoldKey::Container(id.clone()), now).is_some()
+    }
+
+    /// Whether a sandbox's removal is put off.
+    pub fn holds_sandbox(&self, id: &SandboxId, now: Timestamp) -> bool {
+        self.until(&HoldKey::Sandbox(id.clone()), now).is_some()
+    }
+
+    /// When the first hold ends.
+    pub fn next_end(&self, now: Timestamp) -> Option<Timestamp> {
+        self.until.values().copied().filter(|until| *until > now).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap_or(Timestamp::MAX)
+    }
+
+    #[test]
+    fn event_ends_holds_of_failed_starts_only() {
+        let mut holds = Holds::default();
+        let (failed, in_backoff) = (HoldKey::Start("a".to_owned()), HoldKey::Start("b".to_owned()));
+        holds.put_off_until_event(failed.clone(), at(10));
+        holds.put_off_until_event(in_backoff.clone(), at(10));
+        holds.put_off(in_backoff.clone(), at(10));
+        assert_eq!(holds.until(&failed, at(0)), Some(at(10)));
+        holds.event();
+        assert_eq!(holds.until(&failed, at(0)), None);
+        assert_eq!(holds.until(&in_backoff, at(0)), Some(at(10)));
+    }
+
+    #[test]
+    fn hold_ends_at_its_time_or_when_released() {
+        let mut holds = Holds::default();
+        let start = HoldKey::Start("a".to_owned());
+        holds.put_off(HoldKey::Pod, at(10));
+        holds.put_off(start.clone(), at(5));
+        assert_eq!(holds.next_end(at(0)), Some(at(5)));
+        assert_eq!(holds.until(&start, at(4)), Some(at(5)));
+        assert_eq!(holds.until(&start, at(5)), None);
+        assert_eq!(holds.next_end(at(5)), Some(at(10)));
+        holds.release(&HoldKey::Pod);
+        assert_eq!(holds.next_end(at(5)), None);
+        holds.forget_old(at(5));
+        assert_eq!(holds, Holds::default());
+    }
+}

@@ -1,0 +1,222 @@
+//! ◆ Decides whether the node grants a resize.
+//!
+//! A kubelet is only asked for resizes that the API server has validated; a source without one has its resizes checked here.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/allocation/handlers.go; pkg/apis/core/validation/validation.go ValidatePodResize.
+
+use std::collections::BTreeMap;
+
+use api::pod::Pod;
+use api::qos::qos_class;
+use api::totals::{self, Amounts, Kind};
+use k8s_openapi::api::core::v1::{Container, PodStatus, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+
+use crate::pod_spec::admission::{Offer, Rejection, Taken, admit};
+use crate::pod_spec::spec::Node;
+use crate::pod_spec::spec::resources::may_swap;
+
+/// Whether a resize is granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// The node grants it.
+    Granted,
+    /// The node cannot grant it now. The reason is that of the check that failed.
+    Deferred(Rejection),
+    /// The node can never grant it, for this reason.
+    Infeasible(String),
+}
+
+/// Decides on the resize from `allocated` to `desired`, beside what the active pods have taken.
+pub(crate) fn decide(
+    desired: &Pod,
+    allocated: &Pod,
+    taken: &Taken,
+    offer: &Offer,
+    node: &Node,
+) -> Decision {
+    let forbidden = invalid(desired, allocated).or_else(|| swaps(desired, allocated, node));
+    if let Some(message) = forbidden {
+        return Decision::Infeasible(message);
+    }
+    match admit(desired, taken, offer) {
+        Ok(()) => Decision::Granted,
+        Err(rejection) => Decision::Deferred(rejection),
+    }
+}
+
+/// Why the API server would refuse the resize.
+fn invalid(desired: &Pod, allocated: &Pod) -> Option<String> {
+    let lists = [("requests", Kind::Requests), ("limits", Kind::Limits)];
+    let removed = |new: Option<&ResourceRequirements>, old: Option<&ResourceRequirements>| {
+        let of = |kind: Kind, from| kind.of(from).into_iter().flatten();
+        lists.into_iter().find_map(|(word, kind)| {
+            let gone = of(kind, old).any(|(name, _)| of(kind, new).all(|(kept, _)| kept != name));
+            gone.then_some(word)
+        })
+    };
+    let of_container = |container: &Container| {
+        let mut before = allocated.init_and_apps();
+        let before = before.find(|before| before.name == container.name)?;
+        let word = removed(container.resources.as_ref(), before.resources.as_ref())?;
+        Some(format!("container {}: resource {word} cannot be removed", container.name))
+    };
+    let (new, old) = (desired.spec().resources.as_ref(), allocated.spec().resources.as_ref());
+    if let Some(word) = removed(new, old) {
+        return Some(format!("pod-level resource {word} cannot be removed"));
+    }
+    desired.init_and_apps().find_map(of_container).or_else(|| {
+        let differs = qos_class(desired) != qos_class(allocated);
+        differs.then(|| "Pod QOS Class may not change as a result of resizing".to_owned())
+    })
+}
+
+/// Why the resize would change how much swap a running container may use.
+fn swaps(desired: &Pod, allocated: &Pod, node: &Node) -> Option<String> {
+    let request = |container: &Container| {
+        let requests = Kind::Requests.of(container.resources.as_ref());
+        requests.and_then(|requests| requests.get("memory")).map(totals::amount)
+    };
+    let restarts = |container: &Container| {
+        let mut policies = container.resize_policy.iter().flatten();
+        policies
+            .find(|policy| policy.resource_name == "memory")
+            .is_some_and(|policy| policy.restart_policy == "RestartContainer")
+    };
+    let would_swap = desired.init_and_apps().any(|container| {
+        let mut before = allocated.init_and_apps();
+        let Some(before) = before.find(|before| before.name == container.name) else {
+            return false;
+        };
+        request(container) != request(before)
+            && !restarts(before)
+            && (may_swap(desired, container, node) || may_swap(allocated, before, node))
+    });
+    would_swap.then(|| "In-place resize of containers with swap is not supported.".to_owned())
+}
+
+/// An active pod with what counts for others: until a decrease is carried out, what its status reports, if that is more.
+pub(crate) fn counted(pod: &Pod, status: Option<&PodStatus>) -> Option<Pod> {
+    let status = status?;
+    let reported = |name: &str| -> Option<&Amounts> {
+        let lists = [&status.container_statuses, &status.init_container_statuses];
+        let mut all = lists.into_iter().flatten().flatten();
+        let of = all.find(|of| of.name == name)?;
+        Kind::Requests.of(of.resources.as_ref())
+    };
+    let more = |container: &Container| -> BTreeMap<String, ApiQuantity> {
+        let own = Kind::Requests.of(container.resources.as_ref());
+        let amounts = reported(&container.name).into_iter().flatten();
+        amounts
+            .filter(|(name, amount)| {
+                let own = own.and_then(|own| own.get(*name)).map(totals::amount);
+                own.is_none_or(|own| own < totals::amount(amount))
+            })
+            .map(|(name, amount)| (name.clone(), amount.clone()))
+            .collect()
+    };
+    if pod.init_and_apps().all(|container| more(container).is_empty()) {
+        return None;
+    }
+    let mut api = pod.api().clone();
+    let spec = api.spec.get_or_insert_default();
+    let inits = spec.init_containers.iter_mut().flatten();
+    for container in inits.chain(&mut spec.containers) {
+        let more = more(container);
+        let resources = container.resources.get_or_insert_default();
+        resources.requests.get_or_insert_default().extend(more);
+    }
+    Some(Pod::new(api))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fixtures;
+    use crate::pod_spec::spec::SwapBehavior;
+
+    fn pod(resources: Value) -> Pod {
+        fixtures::pod(
+            json!({"metadata": {"uid": "u"}, "spec": {"containers": [{"name": "a", "resources": resources}]}}),
+        )
+    }
+
+    fn offer() -> Offer {
+        Offer {
+            allocatable: [("cpu", "2"), ("memory", "1Gi"), ("pods", "110")]
+                .map(|(name, amount)| (name.to_owned(), amount.to_owned()))
+                .into(),
+            ..Offer::default()
+        }
+    }
+
+    fn burstable(cpu: &str, memory: &str) -> Value {
+        json!({"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": "8", "memory": "8Gi"}})
+    }
+
+    #[rstest]
+    #[case::fits(burstable("2", "1Gi"), "granted")]
+    #[case::too_much_cpu(
+        burstable("2100m", "1Gi"),
+        "OutOfcpu: Node didn't have enough resource: cpu, requested: 2100, used: 0, capacity: 2000"
+    )]
+    #[case::too_much_memory(
+        burstable("1", "2Gi"),
+        "OutOfmemory: Node didn't have enough resource: memory, requested: 2147483648, used: 0, capacity: 1073741824"
+    )]
+    #[case::other_class(json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}), "Infeasible: Pod QOS Class may not change as a result of resizing")]
+    #[case::limit_removed(json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1"}}), "Infeasible: container a: resource limits cannot be removed")]
+    fn resize_is_granted_deferred_or_infeasible(#[case] wanted: Value, #[case] expected: &str) {
+        let node = Node::new("n", "/r", "/l");
+        let allocated = pod(burstable("1", "512Mi"));
+        let shown = match decide(&pod(wanted), &allocated, &Taken::default(), &offer(), &node) {
+            Decision::Granted => "granted".to_owned(),
+            Decision::Deferred(why) => format!("{}: {}", why.reason, why.message),
+            Decision::Infeasible(why) => format!("Infeasible: {why}"),
+        };
+        assert_eq!(shown, expected);
+    }
+
+    #[rstest]
+    #[case::memory(burstable("1", "600Mi"), json!([]), true)]
+    #[case::cpu_alone(burstable("2", "512Mi"), json!([]), false)]
+    #[case::restarted(burstable("1", "600Mi"), json!([{"resourceName": "memory", "restartPolicy": "RestartContainer"}]), false)]
+    fn memory_of_containers_with_swap_stays(
+        #[case] wanted: Value,
+        #[case] policy: Value,
+        #[case] infeasible: bool,
+    ) {
+        let mut node = Node::new("n", "/r", "/l");
+        node.swap_controller = true;
+        node.swap_behavior = SwapBehavior::LimitedSwap;
+        node.cgroup_version = crate::pod_spec::spec::CgroupVersion::V2;
+        let with_policy = |resources: Value| {
+            fixtures::pod(
+                json!({"spec": {"containers": [{"name": "a", "resources": resources, "resizePolicy": policy}]}}),
+            )
+        };
+        let (desired, allocated) = (with_policy(wanted), with_policy(burstable("1", "512Mi")));
+        let decision = decide(&desired, &allocated, &Taken::default(), &offer(), &node);
+        assert_eq!(matches!(decision, Decision::Infeasible(_)), infeasible);
+    }
+
+    #[test]
+    fn decrease_counts_once_it_is_carried_out() {
+        let reported = |cpu: &str| -> PodStatus {
+            let resources = json!({"requests": {"cpu": cpu}});
+            let status = json!({"containerStatuses": [{"name": "a", "resources": resources}]});
+            serde_json::from_value(status).unwrap()
+        };
+        let allocated = pod(burstable("1", "1Gi"));
+        assert_eq!(counted(&allocated, None), None);
+        assert_eq!(counted(&allocated, Some(&reported("1"))), None);
+        let more = counted(&allocated, Some(&reported("2"))).unwrap();
+        let requests = more.containers()[0].resources.clone().unwrap().requests;
+        assert_eq!(requests.unwrap()["cpu"].0, "2");
+    }
+}

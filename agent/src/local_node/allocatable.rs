@@ -1,0 +1,119 @@
+//! ◆ What of a node's capacity pods may request.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/node_container_manager_linux.go (getNodeAllocatableAbsoluteImpl): the capacity
+//! without what is reserved for the system and for Kubernetes, and without the hard eviction thresholds of memory and of the
+//! node's file system; pkg/kubelet/nodestatus/setters.go: memory without the huge pages, which the kernel takes from it.
+
+use std::collections::BTreeMap;
+
+use api::quantity::Quantity;
+
+use crate::local_node::eviction::Signal;
+use crate::local_node::eviction::config::Threshold;
+
+/// The allocatable quantities by resource name: `capacity` less each list of `reserved`, and never less than zero. An amount
+/// that is no quantity stays as it is.
+#[must_use]
+pub fn allocatable(
+    capacity: &BTreeMap<String, String>,
+    reserved: &[&BTreeMap<String, String>],
+    thresholds: &[Threshold],
+) -> BTreeMap<String, String> {
+    let left = |name: &str, text: &str| {
+        let mut left = Quantity::parse(text).ok()?;
+        let whole = left.value();
+        for amount in reserved.iter().filter_map(|list| list.get(name)) {
+            left = left.minus(Quantity::parse(amount).ok()?);
+        }
+        for threshold in thresholds.iter().filter(|threshold| {
+            threshold.grace_period.is_zero() && reserves(threshold.signal) == Some(name)
+        }) {
+            left = left.minus(threshold.value.amount(whole));
+        }
+        left = left.max(Quantity::ZERO);
+        if name == "memory" {
+            let huge_pages = capacity.iter().filter(|(name, _)| is_huge_pages(name));
+            for (_, amount) in huge_pages {
+                left = left.minus(Quantity::parse(amount).ok()?);
+            }
+        }
+        Some(left.max(Quantity::ZERO).to_string())
+    };
+    capacity
+        .iter()
+        .map(|(name, text)| {
+            let left = left(name, text).unwrap_or_else(|| text.clone());
+            (name.clone(), left)
+        })
+        .collect()
+}
+
+fn is_huge_pages(name: &str) -> bool {
+    name.starts_with("hugepages-")
+}
+
+/// The resource that a hard threshold of this signal keeps free.
+fn reserves(signal: Signal) -> Option<&'static str> {
+    match signal {
+        Signal::MemoryAvailable => Some("memory"),
+        Signal::NodeFsAvailable => Some("ephemeral-storage"),
+        Signal::AllocatableMemoryAvailable
+        | Signal::ContainerFsAvailable
+        | Signal::ContainerFsInodesFree
+        | Signal::ImageFsAvailable
+        | Signal::ImageFsInodesFree
+        | Signal::NodeFsInodesFree
+        | Signal::PidAvailable => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local_node::eviction::config::EvictionConfig;
+
+    fn amounts(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(name, amount)| ((*name).to_owned(), (*amount).to_owned())).collect()
+    }
+
+    #[test]
+    fn reservations_and_hard_thresholds_are_subtracted() {
+        let capacity = amounts(&[
+            ("cpu", "4"),
+            ("memory", "1073741824"),
+            ("ephemeral-storage", "1000"),
+            ("pods", "110"),
+        ]);
+        let config = EvictionConfig {
+            hard: amounts(&[("memory.available", "100Mi"), ("nodefs.available", "10%")]),
+            ..EvictionConfig::default()
+        };
+        let thresholds = config.thresholds().unwrap_or_default();
+        let reserved = [
+            &amounts(&[("cpu", "500m"), ("memory", "24Mi")]),
+            &amounts(&[("cpu", "1"), ("gpu", "1")]),
+        ];
+        assert_eq!(
+            allocatable(&capacity, &reserved, &thresholds),
+            amounts(&[
+                ("cpu", "2500m"),
+                ("memory", "943718400"),
+                ("ephemeral-storage", "900"),
+                ("pods", "110")
+            ])
+        );
+    }
+
+    #[test]
+    fn huge_pages_are_not_memory_for_pods() {
+        let capacity = amounts(&[("memory", "1Gi"), ("hugepages-2Mi", "64Mi")]);
+        let expected = amounts(&[("memory", "960Mi"), ("hugepages-2Mi", "64Mi")]);
+        assert_eq!(allocatable(&capacity, &[], &[]), expected);
+    }
+
+    #[test]
+    fn more_reserved_than_there_is_leaves_nothing() {
+        let all = allocatable(&amounts(&[("cpu", "1")]), &[&amounts(&[("cpu", "2")])], &[]);
+        assert_eq!(all, amounts(&[("cpu", "0")]));
+    }
+}

@@ -1,0 +1,342 @@
+//! Which ConfigMaps, Secrets and claims a pod refers to: pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use api::pod::Pod;
+use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
+use k8s_openapi::api::core::v1::{
+    ClusterTrustBundleProjection, ConfigMap, Container, KeyToPath, PersistentVolume,
+    PersistentVolumeClaim, Secret, Volume,
+};
+
+use crate::objects::ObjectMap;
+use crate::pod_spec::trust_bundles;
+
+/// What a pod cannot start without, and what is missing: as `configmap default/settings`, or `key port of configmap
+/// default/settings`.
+#[must_use]
+pub fn missing(pod: &Pod, objects: &ObjectMap) -> Vec<String> {
+    References::of(pod).missing(pod.namespace(), objects)
+}
+
+/// The names of a pod's pull secrets: its own or, if it has none, those of its ServiceAccount. Kubernetes 1.36,
+/// plugin/pkg/admission/serviceaccount.
+pub(crate) fn pull_secrets(pod: &Pod, objects: &ObjectMap) -> Vec<String> {
+    let spec = pod.spec();
+    let own = spec.image_pull_secrets.as_deref().unwrap_or_default();
+    let account = spec.service_account_name.as_deref();
+    let account = account.filter(|name| !name.is_empty());
+    let account = objects.service_account(pod.namespace(), account.unwrap_or("default"));
+    let of_account = account.and_then(|account| account.image_pull_secrets.clone());
+    let secrets = match own {
+        [] => of_account.unwrap_or_default(),
+        own => own.to_vec(),
+    };
+    secrets.into_iter().map(|secret| secret.name).collect()
+}
+
+/// The names of the objects that a pod's volumes and variables refer to, and of its pull secrets.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct References {
+    config_maps: BTreeSet<String>,
+    secrets: BTreeSet<String>,
+    /// Those of each that a container or a volume cannot do without, with the keys that it needs.
+    needed_maps: BTreeMap<String, BTreeSet<String>>,
+    needed_secrets: BTreeMap<String, BTreeSet<String>>,
+    claims: BTreeSet<String>,
+    trust_bundles: Vec<ClusterTrustBundleProjection>,
+    /// Whether any volume is that of a claim, which any PersistentVolume may fit.
+    has_claims: bool,
+}
+
+/// The objects that a pod refers to, as they are; `None` for each that is missing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Referenced {
+    config_maps: Vec<Option<Arc<ConfigMap>>>,
+    secrets: Vec<Option<Arc<Secret>>>,
+    claims: Vec<Option<Arc<PersistentVolumeClaim>>>,
+    trust_bundles: Vec<Vec<Arc<ClusterTrustBundle>>>,
+    /// All that claims may be bound to, if there are claims.
+    volumes: Vec<Arc<PersistentVolume>>,
+}
+
+impl References {
+    pub(crate) fn of(pod: &Pod) -> Self {
+        let mut found = Self::default();
+        for (_, container) in pod.all_containers() {
+            found.of_container(container);
+        }
+        for volume in pod.spec().volumes.iter().flatten() {
+            found.of_volume(volume);
+        }
+        let pull_secrets = pod.spec().image_pull_secrets.iter().flatten();
+        found.secrets.extend(pull_secrets.map(|secret| secret.name.clone()));
+        found
+    }
+
+    fn of_container(&mut self, container: &Container) {
+        for from in container.env_from.iter().flatten() {
+            if let Some(map) = &from.config_map_ref {
+                self.config_map(&map.name, map.optional, []);
+            }
+            if let Some(secret) = &from.secret_ref {
+                self.secret(&secret.name, secret.optional, []);
+            }
+        }
+        let variables = container.env.iter().flatten();
+        for source in variables.filter_map(|variable| variable.value_from.as_ref()) {
+            if let Some(key) = &source.config_map_key_ref {
+                self.config_map(&key.name, key.optional, [key.key.as_str()]);
+            }
+            if let Some(key) = &source.secret_key_ref {
+                self.secret(&key.name, key.optional, [key.key.as_str()]);
+            }
+        }
+    }
+
+    fn of_volume(&mut self, volume: &Volume) {
+        if let Some(map) = &volume.config_map {
+            self.config_map(&map.name, map.optional, keys(map.items.as_deref()));
+        }
+        if let Some(secret) = &volume.secret {
+            let name = secret.secret_name.as_deref().unwrap_or_default();
+            self.secret(name, secret.optional, keys(secret.items.as_deref()));
+        }
+        if let Some(claim) = &volume.persistent_volume_claim {
+            self.claims.insert(claim.claim_name.clone());
+        }
+        self.has_claims |= volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some();
+        let projected = volume.projected.iter();
+        for source in projected.flat_map(|projected| projected.sources.iter().flatten()) {
+            if let Some(map) = &source.config_map {
+                self.config_map(&map.name, map.optional, keys(map.items.as_deref()));
+            }
+            if let Some(secret) = &source.secret {
+                self.secret(&secret.name, secret.optional, keys(secret.items.as_deref()));
+            }
+            self.trust_bundles.extend(source.cluster_trust_bundle.clone());
+        }
+    }
+
+    fn config_map<'a>(
+        &mut self,
+        name: &str,
+        optional: Option<bool>,
+        keys: impl IntoIterator<Item = &'a str>,
+    ) {
+        self.config_maps.insert(name.to_owned());
+        if optional != Some(true) {
+            let needed = self.needed_maps.entry(name.to_owned()).or_default();
+            needed.extend(keys.into_iter().map(str::to_owned));
+        }
+    }
+
+    fn secret<'a>(
+        &mut self,
+        name: &str,
+        optional: Option<bool>,
+        keys: impl IntoIterator<Item = &'a str>,
+    ) {
+        self.secrets.insert(name.to_owned());
+        if optional != Some(true) {
+            let needed = self.needed_secrets.entry(name.to_owned()).or_default();
+            needed.extend(keys.into_iter().map(str::to_owned));
+        }
+    }
+
+    /// What is needed and missing.
+    fn missing(&self, namespace: &str, objects: &ObjectMap) -> Vec<String> {
+        let mut missing = Vec::new();
+        for (name, keys) in &self.needed_maps {
+            let map = objects.config_map(namespace, name);
+            let has = map.map(|map| keys_of(map.data.as_ref(), map.binary_data.as_ref()));
+            missing.extend(lacks(&format!("configmap {namespace}/{name}"), keys, has));
+        }
+        for (name, keys) in &self.needed_secrets {
+            let secret = objects.secret(namespace, name);
+            let has =
+                secret.map(|secret| keys_of(secret.data.as_ref(), secret.string_data.as_ref()));
+            missing.extend(lacks(&format!("secret {namespace}/{name}"), keys, has));
+        }
+        let claims = self.claims.iter();
+        let claims = claims
+            .filter(|name| objects.persistent_volume_claim(namespace, name).is_none())
+            .map(|name| format!("persistentvolumeclaim {namespace}/{name}"));
+        missing.extend(claims);
+        let bundles = self.trust_bundles.iter();
+        let needed = bundles.filter(|wanted| wanted.optional != Some(true));
+        let absent = needed.filter(|wanted| trust_bundles::matching(wanted, objects).is_empty());
+        missing.extend(absent.map(name_of_bundle));
+        missing
+    }
+
+    /// Looks the objects up.
+    pub(crate) fn look_up(&self, namespace: &str, objects: &ObjectMap) -> Referenced {
+        let maps = self.config_maps.iter();
+        let secrets = self.secrets.iter();
+        let claims = self.claims.iter();
+        Referenced {
+            claims: claims.map(|name| objects.persistent_volume_claim(namespace, name)).collect(),
+            trust_bundles: {
+                let wanted = self.trust_bundles.iter();
+                wanted.map(|wanted| trust_bundles::matching(wanted, objects)).collect()
+            },
+            volumes: match self.has_claims {
+                true => objects.persistent_volumes(),
+                false => Vec::new(),
+            },
+            config_maps: maps.map(|name| objects.config_map(namespace, name)).collect(),
+            secrets: secrets.map(|name| objects.secret(namespace, name)).collect(),
+        }
+    }
+}
+
+/// The name of what a volume wants: `clustertrustbundle roots`.
+fn name_of_bundle(wanted: &ClusterTrustBundleProjection) -> String {
+    match (&wanted.name, &wanted.signer_name) {
+        (Some(name), _) => format!("clustertrustbundle {name}"),
+        (None, signer) => {
+            let signer = signer.as_deref().unwrap_or_default();
+            match wanted.label_selector {
+                Some(_) => {
+                    format!("clustertrustbundle of signer {signer} that labelSelector matches")
+                }
+                None => format!(
+                    "clustertrustbundle of signer {signer} (without labelSelector, none matches)"
+                ),
+            }
+        }
+    }
+}
+
+/// The keys that a volume has files of.
+fn keys(items: Option<&[KeyToPath]>) -> impl Iterator<Item = &str> {
+    items.unwrap_or_default().iter().map(|item| item.key.as_str())
+}
+
+fn keys_of<T, U>(
+    some: Option<&BTreeMap<String, T>>,
+    others: Option<&BTreeMap<String, U>>,
+) -> BTreeSet<String> {
+    let others = others.into_iter().flat_map(BTreeMap::keys);
+    let some = some.into_iter().flat_map(BTreeMap::keys);
+    some.chain(others).cloned().collect()
+}
+
+/// The object itself if it is not there (`has` no keys), else each key that it does not have.
+fn lacks(object: &str, needed: &BTreeSet<String>, has: Option<BTreeSet<String>>) -> Vec<String> {
+    let Some(has) = has else {
+        return vec![object.to_owned()];
+    };
+    let keys = needed.difference(&has);
+    keys.map(|key| format!("key {key} of {object}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixtures;
+
+    #[rstest::rstest]
+    #[case(json!({}), "of-default")]
+    #[case(json!({"serviceAccountName": "builder"}), "of-builder")]
+    #[case(json!({"serviceAccountName": "missing"}), "")]
+    #[case(json!({"serviceAccountName": "builder", "imagePullSecrets": [{"name": "own"}]}), "own")]
+    fn pull_secrets_are_the_pods_or_those_of_its_account(
+        #[case] spec: serde_json::Value,
+        #[case] expected: &str,
+    ) {
+        let mut objects = crate::objects::ObjectMap::default();
+        for name in ["default", "builder"] {
+            let secrets = [json!({"name": format!("of-{name}")})];
+            let account = json!({"metadata": {"name": name}, "imagePullSecrets": secrets});
+            objects.insert_service_account(serde_json::from_value(account).unwrap());
+        }
+        let mut pod = json!({"metadata": {"namespace": "default"}, "spec": {"containers": []}});
+        for (field, value) in spec.as_object().unwrap() {
+            pod["spec"][field] = value.clone();
+        }
+        let pod = fixtures::pod(pod);
+        assert_eq!(pull_secrets(&pod, &objects).join(" "), expected);
+    }
+
+    #[test]
+    fn references_come_from_volumes_variables_and_pull_secrets() {
+        let spec = json!({
+            "imagePullSecrets": [{"name": "pull"}],
+            "initContainers": [{"name": "i", "envFrom": [{"secretRef": {"name": "all"}}]}],
+            "containers": [{"name": "c",
+                "env": [
+                    {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "key", "key": "a"}}},
+                    {"name": "B", "valueFrom": {"secretKeyRef": {"name": "key", "key": "b"}}},
+                ],
+                "envFrom": [{"configMapRef": {"name": "all"}}]}],
+            "volumes": [
+                {"name": "m", "configMap": {"name": "volume", "items": [{"key": "x", "path": "x"}]}},
+                {"name": "s", "secret": {"secretName": "volume"}},
+                {"name": "p", "projected": {"sources": [
+                    {"configMap": {"name": "part", "optional": true, "items": [{"key": "z", "path": "z"}]}},
+                    {"secret": {"name": "part", "items": [{"key": "y", "path": "y"}]}}]}},
+            ],
+        });
+        let pod = fixtures::pod(json!({"spec": spec}));
+        let found = References::of(&pod);
+        let names = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(" ");
+        let needs = |needed: &BTreeMap<String, BTreeSet<String>>| {
+            let needs = needed.iter();
+            let needs = needs.map(|(name, keys)| format!("{name}({})", names(keys)));
+            needs.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(names(&found.config_maps), "all key part volume");
+        assert_eq!(needs(&found.needed_maps), "all() key(a) volume(x)");
+        assert_eq!(names(&found.secrets), "all key part pull volume");
+        assert_eq!(needs(&found.needed_secrets), "all() key(b) part(y) volume()");
+
+        let mut objects = crate::objects::ObjectMap::default();
+        for (name, key) in [("all", "a"), ("key", "b"), ("volume", "x")] {
+            let map = json!({"metadata": {"name": name}, "binaryData": {(key): ""}});
+            objects.insert_config_map(serde_json::from_value(map).unwrap());
+            let secret = json!({"metadata": {"name": name}, "stringData": {(key): ""}});
+            objects.insert_secret(serde_json::from_value(secret).unwrap());
+        }
+        let missing = ["key a of configmap default/key", "secret default/part"];
+        assert_eq!(found.missing("default", &objects), missing);
+    }
+
+    #[test]
+    fn trust_bundle_is_missing_until_it_is_there_and_its_change_is_seen() {
+        let wanted = [
+            json!({"name": "a", "path": "a"}),
+            json!({"signerName": "example.org/s", "labelSelector": {}, "path": "b"}),
+            json!({"signerName": "example.org/s", "path": "c"}),
+            json!({"name": "b", "path": "d", "optional": true}),
+        ];
+        let sources = wanted.map(|bundle| json!({"clusterTrustBundle": bundle}));
+        let volume = json!({"name": "v", "projected": {"sources": sources}});
+        let pod = json!({"spec": {"containers": [], "volumes": [volume]}});
+        let found = References::of(&fixtures::pod(pod));
+        let mut objects = crate::objects::ObjectMap::default();
+        let of_signer = "clustertrustbundle of signer example.org/s";
+        let none = format!("{of_signer} (without labelSelector, none matches)");
+        let labelled = format!("{of_signer} that labelSelector matches");
+        let all = ["clustertrustbundle a".to_owned(), labelled, none.clone()];
+        assert_eq!(found.missing("default", &objects), all);
+
+        let mut seen = vec![found.look_up("default", &objects)];
+        for (name, text) in [("a", "one"), ("a", "two"), ("example.org:s:b", "three")] {
+            let signer = name.contains(':').then_some("example.org/s");
+            let spec = json!({"signerName": signer, "trustBundle": text});
+            let bundle = json!({"metadata": {"name": name}, "spec": spec});
+            objects.insert_cluster_trust_bundle(serde_json::from_value(bundle).unwrap());
+            let now = found.look_up("default", &objects);
+            assert_ne!(seen.last(), Some(&now), "after {text}");
+            seen.push(now);
+        }
+        assert_eq!(found.missing("default", &objects), [none]);
+    }
+}

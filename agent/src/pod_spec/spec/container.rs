@@ -1,0 +1,191 @@
+//! ◆ Builds container specifications.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_container.go generateContainerConfig.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use api::pod::Pod;
+use k8s_openapi::api::core::v1::Container;
+
+use crate::labels;
+use crate::objects::ObjectMap;
+use crate::observed::ContainerId;
+use crate::pod_spec::env::{self, EnvError, EnvFiles, EnvInputs};
+use crate::pod_spec::spec::mounts::{self, MountError};
+use crate::pod_spec::spec::security::{self, SecurityError};
+use crate::pod_spec::spec::{
+    ContainerSpec, HostVolume, ImageSpec, MountSpec, Node, PodGrants, SubPath, resources,
+};
+
+/// The user in an image's configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ImageUser {
+    /// Not set.
+    #[default]
+    Unset,
+    /// A numeric id.
+    Id(i64),
+    /// A name in the image's /etc/passwd.
+    Name(String),
+}
+
+/// The inputs for a container specification beside the pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerInputs {
+    /// Restart count.
+    pub restart_count: u32,
+    /// The pod's addresses, the primary one first.
+    pub ips: Vec<String>,
+    /// The runtime's image reference.
+    pub image_ref: String,
+    /// The user in the image's configuration.
+    pub image_user: ImageUser,
+    /// The mounted volumes by name.
+    pub volumes: BTreeMap<String, HostVolume>,
+    /// Files of environment variables in them.
+    pub env_files: EnvFiles,
+    /// The termination message file on the node; `None`: no such file.
+    pub termination_log: Option<PathBuf>,
+    /// The container named by an ephemeral container's `targetContainerName`.
+    pub target: Option<ContainerId>,
+    /// What the agent gave to the pod.
+    pub grants: PodGrants,
+}
+
+/// Why a container has no valid specification: the message of a waiting state with reason `CreateContainerConfigError`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ContainerError {
+    /// Its environment is invalid.
+    #[error(transparent)]
+    Env(#[from] EnvError),
+    /// Its mounts are wrong.
+    #[error(transparent)]
+    Mounts(#[from] MountError),
+    /// Its security settings are wrong.
+    #[error(transparent)]
+    Security(#[from] SecurityError),
+}
+
+impl ContainerError {
+    /// True if the manifest asks for what no attempt can give.
+    pub(crate) fn is_of_manifest(&self) -> bool {
+        match self {
+            Self::Env(error) => error.is_of_manifest(),
+            Self::Mounts(_) | Self::Security(_) => true,
+        }
+    }
+}
+
+/// How to make a container.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContainerPlan {
+    /// What to make in its volumes first, in order, even if there is no specification.
+    pub sub_paths: Vec<SubPath>,
+    /// Its specification.
+    pub spec: Result<ContainerSpec, ContainerError>,
+}
+
+/// Builds the specification of a container. `objects` are those that its variables may refer to; `None` without an API
+/// server.
+pub fn container(
+    pod: &Pod,
+    container: &Container,
+    inputs: &ContainerInputs,
+    objects: Option<&ObjectMap>,
+    node: &Node,
+) -> ContainerPlan {
+    match mounted(pod, container, inputs, objects, node) {
+        Err(error) => ContainerPlan { sub_paths: Vec::new(), spec: Err(error) },
+        Ok((envs, plan)) => ContainerPlan {
+            sub_paths: plan.sub_paths,
+            spec: plan
+                .mounts
+                .map_err(ContainerError::from)
+                .and_then(|mounts| with_mounts(pod, container, inputs, envs, mounts, node)),
+        },
+    }
+}
+
+type Envs = Vec<(String, String)>;
+
+fn by_name(envs: &Envs) -> BTreeMap<&str, &str> {
+    let pairs = envs.iter();
+    pairs.map(|(name, value)| (name.as_str(), value.as_str())).collect()
+}
+
+/// The environment and, with it, the mounts.
+fn mounted(
+    pod: &Pod,
+    container: &Container,
+    inputs: &ContainerInputs,
+    objects: Option<&ObjectMap>,
+    node: &Node,
+) -> Result<(Envs, mounts::MountPlan), ContainerError> {
+    mounts::no_devices(container)?;
+    let sources = EnvInputs { node, ips: &inputs.ips, objects, files: &inputs.env_files };
+    let envs = env::environment(pod, container, sources)?;
+    let plan = mounts::plan(pod, container, &by_name(&envs), &inputs.volumes, &inputs.ips, node);
+    Ok((envs, plan))
+}
+
+fn with_mounts(
+    pod: &Pod,
+    container: &Container,
+    inputs: &ContainerInputs,
+    envs: Envs,
+    mut mounts: Vec<MountSpec>,
+    node: &Node,
+) -> Result<ContainerSpec, ContainerError> {
+    security::check_user(pod, container, &inputs.image_user).map_err(SecurityError::from)?;
+    let values = by_name(&envs);
+    let expanded = |words: &Option<Vec<String>>| -> Vec<String> {
+        words
+            .iter()
+            .flatten()
+            .map(|word| env::expand(word, |name| values.get(name).copied()))
+            .collect()
+    };
+    let (command, args) = (expanded(&container.command), expanded(&container.args));
+    let message_path =
+        container.termination_message_path.as_deref().filter(|path| !path.is_empty());
+    if let (Some(path), Some(file)) = (message_path, &inputs.termination_log) {
+        mounts.push(mounts::termination_message(path, file, node));
+    }
+    let security = security::of_container(
+        pod,
+        container,
+        &inputs.image_user,
+        inputs.target.as_ref(),
+        &inputs.grants,
+        node,
+    )?;
+    for mount in &mut mounts {
+        mount.user_namespace.clone_from(&security.namespaces.user);
+    }
+    let lifecycle = container.lifecycle.as_ref();
+    let stop_signal = lifecycle.and_then(|lifecycle| lifecycle.stop_signal.clone());
+    Ok(ContainerSpec {
+        name: container.name.clone(),
+        attempt: inputs.restart_count,
+        image: ImageSpec {
+            image: inputs.image_ref.clone(),
+            user_specified: container.image.clone().unwrap_or_default(),
+            ..ImageSpec::default()
+        },
+        command,
+        args,
+        working_dir: container.working_dir.clone().unwrap_or_default(),
+        mounts,
+        labels: labels::of_container(pod, container),
+        annotations: labels::container_annotations(pod, container, inputs.restart_count),
+        log_path: Path::new(&container.name).join(format!("{}.log", inputs.restart_count)),
+        stdin: container.stdin == Some(true),
+        stdin_once: container.stdin_once == Some(true),
+        tty: container.tty == Some(true),
+        stop_signal: stop_signal.filter(|_| node.container_stop_signals).unwrap_or_default(),
+        resources: resources::of_container(pod, container, node),
+        security,
+        envs,
+    })
+}

@@ -1,0 +1,138 @@
+//! ◆ Memory QoS (gate MemoryQoS): from which use on the kernel slows a container down, and how much it leaves to it.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_container_linux.go, generateLinuxContainerResources.
+
+use api::pod::Pod;
+use api::qos::{QosClass, qos_class};
+use api::quantity::Quantity;
+use k8s_openapi::api::core::v1::Container;
+
+use crate::node::{CgroupVersion, MemoryReservation, Node};
+use crate::pod_spec::spec::Resources;
+use crate::pod_spec::spec::amounts::{self, Kind, get};
+
+/// The kernel rounds down to whole pages. A kubelet takes the size of its own machine's.
+const PAGE: f64 = 4096.0;
+
+/// Sets the files of a container's cgroup. Only the unified hierarchy has them.
+pub(super) fn set(resources: &mut Resources, pod: &Pod, container: &Container, node: &Node) {
+    let Some(qos) = node.memory_qos else {
+        return;
+    };
+    if node.cgroup_version != CgroupVersion::V2 {
+        return;
+    }
+    let of = |kind| get(&amounts::of(kind, container.resources.as_ref()), "memory").value();
+    let (request, limit) = (of(Kind::Requests), of(Kind::Limits));
+    let mut file = |name: &str, value: i64| {
+        resources.unified.insert(name.to_owned(), value.to_string());
+    };
+    if request != 0 && qos.reservation == MemoryReservation::TieredReservation {
+        let kept = match qos_class(pod) {
+            QosClass::Guaranteed => "memory.min",
+            QosClass::Burstable | QosClass::BestEffort => "memory.low",
+        };
+        file(kept, request);
+    } else {
+        file("memory.min", 0);
+        file("memory.low", 0);
+    }
+    if request == limit {
+        return;
+    }
+    let most = if limit == 0 { allocatable(node) } else { limit };
+    let high = threshold(request, most, qos.throttling_factor);
+    if most > 0 && high > request {
+        file("memory.high", high);
+    }
+}
+
+/// A kubelet computes with floating point numbers, so their rounding is part of the rule.
+fn threshold(request: i64, most: i64, factor: f64) -> i64 {
+    let (request, most) = (request as f64, most as f64);
+    let bytes = (request + (most - request) * factor).floor();
+    (bytes / PAGE) as i64 * PAGE as i64
+}
+
+/// What pods may request of the node's memory; 0: unknown.
+fn allocatable(node: &Node) -> i64 {
+    let amount = node.allocatable.get("memory");
+    let amount = amount.and_then(|amount| Quantity::parse(amount).ok());
+    amount.map_or(0, |amount| amount.value())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::collections::BTreeMap;
+
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fixtures;
+    use crate::node::MemoryQos;
+    use crate::pod_spec::spec::resources::of_container;
+
+    const MI: i64 = 1 << 20;
+
+    fn node(reservation: MemoryReservation) -> Node {
+        let mut node = Node::new("n", "/r", "/l");
+        node.allocatable = [("memory".to_owned(), "1Gi".to_owned())].into();
+        node.memory_qos =
+            Some(MemoryQos { throttling_factor: MemoryQos::THROTTLING_FACTOR, reservation });
+        node
+    }
+
+    fn set_on(node: &Node, resources: Value) -> BTreeMap<String, String> {
+        let pod = fixtures::pod(json!({
+            "metadata": {"name": "p", "namespace": "d", "uid": "u"},
+            "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]},
+        }));
+        of_container(&pod, &pod.spec().containers[0], node).unified
+    }
+
+    fn files(of: &[(&str, i64)]) -> BTreeMap<String, String> {
+        of.iter().map(|(name, value)| ((*name).to_owned(), value.to_string())).collect()
+    }
+
+    // memory.high: the request and nine tenths of what is above it, in whole pages.
+    #[rstest]
+    #[case::up_to_limit(json!({"requests": {"memory": "100Mi"}, "limits": {"memory": "200Mi"}}), &[("memory.high", 190 * MI)])]
+    #[case::up_to_allocatable(json!({"requests": {"memory": "24Mi"}}), &[("memory.high", 924 * MI)])]
+    #[case::nothing(json!({}), &[])]
+    #[case::whole_pages(json!({"requests": {"memory": "1"}, "limits": {"memory": "10000"}}), &[("memory.high", 8192)])]
+    #[case::not_above_request(json!({"requests": {"memory": "4096"}, "limits": {"memory": "5000"}}), &[])]
+    #[case::guaranteed_memory(json!({"requests": {"memory": "9Mi"}, "limits": {"memory": "9Mi"}}), &[])]
+    fn container_is_slowed_down_between_request_and_limit(
+        #[case] resources: Value,
+        #[case] high: &[(&str, i64)],
+    ) {
+        let mut expected = files(&[("memory.min", 0), ("memory.low", 0)]);
+        expected.extend(files(high));
+        assert_eq!(set_on(&node(MemoryReservation::None), resources), expected);
+    }
+
+    #[rstest]
+    #[case::guaranteed(json!({"limits": {"cpu": "1", "memory": "9Mi"}, "requests": {"cpu": "1", "memory": "9Mi"}}), &[("memory.min", 9 * MI)])]
+    #[case::burstable(json!({"requests": {"memory": "9Mi"}, "limits": {"memory": "9Mi"}}), &[("memory.low", 9 * MI)])]
+    #[case::best_effort(json!({}), &[("memory.min", 0), ("memory.low", 0)])]
+    fn tiered_reservation_keeps_what_is_requested(
+        #[case] resources: Value,
+        #[case] expected: &[(&str, i64)],
+    ) {
+        let node = node(MemoryReservation::TieredReservation);
+        assert_eq!(set_on(&node, resources), files(expected));
+    }
+
+    #[test]
+    fn nothing_is_set_without_gate_or_unified_hierarchy() {
+        let mut off = node(MemoryReservation::None);
+        off.memory_qos = None;
+        assert_eq!(set_on(&off, json!({})), BTreeMap::new());
+        let mut v1 = node(MemoryReservation::None);
+        v1.cgroup_version = CgroupVersion::V1;
+        assert_eq!(set_on(&v1, json!({})), BTreeMap::new());
+    }
+}

@@ -1,0 +1,238 @@
+//! ◆ Counts and aggregates events, so that a pod in trouble does not flood its observers.
+//!
+//! | rule | events that count as one | effect |
+//! |---|---|---|
+//! | aggregation | of one object, type and reason, with 10 different messages, each at most 600 s after the one before | one event, `(combined from similar events): MESSAGE` |
+//! | counting | the same object, field, type, reason and message, or the same aggregate | the count goes up, the first time stays |
+//! | spam | of one object and type | 25 at once, then one in 300 s; the rest is dropped |
+//!
+//! Source: Kubernetes 1.36, client-go tools/record/events_cache.go. Each rule remembers 4096 entries.
+
+use std::hash::{DefaultHasher, Hash, Hasher as _};
+
+use api::pod::PodUid;
+use jiff::Timestamp;
+
+use super::lru::Lru;
+use super::{Event, EventObject};
+
+const REMEMBERED: usize = 4096;
+/// That many different messages make an aggregate.
+const AGGREGATE_AT: usize = 10;
+/// Similar events further apart than this are not aggregated, in seconds.
+const AGGREGATE_WITHIN: f64 = 600.0;
+const BURST: f64 = 25.0;
+/// Events per second after a burst.
+const REFILL: f64 = 1.0 / 300.0;
+
+/// The hash of what events have in common: with thousands remembered, their texts would take megabytes.
+type Digest = u128;
+
+#[derive(Clone, Debug)]
+struct Similar {
+    /// The hashes of the messages, the oldest first.
+    messages: Vec<Digest>,
+    last_at: Timestamp,
+}
+
+/// The events that remain to a client, as in a token bucket.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    left: f64,
+    filled_at: Timestamp,
+}
+
+/// What is known of earlier events.
+#[derive(Clone, Debug)]
+pub(super) struct Correlator {
+    /// By object, type and reason.
+    similar: Lru<Digest, Similar>,
+    /// By event or aggregate.
+    counts: Lru<Digest, Option<(u32, Timestamp)>>,
+    /// By object and type.
+    buckets: Lru<Digest, Bucket>,
+}
+
+impl Default for Correlator {
+    fn default() -> Self {
+        Self {
+            similar: Lru::new(REMEMBERED),
+            counts: Lru::new(REMEMBERED),
+            buckets: Lru::new(REMEMBERED),
+        }
+    }
+}
+
+impl Correlator {
+    /// The event as it is to be shown: with its count, or as an aggregate; `None` if it is dropped.
+    pub(super) fn correlate(&mut self, event: Event, now: Timestamp) -> Option<Event> {
+        let (event, key) = self.aggregated(event, now);
+        let event = self.counted(event, key);
+        self.has_room(&event, now).then_some(event)
+    }
+
+    fn aggregated(&mut self, mut event: Event, now: Timestamp) -> (Event, Digest) {
+        // Containers of one pod count together.
+        let key = digest(&(whole(&event.object), event.kind, &event.reason));
+        let similar =
+            self.similar.entry(key, || Similar { messages: Vec::with_capacity(1), last_at: now });
+        if seconds(similar.last_at, now) > AGGREGATE_WITHIN {
+            similar.messages.clear();
+        }
+        let message = digest(&event.message);
+        if !similar.messages.contains(&message) {
+            similar.messages.push(message);
+        }
+        similar.last_at = now;
+        if similar.messages.len() < AGGREGATE_AT {
+            let own = digest(&(&event.object, event.kind, &event.reason, &event.message));
+            return (event, own);
+        }
+        similar.messages.remove(0);
+        event.message = format!("(combined from similar events): {}", event.message);
+        (event, key)
+    }
+
+    fn counted(&mut self, mut event: Event, key: Digest) -> Event {
+        let known = self.counts.entry(key, || None);
+        if let Some((count, first_at)) = *known {
+            event.count = count.saturating_add(1);
+            event.first_at = first_at;
+        }
+        *known = Some((event.count, event.first_at));
+        event
+    }
+
+    fn has_room(&mut self, event: &Event, now: Timestamp) -> bool {
+        let key = digest(&(whole(&event.object), event.kind));
+        let bucket = self.buckets.entry(key, || Bucket { left: BURST, filled_at: now });
+        let refilled = seconds(bucket.filled_at, now).max(0.0) * REFILL;
+        bucket.left = (bucket.left + refilled).min(BURST);
+        bucket.filled_at = now;
+        let accepted = bucket.left >= 1.0;
+        if accepted {
+            bucket.left -= 1.0;
+        }
+        accepted
+    }
+}
+
+/// The object without its field.
+fn whole(object: &EventObject) -> (&PodUid, &str, &str) {
+    (&object.uid, &object.namespace, &object.name)
+}
+
+/// Two hashes of 64 bits: events that differ are never taken for the same by chance.
+fn digest(of: &impl Hash) -> Digest {
+    let half = |salt: u64| {
+        let mut hasher = DefaultHasher::new();
+        salt.hash(&mut hasher);
+        of.hash(&mut hasher);
+        Digest::from(hasher.finish())
+    };
+    half(0) << 64 | half(1)
+}
+
+fn seconds(from: Timestamp, to: Timestamp) -> f64 {
+    to.duration_since(from).as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reporting::events::EventType;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap_or(Timestamp::MAX)
+    }
+
+    fn event(field: &str, kind: EventType, reason: &str, message: &str, second: i64) -> Event {
+        Event {
+            object: EventObject {
+                uid: PodUid::new("u"),
+                namespace: "default".to_owned(),
+                name: "p".to_owned(),
+                field_path: field.to_owned(),
+            },
+            kind,
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            count: 1,
+            first_at: at(second),
+            last_at: at(second),
+        }
+    }
+
+    /// The count and message of each event that is shown; `None` for one that is dropped.
+    fn shown(events: Vec<Event>) -> Vec<Option<(u32, String)>> {
+        let mut correlator = Correlator::default();
+        let show = |event: Event| {
+            let now = event.last_at;
+            correlator.correlate(event, now).map(|event| (event.count, event.message))
+        };
+        events.into_iter().map(show).collect()
+    }
+
+    fn some(count: u32, message: &str) -> Option<(u32, String)> {
+        Some((count, message.to_owned()))
+    }
+
+    use EventType::{Normal, Warning};
+
+    #[test]
+    fn same_event_counts_up_from_its_first_time() {
+        let mut correlator = Correlator::default();
+        for second in 0..3 {
+            let seen = correlator.correlate(
+                event("spec.containers{a}", Warning, "BackOff", "again", second),
+                at(second),
+            );
+            let seen = seen.map(|seen| (seen.count, seen.first_at, seen.last_at));
+            let count = u32::try_from(second).unwrap_or_default() + 1;
+            assert_eq!(seen, Some((count, at(0), at(second))));
+        }
+    }
+
+    #[test]
+    fn events_differ_by_field_type_reason_and_message() {
+        let events = vec![
+            event("a", Normal, "R", "m", 0),
+            event("b", Normal, "R", "m", 0),
+            event("a", Warning, "R", "m", 0),
+            event("a", Normal, "S", "m", 0),
+            event("a", Normal, "R", "n", 0),
+            event("a", Normal, "R", "m", 0),
+        ];
+        let counts: Vec<u32> =
+            shown(events).into_iter().flatten().map(|(count, _)| count).collect();
+        assert_eq!(counts, [1, 1, 1, 1, 1, 2]);
+    }
+
+    #[test]
+    fn tenth_message_of_a_reason_is_aggregated() {
+        let mut events: Vec<Event> =
+            (0..12).map(|n| event("a", Normal, "R", &format!("m{n:02}"), n)).collect();
+        events.push(event("a", Normal, "R", "late", 11 + 601));
+        let shown = shown(events);
+        assert_eq!(shown[8], some(1, "m08"));
+        assert_eq!(shown[9], some(1, "(combined from similar events): m09"));
+        assert_eq!(shown[11], some(3, "(combined from similar events): m11"));
+        assert_eq!(shown[12], some(1, "late"), "ten minutes after the last one");
+    }
+
+    #[test]
+    fn burst_is_followed_by_one_event_in_five_minutes() {
+        let mut events: Vec<Event> = (0..26).map(|_| event("a", Warning, "R", "m", 0)).collect();
+        events.push(event("a", Normal, "R", "m", 0));
+        events.push(event("b", Warning, "S", "x", 299));
+        events.push(event("a", Warning, "R", "m", 301));
+        events.push(event("a", Warning, "R", "m", 301));
+        let shown = shown(events);
+        assert_eq!(shown[24], some(25, "m"));
+        assert_eq!(shown[25], None);
+        assert_eq!(shown[26], some(1, "m"), "another type has a budget of its own");
+        assert_eq!(shown[27], None, "containers of a pod share one");
+        assert_eq!(shown[28], some(27, "m"), "dropped events count");
+        assert_eq!(shown[29], None);
+    }
+}

@@ -1,0 +1,95 @@
+//! ◆ What the status of a pod says that the agent evicts.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/preemption/preemption.go, pkg/kubelet/eviction/eviction_manager.go.
+
+use std::borrow::Cow;
+
+use api::pod::Pod;
+use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
+
+use crate::reporting::status::conditions::DISRUPTION_TARGET;
+
+/// Why a pod is evicted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Eviction {
+    /// The reason of the pod's status, and of its event.
+    pub(crate) reason: &'static str,
+    /// The message of both.
+    pub(crate) message: Cow<'static, str>,
+    /// The message of its condition; `None`: it gets none.
+    condition: Option<&'static str>,
+}
+
+impl Eviction {
+    /// A critical pod needs the pod's room.
+    pub(crate) const PREEMPTION: Self = Self {
+        reason: "Preempting",
+        message: Cow::Borrowed("Preempted in order to admit critical pod"),
+        condition: Some("Pod was preempted by Kubelet to accommodate a critical pod."),
+    };
+
+    /// The pod uses more local storage than it may, as the message says.
+    pub(crate) fn of_local_storage(message: String) -> Self {
+        Self { reason: "Evicted", message: Cow::Owned(message), condition: None }
+    }
+
+    /// Says it in the pod's status.
+    pub(crate) fn record(&self, pod: &Pod, status: &mut PodStatus) {
+        status.phase = Some("Failed".to_owned());
+        status.reason = Some(self.reason.to_owned());
+        status.message = Some(self.message.clone().into_owned());
+        let Some(message) = self.condition else {
+            return;
+        };
+        let condition = PodCondition {
+            type_: DISRUPTION_TARGET.to_owned(),
+            status: "True".to_owned(),
+            reason: Some("TerminationByKubelet".to_owned()),
+            message: Some(message.to_owned()),
+            observed_generation: pod.api().metadata.generation,
+            ..PodCondition::default()
+        };
+        let conditions = status.conditions.get_or_insert_default();
+        conditions.retain(|known| known.type_ != DISRUPTION_TARGET);
+        conditions.push(condition);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixtures;
+
+    #[test]
+    fn evicted_pod_has_failed_and_says_why() {
+        let pod = fixtures::pod(json!({"metadata": {"generation": 3}, "spec": {"containers": []}}));
+        let conditions = json!([
+            {"type": "DisruptionTarget", "status": "False"},
+            {"type": "Ready", "status": "True"},
+        ]);
+        let running = json!({"phase": "Running", "conditions": conditions});
+        let mut status = serde_json::from_value(running).unwrap();
+        Eviction::PREEMPTION.record(&pod, &mut status);
+        assert_eq!(
+            serde_json::to_value(&status).unwrap(),
+            json!({
+                "phase": "Failed",
+                "reason": "Preempting",
+                "message": "Preempted in order to admit critical pod",
+                "conditions": [
+                    {"type": "Ready", "status": "True"},
+                    {
+                        "type": "DisruptionTarget",
+                        "status": "True",
+                        "reason": "TerminationByKubelet",
+                        "message": "Pod was preempted by Kubelet to accommodate a critical pod.",
+                        "observedGeneration": 3,
+                    },
+                ],
+            })
+        );
+    }
+}

@@ -1,0 +1,205 @@
+//! ◆ Requests and limits in statuses: what a pod and its containers were given, and what the kernel enforces.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go convertContainerStatusResources.
+
+use api::pod::Pod;
+use api::quantity::{Format, Quantity};
+use api::totals::{self, Amounts, Kind};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodStatus, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+
+use crate::decide::resize::actuated::CpuMemory;
+use crate::observed::{ContainerResources, ObservedContainer};
+
+/// The lowest `cpu.shares`; a request that is not more than this many thousandths is kept as it was given.
+const MIN_SHARES: i64 = 2;
+/// The lowest CPU limit that a quota can express, in thousandths; lower ones are kept as they were given.
+const MIN_MILLI_CPU_LIMIT: i64 = 10;
+
+/// Sets the pod's own resources.
+///
+/// A kubelet reads the values of a running pod from its cgroup, which hold the same amounts.
+pub(super) fn of_pod(pod: &Pod, status: &mut PodStatus) {
+    let spec = pod.spec();
+    let (requests, limits) =
+        (totals::of_pod(spec, Kind::Requests), totals::of_pod(spec, Kind::Limits));
+    status.allocated_resources = filled(requests.clone());
+    status.resources = Some(ResourceRequirements {
+        requests: filled(requests),
+        limits: filled(limits),
+        claims: spec.resources.as_ref().and_then(|resources| resources.claims.clone()),
+    });
+}
+
+fn filled(amounts: Amounts) -> Option<Amounts> {
+    (!amounts.is_empty()).then_some(amounts)
+}
+
+/// The resources of a container that the runtime has: those of the spec, and of a running one those that the kernel
+/// enforces. What the runtime does not report is what it was `told`, or stays as `old` has it.
+pub(super) fn of_container(
+    container: &Container,
+    seen: &ObservedContainer,
+    old: Option<&ContainerStatus>,
+    told: Option<CpuMemory>,
+) -> ResourceRequirements {
+    let mut resources = container.resources.clone().unwrap_or_default();
+    if !seen.state.is_running() {
+        return resources;
+    }
+    let reported = seen.resources.unwrap_or_default();
+    let old = old.and_then(|old| old.resources.as_ref());
+    if let Some(limits) = &mut resources.limits {
+        let old = old.and_then(|old| old.limits.as_ref());
+        set_cpu(limits, cpu_limit(reported), MIN_MILLI_CPU_LIMIT, old);
+        let memory = (reported.memory_limit > 0)
+            .then(|| Quantity::whole(reported.memory_limit, Format::BinarySi).to_string());
+        match memory {
+            Some(memory) => {
+                limits.insert("memory".to_owned(), ApiQuantity(memory));
+            }
+            None => keep(limits, "memory", old),
+        }
+    }
+    if let Some(requests) = &mut resources.requests {
+        let old = old.and_then(|old| old.requests.as_ref());
+        set_cpu(requests, cpu_request(reported), MIN_SHARES, old);
+        let given = requests.get("memory").map(totals::amount);
+        // No cgroup has it.
+        match told.map(|told| told.memory_request).filter(|told| *told != 0) {
+            // It stays in the format in which it was given.
+            Some(told) if given.is_some_and(|given| given.value() == told) => {}
+            Some(told) => {
+                let memory = Quantity::whole(told, Format::BinarySi);
+                requests.insert("memory".to_owned(), ApiQuantity(memory.to_string()));
+            }
+            None => keep(requests, "memory", old),
+        }
+    }
+    resources
+}
+
+/// Takes over the amount that was reported before.
+fn keep(amounts: &mut Amounts, name: &str, old: Option<&Amounts>) {
+    if let Some(amount) = old.and_then(|old| old.get(name)) {
+        amounts.insert(name.to_owned(), amount.clone());
+    }
+}
+
+/// Sets the CPU in thousandths, unless both it and the given one are at most `least`, where the kernel makes no difference.
+fn set_cpu(amounts: &mut Amounts, reported: Option<i64>, least: i64, old: Option<&Amounts>) {
+    let Some(milli) = reported else {
+        return keep(amounts, "cpu", old);
+    };
+    let given = amounts.get("cpu").map(totals::amount);
+    if milli > least || given.is_some_and(|given| given.milli_value() > least) {
+        let text = Quantity::parse(&format!("{milli}m")).map(|cpu| cpu.to_string());
+        amounts.insert("cpu".to_owned(), ApiQuantity(text.unwrap_or_default()));
+    }
+}
+
+/// The CPU limit of a quota, in thousandths.
+fn cpu_limit(resources: ContainerResources) -> Option<i64> {
+    let ContainerResources { cpu_quota: quota, cpu_period: period, .. } = resources;
+    (quota > 0 && period > 0)
+        .then(|| quota.saturating_mul(1000) / period)
+        .filter(|milli| *milli > 0)
+}
+
+/// The CPU request of shares, in thousandths, rounded up.
+fn cpu_request(resources: ContainerResources) -> Option<i64> {
+    let shares = resources.cpu_shares;
+    (shares >= MIN_SHARES).then(|| shares.saturating_mul(1000).saturating_add(1023) / 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fixtures;
+
+    fn running(resources: Option<ContainerResources>) -> ObservedContainer {
+        let container = fixtures::container("c", "app", fixtures::running());
+        ObservedContainer { resources, ..container }
+    }
+
+    fn reported(shares: i64, quota: i64, memory: i64) -> ContainerResources {
+        ContainerResources {
+            cpu_shares: shares,
+            cpu_quota: quota,
+            cpu_period: 100_000,
+            memory_limit: memory,
+        }
+    }
+
+    fn container(resources: Value) -> Container {
+        serde_json::from_value(json!({"name": "app", "resources": resources})).unwrap()
+    }
+
+    #[rstest]
+    #[case::none(json!({}), reported(2, 0, 0), json!({}))]
+    #[case::resized(
+        json!({"limits": {"cpu": "500m", "memory": "64Mi"}, "requests": {"cpu": "100m", "memory": "32Mi"}}),
+        reported(204, 100_000, 128 << 20),
+        json!({"limits": {"cpu": "1", "memory": "128Mi"}, "requests": {"cpu": "200m", "memory": "32Mi"}})
+    )]
+    #[case::below_what_the_kernel_expresses(
+        json!({"limits": {"cpu": "1m"}, "requests": {"cpu": "1m"}}),
+        reported(2, 1000, 0),
+        json!({"limits": {"cpu": "1m"}, "requests": {"cpu": "1m"}})
+    )]
+    fn kernel_values_replace_those_of_the_spec(
+        #[case] given: Value,
+        #[case] reported: ContainerResources,
+        #[case] expected: Value,
+    ) {
+        let seen = running(Some(reported));
+        let resources = of_container(&container(given), &seen, None, None);
+        assert_eq!(serde_json::to_value(resources).unwrap(), expected);
+    }
+
+    #[test]
+    fn values_that_the_runtime_does_not_report_stay() {
+        let given = container(json!({"limits": {"memory": "1Gi"}, "requests": {"memory": "1Gi"}}));
+        let old = ContainerStatus {
+            resources: container(json!({"limits": {"memory": "2Gi"}})).resources,
+            ..ContainerStatus::default()
+        };
+        let resources = of_container(&given, &running(None), Some(&old), None);
+        assert_eq!(resources.limits.unwrap()["memory"].0, "2Gi");
+        assert_eq!(resources.requests.unwrap()["memory"].0, "1Gi");
+    }
+
+    #[test]
+    fn memory_request_is_what_the_runtime_was_told() {
+        let given = container(json!({"requests": {"memory": "2Gi"}}));
+        let told = CpuMemory { memory_request: 1 << 30, ..CpuMemory::default() };
+        let resources = of_container(&given, &running(None), None, Some(told));
+        assert_eq!(resources.requests.unwrap()["memory"].0, "1Gi");
+    }
+
+    #[test]
+    fn memory_request_keeps_its_format() {
+        let given = container(json!({"requests": {"memory": "33M"}}));
+        let told = CpuMemory { memory_request: 33_000_000, ..CpuMemory::default() };
+        let resources = of_container(&given, &running(None), None, Some(told));
+        assert_eq!(resources.requests.unwrap()["memory"].0, "33M");
+    }
+
+    #[test]
+    fn pod_has_the_sum_of_its_containers() {
+        let pod = fixtures::pod(json!({"spec": {"containers": [
+            container(json!({"limits": {"memory": "1Gi"}, "requests": {"cpu": "50m"}})),
+            container(json!({"limits": {"memory": "1Gi"}})),
+        ]}}));
+        let mut status = PodStatus::default();
+        of_pod(&pod, &mut status);
+        let expected = json!({"limits": {"memory": "2Gi"}, "requests": {"cpu": "50m"}});
+        assert_eq!(serde_json::to_value(status.resources).unwrap(), expected);
+        assert_eq!(status.allocated_resources.unwrap()["cpu"].0, "50m");
+    }
+}

@@ -1,0 +1,4 @@
+//! Volumes, and the directories of claims.
+
+pub mod claims;
+pub mod volumes;

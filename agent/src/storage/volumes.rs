@@ -1,0 +1,380 @@
+//! A pod's files on the node: its volumes, its `etc-hosts` file, termination messages, logs.
+//!
+//! Paths as in Kubernetes 1.36, pkg/kubelet/kubelet_getters.go. All functions block on the file system; call them from a
+//! blocking thread.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use api::pod::{Pod, PodUid};
+use file_tree::Trash;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Volume;
+
+use crate::config::Config;
+use crate::local_node::eviction::local_storage::LocalUsage;
+use crate::pod_spec::spec::memory::is_in_memory;
+use crate::pod_spec::spec::{HostVolume, ImageSpec};
+use crate::upkeep::logs::files;
+
+use claim::Claims;
+use content::ContentInputs;
+use directory::{make_dir, set_mode};
+use error::failed;
+use in_memory::InMemory;
+
+pub(crate) use crate::node::component;
+pub(crate) use error::VolumeError;
+
+mod atomic;
+pub(crate) mod claim;
+pub(crate) mod content;
+mod directory;
+mod empty_dir;
+mod error;
+mod group;
+mod host_path;
+pub mod in_memory;
+mod nested;
+pub mod subpath;
+pub(crate) mod termination;
+pub(crate) mod token;
+mod usage;
+
+/// The directories of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PodDirs {
+    /// `<root>/pods/<uid>`
+    pub(crate) pod: PathBuf,
+    /// `<logs>/<namespace>_<name>_<uid>`
+    pub(crate) logs: PathBuf,
+}
+
+/// What volumes are prepared with.
+#[derive(Clone, Copy)]
+pub(crate) struct VolumeInputs<'a> {
+    /// What their files show.
+    pub(crate) content: ContentInputs<'a>,
+    /// What claims are bound to.
+    pub(crate) claims: &'a Claims,
+    /// Where secrets are.
+    pub(crate) in_memory: &'a InMemory,
+    /// The runtime keeps emptyDir volumes in memory.
+    pub(crate) has_memory_volumes: bool,
+}
+
+/// A volume that was not prepared, or not brought up to date.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", self.head())]
+pub(crate) struct MountError {
+    /// The volume's name.
+    pub(crate) volume: String,
+    /// The cause.
+    pub(crate) source: VolumeError,
+}
+
+impl MountError {
+    /// The beginning of a kubelet's message: a claim fails before anything is mounted.
+    fn head(&self) -> String {
+        let volume = &self.volume;
+        if matches!(self.source, VolumeError::Claim(_)) {
+            format!(
+                "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], failed to process \
+                 volumes=[{volume}]"
+            )
+        } else {
+            format!("MountVolume.SetUp failed for volume {volume:?} ")
+        }
+    }
+}
+
+/// What came of preparing the volumes of a pod.
+#[derive(Debug, Default)]
+pub(crate) struct Prepared {
+    /// The volumes that containers can mount.
+    pub(crate) volumes: BTreeMap<String, HostVolume>,
+    /// Those that failed; one whose files are only out of date is among both.
+    pub(crate) failed: Vec<MountError>,
+}
+
+impl PodDirs {
+    /// Computes the directories of a pod without creating them.
+    pub(crate) fn new(config: &Config, uid: &PodUid, namespace: &str, name: &str) -> Self {
+        Self {
+            pod: config.root_dir.join("pods").join(component(uid.as_str())),
+            logs: config.pod_logs_dir.join(component(&format!("{namespace}_{name}_{uid}"))),
+        }
+    }
+
+    /// The pod's `/etc/hosts`.
+    pub(crate) fn etc_hosts(&self) -> PathBuf {
+        self.pod.join("etc-hosts")
+    }
+
+    /// The termination message file of a container's attempt.
+    pub(crate) fn termination_message(&self, container: &str, attempt: u32) -> PathBuf {
+        self.pod.join("containers").join(container).join(format!("{attempt:08x}"))
+    }
+
+    /// Creates the directories of a pod and the volumes that a container mounts, and brings the files of volumes up to date
+    /// that show objects or fields. The content of other volumes is left unchanged.
+    ///
+    /// # Errors
+    /// Fails if the pod's own directories cannot be created.
+    pub(crate) fn prepare(
+        &self,
+        pod: &Pod,
+        inputs: VolumeInputs<'_>,
+        now: Timestamp,
+    ) -> Result<Prepared, VolumeError> {
+        make_dir(&self.pod, 0o750)?;
+        // Others collect logs.
+        make_dir(&self.logs, 0o755)?;
+        let mut prepared = Prepared::default();
+        for volume in pod.mounted_volumes() {
+            self.prepare_volume(pod, volume, inputs, now, &mut prepared);
+        }
+        Ok(prepared)
+    }
+
+    /// Brings the files of volumes up to date that show objects or fields.
+    pub(crate) fn refresh(
+        &self,
+        pod: &Pod,
+        inputs: VolumeInputs<'_>,
+        now: Timestamp,
+    ) -> Vec<MountError> {
+        let mut prepared = Prepared::default();
+        let volumes = pod.mounted_volumes();
+        for volume in volumes.filter(|volume| content::is_written(volume)) {
+            self.prepare_volume(pod, volume, inputs, now, &mut prepared);
+        }
+        prepared.failed
+    }
+
+    fn prepare_volume(
+        &self,
+        pod: &Pod,
+        volume: &Volume,
+        inputs: VolumeInputs<'_>,
+        now: Timestamp,
+        prepared: &mut Prepared,
+    ) {
+        let name = &volume.name;
+        let made = match content::kind(volume) {
+            Some(kind) => {
+                let path = self.files_of(pod, volume, kind, inputs.in_memory);
+                let written = write_files(&path, pod, volume, inputs.content, now);
+                if written.is_err() && atomic::is_written(&path) {
+                    prepared.volumes.insert(name.clone(), own_volume(path.clone(), true));
+                }
+                written.map(|()| own_volume(path, true))
+            }
+            None => self.volume(pod, volume, inputs),
+        };
+        match made {
+            Ok(volume) => {
+                prepared.volumes.insert(name.clone(), volume);
+            }
+            Err(source) => prepared.failed.push(MountError { volume: name.clone(), source }),
+        }
+    }
+
+    /// Where the files of a volume are. One that an earlier agent wrote to the disk stays there: containers have it mounted.
+    fn files_of(&self, pod: &Pod, volume: &Volume, kind: &str, in_memory: &InMemory) -> PathBuf {
+        let path = |pod: &Path| pod.join("volumes").join(kind).join(&volume.name);
+        let on_disk = path(&self.pod);
+        if !in_memory::belongs(pod, volume) || atomic::is_written(&on_disk) {
+            return on_disk;
+        }
+        in_memory.of_pod(&self.pod).map_or(on_disk, |pod| path(&pod))
+    }
+
+    /// The path of an emptyDir volume.
+    pub(crate) fn empty_dir(&self, name: &str) -> PathBuf {
+        empty_dir::path(&self.pod, name)
+    }
+
+    fn volume(
+        &self,
+        pod: &Pod,
+        volume: &Volume,
+        inputs: VolumeInputs<'_>,
+    ) -> Result<HostVolume, VolumeError> {
+        let objects = inputs.content.objects;
+        if let Some(found) = inputs.claims.prepare(pod, &self.pod, volume, objects) {
+            found
+        } else if let Some(empty) = &volume.empty_dir {
+            if is_in_memory(empty) {
+                if !inputs.has_memory_volumes {
+                    return Err(VolumeError::Memory);
+                }
+                return Ok(HostVolume {
+                    host_path: self.empty_dir(&volume.name),
+                    in_memory: true,
+                    ..HostVolume::default()
+                });
+            }
+            let path = empty_dir::prepare(&self.pod, &volume.name, group::of_pod(pod)?)?;
+            Ok(own_volume(path, false))
+        } else if let Some(source) = &volume.host_path {
+            Ok(HostVolume { host_path: host_path::prepare(source)?, ..HostVolume::default() })
+        } else if volume.image.is_some() {
+            // The image itself is pulled when the sandbox is there.
+            Ok(HostVolume {
+                readonly: true,
+                image: Some(ImageSpec::default()),
+                ..HostVolume::default()
+            })
+        } else {
+            Err(VolumeError::Unsupported)
+        }
+    }
+
+    /// What the pod's own volumes and the logs of its containers take on the disk. What cannot be read counts as unused.
+    pub(crate) fn usage(&self, pod: &Pod) -> LocalUsage {
+        let used = |path: &Path| {
+            usage::of_tree(path).unwrap_or_else(|error| {
+                tracing::debug!(path = %path.display(), %error, "failed to measure directory");
+                0
+            })
+        };
+        let volumes = pod.spec().volumes.iter().flatten();
+        let volumes = volumes.filter_map(|volume| {
+            let path = match content::kind(volume) {
+                Some(kind) => self.pod.join("volumes").join(kind).join(&volume.name),
+                None if volume.empty_dir.is_some() => empty_dir::path(&self.pod, &volume.name),
+                None => return None,
+            };
+            Some((volume.name.clone(), used(&path)))
+        });
+        let containers = pod.all_containers().map(|(_, container)| {
+            let name = container.name.clone();
+            let logs = used(&self.logs.join(&name));
+            (name, logs)
+        });
+        LocalUsage { volumes: volumes.collect(), containers: containers.collect() }
+    }
+
+    /// Writes the pod's hosts file.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be written.
+    pub(crate) fn write_etc_hosts(&self, text: &str) -> Result<PathBuf, VolumeError> {
+        let path = self.etc_hosts();
+        fs::write(&path, text).map_err(failed("write", &path))?;
+        set_mode(&path, 0o644)?;
+        Ok(path)
+    }
+
+    /// Creates the empty termination message file of a container, writable by every user, and removes that of the attempt
+    /// before the last one.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be created.
+    pub(crate) fn make_termination_message(
+        &self,
+        container: &str,
+        attempt: u32,
+    ) -> Result<PathBuf, VolumeError> {
+        let path = self.termination_message(container, attempt);
+        if let Some(parent) = path.parent() {
+            make_dir(parent, 0o750)?;
+        }
+        if let Some(old) = attempt.checked_sub(2) {
+            // Ignore errors: an obsolete file is harmless.
+            let _ = fs::remove_file(self.termination_message(container, old));
+        }
+        fs::write(&path, "").map_err(failed("create", &path))?;
+        set_mode(&path, 0o666)?;
+        Ok(path)
+    }
+
+    /// The restart count of a container that the runtime does not have: one more than its newest log file `<n>.log`.
+    /// Kubernetes 1.36, pkg/kubelet/kuberuntime, calcRestartCountByLogDir.
+    pub(crate) fn restart_count_by_logs(&self, container: &str) -> u32 {
+        let Ok(entries) = fs::read_dir(self.logs.join(container)) else {
+            return 0;
+        };
+        let number =
+            |name: &str| name.split_once(".log").and_then(|(number, _)| number.parse::<u32>().ok());
+        let newest =
+            entries.flatten().filter_map(|entry| number(entry.file_name().to_str()?)).max();
+        newest.map_or(0, |newest| newest.saturating_add(1))
+    }
+
+    /// Removes the log of a removed attempt with its rotated files, if it is in the pod's own log directory.
+    pub(crate) fn remove_log(&self, log: &Path) {
+        if log.starts_with(&self.logs)
+            && !log.components().any(|part| part == std::path::Component::ParentDir)
+        {
+            files::remove(log);
+        }
+    }
+
+    /// Removes the volumes of a pod that has ended.
+    ///
+    /// # Errors
+    /// Fails if one of their directories cannot be removed; the rest is removed.
+    pub(crate) fn remove_volumes(
+        &self,
+        trash: &Trash,
+        in_memory: &InMemory,
+    ) -> Result<(), VolumeError> {
+        let removed = ["volume-subpaths", "volumes"].map(|name| {
+            let path = self.pod.join(name);
+            trash.put(&path).map_err(failed("remove", &path))
+        });
+        let secrets = in_memory.remove(&self.pod);
+        let secrets = secrets.map_err(|error| failed("remove secrets of", &self.pod)(error.into()));
+        removed.into_iter().collect::<Result<(), _>>().and(secrets)
+    }
+
+    /// Removes the pod's directory, and its logs if `logs`.
+    ///
+    /// # Errors
+    /// Fails if anything cannot be removed; the rest is removed.
+    pub(crate) fn remove(&self, trash: &Trash, logs: bool) -> Result<(), VolumeError> {
+        // Deleting the volumes' content may take long, so move it to the trash.
+        let pod = trash.put(&self.pod).map_err(failed("remove", &self.pod));
+        let logs = if logs {
+            file_tree::remove(&self.logs)
+                .map_err(|error| failed("remove", &self.logs)(error.into()))
+        } else {
+            Ok(())
+        };
+        pod.and(logs)
+    }
+}
+
+/// A volume of the agent's own.
+fn own_volume(host_path: PathBuf, readonly: bool) -> HostVolume {
+    HostVolume { host_path, readonly, relabel: true, ..HostVolume::default() }
+}
+
+/// Writes the files of a volume that shows objects or fields.
+fn write_files(
+    path: &Path,
+    pod: &Pod,
+    volume: &Volume,
+    inputs: ContentInputs<'_>,
+    now: Timestamp,
+) -> Result<(), VolumeError> {
+    let files = content::payload(pod, volume, inputs)?;
+    let group = group::of_pod(pod)?;
+    make_dir(path, 0o777)?;
+    // First, as in a kubelet, where a file of the same name is hidden; and in what replaces the content, if it leads there.
+    let mount_points = nested::mount_points(pod, &volume.name);
+    nested::make(path, &mount_points)?;
+    let own = || group.map_or(Ok(()), |group| file_tree::give_to_group(path, group, true));
+    let owner = files.values().find_map(|file| file.owner);
+    let wanted = group.map(|group| ("fsGroup", group));
+    let wanted = wanted.or_else(|| Some(("runAsUser", owner?)));
+    atomic::write(path, &files, now, own)
+        .map_err(|error| group::not_given(error, wanted, "write", path))?;
+    nested::make(path, &mount_points)
+}
+
+#[cfg(test)]
+mod tests;

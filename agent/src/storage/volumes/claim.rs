@@ -1,0 +1,246 @@
+//! Volumes of claims: finds or makes what a claim is bound to.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/volumemanager/populator, pkg/volume/{hostpath,local}.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use api::pod::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Volume};
+
+use super::directory::make_dir;
+use super::error::{ClaimError, VolumeError, failed};
+use super::{group, host_path};
+use crate::objects::ObjectMap;
+use crate::pod_spec::spec::HostVolume;
+use crate::storage::claims::directories::{ClaimDirectories, HeldDirectory};
+use crate::storage::claims::{Binding, Bound, ClaimName, bind, bind_all};
+
+/// Where the directory of an ephemeral volume's claim is in that of its pod, and ends with it.
+const EPHEMERAL: &str = "crib.local~ephemeral";
+
+/// What claims are bound to while the agent runs, and the directories that it uses.
+#[derive(Debug)]
+pub(crate) struct Claims {
+    directories: ClaimDirectories,
+    /// A file that is locked as long as pods run, if they may outlive the agent.
+    pods_lock: Option<PathBuf>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    bound: Bound,
+    held: BTreeMap<ClaimName, HeldDirectory>,
+}
+
+/// What a claim is bound to, on the node.
+enum Found {
+    Volume(Box<PersistentVolume>),
+    Directory(PathBuf),
+}
+
+impl Claims {
+    /// Claims whose directories are below `base`, used as long as the agent runs and `pods_lock` is locked.
+    pub(crate) fn new(base: PathBuf, pods_lock: Option<PathBuf>) -> Self {
+        Self { directories: ClaimDirectories::new(base), pods_lock, state: Mutex::default() }
+    }
+
+    /// Prepares a volume of a claim; `None` if it is another kind of volume.
+    pub(super) fn prepare(
+        &self,
+        pod: &Pod,
+        pod_dir: &Path,
+        volume: &Volume,
+        objects: &ObjectMap,
+    ) -> Option<Result<HostVolume, VolumeError>> {
+        if let Some(source) = &volume.persistent_volume_claim {
+            let name = ClaimName::new(pod.namespace(), source.claim_name.clone());
+            let found = self.of_claim(&name, pod_dir, objects);
+            let readonly = source.read_only == Some(true);
+            return Some(found.and_then(|found| mount(pod, &name, found, readonly)));
+        }
+        let ephemeral = volume.ephemeral.as_ref()?;
+        let template = ephemeral.volume_claim_template.clone().unwrap_or_default();
+        let mut metadata = template.metadata.unwrap_or_default();
+        let name = ClaimName::new(pod.namespace(), format!("{}-{}", pod.name(), volume.name));
+        metadata.namespace = Some(name.namespace.clone());
+        metadata.name = Some(name.name.clone());
+        let claim = PersistentVolumeClaim {
+            metadata,
+            spec: Some(template.spec),
+            ..PersistentVolumeClaim::default()
+        };
+        let own = pod_dir.join("volumes").join(EPHEMERAL).join(&volume.name);
+        let found = self.of_pod(pod, &claim, own, objects);
+        Some(found.and_then(|found| mount(pod, &name, found, false)))
+    }
+
+    /// Lets other pods use the claims that a pod alone has used, which has ended.
+    pub(crate) fn release(&self, pod: &Pod, pod_dir: &Path) {
+        for volume in pod.spec().volumes.iter().flatten() {
+            let Some(source) = &volume.persistent_volume_claim else {
+                continue;
+            };
+            let claim = ClaimName::new(pod.namespace(), source.claim_name.clone());
+            if let Err(error) = self.directories.take(&claim, pod_dir) {
+                tracing::warn!(%claim, error = &error as &dyn std::error::Error, "other pods cannot use the claim until its pod is removed");
+            }
+        }
+    }
+
+    /// What the claim of this name is bound to, for a pod with this directory.
+    fn of_claim(
+        &self,
+        name: &ClaimName,
+        pod_dir: &Path,
+        objects: &ObjectMap,
+    ) -> Result<Found, VolumeError> {
+        let claim = objects.persistent_volume_claim(&name.namespace, &name.name);
+        let claim = claim.ok_or_else(|| ClaimError::NotFound { claim: name.clone() })?;
+        let bound = self.bind(&claim, objects)?;
+        if is_for_one_pod(&claim) && !self.directories.give(name, pod_dir)? {
+            return Err(ClaimError::OfAnotherPod.into());
+        }
+        match bound {
+            Some(volume) => Ok(Found::Volume(Box::new(volume))),
+            None => {
+                let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(held) = state.held.get(name).filter(|held| held.path.is_dir()) {
+                    return Ok(Found::Directory(held.path.clone()));
+                }
+                let held = self.directories.hold(name, self.pods_lock.as_deref())?;
+                let path = held.path.clone();
+                state.held.insert(name.clone(), held);
+                Ok(Found::Directory(path))
+            }
+        }
+    }
+
+    /// What the claim of an ephemeral volume is bound to.
+    fn of_pod(
+        &self,
+        pod: &Pod,
+        claim: &PersistentVolumeClaim,
+        own: PathBuf,
+        objects: &ObjectMap,
+    ) -> Result<Found, VolumeError> {
+        let name = ClaimName::of(claim);
+        if objects.persistent_volume_claim(&name.namespace, &name.name).is_some() {
+            let pod = pod.full_name();
+            return Err(ClaimError::NotOfPod { name, pod }.into());
+        }
+        match self.bind(claim, objects)? {
+            Some(volume) => Ok(Found::Volume(Box::new(volume))),
+            None => {
+                make_dir(&own, 0o777)?;
+                Ok(Found::Directory(own))
+            }
+        }
+    }
+
+    /// The volume that a claim is bound to from now on; `None`: a directory of its own.
+    fn bind(
+        &self,
+        claim: &PersistentVolumeClaim,
+        objects: &ObjectMap,
+    ) -> Result<Option<PersistentVolume>, VolumeError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let volumes = objects.persistent_volumes();
+        // All together, so that the result does not depend on which pod is the first.
+        let (_, bound) = bind_all(objects, std::mem::take(&mut state.bound));
+        state.bound = bound;
+        let name = ClaimName::of(claim);
+        let binding = bind(claim, &volumes, &state.bound);
+        match binding.map_err(|reason| ClaimError::Unbound { name: name.clone(), reason })? {
+            Binding::Directory => Ok(None),
+            Binding::Volume(volume) => {
+                let mut all = volumes.iter();
+                let found = all.find(|known| known.metadata.name.as_ref() == Some(&volume));
+                let found = found.map(|found| PersistentVolume::clone(found));
+                state.bound.insert(volume, name);
+                Ok(found)
+            }
+        }
+    }
+}
+
+fn is_for_one_pod(claim: &PersistentVolumeClaim) -> bool {
+    let modes = claim.spec.as_ref().and_then(|spec| spec.access_modes.as_ref());
+    // Where it is, it is the only one.
+    modes.is_some_and(|modes| modes.iter().any(|mode| mode == "ReadWriteOncePod"))
+}
+
+/// The mounted volume of a claim.
+fn mount(
+    pod: &Pod,
+    claim: &ClaimName,
+    found: Found,
+    readonly: bool,
+) -> Result<HostVolume, VolumeError> {
+    match found {
+        Found::Directory(host_path) => {
+            give_to_group(pod, &host_path, readonly)?;
+            Ok(HostVolume {
+                host_path,
+                readonly,
+                relabel: true,
+                spec_name: Some(format!("pvc-{}-{}", claim.namespace, claim.name)),
+                ..HostVolume::default()
+            })
+        }
+        Found::Volume(volume) => {
+            let spec = volume.spec.unwrap_or_default();
+            let (host_path, relabel) = match (&spec.host_path, &spec.local) {
+                // A kubelet changes no groups there.
+                (Some(source), _) => (host_path::prepare(source)?, false),
+                (None, Some(source)) => {
+                    let path = local(&source.path)?;
+                    give_to_group(pod, &path, readonly)?;
+                    (path, true)
+                }
+                (None, None) => return Err(VolumeError::Unsupported),
+            };
+            Ok(HostVolume {
+                host_path,
+                readonly,
+                relabel,
+                spec_name: volume.metadata.name,
+                ..HostVolume::default()
+            })
+        }
+    }
+}
+
+fn local(path: &str) -> Result<PathBuf, VolumeError> {
+    let path = PathBuf::from(path);
+    let found = std::fs::metadata(&path).map_err(failed("find the local volume", &path))?;
+    match found.is_dir() {
+        true => Ok(path),
+        false => Err(VolumeError::WrongType {
+            path: path.display().to_string(),
+            expected: "a directory",
+        }),
+    }
+}
+
+/// Gives a persistent volume to the pod's group, as its policy says.
+fn give_to_group(pod: &Pod, path: &Path, readonly: bool) -> Result<(), VolumeError> {
+    let Some(group) = group::of_pod(pod)? else {
+        return Ok(());
+    };
+    let security = pod.spec().security_context.as_ref();
+    let policy = security.and_then(|security| security.fs_group_change_policy.as_deref());
+    if policy == Some("OnRootMismatch")
+        && file_tree::is_of_group(path, group, readonly)
+            .map_err(failed("find the group of", path))?
+    {
+        return Ok(());
+    }
+    group::give(path, group, readonly)
+}
+
+#[cfg(test)]
+#[path = "claim/tests.rs"]
+mod tests;

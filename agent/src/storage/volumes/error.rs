@@ -1,0 +1,127 @@
+//! Errors of volumes and of a pod's directories.
+
+use std::io;
+use std::path::Path;
+
+use super::content::ContentError;
+use crate::storage::claims::directories::DirectoryError;
+use crate::storage::claims::{ClaimName, Unbound};
+
+/// An error of a volume or pod directory.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum VolumeError {
+    /// An I/O error.
+    #[error("failed to {action} {path}")]
+    Io {
+        /// The failed operation.
+        action: &'static str,
+        /// The path.
+        path: String,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The path is not of the volume's type.
+    #[error("hostPath type check failed: {path} is not {expected}")]
+    WrongType {
+        /// Its path.
+        path: String,
+        /// The expected type.
+        expected: &'static str,
+    },
+    /// The volume's type is unknown.
+    #[error("{kind:?} is an invalid volume type")]
+    UnknownType {
+        /// The type.
+        kind: String,
+    },
+    /// The volume's files are unknown.
+    #[error(transparent)]
+    Content(#[from] ContentError),
+    /// A claim has no volume.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// The directory of a claim.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// The runtime has no volumes in memory.
+    #[error(
+        "this runtime cannot keep an emptyDir in memory (medium Memory), as crib's own does: leave medium out, or use crib runtime"
+    )]
+    Memory,
+    /// `fsGroup` is no id of a group.
+    #[error("fsGroup {group} is not the id of a group")]
+    Group {
+        /// The id.
+        group: i64,
+    },
+    /// Files cannot be given to an id that the agent's user namespace does not have.
+    #[error(
+        "{field} {id} is not mapped into the user namespace: give the user subordinate ids (/etc/subuid, /etc/subgid, newuidmap), or leave {field} out"
+    )]
+    UnmappedId {
+        /// The field of the manifest.
+        field: &'static str,
+        /// The id.
+        id: u32,
+    },
+    /// The agent does not support this kind of volume.
+    #[error("this kind of volume is not supported")]
+    Unsupported,
+}
+
+/// Why a claim has no volume: part of the message of a `FailedMount` event.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClaimError {
+    /// There is no such claim.
+    #[error(
+        "error processing PVC {claim}: failed to fetch PVC from API server: persistentvolumeclaims {:?} not found",
+        .claim.name
+    )]
+    NotFound {
+        /// The claim.
+        claim: ClaimName,
+    },
+    /// It is bound to nothing.
+    #[error("error processing PVC {name}: PVC is not bound: {reason}")]
+    Unbound {
+        /// The claim.
+        name: ClaimName,
+        /// Why.
+        reason: Unbound,
+    },
+    /// Only one pod may use it, and another one does. Kubernetes 1.36, pkg/volume/util/operationexecutor.
+    #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
+    OfAnotherPod,
+    /// The claim of an ephemeral volume's name is not its own.
+    #[error(
+        "error processing PVC {name}: PVC {name} was not created for pod {pod} (pod is not owner)"
+    )]
+    NotOfPod {
+        /// The claim.
+        name: ClaimName,
+        /// The pod.
+        pod: String,
+    },
+}
+
+impl VolumeError {
+    /// True if the manifest asks for what no attempt can give.
+    pub(crate) fn is_of_manifest(&self) -> bool {
+        match self {
+            Self::UnknownType { .. }
+            | Self::Group { .. }
+            | Self::UnmappedId { .. }
+            | Self::Memory
+            | Self::Unsupported => true,
+            Self::Content(error) => error.is_of_manifest(),
+            Self::Io { .. } | Self::WrongType { .. } | Self::Claim(_) | Self::Directory(_) => false,
+        }
+    }
+}
+
+/// Adds the operation and its path to an I/O error.
+pub(super) fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VolumeError {
+    let path = path.display().to_string();
+    move |source| VolumeError::Io { action, path, source }
+}

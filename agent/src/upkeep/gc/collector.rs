@@ -1,0 +1,107 @@
+//! The task that removes dead containers of the whole node where the workers keep too many.
+
+use std::sync::Arc;
+
+use super::limits::excess;
+use super::remove::remove_dead;
+use crate::blocking::blocking;
+use crate::clock::{Clock, after};
+use crate::config::Config;
+use crate::cri::{Cri, CriError, ListedContainer, ListedState};
+use crate::upkeep::logs::files;
+
+/// Removes dead containers.
+pub(crate) struct ContainerCollector {
+    pub(crate) cri: Arc<dyn Cri>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) config: Config,
+}
+
+impl ContainerCollector {
+    /// Collects in each period. What fails is repeated in the next one.
+    pub(crate) async fn run(self) {
+        loop {
+            self.clock.sleep_until(after(self.clock.now(), self.config.gc_period)).await;
+            if let Err(error) = self.collect().await {
+                tracing::warn!(%error, "failed to list dead containers");
+            }
+        }
+    }
+
+    async fn collect(&self) -> Result<(), CriError> {
+        let listed = self.cri.list_containers(None).await?;
+        let own = listed.iter().filter(|seen| self.config.owns(seen.pod.agent.as_deref()));
+        for container in excess(own, self.config.dead_containers, self.clock.now()) {
+            if let Err(error) = self.remove(container).await {
+                tracing::warn!(container = %container.id, %error, "failed to remove dead container");
+            }
+        }
+        Ok(())
+    }
+
+    async fn remove(&self, container: &ListedContainer) -> Result<(), CriError> {
+        let log = self.cri.container_status(container).await?.log_path;
+        let is_unknown = container.state == ListedState::Unknown;
+        remove_dead(self.cri.as_ref(), &container.id, is_unknown).await?;
+        if let Some(log) = log {
+            blocking(move || files::remove(&log)).await;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::TokioClock;
+    use crate::cri::fake::{Behaviour, FakeCri};
+    use crate::pod_spec::spec::{ContainerSpec, SandboxSpec};
+    use crate::upkeep::gc::limits::DeadContainerLimits;
+
+    #[tokio::test(start_paused = true)]
+    async fn dead_containers_beyond_the_limit_are_removed_with_their_logs() {
+        let root = tempfile::tempdir().unwrap();
+        let clock = Arc::new(TokioClock::starting_at(jiff::Timestamp::UNIX_EPOCH));
+        let fake = FakeCri::new(Arc::clone(&clock) as Arc<dyn Clock>);
+        fake.write_logs();
+        let second = Duration::from_secs(1);
+        fake.image("job", Behaviour::ends(second, 0));
+        fake.image("app", Behaviour::forever());
+        let sandbox =
+            SandboxSpec { log_directory: root.path().join("logs"), ..SandboxSpec::default() };
+        let id = fake.run_sandbox(&sandbox).await.unwrap();
+        for (name, image) in [("a", "job"), ("b", "job"), ("c", "app")] {
+            let mut spec = ContainerSpec {
+                name: name.to_owned(),
+                log_path: format!("{name}.log").into(),
+                ..ContainerSpec::default()
+            };
+            image.clone_into(&mut spec.image.image);
+            let container = fake.create_container(&id, &spec, &sandbox).await.unwrap();
+            fake.start_container(&container).await.unwrap();
+            tokio::time::sleep(2 * second).await;
+        }
+        let dead_containers = DeadContainerLimits { in_all: 1, ..DeadContainerLimits::default() };
+        let collector = ContainerCollector {
+            cri: Arc::new(fake.clone()),
+            clock,
+            config: Config {
+                dead_containers,
+                ..Config::new(root.path().join("root"), root.path().join("logs"))
+            },
+        };
+        let task = tokio::spawn(collector.run());
+        tokio::time::sleep(59 * second).await;
+        assert_eq!(fake.contents().0.len(), 3, "it collects once a minute");
+        tokio::time::sleep(2 * second).await;
+        let left: Vec<String> = fake.contents().0.into_iter().map(|(name, _)| name).collect();
+        assert_eq!(left, ["b", "c"]);
+        assert!(!root.path().join("logs/a.log").exists());
+        assert!(root.path().join("logs/b.log").exists());
+        task.abort();
+    }
+}

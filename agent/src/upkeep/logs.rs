@@ -1,0 +1,128 @@
+//! Rotates the logs of running containers.
+//!
+//! The runtime writes a container's log and appends to whatever file it has open; only ReopenContainerLog makes it begin
+//! another one. Source of the rules: Kubernetes 1.36, pkg/kubelet/logs/container_log_manager.go. A kubelet lists the
+//! containers each time; here they and their logs are known from the reports of the pods' workers.
+
+pub(crate) mod files;
+pub(crate) mod links;
+mod plan;
+mod rotate;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use crate::blocking::blocking;
+use crate::clock::{Clock, after};
+use crate::config::LogRotation;
+use crate::cri::Cri;
+use crate::observed::ContainerId;
+use crate::reporting::report::{ContainerPhase, Reports};
+
+/// Looks after the logs, forever.
+pub(crate) async fn run(
+    cri: Arc<dyn Cri>,
+    clock: Arc<dyn Clock>,
+    rotation: LogRotation,
+    reports: watch::Receiver<Arc<Reports>>,
+) {
+    let keeper = LogKeeper { cri, clock: Arc::clone(&clock), rotation };
+    loop {
+        clock.sleep_until(after(clock.now(), rotation.period)).await;
+        let logs = running(&reports.borrow());
+        keeper.look(logs).await;
+    }
+}
+
+/// The running containers with their logs.
+fn running(reports: &Reports) -> Vec<(ContainerId, PathBuf)> {
+    let present = reports.values().filter(|report| !report.removed);
+    let containers = present.flat_map(|report| &report.containers);
+    let running = containers.filter(|container| container.state == ContainerPhase::Running);
+    let with_log = running.filter_map(|container| {
+        let id = ContainerId::new(container.container_id.as_str());
+        Some((id, container.log_path.clone()?))
+    });
+    with_log.collect()
+}
+
+struct LogKeeper {
+    cri: Arc<dyn Cri>,
+    clock: Arc<dyn Clock>,
+    rotation: LogRotation,
+}
+
+impl LogKeeper {
+    /// Rotates each log that is too large. A container that fails is tried again the next time.
+    async fn look(&self, mut logs: Vec<(ContainerId, PathBuf)>) {
+        // One look at all of them, which most of the time finds nothing to do.
+        let max_size = self.rotation.max_size;
+        let large = blocking(move || {
+            logs.retain(|(_, log)| !is_smaller(log, max_size));
+            logs
+        });
+        for (id, path) in large.await {
+            if let Err(error) = self.rotate(&id, &path).await {
+                tracing::warn!(container = %id, log = %path.display(), error = &error as &dyn std::error::Error, "failed to rotate log");
+            }
+        }
+    }
+
+    async fn rotate(&self, id: &ContainerId, log: &Path) -> Result<(), RotateError> {
+        let size = |log: &Path| {
+            let log = log.to_owned();
+            blocking(move || std::fs::symlink_metadata(log).map(|file| file.len()))
+        };
+        let size = match size(log).await {
+            // Somebody took the file away; the runtime still writes into it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.cri.reopen_log(id).await?;
+                size(log).await?
+            }
+            other => other?,
+        };
+        if size < self.rotation.max_size {
+            return Ok(());
+        }
+        let (old, files) = (log.to_owned(), self.rotation.max_files);
+        blocking(move || rotate::make_room(&old, files)).await?;
+        let rotated = rotated_name(log, self.clock.now());
+        let (from, to) = (log.to_owned(), rotated.clone());
+        blocking(move || std::fs::rename(from, to)).await?;
+        if let Err(error) = self.cri.reopen_log(id).await {
+            // The runtime still writes into the renamed file.
+            let (from, to) = (rotated, log.to_owned());
+            blocking(move || std::fs::rename(from, to)).await?;
+            return Err(error.into());
+        }
+        Ok(())
+    }
+}
+
+/// Whether a log is there and smaller than that.
+fn is_smaller(log: &Path, size: u64) -> bool {
+    std::fs::symlink_metadata(log).is_ok_and(|file| file.len() < size)
+}
+
+/// `LOG.20060102-150405`, in UTC.
+fn rotated_name(log: &Path, now: Timestamp) -> PathBuf {
+    let mut name = log.as_os_str().to_owned();
+    name.push(now.strftime(".%Y%m%d-%H%M%S").to_string());
+    name.into()
+}
+
+/// A log was not rotated.
+#[derive(Debug, thiserror::Error)]
+enum RotateError {
+    #[error("changing the files of the log")]
+    Files(#[from] io::Error),
+    #[error("having the runtime open the log anew")]
+    Reopen(#[from] crate::cri::CriError),
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,218 @@
+//! Lists the images of an archive by their names, and resolves one of them.
+//!
+//! It reads documents through [`Archive`] and writes nothing.
+
+use std::collections::BTreeMap;
+
+use image_reference::Reference;
+use serde::Deserialize;
+
+use crate::error::Problem;
+use crate::formats::archive::Archive;
+use crate::formats::digest::Digest;
+use crate::formats::file_name;
+use crate::formats::oci::{self, Configuration, Descriptor, Index};
+use crate::formats::platform::Platform;
+use crate::formats::resolve::{self, LayerSource, Next, Resolved, Walk, json};
+use crate::limits::Limits;
+
+/// One image in an archive.
+#[derive(Debug, Clone)]
+pub(crate) struct Offer {
+    /// Full names (`repository:tag`), possibly several.
+    pub(crate) names: Vec<Reference>,
+    /// Digest of the document that the name refers to: index, manifest, or configuration in a docker archive.
+    pub(crate) target: Digest,
+    /// Whether the target is a manifest or an index, so that `repository@target` refers to this image.
+    pub(crate) by_digest: bool,
+    source: Source,
+}
+
+#[derive(Debug, Clone)]
+enum Source {
+    Oci(Box<Descriptor>),
+    Docker(DockerImage),
+}
+
+/// One element of a docker archive's `manifest.json`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct DockerImage {
+    config: String,
+    repo_tags: Option<Vec<String>>,
+    #[serde(default)]
+    layers: Vec<String>,
+}
+
+/// Lists the images in `archive`. `file_name` replaces a missing repository name.
+pub(crate) fn offers(
+    archive: &Archive,
+    file_name: &str,
+    limits: &Limits,
+) -> Result<Vec<Offer>, Problem> {
+    let mut out = Vec::new();
+    let has_index = archive.has("index.json");
+    let has_docker = archive.has("manifest.json");
+    if !has_index && !has_docker {
+        return Err(Problem::NoImages);
+    }
+    if has_index {
+        let index: Index = json("index.json", &archive.document("index.json", limits)?)?;
+        for descriptor in &index.manifests {
+            out.push(Offer {
+                names: oci_names(descriptor, file_name),
+                target: resolve::digest(descriptor)?,
+                by_digest: true,
+                source: Source::Oci(Box::new(descriptor.clone())),
+            });
+        }
+    }
+    if has_docker {
+        let known = |r: &Reference, out: &[Offer]| out.iter().any(|o| o.names.contains(r));
+        let images: Vec<DockerImage> =
+            json("manifest.json", &archive.document("manifest.json", limits)?)?;
+        let oci = out.clone();
+        for image in images {
+            let tags = image.repo_tags.clone().unwrap_or_default();
+            let mut names: Vec<Reference> = tags.iter().filter_map(|t| t.parse().ok()).collect();
+            if names.is_empty() && !has_index {
+                names.extend(file_name::reference(file_name, None));
+            }
+            // `docker save` describes each image in both formats; prefer the index, which has digests.
+            names.retain(|name| !known(name, &oci));
+            let target = Digest::of(&docker_config(archive, &image, limits)?);
+            out.push(Offer { names, target, by_digest: false, source: Source::Docker(image) });
+        }
+    }
+    unambiguous(&out)?;
+    Ok(out)
+}
+
+fn unambiguous(offers: &[Offer]) -> Result<(), Problem> {
+    let mut seen: BTreeMap<&Reference, (Digest, Option<&oci::Platform>)> = BTreeMap::new();
+    for offer in offers {
+        let platform = match &offer.source {
+            Source::Oci(descriptor) => descriptor.platform.as_ref(),
+            Source::Docker(_) => None,
+        };
+        for name in &offer.names {
+            let one = (offer.target, platform);
+            // One name for several platforms is a multi-platform image without a nested index.
+            match seen.insert(name, one) {
+                Some(other) if other.0 != one.0 && (other.1.is_none() || other.1 == one.1) => {
+                    return Err(Problem::Ambiguous { name: name.to_string() });
+                }
+                Some(_) | None => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The names of an entry of `index.json`: containerd's annotation has the full name, OCI's
+/// `org.opencontainers.image.ref.name` a full name or only a tag (image-spec 1.1, annotations.md).
+fn oci_names(descriptor: &Descriptor, file_name: &str) -> Vec<Reference> {
+    let annotation =
+        |key: &str| descriptor.annotations.as_ref().and_then(|a| a.get(key)).map(String::as_str);
+    let full = annotation("io.containerd.image.name").and_then(|name| name.parse().ok());
+    let name = full.or_else(|| match annotation("org.opencontainers.image.ref.name") {
+        Some(name) if name.contains(['/', ':']) => name.parse().ok(),
+        Some(tag) => file_name::reference(file_name, Some(tag)),
+        None => file_name::reference(file_name, None),
+    });
+    name.into_iter().collect()
+}
+
+/// Finds the image that `wanted` names; if there are several, the one for `platform`.
+pub(crate) fn find<'a>(
+    offers: &'a [Offer],
+    wanted: &Reference,
+    platform: &Platform,
+) -> Option<&'a Offer> {
+    let named = |offer: &&Offer| match &wanted.digest {
+        Some(digest) => {
+            let repository = offer.names.iter().any(|name| name.repository == wanted.repository);
+            offer.by_digest && repository && offer.target.to_string() == *digest
+        }
+        None => offer.names.contains(wanted),
+    };
+    let fits = |offer: &&Offer| match &offer.source {
+        Source::Oci(descriptor) => platform.rank(descriptor).is_some(),
+        Source::Docker(_) => true,
+    };
+    let mut all = offers.iter().filter(named);
+    let first = all.clone().next();
+    all.find(fits).or(first)
+}
+
+/// Resolves an image to its configuration and layers, verifying every document on the way.
+pub(crate) fn resolve(
+    archive: &Archive,
+    offer: &Offer,
+    platform: &Platform,
+    limits: &Limits,
+) -> Result<Resolved, Problem> {
+    match &offer.source {
+        Source::Oci(descriptor) => resolve_oci(archive, descriptor, platform, limits),
+        Source::Docker(image) => resolve_docker(archive, image, limits),
+    }
+}
+
+fn resolve_oci(
+    archive: &Archive,
+    descriptor: &Descriptor,
+    platform: &Platform,
+    limits: &Limits,
+) -> Result<Resolved, Problem> {
+    let fetch = |descriptor: &Descriptor| {
+        let digest = resolve::wanted(descriptor, limits)?;
+        let bytes = archive.document(&resolve::member_of(&digest), limits)?;
+        resolve::verify(&bytes, descriptor)?;
+        Ok((digest, bytes))
+    };
+    let mut walk = Walk::new(platform);
+    let mut next = descriptor.clone();
+    loop {
+        let (digest, bytes) = fetch(&next)?;
+        match walk.read(digest, &next.media_type, bytes)? {
+            Next::Document(chosen) => next = *chosen,
+            Next::Image(manifest) => {
+                let (_, config) = fetch(manifest.config())?;
+                return manifest.image(config, limits);
+            }
+        }
+    }
+}
+
+fn resolve_docker(
+    archive: &Archive,
+    image: &DockerImage,
+    limits: &Limits,
+) -> Result<Resolved, Problem> {
+    let config_bytes = docker_config(archive, image, limits)?;
+    let id = Digest::of(&config_bytes);
+    let config: Configuration = json(&image.config, &config_bytes)?;
+    let diff_ids = resolve::diff_ids(&config, image.layers.len(), limits)?;
+    let layers = image.layers.iter().zip(diff_ids).map(|(member, diff_id)| LayerSource {
+        member: member.clone(),
+        digest: member.strip_prefix("blobs/sha256/").and_then(|hex| Digest::from_hex(hex).ok()),
+        size: None,
+        diff_id,
+    });
+    Ok(Resolved { id, config_bytes, config, manifest: None, layers: layers.collect() })
+}
+
+/// The configuration of an image in a docker archive. If the member is named after a digest, the content must
+/// match it.
+fn docker_config(
+    archive: &Archive,
+    image: &DockerImage,
+    limits: &Limits,
+) -> Result<Vec<u8>, Problem> {
+    let bytes = archive.document(&image.config, limits)?;
+    let stem = image.config.rsplit('/').next().unwrap_or_default();
+    if let Ok(expected) = Digest::from_hex(stem.strip_suffix(".json").unwrap_or(stem)) {
+        Problem::same_digest(&image.config, expected, Digest::of(&bytes))?;
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,287 @@
+//! The plans that the daemon sends to a keeper: plain data, complete, with no choices left in it.
+//!
+//! Fields that the OCI runtime specification (1.2) also has are named as there. Records and messages keep the names of
+//! earlier versions, so that keepers and daemons of those versions understand them.
+
+mod act;
+mod devices;
+mod ids;
+mod log;
+mod mounts;
+mod ports;
+
+use std::{fmt, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+pub use crate::kernel::cgroup::device::DeviceKind;
+pub use act::{Act, ActPlan, ChildrenPlan, ExitPlan, LinesPlan, MemoryPlan, OnTerm};
+pub use devices::{DeviceNode, DevicePlan, Found};
+pub use ids::{IdMappings, LinuxIdMapping};
+pub use log::LogPlan;
+pub use mounts::{MemoryVolume, MountFlag, MountPlan, MountSource, Propagation};
+pub use ports::{Forward, ForwardPlan, HostPort, Transport};
+
+use crate::kernel::cgroup::CgroupPlan;
+
+/// The isolation mode of the daemon; the keeper executes the same plan differently in each mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IsolationMode {
+    /// All namespaces, created by root.
+    Root,
+    /// All namespaces, inside a user namespace.
+    Rootless,
+    /// No namespaces: plain processes.
+    Process,
+}
+
+/// A pod's namespaces and their settings.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PodPlan {
+    /// The isolation that the daemon runs with.
+    #[serde(rename = "rung")]
+    pub isolation: IsolationMode,
+    /// The sandbox's directory, where the keeper writes exit records.
+    pub directory: PathBuf,
+    /// Kill every container and exit when the connection to the daemon ends.
+    pub ephemeral: bool,
+    /// The host name to set; empty if the pod uses the host's.
+    pub hostname: String,
+    /// A network namespace of its own.
+    pub own_network: bool,
+    /// That namespace exists already: it is the first descriptor sent with the call.
+    #[serde(default)]
+    pub network_given: bool,
+    /// An IPC namespace of its own, with its own `/dev/shm`.
+    pub own_ipc: bool,
+    /// One process namespace for all containers.
+    pub shared_pids: bool,
+    /// A user namespace of its own, with these ids.
+    #[serde(default)]
+    pub user_namespace: Option<IdMappings>,
+    /// Kernel parameters of the pod's namespaces, by their dotted names.
+    #[serde(rename = "sysctls")]
+    pub sysctl: Vec<(String, String)>,
+    /// Those of its network namespace that it gets where the kernel allows them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub default_sysctl: Vec<(String, String)>,
+    /// The host ports to forward to the pod; none in the host's network.
+    pub host_ports: Vec<HostPort>,
+    /// Its cgroup, if the host allows one.
+    #[serde(default)]
+    pub cgroup: Option<CgroupPlan>,
+    /// The SELinux label of its shared memory, on a host with SELinux.
+    #[serde(rename = "label", default)]
+    pub mount_label: Option<String>,
+    /// The soft limit of open files of its processes, if it differs from the keeper's.
+    #[serde(default)]
+    pub open_files: Option<u64>,
+    /// Its volumes in memory.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory_volumes: Vec<MemoryVolume>,
+}
+
+/// A container, from its root file system to the arguments of its first process.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LaunchPlan {
+    /// The isolation that the daemon runs with.
+    #[serde(rename = "rung")]
+    pub isolation: IsolationMode,
+    /// The container's directory: its root is assembled below it.
+    pub directory: PathBuf,
+    /// The source of its root file system.
+    pub root: RootPlan,
+    /// The id mappings of the pod's user namespace, if it has its own. A copied image is chowned to them.
+    #[serde(default)]
+    pub ids: Option<IdMappings>,
+    /// The root file system is read-only.
+    #[serde(rename = "read_only_root")]
+    pub readonly_root: bool,
+    /// The mounts over it, in order.
+    pub mounts: Vec<MountPlan>,
+    /// Its devices, in addition to the default ones.
+    pub devices: Vec<devices::DevicePlan>,
+    /// Paths that the keeper masks, so that they read as empty.
+    pub masked_paths: Vec<String>,
+    /// Paths that the keeper makes read-only.
+    #[serde(rename = "read_only_paths")]
+    pub readonly_paths: Vec<String>,
+    /// Its process namespace.
+    pub pids: Pids,
+    /// It uses the host's IPC namespace and `/dev/shm`.
+    pub host_ipc: bool,
+    /// It uses the host's network namespace and `/sys`.
+    pub host_network: bool,
+    /// It has all devices and no masked paths.
+    pub privileged: bool,
+    /// Its log file; none if the output is not logged.
+    pub log: Option<LogPlan>,
+    /// Its standard streams are a terminal.
+    #[serde(rename = "tty")]
+    pub terminal: bool,
+    /// Keep its standard input open.
+    pub stdin: bool,
+    /// Its standard input is closed when the first client's is.
+    pub stdin_once: bool,
+    /// The oom_score_adj; clamped to what the host allows.
+    pub oom_score_adj: Option<i32>,
+    /// Its cgroup, if the host allows one.
+    #[serde(default)]
+    pub cgroup: Option<CgroupPlan>,
+    /// The process to run.
+    pub process: ProcessPlan,
+    /// The checkpointed processes to restore in its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore: Option<RestorePlan>,
+}
+
+/// Processes to restore from a checkpoint, in a process namespace of their own.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RestorePlan {
+    /// The path of criu.
+    pub program: PathBuf,
+    /// Holds criu's images, in `checkpoint`; criu's log and result are written here.
+    pub directory: PathBuf,
+    /// The ids that criu knows the external mounts by: the keeper makes these mounts, not criu.
+    pub mounts: Vec<String>,
+    /// The standard input, output and error of the first process.
+    pub streams: Vec<String>,
+    /// The user that the first process was started as.
+    pub user: UserIds,
+}
+
+/// The source of a root file system.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RootPlan {
+    /// The host's own root below a private writable layer.
+    Host,
+    /// Unpacked layers, topmost first, below a private writable layer.
+    Layers(Vec<PathBuf>),
+    /// A private copy of the image, already in the container's directory.
+    Copied,
+}
+
+/// A container's process namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pids {
+    /// Its own.
+    Own,
+    /// The pod's.
+    Pod,
+    /// The host's.
+    Host,
+    /// That of another container in the pod, which must be running.
+    Target {
+        /// Its id.
+        container: String,
+    },
+}
+
+/// A process to run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ProcessPlan {
+    /// The program and its arguments. A program without a slash is looked up in the container's `PATH`.
+    #[serde(rename = "argv")]
+    pub args: Vec<String>,
+    /// `NAME=value`; the last value of a name counts.
+    pub env: Vec<String>,
+    /// The working directory, created if it is missing. Empty means the current one: the root, or without a mount
+    /// namespace the container's directory.
+    pub cwd: String,
+    /// The user that runs it.
+    pub user: UserPlan,
+    /// The numbers of the capabilities in all sets except the ambient one.
+    pub capabilities: Vec<u8>,
+    /// The numbers of the capabilities that are in the ambient set too.
+    pub ambient: Vec<u8>,
+    /// `execve` grants no privileges (PR_SET_NO_NEW_PRIVS).
+    #[serde(rename = "no_new_privs")]
+    pub no_new_privileges: bool,
+    /// The file of its seccomp filter, in the form of [`crate::kernel::seccomp::Filter`].
+    #[serde(default)]
+    pub seccomp: Option<PathBuf>,
+    /// Its AppArmor profile and SELinux label.
+    #[serde(default)]
+    pub confinement: Confinement,
+    /// What it does in place of its program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub act: Option<Act>,
+}
+
+/// How the kernel's security modules confine a container: decided at its creation, for all of its processes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confinement {
+    /// The AppArmor profile.
+    #[serde(rename = "apparmor")]
+    pub apparmor_profile: Option<String>,
+    /// The SELinux label of the processes.
+    #[serde(rename = "selinux")]
+    pub selinux_label: Option<String>,
+    /// The SELinux label of the files.
+    #[serde(rename = "files")]
+    pub mount_label: Option<String>,
+    /// The directory of the kernel's files, if it is not `/`.
+    #[serde(default)]
+    pub kernel: Option<PathBuf>,
+}
+
+impl fmt::Display for Confinement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let profile = self.apparmor_profile.iter().map(|p| format!("AppArmor profile {p}"));
+        let label = self.selinux_label.iter().map(|l| format!("SELinux label {l}"));
+        f.write_str(&profile.chain(label).collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// A user to look up in the container's `/etc/passwd` and `/etc/group`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserPlan {
+    /// A number or a name; empty means user 0.
+    pub user: String,
+    /// A number or a name; none means the user's primary group.
+    pub group: Option<String>,
+    /// Supplementary groups.
+    #[serde(rename = "groups")]
+    pub additional_gids: Vec<u32>,
+    /// Add the groups that `/etc/group` lists the user in.
+    pub merge_groups: bool,
+}
+
+/// Another process in a running container.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ExecPlan {
+    /// The process to run.
+    pub process: ProcessPlan,
+    /// The user of the container's first process: the keeper looks nothing up in a running container.
+    pub user: UserIds,
+    /// Its standard streams are a terminal.
+    #[serde(rename = "tty")]
+    pub terminal: bool,
+}
+
+/// The numeric ids of a process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserIds {
+    /// The user.
+    pub uid: u32,
+    /// The primary group.
+    pub gid: u32,
+    /// The supplementary groups.
+    #[serde(rename = "groups")]
+    pub additional_gids: Vec<u32>,
+    /// The home directory; empty if it was not looked up.
+    #[serde(default)]
+    pub home: String,
+}
+
+/// Whether a kernel parameter belongs to the network namespace.
+pub fn of_network(name: &str) -> bool {
+    name.starts_with("net.") || name.starts_with("net/")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

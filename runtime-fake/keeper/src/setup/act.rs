@@ -1,0 +1,158 @@
+//! Acts out a plan in place of a program: a real process, with the container's namespaces, user, limits and filter.
+//!
+//! It is a fork of the keeper that does not call `execve`, so that it needs no file in the container's root. It has no
+//! descriptor but the standard ones. `schedule` decides what it does next.
+
+mod schedule;
+
+use std::{
+    fmt::Display,
+    os::fd::AsFd as _,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::{
+        signal::{SigSet, Signal},
+        signalfd::{SfdFlags, SignalFd},
+    },
+};
+
+use self::schedule::{Next, Progress};
+use crate::contract::plan::ActPlan;
+use crate::kernel::failure::plain;
+use crate::kernel::sys::{self, Fork};
+
+/// The exit code when a deed is impossible: nothing in a script has it by accident.
+const UNABLE: i32 = 125;
+
+/// Acts out `plan` until its end.
+pub(crate) fn play(plan: &ActPlan) -> ! {
+    // The end of the report pipe tells the keeper that it runs.
+    sys::close_inherited();
+    let _ = rustix::thread::set_name(c"crib-behave");
+    // Orphans of execs: the first process of a process namespace has to reap them.
+    sys::ignore_children();
+    let signals = Signals::take().unwrap_or_else(|error| unable("receive signals", &error.into()));
+    let start = Instant::now();
+    let mut done = Progress::default();
+    // Kept, so that it stays allocated.
+    let mut memory: Vec<Vec<u8>> = Vec::new();
+    let mut wait = Some(Duration::ZERO);
+    loop {
+        match signals.wait(wait) {
+            Ok(Some(Signal::SIGTERM)) => {
+                done.term.get_or_insert(start.elapsed());
+            }
+            // What a shell reports for a process that this signal ended.
+            Ok(Some(other)) => sys::exit(128 + other as i32),
+            Ok(None) => {}
+            Err(error) => unable("wait", &error.into()),
+        }
+        wait = Some(Duration::ZERO);
+        match schedule::next(plan, &done, start.elapsed()) {
+            Next::Exit(code) => sys::exit(code.into()),
+            Next::Fork => {
+                fork_child();
+                done.children += 1;
+            }
+            Next::Allocate(bytes) => {
+                memory.push(piece(bytes));
+                done.bytes += bytes;
+            }
+            Next::Line(number) => {
+                write_line(plan, number);
+                done.lines = number;
+            }
+            Next::Wait(time) => wait = time,
+        }
+    }
+}
+
+/// Says on standard error what failed, and exits.
+fn unable(what: impl Display, error: &std::io::Error) -> ! {
+    let text = format!("failed to {what}: {}\n", plain(error));
+    let _ = rustix::io::write(rustix::stdio::stderr(), text.as_bytes());
+    sys::exit(UNABLE)
+}
+
+/// The signals that would end a program.
+struct Signals(SignalFd);
+
+impl Signals {
+    /// Blocks them. The first process of a process namespace would not get those that it has no handler for.
+    fn take() -> nix::Result<Self> {
+        let mut all = SigSet::empty();
+        for signal in [
+            Signal::SIGHUP,
+            Signal::SIGINT,
+            Signal::SIGQUIT,
+            Signal::SIGUSR1,
+            Signal::SIGUSR2,
+            Signal::SIGALRM,
+            Signal::SIGTERM,
+        ] {
+            all.add(signal);
+        }
+        all.thread_block()?;
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        Ok(Self(SignalFd::with_flags(&all, flags)?))
+    }
+
+    /// The next signal, if one comes within `time`.
+    fn wait(&self, time: Option<Duration>) -> nix::Result<Option<Signal>> {
+        // Rounded up, so that it does not wake up just before its time, again and again.
+        let timeout = time.map_or(PollTimeout::NONE, |time| {
+            let millis = time.as_nanos().div_ceil(1_000_000);
+            PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+        });
+        match poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error),
+        }
+        let info = self.0.read_signal()?;
+        info.map_or(Ok(None), |info| {
+            let number = i32::try_from(info.ssi_signo).map_err(|_| Errno::EINVAL)?;
+            Signal::try_from(number).map(Some)
+        })
+    }
+}
+
+fn fork_child() {
+    match sys::fork(0) {
+        Ok(Fork::Parent(_)) => {}
+        Ok(Fork::Child) => {
+            sys::reset_signals();
+            if sys::die_with_parent().is_err() {
+                sys::exit(UNABLE);
+            }
+            sys::wait_for_ever()
+        }
+        Err(error) => unable("fork a child", &error),
+    }
+}
+
+/// Memory that was written to, so that it counts.
+fn piece(bytes: u64) -> Vec<u8> {
+    let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let mut memory = Vec::new();
+    if memory.try_reserve_exact(length).is_err() {
+        let out_of_memory = std::io::ErrorKind::OutOfMemory;
+        unable(format_args!("allocate {bytes} bytes"), &out_of_memory.into());
+    }
+    memory.resize(length, 1);
+    memory
+}
+
+fn write_line(plan: &ActPlan, number: u64) {
+    let line = format!("line {number}\n");
+    let stderr = plan.log.is_some_and(|log| log.stderr);
+    // A reader that is gone changes nothing: the process goes on.
+    let _ = if stderr {
+        rustix::io::write(rustix::stdio::stderr(), line.as_bytes())
+    } else {
+        rustix::io::write(rustix::stdio::stdout(), line.as_bytes())
+    };
+}

@@ -1,0 +1,131 @@
+//! Restores a container's processes from a checkpoint.
+//!
+//! The process that would have become the container's program assembles its root, does not enter it, and executes criu.
+//! criu makes a mount and a process namespace and the processes in them. Their first one is criu's sibling: a child of
+//! the keeper, like every container's. criu exits when they run.
+
+use std::{
+    fs,
+    os::fd::AsRawFd as _,
+    path::{Path, PathBuf},
+};
+
+use crate::contract::criu::{self, mounts};
+use crate::contract::plan::RestorePlan;
+use crate::kernel::failure::{Context as _, Failure, FailureKind, Step, plain};
+use crate::kernel::sys;
+
+/// criu runs tar for file systems in memory.
+pub(crate) const ENVIRONMENT: [&str; 1] =
+    ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"];
+
+/// Names in the plan's directory.
+const IMAGES: &str = "checkpoint";
+const LOG: &str = "restore.log";
+const OUTPUT: &str = "criu.output";
+const PID: &str = "pid";
+
+/// Checks that the root at `root` has a mount for each of the checkpoint's, and no others.
+pub(crate) fn check(plan: &RestorePlan, root: &Path) -> Step {
+    let table =
+        fs::read_to_string("/proc/self/mountinfo").context("look at the container's mounts")?;
+    let assembled = mounts::assembled(&table, &root.to_string_lossy());
+    let no = |message: String| Err(Failure::new(FailureKind::Invalid, message));
+    if let Some(missing) = plan.mounts.iter().find(|at| !assembled.contains(*at)) {
+        return no(format!(
+            "the container had something mounted at {missing} when it was checkpointed: its new configuration needs a mount there"
+        ));
+    }
+    if let Some(more) = assembled.iter().find(|at| !plan.mounts.contains(at)) {
+        return no(format!(
+            "the container had nothing mounted at {more} when it was checkpointed: leave that mount out"
+        ));
+    }
+    Ok(())
+}
+
+/// Executes criu. Returns only on failure.
+pub(crate) fn exec(plan: &RestorePlan, root: &Path) -> Failure {
+    let streams = match streams(plan) {
+        Ok(streams) => streams,
+        Err(failure) => return failure,
+    };
+    let arguments = arguments(plan, root, &streams);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    sys::reset_signals();
+    let error = sys::run(&plan.program, &arguments, &ENVIRONMENT);
+    let (program, error) = (plan.program.display(), plain(&error));
+    Failure::new(FailureKind::NotRestored, format!("failed to run {program}: {error}"))
+}
+
+/// Moves the container's pipes to the descriptors that criu gets, named as the old ones were.
+fn streams(plan: &RestorePlan) -> Step<Vec<(i32, String)>> {
+    let what = "hand the container's streams to criu";
+    let output = fs::File::create(plan.directory.join(OUTPUT)).context(what)?;
+    let mut given = Vec::new();
+    let own = [
+        rustix::io::dup(rustix::stdio::stdin()),
+        rustix::io::dup(rustix::stdio::stdout()),
+        rustix::io::dup(rustix::stdio::stderr()),
+    ];
+    for (own, old) in own.into_iter().zip(&plan.streams) {
+        let own = own.context(what)?;
+        if old.starts_with("pipe:[") && !given.iter().any(|(_, name)| name == old) {
+            given.push((own.as_raw_fd(), old.clone()));
+            // The descriptor stays open across `execve`.
+            let _ = std::os::fd::IntoRawFd::into_raw_fd(own);
+        }
+    }
+    let null = fs::File::open("/dev/null").context(what)?;
+    rustix::stdio::dup2_stdin(&null).context(what)?;
+    rustix::stdio::dup2_stdout(&output).context(what)?;
+    rustix::stdio::dup2_stderr(&output).context(what)?;
+    Ok(given)
+}
+
+fn arguments(plan: &RestorePlan, root: &Path, streams: &[(i32, String)]) -> Vec<String> {
+    let path = |path: PathBuf| path.to_string_lossy().into_owned();
+    let directory = |name: &str| path(plan.directory.join(name));
+    let mut arguments: Vec<String> = [
+        "restore",
+        "--restore-detached",
+        "--restore-sibling",
+        // This process is already in their cgroup.
+        "--manage-cgroups=ignore",
+        "--tcp-close",
+        "--file-locks",
+        "-v4",
+    ]
+    .map(str::to_owned)
+    .into();
+    let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+    option("--images-dir", directory(IMAGES));
+    option("--work-dir", path(plan.directory.clone()));
+    option("--log-file", LOG.to_owned());
+    option("--pidfile", directory(PID));
+    option("--root", path(root.to_owned()));
+    for (number, at) in plan.mounts.iter().enumerate() {
+        let at = path(root.join(at.trim_start_matches('/')));
+        option("--external", mounts::restored(number, &at));
+    }
+    for (descriptor, old) in streams {
+        option("--inherit-fd", format!("fd[{descriptor}]:{old}"));
+    }
+    arguments
+}
+
+/// The outcome of a criu that exited with `code`: the pid of the first restored process.
+pub(crate) fn outcome(directory: &Path, code: i32) -> Step<i32> {
+    let pid = fs::read_to_string(directory.join(PID));
+    let pid = pid.ok().and_then(|text| text.trim().parse().ok());
+    if let (0, Some(pid)) = (code, pid) {
+        return Ok(pid);
+    }
+    let why = criu::complaint_in(&directory.join(LOG))
+        .or_else(|| criu::complaint_in(&directory.join(OUTPUT)))
+        .unwrap_or_else(|| format!("it ended with {code}"));
+    Err(Failure::new(
+        FailureKind::NotRestored,
+        format!("criu cannot make the container's processes again: {why}"),
+    ))
+}

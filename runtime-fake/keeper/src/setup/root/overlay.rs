@@ -1,0 +1,79 @@
+//! Mounts image layers with overlayfs.
+
+use std::{
+    ffi::CString,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    io::Errno,
+    mount::{MountFlags, mount},
+};
+
+use crate::contract::plan::IsolationMode;
+use crate::kernel::failure::{Failure, FailureKind, plain};
+
+/// Mounts `lower`, topmost first, below the writable layer `layer`, at `at`.
+pub(crate) fn writable(
+    isolation: IsolationMode,
+    lower: &[PathBuf],
+    layer: &Path,
+    at: &Path,
+    label: Option<&str>,
+) -> Result<(), Errno> {
+    let upper = format!(
+        ",upperdir={},workdir={}",
+        layer.join("upper").display(),
+        layer.join("work").display()
+    );
+    mount_overlay(isolation, lower, &upper, at, label)
+}
+
+/// Mounts `lower`, at least two layers, topmost first, read-only at `at`, which is created.
+pub(crate) fn read_only(
+    isolation: IsolationMode,
+    lower: &[PathBuf],
+    at: &Path,
+    label: Option<&str>,
+) -> Result<(), Errno> {
+    mount_overlay(isolation, lower, "", at, label)
+}
+
+/// The mount option that gives all files of a file system one SELinux label; empty without a label. Quoted, because
+/// labels contain commas.
+pub(crate) fn context(label: Option<&str>) -> String {
+    label.map_or_else(String::new, |label| format!(",context=\"{label}\""))
+}
+
+/// The failure for which the daemon copies the image: overlayfs does not work.
+pub(crate) fn failure(count: usize, error: Errno) -> Failure {
+    let reason = plain(&error.into());
+    let message =
+        format!("failed to put the layers of the image together ({count} layers): {reason}");
+    Failure::new(FailureKind::NoOverlay, message)
+}
+
+fn mount_overlay(
+    isolation: IsolationMode,
+    lower: &[PathBuf],
+    upper: &str,
+    at: &Path,
+    label: Option<&str>,
+) -> Result<(), Errno> {
+    // mount(2) takes one page of options: paths relative to the layers' common directory keep them short.
+    let shared = lower.first().and_then(|first| {
+        first.ancestors().skip(1).find(|parent| lower.iter().all(|l| l.starts_with(parent)))
+    });
+    let relative = |l: &PathBuf| {
+        shared.and_then(|parent| l.strip_prefix(parent).ok()).unwrap_or(l).display().to_string()
+    };
+    let user = if isolation == IsolationMode::Rootless { ",userxattr" } else { "" };
+    let names: Vec<String> = lower.iter().map(relative).collect();
+    let context = context(label);
+    let options = format!("lowerdir={}{upper}{user}{context}", names.join(":"));
+    let options = CString::new(options).map_err(|_| Errno::INVAL)?;
+    rustix::process::chdir(shared.unwrap_or(Path::new("/")))?;
+    let mounted = mount("overlay", at, "overlay", MountFlags::empty(), Some(options.as_c_str()));
+    rustix::process::chdir("/")?;
+    mounted
+}

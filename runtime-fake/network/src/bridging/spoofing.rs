@@ -1,0 +1,216 @@
+//! What pods claim to be: a frame enters a bridge only with the addresses that its pod was given.
+//!
+//! A pod with NET_RAW, which is a default capability, may send any frame: answers of ARP and neighbour advertisements that lead
+//! the traffic of others to itself, packets in another pod's name, and frames from another pod's hardware address, which the bridge
+//! would learn. So each daemon has a table of nf_tables (family bridge) in its bridge's namespace: the ports of its pods, and
+//! which addresses come from which port. Frames between bridges have passed it once, and other daemons' ports are not its own.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+use crate::links::namespace;
+use crate::netfilter::nfnetlink::Nfnetlink;
+use crate::netfilter::nft::{
+    ACCEPT, BRIDGE, Batch, DROP, LINK_HEADER, META_IN_NAME, META_PROTOCOL, META_TRANSPORT,
+    NETWORK_HEADER, PREROUTING, TRANSPORT_HEADER, compare, found, interface, load_payload, meta,
+    payload, remove_of, verdict,
+};
+use crate::{Mac, NetError};
+
+/// The customary priority of filters of bridges (`NF_BR_PRI_FILTER_BRIDGED`).
+const FILTER: i32 = -200;
+
+/// Ports of pods.
+const PORTS: &str = "ports";
+/// Port, hardware address and IPv4 address of each pod.
+const V4: &str = "v4";
+/// Port, hardware address and IPv6 address of each pod.
+const V6: &str = "v6";
+
+/// Where the parts of a key are: 32-bit registers of the kernel. Number 8 is the first, and where register 1 begins: the port's
+/// name takes 16 bytes.
+const HARDWARE: u32 = 8 + 16 / 4;
+const ADDRESS: u32 = HARDWARE + 8 / 4;
+
+/// A pod as a port of a bridge.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Port<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) mac: Mac,
+}
+
+/// The table of one daemon.
+#[derive(Debug)]
+pub(crate) struct SourceFilter {
+    table: String,
+    /// The bridge's, if it is not the daemon's.
+    namespace: Option<OwnedFd>,
+    /// `None` where the kernel has no such tables.
+    nfnetlink: Mutex<Option<Nfnetlink>>,
+}
+
+impl SourceFilter {
+    /// Makes the table, or replaces that of an earlier daemon, with the ports of its pods and their addresses.
+    pub(crate) fn open(
+        bridge: &str,
+        namespace: Option<BorrowedFd<'_>>,
+        pods: &[(String, Mac, Vec<IpAddr>)],
+    ) -> Self {
+        let mut batch = table(bridge);
+        for (name, mac, addresses) in pods {
+            let port = Port { name, mac: *mac };
+            batch.element(bridge, PORTS, &interface(name), true);
+            elements(&mut batch, bridge, port, addresses, true);
+        }
+        let transaction = batch.end();
+        let made = namespace::within(namespace, || {
+            let mut nfnetlink = Nfnetlink::default();
+            nfnetlink.transact(&transaction).map(|()| nfnetlink)
+        });
+        let nfnetlink = match made.and_then(|made| made) {
+            Ok(nfnetlink) => Some(nfnetlink),
+            Err(error) => {
+                tracing::warn!(
+                    bridge, %error,
+                    "failed to filter what pods send (nf_tables, family bridge): a pod can take another one's addresses"
+                );
+                None
+            }
+        };
+        let namespace = namespace.and_then(|namespace| namespace.try_clone_to_owned().ok());
+        Self { table: bridge.to_owned(), namespace, nfnetlink: Mutex::new(nfnetlink) }
+    }
+
+    /// Lets a pod's port send from its addresses, and from no other. Call it before the port exists.
+    pub(crate) fn bind(&self, port: Port<'_>, addresses: &[IpAddr]) -> Result<(), NetError> {
+        self.change(|batch| {
+            batch.element(&self.table, PORTS, &interface(port.name), true);
+            elements(batch, &self.table, port, addresses, true);
+        })
+        .map_err(NetError::Sources)
+    }
+
+    /// Lets a pod's port send from further addresses.
+    pub(crate) fn extend(&self, port: Port<'_>, addresses: &[IpAddr]) -> Result<(), NetError> {
+        let outcome = self.change(|batch| elements(batch, &self.table, port, addresses, true));
+        outcome.map_err(NetError::Sources)
+    }
+
+    /// Forgets further addresses of a port.
+    pub(crate) fn shorten(&self, port: Port<'_>, addresses: &[IpAddr]) {
+        released(self.change(|batch| elements(batch, &self.table, port, addresses, false)));
+    }
+
+    /// Forgets a port and its addresses. Call it when the port is gone.
+    pub(crate) fn release(&self, port: Port<'_>, addresses: &[IpAddr]) {
+        released(self.change(|batch| {
+            batch.element(&self.table, PORTS, &interface(port.name), false);
+            elements(batch, &self.table, port, addresses, false);
+        }));
+    }
+
+    /// Removes the table.
+    pub(crate) fn close(self) {
+        drop(self.transact(&remove_of(BRIDGE, &self.table)));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Batch)) -> io::Result<()> {
+        let mut batch = Batch::of(BRIDGE);
+        change(&mut batch);
+        self.transact(&batch.end())
+    }
+
+    fn transact(&self, transaction: &[u8]) -> io::Result<()> {
+        let mut nfnetlink = self.nfnetlink.lock().unwrap_or_else(PoisonError::into_inner);
+        match nfnetlink.as_mut() {
+            None => Ok(()),
+            Some(nfnetlink) if nfnetlink.is_open() => nfnetlink.transact(transaction),
+            // A socket stays in the namespace that it was opened in. After an error there is none.
+            Some(nfnetlink) => {
+                let namespace = self.namespace.as_ref().map(AsFd::as_fd);
+                namespace::within(namespace, || nfnetlink.transact(transaction))?
+            }
+        }
+    }
+}
+
+/// What cannot be removed lets nobody send: its port is gone. What was never there is no error.
+fn released(outcome: io::Result<()>) {
+    if let Err(error) = outcome
+        && error.raw_os_error() != Some(nix::libc::ENOENT)
+    {
+        tracing::debug!(%error, "failed to remove a pod from the filter of what pods send");
+    }
+}
+
+/// ◆ The elements of a port's addresses: they are added, or removed.
+fn elements(batch: &mut Batch, table: &str, port: Port<'_>, addresses: &[IpAddr], add: bool) {
+    for address in addresses {
+        let (set, octets) = match address {
+            IpAddr::V4(address) => (V4, address.octets().to_vec()),
+            IpAddr::V6(address) => (V6, address.octets().to_vec()),
+        };
+        let mut key = interface(port.name).to_vec();
+        // Padded to whole registers.
+        key.extend(port.mac.0.into_iter().chain([0, 0]).chain(octets));
+        batch.element(table, set, &key, add);
+    }
+}
+
+/// ◆ The table without pods: a transaction that is to be ended.
+fn table(name: &str) -> Batch {
+    /// `ETH_P_ARP`, `ETH_P_IP`, `ETH_P_IPV6`, as a frame has them.
+    const ARP: [u8; 2] = [0x08, 0x06];
+    const IPV4: [u8; 2] = [0x08, 0x00];
+    const IPV6: [u8; 2] = [0x86, 0xdd];
+    let mut batch = Batch::of(BRIDGE);
+    batch.replaced_table(name);
+    for (set, address) in [(V4, 4), (V6, 16)] {
+        batch.set(name, set, 16 + 8 + address);
+    }
+    batch.set(name, PORTS, 16);
+    batch.chain(name, "prerouting", "filter", PREROUTING, FILTER);
+    // Loads port, hardware address and the address at `offset` of a header, and looks them up.
+    let own = |set, header, offset, not| {
+        let size = if set == V4 { 4 } else { 16 };
+        [
+            meta(META_IN_NAME),
+            load_payload(HARDWARE, LINK_HEADER, 6, 6),
+            load_payload(ADDRESS, header, offset, size),
+            found(set, not),
+        ]
+        .concat()
+    };
+    let protocol = |protocol: [u8; 2]| [meta(META_PROTOCOL), compare(false, &protocol)].concat();
+    let neighbour = |kind: u8| {
+        const ICMPV6: u8 = 58;
+        [
+            protocol(IPV6),
+            meta(META_TRANSPORT),
+            compare(false, &[ICMPV6]),
+            payload(TRANSPORT_HEADER, 0, 1),
+            compare(false, &[kind]),
+        ]
+        .concat()
+    };
+    let rules = [
+        // Not a pod's.
+        ([meta(META_IN_NAME), found(PORTS, true)].concat(), ACCEPT),
+        // What the sender says of itself, in question and answer.
+        ([protocol(ARP), own(V4, NETWORK_HEADER, 14, false)].concat(), ACCEPT),
+        ([protocol(IPV4), own(V4, NETWORK_HEADER, 12, false)].concat(), ACCEPT),
+        // Router advertisement and redirect (RFC 4861): there are no routers among pods.
+        (neighbour(134), DROP),
+        (neighbour(137), DROP),
+        // A neighbour advertisement's target.
+        ([neighbour(136), own(V6, TRANSPORT_HEADER, 8, true)].concat(), DROP),
+        ([protocol(IPV6), own(V6, NETWORK_HEADER, 8, false)].concat(), ACCEPT),
+        (Vec::new(), DROP),
+    ];
+    for (expressions, code) in rules {
+        batch.rule(name, "prerouting", &[expressions, verdict(code)].concat());
+    }
+    batch
+}
