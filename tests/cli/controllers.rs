@@ -101,6 +101,24 @@ async fn job_completes_after_a_failed_pod() {
     assert_eq!(phases, ["Failed", "Succeeded"]);
 }
 
+/// As `kubectl create` names it, but the same one each time.
+#[tokio::test]
+async fn job_without_name_gets_one_from_its_prefix() {
+    let place = Place::new();
+    let manifest = object("Job", "work", "", NEVER, "echo it works");
+    let manifest = manifest.replace("metadata: {name: work}", "metadata: {generateName: work-}");
+    let manifest = place.file("job.yaml", &manifest);
+    let mut names = Vec::new();
+    for _ in 0..2 {
+        let ended = place.crib(&["run", "--output", "json", &manifest]).await.exits(0);
+        ended.out_has("it works");
+        names.push(result(&ended)["jobs"][0]["job"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(names[0], names[1]);
+    let suffix = names[0].strip_prefix("default/work-").unwrap_or_default();
+    assert_eq!(suffix.len(), 5, "{names:?}");
+}
+
 #[tokio::test]
 async fn job_fails_at_its_limit_with_exit_code_1() {
     let place = Place::new();

@@ -1,6 +1,6 @@
 //! ◆ Names and uids that are generated, and hashes of templates. Pure: random numbers come from a seed.
 
-use crate::manifest::hash;
+use crate::hash::hash;
 
 /// The letters and digits of generated names: no vowels, so that they make no words.
 const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -23,17 +23,9 @@ impl GeneratedNames {
 
     /// `prefix`, shortened where that is needed, and five characters.
     pub fn generate(&mut self, prefix: &str) -> String {
-        let prefix: String = prefix.chars().take(LONGEST_PREFIX).collect();
         self.made += 1;
         let (seed, made) = (self.seed, self.made);
-        let mut number = hash(format!("{seed}\0{made}\0{prefix}").as_bytes());
-        let mut name = prefix;
-        for _ in 0..5 {
-            let letter = usize::try_from(number % 27).unwrap_or_default();
-            name.extend(LETTERS.get(letter).map(|letter| char::from(*letter)));
-            number /= 27;
-        }
-        name
+        generated_name(prefix, &format!("{seed}\0{made}"))
     }
 
     /// A uid that no other object has.
@@ -42,6 +34,19 @@ impl GeneratedNames {
         let (seed, made) = (self.seed, self.made);
         format!("{:032x}", hash(format!("{seed}\0{made}\0{owner}\0{name}").as_bytes()))
     }
+}
+
+/// `prefix`, shortened where that is needed, and five characters that depend on it and on `seed`.
+pub fn generated_name(prefix: &str, seed: &str) -> String {
+    let prefix: String = prefix.chars().take(LONGEST_PREFIX).collect();
+    let mut number = hash(format!("{seed}\0{prefix}").as_bytes());
+    let mut name = prefix;
+    for _ in 0..5 {
+        let letter = usize::try_from(number % 27).unwrap_or_default();
+        name.extend(LETTERS.get(letter).map(|letter| char::from(*letter)));
+        number /= 27;
+    }
+    name
 }
 
 /// A hash of a template, as a label and a part of names.

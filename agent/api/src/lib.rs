@@ -3,6 +3,7 @@
 
 pub mod duration;
 pub mod generated_names;
+pub mod hash;
 pub mod manifest;
 pub mod manifest_set;
 pub mod patch;

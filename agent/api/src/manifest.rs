@@ -4,6 +4,7 @@ mod decode;
 mod defaults;
 pub mod endpoints;
 pub mod fields;
+mod generated_name;
 mod image_name;
 pub mod indexes;
 mod json;
@@ -30,7 +31,9 @@ use k8s_openapi::api::core::v1::Pod as ApiPod;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::hash::hash;
 use crate::pod::Pod;
+use generated_name::Generated;
 use support::{Severity, Unsupported};
 use tree::{Node, Policy, Position, SyntaxError, Value};
 use typed_value::TypedValue;
@@ -166,6 +169,7 @@ pub fn parse(file: &str, text: &str, strictness: Strictness) -> Parsed {
         strictness,
         parsed: Parsed::default(),
         left_out: Vec::new(),
+        generated: Generated::new(),
     };
     let read = tree::read(text, Policy::Author);
     for error in &read.errors {
@@ -217,6 +221,7 @@ struct Loader<'a> {
     parsed: Parsed,
     /// Where documents that are skipped begin, and where they end.
     left_out: Vec<(Position, Position)>,
+    generated: Generated,
 }
 
 impl Loader<'_> {
@@ -340,11 +345,4 @@ fn uid(file: &str, index: usize, pod: &ApiPod) -> String {
 
 fn hex_hash(text: &str) -> String {
     format!("{:032x}", hash(text.as_bytes()))
-}
-
-/// FNV-1a of 128 bits.
-pub fn hash(bytes: &[u8]) -> u128 {
-    bytes.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, byte| {
-        (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
-    })
 }

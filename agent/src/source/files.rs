@@ -12,6 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use api::hash::hash;
 use api::manifest::static_pod::{self, Location, MAX_BYTES};
 use api::manifest::{self, Strictness};
 use api::pod::Pod;
@@ -222,7 +223,7 @@ impl ManifestFiles {
         self.reads += 1;
         manifest.stamp = stamp;
         let (content, bytes) = match read(path) {
-            Ok(bytes) => (Content::Bytes(manifest::hash(&bytes)), bytes),
+            Ok(bytes) => (Content::Bytes(hash(&bytes)), bytes),
             Err(error) => (Content::Unreadable(error.to_string()), Vec::new()),
         };
         if manifest.content != content {

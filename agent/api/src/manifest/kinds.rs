@@ -109,6 +109,9 @@ impl Loader<'_> {
     }
 
     fn object(&mut self, kind: &str, node: &Node, path: &str) {
+        let mut node = with_kind(node, kind);
+        self.generate_name(kind, &mut node);
+        let node = &node;
         if let Some(hook) = helm_hook(node) {
             let events: Vec<&str> = hook.split(',').map(str::trim).collect();
             if !events.iter().any(|event| INSTALL_HOOKS.contains(event)) {
@@ -120,7 +123,6 @@ impl Loader<'_> {
             let field = full_path(path, "metadata.annotations");
             self.warning(node.locate("metadata.annotations"), &field, &message);
         }
-        let node = &with_kind(node, kind);
         match kind {
             "ConfigMap" => self.config_map(node, path),
             "Secret" => self.secret(node, path),

@@ -20,7 +20,11 @@ pub(super) const TYPES: &[Type] = &[
             done("deletionGracePeriodSeconds", "an API server sets it"),
             done("deletionTimestamp", "an API server sets it; a pod that has one is ended"),
             no_effect("finalizers managedFields ownerReferences resourceVersion selfLink", KEPT),
-            no_effect("generateName", "an API server makes names; `name` is needed"),
+            done(
+                "generateName",
+                "without `name`, the first 58 characters and five more, which depend on the name of the file and on how many objects of \
+                 that kind and prefix are before it there; a static pod needs a name",
+            ),
         ],
     ),
     some(

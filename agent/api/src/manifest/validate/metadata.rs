@@ -26,11 +26,7 @@ pub(super) fn check(check: &mut Check, metadata: &ObjectMeta) {
     if !prefix.is_empty() {
         check.formed("metadata.generateName", prefix, names::dns_subdomain_prefix);
     }
-    if !prefix.is_empty() && name.is_empty() {
-        check.required("metadata.name", "generateName needs an API server: set a name");
-    } else {
-        check.nonempty_formed("metadata.name", name, names::dns_subdomain);
-    }
+    check.nonempty_formed("metadata.name", name, names::dns_subdomain);
     check.formed(
         "metadata.namespace",
         metadata.namespace.as_deref().unwrap_or_default(),
