@@ -202,6 +202,14 @@ async fn ephemeral_volume_ends_with_its_pod() {
     assert!(!place.path("volumes").exists());
 }
 
+/// A PersistentVolume that is not supported.
+const NFS: &str = "apiVersion: v1
+kind: PersistentVolume
+metadata: {name: v}
+spec: {accessModes: [ReadWriteOnce], capacity: {storage: 1Gi}, nfs: {server: s, path: /p}}
+---
+";
+
 #[tokio::test]
 async fn claims_that_cannot_be_bound_are_refused_with_the_reason() {
     let place = Place::unchecked();
@@ -219,9 +227,7 @@ async fn claims_that_cannot_be_bound_are_refused_with_the_reason() {
             "there is no PersistentVolume \"gone\", which its volumeName names",
         ),
         (
-            "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: v}\nspec: {accessModes: [ReadWriteOnce], capacity: {storage: \
-             1Gi}, nfs: {server: s, path: /p}}\n"
-                .to_owned(),
+            claim("data", "") + NFS + &pod("p", DATA, "true"),
             "spec.nfs: this kind of PersistentVolume is not supported",
         ),
         (

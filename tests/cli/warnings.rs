@@ -77,6 +77,49 @@ async fn claim_without_fitting_volume_is_warned_of_and_strictly_refused(
     assert_warnings(&manifest, expected).await;
 }
 
+const NFS: &str = "---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: share}
+spec:
+  accessModes: [ReadWriteOnce]
+  capacity: {storage: 1Gi}
+  nfs: {server: s, path: /p}
+";
+
+const BLOCK: &str = "---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: disk}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}, volumeMode: Block}
+";
+
+#[rstest]
+#[case::volume(
+    NFS,
+    "18:3: persistentvolume share is skipped, because no pod uses it (spec.nfs: this kind of PersistentVolume is not supported)"
+)]
+#[case::claim(
+    BLOCK,
+    "15:89: persistentvolumeclaim default/disk is skipped, because no pod uses it (spec.volumeMode: block devices are not supported)"
+)]
+#[tokio::test]
+async fn unsupported_storage_of_no_pod_is_warned_of_and_strictly_refused(
+    #[case] object: &str,
+    #[case] expected: &str,
+) {
+    let place = Place::new();
+    let text = format!("{}{object}", pod("p", "echo it runs"));
+    let manifest = place.file("m.yaml", &text);
+    let expected = format!("{manifest}:{expected}");
+    assert_eq!(warnings(&place, &manifest).await, [expected.as_str()]);
+    let ended = place.crib(&["run", &manifest]).await.exits(0);
+    ended.out_has("it runs");
+    assert_eq!(ended.err.matches(&expected).count(), 1, "{}", ended.err);
+    let refusal = format!("crib: --strict: {expected}\n");
+    place.crib(&["run", "--strict", &manifest]).await.exits(2).err_has(&refusal);
+}
+
 #[rstest]
 #[case::cpu("cpu", &[])]
 #[case::storage("ephemeral-storage", &["limits of ephemeral-storage of pod default/p count volumes and logs, and not the files of containers \

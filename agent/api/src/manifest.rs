@@ -107,6 +107,9 @@ pub struct Problem {
     pub message: String,
     /// The offending line.
     pub text: String,
+    /// The full name of the claim or PersistentVolume that is not supported, if that is the problem: it is one for pods that
+    /// use the object.
+    pub object: Option<String>,
 }
 
 impl fmt::Display for Problem {
@@ -133,6 +136,7 @@ fn problem_at(file: &str, line: &str, place: Position, path: &str, message: &str
         path: path.to_owned(),
         message: message.to_owned(),
         text: line.to_owned(),
+        object: None,
     }
 }
 
@@ -284,7 +288,10 @@ impl Loader<'_> {
             match unsupported.severity {
                 Severity::NoEffect => self.parsed.no_effect.push(said),
                 Severity::Warning => self.parsed.warnings.push(said),
-                Severity::Fatal => self.parsed.problems.push(said),
+                Severity::Fatal => {
+                    let object = storage::full_name(node);
+                    self.parsed.problems.push(Problem { object, ..said });
+                }
             }
         }
     }

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
 use super::defaults;
 use super::object::Object;
 use super::tree::Node;
-use super::{Loader, support, validate};
+use super::{Loader, is_empty, support, validate};
 
 impl Loader<'_> {
     pub(super) fn persistent_volume_claim(&mut self, node: &Node, path: &str) {
@@ -30,6 +30,25 @@ impl Loader<'_> {
             defaults::apply_persistent_volume(spec);
             validate::storage::persistent_volume(volume)
         });
+    }
+}
+
+/// The full name of a claim or a PersistentVolume, as [`Object::full_name`] has it; `None` for other objects.
+pub(super) fn full_name(node: &Node) -> Option<String> {
+    let text = |node: &Node, field: &str| {
+        let value = node.get(field).map(|entry| &entry.value).filter(|value| !is_empty(value));
+        let text = value.and_then(Node::text).filter(|text| !text.is_empty());
+        text.map(str::to_owned)
+    };
+    let metadata = &node.get("metadata")?.value;
+    let name = text(metadata, "name")?;
+    match text(node, "kind")?.as_str() {
+        "PersistentVolume" => Some(format!("persistentvolume {name}")),
+        "PersistentVolumeClaim" => {
+            let namespace = text(metadata, "namespace").unwrap_or_else(|| "default".to_owned());
+            Some(format!("persistentvolumeclaim {namespace}/{name}"))
+        }
+        _ => None,
     }
 }
 

@@ -33,7 +33,8 @@ pub fn problems(pods: &[Pod], workloads: &[Workload]) -> Vec<String> {
 }
 
 /// Whether a StatefulSet of this name has a pod of that name.
-fn has_pod(set: &StatefulSet, name: &str, pod: &str) -> bool {
+#[must_use]
+pub fn has_pod(set: &StatefulSet, name: &str, pod: &str) -> bool {
     let ordinal = pod.strip_prefix(name).and_then(|rest| rest.strip_prefix('-'));
     let number = ordinal.and_then(|ordinal| ordinal.parse::<i32>().ok());
     let number = number.filter(|number| ordinal == Some(number.to_string().as_str()));

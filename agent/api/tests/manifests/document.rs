@@ -19,7 +19,9 @@ pub(crate) fn text(kinds: &[&str]) -> String {
          that table with Kubernetes' types.\n\n\
          A field *has its effect* if it does what it does on a node of a cluster. *No effect* means that the field is accepted,\n\
          and that nothing here depends on it. *A warning* means that it has no effect, and that `crib run` warns. What is\n\
-         *refused* is an error: nothing is started. An unknown field, and a key that an object has twice, are errors too, \
+         *refused* is an error: nothing is started; in a PersistentVolumeClaim or a PersistentVolume that no pod uses, \
+         `crib run` warns.\n\
+         An unknown field, and a key that an object has twice, are errors too, \
          unless `--lenient` is given;\nthen, and in documents that are skipped, the last of equal keys counts, as for kubectl, and `crib run` \
          warns.\n\n`localhostProfile` of a seccomp profile is relative to `/var/lib/kubelet/seccomp` for root, as on a node, and to\n\
          `$XDG_DATA_HOME/crib/seccomp` for others, or to `--seccomp-profile-root`; it is read when the container is created.\n\n\

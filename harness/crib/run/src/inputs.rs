@@ -20,7 +20,7 @@ use crib_base::named_text;
 use crib_base::pull_secrets::PullSecrets;
 
 use super::watched::Watched;
-use super::{claims, node_fields, of_cluster, skipped, storage_limits};
+use super::{claims, node_fields, of_cluster, skipped, storage_limits, unsupported_storage};
 
 /// What is to be run.
 #[derive(Debug)]
@@ -290,7 +290,7 @@ fn merge(
     let (mut pods, mut warnings) = (Vec::<Pod>::new(), Vec::new());
     let (mut names, mut uids) = (BTreeMap::new(), BTreeMap::new());
     let mut all_objects: Vec<(String, Object)> = Vec::new();
-    let mut no_effect = Vec::new();
+    let (mut no_effect, mut unsupported) = (Vec::new(), Vec::new());
     let mut workloads: Vec<Workload> = Vec::new();
     let mut node_ports = NodePorts::default();
     for (file, parsed) in files {
@@ -318,7 +318,10 @@ fn merge(
                 None => workloads.push(workload),
             }
         }
-        problems.extend(parsed.problems.iter().map(ToString::to_string));
+        let (of_storage, others): (Vec<_>, Vec<_>) =
+            parsed.problems.into_iter().partition(|problem| problem.object.is_some());
+        unsupported.extend(of_storage);
+        problems.extend(others.iter().map(ToString::to_string));
         warnings.extend(parsed.warnings.iter().map(ToString::to_string));
         no_effect.extend(parsed.no_effect);
         // Those without a name have a problem of their own.
@@ -366,6 +369,8 @@ fn merge(
     problems.extend(priorities.problems);
     let examples: Vec<Pod> = workloads.iter().map(Workload::example).collect();
     let used = claims::used(pods.iter().chain(&examples));
+    let storage = unsupported_storage::sort(&unsupported, &pods, &workloads, &objects);
+    problems.extend(storage.problems);
     if problems.is_empty() {
         for (owner, pod) in named_pods(&pods, &workloads) {
             let missing = references::missing(&pod, &objects);
@@ -389,7 +394,7 @@ fn merge(
             objects,
             object_names,
             warnings,
-            refusable: priorities.unknown,
+            refusable: priorities.unknown.into_iter().chain(storage.warnings).collect(),
             no_effect,
             pull_secrets: PullSecrets::default(),
         })

@@ -66,6 +66,7 @@ mod skipped;
 mod started;
 mod storage_limits;
 mod tail;
+mod unsupported_storage;
 mod view;
 mod watched;
 

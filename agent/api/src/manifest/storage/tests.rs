@@ -61,6 +61,58 @@ fn persistent_volumes_are_validated(
     assert_eq!(paths(&parsed.problems), expected, "{:?}", parsed.problems);
 }
 
+/// It is by its full name that the object is known.
+#[rstest]
+#[case(
+    "PersistentVolume",
+    "{name: v}",
+    "capacity: {storage: 1Gi}, nfs: {server: s, path: /p}",
+    Some("persistentvolume v")
+)]
+#[case(
+    "PersistentVolume",
+    "{name: v}",
+    "capacity: {storage: 1Gi}, hostPath: {path: /p}, volumeMode: Block",
+    Some("persistentvolume v")
+)]
+#[case("PersistentVolume", "{name: v}", "hostPath: {path: /p}", None)]
+#[case(
+    "PersistentVolumeClaim",
+    "{name: c}",
+    "REQUEST, volumeMode: Block",
+    Some("persistentvolumeclaim default/c")
+)]
+#[case(
+    "PersistentVolumeClaim",
+    "{name: c, namespace: ns}",
+    "REQUEST, volumeMode: Block",
+    Some("persistentvolumeclaim ns/c")
+)]
+#[case(
+    "PersistentVolumeClaim",
+    "{name: c, namespace: ''}",
+    "REQUEST, dataSource: {kind: PersistentVolumeClaim, name: b}",
+    Some("persistentvolumeclaim default/c")
+)]
+#[case("PersistentVolumeClaim", "{name: c}", "REQUEST, size: 1", None)]
+fn problem_that_only_users_have_names_the_object(
+    #[case] kind: &str,
+    #[case] metadata: &str,
+    #[case] fields: &str,
+    #[case] expected: Option<&str>,
+) {
+    let fields = fields.replace("REQUEST", REQUEST);
+    let parsed = strict(&format!(
+        "apiVersion: v1\nkind: {kind}\nmetadata: {metadata}\nspec: {{{MODES}, {fields}}}\n"
+    ));
+    let objects: Vec<Option<&str>> =
+        parsed.problems.iter().map(|problem| problem.object.as_deref()).collect();
+    assert!(!objects.is_empty() && objects.iter().all(|object| *object == expected), "{parsed:?}");
+    if let Some(name) = expected {
+        assert_eq!(parsed.objects[0].full_name(), name);
+    }
+}
+
 #[rstest]
 #[case("", &["spec.capacity", "spec.capacity"])]
 #[case("capacity: {cpu: 1}", &["spec.capacity"])]
