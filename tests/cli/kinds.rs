@@ -53,6 +53,29 @@ async fn run_strict_refuses_kinds_of_a_cluster() {
     assert_eq!(ended.out, "");
 }
 
+/// It needs no kind, and may be among other manifests.
+#[tokio::test]
+async fn kustomization_is_skipped_with_the_command_that_builds_it() {
+    let place = Place::new();
+    let file = place.file("dev/kustomization.yaml", "namespace: dev\nresources: [pod.yaml]\n");
+    let directory = place.path("dev").display().to_string();
+    let told = format!(
+        "{file}:1: kind Kustomization (kustomize.config.k8s.io/v1beta1) is skipped: crib builds no kustomizations: run `kubectl \
+         kustomize {directory} | crib run -`\n"
+    );
+    let ended = place.crib(&["run", &file]).await.exits(2);
+    assert_eq!(ended.err, format!("crib: {told}crib: no pod in the manifests: nothing to run\n"));
+    place.file("dev/pod.yaml", &pod("p", "echo from the pod"));
+    let ended = place.crib(&["run", &directory]).await.exits(0);
+    assert_eq!(ended.out, "p/main | from the pod\n");
+    assert_eq!(ended.err.matches(&format!("crib: warning: {told}")).count(), 1, "{}", ended.err);
+    place
+        .crib(&["run", "--strict", &directory])
+        .await
+        .exits(2)
+        .err_has(&format!("--strict: {told}"));
+}
+
 #[tokio::test]
 async fn run_refuses_urls_and_misspelt_kinds() {
     let place = Place::new();

@@ -9,6 +9,7 @@ mod image_name;
 pub mod indexes;
 mod json;
 mod kinds;
+mod kustomization;
 mod lenient_yaml;
 mod nearest;
 mod object;

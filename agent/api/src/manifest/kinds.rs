@@ -2,7 +2,7 @@
 
 use super::object::Object;
 use super::tree::{Node, Position, Value};
-use super::{Loader, full_path, is_empty, nearest, validate};
+use super::{Loader, full_path, is_empty, kustomization, nearest, validate};
 
 /// The kinds that are decoded, with their API versions.
 const KINDS: [(&str, &str); 19] = [
@@ -76,6 +76,11 @@ impl Loader<'_> {
     /// One document: an object, a list of them, or nothing.
     pub(super) fn document(&mut self, root: &Node) {
         if is_empty(root) {
+            return;
+        }
+        if kustomization::is_kustomization(self.file, root) {
+            let whole = with_type(root, kustomization::VERSION, kustomization::KIND);
+            self.skip(&whole, None);
             return;
         }
         self.node(root, "", None);
@@ -322,11 +327,16 @@ fn helm_hook(node: &Node) -> Option<&str> {
 
 /// Adds apiVersion and kind, which an item of a typed list may omit but the type requires.
 fn with_kind(node: &Node, kind: &str) -> Node {
+    with_type(node, version_of(kind).unwrap_or("v1"), kind)
+}
+
+/// Adds this apiVersion and this kind, unless it has its own.
+fn with_type(node: &Node, version: &str, kind: &str) -> Node {
     let mut node = node.clone();
     let place = node.place;
-    let version = version_of(kind).unwrap_or("v1");
     if let Value::Mapping(entries) = &mut node.value {
         for (key, text) in [("apiVersion", version), ("kind", kind)] {
+            entries.retain(|entry| entry.key != key || !is_empty(&entry.value));
             if entries.iter().all(|entry| entry.key != key) {
                 let value =
                     Node { place, value: Value::Scalar { text: text.to_owned(), plain: false } };

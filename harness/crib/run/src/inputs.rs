@@ -10,7 +10,7 @@ use agent::pod_spec::runtime_class;
 use agent::services::NodePorts;
 use agent::storage::claims::ClaimName;
 use agent::{MakeInMemory, services};
-use api::manifest::{self, Object, Parsed, Problem, Strictness, Workload};
+use api::manifest::{self, Object, Parsed, Problem, Skipped, Strictness, Workload};
 use api::manifest_set::{
     extended_resources, fractional_bytes, named_pods, owned_objects, reserved_names,
 };
@@ -118,7 +118,9 @@ pub(crate) fn load_or_none(
         .map(|(name, text)| (name.clone(), manifest::parse(name, text, strictness)))
         .collect();
     let skipped = parsed.iter().flat_map(|(_, parsed)| parsed.skipped.clone());
-    let skipped = skipped::sentences(&skipped.collect::<Vec<_>>());
+    let skipped: Vec<Skipped> = skipped.collect();
+    let kustomizations = skipped::kustomizations(&skipped);
+    let skipped = skipped::sentences(&skipped);
     if strict {
         problems.extend(skipped.iter().map(|skipped| format!("--strict: {skipped}")));
     }
@@ -128,7 +130,8 @@ pub(crate) fn load_or_none(
         Err(problems) if problems == [NOTHING] => {
             return Err(skipped.into_iter().chain(problems).collect());
         }
-        Err(problems) => return Err(problems),
+        Err(problems) if strict => return Err(problems),
+        Err(problems) => return Err(kustomizations.into_iter().chain(problems).collect()),
     };
     let other_nodes = node_fields::warning(&inputs.pods, &inputs.workloads);
     inputs.warnings.extend(other_nodes);

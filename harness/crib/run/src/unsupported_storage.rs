@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::slice;
 
-use agent::claims::{Binding, Bound, ClaimName, bind};
+use agent::storage::claims::{Binding, Bound, ClaimName, bind};
 use agent::objects::ObjectMap;
 use api::manifest::storage::claims_of_pod;
 use api::manifest::{Problem, Workload, WorkloadObject};

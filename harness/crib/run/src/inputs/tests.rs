@@ -144,6 +144,31 @@ fn what_is_skipped_is_told_where_nothing_is_left() {
     assert_eq!(problems[1], "no pod in the manifests: nothing to run");
 }
 
+/// Whatever else is wrong: a patch beside a kustomization is no manifest.
+#[rstest]
+#[case::alone(&[], false, &["kind Kustomization", "no pod in the manifests"])]
+#[case::beside_patch(&["kind: Deployment\nspec: {replicas: 2}\n"], false, &["kind Kustomization", "apiVersion: missing"])]
+#[case::strict(&["kind: Deployment\nspec: {replicas: 2}\n"], true, &["--strict: ", "apiVersion: missing"])]
+fn kustomization_is_told_with_what_is_wrong(
+    #[case] others: &[&str],
+    #[case] strict: bool,
+    #[case] expected: &[&str],
+) {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("kustomization.yaml"), "resources: [../base]\n").unwrap();
+    for (index, text) in others.iter().enumerate() {
+        std::fs::write(dir.path().join(format!("{index}.yaml")), text).unwrap();
+    }
+    let how = ManifestArgs { strict, ..ManifestArgs::default() };
+    let problems = load(&[dir.path().to_owned()], how).unwrap_err();
+    assert_eq!(problems.len(), expected.len(), "{problems:?}");
+    for (problem, expected) in problems.iter().zip(expected) {
+        assert!(problem.contains(expected), "{problem}");
+    }
+    let command = format!("run `kubectl kustomize {} | crib run -`", dir.path().display());
+    assert!(problems[0].ends_with(&command), "{problems:?}");
+}
+
 #[test]
 fn resources_of_devices_are_warned_of_or_refused() {
     let dir = tempfile::tempdir().unwrap();
