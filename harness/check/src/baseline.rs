@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::outcome::word;
-use super::rule::{Rule, Severity};
-use super::run::Report;
+use crate::outcome::word;
+use crate::rule::{Rule, Severity};
+use crate::running::run::Report;
 
 /// Known failures, by the ids of their rules, each with its explanation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -15,10 +15,10 @@ use harness::fixture;
 use harness::pod::Pod;
 use proxy::{Recording, Rules};
 
-use super::cgroup::RunGroup;
-use super::images::TestImages;
-use super::outcome::{Outcome, Verdict, equal, failed};
-use super::restart::Restart;
+use crate::cgroup::RunGroup;
+use crate::images::TestImages;
+use crate::outcome::{Outcome, Verdict, equal, failed};
+use crate::running::restart::Restart;
 
 /// The label of everything that a check makes; its value is the run's.
 pub const RUN_LABEL: &str = "crib.local/check";

@@ -1,6 +1,6 @@
 //! ◆ What describes the rules: docs/rules.md lists them, `crib check --explain` has more about each one. Pure.
 
-use super::rule::{Rule, Severity};
+use crate::rule::{Rule, Severity};
 
 /// The page of all rules in the repository.
 pub(super) const INDEX: &str = "docs/rules.md";

@@ -9,8 +9,8 @@ use rustix::fs::{CWD, Mode, mkfifoat};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::{OpenOptions, Receiver, Sender};
 
-use super::context::Context;
-use super::outcome::{Outcome, Verdict, failed};
+use crate::context::Context;
+use crate::outcome::{Outcome, Verdict, failed};
 
 /// Where the directory of the FIFO is in the container.
 pub(super) const DIRECTORY: &str = "/mnt";

@@ -8,10 +8,10 @@ pub(crate) use harness::fixture_image::{ImageBuilder, Layer};
 pub(crate) use harness::pod::Pod;
 pub(crate) use tonic::{Code, Status};
 
-pub(crate) use super::context::Context;
-pub(crate) use super::outcome::{
+pub(crate) use crate::context::Context;
+pub(crate) use crate::outcome::{
     Outcome, Verdict, diverges, ensure, equal, equal_output, failed, has_words, includes, joined,
     present, refused, refused_with, skipped, unsupported,
 };
-pub(crate) use super::rule::sources::*;
-pub(crate) use super::rule::{ALONE, RESTART, Rule, rules};
+pub(crate) use crate::rule::sources::*;
+pub(crate) use crate::rule::{ALONE, RESTART, Rule, rules};

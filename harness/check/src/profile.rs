@@ -1,6 +1,6 @@
 //! ◆ Which rules a client depends on: by the rule's source, tags and calls.
 
-use super::rule::{Rule, sources};
+use crate::rule::{Rule, sources};
 
 /// The calls that neither kubelet 1.36 (by default) nor crictl 1.36 makes: both list, and take statistics of all at once.
 const OF_NEITHER: &[&str] = &[

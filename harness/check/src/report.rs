@@ -20,9 +20,9 @@ pub use text::{brief_failure, causes, failure, line, summary};
 
 pub use harness::shown::brief;
 
-use super::outcome::{self, Outcome};
-use super::rule::Rule;
-use super::run::RuleResult;
+use crate::outcome::{self, Outcome};
+use crate::rule::Rule;
+use crate::running::run::RuleResult;
 
 /// The word for how a rule ended.
 #[must_use]

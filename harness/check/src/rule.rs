@@ -3,8 +3,8 @@
 use std::fmt;
 use std::pin::Pin;
 
-use super::context::Context;
-use super::outcome::Verdict;
+use crate::context::Context;
+use crate::outcome::Verdict;
 
 /// How bad it is to break a rule. They are ordered: `Must` is the worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -8,10 +8,7 @@
 //! `list` has the rules of all lists, by whatever they list. A rule whose test shares its preparations with those of another area is
 //! in their file: `grep -rn CRI-SBX-045 harness/check/src/rules` finds it.
 
-mod agreement;
-mod cancellation;
-mod codes;
-mod concurrency;
+mod calls;
 mod configuration;
 mod container;
 mod content;
@@ -36,7 +33,7 @@ mod statistics;
 mod stop;
 mod stream;
 
-use super::rule::Rule;
+use crate::rule::Rule;
 
 /// Every rule, by area.
 #[must_use]
@@ -58,10 +55,10 @@ pub fn all() -> Vec<&'static Rule> {
         configuration::multiple_values::RULES,
         configuration::repeated_values::RULES,
         list::streams::RULES,
-        agreement::RULES,
-        codes::OF_ABSENT,
-        codes::RULES,
-        codes::messages::RULES,
+        calls::agreement::RULES,
+        calls::codes::OF_ABSENT,
+        calls::codes::RULES,
+        calls::codes::messages::RULES,
         configuration::RULES,
         limits::RULES,
         limits::cgroup_paths::RULES,
@@ -92,9 +89,9 @@ pub fn all() -> Vec<&'static Rule> {
         configuration::command_lookup::RULES,
         process::RULES,
         process::children::RULES,
-        concurrency::RULES,
+        calls::concurrency::RULES,
         sandbox::retries::RULES,
-        cancellation::RULES,
+        calls::cancellation::RULES,
         stream::RULES,
         stream::attach_stdin::RULES,
         stream::terminals::RULES,

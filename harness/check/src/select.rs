@@ -1,6 +1,6 @@
 //! ◆ Which rules run: by id, tag, area, call or severity.
 
-use super::rule::Rule;
+use crate::rule::Rule;
 
 /// A word of `--select` or `--skip` that means no rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -5,13 +5,19 @@ use crib_base::exit::Exit;
 use crib_base::report::say;
 
 use crate::client::{ClientArgs, finish, until_signal};
-use crate::commands::{
-    agent, attach, bench, check, checkpoint, completions, create, describe, down, events, exec,
-    explain_run, imagefsinfo, images, info, inspect, inspecti, inspectp, load, logs, man,
-    metricdescs, metricsp, pods, port_forward, proxy, ps, pull, registry, rm, rmi, rmp, runp,
-    runtime, runtime_config, start, stats, statsp, stop, stopp, update, update_runtime_config,
-    version, volume,
+use crate::commands::image_store::{load, pull, rmi};
+use crate::commands::lifecycle::{
+    checkpoint, create, rm, rmp, runp, start, stop, stopp, update, update_runtime_config,
 };
+use crate::commands::listing::{
+    events, imagefsinfo, images, info, inspect, inspecti, inspectp, metricdescs, metricsp, pods,
+    ps, runtime_config, stats, statsp, version,
+};
+use crate::commands::measures::{bench, check};
+use crate::commands::runs::{describe, down, explain_run, volume};
+use crate::commands::servers::{agent, proxy, registry, runtime};
+use crate::commands::shell::{completions, man};
+use crate::commands::streams::{attach, exec, logs, port_forward};
 
 #[cfg(test)]
 mod documents;

@@ -4,31 +4,20 @@
 
 mod annotations;
 mod claims;
-mod container;
 mod create;
 pub(super) mod cron_job;
-mod declared;
-mod dns;
 pub(super) mod endpoints;
-mod env;
 pub(super) mod job;
-mod lifecycle;
 mod metadata;
-mod mounts;
 mod names;
 pub(super) mod objects;
-mod probe;
-pub(super) mod resources;
-mod scheduling;
-mod security;
+pub(super) mod pod;
 mod selectors;
 pub(super) mod service;
 pub(super) mod storage;
 #[cfg(test)]
 mod tests;
 pub(super) mod trust_bundle;
-mod volume;
-mod windows;
 pub(super) mod workload;
 
 use std::collections::BTreeSet;
@@ -93,7 +82,7 @@ type Form = fn(&str) -> Option<&'static str>;
 
 /// Collects errors.
 #[derive(Default)]
-struct Check {
+pub(super) struct Check {
     errors: Vec<FieldError>,
 }
 
@@ -229,15 +218,15 @@ fn containers(spec: &PodSpec) -> impl Iterator<Item = (String, &Container)> {
 
 fn spec(check: &mut Check, pod: &Pod, spec: &PodSpec) {
     let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
-    let volumes = volume::all(check, pod_name, spec.volumes.as_deref().unwrap_or_default());
+    let volumes = pod::volume::all(check, pod_name, spec.volumes.as_deref().unwrap_or_default());
     let annotations = pod.metadata.annotations.as_ref();
     let is_mirror = annotations.is_some_and(|given| given.contains_key(annotations::MIRROR));
     claims::of_pod(check, spec, is_mirror);
-    container::all(check, spec, &volumes);
+    pod::container::all(check, spec, &volumes);
 
     let known = ["Always", "OnFailure", "Never"];
     check.maybe_one_of("spec.restartPolicy", spec.restart_policy.as_deref(), &known);
-    dns::check(check, spec);
+    pod::dns::check(check, spec);
     let optional_names: [(&str, &Option<String>, Form); 5] = [
         ("spec.serviceAccountName", &spec.service_account_name, names::dns_subdomain),
         ("spec.nodeName", &spec.node_name, names::dns_subdomain),
@@ -271,11 +260,11 @@ fn spec(check: &mut Check, pod: &Pod, spec: &PodSpec) {
         check.formed(field, &gate.condition_type, names::qualified);
     }
     user_namespace(check, spec);
-    scheduling::check(check, spec);
-    security::of_pod(check, spec);
-    resources::of_pod(check, spec);
-    windows::os(check, spec);
-    windows::host_process(check, spec);
+    pod::scheduling::check(check, spec);
+    pod::security::of_pod(check, spec);
+    pod::resources::of_pod(check, spec);
+    pod::windows::os(check, spec);
+    pod::windows::host_process(check, spec);
     create::of_pod(check, spec);
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::outcome::Outcome;
-use crate::run::{Report, RuleResult};
+use crate::running::run::{Report, RuleResult};
 
 /// That many failures are told once, not each.
 const MANY: usize = 5;

@@ -9,7 +9,7 @@ pub use comparison::html as comparison_html;
 
 use super::escape::escaped;
 use crate::baseline::Baseline;
-use crate::run::Report;
+use crate::running::run::Report;
 use row::{Row, WORDS};
 
 /// The severities, the worst first.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{command, reason, word};
 use crate::outcome::Outcome;
-use crate::run::{Report, RuleResult};
+use crate::running::run::{Report, RuleResult};
 
 /// The report as one object.
 #[must_use]

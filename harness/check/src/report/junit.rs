@@ -3,7 +3,7 @@
 use super::escape::escaped;
 use super::{failure, reason, word};
 use crate::baseline::Baseline;
-use crate::run::Report;
+use crate::running::run::Report;
 
 /// The report as one `testsuite`. Failures that the baseline explains are skipped tests.
 #[must_use]

@@ -6,7 +6,7 @@ use super::{failure, reason, word};
 use crate::baseline::Baseline;
 use crate::document;
 use crate::rule::Severity;
-use crate::run::{Report, RuleResult};
+use crate::running::run::{Report, RuleResult};
 
 /// The report as one log with one run. Failures that the baseline explains are suppressed.
 #[must_use]

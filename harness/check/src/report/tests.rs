@@ -5,7 +5,7 @@ use super::*;
 use crate::baseline::Baseline;
 use crate::outcome::failed;
 use crate::rule::Severity;
-use crate::run::Report;
+use crate::running::run::Report;
 
 static MUST: Rule = rule("CRI-CTR-001", Severity::Must);
 static MAY: Rule = rule("CRI-CTR-002", Severity::May);

@@ -7,7 +7,7 @@ use proxy::Call;
 use super::causes::common;
 use super::{brief, command, reason, word};
 use crate::outcome::Outcome;
-use crate::run::{Report, RuleResult};
+use crate::running::run::{Report, RuleResult};
 
 /// How many ids of rules a line has.
 const IDS: usize = 9;

@@ -11,7 +11,7 @@ use crib_base::volumes_dir::VolumesDirArgs;
 use crib_base::{exit, live};
 use runtime_fake::IsolationRequest;
 
-use super::inputs::ManifestArgs;
+use crate::input::inputs::ManifestArgs;
 
 const EXAMPLES: &str = "Examples:
   crib run examples/hello.yaml               until every container has ended

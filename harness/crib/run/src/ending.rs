@@ -6,7 +6,7 @@ use std::time::Duration;
 use agent::{Transition, source};
 use api::pod::PodUid;
 
-use super::lifecycle::Event;
+use crate::lifecycle::Event;
 
 /// The transition with the cause that the agent does not know: why its source lost the pod.
 pub(super) fn with_cause_of_removal(

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::Value;
 
-use super::reports::Reports;
+use crate::reports::Reports;
 
 /// The store of a run, and the agent's part of it.
 pub(super) struct Hub {

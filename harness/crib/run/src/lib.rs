@@ -24,62 +24,34 @@ use crib_base::report::{event_loop, or_complain, or_failed, or_say, say};
 use crib_base::volumes_in_memory;
 use tokio::runtime::Builder;
 
-mod apply;
-mod archived_images;
 mod args;
-mod background;
-mod claims;
-mod clean_up;
-mod colour;
-mod daemon;
-mod dead_runs;
-mod detach;
 mod ending;
 mod event_loop;
 mod history;
 mod hub;
-mod immutable;
-mod inputs;
-mod json;
-mod label;
+mod input;
 mod lifecycle;
-mod lines;
-mod manifest_pods;
-mod manifest_watch;
-mod marks;
 mod means;
-mod node_fields;
 mod node_ports;
-mod notes;
-mod of_cluster;
-mod orphans;
-mod printer;
+mod output;
+mod processes;
 mod questions;
 mod reach;
 mod reports;
-mod root;
-mod rows;
-mod screen;
 mod services;
 mod session;
-mod skipped;
 mod started;
-mod storage_limits;
-mod tail;
-mod unsupported_storage;
-mod view;
-mod watched;
 
 pub use args::RunArgs;
-pub use claims::bindings;
-pub use clean_up::remove_dead_run;
-pub use daemon::REMOVING;
-pub use dead_runs::{RunLock, with_names};
-pub use inputs::{Inputs, ManifestArgs, load};
-pub use orphans::adopt as adopt_orphans;
-pub use root::{RootError, remove as remove_root};
+pub use input::claims::bindings;
+pub use input::inputs::{Inputs, ManifestArgs, load};
+pub use processes::clean_up::remove_dead_run;
+pub use processes::daemon::REMOVING;
+pub use processes::dead_runs::{RunLock, with_names};
+pub use processes::orphans::adopt as adopt_orphans;
+pub use processes::root::{RootError, remove as remove_root};
 
-use background::Background;
+use processes::background::Background;
 
 /// Threads and processes of a run with one pod: those of this process, of its runtime, and of the pod.
 const THREADS: usize = 32;
@@ -94,10 +66,10 @@ pub fn run(args: &RunArgs) -> Result<Exit, Exit> {
         return Err(Exit::BadInput);
     }
     if let Some(name) = args.name.as_ref().filter(|_| !args.detached) {
-        return Ok(detach::start(args, name));
+        return Ok(processes::detach::start(args, name));
     }
-    let watched = args.watch.then(|| watched::watch(&args.manifests()));
-    let inputs = inputs::load(&args.manifests(), args.how);
+    let watched = args.watch.then(|| input::watched::watch(&args.manifests()));
+    let inputs = input::inputs::load(&args.manifests(), args.how);
     let mut inputs = inputs.map_err(|problems| {
         problems.iter().for_each(|problem| say(problem));
         Exit::BadInput
@@ -105,7 +77,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Exit> {
     if let Some(file) = &args.pull_secrets {
         inputs.pull_secrets = or_say(pull_secrets::read(file), Exit::BadInput)?;
     }
-    let archives = or_say(inputs::archives(&args.image_archive), Exit::BadInput)?;
+    let archives = or_say(input::inputs::archives(&args.image_archive), Exit::BadInput)?;
     match args.volumes.directory() {
         Ok(directory) => inputs.volumes_dir = directory,
         // A change of the manifests may add claims.

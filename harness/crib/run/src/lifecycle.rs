@@ -19,7 +19,7 @@ use api::pod::PodUid;
 use cluster::controllers::Tally;
 use crib_base::exit::Exit;
 
-use super::reports::{Reports, is_refused};
+use crate::reports::{Reports, is_refused};
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

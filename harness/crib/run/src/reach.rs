@@ -3,8 +3,8 @@
 use crib_base::args::Output;
 use crib_base::report::say;
 
-use super::args::RunArgs;
-use super::root::Root;
+use crate::args::RunArgs;
+use crate::processes::root::Root;
 
 /// Prints the endpoint of the run's runtime, unless only the output of containers or JSON was asked for.
 pub(crate) fn announce(args: &RunArgs, root: &Root) {

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
-use super::node_ports;
+use crate::node_ports;
 
 /// What the Services of a run were given, and the way to more.
 pub(super) struct Services {

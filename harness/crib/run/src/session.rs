@@ -12,18 +12,18 @@ use crib_base::signals::Signals;
 use crib_base::{logging, run_socket};
 use tokio::sync::mpsc;
 
-use super::args::RunArgs;
-use super::background::Background;
-use super::clean_up;
-use super::daemon::{Daemon, Launch};
-use super::dead_runs::{self, RunLock};
-use super::event_loop::{Loop, Outside};
-use super::inputs::Inputs;
-use super::means::Means;
-use super::orphans;
-use super::questions::{self, Question};
-use super::reach;
-use super::root::{self, Root, RootError};
+use crate::args::RunArgs;
+use crate::event_loop::{Loop, Outside};
+use crate::input::inputs::Inputs;
+use crate::means::Means;
+use crate::processes::background::Background;
+use crate::processes::clean_up;
+use crate::processes::daemon::{Daemon, Launch};
+use crate::processes::dead_runs::{self, RunLock};
+use crate::processes::orphans;
+use crate::processes::root::{self, Root, RootError};
+use crate::questions::{self, Question};
+use crate::reach;
 
 /// Runs the pods to the end and cleans up. `started` is when the command began.
 pub(crate) async fn session(

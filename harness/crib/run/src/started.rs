@@ -3,7 +3,7 @@
 use agent::{ContainerPhase, PodReport};
 use api::pod::Pod;
 
-use super::reports::{Reports, is_failure_reason, is_refused};
+use crate::reports::{Reports, is_failure_reason, is_refused};
 
 /// Whether all of these pods have started.
 pub(super) fn all_have_started(pods: &[Pod], reports: &Reports) -> bool {
@@ -42,8 +42,8 @@ mod tests {
     use api::pod::ContainerKind;
     use rstest::rstest;
 
-    use super::super::view::tests::{container, pod, reports};
     use super::*;
+    use crate::output::view::tests::{container, pod, reports};
 
     fn init(state: ContainerPhase, reason: &str) -> ContainerReport {
         container("init", ContainerKind::Init, state, reason)

@@ -2,7 +2,8 @@
 
 use k8s_openapi::api::core::v1::{AppArmorProfile, Pod, PodSpec, SeccompProfile, Toleration};
 
-use super::{Check, names, scheduling};
+use crate::manifest::validate::pod::scheduling;
+use crate::manifest::validate::{Check, names};
 
 /// Says which pod of a kubelet a mirror pod shows.
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -69,7 +70,7 @@ fn seccomp(check: &mut Check, field: &str, profile: &str) {
 }
 
 fn apparmor(check: &mut Check, field: &str, name: &str, profile: &str, spec: &PodSpec) {
-    if !super::containers(spec).any(|(_, container)| container.name == name) {
+    if !crate::manifest::validate::containers(spec).any(|(_, container)| container.name == name) {
         check.invalid(field, name, "container not found");
     }
     let known = matches!(profile, "" | "runtime/default" | "unconfined");
@@ -87,7 +88,7 @@ fn beside_fields<'a>(check: &mut Check, spec: &PodSpec, get: &impl Fn(&str) -> O
     }
     let is_windows = spec.os.as_ref().is_some_and(|os| os.name == "windows");
     let pod_apparmor = pod.and_then(|pod| pod.app_armor_profile.as_ref());
-    for (field, container) in super::containers(spec) {
+    for (field, container) in crate::manifest::validate::containers(spec) {
         let own = container.security_context.as_ref();
         let field = format!("{field}.securityContext");
         let seccomp = own.and_then(|own| own.seccomp_profile.as_ref());

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{PodResourceClaim, PodSpec, ResourceClaim};
 
-use super::{Check, Rule, duplicate, names};
+use crate::manifest::validate::{Check, Rule, duplicate, names};
 
 /// The claims of a pod. A mirror pod may have none.
 pub(super) fn of_pod(check: &mut Check, spec: &PodSpec, is_mirror: bool) {

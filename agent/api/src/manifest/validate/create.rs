@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::PodSpec;
 
-use super::Check;
+use crate::manifest::validate::Check;
 
 pub(super) fn of_pod(check: &mut Check, spec: &PodSpec) {
     let ephemeral = spec.ephemeral_containers.as_ref();

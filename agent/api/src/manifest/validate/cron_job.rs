@@ -5,7 +5,7 @@
 use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec};
 
 use super::super::schedule;
-use super::{Check, FieldError, Rule, job, metadata};
+use crate::manifest::validate::{Check, FieldError, Rule, job, metadata};
 
 /// The longest name: those of its Jobs have a hyphen and ten digits more.
 const LONGEST_NAME: usize = 52;

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::{EndpointAddress, Endpoints};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-use super::{Check, FieldError, Rule, metadata, names};
+use crate::manifest::validate::{Check, FieldError, Rule, metadata, names};
 
 /// Validates Endpoints.
 pub(in crate::manifest) fn endpoints(endpoints: &Endpoints) -> Vec<FieldError> {

@@ -5,7 +5,7 @@
 use k8s_openapi::api::batch::v1::{Job, JobSpec, PodFailurePolicyRule, SuccessPolicyRule};
 use k8s_openapi::api::core::v1::PodSpec;
 
-use super::{Check, FieldError, Rule, metadata, names};
+use crate::manifest::validate::{Check, FieldError, Rule, metadata, names};
 
 /// The most indexes of an Indexed Job whose policies look at single ones.
 const MOST_INDEXES: i64 = 100_000;

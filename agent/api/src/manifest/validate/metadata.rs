@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     ManagedFieldsEntry, ObjectMeta, OwnerReference,
 };
 
-use super::{Check, Rule, names};
+use crate::manifest::validate::{Check, Rule, names};
 
 /// The API server's limit of all annotations together, in bytes.
 const ANNOTATIONS: usize = 256 << 10;

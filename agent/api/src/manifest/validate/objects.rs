@@ -7,7 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::priority_class::SYSTEM_CLASSES;
 
-use super::{Check, FieldError, Rule, metadata, names, resources};
+use crate::manifest::validate::pod::resources;
+use crate::manifest::validate::{Check, FieldError, Rule, metadata, names};
 
 /// The API server's limit of all entries together, in bytes.
 const MAX_SIZE: usize = 1 << 20;

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use super::{Check, names};
+use crate::manifest::validate::{Check, names};
 
 const OPERATOR: &str = "not a valid selector operator";
 

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{Check, FieldError, Rule, metadata, names};
+use crate::manifest::validate::{Check, FieldError, Rule, metadata, names};
 
 /// The ports that are allocated (kube-apiserver, --service-node-port-range).
 pub const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::{
     LocalVolumeSource, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec,
 };
 
-use super::volume::{claim, host_path};
-use super::{Check, FieldError, Rule, metadata, names, selectors};
+use crate::manifest::validate::pod::volume::{claim, host_path};
+use crate::manifest::validate::{Check, FieldError, Rule, metadata, names, selectors};
 use crate::totals::amount;
 
 /// Validates a claim.

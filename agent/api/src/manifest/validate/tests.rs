@@ -10,7 +10,7 @@ mod volumes;
 
 use serde_json::{Value, json};
 
-use super::Rule;
+use crate::manifest::validate::Rule;
 
 /// Adds the members of `more` to those of `base`.
 fn merge(base: &mut Value, more: Value) {

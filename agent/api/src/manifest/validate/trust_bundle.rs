@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use rustls_pki_types::CertificateDer;
 use webpki::anchor_from_trusted_cert;
 
-use super::{Check, FieldError, Rule, metadata, names};
+use crate::manifest::validate::{Check, FieldError, Rule, metadata, names};
 
 /// The API server's limit of a bundle, in bytes.
 const MAX_SIZE: usize = 1 << 20;

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{Check, FieldError, metadata, names, selectors, storage};
+use crate::manifest::validate::{Check, FieldError, metadata, names, selectors, storage};
 use crate::selector::{self, matches_selector};
 
 /// An API server's default of `progressDeadlineSeconds`.

@@ -7,7 +7,7 @@ use super::super::{command, reason, word};
 use super::timeline::{self, Bar};
 use crate::baseline::Baseline;
 use crate::outcome::Outcome;
-use crate::run::{Report, RuleResult};
+use crate::running::run::{Report, RuleResult};
 
 /// How a rule may end, in the order of the tables.
 pub(super) const WORDS: [&str; 5] = ["fail", "pass", "diverges", "unsupported", "skipped"];

@@ -7,7 +7,7 @@ use super::row::Call;
 use super::*;
 use crate::outcome::{Outcome, failed};
 use crate::rule::{Rule, Severity};
-use crate::run::{CutShort, RuleResult};
+use crate::running::run::{CutShort, RuleResult};
 
 const HOSTILE: &str = "</script></pre><img src=x onerror=alert(1)>\" onclick='x'";
 

@@ -4,10 +4,10 @@ use api::manifest::pod_json;
 use api::pod::{Pod, PodUid};
 use crib_base::run_socket::{Answer, PodAnswer, Request};
 
-use super::super::lifecycle::Event;
-use super::super::questions::Question;
-use super::super::reports::Reports;
 use super::Loop;
+use crate::lifecycle::Event;
+use crate::questions::Question;
+use crate::reports::Reports;
 
 impl Loop {
     /// Answers a question; says what it is for the lifecycle, if it is something.

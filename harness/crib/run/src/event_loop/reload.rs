@@ -6,11 +6,11 @@ use agent::clock::{Clock as _, SystemClock};
 use api::manifest::Workload;
 use api::pod::PodUid;
 
-use super::super::archived_images;
-use super::super::immutable;
-use super::super::manifest_watch::Reloaded;
-use super::super::reports::Reported;
 use super::Loop;
+use crate::input::archived_images;
+use crate::input::immutable;
+use crate::input::manifest_watch::Reloaded;
+use crate::reports::Reported;
 
 impl Loop {
     /// Takes manifests that changed; if something is wrong with them all stays as it is.

@@ -16,27 +16,27 @@ use crib_base::report::chain;
 use tokio::sync::mpsc;
 use tokio::time::Instant as Alarm;
 
-use super::super::archived_images;
-use super::super::args::RunArgs;
-use super::super::background::{self, Background};
-use super::super::dead_runs;
-use super::super::history::History;
-use super::super::hub::Hub;
-use super::super::inputs::Inputs;
-use super::super::label::Label;
-use super::super::lifecycle::Lifecycle;
-use super::super::manifest_pods::ManifestPods;
-use super::super::manifest_watch;
-use super::super::means::Means;
-use super::super::notes::Notes;
-use super::super::printer::{Printer, Style};
-use super::super::questions::Question;
-use super::super::reports::{Reported, Reports};
-use super::super::root::Root;
-use super::super::services::Services;
-use super::super::tail::Tail;
 use super::starting::Starting;
 use super::{Loop, label};
+use crate::args::RunArgs;
+use crate::history::History;
+use crate::hub::Hub;
+use crate::input::archived_images;
+use crate::input::inputs::Inputs;
+use crate::input::manifest_pods::ManifestPods;
+use crate::input::manifest_watch;
+use crate::lifecycle::Lifecycle;
+use crate::means::Means;
+use crate::output::label::Label;
+use crate::output::notes::Notes;
+use crate::output::printer::{Printer, Style};
+use crate::output::tail::Tail;
+use crate::processes::background::{self, Background};
+use crate::processes::dead_runs;
+use crate::processes::root::Root;
+use crate::questions::Question;
+use crate::reports::{Reported, Reports};
+use crate::services::Services;
 
 /// The ways in from other commands.
 #[derive(Debug)]

@@ -5,10 +5,10 @@ use std::io;
 
 use tokio::sync::mpsc;
 
-use super::super::background::{Background, FAILED, STARTED};
-use super::super::reports::Reports;
-use super::super::started::{all_have_started, one_cannot_run};
 use super::Loop;
+use crate::processes::background::{Background, FAILED, STARTED};
+use crate::reports::Reports;
+use crate::started::{all_have_started, one_cannot_run};
 
 /// What there is until the pods have started.
 #[derive(Debug)]

@@ -1,0 +1,124 @@
+//! Removes what a check or a benchmark made, found by its labels, and by the ids that RunPodSandbox answered, for runtimes that lose
+//! labels.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use cri::v1;
+use harness::client::{Answer, Client};
+use proxy::Call;
+use tonic::{Code, Status};
+
+use crate::cgroup;
+use crate::context::{NAMESPACE, RULE_LABEL, RUN_LABEL};
+
+/// How the directories of checks begin.
+pub(crate) const PREFIX: &str = "crib-check-";
+/// How the directories of benchmarks begin.
+pub const BENCH_PREFIX: &str = "crib-bench-";
+
+/// How long a list of pods or images may take, beyond which those are removed whose ids are known.
+pub(crate) const LISTING: Duration = Duration::from_secs(5);
+
+/// The answer of a list, which a runtime may never give.
+async fn in_time<T>(limit: Duration, list: impl Future<Output = Answer<T>>) -> Answer<T> {
+    let late = |_| Err(Status::deadline_exceeded("no answer"));
+    let answer = tokio::time::timeout(limit, list).await;
+    answer.unwrap_or_else(late)
+}
+
+/// The ids of pods that RunPodSandbox answered.
+pub(crate) fn answered_pods<'a>(calls: impl IntoIterator<Item = &'a Call>) -> BTreeSet<String> {
+    let calls = calls.into_iter().filter(|call| call.method == "RunPodSandbox");
+    let ids = calls.filter_map(|call| {
+        let response = call.response();
+        Some(response.get("pod_sandbox_id")?.as_str()?.to_owned())
+    });
+    ids.filter(|id| !id.is_empty()).collect()
+}
+
+/// Stops and removes the pods of a run, those with its label and those of `answered`; only those of one rule, if one is named.
+/// The list of pods may take as long as `listing`. Returns what could not be removed.
+pub(crate) async fn remove_pods(
+    client: &Client,
+    run: &str,
+    rule: Option<&str>,
+    answered: &BTreeSet<String>,
+    listing: Duration,
+) -> Vec<String> {
+    let mut labels = vec![(RUN_LABEL.to_owned(), run.to_owned())];
+    labels.extend(rule.map(|rule| (RULE_LABEL.to_owned(), rule.to_owned())));
+    let filter = v1::PodSandboxFilter {
+        label_selector: labels.iter().cloned().collect(),
+        ..Default::default()
+    };
+    let mut left = Vec::new();
+    let listed = in_time(listing, client.pods(filter)).await;
+    let pods = listed.unwrap_or_else(|status| {
+        left.push(format!("ListPodSandbox: {}", status.message()));
+        Vec::new()
+    });
+    // A runtime that ignores filters must not cost others their pods.
+    let ours = |pod: &&v1::PodSandbox| {
+        let has = |(key, value): &(String, String)| pod.labels.get(key) == Some(value);
+        labels.iter().all(has)
+    };
+    let mut ids: BTreeSet<&String> = pods.iter().filter(ours).map(|pod| &pod.id).collect();
+    for id in answered {
+        if !ids.contains(id) && is_of_check(client, run, id).await {
+            ids.insert(id);
+        }
+    }
+    for id in ids {
+        if let Err(status) = remove_pod(client, id).await {
+            left.push(format!("pod {id}: {}", status.message()));
+        }
+    }
+    left
+}
+
+/// Whether a pod is there and one of a check: a runtime that answers RunPodSandbox with the id of another one must not cost it.
+async fn is_of_check(client: &Client, run: &str, id: &str) -> bool {
+    match client.pod(id).await {
+        Ok(answer) => answer.status.is_none_or(|status| {
+            let namespace = status.metadata.map(|metadata| metadata.namespace);
+            status.labels.get(RUN_LABEL).is_some_and(|label| label == run)
+                || namespace.is_none_or(|namespace| namespace == NAMESPACE)
+        }),
+        Err(status) => status.code() != Code::NotFound,
+    }
+}
+
+async fn remove_pod(client: &Client, id: &str) -> Answer<()> {
+    client.stop_pod(id).await?;
+    client.remove_pod(id).await
+}
+
+/// Removes the images whose names have the run in them.
+pub(crate) async fn remove_images(client: &Client, run: &str) -> Vec<String> {
+    let images = match in_time(LISTING, client.list_images()).await {
+        Ok(images) => images,
+        Err(status) => return vec![format!("ListImages: {}", status.message())],
+    };
+    let part = format!("/{run}/");
+    let mut left = Vec::new();
+    for image in images {
+        let names = image.repo_tags.iter().chain(&image.repo_digests);
+        let ours: Vec<&String> = names.filter(|name| name.contains(&part)).collect();
+        for name in ours {
+            if let Err(status) = client.remove_image(name).await {
+                left.push(format!("image {name}: {}", status.message()));
+            }
+        }
+    }
+    left
+}
+
+/// Removes the pods, those with the run's label and those of `answered`, the images and the control groups of a run. Returns what
+/// could not be removed.
+pub async fn remove_run(client: &Client, run: &str, answered: &BTreeSet<String>) -> Vec<String> {
+    let mut left = remove_pods(client, run, None, answered, LISTING).await;
+    left.extend(remove_images(client, run).await);
+    left.extend(cgroup::remove(run));
+    left
+}

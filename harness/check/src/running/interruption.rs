@@ -1,0 +1,84 @@
+//! The end of a check before its time: no rule makes a pod any more, and the pods that are being made are waited for.
+
+use std::time::Duration;
+
+use harness::client::Client;
+use harness::eventually::within;
+use proxy::{Call, Fault};
+use tonic::Code;
+
+use crate::context::Unfinished;
+use crate::running::options::CheckError;
+use crate::running::prepare::CallLimit;
+
+/// The name of the rule that refuses pods once the check is interrupted.
+const INTERRUPTED: &str = "check-interrupted";
+/// How long a runtime may be away, as while it restarts.
+const AWAY: Duration = Duration::from_secs(10);
+/// How long a pod may take that is being made. One that takes longer is left to the next check.
+const PODS: Duration = Duration::from_secs(10);
+
+/// The faults of a check, and the refusal of pods, which is off at first.
+pub(crate) fn with_refusal(faults: &[Fault]) -> Vec<Fault> {
+    let refusal = format!("off {INTERRUPTED}: RunPodSandbox answer CANCELLED \"interrupted\"");
+    faults.iter().cloned().chain(refusal.parse()).collect()
+}
+
+/// Lets no rule make another pod, and waits for those that are being made.
+pub(crate) async fn settle(rules: &[Unfinished]) {
+    for rule in rules {
+        // A rule whose proxy has no refusal makes none.
+        let _ = rule.faults.switch(INTERRUPTED, true);
+    }
+    let settled = async {
+        for rule in rules {
+            rule.recording.until(|calls| makes_none(calls).then_some(())).await;
+        }
+    };
+    // The runtime may never answer.
+    let _ = tokio::time::timeout(PODS, settled).await;
+}
+
+/// Whether a rule with these calls ended as one does whose runtime is gone: its last call got no answer.
+pub(crate) fn may_be_gone(calls: &[Call]) -> bool {
+    let last = calls.last().and_then(|call| call.code);
+    matches!(last, None | Some(Code::Unavailable | Code::Cancelled))
+}
+
+/// Why the runtime answers no more, if so: it has some time to come back.
+pub(crate) async fn gone(runtime: &Client, limit: &CallLimit) -> Option<String> {
+    let version = || async {
+        match limit.call("Version", runtime.version()).await {
+            Ok(answer) => answer.map(drop).map_err(|status| status.message().to_owned()),
+            // The check ends anyway.
+            Err(CheckError::Interrupted) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    match within(AWAY, "Version to be answered", version).await {
+        Ok(()) => None,
+        Err(error) => Some(error.last),
+    }
+}
+
+fn makes_none(calls: &[Call]) -> bool {
+    let mut making = calls.iter().filter(|call| call.method == "RunPodSandbox");
+    making.all(|call| call.end.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_of_pods_is_a_rule_that_is_off_at_first() {
+        let faults = with_refusal(&[]);
+        let [refusal] = faults.as_slice() else {
+            panic!("{faults:?}");
+        };
+        assert_eq!(refusal.name(), Some(INTERRUPTED));
+        assert!(refusal.text().starts_with("off "), "{refusal:?}");
+        // `fail` would let the runtime make the pod first.
+        assert!(refusal.text().contains(" answer "), "{refusal:?}");
+    }
+}

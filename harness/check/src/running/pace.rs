@@ -1,0 +1,246 @@
+//! How many rules run at once, and how long they wait for a call that the runtime never answers: so that a check of any runtime
+//! ends soon, and one that works has no more to do at once than `--parallel` says.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use proxy::Call;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+use tonic::Code;
+
+/// The most rules that run at once.
+const MOST_SLOTS: u32 = 1024;
+/// A runtime that answers no call sooner than this can have more rules at once: they wait, and cost it nothing.
+const LATE: Duration = Duration::from_millis(50);
+/// The most rules that wait, for each slot.
+const WAITING: u32 = 16;
+/// A rule that takes longer waits, and gives its slot to the next one.
+const LONG: Duration = Duration::from_secs(10);
+/// The same of a runtime that keeps rules waiting.
+const SHORT: Duration = Duration::from_secs(1);
+/// That many rules that wait for nothing show that a runtime keeps them waiting.
+const MANY: usize = 8;
+/// How long a rule waits for a call that was never answered, though a rule waited for it until its deadline.
+const SILENCE: f64 = 3.0;
+
+/// The slots of rules, and what is known of how long the runtime takes.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    slots: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
+    every: u32,
+    most_waiting: u32,
+    end: Instant,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// How many rules waited for nothing.
+    kept_waiting: usize,
+    /// The calls that were never answered.
+    silent: BTreeSet<String>,
+    /// Whether the pods of a rule could not be removed in time, the last time that was tried.
+    keeps_pods: bool,
+}
+
+/// The right of a rule to run.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    _permits: Vec<OwnedSemaphorePermit>,
+    /// Whether no other rule may run.
+    alone: bool,
+    waits: bool,
+}
+
+impl Pace {
+    /// So many slots; more if the runtime answers no call sooner than `fastest`. `silent` are calls that it has not answered, and
+    /// `end` is when the rules of a runtime that keeps them waiting end.
+    pub(crate) fn new(
+        parallel: usize,
+        end: Instant,
+        (fastest, silent): (Duration, BTreeSet<String>),
+    ) -> Self {
+        let wanted = u32::try_from(parallel).map_or(MOST_SLOTS, |slots| slots.clamp(1, MOST_SLOTS));
+        let times = u32::try_from(fastest.as_millis() / LATE.as_millis()).unwrap_or(u32::MAX);
+        let every = wanted.saturating_mul(times.clamp(1, WAITING)).min(MOST_SLOTS);
+        let waiting = wanted.saturating_mul(WAITING).min(MOST_SLOTS);
+        Self {
+            slots: Arc::new(Semaphore::new(every as usize)),
+            waiting: Arc::new(Semaphore::new(waiting as usize)),
+            every,
+            most_waiting: waiting,
+            end,
+            known: Mutex::new(Known { silent, ..Known::default() }),
+        }
+    }
+
+    /// Waits for a slot; for all of them, and the end of the rules that wait, if no other rule may run. `None` after [`Self::close`].
+    pub(crate) async fn slot(&self, alone: bool) -> Option<Slot> {
+        let needed = if alone { self.every } else { 1 };
+        let mut permits = vec![Arc::clone(&self.slots).acquire_many_owned(needed).await.ok()?];
+        if alone {
+            let waiting = Arc::clone(&self.waiting).acquire_many_owned(self.most_waiting);
+            permits.push(waiting.await.ok()?);
+        }
+        Some(Slot { _permits: permits, alone, waits: false })
+    }
+
+    /// Gives the slot of a rule that has taken this long to the next one, unless too many rules wait already.
+    pub(crate) fn give_way(&self, slot: &mut Slot, took: Duration) {
+        let long = if self.known().kept_waiting < MANY / 2 { LONG } else { SHORT };
+        if slot.alone || slot.waits || took < long {
+            return;
+        }
+        if let Ok(permit) = Arc::clone(&self.waiting).try_acquire_owned() {
+            *slot = Slot { _permits: vec![permit], alone: false, waits: true };
+        }
+    }
+
+    /// Whether there is time for rules: always, except late in the check of a runtime that has kept many of them waiting.
+    pub(crate) fn has_time(&self) -> bool {
+        self.known().kept_waiting < MANY || Instant::now() < self.end
+    }
+
+    /// No rule gets a slot any more.
+    pub(crate) fn close(&self) {
+        self.slots.close();
+    }
+
+    /// The call that this rule waits for in vain, since the runtime has never answered it.
+    pub(crate) fn in_vain<'a>(&self, calls: &'a [Call], now: f64) -> Option<&'a Call> {
+        let known = self.known();
+        calls.iter().find(|call| {
+            let is_open = call.end.is_none() && now - call.start > SILENCE;
+            is_open && known.silent.contains(&call.method)
+        })
+    }
+
+    /// Notes that a rule waited for nothing.
+    pub(crate) fn kept_waiting(&self) {
+        self.known().kept_waiting += 1;
+    }
+
+    /// Learns from the calls of a rule, and from those that were open for most of its deadline where it reached that.
+    pub(crate) fn learn(&self, calls: &[Call], reached: Option<Duration>) {
+        let mut known = self.known();
+        if let Some(deadline) = reached {
+            let latest = deadline.as_secs_f64() / 2.0;
+            let open =
+                |call: &&Call| call.end.is_none() && call.start < latest && !call.is_stream();
+            known.silent.extend(calls.iter().filter(open).map(|call| call.method.clone()));
+        }
+        let answered = |call: &&Call| {
+            call.code.is_some_and(|code| {
+                !matches!(code, Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable)
+            })
+        };
+        for call in calls.iter().filter(answered) {
+            known.silent.remove(&call.method);
+        }
+    }
+
+    /// How long the removal of a rule's pods may take.
+    pub(crate) fn removal(&self, usual: Duration) -> Duration {
+        let known = self.known();
+        let left = self.end.saturating_duration_since(Instant::now());
+        match (known.keeps_pods, known.kept_waiting < MANY) {
+            (true, _) => SHORT,
+            (false, true) => usual,
+            (false, false) => usual.min(left).max(SHORT),
+        }
+    }
+
+    /// How long the list of a rule's pods may take.
+    pub(crate) fn listing(&self, usual: Duration) -> Duration {
+        if self.known().silent.contains("ListPodSandbox") { SHORT / 4 } else { usual }
+    }
+
+    /// Learns whether the pods of a rule that had some were removed in time.
+    pub(crate) fn learn_removal(&self, in_time: bool) {
+        self.known().keeps_pods = !in_time;
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pace(parallel: usize, fastest: Duration) -> Pace {
+        Pace::new(parallel, Instant::now() + Duration::from_secs(10), (fastest, BTreeSet::new()))
+    }
+
+    /// Whether a rule can begin at once.
+    async fn begins(pace: &Pace, alone: bool) -> bool {
+        tokio::time::timeout(Duration::from_millis(1), pace.slot(alone)).await.is_ok()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rule_that_takes_long_gives_its_slot_to_next_one() {
+        let pace = pace(1, Duration::ZERO);
+        let mut slot = pace.slot(false).await.unwrap();
+        pace.give_way(&mut slot, LONG / 2);
+        assert!(!begins(&pace, false).await);
+        pace.give_way(&mut slot, LONG);
+        assert!(begins(&pace, false).await);
+        // One that needs the runtime for itself waits for it all the same.
+        assert!(!begins(&pace, true).await);
+        drop(slot);
+        let mut alone = pace.slot(true).await.unwrap();
+        pace.give_way(&mut alone, LONG);
+        assert!(!begins(&pace, false).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_than_some_rules_wait_beside_slots() {
+        let pace = pace(1, Duration::ZERO);
+        let mut waiting = Vec::new();
+        for _ in 0..=WAITING {
+            let mut slot = pace.slot(false).await.unwrap();
+            pace.give_way(&mut slot, LONG);
+            waiting.push(slot);
+        }
+        assert!(!begins(&pace, false).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn late_runtime_has_more_rules_at_once() {
+        for (fastest, slots) in [(LATE, 2), (LATE * 3, 6), (LATE * 1000, 2 * WAITING)] {
+            let pace = pace(2, fastest);
+            let mut all = Vec::new();
+            for _ in 0..slots {
+                all.push(pace.slot(false).await.unwrap());
+            }
+            assert!(!begins(&pace, false).await, "{fastest:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_ends_for_runtime_that_keeps_many_rules_waiting_alone() {
+        let (pace, usual) = (pace(1, Duration::ZERO), Duration::from_secs(20));
+        tokio::time::advance(Duration::from_secs(11)).await;
+        for _ in 1..MANY {
+            pace.kept_waiting();
+        }
+        assert!(pace.has_time());
+        assert_eq!(pace.removal(usual), usual);
+        pace.kept_waiting();
+        assert!(!pace.has_time());
+        assert_eq!(pace.removal(usual), SHORT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pods_that_are_kept_are_waited_for_once() {
+        let (pace, usual) = (pace(1, Duration::ZERO), Duration::from_secs(20));
+        pace.learn_removal(false);
+        assert_eq!(pace.removal(usual), SHORT);
+        pace.learn_removal(true);
+        assert_eq!(pace.removal(usual), usual);
+    }
+}

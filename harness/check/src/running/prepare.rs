@@ -1,0 +1,223 @@
+//! What a check asks of the runtime before its first rule. A call that hangs there must not hang the check.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::error::Error;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cri::v1;
+use harness::client::{Answer, Client};
+use harness::shown::brief;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use crate::cgroup;
+use crate::context::Shared;
+use crate::images::{ImageError, TestImages};
+use crate::running::directory::RunDirectory;
+use crate::running::options::{CheckError, Options};
+
+/// After this time without an answer, people are told what is waited for.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// The limit of calls that belong to no rule: the deadline of a rule, and the check's interruption.
+#[derive(Debug, Clone)]
+pub(crate) struct CallLimit {
+    deadline: Duration,
+    interrupt: CancellationToken,
+    seen: Arc<Mutex<(Duration, BTreeSet<String>)>>,
+}
+
+impl CallLimit {
+    pub(crate) fn new(deadline: Duration, interrupt: CancellationToken) -> Self {
+        Self { deadline, interrupt, seen: Arc::new(Mutex::new((Duration::MAX, BTreeSet::new()))) }
+    }
+
+    /// How soon the fastest call was answered, and the names of those that were not.
+    pub(crate) fn seen(&self) -> (Duration, BTreeSet<String>) {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits for a call; one without an answer has the code DEADLINE_EXCEEDED.
+    ///
+    /// # Errors
+    /// [`CheckError::Interrupted`]
+    pub(crate) async fn call<T>(
+        &self,
+        name: &str,
+        call: impl Future<Output = Answer<T>>,
+    ) -> Result<Answer<T>, CheckError> {
+        let began = Instant::now();
+        let deadline = match name {
+            "Version" | "PullImage" => self.deadline,
+            // The rules can do without the others.
+            _ if self.seen().1.is_empty() => self.deadline / 2,
+            _ => self.deadline / 8,
+        };
+        let late = || {
+            let seconds = deadline.as_secs_f64();
+            Status::deadline_exceeded(format!("no answer to {name} within {seconds} s"))
+        };
+        let silence = async || -> Infallible {
+            tokio::time::sleep(SILENCE).await;
+            let within = deadline;
+            tracing::warn!(call = name, ?within, "waiting for an answer of the runtime");
+            std::future::pending().await
+        };
+        tokio::select! {
+            () = self.interrupt.cancelled() => Err(CheckError::Interrupted),
+            never = silence() => match never {},
+            answer = tokio::time::timeout(deadline, call) => {
+                let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+                match &answer {
+                    Ok(_) => seen.0 = seen.0.min(began.elapsed()),
+                    Err(_) => seen.1.extend(name.split(", ").map(str::to_owned)),
+                }
+                Ok(answer.unwrap_or_else(|_| Err(late())))
+            }
+        }
+    }
+}
+
+/// Finds out what the rules need to know of the runtime, and sees to the image of containers.
+pub(crate) async fn prepare(
+    options: &Options,
+    client: &Client,
+    runtime_name: &str,
+    directory: &RunDirectory,
+    limit: &CallLimit,
+) -> Result<Shared, CheckError> {
+    let run = directory.name();
+    let images = TestImages::start(directory, options.registry_port).await;
+    let images = images.map_err(|error| reason(&error));
+    let image = match (&options.image, runtime_name, &images) {
+        (Some(image), _, _) => image.clone(),
+        // crib has an image of the host's root.
+        (None, "crib", _) => "crib.local/host".to_owned(),
+        (None, _, Ok(images)) => {
+            let image = images.add_shell().map_err(|error| no_image(&error))?;
+            let pulled = limit.call("PullImage", client.pull(&image)).await?;
+            pulled.map_err(|status| {
+                let status = Box::new(status);
+                let image = image.clone();
+                no_image(&ImageError::Pull { image, status })
+            })?;
+            image
+        }
+        (None, _, Err(why)) => return Err(CheckError::NoImage(why.clone())),
+    };
+    if !images.as_ref().is_ok_and(|images| images.has(&image)) {
+        let found = limit.call("ImageStatus", client.image(&image)).await?;
+        if let Err(status) = &found {
+            tracing::warn!(message = brief(status.message()), image, "failed to find image");
+        }
+        if found.ok().flatten().is_none() {
+            let pulled = limit.call("PullImage", client.pull(&image)).await?;
+            pulled
+                .map_err(|status| CheckError::NoImage(format!("{image}: {}", status.message())))?;
+        }
+    }
+    let pulls = options.rules.iter().any(|rule| rule.calls.contains(&"PullImage"));
+    let images = match images {
+        Ok(images) if pulls && !images.has(&image) => reachable(images, client, limit).await?,
+        images => images,
+    };
+    let status = match limit.call("Status", client.status()).await? {
+        // What crib says of its box; other runtimes say nothing.
+        Ok(status) if runtime_name == "crib" => status,
+        Ok(_) => Default::default(),
+        Err(status) => {
+            tracing::warn!(message = brief(status.message()), "failed to get runtime status");
+            Default::default()
+        }
+    };
+    let features = |handler: &v1::RuntimeHandler| handler.features.unwrap_or_default();
+    let mut handlers = status.runtime_handlers.iter();
+    let maps_no_ids = handlers.any(|handler| !features(handler).user_namespaces);
+    let mut info = status.info;
+    let isolation = info.remove("isolation").unwrap_or_default();
+    let cgroups = info.remove("cgroups").unwrap_or_default();
+    let no_namespaces =
+        (isolation == "process").then(|| "isolation process has no namespaces".to_owned());
+    let single =
+        isolation.contains("single id").then(|| "the user has no subordinate ids".to_owned());
+    let group = limit.call("RuntimeConfig", cgroup::of_run(client, &run));
+    let cgroup = group.await?.unwrap_or_else(|status| {
+        // A runtime may leave the call out.
+        if status.code() != tonic::Code::Unimplemented {
+            tracing::warn!(message = brief(status.message()), "pods have no cgroup parent");
+        }
+        None
+    });
+    Ok(Shared {
+        cgroup,
+        run,
+        directory: directory.path().to_owned(),
+        image,
+        images,
+        patience: options.patience,
+        unfinished: Mutex::default(),
+        restart: options.restart.clone(),
+        no_users: no_namespaces.clone().or(single),
+        no_limits: no_namespaces
+            .clone()
+            .or_else(|| cgroups.contains("not applied").then_some(cgroups)),
+        no_user_namespaces: maps_no_ids
+            .then(|| format!("isolation {isolation} maps no ids of the host here")),
+        no_namespaces,
+    })
+}
+
+/// The images, or why the runtime cannot pull them: it does not reach the registry of this process.
+async fn reachable(
+    images: TestImages,
+    client: &Client,
+    limit: &CallLimit,
+) -> Result<Result<TestImages, String>, CheckError> {
+    if let Err(error) = images.add("reachable:1", "reachable", |image| image) {
+        return Ok(Err(reason(&error)));
+    }
+    let name = format!("{}:1", images.name("reachable"));
+    let Err(status) = limit.call("PullImage", client.pull(&name)).await? else {
+        return Ok(Ok(images));
+    };
+    // A runtime that reached the registry, or did not try to, breaks the rules of pulls.
+    if images.seen("") > 0 || !is_of_connection(status.message()) {
+        return Ok(Ok(images));
+    }
+    let why = format!(
+        "the runtime does not reach the registry of the check at {}: {}",
+        images.url(),
+        status.message()
+    );
+    images.stop().await;
+    Ok(Err(why))
+}
+
+/// Whether the words of a runtime are about a connection that failed.
+fn is_of_connection(message: &str) -> bool {
+    let message = message.to_lowercase();
+    let words = [
+        "connection refused",
+        "unreachable",
+        "no route to host",
+        "timed out",
+        "timeout",
+        "cannot be reached",
+        "http response to https client",
+    ];
+    words.iter().any(|words| message.contains(words))
+}
+
+fn no_image(error: &ImageError) -> CheckError {
+    CheckError::NoImage(error.to_string())
+}
+
+fn reason(error: &dyn Error) -> String {
+    match error.source() {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,76 @@
+//! How the runtime under check is restarted, for the rules of what survives that.
+
+use std::fmt;
+use std::pin::Pin;
+use std::process::Stdio;
+use std::sync::Arc;
+
+/// What a restart returns: an error says why the runtime was not restarted.
+type Restarting = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+
+/// Restarts the runtime. It returns after the old process has ended: the next answer is taken for one of the new process.
+#[derive(Clone)]
+pub struct Restart {
+    run: Arc<dyn Fn() -> Restarting + Send + Sync>,
+    line: Option<String>,
+}
+
+impl fmt::Debug for Restart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Restart")
+    }
+}
+
+impl Restart {
+    /// Restarts by a function, as a test does whose child the runtime is.
+    pub fn new<Running>(restart: impl Fn() -> Running + Send + Sync + 'static) -> Self
+    where
+        Running: Future<Output = Result<(), String>> + Send + 'static,
+    {
+        Self { run: Arc::new(move || Box::pin(restart())), line: None }
+    }
+
+    /// Restarts by a command line for `/bin/sh`, like `systemctl restart containerd`. It has no standard input, and its output
+    /// is not shown; errors are.
+    #[must_use]
+    pub fn command(line: &str) -> Self {
+        let command = line.to_owned();
+        Self { line: Some(line.to_owned()), ..Self::new(move || run(command.clone())) }
+    }
+
+    /// The command line, if it is one.
+    pub(crate) fn line(&self) -> Option<&str> {
+        self.line.as_deref()
+    }
+
+    pub(crate) async fn run(&self) -> Result<(), String> {
+        (self.run)().await
+    }
+}
+
+async fn run(line: String) -> Result<(), String> {
+    let ended = tokio::process::Command::new("/bin/sh")
+        .args(["-c", &line])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .status()
+        .await;
+    match ended {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{line:?} ended with {status}")),
+        Err(error) => Err(format!("failed to run {line:?} with /bin/sh: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn failed_restart_command_is_reported_with_its_status() {
+        assert_eq!(Restart::command("exit 0").run().await, Ok(()));
+        let failed = Restart::command("exit 3").run().await;
+        assert_eq!(failed, Err("\"exit 3\" ended with exit status: 3".to_owned()));
+    }
+}

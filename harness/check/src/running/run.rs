@@ -1,0 +1,467 @@
+//! Runs rules in parallel: each with a connection, a recording and a deadline of its own, so that a call that hangs costs its
+//! rule alone.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use harness::client::Client;
+use harness::shown::brief;
+use proxy::{Call, Proxy};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::Code;
+
+use crate::context::{Context, Shared, Unfinished, Waiting};
+use crate::outcome::Outcome;
+use crate::rule::Rule;
+use crate::running::cleanup::{self, PREFIX};
+use crate::running::dead_runs;
+use crate::running::directory::RunDirectory;
+use crate::running::interruption;
+use crate::running::options::{CheckError, DEADLINE, Options};
+use crate::running::pace::{Pace, Slot};
+use crate::running::prepare::{CallLimit, prepare};
+use crate::running::restart::Restart;
+
+/// How long removing a rule's pods may take, beyond which they are left for the end of the run.
+const REMOVAL: Duration = Duration::from_secs(20);
+/// How often is looked at what a rule waits for.
+const LOOK: Duration = Duration::from_millis(500);
+/// The calls that a runtime may leave out.
+const OPTIONAL: &[&str] = &[
+    "CheckpointContainer",
+    "GetContainerEvents",
+    "ListMetricDescriptors",
+    "ListPodSandboxMetrics",
+    "ListPodSandboxStats",
+    "PodSandboxStats",
+    "RuntimeConfig",
+    "StreamContainerStats",
+    "StreamContainers",
+    "StreamImages",
+    "StreamPodSandboxMetrics",
+    "StreamPodSandboxStats",
+    "StreamPodSandboxes",
+    "UpdatePodSandboxResources",
+    "UpdateRuntimeConfig",
+];
+
+/// How one rule ended.
+#[derive(Debug, Clone)]
+pub struct RuleResult {
+    /// The rule.
+    pub rule: &'static Rule,
+    /// How: `Ok` is a pass.
+    pub outcome: Result<(), Outcome>,
+    /// How long it took.
+    pub took: Duration,
+    /// Its calls, in the order in which they began; times are since the rule's beginning.
+    pub calls: Vec<Call>,
+}
+
+/// How a check ended.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// The runtime's name and version.
+    pub runtime: String,
+    /// The endpoint, as a URL.
+    pub endpoint: String,
+    /// The command line of this check, without its choice of rules.
+    pub command: String,
+    /// A result for each rule, in the order of the rules.
+    pub results: Vec<RuleResult>,
+    /// Why it ended before all rules had: then rules are missing.
+    pub cut_short: Option<CutShort>,
+    /// What could not be removed.
+    pub left: Vec<String>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Why a check ended before all of its rules had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CutShort {
+    /// It was interrupted.
+    #[error("interrupted")]
+    Interrupted,
+    /// The runtime answers no more, with what it does instead.
+    #[error("the runtime does not answer any more ({0})")]
+    RuntimeGone(String),
+}
+
+/// Runs the rules; `ended` is called after each one. Cancelling `interrupt` ends it early. Everything that was made is removed.
+///
+/// # Errors
+/// See [`CheckError`]: then no rule has run.
+pub async fn check(
+    options: Options,
+    interrupt: CancellationToken,
+    mut ended: impl FnMut(&RuleResult),
+) -> Result<Report, CheckError> {
+    let began = Instant::now();
+    let runtime = Client::with_deadline(&options.runtime, options.deadline_of_calls());
+    let mut direct = runtime.clone();
+    direct.images = Client::with_deadline(&options.images, options.deadline_of_calls()).images;
+    let limit = CallLimit::new(options.deadline, interrupt.clone());
+    let version = limit
+        .call("Version", runtime.version())
+        .await?
+        .map_err(|status| CheckError::NoRuntime(Box::new(status)))?;
+    let removal = dead_runs::remove_dead_runs(&direct, &direct);
+    let calls = "ListPodSandbox, ListImages or a removal";
+    if let Err(status) = limit.call(calls, removal).await? {
+        tracing::warn!(message = brief(status.message()), "failed to look for earlier checks");
+    }
+    let directory = RunDirectory::make(PREFIX)
+        .map_err(|source| CheckError::Io { doing: "make a directory for the check", source })?;
+    let prepared = prepare(&options, &direct, &version.runtime_name, &directory, &limit);
+    let shared = match prepared.await {
+        Ok(shared) => Arc::new(shared),
+        Err(error) => {
+            let run = directory.name();
+            let removal = cleanup::remove_images(&direct, &run);
+            // What is left is in the log of no rule, and the error says more.
+            let _ = tokio::time::timeout(REMOVAL.min(options.deadline), removal).await;
+            directory.remove();
+            return Err(error);
+        }
+    };
+    let mut rules = JoinSet::new();
+    // Others must not run while a rule restarts the runtime, for example: such a rule takes all slots, and waits until they are
+    // free.
+    let pace =
+        Arc::new(Pace::new(options.parallel, began + options.deadline * 4 / 3, limit.seen()));
+    for rule in options.rules.iter().copied() {
+        let (pace, shared, direct) = (Arc::clone(&pace), Arc::clone(&shared), direct.clone());
+        let (options, interrupted) = (options.clone(), interrupt.clone());
+        rules.spawn(async move {
+            let alone = rule.runs_alone() && (!rule.restarts() || options.restart.is_some());
+            // There is none when the check ends early: then no other rule begins.
+            let slot = pace.slot(alone).await?;
+            run_rule(rule, &options, shared, &direct, &interrupted, (&pace, slot)).await
+        });
+    }
+    let mut results = Vec::new();
+    // Beside the rules: a runtime that answers late would have all of them wait.
+    let (mut asking, mut ask_again) = (JoinSet::new(), false);
+    let ask = || {
+        let (runtime, limit) = (runtime.clone(), limit.clone());
+        async move { interruption::gone(&runtime, &limit).await }
+    };
+    let cut_short = loop {
+        tokio::select! {
+            () = interrupt.cancelled() => break Some(CutShort::Interrupted),
+            Some(gone) = asking.join_next() => match gone {
+                Ok(Some(why)) => break Some(CutShort::RuntimeGone(why)),
+                Ok(None) | Err(_) => if std::mem::take(&mut ask_again) {
+                    asking.spawn(ask());
+                },
+            },
+            next = rules.join_next(), if !rules.is_empty() || asking.is_empty() => match next {
+                None => break None,
+                Some(Ok(None)) => {}
+                Some(Ok(Some(result))) => {
+                    ended(&result);
+                    let lost = interruption::may_be_gone(&result.calls);
+                    results.push(result);
+                    match asking.is_empty() {
+                        true if lost => drop(asking.spawn(ask())),
+                        _ => ask_again |= lost,
+                    }
+                }
+                Some(Err(error)) => tracing::warn!(%error, "rule did not end"),
+            }
+        }
+    };
+    pace.close();
+    if cut_short == Some(CutShort::Interrupted) {
+        // A pod that is being made could not be found yet, and would be left.
+        let unfinished: Vec<Unfinished> = shared.unfinished().values().cloned().collect();
+        interruption::settle(&unfinished).await;
+    }
+    rules.shutdown().await;
+    let position = |id: &str| options.rules.iter().position(|rule| rule.id == id);
+    results.sort_by_key(|result: &RuleResult| position(result.rule.id));
+    let left = clean_up(shared, &direct, directory).await;
+    Ok(Report {
+        runtime: format!("{} {}", version.runtime_name, version.runtime_version),
+        endpoint: format!("unix://{}", options.runtime.display()),
+        command: command_line(&options),
+        results,
+        cut_short,
+        left,
+        took: began.elapsed(),
+    })
+}
+
+/// The command that makes such a check.
+fn command_line(options: &Options) -> String {
+    let url = |socket: &Path| format!("unix://{}", socket.display());
+    let mut words = vec![("--runtime-endpoint", url(&options.runtime))];
+    if options.images != options.runtime {
+        words.push(("--image-endpoint", url(&options.images)));
+    }
+    let port = options.registry_port.map(|port| port.to_string());
+    let restart = options.restart.as_ref().and_then(Restart::line);
+    let deadline = options.deadline.as_secs_f64();
+    let deadline = (options.deadline != DEADLINE).then(|| format!("{deadline}s"));
+    let optional = [
+        ("--deadline", deadline),
+        ("--image", options.image.clone()),
+        ("--registry-port", port),
+        ("--restart-command", restart.map(str::to_owned)),
+    ];
+    words.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    let words = words.iter().map(|(name, value)| format!(" {name} {}", shell_word(value)));
+    format!("crib check{}", words.collect::<String>())
+}
+
+/// The text as one word of a shell.
+fn shell_word(text: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:@%+,=".contains(letter);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
+/// Runs a rule; `None` if the check was interrupted before it began.
+async fn run_rule(
+    rule: &'static Rule,
+    options: &Options,
+    shared: Arc<Shared>,
+    direct: &Client,
+    interrupted: &CancellationToken,
+    (pace, mut slot): (&Pace, Slot),
+) -> Option<RuleResult> {
+    let began = Instant::now();
+    if !pace.has_time() {
+        let (outcome, calls) = (Err(no_time()), Vec::new());
+        return Some(RuleResult { rule, outcome, took: Duration::ZERO, calls });
+    }
+    let connected = connect(rule, options, Arc::clone(&shared));
+    let (outcome, calls) = match connected {
+        Ok((context, proxies)) => {
+            // The runtime's own proxy is the first one.
+            if let Some(proxy) = proxies.first() {
+                let (recording, faults) = (proxy.recording().clone(), proxy.rules().clone());
+                let unfinished = Unfinished { recording, faults };
+                shared.unfinished().insert(rule.id, unfinished);
+            }
+            // From here on an interruption finds it.
+            if interrupted.is_cancelled() {
+                return None;
+            }
+            let zero = |proxy: &Proxy| proxy.recording().set_zero();
+            proxies.iter().for_each(zero);
+            let body = context.clone();
+            // A task of its own: a rule that panics fails, and ends nothing else.
+            let body = tokio::spawn(async move { (rule.body)(&body).await });
+            let calls = || {
+                let calls = proxies.iter().flat_map(|proxy| proxy.recording().calls());
+                let mut calls: Vec<Call> = calls.collect();
+                calls.sort_by(|a, b| a.start.total_cmp(&b.start));
+                calls
+            };
+            let looked_at = (pace, &mut slot);
+            let ended = end_of(body, options.deadline, looked_at, &calls).await;
+            let calls = calls();
+            pace.learn(&calls, matches!(ended, Err(None)).then_some(options.deadline));
+            let outcome = ended.unwrap_or_else(|in_vain| {
+                let waiting = context.waiting.get();
+                Err(in_vain
+                    .unwrap_or_else(|| overdue(options.deadline, &calls, waiting.as_deref())))
+            });
+            if outcome.is_err() && began.elapsed() >= options.patience {
+                pace.kept_waiting();
+            }
+            (judged(outcome, &calls), calls)
+        }
+        Err(error) => {
+            let why = format!("failed to make a socket: {error}");
+            (Err(Outcome::Skipped(why)), Vec::new())
+        }
+    };
+    let took = began.elapsed();
+    let answered = cleanup::answered_pods(&calls);
+    let listing = pace.listing(cleanup::LISTING);
+    let removal = cleanup::remove_pods(direct, &shared.run, Some(rule.id), &answered, listing);
+    let within = pace.removal(REMOVAL.min(options.deadline));
+    let removed = tokio::time::timeout(within, giving_way(removal, pace, &mut slot)).await;
+    if !answered.is_empty() {
+        pace.learn_removal(removed.is_ok());
+    }
+    match removed {
+        Ok(left) if left.is_empty() => drop(shared.unfinished().remove(rule.id)),
+        Ok(_) | Err(_) => {
+            tracing::debug!(rule = rule.id, "pods of rule are left for the end");
+        }
+    }
+    Some(RuleResult { rule, outcome, took, calls })
+}
+
+/// A connection that is recorded: through a proxy of the rule's own, or two if images have an endpoint of their own.
+fn connect(
+    rule: &'static Rule,
+    options: &Options,
+    shared: Arc<Shared>,
+) -> io::Result<(Context, Vec<Proxy>)> {
+    let faults = || interruption::with_refusal(&options.faults);
+    let socket = |suffix: &str| shared.directory.join(format!("{}{suffix}", rule.id));
+    let proxy = Proxy::with_faults(&socket(".r"), &options.runtime, faults())?;
+    let deadline = options.deadline_of_calls();
+    let mut client = Client::with_deadline(proxy.socket(), deadline);
+    let mut proxies = vec![proxy];
+    if options.images != options.runtime {
+        let proxy = Proxy::with_faults(&socket(".i"), &options.images, faults())?;
+        client.images = Client::with_deadline(proxy.socket(), deadline).images;
+        proxies.push(proxy);
+    }
+    let context = Context {
+        client,
+        rule: rule.id,
+        faults: proxies.iter().map(|proxy| proxy.rules().clone()).collect(),
+        waiting: Waiting::default(),
+        shared,
+    };
+    Ok((context, proxies))
+}
+
+/// How the body ended, with which it does in any case. If it did not: the failure of one that waited for what never comes, or
+/// `None` at the deadline.
+async fn end_of(
+    body: tokio::task::JoinHandle<Result<(), Outcome>>,
+    deadline: Duration,
+    (pace, slot): (&Pace, &mut Slot),
+    calls: &impl Fn() -> Vec<Call>,
+) -> Result<Result<(), Outcome>, Option<Outcome>> {
+    let mut body = AbortOnDropHandle::new(body);
+    let began = Instant::now();
+    let ended = async {
+        loop {
+            if let Ok(ended) = tokio::time::timeout(LOOK, &mut body).await {
+                let of_panic = |error: tokio::task::JoinError| {
+                    Err(of_whole("the rule to end".to_owned(), error.to_string()))
+                };
+                return Ok(ended.unwrap_or_else(of_panic));
+            }
+            let took = began.elapsed();
+            if !pace.has_time() {
+                return Err(Some(no_time()));
+            }
+            if let Some(call) = pace.in_vain(&calls(), took.as_secs_f64()) {
+                let seen =
+                    format!("no answer to {}, which was never answered in this check", call.method);
+                return Err(Some(of_whole("an answer".to_owned(), seen)));
+            }
+            pace.give_way(slot, took);
+        }
+    };
+    tokio::time::timeout(deadline, ended).await.unwrap_or(Err(None))
+}
+
+/// The end of a rule for which there is no time left.
+fn no_time() -> Outcome {
+    let why = "the runtime is so slow that the check has no time left for this rule: run it alone with --select";
+    Outcome::Skipped(why.to_owned())
+}
+
+/// Carries something out, beside the next rule when it takes long.
+async fn giving_way<T>(work: impl Future<Output = T>, pace: &Pace, slot: &mut Slot) -> T {
+    let began = Instant::now();
+    let mut work = std::pin::pin!(work);
+    loop {
+        match tokio::time::timeout(LOOK, &mut work).await {
+            Ok(done) => return done,
+            Err(_) => pace.give_way(slot, began.elapsed()),
+        }
+    }
+}
+
+fn of_whole(expected: String, seen: String) -> Outcome {
+    Outcome::Fail { what: "the rule as a whole".to_owned(), expected, seen }
+}
+
+/// The failure of a rule that took longer than its deadline, by what it was doing: a call, or waiting for something.
+fn overdue(deadline: Duration, calls: &[Call], waiting: Option<&str>) -> Outcome {
+    let deadline = deadline.as_secs_f64();
+    let duration = |call: &Call| (call.end.unwrap_or(deadline) - call.start).max(0.0);
+    // The stream of events is open as long as the rule that listens.
+    let calls = calls.iter().filter(|call| call.method != "GetContainerEvents");
+    let together: f64 = calls.clone().map(duration).sum();
+    let count = calls.clone().count();
+    // What was asked just before the deadline is not what took the time.
+    let is_open = |call: &&Call| call.end.is_none() && duration(call) > deadline / 4.0;
+    let open = calls.clone().rev().find(is_open);
+    let slowest = calls.max_by(|a, b| duration(a).total_cmp(&duration(b)));
+    let seen = match (open.or(slowest), waiting) {
+        (Some(call), _) if is_open(&call) => {
+            format!("no answer to {} for {:.1} s", call.method, duration(call))
+        }
+        (_, Some(what)) => format!("still waiting for {what}"),
+        (Some(call), None) => format!(
+            "the slowest call, {}, took {:.1} s, and all {count} together {together:.1} s",
+            call.method,
+            duration(call)
+        ),
+        (None, None) => "no call was made".to_owned(),
+    };
+    of_whole(format!("to end within {deadline} s"), seen)
+}
+
+/// What a refused call means: a call that a runtime may leave out makes a rule unsupported, any other one fails it.
+fn judged(outcome: Result<(), Outcome>, calls: &[Call]) -> Result<(), Outcome> {
+    let Err(Outcome::Refused { code, message }) = outcome else {
+        return outcome;
+    };
+    let of_code = |call: &&Call| call.code == Some(code) && call.message == message;
+    let call = calls.iter().rev().find(of_code).map(|call| call.method.as_str());
+    let call = call.unwrap_or("a call");
+    if code == Code::Unimplemented && OPTIONAL.contains(&call) {
+        return Err(Outcome::Unsupported(format!("{call}: {message}")));
+    }
+    Err(Outcome::Fail {
+        what: call.to_owned(),
+        expected: "success".to_owned(),
+        seen: format!("{code:?}: {message}"),
+    })
+}
+
+async fn clean_up(shared: Arc<Shared>, client: &Client, directory: RunDirectory) -> Vec<String> {
+    let run = shared.run.clone();
+    let unfinished: Vec<Unfinished> = shared.unfinished().values().cloned().collect();
+    let calls: Vec<Call> = unfinished.iter().flat_map(|one| one.recording.calls()).collect();
+    let answered = cleanup::answered_pods(&calls);
+    let left = tokio::time::timeout(REMOVAL, cleanup::remove_run(client, &run, &answered)).await;
+    // Every rule has ended: there is no other owner.
+    if let Some(Shared { images: Ok(images), .. }) = Arc::into_inner(shared) {
+        images.stop().await;
+    }
+    directory.remove();
+    left.unwrap_or_else(|_| {
+        vec![format!("the runtime did not remove the pods of {run} within {} s", REMOVAL.as_secs())]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_line_has_all_that_a_rule_depends_on() {
+        let mut options = Options::new(Path::new("/s"));
+        assert_eq!(command_line(&options), "crib check --runtime-endpoint unix:///s");
+        options.images = "/i".into();
+        options.deadline = Duration::from_millis(1500);
+        options.image = Some("a/b:1".to_owned());
+        options.registry_port = Some(5055);
+        options.restart = Some(Restart::command("it's done"));
+        let expected = "crib check --runtime-endpoint unix:///s --image-endpoint unix:///i --deadline 1.5s --image a/b:1 \
+            --registry-port 5055 --restart-command 'it'\\''s done'";
+        assert_eq!(command_line(&options), expected);
+    }
+}

@@ -1,0 +1,15 @@
+//! Manifests: read, checked beside this machine, watched, and what their changes do.
+
+pub(crate) mod apply;
+pub(crate) mod archived_images;
+pub(crate) mod claims;
+pub(crate) mod immutable;
+pub(crate) mod inputs;
+pub(crate) mod manifest_pods;
+pub(crate) mod manifest_watch;
+pub(crate) mod node_fields;
+pub(crate) mod of_cluster;
+pub(crate) mod skipped;
+pub(crate) mod storage_limits;
+pub(crate) mod unsupported_storage;
+pub(crate) mod watched;

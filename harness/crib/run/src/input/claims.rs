@@ -1,0 +1,76 @@
+//! ◆ Which claims the pods of a run use, and what is wrong with them. Pure.
+
+use std::collections::BTreeMap;
+
+use agent::objects::ObjectMap;
+use agent::storage::claims::{Binding, Bound, ClaimName, Unbound, bind, bind_all, unfitting};
+use api::pod::Pod;
+
+/// The claims that pods mount, each once.
+pub(crate) fn used<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Vec<ClaimName> {
+    let mut claims: Vec<ClaimName> = pods
+        .into_iter()
+        .flat_map(|pod| {
+            let volumes = pod.spec().volumes.iter().flatten();
+            let sources = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
+            sources.map(|source| ClaimName::new(pod.namespace(), source.claim_name.clone()))
+        })
+        .collect();
+    claims.sort();
+    claims.dedup();
+    claims
+}
+
+/// What claims are bound to.
+type Bindings = BTreeMap<ClaimName, Result<Binding, Unbound>>;
+
+/// What the claims that exist, and `claims`, will be bound to, and the claims of volumes then.
+pub fn bindings(claims: &[ClaimName], objects: &ObjectMap) -> (Bindings, Bound) {
+    let (mut all, mut bound) = bind_all(objects, Bound::new());
+    let volumes = objects.persistent_volumes();
+    // Those of StatefulSets are bound when their pods start.
+    for name in claims {
+        if all.contains_key(name) {
+            continue;
+        }
+        let Some(claim) = objects.persistent_volume_claim(&name.namespace, &name.name) else {
+            continue;
+        };
+        let binding = bind(&claim, &volumes, &bound);
+        if let Ok(Binding::Volume(volume)) = &binding {
+            bound.insert(volume.clone(), name.clone());
+        }
+        all.insert(name.clone(), binding);
+    }
+    (all, bound)
+}
+
+/// Why claims that exist would be bound to nothing, each in a sentence.
+pub(crate) fn problems(claims: &[ClaimName], objects: &ObjectMap) -> Vec<String> {
+    let (all, _) = bindings(claims, objects);
+    all.into_iter()
+        .filter_map(|(name, binding)| {
+            let reason = binding.err()?;
+            Some(format!("persistentvolumeclaim {name} has no volume: {reason}"))
+        })
+        .collect()
+}
+
+/// Which claims get a directory although there are PersistentVolumes, each in a sentence.
+pub(crate) fn warnings(claims: &[ClaimName], objects: &ObjectMap) -> Vec<String> {
+    let (all, bound) = bindings(claims, objects);
+    let volumes = objects.persistent_volumes();
+    all.into_iter()
+        .filter(|(_, binding)| *binding == Ok(Binding::Directory))
+        .filter_map(|(name, _)| {
+            let claim = objects.persistent_volume_claim(&name.namespace, &name.name)?;
+            let reasons = unfitting(&claim, &volumes, &bound).join("; ");
+            (!reasons.is_empty()).then(|| {
+                format!(
+                    "persistentvolumeclaim {name} gets a directory of its own, because no PersistentVolume fits ({reasons}): change \
+                     the claim or a PersistentVolume, or leave the PersistentVolumes out"
+                )
+            })
+        })
+        .collect()
+}

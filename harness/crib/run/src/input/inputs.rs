@@ -1,0 +1,416 @@
+//! Loads the manifests of the command line: pods, or all errors at once.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use agent::objects::ObjectMap;
+use agent::pod_spec::priority_class;
+use agent::pod_spec::references;
+use agent::pod_spec::runtime_class;
+use agent::services::NodePorts;
+use agent::storage::claims::ClaimName;
+use agent::{MakeInMemory, services};
+use api::manifest::{self, Object, Parsed, Problem, Skipped, Strictness, Workload};
+use api::manifest_set::{
+    extended_resources, fractional_bytes, named_pods, owned_objects, reserved_names,
+};
+use api::pod::Pod;
+use clap::Args;
+use crib_base::named_text;
+use crib_base::pull_secrets::PullSecrets;
+
+use crate::input::claims;
+use crate::input::node_fields;
+use crate::input::of_cluster;
+use crate::input::skipped;
+use crate::input::storage_limits;
+use crate::input::unsupported_storage;
+use crate::input::watched::Watched;
+
+/// What is to be run.
+#[derive(Debug)]
+pub struct Inputs {
+    /// The pods, no two with the same name or uid.
+    pub pods: Vec<Pod>,
+    /// The objects that create pods, no two of a kind with the same name. There is at least one of these or those.
+    pub workloads: Vec<Workload>,
+    /// The objects that pods refer to.
+    pub objects: ObjectMap,
+    /// The claims that pods mount; for pods of StatefulSets, those of the first one.
+    pub claims: Vec<ClaimName>,
+    /// Where their volumes are kept.
+    pub volumes_dir: PathBuf,
+    /// The changes of the manifests, if they are watched.
+    pub watched: Option<Watched>,
+    /// How the directory of volumes is made that are kept in memory.
+    pub volumes_in_memory: Option<MakeInMemory>,
+    /// Their kinds, namespaces and names, as they are in the manifests.
+    pub object_names: Vec<String>,
+    /// What looks like a mistake in a manifest.
+    pub warnings: Vec<String>,
+    /// Those of them that `--strict` refuses, until it has.
+    refusable: Vec<String>,
+    /// Fields that change nothing.
+    pub no_effect: Vec<Problem>,
+    /// Credentials for registries.
+    pub pull_secrets: PullSecrets,
+}
+
+const NOTHING: &str = "no pod in the manifests: nothing to run";
+
+/// What is done when there is nothing to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Empty {
+    /// It is an error.
+    Refused,
+    /// It is taken: there was something before, or will be.
+    Accepted,
+}
+
+/// How manifests are read.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct ManifestArgs {
+    /// Accept unknown fields in manifests, and keys that an object has twice, with a warning
+    #[arg(long)]
+    pub lenient: bool,
+    /// Refuse what is only warned about otherwise: limits that cannot be applied, kinds that are not run, and
+    /// Services that are not served as they are written
+    #[arg(long)]
+    pub strict: bool,
+    /// How many documents the manifests may have together
+    #[arg(long, value_name = "NUMBER", default_value_t = Self::default().max_documents)]
+    pub max_documents: usize,
+}
+
+impl Default for ManifestArgs {
+    fn default() -> Self {
+        Self { lenient: false, strict: false, max_documents: 1000 }
+    }
+}
+
+/// The most bytes of a document: 16 MiB.
+const LONGEST_DOCUMENT: usize = 16 << 20;
+
+/// Reads all manifests. The errors are what to print, one for each problem. What is skipped, and what Services do not do
+/// here, is one if `strict`, else a warning.
+pub fn load(paths: &[PathBuf], how: ManifestArgs) -> Result<Inputs, Vec<String>> {
+    load_or_none(paths, how, Empty::Refused)
+}
+
+/// The same, where there may be nothing to run.
+pub(crate) fn load_or_none(
+    paths: &[PathBuf],
+    how: ManifestArgs,
+    empty: Empty,
+) -> Result<Inputs, Vec<String>> {
+    let ManifestArgs { lenient, strict, max_documents } = how;
+    let (mut texts, mut problems) = (Texts::with_room(max_documents), Vec::new());
+    let strictness = if lenient { Strictness::Lenient } else { Strictness::Strict };
+    for path in paths {
+        problems.extend(read_manifests(path, empty, &mut texts).err());
+        if texts.is_too_much() {
+            return Err(problems);
+        }
+    }
+    let mut texts = texts.all;
+    // As kubectl has it. Where all are blank they stay, to be named.
+    let is_something = texts.iter().any(|(_, text)| !is_blank(text));
+    if is_something || empty == Empty::Accepted {
+        texts.retain(|(_, text)| !is_blank(text));
+    }
+    let parsed: Vec<(String, Parsed)> = texts
+        .iter()
+        .map(|(name, text)| (name.clone(), manifest::parse(name, text, strictness)))
+        .collect();
+    let skipped = parsed.iter().flat_map(|(_, parsed)| parsed.skipped.clone());
+    let skipped: Vec<Skipped> = skipped.collect();
+    let kustomizations = skipped::kustomizations(&skipped);
+    let skipped = skipped::sentences(&skipped);
+    if strict {
+        problems.extend(skipped.iter().map(|skipped| format!("--strict: {skipped}")));
+    }
+    let mut inputs = match merge(parsed, problems, empty) {
+        Ok(inputs) => inputs,
+        // What is skipped may be why.
+        Err(problems) if problems == [NOTHING] => {
+            return Err(skipped.into_iter().chain(problems).collect());
+        }
+        Err(problems) if strict => return Err(problems),
+        Err(problems) => return Err(kustomizations.into_iter().chain(problems).collect()),
+    };
+    let other_nodes = node_fields::warning(&inputs.pods, &inputs.workloads);
+    inputs.warnings.extend(other_nodes);
+    let mut refusable = std::mem::take(&mut inputs.refusable);
+    refusable.extend(storage_limits::warning(&inputs.pods, &inputs.workloads));
+    let devices = extended_resources::warnings(&inputs.pods, &inputs.workloads);
+    refusable.extend(devices);
+    refusable.extend(fractional_bytes::warnings(&inputs.pods, &inputs.workloads));
+    refusable.extend(claims::warnings(&inputs.claims, &inputs.objects));
+    refusable.extend(services::warnings(&inputs.objects));
+    if strict && !refusable.is_empty() {
+        let refused = refusable.iter().map(|said| format!("--strict: {said}"));
+        return Err(refused.collect());
+    }
+    if !strict {
+        inputs.warnings.extend(skipped);
+        inputs.warnings.extend(refusable);
+    }
+    Ok(inputs)
+}
+
+/// Makes the paths of image archives absolute; one that is not there is an error in words.
+pub(crate) fn archives(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
+    paths
+        .iter()
+        .map(|path| {
+            path.canonicalize().map_err(|error| {
+                format!("failed to find the image archive {}: {error}", path.display())
+            })
+        })
+        .collect()
+}
+
+/// Manifests that were read, each with its name.
+struct Texts {
+    all: Vec<(String, String)>,
+    documents: usize,
+    most: usize,
+}
+
+impl Texts {
+    fn with_room(most: usize) -> Self {
+        Self { all: Vec::new(), documents: 0, most }
+    }
+
+    fn is_too_much(&self) -> bool {
+        self.documents > self.most
+    }
+
+    fn add(&mut self, (name, text): (String, String)) -> Result<(), String> {
+        self.documents += documents(&name, &text)?;
+        if self.is_too_much() {
+            let most = self.most;
+            return Err(format!(
+                "{name}: with it there are more than {most} documents: --max-documents allows more"
+            ));
+        }
+        self.all.push((name, text));
+        Ok(())
+    }
+}
+
+/// Appends the name and the text of each manifest that `path` stands for.
+fn read_manifests(path: &Path, empty: Empty, texts: &mut Texts) -> Result<(), String> {
+    if path == Path::new("-") {
+        let bytes = named_text::read_bytes(std::io::stdin(), named_text::MOST)
+            .map_err(|error| format!("failed to read standard input: {error}"))?;
+        return texts.add(("<stdin>".to_owned(), decode("<stdin>", bytes)?));
+    }
+    if let Some(url) = path.to_str().filter(|path| is_url(path)) {
+        return Err(format!(
+            "{url}: a URL is not read, because what it serves is not under your control: download it first, look at it, \
+             and run the file"
+        ));
+    }
+    let said =
+        |error: std::io::Error| format!("failed to read the manifest {}: {error}", path.display());
+    if !path.metadata().map_err(said)?.is_dir() {
+        return texts.add(text_of(path)?);
+    }
+    let mut files = Vec::new();
+    for entry in path.read_dir().map_err(said)? {
+        let file = entry.map_err(said)?.path();
+        if is_manifest(&file) && file.is_file() {
+            files.push(file);
+        }
+    }
+    if files.is_empty() && empty == Empty::Refused {
+        return Err(format!(
+            "{}: no *.yaml, *.yml or *.json file in this directory",
+            path.display()
+        ));
+    }
+    files.sort();
+    files.iter().try_for_each(|file| texts.add(text_of(file)?))
+}
+
+/// The number of documents in a text, blank ones left out.
+fn documents(name: &str, text: &str) -> Result<usize, String> {
+    let parts = || text.split("\n---");
+    if parts().any(|part| part.len() > LONGEST_DOCUMENT) {
+        return Err(format!(
+            "{name}: a document has more than {} MiB: is this a manifest?",
+            LONGEST_DOCUMENT >> 20
+        ));
+    }
+    Ok(parts().filter(|part| !is_blank(part)).count())
+}
+
+fn text_of(path: &Path) -> Result<(String, String), String> {
+    let name = path.display().to_string();
+    let read = std::fs::File::open(path);
+    let bytes = read
+        .and_then(|file| named_text::read_bytes(file, named_text::MOST))
+        .map_err(|error| format!("failed to read the manifest {name}: {error}"))?;
+    let text = decode(&name, bytes)?;
+    Ok((name, text))
+}
+
+fn decode(name: &str, bytes: Vec<u8>) -> Result<String, String> {
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        format!("{name}: byte {at} is not UTF-8: a manifest is YAML or JSON text")
+    })
+}
+
+/// Whether a manifest has only comments, and marks between documents.
+fn is_blank(text: &str) -> bool {
+    text.lines().all(|line| {
+        let line = line.strip_prefix("---").unwrap_or(line).trim();
+        line.is_empty() || line.starts_with('#')
+    })
+}
+
+fn is_url(path: &str) -> bool {
+    path.starts_with("http://") || path.starts_with("https://")
+}
+
+fn is_manifest(path: &Path) -> bool {
+    let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    let known = path
+        .extension()
+        .is_some_and(|extension| extension == "yaml" || extension == "yml" || extension == "json");
+    known && !hidden
+}
+
+/// What to say of a second object of that name; objects without one have a problem of their own.
+fn twice(file: &str, name: &str) -> Option<String> {
+    (!name.ends_with(['/', ' ']))
+        .then(|| format!("{file}: {name} is in the manifests twice: give one of them another name"))
+}
+
+/// Merges the pods and objects of all files; rejects duplicate names, missing objects and an empty set.
+fn merge(
+    files: Vec<(String, Parsed)>,
+    mut problems: Vec<String>,
+    empty: Empty,
+) -> Result<Inputs, Vec<String>> {
+    let (mut pods, mut warnings) = (Vec::<Pod>::new(), Vec::new());
+    let (mut names, mut uids) = (BTreeMap::new(), BTreeMap::new());
+    let mut all_objects: Vec<(String, Object)> = Vec::new();
+    let (mut no_effect, mut unsupported) = (Vec::new(), Vec::new());
+    let mut workloads: Vec<Workload> = Vec::new();
+    let mut node_ports = NodePorts::default();
+    for (file, parsed) in files {
+        for object in parsed.objects {
+            let name = object.full_name();
+            // As for kubectl; objects without a name have a problem of their own.
+            match all_objects.iter_mut().find(|(_, other)| other.full_name() == name) {
+                Some((_, other)) if *other == object => {}
+                Some(other) if !name.ends_with(['/', ' ']) => {
+                    let last = "is in the manifests twice: the last one counts";
+                    warnings.push(format!("{file}: {name} {last}"));
+                    *other = (file.clone(), object);
+                }
+                Some(_) | None => all_objects.push((file.clone(), object)),
+            }
+        }
+        for workload in parsed.workloads {
+            let name = workload.full_name();
+            match workloads.iter().find(|other| other.full_name() == name) {
+                Some(other) if other.object == workload.object => {}
+                Some(_) => {
+                    problems.extend(twice(&file, &name));
+                    workloads.push(workload);
+                }
+                None => workloads.push(workload),
+            }
+        }
+        let (of_storage, others): (Vec<_>, Vec<_>) =
+            parsed.problems.into_iter().partition(|problem| problem.object.is_some());
+        unsupported.extend(of_storage);
+        problems.extend(others.iter().map(ToString::to_string));
+        warnings.extend(parsed.warnings.iter().map(ToString::to_string));
+        no_effect.extend(parsed.no_effect);
+        // Those without a name have a problem of their own.
+        let named = parsed.pods.into_iter().filter(|pod| !pod.name().is_empty());
+        for pod in named {
+            if let Some(other) = names.insert(pod.full_name(), file.clone()) {
+                let place = if other == file {
+                    "is in it twice".to_owned()
+                } else {
+                    format!("is also in {other}")
+                };
+                problems.push(format!(
+                    "{file}: pod {} {place}: give one of them another name",
+                    pod.full_name()
+                ));
+            } else if let Some(other) = uids.insert(pod.uid().clone(), pod.full_name()) {
+                let name = pod.full_name();
+                problems.push(format!("{file}: pod {name} has the metadata.uid of pod {other}: leave it out, or change it"));
+            }
+            pods.push(pod);
+        }
+    }
+    for (file, object) in &all_objects {
+        if let Object::Service(service) = object {
+            let (taken, name) = (node_ports.take(service), object.full_name());
+            problems.extend(taken.into_iter().map(|problem| format!("{file}: {name}: {problem}")));
+        }
+    }
+    let all_objects: Vec<Object> = all_objects.into_iter().map(|(_, object)| object).collect();
+    warnings.extend(owned_objects::leave_out(&mut pods, &mut workloads));
+    problems.extend(reserved_names::problems(&pods, &workloads));
+    let is_empty = pods.is_empty() && workloads.is_empty();
+    if is_empty && problems.is_empty() && empty == Empty::Refused {
+        problems.push(NOTHING.to_owned());
+    }
+    let mut objects = ObjectMap::default();
+    let object_names = all_objects.iter().map(Object::full_name).collect();
+    objects.extend(all_objects);
+    for workload in &workloads {
+        objects.insert_claims_of(workload);
+    }
+    warnings.extend(of_cluster::leave_out(&mut pods, &mut workloads, &mut objects));
+    problems.extend(runtime_class::add_overhead(&mut pods, &mut workloads, &objects));
+    let priorities = priority_class::add_priority(&mut pods, &mut workloads, &objects);
+    problems.extend(priorities.problems);
+    let examples: Vec<Pod> = workloads.iter().map(Workload::example).collect();
+    let used = claims::used(pods.iter().chain(&examples));
+    let storage = unsupported_storage::sort(&unsupported, &pods, &workloads, &objects);
+    problems.extend(storage.problems);
+    if problems.is_empty() {
+        for (owner, pod) in named_pods(&pods, &workloads) {
+            let missing = references::missing(&pod, &objects);
+            problems.extend(missing.iter().map(|name| {
+                let file = pod.origin();
+                format!("{file}: {owner} needs the {name}: add it to the manifests")
+            }));
+        }
+    }
+    if problems.is_empty() {
+        problems = claims::problems(&used, &objects);
+    }
+    if problems.is_empty() {
+        Ok(Inputs {
+            claims: used,
+            volumes_dir: PathBuf::new(),
+            volumes_in_memory: None,
+            watched: None,
+            pods,
+            workloads,
+            objects,
+            object_names,
+            warnings,
+            refusable: priorities.unknown.into_iter().chain(storage.warnings).collect(),
+            no_effect,
+            pull_secrets: PullSecrets::default(),
+        })
+    } else {
+        Err(problems)
+    }
+}
+
+#[cfg(test)]
+#[path = "inputs/tests.rs"]
+mod tests;

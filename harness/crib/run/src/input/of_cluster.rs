@@ -1,0 +1,162 @@
+//! ◆ What a cluster adds to objects, and `kubectl get -o yaml` prints: it is left out where its other half is not there. Pure.
+
+use agent::objects::ObjectMap;
+use api::manifest::Workload;
+use api::pod::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PodSpec};
+
+/// The ConfigMap that a cluster has in each namespace (Kubernetes 1.36, pkg/controller/certificates/rootcacertpublisher). The API
+/// server mounts it into every pod, and some authors do so by hand.
+const ROOT_CA: &str = "kube-root-ca.crt";
+/// The annotation of a claim whose volume was not chosen by its author (Kubernetes 1.36, pkg/controller/volume/persistentvolume).
+const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
+
+/// Leaves them out. Returns what to say.
+pub(crate) fn leave_out(
+    pods: &mut [Pod],
+    workloads: &mut [Workload],
+    objects: &mut ObjectMap,
+) -> Vec<String> {
+    let mut said = Vec::new();
+    let mut without = |owner: &str, volume: &str| {
+        said.push(format!(
+            "{owner}: volume {volume} has no file of {ROOT_CA}: it is for a cluster's API server, and there is none here"
+        ));
+    };
+    for pod in pods {
+        let mut api = pod.api().clone();
+        let spec = api.spec.get_or_insert_default();
+        if objects.config_map(pod.namespace(), ROOT_CA).is_none()
+            && let Some(volume) = without_root_ca(spec)
+        {
+            without(&format!("pod {}", pod.full_name()), &volume);
+            let origin = pod.origin().to_owned();
+            *pod = Pod::new(api).with_origin(&origin);
+        }
+    }
+    for workload in workloads {
+        let name = workload.full_name();
+        let has_map = objects.config_map(workload.namespace(), ROOT_CA).is_some();
+        let spec = workload.template_mut().and_then(|template| template.spec.as_mut());
+        if let Some(volume) = spec.filter(|_| !has_map).and_then(without_root_ca) {
+            without(&name, &volume);
+        }
+    }
+    for claim in objects.persistent_volume_claims() {
+        let Some((volume, unbound)) = unbound(&claim, objects) else {
+            continue;
+        };
+        let (namespace, name) = (
+            claim.metadata.namespace.as_deref().unwrap_or("default"),
+            claim.metadata.name.as_deref().unwrap_or_default(),
+        );
+        said.push(format!(
+            "persistentvolumeclaim {namespace}/{name} is as new: PersistentVolume {volume}, to which its cluster bound it, is not in the \
+             manifests"
+        ));
+        objects.insert_persistent_volume_claim(unbound);
+    }
+    said
+}
+
+/// Lets the volumes of a pod do without the certificate. Returns the name of the first one that has it.
+fn without_root_ca(spec: &mut PodSpec) -> Option<String> {
+    let mut first = None;
+    for volume in spec.volumes.iter_mut().flatten() {
+        let sources = volume.projected.iter_mut().flat_map(|it| it.sources.iter_mut().flatten());
+        let maps = sources.filter_map(|source| source.config_map.as_mut());
+        let maps = maps.map(|map| (&map.name, &mut map.optional));
+        let own = volume.config_map.as_mut().map(|map| (&map.name, &mut map.optional));
+        for (name, optional) in maps.chain(own) {
+            if name == ROOT_CA && *optional != Some(true) {
+                *optional = Some(true);
+                first.get_or_insert_with(|| volume.name.clone());
+            }
+        }
+    }
+    first
+}
+
+/// A claim that a cluster bound to a volume that is not here, with the volume's name, and without it.
+fn unbound(
+    claim: &PersistentVolumeClaim,
+    objects: &ObjectMap,
+) -> Option<(String, PersistentVolumeClaim)> {
+    let annotations = claim.metadata.annotations.as_ref()?;
+    let volume = claim.spec.as_ref()?.volume_name.clone()?;
+    let volumes = objects.persistent_volumes();
+    let is_here = volumes.iter().any(|one| one.metadata.name.as_ref() == Some(&volume));
+    let is_bound = annotations.contains_key(BOUND_BY_CONTROLLER);
+    (is_bound && !is_here).then(|| {
+        let mut unbound = claim.clone();
+        if let Some(spec) = &mut unbound.spec {
+            spec.volume_name = None;
+        }
+        (volume, unbound)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[rstest]
+    #[case::added_by_cluster("kube-api-access-x2b4z", "kube-root-ca.crt", None, true)]
+    #[case::by_hand("token", "kube-root-ca.crt", None, true)]
+    #[case::own_map("kube-api-access-x2b4z", "ca", None, false)]
+    #[case::map_is_there("token", "kube-root-ca.crt", Some("kube-root-ca.crt"), false)]
+    fn certificate_of_a_cluster_is_left_out(
+        #[case] volume: &str,
+        #[case] map: &str,
+        #[case] there: Option<&str>,
+        #[case] is_left_out: bool,
+    ) {
+        let mut objects = ObjectMap::default();
+        if let Some(name) = there {
+            let map = json!({"metadata": {"name": name}});
+            objects.insert_config_map(serde_json::from_value(map).unwrap());
+        }
+        let token = json!({"serviceAccountToken": {"path": "token"}});
+        let projected = json!({"sources": [token, {"configMap": {"name": map}}]});
+        for source in [json!({"projected": projected}), json!({"configMap": {"name": map}})] {
+            let mut source = source;
+            source["name"] = volume.into();
+            let pod = json!({
+                "metadata": {"namespace": "default", "name": "p"},
+                "spec": {"containers": [], "volumes": [{"name": "own", "emptyDir": {}}, source]},
+            });
+            let mut pods = [Pod::new(serde_json::from_value(pod).unwrap()).with_origin("p.yaml")];
+            let said = leave_out(&mut pods, &mut [], &mut objects);
+            assert_eq!(said.len(), usize::from(is_left_out));
+            assert_eq!(pods[0].origin(), "p.yaml");
+            let missing = agent::pod_spec::references::missing(&pods[0], &objects);
+            assert_eq!(missing.is_empty(), map == ROOT_CA, "{missing:?}");
+        }
+    }
+
+    #[rstest]
+    #[case::bound_by_cluster(json!({"pv.kubernetes.io/bound-by-controller": "yes"}), None, true)]
+    #[case::named_by_author(json!({}), None, false)]
+    #[case::volume_is_there(json!({"pv.kubernetes.io/bound-by-controller": "yes"}), Some("pvc-1"), false)]
+    fn claim_of_a_cluster_is_as_new(
+        #[case] annotations: Value,
+        #[case] volume: Option<&str>,
+        #[case] is_new: bool,
+    ) {
+        let mut objects = ObjectMap::default();
+        let claim = json!({"metadata": {"name": "data", "annotations": annotations}, "spec": {"volumeName": "pvc-1"}});
+        objects.insert_persistent_volume_claim(serde_json::from_value(claim).unwrap());
+        if let Some(name) = volume {
+            let volume = json!({"metadata": {"name": name}});
+            objects.insert_persistent_volume(serde_json::from_value(volume).unwrap());
+        }
+        let said = leave_out(&mut [], &mut [], &mut objects);
+        assert_eq!(said.len(), usize::from(is_new));
+        let claim = objects.persistent_volume_claim("default", "data").unwrap();
+        let spec = claim.spec.clone().unwrap();
+        assert_eq!(spec.volume_name.is_none(), is_new);
+    }
+}

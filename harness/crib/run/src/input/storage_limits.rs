@@ -1,0 +1,40 @@
+//! ◆ Which limits of ephemeral-storage do not count all that their containers write, in words. Pure.
+
+use api::manifest::Workload;
+use api::manifest_set::named_pods;
+use api::pod::Pod;
+use k8s_openapi::api::core::v1::ResourceRequirements;
+
+/// The image whose writable layer is in memory, in the containers' own mount namespace: nothing measures it.
+const HOST_IMAGE: &str = "crib.local/host";
+const STORAGE: &str = "ephemeral-storage";
+
+/// One sentence about all pods, and objects whose pods have such limits; none if there is none.
+pub(crate) fn warning(pods: &[Pod], workloads: &[Workload]) -> Option<String> {
+    let concerned = named_pods(pods, workloads).filter(|(_, pod)| is_concerned(pod));
+    let names: Vec<String> = concerned.map(|(name, _)| name).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "limits of ephemeral-storage of {} count volumes and logs, and not the files of containers of the image {HOST_IMAGE}, which \
+             are in memory: limit memory, have the containers write to an emptyDir volume, or use another image",
+            names.join(", ")
+        )
+    })
+}
+
+/// Whether a limit of storage applies to a container of the image.
+fn is_concerned(pod: &Pod) -> bool {
+    let limits = |resources: Option<&ResourceRequirements>| {
+        let limits = resources.and_then(|resources| resources.limits.as_ref());
+        limits.is_some_and(|limits| limits.contains_key(STORAGE))
+    };
+    let of_pod = limits(pod.spec().resources.as_ref());
+    let mut containers = pod.all_containers();
+    containers.any(|(_, container)| {
+        let image = container.image.as_deref().unwrap_or_default();
+        let is_host = image
+            .strip_prefix(HOST_IMAGE)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '@']));
+        is_host && (of_pod || limits(container.resources.as_ref()))
+    })
+}

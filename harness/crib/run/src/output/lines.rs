@@ -1,0 +1,204 @@
+//! ◆ Plain lines: a container's line with its prefix, a transition, the last words about a pod. Pure.
+
+use std::collections::BTreeMap;
+
+use agent::{ContainerPhase, Event, PodReport, Transition};
+use crib_base::terminal_text::tame;
+use harness::cri_log::Line;
+
+use crate::output::colour::{Colour, paint};
+use crate::output::label::Label;
+use crate::reports::{is_failure_reason, is_refused};
+
+/// What stands before the lines of each container.
+#[derive(Debug)]
+pub(crate) struct Prefixes {
+    of: BTreeMap<Label, String>,
+    /// The namespace that is not shown, because all containers are in it.
+    hidden: Option<String>,
+    /// The width of a container's name.
+    width: usize,
+    coloured: bool,
+    terminal: bool,
+}
+
+impl Prefixes {
+    /// Prefixes of one width, with a colour for each container in the order given. Namespaces are shown when there are several.
+    /// For a `terminal` the lines themselves are made harmless, see [`tame`].
+    pub(crate) fn new(labels: &[Label], coloured: bool, terminal: bool) -> Self {
+        let namespace = |label: &Label| label.pod.split('/').next().unwrap_or_default().to_owned();
+        let first = labels.first().map(namespace).unwrap_or_default();
+        let several = labels.iter().any(|label| namespace(label) != first);
+        let shown = |label: &Label| {
+            let pod = if several {
+                &label.pod
+            } else {
+                label.pod.split_once('/').map_or(label.pod.as_str(), |(_, name)| name)
+            };
+            format!("{pod}/{}", label.container)
+        };
+        let width =
+            labels.iter().map(|label| shown(label).chars().count()).max().unwrap_or_default();
+        let prefix = |(label, colour): (&Label, &Colour)| {
+            (label.clone(), paint(coloured, *colour, &format!("{:width$} |", shown(label))))
+        };
+        Self {
+            hidden: (!labels.is_empty() && !several).then(|| first.clone()),
+            width,
+            of: labels.iter().zip(Colour::CONTAINERS.iter().cycle()).map(prefix).collect(),
+            coloured,
+            terminal,
+        }
+    }
+
+    /// The prefix of a container whose pod was created later.
+    fn later(&self, label: &Label) -> String {
+        let pod = match label.pod.split_once('/') {
+            Some((namespace, name)) if self.hidden.as_deref() == Some(namespace) => name,
+            Some(_) | None => &label.pod,
+        };
+        let name = format!("{pod}/{}", label.container);
+        format!("{name:width$} |", width = self.width)
+    }
+
+    /// The line as it is printed, its end included.
+    pub(crate) fn line(&self, label: &Label, line: &Line) -> String {
+        let prefix = match self.of.get(label) {
+            Some(prefix) => prefix.clone(),
+            None => self.later(label),
+        };
+        // A container must not colour what follows its line.
+        let reset = if self.coloured && line.text.contains('\x1b') { "\x1b[0m" } else { "" };
+        if self.terminal && line.text.contains(char::is_control) {
+            format!("{prefix} {}{reset}\n", tame(&line.text))
+        } else {
+            format!("{prefix} {}{reset}\n", line.text)
+        }
+    }
+}
+
+/// Whether a transition tells a reader nothing: what a pod begins with is no change, unless it is its end too, and a
+/// container that is created and not yet started waits as before.
+pub(crate) fn is_unremarkable(transition: &Transition) -> bool {
+    let begins = transition.from.is_empty();
+    let ends_at_once = transition.container.is_none() && transition.to == "Failed";
+    begins && !ends_at_once || transition.to == "Waiting"
+}
+
+/// The message of a failed call of the runtime without the words that every one has in Go.
+pub(crate) fn without_call(message: &str) -> &str {
+    let call = message.strip_prefix("rpc error: code = ");
+    call.and_then(|call| call.split_once(" desc = ")).map_or(message, |(_, said)| said)
+}
+
+/// A transition in one line. Why something waits after a failure is left to the note about it, which says it once.
+pub(crate) fn transition(transition: &Transition) -> String {
+    let who = match &transition.container {
+        Some(container) => format!("{} {container}", transition.pod),
+        None => transition.pod.clone(),
+    };
+    let code = transition.exit_code.map(|code| format!(", exit {code}")).unwrap_or_default();
+    let reason = transition.to.strip_prefix("Waiting(");
+    let reason = reason.and_then(|reason| reason.strip_suffix(')'));
+    let noted = reason.is_some_and(is_failure_reason);
+    let cause = match noted || transition.cause.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", transition.cause),
+    };
+    let (from, to) = (&transition.from, &transition.to);
+    let arrow = if from.is_empty() { "" } else { " → " };
+    format!("{who}: {from}{arrow}{to}{code}{cause}")
+}
+
+/// Whether an event says what neither a transition nor a note does, for the first time.
+pub(crate) fn is_told_by_event_alone(event: &Event) -> bool {
+    let alone = matches!(
+        event.reason.as_str(),
+        "Unhealthy"
+            | "ProbeWarning"
+            | "FailedPostStartHook"
+            | "FailedPreStopHook"
+            | "LifecycleHTTPFallback"
+            | "NetworkNotReady"
+            | "DNSConfigForming"
+            | "DeadlineExceeded"
+            | "ResizeCompleted"
+            | "ResizeDeferred"
+            | "ResizeError"
+            | "ResizeInfeasible"
+    );
+    alone && event.count == 1
+}
+
+/// An event in one line.
+pub(crate) fn event(event: &Event) -> String {
+    let object = &event.object;
+    let container = object.container().map(|name| format!(" {name}"));
+    let times = match event.count {
+        0 | 1 => String::new(),
+        count => format!(" ({count} times)"),
+    };
+    format!(
+        "{}/{}{}: {}: {}{times}",
+        object.namespace,
+        object.name,
+        container.unwrap_or_default(),
+        event.reason,
+        event.message.trim().replace('\n', " "),
+    )
+}
+
+/// What is to be said in the end about pods that did not succeed, in the order of their names.
+pub(crate) fn failures<'a>(reports: impl Iterator<Item = &'a PodReport>) -> Vec<String> {
+    let mut pods: Vec<&PodReport> = reports
+        .filter(|pod| pod.status.phase.as_deref() == Some("Failed") || is_refused(pod))
+        .collect();
+    pods.sort_by_key(|pod| (&pod.namespace, &pod.name));
+    pods.into_iter().map(failure).collect()
+}
+
+fn failure(pod: &PodReport) -> String {
+    let why: Vec<String> = pod
+        .containers
+        .iter()
+        .filter(|container| {
+            container.state == ContainerPhase::Terminated && container.exit_code != Some(0)
+        })
+        .map(|container| {
+            let code = container.exit_code.map_or_else(
+                || "without an exit code".to_owned(),
+                |code| format!("with exit code {code}"),
+            );
+            let message = without_call(container.message.trim());
+            let words: Vec<&str> = [container.reason.as_str(), message]
+                .into_iter()
+                .filter(|word| !word.is_empty())
+                .collect();
+            let words = if words.is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", words.join(": ").replace('\n', " "))
+            };
+            format!("container {} ended {code}{words}", container.name)
+        })
+        .chain(pod.containers.iter().filter(|container| container.refused).map(|container| {
+            format!("container {} cannot run ({})", container.name, container.reason)
+        }))
+        .collect();
+    // A kubelet's messages of evictions end with a full stop and a space.
+    let said = |text: &Option<String>| {
+        let text = text.as_deref().unwrap_or_default();
+        let text = text.trim().trim_end_matches('.').to_owned();
+        Some(text).filter(|text| !text.is_empty())
+    };
+    let (reason, message) = (said(&pod.status.reason), said(&pod.status.message));
+    let own: Vec<String> = reason.into_iter().chain(message).collect();
+    let own = (!own.is_empty()).then(|| own.join(": "));
+    let why: Vec<String> = own.into_iter().chain(why).collect();
+    let why = if why.is_empty() { String::new() } else { format!(": {}", why.join(", ")) };
+    format!("pod {}/{} failed{why}", pod.namespace, pod.name)
+}
+
+#[cfg(test)]
+#[path = "lines/tests.rs"]
+mod tests;

@@ -1,0 +1,105 @@
+//! ◆ What a user should be told once while pods run: that something will not end by itself. Pure; it remembers what it said.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use agent::{ContainerPhase, ContainerReport, PodReport};
+use api::pod::{Pod, PodUid, RestartPolicy};
+
+use crate::output::lines::without_call;
+use crate::reports::{Reports, is_failure_reason};
+
+/// What was said already.
+#[derive(Debug)]
+pub(crate) struct Notes {
+    until: String,
+    /// Pods that run each container once.
+    once: BTreeSet<PodUid>,
+    said: BTreeSet<(PodUid, String, String)>,
+}
+
+impl Notes {
+    /// Nothing was said yet of `pods`. `timeout` is what `--timeout` set.
+    pub(crate) fn new(timeout: Option<Duration>, pods: &[Pod]) -> Self {
+        let until = if timeout.is_some() { "until --timeout or Ctrl-C" } else { "until Ctrl-C" };
+        let mut notes =
+            Self { until: until.to_owned(), once: BTreeSet::new(), said: BTreeSet::new() };
+        notes.add(pods);
+        notes
+    }
+
+    /// What ends the pods is this instead of Ctrl-C.
+    pub(crate) fn end_with(&mut self, command: &str) {
+        self.until = self.until.replace("Ctrl-C", command);
+    }
+
+    /// There are more pods.
+    pub(crate) fn add(&mut self, pods: &[Pod]) {
+        let once = pods.iter().filter(|pod| pod.restart_policy() == RestartPolicy::Never);
+        self.once.extend(once.map(|pod| pod.uid().clone()));
+    }
+
+    /// What to say before anything runs.
+    pub(crate) fn at_start(&self, pods: &[Pod]) -> Vec<String> {
+        let endless: Vec<&str> = pods
+            .iter()
+            .filter(|pod| pod.restart_policy() == RestartPolicy::Always)
+            .map(Pod::name)
+            .collect();
+        match endless.as_slice() {
+            [] => Vec::new(),
+            [one] => vec![format!("pod {one} has restartPolicy Always and runs {}", self.until)],
+            [first, ..] => {
+                let count = endless.len();
+                vec![format!(
+                    "{count} pods (the first is {first}) have restartPolicy Always and run {}",
+                    self.until
+                )]
+            }
+        }
+    }
+
+    /// What is new and worth a line: each container and reason once.
+    pub(crate) fn on_reports(&mut self, reports: &Reports) -> Vec<String> {
+        let mut lines = Vec::new();
+        for pod in reports.values().filter(|pod| !pod.finished) {
+            for container in &pod.containers {
+                let waits = container.state == ContainerPhase::Waiting
+                    && is_failure_reason(&container.reason);
+                // An image that could not be pulled is told when the pull fails, not again when the next one has to wait.
+                let reason = if container.reason == "ImagePullBackOff" {
+                    "ErrImagePull"
+                } else {
+                    &container.reason
+                };
+                let key = (pod.uid.clone(), container.name.clone(), reason.to_owned());
+                if waits && self.said.insert(key) {
+                    lines.push(self.trouble(pod, container));
+                }
+            }
+        }
+        lines
+    }
+
+    fn trouble(&self, pod: &PodReport, container: &ContainerReport) -> String {
+        let (name, reason) = (&container.name, &container.reason);
+        let message = without_call(container.message.trim()).replace('\n', " ");
+        let message = if message.is_empty() { String::new() } else { format!(": {message}") };
+        // A container that could not be made is tried again under every policy, one that was made and could not be started,
+        // or was killed because its hook failed, is not (kubelet 1.36, computePodActions).
+        let next = if container.refused {
+            "; every other attempt would fail too: the pod is given up".to_owned()
+        } else if matches!(reason.as_str(), "RunContainerError" | "PostStartHookError")
+            && self.once.contains(&pod.uid)
+        {
+            String::new()
+        } else {
+            format!("; as in Kubernetes, it is tried again {}", self.until)
+        };
+        format!("pod {}/{}, container {name}: {reason}{message}{next}", pod.namespace, pod.name)
+    }
+}
+
+#[cfg(test)]
+#[path = "notes/tests.rs"]
+mod tests;

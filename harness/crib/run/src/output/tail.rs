@@ -1,0 +1,286 @@
+//! Follows the log files of containers: one task owns the inotify queue and every open file, and gives whole lines.
+//!
+//! A directory belongs to one container and holds one file for each attempt: `0.log`, `1.log`, … Files are read in that
+//! order, each to its end before the next, so that an unnoticed restart loses no line.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use harness::cri_log::{Joiner, Line};
+use inotify::{EventMask, EventStream, Inotify, WatchDescriptor, WatchMask, Watches};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio_stream::StreamExt as _;
+
+use crate::output::label::Label;
+use crate::output::printer::{Print, Printer};
+
+/// A container whose logs are followed.
+struct Followed {
+    label: Arc<Label>,
+    dir: PathBuf,
+    /// Its latest attempt, if that is known to have ended.
+    ended: Option<u32>,
+}
+
+/// Commands to the task.
+enum Order {
+    Follow(Followed),
+    Finish(oneshot::Sender<()>),
+}
+
+/// A handle on the task.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    orders: mpsc::UnboundedSender<Order>,
+}
+
+/// How many batches of lines may wait for the printer; then reading waits.
+const BATCHES: usize = 64;
+/// How much of a file is read at a time, in bytes.
+const CHUNK: usize = 64 * 1024;
+
+impl Tail {
+    /// Starts the task. Lines go to `printer`.
+    pub(crate) fn start(printer: Printer) -> io::Result<Self> {
+        let stream = Inotify::init()?.into_event_stream(vec![0; 16 * 1024])?;
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let lines = Lines { printer, permits: Arc::new(Semaphore::new(BATCHES)) };
+        let task =
+            Task { watches: stream.watches(), logs: HashMap::new(), waiting: Vec::new(), lines };
+        tokio::spawn(task.run(stream, inbox));
+        Ok(Self { orders })
+    }
+
+    /// Follows the logs in `dir` from their beginning. Saying it again does no harm, and helps when `dir` was not there yet.
+    /// `ended` is the attempt that has ended, if the latest one has: its last line is given even if it has no end.
+    pub(crate) fn follow(&self, label: Arc<Label>, dir: PathBuf, ended: Option<u32>) {
+        // A task that is gone has been told to finish.
+        let _ = self.orders.send(Order::Follow(Followed { label, dir, ended }));
+    }
+
+    /// Reads every file to its end and returns when the printer has all lines. Nothing is followed afterwards.
+    pub(crate) async fn finish(&self) {
+        let (done, finished) = oneshot::channel();
+        if self.orders.send(Order::Finish(done)).is_ok() {
+            let _ = finished.await;
+        }
+    }
+}
+
+/// The way to the printer; a printer that is slow makes reading wait.
+struct Lines {
+    printer: Printer,
+    permits: Arc<Semaphore>,
+}
+
+impl Lines {
+    async fn send(&self, label: &Arc<Label>, lines: Vec<Line>) {
+        if lines.is_empty() {
+            return;
+        }
+        // The semaphore is never closed.
+        if let Ok(permit) = self.permits.clone().acquire_owned().await {
+            self.printer.print(Print::Logs { label: label.clone(), lines, permit });
+        }
+    }
+}
+
+struct Task {
+    watches: Watches,
+    logs: HashMap<WatchDescriptor, Log>,
+    /// Directories that were not there when they were to be followed.
+    waiting: Vec<Followed>,
+    lines: Lines,
+}
+
+impl Task {
+    async fn run(
+        mut self,
+        mut stream: EventStream<Vec<u8>>,
+        mut inbox: mpsc::UnboundedReceiver<Order>,
+    ) {
+        loop {
+            // Both arms are cancel-safe: a channel and a stream give an item or keep it.
+            tokio::select! {
+                order = inbox.recv() => match order {
+                    Some(Order::Follow(followed)) => self.follow(followed).await,
+                    Some(Order::Finish(done)) => {
+                        self.finish().await;
+                        let _ = done.send(());
+                        return;
+                    }
+                    None => return,
+                },
+                event = stream.next() => match event {
+                    Some(Ok(event)) => {
+                        let appeared = event.mask.intersects(EventMask::CREATE | EventMask::MOVED_TO);
+                        if event.mask.contains(EventMask::Q_OVERFLOW) {
+                            self.read_all().await;
+                        } else if let Some(log) = self.logs.get_mut(&event.wd) {
+                            log.read(&self.lines, appeared).await;
+                        }
+                    }
+                    Some(Err(error)) => tracing::warn!(%error, "failed to read inotify events"),
+                    None => return,
+                },
+            }
+        }
+    }
+
+    async fn follow(&mut self, followed: Followed) {
+        let mut all = std::mem::take(&mut self.waiting);
+        all.retain(|waiting| waiting.dir != followed.dir);
+        all.push(followed);
+        for followed in all {
+            let mask =
+                WatchMask::CREATE | WatchMask::MOVED_TO | WatchMask::MODIFY | WatchMask::ONLYDIR;
+            match self.watches.add(&followed.dir, mask) {
+                // The kernel gives one directory one descriptor, so a second call is known by it.
+                Ok(wd) => {
+                    let log = match self.logs.entry(wd) {
+                        Entry::Occupied(log) => log.into_mut(),
+                        Entry::Vacant(place) => {
+                            let log = place.insert(Log::new(followed.label, followed.dir));
+                            log.read(&self.lines, true).await;
+                            log
+                        }
+                    };
+                    log.end(&self.lines, followed.ended).await;
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    self.waiting.push(followed);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, dir = %followed.dir.display(), "failed to watch log directory")
+                }
+            }
+        }
+    }
+
+    async fn read_all(&mut self) {
+        for log in self.logs.values_mut() {
+            log.read(&self.lines, true).await;
+        }
+    }
+
+    async fn finish(&mut self) {
+        self.read_all().await;
+        for log in self.logs.values_mut() {
+            log.close(&self.lines).await;
+        }
+        // What never was followed may have been written in the meantime.
+        for followed in std::mem::take(&mut self.waiting) {
+            let mut log = Log::new(followed.label, followed.dir);
+            log.read(&self.lines, true).await;
+            log.close(&self.lines).await;
+        }
+    }
+}
+
+/// The logs of one container.
+struct Log {
+    label: Arc<Label>,
+    dir: PathBuf,
+    current: Option<(u32, File)>,
+    /// The attempt of which it is known that it has ended.
+    ended: Option<u32>,
+    joiner: Joiner,
+}
+
+impl Log {
+    fn new(label: Arc<Label>, dir: PathBuf) -> Self {
+        Self { label, dir, current: None, ended: None, joiner: Joiner::default() }
+    }
+
+    /// Reads what is new. `appeared` says that there may be a new file.
+    async fn read(&mut self, lines: &Lines, appeared: bool) {
+        self.read_current(lines).await;
+        if !appeared {
+            return;
+        }
+        while let Some((number, path)) =
+            next_file(&self.dir, self.current.as_ref().map(|(number, _)| *number))
+        {
+            // Its successor exists, so this attempt is over; something may have been written since the last read.
+            self.close(lines).await;
+            match File::open(&path) {
+                Ok(file) => self.current = Some((number, file)),
+                Err(error) => {
+                    tracing::warn!(%error, path = %path.display(), "failed to open log");
+                    return;
+                }
+            }
+            self.read_current(lines).await;
+        }
+    }
+
+    async fn read_current(&mut self, lines: &Lines) {
+        let Some((_, file)) = &mut self.current else {
+            return;
+        };
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            match file.read(&mut chunk) {
+                Ok(0) => return,
+                Ok(length) => {
+                    let mut whole = Vec::new();
+                    self.joiner.push(chunk.get(..length).unwrap_or_default(), &mut whole);
+                    lines.send(&self.label, whole).await;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    tracing::warn!(%error, dir = %self.dir.display(), "failed to read log");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Gives the last line of an attempt that has ended, once.
+    async fn end(&mut self, lines: &Lines, ended: Option<u32>) {
+        if ended.is_none() || self.ended == ended {
+            return;
+        }
+        self.read(lines, true).await;
+        // Another attempt may have begun, and its lines are not at their ends.
+        if self.current.as_ref().map(|(number, _)| *number) == ended {
+            self.close(lines).await;
+        }
+        self.ended = ended;
+    }
+
+    /// Reads the rest and gives what has no end yet.
+    async fn close(&mut self, lines: &Lines) {
+        self.read_current(lines).await;
+        let mut rest = Vec::new();
+        self.joiner.finish(&mut rest);
+        lines.send(&self.label, rest).await;
+    }
+}
+
+/// The file of the attempt that follows `current`, if there is one.
+fn next_file(dir: &Path, current: Option<u32>) -> Option<(u32, PathBuf)> {
+    let entries = std::fs::read_dir(dir).ok()?;
+    let numbers = entries.flatten().filter_map(|entry| attempt(entry.file_name().to_str()?));
+    let number = numbers.filter(|number| current.is_none_or(|current| *number > current)).min()?;
+    Some((number, dir.join(format!("{number}.log"))))
+}
+
+/// The attempt whose log is at this path.
+pub(crate) fn attempt_of(log: &Path) -> Option<u32> {
+    attempt(log.file_name()?.to_str()?)
+}
+
+/// The number in the name of a log file.
+fn attempt(name: &str) -> Option<u32> {
+    let number = name.strip_suffix(".log")?.parse().ok()?;
+    (format!("{number}.log") == name).then_some(number)
+}
+
+#[cfg(test)]
+#[path = "tail/tests.rs"]
+mod tests;

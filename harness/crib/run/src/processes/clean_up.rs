@@ -1,0 +1,62 @@
+//! Removes what a killed runtime has left: with a runtime that finds it in the state directory.
+
+use std::path::{Path, PathBuf};
+
+use crib_base::live;
+use crib_base::report::{chain, say};
+use runtime_fake::IsolationRequest;
+
+use crate::processes::daemon::{Daemon, Launch};
+use crate::processes::dead_runs;
+use crate::processes::dead_runs::RunLock;
+use crate::processes::orphans;
+use crate::processes::root::{self, Root};
+
+/// Removes what runs have left that were killed together with their runtimes.
+pub(crate) async fn remove_dead_runs(isolation: IsolationRequest, live_dir: &Path) {
+    for (path, lock) in dead_runs::dead_runs(&std::env::temp_dir()) {
+        if let Err(problem) = remove_dead_run(path, lock, isolation, live_dir).await {
+            say(&problem);
+        }
+    }
+    // Also the entries that the runtimes had; one that cannot be removed now is removed by the next reader.
+    let _ = live::endpoints(live_dir);
+}
+
+/// Removes what one has left. The error is a sentence.
+pub async fn remove_dead_run(
+    path: PathBuf,
+    _lock: RunLock,
+    isolation: IsolationRequest,
+    live_dir: &Path,
+) -> Result<(), String> {
+    let root = Root::of_earlier(path);
+    let launch = Launch {
+        state_dir: root.state(),
+        root,
+        isolation: isolation.to_string(),
+        image_archives: Vec::new(),
+        keep: false,
+        live_dir: live_dir.to_owned(),
+    };
+    let cleared = match launch.state_dir.exists() {
+        true => clear(&launch).await,
+        false => Ok(()),
+    };
+    let path = launch.root.path();
+    let removed = cleared.and_then(|()| root::remove(path).map_err(|error| chain(&error)));
+    removed.map_err(|problem| {
+        let path = path.display();
+        format!("failed to remove {path}, which a killed run left: {problem}")
+    })
+}
+
+/// A runtime that was killed may leave network links and control groups. The next one with its state finds and removes them.
+pub(crate) async fn clear(launch: &Launch) -> Result<(), String> {
+    let log = launch.root.log_file("runtime.log").map_err(|error| chain(&error))?;
+    let mut daemon = Daemon::spawn(launch, log).map_err(|error| chain(&error))?;
+    daemon.ready().await.map_err(|error| chain(&error))?;
+    daemon.stop(std::future::pending()).await.map_err(|error| chain(&error))?;
+    orphans::end().await;
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! The runtime as a child process of `crib run`: started, waited for, ended by closing its standard input.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use thiserror::Error;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::time::error::Elapsed;
+
+use crate::processes::root::{Root, last_lines};
+
+/// How long a runtime may take until it serves.
+const START: Duration = Duration::from_secs(30);
+/// How long a runtime may take to end every pod and itself: a little more than it takes at most.
+const STOP: Duration = Duration::from_secs(35);
+/// What a runtime prints once it serves.
+const READY: &str = "listening on ";
+/// What a runtime prints when all pods have ended and it removes what they have left.
+pub const REMOVING: &str = "removing what is left";
+
+/// What the runtime is started with.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    /// The directory of this run.
+    pub(crate) root: Root,
+    /// Where the runtime keeps its state.
+    pub(crate) state_dir: PathBuf,
+    /// The value of `--isolation`.
+    pub(crate) isolation: String,
+    /// Values of `--image-archive`.
+    pub(crate) image_archives: Vec<PathBuf>,
+    /// Whether the runtime outlives this process.
+    pub(crate) keep: bool,
+    /// Where other commands look for it.
+    pub(crate) live_dir: PathBuf,
+}
+
+/// Why the runtime does not serve, or did not end.
+#[derive(Debug, Error)]
+pub(crate) enum DaemonError {
+    /// The program could not be executed.
+    #[error("failed to start the runtime")]
+    Spawn(#[source] io::Error),
+    /// It ended before it served. What it said follows.
+    #[error("the runtime could not start ({status}){}", said(.log))]
+    Ended {
+        /// How it ended.
+        status: ExitStatus,
+        /// Its last lines.
+        log: Vec<String>,
+    },
+    /// It ended when it was told to, but not well.
+    #[error("the runtime did not shut down cleanly ({status}){}", said(.log))]
+    Unclean {
+        /// How it ended.
+        status: ExitStatus,
+        /// Its last lines.
+        log: Vec<String>,
+    },
+    /// It did not say that it serves.
+    #[error("the runtime did not start within {} s{}", START.as_secs(), said(.log))]
+    Silent {
+        /// Its last lines.
+        log: Vec<String>,
+    },
+    /// It had to be killed.
+    #[error("the runtime did not end within {} s and was killed{}", STOP.as_secs(), said(.log))]
+    Hung {
+        /// Its last lines.
+        log: Vec<String>,
+    },
+    /// It was not waited for any longer.
+    #[error("the runtime was killed before it had ended the pods")]
+    GivenUp,
+    /// It could not be waited for.
+    #[error("failed to wait for the runtime")]
+    Wait(#[source] io::Error),
+}
+
+/// The last lines of a log as the end of a message.
+fn said(log: &[String]) -> String {
+    log.iter().map(|line| format!("\n  {line}")).collect()
+}
+
+/// A runtime that serves. When this process ends, however it ends, its standard input closes, and it removes its pods and
+/// the directory of this run. Only with [`Launch::keep`] it stays.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    child: Child,
+    /// Held here, because waiting for a child closes the one it has.
+    stdin: Option<ChildStdin>,
+    log: File,
+    /// Held so that the runtime can write to it.
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Daemon {
+    /// Starts a runtime; its standard error goes to `log`.
+    pub(crate) fn spawn(launch: &Launch, log: File) -> Result<Self, DaemonError> {
+        let stderr = log.try_clone().map_err(DaemonError::Spawn)?;
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .arg0("crib")
+            .args(arguments(launch))
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            .current_dir("/");
+        if launch.keep {
+            // It makes a session of its own, which the leader of a process group cannot.
+            command.stdin(Stdio::null());
+        } else {
+            // Ctrl-C at the terminal is for this process, which then ends the runtime in order.
+            command.stdin(Stdio::piped()).process_group(0);
+        }
+        let mut child = command.spawn().map_err(DaemonError::Spawn)?;
+        let Some(stdout) = child.stdout.take() else {
+            return Err(DaemonError::Spawn(io::Error::other("its standard output is not a pipe")));
+        };
+        Ok(Self { stdin: child.stdin.take(), child, log, stdout: BufReader::new(stdout) })
+    }
+
+    /// Waits until it serves. Not to be called again when it was given up.
+    pub(crate) async fn ready(&mut self) -> Result<(), DaemonError> {
+        let mut line = String::new();
+        match tokio::time::timeout(START, self.stdout.read_line(&mut line)).await {
+            Ok(Ok(_)) if line.starts_with(READY) => Ok(()),
+            Ok(_) => {
+                drop(self.stdin.take());
+                let status = self.child.wait().await.map_err(DaemonError::Wait)?;
+                Err(DaemonError::Ended { status, log: last_lines(&self.log, 10) })
+            }
+            Err(_) => {
+                self.child.kill().await.map_err(DaemonError::Wait)?;
+                Err(DaemonError::Silent { log: last_lines(&self.log, 10) })
+            }
+        }
+    }
+
+    /// Its process id; `None` when it has ended.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Returns when it has ended, with its status and last lines. Cancel-safe.
+    pub(crate) async fn ended(&mut self) -> String {
+        let status = match self.child.wait().await {
+            Ok(status) => status.to_string(),
+            Err(error) => error.to_string(),
+        };
+        format!("the runtime ended by itself ({status}){}", said(&last_lines(&self.log, 10)))
+    }
+
+    /// Waits for its end. Pods have to end in time; how long it takes to remove what they have left is theirs to say.
+    async fn end(&mut self) -> Result<io::Result<ExitStatus>, Elapsed> {
+        let removing = async {
+            let mut line = String::new();
+            while self.stdout.read_line(&mut line).await.is_ok_and(|n| n > 0) {
+                if line.starts_with(REMOVING) {
+                    return true;
+                }
+                line.clear();
+            }
+            false
+        };
+        if tokio::time::timeout(STOP, removing).await? {
+            return Ok(self.child.wait().await);
+        }
+        tokio::time::timeout(STOP, self.child.wait()).await
+    }
+
+    /// Has it remove every pod and end; kills it when it does not, and as soon as `out_of_patience` returns.
+    pub(crate) async fn stop(
+        mut self,
+        give_up: impl Future<Output = ()>,
+    ) -> Result<(), DaemonError> {
+        if let Some(stdin) = self.stdin.take() {
+            drop(stdin);
+        } else if let Some(pid) = self.child.id().and_then(|pid| i32::try_from(pid).ok()) {
+            // It was to be kept and has no pipe. The child was not waited for, so the id is still its own.
+            kill(Pid::from_raw(pid), Signal::SIGTERM)
+                .map_err(|errno| DaemonError::Wait(errno.into()))?;
+        }
+        let ended = tokio::select! {
+            ended = self.end() => ended,
+            () = give_up => {
+                self.child.kill().await.map_err(DaemonError::Wait)?;
+                return Err(DaemonError::GivenUp);
+            }
+        };
+        match ended {
+            Ok(Ok(status)) if status.success() => Ok(()),
+            Ok(Ok(status)) => Err(DaemonError::Unclean { status, log: last_lines(&self.log, 10) }),
+            Ok(Err(error)) => Err(DaemonError::Wait(error)),
+            Err(_) => {
+                self.child.kill().await.map_err(DaemonError::Wait)?;
+                Err(DaemonError::Hung { log: last_lines(&self.log, 10) })
+            }
+        }
+    }
+}
+
+/// The runtime's command line.
+fn arguments(launch: &Launch) -> Vec<std::ffi::OsString> {
+    let mut words = vec!["runtime".into(), "--listen".into(), launch.root.socket().into()];
+    words.extend(["--state-dir".into(), launch.state_dir.clone().into()]);
+    words.extend(["--isolation".into(), launch.isolation.clone().into()]);
+    for archive in &launch.image_archives {
+        words.extend(["--image-archive".into(), archive.clone().into()]);
+    }
+    words.extend(["--live-dir".into(), launch.live_dir.clone().into()]);
+    words.push("--ephemeral".into());
+    words.push(if launch.keep { "--own-session" } else { "--until-stdin-closes" }.into());
+    words.extend(["--remove-at-end".into(), launch.root.path().into()]);
+    words
+}

@@ -1,0 +1,192 @@
+//! What `crib run` leaves when it is killed together with its runtime: its directory, and what the runtime's state in it
+//! names (network links, control groups). The next `crib run` removes both.
+//!
+//! Whether a run lives is told by the file `lock` in its directory, which the command and its runtime each hold a shared lock
+//! on (flock(2)) for as long as they live. Only the holder of the exclusive lock may remove the directory; one without such a file
+//! is not touched.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use crib_base::live::RunName;
+use rustix::fs::{FlockOperation, flock};
+
+use crate::processes::root::PREFIX;
+
+/// The name of the file in a run's directory.
+const LOCK: &str = "lock";
+/// The file that has the run's name, if it has one.
+const NAME: &str = "name";
+
+/// The file that a run and its runtime have a lock on as long as either lives.
+pub(crate) fn lock(dir: &Path) -> PathBuf {
+    dir.join(LOCK)
+}
+
+/// A shared lock on a run's directory, until it is dropped or this process ends.
+#[derive(Debug)]
+pub struct RunLock {
+    _file: File,
+}
+
+impl RunLock {
+    /// Makes the lock of a new directory. The file has its name only when it is locked.
+    pub fn make(dir: &Path) -> io::Result<Self> {
+        let new = dir.join("lock.new");
+        let file = File::create_new(&new)?;
+        flock(&file, FlockOperation::NonBlockingLockShared)?;
+        std::fs::rename(new, dir.join(LOCK))?;
+        Ok(Self { _file: file })
+    }
+
+    /// Shares the lock of a directory.
+    pub fn share(dir: &Path) -> io::Result<Self> {
+        let file = File::open(dir.join(LOCK))?;
+        flock(&file, FlockOperation::NonBlockingLockShared)?;
+        Ok(Self { _file: file })
+    }
+
+    /// Takes the lock of a dead run's directory; `None` if the run is alive or another process removes the directory.
+    fn of_dead(dir: &Path) -> io::Result<Option<Self>> {
+        Self::take(
+            dir,
+            [FlockOperation::NonBlockingLockExclusive, FlockOperation::NonBlockingLockShared],
+        )
+    }
+
+    /// The same, once the run and its runtime have ended; `None` if they or another process removed the directory.
+    pub fn wait_for_end(dir: &Path) -> io::Result<Option<Self>> {
+        loop {
+            let taken = Self::take(
+                dir,
+                [FlockOperation::LockExclusive, FlockOperation::NonBlockingLockShared],
+            )?;
+            // Another process, which removes the directory too, may have come between the two locks.
+            if taken.is_some() || !dir.join(LOCK).exists() {
+                return Ok(taken);
+            }
+        }
+    }
+
+    fn take(dir: &Path, operations: [FlockOperation; 2]) -> io::Result<Option<Self>> {
+        let path = dir.join(LOCK);
+        let file = match OpenOptions::new().read(true).open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // An exclusive lock proves that the run is dead; the runtime that clears up shares it. In between another
+        // process may get the exclusive lock, and then removes the directory.
+        for operation in operations {
+            match rustix::io::retry_on_intr(|| flock(&file, operation)) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        // It may have been removed since it was opened.
+        let same = std::fs::metadata(&path).is_ok_and(|now| {
+            file.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (now.dev(), now.ino()))
+        });
+        Ok(same.then_some(Self { _file: file }))
+    }
+}
+
+/// Writes the name of a run into its directory.
+pub(crate) fn write_name(dir: &Path, name: &RunName) -> io::Result<()> {
+    std::fs::write(dir.join(NAME), name.as_str())
+}
+
+/// The directories of this user's runs with names in `parent`, dead ones too.
+pub fn with_names(parent: &Path) -> Vec<(RunName, PathBuf)> {
+    let named = runs(parent).into_iter().filter_map(|path| {
+        let name = std::fs::read_to_string(path.join(NAME)).ok()?;
+        Some((name.parse().ok()?, path))
+    });
+    named.collect()
+}
+
+/// The directories of dead runs of this user in `parent`, each with its lock.
+pub(crate) fn dead_runs(parent: &Path) -> Vec<(PathBuf, RunLock)> {
+    let dead = runs(parent).into_iter().filter_map(|path| {
+        let lock = RunLock::of_dead(&path).ok().flatten()?;
+        Some((path, lock))
+    });
+    dead.collect()
+}
+
+/// The directories of this user's runs in `parent`.
+fn runs(parent: &Path) -> Vec<PathBuf> {
+    let own = rustix::process::geteuid().as_raw();
+    let Ok(entries) = parent.read_dir() else {
+        return Vec::new();
+    };
+    let runs = entries.flatten().filter(|entry| {
+        let named = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
+        // Not through a symbolic link.
+        named
+            && entry
+                .metadata()
+                .is_ok_and(|data| data.is_dir() && data.uid() == own && data.mode() & 0o077 == 0)
+    });
+    runs.map(|entry| entry.path()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn run(parent: &Path, name: &str, mode: u32) -> PathBuf {
+        let dir = parent.join(name);
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::set_permissions(&dir, Permissions::from_mode(mode)).unwrap();
+        dir
+    }
+
+    #[test]
+    fn only_unlocked_runs_are_dead() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = |name, mode| run(parent.path(), name, mode);
+        let [dead, alive, shared] =
+            ["crib-run-dead", "crib-run-alive", "crib-run-shared"].map(|name| dir(name, 0o700));
+        drop(RunLock::make(&dead).unwrap());
+        let _alive = RunLock::make(&alive).unwrap();
+        let maker = RunLock::make(&shared).unwrap();
+        let _sharer = RunLock::share(&shared).unwrap();
+        drop(maker);
+        // Not a run, not locked yet, open to others.
+        drop(RunLock::make(&dir("other", 0o700)).unwrap());
+        dir("crib-run-new", 0o700);
+        drop(RunLock::make(&dir("crib-run-open", 0o755)).unwrap());
+        let found = dead_runs(parent.path());
+        let paths: Vec<&PathBuf> = found.iter().map(|(path, _)| path).collect();
+        assert_eq!(paths, [&dead]);
+        assert_eq!(dead_runs(parent.path()).len(), 0, "one removes it at a time");
+    }
+
+    #[test]
+    fn named_runs_are_found_and_waited_for() {
+        let parent = tempfile::tempdir().unwrap();
+        let [web, other] = ["crib-run-web", "crib-run-other"].map(|name| {
+            let dir = run(parent.path(), name, 0o700);
+            (RunLock::make(&dir).unwrap(), dir)
+        });
+        let name: RunName = "web".parse().unwrap();
+        write_name(&web.1, &name).unwrap();
+        std::fs::write(other.1.join(NAME), "Not a name").unwrap();
+        assert_eq!(with_names(parent.path()), [(name, web.1.clone())]);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| RunLock::wait_for_end(&web.1).unwrap());
+            drop(web.0);
+            assert!(waiting.join().unwrap().is_some());
+        });
+        drop(other.0);
+        std::fs::remove_file(other.1.join(LOCK)).unwrap();
+        assert!(RunLock::wait_for_end(&other.1).unwrap().is_none());
+    }
+}

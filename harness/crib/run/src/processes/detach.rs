@@ -1,0 +1,137 @@
+//! `crib run --name`: starts the run in the background, waits until its pods have started, and says how to go on.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+
+use crib_base::exit::Exit;
+use crib_base::live::RunName;
+use crib_base::report::{event_loop, say};
+use crib_base::signals::Signals;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+use tokio::runtime::Builder;
+
+use crate::args::RunArgs;
+use crate::processes::background::{FAILED, STARTED};
+
+/// The option that makes a `crib run` the one in the background.
+const OPTION: &str = "--detached";
+
+/// What the run in the background says, or its end.
+enum Answer {
+    Started,
+    /// A pod can never run; the others go on.
+    Failed,
+    Ended(ExitStatus),
+    Interrupted,
+}
+
+/// Starts the run.
+pub(crate) fn start(args: &RunArgs, name: &RunName) -> Exit {
+    let tokio = match event_loop(&mut Builder::new_current_thread(), 2) {
+        Ok(tokio) => tokio,
+        Err(exit) => return exit,
+    };
+    match tokio.block_on(start_and_wait(args)) {
+        Ok(Answer::Started) => {
+            if !args.quiet {
+                say(&format!(
+                    "run {name} is in the background: `crib ps` and `crib logs` show it, `crib down {name}` ends it"
+                ));
+            }
+            Exit::Success
+        }
+        Ok(Answer::Failed) => {
+            say(&format!(
+                "a pod can never run, and run {name} is in the background all the same: `crib ps` and `crib logs` show it, `crib down {name}` ends it"
+            ));
+            Exit::PodFailed
+        }
+        Ok(Answer::Ended(status)) => match status.code().and_then(|code| u8::try_from(code).ok()) {
+            // It has said why.
+            Some(code) => Exit::Remote(code),
+            None => {
+                say(&format!("run {name} was killed ({status})"));
+                Exit::NoRuntime
+            }
+        },
+        Ok(Answer::Interrupted) => Exit::Interrupted,
+        Err(error) => {
+            say(&format!("failed to start run {name}: {error}"));
+            Exit::NoRuntime
+        }
+    }
+}
+
+async fn start_and_wait(args: &RunArgs) -> std::io::Result<Answer> {
+    let mut signals = Signals::listen()?.and_hang_up()?;
+    let reads_stdin = args.manifests().iter().any(|path| path == Path::new("-"));
+    let stdin = match reads_stdin {
+        true => Stdio::inherit(),
+        false => Stdio::null(),
+    };
+    let mut child = Command::new("/proc/self/exe")
+        .arg0("crib")
+        .args(words(std::env::args_os().skip(1)))
+        .stdin(stdin)
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let Some(stdout) = child.stdout.take() else {
+        return Err(std::io::Error::other("its standard output is not a pipe"));
+    };
+    let (mut stdout, mut line) = (BufReader::new(stdout), String::new());
+    tokio::select! {
+        read = stdout.read_line(&mut line) => {
+            read?;
+        }
+        _ = signals.next() => {
+            return end(child, signals).await;
+        }
+    }
+    match line.as_str() {
+        STARTED => Ok(Answer::Started),
+        FAILED => Ok(Answer::Failed),
+        _ => Ok(Answer::Ended(child.wait().await?)),
+    }
+}
+
+/// Ends a run that has not started yet. Each signal is passed on: the second one kills the pods.
+async fn end(mut child: Child, mut signals: Signals) -> std::io::Result<Answer> {
+    loop {
+        // It was not waited for, so the id is still its own.
+        if let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()) {
+            kill(Pid::from_raw(pid), Signal::SIGTERM)?;
+        }
+        tokio::select! {
+            ended = child.wait() => {
+                ended?;
+                return Ok(Answer::Interrupted);
+            }
+            _ = signals.next() => {}
+        }
+    }
+}
+
+/// The same command line, for the run in the background.
+fn words(own: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = own.collect();
+    // Nothing but flags for other commands could come before it, and those are refused.
+    let run = words.iter().position(|word| word == "run");
+    words.insert(run.map_or(0, |at| at + 1), OPTION.into());
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn option_follows_the_command() {
+        let own = ["run", "--name", "run", "--", "a.yaml"].map(OsString::from);
+        let expected = ["run", OPTION, "--name", "run", "--", "a.yaml"].map(OsString::from);
+        assert_eq!(words(own.into_iter()), expected);
+    }
+}

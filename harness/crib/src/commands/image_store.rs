@@ -1,0 +1,5 @@
+//! Commands that add and remove images.
+
+pub(crate) mod load;
+pub(crate) mod pull;
+pub(crate) mod rmi;

@@ -1,0 +1,133 @@
+//! `crib inspect`: the verbose status of a container, a pod or an image.
+
+use clap::{Args, ValueEnum};
+use crib_base::exit::Exit;
+use tonic::Code;
+
+use crate::client::containers::{self, ContainerFilterArgs};
+use crate::client::document::{DocumentArgs, Shown};
+use crate::client::{CallError, Connection, Cri, find, status, with_codes};
+use crate::template;
+
+/// What an id is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    Container,
+    Pod,
+    Image,
+}
+
+/// Show details of containers, pods or images
+#[derive(Debug, Args)]
+#[command(after_help = with_codes(&format!("\
+Examples:
+  crib inspect 3f1c
+  crib inspect --kind image busybox | jq .info
+  crib inspect -o go-template --template '{{{{.info.pid}}}}' web
+  crib inspect -o yaml $(crib pods --latest -q)
+
+Without ids, shows the running containers that fit the filters. Several documents are printed as one list.
+
+{}", template::SUPPORTED)))]
+pub(crate) struct InspectArgs {
+    /// Ids, id prefixes or names
+    ids: Vec<String>,
+    /// Kind of object [default: a container, else a pod, else an image]
+    #[arg(long, value_enum)]
+    kind: Option<Kind>,
+    /// Leave out what the runtime knows beyond the CRI
+    #[arg(short, long)]
+    quiet: bool,
+    /// Include containers that are not running
+    #[arg(short, long)]
+    all: bool,
+    #[command(flatten)]
+    filter: ContainerFilterArgs,
+    #[command(flatten)]
+    document: DocumentArgs,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+/// Shows them.
+pub(crate) async fn run(args: &InspectArgs) -> Result<Exit, CallError> {
+    let all = args.connection.open_all()?;
+    let mut ids = args.ids.clone();
+    if ids.is_empty() {
+        let (found, _) = containers::list(&all, &args.filter, args.all, None).await?;
+        ids.extend(found.into_iter().map(|container| container.id));
+    }
+    let shown = async |id: &str| look_up(&all, id, args.kind, !args.quiet).await;
+    args.document.print_each("container", &ids, shown).await
+}
+
+async fn look_up(
+    all: &[Cri],
+    id: &str,
+    kind: Option<Kind>,
+    verbose: bool,
+) -> Result<Shown, CallError> {
+    let is = |wanted| kind.is_none_or(|kind| kind == wanted);
+    // By the whole id first: a runtime that knows it need not list all that it has.
+    for cri in all {
+        if is(Kind::Container)
+            && let Some(found) = there(status::container(cri, id, verbose).await)?
+        {
+            return Ok(found);
+        }
+        if is(Kind::Pod)
+            && let Some(found) = there(status::pod(cri, id, verbose).await)?
+        {
+            return Ok(found);
+        }
+    }
+    if is(Kind::Pod)
+        && let Some((cri, pod)) = known(find::pod(all, id).await)?
+        && (kind.is_some() || known(find::container_named(all, id).await)?.is_none())
+    {
+        return status::pod(cri, &pod.id, verbose).await;
+    }
+    if is(Kind::Container)
+        && let Some((cri, container)) = known(find::container_named(all, id).await)?
+    {
+        return status::container(cri, &container.id, verbose).await;
+    }
+    for cri in all.iter().filter(|_| is(Kind::Image)) {
+        if let Some(found) =
+            known(crate::commands::listing::inspecti::look_up(cri, id, verbose).await)?
+        {
+            return Ok(found);
+        }
+    }
+    Err(CallError::NotFound {
+        what: match kind {
+            Some(Kind::Container) => "container",
+            Some(Kind::Pod) => "pod",
+            Some(Kind::Image) => "image",
+            None => "container, pod or image",
+        },
+        name: id.to_owned(),
+    })
+}
+
+/// Maps "not found" to `None`.
+fn known<T>(found: Result<T, CallError>) -> Result<Option<T>, CallError> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(CallError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Maps NOT_FOUND to `None`, and INVALID_ARGUMENT too: it may be a name, or the id of something else.
+fn there(answer: Result<Shown, CallError>) -> Result<Option<Shown>, CallError> {
+    match answer {
+        Ok(shown) => Ok(Some(shown)),
+        Err(CallError::Refused { status, .. })
+            if matches!(status.code(), Code::NotFound | Code::InvalidArgument) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,4 @@
+//! Commands that check and measure runtimes.
+
+pub(crate) mod bench;
+pub(crate) mod check;

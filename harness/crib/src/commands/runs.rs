@@ -1,0 +1,6 @@
+//! Commands about runs of `crib run`, their objects and volumes.
+
+pub(crate) mod describe;
+pub(crate) mod down;
+pub(crate) mod explain_run;
+pub(crate) mod volume;

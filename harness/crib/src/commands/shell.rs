@@ -1,0 +1,4 @@
+//! Commands for shells and packagers.
+
+pub(crate) mod completions;
+pub(crate) mod man;
