@@ -1,4 +1,36 @@
 //! The node agent: takes pods, makes Container Runtime Interface calls, and reports pod statuses.
+//!
+//! | room | what |
+//! |---|---|
+//! | [`source`] | full sets of pods: from a directory, a file, a URL, or the caller; `merge` ◆ compares sets |
+//! | `sync_loop` | which worker gets which update, and which pods of one name wait for each other (`reconcile` ◆) |
+//! | `sync_loop::{orphans, housekeeping}` | finds and removes pods that no source has |
+//! | `worker` | the life of one pod: `waiting`, `settling` ◆ and `starts` delay it, `rejected` is a pod that the node does not take |
+//! | [`decide`] ◆ | what is done next: plans, resizes, back-offs |
+//! | `execute` | a plan's actions as CRI calls; `hook` runs lifecycle hooks |
+//! | [`cri`] | the trait [`cri::Cri`]; `grpc` calls a runtime, `wire` converts; no other file names wire types |
+//! | `observation` | the runtime's events and listings, and whether it is ready |
+//! | [`reporting`] | statuses, reports, transitions, events |
+//! | [`pod_spec`] | from a pod's specification to what the runtime is asked for; admission |
+//! | [`images`] | whether an image is pulled and who may use it; credentials; which images are removed |
+//! | [`checks`] | probes, and HTTP requests of probes and hooks |
+//! | [`storage`] | volumes and claims |
+//! | [`objects`] | objects that pods refer to; `directory` reads them from files |
+//! | [`services`] | names and ports of Services, and the pods behind them; `warnings` ◆: what authors may not expect |
+//! | [`local_node`] | the node's address, resources, configuration, pressure |
+//! | `upkeep` | dead containers and logs |
+//!
+//! Each pod goes source → `sync_loop` → `worker`, which loops: a snapshot of `observation` → [`decide`] → `execute` → a report.
+//! [`start`] has a table of all tasks.
+//!
+//! # Invariants
+//! - No call bypasses the runtime's socket: this package knows no process, namespace or image layer.
+//! - No event is trusted: it is a hint which pod to look at; listings are the truth.
+//! - No termination is revoked, and the latest update of a pod wins.
+//! - No decision reads a clock: time is an argument ([`clock::Clock`]).
+//! - No directory of a pod can be entered by another user of the host (mode 0700 before anything in it is read).
+//!
+//! Decisions follow Kubernetes 1.36: `tests/traces` replays recorded scenarios of a kubelet.
 
 mod blocking;
 pub mod checks;

@@ -1,4 +1,12 @@
 //! From a pod's specification to what the runtime is asked for: environment, names, resources, users, and whether the node takes it.
+//!
+//! - [`admission`] ◆: whether the node takes a pod, beside the sums in `admission::taken`; which pods give way (`admission::preemption`).
+//! - [`spec`] ◆: sandboxes and containers for the runtime: `spec::cgroup` asks for weights of pods and QoS classes, `spec::memory` for
+//!   volumes in memory.
+//! - `env`, [`dns`], [`hosts`]: environment variables, `resolv.conf`, host name and hosts file.
+//! - [`priority_class`], [`runtime_class`] ◆: what the objects say that pods name. `trust_bundles` ◆: which certificates of
+//!   ClusterTrustBundles a volume shows.
+//! - [`references`]: the ConfigMaps, Secrets and claims that a pod refers to.
 
 pub mod admission;
 pub mod dns;

@@ -21,6 +21,9 @@
 //! [`streaming`] is the client side of exec, attach and port-forward; [`proxy`] records a client's calls and injects faults.
 //!
 //! Packages beside this one: `registry` serves images, `check` has the rules of `crib check`, `bench` measures runtimes.
+//!
+//! This package has no command line, and does not link the runtime: it starts `crib runtime` and `crib agent` as processes. It depends
+//! on `proxy`, because it starts runtimes with faults.
 
 pub mod binary;
 pub mod client;

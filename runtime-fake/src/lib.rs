@@ -5,15 +5,55 @@
 //! keeper, which is the package `keeper`. Images, pod networks and stream protocols are the packages `image`,
 //! `network` and `stream`.
 //!
+//! | room | what |
+//! |---|---|
+//! | `server` | start and end; who may use the socket (`connections`), clients' deadlines, `:authority` (`authority`, `hpack`) |
+//! | `service` | a short method for each call; `error` is the only table of gRPC codes; `wire` converts |
+//! | `runtime` | the operations: `sandboxes`, `create`, `containers`, `execs`, `checkpoint`, `restore`, `resources` and others |
+//! | `runtime::network`, `runtime::ports` | which network a pod gets, what is retried without one; host ports |
+//! | `runtime::reach`, `runtime::zygote` | reconnects to keepers; forks them |
+//! | `launch` ◆ | from the client's configuration to a plan without choices: read `plan` first; `strings` refuses bad strings |
+//! | `launch::qos_class` | weights of QoS classes, which `runtime::qos_classes` writes |
+//! | `launch::{memory, sub_paths}` | volumes in memory, parts of volumes |
+//! | `launch::{apparmor, selinux, behave}` | profiles and labels; behaviour scripts, whose part in the runtime is `runtime::behave` |
+//! | `store` | one task owns all records: `state` ◆ decides, `disk` and `document` write |
+//! | `sandbox`, `container` ◆ | the state machines, drawn above the match |
+//! | `keeper_client` | calls to a keeper; `deadlines` ◆ |
+//! | `services` | Services in the pod network: DNS server and proxy; the stream of tables is `service::services` |
+//! | `streaming` | exec, attach and port-forward as clients see them |
+//! | `isolation` | `root`, `rootless` or `process`, by probing |
+//! | `security_modules`, `cdi`, `handler`, `resolv` | what the host and the configuration have |
+//! | `stats` | usage of containers and pods; `metrics` ◆ |
+//! | `checkpoint` | the archive of a checkpoint; `runtime::criu` checks which criu works |
+//! | `recovery`, `keepers`, `unknown_reason` | after a restart: records beside the keepers that still run |
+//!
+//! To honour a CRI field: `launch/plan.rs`, then the keeper's module that carries it out, then docs/cri.md. A call that is missing:
+//! `service.rs`, the operation in `runtime`, docs/cri.md.
+//!
+//! # Invariants
+//! - No record is younger than what it describes: a sandbox or container is on disk before its first process exists.
+//! - No process is ended, and no file removed, because a record cannot be read or a keeper cannot be asked.
+//! - No state is derived from a request: only what a keeper saw makes a container Running or Exited.
+//! - No operation stays half done because its client disconnected (StopContainer alone stops waiting).
+//! - No call to a keeper is without a deadline, and no end of a server without a time limit.
+//! - No isolation is weaker than requested without an error, and none is used without being reported in Status. SELinux labels
+//!   on a machine without SELinux are the one exception, because every other runtime ignores them there.
+//! - An ordinary user's daemon enters its user namespace before it has a second thread. A restarted daemon joins the namespace of
+//!   the pods that still run, since only there it has privileges over them.
+//!
+//! This package knows no manifest, restart policy or kubelet.
+//!
 //! # Tasks
 //! | task | owns | in | out |
 //! |---|---|---|---|
-//! | store (one) | every record, their files | changes (channel) | state (watch), events (broadcast) |
+//! | store (one) | every record, their files | changes (channel) | state (watch), events (broadcast, 4096) |
 //! | keeper connection (a pod) | one connection | calls (channel) | answers (oneshot), notifications (channel) |
 //! | reach (a pod) | the way to its keeper | the keeper's notifications | changes to the store |
 //! | stream server (one) | tokens | clients with a URL | their streams to processes and pods |
 //! | stream client (a connection, and a forwarded port) | one connection | bytes | bytes |
+//! | download (a blob, in `image`) | a file without a name | chunks from the registry | its progress (watch) |
 //! | Services (a thread, while a client serves some) | the ports of Services, the DNS server | tables (channel) | connections to pods |
+//! | trash (a thread, while there is any) | removed directories | removals | nothing |
 //! | operation (a call) | nothing | a request | an answer; it continues when its client disconnects |
 
 mod cdi;

@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-use super::command::*;
+use crate::command::*;
 
 /// How long any single wait may take: a cold start reads 300 MB, beside all other tests.
 const PATIENCE: Duration = Duration::from_secs(240);

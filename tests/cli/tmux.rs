@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use tokio::process::Command;
 
-use super::command::*;
+use crate::command::*;
 
 /// A window with a command in it, in a place.
 pub(crate) struct Terminal<'a> {

@@ -8,7 +8,7 @@ use proxy::{Call, Proxy};
 use serde_json::Value;
 use tonic::Request;
 
-use crate::malformed::{call_at, methods, valid_request};
+use crate::guard::malformed::{call_at, methods, valid_request};
 use crate::support::*;
 
 fn proxy(runtime: &Runtime) -> Proxy {

@@ -63,7 +63,7 @@ fn imports<'t>(files: &[(&'t str, &'t str)]) -> Imports<'t> {
     imports
 }
 
-/// `agent/src/decide/plan/restart.rs` is `[agent, plan, restart]`; a package's root is `[agent]`. Files elsewhere are none.
+/// `agent/src/plan/restart.rs` is `[agent, plan, restart]`; a package's root is `[agent]`. Files elsewhere are none.
 fn module(path: &str) -> Option<Vec<&str>> {
     let (package, inside) = path.split_once("/src/")?;
     let inside = inside.strip_suffix(".rs")?;

@@ -150,10 +150,10 @@ fn missing_paths_are_found_in_words_and_links() {
     let tree = Tree::from([
         file(
             "README.md",
-            "See `agent/src/decide/plan.rs`, agent/src/{plan,gone}.rs and agent/src/*.rs.\ncargo run -- run examples/none.yaml\n[how](docs/a.md#x) [why](https://x.y/docs/z) target/release/crib and/or",
+            "See `agent/src/plan.rs`, agent/src/{plan,gone}.rs and agent/src/*.rs.\ncargo run -- run examples/none.yaml\n[how](docs/a.md#x) [why](https://x.y/docs/z) target/release/crib and/or",
         ),
         file("docs/a.md", "[up](../README.md) [gone](b.md) runtime-fake/src/lib.rs:12"),
-        file("agent/src/decide/plan.rs", "// docs/nothing.md"),
+        file("agent/src/plan.rs", "// docs/nothing.md"),
     ]);
     let expected = [
         "README.md: agent/src/gone.rs",

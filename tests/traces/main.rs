@@ -2,33 +2,17 @@
 //! and the same statuses. See README.md beside this file.
 #![allow(clippy::unwrap_used, reason = "a malformed recording has to fail the test")]
 
-mod compare;
-mod containerd;
-mod difference;
-mod exceptions;
-mod explanations;
-mod history;
-mod images;
-mod judge;
+mod comparison;
 mod kubelet;
-mod library;
-mod lost_sandboxes;
 mod node;
-mod normal;
 mod objects;
-mod open;
 mod operations;
-mod patch;
 mod pods;
 mod probes;
 mod record;
-mod recorded_images;
 mod replay;
-mod runtime;
-mod scenario;
-mod source;
-mod steps;
-mod table;
+mod runtimes;
+mod scenarios;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -37,11 +21,11 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use judge::{Outcome, Trial, Verdict};
+use comparison::judge::{Outcome, Trial, Verdict};
 use node::{AgentKind, Parts};
-use runtime::RuntimeKind;
-use scenario::Scenario;
-use source::Source;
+use runtimes::runtime::RuntimeKind;
+use scenarios::scenario::Scenario;
+use scenarios::source::Source;
 
 /// Names of the scenarios to replay, separated by commas; all of them when it is not set.
 const CHOSEN: &str = "CRIB_SCENARIOS";
@@ -105,7 +89,7 @@ fn agent_acts_as_kubelet_did() {
     let source = Source::find();
     let all = source.scenarios();
     if std::env::var_os(UPDATE_SAMPLE).is_some() {
-        source::write_sample(&all);
+        scenarios::source::write_sample(&all);
     }
     let chosen = std::env::var(CHOSEN).ok();
     let scenarios = match &chosen {
@@ -113,24 +97,24 @@ fn agent_acts_as_kubelet_did() {
         None => all,
     };
     let tokio = tokio_runtime();
-    let open = open::open();
+    let open = scenarios::open::open();
     let trial = Arc::new(Trial::RECORDED);
     let mut verdicts = tokio.block_on(async {
         let verdicts = replay_all(scenarios.clone(), &trial, AT_ONCE).await;
         again(verdicts, scenarios, &trial, &open).await
     });
     verdicts.sort_by(|a, b| a.name.cmp(&b.name));
-    table::write(&verdicts);
+    scenarios::table::write(&verdicts);
     if std::env::var_os(UPDATE_OPEN).is_some() {
         assert!(chosen.is_none(), "the list is written from all scenarios");
-        open::write(&verdicts);
+        scenarios::open::write(&verdicts);
     }
-    say(&format!("{source}\n{}", table::text(&verdicts)));
-    let (wrong, closed) = table::against_open(&verdicts, &open);
+    say(&format!("{source}\n{}", scenarios::table::text(&verdicts)));
+    let (wrong, closed) = scenarios::table::against_open(&verdicts, &open);
     if !closed.is_empty() {
         // Some depend on which of two things comes first, so this is no failure.
         let closed = closed.join(", ");
-        say(&format!("tests/traces/open.tsv lists scenarios that agreed: {closed}"));
+        say(&format!("tests/traces/scenarios/open.tsv lists scenarios that agreed: {closed}"));
     }
     assert!(wrong.is_empty(), "scenarios differ (see target/traces): {}", wrong.join(", "));
 }
@@ -141,7 +125,7 @@ fn agent_acts_on_containerd_as_kubelet_did() {
     harness::needs!(Alone);
     let trial = Trial {
         parts: Parts { runtime: RuntimeKind::Containerd, agent: AgentKind::Crib },
-        explanations: &explanations::CONTAINERD,
+        explanations: &scenarios::explanations::CONTAINERD,
         ..Trial::RECORDED
     };
     compare_few(Source::find().scenarios(), &ON_CONTAINERD, trial);
@@ -156,10 +140,10 @@ fn agent_acts_as_kubelet_does() {
         parts: Parts { runtime: RuntimeKind::Crib, agent: AgentKind::CribOfDirectory },
         kubelet: Some(kubelet.into()),
         record: std::env::var_os(RECORD).map(PathBuf::from),
-        explanations: &explanations::KUBELET,
+        explanations: &scenarios::explanations::KUBELET,
     };
     let mut scenarios = Source::find().scenarios();
-    let unrecorded = source::unrecorded();
+    let unrecorded = scenarios::source::unrecorded();
     let names: Vec<String> = unrecorded.iter().map(|it| it.name.clone()).collect();
     let names = BESIDE_KUBELET.into_iter().chain(names.iter().map(String::as_str));
     let names: Vec<&str> = names.collect();
@@ -175,9 +159,9 @@ fn compare_few(scenarios: Vec<Scenario>, names: &[&str], trial: Trial) {
     let trial = Arc::new(trial);
     let mut verdicts = tokio_runtime().block_on(replay_all(scenarios, &trial, AT_ONCE_OTHERS));
     verdicts.sort_by(|a, b| a.name.cmp(&b.name));
-    table::write(&verdicts);
-    say(&table::text(&verdicts));
-    let (wrong, _) = table::against_open(&verdicts, &open::open());
+    scenarios::table::write(&verdicts);
+    say(&scenarios::table::text(&verdicts));
+    let (wrong, _) = scenarios::table::against_open(&verdicts, &scenarios::open::open());
     assert!(wrong.is_empty(), "scenarios differ (see target/traces): {}", wrong.join(", "));
 }
 
@@ -211,7 +195,7 @@ async fn again(
     open: &[(String, String)],
 ) -> Vec<Verdict> {
     let wrong: Vec<String> = {
-        let (wrong, _) = table::against_open(&verdicts, open);
+        let (wrong, _) = scenarios::table::against_open(&verdicts, open);
         wrong.into_iter().map(str::to_owned).collect()
     };
     if wrong.is_empty() || wrong.len() > FEW {
@@ -221,7 +205,10 @@ async fn again(
     let (first, rest) =
         verdicts.into_iter().partition::<Vec<_>, _>(|verdict| wrong.contains(&verdict.name));
     verdicts = rest;
-    say(&format!("replayed twice more, since they differed among many:\n{}", table::text(&first)));
+    say(&format!(
+        "replayed twice more, since they differed among many:\n{}",
+        scenarios::table::text(&first)
+    ));
     let mut twice = scenarios.clone();
     twice.extend(scenarios);
     let mut replayed = replay_all(twice, trial, AT_ONCE_AGAIN).await;
@@ -239,7 +226,7 @@ async fn replay_all(
     at_once: usize,
 ) -> Vec<Verdict> {
     scenarios.sort_by(|a, b| b.plan.end().total_cmp(&a.plan.end()));
-    let registry = Arc::new(images::registry(&mut scenarios).await);
+    let registry = Arc::new(runtimes::images::registry(&mut scenarios).await);
     let places = Arc::new(Semaphore::new(at_once));
     // A port of the host can be used by one scenario at a time.
     let host_ports = Arc::new(Semaphore::new(1));
@@ -254,8 +241,9 @@ async fn replay_all(
             };
             let _place = places.acquire_owned().await.unwrap();
             let (name, about) = (scenario.name.clone(), scenario.plan.about.clone());
-            let judging =
-                tokio::spawn(async move { judge::judge(&scenario, &registry, &trial).await });
+            let judging = tokio::spawn(async move {
+                comparison::judge::judge(&scenario, &registry, &trial).await
+            });
             let outcome = judging.await.unwrap_or_else(|error| {
                 Outcome::Broken(error.try_into_panic().map_or_else(|error| error.to_string(), said))
             });

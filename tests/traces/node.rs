@@ -17,11 +17,11 @@ use registry::Registry;
 use serde_json::Value;
 use tokio::sync::RwLockWriteGuard;
 
-use crate::images;
 use crate::kubelet::Kubelet;
-use crate::library::Library;
-use crate::runtime::{NodeRuntime, RuntimeKind};
-use crate::scenario::Scenario;
+use crate::runtimes::images;
+use crate::runtimes::runtime::{NodeRuntime, RuntimeKind};
+use crate::scenarios::library::Library;
+use crate::scenarios::scenario::Scenario;
 
 /// The resolv.conf of the recorded node.
 const RESOLV_CONF: &str = "nameserver 192.0.2.53\nnameserver 192.0.2.54\nsearch node.example.test example.test\noptions timeout:2 edns0\n";

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::normal::{Symbols, attempt, text};
-use crate::scenario::method;
+use crate::comparison::normal::{Symbols, attempt, text};
+use crate::scenarios::scenario::method;
 
 /// Where a container's configuration has the hash of its definition.
 const HASH: &str = "/config/annotations/io.kubernetes.container.hash";

@@ -10,9 +10,9 @@ use k8s_openapi::api::core::v1::{Pod as ApiPod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
+use crate::comparison::patch;
 use crate::node::{Node, PodState};
-use crate::patch;
-use crate::scenario::Scenario;
+use crate::scenarios::scenario::Scenario;
 
 const SEEN: &str = "kubernetes.io/config.seen";
 const SOURCE: &str = "kubernetes.io/config.source";

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::difference::Difference;
+use crate::comparison::difference::Difference;
 use crate::operations::Operation;
 
 /// The period of a probe whose checks do not show one, in seconds: a manifest's default.

@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use crate::node::{AgentKind, Parts};
 use crate::replay::replay;
-use crate::runtime::RuntimeKind;
-use crate::scenario::{Scenario, method};
-use crate::steps::Mode;
+use crate::runtimes::runtime::RuntimeKind;
+use crate::scenarios::scenario::{Scenario, method};
+use crate::scenarios::steps::Mode;
 
 /// Calls whose answers are about more than the scenario: a recording has them without.
 const WITHOUT_ANSWER: [&str; 4] = ["Version", "Status", "ImageFsInfo", "GetContainerEvents"];

@@ -6,14 +6,14 @@ use jiff::Timestamp;
 use registry::Registry;
 use serde_json::{Value, json};
 
-use crate::history::outline;
-use crate::images;
 use crate::kubelet::Kubelet;
 use crate::node::{Node, Parts, PodState};
 use crate::objects::ApiObjects;
 use crate::pods::{Pods, UNREADABLE};
-use crate::scenario::{Scenario, method};
-use crate::steps::{Action, Mode, Step};
+use crate::runtimes::images;
+use crate::scenarios::history::outline;
+use crate::scenarios::scenario::{Scenario, method};
+use crate::scenarios::steps::{Action, Mode, Step};
 
 /// How much later than the kubelet's pods ours may reach a state before the scenario goes on without it: a retry's
 /// tolerance.
@@ -319,7 +319,7 @@ fn named(entry: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::steps::Plan;
+    use crate::scenarios::steps::Plan;
 
     const IMAGE: &str = "registry.k8s.io/e2e-test-images/busybox:1.29-2";
 

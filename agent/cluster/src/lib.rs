@@ -1,7 +1,9 @@
 //! The objects of one cluster, as an API server keeps them, without HTTP.
 //!
-//! [`Store`] is the hub: whoever changes objects writes there, and whoever follows them watches it. Writes are in one order for all
-//! watchers. Depends on no runtime and no agent.
+//! [`Store`] is the hub: writers of objects write there, and readers watch it. All watchers see one order of writes.
+//!
+//! This package knows no runtime, no agent and no HTTP: an adapter runs the pods, which is `hub` in `crib run`. The controllers are
+//! decisions: their caller has the clock and carries out what they want.
 //!
 //! | file | what |
 //! |---|---|
@@ -13,7 +15,9 @@
 //! | `selection` ◆ | which objects a list or a watch is about |
 //! | `key`, `kind` ◆ | what an object is found by; kinds, and how their objects are kept |
 //! | `object` ◆ | one object and its metadata |
-//! | `controllers` ◆ | what Jobs, Deployments and their kind want: pods to create and to delete |
+//! | `controllers` ◆ | what Jobs, Deployments and their kind want: pods to create and to delete; a file for each kind |
+//! | `controllers::rollout` ◆ | how a changed object replaces its pods |
+//! | `controllers::cron_job` ◆ | when a CronJob starts a Job; `api::manifest::schedule` has the times |
 //! | `garbage` ◆ | what becomes of objects whose owners are deleted |
 //!
 //! Files with ◆ are pure. Objects of kinds that nobody knows are kept as they are.

@@ -18,7 +18,7 @@ use proxy::{Recording, Rules};
 use crate::cgroup::RunGroup;
 use crate::images::TestImages;
 use crate::outcome::{Outcome, Verdict, equal, failed};
-use crate::running::restart::Restart;
+use crate::restart::Restart;
 
 /// The label of everything that a check makes; its value is the run's.
 pub const RUN_LABEL: &str = "crib.local/check";

@@ -8,7 +8,7 @@ use harness::fixture_image::{ImageBuilder, Layer};
 use registry::{Fault, LoadError, Registry, RegistryError};
 use tonic::Status;
 
-use crate::running::directory::RunDirectory;
+use crate::directory::RunDirectory;
 
 /// The programs in the image of containers.
 const PROGRAMS: &[&str] = &[

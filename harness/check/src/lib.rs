@@ -50,36 +50,28 @@
 //! Each rule has pods, a connection and a deadline of its own. The connection goes through a recording [`proxy::Proxy`], so a
 //! failure shows its calls. Every rule names faults (see [`proxy::Fault`]) that it catches: a test runs it against them.
 //!
-//! | file | what |
+//! | module | what |
 //! |---|---|
-//! | `outcome` | how a rule ends |
-//! | `context` | what the body of a rule has |
-//! | `cgroup` | the control group of the pods |
-//! | `images` | images from a registry of this process |
-//! | `configuration` ◆ | how a runtime is to be configured for them |
-//! | `numbers` | whether two measurements agree |
-//! | `rule` | a rule |
-//! | `prelude` | what the files of rules have in common |
-//! | `rules` | all of them, a file for each area |
-//! | `select` ◆ | which rules run |
-//! | `directory` | the directory of a run, whose lock tells whether it lives |
-//! | `cleanup` | removes what was made |
-//! | `restart` | how the runtime is restarted |
-//! | `options` ◆ | what a check is asked to do, and why it cannot begin |
-//! | `prepare` | what is asked of the runtime before the first rule |
-//! | `pace` | how many rules run at once, and how long they wait |
-//! | `run` | runs rules |
-//! | `document` ◆ | the pages that describe them |
+//! | `rules` | all rules, a module for each area; its head lists the areas' names |
+//! | `rule`, `outcome`, `context`, `prelude` | a rule, how it ends, what its body has, and what the files of rules share |
+//! | `select`, `profile` ◆ | which rules run, and which of them a client depends on |
+//! | `running` | runs rules in parallel: `run`, `prepare`, `pace` (concurrency, timeouts), `cleanup`, `dead_runs`, `options` |
+//! | `directory`, `restart` | the directory of a run, whose lock shows that it lives; how the runtime is restarted |
+//! | `images`, `cgroup`, `configuration` ◆ | what rules need of the machine and of the runtime's configuration |
+//! | `numbers`, `held` | whether two measurements agree; whether processes of a container live |
 //! | `baseline` ◆ | the known failures of a runtime |
-//! | `profile` ◆ | which rules a client depends on |
-//! | `report` ◆ | reports: text, HTML, JSON, JUnit, SARIF |
+//! | `report` ◆ | reports: text, HTML, JSON, JUnit, SARIF, a file for each; `tests/cli/tools/pages.rs` opens the page in a browser |
 //! | `compare` ◆ | what differs between two reports |
+//! | `document` ◆ | what docs/rules.md and `crib check --explain` show |
+//!
+//! A new rule goes into its area's module, names a fault that it catches, and runs against any runtime through its socket alone.
 
 mod baseline;
 mod cgroup;
 pub mod compare;
 mod configuration;
 mod context;
+mod directory;
 mod document;
 mod held;
 mod images;
@@ -88,6 +80,7 @@ pub mod outcome;
 mod prelude;
 mod profile;
 pub mod report;
+mod restart;
 mod rule;
 mod rules;
 mod running;
@@ -96,16 +89,16 @@ mod select;
 pub use baseline::{BadBaseline, Baseline};
 pub use configuration::{ConfigurableRuntime, REGISTRY_PORT, registry_configuration};
 pub use context::{Context, RULE_LABEL, RUN_LABEL, mark};
+pub use directory::RunDirectory;
 pub use document::{explanation, index};
 pub use images::{ImageError, TestImages};
 pub use outcome::Outcome;
 pub use profile::Profile;
+pub use restart::Restart;
 pub use rule::{Rule, Running, Severity};
 pub use rules::all;
 pub use running::cleanup::{BENCH_PREFIX, remove_run};
 pub use running::dead_runs::remove_dead_runs;
-pub use running::directory::RunDirectory;
 pub use running::options::{CheckError, Options};
-pub use running::restart::Restart;
 pub use running::run::{CutShort, Report, RuleResult, check};
 pub use select::{NoSuchRule, choose};

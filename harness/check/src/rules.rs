@@ -1,4 +1,5 @@
-//! All rules, by area. The module of an area has the name that [`Rule::area`] gives it.
+//! All rules, by area. The module of an area has the name that [`Rule::area`] gives it; those of calls beside each other
+//! (agreement, cancellation, codes, concurrency) are in `calls`.
 //!
 //! `AGR` agreement, `CAN` cancellation, `CFG` configuration, `CNT` content, `COD` codes, `CON` concurrency, `CTR` container,
 //! `EVT` event, `EXE` exec, `FMT` format, `IMG` image, `LIM` limits, `LOG` log, `MNT` mounts, `NET` network, `NSP` namespaces,

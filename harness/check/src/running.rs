@@ -2,10 +2,8 @@
 
 pub(crate) mod cleanup;
 pub(crate) mod dead_runs;
-pub(crate) mod directory;
 pub(crate) mod interruption;
 pub(crate) mod options;
 pub(crate) mod pace;
 pub(crate) mod prepare;
-pub(crate) mod restart;
 pub(crate) mod run;

@@ -1,4 +1,18 @@
 //! The subcommands of `crib`, one module each.
+//!
+//! | folder | commands |
+//! |---|---|
+//! | `runs` | `describe`, `down`, `explain-run`, `volume`: runs of `crib run`, their objects and volumes |
+//! | `servers` | `runtime`, `agent`, `registry`, `proxy` |
+//! | `listing` | `ps`, `pods`, `images`, `inspect`, `stats`, `events` and their kind |
+//! | `lifecycle` | `runp`, `create`, `start`, `stop`, `rm`, `update`, `checkpoint` and their kind |
+//! | `image_store` | `pull`, `load`, `rmi` |
+//! | `streams` | `exec`, `attach`, `logs`, `port-forward` |
+//! | `measures` | `check`, `bench` |
+//! | `shell` | `completions`, `man` |
+//!
+//! `explain_run::model` ◆ decides what is explained and `explain_run::text` ◆ formats it; `describe::pod` ◆ formats a pod that an agent
+//! reports, `describe::from_cri` one that only a runtime knows.
 
 pub(crate) mod image_store;
 mod interruptible;

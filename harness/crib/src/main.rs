@@ -3,6 +3,20 @@
 //! The order here matters. The keeper comes first, because it is one process a pod and must pay for nothing else. The command
 //! line is read while the process has one thread, because entering a user namespace needs that; the subcommands do so before
 //! they start tokio.
+//!
+//! | module | what |
+//! |---|---|
+//! | `cli` | the subcommands and their help |
+//! | `commands` | each subcommand, in a folder by its use; `crib run` is the package `crib-run` |
+//! | `client` | what commands that call a runtime share: `settings` (which runtime), `find` (which pod or container) |
+//! | `client::{status, document, output}` | statuses, JSON and YAML, tables |
+//! | `template` ◆ | `-o go-template` |
+//! | `stream`, `terminal` | this side of exec and attach; the protocols are in `harness::streaming` |
+//! | `config`, `network`, `endpoint` | the file and the flags of `crib runtime`, and its socket |
+//! | `shutdown` | signals of `crib runtime` and `crib agent`: a thread cancels a token, and ends the process after a time limit |
+//! | `reported` | the files that reports are written to |
+//!
+//! Exit codes, messages and how runs are found are in the package `crib-base`. No package depends on this one.
 
 use std::process::ExitCode;
 

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::formats::digest::{Digest, DigestError};
-use crate::local::script::ScriptError;
+use crate::formats::script::ScriptError;
 use image_reference::ReferenceError;
 mod registry;
 

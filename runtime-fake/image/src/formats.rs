@@ -2,12 +2,14 @@
 
 pub(crate) mod archive;
 pub(crate) mod archive_index;
-pub(crate) mod archives;
 pub(crate) mod digest;
 pub(crate) mod file_name;
 pub(crate) mod oci;
 pub(crate) mod pax;
 pub(crate) mod platform;
+pub(crate) mod record;
 pub(crate) mod resolve;
+pub(crate) mod script;
 pub(crate) mod sparse;
+pub(crate) mod stream;
 pub(crate) mod tar_stream;

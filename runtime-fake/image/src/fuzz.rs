@@ -13,9 +13,10 @@ use crate::formats::digest::Digest;
 use crate::formats::oci::{Configuration, Descriptor, Index, Manifest};
 use crate::formats::pax::Extensions;
 use crate::formats::platform::{Platform, architecture};
+use crate::formats::record::ImageConfig;
 use crate::formats::resolve;
+use crate::formats::stream::{Budget, Counting, Decoder, Metered};
 use crate::formats::tar_stream::{Kind, Sequential, TarReader};
-use crate::store::record::ImageConfig;
 use crate::{
     error::Problem,
     layer::{
@@ -24,7 +25,6 @@ use crate::{
         whiteout::Style,
     },
     limits::Limits,
-    stream::{Budget, Counting, Decoder, Metered},
     testing::{Members, Tar, gzip},
 };
 use fuzz_target::{Target, bytes, text};

@@ -26,8 +26,8 @@ use self::stack::{Implied, Stack};
 pub(crate) use self::usage::{Usage, blocks};
 use self::whiteout::Style;
 use crate::error::Problem;
+use crate::formats::stream::Budget;
 use crate::formats::tar_stream::{Kind, Member, Skip, TarReader};
-use crate::stream::Budget;
 
 /// The buffer size for writing files.
 const WRITTEN: usize = 128 << 10;

@@ -1,15 +1,26 @@
 //! **image**: pulls images from archives and registries and unpacks them into directories for overlayfs.
 //!
+//! | room | what |
+//! |---|---|
+//! | `formats` | images outside: archives, OCI documents, tar, digests; `resolve` ◆: from a name to verified documents; `script` ◆ |
+//! | `registry` | endpoints and mirrors, credentials, tokens, retries, downloads |
+//! | `layer` | unpacks one layer; `layer/tests/forms.rs` lists the forms of layers that are accepted |
+//! | `store` | imports, commits, metadata, names, records on disk |
+//! | `local` | images without a registry: the host's root, and those that act out a behaviour script |
+//!
 //! The path of a pull: `image_reference` → `host` or `archives` (which archives) → `archive` (named blobs) →
 //! `archive_index` (names) → `resolve` (documents, each verified) → `import` (each layer once, `commit` for all of
 //! them) → `stream` and `tar_stream` (one pass: decompress, `readahead`, count, hash) → `layer` (files) →
 //! `metadata` (records). [`ImageStore`] owns all state; its calls block.
 //!
-//! A pull from a registry starts in `registry` ([`Puller`]) and ends in the same `resolve` and `import`.
+//! A pull from a registry starts in `registry` ([`Puller`]) and ends in the same `resolve` and `import`. A download, one for each blob,
+//! owns a file without a name; all pulls that need the blob read it while it grows.
 //!
 //! Durability: a SIGKILL, or a power cut, at any instant leaves complete images and garbage, which the next
 //! [`ImageStore::open`] removes. The files of an image's layers are forced to the disk before its record is
 //! written, and the record before PullImage is answered: a pulled image survives a power cut, with all of its files.
+//!
+//! This package knows no CRI type and no namespace. No path in an image is followed outside its root.
 
 mod error;
 mod flatten;
@@ -21,7 +32,6 @@ mod limits;
 mod local;
 mod registry;
 mod store;
-mod stream;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -31,31 +41,31 @@ use file_tree::Trash;
 
 pub use self::error::{ImageError, Problem, PullError, PullFailure};
 pub use self::formats::digest::{Digest, DigestError};
+pub use self::formats::record::{ImageConfig, ImageId, ImageRecord, UserName};
+pub use self::formats::script::{FORMS, Form, Script, ScriptError, Step};
 pub use self::formats::tar_stream::{Kind, Member, SeekFile, Skip, TarReader};
 pub use self::limits::Limits;
 pub use self::local::named_script::{NamedScript, NamedScriptError};
-pub use self::local::script::{FORMS, Form, Script, ScriptError, Step};
 pub use self::registry::{
     Credentials, EVERY_HOST, Endpoint, Host, Login, Mirror, MirrorError, Puller, Registries,
     Rewrite, Secret, named_by_call,
 };
 pub use self::store::names::{ImageNames, names};
-pub use self::store::record::{ImageConfig, ImageId, ImageRecord, UserName};
 pub use image_reference::{Reference, ReferenceError, is_host};
 
 use self::formats::archive::Archive;
-use self::formats::archives::ArchiveList;
 pub(crate) use self::formats::resolve::{LayerSource, Resolved};
+use self::store::archives::ArchiveList;
 pub(crate) use self::store::commit::Named;
 pub(crate) use self::store::import::{Failure, Opened, Source};
 use self::store::single_flight::SingleFlight;
 
 use self::formats::archive_index::Offer;
 use self::formats::platform::Platform;
+use self::formats::record::Content;
 use self::layer::whiteout::Style;
 use self::store::import::lock;
 use self::store::metadata::{Metadata, Places, store};
-use self::store::record::Content;
 
 /// Where the store is, and what its process may do.
 #[derive(Debug, Clone)]
@@ -374,7 +384,7 @@ impl ImageStore {
     pub fn put_back(&self, tar: File, lowers: &[PathBuf], into: &Path) -> Result<(), Problem> {
         let reader = SeekFile::new(tar).map_err(Problem::io("read the layer".to_owned()))?;
         let reader = TarReader::new(reader, "the layer", self.limits.extension_bytes);
-        let budget = stream::Budget::new(&self.limits);
+        let budget = formats::stream::Budget::new(&self.limits);
         layer::unpack(reader, into, lowers, &self.style, &budget).map(drop)
     }
 

@@ -2,4 +2,3 @@
 
 pub(crate) mod host;
 pub(crate) mod named_script;
-pub(crate) mod script;

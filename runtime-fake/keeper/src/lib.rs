@@ -12,6 +12,23 @@
 //! | [`parent`] | calls, children, logs, exits, host ports | all of them |
 //!
 //! Read [`contract::plan`] and [`contract::protocol`] first: they define the messages.
+//!
+//! ```text
+//! CreateContainer  ─▶ keeper forks ─▶ child: mounts, pivot_root, user, capabilities ─▶ "ready" ─▶ waits at the barrier
+//! StartContainer   ─▶ keeper opens the barrier ─▶ execve ─▶ the report pipe closes: the program runs
+//! ```
+//!
+//! # Invariants
+//! - No `waitpid(-1)` outside the keeper, and no fork in a process with threads: the daemon spawns the zygote, and the zygote
+//!   (`parent::zygote`) forks keepers, which have one thread too.
+//! - No exit is reported before its record is in a file, and the container's output in its log.
+//! - No process of a container is outside its cgroup, and no cgroup outlives its pod.
+//! - No mount is made in the host's mount namespace, so none has to be unmounted.
+//! - No path of an image or a client is followed outside the container's root or the sandbox's log directory.
+//! - No container outlives its keeper (parent-death signal). Keepers outlive the daemon, unless it was started with
+//!   `--ephemeral`: then they end with their connection.
+//!
+//! This package knows no CRI type, gRPC or HTTP. docs/design.md has the reasons and measurements.
 
 pub mod contract;
 #[cfg(any(test, fuzzing))]

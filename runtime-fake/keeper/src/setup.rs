@@ -1,5 +1,26 @@
 //! What happens between fork and `execve`, and to a pod's namespaces: root file system, users, capabilities, security modules,
 //! terminals, and the reports to the keeper. One thread, no return to the keeper's loop.
+//!
+//! | module | what |
+//! |---|---|
+//! | `child` | the order of the steps up to the barrier, and after it |
+//! | `root` | the root file system: detached mounts in an own mount namespace; `/proc`, `/sys`; `root::devices` makes `/dev` |
+//! | `root::volumes`, `root::overlay`, `root::idmap` | sources of mounts, layers, and mounts with mapped ids |
+//! | `root::host` | the image `crib.local/host`, whose writable layer is in memory |
+//! | `root::accounts`, `user` | users, looked up once, in the image's own `/etc/passwd` and `/etc/group`, before mounts cover them |
+//! | `process` | the last steps: working directory, limits, ids, capabilities, `execve` |
+//! | `lsm` | AppArmor and SELinux; the runtime's `launch` decides the profile and label |
+//! | `terminal` | a terminal, made by the process that gets it, in its container's devpts |
+//! | `pod` | the pod's own namespaces, and its volumes in memory |
+//! | `userns` | a pod's user namespace: the keeper makes it and never enters it |
+//! | `shared`, `birth` | process namespaces with other processes, which are entered last of all |
+//! | `pause` | the first process of a shared process namespace: empty root, no descriptor, no capability, only waits |
+//! | `act` | a process that acts out a behaviour script: a fork of the keeper without descriptors, not dumpable, no `execve` |
+//! | `restore` | the process at the barrier executes criu instead of the program |
+//! | `report`, `report_pipe` | what the child reports, and how the keeper reads it |
+//!
+//! A passwd or group file must be a regular file of at most 10 MiB. An exec uses the accounts that were found at creation: nothing
+//! of a running container is read. The master side of a container's terminal goes to the keeper, that of an exec to the daemon.
 
 pub(crate) mod act;
 pub(crate) mod birth;

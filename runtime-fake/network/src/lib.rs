@@ -6,14 +6,31 @@
 //!     └─ crv0123456789ab  (port) ──────────────────── eth0  10.200.7.2/24, default via 10.200.7.1
 //! ```
 //!
-//! The bridge lives in the current network namespace (root) or in a private one (rootless). Daemons on one host
-//! share nothing: each has its own bridge, and its own locked subnets: IPv4, and IPv6 if the kernel has it. All
-//! calls block; a daemon makes them on a thread that may block. `nat` has the packet rules for traffic beyond the
-//! host, `egress` the way out of a private namespace, and `cni` the networks that plugins make instead.
+//! The bridge lives in the current network namespace (root) or in a private one (rootless), which every keeper holds a descriptor
+//! of, so that it outlives the daemon. Daemons on one host share nothing: each has its own bridge, and its own locked subnets: IPv4,
+//! and IPv6 if the kernel has it. All calls block; a daemon makes them on a thread that may block.
+//!
+//! | room | what |
+//! |---|---|
+//! | `bridging` | bridges, subnets, addresses, ports of pods, spoofing; `orphans`: bridges of killed daemons |
+//! | `links` | interfaces and network namespaces, through netlink |
+//! | `netfilter` | packet rules: `nat` decides, `nft` ◆ writes them, `nfnetlink` sends them; conntrack |
+//! | `egress` | the way out of a private namespace: `relay` is crib's own, `program` ◆ has pasta and slirp4netns, `dns` the DNS server |
+//! | [`cni`] | the networks that plugins make instead |
 //!
 //! Reading order: in `bridging` `subnet` ◆, `ipam` ◆, `segments` ◆ and `names` ◆ decide, `link_query` observes, `requests` ◆
-//! builds the messages that `netlink` sends (and `nft` ◆ those of `nfnetlink`), `bridge_setup`, `spoofing`, `further` and `bridge` execute; `subnet_lock`,
+//! builds the messages that `netlink` sends, `bridge_setup`, `spoofing`, `further` and `bridge` execute; `subnet_lock`,
 //! `namespace`, `announcements`, `pod_netns`, `slots`, `join`, `resolver` and `deletion` are leaf modules.
+//!
+//! `egress` is a process, `crib __egress`: the first of a process namespace, so that a program that it runs never outlives it. It ends
+//! when the last write end of its FIFO closes: the daemon and every keeper hold one. Pods share its sockets and queries by the rule of
+//! the package `shares`, through `slots`; `join` copies without memory of its own. docs/design.md has the sizes of the pools.
+//!
+//! # Invariants
+//! - No network namespace is taken for a pod's by a process id alone: a pidfd confirms that the id was still its keeper's.
+//! - The daemon's own network namespace is never given to a CNI plugin.
+//! - No name or file that another user could create decides whether pods have a network.
+//! - The socket for packet rules stays open: closing it waits until the kernel has freed the last transaction, about 10 ms.
 //!
 //! This package knows no CRI type, sandbox record or pod process: its callers pass names, descriptors and
 //! addresses.

@@ -1,4 +1,4 @@
-//! The client of the zygote (see `keeper/src/zygote.rs`): starts it when first needed, and again after it was
+//! The client of the zygote (see `keeper/src/parent/zygote.rs`): starts it when first needed, and again after it was
 //! killed.
 
 use std::{

@@ -6,7 +6,7 @@
 //! ready. If the system cannot read files now, the daemon does not start.
 //!
 //! Records are not forced to the disk: a SIGKILL loses nothing that was written, and the records that a power cut
-//! loses described processes that it also ended. ARCHITECTURE.md has the measurements.
+//! loses described processes that it also ended. docs/design.md has the measurements.
 
 use std::{
     fs, io,

@@ -13,8 +13,8 @@ use nix::unistd::Pid;
 
 use crate::cgroup;
 use crate::context::{DIRECTORY_ANNOTATION, RUN_LABEL};
+use crate::directory::{lives, remove_directory};
 use crate::running::cleanup::{BENCH_PREFIX, LISTING, PREFIX, remove_images, remove_pods};
-use crate::running::directory::{lives, remove_directory};
 
 /// What no run takes.
 const LONGEST: Duration = Duration::from_hours(1);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use proxy::Fault;
 use tonic::Status;
 
+use crate::restart::Restart;
 use crate::rule::Rule;
-use crate::running::restart::Restart;
 
 /// How long a rule may take, unless the options say otherwise.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);

@@ -15,8 +15,8 @@ use tonic::Status;
 
 use crate::cgroup;
 use crate::context::Shared;
+use crate::directory::RunDirectory;
 use crate::images::{ImageError, TestImages};
-use crate::running::directory::RunDirectory;
 use crate::running::options::{CheckError, Options};
 
 /// After this time without an answer, people are told what is waited for.

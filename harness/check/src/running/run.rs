@@ -16,16 +16,16 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::Code;
 
 use crate::context::{Context, Shared, Unfinished, Waiting};
+use crate::directory::RunDirectory;
 use crate::outcome::Outcome;
+use crate::restart::Restart;
 use crate::rule::Rule;
 use crate::running::cleanup::{self, PREFIX};
 use crate::running::dead_runs;
-use crate::running::directory::RunDirectory;
 use crate::running::interruption;
 use crate::running::options::{CheckError, DEADLINE, Options};
 use crate::running::pace::{Pace, Slot};
 use crate::running::prepare::{CallLimit, prepare};
-use crate::running::restart::Restart;
 
 /// How long removing a rule's pods may take, beyond which they are left for the end of the run.
 const REMOVAL: Duration = Duration::from_secs(20);

@@ -6,7 +6,6 @@ pub(crate) mod claims;
 pub(crate) mod immutable;
 pub(crate) mod inputs;
 pub(crate) mod manifest_pods;
-pub(crate) mod manifest_watch;
 pub(crate) mod node_fields;
 pub(crate) mod of_cluster;
 pub(crate) mod skipped;

@@ -1,17 +1,33 @@
 //! `crib run`: pods from manifests to the end, in one command.
 //!
-//! Reading order: `args` (what can be typed), `inputs` (manifests, or every problem with them), `session` (the directory, the
-//! runtime, the end of both), `event_loop` (signals, the agent, the controllers of Jobs and their kind, the log files), `lifecycle` (event to next step),
-//! `manifest_watch` and `apply` (`--watch`: changed manifests, and what that does to their pods), `daemon` (the runtime as a child),
-//! `reach` (how other commands find it), `services` (their stream), `means` (what it can do here), `orphans` (its keepers, when it was killed), `root`
-//! (the temporary directory), `dead_runs` and
-//! `clean_up` (what killed ones left), `detach`, `background` and `started` (`--name`: the command at the terminal, the one in the
-//! background, and when the first one ends), `questions` and `history` (what other commands ask), `tail` (log files to lines), `printer` (the only writer of
-//! the two outputs) with `view`, `rows`, `marks`, `lines`, `notes` and `json`, which only make text.
+//! Reading order: `args` (command line), `input::inputs` (manifests, or every problem with them), `session` (the directory, the
+//! runtime, the end of both), `event_loop` (signals, the agent, controllers, log files), `lifecycle` ◆ (event to next step).
+//!
+//! | module | what |
+//! |---|---|
+//! | `input` | manifests, checked beside this machine; `apply` ◆: what changed manifests do to their pods |
+//! | `manifest_watch` | `--watch`: loads manifests again when files change |
+//! | `hub` | the objects of the run in one store (package `cluster`), where manifests, controllers and the agent meet |
+//! | `event_loop` | the clock of the controllers; it executes what they and `lifecycle` decide; `questions` answers other commands |
+//! | `output` | `printer` writes; `lines`, `view`, `rows`, `marks`, `notes`, `json` ◆ format; `screen` is the live view |
+//! | `output::tail` | follows the log files of containers |
+//! | `processes::daemon`, `processes::root` | the runtime as a child, and the run's temporary directory |
+//! | `processes::{detach, background}` | `--name`: the command at the terminal, and the one in the background |
+//! | `started` ◆ | when the command at the terminal ends |
+//! | `processes::{dead_runs, clean_up, orphans}` | what killed runs left, and who removes it |
+//! | `questions`, `history`, `reach` | other commands ask over `run.sock` (`run_socket` of `crib-base`; names: `live::names` there) |
+//! | `services`, `node_ports` | the stream of Services to the runtime, and whether node ports are free |
+//! | `means` | the isolation of the pods here, and which limits cannot be applied |
+//! | `ending`, `reports` | why pods end, and the agent's last reports |
+//!
+//! A pod whose failure every retry repeats (`CriError::is_refusal` of the agent, `is_refused` in `reports`) is failed, not retried.
+//!
+//! No directory of a run is removed by another command while the run or its runtime holds its lock. The runtime is a child process:
+//! this package starts `crib runtime` and never serves calls itself.
 //!
 //! | task | owns | receives | sends |
 //! |---|---|---|---|
-//! | session | lifecycle, daemon, agent, controllers | signals, timer, agent's reports and transitions, questions | printer, tail, answers |
+//! | session | lifecycle, daemon, agent, controllers | signals, timer, reports, transitions, questions | printer, tail, answers |
 //! | questions | the socket `run.sock` | other commands | session |
 //! | tail | log files, inotify | session: directories to follow | printer: lines |
 //! | printer (thread) | standard output, standard error | session, tail | session: standard output was closed |
@@ -31,6 +47,7 @@ mod history;
 mod hub;
 mod input;
 mod lifecycle;
+mod manifest_watch;
 mod means;
 mod node_ports;
 mod output;

@@ -8,9 +8,9 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::Problem;
+use crate::formats::stream::{Budget, Counting, Decoder, Metered};
 use crate::formats::tar_stream::{Kind, SeekFile, Sequential, TarReader};
 use crate::limits::Limits;
-use crate::stream::{Budget, Counting, Decoder, Metered};
 
 /// An open archive. Members can be read in any order and any number of times.
 pub(crate) enum Archive {

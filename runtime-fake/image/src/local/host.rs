@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::formats::digest::Digest;
 use crate::formats::platform::architecture;
-use crate::local::script::{Script, ScriptError};
-use crate::store::record::{Content, ImageConfig, ImageId, ImageRecord, SCRIPT_LABEL};
+use crate::formats::record::{Content, ImageConfig, ImageId, ImageRecord, SCRIPT_LABEL};
+use crate::formats::script::{Script, ScriptError};
 use image_reference::Reference;
 
 /// The repository of the host's image. Only the tag `latest` exists.

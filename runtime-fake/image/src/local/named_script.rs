@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::local::script::{Script, ScriptError};
+use crate::formats::script::{Script, ScriptError};
 use image_reference::{Reference, ReferenceError};
 
 /// An image that acts out a script, under a name of its own: `registry.test/app:1=exit-1-after-2s`.

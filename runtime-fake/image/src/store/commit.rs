@@ -7,10 +7,10 @@ use std::sync::Mutex;
 
 use crate::error::ImageError;
 use crate::formats::digest::Digest;
+use crate::formats::record::{Content, ImageConfig, ImageId, ImageRecord};
 use crate::formats::resolve::{LayerSource, Resolved};
 use crate::store::import::{self, Failure, Importer, Source, lock};
 use crate::store::metadata::{Metadata, store};
-use crate::store::record::{Content, ImageConfig, ImageId, ImageRecord};
 use crate::{ImageStore, Limits};
 use image_reference::Reference;
 

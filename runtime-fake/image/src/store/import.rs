@@ -8,15 +8,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::error::{ImageError, Problem};
 use crate::formats::archive::Archive;
 use crate::formats::digest::Digest;
+use crate::formats::record::LayerRecord;
 use crate::formats::resolve::{LayerSource, Resolved};
+use crate::formats::stream::{Budget, Counting, Decoder, Hashing, Metered};
 use crate::formats::tar_stream::{Sequential, TarReader};
 use crate::layer::{self, whiteout::Style};
 use crate::limits::Limits;
 use crate::store::metadata::{Metadata, Places};
 use crate::store::readahead;
-use crate::store::record::LayerRecord;
 use crate::store::single_flight::SingleFlight;
-use crate::stream::{Budget, Counting, Decoder, Hashing, Metered};
 
 /// Provides the content of layers.
 pub(crate) trait Source {

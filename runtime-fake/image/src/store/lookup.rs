@@ -1,7 +1,7 @@
 //! ◆ Finds the image that a name refers to.
 
 use crate::formats::digest::Digest;
-use crate::store::record::{ImageId, ImageRecord};
+use crate::formats::record::{ImageId, ImageRecord};
 use image_reference::Reference;
 
 /// Minimum digits of an ID without `sha256:`. Fewer could as well be a name: an image called `cafe` must not

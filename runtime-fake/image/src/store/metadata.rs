@@ -29,8 +29,8 @@ use serde::Serialize;
 
 use crate::error::ImageError;
 use crate::formats::digest::Digest;
+use crate::formats::record::{ImageId, ImageRecord, LayerRecord};
 use crate::store::disk;
-use crate::store::record::{ImageId, ImageRecord, LayerRecord};
 
 /// The paths below the store's root.
 #[derive(Debug, Clone)]

@@ -1,6 +1,6 @@
 //! ◆ The names of an image in a container's status.
 
-use crate::store::record::ImageRecord;
+use crate::formats::record::ImageRecord;
 use image_reference::Reference;
 
 /// Names that a kubelet copies into the pod's status.

@@ -9,7 +9,7 @@ use api::pod::PodUid;
 use super::Loop;
 use crate::input::archived_images;
 use crate::input::immutable;
-use crate::input::manifest_watch::Reloaded;
+use crate::manifest_watch::Reloaded;
 use crate::reports::Reported;
 
 impl Loop {

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use super::{Metadata, Places, store};
 use crate::error::ImageError;
 use crate::formats::digest::Digest;
-use crate::store::record::{ImageId, ImageRecord, LayerRecord};
+use crate::formats::record::{ImageId, ImageRecord, LayerRecord};
 
 impl Metadata {
     /// Loads the metadata from disk. Incomplete content, and layers with another `style`, are removed: they can be

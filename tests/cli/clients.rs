@@ -1,0 +1,9 @@
+//! Commands that speak to a runtime.
+
+pub(crate) mod calls;
+pub(crate) mod capabilities;
+pub(crate) mod crictl;
+pub(crate) mod hostile_answers;
+pub(crate) mod limits;
+pub(crate) mod streams;
+pub(crate) mod terminal;

@@ -1,0 +1,168 @@
+//! `crib agent` on a runtime that several agents share, and in the mode of a kubelet.
+
+use crate::command::*;
+
+/// A runtime, and agents that use it.
+struct Shared {
+    place: Place,
+    endpoint: String,
+}
+
+impl Shared {
+    fn args(&self, root: &str, manifests: &str, more: &[&str]) -> Vec<String> {
+        let path = |name: &str| self.place.path(name).to_str().unwrap().to_owned();
+        let (root, manifests) = (path(root), path(manifests));
+        std::fs::create_dir_all(&manifests).unwrap();
+        let args = [
+            "agent",
+            "--runtime-endpoint",
+            &self.endpoint,
+            "--root-dir",
+            &root,
+            "--manifests",
+            &manifests,
+            "--node-name",
+            "node-1",
+        ];
+        args.iter().chain(more).map(|arg| (*arg).to_owned()).collect()
+    }
+
+    /// Starts an agent.
+    fn start(&self, root: &str, manifests: &str, more: &[&str]) -> Running {
+        let args = self.args(root, manifests, more);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        self.place.start(&args)
+    }
+
+    /// The names of the pods that run, sorted.
+    async fn ready(&self) -> String {
+        let args = ["pods", "--runtime-endpoint", &self.endpoint, "--state", "ready", "-o", "json"];
+        let ended = self.place.crib(&args).await.exits(0);
+        let pods: Value = serde_json::from_str(&ended.out).unwrap();
+        let pods = pods["items"].as_array().cloned().unwrap_or_default();
+        let names = pods.iter().map(|pod| pod["metadata"]["name"].as_str());
+        let mut names: Vec<&str> = names.flatten().collect();
+        names.sort_unstable();
+        names.join(" ")
+    }
+
+    async fn wait_for(&self, pods: &str) {
+        harness::eventually(PATIENCE, &format!("ready pods {pods:?}"), async || {
+            let ready = self.ready().await;
+            if ready == pods { Ok(()) } else { Err(ready) }
+        })
+        .await;
+    }
+}
+
+const POD: &str = "apiVersion: v1
+kind: Pod
+metadata:
+  name: web
+spec:
+  terminationGracePeriodSeconds: 1
+  unknownField: 1
+  containers:
+  - name: app
+    image: crib.local/host
+    command: [sleep, '3600']
+";
+
+#[tokio::test]
+async fn agent_ends_pods_of_other_agents_only_if_it_adopts_the_node() {
+    let place = Place::unchecked();
+    let (runtime, endpoint) = place.runtime().await;
+    let shared = Shared { place, endpoint };
+
+    // As a kubelet: any file name, unknown fields ignored, the node's name in the pod's.
+    let one = shared.start("one", "static", &["--manifest-mode", "kubelet"]);
+    shared.place.file("static/web", POD);
+    shared.wait_for("web-node-1").await;
+
+    // Another agent has its own pod and leaves the first one alone, also when its own ends.
+    let two = shared.start("two", "pods", &[]);
+    let own = POD.replace("name: web", "name: own").replace("  unknownField: 1\n", "");
+    shared.place.file("pods/own.yaml", &own);
+    shared.wait_for("own web-node-1").await;
+    std::fs::remove_file(shared.place.path("pods/own.yaml")).unwrap();
+    shared.wait_for("web-node-1").await;
+
+    // A manifest that becomes unreadable ends its pod in kubelet mode.
+    shared.place.file("static/web", "kind: [");
+    shared.wait_for("").await;
+    shared.place.file("static/web", POD);
+    shared.wait_for("web-node-1").await;
+    for agent in [one, two] {
+        agent.stop().await;
+    }
+
+    let three = shared.start("three", "none", &["--adopt-node"]);
+    shared.wait_for("").await;
+    three.stop().await;
+    runtime.stop().await;
+}
+
+#[tokio::test]
+async fn second_agent_is_kept_from_a_root_directory() {
+    let place = Place::unchecked();
+    let (runtime, endpoint) = place.runtime().await;
+    let shared = Shared { place, endpoint };
+    let first = shared.start("root", "pods", &[]);
+    let pod = POD.replace("  unknownField: 1\n", "");
+    shared.place.file("pods/web.yaml", &pod);
+    shared.wait_for("web").await;
+
+    let second = shared.start("root", "none", &[]).end().await.exits(3);
+    let refusal = "is in use by another agent: stop that one, or give this one another --root-dir";
+    second.err_has(refusal);
+    assert_eq!(shared.ready().await, "web");
+
+    // One that was killed keeps nobody out.
+    first.signal(Signal::SIGKILL);
+    first.end().await;
+    let third = shared.start("root", "none", &[]);
+    shared.wait_for("").await;
+    for process in [third, runtime] {
+        process.stop().await;
+    }
+}
+
+/// A pod that waits for a ConfigMap.
+const WAITING: &str = "apiVersion: v1
+kind: Pod
+metadata: {name: configured}
+spec:
+  terminationGracePeriodSeconds: 1
+  volumes: [{name: v, configMap: {name: settings}}]
+  containers:
+  - name: app
+    image: crib.local/host
+    volumeMounts: [{name: v, mountPath: /mnt}]
+    command: [sleep, '3600']
+";
+
+#[tokio::test]
+async fn agent_follows_a_directory_of_objects() {
+    let place = Place::unchecked();
+    let (runtime, endpoint) = place.runtime().await;
+    let shared = Shared { place, endpoint };
+    let objects = shared.place.path("objects");
+    let args = shared.args("one", "pods", &["--objects", objects.to_str().unwrap()]);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let agent = shared.place.start(&args);
+    shared.place.file(
+        "pods/other.yaml",
+        &WAITING.replace("configured", "other").replace("settings", "others"),
+    );
+    shared.place.file("pods/pod.yaml", WAITING);
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: others}\n";
+    shared.place.file("objects/others.yaml", map);
+    // The other pod still waits.
+    shared.wait_for("other").await;
+    shared.place.file("objects/settings.yaml", &map.replace("others", "settings"));
+    shared.wait_for("configured other").await;
+    for running in [agent, runtime] {
+        running.signal(Signal::SIGTERM);
+        running.end().await;
+    }
+}

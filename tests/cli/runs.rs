@@ -1,0 +1,18 @@
+//! Runs of `crib run` from their start to their end, in the foreground and the background.
+
+pub(crate) mod background;
+pub(crate) mod boxes;
+pub(crate) mod dead_runs;
+pub(crate) mod describe;
+pub(crate) mod ends;
+pub(crate) mod events;
+pub(crate) mod lifecycle;
+pub(crate) mod live;
+pub(crate) mod names;
+pub(crate) mod no_namespaces;
+pub(crate) mod output;
+pub(crate) mod run;
+pub(crate) mod taken_paths;
+pub(crate) mod temporary;
+pub(crate) mod told;
+pub(crate) mod usage;

@@ -1,0 +1,211 @@
+//! What a box allows decides the isolation, and not who asks: root of a container has less power than root of a machine.
+
+use crate::command::*;
+use crate::runs::run::pod;
+
+/// The capabilities of Docker's and Podman's containers; Podman's have no more.
+const DOCKER: &str = "-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,+setpcap,+net_bind_service,+net_raw,\
+    +sys_chroot,+mknod,+audit_write,+setfcap";
+
+/// A command for a box with these capabilities at most.
+fn in_box(place: &Place, capabilities: &str, words: &[&str]) -> tokio::process::Command {
+    let crib = place.command(words);
+    let mut command = tokio::process::Command::new("setpriv");
+    command.args([&format!("--bounding-set={capabilities}"), "--inh-caps=-all", "--"]);
+    command.arg(crib.as_std().get_program()).args(crib.as_std().get_args());
+    for (name, value) in crib.as_std().get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    command
+}
+
+#[rstest]
+#[case::root_of_docker(DOCKER, "auto", "rootless (65536 ids)")]
+#[case::root_of_docker_by_name(DOCKER, "rootless", "rootless (65536 ids)")]
+#[case::root_without_namespaces_only("-sys_admin", "auto", "rootless (65536 ids)")]
+#[case::root_that_may_map_one_id("-sys_admin,-setuid", "auto", "rootless (a single id)")]
+#[tokio::test]
+async fn root_gets_what_its_box_allows(
+    #[case] capabilities: &str,
+    #[case] asked: &str,
+    #[case] expected: &str,
+) {
+    harness::needs!(Root, UserNamespaces);
+    let place = Place::new();
+    let manifest = place.file("p.yaml", &pod("p", "echo it runs as $(id -u)"));
+    let run = ["run", "--isolation", asked, &manifest];
+    let ended = place.end(in_box(&place, capabilities, &run)).await.exits(0);
+    ended.err_has(&format!("crib: isolation: {expected}\n"));
+    ended.out_has("it runs as 0");
+}
+
+#[rstest]
+#[case::root("root", "isolation root is unavailable: failed to make namespaces")]
+// Linux 5.12 lets root be mapped by those only who may give files capabilities.
+#[case::rootless("rootless", "isolation rootless is unavailable: failed to map the user id")]
+#[tokio::test]
+async fn isolation_that_was_asked_for_is_named_with_what_is_missing(
+    #[case] asked: &str,
+    #[case] said: &str,
+) {
+    harness::needs!(Root, UserNamespaces);
+    let place = Place::new();
+    let manifest = place.file("p.yaml", &pod("p", "true"));
+    let run = ["run", "--isolation", asked, &manifest];
+    let ended = place.end(in_box(&place, "-sys_admin,-setfcap", &run)).await.exits(3);
+    ended.err_has(said);
+}
+
+/// A pod as a CI system gives it to a job, which runs `crib` in it; its user 1000 has subordinate ids.
+const JOB: &str = r#"apiVersion: v1
+kind: ConfigMap
+metadata: {name: files}
+data:
+  pod.yaml: |
+    apiVersion: v1
+    kind: Pod
+    metadata: {name: p}
+    spec:
+      restartPolicy: Never
+      containers: [{name: c, image: crib.local/host, command: [sh, -c, "echo it runs as $(id -u)"]}]
+  passwd: |
+    root:x:0:0:root:/root:/bin/sh
+    dev:x:1000:1000::/tmp:/bin/sh
+  subid: "dev:100000:65536"
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: job}
+spec:
+  restartPolicy: Never
+  hostUsers: HOST_USERS
+  volumes:
+  - {name: tmp, emptyDir: {}}
+  - {name: files, configMap: {name: files}}
+  - {name: crib, hostPath: {path: CRIB, type: File}}
+  containers:
+  - name: c
+    image: crib.local/host
+    command: [/crib, run, --timeout, 50s, /files/pod.yaml]
+    env: [{name: TMPDIR, value: /own}, {name: HOME, value: /own}]
+    securityContext: {SECURITY}
+    volumeMounts:
+    - {name: tmp, mountPath: /own}
+    - {name: files, mountPath: /files}
+    - {name: crib, mountPath: /crib}
+    - {name: files, mountPath: /etc/passwd, subPath: passwd}
+    - {name: files, mountPath: /etc/subuid, subPath: subid}
+    - {name: files, mountPath: /etc/subgid, subPath: subid}
+"#;
+
+/// What the containers of Docker, Podman and Kubernetes are by default: their capabilities, masked paths, no cgroup that can be
+/// written to, no device but the usual ones; and their seccomp profile, which forbids mount, unshare and setns.
+const DEFAULT: &str = "seccompProfile: {type: RuntimeDefault}";
+
+/// docs/ci.md has a line for each. `CRIB_UPDATE_DOCS=1` writes the isolation into the line that begins with the description.
+#[rstest]
+#[case::docker_root("a container, as root", DEFAULT, true, "process")]
+#[case::docker_user(
+    "a container, as an ordinary user",
+    "RUNTIME_DEFAULT, runAsUser: 1000",
+    true,
+    "process"
+)]
+#[case::docker_root_without_rights(
+    "a container, as root with `--cap-drop ALL`",
+    "RUNTIME_DEFAULT, capabilities: {drop: [ALL]}",
+    true,
+    "process"
+)]
+#[case::unconfined_root(
+    "the same with `--security-opt seccomp=unconfined`, as root",
+    "",
+    true,
+    "rootless (65536 ids)"
+)]
+#[case::unconfined_root_of_podman(
+    "the same with Podman's capabilities",
+    "capabilities: {drop: [AUDIT_WRITE, MKNOD, NET_RAW]}",
+    true,
+    "rootless (65536 ids)"
+)]
+#[case::unconfined_root_without_setuid(
+    "the same without `CAP_SETUID` and `CAP_SETGID`",
+    "capabilities: {drop: [SETUID, SETGID]}",
+    true,
+    "rootless (a single id)"
+)]
+#[case::unconfined_root_without_setfcap(
+    "the same without `CAP_SETFCAP` (Linux 5.12)",
+    "capabilities: {drop: [SETFCAP]}",
+    true,
+    "process"
+)]
+#[case::unconfined_user(
+    "the same as an ordinary user",
+    "runAsUser: 1000",
+    true,
+    "rootless (a single id)"
+)]
+#[case::unconfined_user_without_new_privileges(
+    "the same with `no-new-privileges`",
+    "runAsUser: 1000, allowPrivilegeEscalation: false",
+    true,
+    "rootless (a single id)"
+)]
+#[case::own_user_namespace(
+    "a container with `seccomp=unconfined` in a user namespace, such as Podman's without root, as root",
+    "",
+    false,
+    "rootless (65536 ids)"
+)]
+#[case::privileged_root(
+    "a container with `--privileged`, as root",
+    "privileged: true",
+    true,
+    "root"
+)]
+#[case::privileged_user(
+    "the same as an ordinary user with lines in `/etc/subuid` and `/etc/subgid`",
+    "privileged: true, runAsUser: 1000",
+    true,
+    "rootless (65537 ids)"
+)]
+#[tokio::test]
+async fn job_gets_the_isolation_of_its_box(
+    #[case] description: &str,
+    #[case] security: &str,
+    #[case] host_users: bool,
+    #[case] expected: &str,
+) {
+    harness::needs!(Root, Namespaces, UserNamespaces);
+    let place = Place::new();
+    let job = JOB
+        .replace("SECURITY", &security.replace("RUNTIME_DEFAULT", DEFAULT))
+        .replace("HOST_USERS", &host_users.to_string())
+        .replace("CRIB", env!("CARGO_BIN_EXE_crib"));
+    let manifest = place.file("job.yaml", &job);
+    let ended = place.crib(&["run", "--quiet", &manifest]).await.exits(0);
+    let line = ended.out.lines().find_map(|line| line.split_once("crib: isolation: "));
+    let isolation = line.map(|(_, isolation)| isolation).unwrap_or_default();
+    assert_eq!(isolation, expected, "{}", ended.out);
+    ended.out_has("it runs as ");
+    assert_documented(description, isolation);
+}
+
+/// Fails unless docs/ci.md says what a box gets.
+fn assert_documented(description: &str, isolation: &str) {
+    static WRITES: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ci.md");
+    let start = format!("| {description} | ");
+    let row = format!("{start}`{isolation}` |");
+    let _one_at_a_time = WRITES.lock().unwrap();
+    let mut text = std::fs::read_to_string(path).unwrap();
+    let line = text.lines().find(|line| line.starts_with(&start));
+    let line = line.unwrap_or_else(|| panic!("docs/ci.md has no line `{start}…`")).to_owned();
+    if std::env::var_os("CRIB_UPDATE_DOCS").is_some() {
+        text = text.replace(&line, &row);
+        std::fs::write(path, &text).unwrap();
+    }
+    assert!(text.contains(&row), "docs/ci.md has `{line}`; CRIB_UPDATE_DOCS=1 writes `{row}`");
+}

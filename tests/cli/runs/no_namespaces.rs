@@ -1,0 +1,64 @@
+//! `crib run` of an ordinary user where user namespaces are forbidden: isolation `process` is what is left.
+
+use tokio::process::Command;
+
+use crate::command::*;
+use crate::runs::run::{HELLO, pod};
+
+/// Forbids user namespaces in one of its own, and runs a command there without capabilities. In a namespace of its own a
+/// process keeps the sysctl from everybody else.
+const FORBID: &str = "echo 0 >/proc/sys/user/max_user_namespaces && \
+    exec setpriv --inh-caps=-all --ambient-caps=-all \"$0\" \"$@\"";
+
+/// Runs `crib` as an ordinary user who can make no user namespace.
+async fn crib(place: &Place, args: &[&str]) -> Ended {
+    let crib = place.command(args);
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-current-user", "--keep-caps", "sh", "-c", FORBID]);
+    command.arg(crib.as_std().get_program()).args(crib.as_std().get_args());
+    command.env("HOME", place.path("home"));
+    for (name, value) in crib.as_std().get_envs() {
+        command.env(name, value.unwrap());
+    }
+    place.end(place.as_ordinary_user(command)).await
+}
+
+#[tokio::test]
+async fn auto_selects_process_and_ends_what_cannot_run() {
+    harness::needs!(UserNamespaces);
+    let place = Place::new();
+    let hello = crib(&place, &["run", HELLO]).await.exits(1);
+    assert_eq!(hello.err.lines().next(), Some("crib: isolation: process"), "{}", hello.err);
+    let reason =
+        "nothing can be mounted at /shared, because isolation `process` has no mount namespaces";
+    hello.err_has(reason);
+    let last = "crib: pod default/hello failed: container write cannot run (CreateContainerError)";
+    assert_eq!(hello.err.lines().last(), Some(last));
+    assert_eq!(hello.out, "");
+
+    // It has the host's own files.
+    let written = place.path("written");
+    let script = format!("echo I am $(id -u) in $HOME >{}; cat {0}", written.display());
+    let plain = place.file("plain.yaml", &pod("plain", &script));
+    let plain = crib(&place, &["run", "--isolation", "auto", &plain]).await.exits(0);
+    assert_eq!(plain.err.lines().next(), Some("crib: isolation: process"), "{}", plain.err);
+    let user = match nix::unistd::geteuid().as_raw() {
+        0 => 65534,
+        own => own,
+    };
+    // Not that of root, whom the image of this machine names.
+    let who = format!("I am {user} in {}\n", place.path("home").display());
+    assert_eq!(plain.out, format!("plain/main | {who}"));
+    assert_eq!(std::fs::read_to_string(written).unwrap(), who);
+}
+
+#[tokio::test]
+async fn requested_namespaces_are_refused_with_what_to_allow() {
+    harness::needs!(UserNamespaces);
+    let place = Place::new();
+    let manifest = place.file("p.yaml", &pod("p", "echo done"));
+    let refused = crib(&place, &["run", "--isolation", "rootless", &manifest]).await.exits(3);
+    refused.err_has("isolation rootless is unavailable: ");
+    refused.err_has("sysctl user.max_user_namespaces");
+    assert_eq!(refused.out, "");
+}

@@ -1,0 +1,149 @@
+//! Paths that something else has already: what is in the way is named, and what is another user's is left alone.
+
+use std::os::unix::fs::{lchown, symlink};
+use std::path::Path;
+
+use crate::command::*;
+use crate::runs::run::pod;
+
+/// Something at `path`: what is returned holds it.
+fn plant(kind: &str, path: &Path) -> Option<std::os::unix::net::UnixListener> {
+    match kind {
+        "file" => std::fs::write(path, "kept").unwrap(),
+        "fifo" => {
+            nix::unistd::mkfifo(path, nix::sys::stat::Mode::from_bits_truncate(0o666)).unwrap()
+        }
+        "dangling" => symlink("nowhere", path).unwrap(),
+        "link" => symlink("../p.yaml", path).unwrap(),
+        "directory" => std::fs::create_dir(path).unwrap(),
+        "socket" => return Some(std::os::unix::net::UnixListener::bind(path).unwrap()),
+        kind => panic!("{kind}"),
+    }
+    None
+}
+
+#[rstest]
+#[tokio::test]
+async fn directory_that_is_none_is_named(
+    #[values("file", "fifo", "dangling", "link", "socket")] kind: &str,
+) {
+    let place = Place::new();
+    let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: c}\nspec: {accessModes: [ReadWriteOnce], \
+        resources: {requests: {storage: 1Gi}}}\n---\n";
+    let volume = "  volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]\n";
+    let manifest = place.file("p.yaml", &format!("{claim}{}{volume}", pod("p", "echo done")));
+    std::fs::create_dir(place.path("taken")).unwrap();
+    let taken = place.path("taken/it");
+    let _held = plant(kind, &taken);
+    let (dir, socket) = (taken.to_str().unwrap(), taken.join("s"));
+    let (socket, other) = (socket.to_str().unwrap(), place.path("other"));
+    let other = other.to_str().unwrap();
+    let words = match kind {
+        "file" => "it is a file and no directory: remove it, or name another directory",
+        "fifo" => "it is a FIFO and no directory: ",
+        "socket" => "it is a socket and no directory: ",
+        "dangling" => {
+            "it is a link to nowhere, which is not there: make that directory, or name another one"
+        }
+        _ => "it is a link to ../p.yaml, which is a file and no directory: ",
+    };
+    for (args, code) in [
+        (&["runtime", "--listen", other, "--state-dir", dir][..], 3),
+        (&["runtime", "--listen", socket, "--state-dir", other], 3),
+        (&["run", &manifest, "--state-dir", dir], 3),
+        (&["run", &manifest, "--volumes-dir", dir], 2),
+        (&["registry", "--listen", "127.0.0.1:0", "--root", dir], 3),
+        (&["man", "--output", dir], 1),
+    ] {
+        let ended = place.crib(args).await.exits(code);
+        ended.err_has(words);
+        assert!(!ended.err.contains("os error 17"), "{args:?}: {}", ended.err);
+        std::fs::symlink_metadata(&taken).unwrap();
+        place.assert_clean();
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn socket_path_that_is_taken_is_left_alone(
+    #[values("file", "fifo", "dangling", "link", "directory", "socket")] kind: &str,
+) {
+    let place = Place::new();
+    place.file("p.yaml", "");
+    std::fs::create_dir(place.path("taken")).unwrap();
+    let taken = place.path("taken/it");
+    let held = plant(kind, &taken);
+    let (path, state) = (taken.to_str().unwrap(), place.path("state"));
+    let words = match &held {
+        Some(_) => "a server is already listening",
+        None => "exists and is not a socket",
+    };
+    let state = state.to_str().unwrap();
+    let free = place.path("free");
+    let free = free.to_str().unwrap();
+    for args in [
+        &["runtime", "--listen", path, "--state-dir", state][..],
+        &["proxy", "--listen", path, "--upstream", "/nowhere"],
+        &["proxy", "--listen", free, "--control", path, "--upstream", "/nowhere"],
+    ] {
+        let ended = place.crib(args).await;
+        assert!(matches!(ended.code, Some(1..=3)), "{ended:?}");
+        ended.err_has(words);
+    }
+    std::fs::symlink_metadata(&taken).unwrap();
+}
+
+/// A reader who never comes.
+#[tokio::test]
+async fn recording_to_fifo_without_reader_is_refused() {
+    let place = Place::new();
+    let fifo = place.path("fifo");
+    plant("fifo", &fifo);
+    let (fifo, listen) = (fifo.to_str().unwrap(), place.path("s"));
+    let listen = listen.to_str().unwrap();
+    let args = ["proxy", "record", fifo, "--listen", listen, "--upstream", "/nowhere"];
+    place.crib(&args).await.exits(1).err_has("fifo: No such device or address");
+}
+
+/// A queue that is full, of a server that accepts nobody.
+#[tokio::test]
+async fn server_that_accepts_nobody_holds_nothing_up() {
+    let place = Place::new();
+    let path = place.path("s");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let waiting = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    let (path, state) = (path.to_str().unwrap(), place.path("state"));
+    let args = ["runtime", "--listen", path, "--state-dir", state.to_str().unwrap()];
+    place.crib(&args).await.exits(3).err_has("a server is already listening");
+    drop((listener, waiting));
+}
+
+/// What another user made in a temporary directory in the place of the default socket's directory.
+#[tokio::test]
+async fn planted_default_socket_is_neither_used_nor_advised_to_be_removed() {
+    harness::needs!(Root);
+    let place = Place::new();
+    let temporary = place.path("tmp");
+    let planted = temporary.join("crib-65534");
+    std::fs::create_dir(&planted).unwrap();
+    let _server = plant("socket", &planted.join("crib.sock"));
+    for args in [&["runtime"][..], &["ps"], &["pods"]] {
+        let mut command = place.as_ordinary_user(place.command(args));
+        command.env_remove("XDG_RUNTIME_DIR");
+        for path in [planted.clone(), planted.join("crib.sock")] {
+            lchown(path, Some(12345), Some(12345)).unwrap();
+        }
+        let open = std::os::unix::fs::PermissionsExt::from_mode;
+        std::fs::set_permissions(&planted, open(0o777)).unwrap();
+        std::fs::set_permissions(&temporary, open(0o1777)).unwrap();
+        let ended = place.end(command).await;
+        assert!(matches!(ended.code, Some(2 | 3)), "{args:?}: {ended:?}");
+        ended.err_has(
+            "is not yours alone: another user made it: name another socket, or set XDG_RUNTIME_DIR",
+        );
+        assert!(!ended.err.contains("remove it"), "{}", ended.err);
+    }
+    std::fs::remove_file(planted.join("crib.sock")).unwrap();
+    std::fs::remove_dir(planted).unwrap();
+}

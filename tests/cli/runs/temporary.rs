@@ -1,0 +1,34 @@
+//! The temporary directory, in which `crib run` has a directory of its own.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::command::Place;
+use crate::runs::run::pod;
+
+/// The temporary directory may be shared: only the directory of the run in it is closed.
+#[tokio::test]
+async fn run_leaves_temporary_directory_as_it_is() {
+    let place = Place::new();
+    let shared = place.path("tmp");
+    std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o1777)).unwrap();
+    let manifest = place.file("p.yaml", &pod("p", "echo fine"));
+    place.crib(&["run", &manifest]).await.exits(0);
+    let mode = std::fs::metadata(&shared).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o1777);
+}
+
+#[tokio::test]
+async fn run_closes_its_directory_to_other_users() {
+    let place = Place::new();
+    let manifest =
+        place.file("p.yaml", &pod("p", "trap 'exit 0' TERM; echo ready; sleep 1000 & wait"));
+    let mut running = place.start(&["run", &manifest]);
+    running.line_with("ready").await;
+    let entries = std::fs::read_dir(place.path("tmp")).unwrap();
+    let modes: Vec<u32> = entries
+        .map(|entry| entry.unwrap().metadata().unwrap().permissions().mode() & 0o777)
+        .collect();
+    assert_eq!(modes, [0o700]);
+    running.signal(nix::sys::signal::Signal::SIGINT);
+    running.end().await.exits(130);
+}

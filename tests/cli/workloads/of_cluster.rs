@@ -1,0 +1,197 @@
+//! Manifests as clusters print them, and as people have them for clusters: what is missing here is said.
+
+use harness::fixture_image::{ImageBuilder, Layer};
+
+use crate::command::*;
+use crate::runs::run::pod;
+
+/// What an API server adds to a pod, and a provisioner to a claim.
+const DUMPED: &str = r#"
+    volumeMounts:
+    - {name: kube-api-access-2jbdp, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+    - {name: data, mountPath: /data}
+  volumes:
+  - name: data
+    persistentVolumeClaim: {claimName: data}
+  - name: kube-api-access-2jbdp
+    projected:
+      defaultMode: 420
+      sources:
+      - serviceAccountToken: {expirationSeconds: 3607, path: token}
+      - configMap: {items: [{key: ca.crt, path: ca.crt}], name: kube-root-ca.crt}
+      - downwardAPI: {items: [{path: namespace, fieldRef: {apiVersion: v1, fieldPath: metadata.namespace}}]}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata:
+  name: data
+  annotations: {pv.kubernetes.io/bind-completed: "yes", pv.kubernetes.io/bound-by-controller: "yes"}
+spec:
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: 1Gi}}
+  volumeName: pvc-05c5a4a5
+"#;
+
+#[tokio::test]
+async fn pod_and_claim_run_as_kubectl_printed_them() {
+    let place = Place::new();
+    let script =
+        "echo kept >/data/file; cat /data/file; ls /var/run/secrets/kubernetes.io/serviceaccount";
+    let manifest = place.file("p.yaml", &format!("{}{DUMPED}", pod("p", script).trim_end()));
+    let volumes = place.path("volumes").display().to_string();
+    let ended = place.crib(&["run", "--volumes-dir", &volumes, &manifest]).await.exits(0);
+    ended.out_has("kept");
+    ended.out_has("| namespace\n");
+    ended.out_has("| token\n");
+    for warning in [
+        "pod default/p: volume kube-api-access-2jbdp has no file of kube-root-ca.crt: it is for a cluster's API server, and there is none here",
+        "persistentvolumeclaim default/data is as new: PersistentVolume pvc-05c5a4a5, to which its cluster bound it, is not in the manifests",
+    ] {
+        let line = format!("crib: warning: {warning}\n");
+        ended.err_has(&line);
+    }
+}
+
+/// A profile that a pod's init container writes to the node, as operators of seccomp profiles do.
+const PROFILE: &str = r#"apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  restartPolicy: Never
+  initContainers:
+  - name: installer
+    image: crib.local/host
+    command: [sh, -c, 'mkdir /profiles/of; echo "{\"defaultAction\": \"SCMP_ACT_ALLOW\", \"syscalls\": [{\"names\": [\"mkdir\", \"mkdirat\"], \"action\": \"SCMP_ACT_ERRNO\"}]}" >/profiles/of/mine.json']
+    volumeMounts: [{name: profiles, mountPath: /profiles}]
+  containers:
+  - name: main
+    image: crib.local/host
+    securityContext: {seccompProfile: {type: Localhost, localhostProfile: of/mine.json}}
+    command: [sh, -c, 'mkdir /tmp/x 2>&1 | grep -o permitted']
+  volumes: [{name: profiles, hostPath: {path: DIRECTORY}}]
+"#;
+
+#[tokio::test]
+async fn seccomp_profile_of_the_node_is_looked_for_when_its_container_is_created() {
+    harness::needs!(Namespaces);
+    let place = Place::new();
+    let directory = place.path("profiles");
+    std::fs::create_dir(&directory).unwrap();
+    let directory = directory.display().to_string();
+    let manifest = place.file("p.yaml", &PROFILE.replace("DIRECTORY", &directory));
+    let arguments = ["run", "--seccomp-profile-root", &directory, &manifest];
+    place.crib(&arguments).await.exits(0).out_has("permitted");
+    // Where a kubelet has them, or a directory of the user's own.
+    let root = nix::unistd::geteuid().is_root();
+    let default = if root { "/var/lib/kubelet/seccomp" } else { "/crib/seccomp" };
+    let missing = std::fs::read_to_string(&manifest).unwrap().replace(
+        "seccompProfile: {type: Localhost, localhostProfile: of/mine.json",
+        "seccompProfile: {type: Localhost, localhostProfile: crib-test/missing.json",
+    );
+    let ended = place
+        .crib_with_stdin(
+            &["run", "-"],
+            &missing.replace("mkdir /profiles/of", "mkdir -p /profiles/of"),
+        )
+        .await
+        .exits(1);
+    ended.err_has(&format!("{default}/crib-test/missing.json"));
+}
+
+#[tokio::test]
+async fn objects_of_json_follow_each_other() {
+    let place = Place::new();
+    let object = |name: &str, more: &str| {
+        format!(
+            r#"{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "{name}"}}, "spec": {{"restartPolicy": "Never",
+            "containers": [{{"name": "c", "image": "crib.local/host", "command": ["echo", "I am }}{{ {name}"]{more}}}]}}}}"#
+        )
+    };
+    let both = format!("{}\n{}", object("a", ""), object("b", ""));
+    let ended = place.crib_with_stdin(&["run", "-"], &both).await.exits(0);
+    for words in ["I am }{ a", "I am }{ b"] {
+        ended.out_has(words);
+    }
+    // The place is that in the whole text.
+    let wrong = format!("{} {}", object("a", ""), object("b", r#", "tty": 1"#));
+    let ended = place.crib_with_stdin(&["run", "-"], &wrong).await.exits(2);
+    let refusal =
+        "crib: <stdin>:3:111: spec.containers[0].tty: expected true or false, found the number 1\n";
+    ended.err_begins(refusal);
+}
+
+#[rstest]
+#[case::config_map("configMapKeyRef", "key port of configmap default/settings")]
+#[case::secret("secretKeyRef", "key port of secret default/settings")]
+#[tokio::test]
+async fn missing_key_of_an_object_in_the_manifests_is_refused(
+    #[case] source: &str,
+    #[case] missing: &str,
+) {
+    let place = Place::new();
+    let objects = ["ConfigMap", "Secret"]
+        .map(|kind| format!("---\napiVersion: v1\nkind: {kind}\nmetadata: {{name: settings}}\n"));
+    let variable = |optional: bool| {
+        let key = format!("{{name: settings, key: port, optional: {optional}}}");
+        let pod = pod("p", "echo port: $PORT.");
+        format!(
+            "{pod}    env: [{{name: PORT, valueFrom: {{{source}: {key}}}}}]\n{}",
+            objects.concat()
+        )
+    };
+    let manifest = place.file("p.yaml", &variable(false));
+    let ended = place.crib(&["run", &manifest]).await.exits(2);
+    let refusal =
+        format!("crib: {manifest}: pod default/p needs the {missing}: add it to the manifests\n");
+    assert_eq!(ended.err, refusal);
+    let manifest = place.file("p.yaml", &variable(true));
+    let ended = place.crib(&["run", &manifest]).await.exits(0);
+    ended.out_has("port: .");
+}
+
+#[tokio::test]
+async fn image_of_an_archive_is_there_for_a_pod_that_pulls_none() {
+    let place = Place::new();
+    let layer = Layer::new().host_program("/bin/echo").unwrap();
+    let archive = place.path("image.tar");
+    let image = ImageBuilder::new("registry.test/echo:1").layer(layer);
+    image.write_oci(&archive).unwrap();
+    let archive = archive.display().to_string();
+    let manifest_text = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  restartPolicy: Never\n  containers:\n  \
+        - {name: c, image: 'registry.test/echo:1', imagePullPolicy: Never, command: [/bin/echo, it is there]}\n";
+    let manifest = place.file("p.yaml", manifest_text);
+    let ended = place.crib(&["run", "--image-archive", &archive, &manifest]).await.exits(0);
+    ended.out_has("it is there");
+    let of_this_machine = manifest_text.replace("registry.test/echo:1", "crib.local/host");
+    let file = place.file("h.yaml", &of_this_machine);
+    let ended = place.crib(&["run", &file]).await.exits(0);
+    ended.out_has("it is there");
+    // Without the archive nothing is pulled.
+    let args = ["run", "--timeout", "2s", &manifest];
+    let ended = place.crib(&args).await.exits(124);
+    ended.err_has("ErrImageNeverPull");
+}
+
+/// The host of an ordinary user does not reach the pods' network.
+#[tokio::test]
+async fn pod_on_the_hosts_network_asks_a_name_server_that_it_reaches() {
+    harness::needs!(UserNamespaces);
+    let place = Place::new();
+    let manifest = pod("p", "cat /etc/resolv.conf")
+        .replace("spec:\n", "spec:\n  hostNetwork: true\n  dnsPolicy: ClusterFirstWithHostNet\n");
+    let manifest = place.file("p.yaml", &manifest);
+    let says = "pod default/p has hostNetwork, and an ordinary user's host does not reach Services";
+    if nix::unistd::geteuid().is_root() {
+        let ended = place.crib(&["run", &manifest]).await.exits(0);
+        assert!(!ended.err.contains(says), "{}", ended.err);
+        ended.out_has("svc.cluster.local");
+    }
+    let ended = place.run_isolated("rootless", &[], &manifest).await.exits(0);
+    let warning = format!("crib: warning: {says}");
+    ended.err_has(&warning);
+    assert!(!ended.out.contains("cluster.local"), "{}", ended.out);
+    let strict = place.run_isolated("rootless", &["--strict"], &manifest);
+    let strict = strict.await.exits(3);
+    let refusal = format!("crib: --strict: {says}");
+    strict.err_has(&refusal);
+}

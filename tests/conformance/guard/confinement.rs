@@ -1,0 +1,134 @@
+//! Confinement: what a container must not reach.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    process::{Command, Stdio},
+};
+
+use cri::v1::{Int64Value, Mount};
+use harness::Client;
+
+use crate::restarts::recovery::keepers;
+use crate::support::*;
+
+async fn check_read_only_root(runtime: Runtime) {
+    let pod = runtime.pod("p").await.unwrap();
+    let script = "for d in / /etc /usr /var /home /tmp /run /var/tmp; do touch $d/x 2>/dev/null && echo $d; done
+        touch /dev/shm/x && echo done";
+    let mut config = pod.script("c", script);
+    fixture::security(&mut config).readonly_rootfs = true;
+    assert_eq!(trimmed(&pod.output(config).await.unwrap()), "done");
+    // A writable mount below a read-only root stays writable.
+    let volume = runtime.root().join("volume");
+    std::fs::create_dir(&volume).unwrap();
+    if nix::unistd::geteuid().is_root() {
+        std::os::unix::fs::chown(&volume, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let mut config = pod.script("d", "echo in > /tmp/x; cat /tmp/x");
+    config.mounts.push(Mount {
+        container_path: "/tmp".to_owned(),
+        host_path: volume.display().to_string(),
+        ..Default::default()
+    });
+    fixture::security(&mut config).readonly_rootfs = true;
+    assert_eq!(trimmed(&pod.output(config).await.unwrap()), "in");
+}
+
+#[tokio::test]
+async fn read_only_root_has_no_writable_directory() {
+    harness::needs!(Namespaces);
+    check_read_only_root(Runtime::start().await.unwrap()).await;
+}
+
+/// In a user namespace the root consists of several mounts.
+#[tokio::test]
+async fn read_only_root_of_ordinary_user_has_no_writable_directory() {
+    harness::needs!(Root, UserNamespaces);
+    let options = Runtime::with().user(NOBODY, NOBODY).isolation("rootless");
+    check_read_only_root(options.start().await.unwrap()).await;
+}
+
+/// A runtime started by a shell script that prepares its environment and ends with `exec "$@"`.
+struct Bare {
+    child: std::process::Child,
+    client: Client,
+    root: TempDir,
+}
+
+impl Bare {
+    /// Its directory is in a place that containers on the host's root see.
+    fn start(script: &str) -> Self {
+        let root = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let socket = root.path().join("s");
+        let mut child = Command::new("/bin/sh")
+            .args(["-c", script, "sh", env!("CARGO_BIN_EXE_crib"), "runtime"])
+            .arg("--until-stdin-closes")
+            .arg("--state-dir")
+            .arg(root.path().join("state"))
+            .arg("--listen")
+            .arg(format!("unix://{}", socket.display()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("listening on"), "{line:?}");
+        let client = Client::new(&socket);
+        Self { child, client, root }
+    }
+
+    async fn pod(&self) -> Pod {
+        self.client.pull(&fixture::image()).await.unwrap();
+        let mut config = fixture::sandbox("p");
+        config.log_directory = self.root.path().join("logs").display().to_string();
+        Pod::run(&self.client, config).await.unwrap()
+    }
+}
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// The state directory has the records of all pods, with their environments, and control sockets.
+#[tokio::test]
+async fn container_does_not_see_state_directory() {
+    harness::needs!(Namespaces);
+    let runtime = Bare::start("exec \"$@\"");
+    let pod = runtime.pod().await;
+    let state = runtime.root.path().join("state");
+    let script = format!("ls -A {}; echo done", state.display());
+    let seen = pod.output(pod.script("c", &script)).await.unwrap();
+    assert_eq!(trimmed(&seen), "done");
+}
+
+#[tokio::test]
+async fn file_modes_ignore_umask_of_daemon() {
+    use std::os::unix::fs::PermissionsExt as _;
+    harness::needs!(UserIds);
+    let runtime = Bare::start("umask 077; exec \"$@\"");
+    let pod = runtime.pod().await;
+    let mut config = pod.script("c", "cat /etc/hostname; stat -c %a /");
+    fixture::security(&mut config).run_as_user = Some(Int64Value { value: 1000 });
+    assert_eq!(pod.output(config).await.unwrap(), "p\n755\n");
+    let sandbox = runtime.root.path().join("state/sandboxes").join(&pod.id);
+    let record = std::fs::metadata(sandbox.join("sandbox.json")).unwrap();
+    assert_eq!(record.permissions().mode() & 0o777, 0o600);
+}
+
+/// A container could get hold of the program that all keepers run (CVE-2019-5736).
+#[tokio::test]
+async fn keeper_program_is_read_only() {
+    harness::needs!(Namespaces);
+    let (runtime, _pod, id) = with_container().await;
+    let [(_, keeper)] = keepers(&runtime).try_into().unwrap();
+    let seen = nix::sys::statvfs::statvfs(&keeper.path("exe")).unwrap();
+    assert!(seen.flags().contains(nix::sys::statvfs::FsFlags::ST_RDONLY));
+    // A container can execute it.
+    let own = runtime.client.exec(&id, ["/proc/self/exe", "version"], 30).await.unwrap();
+    assert!(String::from_utf8_lossy(&own.stdout).contains("crib"), "{own:?}");
+}

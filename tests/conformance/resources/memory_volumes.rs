@@ -1,0 +1,61 @@
+//! Volumes in memory, which crib's agent asks for by an annotation of the sandbox: containers of a pod share them for as long as
+//! the pod lives.
+
+use cri::v1::{ContainerConfig, Mount, PodSandboxConfig};
+
+use crate::guard::userns::with_user_namespace;
+use crate::support::*;
+
+/// Where the mounts of containers say that the volume is. Nothing is there.
+const PATH: &str = "/var/lib/agent/volumes/memory";
+
+/// A pod with a volume of 1 MiB in memory.
+fn with_volume(mut config: PodSandboxConfig) -> PodSandboxConfig {
+    let volumes = format!(r#"[{{"path": "{PATH}", "size": 1048576}}]"#);
+    config.annotations.insert("crib.local/memory-volumes".to_owned(), volumes);
+    config
+}
+
+/// A container that has the volume at `/data`.
+fn mounting(mut config: ContainerConfig) -> ContainerConfig {
+    config.mounts.push(Mount {
+        host_path: PATH.to_owned(),
+        container_path: "/data".to_owned(),
+        ..Default::default()
+    });
+    config
+}
+
+/// The type and the size of what is mounted at `/data`, in bytes.
+const LOOK: &str = "stat -f -c %T /data; df -B1 /data | awk 'NR == 2 { print $2 }'";
+
+#[tokio::test]
+async fn volume_in_memory_outlives_a_killed_daemon() {
+    harness::needs!(Namespaces);
+    let mut runtime = Runtime::with().durable().start().await.unwrap();
+    let config = with_volume(runtime.sandbox("p"));
+    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    let first = pod.start(mounting(fixture::forever("a"))).await.unwrap();
+    runtime.client.sh(&first, "echo kept > /data/file").await.unwrap();
+
+    runtime.kill_and_restart().await.unwrap();
+
+    let seen = runtime.client.sh(&first, "cat /data/file").await.unwrap();
+    assert_eq!(seen, "kept\n", "in the container that ran");
+    let script = format!("cat /data/file; {LOOK}");
+    let later = mounting(pod.script("b", &script));
+    let seen = pod.output(later).await.unwrap();
+    assert_eq!(seen, "kept\ntmpfs\n1048576\n", "in a container that comes later");
+}
+
+#[tokio::test]
+async fn volume_in_memory_belongs_to_root_of_a_user_namespace() {
+    harness::needs!(UserIds);
+    let runtime = Runtime::start().await.unwrap();
+    let config = with_volume(runtime.sandbox("p"));
+    let config = with_user_namespace(&runtime, config).await;
+    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    let script = format!("echo text > /data/file && stat -c %u /data/file; {LOOK}");
+    let seen = pod.output(mounting(pod.script("a", &script))).await.unwrap();
+    assert_eq!(seen, "0\ntmpfs\n1048576\n");
+}

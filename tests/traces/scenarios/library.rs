@@ -1,0 +1,277 @@
+//! crib's agent on a scenario's node: in this process, with pods that the scenario gives it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::checks::dialer::SystemDialer;
+use agent::clock::SystemClock;
+use agent::objects::{ObjectMap, ObjectStore};
+use agent::source::{DirectorySource, ManifestMode, PodSource, PodsSender};
+use agent::{Agent, Event, PodReport, PublishedStatus};
+use api::pod::Pod;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::sync::RwLockWriteGuard;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::node::{PATIENCE, PodState};
+use crate::runtimes::lost_sandboxes::LostSandboxes;
+
+const CLUSTER_DNS: &str = "10.199.0.10";
+const CLUSTER_DOMAIN: &str = "cluster.local";
+
+/// The agent, and what it was given.
+pub(crate) struct Library {
+    running: Option<(Agent, PodsSender)>,
+    address: &'static str,
+    /// Sandboxes that have ended for it while their containers run on.
+    lost: LostSandboxes,
+    /// A directory that it reads its pods from instead.
+    manifests: Option<PathBuf>,
+    /// The pods that its source has.
+    pods: Vec<Pod>,
+    /// The states of the pods when the last agent ended.
+    last: Vec<PodState>,
+    /// The directory of the node's pods in the cgroup hierarchies, if they have cgroups of their own.
+    cgroup_root: Option<String>,
+    /// The objects that they refer to.
+    objects: Arc<ObjectStore>,
+    /// The events of each agent so far.
+    events: Vec<UnboundedReceiver<Event>>,
+    /// The statuses that each agent has published so far.
+    statuses: Vec<UnboundedReceiver<PublishedStatus>>,
+}
+
+impl Library {
+    /// An agent that is not started.
+    pub(crate) fn new(address: &'static str, manifests: Option<PathBuf>) -> Self {
+        Self {
+            running: None,
+            address,
+            lost: LostSandboxes::new(),
+            manifests,
+            pods: Vec::new(),
+            last: Vec::new(),
+            cgroup_root: None,
+            objects: Arc::default(),
+            events: Vec::new(),
+            statuses: Vec::new(),
+        }
+    }
+
+    /// Gives pods cgroups of their own from now on, as `cgroupsPerQOS` does.
+    pub(crate) fn set_cgroup_root(&mut self, root: String) {
+        self.cgroup_root = Some(root);
+    }
+
+    /// The states of the pods when the last agent ended.
+    pub(crate) fn last_pods(&self) -> &[PodState] {
+        &self.last
+    }
+
+    /// Starts an agent that calls the runtime at `socket`, with its directories below `root`.
+    pub(crate) async fn start(&mut self, node: &str, root: &Path, socket: &Path) {
+        let mut config = agent::Config::new(root.join("root"), root.join("pod-logs"));
+        config.node_name = node.to_owned();
+        config.remove_at_once = false;
+        config.finish_starts = true;
+        config.container_stop_signals = false;
+        config.admission.node_labels = Some(own_labels(node));
+        // The recorded kubelets looked once a second.
+        config.event_driven_pleg = false;
+        config.node_ips = vec![self.address.to_owned()];
+        config.resolv_conf = Some(root.join("resolv.conf"));
+        config.cluster_dns = vec![CLUSTER_DNS.to_owned()];
+        config.cluster_domain = CLUSTER_DOMAIN.to_owned();
+        if let Some(root) = &self.cgroup_root {
+            config.cgroups.per_qos = true;
+            config.cgroups.root.clone_from(root);
+        }
+        let socket = format!("unix://{}", socket.display());
+        let connected = agent::cri::grpc::connect(&socket);
+        let cri = tokio::time::timeout(PATIENCE, connected).await.unwrap().unwrap();
+        let (source, sender) = agent::source::fixed();
+        sender.set(self.pods.clone());
+        let source: Box<dyn PodSource> = match &self.manifests {
+            None => Box::new(source),
+            Some(manifests) => {
+                let node_name = node.to_owned();
+                let mode = ManifestMode::Kubelet { node_name };
+                Box::new(DirectorySource::new(manifests.clone(), mode))
+            }
+        };
+        let parts = agent::Parts {
+            cri: self.lost.hide(cri),
+            clock: Arc::new(SystemClock),
+            dialer: Arc::new(SystemDialer),
+            objects: Arc::clone(&self.objects),
+            sources: vec![source],
+        };
+        let agent = agent::start(config, parts);
+        self.events.push(agent.events());
+        self.statuses.push(agent.statuses());
+        self.running = Some((agent, sender));
+    }
+
+    pub(crate) async fn stop(&mut self) {
+        self.last = self.pods();
+        if let Some((agent, _)) = self.running.take() {
+            agent.stop().await;
+        }
+    }
+
+    /// Ends a sandbox for the agent, whose containers run on.
+    pub(crate) fn lose_sandbox(&self, id: &str) {
+        self.lost.lose(id);
+    }
+
+    /// Until this is dropped, the agent waits when it looks at the runtime.
+    pub(crate) async fn unseen(&self) -> RwLockWriteGuard<'_, ()> {
+        self.lost.unseen().await
+    }
+
+    /// Replaces the objects that pods refer to.
+    pub(crate) fn set_objects(&self, objects: ObjectMap) {
+        self.objects.set(objects);
+    }
+
+    /// Replaces the pods of the source.
+    pub(crate) fn set_pods(&mut self, pods: Vec<Pod>) {
+        self.pods = pods;
+        if let Some((_, source)) = &self.running {
+            source.set(self.pods.clone());
+        }
+    }
+
+    /// The latest state of each pod that the source has or had. A kubelet that reads files tells no more of a pod that is
+    /// removed, which another one of its name may have replaced.
+    pub(crate) fn pods(&self) -> Vec<PodState> {
+        let Some((agent, _)) = &self.running else {
+            return Vec::new();
+        };
+        let reports = agent.reports();
+        let reports = reports.borrow();
+        states(reports.values(), self.manifests.is_some())
+    }
+
+    /// Waits until a look at the pods finds something, at most for a time.
+    pub(crate) async fn until(
+        &self,
+        limit: Duration,
+        mut found: impl FnMut(&[PodState]) -> bool,
+    ) -> bool {
+        let Some((agent, _)) = &self.running else {
+            return false;
+        };
+        let mut reports = agent.reports();
+        let wait =
+            reports.wait_for(|reports| found(&states(reports.values(), self.manifests.is_some())));
+        matches!(tokio::time::timeout(limit, wait).await, Ok(Ok(_)))
+    }
+
+    /// The statuses that were published since the last call, as in `status_history.jsonl`.
+    pub(crate) fn history(&mut self, zero: Timestamp) -> Vec<Value> {
+        let mut statuses = Vec::new();
+        for agent in &mut self.statuses {
+            statuses.extend(std::iter::from_fn(|| agent.try_recv().ok()));
+        }
+        statuses
+            .iter()
+            .map(|published| {
+                json!({
+                    "t": published.at.duration_since(zero).as_secs_f64(),
+                    "pod": format!("{}/{}", published.namespace, published.name),
+                    "metadata": {
+                        "name": published.name,
+                        "namespace": published.namespace,
+                        "uid": published.uid.as_str(),
+                    },
+                    "status": serde_json::to_value(&*published.status).unwrap(),
+                })
+            })
+            .collect()
+    }
+
+    /// The events about pods since the last call, as in `events.json`.
+    pub(crate) fn events(&mut self, zero: Timestamp) -> Vec<Value> {
+        let mut events = Vec::new();
+        for agent in &mut self.events {
+            events.extend(std::iter::from_fn(|| agent.try_recv().ok()));
+        }
+        events
+            .iter()
+            .map(|event| {
+                json!({
+                    "t": event.last_at.duration_since(zero).as_secs_f64(),
+                    "pod": event.object.name,
+                    "field_path": event.object.field_path,
+                    "type": event.kind.as_str(),
+                    "reason": event.reason,
+                    "message": event.message,
+                })
+            })
+            .collect()
+    }
+}
+
+/// The labels that a kubelet gives its node.
+fn own_labels(node: &str) -> BTreeMap<String, String> {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let labels = [("hostname", node), ("os", "linux"), ("arch", arch)];
+    let label = |(key, value): (&str, &str)| (format!("kubernetes.io/{key}"), value.to_owned());
+    labels.map(label).into()
+}
+
+/// The states of reports; of an agent that reads files without those of removed pods.
+fn states<'a>(reports: impl Iterator<Item = &'a PodReport>, reads_files: bool) -> Vec<PodState> {
+    let kept = reports.filter(|report| !(reads_files && report.removed));
+    kept.map(state).collect()
+}
+
+fn state(report: &PodReport) -> PodState {
+    PodState {
+        entry: json!({
+            "metadata": {
+                "name": report.name,
+                "namespace": report.namespace,
+                "uid": report.uid.as_str(),
+            },
+            "status": serde_json::to_value(&*report.published).unwrap(),
+        }),
+        finished: report.finished,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::pod::PodUid;
+
+    use super::*;
+
+    #[test]
+    fn removed_pod_is_not_told_of_by_an_agent_that_reads_files() {
+        let report = |uid: &str, removed: bool| PodReport {
+            uid: PodUid::new(uid),
+            namespace: "default".to_owned(),
+            name: "p".to_owned(),
+            status: Default::default(),
+            published: Arc::default(),
+            finished: removed,
+            removed,
+            containers: Vec::new(),
+        };
+        let reports = [report("new", false), report("old", true)];
+        let uids = |reads_files: bool| -> Vec<String> {
+            let states = states(reports.iter(), reads_files);
+            states.iter().map(|state| state.uid().to_owned()).collect()
+        };
+        assert_eq!(uids(true), ["new"]);
+        assert_eq!(uids(false), ["new", "old"]);
+    }
+}

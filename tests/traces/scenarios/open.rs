@@ -1,0 +1,41 @@
+//! The scenarios that do not agree yet: `open.tsv`, a scenario and a cause in each line. It shrinks to nothing.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+
+use crate::comparison::judge::{Outcome, Verdict};
+use crate::scenarios::source::root;
+
+const HEADING: &str = "scenario\tcause\n";
+
+/// The causes of the scenarios that differ, by name.
+pub(crate) fn open() -> Vec<(String, String)> {
+    let text = fs::read_to_string(path()).unwrap();
+    let lines = text.lines().skip(1).filter_map(|line| line.split_once('\t'));
+    lines.map(|(name, cause)| (name.to_owned(), cause.to_owned())).collect()
+}
+
+/// Writes the list anew: scenarios keep their cause, and others get their first difference for it.
+pub(crate) fn write(verdicts: &[Verdict]) {
+    let earlier = open();
+    let mut text = HEADING.to_owned();
+    for verdict in verdicts {
+        let first = match &verdict.outcome {
+            Outcome::Agrees(_) | Outcome::Excluded(_) => continue,
+            Outcome::Broken(problem) => problem.clone(),
+            Outcome::Differs(differences) => {
+                let first = differences.first();
+                first.map_or_else(String::new, |first| format!("{} {}", first.kind, first.place))
+            }
+        };
+        let known = earlier.iter().find(|(name, _)| *name == verdict.name);
+        let cause = known.map_or(&first, |(_, cause)| cause);
+        let _ = writeln!(text, "{}\t{cause}", verdict.name);
+    }
+    fs::write(path(), text).unwrap();
+}
+
+fn path() -> PathBuf {
+    root().join("tests/traces/scenarios/open.tsv")
+}
