@@ -17,8 +17,9 @@ use super::directory;
 pub enum PrivateError {
     /// Another user owns it, and could change everything in it.
     #[error(
-        "{} belongs to user {owner}, who could change what is kept in it: remove it, or choose another directory",
-        path.display()
+        "{} belongs to user {owner}, who could change what is kept in it: {}choose another directory",
+        path.display(),
+        if may_remove(*owner) { "remove it, or " } else { "" }
     )]
     NotOurs {
         /// The directory, or the symbolic link in its place.
@@ -67,6 +68,18 @@ pub fn close(path: &Path) -> Result<(), PrivateError> {
         return Ok(());
     }
     fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(io("close the directory"))
+}
+
+/// Whether this process may remove what belongs to `owner`, in a sticky directory too: as its owner, or as root of the machine. Root
+/// of a user namespace has no power over other users' files.
+#[must_use]
+pub fn may_remove(owner: u32) -> bool {
+    let uid = rustix::process::geteuid();
+    let all_ids = || {
+        let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        map.split_whitespace().eq(["0", "0", "4294967295"])
+    };
+    owner == uid.as_raw() || uid.is_root() && all_ids()
 }
 
 fn own(path: &Path, owner: u32, besides: &[u32]) -> Result<(), PrivateError> {

@@ -3,6 +3,8 @@
 use std::os::unix::fs::{lchown, symlink};
 use std::path::Path;
 
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+
 use crate::command::*;
 use crate::runs::run::pod;
 
@@ -146,4 +148,99 @@ async fn planted_default_socket_is_neither_used_nor_advised_to_be_removed() {
     }
     std::fs::remove_file(planted.join("crib.sock")).unwrap();
     std::fs::remove_dir(planted).unwrap();
+}
+
+/// A user who is neither root nor the one that runs crib.
+const STRANGER: u32 = 12345;
+
+/// Makes a directory that others cannot write to, of another user, in a directory like `/tmp`.
+fn plant_directory(path: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let above = path.parent().unwrap();
+    lchown(above, Some(0), Some(0)).unwrap();
+    std::fs::set_permissions(above, std::fs::Permissions::from_mode(0o1777)).unwrap();
+    std::fs::create_dir(path).unwrap();
+    lchown(path, Some(STRANGER), Some(STRANGER)).unwrap();
+}
+
+/// A command of root, or of an ordinary user.
+fn command_of(place: &Place, root: bool, args: &[&str]) -> tokio::process::Command {
+    let command = place.command(args);
+    if root { command } else { place.as_ordinary_user(command) }
+}
+
+/// Of the two, only root can remove it.
+#[rstest]
+#[tokio::test]
+async fn only_root_is_advised_to_remove_directory_of_another_user(
+    #[values(false, true)] root: bool,
+) {
+    harness::needs!(Root);
+    let place = Place::new();
+    let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: c}\nspec: {accessModes: [ReadWriteOnce], \
+        resources: {requests: {storage: 1Gi}}}\n---\n";
+    let volume = "  volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]\n";
+    let mounts = "    volumeMounts: [{name: v, mountPath: /mnt}]\n";
+    let text = format!("{claim}{}{mounts}{volume}", pod("p", "echo done"));
+    let manifest = place.file("p.yaml", &text);
+    let manifests = place.file("m/p.yaml", &pod("p", "echo done")).replace("/p.yaml", "");
+    std::fs::create_dir(place.path("shared")).unwrap();
+    let (taken, other) = (place.path("shared/taken"), place.path("other"));
+    let (dir, other) = (taken.to_str().unwrap(), other.to_str().unwrap());
+    for args in [
+        &["runtime", "--listen", other, "--state-dir", dir][..],
+        &["run", &manifest, "--state-dir", dir],
+        &["agent", "--runtime-endpoint", other, "--manifests", &manifests, "--root-dir", dir],
+    ] {
+        let command = command_of(&place, root, args);
+        plant_directory(&taken);
+        let ended = place.end(command).await;
+        assert!(matches!(ended.code, Some(1..=3)), "{args:?}: {ended:?}");
+        ended.err_has(&format!("{dir} belongs to "));
+        ended.err_has("choose another directory");
+        assert_eq!(ended.err.contains("remove it"), root, "{args:?}: {}", ended.err);
+        std::fs::remove_dir(&taken).unwrap();
+    }
+    // The volume is tried again until the end.
+    let mut command = command_of(&place, root, &["run", &manifest, "--volumes-dir", dir]);
+    plant_directory(&taken);
+    let mut running = command.spawn().unwrap();
+    let mut lines = BufReader::new(running.stderr.take().unwrap()).lines();
+    let line = tokio::time::timeout(PATIENCE, async {
+        while let Some(line) = lines.next_line().await.unwrap() {
+            if line.contains(&format!("{dir} belongs to ")) {
+                return line;
+            }
+        }
+        panic!("its end came first");
+    });
+    let line = line.await.unwrap();
+    let pid = i32::try_from(running.id().unwrap()).unwrap();
+    kill(Pid::from_raw(pid), Signal::SIGINT).unwrap();
+    while lines.next_line().await.unwrap().is_some() {}
+    running.wait().await.unwrap();
+    assert!(line.contains("choose another directory"), "{line}");
+    assert_eq!(line.contains("remove it"), root, "{line}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn only_root_is_advised_to_remove_list_of_runs_of_another_user(
+    #[values(false, true)] root: bool,
+) {
+    harness::needs!(Root);
+    let place = Place::new();
+    let mut command = command_of(&place, root, &["pods"]);
+    let first = format!("crib-runs-{}", if root { 0 } else { 65534 });
+    let further = (1..16).map(|number| format!("{first}-{number}"));
+    let names: Vec<String> = std::iter::once(first.clone()).chain(further).collect();
+    let planted = || names.iter().map(|name| place.path("tmp").join(name));
+    planted().for_each(|path| plant_directory(&path));
+    command.env_remove("XDG_RUNTIME_DIR");
+    let ended = place.end(command).await;
+    assert!(matches!(ended.code, Some(1..=3)), "{ended:?}");
+    ended.err_has(&format!("{first}: it is not a directory of yours alone: "));
+    ended.err_has(" TMPDIR to a directory that only you can write to");
+    assert_eq!(ended.err.contains("remove it"), root, "{}", ended.err);
+    planted().for_each(|path| std::fs::remove_dir(path).unwrap());
 }

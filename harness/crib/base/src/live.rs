@@ -149,21 +149,28 @@ fn is_own(found: &Metadata) -> bool {
     own && found.is_dir() && found.mode() & 0o022 == 0
 }
 
+/// The error for what [`open`] refuses.
+fn not_own(found: &Metadata) -> io::Error {
+    let remedy = match file_tree::private::may_remove(found.uid()) {
+        true => "remove it, or set",
+        false => "it belongs to another user: set",
+    };
+    io::Error::other(format!(
+        "it is not a directory of yours alone: {remedy} TMPDIR to a directory that only you can write to"
+    ))
+}
+
 /// Opens the directory if it is this user's alone. A FIFO in its place does not block the call.
 fn open(directory: &Path) -> io::Result<File> {
-    let not_own = || {
-        io::Error::other(
-            "it is not a directory of yours alone: remove it, or set TMPDIR to a directory that only you can write to",
-        )
-    };
     let flags =
         OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match rustix::fs::open(directory, flags, Mode::empty()) {
         Ok(opened) => {
             let opened = File::from(opened);
-            if is_own(&opened.metadata()?) { Ok(opened) } else { Err(not_own()) }
+            let found = opened.metadata()?;
+            if is_own(&found) { Ok(opened) } else { Err(not_own(&found)) }
         }
-        Err(Errno::NOTDIR | Errno::LOOP) => Err(not_own()),
+        Err(Errno::NOTDIR | Errno::LOOP) => Err(not_own(&std::fs::symlink_metadata(directory)?)),
         Err(error) => Err(error.into()),
     }
 }
