@@ -1,7 +1,9 @@
 //! Robustness: output floods, shutdown during calls, stopped keepers, a second runtime, and oversized configurations.
 
-use cri::v1::{ContainerState, ExecSyncRequest, NamespaceMode};
+use cri::v1::{ContainerState, ExecSyncRequest};
 
+use crate::behave;
+use crate::shared_pids::{shared, with_shared_pids};
 use crate::support::*;
 
 /// Longer than any operation here takes, unless it hangs.
@@ -125,24 +127,33 @@ async fn create_rejects_oversized_configuration_and_keeps_pod() {
     runtime.client.sh(&id, "echo").await.unwrap();
 }
 
-/// Before its start a container is a process that runs the runtime's program; other containers must not see it.
+/// A process of crib's own program among a container's: one that acts out a script is a fork of its keeper for as long as it runs.
+/// Its neighbour has the same user and capabilities. A container that has not been started is not there at all.
+#[rstest]
 #[tokio::test]
-async fn created_container_is_hidden_from_other_containers_of_pod() {
+async fn neighbor_cannot_look_into_processes_of_the_keepers_program(
+    #[values(false, true)] own_users: bool,
+) {
     harness::needs!(Namespaces);
+    if own_users {
+        harness::needs!(UserIds);
+    }
     let runtime = Runtime::start().await.unwrap();
-    let mut sandbox = runtime.sandbox("p");
-    fixture::pod_namespaces(&mut sandbox).pid = NamespaceMode::Pod.into();
-    let pod = Pod::run(&runtime.client, sandbox).await.unwrap();
-    let shared = |name: &str| {
-        let mut config = fixture::forever(name);
-        let namespaces = &mut fixture::security(&mut config).namespace_options;
-        namespaces.as_mut().unwrap().pid = NamespaceMode::Pod.into();
-        config
-    };
-    let first = pod.start(shared("first")).await.unwrap();
-    pod.create(shared("second")).await.unwrap();
+    let pod = shared(&runtime, own_users).await;
+    let acting = behave::acting(&runtime, "log-1-a-second").await;
+    let acting = pod.start(with_shared_pids(acting, &[])).await.unwrap();
+    pod.logged(&acting, "line 1").await.unwrap();
+    pod.create(with_shared_pids(fixture::forever("created"), &[])).await.unwrap();
+    let neighbor = with_shared_pids(fixture::forever("neighbor"), &[]);
+    let neighbor = pod.start(neighbor).await.unwrap();
     let look = "for p in /proc/[0-9]*; do
-            case $(cat $p/comm) in crib*) ls -l $p/exe $p/fd/ $p/root/ 2>&1;; esac; done; echo";
-    let seen = runtime.client.sh(&first, look).await.unwrap();
-    assert_eq!(seen, "\n");
+            case $(cat $p/comm) in crib*) cat $p/comm ;; *) continue ;; esac
+            for link in exe root cwd fd/0 fd/1 fd/2; do readlink $p/$link && echo $link is read; done
+            for file in environ maps mem auxv; do
+                (exec 3< $p/$file) 2>/dev/null && echo $file is open
+            done
+            [ -e $p/root/proc ] && echo root is entered
+        done; echo done";
+    let seen = runtime.client.sh(&neighbor, look).await.unwrap();
+    assert_eq!(seen, "crib-behave\ndone\n");
 }

@@ -14,7 +14,7 @@ fn of(image: &str) -> ContainerConfig {
 }
 
 /// The container of an image with this script.
-async fn acting(runtime: &Runtime, script: &str) -> ContainerConfig {
+pub(crate) async fn acting(runtime: &Runtime, script: &str) -> ContainerConfig {
     let image = format!("crib.local/behave/{script}");
     runtime.client.pull(&image).await.unwrap();
     of(&image)

@@ -1,6 +1,10 @@
 //! Misbehaving clients: each has a token, and none harms the server.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{
+    io::ErrorKind,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 use rstest::rstest;
 use stream::{Headers, Role, connect};
@@ -208,6 +212,7 @@ async fn idle_connections_make_room_for_new_clients() {
     let fixture = fixture().await;
     let url = fixture.exec(&["cat"], "io");
     let mut early = command(&url, "SPDY v4.channel.k8s.io", "io").await;
+    let began = Instant::now();
     let mut idle = Vec::new();
     for _ in 0..200 {
         idle.push(TcpStream::connect(fixture.address()).await.unwrap());
@@ -219,7 +224,11 @@ async fn idle_connections_make_room_for_new_clients() {
     let mut late = command(&late, "SPDY v4.channel.k8s.io", "oe").await;
     assert_eq!(Client::all(&mut late.stdout).await, "late");
     drop(late);
+    // Without a limit, each of them would have its 10 seconds.
     until_closed(idle.remove(0)).await;
+    assert!(began.elapsed() < Duration::from_secs(8), "it closed after {:?}", began.elapsed());
+    let newest = idle.last().unwrap().try_read(&mut [0]);
+    assert_eq!(newest.unwrap_err().kind(), ErrorKind::WouldBlock);
     // A connection that has sent its token stays.
     let stdin = early.stdin.take();
     send(&stdin, "again").await;

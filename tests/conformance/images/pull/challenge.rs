@@ -78,16 +78,25 @@ async fn credentials_do_not_follow_redirect_of_token_server(#[case] auth: AuthCo
     assert_eq!(other.seen(), []);
 }
 
-/// For example a vanity name that redirects to another registry.
+/// For example a vanity name that redirects to another registry, or one that redirects to a server of blobs when it has the password.
+#[rstest]
+#[case::of_all("/v2/app/")]
+#[case::of_blobs("/v2/app/blobs/")]
 #[tokio::test]
-async fn redirect_target_gets_anonymous_token() {
+async fn redirect_target_gets_anonymous_token(#[case] redirected: &str) {
     let other = Registry::with().auth(Auth::Bearer(Bearer::default())).start().await.unwrap();
     other.add(&super::image("app:1", 1)).unwrap();
     let registry = Registry::with().auth(basic()).start().await.unwrap();
     let bench = Bench::with(registry, Runtime::with()).await;
-    bench.registry.fail(Fault::redirect(other.url()).on("/v2/app/"));
+    bench.registry.fail(Fault::redirect(other.url()).on(redirected));
     bench.pull(Some(password())).await.unwrap();
     assert_eq!(blobs_sent(&other), 3);
+    // A password that came with the redirect would be in the request that it challenges, or in that for the token.
+    let seen = other.seen();
+    let is_of_image = |seen: &&registry::Seen| seen.path.starts_with("/v2/app/");
+    assert!(!seen.iter().find(is_of_image).unwrap().authorized, "{seen:?}");
+    let mut tokens = seen.iter().filter(|seen| seen.path == "/token").peekable();
+    assert!(tokens.peek().is_some() && tokens.all(|seen| !seen.authorized), "{seen:?}");
 }
 
 /// The reference is rejected before any request.
