@@ -68,11 +68,12 @@ async fn on_terminal(place: &Place, kind: &str, args: &[&str]) -> String {
         }
     });
     let text = || String::from_utf8_lossy(&shown.lock().unwrap()).into_owned();
-    if args.contains(&"events") {
+    if args.contains(&"events") || matches!(args[0], "agent" | "runtime") {
         // It goes on until a signal.
         let missing = || if text().contains("HOSTILE") { Vec::new() } else { vec![text()] };
         eventually("an event is shown", missing).await;
-        child.start_kill().unwrap();
+        let pid = i32::try_from(child.id().unwrap()).unwrap();
+        kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
     }
     tokio::time::timeout(PATIENCE, child.wait()).await.unwrap().unwrap();
     reader.join().unwrap();
@@ -237,5 +238,67 @@ async fn no_string_of_a_manifest_steers_terminal() {
         let others = |c: char| is_raw(c) && c != '\x1b';
         let steers = shown.contains(others) || shown.contains("\x1b]") || shown.contains("\x1b[8m");
         assert!(!steers && shown.contains("HOSTILE"), "{args:?}: {shown:?}");
+    }
+}
+
+/// Without its sequences for colours and styles (ECMA-48, SGR).
+fn without_colours(text: &str) -> String {
+    let mut parts = text.split("\x1b[");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|c: char| !matches!(c, '0'..='9' | ';' | ':'));
+        match end.filter(|end| part[*end..].starts_with('m')) {
+            Some(end) => plain += &part[end + 1..],
+            None => plain += &format!("\x1b[{part}"),
+        }
+    }
+    plain
+}
+
+/// What a container prints, to both of its outputs: of all that, `crib run` keeps the colours.
+#[rstest]
+#[tokio::test]
+async fn run_keeps_colours_only_of_container_output(#[values("dumb", "xterm")] terminal: &str) {
+    let place = Place::new();
+    let script = "for to in 1 2; do printf '%s\n' \"$TEXT\" \"$ORDER\" $'\\e[31mred' >&$to; done";
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"restartPolicy": "Never",
+        "containers": [{"name": "main", "image": "crib.local/host", "command": ["bash", "-c", script],
+        "env": [{"name": "TEXT", "value": HOSTILE}, {"name": "ORDER", "value": "\u{202e}\u{2066}order"}]}]}});
+    let manifest = place.file("p.json", &pod.to_string());
+    let shown = on_terminal(&place, terminal, &["run", &manifest]).await;
+    for (words, times) in [("HOSTILE", 2), ("order", 2), ("\x1b[31mred\x1b[0m", 2)] {
+        assert_eq!(shown.matches(words).count(), times, "{words:?}: {shown:?}");
+    }
+    // The live view moves the cursor itself.
+    let plain = without_colours(&shown);
+    let others = |c: char| is_raw(c) && !(c == '\x1b' && terminal == "xterm");
+    assert!(!plain.contains(others) && !plain.contains("\x1b]"), "{shown:?}");
+}
+
+/// The logs of servers have words of the runtimes that they use, and paths.
+#[tokio::test]
+async fn no_string_of_a_log_steers_terminal() {
+    let place = Place::new();
+    let (runtime, upstream) = place.runtime().await;
+    let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
+    let (listen, root, socket) = (path("p"), path("root"), path("s2"));
+    let fault = format!("RunPodSandbox answer INTERNAL \"{HOSTILE}\"");
+    let mut proxy =
+        place.start(&["proxy", "--listen", &listen, "--upstream", &upstream, "--fault", &fault]);
+    proxy.line_with("listening").await;
+    place.file("m/p.yaml", &super::run::pod("p", "true"));
+    let agent =
+        ["agent", "--runtime-endpoint", &listen, "--manifests", &path("m"), "--root-dir", &root];
+    let of_agent = on_terminal(&place, "xterm", &agent).await;
+    proxy.stop().await;
+    runtime.stop().await;
+
+    let state = path(&format!("state{HOSTILE}"));
+    let args = ["runtime", "--listen", &socket, "--state-dir", &state];
+    let of_runtime = on_terminal(&place, "xterm", &args).await;
+    for shown in [of_agent, of_runtime] {
+        let raw: Vec<char> = shown.chars().filter(|c| is_raw(*c)).collect();
+        assert_eq!(raw, [], "{shown:?}");
+        assert!(shown.contains("HOSTILE"), "{shown:?}");
     }
 }

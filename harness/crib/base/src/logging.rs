@@ -5,9 +5,12 @@ use std::io::IsTerminal as _;
 use std::sync::Mutex;
 
 use clap::ValueEnum;
+use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::format::debug_fn;
 
 use crate::args::LogFormat;
+use crate::terminal_text::plain;
 
 /// The least important lines that are logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -56,8 +59,19 @@ pub fn to_stderr(args: LogArgs) {
         // It would be told on standard error, and panic when that cannot be written: a full disk must not end a task.
         .log_internal_errors(false)
         .with_writer(std::io::stderr);
+    // Fields have words of clients, runtimes and manifests, which do nothing to a terminal.
+    let shown = debug_fn(|line, field, value| {
+        let value = plain(&format!("{value:?}"));
+        match field.name() {
+            "message" => write!(line, "{value}"),
+            name => write!(line, "{name}={value}"),
+        }
+    });
     match args.log_format {
-        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal() && !no_color()).init(),
+        LogFormat::Text if std::io::stderr().is_terminal() => {
+            builder.with_ansi(!no_color()).fmt_fields(shown.delimited(" ")).init();
+        }
+        LogFormat::Text => builder.with_ansi(false).init(),
         LogFormat::Json => builder.json().flatten_event(true).init(),
     }
 }

@@ -68,12 +68,10 @@ impl Prefixes {
             None => self.later(label),
         };
         // A container must not colour what follows its line.
-        let reset = if self.coloured && line.text.contains('\x1b') { "\x1b[0m" } else { "" };
-        if self.terminal && line.text.contains(char::is_control) {
-            format!("{prefix} {}{reset}\n", tame(&line.text))
-        } else {
-            format!("{prefix} {}{reset}\n", line.text)
-        }
+        let shown = if self.terminal { tame(&line.text) } else { line.text.clone() };
+        let is_coloured = (self.coloured || self.terminal) && shown.contains('\x1b');
+        let reset = if is_coloured { "\x1b[0m" } else { "" };
+        format!("{prefix} {shown}{reset}\n")
     }
 }
 

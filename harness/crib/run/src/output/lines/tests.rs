@@ -123,10 +123,13 @@ fn summary_explains_failed_pods_only() {
 }
 
 #[rstest]
-#[case(true, "p/c | \u{241b}[2J\n")]
-#[case(false, "p/c | \x1b[2J\n")]
-fn escapes_are_filtered_on_terminals_only(#[case] terminal: bool, #[case] text: &str) {
+#[case::escape("\x1b[2J", "\u{241b}[2J")]
+#[case::order("\u{202e}b", "\u{fffd}b")]
+#[case::colour_ends_with_its_line("\x1b[8mb", "\x1b[8mb\x1b[0m")]
+fn escapes_are_filtered_on_terminals_only(#[case] text: &str, #[case] on_terminal: &str) {
     let label = label("default/p", "c");
-    let prefixes = Prefixes::new(std::slice::from_ref(&label), false, terminal);
-    assert_eq!(prefixes.line(&label, &line("\x1b[2J")), text);
+    for (terminal, shown) in [(true, on_terminal), (false, text)] {
+        let prefixes = Prefixes::new(std::slice::from_ref(&label), false, terminal);
+        assert_eq!(prefixes.line(&label, &line(text)), format!("p/c | {shown}\n"));
+    }
 }
