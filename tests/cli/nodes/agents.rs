@@ -1,5 +1,8 @@
 //! `crib agent` on a runtime that several agents share, and in the mode of a kubelet.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+
 use crate::command::*;
 
 /// A runtime, and agents that use it.
@@ -107,10 +110,15 @@ async fn second_agent_is_kept_from_a_root_directory() {
     let place = Place::unchecked();
     let (runtime, endpoint) = place.runtime().await;
     let shared = Shared { place, endpoint };
+    let root = shared.place.path("root");
+    std::fs::create_dir(&root).unwrap();
+    std::fs::set_permissions(&root, Permissions::from_mode(0o755)).unwrap();
     let first = shared.start("root", "pods", &[]);
     let pod = POD.replace("  unknownField: 1\n", "");
     shared.place.file("pods/web.yaml", &pod);
     shared.wait_for("web").await;
+    // Other users stay out of the volumes in it.
+    assert_eq!(std::fs::metadata(&root).unwrap().permissions().mode() & 0o7777, 0o700);
 
     let second = shared.start("root", "none", &[]).end().await.exits(3);
     let refusal = "is in use by another agent: stop that one, or give this one another --root-dir";
@@ -165,4 +173,35 @@ async fn agent_follows_a_directory_of_objects() {
         running.signal(Signal::SIGTERM);
         running.end().await;
     }
+}
+
+/// A file of a directory that the agent follows: it is named, and the rest of the directory goes on.
+#[rstest]
+#[case::manifest("pods/bomb.yaml", "kind: Pod", "web")]
+#[case::object("objects/bomb.yaml", "kind: ConfigMap", "web")]
+#[tokio::test]
+async fn nested_aliases_in_a_directory_keep_no_other_pod_from_running(
+    #[case] file: &str,
+    #[case] kind: &str,
+    #[case] running: &str,
+) {
+    let place = Place::unchecked();
+    let (runtime, endpoint) = place.runtime().await;
+    let shared = Shared { place, endpoint };
+    let objects = shared.place.path("objects");
+    std::fs::create_dir(&objects).unwrap();
+    let bomb = super::explain_run::bomb();
+    let text = format!("apiVersion: v1\n{kind}\nmetadata: {{name: bomb}}\n{bomb}");
+    shared.place.file(file, &text);
+    shared.place.file("pods/web.yaml", &POD.replace("  unknownField: 1\n", ""));
+    let args = shared.args("root", "pods", &["--objects", objects.to_str().unwrap()]);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let agent = shared.place.start(&args);
+    shared.wait_for(running).await;
+    agent.signal(Signal::SIGTERM);
+    let ended = agent.end().await.exits(0);
+    let told = ended.err.matches("with aliases expanded").count();
+    assert_eq!(told, 1, "{}", ended.err);
+    assert!(ended.err.contains("bomb.yaml") && ended.err.len() < 8000, "{}", ended.err);
+    runtime.stop().await;
 }

@@ -207,3 +207,55 @@ async fn runs_without_runtime_directory_register_below_temporary_directory() {
     kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
     child.wait().await.unwrap();
 }
+
+/// What another user made in a directory like `/tmp` before this one came.
+#[tokio::test]
+async fn list_and_run_of_another_user_are_neither_used_nor_removed() {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+    const STRANGER: u32 = 12345;
+    harness::needs!(Root);
+    let place = Place::new();
+    let temporary = place.path("tmp");
+    let planted = temporary.join("crib-runs-65534");
+    let dead = temporary.join("crib-run-dead");
+    let (socket, entry) = (planted.join("planted.sock"), planted.join("x"));
+    for (directory, mode) in [(&planted, 0o755), (&dead, 0o700)] {
+        std::fs::create_dir(directory).unwrap();
+        std::fs::set_permissions(directory, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    std::fs::write(dead.join("lock"), "").unwrap();
+    let server = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    server.set_nonblocking(true).unwrap();
+    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o777)).unwrap();
+    std::fs::write(&entry, format!("unix://{}", socket.display())).unwrap();
+    let living = std::fs::File::open(&entry).unwrap();
+    living.lock().unwrap();
+    for path in [&planted, &dead, &dead.join("lock"), &socket, &entry] {
+        chown(path, Some(STRANGER), Some(STRANGER)).unwrap();
+    }
+    let command = |args: &[&str]| {
+        let mut command = place.as_ordinary_user(place.command(args));
+        chown(&temporary, Some(0), Some(0)).unwrap();
+        std::fs::set_permissions(&temporary, std::fs::Permissions::from_mode(0o1777)).unwrap();
+        command.env_remove("XDG_RUNTIME_DIR");
+        command
+    };
+    place.end(command(&["pods"])).await.exits(3);
+    let manifest = place.file("p.yaml", &pod("p", FOREVER));
+    let mut running = Running::start(command(&["run", &manifest]));
+    running.line_with("up").await;
+    assert_eq!(std::fs::read_dir(temporary.join("crib-runs-65534-1")).unwrap().count(), 1);
+    let listed = place.end(command(&["pods", "-q"])).await.exits(0);
+    assert_eq!(listed.out.lines().count(), 1, "{}", listed.out);
+    end(running).await;
+    // Root's run too.
+    let short = place.file("short.yaml", &pod("p", "true"));
+    place.crib(&["run", "-q", &short]).await.exits(0);
+    let error = server.accept().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+    let left = |directory| std::fs::read_dir(directory).unwrap().count();
+    assert_eq!((left(&planted), left(&dead)), (2, 1));
+    for directory in [planted, dead] {
+        file_tree::remove(&directory).unwrap();
+    }
+}

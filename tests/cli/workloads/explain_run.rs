@@ -221,15 +221,21 @@ async fn explain_run_warns_of_services_as_run_does() {
     }
 }
 
-/// Each list repeats the one before it ten times, which makes 10^20 values. Every kind of YAML file is tried.
-#[tokio::test]
-async fn nested_aliases_end_with_an_error() {
-    let place = Place::new();
+/// Each list repeats the one before it ten times, which makes 10^20 values.
+pub(crate) fn bomb() -> String {
     let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..20 {
         let before = vec![format!("*a{}", level - 1); 10].join(", ");
         bomb += &format!("a{level}: &a{level} [{before}]\n");
     }
+    bomb
+}
+
+/// Every kind of YAML file that a command reads at its start.
+#[tokio::test]
+async fn nested_aliases_end_with_an_error() {
+    let place = Place::new();
+    let bomb = bomb();
     let plain = place.file("bomb.yaml", &bomb);
     let manifest = place.file(
         "pod.yaml",

@@ -126,3 +126,80 @@ async fn agent_finds_its_secrets_again_and_removes_their_directory_when_no_pod_h
     assert!(!real.exists() && std::fs::symlink_metadata(&memory).is_err());
     runtime.stop().await;
 }
+
+/// The directory of the one run of a place for volumes in memory. Its parents are private too.
+fn directory_in_memory(place: &Place) -> PathBuf {
+    let runs = std::fs::read_dir(place.path("tmp")).unwrap().flatten();
+    let mut found = runs.filter_map(|run| run.path().join("agent/memory").canonicalize().ok());
+    found.next().expect("a directory for volumes in memory")
+}
+
+/// Whether a tmpfs can be kept from being swapped out: since Linux 6.4.
+fn kernel_has_noswap() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut number = || numbers.next().unwrap().parse::<u32>().unwrap();
+    (number(), number()) >= (6, 4)
+}
+
+#[rstest]
+#[tokio::test]
+async fn directory_of_secrets_is_private_and_not_swapped_out(
+    #[values(false, true)] ordinary: bool,
+) {
+    use std::os::unix::fs::MetadataExt as _;
+    harness::needs!(Namespaces);
+    if ordinary {
+        harness::needs!(Root, UserNamespaces);
+    }
+    let place = Place::new();
+    let manifest = place.file("s.yaml", &SECRETS.replace("; END", "; sleep 1000"));
+    let command = place.command(&["run", "-q", &manifest]);
+    let command = if ordinary { place.as_ordinary_user(command) } else { command };
+    let mut running = Running::start(command);
+    let linked = linked_directory(&running.line_with("from ").await);
+    running.line_with("ready").await;
+    let directory = directory_in_memory(&place);
+    assert!(linked.is_none_or(|linked| linked == directory), "{directory:?}");
+    let found = std::fs::metadata(&directory).unwrap();
+    let own = if ordinary { 65534 } else { nix::unistd::geteuid().as_raw() };
+    assert_eq!((found.uid(), found.mode() & 0o7777), (own, 0o700), "{directory:?}");
+    if Need::HostMounts.missing().is_none() && !ordinary {
+        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let at = directory.to_str().unwrap();
+        // There is none where temporary files are in memory anyway.
+        for mount in file_tree::mountinfo::mounts(&table).filter(|mount| mount.at == at) {
+            assert_eq!(mount.kind, "tmpfs");
+            let has = |options: &str, option| options.split(',').any(|one| one == option);
+            assert!(has(mount.options, "nosuid") && has(mount.options, "nodev"), "{mount:?}");
+            assert_eq!(has(mount.super_options, "noswap"), kernel_has_noswap(), "{mount:?}");
+        }
+    }
+    running.interrupt().await.exits(130);
+}
+
+#[tokio::test]
+async fn secrets_of_a_pod_that_has_ended_are_removed_while_its_run_goes_on() {
+    harness::needs!(Namespaces);
+    let place = Place::new();
+    let (secret, pod) = SECRETS.split_once("---\n").unwrap();
+    let goes_on = pod.replace("{name: p}", "{name: q}").replace("; END", "; sleep 1000");
+    let ends = pod.replace("; END", "; read -r _ <>/dev/shm/fifo");
+    let ends = ends.replace("echo ready", "mkfifo /dev/shm/fifo; echo ready");
+    let manifest = place.file("s.yaml", &format!("{secret}---\n{ends}---\n{goes_on}"));
+    let mut running = place.start(&["run", "-q", &manifest]);
+    for _ in 0..2 {
+        running.line_with(" ready").await;
+    }
+    let memory = directory_in_memory(&place);
+    let pods = || std::fs::read_dir(&memory).unwrap().count();
+    assert_eq!(pods(), 2);
+    // The pod may end before the exec does.
+    place.crib(&["exec", "pod/p", "--", "sh", "-c", "echo >/dev/shm/fifo"]).await;
+    eventually("only the other pod has secrets", || match pods() {
+        1 => vec![],
+        number => vec![format!("{number} pods")],
+    })
+    .await;
+    running.interrupt().await.exits(130);
+}

@@ -445,3 +445,31 @@ async fn sub_path_that_is_exchanged_for_a_link_does_not_leave_its_volume() {
     assert_eq!(count("outside"), 0, "{}", ended.out);
     assert!(count("inside") > 0, "{}{}", ended.out, ended.err);
 }
+
+/// A volume outlives its pod and crib. Its directories were open before.
+#[rstest]
+#[tokio::test]
+async fn other_users_run_no_program_that_a_container_left_in_a_volume(
+    #[values(false, true)] ordinary: bool,
+) {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    use std::os::unix::process::CommandExt as _;
+    harness::needs!(Root);
+    let place = Place::new();
+    let open = || fs::Permissions::from_mode(0o755);
+    let base = place.path("volumes");
+    fs::create_dir(&base).unwrap();
+    fs::set_permissions(&base, open()).unwrap();
+    let script = "cp /bin/bash /mnt/bash && chmod 4755 /mnt/bash";
+    let manifest = place.file("m.yaml", &(claim("data", "") + &pod("p", DATA, script)));
+    let command = place.command(&["run", "-q", &manifest]);
+    let command = if ordinary { place.as_ordinary_user(command) } else { command };
+    place.end(command).await.exits(0);
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().mode() & 0o7777;
+    let left = base.join("default/data/volume/bash");
+    assert_eq!((mode(&base), mode(&left)), (0o700, 0o4755));
+    fs::set_permissions(place.path(""), open()).unwrap();
+    let mut other = std::process::Command::new(&left);
+    other.args(["-c", "true"]).current_dir("/").uid(65533).gid(65533);
+    assert_eq!(other.output().unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+}

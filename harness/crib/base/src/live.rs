@@ -224,9 +224,14 @@ mod tests {
             "link to nothing" => symlink("nothing", path).unwrap(),
             "link to a directory" => symlink("/", path).unwrap(),
             "socket" => drop(std::os::unix::net::UnixListener::bind(path).unwrap()),
-            _ => {
+            "open directory" => {
                 std::fs::create_dir(path).unwrap();
                 std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
+            }
+            // Only root can make it.
+            _ => {
+                std::fs::create_dir(path).unwrap();
+                std::os::unix::fs::chown(path, Some(12345), None).unwrap();
             }
         }
     }
@@ -239,10 +244,14 @@ mod tests {
             "link to nothing",
             "link to a directory",
             "socket",
-            "open directory"
+            "open directory",
+            "directory of another"
         )]
         what: &str,
     ) {
+        if what == "directory of another" && !nix::unistd::geteuid().is_root() {
+            return;
+        }
         let temp = tempfile::tempdir().unwrap();
         let directory = temp.path().join("runs");
         plant(what, &directory);
