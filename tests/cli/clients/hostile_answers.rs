@@ -286,7 +286,7 @@ async fn no_string_of_a_log_steers_terminal() {
     let mut proxy =
         place.start(&["proxy", "--listen", &listen, "--upstream", &upstream, "--fault", &fault]);
     proxy.line_with("listening").await;
-    place.file("m/p.yaml", &super::run::pod("p", "true"));
+    place.file("m/p.yaml", &crate::runs::run::pod("p", "true"));
     let agent =
         ["agent", "--runtime-endpoint", &listen, "--manifests", &path("m"), "--root-dir", &root];
     let of_agent = on_terminal(&place, "xterm", &agent).await;

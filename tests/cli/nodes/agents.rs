@@ -190,7 +190,7 @@ async fn nested_aliases_in_a_directory_keep_no_other_pod_from_running(
     let shared = Shared { place, endpoint };
     let objects = shared.place.path("objects");
     std::fs::create_dir(&objects).unwrap();
-    let bomb = super::explain_run::bomb();
+    let bomb = crate::workloads::explain_run::bomb();
     let text = format!("apiVersion: v1\n{kind}\nmetadata: {{name: bomb}}\n{bomb}");
     shared.place.file(file, &text);
     shared.place.file("pods/web.yaml", &POD.replace("  unknownField: 1\n", ""));

@@ -2,8 +2,8 @@
 
 use cri::v1::{ContainerState, ExecSyncRequest};
 
-use crate::behave;
-use crate::shared_pids::{shared, with_shared_pids};
+use crate::guard::shared_pids::{shared, with_shared_pids};
+use crate::processes::behave;
 use crate::support::*;
 
 /// Longer than any operation here takes, unless it hangs.
