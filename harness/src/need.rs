@@ -80,6 +80,10 @@ define_needs! {
     Tun => File::open("/dev/net/tun").err().map(|error| format!("failed to open /dev/net/tun: {error}")),
     /// /dev/net/tun for an ordinary user.
     TunForUsers => succeeds(Command::new("sh").args(["-c", "exec 3<>/dev/net/tun"])),
+    /// /dev/fuse, and root who may mount with it.
+    Fuse => host_mounts().or_else(|| {
+        File::open("/dev/fuse").err().map(|error| format!("failed to open /dev/fuse: {error}"))
+    }),
     /// Keyrings (keyctl(2)).
     Keyrings => {
         let keyctl = if cfg!(target_arch = "aarch64") { 219 } else { 250 };

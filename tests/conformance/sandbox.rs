@@ -71,3 +71,19 @@ async fn twenty_pods(runtime: Runtime) {
     let left = std::fs::read_dir(runtime.state_dir().join("sandboxes")).unwrap().count();
     assert_eq!(left, 0);
 }
+
+/// A mode that is weaker than the user expects is noticed.
+#[rstest]
+#[case::as_usual(Runtime::with())]
+#[case::ordinary_user(rootless())]
+#[tokio::test]
+async fn isolation_is_in_log_and_status(#[case] options: Options) {
+    harness::needs!(UserNamespaces);
+    let runtime = options.start().await.unwrap();
+    let isolation = runtime.isolation().await.unwrap();
+    assert!(!isolation.is_empty());
+    let log = runtime.log();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains(" isolation=")).collect();
+    let told = format!(" isolation={isolation}");
+    assert!(!lines.is_empty() && lines.iter().all(|line| line.contains(&told)), "{log}");
+}

@@ -1,7 +1,9 @@
 //! Mount propagation from the host to containers and back.
 
 use std::fs;
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use cri::v1::{Mount, MountPropagation};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -75,4 +77,55 @@ async fn volume_mounted_after_pod_creation_is_visible() {
     let mut config = pod.script("c", "cat /mnt/file");
     config.mounts = vec![of(&volume.0, "/mnt")];
     assert_eq!(pod.output(config).await.unwrap(), "late\n");
+}
+
+/// A file system that answers nothing, mounted at a directory. When this is dropped, whoever waits gets an error.
+struct Silent {
+    // Closed before the mount is removed.
+    _connection: fs::File,
+}
+
+impl Silent {
+    fn mount(at: &Path) -> Self {
+        let connection = fs::File::options().read(true).write(true).open("/dev/fuse").unwrap();
+        let fd = connection.as_raw_fd();
+        let options = format!("fd={fd},rootmode=40000,user_id=0,group_id=0");
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        mount(Some("silent"), at, Some("fuse"), flags, Some(options.as_str())).unwrap();
+        Self { _connection: connection }
+    }
+}
+
+/// docs/cri.md: 8 seconds for an exec. Whoever else is served waits for nothing.
+#[tokio::test]
+async fn exec_whose_set_up_hangs_is_killed_while_others_are_served() {
+    harness::needs!(Fuse);
+    let (runtime, pod) = with_pod().await;
+    let volume = OnHost::sharing(runtime.root().join("volume"), MsFlags::MS_SHARED);
+    let silent_at = volume.0.join("silent");
+    fs::create_dir(&silent_at).unwrap();
+    let mut config = fixture::forever("c");
+    config.mounts =
+        vec![mount_with_propagation(&volume.0, MountPropagation::PropagationHostToContainer)];
+    config.working_dir = "/mnt/silent".to_owned();
+    let id = pod.start(config).await.unwrap();
+    let silent = Silent::mount(&silent_at);
+    let client = runtime.client.clone();
+    let began = Instant::now();
+    let hangs = tokio::spawn(async move { client.exec(&id, ["true"], 0).await });
+    // The keeper of the same pod, and another one.
+    let beside = pod.start(fixture::forever("d")).await.unwrap();
+    let other = runtime.pod("other").await.unwrap();
+    let other = other.start(fixture::forever("c")).await.unwrap();
+    for id in [&beside, &other] {
+        assert_eq!(runtime.client.sh(id, "echo here").await.unwrap(), "here\n");
+    }
+    assert!(!hangs.is_finished(), "it did not hang");
+    let answer = tokio::time::timeout(PATIENCE, hangs).await.unwrap().unwrap();
+    let time = began.elapsed();
+    // The keeper killed it. Without that the daemon would give the call up, and the process would be left.
+    assert!(answer.as_ref().is_ok_and(|answer| answer.exit_code == 137), "{answer:?}");
+    assert!((8..30).contains(&time.as_secs()), "{answer:?} after {time:?}");
+    assert_eq!(runtime.client.sh(&beside, "echo here").await.unwrap(), "here\n");
+    drop(silent);
 }

@@ -305,3 +305,43 @@ async fn dot_dot_in_mount_target_is_resolved_lexically() {
     config.mounts = vec![of(Path::new("/usr"), "/proc/./../place/")];
     assert_eq!(pod.output(config).await.unwrap(), "there\n");
 }
+
+/// Absolute links to a directory of the host, in an image and in a volume, lead to a path in the container.
+#[tokio::test]
+async fn links_of_image_and_volume_lead_to_nothing_of_the_host() {
+    const IMAGE: &str = "example.com/linked:1";
+    harness::needs!(Namespaces);
+    let place = tempfile::tempdir().unwrap();
+    let host = fs::canonicalize(place.path()).unwrap().join("host");
+    fs::create_dir(&host).unwrap();
+    fs::write(host.join("marker"), "").unwrap();
+    let named = host.to_str().unwrap();
+    let layer = Layer::new().symlink("vol", named).directory(&named[1..], 0o755);
+    let layer = with_programs(layer, &["/bin/sh", "/bin/ls", "/bin/sleep"]);
+    let archive = place.path().join("image.tar");
+    let image = ImageBuilder::new(IMAGE).layer(layer).volumes(["/vol"]);
+    image.write_docker(&archive).unwrap();
+    let runtime = Runtime::with().archive(&archive).start().await.unwrap();
+    runtime.client.pull(IMAGE).await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let of_host = || {
+        let entries = fs::read_dir(&host).unwrap();
+        entries.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
+    };
+    // The volume of the image is empty, and takes what is written.
+    let script = pod.script("c", "ls -A /vol/; : > /vol/written; ls -A /vol/");
+    assert_eq!(pod.output(of_image(script, IMAGE)).await.unwrap(), "written\n");
+    assert_eq!(of_host(), ["marker"]);
+
+    let volume = directory(&runtime, "volume");
+    symlink(&host, volume.join("out")).unwrap();
+    let mut config = of_image(fixture::forever("d"), IMAGE);
+    config.mounts = vec![of(&volume, "/mnt"), of(&directory(&runtime, "new"), "/mnt/out/new")];
+    let _refused_or_inside = pod.create(config).await;
+    assert_eq!(of_host(), ["marker"]);
+    assert!(symlink_is_kept(&volume.join("out"), &host));
+}
+
+fn symlink_is_kept(link: &Path, target: &Path) -> bool {
+    fs::read_link(link).is_ok_and(|found| found == target)
+}

@@ -9,7 +9,10 @@ fn value(value: i64) -> Option<Int64Value> {
 }
 
 /// Starts a container, and finds its first process from outside.
-async fn start_with_witness(pod: &Pod, mut config: ContainerConfig) -> (String, Witness) {
+pub(crate) async fn start_with_witness(
+    pod: &Pod,
+    mut config: ContainerConfig,
+) -> (String, Witness) {
     // In an argument, because the environment of another user's process is not readable.
     let mark = format!("CRIB_TEST_MARK={}", fixture::unique("mark"));
     config.args.push(mark.clone());

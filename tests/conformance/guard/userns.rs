@@ -7,6 +7,7 @@ use cri::v1::{
     UserNamespace,
 };
 
+use crate::security;
 use crate::support::*;
 
 fn mapping((container_id, host_id, length): (u32, u32, u32)) -> IdMapping {
@@ -288,4 +289,67 @@ async fn user_namespace_mapping_survives_daemon_restart() {
     assert!(split_words(&exec).join(" ").starts_with(&expected), "{exec}");
     let next = pod.output(pod.script("d", look)).await.unwrap();
     assert_eq!(next, exec);
+}
+
+/// The ids that a user may have processes with: its own, and those given to it in `/etc/subuid` or `/etc/subgid`.
+fn may_have(id: u32, own: u32, file: &str, of: &str) -> bool {
+    let given = std::fs::read_to_string(file).unwrap_or_default();
+    let mut ranges = given.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let user = fields.next().filter(|user| *user == of)?;
+        let mut number = || fields.next()?.parse::<u32>().ok();
+        (!user.is_empty()).then_some((number()?, number()?))
+    });
+    id == own || ranges.any(|(first, count)| (first..first + count).contains(&id))
+}
+
+/// What a program can do that escapes from its container.
+#[tokio::test]
+async fn processes_of_rootless_runtime_have_ids_of_its_user() {
+    harness::needs!(Namespaces, UserNamespaces);
+    let runtime = rootless().start().await.unwrap();
+    let pod = runtime.pod("p").await.unwrap();
+    let (id, root) = security::start_with_witness(&pod, fixture::forever("root")).await;
+    let mut witnesses = vec![root];
+    if !runtime.isolation().await.unwrap().contains("single id") {
+        let mut config = fixture::forever("user");
+        fixture::security(&mut config).run_as_user = Some(Int64Value { value: 1001 });
+        witnesses.push(security::start_with_witness(&pod, config).await.1);
+        let own_users = self::pod(&runtime).await;
+        let config = fixture::forever("own");
+        witnesses.push(security::start_with_witness(&own_users, config).await.1);
+    }
+    let mark = fixture::unique("mark");
+    let client = runtime.client.clone();
+    let script = format!(": {mark}; sleep 1000; :");
+    let exec = tokio::spawn(async move { client.sh(&id, &script).await });
+    let exec_process = eventually(PATIENCE, "the process of the exec", || async {
+        let mut all = witness::processes().into_iter();
+        all.find(|process| process.command_line().contains(&mark)).ok_or("no process")
+    })
+    .await;
+    witnesses.push(exec_process);
+    let leaks = runtime.leaks().processes();
+    witnesses.extend(leaks.iter().filter_map(|leak| {
+        let harness::leak::Leak::Process { process, .. } = leak else { return None };
+        Some(*process)
+    }));
+    let names: Vec<String> = witnesses.iter().map(|process| process.text("comm")).collect();
+    for name in ["crib-keeper", "crib-zygote"] {
+        assert!(names.iter().any(|seen| seen.trim() == name), "{names:?}");
+    }
+    let user =
+        if nix::unistd::geteuid().is_root() { NOBODY } else { nix::unistd::geteuid().as_raw() };
+    let group =
+        if nix::unistd::geteuid().is_root() { NOBODY } else { nix::unistd::getegid().as_raw() };
+    let name = nix::unistd::User::from_uid(user.into()).unwrap().unwrap().name;
+    for process in witnesses {
+        for (field, own, file) in [("Uid", user, "/etc/subuid"), ("Gid", group, "/etc/subgid")] {
+            // One may have ended.
+            let ids = process.status(field).unwrap_or_default();
+            let mut ids = ids.split_whitespace().map(|id| id.parse().unwrap());
+            assert!(ids.all(|id| may_have(id, own, file, &name)), "{process:?}: {field}");
+        }
+    }
+    exec.abort();
 }

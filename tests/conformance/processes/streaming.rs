@@ -195,3 +195,31 @@ async fn exec_output_blocks_while_client_does_not_read() {
     assert_eq!(all, 200_000_000);
     assert_eq!(flood.ended().await, Ok(0));
 }
+
+/// Connections that send nothing. An exec that runs, and one that is about to begin, have tokens.
+#[tokio::test]
+async fn connections_without_token_are_limited_in_number() {
+    let (runtime, pod, id) = with_container().await;
+    let daemon = Witness { pid: runtime.pid().unwrap() };
+    let script = "echo ready; read -r line; echo heard $line";
+    let mut early = exec(&pod, &id, script, ALL, Transport::WebSocket).await;
+    read_until(&mut early.stdout, "ready").await;
+    let url = exec_url(&pod, &id, &["echo", "late"], OUTPUTS).await.unwrap();
+    let address = url.strip_prefix("http://").unwrap().split('/').next().unwrap();
+    let before = daemon.descriptors().len();
+    let mut silent = Vec::new();
+    for _ in 0..400 {
+        silent.push(tokio::net::TcpStream::connect(address).await.unwrap());
+    }
+    let mut late = command(&url, OUTPUTS, Transport::WebSocket).await.unwrap();
+    read_until(&mut late.stdout, "late").await;
+    // In less than the 10 seconds that each of them would have for its request.
+    eventually(Duration::from_secs(7), "at most 256 connections", async || {
+        let more = daemon.descriptors().len().saturating_sub(before);
+        (more <= 256 + 16).then_some(()).ok_or(more)
+    })
+    .await;
+    early.write(b"again\n").await.unwrap();
+    read_until(&mut early.stdout, "heard again").await;
+    drop(silent);
+}
