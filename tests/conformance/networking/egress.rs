@@ -12,6 +12,7 @@ use harness::process::Process;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UdpSocket};
 
+use crate::network;
 use crate::support::*;
 
 /// The user that root starts a rootless runtime as: one without subordinate ids.
@@ -276,4 +277,79 @@ async fn ask_name_server(program: &str, server: Ipv4Addr) {
         let server = server.to_string();
         assert_eq!(ask(&pod, "udp", &server, 53).await, "question answered\n");
     }
+}
+
+/// Sends frames of its own to the gateway's hardware address: a datagram, which says where to, and the first packet of a connection,
+/// for each address of `@ARGV` behind its own address and the two ports.
+const FRAMES: &str = r#"until grep -q ' 0x2 ' /proc/net/arp; do bash -c 'echo >/dev/udp/198.51.100.1/9'; done; exec perl -e '
+    my ($ip, $udp, $tcp) = splice @ARGV, 0, 3;
+    open A, "<", "/proc/net/arp"; my ($gateway) = map { (split)[3] =~ s/://gr } grep / 0x2 /, <A>;
+    socket(S, 17, 3, 8) or die "socket: $!"; my $r = pack("a40", "eth0"); ioctl(S, 0x8933, $r) or die $!;
+    bind(S, pack("SnlSCCa8", 17, 0x0800, unpack("x16l", $r), 0, 0, 0, "")) or die $!;
+    ioctl(S, 0x8927, $r) or die $!; my $own = substr($r, 18, 6);
+    sub bytes { pack "C4", split /[.]/, $_[0] }
+    sub sum { my $s = 0; $s += $_ for unpack "n*", $_[0]; $s = ($s >> 16) + ($s & 0xffff) while $s >> 16; ~$s & 0xffff }
+    for my $to (@ARGV) {
+        my $says = "to $to";
+        my $datagram = pack("n4 a*", 4000, $udp, 8 + length $says, 0, $says);
+        my $syn = pack("n2 N2 n4", 4000, $tcp, 1, 0, 0x5002, 65535, 0, 0);
+        for ([17, $datagram], [6, $syn]) {
+            my ($protocol, $rest) = @$_;
+            my $head = pack("C2 n3 C2 n a4 a4", 69, 0, 20 + length $rest, 1, 0, 64, $protocol, 0, bytes($ip), bytes($to));
+            substr($head, 10, 2) = pack "n", sum($head);
+            send(S, pack("H12 a6 n", $gateway, $own, 0x0800) . $head . $rest, 0) or die "send: $!";
+        }
+    }' -- "#;
+
+/// What the kernel takes for the host itself.
+const OWN: &str = "127.0.0.1 127.0.0.2 0.0.0.0";
+
+/// The relay takes the packets of a pod in their order: none of those before arrived.
+#[tokio::test]
+async fn frames_for_loopback_addresses_reach_nothing_of_the_host() {
+    harness::needs!(UserNamespaces);
+    let (_runtime, pod) = pod_of(rootless_by("crib")).await;
+    let server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let [udp, tcp] = [&server.local_addr(), &listener.local_addr()]
+        .map(|address| address.as_ref().unwrap().port());
+    let own = network::address(&pod).await;
+    // The same frame to the host's address in pods arrives.
+    let script = format!("{FRAMES} {own} {udp} 1 {OWN} {HOST}");
+    pod.output(pod.script("datagrams", &script)).await.unwrap();
+    let mut said = [0; 64];
+    let received = tokio::time::timeout(PATIENCE, server.recv(&mut said)).await.unwrap().unwrap();
+    assert_eq!(String::from_utf8_lossy(&said[..received]), format!("to {HOST}"));
+    let connect =
+        format!("bash -c 'exec 3<>/dev/tcp/{HOST}/{tcp}; echo control >&3; read -r _ <&3'");
+    let script = format!("{} {own} 1 {tcp} {OWN}; {connect}", FRAMES.replace("exec perl", "perl"));
+    let client = pod.start(pod.script("connections", &script)).await.unwrap();
+    let (mut stream, _) = tokio::time::timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let mut word = [0; 8];
+    stream.read_exact(&mut word).await.unwrap();
+    assert_eq!(&word, b"control\n");
+    drop(stream);
+    pod.ended(&client).await.unwrap();
+}
+
+/// The kernel takes packets for its loopback interface from other interfaces where that is turned on (CVE-2020-8558).
+#[tokio::test]
+async fn pods_of_root_reach_no_loopback_service_of_the_host() {
+    harness::needs!(HostMounts);
+    let (runtime, pod) = pod_of(Runtime::with()).await;
+    let own = network::address(&pod).await;
+    let (gateway, _) = network::neighbours(&pod, "").await.pop_first().unwrap();
+    let loopback = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    loopback.set_nonblocking(true).unwrap();
+    let udp = loopback.local_addr().unwrap().port();
+    // The last frame is for a service that pods may ask.
+    let server = UdpSocket::bind((gateway.as_str(), udp)).await.unwrap();
+    let script = format!("{FRAMES} {own} {udp} 1 {OWN} {HOST} {gateway}");
+    pod.output(pod.script("frames", &script)).await.unwrap();
+    let mut said = [0; 64];
+    let received = tokio::time::timeout(PATIENCE, server.recv(&mut said)).await.unwrap().unwrap();
+    assert_eq!(String::from_utf8_lossy(&said[..received]), format!("to {gateway}"));
+    let error = loopback.recv(&mut said).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+    drop(runtime);
 }

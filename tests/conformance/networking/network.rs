@@ -21,7 +21,7 @@ async fn serve(pod: &Pod) -> String {
     pod.start_ready(pod.script("server", SERVER)).await.unwrap()
 }
 
-async fn address(pod: &Pod) -> String {
+pub(crate) async fn address(pod: &Pod) -> String {
     let status = pod.client.pod(&pod.id).await.unwrap().status.unwrap();
     let ip = status.network.unwrap().ip;
     assert!(ip.parse::<std::net::IpAddr>().is_ok(), "{ip:?}");
@@ -81,7 +81,7 @@ async fn ordinary_program_has_low_ports_and_pings_in_network_of_its_own() {
 }
 
 /// The hardware addresses in the neighbour table of a pod, by address, when it has this one.
-async fn neighbours(pod: &Pod, has: &str) -> BTreeMap<String, String> {
+pub(crate) async fn neighbours(pod: &Pod, has: &str) -> BTreeMap<String, String> {
     let script = format!(
         "until grep -q '^{has}.* 0x2 ' /proc/net/arp; do bash -c 'echo >/dev/udp/198.51.100.1/9'; done; cat /proc/net/arp"
     );

@@ -186,6 +186,17 @@ mod tests {
         assert!(SubnetLocks::open(&directory).is_err());
     }
 
+    /// Who can read a lock file can hold its lock.
+    #[test]
+    fn open_closes_directory_to_other_users() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("crib/subnets");
+        fs::create_dir_all(&directory).unwrap();
+        fs::set_permissions(&directory, Permissions::from_mode(0o755)).unwrap();
+        SubnetLocks::open(&directory).unwrap();
+        assert_eq!(fs::metadata(&directory).unwrap().mode() & 0o7777, 0o700);
+    }
+
     #[test]
     fn concurrent_locks_have_one_holder() {
         let (_root, claims) = claims();

@@ -4,9 +4,21 @@ use std::io::{BufRead as _, BufReader, Lines};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
 use super::{Pod, config, inside, open, skip, talk, with_namespace};
+use crate::bridge_config::{BridgeConfig, Ipv6};
+use crate::netlink::Netlink;
+use crate::spoofing::{Port, SourceFilter};
+use crate::subnet::BridgeSubnet as _;
+use crate::{Bridge, Mac, link_query, nat, requests};
+
 use crate::bridging::bridge_config::{BridgeConfig, Ipv6};
 use crate::bridging::spoofing::Port;
 use crate::bridging::subnet::BridgeSubnet as _;
@@ -254,4 +266,64 @@ fn host_takes_packets_from_addresses_of_pods_only() {
             inside(&host, || std::fs::read_to_string("/proc/sys/net/ipv4/conf/crib0/arp_ignore"));
         assert_eq!(answers.unwrap(), "1\n");
     });
+}
+
+/// Keeps the messages of the warnings of a thread.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::WARN
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        struct Message(String);
+        impl Visit for Message {
+            fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+                if field.name() == "message" {
+                    self.0 = format!("{value:?}");
+                }
+            }
+        }
+        let mut message = Message(String::new());
+        event.record(&mut message);
+        self.0.lock().unwrap().push(message.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// A thread that may not use nf_tables stands for a kernel that has none. Pods run there too.
+#[test]
+fn kernel_without_filter_of_frames_is_named_in_a_warning() {
+    let warnings = Warnings::default();
+    let bound = std::thread::scope(|scope| {
+        let without_rights = scope.spawn(|| {
+            let none = CapabilitySets {
+                effective: CapabilitySet::empty(),
+                permitted: CapabilitySet::empty(),
+                inheritable: CapabilitySet::empty(),
+            };
+            rustix::thread::set_capabilities(None, none).unwrap();
+            tracing::subscriber::with_default(warnings.clone(), || {
+                let filter = SourceFilter::open("crib0", None, &[]);
+                filter.bind(Port { name: "crv0", mac: BROADCAST }, &[IpAddr::V4(OUTSIDE)])
+            })
+        });
+        without_rights.join().unwrap()
+    });
+    bound.unwrap();
+    let said = warnings.0.lock().unwrap();
+    assert!(said.len() == 1 && said[0].starts_with("failed to filter what pods send"), "{said:?}");
 }

@@ -268,9 +268,8 @@ const HOLDS: &str = r#"my @all;
     for (1..500) { push @all, IO::Socket::INET->new(PeerAddr => $ARGV[0], PeerPort => $ARGV[1], Timeout => 2) || last }
     print "holds " . @all . "\nready\n"; sleep 100;"#;
 
-#[tokio::test]
-async fn idle_connections_of_one_pod_leave_others_their_share_of_the_relay() {
-    harness::needs!(UserNamespaces);
+/// A runtime whose relay has 300 descriptors.
+async fn with_limited_relay() -> Runtime {
     let runtime = rootless_by("crib").start().await.unwrap();
     // The next relay has the limit of the daemon from its start.
     way_out(&runtime).await;
@@ -283,6 +282,23 @@ async fn idle_connections_of_one_pod_leave_others_their_share_of_the_relay() {
         (now.len() == 1 && now[0] != old.pid).then_some(()).ok_or(now)
     })
     .await;
+    runtime
+}
+
+/// What the relay wrote of its pools into the file that it has for that, and a pod's address as it names it.
+async fn relay_log(runtime: &Runtime, pod: &Pod) -> (String, String) {
+    let files = std::fs::read_dir(runtime.state_dir()).unwrap().flatten();
+    let log =
+        files.map(|file| file.path()).find(|path| path.extension().is_some_and(|e| e == "log"));
+    let status = runtime.client.pod(&pod.id).await.unwrap().status.unwrap();
+    let named = format!("of {}, ", status.network.unwrap().ip);
+    (std::fs::read_to_string(log.unwrap()).unwrap(), named)
+}
+
+#[tokio::test]
+async fn idle_connections_of_one_pod_leave_others_their_share_of_the_relay() {
+    harness::needs!(UserNamespaces);
+    let runtime = with_limited_relay().await;
     let greedy = runtime.pod("greedy").await.unwrap();
     let (_listener, port) = listen().await;
     let holds = shares::perl(HOLDS, &[HOST, &port.to_string()]);
@@ -297,17 +313,26 @@ async fn idle_connections_of_one_pod_leave_others_their_share_of_the_relay() {
     let port = serve().await;
     assert_eq!(ask(&other, "tcp", HOST, port).await, "answer over tcp\n");
     assert_eq!(ask(&other, "udp", HOST, port).await, "answer over udp\n");
-    // The process says it in a file of its own, and names the pod.
-    let files = std::fs::read_dir(runtime.state_dir()).unwrap().flatten();
-    let log =
-        files.map(|file| file.path()).find(|path| path.extension().is_some_and(|e| e == "log"));
-    let log = std::fs::read_to_string(log.unwrap()).unwrap();
-    let status = runtime.client.pod(&greedy.id).await.unwrap().status.unwrap();
-    let expected = format!("of {}, ", status.network.unwrap().ip);
+    let (log, expected) = relay_log(&runtime, &greedy).await;
     assert!(
         log.lines().count() == 1 && log.contains("connections") && log.contains(&expected),
         "{log}"
     );
+}
+
+#[tokio::test]
+async fn flows_of_one_pod_leave_others_their_share_of_the_relay() {
+    harness::needs!(UserNamespaces);
+    let runtime = with_limited_relay().await;
+    let port = serve().await.to_string();
+    let greedy = runtime.pod("greedy").await.unwrap();
+    let asks = greedy.script("client", &shares::perl(shares::KEEPS_ASKING, &[HOST, &port]));
+    greedy.start_ready(asks).await.unwrap();
+    let other = runtime.pod("other").await.unwrap();
+    let asks = other.script("client", &shares::perl(shares::ASKS_ONCE, &[HOST, &port]));
+    assert_eq!(other.output(asks).await.unwrap(), "answer over udp\n");
+    let (log, expected) = relay_log(&runtime, &greedy).await;
+    assert!(log.contains("datagrams") && log.contains(&expected), "{log}");
 }
 
 #[tokio::test]

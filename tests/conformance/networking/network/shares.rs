@@ -233,3 +233,60 @@ async fn connections_that_no_one_reads_take_no_memory_of_the_proxy() {
     assert!(of_one < 24, "{of_one} KiB for a connection");
     drop(served.server);
 }
+
+/// Asks the server at `$ARGV[0]`, port `$ARGV[1]`, from each of 500 ports, and goes on asking from all of them.
+pub(crate) const KEEPS_ASKING: &str = r#"my @all = map { IO::Socket::INET->new(Proto => "udp", PeerAddr => $ARGV[0], PeerPort => $ARGV[1]) or die $@ } 1..500;
+    $_->send("greedy") for @all; print "ready\n";
+    my $all = IO::Select->new(@all);
+    for (;;) { for ($all->can_read(0.01)) { $_->recv(my $answer, 100) } $_->send("greedy") for @all }"#;
+
+/// Asks until there is an answer: a datagram may be lost on a busy host.
+pub(crate) const ASKS_ONCE: &str = r#"my $s = IO::Socket::INET->new(Proto => "udp", PeerAddr => $ARGV[0], PeerPort => $ARGV[1]) or die $@;
+    for (1..60) { $s->send("other"); IO::Select->new($s)->can_read(1) or next; $s->recv(my $answer, 100); print $answer; exit }"#;
+
+#[tokio::test]
+async fn flows_of_one_pod_leave_others_their_share() {
+    harness::needs!(Namespaces);
+    let served = served(Transport::Udp, Some(300), ECHOES).await;
+    let greedy = served.runtime.pod("greedy").await.unwrap();
+    let asks = greedy.script("client", &perl(KEEPS_ASKING, &[&served.first, "8080"]));
+    greedy.start_ready(asks).await.unwrap();
+    let other = served.runtime.pod("other").await.unwrap();
+    for service in [&served.second, &served.first] {
+        let name = fixture::unique("client");
+        let asks = other.script(&name, &perl(ASKS_ONCE, &[service, "8080"]));
+        assert_eq!(other.output(asks).await.unwrap(), "heard other\n");
+    }
+    let address = address(&greedy).await;
+    let log = served.runtime.log();
+    let lines: Vec<&str> =
+        log.lines().filter(|line| line.contains("shared pool is full")).collect();
+    assert!(!lines.is_empty() && lines.iter().all(|line| line.contains(&address)), "{log}");
+}
+
+/// Connects to the DNS server, `$ARGV[0]`, and asks nothing.
+const HOLDS_DNS: &str = r#"my @all;
+    for (1..500) { push @all, IO::Socket::INET->new(PeerAddr => $ARGV[0], PeerPort => 53) || last }
+    print "ready\n"; sleep 100;"#;
+
+/// Asks the DNS server over TCP, where a length is before each message (RFC 1035, 4.2.2).
+const ASKS_DNS: &str = r#"my $s = IO::Socket::INET->new(PeerAddr => $ARGV[0], PeerPort => 53) or die $@;
+    syswrite $s, pack("n/a*", query("web.default.svc.cluster.local")); sysread $s, my $answer, 1000;
+    printf "code %d\n", 15 & unpack "x5 C", $answer;"#;
+
+#[tokio::test]
+async fn silent_dns_connections_of_one_pod_leave_others_their_share() {
+    harness::needs!(Namespaces);
+    let served = served(Transport::Tcp, Some(300), ANSWERS).await;
+    let greedy = served.runtime.pod("greedy").await.unwrap();
+    let holds = greedy.script("holder", &perl(HOLDS_DNS, &[&served.dns]));
+    greedy.start_ready(holds).await.unwrap();
+    let other = served.runtime.pod("other").await.unwrap();
+    let asks = other.script("client", &perl(&format!("{QUERY}{ASKS_DNS}"), &[&served.dns]));
+    assert_eq!(other.output(asks).await.unwrap(), "code 0\n");
+    let address = address(&greedy).await;
+    let log = served.runtime.log();
+    let lines: Vec<&str> =
+        log.lines().filter(|line| line.contains("shared pool is full")).collect();
+    assert!(!lines.is_empty() && lines.iter().all(|line| line.contains(&address)), "{log}");
+}

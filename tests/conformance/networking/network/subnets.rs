@@ -182,3 +182,42 @@ async fn bridge_of_killed_daemon_is_removed_once_its_state_directory_is_gone() {
     }
     drop((second, third));
 }
+
+/// Whatever the host has for its other interfaces.
+#[tokio::test]
+async fn bridges_take_no_advertisements_and_redirects() {
+    harness::needs!(Namespaces, Root, Ipv6);
+    let netns = Netns::make().unwrap();
+    let set = |family: &str, of: &str, key: &str, value: &str| {
+        let path = format!("/proc/sys/net/{family}/conf/{of}/{key}");
+        netns.run("sh", &["-c", &format!("echo {value} >{path}")]).unwrap();
+    };
+    let of_ipv6 = ["accept_ra", "autoconf", "accept_redirects"];
+    let keys = of_ipv6.map(|key| ("ipv6", key)).into_iter().chain([("ipv4", "accept_redirects")]);
+    let keys: Vec<(&str, &str)> = keys.collect();
+    for (family, key) in &keys {
+        set(family, "all", key, "1");
+        set(family, "default", key, "1");
+    }
+    let runtime = Runtime::with().netns(&netns.path()).start().await.unwrap();
+    let _pod = runtime.pod("p").await.unwrap();
+    let bridges = bridges(&netns);
+    assert!(!bridges.is_empty());
+    for bridge in bridges {
+        for (family, key) in &keys {
+            let path = format!("/proc/sys/net/{family}/conf/{bridge}/{key}");
+            assert_eq!(netns.run("cat", &[&path]).unwrap(), "0\n", "{path}");
+        }
+    }
+}
+
+/// Another user who can open a lock file can hold its lock.
+#[tokio::test]
+async fn subnet_locks_are_private_to_root() {
+    use std::os::unix::fs::MetadataExt as _;
+    harness::needs!(HostMounts);
+    let runtime = Runtime::start().await.unwrap();
+    let _pod = runtime.pod("p").await.unwrap();
+    let found = std::fs::metadata("/run/crib/subnets").unwrap();
+    assert_eq!((found.uid(), found.mode() & 0o7777), (0, 0o700));
+}

@@ -259,6 +259,8 @@ mod tests {
     #[case::source_loopback(12, 127)]
     #[case::source_none(12, 0)]
     #[case::destination_multicast(16, 224)]
+    #[case::destination_loopback(16, 127)]
+    #[case::destination_none(16, 0)]
     #[case::udp_length_beyond_end(25, 200)]
     #[case::udp_length_below_header(25, 7)]
     fn other_packets_are_ignored(#[case] at: usize, #[case] byte: u8) {
