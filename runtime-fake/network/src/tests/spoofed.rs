@@ -13,14 +13,9 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::{Pod, config, inside, open, skip, talk, with_namespace};
-use crate::bridge_config::{BridgeConfig, Ipv6};
-use crate::netlink::Netlink;
-use crate::spoofing::{Port, SourceFilter};
-use crate::subnet::BridgeSubnet as _;
-use crate::{Bridge, Mac, link_query, nat, requests};
 
 use crate::bridging::bridge_config::{BridgeConfig, Ipv6};
-use crate::bridging::spoofing::Port;
+use crate::bridging::spoofing::{Port, SourceFilter};
 use crate::bridging::subnet::BridgeSubnet as _;
 use crate::links::link_query;
 use crate::links::netlink::Netlink;
