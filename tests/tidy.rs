@@ -13,6 +13,8 @@ mod docs;
 mod fuzz;
 #[path = "tidy/licences.rs"]
 mod licences;
+#[path = "tidy/rooms.rs"]
+mod rooms;
 #[path = "tidy/wire.rs"]
 mod wire;
 

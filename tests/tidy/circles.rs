@@ -9,7 +9,7 @@ use super::code::{code_only, without_tests};
 use super::{must_be_none, rust, tree};
 
 /// File → files of the same package that it imports from.
-type Imports<'t> = BTreeMap<&'t str, BTreeSet<&'t str>>;
+pub(super) type Imports<'t> = BTreeMap<&'t str, BTreeSet<&'t str>>;
 
 /// The circles among `files` (path and text each), every one as its files in order.
 fn circles<'t>(files: &[(&'t str, &'t str)]) -> Vec<Vec<&'t str>> {
@@ -41,7 +41,7 @@ fn reachable<'t>(imports: &Imports<'t>, from: &str) -> BTreeSet<&'t str> {
     reached
 }
 
-fn imports<'t>(files: &[(&'t str, &'t str)]) -> Imports<'t> {
+pub(super) fn imports<'t>(files: &[(&'t str, &'t str)]) -> Imports<'t> {
     let modules: BTreeMap<Vec<&str>, &str> =
         files.iter().filter_map(|(path, _)| Some((module(path)?, *path))).collect();
     let mut imports = Imports::new();

@@ -7,7 +7,7 @@ use cri::v1::{
     UserNamespace,
 };
 
-use crate::security;
+use crate::guard::security;
 use crate::support::*;
 
 fn mapping((container_id, host_id, length): (u32, u32, u32)) -> IdMapping {

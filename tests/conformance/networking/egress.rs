@@ -12,7 +12,7 @@ use harness::process::Process;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UdpSocket};
 
-use crate::network;
+use crate::networking::network;
 use crate::support::*;
 
 /// The user that root starts a rootless runtime as: one without subordinate ids.

@@ -1,0 +1,125 @@
+//! Rooms: no folder is so full that its names lead nowhere, and imports between the rooms of a package run down.
+
+use std::collections::BTreeMap;
+
+use super::circles::imports;
+use super::{must_be_none, rust, tree, tree_of};
+
+/// The most files with Rust in one folder.
+const MOST: usize = 25;
+
+/// Folders whose modules are layers, the lowest first: a file imports from its own and from those before it. Modules that are not
+/// listed may be imported from, and import, whatever makes no circle.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("runtime-fake/keeper/src", &["kernel", "contract", "setup", "parent"]),
+    ("runtime-fake/image/src", &["formats", "layer", "registry", "local", "store"]),
+    ("runtime-fake/network/src", &["links", "netfilter", "egress", "bridging"]),
+    (
+        "agent/src",
+        &[
+            "node",
+            "source",
+            "objects",
+            "observed",
+            "pod_spec",
+            "local_node",
+            "cri",
+            "decide",
+            "reporting",
+            "images",
+            "upkeep",
+            "storage",
+            "observation",
+            "checks",
+            "services",
+            "execute",
+            "worker",
+            "sync_loop",
+        ],
+    ),
+    (
+        "harness/crib/run/src",
+        &[
+            "reports",
+            "input",
+            "args",
+            "output",
+            "processes",
+            "manifest_watch",
+            "event_loop",
+            "session",
+        ],
+    ),
+    ("harness/check/src", &["outcome", "context", "rule", "rules", "running", "report"]),
+];
+
+/// Folders with too many files.
+fn crowded<'t>(files: impl Iterator<Item = (&'t str, &'t str)>) -> Vec<String> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for (path, _) in files {
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        *counts.entry(folder).or_default() += 1;
+    }
+    let full = counts.into_iter().filter(|(_, count)| *count > MOST);
+    full.map(|(folder, count)| format!("{folder}: {count} files")).collect()
+}
+
+/// Imports from a layer above the file's own.
+fn upward(files: &[(&str, &str)], layers: &[(&str, &[&str])]) -> Vec<String> {
+    let mut found = Vec::new();
+    let imports = imports(files);
+    for (folder, layers) in layers {
+        let layer = |path: &str| {
+            let inside = path.strip_prefix(folder)?.strip_prefix('/')?;
+            let module = inside.split(['/', '.']).next()?;
+            layers.iter().position(|layer| *layer == module)
+        };
+        for (file, targets) in &imports {
+            let Some(own) = layer(file) else { continue };
+            let above = targets.iter().filter(|target| layer(target).is_some_and(|it| it > own));
+            found.extend(above.map(|target| format!("{file} → {target}")));
+        }
+    }
+    found
+}
+
+#[test]
+fn folders_have_at_most_25_files() {
+    let tree = tree();
+    must_be_none("a folder with too many files: make a room", &crowded(rust(&tree)));
+}
+
+#[test]
+fn imports_between_rooms_run_down() {
+    let tree = tree();
+    let files: Vec<_> = rust(&tree).collect();
+    must_be_none("an import from a layer above", &upward(&files, LAYERS));
+    // A layer that was renamed would be a rule that cannot fail.
+    for (folder, layers) in LAYERS {
+        for layer in *layers {
+            let path = format!("{folder}/{layer}.rs");
+            assert!(tree.contains_key(&path), "there is no {path}");
+        }
+    }
+}
+
+#[test]
+fn full_folders_and_upward_imports_are_found() {
+    let names: Vec<String> = (0..=MOST).map(|number| format!("a/src/m{number}.rs")).collect();
+    let files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
+    let full = tree_of(&files);
+    assert_eq!(crowded(rust(&full)), ["a/src: 26 files"]);
+    let fits = tree_of(&files[1..]);
+    assert_eq!(crowded(rust(&fits)), [""; 0]);
+    let files = [
+        ("a/src/lib.rs", "mod low; mod high;"),
+        ("a/src/low.rs", "mod one; use crate::high::Thing;"),
+        ("a/src/low/one.rs", "fn f() { super::super::high::two::g() }"),
+        ("a/src/high.rs", "mod two; use crate::low::x; use crate::other::y;"),
+        ("a/src/high/two.rs", "use super::Z;"),
+        ("a/src/other.rs", "use crate::high::q;"),
+    ];
+    let layers: &[(&str, &[&str])] = &[("a/src", &["low", "high"])];
+    let expected = ["a/src/low.rs → a/src/high.rs", "a/src/low/one.rs → a/src/high/two.rs"];
+    assert_eq!(upward(&files, layers), expected);
+}
