@@ -1,7 +1,7 @@
 //! The CRI client of the commands: the endpoint, timeouts of calls, and how errors are reported.
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cri::v1;
@@ -9,7 +9,7 @@ use crib_base::args::UnixEndpoint;
 use crib_base::exit::{CALLS, Exit};
 use crib_base::live::{self, NamedRun, RunName};
 use crib_base::report::{chain, complain, event_loop};
-use crib_base::run_socket;
+use crib_base::run_socket::{self, Answer as RunAnswer, Request, RunConnection};
 use crib_base::signals::Signals;
 use harness::Client;
 use harness::client::Answer;
@@ -223,6 +223,18 @@ impl Cri {
     /// The name of the run that it belongs to.
     pub(crate) fn run(&self) -> Option<&RunName> {
         self.run.as_ref()
+    }
+
+    /// What the `crib run` beside the runtime answers; `None` if there is none, or if it is ending.
+    pub(crate) fn ask_run(&self, request: Request) -> Result<Option<RunAnswer>, CallError> {
+        let run = self.endpoint.path().parent().unwrap_or(Path::new("/"));
+        let failed =
+            |source| CallError::Io { doing: format!("ask the run in {}", run.display()), source };
+        let Some(mut connection) = RunConnection::open(run).map_err(failed)? else {
+            return Ok(None);
+        };
+        connection.set_timeout(self.timeout.unwrap_or(CALL_TIMEOUT)).map_err(failed)?;
+        connection.ask(request).map_err(failed)
     }
 
     /// How long a call may take, if the user said so.

@@ -1,18 +1,16 @@
 //! `crib describe`: pods with their containers, conditions, volumes and events, as `kubectl describe pod` shows them.
 
-use std::path::Path;
-
 use clap::{Args, ValueEnum};
 use cri::v1;
 use crib_base::exit::Exit;
-use crib_base::run_socket::{EventAnswer, PodAnswer, Request, RunConnection};
+use crib_base::run_socket::{EventAnswer, PodAnswer, Request};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use serde::Serialize;
 
 use crate::client::output::{Document, print, print_value};
 use crate::client::status::escaped;
-use crate::client::{CALL_TIMEOUT, CallError, Connection, Cri, each, find, with_codes};
+use crate::client::{CallError, Connection, Cri, each, find, with_codes};
 
 mod container;
 mod events;
@@ -99,15 +97,7 @@ pub(crate) async fn run(args: &DescribeArgs) -> Result<Exit, CallError> {
 
 /// The pods of the agent beside a runtime, if it is that of a `crib run`.
 fn of_agent(cri: &Cri) -> Result<Vec<Known>, CallError> {
-    let run = cri.endpoint.path().parent().unwrap_or(Path::new("/"));
-    let failed =
-        |source| CallError::Io { doing: format!("ask the run in {}", run.display()), source };
-    let Some(mut connection) = RunConnection::open(run).map_err(failed)? else {
-        return Ok(Vec::new());
-    };
-    let timeout = cri.timeout().unwrap_or(CALL_TIMEOUT);
-    connection.set_timeout(timeout).map_err(failed)?;
-    let answer = connection.ask(Request::Pods).map_err(failed)?;
+    let answer = cri.ask_run(Request::Pods)?;
     let choice = cri.choice();
     let known = answer.unwrap_or_default().pods.into_iter();
     let known = known.map(|answer| Known { choice: choice.clone(), answer });
