@@ -6,6 +6,7 @@ pub(crate) mod dead_runs;
 pub(crate) mod describe;
 pub(crate) mod ends;
 pub(crate) mod events;
+pub(crate) mod get;
 pub(crate) mod lifecycle;
 pub(crate) mod live;
 pub(crate) mod names;

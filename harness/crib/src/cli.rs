@@ -14,7 +14,7 @@ use crate::commands::listing::{
     ps, runtime_config, stats, statsp, version,
 };
 use crate::commands::measures::{bench, check};
-use crate::commands::runs::{describe, down, explain_run, volume};
+use crate::commands::runs::{describe, down, explain_run, get, volume};
 use crate::commands::servers::{agent, proxy, registry, runtime};
 use crate::commands::shell::{completions, man};
 use crate::commands::streams::{attach, exec, logs, port_forward};
@@ -52,6 +52,7 @@ enum Command {
     Volume(volume::VolumeArgs),
     Pods(pods::PodsArgs),
     Ps(ps::PsArgs),
+    Get(get::GetArgs),
     Describe(describe::DescribeArgs),
     #[command(aliases = ["image", "img"])]
     Images(images::ImagesArgs),
@@ -108,6 +109,7 @@ impl Command {
             Self::Bench(args) => args.connection.inherit(before),
             Self::Pods(args) => args.connection.inherit(before),
             Self::Ps(args) => args.connection.inherit(before),
+            Self::Get(args) => args.connection.inherit(before),
             Self::Describe(args) => args.connection.inherit(before),
             Self::Images(args) => args.connection.inherit(before),
             Self::Pull(args) => args.connection.inherit(before),
@@ -176,6 +178,7 @@ pub(crate) fn dispatch(mut cli: Cli) -> Exit {
         Command::Volume(args) => volume::run(&args),
         Command::Pods(args) => finish(pods::run(&args)),
         Command::Ps(args) => finish(ps::run(&args)),
+        Command::Get(args) => finish(async { get::run(&args) }),
         Command::Describe(args) => finish(describe::run(&args)),
         Command::Images(args) => finish(images::run(&args)),
         // The call is dropped at a signal, which ends the pull.

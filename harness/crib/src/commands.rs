@@ -2,7 +2,7 @@
 //!
 //! | folder | commands |
 //! |---|---|
-//! | `runs` | `describe`, `down`, `explain-run`, `volume`: runs of `crib run`, their objects and volumes |
+//! | `runs` | `get`, `describe`, `down`, `explain-run`, `volume`: runs of `crib run`, their objects and volumes |
 //! | `servers` | `runtime`, `agent`, `registry`, `proxy` |
 //! | `listing` | `ps`, `pods`, `images`, `inspect`, `stats`, `events` and their kind |
 //! | `lifecycle` | `runp`, `create`, `start`, `stop`, `rm`, `update`, `checkpoint` and their kind |
@@ -12,7 +12,8 @@
 //! | `shell` | `completions`, `man` |
 //!
 //! `explain_run::model` ◆ decides what is explained and `explain_run::text` ◆ formats it; `describe::pod` ◆ formats a pod that an agent
-//! reports, `describe::from_cri` one that only a runtime knows.
+//! reports, `describe::from_cri` one that only a runtime knows. `get::printers` ◆ has the tables of `crib get`, `get::jsonpath` ◆ its
+//! templates.
 
 pub(crate) mod image_store;
 mod interruptible;

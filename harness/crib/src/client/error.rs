@@ -66,6 +66,19 @@ pub(crate) enum CallError {
         /// Its id or name.
         name: String,
     },
+    /// No object of a run has the name.
+    #[error("{resource} {name:?} not found")]
+    NoObject {
+        /// The resource, as kubectl names it.
+        resource: String,
+        /// The object's name.
+        name: String,
+    },
+    /// No run serves.
+    #[error(
+        "no run found: start one with `crib run`; `crib pods` and `crib ps` show what other runtimes have"
+    )]
+    NoRun,
     /// A pod has no container of the name.
     #[error("pod {pod:?} has no container {name:?}: it has {}", known.join(", "))]
     NoSuchContainer {
@@ -206,6 +219,7 @@ impl CallError {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::NoRuntime { .. }
+            | Self::NoRun
             | Self::Unreachable { .. }
             | Self::Lost
             | Self::Stream(DialError::Io { .. }) => Exit::NoRuntime,
@@ -218,6 +232,7 @@ impl CallError {
             Self::Refused { .. }
             | Self::Stream(DialError::Url(_) | DialError::Refused { .. })
             | Self::NotFound { .. }
+            | Self::NoObject { .. }
             | Self::NoSuchContainer { .. }
             | Self::NothingFits(_)
             | Self::UnknownRun { .. }

@@ -142,22 +142,38 @@ pub(crate) fn print(text: &str) -> Result<(), CallError> {
     .map_err(CallError::Output)
 }
 
+/// Prints text without ending its line. On a terminal, words of others cannot steer it.
+pub(crate) fn write_text(text: &str) -> Result<(), CallError> {
+    let stdout = io::stdout();
+    let text = if stdout.is_terminal() { plain(text) } else { text.to_owned() };
+    let mut stdout = stdout.lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(CallError::Output)
+}
+
 /// Rows with aligned columns, without lines between them.
 pub(crate) struct Columns {
     table: Table,
     width: usize,
+    has_headings: bool,
 }
 
 impl Columns {
     /// A table with these headings.
     pub(crate) fn new(headings: &[&str]) -> Self {
+        let mut columns = Self::without_headings(headings.len());
+        columns.table.set_header(headings.iter().map(Cell::new));
+        columns.has_headings = true;
+        columns
+    }
+
+    /// A table with this many columns and no headings.
+    pub(crate) fn without_headings(width: usize) -> Self {
         let mut table = Table::new();
         table
             .load_style(presets::NOTHING)
             // A line is never broken: it may be read by a program, and a terminal breaks it itself.
-            .set_content_arrangement(ContentArrangement::Disabled)
-            .set_header(headings.iter().map(Cell::new));
-        Self { table, width: headings.len() }
+            .set_content_arrangement(ContentArrangement::Disabled);
+        Self { table, width, has_headings: false }
     }
 
     /// One more row. What would steer a terminal is shown instead.
@@ -188,7 +204,11 @@ impl Columns {
     /// Prints it; the headings stand out on a terminal.
     pub(crate) fn print(mut self) -> Result<(), CallError> {
         let lines = self.lines();
-        if let Some((first, rest)) = lines.split_first().filter(|_| styled()) {
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let has_headings = self.has_headings;
+        if let Some((first, rest)) = lines.split_first().filter(|_| has_headings && styled()) {
             let first = plain(first);
             writeln!(io::stdout().lock(), "\x1b[1m{first}\x1b[0m").map_err(CallError::Output)?;
             return if rest.is_empty() { Ok(()) } else { print(&rest.join("\n")) };

@@ -1,0 +1,131 @@
+//! ◆ A subset of kubectl's JSONPath templates, for `-o jsonpath`, `-o custom-columns` and `--sort-by`. Pure.
+//!
+//! It has fields, `['quoted fields']`, indexes, slices, `*`, `..`, filters that compare, `{range}` and `{end}`, and text. All
+//! else is refused when a template is read. A missing field is nothing, as with kubectl; an index out of bounds is an error.
+//!
+//! Source: Kubernetes 1.36, client-go/util/jsonpath.
+
+mod evaluate;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use std::str::FromStr;
+
+use serde_json::Value;
+
+/// A template that was read.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct JsonPath(Vec<Node>);
+
+/// A piece of a template.
+#[derive(Clone, Debug, PartialEq)]
+enum Node {
+    Text(String),
+    Path(Path),
+    /// What is between `{range PATH}` and `{end}`.
+    Range(Path, Vec<Node>),
+}
+
+/// A path such as `.items[*].metadata.name`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Path {
+    /// It begins at `$`.
+    from_root: bool,
+    steps: Vec<Step>,
+}
+
+/// A step of a path.
+#[derive(Clone, Debug, PartialEq)]
+enum Step {
+    /// `.name`, `['name', 'other']`.
+    Fields(Vec<String>),
+    /// `[0]`, `[-1]`, `[1:3]`, `[0,2]`.
+    Slices(Vec<Slice>),
+    /// `*`
+    Wildcard,
+    /// `..`: the value and all that is in it.
+    Descend,
+    /// `[?(@.type=="Ready")]`
+    Filter(Filter),
+}
+
+/// Elements of an array.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Slice {
+    from: Option<i64>,
+    to: Option<i64>,
+    step: Option<i64>,
+    /// It is a single index.
+    single: bool,
+}
+
+/// A condition on the elements of an array.
+#[derive(Clone, Debug, PartialEq)]
+struct Filter {
+    left: Path,
+    /// `None`: the left one exists.
+    test: Option<(Comparison, Operand)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+/// The right side of a comparison.
+#[derive(Clone, Debug, PartialEq)]
+enum Operand {
+    Literal(Value),
+    Path(Path),
+}
+
+impl JsonPath {
+    /// The text of the template for a document.
+    pub(super) fn fill(&self, document: &Value) -> Result<String, String> {
+        evaluate::fill(&self.0, document)
+    }
+}
+
+impl FromStr for JsonPath {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse::template(text).map(Self)
+    }
+}
+
+impl Path {
+    /// Reads a path as `-o custom-columns` and `--sort-by` have it: braces and the first dot may be missing.
+    pub(super) fn relaxed(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let braced = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
+        let path = braced.unwrap_or(text);
+        if path.is_empty() || path.contains(['{', '}']) {
+            return Err(format!("{text:?} is not a path such as .metadata.name"));
+        }
+        match path.starts_with(['.', '$', '@', '[']) {
+            true => parse::path(path),
+            false => parse::path(&format!(".{path}")),
+        }
+    }
+
+    /// What it leads to.
+    pub(super) fn find<'v>(&self, document: &'v Value) -> Result<Vec<&'v Value>, String> {
+        evaluate::find(self, document, document)
+    }
+}
+
+/// A value as text: strings as they are, objects and arrays as JSON.
+pub(super) fn text_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
+}

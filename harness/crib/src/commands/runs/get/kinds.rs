@@ -1,0 +1,235 @@
+//! ◆ Which kinds and names the arguments of `crib get` mean. Pure.
+//!
+//! Source: Kubernetes 1.36, the resources in pkg/registry with their short names and categories, and the resource builder of
+//! cli-runtime.
+
+use cluster::Kind;
+use serde_json::Value;
+
+/// A kind as kubectl names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Resource {
+    /// Empty for the core group.
+    pub(super) group: String,
+    pub(super) kind: String,
+    plural: String,
+    pub(super) namespaced: bool,
+}
+
+/// The kinds with columns of their own: group, kind, plural, short names, and whether they have namespaces.
+const KNOWN: [(&str, &str, &str, &[&str], bool); 17] = [
+    ("", "Pod", "pods", &["po"], true),
+    ("", "Service", "services", &["svc"], true),
+    ("apps", "DaemonSet", "daemonsets", &["ds"], true),
+    ("apps", "Deployment", "deployments", &["deploy"], true),
+    ("apps", "ReplicaSet", "replicasets", &["rs"], true),
+    ("apps", "StatefulSet", "statefulsets", &["sts"], true),
+    ("batch", "CronJob", "cronjobs", &["cj"], true),
+    ("batch", "Job", "jobs", &[], true),
+    ("", "ConfigMap", "configmaps", &["cm"], true),
+    ("", "Secret", "secrets", &[], true),
+    ("", "PersistentVolumeClaim", "persistentvolumeclaims", &["pvc"], true),
+    ("", "PersistentVolume", "persistentvolumes", &["pv"], false),
+    ("", "ServiceAccount", "serviceaccounts", &["sa"], true),
+    ("", "Namespace", "namespaces", &["ns"], false),
+    ("discovery.k8s.io", "EndpointSlice", "endpointslices", &[], true),
+    ("node.k8s.io", "RuntimeClass", "runtimeclasses", &[], false),
+    ("scheduling.k8s.io", "PriorityClass", "priorityclasses", &["pc"], false),
+];
+
+/// How many of them, from the first on, are in the category `all`.
+const IN_ALL: usize = 8;
+
+/// What `crib get --help` says about kinds.
+pub(super) const HELP: &str = "\
+Kinds: pods (po), services (svc), daemonsets (ds), deployments (deploy), replicasets (rs), statefulsets (sts), cronjobs (cj), \
+jobs, configmaps (cm), secrets, persistentvolumeclaims (pvc), persistentvolumes (pv), serviceaccounts (sa), namespaces (ns), \
+endpointslices, runtimeclasses, priorityclasses (pc), and any other kind that a run has. `all` is the first eight.";
+
+/// What is asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// All objects of these kinds.
+    Lists(Vec<Resource>),
+    /// Objects by their names.
+    Named(Vec<(Resource, String)>),
+}
+
+impl Resource {
+    fn known(index: usize) -> Option<Self> {
+        let (group, kind, plural, _, namespaced) = KNOWN.get(index)?;
+        Some(Self {
+            group: (*group).to_owned(),
+            kind: (*kind).to_owned(),
+            plural: (*plural).to_owned(),
+            namespaced: *namespaced,
+        })
+    }
+
+    fn of_object(object: &Value) -> Option<Self> {
+        let text = |field: &str| object.get(field).and_then(Value::as_str);
+        let kind = Kind::of(text("apiVersion")?, text("kind")?);
+        let resource = kind.resource();
+        let plural = resource.split_once('.').map_or(&*resource, |(plural, _)| plural);
+        Some(Self {
+            group: kind.group.to_string(),
+            kind: kind.name.to_string(),
+            plural: plural.to_owned(),
+            namespaced: object.pointer("/metadata/namespace").is_some(),
+        })
+    }
+
+    /// The resource as messages name it: `pods`, `deployments.apps`.
+    pub(super) fn plural_name(&self) -> String {
+        self.with_group(&self.plural)
+    }
+
+    /// The name of an object with its kind: `pod/web`, `deployment.apps/web`.
+    pub(super) fn named(&self, name: &str) -> String {
+        format!("{}/{name}", self.with_group(&self.kind.to_lowercase()))
+    }
+
+    fn with_group(&self, name: &str) -> String {
+        match self.group.as_str() {
+            "" => name.to_owned(),
+            group => format!("{name}.{group}"),
+        }
+    }
+
+    /// Whether an object is of this kind.
+    pub(super) fn has(&self, object: &Value) -> bool {
+        let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
+        let kind = Kind::of(text("apiVersion"), text("kind"));
+        *kind.name == *self.kind && *kind.group == *self.group
+    }
+
+    /// Whether a word is one of its names: `deploy`, `Deployment`, `deployments.apps`, `deployments.v1.apps`.
+    fn is_called(&self, word: &str, short: &[&str]) -> bool {
+        let word = word.to_lowercase();
+        let (name, group) = word.split_once('.').map_or((&*word, None), |(n, g)| (n, Some(g)));
+        let in_group = group.is_none_or(|group| {
+            let without_version = group.split_once('.').map(|(_, group)| group);
+            group == self.group || without_version == Some(&self.group)
+        });
+        let is_named = name == self.plural || name == self.kind.to_lowercase();
+        in_group && (is_named || short.contains(&name))
+    }
+}
+
+/// The kinds that a word means: one, or a category.
+fn resources(word: &str, objects: &[&Value]) -> Result<Vec<Resource>, String> {
+    if word == "all" {
+        return Ok((0..IN_ALL).filter_map(Resource::known).collect());
+    }
+    let mut known = KNOWN.iter().enumerate().filter_map(|(index, (_, _, _, short, _))| {
+        Resource::known(index).filter(|resource| resource.is_called(word, short))
+    });
+    let mut others = objects.iter().filter_map(|object| {
+        Resource::of_object(object).filter(|resource| resource.is_called(word, &[]))
+    });
+    let found = known.next().or_else(|| others.next());
+    found
+        .map(|resource| vec![resource])
+        .ok_or_else(|| format!("the server doesn't have a resource type {word:?}"))
+}
+
+/// The kinds of a list such as `pods,svc`, each once.
+fn list(words: &str, objects: &[&Value]) -> Result<Vec<Resource>, String> {
+    let mut all = Vec::new();
+    for word in words.split(',').filter(|word| !word.is_empty()) {
+        for resource in resources(word, objects)? {
+            if !all.contains(&resource) {
+                all.push(resource);
+            }
+        }
+    }
+    match all.as_slice() {
+        [] => Err("name a kind, such as pods".to_owned()),
+        _ => Ok(all),
+    }
+}
+
+/// What the arguments mean, where a run has these objects.
+pub(super) fn wanted(args: &[String], objects: &[&Value]) -> Result<Wanted, String> {
+    if args.iter().any(|arg| arg.contains('/')) {
+        let mut all = Vec::new();
+        for arg in args {
+            let Some((kind, name)) = arg.split_once('/') else {
+                return Err(format!(
+                    "{arg:?} is not KIND/NAME: give all arguments as KIND/NAME, or one kind and then names"
+                ));
+            };
+            if kind.is_empty() || name.is_empty() || name.contains('/') {
+                return Err(format!("{arg:?} is not KIND/NAME"));
+            }
+            let kinds = list(kind, objects)?;
+            all.extend(kinds.into_iter().map(|kind| (kind, name.to_owned())));
+        }
+        return Ok(Wanted::Named(all));
+    }
+    let (kinds, names) = args.split_first().map_or(("", args), |(kinds, names)| (kinds, names));
+    let kinds = list(kinds, objects)?;
+    if names.is_empty() {
+        return Ok(Wanted::Lists(kinds));
+    }
+    let of_kind = |kind: Resource| names.iter().map(move |name| (kind.clone(), name.clone()));
+    Ok(Wanted::Named(kinds.into_iter().flat_map(of_kind).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn shown(args: &str) -> Result<String, String> {
+        let object = json!({
+            "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "default"},
+        });
+        let names = match wanted(&words(args), &[&object])? {
+            Wanted::Lists(kinds) => kinds.iter().map(Resource::plural_name).collect::<Vec<_>>(),
+            Wanted::Named(all) => all.iter().map(|(kind, name)| kind.named(name)).collect(),
+        };
+        Ok(names.join(" "))
+    }
+
+    #[rstest]
+    #[case::plural("pods", "pods")]
+    #[case::singular("deployment", "deployments.apps")]
+    #[case::short("sts", "statefulsets.apps")]
+    #[case::upper_case("CronJob", "cronjobs.batch")]
+    #[case::group("deployments.apps", "deployments.apps")]
+    #[case::version("deployments.v1.apps", "deployments.apps")]
+    #[case::list("po,svc,pods", "pods services")]
+    #[case::custom("widgets", "widgets.example.com")]
+    #[case::category(
+        "all",
+        "pods services daemonsets.apps deployments.apps replicasets.apps statefulsets.apps cronjobs.batch jobs.batch"
+    )]
+    #[case::names("rs a b", "replicaset.apps/a replicaset.apps/b")]
+    #[case::names_of_kinds("po,svc web", "pod/web service/web")]
+    #[case::list_with_slash("po,svc/a", "pod/a service/a")]
+    #[case::slashes("po/a job/b pc/c", "pod/a job.batch/b priorityclass.scheduling.k8s.io/c")]
+    fn kinds_and_names_are_those_of_kubectl(#[case] args: &str, #[case] expected: &str) {
+        assert_eq!(shown(args).as_deref(), Ok(expected));
+    }
+
+    #[rstest]
+    #[case::unknown("pdo", "the server doesn't have a resource type \"pdo\"")]
+    #[case::wrong_group("pods.apps", "the server doesn't have a resource type \"pods.apps\"")]
+    #[case::mixed(
+        "pods pod/web",
+        "\"pods\" is not KIND/NAME: give all arguments as KIND/NAME, or one kind and then names"
+    )]
+    #[case::namespace("pod/shop/web", "\"pod/shop/web\" is not KIND/NAME")]
+    #[case::no_name("pod/", "\"pod/\" is not KIND/NAME")]
+    #[case::nothing(",", "name a kind, such as pods")]
+    fn other_arguments_are_refused(#[case] args: &str, #[case] expected: &str) {
+        assert_eq!(shown(args).unwrap_err(), expected);
+    }
+}

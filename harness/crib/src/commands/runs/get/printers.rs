@@ -1,0 +1,220 @@
+//! ◆ Tables of objects, with the columns and words of Kubernetes. Pure.
+//!
+//! Source: Kubernetes 1.36, pkg/printers/internalversion/printers.go. Columns with priority 1 are those of `-o wide`.
+
+mod fields;
+mod network;
+mod other;
+mod pod;
+mod storage;
+#[cfg(test)]
+mod tests;
+mod workload;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::kinds::Resource;
+
+/// What is shown where there is nothing.
+pub(super) const NONE: &str = "<none>";
+
+/// How objects are shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    /// With the columns of `-o wide`.
+    pub(super) wide: bool,
+    pub(super) now: Timestamp,
+}
+
+/// How objects of a kind are shown.
+#[derive(Clone, Copy)]
+pub(super) struct Printer {
+    /// After NAME.
+    headings: &'static [&'static str],
+    /// Those of `-o wide`, after the others.
+    wide: &'static [&'static str],
+    /// The cells of all of these columns.
+    cells: fn(&Value, Look) -> Vec<String>,
+}
+
+/// The columns that most kinds with a pod template have.
+const TEMPLATE: &[&str] = &["CONTAINERS", "IMAGES", "SELECTOR"];
+
+/// Kinds and how they are shown.
+const PRINTERS: [(&str, &str, Printer); 17] = [
+    (
+        "",
+        "Pod",
+        Printer {
+            headings: &["READY", "STATUS", "RESTARTS", "AGE"],
+            wide: &["IP", "NODE", "NOMINATED NODE", "READINESS GATES"],
+            cells: pod::cells,
+        },
+    ),
+    (
+        "",
+        "Service",
+        Printer {
+            headings: &["TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)", "AGE"],
+            wide: &["SELECTOR"],
+            cells: network::service,
+        },
+    ),
+    (
+        "discovery.k8s.io",
+        "EndpointSlice",
+        Printer {
+            headings: &["ADDRESSTYPE", "PORTS", "ENDPOINTS", "AGE"],
+            wide: &[],
+            cells: network::endpoint_slice,
+        },
+    ),
+    (
+        "apps",
+        "Deployment",
+        Printer {
+            headings: &["READY", "UP-TO-DATE", "AVAILABLE", "AGE"],
+            wide: TEMPLATE,
+            cells: workload::deployment,
+        },
+    ),
+    (
+        "apps",
+        "ReplicaSet",
+        Printer {
+            headings: &["DESIRED", "CURRENT", "READY", "AGE"],
+            wide: TEMPLATE,
+            cells: workload::replica_set,
+        },
+    ),
+    (
+        "apps",
+        "StatefulSet",
+        Printer {
+            headings: &["READY", "AGE"],
+            wide: &["CONTAINERS", "IMAGES"],
+            cells: workload::stateful_set,
+        },
+    ),
+    (
+        "apps",
+        "DaemonSet",
+        Printer {
+            headings: &[
+                "DESIRED",
+                "CURRENT",
+                "READY",
+                "UP-TO-DATE",
+                "AVAILABLE",
+                "NODE SELECTOR",
+                "AGE",
+            ],
+            wide: TEMPLATE,
+            cells: workload::daemon_set,
+        },
+    ),
+    (
+        "batch",
+        "Job",
+        Printer {
+            headings: &["STATUS", "COMPLETIONS", "DURATION", "AGE"],
+            wide: TEMPLATE,
+            cells: workload::job,
+        },
+    ),
+    (
+        "batch",
+        "CronJob",
+        Printer {
+            headings: &["SCHEDULE", "TIMEZONE", "SUSPEND", "ACTIVE", "LAST SCHEDULE", "AGE"],
+            wide: TEMPLATE,
+            cells: workload::cron_job,
+        },
+    ),
+    ("", "ConfigMap", Printer { headings: &["DATA", "AGE"], wide: &[], cells: other::config_map }),
+    ("", "Secret", Printer { headings: &["TYPE", "DATA", "AGE"], wide: &[], cells: other::secret }),
+    (
+        "",
+        "PersistentVolume",
+        Printer {
+            headings: &[
+                "CAPACITY",
+                "ACCESS MODES",
+                "RECLAIM POLICY",
+                "STATUS",
+                "CLAIM",
+                "STORAGECLASS",
+                "VOLUMEATTRIBUTESCLASS",
+                "REASON",
+                "AGE",
+            ],
+            wide: &["VOLUMEMODE"],
+            cells: storage::volume,
+        },
+    ),
+    (
+        "",
+        "PersistentVolumeClaim",
+        Printer {
+            headings: &[
+                "STATUS",
+                "VOLUME",
+                "CAPACITY",
+                "ACCESS MODES",
+                "STORAGECLASS",
+                "VOLUMEATTRIBUTESCLASS",
+                "AGE",
+            ],
+            wide: &["VOLUMEMODE"],
+            cells: storage::claim,
+        },
+    ),
+    ("", "Namespace", Printer { headings: &["STATUS", "AGE"], wide: &[], cells: other::namespace }),
+    (
+        "node.k8s.io",
+        "RuntimeClass",
+        Printer { headings: &["HANDLER", "AGE"], wide: &[], cells: other::runtime_class },
+    ),
+    (
+        "scheduling.k8s.io",
+        "PriorityClass",
+        Printer {
+            headings: &["VALUE", "GLOBAL-DEFAULT", "AGE"],
+            wide: &["PREEMPTIONPOLICY"],
+            cells: other::priority_class,
+        },
+    ),
+    ("", "ServiceAccount", ANY),
+];
+
+/// Kinds without columns of their own, as kubectl shows custom resources.
+const ANY: Printer = Printer { headings: &["AGE"], wide: &[], cells: other::any };
+
+impl Printer {
+    /// How objects of a kind are shown.
+    pub(super) fn of(resource: &Resource) -> Self {
+        let known = PRINTERS
+            .iter()
+            .find(|(group, kind, _)| *group == resource.group && *kind == resource.kind);
+        known.map_or(ANY, |(_, _, printer)| *printer)
+    }
+
+    /// The headings after NAME.
+    pub(super) fn headings(&self, look: Look) -> impl Iterator<Item = &'static str> + use<> {
+        let wide = if look.wide { self.wide } else { &[] };
+        self.headings.iter().chain(wide).copied()
+    }
+
+    /// The cells under them.
+    pub(super) fn cells(&self, object: &Value, look: Look) -> Vec<String> {
+        let mut cells = (self.cells)(object, look);
+        cells.truncate(self.headings(look).count());
+        cells
+    }
+}
+
+/// The labels of an object: `app=web,tier=front`.
+pub(super) fn labels(object: &Value) -> String {
+    fields::pairs(object, "/metadata/labels")
+}

@@ -1,0 +1,91 @@
+//! ◆ Services and EndpointSlices. Pure.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::fields::{UNSET, age_of, field, list, number, or, pairs, text, text_or, texts};
+use super::{Look, NONE};
+
+/// How long the addresses of a load balancer may be without `-o wide`.
+const LOAD_BALANCER_WIDTH: usize = 16;
+/// How many ports and endpoints are named.
+const NAMED: usize = 3;
+
+pub(super) fn service(object: &Value, look: Look) -> Vec<String> {
+    let ports = list(object, "/spec/ports").iter().map(port).collect::<Vec<_>>();
+    // The API server sets both fields, and the default of the type.
+    let address = text_or(object, "/spec/clusterIPs/0", text(object, "/spec/clusterIP"));
+    let kind = text_or(object, "/spec/type", "ClusterIP");
+    let external = external(object, &kind, look);
+    vec![
+        kind,
+        or(address, NONE),
+        external,
+        or(ports.join(","), NONE),
+        age_of(object, look.now),
+        pairs(object, "/spec/selector"),
+    ]
+}
+
+fn port(port: &Value) -> String {
+    let (number_of, node) = (number(port, "/port"), number(port, "/nodePort"));
+    let protocol = text_or(port, "/protocol", "TCP");
+    match node {
+        1.. => format!("{number_of}:{node}/{protocol}"),
+        _ => format!("{number_of}/{protocol}"),
+    }
+}
+
+/// The addresses outside of the cluster.
+fn external(object: &Value, kind: &str, look: Look) -> String {
+    let addresses = texts(object, "/spec/externalIPs").join(",");
+    match kind {
+        "ClusterIP" | "NodePort" => or(addresses, NONE),
+        "LoadBalancer" => {
+            let mut all = vec![load_balancer(object, look), addresses];
+            all.retain(|part| !part.is_empty());
+            or(all.join(","), "<pending>")
+        }
+        "ExternalName" => text(object, "/spec/externalName").to_owned(),
+        _ => "<unknown>".to_owned(),
+    }
+}
+
+fn load_balancer(object: &Value, look: Look) -> String {
+    let all = list(object, "/status/loadBalancer/ingress").iter();
+    let all = all.map(|ingress| text_or(ingress, "/ip", text(ingress, "/hostname")));
+    let all: BTreeSet<String> = all.filter(|address| !address.is_empty()).collect();
+    let all = all.into_iter().collect::<Vec<_>>().join(",");
+    if look.wide || all.len() <= LOAD_BALANCER_WIDTH {
+        return all;
+    }
+    all.chars().take(LOAD_BALANCER_WIDTH - 3).chain("...".chars()).collect()
+}
+
+pub(super) fn endpoint_slice(object: &Value, look: Look) -> Vec<String> {
+    let ports = list(object, "/ports").iter().map(|port| {
+        match field(port, "/port").and_then(Value::as_i64) {
+            Some(number) => number.to_string(),
+            None => text_or(port, "/name", "*"),
+        }
+    });
+    let endpoints = list(object, "/endpoints").iter();
+    let addresses = endpoints.flat_map(|endpoint| texts(endpoint, "/addresses"));
+    vec![
+        text(object, "/addressType").to_owned(),
+        shortened(ports.collect()),
+        shortened(addresses.map(str::to_owned).collect()),
+        age_of(object, look.now),
+    ]
+}
+
+/// The first of many.
+fn shortened(mut all: Vec<String>) -> String {
+    let more = all.len().saturating_sub(NAMED);
+    all.truncate(NAMED);
+    match more {
+        0 => or(all.join(","), UNSET),
+        more => format!("{} + {more} more...", all.join(",")),
+    }
+}

@@ -1,0 +1,260 @@
+//! `crib get`: the objects of runs, in the tables and formats of kubectl.
+
+use regex_lite::Regex;
+
+use crate::command::*;
+use crate::runs::background::{Downs, out, start};
+
+const OBJECTS: &str = r#"
+apiVersion: v1
+kind: Service
+metadata: {name: web, labels: {app: web}}
+spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {color: red}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, labels: {app: web}}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: main, image: crib.local/behave/run}]
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: migrate}
+spec:
+  template:
+    metadata: {labels: {tier: jobs}}
+    spec:
+      restartPolicy: Never
+      containers: [{name: main, image: crib.local/behave/exit-0}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: bad, labels: {tier: back}}
+spec:
+  containers: [{name: main, image: crib.local/behave/exit-1}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: cart, namespace: shop, labels: {app: cart}}
+spec:
+  terminationGracePeriodSeconds: 0
+  initContainers: [{name: proxy, image: crib.local/behave/run, restartPolicy: Always}]
+  containers: [{name: main, image: crib.local/behave/run}]
+"#;
+
+/// A pod that runs until it is ended.
+const POD: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers: [{name: main, image: crib.local/behave/run}]
+"#;
+
+/// A table with single spaces, and without ages, addresses, counts of restarts and generated names.
+fn table(text: &str) -> String {
+    let mut text = text.to_owned();
+    for (pattern, replacement) in [
+        (r"[0-9]+[smh]([0-9]+[sm])?\b", "AGE"),
+        (r"[0-9]+ \(AGE ago\)", "N (AGE ago)"),
+        (r"\b10\.[0-9]+\.[0-9]+\.[0-9]+", "IP"),
+        (r"web-[a-z0-9]+-[a-z0-9]{5}", "web-*"),
+        (r"migrate-[a-z0-9]{5}", "migrate-*"),
+        (r" +", " "),
+    ] {
+        text = Regex::new(pattern).unwrap().replace_all(&text, replacement).into_owned();
+    }
+    text
+}
+
+/// Runs `crib get` until it prints this table.
+async fn shows(place: &Place, args: &[&str], expected: &str) {
+    let mut all = vec!["get"];
+    all.extend(args);
+    harness::eventually(PATIENCE, &format!("{all:?} is {expected}"), async || {
+        let shown = table(&out(place, &all).await);
+        if shown == expected { Ok(()) } else { Err(shown) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn objects_of_run_are_shown_as_kubectl_shows_them() {
+    let place = Place::new();
+    let _downs = Downs(&place);
+    start(&place, &["first", &place.file("all.yaml", OBJECTS)]).await;
+    let all = "\
+NAME READY STATUS RESTARTS AGE
+pod/bad 0/1 CrashLoopBackOff N (AGE ago) AGE
+pod/migrate-* 0/1 Completed 0 AGE
+pod/web-* 1/1 Running 0 AGE
+pod/web-* 1/1 Running 0 AGE
+
+NAME TYPE CLUSTER-IP EXTERNAL-IP PORT(S) AGE
+service/web ClusterIP IP <none> 80/TCP AGE
+
+NAME READY UP-TO-DATE AVAILABLE AGE
+deployment.apps/web 2/2 2 2 AGE
+";
+    let job = "
+NAME STATUS COMPLETIONS DURATION AGE
+job.batch/migrate Complete 1/1 AGE AGE
+";
+    shows(&place, &["po,svc,deploy,job"], &format!("{all}{job}")).await;
+    // The store may have more that controllers made.
+    let everything = table(&out(&place, &["get", "all"]).await);
+    assert!(everything.starts_with(all) && everything.ends_with(job), "{everything}");
+    let namespaced = "\
+NAMESPACE NAME READY STATUS RESTARTS AGE
+shop cart 2/2 Running 0 AGE
+";
+    shows(&place, &["pods", "-A", "-l", "app in (cart, api)"], namespaced).await;
+    shows(&place, &["pods", "-n", "shop", "--no-headers"], "cart 2/2 Running 0 AGE\n").await;
+    let wide = table(&out(&place, &["get", "deploy", "web", "-o", "wide", "--show-labels"]).await);
+    assert_eq!(
+        wide,
+        "NAME READY UP-TO-DATE AVAILABLE AGE CONTAINERS IMAGES SELECTOR LABELS\n\
+         web 2/2 2 2 AGE main crib.local/behave/run app=web app=web\n"
+    );
+    for (args, expected) in [
+        (&["pods", "-l", "app=web", "-o", "name"][..], "pod/web-*\npod/web-*\n"),
+        (&["pods", "-l", "app!=web,tier!=jobs", "-o", "name"], "pod/bad\n"),
+        (&["pods", "--field-selector", "status.phase=Succeeded", "-o", "name"], "pod/migrate-*\n"),
+        (&["svc/web", "deploy/web", "-o", "name"], "service/web\ndeployment.apps/web\n"),
+        (&["pods", "-L", "tier", "-l", "tier=back", "--no-headers", "-o", "name"], "pod/bad\n"),
+        (&["deploy/web", "-o", "jsonpath={.status.readyReplicas}"], "2"),
+        (
+            &[
+                "cm,svc",
+                "-o",
+                r#"jsonpath={range .items[*]}{.kind}{"\t"}{.metadata.name}{"\n"}{end}"#,
+            ],
+            "ConfigMap\tsettings\nService\tweb\n",
+        ),
+        (
+            &[
+                "pods",
+                "--sort-by",
+                "{.status.phase}",
+                "-l",
+                "tier",
+                "-o",
+                "custom-columns=P:.status.phase,X:.x",
+            ],
+            "P X\nRunning <none>\nSucceeded <none>\n",
+        ),
+    ] {
+        let mut all = vec!["get"];
+        all.extend(args);
+        assert_eq!(table(&out(&place, &all).await), expected, "{args:?}");
+    }
+    let object: Value =
+        serde_json::from_str(&out(&place, &["get", "cm", "settings", "-o", "json"]).await).unwrap();
+    assert_eq!((&object["kind"], &object["data"]["color"]), (&json!("ConfigMap"), &json!("red")));
+    let list: Value =
+        serde_json::from_str(&out(&place, &["get", "pods", "-A", "-o", "json"]).await).unwrap();
+    assert_eq!((&list["kind"], list["items"].as_array().unwrap().len()), (&json!("List"), 5));
+    let yaml = out(&place, &["get", "deploy", "web", "-o", "yaml"]).await;
+    assert!(
+        yaml.contains("\nkind: Deployment\n") && yaml.contains("  readyReplicas: 2\n"),
+        "{yaml}"
+    );
+    refused(&place).await;
+    out(&place, &["down", "first"]).await;
+}
+
+/// What is missing or not understood is said, with the exit codes of other commands.
+async fn refused(place: &Place) {
+    for (args, code, expected) in [
+        (&["pods", "web", "-o", "name"][..], 1, "crib: pods \"web\" not found\n"),
+        (&["deploy/none"], 1, "crib: deployments.apps \"none\" not found\n"),
+        (&["pods", "bad", "-n", "shop"], 1, "crib: pods \"bad\" not found\n"),
+        (&["pod/none", "--ignore-not-found"], 0, ""),
+        (&["pods", "-n", "none"], 0, "crib: no resources found in none namespace\n"),
+        (&["pods", "-A", "-l", "app=none"], 0, "crib: no resources found\n"),
+        (&["pdo"], 2, "crib: the server doesn't have a resource type \"pdo\"\n"),
+        (
+            &["pods", "bad", "-l", "app"],
+            2,
+            "crib: name cannot be provided when a selector is specified\n",
+        ),
+        (
+            &["pods", "bad", "-A"],
+            2,
+            "crib: a resource cannot be retrieved by name across all namespaces\n",
+        ),
+        (
+            &["svc", "--field-selector", "status.phase=x"],
+            2,
+            "crib: field label not supported for kind Service: status.phase\n",
+        ),
+        (
+            &["pods", "-o", "jsonpath={.items[99]}"],
+            1,
+            "crib: failed to fill in the template: array index out of bounds: index 99, length 4\n",
+        ),
+    ] {
+        let mut all = vec!["get"];
+        all.extend(args);
+        let ended = place.crib(&all).await.exits(code);
+        assert_eq!((ended.out.as_str(), ended.err.as_str()), ("", expected), "{args:?}");
+    }
+    // Those that exist are shown all the same.
+    let ended = place.crib(&["get", "cm", "none", "settings", "-o", "name"]).await.exits(1);
+    assert_eq!(ended.out, "configmap/settings\n");
+    assert_eq!(ended.err, "crib: configmaps \"none\" not found\n");
+    for (flag, value, words) in [
+        ("-o", "jsonpath={.a.length()}", "is not supported"),
+        ("-o", "table", "expected wide, name, json, yaml"),
+        ("-l", "a=b=c", "expected ',' or the end"),
+        ("--field-selector", "a", "is not FIELD=VALUE"),
+    ] {
+        place.crib(&["get", "pods", flag, value]).await.exits(2).err_has(words);
+    }
+}
+
+#[tokio::test]
+async fn objects_of_several_runs_are_merged() {
+    let place = Place::new();
+    let _downs = Downs(&place);
+    let file = place.file("web.yaml", POD);
+    for run in ["first", "second"] {
+        start(&place, &[run, &file]).await;
+    }
+    let both = "\
+NAME READY STATUS RESTARTS AGE RUN
+web 1/1 Running 0 AGE first
+web 1/1 Running 0 AGE second
+";
+    shows(&place, &["pods", "--sort-by", ".metadata.creationTimestamp"], both).await;
+    let one = "NAME READY STATUS RESTARTS AGE\nweb 1/1 Running 0 AGE\n";
+    shows(&place, &["pod", "web", "--run", "second"], one).await;
+    let ended = place.crib(&["get", "pod/web"]).await.exits(1);
+    assert_eq!(
+        ended.err,
+        "crib: \"pod/web\" matches more than one object: choose one of --run first, --run second\n"
+    );
+    out(&place, &["down", "--all"]).await;
+}
+
+#[tokio::test]
+async fn get_without_run_exits_3_with_hint() {
+    let place = Place::new();
+    let (runtime, endpoint) = place.runtime().await;
+    let hint = "crib: no run found: start one with `crib run`; `crib pods` and `crib ps` show what other runtimes have\n";
+    let ended = place.crib(&["get", "pods", "--runtime-endpoint", &endpoint]).await.exits(3);
+    assert_eq!(ended.err, hint);
+    runtime.stop().await;
+}
