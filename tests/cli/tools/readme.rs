@@ -36,38 +36,38 @@ const COMMANDS: [(&str, By); 26] = [
         "cargo install --locked --path harness/crib",
         By::Nothing("a release build takes minutes; cargo test builds the same program"),
     ),
-    ("crib run examples/hello.yaml", By::Test("run", "run_exits_0_when_pods_succeed")),
+    ("crib run examples/hello.yaml", By::Test("runs/run", "run_exits_0_when_pods_succeed")),
     (
         "crib check --runtime-endpoint unix:///run/containerd/containerd.sock --report html=check.html",
-        By::Test("check", "check_of_runtime_passes_and_writes_reports"),
+        By::Test("tools/check", "check_of_runtime_passes_and_writes_reports"),
     ),
     (
         "crib proxy --listen unix:///tmp/p.sock --upstream unix:///run/crib/crib.sock --fault 'ListContainers after 1 fail INTERNAL' --lint",
-        By::Test("proxy", "client_meets_faults_and_is_judged"),
+        By::Test("tools/proxy", "client_meets_faults_and_is_judged"),
     ),
     (
         "crib bench --vs unix:///run/containerd/containerd.sock --report html=bench.html",
-        By::Test("bench", "two_runtimes_are_measured_in_turns"),
+        By::Test("tools/bench", "two_runtimes_are_measured_in_turns"),
     ),
     (
         "crib runtime --listen unix:///run/crib/crib.sock",
-        By::Test("readme", "components_run_separately"),
+        By::Test("tools/readme", "components_run_separately"),
     ),
     (
         "crib agent --runtime-endpoint unix:///run/crib/crib.sock --manifests ./pods",
-        By::Test("readme", "components_run_separately"),
+        By::Test("tools/readme", "components_run_separately"),
     ),
-    ("crib ps -a", By::Test("readme", "components_run_separately")),
-    ("crib logs -f web", By::Test("readme", "components_run_separately")),
-    ("crib exec -it web sh", By::Test("readme", "components_run_separately")),
-    ("crib port-forward web 8080:80", By::Test("readme", "components_run_separately")),
+    ("crib ps -a", By::Test("tools/readme", "components_run_separately")),
+    ("crib logs -f web", By::Test("tools/readme", "components_run_separately")),
+    ("crib exec -it web sh", By::Test("tools/readme", "components_run_separately")),
+    ("crib port-forward web 8080:80", By::Test("tools/readme", "components_run_separately")),
     (
         "crib inspect -o go-template --template '{{.info.pid}}' web",
-        By::Test("readme", "components_run_separately"),
+        By::Test("tools/readme", "components_run_separately"),
     ),
     (
         "crib registry --listen 127.0.0.1:5000 --root images/ --load busybox.tar --load layouts/",
-        By::Test("readme", "images_come_from_registry_and_archives"),
+        By::Test("tools/readme", "images_come_from_registry_and_archives"),
     ),
     (
         "cargo run -- run examples/hello.yaml",
@@ -75,29 +75,29 @@ const COMMANDS: [(&str, By); 26] = [
     ),
     ("cargo test", By::Ci("run_tests root as_root cargo test")),
     // In sentences.
-    ("source <(crib completions bash)", By::Test("readme", "completions_are_read_by_bash")),
-    ("crib man --output DIR", By::Test("reference", "manual_pages_are_printed_and_written")),
+    ("source <(crib completions bash)", By::Test("tools/readme", "completions_are_read_by_bash")),
+    ("crib man --output DIR", By::Test("tools/reference", "manual_pages_are_printed_and_written")),
     ("cargo deb --package crib", By::Nothing("it needs cargo-deb")),
     (
         "crib runtime --until-stdin-closes --ephemeral",
-        By::Test("readme", "images_come_from_registry_and_archives"),
+        By::Test("tools/readme", "images_come_from_registry_and_archives"),
     ),
     (
         "crib runtime --stream-address 127.0.0.1:10010",
-        By::Test("readme", "components_run_separately"),
+        By::Test("tools/readme", "components_run_separately"),
     ),
-    ("crib runtime --config FILE", By::Test("readme", "components_run_separately")),
+    ("crib runtime --config FILE", By::Test("tools/readme", "components_run_separately")),
     (
         "crib run --image-archive images/ pod.yaml",
-        By::Test("readme", "images_come_from_registry_and_archives"),
+        By::Test("tools/readme", "images_come_from_registry_and_archives"),
     ),
-    ("crib logs server", By::Test("live", "pods_of_all_runs_are_found_without_endpoint")),
+    ("crib logs server", By::Test("runs/live", "pods_of_all_runs_are_found_without_endpoint")),
     (
         "crib run --name web pod.yaml",
-        By::Test("background", "named_run_is_listed_and_gone_after_down"),
+        By::Test("runs/background", "named_run_is_listed_and_gone_after_down"),
     ),
-    ("crib down web", By::Test("background", "named_run_is_listed_and_gone_after_down")),
-    ("crib exec server sh", By::Test("live", "pods_of_all_runs_are_found_without_endpoint")),
+    ("crib down web", By::Test("runs/background", "named_run_is_listed_and_gone_after_down")),
+    ("crib exec server sh", By::Test("runs/live", "pods_of_all_runs_are_found_without_endpoint")),
 ];
 
 #[derive(Clone, Copy)]
