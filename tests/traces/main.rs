@@ -114,7 +114,7 @@ fn agent_acts_as_kubelet_did() {
     if !closed.is_empty() {
         // Some depend on which of two things comes first, so this is no failure.
         let closed = closed.join(", ");
-        say(&format!("tests/traces/scenarios/open.tsv lists scenarios that agreed: {closed}"));
+        say(&format!("tests/traces/open.tsv lists scenarios that agreed: {closed}"));
     }
     assert!(wrong.is_empty(), "scenarios differ (see target/traces): {}", wrong.join(", "));
 }

@@ -37,5 +37,5 @@ pub(crate) fn write(verdicts: &[Verdict]) {
 }
 
 fn path() -> PathBuf {
-    root().join("tests/traces/scenarios/open.tsv")
+    root().join("tests/traces/open.tsv")
 }

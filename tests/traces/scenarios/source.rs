@@ -69,7 +69,7 @@ fn of_sample(line: &str) -> Scenario {
 /// What is done in a scenario whose directory does not say it.
 pub(crate) fn plan_of(name: &str) -> Option<Plan> {
     static PLANS: LazyLock<BTreeMap<String, Plan>> = LazyLock::new(|| {
-        let text = fs::read_to_string(root().join("tests/traces/scenarios/steps.jsonl")).unwrap();
+        let text = fs::read_to_string(root().join("tests/traces/steps.jsonl")).unwrap();
         let plans = text.lines().map(|line| {
             let mut plan: Value = serde_json::from_str(line).unwrap();
             let name = plan.as_object_mut().unwrap().remove("name").unwrap();

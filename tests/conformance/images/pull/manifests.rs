@@ -1,10 +1,13 @@
 //! References, manifests and indexes.
 
 use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::OwnedFd;
 
 use cri::v1::{ImageSpec, ImageStatusRequest, StreamImagesRequest};
 use flate2::{Compression, write::GzEncoder};
 use registry::Registry;
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use serde_json::{Value, json};
 
 use super::{Bench, image, pull};
@@ -211,6 +214,14 @@ async fn pull_rejects_documents_that_are_no_image() {
     }
 }
 
+/// A socket that is bound and does not listen, with its address.
+fn taken_port() -> (OwnedFd, SocketAddrV4) {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = getsockname(&socket).unwrap().try_into().unwrap();
+    (socket, address)
+}
+
 #[tokio::test]
 async fn pull_reports_missing_image_and_registry() {
     let bench = Bench::new().await;
@@ -221,10 +232,9 @@ async fn pull_reports_missing_image_and_registry() {
     }
     let sha512 = format!("{host}/app@sha512:{}", "0".repeat(128));
     assert_eq!(code(pull(&bench.runtime, &sha512, None).await), Code::FailedPrecondition);
-    // Connection refused.
-    let gone = Registry::start().await.unwrap();
-    let name = format!("{}/app:1", gone.host());
-    gone.stop().await;
+    // A port that is taken, so that no other test listens there, and refuses connections.
+    let (_taken, address) = taken_port();
+    let name = format!("{address}/app:1");
     rejected(pull(&bench.runtime, &name, None).await, Code::Unavailable, "cannot be reached");
     bench.assert_nothing_left().await;
 }
