@@ -94,7 +94,7 @@ const FOREIGN: &[(&str, &[&str], &str)] = &[
     (
         "cluster",
         &["async-trait", "cri", "hyper", "nix", "rustix", "tonic", "tracing"],
-        "it keeps and decides about objects, whoever runs them and however they are reached",
+        "it stores objects and decides about them; it runs no pod and serves no request",
     ),
     (
         "agent",

@@ -83,7 +83,7 @@ impl Store {
         self.write(|state| state.update(value, part))
     }
 
-    /// Changes a part of an object as it is now. `change` may be called by one caller at a time only, and must not call the store.
+    /// Changes a part of an object as it is now. No other write comes between; `change` must not call the store.
     pub fn change(
         &self,
         key: &Key,

@@ -80,7 +80,7 @@ pub(crate) fn generation(value: &Value) -> i64 {
     metadata(value, "generation").and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// The write has to be about the object that there is, in the version that there is, if it names them.
+/// A write that names a uid or a version is refused unless the object has them.
 fn expect_same_object(old: &Object, new: &Value) -> Result<(), Error> {
     let named = |field| metadata(new, field).and_then(Value::as_str).unwrap_or_default();
     let (uid, version) = (named("uid"), named("resourceVersion"));

@@ -79,7 +79,7 @@ async fn volume_mounted_after_pod_creation_is_visible() {
     assert_eq!(pod.output(config).await.unwrap(), "late\n");
 }
 
-/// A file system that answers nothing, mounted at a directory. When this is dropped, whoever waits gets an error.
+/// A mounted FUSE file system that never answers. Dropping it ends all waiting calls with an error.
 struct Silent {
     // Closed before the mount is removed.
     _connection: fs::File,
@@ -96,7 +96,7 @@ impl Silent {
     }
 }
 
-/// docs/cri.md: 8 seconds for an exec. Whoever else is served waits for nothing.
+/// The limit of 8 seconds is in docs/cri.md. Calls for other pods do not wait for it.
 #[tokio::test]
 async fn exec_whose_set_up_hangs_is_killed_while_others_are_served() {
     harness::needs!(Fuse);

@@ -90,7 +90,7 @@ impl Hub {
             if self.store.get(&key).is_ok_and(|old| old.is_terminating()) {
                 written(self.store.delete(&key, &DeleteOptions::now(), now));
             }
-            let created = self.store.create(to_json(pod.api()), now);
+            let created = self.store.create(without_cluster(to_json(pod.api())), now);
             if written(created.and_then(|_| self.store.bind(&key, &self.node, now))).is_some() {
                 self.pods.insert(pod.uid().clone(), InStore { key, status: None });
             }
@@ -108,7 +108,7 @@ impl Hub {
                 continue;
             }
             old.clone_from(pod);
-            let mut value = to_json(pod.api());
+            let mut value = without_cluster(to_json(pod.api()));
             value["spec"]["nodeName"] = Value::String(self.node.clone());
             written(self.store.update(value, Part::Main));
         }
@@ -182,7 +182,7 @@ impl Hub {
             let key = Key::new(kind, workload.namespace(), workload.name());
             if before.remove(&key).as_ref() != Some(&status) {
                 if self.store.get(&key).is_err() {
-                    written(self.store.create(workload.json(), now));
+                    written(self.store.create(without_cluster(workload.json()), now));
                 }
                 written(self.store.change(&key, Part::Status, |value| {
                     value["status"] = status.clone();
@@ -201,11 +201,16 @@ impl Hub {
     pub(super) fn set_others(&mut self, values: Vec<Value>, now: Timestamp) {
         let mut kept = BTreeSet::new();
         for value in values {
+            let mut value = without_cluster(value);
             let Some(key) = written(Key::of(&value)) else {
                 continue;
             };
             let set = match self.store.get(&key) {
-                Ok(_) => self.store.update(value, Part::Main),
+                Ok(old) => {
+                    // A manifest may have got another one: the object stays the same.
+                    value["metadata"]["uid"] = Value::String(old.uid().to_owned());
+                    self.store.update(value, Part::Main)
+                }
                 Err(_) => self.store.create(value, now),
             };
             written(set);
@@ -218,7 +223,109 @@ impl Hub {
     }
 }
 
+/// An object without what the cluster had added that it was printed in, as by `kubectl get -o yaml`: its version there, its node,
+/// and finalizers, whose controllers are not here.
+fn without_cluster(mut value: Value) -> Value {
+    if let Some(metadata) = value["metadata"].as_object_mut() {
+        metadata.retain(|field, _| field != "resourceVersion" && field != "finalizers");
+    }
+    if value["kind"] == "Pod"
+        && let Some(spec) = value["spec"].as_object_mut()
+    {
+        spec.remove("nodeName");
+    }
+    value
+}
+
 /// What the store wrote. Manifests are validated, so that it refuses nothing; should it, the pods run nevertheless.
 fn written<T>(result: Result<T, Error>) -> Option<T> {
     result.inspect_err(|error| tracing::error!(%error, "the store refused an object")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use agent::source;
+    use api::manifest::{Strictness, parse};
+    use serde_json::json;
+
+    use super::*;
+    use crate::output::view::tests::{pod as report, reports};
+
+    fn hub() -> Hub {
+        Hub::new(source::fixed().1, "here".to_owned(), 1)
+    }
+
+    /// A pod as a cluster prints it.
+    fn pod(uid: &str) -> Pod {
+        let metadata = json!({
+            "name": "p", "namespace": "default", "uid": uid, "resourceVersion": "77",
+            "finalizers": ["example.org/held"],
+        });
+        let spec = json!({"containers": [{"name": "c", "image": "i"}], "nodeName": "there"});
+        Pod::new(serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap())
+    }
+
+    fn now() -> Timestamp {
+        Timestamp::UNIX_EPOCH
+    }
+
+    #[test]
+    fn pod_of_another_cluster_has_its_node_status_and_end_here() {
+        let mut hub = hub();
+        hub.create(vec![pod("u")], now());
+        let value = &hub.pods()[0].value;
+        assert_eq!(value["spec"]["nodeName"], "here");
+        assert_eq!(value["metadata"].get("finalizers"), None);
+        let mut running = report("p", "Running");
+        running.uid = PodUid::new("u");
+        hub.observe(&reports(vec![running.clone()]), now());
+        assert_eq!(hub.pods()[0].value["status"]["phase"], "Running");
+        assert!(hub.delete(|_| Some("gone"), now()));
+        hub.observe(&reports(vec![running.clone()]), now());
+        assert!(hub.pods()[0].is_terminating(), "the agent still ends it");
+        running.removed = true;
+        hub.observe(&reports(vec![running]), now());
+        assert_eq!(hub.pods(), []);
+    }
+
+    #[test]
+    fn new_pod_takes_the_place_of_one_that_ends() {
+        let mut hub = hub();
+        hub.create(vec![pod("old")], now());
+        hub.delete(|_| Some("replaced"), now());
+        hub.create(vec![pod("new")], now());
+        let uids = |hub: &Hub| -> Vec<String> {
+            hub.pods().iter().map(|object| object.uid().to_owned()).collect()
+        };
+        assert_eq!(uids(&hub), ["new"]);
+        let ended = |uid: &str, removed: bool| {
+            let mut report = report("p", "Running");
+            (report.uid, report.removed) = (PodUid::new(uid), removed);
+            report
+        };
+        hub.observe(&reports(vec![ended("old", true), ended("new", false)]), now());
+        assert_eq!(uids(&hub), ["new"], "the end of the old one is not that of the new one");
+    }
+
+    #[test]
+    fn changed_manifest_changes_its_object() {
+        let mut hub = hub();
+        let set = |hub: &mut Hub, replicas: usize| {
+            let text = format!(
+                "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {{name: web, uid: u{replicas}}}\nspec:\n  replicas: {replicas}\n  \
+                 selector: {{matchLabels: {{a: b}}}}\n  template:\n    metadata: {{labels: {{a: b}}}}\n    \
+                 spec: {{containers: [{{name: c, image: i}}]}}\n"
+            );
+            let parsed = parse("m.yaml", &text, Strictness::Strict);
+            assert_eq!(parsed.problems, []);
+            hub.set_others(parsed.workloads.iter().map(Workload::json).collect(), now());
+            hub.objects()
+        };
+        let before = set(&mut hub, 1);
+        let after = set(&mut hub, 3);
+        assert_eq!(after[0]["spec"]["replicas"], 3);
+        assert_eq!(after[0]["metadata"]["uid"], before[0]["metadata"]["uid"]);
+        hub.set_others(Vec::new(), now());
+        assert_eq!(hub.objects(), [json!(null); 0]);
+    }
 }
