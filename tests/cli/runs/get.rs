@@ -66,12 +66,13 @@ spec:
 /// A table with single spaces, and without ages, addresses, counts of restarts and generated names.
 fn table(text: &str) -> String {
     let mut text = text.to_owned();
+    // Names first: what is generated may end like an age ("mwb9m").
     for (pattern, replacement) in [
-        (r"[0-9]+[smh]([0-9]+[sm])?\b", "AGE"),
-        (r"[0-9]+ \(AGE ago\)", "N (AGE ago)"),
+        (r"web-[a-z0-9]+-[a-z0-9]{5}\b", "web-*"),
+        (r"migrate-[a-z0-9]{5}\b", "migrate-*"),
+        (r"\b[0-9]+[smh]([0-9]+[sm])?\b", "AGE"),
+        (r"\b[0-9]+ \(AGE ago\)", "N (AGE ago)"),
         (r"\b10\.[0-9]+\.[0-9]+\.[0-9]+", "IP"),
-        (r"web-[a-z0-9]+-[a-z0-9]{5}", "web-*"),
-        (r"migrate-[a-z0-9]{5}", "migrate-*"),
         (r" +", " "),
     ] {
         text = Regex::new(pattern).unwrap().replace_all(&text, replacement).into_owned();
