@@ -51,6 +51,8 @@ struct Exec {
     scope: ExecScope,
     /// The limit of its set-up.
     limit: Limit,
+    /// It was killed at that limit: the end of its report says no longer that the program runs.
+    late: bool,
 }
 
 /// The limit of an exec's set-up, which is less than the daemon waits for the answer.
@@ -110,6 +112,7 @@ impl Execs {
                 terminal,
                 scope: ExecScope::Session,
                 limit: Limit::new(SET_UP),
+                late: false,
             },
         );
         Ok(())
@@ -153,6 +156,7 @@ impl Execs {
                     continue;
                 }
                 ReportEvent::Failed(failure) => Err(failure),
+                ReportEvent::Ready(_) | ReportEvent::Closed if exec.late => Err(late()),
                 ReportEvent::Ready(_) | ReportEvent::Closed => Ok(Outcome::Exec { pid }),
             };
             return exec.answer(pid, result);
@@ -177,13 +181,6 @@ impl Execs {
 
     /// Kills execs whose set-up exceeds its limit. Returns answers for those that do not exit.
     pub(crate) fn limit(&mut self) -> Vec<Answer> {
-        let late = || {
-            let seconds = SET_UP.as_secs();
-            let message = format!(
-                "the set-up of the process in the container took longer than {seconds} s and was given up"
-            );
-            Failure::new(FailureKind::Silent, message)
-        };
         let mut answers = Vec::new();
         for (pid, exec) in &mut self.running {
             if exec.ticket.is_none() {
@@ -191,7 +188,10 @@ impl Execs {
             }
             match exec.limit.check() {
                 Verdict::Wait => {}
-                Verdict::Kill => sys::kill(*pid, libc::SIGKILL),
+                Verdict::Kill => {
+                    exec.late = true;
+                    sys::kill(*pid, libc::SIGKILL);
+                }
                 Verdict::GiveUp => answers.extend(exec.answer(*pid, Err(late()))),
             }
         }
@@ -213,6 +213,14 @@ impl Execs {
         let event = Message::Event(Event::ExecExited { pid, code });
         (answer, Some(event))
     }
+}
+
+fn late() -> Failure {
+    let seconds = SET_UP.as_secs();
+    let message = format!(
+        "the set-up of the process in the container took longer than {seconds} s and was given up"
+    );
+    Failure::new(FailureKind::Silent, message)
 }
 
 /// The standard streams of a process; /dev/null in place of a terminal that is still to be made.
