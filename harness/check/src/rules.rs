@@ -59,6 +59,7 @@ pub fn all() -> Vec<&'static Rule> {
         calls::agreement::RULES,
         calls::codes::OF_ABSENT,
         calls::codes::RULES,
+        calls::codes::arguments::RULES,
         calls::codes::messages::RULES,
         configuration::RULES,
         limits::RULES,

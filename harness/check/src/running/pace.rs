@@ -42,8 +42,8 @@ struct Known {
     kept_waiting: usize,
     /// The calls that were never answered.
     silent: BTreeSet<String>,
-    /// Whether the pods of a rule could not be removed in time, the last time that was tried.
-    keeps_pods: bool,
+    /// Of how many rules in a row the pods could not be removed in time.
+    keeps_pods: usize,
 }
 
 /// The right of a rule to run.
@@ -147,20 +147,25 @@ impl Pace {
         let known = self.known();
         let left = self.end.saturating_duration_since(Instant::now());
         match (known.keeps_pods, known.kept_waiting < MANY) {
-            (true, _) => SHORT,
-            (false, true) => usual,
-            (false, false) => usual.min(left).max(SHORT),
+            (MANY.., _) => SHORT / 10,
+            (1.., _) => SHORT,
+            (0, true) => usual,
+            (0, false) => usual.min(left).max(SHORT),
         }
     }
 
-    /// How long the list of a rule's pods may take.
+    /// How long the list of a rule's pods may take: no time if the runtime has never answered one.
     pub(crate) fn listing(&self, usual: Duration) -> Duration {
-        if self.known().silent.contains("ListPodSandbox") { SHORT / 4 } else { usual }
+        match self.known().silent.contains("ListPodSandbox") {
+            true => Duration::ZERO,
+            false => usual,
+        }
     }
 
     /// Learns whether the pods of a rule that had some were removed in time.
     pub(crate) fn learn_removal(&self, in_time: bool) {
-        self.known().keeps_pods = !in_time;
+        let mut known = self.known();
+        known.keeps_pods = if in_time { 0 } else { known.keeps_pods + 1 };
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -240,6 +245,10 @@ mod tests {
         let (pace, usual) = (pace(1, Duration::ZERO), Duration::from_secs(20));
         pace.learn_removal(false);
         assert_eq!(pace.removal(usual), SHORT);
+        for _ in 1..MANY {
+            pace.learn_removal(false);
+        }
+        assert_eq!(pace.removal(usual), SHORT / 10);
         pace.learn_removal(true);
         assert_eq!(pace.removal(usual), usual);
     }

@@ -53,7 +53,6 @@ impl CallLimit {
         let deadline = match name {
             "Version" | "PullImage" => self.deadline,
             // The rules can do without the others.
-            _ if self.seen().1.is_empty() => self.deadline / 2,
             _ => self.deadline / 8,
         };
         let late = || {

@@ -1,5 +1,6 @@
 //! Rules of gRPC codes and error messages: for unknown ids, empty ids and invalid requests.
 
+pub(crate) mod arguments;
 pub(crate) mod messages;
 
 use std::fmt::Debug;

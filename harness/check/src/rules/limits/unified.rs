@@ -4,17 +4,19 @@ use crate::prelude::*;
 use crate::rules::limits::{of_cgroup, with};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-LIM-011": "A unified resource is written to the file of the same name in the container's cgroup.",
+    Should "CRI-LIM-011": "Unified resources are written unchanged to the files of the same names in the container's cgroup, at two values each.",
         KUBELET, tags ["kubelet", "resources"], calls [CreateContainer, ExecSync],
-        unified_resource_is_written, faults [
+        unified_resources_are_written, faults [
             "CreateContainer request drop config.linux.resources.unified",
             "CreateContainer request drop config.linux.resources",
+            "CreateContainer after 1 request drop config.linux.resources.unified",
         ];
-    Should "CRI-LIM-012": "A huge page limit is set in the container's cgroup.",
+    Should "CRI-LIM-012": "A huge page limit is set unchanged in the container's cgroup, at two values; a size without a limit keeps its own.",
         API, tags ["kubelet", "resources"], calls [CreateContainer, ExecSync],
         limit_of_huge_pages_is_set, faults [
             "CreateContainer request drop config.linux.resources.hugepage_limits",
             "CreateContainer request drop config.linux.resources",
+            "CreateContainer request set config.linux.resources.hugepage_limits.limit \"2097152\"",
         ];
 };
 
@@ -29,29 +31,40 @@ async fn needs_file(x: &Context, unified: &str, legacy: &str) -> Verdict {
     }
 }
 
-async fn unified_resource_is_written(x: &Context) -> Verdict {
+async fn unified_resources_are_written(x: &Context) -> Verdict {
     needs_file(x, "memory.high", "no-such-file").await?;
-    let limit = (48 << 20).to_string();
-    let resources = v1::LinuxContainerResources {
-        unified: [("memory.high".to_owned(), limit.clone())].into(),
-        ..Default::default()
-    };
     let pod = x.pod().await?;
-    let id = pod.start(with(x.forever("c"), resources)).await?;
-    let seen = of_cgroup(x, &id, "memory.high", "no-such-file").await?;
-    equal("memory.high", &seen, &Some(limit))
+    for (name, high, low) in [("c", 48 << 20, 4 << 20), ("d", 80 << 20, 12 << 20)] {
+        let wanted = [("memory.high", high), ("memory.low", low)];
+        let unified = wanted.map(|(file, value)| (file.to_owned(), value.to_string()));
+        let resources =
+            v1::LinuxContainerResources { unified: unified.into(), ..Default::default() };
+        let id = pod.start(with(x.forever(name), resources)).await?;
+        for (file, value) in wanted {
+            let seen = of_cgroup(x, &id, file, "no-such-file").await?;
+            equal(file, &seen, &Some(value.to_string()))?;
+        }
+    }
+    Ok(())
 }
 
 async fn limit_of_huge_pages_is_set(x: &Context) -> Verdict {
     let (unified, legacy) = ("hugetlb.2MB.max", "hugetlb/hugetlb.2MB.limit_in_bytes");
     needs_file(x, unified, legacy).await?;
-    let limit = 4 << 20;
-    let resources = v1::LinuxContainerResources {
-        hugepage_limits: vec![v1::HugepageLimit { page_size: "2MB".to_owned(), limit }],
-        ..Default::default()
-    };
+    let other = ("hugetlb.1GB.max", "hugetlb/hugetlb.1GB.limit_in_bytes");
     let pod = x.pod().await?;
-    let id = pod.start(with(x.forever("c"), resources)).await?;
-    let seen = of_cgroup(x, &id, unified, legacy).await?;
-    equal("the limit of 2 MB huge pages", &seen, &Some(limit.to_string()))
+    let free = pod.start(x.forever("free")).await?;
+    let unlimited = of_cgroup(x, &free, other.0, other.1).await?;
+    for (name, limit) in [("c", 4_u64 << 20), ("d", 10 << 20)] {
+        let resources = v1::LinuxContainerResources {
+            hugepage_limits: vec![v1::HugepageLimit { page_size: "2MB".to_owned(), limit }],
+            ..Default::default()
+        };
+        let id = pod.start(with(x.forever(name), resources)).await?;
+        let seen = of_cgroup(x, &id, unified, legacy).await?;
+        equal("the limit of 2 MB huge pages", &seen, &Some(limit.to_string()))?;
+        let seen = of_cgroup(x, &id, other.0, other.1).await?;
+        equal("the limit of 1 GB huge pages, which the request does not name", &seen, &unlimited)?;
+    }
+    Ok(())
 }
