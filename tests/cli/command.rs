@@ -99,15 +99,21 @@ impl Place {
     }
 
     /// Makes root run a command as an ordinary user, who gets the place; another user is one already.
-    pub(crate) fn as_ordinary_user(&self, mut command: Command) -> Command {
-        if nix::unistd::geteuid().is_root() {
-            let entries = std::fs::read_dir(self.dir.path()).unwrap();
-            let entries = entries.map(|entry| entry.unwrap().path());
-            for path in entries.chain([self.path("")]) {
-                std::os::unix::fs::chown(path, Some(ORDINARY_USER), Some(ORDINARY_USER)).unwrap();
-            }
-            command.uid(ORDINARY_USER).gid(ORDINARY_USER);
+    pub(crate) fn as_ordinary_user(&self, command: Command) -> Command {
+        match nix::unistd::geteuid().is_root() {
+            true => self.as_user(ORDINARY_USER, command),
+            false => command,
         }
+    }
+
+    /// Gives the user the place, and the command that user's ids. Only root can.
+    pub(crate) fn as_user(&self, id: u32, mut command: Command) -> Command {
+        let entries = std::fs::read_dir(self.dir.path()).unwrap();
+        let entries = entries.map(|entry| entry.unwrap().path());
+        for path in entries.chain([self.path("")]) {
+            std::os::unix::fs::chown(path, Some(id), Some(id)).unwrap();
+        }
+        command.uid(id).gid(id);
         command
     }
 

@@ -6,6 +6,10 @@ use crate::runs::run::pod;
 /// A command as an ordinary user, whom limits of processes hold for, after `ulimit`. With pipes: a limit of file sizes is one of
 /// what a test would read, too.
 fn limited(place: &Place, ulimit: &str, args: &[&str]) -> tokio::process::Command {
+    place.as_ordinary_user(after_ulimit(place, ulimit, args))
+}
+
+fn after_ulimit(place: &Place, ulimit: &str, args: &[&str]) -> tokio::process::Command {
     let crib = place.command(args);
     let mut command = tokio::process::Command::new("bash");
     command.args(["-c", &format!("ulimit {ulimit} && exec \"$@\""), "bash"]);
@@ -15,7 +19,7 @@ fn limited(place: &Place, ulimit: &str, args: &[&str]) -> tokio::process::Comman
     }
     command.stdin(std::process::Stdio::null()).kill_on_drop(true);
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    place.as_ordinary_user(command)
+    command
 }
 
 #[rstest]
@@ -82,4 +86,41 @@ async fn log_longer_than_limit_of_files_does_not_end_pod() {
     let manifest = place.file("p.yaml", &pod("p", script));
     let ended = place.end(limited(&place, "-f 1024", &["run", &manifest])).await.exits(1);
     ended.err_has("container main ended with exit code 7");
+}
+
+/// The processes of a rootless pod count as those of its user, so that the runtime and the run cannot have any more either.
+#[tokio::test]
+async fn run_ends_whose_pod_takes_all_processes_of_its_user() {
+    harness::needs!(Root);
+    let place = Place::new();
+    let bomb = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: bomb}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: main
+    image: crib.local/host
+    command:
+    - perl
+    - -e
+    - |
+      $| = 1;
+      for (;;) {
+          my $child = fork;
+          if (!defined $child) { print "exhausted\n" if !$said++; select undef, undef, undef, 0.01; next }
+          if (!$child) { sleep 1000 while 1 }
+      }
+"#;
+    let manifest = place.file("p.yaml", bomb);
+    // No other test has processes of this user.
+    let user = 3_000_000 + std::process::id() % 1_000_000;
+    let run = after_ulimit(&place, "-u 150", &["run", &manifest]);
+    let mut run = Running::start(place.as_user(user, run));
+    run.line_with("bomb/main | exhausted").await;
+    run.signal(Signal::SIGINT);
+    let ended = run.end().await.exits(130);
+    assert!(!ended.err.contains("panicked"), "{}", ended.err);
+    place.assert_clean();
 }
