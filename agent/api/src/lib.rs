@@ -18,6 +18,8 @@
 //! No runtime, agent or terminal is known here: the store, the agent and the commands use it.
 
 pub mod duration;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod generated_names;
 pub mod hash;
 pub mod manifest;

@@ -53,6 +53,8 @@ mod faulty;
 mod faulty_body;
 mod forward;
 mod frames;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod json;
 mod lint;
 mod record;

@@ -14,9 +14,11 @@ static TARGET: OnceLock<Target> = OnceLock::new();
 /// The targets of every package that has any.
 fn targets() -> Vec<Target> {
     [
+        api::fuzz::targets(),
         image::fuzz::targets(),
         keeper::fuzz::targets(),
         network::fuzz::targets(),
+        proxy::fuzz::targets(),
         runtime_fake::fuzz::targets(),
         stream::fuzz::targets(),
     ]
