@@ -42,6 +42,9 @@ pub struct Config {
     pub registries: Registries,
     /// The socket's mode admits a group; otherwise only the owner and root are served.
     pub socket_group: bool,
+    /// The socket's path. With it a rootless daemon serves users whom it cannot tell apart only while the socket's mode admits
+    /// its owner alone.
+    pub socket: Option<PathBuf>,
     /// The stream server for Exec, Attach and PortForward.
     pub streams: Streams,
     /// Limit on the bytes of a container's log: a log that would exceed it is truncated first. `None` leaves rotation
@@ -104,6 +107,7 @@ impl Config {
             ephemeral: false,
             registries: Registries::default(),
             socket_group: false,
+            socket: None,
             streams: Streams::default(),
             log_max: None,
             selinux: false,

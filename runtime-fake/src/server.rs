@@ -216,6 +216,7 @@ fn admission(config: &Config) -> Admission {
         own: nix::unistd::geteuid().as_raw(),
         group: config.socket_group,
         unmapped: matches!(config.isolation, Isolation::Rootless { .. }).then_some(OVERFLOW_UID),
+        socket: config.socket.clone(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Accepts clients on the socket, checks their credentials, and serves HTTP/2.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, os::unix::fs::MetadataExt as _, path::PathBuf, time::Duration};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -49,7 +49,7 @@ pub(super) async fn serve<S>(
                 continue;
             }
         };
-        if !admitted(&stream, admission) {
+        if !admitted(&stream, &admission) {
             continue;
         }
         let connection = http.serve_connection(
@@ -68,7 +68,7 @@ pub(super) async fn serve<S>(
 }
 
 /// The peers that may use the socket. A socket mode that is too permissive admits no other user.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Admission {
     /// The user that the daemon runs as.
     pub(super) own: u32,
@@ -76,17 +76,27 @@ pub(super) struct Admission {
     pub(super) group: bool,
     /// The overflow user, which stands for all users not mapped into the daemon's user namespace, including the
     /// host's root; `None` in the initial user namespace. The kernel lets only the owner and that root through a
-    /// socket of mode 0600.
+    /// socket of mode 0600, so that one with another mode admits none of them.
     pub(super) unmapped: Option<u32>,
+    /// The socket's path; unknown if the caller of the server does not say it.
+    pub(super) socket: Option<PathBuf>,
 }
 
 impl Admission {
-    fn admits(self, uid: u32) -> bool {
-        self.group || uid == self.own || uid == 0 || Some(uid) == self.unmapped
+    /// Whether a peer is served; `is_private` says whether the socket's mode admits its owner alone.
+    fn admits(&self, uid: u32, is_private: impl Fn() -> bool) -> bool {
+        self.group || uid == self.own || uid == 0 || (Some(uid) == self.unmapped && is_private())
+    }
+
+    fn is_private(&self) -> bool {
+        let Some(socket) = &self.socket else {
+            return true;
+        };
+        socket.metadata().is_ok_and(|metadata| metadata.mode() & 0o077 == 0)
     }
 }
 
-fn admitted(stream: &UnixStream, admission: Admission) -> bool {
+fn admitted(stream: &UnixStream, admission: &Admission) -> bool {
     let peer = match stream.peer_cred() {
         Ok(peer) => peer,
         Err(error) => {
@@ -94,7 +104,7 @@ fn admitted(stream: &UnixStream, admission: Admission) -> bool {
             return false;
         }
     };
-    let admitted = admission.admits(peer.uid());
+    let admitted = admission.admits(peer.uid(), || admission.is_private());
     if !admitted {
         let (uid, pid) = (peer.uid(), peer.pid());
         tracing::warn!(uid, ?pid, "rejected peer");
@@ -109,21 +119,22 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case::the_owner(1000, false, None, 1000, true)]
-    #[case::root(1000, false, None, 0, true)]
-    #[case::somebody_else(1000, false, None, 1001, false)]
-    #[case::somebody_of_the_group(1000, true, None, 1001, true)]
-    #[case::nobody_outside_a_user_namespace(0, false, None, 65534, false)]
-    #[case::the_hosts_root_seen_from_inside(0, false, Some(65534), 65534, true)]
-    #[case::a_subordinate_user(0, false, Some(65534), 7, false)]
+    #[case::the_owner(1000, false, None, 1000, [true, true])]
+    #[case::root(1000, false, None, 0, [true, true])]
+    #[case::somebody_else(1000, false, None, 1001, [false, false])]
+    #[case::somebody_of_the_group(1000, true, None, 1001, [true, true])]
+    #[case::nobody_outside_a_user_namespace(0, false, None, 65534, [false, false])]
+    #[case::the_hosts_root_seen_from_inside(0, false, Some(65534), 65534, [true, false])]
+    #[case::a_subordinate_user(0, false, Some(65534), 7, [false, false])]
     fn admission_checks_peer_uid(
         #[case] own: u32,
         #[case] group: bool,
         #[case] unmapped: Option<u32>,
         #[case] uid: u32,
-        #[case] expected: bool,
+        #[case] by_a_private_socket_and_another: [bool; 2],
     ) {
-        let admission = Admission { own, group, unmapped };
-        assert_eq!(admission.admits(uid), expected);
+        let admission = Admission { own, group, unmapped, socket: None };
+        let admits = [true, false].map(|is_private| admission.admits(uid, || is_private));
+        assert_eq!(admits, by_a_private_socket_and_another);
     }
 }

@@ -46,6 +46,27 @@ async fn socket_is_for_owner_only() {
     assert!(reached, "{said}");
 }
 
+/// In the daemon's user namespace root of the host and strangers have the same id, so that a mode which lets strangers in admits
+/// neither.
+#[rstest]
+#[case::of_its_user(NOBODY, [true, true])]
+#[case::of_root(0, [true, false])]
+#[case::of_stranger(STRANGER, [false, false])]
+#[tokio::test]
+async fn rootless_daemon_serves_its_user_and_root(
+    #[case] uid: u32,
+    #[case] with_modes_of_owner_and_all: [bool; 2],
+) {
+    harness::needs!(Root, UserNamespaces);
+    let runtime = rootless().start().await.unwrap();
+    let served = [0o600, 0o666].map(|mode| {
+        fs::set_permissions(runtime.socket(), fs::Permissions::from_mode(mode)).unwrap();
+        ps(&runtime, uid, uid)
+    });
+    let reached = served.each_ref().map(|(reached, _)| *reached);
+    assert_eq!(reached, with_modes_of_owner_and_all, "{served:?}");
+}
+
 #[tokio::test]
 async fn socket_group_may_use_socket() {
     harness::needs!(Root);

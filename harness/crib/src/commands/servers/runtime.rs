@@ -146,6 +146,7 @@ pub(crate) fn run(args: RuntimeArgs) -> Result<Exit, Exit> {
     config.scripts.clone_from(&args.behave);
     config.ephemeral = ephemeral;
     config.socket_group = args.socket_group.is_some();
+    config.socket = Some(endpoint.path().to_owned());
     file.apply(&mut config);
     args.network.apply(&mut config);
     MirrorFlag::apply(&args.registry_mirror, &mut config.registries);
