@@ -19,6 +19,7 @@ mod session;
 mod settings;
 mod token;
 mod transport;
+mod turns;
 
 pub use credentials::Login;
 pub use endpoint::{Endpoint, named_by_call};

@@ -67,7 +67,12 @@ impl ImageServer {
     }
 
     /// Pulls from the archives, or else from registries. The pull is cancelled when its client disconnects.
-    async fn pull(&self, name: String, login: Option<&Login>) -> Result<ImageId, Status> {
+    async fn pull(
+        &self,
+        name: String,
+        login: Option<&Login>,
+        pod: Option<&str>,
+    ) -> Result<ImageId, Status> {
         let reference = name.clone();
         let offered = self.blocking(move |store| store.pull(&reference)).await?;
         let before = match offered {
@@ -81,7 +86,7 @@ impl ImageServer {
         let reference: Reference = name
             .parse()
             .map_err(|source| Error::from(ImageError::Reference { text: name, source }))?;
-        let pulled = self.registries.pull(&reference, login, None, before);
+        let pulled = self.registries.pull(&reference, login, pod, None, before);
         Ok(pulled.await.map_err(Error::from)?)
     }
 
@@ -99,7 +104,7 @@ impl ImageServer {
             .map_err(|source| Error::from(ImageError::Reference { text: name, source }))?;
         let place = named_by_call(&mirror, &reference)
             .ok_or_else(|| bad("give a loopback address".to_owned()))?;
-        let pulled = self.registries.pull(&reference, None, Some(place), Vec::new());
+        let pulled = self.registries.pull(&reference, None, None, Some(place), Vec::new());
         Ok(pulled.await.map_err(Error::from)?)
     }
 }
@@ -176,7 +181,9 @@ impl ImageService for ImageServer {
                 "the credentials of the pull cannot be used: {why}"
             )));
         }
-        let id = self.pull(name, login.as_ref()).await?;
+        let pod = request.sandbox_config.and_then(|pod| pod.metadata).map(|pod| pod.uid);
+        let pod = pod.as_deref().filter(|uid| !uid.is_empty());
+        let id = self.pull(name, login.as_ref(), pod).await?;
         Ok(Response::new(v1::PullImageResponse { image_ref: id.to_string() }))
     }
 

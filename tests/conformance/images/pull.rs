@@ -10,6 +10,7 @@ mod killed;
 mod layers;
 mod manifests;
 mod mirrors;
+mod shares;
 
 use std::path::Path;
 

@@ -20,10 +20,8 @@ use super::resolve;
 use super::session::Session;
 use super::settings::Registries;
 use super::transport::Transport;
+use super::turns::Turns;
 use crate::error::{PullError, PullFailure};
-
-/// Limit on concurrent pulls. Each takes a thread.
-const PULLS: usize = 32;
 
 /// Pulls images into one store.
 pub struct Puller {
@@ -32,7 +30,7 @@ pub struct Puller {
     downloads: Arc<Downloads>,
     tasks: TaskTracker,
     stopping: CancellationToken,
-    turns: Semaphore,
+    turns: Turns,
 }
 
 impl std::fmt::Debug for Puller {
@@ -69,7 +67,7 @@ impl Puller {
             store,
             tasks,
             stopping,
-            turns: Semaphore::new(PULLS),
+            turns: Turns::new(),
         }
     }
 
@@ -79,19 +77,19 @@ impl Puller {
     }
 
     /// Makes the image present under this name. Dropping the future cancels the pull; a download continues only if
-    /// another pull needs it. With `only`, no other endpoint is used.
+    /// another pull needs it. With `only`, no other endpoint is used. A `pod` that the pull is for has a share of all pulls.
     pub async fn pull(
         &self,
         reference: &Reference,
         login: Option<&Login>,
+        pod: Option<&str>,
         only: Option<Endpoint>,
         before: Vec<String>,
     ) -> Result<ImageId, ImageError> {
         let cancelled = self.stopping.child_token();
         let _guard: DropGuard = cancelled.clone().drop_guard();
         let pulling = async {
-            // The semaphore is never closed.
-            let _turn = self.turns.acquire().await;
+            let _turn = self.turns.next(pod).await;
             let places = only.map_or_else(
                 || endpoints(&self.transport.settings, reference),
                 |place| vec![place],
