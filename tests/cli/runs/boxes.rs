@@ -67,11 +67,18 @@ data:
     metadata: {name: p}
     spec:
       restartPolicy: Never
-      containers: [{name: c, image: crib.local/host, command: [sh, -c, "echo it runs as $(id -u)"]}]
+      containers:
+      - name: c
+        image: crib.local/host
+        command: [sh, -c, "echo it runs as $(id -u)"]
+        resources: {limits: {memory: 64Mi}}
   passwd: |
     root:x:0:0:root:/root:/bin/sh
     dev:x:1000:1000::/tmp:/bin/sh
   subid: "dev:100000:65536"
+  setup: |
+    SETUP
+    exec "$@"
 ---
 apiVersion: v1
 kind: Pod
@@ -86,7 +93,7 @@ spec:
   containers:
   - name: c
     image: crib.local/host
-    command: [/crib, run, --timeout, 50s, /files/pod.yaml]
+    command: [sh, /files/setup, /crib, run, --timeout, 50s, /files/pod.yaml]
     env: [{name: TMPDIR, value: /own}, {name: HOME, value: /own}]
     securityContext: {SECURITY}
     volumeMounts:
@@ -102,103 +109,75 @@ spec:
 /// written to, no device but the usual ones; and their seccomp profile, which forbids mount, unshare and setns.
 const DEFAULT: &str = "seccompProfile: {type: RuntimeDefault}";
 
-/// docs/ci.md has a line for each. `CRIB_UPDATE_DOCS=1` writes the isolation into the line that begins with the description.
+/// As on the hosts of Docker and Kubernetes, whose value a container's network namespace takes over.
+const FORWARDS: &str = "echo 1 >/proc/sys/net/ipv4/ip_forward";
+const READ_ONLY_CGROUPS: &str = "echo 1 >/proc/sys/net/ipv4/ip_forward; \
+    for at in /sys/fs/cgroup /sys/fs/cgroup/*; do mountpoint -q $at && mount -o remount,bind,ro $at; done";
+/// User 1000 without capabilities, as in a container that begins as this user.
+const USER: &str = "chown 1000 /own; set -- setpriv --reuid=1000 --regid=1000 --clear-groups --inh-caps=-all \"$@\"";
+const WITHOUT_TUN: &str = "rm -f /dev/net/tun; USER";
+/// In a namespace of its own: the sysctl would hold for the whole machine.
+const WITHOUT_USER_NAMESPACES: &str = "set -- unshare --user --map-current-user --keep-caps sh -c \
+    'echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --inh-caps=-all --ambient-caps=-all \"$@\"' sh \"$@\"";
+/// A copy has no set-user-ID bit.
+const FILE_CAPABILITIES: &str = "for id in u g; do cp /usr/bin/new${id}idmap /tmp/map && mv /tmp/map /usr/bin/new${id}idmap && \
+    setcap cap_set${id}id=ep /usr/bin/new${id}idmap || exit 99; done; USER";
+
+/// docs/ci.md has a line for each: the isolation, whether limits hold, and whether pods reach other hosts. `CRIB_UPDATE_DOCS=1`
+/// writes these into the line that begins with the description.
 #[rstest]
-#[case::docker_root("a container, as root", DEFAULT, true, "process")]
-#[case::docker_user(
-    "a container, as an ordinary user",
-    "RUNTIME_DEFAULT, runAsUser: 1000",
-    true,
-    "process"
-)]
-#[case::docker_root_without_rights(
-    "a container, as root with `--cap-drop ALL`",
-    "RUNTIME_DEFAULT, capabilities: {drop: [ALL]}",
-    true,
-    "process"
-)]
-#[case::unconfined_root(
-    "the same with `--security-opt seccomp=unconfined`, as root",
-    "",
-    true,
-    "rootless (65536 ids)"
-)]
-#[case::unconfined_root_of_podman(
-    "the same with Podman's capabilities",
-    "capabilities: {drop: [AUDIT_WRITE, MKNOD, NET_RAW]}",
-    true,
-    "rootless (65536 ids)"
-)]
-#[case::unconfined_root_without_setuid(
-    "the same without `CAP_SETUID` and `CAP_SETGID`",
-    "capabilities: {drop: [SETUID, SETGID]}",
-    true,
-    "rootless (a single id)"
-)]
-#[case::unconfined_root_without_setfcap(
-    "the same without `CAP_SETFCAP` (Linux 5.12)",
-    "capabilities: {drop: [SETFCAP]}",
-    true,
-    "process"
-)]
-#[case::unconfined_user(
-    "the same as an ordinary user",
-    "runAsUser: 1000",
-    true,
-    "rootless (a single id)"
-)]
-#[case::unconfined_user_without_new_privileges(
-    "the same with `no-new-privileges`",
-    "runAsUser: 1000, allowPrivilegeEscalation: false",
-    true,
-    "rootless (a single id)"
-)]
-#[case::own_user_namespace(
-    "a container with `seccomp=unconfined` in a user namespace, such as Podman's without root, as root",
-    "",
-    false,
-    "rootless (65536 ids)"
-)]
-#[case::privileged_root(
-    "a container with `--privileged`, as root",
-    "privileged: true",
-    true,
-    "root"
-)]
-#[case::privileged_user(
-    "the same as an ordinary user with lines in `/etc/subuid` and `/etc/subgid`",
-    "privileged: true, runAsUser: 1000",
-    true,
-    "rootless (65537 ids)"
-)]
+#[case::docker_root("a container, as root", DEFAULT, true, "", ["process", "no", "yes"])]
+#[case::docker_user("a container, as an ordinary user", "RUNTIME_DEFAULT, runAsUser: 1000", true, "", ["process", "no", "yes"])]
+#[case::docker_root_without_rights("a container, as root with `--cap-drop ALL`", "RUNTIME_DEFAULT, capabilities: {drop: [ALL]}", true, "", ["process", "no", "yes"])]
+#[case::unconfined_root("the same with `--security-opt seccomp=unconfined`, as root", "", true, "", ["rootless (65536 ids)", "no", "no"])]
+#[case::unconfined_root_of_podman("the same with Podman's capabilities", "capabilities: {drop: [AUDIT_WRITE, MKNOD, NET_RAW]}", true, "", ["rootless (65536 ids)", "no", "no"])]
+#[case::unconfined_root_without_setuid("the same without `CAP_SETUID` and `CAP_SETGID`", "capabilities: {drop: [SETUID, SETGID]}", true, "", ["rootless (a single id)", "no", "no"])]
+#[case::unconfined_root_without_setfcap("the same without `CAP_SETFCAP` (Linux 5.12)", "capabilities: {drop: [SETFCAP]}", true, "", ["process", "no", "yes"])]
+#[case::unconfined_user("the same as an ordinary user", "runAsUser: 1000", true, "", ["rootless (a single id)", "no", "no"])]
+#[case::unconfined_user_without_new_privileges("the same with `no-new-privileges`", "runAsUser: 1000, allowPrivilegeEscalation: false", true, "", ["rootless (a single id)", "no", "no"])]
+#[case::unconfined_user_with_file_capabilities("the same where `newuidmap` and `newgidmap` have file capabilities", "", true, FILE_CAPABILITIES, ["rootless (65537 ids)", "no", "no"])]
+#[case::own_user_namespace("a container with `seccomp=unconfined` in a user namespace, such as Podman's without root, as root", "", false, "", ["rootless (65536 ids)", "no", "no"])]
+#[case::privileged_root("a container with `--privileged`, as root", "privileged: true", true, FORWARDS, ["root", "yes", "yes"])]
+#[case::privileged_root_without_cgroups("the same with cgroups mounted read-only", "privileged: true", true, READ_ONLY_CGROUPS, ["root", "no", "yes"])]
+#[case::privileged_user("the same as an ordinary user with lines in `/etc/subuid` and `/etc/subgid`", "privileged: true, runAsUser: 1000", true, "", ["rootless (65537 ids)", "no", "yes"])]
+#[case::privileged_user_without_tun("the same without `/dev/net/tun`", "privileged: true", true, WITHOUT_TUN, ["rootless (65537 ids)", "no", "yes"])]
+#[case::privileged_user_without_user_namespaces("the same where user namespaces are forbidden (`user.max_user_namespaces=0`)", "privileged: true, runAsUser: 1000", true, WITHOUT_USER_NAMESPACES, ["process", "no", "yes"])]
 #[tokio::test]
 async fn job_gets_the_isolation_of_its_box(
     #[case] description: &str,
     #[case] security: &str,
     #[case] host_users: bool,
-    #[case] expected: &str,
+    #[case] setup: &str,
+    #[case] expected: [&str; 3],
 ) {
     harness::needs!(Root, Namespaces, UserNamespaces);
     let place = Place::new();
     let job = JOB
         .replace("SECURITY", &security.replace("RUNTIME_DEFAULT", DEFAULT))
+        .replace("SETUP", &setup.replace("USER", USER))
         .replace("HOST_USERS", &host_users.to_string())
         .replace("CRIB", env!("CARGO_BIN_EXE_crib"));
     let manifest = place.file("job.yaml", &job);
     let ended = place.crib(&["run", "--quiet", &manifest]).await.exits(0);
     let line = ended.out.lines().find_map(|line| line.split_once("crib: isolation: "));
     let isolation = line.map(|(_, isolation)| isolation).unwrap_or_default();
-    assert_eq!(isolation, expected, "{}", ended.out);
+    let unless = |said: &str| if ended.out.contains(said) { "no" } else { "yes" };
+    let got = [
+        isolation,
+        unless("crib: warning: limits of memory are not applied"),
+        unless("crib: pods do not reach other hosts"),
+    ];
+    assert_eq!(got, expected, "{}", ended.out);
     ended.out_has("it runs as ");
-    assert_documented(description, isolation);
+    assert_documented(description, got);
 }
 
 /// Fails unless docs/ci.md says what a box gets.
-fn assert_documented(description: &str, isolation: &str) {
+fn assert_documented(description: &str, [isolation, limits, hosts]: [&str; 3]) {
     static WRITES: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ci.md");
     let start = format!("| {description} | ");
-    let row = format!("{start}`{isolation}` |");
+    let row = format!("{start}`{isolation}` | {limits} | {hosts} |");
     let _one_at_a_time = WRITES.lock().unwrap();
     let mut text = std::fs::read_to_string(path).unwrap();
     let line = text.lines().find(|line| line.starts_with(&start));
