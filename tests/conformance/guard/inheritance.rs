@@ -10,12 +10,21 @@ fn keyring() -> String {
     format!("perl -e 'print syscall({keyctl}, 0, -3, 0), \"\\n\"'")
 }
 
+#[rstest]
 #[tokio::test]
-async fn containers_and_execs_have_own_session_keyrings() {
+async fn containers_and_execs_have_own_session_keyrings(#[values(false, true)] own_users: bool) {
     harness::needs!(Keyrings);
+    if own_users {
+        harness::needs!(UserIds);
+    }
     let here = Command::new("sh").args(["-c", &keyring()]).output().unwrap();
     let here = String::from_utf8(here.stdout).unwrap();
-    let (runtime, pod) = with_pod().await;
+    let runtime = Runtime::start().await.unwrap();
+    let mut config = runtime.sandbox("p");
+    if own_users {
+        config = crate::guard::userns::with_user_namespace(&runtime, config).await;
+    }
+    let pod = Pod::run(&runtime.client, config).await.unwrap();
     let first = pod.output(pod.script("a", &keyring())).await.unwrap();
     let second = pod.output(pod.script("b", &keyring())).await.unwrap();
     let id = pod.start(fixture::forever("c")).await.unwrap();

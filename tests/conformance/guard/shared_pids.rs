@@ -1,7 +1,9 @@
 //! Pods with a shared PID namespace: confinement of its first process, and of processes that enter it, against a container
 //! with SYS_PTRACE.
 
-use cri::v1::{Capability, ContainerConfig, NamespaceMode, PodSandboxConfig, SecurityProfile};
+use cri::v1::{
+    Capability, ContainerConfig, NamespaceMode, NamespaceOption, PodSandboxConfig, SecurityProfile,
+};
 
 use crate::guard::userns;
 use crate::support::*;
@@ -20,14 +22,16 @@ pub(crate) fn with_shared_pids(
     mut config: ContainerConfig,
     capabilities: &[&str],
 ) -> ContainerConfig {
-    let security = fixture::security(&mut config);
-    let options = security.namespace_options.get_or_insert_default();
-    options.pid = NamespaceMode::Pod.into();
-    security.capabilities = Some(Capability {
+    pids(&mut config).pid = NamespaceMode::Pod.into();
+    fixture::security(&mut config).capabilities = Some(Capability {
         add_capabilities: capabilities.iter().map(|c| (*c).to_owned()).collect(),
         ..Default::default()
     });
     config
+}
+
+fn pids(config: &mut ContainerConfig) -> &mut NamespaceOption {
+    fixture::security(config).namespace_options.get_or_insert_default()
 }
 
 /// PID 1 of the PID namespace of the process with `mark` in its arguments, as seen from the host.
@@ -142,22 +146,32 @@ fn watcher(state: &str) -> String {
     )
 }
 
-/// A process is set up outside an existing PID namespace, and enters it confined.
+/// A process is set up outside an existing PID namespace, and enters it confined: that of the pod, or with `of_watcher` that of the
+/// container with the tracer, whose NamespaceMode is TARGET.
 #[rstest]
 #[tokio::test]
 async fn tracer_sees_no_unconfined_process(
     #[values(false, true)] own_users: bool,
     #[values(false, true)] filtered: bool,
+    #[values(false, true)] of_watcher: bool,
 ) {
     harness::needs!(Namespaces);
     let runtime = Runtime::start().await.unwrap();
     let pod = shared(&runtime, own_users).await;
     let state = runtime.state_dir().display().to_string();
-    let looks = with_shared_pids(pod.script("watcher", &watcher(&state)), &["SYS_PTRACE"]);
+    let mut looks = with_shared_pids(pod.script("watcher", &watcher(&state)), &["SYS_PTRACE"]);
+    if of_watcher {
+        pids(&mut looks).pid = NamespaceMode::Container.into();
+    }
     let looks = pod.start_ready(looks).await.unwrap();
     let with_filter = |mut config: ContainerConfig| {
         let filter = filtered.then(SecurityProfile::default);
         fixture::security(&mut config).seccomp = filter;
+        if of_watcher {
+            let options = pids(&mut config);
+            options.pid = NamespaceMode::Target.into();
+            options.target_id.clone_from(&looks);
+        }
         config
     };
     let target = with_filter(with_shared_pids(fixture::forever("target"), &[]));

@@ -69,3 +69,40 @@ async fn pulled_image_is_complete_after_power_cut() {
         }
     }
 }
+
+/// Records of pods are not forced to the disk: what is left of them may be of any earlier moment, and of nothing that runs.
+#[tokio::test]
+async fn pods_of_before_power_cut_do_not_run_and_can_be_removed() {
+    harness::needs!(DiskImage);
+    let place = tempfile::tempdir().unwrap();
+    let (disk, cut) = (place.path().join("disk"), place.path().join("cut"));
+    new_disk(&disk);
+    let runtime = Runtime::with().disk_image(&disk).start().await.unwrap();
+    for number in 0..5 {
+        let pod = runtime.pod(&format!("p{number}")).await.unwrap();
+        pod.start(fixture::forever("c")).await.unwrap();
+        if number == 3 {
+            // The others are as the kernel has them by itself.
+            nix::unistd::sync();
+        }
+    }
+    fs::copy(&disk, &cut).unwrap();
+    drop(runtime);
+
+    let runtime = Runtime::with().disk_image(&cut).start().await.unwrap();
+    let pods = runtime.client.pods(Default::default()).await.unwrap();
+    assert!(pods.len() >= 4, "{pods:?}");
+    for pod in &pods {
+        assert_eq!(pod.state(), v1::PodSandboxState::SandboxNotready, "{pod:?}");
+    }
+    let containers = runtime.client.containers(Default::default()).await.unwrap();
+    for container in &containers {
+        assert_ne!(container.state(), v1::ContainerState::ContainerRunning, "{container:?}");
+    }
+    for pod in &pods {
+        runtime.client.remove_pod(&pod.id).await.unwrap();
+    }
+    let again = runtime.pod("p0").await.unwrap();
+    let id = again.start(fixture::forever("c")).await.unwrap();
+    assert_eq!(runtime.client.sh(&id, "echo runs").await.unwrap(), "runs\n");
+}

@@ -1,5 +1,7 @@
 //! Authentication challenges, and the hosts that credentials are sent to.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use cri::v1::AuthConfig;
 use registry::{Auth, Bearer, Fault, Registry};
 
@@ -62,6 +64,25 @@ async fn foreign_token_server_is_asked_without_credentials() {
     assert_eq!(code(bench.pull(None).await), Code::Unauthenticated);
     let seen = other.seen();
     assert!(!seen.is_empty() && seen.iter().all(|seen| !seen.authorized));
+}
+
+/// A registry on another host than its token server is the rule: with TLS the registry's word counts.
+#[tokio::test]
+async fn credentials_are_sent_to_foreign_token_server_with_tls() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let other = Registry::with().tls().auth(bearer()).start().await.unwrap();
+    let realm = format!("https://localhost:{}/token", other.address().port());
+    let ca = place.path().join("ca.pem");
+    let registry = Registry::with().tls().auth(bearer()).realm(&realm).start().await.unwrap();
+    std::fs::write(&ca, [registry.ca().unwrap(), other.ca().unwrap()].concat()).unwrap();
+    let config = format!("registries:\n  \"{}\": {{ca: {}}}\n", registry.host(), ca.display());
+    let bench = Bench::with(registry, Runtime::with().config(&config)).await;
+    // The other server's token is not this registry's.
+    assert_eq!(code(bench.pull(Some(password())).await), Code::Unauthenticated);
+    let seen = other.seen();
+    assert!(!seen.is_empty() && seen.iter().all(|seen| seen.path == "/token"), "{seen:?}");
+    assert!(seen.iter().all(|seen| seen.authorized), "{seen:?}");
 }
 
 /// A redirect with code 307 would repeat the request with its body.
