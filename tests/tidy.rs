@@ -30,6 +30,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cri", &[]),
     ("cri-compiler", &[]),
     ("file-tree", &[]),
+    ("file-copy", &["file-tree", "fuzz-target", "image"]),
     ("fetch", &[]),
     ("fuzz-target", &[]),
     ("image-reference", &[]),
@@ -38,7 +39,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("network", &["fuzz-target", "shares"]),
     ("shares", &[]),
     ("stream", &["fuzz-target"]),
-    ("runtime-fake", &["cri", "file-tree", "fuzz-target", "image", "keeper", "network", "stream"]),
+    (
+        "runtime-fake",
+        &["cri", "file-copy", "file-tree", "fuzz-target", "image", "keeper", "network", "stream"],
+    ),
     ("api", &["fuzz-target"]),
     ("cluster", &["api"]),
     ("agent", &["api", "cri", "fetch", "file-tree", "image-reference"]),
@@ -63,6 +67,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cri",
             "crib-base",
             "crib-run",
+            "file-copy",
             "file-tree",
             "harness",
             "image",
@@ -136,14 +141,8 @@ const UNSAFE: [(&str, &str); 6] = [
     ("harness/crib/src/heap.rs", "malloc_trim has no safe wrapper"),
     ("harness/bench/src/floor.rs", "clone has no safe wrapper"),
     ("runtime-fake/keeper/src/kernel/cgroup/program.rs", "bpf has no safe wrapper"),
-    (
-        "runtime-fake/src/isolation/userns.rs",
-        "unshare, whose caller promises to keep its descriptors",
-    ),
-    (
-        "runtime-fake/keeper/src/kernel/unshare.rs",
-        "unshare, whose caller promises to keep its descriptors",
-    ),
+    ("runtime-fake/src/isolation/userns.rs", "unshare, whose caller keeps its descriptors"),
+    ("runtime-fake/keeper/src/kernel/unshare.rs", "unshare, whose caller keeps its descriptors"),
     ("runtime-fake/keeper/src/kernel/sys.rs", "clone and mount_setattr have no safe wrapper"),
 ];
 

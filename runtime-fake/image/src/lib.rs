@@ -43,7 +43,7 @@ pub use self::error::{ImageError, Problem, PullError, PullFailure};
 pub use self::formats::digest::{Digest, DigestError};
 pub use self::formats::record::{ImageConfig, ImageId, ImageRecord, UserName};
 pub use self::formats::script::{FORMS, Form, Script, ScriptError, Step};
-pub use self::formats::tar_stream::{Kind, Member, SeekFile, Skip, TarReader};
+pub use self::formats::tar_stream::{Kind, Member, SeekFile, Sequential, Skip, TarReader};
 pub use self::limits::Limits;
 pub use self::local::named_script::{NamedScript, NamedScriptError};
 pub use self::registry::{

@@ -15,6 +15,7 @@ static TARGET: OnceLock<Target> = OnceLock::new();
 fn targets() -> Vec<Target> {
     [
         api::fuzz::targets(),
+        file_copy::fuzz::targets(),
         image::fuzz::targets(),
         keeper::fuzz::targets(),
         network::fuzz::targets(),

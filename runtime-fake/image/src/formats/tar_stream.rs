@@ -41,20 +41,20 @@ pub struct Member {
     /// The path as in the archive: not checked, not normalised.
     pub path: Vec<u8>,
     /// Target of a symbolic or hard link, as in the archive; empty otherwise.
-    pub(crate) link: Vec<u8>,
+    pub link: Vec<u8>,
     /// The kind of file that it creates.
     pub kind: Kind,
     /// The file's size: bytes of the body, plus holes if it is sparse. For other kinds the header's size is ignored,
     /// as in every common reader.
     pub size: u64,
     /// For a sparse file, offset and length of each part in the body; empty otherwise.
-    pub(crate) data: Map,
+    pub data: Map,
     /// Permission bits with setuid, setgid and sticky: 0o7777.
-    pub(crate) mode: u32,
+    pub mode: u32,
     pub(crate) uid: u64,
     pub(crate) gid: u64,
     /// Seconds since 1970, and nanoseconds.
-    pub(crate) mtime: (i64, u32),
+    pub mtime: (i64, u32),
     /// Major and minor number of a device.
     pub(crate) device: (u32, u32),
     /// Extended attributes: name and value.
@@ -102,7 +102,7 @@ impl Skip for SeekFile {
 }
 
 /// Any reader; skips bytes by reading them.
-pub(crate) struct Sequential<R>(pub(crate) R);
+pub struct Sequential<R>(pub R);
 
 impl<R: Read> Read for Sequential<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
