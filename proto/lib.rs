@@ -12,7 +12,8 @@
 //! | `proto/gathered.rs` | a client's connection that wakes a server once for each request |
 //! | `proto/text.rs` | the JSON form of environment variables' values, for a runtime's records |
 //! | `proto/services.proto` | an extension of crib's own runtime: Services in the pod network, compiled into [`services`] |
-//! | `proto/generated/` | what the contract is compiled to: [`v1`], [`services`] and [`DESCRIPTORS`] |
+//! | `proto/files.proto` | another one: copies of containers' files, compiled into [`files`] |
+//! | `proto/generated/` | what the contract is compiled to: [`v1`], [`files`], [`services`] and [`DESCRIPTORS`] |
 //! | `proto/compiler/` | the compiler, and the test that `proto/generated/` is up to date |
 //! | `build.rs` | takes `proto/generated/`, or has `proto/` compiled if that is out of date |
 //!
@@ -31,6 +32,12 @@ mod text;
 #[expect(missing_docs, reason = "the contract comments on the less obvious fields only")]
 pub mod v1 {
     tonic::include_proto!("runtime.v1");
+}
+
+/// The generated types of package `crib.files.v1`.
+#[expect(missing_docs, reason = "the contract comments on the less obvious fields only")]
+pub mod files {
+    tonic::include_proto!("crib.files.v1");
 }
 
 /// The generated types of package `crib.services.v1`.

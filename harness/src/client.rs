@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use cri::files::files_client::FilesClient;
 use cri::gathered::Gathered;
 use cri::services::services_client::ServicesClient;
 use cri::v1;
@@ -32,6 +33,8 @@ pub struct Client {
     pub runtime: RuntimeServiceClient<Connection>,
     /// Every call of the ImageService, for calls without a method here.
     pub images: ImageServiceClient<Connection>,
+    /// Copies of containers' files: an extension, which only crib's own runtime has.
+    pub files: FilesClient<Connection>,
     /// Services in the pod network: an extension, which only crib's own runtime has.
     pub services: ServicesClient<Connection>,
 }
@@ -70,6 +73,7 @@ impl Client {
             runtime: RuntimeServiceClient::with_interceptor(channel.clone(), deadline)
                 .max_decoding_message_size(MAX_MESSAGE)
                 .max_encoding_message_size(2 * MAX_MESSAGE),
+            files: FilesClient::with_interceptor(channel.clone(), deadline),
             services: ServicesClient::with_interceptor(channel.clone(), deadline)
                 .max_encoding_message_size(MAX_MESSAGE),
             images: ImageServiceClient::with_interceptor(channel, deadline)

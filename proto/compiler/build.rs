@@ -1,4 +1,4 @@
-//! Compiles `proto/cri.proto` and `proto/services.proto` with a compiler written in Rust, so that no `protoc` is needed.
+//! Compiles `proto/cri.proto` and its extensions with a compiler written in Rust, so that no `protoc` is needed.
 //!
 //! It writes to `OUT_DIR`: the Rust types, and `cri.bin`, the encoded descriptors of the first one, which `proto/contract.rs`
 //! checks.
@@ -64,9 +64,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The compiler encodes the descriptors itself: `prost_types` does not know `debug_redact` and would lose it.
     let descriptors = compiler.include_source_info(false).encode_file_descriptor_set();
     fs::write(PathBuf::from(env::var("OUT_DIR")?).join("cri.bin"), descriptors)?;
-    println!("cargo:rerun-if-changed=../services.proto");
-    let mut compiler = protox::Compiler::new([".."])?;
-    compiler.include_source_info(true).open_file("services.proto")?;
-    tonic_prost_build::configure().codec_path(CODEC).compile_fds(compiler.file_descriptor_set())?;
+    for extension in ["files.proto", "services.proto"] {
+        println!("cargo:rerun-if-changed=../{extension}");
+        let mut compiler = protox::Compiler::new([".."])?;
+        compiler.include_source_info(true).open_file(extension)?;
+        let generator = tonic_prost_build::configure().codec_path(CODEC).bytes(".crib.files");
+        generator.compile_fds(compiler.file_descriptor_set())?;
+    }
     Ok(())
 }

@@ -29,7 +29,7 @@ pub(crate) use behave::{Behaviour, NoOom, behaviour};
 pub(crate) use image_defaults::ImageDefaults;
 pub(crate) use invalid::Invalid;
 pub(crate) use limits::{limits, pod_limits, updated};
-pub(crate) use plan::{ContainerInputs, container, exec, pod, stop_signal};
+pub(crate) use plan::{ContainerInputs, container, exec, pod, stop_signal, user_namespace};
 pub(crate) use ports::host_ports;
 pub(crate) use qos_class::{class_shares, qos_class};
 pub(crate) use signal::signal_of;

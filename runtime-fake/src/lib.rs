@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `server` | start and end; who may use the socket (`connections`), clients' deadlines, `:authority` (`authority`, `hpack`) |
 //! | `service` | a short method for each call; `error` is the only table of gRPC codes; `wire` converts |
-//! | `runtime` | the operations: `sandboxes`, `create`, `containers`, `execs`, `checkpoint`, `restore`, `resources` and others |
+//! | `runtime` | the operations: `sandboxes`, `create`, `containers`, `execs`, `checkpoint`, `restore`, `copies`, `resources` and others |
 //! | `runtime::network`, `runtime::ports` | which network a pod gets, what is retried without one; host ports |
 //! | `runtime::reach`, `runtime::zygote` | reconnects to keepers; forks them |
 //! | `launch` ◆ | from the client's configuration to a plan without choices: read `plan` first; `strings` refuses bad strings |
@@ -24,7 +24,7 @@
 //! | `isolation` | `root`, `rootless` or `process`, by probing |
 //! | `security_modules`, `cdi`, `handler`, `resolv` | what the host and the configuration have |
 //! | `stats` | usage of containers and pods; `metrics` ◆ |
-//! | `checkpoint` | the archive of a checkpoint; `runtime::criu` checks which criu works |
+//! | `checkpoint` | the archive of a checkpoint; `runtime::checkpoint::criu_program` finds one that works |
 //! | `recovery`, `keepers`, `unknown_reason` | after a restart: records beside the keepers that still run |
 //!
 //! To honour a CRI field: `launch/plan.rs`, then the keeper's module that carries it out, then docs/cri.md. A call that is missing:
@@ -53,6 +53,7 @@
 //! | stream client (a connection, and a forwarded port) | one connection | bytes | bytes |
 //! | download (a blob, in `image`) | a file without a name | chunks from the registry | its progress (watch) |
 //! | Services (a thread, while a client serves some) | the ports of Services, the DNS server | tables (channel) | connections to pods |
+//! | copy (a thread for each, named so) | a container's root; whose files it makes | an archive (chunks) | files, or an archive |
 //! | trash (a thread, while there is any) | removed directories | removals | nothing |
 //! | operation (a call) | nothing | a request | an answer; it continues when its client disconnects |
 

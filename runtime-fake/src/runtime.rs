@@ -8,8 +8,8 @@ mod chown;
 mod cleanup;
 mod clients;
 mod containers;
+mod copies;
 mod create;
-mod criu;
 mod devices;
 mod error;
 mod execs;
@@ -37,6 +37,7 @@ use std::{
 use file_tree::Trash;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub(crate) use copies::Copied;
 pub(crate) use error::{Error, io};
 use keeper::kernel::cgroup::Cgroups;
 pub(crate) use network::{Connected, Network, Opening, ReconfigureResult, Target, WayOut};

@@ -12,6 +12,7 @@ mod routes;
 use std::{path::Path, sync::Arc, time::Duration};
 
 use cri::{
+    files::files_server::FilesServer as FilesGrpc,
     services::services_server::ServicesServer as ServicesGrpc,
     v1::{image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer},
 };
@@ -26,7 +27,9 @@ use crate::{
     recovery,
     runtime::{Network, Pods, Program, Runtime, blocking},
     security_modules::Modules,
-    service::{CriService, EncodedLists, image::ImageServer, services::ServicesServer},
+    service::{
+        CriService, EncodedLists, files::FilesServer, image::ImageServer, services::ServicesServer,
+    },
     store::{self, OpenError, Store},
     streaming,
 };
@@ -169,6 +172,7 @@ pub async fn serve(
                 .max_decoding_message_size(MAX_MESSAGE)
                 .max_encoding_message_size(MAX_MESSAGE),
         )
+        .with(FilesGrpc::new(FilesServer::new(runtime.clone())))
         .with(services_service.max_decoding_message_size(MAX_MESSAGE))
         .with(health_service);
     let services = EncodedLists::new(services, runtime.store.clone(), MAX_MESSAGE);

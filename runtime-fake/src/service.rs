@@ -6,6 +6,7 @@ pub(crate) mod chunks;
 mod encoded_lists;
 mod error;
 mod events;
+pub(crate) mod files;
 mod filesystems;
 pub(crate) mod image;
 mod lists;

@@ -9,8 +9,9 @@ use std::path::Path;
 use std::{fs, io};
 
 /// The files of `proto/generated/`, beside the digest of their sources.
-const FILES: [(&str, &[u8]); 3] = [
+const FILES: [(&str, &[u8]); 4] = [
     ("cri.bin", include_bytes!(concat!(env!("OUT_DIR"), "/cri.bin"))),
+    ("crib.files.v1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/crib.files.v1.rs"))),
     ("crib.services.v1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/crib.services.v1.rs"))),
     ("runtime.v1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/runtime.v1.rs"))),
 ];
@@ -63,16 +64,21 @@ mod tests {
     fn digest_depends_on_every_source_and_their_bounds() {
         let proto = tempfile::tempdir().unwrap();
         fs::create_dir(proto.path().join("compiler")).unwrap();
-        let of = |contents: [&str; 3]| {
+        let of = |contents: [&str; 4]| {
             for (source, content) in sources::SOURCES.iter().zip(contents) {
                 fs::write(proto.path().join(source), content).unwrap();
             }
             sources::digest(proto.path()).unwrap()
         };
-        let one = of(["ab", "c", "d"]);
-        for other in [["aB", "c", "d"], ["ab", "C", "d"], ["ab", "c", "D"], ["a", "bc", "d"]] {
+        let one = of(["ab", "c", "d", "e"]);
+        for other in [
+            ["aB", "c", "d", "e"],
+            ["ab", "C", "d", "e"],
+            ["ab", "c", "d", "E"],
+            ["a", "bc", "d", "e"],
+        ] {
             assert_ne!(one, of(other), "{other:?}");
         }
-        assert_eq!(one, of(["ab", "c", "d"]));
+        assert_eq!(one, of(["ab", "c", "d", "e"]));
     }
 }

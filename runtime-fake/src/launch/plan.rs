@@ -11,8 +11,8 @@ use cri::v1::{
     PodSandboxConfig, Signal,
 };
 use keeper::contract::plan::{
-    Confinement, DevicePlan, ExecPlan, IsolationMode, LaunchPlan, Pids, PodPlan, ProcessPlan,
-    RootPlan, UserIds,
+    Confinement, DevicePlan, ExecPlan, IdMappings, IsolationMode, LaunchPlan, Pids, PodPlan,
+    ProcessPlan, RootPlan, UserIds,
 };
 
 use super::{
@@ -54,6 +54,14 @@ pub(crate) struct ContainerInputs<'a> {
 fn namespaces(config: &PodSandboxConfig) -> NamespaceOption {
     let context = config.linux.as_ref().and_then(|l| l.security_context.as_ref());
     context.and_then(|c| c.namespace_options.clone()).unwrap_or_default()
+}
+
+/// The id mappings of a pod that has a user namespace.
+pub(crate) fn user_namespace(
+    config: &PodSandboxConfig,
+    isolation: IsolationMode,
+) -> Result<Option<IdMappings>, Invalid> {
+    userns::pod(&namespaces(config), isolation)
 }
 
 /// Plans the environment of a pod.

@@ -1,5 +1,7 @@
 //! Checkpoints running containers to an archive. They are frozen while they are dumped, and continue afterwards.
 
+mod criu_program;
+
 use std::{
     collections::BTreeMap,
     fs,

@@ -40,6 +40,9 @@ pub(crate) enum Error {
     /// A cgroup operation failed.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
+    /// A copy of a container's files failed.
+    #[error(transparent)]
+    Copy(#[from] file_copy::CopyError),
     /// A file or process operation of the daemon failed.
     #[error("failed to {what}")]
     Io { what: &'static str, source: std::io::Error },

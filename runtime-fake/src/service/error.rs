@@ -2,6 +2,7 @@
 
 use std::io;
 
+use file_copy::CopyError;
 use image::PullError;
 use image::{ImageError, Problem};
 use keeper::kernel::failure::FailureKind;
@@ -35,6 +36,7 @@ impl From<Error> for Status {
             Error::Unable(_) | Error::NoNetwork(_) => Code::FailedPrecondition,
             Error::Timeout { .. } => Code::DeadlineExceeded,
             Error::Io { source, .. } => system(source.kind()),
+            Error::Copy(error) => copy(error),
             Error::NoAnswer(_) | Error::Unreachable { .. } => Code::Unavailable,
             Error::Cgroup(failed) if failed.is_the_clients() => Code::InvalidArgument,
             Error::Net { source, .. } => net(source),
@@ -148,6 +150,22 @@ fn pull(error: &PullError) -> Code {
         | PullError::Credentials { .. }
         | PullError::Settings { .. } => Code::FailedPrecondition,
         PullError::Io { source, .. } => system(source.kind()),
+    }
+}
+
+fn copy(error: &CopyError) -> Code {
+    match error {
+        CopyError::Io { source, .. } => match source.kind() {
+            io::ErrorKind::NotFound => Code::NotFound,
+            kind => match system(kind) {
+                // What a container's files and mounts allow, and not a failure of the daemon.
+                Code::Internal => Code::FailedPrecondition,
+                code => code,
+            },
+        },
+        CopyError::Refused { .. } => Code::FailedPrecondition,
+        CopyError::Archive(_) => Code::InvalidArgument,
+        CopyError::Receiver(_) => Code::Cancelled,
     }
 }
 

@@ -10,7 +10,7 @@ use keeper::contract::criu::complaint;
 use keeper::contract::plan::IsolationMode;
 use tokio::{process::Command, time::timeout};
 
-use super::{Error, Runtime};
+use crate::runtime::{Error, Runtime};
 
 /// Timeout of `criu check`.
 const CHECK: Duration = Duration::from_secs(20);
@@ -19,7 +19,7 @@ const SYSTEM: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
 impl Runtime {
     /// The path of a working criu.
-    pub(super) async fn criu(&self) -> Result<PathBuf, Error> {
+    pub(in crate::runtime) async fn criu(&self) -> Result<PathBuf, Error> {
         let isolation = self.config.isolation;
         let reason = if isolation.mode() == IsolationMode::Root {
             match working().await {

@@ -1,0 +1,126 @@
+//! Copies files out of and into running containers, without a program of theirs: below the root of the first process, where
+//! the container's mounts are.
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use file_copy::{ChunkReader, ChunkWriter, CopyError, Destination, Notes, Root, Side, Source, Top};
+use keeper::contract::protocol::{Call, Outcome};
+use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
+use rustix::fs::{Mode, OFlags};
+use tokio::sync::oneshot;
+
+use super::{Error, Runtime, containers::wrong_state, io};
+use crate::{container::ContainerState, keeper_client::unexpected, launch};
+
+const WHAT: &str = "open the container's root";
+
+/// A running container's files.
+pub(crate) struct ContainerFiles {
+    root: Root,
+    working_directory: PathBuf,
+    /// The ids, as this process sees them, of the user that the container runs as.
+    owner: (u32, u32),
+}
+
+/// The outcome of a copy, which a thread makes.
+pub(crate) type Copied = oneshot::Receiver<Result<Notes, CopyError>>;
+
+impl Runtime {
+    /// Opens the files of a running container.
+    pub(crate) async fn container_files(&self, id: &str) -> Result<ContainerFiles, Error> {
+        let wanted = "its files are copied while it runs";
+        let (container, pod) = self.container_and_pod(id, wanted)?;
+        if container.state != ContainerState::Running {
+            return Err(wrong_state(&container, wanted));
+        }
+        let first = async || match pod.keeper.call(Call::State).await? {
+            Outcome::State { containers, .. } => {
+                let found =
+                    containers.into_iter().find(|one| one.container == container.id.as_str());
+                let pid = found.map_or(0, |one| one.pid);
+                if pid > 0 { Ok(pid) } else { Err(wrong_state(&container, wanted)) }
+            }
+            outcome => Err(Error::from(unexpected(&outcome))),
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let pid = first().await?;
+        let process = rustix::fs::open(format!("/proc/{pid}"), flags, Mode::empty());
+        let process = process.map_err(|errno| io(WHAT)(errno.into()))?;
+        // The id was the container's before and is after the directory was opened, which stays that of one process.
+        if first().await? != pid {
+            return Err(wrong_state(&container, wanted));
+        }
+        let root: OwnedFd = rustix::fs::openat(process, "root", flags, Mode::empty())
+            .map_err(|errno| io(WHAT)(errno.into()))?;
+        let plan = self.exec_plan(&container, vec![".".to_owned()], false)?;
+        let (uid, gid) = (plan.user.uid, plan.user.gid);
+        let sandbox = self.store.state().sandbox(container.sandbox.as_str())?.clone();
+        let owner = match launch::user_namespace(&sandbox.config, self.config.isolation.mode())? {
+            Some(ids) => ids.shift(uid, gid).unwrap_or_else(|| ids.root()),
+            None => (uid, gid),
+        };
+        let working_directory = Path::new("/").join(plan.process.cwd);
+        Ok(ContainerFiles { root: Root::of_container(root), working_directory, owner })
+    }
+}
+
+impl ContainerFiles {
+    /// Packs what a path leads to.
+    pub(crate) fn pack(self, path: &str, to: ChunkWriter) -> Result<Copied, Error> {
+        let path = self.working_directory.join(path);
+        on_a_thread(move || file_copy::pack(Source::open(&self.root, &path)?, to))
+    }
+
+    /// Unpacks an archive that is called `name` at a path; without a name, all that is in it. The files belong to the user
+    /// that the container runs as.
+    pub(crate) fn unpack(
+        self,
+        path: &str,
+        name: &str,
+        archive: ChunkReader,
+    ) -> Result<Copied, Error> {
+        let path = self.working_directory.join(path);
+        let (name, top) = match name {
+            "" => (".".to_owned(), Top::Any),
+            name => (name.to_owned(), Top::First),
+        };
+        on_a_thread(move || {
+            act_for(self.owner)?;
+            let to = Destination::open(&self.root, &path, OsStr::new(&name))?;
+            file_copy::unpack(archive, to, top, Side::Container)
+        })
+    }
+}
+
+/// A thread of its own, since this one changes whose files it makes.
+fn on_a_thread(
+    copy: impl FnOnce() -> Result<Notes, CopyError> + Send + 'static,
+) -> Result<Copied, Error> {
+    let (sender, copied) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("copy".to_owned());
+    let spawned = thread.spawn(move || {
+        // Its client may have gone.
+        let _ = sender.send(copy());
+    });
+    spawned.map_err(io("start a thread"))?;
+    Ok(copied)
+}
+
+/// Has the files that this thread makes belong to a user, without losing the power to write everywhere: in a user namespace,
+/// files cannot be made for an id that it does not map.
+fn act_for((uid, gid): (u32, u32)) -> Result<(), CopyError> {
+    if !nix::unistd::geteuid().is_root() {
+        return Ok(());
+    }
+    let failed = |errno: rustix::io::Errno| CopyError::Io {
+        doing: "make files for",
+        path: format!("user {uid}"),
+        source: errno.into(),
+    };
+    let capabilities = rustix::thread::capabilities(None).map_err(failed)?;
+    setfsgid(Gid::from_raw(gid));
+    setfsuid(Uid::from_raw(uid));
+    rustix::thread::set_capabilities(None, capabilities).map_err(failed)
+}
