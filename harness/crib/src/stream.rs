@@ -119,7 +119,7 @@ async fn resize(sizes: Option<Sizes>, size: &mut TerminalSize) {
 }
 
 /// What comes on standard input. A thread reads it, since that cannot be given up; it ends with the process.
-fn standard_input() -> mpsc::Receiver<Bytes> {
+pub(crate) fn standard_input() -> mpsc::Receiver<Bytes> {
     let (sender, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {
         let mut chunk = vec![0; 32 * 1024];

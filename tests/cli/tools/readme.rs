@@ -31,7 +31,7 @@ spec:
 "#;
 
 /// Where each command of the README's blocks is run: by a test of this package, or elsewhere, or why not.
-const COMMANDS: [(&str, By); 26] = [
+const COMMANDS: [(&str, By); 27] = [
     (
         "cargo install --locked --path harness/crib",
         By::Nothing("a release build takes minutes; cargo test builds the same program"),
@@ -60,6 +60,7 @@ const COMMANDS: [(&str, By); 26] = [
     ("crib ps -a", By::Test("tools/readme", "components_run_separately")),
     ("crib logs -f web", By::Test("tools/readme", "components_run_separately")),
     ("crib exec -it web sh", By::Test("tools/readme", "components_run_separately")),
+    ("crib cp web:/var/log/app.log .", By::Test("clients/cp", "tree_is_the_same_after_both_ways")),
     ("crib port-forward web 8080:80", By::Test("tools/readme", "components_run_separately")),
     (
         "crib inspect -o go-template --template '{{.info.pid}}' web",

@@ -157,6 +157,12 @@ pub(crate) enum CallError {
     /// Writing the output failed. A closed one is no failure.
     #[error("failed to write to standard output")]
     Output(#[source] io::Error),
+    /// Files were not copied.
+    #[error(transparent)]
+    Copy(#[from] file_copy::CopyError),
+    /// A command in a container failed, or a run refused a change; it said this.
+    #[error("{0}")]
+    Denied(String),
     /// Some of several operations failed, and each was reported.
     #[error("some operations failed")]
     AlreadyReported,
@@ -241,6 +247,8 @@ impl CallError {
             | Self::Template(_)
             | Self::Io { .. }
             | Self::Listen(_)
+            | Self::Copy(_)
+            | Self::Denied(_)
             | Self::AlreadyReported => Exit::Failed,
             Self::NoAnswer { .. } | Self::SilentRun { .. } => Exit::TimedOut,
             Self::Usage(_) | Self::SeveralRuntimes(_) => Exit::BadInput,

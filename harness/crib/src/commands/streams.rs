@@ -1,6 +1,7 @@
 //! Commands that pass bytes on: terminals, ports and logs.
 
 pub(crate) mod attach;
+pub(crate) mod cp;
 pub(crate) mod exec;
 pub(crate) mod logs;
 pub(crate) mod port_forward;

@@ -1,0 +1,289 @@
+//! `crib cp`: copies files into and out of containers.
+
+mod end;
+mod own_runtime;
+mod progress;
+mod tar_exec;
+
+use std::ffi::OsStr;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use cri::files::ReadRequest;
+use file_copy::{ChunkReader, ChunkWriter, CopyError, Destination, Notes, Root, Side, Source, Top};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::client::Endpoints;
+use crate::client::find::ContainerNameArgs;
+use crate::commands::prelude::*;
+use crate::stream::{TransportArgs, standard_input};
+
+use end::{End, InContainer};
+use progress::Progress;
+
+/// Copy files and directories into and out of containers
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "\
+crib cp [OPTIONS] <[NAMESPACE/]POD:PATH> <LOCAL>
+       crib cp [OPTIONS] <LOCAL> <[NAMESPACE/]POD:PATH>",
+    after_help = with_codes("\
+Examples:
+  crib cp web:/var/log/app.log .
+  crib cp ./site shop/web:/srv -c nginx
+  crib cp ./site/. web:/srv              what is in the directory, without its name
+  crib cp web:/etc - | tar -t            as a tar archive
+
+An existing directory gets the copy by its name, as with cp. A local path with a colon begins with / or a dot. Relative \
+paths in a container begin in its working directory.
+
+With crib's runtime the image needs no tar, and files in a container belong to the user that it runs as; with others, tar is \
+run in the container, as with kubectl. Modes, times and links are kept. On this machine, links that lead out of what is copied \
+are left out, and so are set-user-ID bits.")
+)]
+pub(crate) struct CpArgs {
+    /// What is copied: a path, POD:PATH, or - for a tar archive on standard input
+    #[arg(value_name = "SOURCE")]
+    from: String,
+    /// Where to: a path, POD:PATH, or - for a tar archive on standard output
+    #[arg(value_name = "DESTINATION")]
+    to: String,
+    #[command(flatten)]
+    container_name: ContainerNameArgs,
+    #[command(flatten)]
+    streaming: TransportArgs,
+    #[command(flatten)]
+    pub(crate) connection: Endpoints,
+}
+
+/// A container, and how its files are copied.
+struct Reached<'a> {
+    cri: &'a Cri,
+    id: String,
+    /// The runtime copies files itself.
+    own: bool,
+}
+
+/// Runs it.
+pub(crate) async fn run(args: &CpArgs) -> Result<Exit, CallError> {
+    let usage = |message: &str| Err(CallError::Usage(message.to_owned()));
+    let (from, to) = (end::parse(&args.from)?, end::parse(&args.to)?);
+    match (from, to) {
+        (End::InContainer(from), End::InContainer(_)) => {
+            let InContainer { container, .. } = from;
+            usage(&format!(
+                "copy from {container:?} to a local path first: one of the two is local"
+            ))
+        }
+        (End::InContainer(_), End::Standard) if io::stdout().is_terminal() => {
+            usage("standard output is a terminal, and the archive is not text: redirect it")
+        }
+        (End::InContainer(from), to) => {
+            let all = args.connection.open_all()?;
+            let container = reach(&all, &from.container, args).await?;
+            let notes = download(&container, &from.path, &to, args).await?;
+            Ok(told(notes))
+        }
+        (from, End::InContainer(to)) => {
+            let archive = Archive::of(&from)?;
+            let all = args.connection.open_all()?;
+            let container = reach(&all, &to.container, args).await?;
+            let notes = upload(&container, archive, &to.path, args).await?;
+            Ok(told(notes))
+        }
+        (End::Local(_) | End::Standard, End::Local(_) | End::Standard) => {
+            usage("neither is in a container: name one as POD:PATH")
+        }
+    }
+}
+
+/// Says what was left out.
+fn told(notes: Vec<String>) -> Exit {
+    notes.iter().for_each(|note| say(&format!("left out {note}")));
+    Exit::Success
+}
+
+async fn reach<'a>(all: &'a [Cri], name: &str, args: &CpArgs) -> Result<Reached<'a>, CallError> {
+    let (cri, container) = find::container_of(all, name, &args.container_name).await?;
+    // Of no container: a runtime that has the call says so.
+    let mut client = cri.runtime.files.clone();
+    let probe = async { client.read(ReadRequest::default()).await };
+    let own = match cri.call("Read", probe).await {
+        Ok(_) => true,
+        Err(CallError::Refused { status, .. }) => status.code() != tonic::Code::Unimplemented,
+        Err(error) => return Err(error),
+    };
+    Ok(Reached { cri, id: container.id, own })
+}
+
+async fn download(
+    container: &Reached<'_>,
+    path: &str,
+    to: &End,
+    args: &CpArgs,
+) -> Result<Vec<String>, CallError> {
+    let name = Source::name(Path::new(path));
+    let to = match to {
+        End::Local(to) => Some(Destination::open(&Root::own(), to, &name)?),
+        End::Standard | End::InContainer(_) => None,
+    };
+    let progress = Progress::new(path);
+    if container.own {
+        return own_runtime::read(
+            container,
+            path,
+            Sink::new(to, Top::Named(name.into_encoded_bytes())),
+            progress,
+        )
+        .await;
+    }
+    let from = tar_exec::From::find(container, path).await?;
+    let sink = Sink::new(to, Top::Named(from.top().as_bytes().to_vec()));
+    tar_exec::read(container, &from, sink, progress, args.streaming.transport()).await
+}
+
+async fn upload(
+    container: &Reached<'_>,
+    archive: Archive,
+    path: &str,
+    args: &CpArgs,
+) -> Result<Vec<String>, CallError> {
+    let progress = Progress::new(path);
+    match container.own {
+        true => own_runtime::write(container, archive, path, progress).await,
+        false => {
+            let transport = args.streaming.transport();
+            tar_exec::write(container, archive, path, progress, transport).await
+        }
+    }
+}
+
+/// What is copied into a container.
+enum Archive {
+    /// A file or directory, which is packed when its name there is known.
+    Local(PathBuf),
+    /// A tar archive from standard input.
+    Standard,
+}
+
+impl Archive {
+    fn of(end: &End) -> Result<Self, CallError> {
+        match end {
+            End::Local(path) => {
+                // Before anything is asked of a runtime.
+                Source::open(&Root::own(), path)?;
+                Ok(Self::Local(path.clone()))
+            }
+            End::Standard | End::InContainer(_) => Ok(Self::Standard),
+        }
+    }
+
+    /// What it is called; empty if its members are unpacked by their own names.
+    fn name(&self) -> String {
+        match self {
+            Self::Local(path) => match Source::name(path) {
+                name if name == "." => String::new(),
+                name => name.to_string_lossy().into_owned(),
+            },
+            Self::Standard => String::new(),
+        }
+    }
+
+    /// Begins to pack it, under a name of its own or the given one.
+    fn begin(self, name: Option<&OsStr>) -> Result<Packing, CallError> {
+        match self {
+            Self::Local(path) => {
+                let mut source = Source::open(&Root::own(), &path)?;
+                if let Some(name) = name {
+                    source.rename(name);
+                }
+                let (writer, chunks) = ChunkWriter::new();
+                let packed = tokio::task::spawn_blocking(move || file_copy::pack(source, writer));
+                Ok(Packing { chunks, packed: Some(packed) })
+            }
+            Self::Standard => Ok(Packing { chunks: standard_input(), packed: None }),
+        }
+    }
+}
+
+/// An archive that is being packed.
+struct Packing {
+    chunks: mpsc::Receiver<Bytes>,
+    packed: Option<JoinHandle<Result<Notes, CopyError>>>,
+}
+
+impl Packing {
+    /// What was left out, once the receiver has ended: a failure to read a local file is the cause of the receiver's.
+    async fn ended(
+        self,
+        received: Result<Vec<String>, CallError>,
+    ) -> Result<Vec<String>, CallError> {
+        drop(self.chunks);
+        let packed = match self.packed {
+            Some(packed) => joined(packed).await,
+            None => Ok(Notes::default()),
+        };
+        match packed {
+            Err(CopyError::Receiver(_)) => received,
+            Err(error) => Err(error.into()),
+            Ok(notes) => Ok(notes.lines().into_iter().chain(received?).collect()),
+        }
+    }
+}
+
+/// Where an archive from a container goes.
+struct Sink {
+    /// `None`: standard output.
+    chunks: Option<mpsc::Sender<io::Result<Bytes>>>,
+    unpacked: Option<JoinHandle<Result<Notes, CopyError>>>,
+}
+
+impl Sink {
+    fn new(to: Option<Destination>, top: Top) -> Self {
+        let Some(to) = to else {
+            return Self { chunks: None, unpacked: None };
+        };
+        let (reader, chunks) = ChunkReader::new();
+        let unpack = move || file_copy::unpack(reader, to, top, Side::Host);
+        let unpacked = Some(tokio::task::spawn_blocking(unpack));
+        Self { chunks: Some(chunks), unpacked }
+    }
+
+    /// Takes the next bytes; false if no more are wanted, for [`Self::ended`] to say why.
+    async fn take(&self, bytes: Bytes) -> Result<bool, CallError> {
+        match &self.chunks {
+            Some(chunks) => Ok(chunks.send(Ok(bytes)).await.is_ok()),
+            None => {
+                io::stdout().write_all(&bytes).map_err(CallError::Output)?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// What was left out, once the sender has ended. Its failure is told before that of a cut archive.
+    async fn ended(self, sent: Result<Vec<String>, CallError>) -> Result<Vec<String>, CallError> {
+        if let (Some(chunks), Err(_)) = (&self.chunks, &sent) {
+            // What came is not all.
+            let _ = chunks.send(Err(io::Error::other("its sender failed"))).await;
+        }
+        drop(self.chunks);
+        let unpacked = match self.unpacked {
+            Some(unpacked) => joined(unpacked).await,
+            None => io::stdout().flush().map(|()| Notes::default()).map_err(CopyError::Receiver),
+        };
+        let sent = sent?;
+        Ok(sent.into_iter().chain(unpacked?.lines()).collect())
+    }
+}
+
+async fn joined(copy: JoinHandle<Result<Notes, CopyError>>) -> Result<Notes, CopyError> {
+    match copy.await {
+        Ok(ended) => ended,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(error) => Err(CopyError::Receiver(io::Error::other(error))),
+        },
+    }
+}

@@ -1,0 +1,86 @@
+//! Copies with crib's own runtime, which reads and writes files in the container's mounts itself.
+
+use bytes::Bytes;
+use cri::files::{ReadRequest, WriteRequest};
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::{Archive, Progress, Reached, Sink};
+use crate::client::CallError;
+
+const READ: &str = "Read";
+
+/// Copies from the container.
+pub(super) async fn read(
+    container: &Reached<'_>,
+    path: &str,
+    sink: Sink,
+    progress: Progress,
+) -> Result<Vec<String>, CallError> {
+    let sent = receive(container, path, &sink, &progress).await;
+    drop(progress);
+    sink.ended(sent).await
+}
+
+async fn receive(
+    container: &Reached<'_>,
+    path: &str,
+    sink: &Sink,
+    progress: &Progress,
+) -> Result<Vec<String>, CallError> {
+    let mut client = container.cri.runtime.files.clone();
+    let request = ReadRequest { container_id: container.id.clone(), path: path.to_owned() };
+    let answer = container.cri.call_without_timeout(READ, client.read(request)).await?;
+    let mut responses = answer.into_inner();
+    let mut skipped = Vec::new();
+    let failed = |status| CallError::refused(READ, status);
+    while let Some(response) = responses.message().await.map_err(failed)? {
+        progress.add(response.data.len());
+        skipped.extend(response.skipped);
+        if !response.data.is_empty() && !sink.take(response.data).await? {
+            break;
+        }
+    }
+    Ok(skipped)
+}
+
+/// Copies into the container.
+pub(super) async fn write(
+    container: &Reached<'_>,
+    archive: Archive,
+    path: &str,
+    progress: Progress,
+) -> Result<Vec<String>, CallError> {
+    let first = WriteRequest {
+        container_id: container.id.clone(),
+        path: path.to_owned(),
+        name: archive.name(),
+        data: Bytes::new(),
+    };
+    let mut packing = archive.begin(None)?;
+    let (sender, requests) = tokio::sync::mpsc::channel(1);
+    let chunks = &mut packing.chunks;
+    let feed = async {
+        // Dropped at the end, which is that of the archive.
+        let sender = sender;
+        let mut next = first;
+        while sender.send(next).await.is_ok() {
+            let Some(data) = chunks.recv().await else {
+                break;
+            };
+            progress.add(data.len());
+            next = WriteRequest { data, ..WriteRequest::default() };
+        }
+    };
+    let mut client = container.cri.runtime.files.clone();
+    // It takes as long as there are files.
+    let call = client.write(ReceiverStream::new(requests));
+    let call = container.cri.call_without_timeout("Write", call);
+    tokio::pin!(call);
+    let answer = tokio::select! {
+        // Before the end of the archive it is a refusal.
+        answer = &mut call => answer,
+        () = feed => call.await,
+    };
+    drop(progress);
+    packing.ended(answer.map(|answer| answer.into_inner().skipped)).await
+}

@@ -1,0 +1,239 @@
+//! Copies with any runtime: tar is run in the container, as kubectl does.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use bytes::Bytes;
+use cri::v1;
+use file_copy::Source;
+use harness::streaming::{self, CommandError, Inlet, Streams, Transport};
+
+use super::{Archive, Packing, Progress, Reached, Sink};
+use crate::client::CallError;
+
+/// The part of an error message of tar that is kept.
+const MESSAGE: usize = 4 << 10;
+
+/// What tar packs.
+pub(super) struct From {
+    directory: String,
+    name: String,
+}
+
+impl From {
+    /// What a path leads to: a link at its end is followed, if the container can tell where it leads.
+    pub(super) async fn find(container: &Reached<'_>, path: &str) -> Result<Self, CallError> {
+        if Source::name(Path::new(path)) == "." {
+            return Ok(Self { directory: path.to_owned(), name: ".".to_owned() });
+        }
+        let real = run(container, &["readlink", "-f", path]).await?;
+        let real = real.and_then(|answer| {
+            let text = String::from_utf8(answer.stdout).ok()?;
+            (answer.exit_code == 0).then(|| text.trim_end_matches('\n').to_owned())
+        });
+        Ok(Self::split(real.as_deref().unwrap_or(path)))
+    }
+
+    fn split(path: &str) -> Self {
+        let (directory, name) = parent_and_name(path);
+        Self { directory, name }
+    }
+
+    /// What the archive calls it.
+    pub(super) fn top(&self) -> &str {
+        &self.name
+    }
+}
+
+/// A path's directory and last name; all in its directory if it has none.
+fn parent_and_name(path: &str) -> (String, String) {
+    let of = Path::new(path);
+    match (of.parent(), of.file_name()) {
+        (Some(parent), Some(name)) => {
+            let parent = match parent.as_os_str().is_empty() {
+                true => ".".to_owned(),
+                false => parent.to_string_lossy().into_owned(),
+            };
+            (parent, name.to_string_lossy().into_owned())
+        }
+        _ => (path.to_owned(), ".".to_owned()),
+    }
+}
+
+/// Runs a short command; `None` if the container has no such program.
+async fn run(
+    container: &Reached<'_>,
+    command: &[&str],
+) -> Result<Option<v1::ExecSyncResponse>, CallError> {
+    let answer = container.cri.runtime.exec(&container.id, command.iter().copied(), 10);
+    match container.cri.call("ExecSync", answer).await {
+        Ok(answer) => Ok(Some(answer)),
+        Err(CallError::Refused { status, .. })
+            if crate::client::start_failure_exit_code(status.message()).is_some() =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Copies from the container.
+pub(super) async fn read(
+    container: &Reached<'_>,
+    from: &From,
+    sink: Sink,
+    progress: Progress,
+    transport: Transport,
+) -> Result<Vec<String>, CallError> {
+    // So that a name cannot be an option.
+    let member = format!("./{}", from.name);
+    let command = ["tar", "-cf", "-", "-C", &from.directory, &member];
+    let sent = async {
+        let mut tar = start(container, &command, false, transport).await?;
+        let (mut stdout, mut stderr) = (tar.stdout.take(), tar.stderr.take());
+        let take = async {
+            while let Some(bytes) = next(&mut stdout).await {
+                progress.add(bytes.len());
+                if !sink.take(bytes).await? {
+                    break;
+                }
+            }
+            Ok::<_, CallError>(())
+        };
+        let (taken, message) = tokio::join!(take, text(&mut stderr));
+        taken?;
+        outcome(tar.ended().await, &message)
+    };
+    let sent = sent.await.map(|()| Vec::new());
+    drop(progress);
+    sink.ended(sent).await
+}
+
+/// Copies into the container.
+pub(super) async fn write(
+    container: &Reached<'_>,
+    archive: Archive,
+    path: &str,
+    progress: Progress,
+    transport: Transport,
+) -> Result<Vec<String>, CallError> {
+    let directory = run(container, &["test", "-d", path]).await?;
+    let is_directory = directory.is_some_and(|answer| answer.exit_code == 0);
+    let (directory, name) = match is_directory || archive.name().is_empty() {
+        true => (path.to_owned(), None),
+        false => {
+            let (directory, name) = parent_and_name(path);
+            (directory, Some(name))
+        }
+    };
+    let mut packing = archive.begin(name.as_deref().map(OsStr::new))?;
+    // The owners in the archive are of this machine.
+    let command = ["tar", "-xpof", "-", "-C", &directory];
+    let received = receive(container, &command, &mut packing, &progress, transport).await;
+    drop(progress);
+    packing.ended(received.map(|()| Vec::new())).await
+}
+
+async fn receive(
+    container: &Reached<'_>,
+    command: &[&str],
+    packing: &mut Packing,
+    progress: &Progress,
+    transport: Transport,
+) -> Result<(), CallError> {
+    let mut tar = start(container, command, true, transport).await?;
+    let (stdin, mut stdout, mut stderr) = (tar.stdin.take(), tar.stdout.take(), tar.stderr.take());
+    let feed = async {
+        let Some(stdin) = stdin else {
+            return;
+        };
+        while let Some(bytes) = packing.chunks.recv().await {
+            progress.add(bytes.len());
+            // It has ended, and says why.
+            if stdin.send(bytes).await.is_err() {
+                break;
+            }
+        }
+        stdin.end().await;
+    };
+    let output = async {
+        // The end of its output is that of tar, which may come before that of the archive.
+        let message = tokio::join!(text(&mut stdout), text(&mut stderr)).1;
+        outcome(tar.ended().await, &message)
+    };
+    tokio::pin!(feed, output);
+    tokio::select! {
+        outcome = &mut output => outcome,
+        () = &mut feed => output.await,
+    }
+}
+
+async fn start(
+    container: &Reached<'_>,
+    command: &[&str],
+    stdin: bool,
+    transport: Transport,
+) -> Result<streaming::Command, CallError> {
+    let streams = Streams { stdin, stdout: true, stderr: true, tty: false };
+    let request = v1::ExecRequest {
+        container_id: container.id.clone(),
+        cmd: command.iter().map(|&word| word.to_owned()).collect(),
+        tty: streams.tty,
+        stdin: streams.stdin,
+        stdout: streams.stdout,
+        stderr: streams.stderr,
+    };
+    let mut client = container.cri.runtime.runtime.clone();
+    let answer = container.cri.call("Exec", client.exec(request)).await?;
+    Ok(streaming::command(&answer.into_inner().url, streams, transport).await?)
+}
+
+async fn next(inlet: &mut Option<Inlet>) -> Option<Bytes> {
+    inlet.as_mut()?.next().await
+}
+
+/// The first lines of a stream, which is read to its end.
+async fn text(inlet: &mut Option<Inlet>) -> String {
+    let mut kept = Vec::new();
+    while let Some(bytes) = next(inlet).await {
+        let room = MESSAGE.saturating_sub(kept.len()).min(bytes.len());
+        kept.extend_from_slice(bytes.get(..room).unwrap_or_default());
+    }
+    String::from_utf8_lossy(&kept).trim().to_owned()
+}
+
+fn outcome(ended: Result<i32, CommandError>, message: &str) -> Result<(), CallError> {
+    match ended {
+        Ok(0) => Ok(()),
+        Ok(code) => {
+            let message = format!("tar in the container ended with {code}: {message}");
+            Err(CallError::Denied(message))
+        }
+        Err(CommandError::Failed(message)) => Err(CallError::NotRun(format!(
+            "this runtime copies with tar, which the container must have: {message}"
+        ))),
+        Err(CommandError::Lost) => Err(CallError::Lost),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("/var/log/app.log", "/var/log", "app.log")]
+    #[case("/app.log", "/", "app.log")]
+    #[case("app.log", ".", "app.log")]
+    #[case("-v", ".", "-v")]
+    #[case("/", "/", ".")]
+    fn path_is_split_into_directory_and_name(
+        #[case] path: &str,
+        #[case] directory: &str,
+        #[case] name: &str,
+    ) {
+        let expected = (directory.to_owned(), name.to_owned());
+        assert_eq!(parent_and_name(path), expected);
+    }
+}
