@@ -3,6 +3,7 @@
 pub(crate) mod background;
 pub(crate) mod boxes;
 pub(crate) mod dead_runs;
+pub(crate) mod debug;
 pub(crate) mod describe;
 pub(crate) mod ends;
 pub(crate) mod events;

@@ -121,6 +121,18 @@ impl Pod {
         Self(Arc::new(Inner { uid, origin, api, ephemeral }))
     }
 
+    /// The same pod with the ephemeral containers of another one.
+    #[must_use]
+    pub fn with_ephemeral_containers_of(&self, other: &Self) -> Self {
+        let containers = &other.spec().ephemeral_containers;
+        if self.spec().ephemeral_containers == *containers {
+            return self.clone();
+        }
+        let mut api = self.api().clone();
+        api.spec.get_or_insert_default().ephemeral_containers.clone_from(containers);
+        Self::new(api).with_origin(self.origin())
+    }
+
     /// The file or URL that the pod was read from; may be empty. It is no part of the pod.
     pub fn origin(&self) -> &str {
         &self.0.origin
@@ -274,7 +286,7 @@ fn pairs(map: Option<&BTreeMap<String, String>>) -> impl Iterator<Item = (&str, 
     map.into_iter().flatten().map(|(key, value)| (key.as_str(), value.as_str()))
 }
 
-fn as_container(from: &EphemeralContainer) -> Container {
+pub(crate) fn as_container(from: &EphemeralContainer) -> Container {
     let from = from.clone();
     Container {
         args: from.args,

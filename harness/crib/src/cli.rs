@@ -17,7 +17,7 @@ use crate::commands::measures::{bench, check};
 use crate::commands::runs::{describe, down, explain_run, get, volume};
 use crate::commands::servers::{agent, proxy, registry, runtime};
 use crate::commands::shell::{completions, man};
-use crate::commands::streams::{attach, cp, exec, logs, port_forward};
+use crate::commands::streams::{attach, cp, debug, exec, logs, port_forward};
 
 #[cfg(test)]
 mod documents;
@@ -66,6 +66,7 @@ enum Command {
     Exec(exec::ExecArgs),
     Attach(attach::AttachArgs),
     Cp(cp::CpArgs),
+    Debug(Box<debug::DebugArgs>),
     PortForward(port_forward::PortForwardArgs),
     Stats(stats::StatsArgs),
     Runp(runp::RunpArgs),
@@ -123,6 +124,7 @@ impl Command {
             Self::Exec(args) => args.connection.inherit(before),
             Self::Attach(args) => args.connection.inherit(before),
             Self::Cp(args) => args.connection.inherit(before),
+            Self::Debug(args) => args.connection.inherit(before),
             Self::PortForward(args) => args.connection.inherit(before),
             Self::Stats(args) => args.connection.inherit(before),
             Self::Runp(args) => args.connection.inherit(before),
@@ -193,6 +195,7 @@ pub(crate) fn dispatch(mut cli: Cli) -> Exit {
         Command::Logs(args) => finish(until_signal(logs::run(&args))),
         Command::Exec(args) => finish(exec::run(&args)),
         Command::Attach(args) => finish(attach::run(&args)),
+        Command::Debug(args) => finish(debug::run(&args)),
         // Dropped at a signal: what was copied until then stays.
         Command::Cp(args) => finish(until_signal(cp::run(&args))),
         Command::PortForward(args) => finish(until_signal(port_forward::run(&args))),

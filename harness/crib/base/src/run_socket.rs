@@ -1,5 +1,5 @@
-//! The socket `run.sock` in the directory of a `crib run`: other commands ask there what the agent knows of its pods, or for the
-//! end of the run. One line of JSON each way.
+//! The socket `run.sock` in the directory of a `crib run`: other commands ask there what the agent knows of its pods, for an
+//! ephemeral container in one, or for the end of the run. One line of JSON each way.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::fd::OwnedFd;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{EphemeralContainer, Pod};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
@@ -48,13 +48,20 @@ pub fn serve_elsewhere(run: &Path, directory: &Path) -> io::Result<()> {
 }
 
 /// What a run is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
     /// Its pods.
     Pods,
     /// All of its objects.
     Objects,
+    /// Its pods, with another ephemeral container in one of them.
+    AddEphemeralContainer {
+        /// The pod's uid.
+        pod: String,
+        /// The container.
+        container: Box<EphemeralContainer>,
+    },
     /// Its pods, and then to end them and itself. Asking again changes nothing.
     End,
     /// Its pods, and then, where they are ending, to kill them.
@@ -69,6 +76,9 @@ pub struct Answer {
     /// All objects as an API server has them, by kind, namespace and name, if they were asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<Value>,
+    /// Why the request was refused, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 /// A pod, and what happened to it.

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use agent::source::PodsSender;
 use api::manifest::{Workload, to_json};
 use api::pod::{Pod, PodUid};
+use api::pod_update::with_ephemeral_container;
 use cluster::{DeleteOptions, Error, Key, Object, Part, Selection, Store};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::api::core::v1::{EphemeralContainer, PodStatus};
 use serde_json::Value;
 
 use crate::reports::Reports;
@@ -104,14 +105,38 @@ impl Hub {
             let Some(old) = self.desired.iter_mut().find(|old| old.uid() == pod.uid()) else {
                 continue;
             };
+            // Manifests have no ephemeral containers, and do not remove any.
+            let pod = pod.with_ephemeral_containers_of(old);
             if !pod.is_updated_from(old) {
                 continue;
             }
-            old.clone_from(pod);
+            old.clone_from(&pod);
             let mut value = without_cluster(to_json(pod.api()));
             value["spec"]["nodeName"] = Value::String(self.node.clone());
             written(self.store.update(value, Part::Main));
         }
+    }
+
+    /// Adds an ephemeral container to a pod, as an API server does, and has the agent start it.
+    pub(super) fn add_ephemeral_container(
+        &mut self,
+        uid: &PodUid,
+        container: EphemeralContainer,
+    ) -> Result<(), String> {
+        let pod = self.desired.iter_mut().find(|pod| pod.uid() == uid);
+        let pod = pod.ok_or("the pod is ending, or not one of this run")?;
+        let changed = with_ephemeral_container(pod, container)?;
+        if let Some(InStore { key, .. }) = self.pods.get(uid) {
+            let containers = to_json(&changed.spec().ephemeral_containers);
+            let written = self.store.change(key, Part::EphemeralContainers, |value| {
+                value["spec"]["ephemeralContainers"] = containers;
+                Ok(())
+            });
+            written.map_err(|error| error.to_string())?;
+        }
+        *pod = changed;
+        self.publish();
+        Ok(())
     }
 
     /// Deletes the pods of which `why` knows why. Says whether there were any.
@@ -286,6 +311,25 @@ mod tests {
         running.removed = true;
         hub.observe(&reports(vec![running]), now());
         assert_eq!(hub.pods(), []);
+    }
+
+    #[test]
+    fn ephemeral_container_stays_in_a_pod_whose_manifest_changes() {
+        let mut hub = hub();
+        hub.create(vec![pod("u")], now());
+        let container = || serde_json::from_value(json!({"name": "e", "image": "i"})).unwrap();
+        hub.add_ephemeral_container(&PodUid::new("u"), container()).unwrap();
+        let again = hub.add_ephemeral_container(&PodUid::new("u"), container()).unwrap_err();
+        assert!(again.contains("duplicate value"), "{again}");
+        let gone = hub.add_ephemeral_container(&PodUid::new("v"), container()).unwrap_err();
+        assert!(gone.contains("not one of this run"), "{gone}");
+        let mut changed = pod("u").api().clone();
+        changed.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
+        hub.update(&[Pod::new(changed)]);
+        let value = &hub.pods()[0].value;
+        assert_eq!(value["metadata"]["labels"]["a"], "b");
+        assert_eq!(value["spec"]["ephemeralContainers"][0]["name"], "e");
+        assert_eq!(hub.desired()[0].ephemeral_containers().len(), 1);
     }
 
     #[test]

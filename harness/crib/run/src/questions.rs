@@ -9,7 +9,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 
 /// The longest request, in bytes.
-const LONGEST: u64 = 1024;
+const LONGEST: u64 = 64 << 10;
 
 /// A request, and the way back.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(ask(run.path(), Request::Pods).await.unwrap(), None);
         let mut questions = serve(run.path()).unwrap();
         for request in [Request::Pods, Request::End] {
-            let asked = ask(run.path(), request);
+            let asked = ask(run.path(), request.clone());
             let question = questions.recv().await.unwrap();
             assert_eq!(question.request, request);
             let answer = Answer { pods: vec![PodAnswer::default()], ..Answer::default() };
@@ -100,7 +100,7 @@ mod tests {
     async fn invalid_requests_are_dropped() {
         let run = tempfile::tempdir().unwrap();
         let mut questions = serve(run.path()).unwrap();
-        for text in ["{}\n", "", "\"dance\"\n", &"x".repeat(5000)] {
+        for text in ["{}\n", "", "\"dance\"\n", &"x".repeat(100_000)] {
             let mut stream = UnixStream::connect(run_socket::path(run.path())).await.unwrap();
             // The other end may have closed already.
             let _ = stream.write_all(text.as_bytes()).await;

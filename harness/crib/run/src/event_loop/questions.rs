@@ -12,17 +12,19 @@ use crate::reports::Reports;
 impl Loop {
     /// Answers a question; says what it is for the lifecycle, if it is something.
     pub(super) fn answer(&mut self, question: Question) -> Option<Event> {
-        // One that is not there any more needs no answer, and still wants what it asked for.
-        let answer = match question.request {
-            Request::Objects => Answer { objects: self.hub.objects(), ..Answer::default() },
-            Request::Pods | Request::End | Request::Kill => self.pods_now(),
+        let (answer, event) = match question.request {
+            Request::Objects => (Answer { objects: self.hub.objects(), ..Answer::default() }, None),
+            Request::AddEphemeralContainer { pod, container } => {
+                let added = self.hub.add_ephemeral_container(&PodUid::new(pod), *container);
+                (Answer { refused: added.err(), ..self.pods_now() }, None)
+            }
+            Request::Pods => (self.pods_now(), None),
+            Request::End => (self.pods_now(), Some(Event::Down)),
+            Request::Kill => (self.pods_now(), Some(Event::Signal)),
         };
+        // One that is not there any more needs no answer, and still wants what it asked for.
         let _ = question.answer.send(answer);
-        match question.request {
-            Request::Pods | Request::Objects => None,
-            Request::End => Some(Event::Down),
-            Request::Kill => Some(Event::Signal),
-        }
+        event
     }
 
     fn pods_now(&self) -> Answer {

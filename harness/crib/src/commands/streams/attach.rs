@@ -34,9 +34,20 @@ pub(crate) struct AttachArgs {
 pub(crate) async fn run(args: &AttachArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
     let (cri, container) = find::container_of(&all, &args.container, &args.container_name).await?;
-    let streams = standard(args.interactive, args.tty);
+    to(cri, container.id, args.interactive, args.tty, args.streaming).await
+}
+
+/// Attaches to a container.
+pub(super) async fn to(
+    cri: &Cri,
+    container_id: String,
+    interactive: bool,
+    tty: bool,
+    streaming: TransportArgs,
+) -> Result<Exit, CallError> {
+    let streams = standard(interactive, tty);
     let request = v1::AttachRequest {
-        container_id: container.id,
+        container_id,
         stdin: streams.stdin,
         tty: streams.tty,
         stdout: streams.stdout,
@@ -45,5 +56,5 @@ pub(crate) async fn run(args: &AttachArgs) -> Result<Exit, CallError> {
     let mut client = cri.runtime.runtime.clone();
     let answer = cri.call("Attach", client.attach(request)).await?;
     let url = answer.into_inner().url;
-    join(&url, streams, args.streaming.transport()).await
+    join(&url, streams, streaming.transport()).await
 }

@@ -137,6 +137,17 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Exit, CallError> {
     Ok(Exit::Success)
 }
 
+/// Prints what a container that has ended wrote.
+pub(super) async fn print_all(cri: &Cri, id: &str) -> Result<(), CallError> {
+    let status = cri.call("ContainerStatus", cri.runtime.container(id)).await?;
+    let filter = Filter { since: None, timestamps: false, limit: None, stream: None };
+    let mut follower = Follower::open(status.log_path.as_ref(), None, filter, false)?;
+    if follower.read()? {
+        follower.finish()?;
+    }
+    Ok(())
+}
+
 /// Whether nothing more will be written. A container that is gone has ended.
 async fn has_ended(cri: &Cri, id: &str) -> Result<bool, CallError> {
     match cri.call("ContainerStatus", cri.runtime.container(id)).await {

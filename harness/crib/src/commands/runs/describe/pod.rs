@@ -22,9 +22,12 @@ pub(super) fn lines(pod: &Pod, events: Option<&[EventAnswer]>, now: Timestamp) -
     let has_agent = events.is_some();
     let mut lines = Lines::default();
     head(&mut lines, pod, &spec, &status, has_agent);
+    let as_containers = api::pod::Pod::new(pod.clone());
+    let ephemeral = as_containers.ephemeral_containers();
     let groups = [
         ("Init Containers", spec.init_containers.as_deref(), &status.init_container_statuses),
         ("Containers", Some(spec.containers.as_slice()), &status.container_statuses),
+        ("Ephemeral Containers", Some(ephemeral), &status.ephemeral_container_statuses),
     ];
     for (heading, all, statuses) in groups {
         let statuses = statuses.as_deref().unwrap_or_default();

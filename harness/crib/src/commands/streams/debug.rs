@@ -1,0 +1,221 @@
+//! `crib debug`: adds an ephemeral container to a pod of a `crib run`, and attaches to it.
+
+use std::collections::BTreeSet;
+use std::io::{self, IsTerminal as _};
+
+use crib_base::run_socket::{Answer, Request};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    Capabilities, ContainerState, EnvVar, EphemeralContainer, SecurityContext,
+};
+
+use super::attach;
+use super::logs;
+use crate::commands::prelude::*;
+use crate::stream::TransportArgs;
+
+/// The time between two questions whether the container runs.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Add a container to a running pod, with the tools that its images lack
+#[derive(Debug, Args)]
+#[command(after_help = with_codes("\
+Examples:
+  crib debug web -it --image busybox
+  crib debug web -it --image crib.local/host --target nginx -- bash
+  crib debug web --image busybox -c probe -- wget -O- localhost:8080
+
+The container is an ephemeral one, as with kubectl debug: it shares the network of the pod and, with --target, the processes of \
+one of its containers, is not restarted, and ends with the pod. It may trace processes (SYS_PTRACE), as with kubectl's profile \
+general. The pod is one of a crib run."))]
+pub(crate) struct DebugArgs {
+    /// Pod: name, web or shop/web, or id
+    pod: String,
+    /// Image of the container
+    #[arg(long)]
+    image: String,
+    /// Command of the container [default: the image's]
+    #[arg(last = true)]
+    command: Vec<String>,
+    /// Pass the command as arguments of the image's own
+    #[arg(long, requires = "command")]
+    arguments_only: bool,
+    /// Name of the container [default: debugger- and five characters]
+    #[arg(short, long, value_name = "NAME")]
+    container: Option<String>,
+    /// Container of the pod whose processes it sees
+    #[arg(long, value_name = "CONTAINER")]
+    target: Option<String>,
+    /// Environment variable; repeatable
+    #[arg(long, value_name = "NAME=VALUE", value_parser = crate::client::select::label)]
+    env: Vec<(String, String)>,
+    /// When to pull the image [default: as for every container]
+    #[arg(long, value_name = "POLICY", value_parser = ["Always", "IfNotPresent", "Never"])]
+    image_pull_policy: Option<String>,
+    /// Pass standard input to it, and attach
+    #[arg(short = 'i', long = "stdin", alias = "interactive")]
+    interactive: bool,
+    /// Allocate a terminal
+    #[arg(short, long, requires = "interactive")]
+    tty: bool,
+    /// Attach without standard input too, or not at all [default: with --stdin]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    attach: Option<bool>,
+    /// Print no names
+    #[arg(short, long)]
+    quiet: bool,
+    #[command(flatten)]
+    streaming: TransportArgs,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+/// Runs it.
+pub(crate) async fn run(args: &DebugArgs) -> Result<Exit, CallError> {
+    if args.interactive && args.tty && !io::stdin().is_terminal() {
+        let message =
+            "standard input is not a terminal: leave out --tty, or run this in a terminal";
+        return Err(CallError::Usage(message.to_owned()));
+    }
+    let all = args.connection.open_all()?;
+    let (cri, pod) = find::pod(&all, &args.pod).await?;
+    let uid = pod.metadata.unwrap_or_default().uid;
+    let name = args.container.clone().unwrap_or_else(generated_name);
+    if !args.quiet {
+        if args.container.is_none() {
+            print(&format!("Defaulting debug container name to {name}."))?;
+        }
+        if let Some(target) = &args.target {
+            print(&format!(
+                "Targeting container {target:?}. If you don't see processes from this container it may be because the container \
+                 runtime doesn't support this feature."
+            ))?;
+        }
+    }
+    let container = Box::new(container(args, &name));
+    let added = cri.ask_run(Request::AddEphemeralContainer { pod: uid.clone(), container })?;
+    let added = added.ok_or_else(|| {
+        let pod = &args.pod;
+        CallError::Denied(format!(
+            "pod {pod:?} is not one of a crib run, which alone can change it"
+        ))
+    })?;
+    if let Some(why) = added.refused {
+        return Err(CallError::Denied(format!("the container was not added: {why}")));
+    }
+    if !args.attach.unwrap_or(args.interactive) {
+        return Ok(Exit::Success);
+    }
+    match started(cri, &uid, &name).await? {
+        Started::Runs(id) => {
+            if args.interactive && args.tty && !args.quiet {
+                say("if there is no prompt, press enter");
+            }
+            attach::to(cri, id, args.interactive, args.tty, args.streaming).await
+        }
+        Started::HasEnded(id) => {
+            logs::print_all(cri, &id).await?;
+            Ok(Exit::Success)
+        }
+    }
+}
+
+fn container(args: &DebugArgs, name: &str) -> EphemeralContainer {
+    let given = |words: bool| (words && !args.command.is_empty()).then(|| args.command.clone());
+    let env = args.env.iter().map(|(name, value)| EnvVar {
+        name: name.clone(),
+        value: Some(value.clone()),
+        ..EnvVar::default()
+    });
+    EphemeralContainer {
+        name: name.to_owned(),
+        image: Some(args.image.clone()),
+        command: given(!args.arguments_only),
+        args: given(args.arguments_only),
+        env: (!args.env.is_empty()).then(|| env.collect()),
+        image_pull_policy: args.image_pull_policy.clone(),
+        stdin: args.interactive.then_some(true),
+        // The end of what is piped into it is that of its standard input, and not of the command before all its output.
+        stdin_once: (args.interactive && !args.tty).then_some(true),
+        tty: args.tty.then_some(true),
+        target_container_name: args.target.clone(),
+        security_context: Some(SecurityContext {
+            capabilities: Some(Capabilities {
+                add: Some(vec!["SYS_PTRACE".to_owned()]),
+                ..Capabilities::default()
+            }),
+            ..SecurityContext::default()
+        }),
+        ..EphemeralContainer::default()
+    }
+}
+
+/// A name that no container has, most likely; the run refuses one that is taken.
+fn generated_name() -> String {
+    let seed = format!("{} {}", std::process::id(), Timestamp::now());
+    api::generated_names::generated_name("debugger-", &seed)
+}
+
+/// A container that was started.
+enum Started {
+    Runs(String),
+    HasEnded(String),
+}
+
+/// Waits until the container has started, and says once what it waits for.
+async fn started(cri: &Cri, uid: &str, name: &str) -> Result<Started, CallError> {
+    let mut said = BTreeSet::new();
+    loop {
+        let answer = cri.ask_run(Request::Pods)?.ok_or(CallError::Lost)?;
+        match look(&answer, uid, name) {
+            Seen::Started(started) => return Ok(started),
+            Seen::Waiting(Some(why)) => {
+                if said.insert(why.clone()) {
+                    say(&format!("container {name} waits: {why}"));
+                }
+            }
+            Seen::Waiting(None) => {}
+            Seen::Gone => {
+                let what = "container";
+                return Err(CallError::NotFound { what, name: name.to_owned() });
+            }
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// What the run knows of a container.
+enum Seen {
+    Started(Started),
+    /// With what it waits for, if that is worth a word.
+    Waiting(Option<String>),
+    /// The pod is gone.
+    Gone,
+}
+
+fn look(answer: &Answer, uid: &str, name: &str) -> Seen {
+    let pods = &mut answer.pods.iter().map(|answer| &answer.pod);
+    let Some(pod) = pods.find(|pod| pod.metadata.uid.as_deref() == Some(uid)) else {
+        return Seen::Gone;
+    };
+    let status = pod.status.as_ref();
+    let mut statuses = status
+        .and_then(|status| status.ephemeral_container_statuses.as_ref())
+        .into_iter()
+        .flatten();
+    let Some(status) = statuses.find(|status| status.name == name) else {
+        return Seen::Waiting(None);
+    };
+    let id = status.container_id.as_deref().unwrap_or_default();
+    let id = id.rsplit_once("://").map_or(id, |(_, id)| id).to_owned();
+    match status.state.clone().unwrap_or_default() {
+        ContainerState { running: Some(_), .. } => Seen::Started(Started::Runs(id)),
+        ContainerState { terminated: Some(_), .. } => Seen::Started(Started::HasEnded(id)),
+        ContainerState { waiting, .. } => {
+            let waiting = waiting.unwrap_or_default();
+            let reason = waiting.reason.unwrap_or_default();
+            let message = waiting.message.filter(|message| !message.is_empty());
+            Seen::Waiting(message.map(|message| format!("{reason}: {message}")))
+        }
+    }
+}
