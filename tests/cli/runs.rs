@@ -17,4 +17,5 @@ pub(crate) mod run;
 pub(crate) mod taken_paths;
 pub(crate) mod temporary;
 pub(crate) mod told;
+pub(crate) mod top;
 pub(crate) mod usage;

@@ -14,7 +14,7 @@ use crate::commands::listing::{
     ps, runtime_config, stats, statsp, version,
 };
 use crate::commands::measures::{bench, check};
-use crate::commands::runs::{describe, down, explain_run, get, volume};
+use crate::commands::runs::{describe, down, explain_run, get, top, volume};
 use crate::commands::servers::{agent, proxy, registry, runtime};
 use crate::commands::shell::{completions, man};
 use crate::commands::streams::{attach, cp, debug, exec, logs, port_forward};
@@ -69,6 +69,7 @@ enum Command {
     Debug(Box<debug::DebugArgs>),
     PortForward(port_forward::PortForwardArgs),
     Stats(stats::StatsArgs),
+    Top(top::TopArgs),
     Runp(runp::RunpArgs),
     Create(create::CreateArgs),
     Start(start::StartArgs),
@@ -127,6 +128,7 @@ impl Command {
             Self::Debug(args) => args.connection.inherit(before),
             Self::PortForward(args) => args.connection.inherit(before),
             Self::Stats(args) => args.connection.inherit(before),
+            Self::Top(args) => args.connection.inherit(before),
             Self::Runp(args) => args.connection.inherit(before),
             Self::Create(args) => args.connection.inherit(before),
             Self::Start(args) => args.connection.inherit(before),
@@ -200,6 +202,7 @@ pub(crate) fn dispatch(mut cli: Cli) -> Exit {
         Command::Cp(args) => finish(until_signal(cp::run(&args))),
         Command::PortForward(args) => finish(until_signal(port_forward::run(&args))),
         Command::Stats(args) => finish(until_signal(stats::run(&args))),
+        Command::Top(args) => finish(until_signal(top::run(&args))),
         Command::Runp(args) => finish(runp::run(&args)),
         Command::Create(args) => finish(until_signal(create::run(&args))),
         Command::Start(args) => finish(start::run(&args)),

@@ -140,6 +140,26 @@ async fn pod_names(cri: &Cri) -> Result<PodNames, CallError> {
     Ok(named.collect())
 }
 
+/// The pods of containers, by the containers' ids.
+pub(crate) type PodsOfContainers = HashMap<String, PodName>;
+
+/// The pods of all containers.
+pub(crate) async fn pods_of_containers(runtimes: &[Cri]) -> Result<PodsOfContainers, CallError> {
+    let mut known = PodsOfContainers::new();
+    for cri in runtimes {
+        let both = async {
+            let containers = cri.runtime.containers(v1::ContainerFilter::default());
+            Ok((cri.call("ListContainers", containers).await?, pod_names(cri).await?))
+        };
+        if let Some((containers, pods)) = cri.unless_ended(both.await)? {
+            known.extend(containers.into_iter().filter_map(|container| {
+                Some((container.id, pods.get(&container.pod_sandbox_id)?.clone()))
+            }));
+        }
+    }
+    Ok(known)
+}
+
 /// The name of a container in its pod.
 pub(crate) fn name(container: &v1::Container) -> String {
     container.metadata.clone().unwrap_or_default().name

@@ -4,4 +4,5 @@ pub(crate) mod describe;
 pub(crate) mod down;
 pub(crate) mod explain_run;
 pub(crate) mod get;
+pub(crate) mod top;
 pub(crate) mod volume;

@@ -1,7 +1,9 @@
 //! `crib stats`: resource usage of containers.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
+use crate::client::containers::{self, PodsOfContainers};
 use crate::client::output::{Columns, Form, clear};
 use crate::client::sampling::Sampling;
 use crate::client::select::{label, labels};
@@ -49,13 +51,27 @@ pub(crate) struct StatsArgs {
 
 /// Shows them.
 pub(crate) async fn run(args: &StatsArgs) -> Result<Exit, CallError> {
-    let cri = args.connection.open()?;
+    let all = args.connection.open_all()?;
+    // Of the latest sample.
+    let pods = RefCell::new(PodsOfContainers::new());
     let sampling = Sampling { watch: args.watch, interval: args.seconds, output: args.output };
     sampling
         .print(
             "ListContainerStatsResponse",
-            async || measure(args, &cri).await,
-            |before, now| table(args, before, now),
+            async || {
+                let mut answer = v1::ListContainerStatsResponse::default();
+                for cri in &all {
+                    if let Some(of_one) = cri.unless_ended(measure(args, cri).await)? {
+                        answer.stats.extend(of_one.stats);
+                    }
+                }
+                answer.stats.sort_by(|a, b| id_of(a).cmp(id_of(b)));
+                if args.output == Form::Table {
+                    *pods.borrow_mut() = containers::pods_of_containers(&all).await?;
+                }
+                Ok(answer)
+            },
+            |before, now| table(args, before, now, &pods.borrow()),
         )
         .await
 }
@@ -78,7 +94,6 @@ async fn measure(args: &StatsArgs, cri: &Cri) -> Result<v1::ListContainerStatsRe
         let running: HashSet<String> = running.into_iter().map(|of| of.id).collect();
         answer.stats.retain(|stats| running.contains(id_of(stats)));
     }
-    answer.stats.sort_by(|a, b| id_of(a).cmp(id_of(b)));
     Ok(answer)
 }
 
@@ -90,10 +105,15 @@ fn table(
     args: &StatsArgs,
     before: &v1::ListContainerStatsResponse,
     now: &v1::ListContainerStatsResponse,
+    pods: &PodsOfContainers,
 ) -> Result<(), CallError> {
     let before: HashMap<&str, &v1::ContainerStats> =
         before.stats.iter().map(|stats| (id_of(stats), stats)).collect();
-    let headings = ["CONTAINER", "NAME", "CPU %", "MEM", "DISK", "INODES", "SWAP"];
+    // Programs may count the columns of crictl.
+    let has_runs =
+        now.stats.iter().any(|stats| pods.get(id_of(stats)).is_some_and(|pod| pod.run.is_some()));
+    let mut headings = vec!["CONTAINER", "NAME", "CPU %", "MEM", "DISK", "INODES", "SWAP", "POD"];
+    headings.extend(has_runs.then_some("RUN"));
     let mut columns = Columns::new(&headings);
     columns.right(&[2, 3, 4, 5, 6]);
     for stats in &now.stats {
@@ -104,7 +124,8 @@ fn table(
         };
         let memory = stats.memory.and_then(|memory| memory.working_set_bytes);
         let inodes = layer.inodes_used;
-        columns.row([
+        let pod = pods.get(id_of(stats));
+        let mut cells = vec![
             human::id(id_of(stats), args.no_trunc).to_owned(),
             metadata.unwrap_or_default().name,
             share(
@@ -116,7 +137,13 @@ fn table(
             bytes(layer.used_bytes),
             inodes.map_or_else(|| "-".to_owned(), |inodes| inodes.value.to_string()),
             bytes(stats.swap.and_then(|swap| swap.swap_usage_bytes)),
-        ]);
+            pod.map_or_else(|| "unknown".to_owned(), |pod| pod.name.clone()),
+        ];
+        if has_runs {
+            let run = pod.and_then(|pod| pod.run.as_ref());
+            cells.push(run.map(ToString::to_string).unwrap_or_default());
+        }
+        columns.row(cells);
     }
     if args.watch {
         clear()?;

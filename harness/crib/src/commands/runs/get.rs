@@ -14,7 +14,7 @@ mod jsonpath;
 mod kinds;
 mod output_format;
 mod printers;
-mod select;
+pub(super) mod select;
 
 use columns::sort_by;
 use jsonpath::Path;

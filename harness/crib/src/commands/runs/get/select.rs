@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// A label selector: `app=web,tier in (a, b),!canary`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Labels(Vec<Requirement>);
+pub(crate) struct Labels(Vec<Requirement>);
 
 /// One requirement on a label.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,10 +32,12 @@ impl Labels {
     /// Whether the object has such labels.
     pub(super) fn match_object(&self, object: &Value) -> bool {
         let labels = object.pointer("/metadata/labels");
-        self.0.iter().all(|requirement| {
-            let value = labels.and_then(|labels| labels.get(&requirement.key));
-            requirement.test.accepts(value.and_then(Value::as_str))
-        })
+        self.accept(|key| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str))
+    }
+
+    /// Whether labels that have these values are such labels.
+    pub(crate) fn accept<'l>(&self, label: impl Fn(&str) -> Option<&'l str>) -> bool {
+        self.0.iter().all(|requirement| requirement.test.accepts(label(&requirement.key)))
     }
 }
 

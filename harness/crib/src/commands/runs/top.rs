@@ -1,0 +1,299 @@
+//! `crib top`: what pods use of the machine, as `kubectl top pod` shows it.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, HashMap};
+
+use crate::client::output::Columns;
+use crate::commands::listing::stats::share;
+use crate::commands::prelude::*;
+
+use super::get::select::Labels;
+
+/// The time between the two measurements of which CPU usage is the difference.
+const INTERVAL: Duration = Duration::from_secs(1);
+const MEBIBYTE: u64 = 1 << 20;
+
+/// Show the CPU and memory usage of pods, as kubectl top does
+#[derive(Debug, Args)]
+#[command(after_help = with_codes("\
+Examples:
+  crib top pod
+  crib top pod -A --sort-by memory
+  crib top pod web --containers
+
+CPU is in thousandths of a core, over a second; memory is the working set. A pod is as much as its running containers."))]
+pub(crate) struct TopArgs {
+    /// What uses it: `pod`
+    #[arg(value_enum)]
+    resource: Resource,
+    /// Name of a pod [default: all]
+    name: Option<String>,
+    /// Namespace of the pods
+    #[arg(short, long, default_value = "default")]
+    namespace: String,
+    /// Show the pods of all namespaces
+    #[arg(short = 'A', long, conflicts_with = "name")]
+    all_namespaces: bool,
+    /// Filter by labels: `app=web,tier!=db`, `app in (web, api)`, `app`, `!app`
+    #[arg(short = 'l', long, conflicts_with = "name")]
+    selector: Option<Labels>,
+    /// Show each container
+    #[arg(long)]
+    containers: bool,
+    /// The most of it first
+    #[arg(long, value_enum)]
+    sort_by: Option<SortBy>,
+    /// Leave the headings out
+    #[arg(long)]
+    no_headers: bool,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+/// What uses the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Resource {
+    /// Pods.
+    #[value(aliases = ["pods", "po"])]
+    Pod,
+}
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SortBy {
+    Cpu,
+    Memory,
+}
+
+/// Shows it.
+pub(crate) async fn run(args: &TopArgs) -> Result<Exit, CallError> {
+    let Resource::Pod = args.resource;
+    let all = match args.connection.open_all() {
+        Err(CallError::NoRuntime { .. }) => return Err(CallError::NoRun),
+        all => all?,
+    };
+    let before = measure(args, &all).await?;
+    if let (Some(name), true) = (&args.name, before.is_empty()) {
+        return Err(CallError::NotFound { what: "pod", name: name.clone() });
+    }
+    if before.is_empty() {
+        match args.all_namespaces {
+            true => say("no resources found"),
+            false => say(&format!("no resources found in {} namespace", args.namespace)),
+        }
+        return Ok(Exit::Success);
+    }
+    tokio::time::sleep(INTERVAL).await;
+    let now = measure(args, &all).await?;
+    table(args, usage(&before, &now))?;
+    Ok(Exit::Success)
+}
+
+/// A running container at one time.
+#[derive(Clone, Debug)]
+struct Measured {
+    namespace: String,
+    pod: String,
+    /// Its sandbox.
+    pod_id: String,
+    name: String,
+    cpu: Option<v1::CpuUsage>,
+    memory: u64,
+}
+
+/// The containers of the pods that are shown, by their ids.
+type Measurement = HashMap<String, Measured>;
+
+async fn measure(args: &TopArgs, all: &[Cri]) -> Result<Measurement, CallError> {
+    let mut measured = Measurement::new();
+    for cri in all {
+        if let Some(of_one) = cri.unless_ended(measure_one(args, cri).await)? {
+            measured.extend(of_one);
+        }
+    }
+    Ok(measured)
+}
+
+async fn measure_one(args: &TopArgs, cri: &Cri) -> Result<Measurement, CallError> {
+    let pods = cri.runtime.pods(v1::PodSandboxFilter::default());
+    let pods = cri.call("ListPodSandbox", pods).await?;
+    let pods: HashMap<String, v1::PodSandboxMetadata> = pods
+        .into_iter()
+        .filter(|pod| is_shown(args, pod))
+        .map(|pod| (pod.id, pod.metadata.unwrap_or_default()))
+        .collect();
+    let running = cri.running_containers().await?;
+    let of_pods: HashMap<String, String> =
+        running.into_iter().map(|container| (container.id, container.pod_sandbox_id)).collect();
+    let mut client = cri.runtime.runtime.clone();
+    let request = v1::ListContainerStatsRequest::default();
+    let answer = cri.call("ListContainerStats", client.list_container_stats(request)).await?;
+    let stats = answer.into_inner().stats.into_iter().filter_map(|stats| {
+        let attributes = stats.attributes?;
+        let pod_id = of_pods.get(&attributes.id)?.clone();
+        let pod = pods.get(&pod_id)?;
+        let memory = stats.memory.and_then(|memory| memory.working_set_bytes);
+        let measured = Measured {
+            namespace: pod.namespace.clone(),
+            pod: pod.name.clone(),
+            pod_id,
+            name: attributes.metadata.unwrap_or_default().name,
+            cpu: stats.cpu,
+            memory: memory.unwrap_or_default().value,
+        };
+        Some((attributes.id, measured))
+    });
+    Ok(stats.collect())
+}
+
+fn is_shown(args: &TopArgs, pod: &v1::PodSandbox) -> bool {
+    let metadata = pod.metadata.clone().unwrap_or_default();
+    let label = |key: &str| pod.labels.get(key).map(String::as_str);
+    (args.all_namespaces || metadata.namespace == args.namespace)
+        && args.name.as_ref().is_none_or(|name| *name == metadata.name)
+        && args.selector.as_ref().is_none_or(|selector| selector.accept(label))
+}
+
+/// What a pod or a container uses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Usage {
+    name: String,
+    /// Thousandths of a core.
+    cpu: u64,
+    memory: u64,
+}
+
+/// A pod and its containers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct PodUsage {
+    namespace: String,
+    pod: Usage,
+    containers: Vec<Usage>,
+}
+
+/// The usage of containers that ran at both times, by pod.
+fn usage(before: &Measurement, now: &Measurement) -> Vec<PodUsage> {
+    let mut pods: BTreeMap<&str, PodUsage> = BTreeMap::new();
+    for (id, measured) in now {
+        let earlier = before.get(id).and_then(|measured| measured.cpu.as_ref());
+        let percent = share(earlier, measured.cpu.as_ref()).unwrap_or_default();
+        let container = Usage {
+            name: measured.name.clone(),
+            cpu: thousandths(percent),
+            memory: measured.memory,
+        };
+        let pod = pods.entry(&measured.pod_id).or_default();
+        pod.namespace.clone_from(&measured.namespace);
+        pod.pod.name.clone_from(&measured.pod);
+        pod.pod.cpu += container.cpu;
+        pod.pod.memory += container.memory;
+        pod.containers.push(container);
+    }
+    pods.into_values().collect()
+}
+
+/// Thousandths of a core from hundredths, rounded up as kubectl does.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "it is no more than cores"
+)]
+fn thousandths(percent: f64) -> u64 {
+    (percent * 10.0).ceil().max(0.0) as u64
+}
+
+fn compare(one: &Usage, other: &Usage, by: Option<SortBy>) -> Ordering {
+    let most = match by {
+        Some(SortBy::Cpu) => Reverse(one.cpu).cmp(&Reverse(other.cpu)),
+        Some(SortBy::Memory) => Reverse(one.memory).cmp(&Reverse(other.memory)),
+        None => Ordering::Equal,
+    };
+    most.then_with(|| one.name.cmp(&other.name))
+}
+
+fn table(args: &TopArgs, mut pods: Vec<PodUsage>) -> Result<(), CallError> {
+    pods.sort_by(|one, other| {
+        match args.sort_by {
+            None => one.namespace.cmp(&other.namespace),
+            Some(_) => Ordering::Equal,
+        }
+        .then_with(|| compare(&one.pod, &other.pod, args.sort_by))
+    });
+    let mut headings = Vec::new();
+    headings.extend(args.all_namespaces.then_some("NAMESPACE"));
+    headings.extend(args.containers.then_some("POD"));
+    headings.extend(["NAME", "CPU(cores)", "MEMORY(bytes)"]);
+    let mut columns = match args.no_headers {
+        true => Columns::without_headings(headings.len()),
+        false => Columns::new(&headings),
+    };
+    for mut pod in pods {
+        pod.containers.sort_by(|one, other| compare(one, other, args.sort_by));
+        let rows = match args.containers {
+            true => pod.containers,
+            false => vec![pod.pod.clone()],
+        };
+        for row in rows {
+            let mut cells = Vec::new();
+            cells.extend(args.all_namespaces.then(|| pod.namespace.clone()));
+            cells.extend(args.containers.then(|| pod.pod.name.clone()));
+            let memory = format!("{}Mi", row.memory / MEBIBYTE);
+            cells.extend([row.name, format!("{}m", row.cpu), memory]);
+            columns.row(cells);
+        }
+    }
+    columns.print()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn measured(pod: &str, name: &str, at: i64, used: u64, memory: u64) -> Measured {
+        Measured {
+            namespace: "default".to_owned(),
+            pod: pod.to_owned(),
+            pod_id: format!("id of {pod}"),
+            name: name.to_owned(),
+            cpu: Some(v1::CpuUsage {
+                timestamp: at,
+                usage_core_nano_seconds: Some(v1::UInt64Value { value: used }),
+                ..Default::default()
+            }),
+            memory,
+        }
+    }
+
+    #[test]
+    fn pod_uses_what_its_containers_use() {
+        let all = |at: i64, used: u64| {
+            let one = |pod, name, used, memory| measured(pod, name, at, used, memory);
+            Measurement::from([
+                ("1".to_owned(), one("web", "a", used, 10)),
+                ("2".to_owned(), one("web", "b", 2 * used, 20)),
+                ("3".to_owned(), one("db", "c", 0, 30)),
+            ])
+        };
+        let mut before = all(0, 0);
+        before.remove("3");
+        let found = usage(&before, &all(1_000_000_000, 100_100_000));
+        let mut shown: Vec<_> =
+            found.iter().map(|of| (of.pod.name.as_str(), of.pod.cpu, of.pod.memory)).collect();
+        shown.sort_unstable();
+        // One that has just started has no CPU usage yet.
+        assert_eq!(shown, [("db", 0, 30), ("web", 101 + 201, 30)]);
+    }
+
+    #[rstest]
+    #[case(None, ["a", "b", "c"])]
+    #[case(Some(SortBy::Cpu), ["b", "a", "c"])]
+    #[case(Some(SortBy::Memory), ["c", "a", "b"])]
+    fn most_comes_first_and_names_decide(#[case] by: Option<SortBy>, #[case] expected: [&str; 3]) {
+        let of = |name: &str, cpu, memory| Usage { name: name.to_owned(), cpu, memory };
+        let mut all = [of("c", 1, 9), of("b", 5, 2), of("a", 1, 2)];
+        all.sort_by(|one, other| compare(one, other, by));
+        assert_eq!(all.map(|usage| usage.name), expected.map(str::to_owned));
+    }
+}
