@@ -40,6 +40,8 @@ use job::JobCounts;
 use owned::{Outcome, Reason};
 use room::Room;
 
+pub use status::since;
+
 /// How a pod on the node is.
 #[derive(Clone, Debug, Default)]
 pub struct PodState {

@@ -129,6 +129,15 @@ fn delete(pod: &OwnedPod) -> Action {
     pod.delete(ROLLED)
 }
 
+/// How many of `wanted` pods of a Deployment may be unavailable.
+pub(super) fn max_unavailable(spec: &DeploymentSpec, wanted: usize) -> usize {
+    let kind = spec.strategy.as_ref().and_then(|strategy| strategy.type_.as_deref());
+    match kind == Some("Recreate") || wanted == 0 {
+        true => 0,
+        false => margins(spec, wanted).unavailable,
+    }
+}
+
 fn margins(spec: &DeploymentSpec, wanted: usize) -> Margins {
     let strategy = spec.strategy.as_ref();
     let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());

@@ -6,10 +6,12 @@
 
 use api::manifest::{Workload, WorkloadObject};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::apps::v1::DeploymentSpec;
 use serde_json::{Map, Value, json};
 
 use super::job;
 use super::owned::{Outcome, OwnedPod, Reason};
+use super::rollout;
 
 /// What a status is about.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +65,7 @@ pub(super) fn of(subject: &Subject<'_>, now: Timestamp) -> Option<Value> {
                 "readyReplicas": counts.ready,
                 "availableReplicas": counts.available,
                 "unavailableReplicas": wanted.max(counts.replicas).saturating_sub(counts.available),
+                "conditions": deployment_conditions(subject, &spec, &counts),
             })
         }
         WorkloadObject::ReplicaSet(set) => {
@@ -120,6 +123,50 @@ pub(super) fn of(subject: &Subject<'_>, now: Timestamp) -> Option<Value> {
         | WorkloadObject::ReplicaSet(_)
         | WorkloadObject::StatefulSet(_) => with_generation(subject, status),
     })
+}
+
+/// The conditions of a Deployment, but for the times: [`since`] adds them.
+fn deployment_conditions(subject: &Subject<'_>, spec: &DeploymentSpec, counts: &Counts) -> Value {
+    let wanted = count(spec.replicas.unwrap_or(1));
+    let least = wanted.saturating_sub(rollout::max_unavailable(spec, wanted));
+    let (available, reason, message) = match counts.available >= least {
+        true => ("True", "MinimumReplicasAvailable", "Deployment has minimum availability."),
+        false => {
+            let message = "Deployment does not have minimum availability.";
+            ("False", "MinimumReplicasUnavailable", message)
+        }
+    };
+    let all = [counts.replicas, counts.updated, counts.available];
+    let (progress, verb) = match all == [wanted; 3] {
+        true => ("NewReplicaSetAvailable", "has successfully progressed"),
+        false => ("ReplicaSetUpdated", "is progressing"),
+    };
+    let set = format!("{}-{}", subject.workload.name(), subject.revision);
+    json!([
+        {"type": "Available", "status": available, "reason": reason, "message": message},
+        {
+            "type": "Progressing", "status": "True", "reason": progress,
+            "message": format!("ReplicaSet {set:?} {verb}."),
+        },
+    ])
+}
+
+/// Adds to the conditions of a status since when they are as they are, where they do not say it: as before, or now.
+pub fn since(mut status: Value, before: &Value, now: Timestamp) -> Value {
+    let old = before.get("conditions").and_then(Value::as_array);
+    let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+    let fields = conditions.into_iter().flatten().filter_map(Value::as_object_mut);
+    for condition in fields.filter(|condition| !condition.contains_key("lastTransitionTime")) {
+        let mut others = old.into_iter().flatten();
+        let last = others.find(|other| other.get("type") == condition.get("type"));
+        for (time_field, of) in [("lastTransitionTime", "status"), ("lastUpdateTime", "reason")] {
+            let same = last.filter(|last| last.get(of) == condition.get(of));
+            let known = same.and_then(|last| last.get(time_field)).cloned();
+            condition
+                .insert(time_field.to_owned(), known.unwrap_or_else(|| Value::String(time(now))));
+        }
+    }
+    status
 }
 
 /// ReplicaSets and StatefulSets have `replicas` also when they are zero.

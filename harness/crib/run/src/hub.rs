@@ -10,6 +10,7 @@ use agent::source::PodsSender;
 use api::manifest::{Workload, to_json};
 use api::pod::{Pod, PodUid};
 use api::pod_update::with_ephemeral_container;
+use cluster::controllers::since;
 use cluster::{DeleteOptions, Error, Key, Object, Part, Selection, Store};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{EphemeralContainer, PodStatus};
@@ -205,10 +206,18 @@ impl Hub {
             let (api_version, kind) = workload.kind();
             let kind = cluster::Kind::of(api_version, kind);
             let key = Key::new(kind, workload.namespace(), workload.name());
-            if before.remove(&key).as_ref() != Some(&status) {
-                if self.store.get(&key).is_err() {
-                    written(self.store.create(without_cluster(workload.json()), now));
-                }
+            let old = before.remove(&key);
+            let mut status = since(status, old.as_ref().unwrap_or(&Value::Null), now);
+            if self.store.get(&key).is_err() {
+                written(self.store.create(without_cluster(workload.json()), now));
+            }
+            // The controllers have the object of the manifests, and the store counts how often that changed.
+            if status.get("observedGeneration").is_some()
+                && let Ok(object) = self.store.get(&key)
+            {
+                status["observedGeneration"] = object.value["metadata"]["generation"].clone();
+            }
+            if old.as_ref() != Some(&status) {
                 written(self.store.change(&key, Part::Status, |value| {
                     value["status"] = status.clone();
                     Ok(())

@@ -1,5 +1,7 @@
 //! Objects whose manifests change while their pods run.
 
+use serde_json::Value;
+
 use super::*;
 
 /// The objects of a manifest, as after a change of its file.
@@ -81,4 +83,42 @@ fn suspended_job_is_told_once_and_waited_for_when_it_goes_on() {
     assert_eq!(world.controllers.tally().open, 1);
     let _ = world.gone(0);
     assert_eq!(world.controllers.tally(), Tally::default());
+}
+
+#[test]
+fn deployment_says_whether_it_is_available_and_since_when() {
+    let manifest = set("Deployment", "  replicas: 4\n");
+    let mut world = World::new(&manifest);
+    let conditions = |world: &World, before: &Value| {
+        let (_, status) = world.controllers.statuses(world.now).next().unwrap();
+        let status = since(status, before, world.now);
+        let shown = |it: &Value| {
+            let text = |field: &str| it[field].as_str().unwrap().to_owned();
+            format!("{} {} {}", text("type"), text("status"), text("reason"))
+        };
+        let all: Vec<String> = status["conditions"].as_array().unwrap().iter().map(shown).collect();
+        (all.join(", "), status)
+    };
+    let (shown, first) = conditions(&world, &Value::Null);
+    let missing = "Available False MinimumReplicasUnavailable, Progressing True ReplicaSetUpdated";
+    assert_eq!(shown, missing);
+    for pod in 0..2 {
+        let _ = world.ready(pod);
+    }
+    let _ = world.wait(60);
+    let (shown, second) = conditions(&world, &first);
+    assert_eq!(shown, missing);
+    assert_eq!(second["conditions"], first["conditions"], "the times stay");
+    // A quarter may be unavailable.
+    let _ = world.ready(2);
+    let (shown, third) = conditions(&world, &second);
+    let available = "Available True MinimumReplicasAvailable, Progressing True ReplicaSetUpdated";
+    assert_eq!(shown, available);
+    let time =
+        |status: &Value, index: usize| status["conditions"][index]["lastTransitionTime"].clone();
+    assert_ne!(time(&third, 0), time(&first, 0));
+    assert_eq!(time(&third, 1), time(&first, 1));
+    let _ = world.ready(3);
+    let (shown, _) = conditions(&world, &third);
+    assert!(shown.ends_with("Progressing True NewReplicaSetAvailable"), "{shown}");
 }

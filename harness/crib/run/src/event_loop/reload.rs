@@ -57,5 +57,7 @@ impl Loop {
         self.apply(changes);
         let changes = self.controllers.sync(&Reported(&reports), now);
         self.apply(changes);
+        // A change that moves no pod is observed, too.
+        self.hub.set_statuses(self.controllers.statuses(now), now);
     }
 }
