@@ -1,5 +1,6 @@
-//! The socket `run.sock` in the directory of a `crib run`: other commands ask there what the agent knows of its pods, for an
-//! ephemeral container in one, or for the end of the run. One line of JSON each way.
+//! The socket `run.sock` in the directory of a `crib run`: other commands ask there what the agent knows of its pods, watch its
+//! objects, add an ephemeral container to a pod, or ask for the end of the run. One line of JSON each way; a watch has a line for
+//! each change.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::fd::OwnedFd;
@@ -62,6 +63,8 @@ pub enum Request {
         /// The container.
         container: Box<EphemeralContainer>,
     },
+    /// All of its objects, and then their changes until the run ends: a [`WatchEvent`] a line.
+    Watch,
     /// Its pods, and then to end them and itself. Asking again changes nothing.
     End,
     /// Its pods, and then, where they are ending, to kill them.
@@ -79,6 +82,22 @@ pub struct Answer {
     /// Why the request was refused, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+}
+
+/// A change of an object, as an API server tells it to watchers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE", tag = "type", content = "object")]
+pub enum WatchEvent {
+    /// The object exists, or is new.
+    Added(Value),
+    /// It has changed to this.
+    Modified(Value),
+    /// It is gone, and was this.
+    Deleted(Value),
+    /// All objects that there were have been told: what follows are changes.
+    Bookmark,
+    /// Why no more is told, though the run goes on.
+    Error(String),
 }
 
 /// A pod, and what happened to it.
@@ -175,6 +194,14 @@ impl RunConnection {
             Ok(_) => Ok(Some(serde_json::from_str(&answer)?)),
             Err(error) => Err(error),
         }
+    }
+
+    /// Watches the objects. Each line of the stream is a [`WatchEvent`]; the run ends it.
+    pub fn watch(mut self) -> io::Result<UnixStream> {
+        let mut line = serde_json::to_vec(&Request::Watch)?;
+        line.push(b'\n');
+        self.stream.write_all(&line)?;
+        Ok(self.stream)
     }
 
     /// Waits until the process has ended.

@@ -11,7 +11,7 @@ use api::manifest::{Workload, to_json};
 use api::pod::{Pod, PodUid};
 use api::pod_update::with_ephemeral_container;
 use cluster::controllers::since;
-use cluster::{DeleteOptions, Error, Key, Object, Part, Selection, Store};
+use cluster::{DeleteOptions, Error, Key, List, Object, Part, Selection, Store, Watch};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{EphemeralContainer, PodStatus};
 use serde_json::Value;
@@ -77,6 +77,13 @@ impl Hub {
     pub(super) fn objects(&self) -> Vec<Value> {
         let all = self.store.list(&Selection::default()).items;
         all.iter().map(|object| object.value.clone()).collect()
+    }
+
+    /// All objects, and the changes after them.
+    pub(super) fn watch(&self) -> Option<(List, Watch)> {
+        let list = self.store.list(&Selection::default());
+        let watch = written(self.store.watch(Selection::default(), list.version))?;
+        Some((list, watch))
     }
 
     /// Hands the agent its pods.

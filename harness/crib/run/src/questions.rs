@@ -1,10 +1,13 @@
-//! Serves `run.sock`: each connection is one question to the event loop, which alone knows the answer.
+//! Serves `run.sock`: each connection is one question to the event loop, which alone knows the answer. Watches then follow the
+//! store of the run until the event loop ends.
 
 use std::io;
 use std::path::Path;
 
-use crib_base::run_socket::{self, Answer, Request};
+use cluster::{Event, List, Watch};
+use crib_base::run_socket::{self, Answer, Request, WatchEvent};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::unix::{ReadHalf, WriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 
@@ -15,7 +18,16 @@ const LONGEST: u64 = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) request: Request,
-    pub(super) answer: oneshot::Sender<Answer>,
+    pub(super) answer: oneshot::Sender<Reply>,
+}
+
+/// What the event loop answers.
+#[derive(Debug)]
+pub(super) enum Reply {
+    /// All there is to say.
+    Answer(Answer),
+    /// The objects, and what changes after them.
+    Watch(List, Watch),
 }
 
 /// Listens in the directory of a run, which no other user can look into.
@@ -48,9 +60,9 @@ async fn answer(
     mut stream: UnixStream,
     questions: &mpsc::UnboundedSender<Question>,
 ) -> io::Result<()> {
-    let (read, mut write) = stream.split();
+    let (mut read, mut write) = stream.split();
     let mut line = String::new();
-    BufReader::new(read.take(LONGEST)).read_line(&mut line).await?;
+    BufReader::new((&mut read).take(LONGEST)).read_line(&mut line).await?;
     let request: Request = serde_json::from_str(&line)?;
     let (answer, answered) = oneshot::channel();
     let question = Question { request, answer };
@@ -58,18 +70,68 @@ async fn answer(
     if questions.send(question).is_err() {
         return Ok(());
     }
-    let Ok(answer) = answered.await else {
-        return Ok(());
-    };
-    let mut line = serde_json::to_vec(&answer)?;
+    match answered.await {
+        Ok(Reply::Answer(answer)) => write_line(&mut write, &answer).await,
+        Ok(Reply::Watch(list, watch)) => {
+            // Who watches says nothing more: the end of its side is its end.
+            tokio::select! {
+                ended = stream_changes(&mut write, list, watch, questions) => ended,
+                () = closed(&mut read) => Ok(()),
+            }
+        }
+        Err(_) => Ok(()),
+    }
+}
+
+/// Writes the objects and then their changes, until the event loop has ended.
+async fn stream_changes(
+    write: &mut WriteHalf<'_>,
+    list: List,
+    mut watch: Watch,
+    questions: &mpsc::UnboundedSender<Question>,
+) -> io::Result<()> {
+    for object in list.items {
+        write_line(write, &WatchEvent::Added(object.value.clone())).await?;
+    }
+    write_line(write, &WatchEvent::Bookmark).await?;
+    loop {
+        // Both arms are cancel-safe. What was written before the event loop ended is told.
+        let next = tokio::select! {
+            biased;
+            next = watch.next() => next.map(Some),
+            () = questions.closed() => watch.try_next(),
+        };
+        let event = match next {
+            Ok(Some(Event::Added(object))) => WatchEvent::Added(object.value.clone()),
+            Ok(Some(Event::Modified(object))) => WatchEvent::Modified(object.value.clone()),
+            Ok(Some(Event::Deleted(object))) => WatchEvent::Deleted(object.value.clone()),
+            Ok(None) => return Ok(()),
+            // The other end did not read in time.
+            Err(error) => return write_line(write, &WatchEvent::Error(error.to_string())).await,
+        };
+        write_line(write, &event).await?;
+    }
+}
+
+/// Returns when the other end has closed its side, or broke it.
+async fn closed(read: &mut ReadHalf<'_>) {
+    let mut byte = [0];
+    while read.read(&mut byte).await.is_ok_and(|length| length > 0) {}
+}
+
+async fn write_line(write: &mut WriteHalf<'_>, value: &impl serde::Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
     write.write_all(&line).await
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use cluster::{DeleteOptions, Selection, Store};
     use crib_base::run_socket::{PodAnswer, RunConnection};
+    use serde_json::json;
+
+    use super::*;
 
     fn ask(run: &Path, request: Request) -> tokio::task::JoinHandle<Option<Answer>> {
         let run = run.to_owned();
@@ -89,11 +151,44 @@ mod tests {
             let question = questions.recv().await.unwrap();
             assert_eq!(question.request, request);
             let answer = Answer { pods: vec![PodAnswer::default()], ..Answer::default() };
-            question.answer.send(answer.clone()).unwrap();
+            question.answer.send(Reply::Answer(answer.clone())).unwrap();
             assert_eq!(asked.await.unwrap(), Some(answer));
         }
         drop(questions);
         assert_eq!(ask(run.path(), Request::Pods).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn watch_has_objects_and_changes_until_the_loop_ends() {
+        let run = tempfile::tempdir().unwrap();
+        let mut questions = serve(run.path()).unwrap();
+        let mut stream = UnixStream::connect(run_socket::path(run.path())).await.unwrap();
+        stream.write_all(b"\"watch\"\n").await.unwrap();
+        let mut lines = BufReader::new(stream).lines();
+        let mut next = async || {
+            let line = lines.next_line().await.unwrap()?;
+            Some(serde_json::from_str::<WatchEvent>(&line).unwrap())
+        };
+        let question = questions.recv().await.unwrap();
+        assert_eq!(question.request, Request::Watch);
+        let store = Store::new(1);
+        let object = |name: &str| {
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+        };
+        let now = jiff::Timestamp::UNIX_EPOCH;
+        let first = store.create(object("a"), now).unwrap().value.clone();
+        let list = store.list(&Selection::default());
+        let watch = store.watch(Selection::default(), list.version).unwrap();
+        question.answer.send(Reply::Watch(list, watch)).unwrap();
+        assert_eq!(next().await, Some(WatchEvent::Added(first)));
+        assert_eq!(next().await, Some(WatchEvent::Bookmark));
+        let second = store.create(object("b"), now).unwrap();
+        assert_eq!(next().await, Some(WatchEvent::Added(second.value.clone())));
+        let deleted = store.delete(&second.key, &DeleteOptions::default(), now).unwrap();
+        // What the store has when the loop ends is told.
+        drop(questions);
+        assert_eq!(next().await, Some(WatchEvent::Deleted(deleted.object.value.clone())));
+        assert_eq!(next().await, None);
     }
 
     #[tokio::test]

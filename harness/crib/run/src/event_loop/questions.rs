@@ -6,24 +6,30 @@ use crib_base::run_socket::{Answer, PodAnswer, Request};
 
 use super::Loop;
 use crate::lifecycle::Event;
-use crate::questions::Question;
+use crate::questions::{Question, Reply};
 use crate::reports::Reports;
 
 impl Loop {
     /// Answers a question; says what it is for the lifecycle, if it is something.
     pub(super) fn answer(&mut self, question: Question) -> Option<Event> {
-        let (answer, event) = match question.request {
-            Request::Objects => (Answer { objects: self.hub.objects(), ..Answer::default() }, None),
+        let (reply, event) = match question.request {
+            Request::Objects => {
+                let objects = self.hub.objects();
+                (Some(Reply::Answer(Answer { objects, ..Answer::default() })), None)
+            }
+            Request::Watch => (self.hub.watch().map(|(list, watch)| Reply::Watch(list, watch)), None),
             Request::AddEphemeralContainer { pod, container } => {
                 let added = self.hub.add_ephemeral_container(&PodUid::new(pod), *container);
-                (Answer { refused: added.err(), ..self.pods_now() }, None)
+                (Some(Reply::Answer(Answer { refused: added.err(), ..self.pods_now() })), None)
             }
-            Request::Pods => (self.pods_now(), None),
-            Request::End => (self.pods_now(), Some(Event::Down)),
-            Request::Kill => (self.pods_now(), Some(Event::Signal)),
+            Request::Pods => (Some(Reply::Answer(self.pods_now())), None),
+            Request::End => (Some(Reply::Answer(self.pods_now())), Some(Event::Down)),
+            Request::Kill => (Some(Reply::Answer(self.pods_now())), Some(Event::Signal)),
         };
         // One that is not there any more needs no answer, and still wants what it asked for.
-        let _ = question.answer.send(answer);
+        if let Some(reply) = reply {
+            let _ = question.answer.send(reply);
+        }
         event
     }
 
