@@ -19,3 +19,4 @@ pub(crate) mod temporary;
 pub(crate) mod told;
 pub(crate) mod top;
 pub(crate) mod usage;
+pub(crate) mod wait;

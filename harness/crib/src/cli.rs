@@ -14,7 +14,7 @@ use crate::commands::listing::{
     ps, runtime_config, stats, statsp, version,
 };
 use crate::commands::measures::{bench, check};
-use crate::commands::runs::{describe, down, explain_run, get, top, volume};
+use crate::commands::runs::{describe, down, explain_run, get, rollout, top, volume, wait};
 use crate::commands::servers::{agent, proxy, registry, runtime};
 use crate::commands::shell::{completions, man};
 use crate::commands::streams::{attach, cp, debug, exec, logs, port_forward};
@@ -53,6 +53,8 @@ enum Command {
     Pods(pods::PodsArgs),
     Ps(ps::PsArgs),
     Get(get::GetArgs),
+    Wait(wait::WaitArgs),
+    Rollout(rollout::RolloutArgs),
     Describe(describe::DescribeArgs),
     #[command(aliases = ["image", "img"])]
     Images(images::ImagesArgs),
@@ -113,6 +115,11 @@ impl Command {
             Self::Pods(args) => args.connection.inherit(before),
             Self::Ps(args) => args.connection.inherit(before),
             Self::Get(args) => args.connection.inherit(before),
+            Self::Wait(args) => args.connection.inherit(before),
+            Self::Rollout(args) => {
+                let rollout::RolloutCommand::Status(args) = &mut args.command;
+                args.connection.inherit(before);
+            }
             Self::Describe(args) => args.connection.inherit(before),
             Self::Images(args) => args.connection.inherit(before),
             Self::Pull(args) => args.connection.inherit(before),
@@ -184,7 +191,9 @@ pub(crate) fn dispatch(mut cli: Cli) -> Exit {
         Command::Volume(args) => volume::run(&args),
         Command::Pods(args) => finish(pods::run(&args)),
         Command::Ps(args) => finish(ps::run(&args)),
-        Command::Get(args) => finish(async { get::run(&args) }),
+        Command::Get(args) => finish(get::run(&args)),
+        Command::Wait(args) => finish(until_signal(wait::run(&args))),
+        Command::Rollout(args) => finish(until_signal(rollout::run(&args))),
         Command::Describe(args) => finish(describe::run(&args)),
         Command::Images(args) => finish(images::run(&args)),
         // The call is dropped at a signal, which ends the pull.

@@ -28,6 +28,7 @@ pub(crate) mod human;
 pub(crate) mod images;
 pub(crate) mod output;
 pub(crate) mod pods;
+pub(crate) mod run_objects;
 pub(crate) mod sampling;
 pub(crate) mod select;
 mod settings;
@@ -225,9 +226,14 @@ impl Cri {
         self.run.as_ref()
     }
 
+    /// The directory of the `crib run` beside the runtime, if there is one.
+    fn run_directory(&self) -> &Path {
+        self.endpoint.path().parent().unwrap_or(Path::new("/"))
+    }
+
     /// What the `crib run` beside the runtime answers; `None` if there is none, or if it is ending.
     pub(crate) fn ask_run(&self, request: Request) -> Result<Option<RunAnswer>, CallError> {
-        let run = self.endpoint.path().parent().unwrap_or(Path::new("/"));
+        let run = self.run_directory();
         let failed =
             |source| CallError::Io { doing: format!("ask the run in {}", run.display()), source };
         let Some(mut connection) = RunConnection::open(run).map_err(failed)? else {

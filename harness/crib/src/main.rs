@@ -10,6 +10,8 @@
 //! | `commands` | each subcommand, in a folder by its use; `crib run` is the package `crib-run` |
 //! | `client` | what commands that call a runtime share: `settings` (which runtime), `find` (which pod or container) |
 //! | `client::{status, document, output}` | statuses, JSON and YAML, tables |
+//! | `client::run_objects` | the objects of runs, and watches |
+//! | `objects` ◆ | kinds, names, selectors and JSONPath as kubectl has them |
 //! | `template` ◆ | `-o go-template` |
 //! | `stream`, `terminal` | this side of exec and attach; the protocols are in `harness::streaming` |
 //! | `config`, `network`, `endpoint` | the file and the flags of `crib runtime`, and its socket |
@@ -33,6 +35,7 @@ mod heap;
 #[cfg(all(test, target_env = "gnu"))]
 mod heap_tests;
 mod network;
+mod objects;
 mod reported;
 mod shutdown;
 mod stream;

@@ -23,6 +23,7 @@ const EXAMPLES: &str = "Examples:
   crib run --watch pods/                     and again, whenever a file changes
   crib run --keep pod.yaml                   leave the pods when the command ends
   crib run --name web pods/                  in the background, until crib down web
+  crib run --name web --wait pods/           the same, and wait until the pods are Ready
 
 CronJobs start Jobs until --timeout or Ctrl-C. Pods of Deployments and their kind, a pod whose containers are restarted for ever (restartPolicy Always), or one whose image \
 cannot be pulled, run until --timeout or Ctrl-C. A Job that completes after a failed pod is a success. A pod that the runtime refuses for what its manifest asks for fails at once. The first Ctrl-C ends the pods gracefully, the second kills them after 2 s.
@@ -62,6 +63,9 @@ pub struct RunArgs {
     /// Run in the background under this name, until `crib down NAME` or --timeout: the command ends when the pods have started
     #[arg(long, conflicts_with_all = ["keep", "output"])]
     pub(crate) name: Option<RunName>,
+    /// With --name, end the command when all pods are Ready or have succeeded; with exit code 1 if one never will
+    #[arg(long, requires = "name")]
+    pub(crate) wait: bool,
     /// This is the command in the background
     #[arg(long, hide = true, requires = "name")]
     pub(crate) detached: bool,

@@ -368,6 +368,28 @@ mod tests {
     }
 
     #[test]
+    fn status_observes_the_generation_of_its_object() {
+        let mut hub = hub();
+        let set = |hub: &mut Hub, replicas: usize| {
+            let text = format!(
+                "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\nspec:\n  replicas: {replicas}\n  \
+                 selector: {{matchLabels: {{a: b}}}}\n  template:\n    metadata: {{labels: {{a: b}}}}\n    \
+                 spec: {{containers: [{{name: c, image: i}}]}}\n"
+            );
+            let parsed = parse("m.yaml", &text, Strictness::Strict);
+            hub.set_others(parsed.workloads.iter().map(Workload::json).collect(), now());
+            let status = json!({"observedGeneration": 1, "replicas": 1});
+            hub.set_statuses(parsed.workloads.iter().map(|it| (it, status.clone())), now());
+            hub.objects()[0].clone()
+        };
+        for (replicas, generation) in [(1, 1), (3, 2), (3, 2), (4, 3)] {
+            let object = set(&mut hub, replicas);
+            assert_eq!(object["metadata"]["generation"], generation);
+            assert_eq!(object["status"]["observedGeneration"], generation);
+        }
+    }
+
+    #[test]
     fn changed_manifest_changes_its_object() {
         let mut hub = hub();
         let set = |hub: &mut Hub, replicas: usize| {

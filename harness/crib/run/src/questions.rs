@@ -172,9 +172,7 @@ mod tests {
         let question = questions.recv().await.unwrap();
         assert_eq!(question.request, Request::Watch);
         let store = Store::new(1);
-        let object = |name: &str| {
-            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
-        };
+        let object = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
         let now = jiff::Timestamp::UNIX_EPOCH;
         let first = store.create(object("a"), now).unwrap().value.clone();
         let list = store.list(&Selection::default());

@@ -1,7 +1,7 @@
-//! ◆ Whether pods have started, so that the command of a run in the background can end. Pure.
+//! ◆ Whether pods have started or are ready, so that the command of a run in the background can end. Pure.
 
 use agent::{ContainerPhase, PodReport};
-use api::pod::Pod;
+use api::pod::{Pod, PodUid};
 
 use crate::reports::{Reports, is_failure_reason, is_refused};
 
@@ -9,6 +9,34 @@ use crate::reports::{Reports, is_failure_reason, is_refused};
 pub(super) fn all_have_started(pods: &[Pod], reports: &Reports) -> bool {
     let mut reports = pods.iter().map(|pod| reports.get(pod.uid()));
     reports.all(|report| report.is_some_and(has_started))
+}
+
+/// Whether all of these pods are ready, or never will be: `Some` when nothing is left to wait for, with whether all are ready. A
+/// controller (`is_owned`) replaces its failed pods.
+pub(super) fn all_are_ready(
+    pods: &[Pod],
+    reports: &Reports,
+    is_owned: impl Fn(&PodUid) -> bool,
+) -> Option<bool> {
+    let mut all_ready = !one_cannot_run(reports);
+    for pod in pods {
+        let report = reports.get(pod.uid())?;
+        if is_ready(report) {
+            continue;
+        }
+        if !report.finished && !is_refused(report) {
+            return None;
+        }
+        all_ready &= is_owned(pod.uid());
+    }
+    Some(all_ready)
+}
+
+/// Ready, or successful.
+fn is_ready(pod: &PodReport) -> bool {
+    let conditions = pod.status.conditions.as_deref().unwrap_or_default();
+    let is_true = conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True");
+    is_true || pod.status.phase.as_deref() == Some("Succeeded")
 }
 
 /// Whether a pod can never run; it may be removed already. That one ran and has failed since does not count: it would depend on
@@ -40,6 +68,7 @@ fn has_started(pod: &PodReport) -> bool {
 mod tests {
     use agent::ContainerReport;
     use api::pod::ContainerKind;
+    use k8s_openapi::api::core::v1::{Pod as ApiPod, PodCondition};
     use rstest::rstest;
 
     use super::*;
@@ -64,6 +93,46 @@ mod tests {
         let mut report = pod("p", phase);
         report.containers = vec![ContainerReport { exit_code, refused, ..init(state, "") }];
         assert_eq!(one_cannot_run(&reports(vec![report])), expected);
+    }
+
+    #[rstest]
+    #[case::none(&[], Some(true))]
+    #[case::new(&["new"], None)]
+    #[case::runs(&["Ready", "Running"], None)]
+    #[case::ready(&["Ready", "Succeeded"], Some(true))]
+    #[case::failed(&["Ready", "Failed"], Some(false))]
+    #[case::failed_early(&["Running", "Failed"], None)]
+    #[case::replaced(&["Ready", "owned"], Some(true))]
+    fn pods_are_ready(#[case] pods: &[&str], #[case] expected: Option<bool>) {
+        let mut all = Vec::new();
+        let mut known = Vec::new();
+        for (index, state) in pods.iter().enumerate() {
+            let (phase, owned) = match *state {
+                "Ready" => ("Running", false),
+                "owned" => ("Failed", true),
+                phase => (phase, false),
+            };
+            let mut report = pod(&format!("p{index}"), phase);
+            report.uid = PodUid::new(format!("{}{index}", if owned { "owned" } else { "u" }));
+            report.finished = matches!(phase, "Failed" | "Succeeded");
+            let mut status = (*report.status).clone();
+            status.conditions = Some(vec![PodCondition {
+                type_: "Ready".to_owned(),
+                status: if *state == "Ready" { "True" } else { "False" }.to_owned(),
+                ..PodCondition::default()
+            }]);
+            report.status = status.into();
+            report.containers =
+                vec![ContainerReport { exit_code: Some(0), ..init(ContainerPhase::Running, "") }];
+            let mut api = ApiPod::default();
+            api.metadata.uid = Some(report.uid.as_str().to_owned());
+            all.push(Pod::new(api));
+            if *state != "new" {
+                known.push(report);
+            }
+        }
+        let is_owned = |uid: &PodUid| uid.as_str().starts_with("owned");
+        assert_eq!(all_are_ready(&all, &reports(known), is_owned), expected);
     }
 
     #[rstest]

@@ -74,6 +74,9 @@ pub(crate) enum CallError {
         /// The object's name.
         name: String,
     },
+    /// An object is not in the state that was waited for.
+    #[error("{0}")]
+    Unmet(String),
     /// No run serves.
     #[error(
         "no run found: start one with `crib run`; `crib pods` and `crib ps` show what other runtimes have"
@@ -239,6 +242,7 @@ impl CallError {
             | Self::Stream(DialError::Url(_) | DialError::Refused { .. })
             | Self::NotFound { .. }
             | Self::NoObject { .. }
+            | Self::Unmet(_)
             | Self::NoSuchContainer { .. }
             | Self::NothingFits(_)
             | Self::UnknownRun { .. }

@@ -4,5 +4,7 @@ pub(crate) mod describe;
 pub(crate) mod down;
 pub(crate) mod explain_run;
 pub(crate) mod get;
+pub(crate) mod rollout;
 pub(crate) mod top;
 pub(crate) mod volume;
+pub(crate) mod wait;

@@ -184,7 +184,8 @@ impl Loop {
         let starting = match outside.background {
             Some(background) => {
                 let log = root.log_file(background::LOG);
-                let starting = Starting::new(background, log.map_err(|error| chain(&error))?);
+                let log = log.map_err(|error| chain(&error))?;
+                let starting = Starting::new(background, log, args.wait);
                 Some(starting.map_err(|error| format!("failed to watch the command: {error}"))?)
             }
             None => None,

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use super::Loop;
 use crate::processes::background::{Background, FAILED, STARTED};
 use crate::reports::Reports;
-use crate::started::{all_have_started, one_cannot_run};
+use crate::started::{all_are_ready, all_have_started, one_cannot_run};
 
 /// What there is until the pods have started.
 #[derive(Debug)]
@@ -17,29 +17,36 @@ pub(super) struct Starting {
     /// Where everything later is printed.
     log: File,
     starter_gone: mpsc::UnboundedReceiver<()>,
+    /// The pods have to be ready, too.
+    until_ready: bool,
 }
 
 impl Starting {
-    pub(super) fn new(background: Background, log: File) -> io::Result<Self> {
+    pub(super) fn new(background: Background, log: File, until_ready: bool) -> io::Result<Self> {
         let starter_gone = background.watch_starter()?;
-        Ok(Self { background, log, starter_gone })
+        Ok(Self { background, log, starter_gone, until_ready })
     }
 }
 
 impl Loop {
-    /// Lets the command at the terminal end if the pods have started.
+    /// Lets the command at the terminal end if the pods have started, or are ready where it waits for that.
     pub(super) fn tell_when_started(&mut self, reports: &Reports) {
-        if !all_have_started(self.hub.desired(), reports) {
+        let Some(starting) = &self.starting else {
             return;
-        }
+        };
+        let pods = self.hub.desired();
+        let succeeded = match starting.until_ready {
+            true => all_are_ready(pods, reports, |uid| self.controllers.owns(uid)),
+            false => all_have_started(pods, reports).then(|| !one_cannot_run(reports)),
+        };
+        let Some(succeeded) = succeeded else {
+            return;
+        };
         if let Some(starting) = self.starting.take() {
             // What is printed later is not on the terminal.
             let later = self.services.node_ports_to_come(&self.objects.current());
             later.into_iter().for_each(|line| self.printer.note(line));
-            let line = match one_cannot_run(reports) {
-                true => FAILED,
-                false => STARTED,
-            };
+            let line = if succeeded { STARTED } else { FAILED };
             let told = starting.background.started(self.printer.clone(), starting.log, line);
             tokio::spawn(told);
         }

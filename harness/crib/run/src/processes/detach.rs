@@ -1,4 +1,4 @@
-//! `crib run --name`: starts the run in the background, waits until its pods have started, and says how to go on.
+//! `crib run --name`: starts the run in the background, waits until its pods have started or are ready, and says how to go on.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -23,7 +23,7 @@ const OPTION: &str = "--detached";
 /// What the run in the background says, or its end.
 enum Answer {
     Started,
-    /// A pod can never run; the others go on.
+    /// A pod can never run, or be ready; the others go on.
     Failed,
     Ended(ExitStatus),
     Interrupted,
@@ -45,8 +45,9 @@ pub(crate) fn start(args: &RunArgs, name: &RunName) -> Exit {
             Exit::Success
         }
         Ok(Answer::Failed) => {
+            let never = if args.wait { "be ready" } else { "run" };
             say(&format!(
-                "a pod can never run, and run {name} is in the background all the same: `crib ps` and `crib logs` show it, `crib down {name}` ends it"
+                "a pod can never {never}, and run {name} is in the background all the same: `crib ps` and `crib logs` show it, `crib down {name}` ends it"
             ));
             Exit::PodFailed
         }

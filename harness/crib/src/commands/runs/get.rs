@@ -1,27 +1,26 @@
 //! `crib get`: the objects of runs, as `kubectl get` shows those of a cluster.
 
 use crib_base::report::complain;
-use crib_base::run_socket::Request;
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::client::output::{Columns, Document, print_value, write_text};
+use crate::client::output::{Document, print_value, write_text};
+use crate::client::run_objects::{Found, RunObjects, RunWatch, named, of_kind, runs, with_runs};
 use crate::commands::prelude::*;
+use crate::objects::jsonpath::Path;
+use crate::objects::kinds::{self, Resource, Wanted, wanted};
+use crate::objects::metadata;
+use crate::objects::selectors::{Fields, Labels};
 use crate::template::TemplateError;
 
 mod columns;
-mod jsonpath;
-mod kinds;
 mod output_format;
 mod printers;
-pub(super) mod select;
+mod table;
+mod watch;
 
 use columns::sort_by;
-use jsonpath::Path;
-use kinds::{Resource, Wanted, wanted};
 use output_format::OutputFormat;
-use printers::{Look, Printer, labels};
-use select::{Fields, Labels};
+use table::{TableArgs, tables};
 
 /// Show the objects of `crib run`, as kubectl get does
 #[derive(Debug, Args)]
@@ -33,6 +32,9 @@ Examples:
   crib get pods -l 'app in (web, api)' --field-selector status.phase=Running -o name
   crib get pods -o jsonpath='{{range .items[*]}}{{.metadata.name}}{{\"\\t\"}}{{.status.podIP}}{{\"\\n\"}}{{end}}'
   crib get pods -o custom-columns=NAME:.metadata.name,IMAGES:.spec.containers[*].image
+  crib get pods --watch
+
+--watch goes on until Ctrl-C, or until all runs that it began with have ended.
 
 {}
 
@@ -57,45 +59,22 @@ pub(crate) struct GetArgs {
     /// Output format: wide, name, json, yaml, jsonpath=TEMPLATE or custom-columns=HEADING:PATH,...
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<OutputFormat>,
-    /// Leave the headings out
-    #[arg(long)]
-    no_headers: bool,
-    /// Show all labels in a last column
-    #[arg(long)]
-    show_labels: bool,
-    /// Show these labels in columns of their own
-    #[arg(short = 'L', long, value_name = "LABEL", value_delimiter = ',')]
-    label_columns: Vec<String>,
+    #[command(flatten)]
+    table: TableArgs,
     /// Sort by a field, such as `.metadata.creationTimestamp`
     #[arg(long, value_name = "PATH", value_parser = Path::relaxed)]
     sort_by: Option<Path>,
     /// Exit with 0 if a named object does not exist
     #[arg(long)]
     ignore_not_found: bool,
+    /// Show the objects of one kind, and then each change
+    #[arg(short, long)]
+    watch: bool,
+    /// The same, without the objects that there are
+    #[arg(long)]
+    watch_only: bool,
     #[command(flatten)]
     pub(crate) connection: Connection,
-}
-
-/// The objects of a run.
-struct RunObjects {
-    /// The option that chooses the run.
-    choice: String,
-    name: String,
-    objects: Vec<Value>,
-}
-
-/// An object that is shown.
-#[derive(Clone, Debug)]
-struct Found<'r> {
-    resource: Resource,
-    object: &'r Value,
-    run: &'r RunObjects,
-}
-
-impl std::fmt::Debug for RunObjects {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "RunObjects({})", self.choice)
-    }
 }
 
 /// The objects that are shown, and what was asked for.
@@ -109,8 +88,12 @@ struct Selected<'r> {
 }
 
 /// Shows them.
-pub(crate) fn run(args: &GetArgs) -> Result<Exit, CallError> {
-    let runs = runs(&args.connection)?;
+pub(crate) async fn run(args: &GetArgs) -> Result<Exit, CallError> {
+    let all = with_runs(args.connection.open_all())?;
+    if args.watch || args.watch_only {
+        return watch::run(args, RunWatch::open(&all).await?).await;
+    }
+    let runs = runs(&all)?;
     let objects: Vec<&Value> = runs.iter().flat_map(|run| &run.objects).collect();
     let wanted = wanted(&args.objects, &objects).map_err(CallError::Usage)?;
     check(args, &wanted)?;
@@ -156,7 +139,7 @@ fn all_named<'r>(
 ) -> Result<Selected<'r>, CallError> {
     let (mut found, mut missing) = (Vec::new(), false);
     for (resource, name) in names {
-        match named(args, runs, resource, name) {
+        match named(runs, resource, &args.namespace, name) {
             Ok(one) => found.push(one),
             Err(CallError::NoObject { .. }) if args.ignore_not_found => {}
             Err(error) => {
@@ -179,22 +162,6 @@ fn sorted<'r>(args: &GetArgs, mut found: Vec<Found<'r>>) -> Result<Vec<Found<'r>
     Ok(found)
 }
 
-/// All runs that serve, of those that were named.
-fn runs(connection: &Connection) -> Result<Vec<RunObjects>, CallError> {
-    let all = match connection.open_all() {
-        Err(CallError::NoRuntime { .. }) => return Err(CallError::NoRun),
-        all => all?,
-    };
-    let mut runs = Vec::new();
-    for cri in &all {
-        let name = cri.run().map(ToString::to_string).unwrap_or_default();
-        let run = |objects| RunObjects { choice: cri.choice(), name, objects };
-        runs.extend(cri.ask_run(Request::Objects)?.map(|answer| run(answer.objects)));
-    }
-    runs.sort_by(|one, other| one.name.cmp(&other.name));
-    if runs.is_empty() { Err(CallError::NoRun) } else { Ok(runs) }
-}
-
 /// Refuses flags that exclude each other.
 fn check(args: &GetArgs, wanted: &Wanted) -> Result<(), CallError> {
     let refuse = |problem: &str| Err(CallError::Usage(problem.to_owned()));
@@ -213,54 +180,21 @@ fn check(args: &GetArgs, wanted: &Wanted) -> Result<(), CallError> {
     }
 }
 
-fn metadata<'v>(object: &'v Value, field: &str) -> &'v str {
-    let field = object.get("metadata").and_then(|metadata| metadata.get(field));
-    field.and_then(Value::as_str).unwrap_or_default()
-}
-
 /// The objects of a kind, in the order of namespaces, names and runs.
 fn list<'r>(args: &GetArgs, runs: &'r [RunObjects], resource: &Resource) -> Vec<Found<'r>> {
     let mut found = of_kind(runs, resource);
-    found.retain(|found| {
-        let namespace = metadata(found.object, "namespace");
-        (args.all_namespaces || !resource.namespaced || namespace == args.namespace)
-            && args.selector.as_ref().is_none_or(|labels| labels.match_object(found.object))
-            && args.field_selector.as_ref().is_none_or(|fields| fields.match_object(found.object))
-    });
+    found.retain(|found| is_selected(args, resource, found.object));
     found
         .sort_by_key(|found| (metadata(found.object, "namespace"), metadata(found.object, "name")));
     found
 }
 
-fn of_kind<'r>(runs: &'r [RunObjects], resource: &Resource) -> Vec<Found<'r>> {
-    let of_run = |run: &'r RunObjects| {
-        let objects = run.objects.iter().filter(|object| resource.has(object));
-        objects.map(move |object| Found { resource: resource.clone(), object, run })
-    };
-    runs.iter().flat_map(of_run).collect()
-}
-
-/// The object with a name.
-fn named<'r>(
-    args: &GetArgs,
-    runs: &'r [RunObjects],
-    resource: &Resource,
-    name: &str,
-) -> Result<Found<'r>, CallError> {
-    let mut found = of_kind(runs, resource);
-    found.retain(|found| {
-        metadata(found.object, "name") == name
-            && (!resource.namespaced || metadata(found.object, "namespace") == args.namespace)
-    });
-    match found.as_slice() {
-        [one] => Ok(one.clone()),
-        [] => Err(CallError::NoObject { resource: resource.plural_name(), name: name.to_owned() }),
-        some => Err(CallError::Ambiguous {
-            what: "object",
-            name: resource.named(name),
-            candidates: some.iter().map(|found| found.run.choice.clone()).collect(),
-        }),
-    }
+/// Whether an object of a kind is in the namespace and has the labels and fields.
+fn is_selected(args: &GetArgs, resource: &Resource, object: &Value) -> bool {
+    let namespace = metadata(object, "namespace");
+    (args.all_namespaces || !resource.namespaced || namespace == args.namespace)
+        && args.selector.as_ref().is_none_or(|labels| labels.match_object(object))
+        && args.field_selector.as_ref().is_none_or(|fields| fields.match_object(object))
 }
 
 /// Prints objects.
@@ -276,8 +210,10 @@ fn show(args: &GetArgs, selected: &Selected<'_>) -> Result<(), CallError> {
         }),
     };
     match &args.output {
-        None => tables(args, found, *several_kinds, false),
-        Some(OutputFormat::Wide) => tables(args, found, *several_kinds, true),
+        None => tables(&args.table, args.all_namespaces, found, *several_kinds, false),
+        Some(OutputFormat::Wide) => {
+            tables(&args.table, args.all_namespaces, found, *several_kinds, true)
+        }
         Some(OutputFormat::Json) => print_value(&document(), Document::Json),
         Some(OutputFormat::Yaml) => print_value(&document(), Document::Yaml),
         Some(OutputFormat::Name) => found
@@ -288,83 +224,11 @@ fn show(args: &GetArgs, selected: &Selected<'_>) -> Result<(), CallError> {
             write_text(&text)
         }
         Some(OutputFormat::CustomColumns(columns)) => {
-            let mut table = match args.no_headers {
-                true => Columns::without_headings(columns.headings().len()),
-                false => Columns::new(&columns.headings()),
-            };
+            let mut table = args.table.columns(&columns.headings());
             for found in found {
                 table.row(columns.cells(found.object).map_err(TemplateError::Execute)?);
             }
             table.print()
         }
     }
-}
-
-/// Prints a table for each kind, with an empty line between two.
-fn tables(
-    args: &GetArgs,
-    found: &[Found<'_>],
-    several_kinds: bool,
-    wide: bool,
-) -> Result<(), CallError> {
-    let look = Look { wide, now: Timestamp::now() };
-    let of_kinds = found.chunk_by(|one, next| one.resource == next.resource);
-    for (index, of_kind) in of_kinds.enumerate() {
-        if index > 0 && !args.no_headers {
-            print("")?;
-        }
-        table(args, of_kind, several_kinds, look)?;
-    }
-    Ok(())
-}
-
-/// Prints a table of objects of one kind.
-fn table(
-    args: &GetArgs,
-    found: &[Found<'_>],
-    several_kinds: bool,
-    look: Look,
-) -> Result<(), CallError> {
-    let Some(Found { resource, run: first, .. }) = found.first() else {
-        return Ok(());
-    };
-    let printer = Printer::of(resource);
-    let with_namespace = args.all_namespaces && resource.namespaced;
-    // Scripts may count the columns of kubectl.
-    let several_runs = found.iter().any(|found| !std::ptr::eq(found.run, *first));
-    let label_headings: Vec<String> = args.label_columns.iter().map(|key| heading(key)).collect();
-    let mut headings: Vec<&str> = Vec::new();
-    headings.extend(with_namespace.then_some("NAMESPACE"));
-    headings.push("NAME");
-    for heading in printer.headings(look) {
-        headings.push(heading);
-    }
-    headings.extend(label_headings.iter().map(String::as_str));
-    headings.extend(args.show_labels.then_some("LABELS"));
-    headings.extend(several_runs.then_some("RUN"));
-    let mut table = match args.no_headers {
-        true => Columns::without_headings(headings.len()),
-        false => Columns::new(&headings),
-    };
-    for Found { object, run, .. } in found {
-        let name = metadata(object, "name");
-        let mut cells = Vec::new();
-        cells.extend(with_namespace.then(|| metadata(object, "namespace").to_owned()));
-        cells.push(if several_kinds { resource.named(name) } else { name.to_owned() });
-        cells.extend(printer.cells(object, look));
-        let labels_of = |key: &String| {
-            let label = object.pointer("/metadata/labels").and_then(|labels| labels.get(key));
-            label.and_then(Value::as_str).unwrap_or_default().to_owned()
-        };
-        cells.extend(args.label_columns.iter().map(labels_of));
-        cells.extend(args.show_labels.then(|| labels(object)));
-        cells.extend(several_runs.then(|| run.name.clone()));
-        table.row(cells);
-    }
-    table.print()
-}
-
-/// The heading of a label's column: the part after its prefix, in upper case.
-fn heading(key: &str) -> String {
-    key.rsplit('/').next().unwrap_or_default().to_uppercase()
 }

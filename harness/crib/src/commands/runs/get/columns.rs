@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
-use super::jsonpath::{Path, text_of};
 use super::printers::NONE;
+use crate::objects::jsonpath::{Path, text_of};
 
 /// The columns.
 #[derive(Clone, Debug, PartialEq)]

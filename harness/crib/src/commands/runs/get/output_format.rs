@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use super::columns::CustomColumns;
-use super::jsonpath::JsonPath;
+use crate::objects::jsonpath::JsonPath;
 
 /// How objects are printed.
 #[derive(Clone, Debug, PartialEq)]

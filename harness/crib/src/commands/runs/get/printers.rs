@@ -14,7 +14,7 @@ mod workload;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::kinds::Resource;
+use crate::objects::kinds::Resource;
 
 /// What is shown where there is nothing.
 pub(super) const NONE: &str = "<none>";

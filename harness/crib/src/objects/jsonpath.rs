@@ -16,7 +16,7 @@ use serde_json::Value;
 
 /// A template that was read.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct JsonPath(Vec<Node>);
+pub(crate) struct JsonPath(Vec<Node>);
 
 /// A piece of a template.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,7 +29,7 @@ enum Node {
 
 /// A path such as `.items[*].metadata.name`.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Path {
+pub(crate) struct Path {
     /// It begins at `$`.
     from_root: bool,
     steps: Vec<Step>,
@@ -87,7 +87,7 @@ enum Operand {
 
 impl JsonPath {
     /// The text of the template for a document.
-    pub(super) fn fill(&self, document: &Value) -> Result<String, String> {
+    pub(crate) fn fill(&self, document: &Value) -> Result<String, String> {
         evaluate::fill(&self.0, document)
     }
 }
@@ -102,7 +102,7 @@ impl FromStr for JsonPath {
 
 impl Path {
     /// Reads a path as `-o custom-columns` and `--sort-by` have it: braces and the first dot may be missing.
-    pub(super) fn relaxed(text: &str) -> Result<Self, String> {
+    pub(crate) fn relaxed(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let braced = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
         let path = braced.unwrap_or(text);
@@ -116,13 +116,13 @@ impl Path {
     }
 
     /// What it leads to.
-    pub(super) fn find<'v>(&self, document: &'v Value) -> Result<Vec<&'v Value>, String> {
+    pub(crate) fn find<'v>(&self, document: &'v Value) -> Result<Vec<&'v Value>, String> {
         evaluate::find(self, document, document)
     }
 }
 
 /// A value as text: strings as they are, objects and arrays as JSON.
-pub(super) fn text_of(value: &Value) -> String {
+pub(crate) fn text_of(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),

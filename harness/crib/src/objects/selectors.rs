@@ -30,7 +30,7 @@ enum Test {
 
 impl Labels {
     /// Whether the object has such labels.
-    pub(super) fn match_object(&self, object: &Value) -> bool {
+    pub(crate) fn match_object(&self, object: &Value) -> bool {
         let labels = object.pointer("/metadata/labels");
         self.accept(|key| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str))
     }
@@ -202,7 +202,7 @@ impl FromStr for Labels {
 
 /// A field selector: `status.phase=Running,metadata.name!=web`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Fields(Vec<FieldTerm>);
+pub(crate) struct Fields(Vec<FieldTerm>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FieldTerm {
@@ -226,7 +226,7 @@ const POD_FIELDS: [&str; 7] = [
 
 impl Fields {
     /// Whether the object has such fields.
-    pub(super) fn match_object(&self, object: &Value) -> bool {
+    pub(crate) fn match_object(&self, object: &Value) -> bool {
         self.0.iter().all(|term| {
             let found = term.path.split('.').try_fold(object, |value, field| value.get(field));
             let found = found.and_then(Value::as_str).unwrap_or_default();
@@ -235,7 +235,7 @@ impl Fields {
     }
 
     /// Whether objects of a kind can be selected by all of its fields.
-    pub(super) fn check(&self, kind: &str) -> Result<(), String> {
+    pub(crate) fn check(&self, kind: &str) -> Result<(), String> {
         let known =
             |path: &str| FIELDS.contains(&path) || kind == "Pod" && POD_FIELDS.contains(&path);
         match self.0.iter().find(|term| !known(&term.path)) {

@@ -8,12 +8,12 @@ use serde_json::Value;
 
 /// A kind as kubectl names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Resource {
+pub(crate) struct Resource {
     /// Empty for the core group.
-    pub(super) group: String,
-    pub(super) kind: String,
+    pub(crate) group: String,
+    pub(crate) kind: String,
     plural: String,
-    pub(super) namespaced: bool,
+    pub(crate) namespaced: bool,
 }
 
 /// The kinds with columns of their own: group, kind, plural, short names, and whether they have namespaces.
@@ -41,14 +41,14 @@ const KNOWN: [(&str, &str, &str, &[&str], bool); 17] = [
 const IN_ALL: usize = 8;
 
 /// What `crib get --help` says about kinds.
-pub(super) const HELP: &str = "\
+pub(crate) const HELP: &str = "\
 Kinds: pods (po), services (svc), daemonsets (ds), deployments (deploy), replicasets (rs), statefulsets (sts), cronjobs (cj), \
 jobs, configmaps (cm), secrets, persistentvolumeclaims (pvc), persistentvolumes (pv), serviceaccounts (sa), namespaces (ns), \
 endpointslices, runtimeclasses, priorityclasses (pc), and any other kind that a run has. `all` is the first eight.";
 
 /// What is asked for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(crate) enum Wanted {
     /// All objects of these kinds.
     Lists(Vec<Resource>),
     /// Objects by their names.
@@ -79,13 +79,18 @@ impl Resource {
         })
     }
 
+    /// The resource without its group: `pods`, `deployments`.
+    pub(crate) fn plural(&self) -> &str {
+        &self.plural
+    }
+
     /// The resource as messages name it: `pods`, `deployments.apps`.
-    pub(super) fn plural_name(&self) -> String {
+    pub(crate) fn plural_name(&self) -> String {
         self.with_group(&self.plural)
     }
 
     /// The name of an object with its kind: `pod/web`, `deployment.apps/web`.
-    pub(super) fn named(&self, name: &str) -> String {
+    pub(crate) fn named(&self, name: &str) -> String {
         format!("{}/{name}", self.with_group(&self.kind.to_lowercase()))
     }
 
@@ -97,7 +102,7 @@ impl Resource {
     }
 
     /// Whether an object is of this kind.
-    pub(super) fn has(&self, object: &Value) -> bool {
+    pub(crate) fn has(&self, object: &Value) -> bool {
         let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
         let kind = Kind::of(text("apiVersion"), text("kind"));
         *kind.name == *self.kind && *kind.group == *self.group
@@ -150,7 +155,7 @@ fn list(words: &str, objects: &[&Value]) -> Result<Vec<Resource>, String> {
 }
 
 /// What the arguments mean, where a run has these objects.
-pub(super) fn wanted(args: &[String], objects: &[&Value]) -> Result<Wanted, String> {
+pub(crate) fn wanted(args: &[String], objects: &[&Value]) -> Result<Wanted, String> {
     if args.iter().any(|arg| arg.contains('/')) {
         let mut all = Vec::new();
         for arg in args {

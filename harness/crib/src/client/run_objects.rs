@@ -1,0 +1,273 @@
+//! The objects of runs, as `run.sock` tells them: at one moment, or with their changes.
+
+use crib_base::run_socket::{Request, RunConnection, WatchEvent};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::{CALL_TIMEOUT, CallError, Cri};
+use crate::objects::kinds::Resource;
+use crate::objects::metadata;
+
+/// How many changes are read ahead of each run.
+const AHEAD: usize = 16;
+
+/// The objects of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct RunObjects {
+    /// The option that chooses the run.
+    pub(crate) choice: String,
+    pub(crate) name: String,
+    pub(crate) objects: Vec<Value>,
+    /// Whether it is over, and with it all objects.
+    pub(crate) ended: bool,
+}
+
+/// An object that was found.
+#[derive(Clone, Debug)]
+pub(crate) struct Found<'r> {
+    pub(crate) resource: Resource,
+    pub(crate) object: &'r Value,
+    pub(crate) run: &'r RunObjects,
+}
+
+impl RunObjects {
+    fn new(cri: &Cri, objects: Vec<Value>) -> Self {
+        let name = cri.run().map(ToString::to_string).unwrap_or_default();
+        Self { choice: cri.choice(), name, objects, ended: false }
+    }
+
+    /// Applies a change; what it is not about stays as it is.
+    fn apply(&mut self, event: &WatchEvent) {
+        let (WatchEvent::Added(object)
+        | WatchEvent::Modified(object)
+        | WatchEvent::Deleted(object)) = event
+        else {
+            return;
+        };
+        let found = self.objects.iter().position(|other| is_same(other, object));
+        match (found, event) {
+            (Some(at), WatchEvent::Deleted(_)) => _ = self.objects.remove(at),
+            (Some(at), _) => {
+                if let Some(old) = self.objects.get_mut(at) {
+                    old.clone_from(object);
+                }
+            }
+            (None, WatchEvent::Deleted(_)) => {}
+            (None, _) => self.objects.push(object.clone()),
+        }
+    }
+}
+
+/// Whether two values are the same object, perhaps at different times.
+fn is_same(one: &Value, other: &Value) -> bool {
+    one.get("kind") == other.get("kind")
+        && one.get("apiVersion") == other.get("apiVersion")
+        && ["namespace", "name"].iter().all(|field| metadata(one, field) == metadata(other, field))
+}
+
+/// The runtimes in which there may be runs. Without any there is no run.
+pub(crate) fn with_runs(all: Result<Vec<Cri>, CallError>) -> Result<Vec<Cri>, CallError> {
+    match all {
+        Err(CallError::NoRuntime { .. }) => Err(CallError::NoRun),
+        all => all,
+    }
+}
+
+/// The objects of the runs that serve, in the order of their names; one run at least.
+pub(crate) fn runs(all: &[Cri]) -> Result<Vec<RunObjects>, CallError> {
+    let mut runs = Vec::new();
+    for cri in all {
+        let answer = cri.ask_run(Request::Objects)?;
+        runs.extend(answer.map(|answer| RunObjects::new(cri, answer.objects)));
+    }
+    runs.sort_by(|one, other| one.name.cmp(&other.name));
+    if runs.is_empty() { Err(CallError::NoRun) } else { Ok(runs) }
+}
+
+/// The objects of a kind.
+pub(crate) fn of_kind<'r>(runs: &'r [RunObjects], resource: &Resource) -> Vec<Found<'r>> {
+    let of_run = |run: &'r RunObjects| {
+        let objects = run.objects.iter().filter(|object| resource.has(object));
+        objects.map(move |object| Found { resource: resource.clone(), object, run })
+    };
+    runs.iter().flat_map(of_run).collect()
+}
+
+/// The object with a name.
+pub(crate) fn named<'r>(
+    runs: &'r [RunObjects],
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+) -> Result<Found<'r>, CallError> {
+    let mut found = of_kind(runs, resource);
+    found.retain(|found| {
+        metadata(found.object, "name") == name
+            && (!resource.namespaced || metadata(found.object, "namespace") == namespace)
+    });
+    match found.as_slice() {
+        [one] => Ok(one.clone()),
+        [] => Err(CallError::NoObject { resource: resource.plural_name(), name: name.to_owned() }),
+        some => Err(CallError::Ambiguous {
+            what: "object",
+            name: resource.named(name),
+            candidates: some.iter().map(|found| found.run.choice.clone()).collect(),
+        }),
+    }
+}
+
+/// The objects of runs, and their changes.
+pub(crate) struct RunWatch {
+    runs: Vec<RunObjects>,
+    /// From which run, and what; nothing is its end.
+    changes: mpsc::Receiver<(usize, Result<Option<WatchEvent>, CallError>)>,
+    /// Dropping it ends the readers.
+    _readers: JoinSet<()>,
+}
+
+/// What a watch has told.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// A change of an object of the run with this index, which has been applied.
+    Change(usize, WatchEvent),
+    /// The run with this index is over: its objects are gone.
+    Ended(usize),
+}
+
+impl RunWatch {
+    /// Watches the runs that serve, in the order of their names; one run at least.
+    pub(crate) async fn open(all: &[Cri]) -> Result<Self, CallError> {
+        let mut opened = Vec::new();
+        for cri in all {
+            opened.extend(open(cri).await?);
+        }
+        opened.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
+        if opened.is_empty() {
+            return Err(CallError::NoRun);
+        }
+        let (sender, changes) = mpsc::channel(AHEAD);
+        let (mut runs, mut readers) = (Vec::new(), JoinSet::new());
+        for (index, (run, mut lines)) in opened.into_iter().enumerate() {
+            let (sender, choice) = (sender.clone(), run.choice.clone());
+            readers.spawn(async move {
+                loop {
+                    let event = next(&choice, &mut lines).await;
+                    let is_last = !matches!(event, Ok(Some(_)));
+                    if sender.send((index, event)).await.is_err() || is_last {
+                        return;
+                    }
+                }
+            });
+            runs.push(run);
+        }
+        Ok(Self { runs, changes, _readers: readers })
+    }
+
+    /// The objects as of now.
+    pub(crate) fn runs(&self) -> &[RunObjects] {
+        &self.runs
+    }
+
+    /// Waits for what happens next; `None` when all runs have ended. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> Result<Option<Told>, CallError> {
+        let Some((index, event)) = self.changes.recv().await else {
+            return Ok(None);
+        };
+        let Some(run) = self.runs.get_mut(index) else {
+            return Ok(None);
+        };
+        match event? {
+            Some(event) => {
+                run.apply(&event);
+                Ok(Some(Told::Change(index, event)))
+            }
+            None => {
+                run.objects.clear();
+                run.ended = true;
+                Ok(Some(Told::Ended(index)))
+            }
+        }
+    }
+}
+
+/// Watches the run beside a runtime, up to all objects that there are now; `None` if there is no run.
+async fn open(cri: &Cri) -> Result<Option<(RunObjects, Lines<BufReader<UnixStream>>)>, CallError> {
+    let directory = cri.run_directory();
+    let failed = |source| CallError::Io {
+        doing: format!("watch the run in {}", directory.display()),
+        source,
+    };
+    let Some(connection) = RunConnection::open(directory).map_err(failed)? else {
+        return Ok(None);
+    };
+    let stream = connection.watch().map_err(failed)?;
+    stream.set_nonblocking(true).map_err(failed)?;
+    let mut lines = BufReader::new(UnixStream::from_std(stream).map_err(failed)?).lines();
+    let mut run = RunObjects::new(cri, Vec::new());
+    let all = async {
+        loop {
+            match next(&run.choice, &mut lines).await? {
+                Some(WatchEvent::Bookmark) => return Ok::<_, CallError>(Some(())),
+                Some(event) => run.apply(&event),
+                None => return Ok(None),
+            }
+        }
+    };
+    let timeout = cri.timeout().unwrap_or(CALL_TIMEOUT);
+    let all = tokio::time::timeout(timeout, all).await;
+    let all = all.map_err(|_| CallError::NoAnswer { call: "Watch", timeout })??;
+    Ok(all.map(|()| (run, lines)))
+}
+
+/// The next event of a run; `None` when it is over.
+async fn next(
+    choice: &str,
+    lines: &mut Lines<BufReader<UnixStream>>,
+) -> Result<Option<WatchEvent>, CallError> {
+    let failed = |source| CallError::Io { doing: format!("watch the run of {choice}"), source };
+    let line = match lines.next_line().await {
+        // The process was killed.
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => None,
+        line => line.map_err(failed)?,
+    };
+    match line.map(|line| serde_json::from_str(&line)).transpose() {
+        Ok(Some(WatchEvent::Error(why))) => Err(failed(std::io::Error::other(why))),
+        Ok(event) => Ok(event),
+        // The process was killed amid a line.
+        Err(error) if error.is_eof() => Ok(None),
+        Err(error) => Err(failed(error.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(name: &str, version: &str) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "n", "resourceVersion": version},
+        })
+    }
+
+    #[test]
+    fn changes_are_applied_to_the_objects_they_are_about() {
+        let mut run = RunObjects {
+            choice: String::new(),
+            name: String::new(),
+            objects: vec![object("a", "1"), object("b", "2")],
+            ended: false,
+        };
+        run.apply(&WatchEvent::Modified(object("b", "3")));
+        run.apply(&WatchEvent::Added(object("c", "4")));
+        run.apply(&WatchEvent::Bookmark);
+        run.apply(&WatchEvent::Deleted(object("a", "5")));
+        run.apply(&WatchEvent::Deleted(object("a", "6")));
+        assert_eq!(run.objects, [object("b", "3"), object("c", "4")]);
+    }
+}

@@ -1,0 +1,179 @@
+//! The tables of `crib get`: one for each kind, or rows one by one as objects change.
+
+use clap::Args;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::printers::{Look, Printer, labels};
+use crate::client::CallError;
+use crate::client::output::{Columns, escape_control, print};
+use crate::client::run_objects::Found;
+use crate::objects::kinds::Resource;
+use crate::objects::metadata;
+
+/// How many spaces are between two columns.
+const GAP: usize = 3;
+
+/// Which columns there are.
+#[derive(Debug, Args)]
+pub(super) struct TableArgs {
+    /// Leave the headings out
+    #[arg(long)]
+    pub(super) no_headers: bool,
+    /// Show all labels in a last column
+    #[arg(long)]
+    show_labels: bool,
+    /// Show these labels in columns of their own
+    #[arg(short = 'L', long, value_name = "LABEL", value_delimiter = ',')]
+    label_columns: Vec<String>,
+}
+
+/// The columns of a table of objects of one kind.
+pub(super) struct Layout<'a> {
+    args: &'a TableArgs,
+    printer: Printer,
+    wide: bool,
+    with_namespace: bool,
+    /// Names have their kinds.
+    several_kinds: bool,
+    /// Scripts may count the columns of kubectl, which has none for runs.
+    several_runs: bool,
+}
+
+impl TableArgs {
+    /// A table with these headings, if they are wanted.
+    pub(super) fn columns(&self, headings: &[&str]) -> Columns {
+        match self.no_headers {
+            true => Columns::without_headings(headings.len()),
+            false => Columns::new(headings),
+        }
+    }
+
+    /// The layout for objects of a kind.
+    pub(super) fn layout(
+        &self,
+        resource: &Resource,
+        all_namespaces: bool,
+        wide: bool,
+        several_runs: bool,
+    ) -> Layout<'_> {
+        Layout {
+            args: self,
+            printer: Printer::of(resource),
+            wide,
+            with_namespace: all_namespaces && resource.namespaced,
+            several_kinds: false,
+            several_runs,
+        }
+    }
+}
+
+impl Layout<'_> {
+    fn look(&self) -> Look {
+        Look { wide: self.wide, now: Timestamp::now() }
+    }
+
+    pub(super) fn headings(&self) -> Vec<String> {
+        let mut headings: Vec<String> = Vec::new();
+        headings.extend(self.with_namespace.then(|| "NAMESPACE".to_owned()));
+        headings.push("NAME".to_owned());
+        headings.extend(self.printer.headings(self.look()).map(str::to_owned));
+        headings.extend(self.args.label_columns.iter().map(|key| heading(key)));
+        headings.extend(self.args.show_labels.then(|| "LABELS".to_owned()));
+        headings.extend(self.several_runs.then(|| "RUN".to_owned()));
+        headings
+    }
+
+    /// The cells of an object of a run.
+    pub(super) fn cells(&self, resource: &Resource, object: &Value, run: &str) -> Vec<String> {
+        let name = metadata(object, "name");
+        let mut cells = Vec::new();
+        cells.extend(self.with_namespace.then(|| metadata(object, "namespace").to_owned()));
+        cells.push(if self.several_kinds { resource.named(name) } else { name.to_owned() });
+        cells.extend(self.printer.cells(object, self.look()));
+        let label = |key: &String| {
+            let label = object.pointer("/metadata/labels").and_then(|labels| labels.get(key));
+            label.and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        cells.extend(self.args.label_columns.iter().map(label));
+        cells.extend(self.args.show_labels.then(|| labels(object)));
+        cells.extend(self.several_runs.then(|| run.to_owned()));
+        cells
+    }
+}
+
+/// Prints a table for each kind, with an empty line between two.
+pub(super) fn tables(
+    args: &TableArgs,
+    all_namespaces: bool,
+    found: &[Found<'_>],
+    several_kinds: bool,
+    wide: bool,
+) -> Result<(), CallError> {
+    let of_kinds = found.chunk_by(|one, next| one.resource == next.resource);
+    for (index, of_kind) in of_kinds.enumerate() {
+        let Some(Found { resource, run: first, .. }) = of_kind.first() else {
+            continue;
+        };
+        if index > 0 && !args.no_headers {
+            print("")?;
+        }
+        let several_runs = of_kind.iter().any(|found| !std::ptr::eq(found.run, *first));
+        let layout = args.layout(resource, all_namespaces, wide, several_runs);
+        let layout = Layout { several_kinds, ..layout };
+        let headings = layout.headings();
+        let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+        let mut table = args.columns(&headings);
+        for found in of_kind {
+            table.row(layout.cells(&found.resource, found.object, &found.run.name));
+        }
+        table.print()?;
+    }
+    Ok(())
+}
+
+/// A table whose rows are not known in advance: a column gets wider when a cell needs it, as with `kubectl get --watch`.
+#[derive(Debug, Default)]
+pub(super) struct GrowingTable {
+    widths: Vec<usize>,
+}
+
+impl GrowingTable {
+    /// The lines of rows that are known together.
+    pub(super) fn lines(&mut self, rows: &[Vec<String>]) -> Vec<String> {
+        let escaped = |row: &Vec<String>| row.iter().map(|cell| escape_control(cell)).collect();
+        let rows: Vec<Vec<String>> = rows.iter().map(escaped).collect();
+        for row in &rows {
+            self.widths.resize(row.len().max(self.widths.len()), 0);
+            for (width, cell) in self.widths.iter_mut().zip(row) {
+                *width = cell.chars().count().max(*width);
+            }
+        }
+        let line = |row: &Vec<String>| {
+            let cells = row.iter().zip(&self.widths);
+            let padded = cells.map(|(cell, width)| format!("{cell:<0$}", *width + GAP));
+            padded.collect::<String>().trim_end().to_owned()
+        };
+        rows.iter().map(line).collect()
+    }
+}
+
+/// The heading of a label's column: the part after its prefix, in upper case.
+fn heading(key: &str) -> String {
+    key.rsplit('/').next().unwrap_or_default().to_uppercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_grow_and_stay_wide() {
+        let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
+        let mut table = GrowingTable::default();
+        let first = table.lines(&[row(["NAME", "AGE"]), row(["web", "1s"])]);
+        assert_eq!(first, ["NAME   AGE", "web    1s"]);
+        assert_eq!(table.lines(&[row(["longer", "2s"])]), ["longer   2s"]);
+        assert_eq!(table.lines(&[row(["web", "\x1b[2J"])]), ["web      \\u{1b}[2J"]);
+    }
+}

@@ -1,0 +1,120 @@
+//! `crib get --watch`: the objects of one kind, and then a row or a document for each change.
+
+use crib_base::run_socket::WatchEvent;
+use serde_json::Value;
+
+use super::table::{GrowingTable, Layout};
+use super::{GetArgs, OutputFormat, is_selected, list};
+use crate::client::output::{Document, print, print_value, write_text};
+use crate::client::run_objects::{Found, RunWatch, Told, named};
+use crate::client::{CallError, until_signal};
+use crate::objects::kinds::{Resource, Wanted, wanted};
+use crate::objects::metadata;
+use crate::template::TemplateError;
+use crib_base::exit::Exit;
+use crib_base::report::say;
+
+/// Prints objects one after another.
+struct Rows<'a> {
+    args: &'a GetArgs,
+    resource: &'a Resource,
+    layout: Layout<'a>,
+    table: GrowingTable,
+    /// Whether nothing was printed yet.
+    is_first: bool,
+}
+
+/// Shows the objects and their changes until all runs have ended, or until a signal.
+pub(super) async fn run(args: &GetArgs, watch: RunWatch) -> Result<Exit, CallError> {
+    until_signal(show(args, watch)).await
+}
+
+async fn show(args: &GetArgs, mut watch: RunWatch) -> Result<Exit, CallError> {
+    let objects: Vec<&Value> = watch.runs().iter().flat_map(|run| &run.objects).collect();
+    let wanted = wanted(&args.objects, &objects).map_err(CallError::Usage)?;
+    super::check(args, &wanted)?;
+    let one_kind = || CallError::Usage("you may only specify a single resource type".to_owned());
+    let (resource, name) = match wanted {
+        Wanted::Lists(kinds) => match <[Resource; 1]>::try_from(kinds) {
+            Ok([kind]) => (kind, None),
+            Err(_) => return Err(one_kind()),
+        },
+        Wanted::Named(names) => match <[(Resource, String); 1]>::try_from(names) {
+            Ok([(kind, name)]) => (kind, Some(name)),
+            Err(_) => return Err(one_kind()),
+        },
+    };
+    if args.sort_by.is_some() {
+        say("warning: --watch requested, --sort-by will be ignored");
+    }
+    let wide = matches!(args.output, Some(OutputFormat::Wide));
+    let several_runs = watch.runs().len() > 1;
+    let layout = args.table.layout(&resource, args.all_namespaces, wide, several_runs);
+    let table = GrowingTable::default();
+    let mut rows = Rows { args, resource: &resource, layout, table, is_first: true };
+    let found = match &name {
+        Some(name) => match named(watch.runs(), &resource, &args.namespace, name) {
+            Err(CallError::NoObject { .. }) if args.ignore_not_found => return Ok(Exit::Success),
+            found => vec![found?],
+        },
+        None => list(args, watch.runs(), &resource),
+    };
+    if !args.watch_only {
+        rows.print(&found)?;
+    }
+    while let Some(told) = watch.next().await? {
+        let Told::Change(index, event) = told else { continue };
+        let (WatchEvent::Added(object)
+        | WatchEvent::Modified(object)
+        | WatchEvent::Deleted(object)) = &event
+        else {
+            continue;
+        };
+        let is_wanted = resource.has(object)
+            && is_selected(args, &resource, object)
+            && name.as_ref().is_none_or(|name| name == metadata(object, "name"));
+        if is_wanted && let Some(run) = watch.runs().get(index) {
+            rows.print(&[Found { resource: resource.clone(), object, run }])?;
+        }
+    }
+    Ok(Exit::Success)
+}
+
+impl Rows<'_> {
+    fn print(&mut self, found: &[Found<'_>]) -> Result<(), CallError> {
+        let mut rows = Vec::new();
+        let with_headings = self.is_first && !self.args.table.no_headers && !found.is_empty();
+        for found in found {
+            match &self.args.output {
+                None | Some(OutputFormat::Wide) => {
+                    rows.extend(
+                        with_headings.then(|| self.layout.headings()).filter(|_| rows.is_empty()),
+                    );
+                    rows.push(self.layout.cells(self.resource, found.object, &found.run.name));
+                }
+                Some(OutputFormat::CustomColumns(columns)) => {
+                    if with_headings && rows.is_empty() {
+                        rows.push(columns.headings().into_iter().map(str::to_owned).collect());
+                    }
+                    rows.push(columns.cells(found.object).map_err(TemplateError::Execute)?);
+                }
+                Some(OutputFormat::Json) => print_value(found.object, Document::Json)?,
+                Some(OutputFormat::Yaml) => {
+                    if !self.is_first {
+                        print("---")?;
+                    }
+                    print_value(found.object, Document::Yaml)?;
+                }
+                Some(OutputFormat::Name) => {
+                    print(&self.resource.named(metadata(found.object, "name")))?;
+                }
+                Some(OutputFormat::JsonPath(template)) => {
+                    let text = template.fill(found.object).map_err(TemplateError::Execute)?;
+                    write_text(&text)?;
+                }
+            }
+            self.is_first = false;
+        }
+        self.table.lines(&rows).iter().try_for_each(|line| print(line))
+    }
+}

@@ -1,0 +1,144 @@
+//! `crib rollout status`: waits until a Deployment, DaemonSet or StatefulSet has replaced its pods.
+
+use crib_base::run_socket::WatchEvent;
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
+
+use crate::client::Endpoints;
+use crate::client::run_objects::{RunWatch, Told, named, with_runs};
+use crate::commands::prelude::*;
+use crate::objects::kinds::{Resource, Wanted, wanted};
+use crate::objects::metadata;
+
+mod status;
+
+use status::Progress;
+
+/// Show how far changes of Deployments and their kind are
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  crib rollout status deploy/web")]
+pub(crate) struct RolloutArgs {
+    #[command(subcommand)]
+    pub(crate) command: RolloutCommand,
+}
+
+/// What about them.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RolloutCommand {
+    Status(StatusArgs),
+}
+
+/// Show the status of a rollout until it is done
+#[derive(Debug, Args)]
+#[command(after_help = with_codes("\
+Examples:
+  crib rollout status deploy/web
+  crib rollout status statefulset db --timeout 2m
+  crib rollout status ds/agent --watch=false
+
+Exits with 1 if the object is deleted or its run ends before, and when --timeout expires."))]
+pub(crate) struct StatusArgs {
+    /// A Deployment, DaemonSet or StatefulSet
+    #[arg(required = true, value_name = "KIND/NAME|KIND NAME")]
+    objects: Vec<String>,
+    /// Namespace of the object
+    #[arg(short, long, default_value = "default")]
+    namespace: String,
+    /// Wait until the rollout is done
+    #[arg(
+        short,
+        long,
+        default_value_t = true,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        action = clap::ArgAction::Set
+    )]
+    watch: bool,
+    /// How long to wait: 30s, 2m [default: for ever]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    timeout: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) connection: Endpoints,
+}
+
+/// Shows it.
+pub(crate) async fn run(args: &RolloutArgs) -> Result<Exit, CallError> {
+    let RolloutCommand::Status(args) = &args.command;
+    let deadline = args.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let all = with_runs(args.connection.open_all())?;
+    let mut watch = RunWatch::open(&all).await?;
+    for (resource, name) in objects(args, &watch)? {
+        let rollout = follow(args, &mut watch, &resource, &name);
+        match deadline {
+            Some(deadline) => timeout_at(deadline, rollout).await.unwrap_or_else(|_| {
+                Err(CallError::Unmet("timed out waiting for the condition".to_owned()))
+            })?,
+            None => rollout.await?,
+        }
+    }
+    Ok(Exit::Success)
+}
+
+fn objects(args: &StatusArgs, watch: &RunWatch) -> Result<Vec<(Resource, String)>, CallError> {
+    let objects: Vec<&Value> = watch.runs().iter().flat_map(|run| &run.objects).collect();
+    match wanted(&args.objects, &objects).map_err(CallError::Usage)? {
+        Wanted::Named(names) => Ok(names),
+        Wanted::Lists(_) => {
+            let problem = "resource(s) were provided, but no name was specified: name one, such as deploy/web";
+            Err(CallError::Usage(problem.to_owned()))
+        }
+    }
+}
+
+/// Prints each step of a rollout until it is done.
+async fn follow(
+    args: &StatusArgs,
+    watch: &mut RunWatch,
+    resource: &Resource,
+    name: &str,
+) -> Result<(), CallError> {
+    let found = named(watch.runs(), resource, &args.namespace, name)?;
+    let own_run = watch.runs().iter().position(|run| std::ptr::eq(run, found.run));
+    let mut progress = status::of(resource, found.object).map_err(CallError::Unmet)?;
+    loop {
+        print(progress.text())?;
+        if matches!(progress, Progress::Done(_)) || !args.watch {
+            return Ok(());
+        }
+        progress = loop {
+            let is_it = |object: &Value| {
+                resource.has(object)
+                    && metadata(object, "name") == name
+                    && metadata(object, "namespace") == args.namespace
+            };
+            let of_own = |run: usize| Some(run) == own_run;
+            match watch.next().await? {
+                Some(Told::Change(run, WatchEvent::Deleted(object)))
+                    if of_own(run) && is_it(&object) =>
+                {
+                    return Err(CallError::Unmet("object has been deleted".to_owned()));
+                }
+                Some(Told::Change(
+                    run,
+                    WatchEvent::Added(object) | WatchEvent::Modified(object),
+                )) if of_own(run) && is_it(&object) => {
+                    let next = status::of(resource, &object).map_err(CallError::Unmet)?;
+                    if next != progress {
+                        break next;
+                    }
+                }
+                Some(Told::Ended(run)) if of_own(run) => {
+                    let problem = "the run ended before the rollout was done";
+                    return Err(CallError::Unmet(problem.to_owned()));
+                }
+                None => {
+                    let problem = "the run ended before the rollout was done";
+                    return Err(CallError::Unmet(problem.to_owned()));
+                }
+                Some(Told::Change(..) | Told::Ended(_)) => {}
+            }
+        };
+    }
+}

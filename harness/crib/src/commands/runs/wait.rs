@@ -1,0 +1,273 @@
+//! `crib wait`: returns when objects of runs are in a state, as `kubectl wait` does.
+
+use std::str::FromStr;
+
+use crib_base::report::complain;
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
+
+use crate::client::Endpoints;
+use crate::client::run_objects::{RunWatch, Told, named, of_kind, with_runs};
+use crate::commands::prelude::*;
+use crate::objects::kinds::{Resource, Wanted, wanted};
+use crate::objects::metadata;
+use crate::objects::selectors::{Fields, Labels};
+
+mod condition;
+
+use condition::Condition;
+
+/// What kubectl takes a negative timeout for.
+const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Wait until objects of `crib run` are in a state, as kubectl wait does
+#[derive(Debug, Args)]
+#[command(after_help = with_codes("\
+Examples:
+  crib wait --for=condition=Ready pod/web
+  crib wait --for=condition=Available deploy --all --timeout=2m
+  crib wait --for=condition=Complete job/migrate
+  crib wait --for=jsonpath='{.status.phase}'=Succeeded pods -l app=web
+  crib wait --for=delete pod/web
+  crib wait --for=create --for=condition=Ready pod/web
+
+Objects and conditions are waited for one after another, --for=create first. An object that is deleted is waited for until it is \
+there again; when its run has ended, --for=delete is met, and all else fails at once. Exits with 1 if a condition is not met, also \
+when --timeout expires."))]
+pub(crate) struct WaitArgs {
+    /// Kinds and then names, or KIND/NAME: `pod/web svc/web`, `deploy web`; with -l or --all only kinds: `pods`
+    #[arg(required = true, value_name = "KIND/NAME|KIND")]
+    objects: Vec<String>,
+    /// create, delete, condition=TYPE[=STATUS] or jsonpath='{PATH}'[=VALUE]; repeatable, and then all of them
+    #[arg(long = "for", required = true, value_name = "CONDITION")]
+    conditions: Vec<Condition>,
+    /// How long to wait: 30s, 2m; 0 looks once, a negative time is a week
+    #[arg(long, value_name = "TIME", default_value = "30s", allow_hyphen_values = true)]
+    timeout: Limit,
+    /// Namespace of the objects
+    #[arg(short, long, default_value = "default")]
+    namespace: String,
+    /// Wait for objects of all namespaces
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// Wait for all objects of the kinds
+    #[arg(long)]
+    all: bool,
+    /// Filter by labels: `app=web,tier!=db`, `app in (web, api)`, `app`, `!app`
+    #[arg(short = 'l', long, conflicts_with = "all")]
+    selector: Option<Labels>,
+    /// Filter by fields: `metadata.name`, `metadata.namespace`; of pods also `status.phase`, `spec.nodeName` and more
+    #[arg(long)]
+    field_selector: Option<Fields>,
+    #[command(flatten)]
+    pub(crate) connection: Endpoints,
+}
+
+/// How long it may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Limit(Duration);
+
+impl FromStr for Limit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix('-') {
+            Some(time) => duration(time).map(|_| Self(WEEK)),
+            None if matches!(text, "0" | "0s") => Ok(Self(Duration::ZERO)),
+            None => duration(text).map(Self),
+        }
+    }
+}
+
+/// An object that is waited for.
+#[derive(Clone, Debug)]
+struct Target {
+    /// The index of its run.
+    run: usize,
+    resource: Resource,
+    namespace: String,
+    name: String,
+}
+
+/// How long is waited.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    until: Instant,
+    /// It is looked once.
+    once: bool,
+}
+
+/// Waits.
+pub(crate) async fn run(args: &WaitArgs) -> Result<Exit, CallError> {
+    let once = args.timeout.0.is_zero();
+    let patience = Patience { until: Instant::now() + args.timeout.0.min(WEEK), once };
+    let all = with_runs(args.connection.open_all())?;
+    let mut watch = RunWatch::open(&all).await?;
+    if args.conditions.contains(&Condition::Created) {
+        created(args, &mut watch, patience).await?;
+    }
+    let (targets, missing) = targets(args, &watch)?;
+    let mut failed = false;
+    let is_for_delete = args.conditions.contains(&Condition::Deleted);
+    for error in missing.iter().filter(|_| !is_for_delete) {
+        complain(error);
+        failed = true;
+    }
+    if targets.is_empty() && missing.is_empty() && !is_for_delete {
+        return Err(CallError::Unmet("no matching resources found".to_owned()));
+    }
+    for target in &targets {
+        for condition in &args.conditions {
+            match target.meets(condition, &mut watch, patience).await {
+                Ok(()) => {
+                    print(&format!("{} condition met", target.resource.named(&target.name)))?;
+                }
+                Err(error @ CallError::Unmet(_)) => {
+                    complain(&error);
+                    failed = true;
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    if failed { Err(CallError::AlreadyReported) } else { Ok(Exit::Success) }
+}
+
+/// Waits until there is what is named, or one object at least.
+async fn created(
+    args: &WaitArgs,
+    watch: &mut RunWatch,
+    patience: Patience,
+) -> Result<(), CallError> {
+    loop {
+        let (found, missing) = targets(args, watch)?;
+        if missing.is_empty() && !found.is_empty() {
+            return Ok(());
+        }
+        match timeout_at(patience.until, watch.next()).await {
+            _ if patience.once => return Ok(()),
+            Ok(Ok(Some(_))) => {}
+            Ok(Ok(None)) => return Err(CallError::Unmet("the run has ended".to_owned())),
+            Ok(Err(error)) => return Err(error),
+            Err(_) => {
+                return Err(CallError::Unmet("timed out waiting for the condition".to_owned()));
+            }
+        }
+    }
+}
+
+/// The objects that the arguments mean now, and those that are missing.
+fn targets(args: &WaitArgs, watch: &RunWatch) -> Result<(Vec<Target>, Vec<CallError>), CallError> {
+    let runs = watch.runs();
+    let objects: Vec<&Value> = runs.iter().flat_map(|run| &run.objects).collect();
+    let selects = args.all || args.selector.is_some() || args.field_selector.is_some();
+    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    match wanted(&args.objects, &objects).map_err(CallError::Usage)? {
+        Wanted::Lists(_) if !selects => {
+            let problem = "resource(s) were provided, but no name was specified: name objects, or choose them with -l or --all";
+            return Err(CallError::Usage(problem.to_owned()));
+        }
+        Wanted::Lists(resources) => {
+            for resource in resources {
+                let fields = args.field_selector.clone().unwrap_or_default();
+                fields.check(&resource.kind).map_err(CallError::Usage)?;
+                let labels = args.selector.clone().unwrap_or_default();
+                found.extend(of_kind(runs, &resource).into_iter().filter(|found| {
+                    let namespace = metadata(found.object, "namespace");
+                    (args.all_namespaces || !resource.namespaced || namespace == args.namespace)
+                        && labels.match_object(found.object)
+                        && fields.match_object(found.object)
+                }));
+            }
+        }
+        Wanted::Named(_) if selects => {
+            let problem = "name cannot be provided when a selector is specified";
+            return Err(CallError::Usage(problem.to_owned()));
+        }
+        Wanted::Named(names) => {
+            for (resource, name) in names {
+                match named(runs, &resource, &args.namespace, &name) {
+                    Ok(one) => found.push(one),
+                    Err(error @ CallError::NoObject { .. }) => missing.push(error),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+    }
+    let target = |found: crate::client::run_objects::Found<'_>| Target {
+        run: runs.iter().position(|run| std::ptr::eq(run, found.run)).unwrap_or_default(),
+        namespace: metadata(found.object, "namespace").to_owned(),
+        name: metadata(found.object, "name").to_owned(),
+        resource: found.resource,
+    };
+    Ok((found.into_iter().map(target).collect(), missing))
+}
+
+impl Target {
+    /// The object as it is now, if it is there.
+    fn object<'w>(&self, watch: &'w RunWatch) -> Option<&'w Value> {
+        let run = watch.runs().get(self.run)?;
+        run.objects.iter().find(|object| self.is(object))
+    }
+
+    fn is(&self, object: &Value) -> bool {
+        self.resource.has(object)
+            && metadata(object, "name") == self.name
+            && metadata(object, "namespace") == self.namespace
+    }
+
+    /// Waits until it meets a condition.
+    async fn meets(
+        &self,
+        condition: &Condition,
+        watch: &mut RunWatch,
+        patience: Patience,
+    ) -> Result<(), CallError> {
+        let place = format!("{}/{}", self.resource.plural(), self.name);
+        let unmet = |why: String| Err(CallError::Unmet(why));
+        loop {
+            if condition.is_met(self.object(watch)).map_err(CallError::Unmet)? {
+                return Ok(());
+            }
+            if watch.runs().get(self.run).is_none_or(|run| run.ended) {
+                return unmet(format!("the run ended before the condition was met on {place}"));
+            }
+            if patience.once {
+                return unmet(format!("condition not met for {place}"));
+            }
+            match timeout_at(patience.until, watch.next()).await {
+                Ok(told) => match told? {
+                    Some(Told::Change(..) | Told::Ended(_)) => {}
+                    None => {
+                        return unmet(format!(
+                            "the run ended before the condition was met on {place}"
+                        ));
+                    }
+                },
+                Err(_) => return unmet(format!("timed out waiting for the condition on {place}")),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("30s", Some(30))]
+    #[case("2m", Some(120))]
+    #[case("0", Some(0))]
+    #[case("0s", Some(0))]
+    #[case("-1s", Some(WEEK.as_secs()))]
+    #[case("-1", Some(WEEK.as_secs()))]
+    #[case("soon", None)]
+    #[case("-", None)]
+    fn timeouts_are_those_of_kubectl(#[case] text: &str, #[case] seconds: Option<u64>) {
+        let limit = text.parse::<Limit>().ok();
+        assert_eq!(limit, seconds.map(|seconds| Limit(Duration::from_secs(seconds))));
+    }
+}

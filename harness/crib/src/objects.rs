@@ -1,0 +1,13 @@
+//! ◆ What kubectl's arguments say of objects: kinds and names, selectors, JSONPath, the pods of an object and their containers. Pure.
+
+pub(crate) mod jsonpath;
+pub(crate) mod kinds;
+pub(crate) mod selectors;
+
+use serde_json::Value;
+
+/// A text in the metadata of an object; empty where there is none.
+pub(crate) fn metadata<'v>(object: &'v Value, field: &str) -> &'v str {
+    let field = object.get("metadata").and_then(|metadata| metadata.get(field));
+    field.and_then(Value::as_str).unwrap_or_default()
+}

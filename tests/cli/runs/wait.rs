@@ -1,0 +1,344 @@
+//! `crib wait`, `crib rollout status`, `crib get --watch` and `crib run --wait`: commands that return when something has happened.
+
+use crate::command::*;
+use crate::runs::background::{Downs, out, start};
+
+/// A pod that is ready when it has a file.
+const LATE: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: late, labels: {app: late}}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: main
+    image: crib.local/host
+    command: [sleep, infinity]
+    readinessProbe: {exec: {command: [test, -e, /dev/shm/ready]}, periodSeconds: 1}
+"#;
+
+/// A Deployment and a Job.
+const WORKLOADS: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: main, image: crib.local/behave/run}]
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: migrate}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: main, image: crib.local/behave/exit-0}]
+"#;
+
+/// Makes the pod ready.
+async fn make_ready(place: &Place) {
+    out(place, &["exec", "late", "touch", "/dev/shm/ready"]).await;
+}
+
+#[tokio::test]
+async fn wait_returns_when_conditions_are_met() {
+    let place = Place::new();
+    let _downs = Downs(&place);
+    start(&place, &["first", &place.file("late.yaml", LATE)]).await;
+    let once = ["wait", "--for=condition=Ready", "pod/late", "--timeout=0"];
+    let ended = place.crib(&once).await.exits(1);
+    assert_eq!(ended.err, "crib: condition not met for pods/late\n");
+    let met = "pod/late condition met\n";
+    let waits =
+        async |args: &[&str]| out(&place, &[&["wait", "--timeout=50s"], args].concat()).await;
+    assert_eq!(waits(&["--for=condition=ready=FALSE", "pods", "-l", "app=late"]).await, met);
+    assert_eq!(waits(&["--for=jsonpath={.status.phase}=Running", "pod", "late"]).await, met);
+    // It is told of each condition, so that the pod becomes ready while it waits.
+    let both = ["wait", "--timeout=50s", "--for=create", "--for=condition=Ready", "pod/late"];
+    let mut waiting = place.start(&both);
+    waiting.line_with("pod/late condition met").await;
+    make_ready(&place).await;
+    let ended = waiting.end().await.exits(0);
+    assert_eq!(ended.out, "pod/late condition met\npod/late condition met");
+    assert_eq!(out(&place, &once).await, met);
+    out(&place, &["down", "first"]).await;
+}
+
+#[tokio::test]
+async fn wait_takes_workloads_and_all_objects_of_kinds() {
+    let place = Place::new();
+    let _downs = Downs(&place);
+    start(&place, &["first", &place.file("all.yaml", WORKLOADS)]).await;
+    let waits =
+        async |args: &[&str]| out(&place, &[&["wait", "--timeout=50s"], args].concat()).await;
+    assert_eq!(
+        waits(&["--for=condition=Available", "deploy/web"]).await,
+        "deployment.apps/web condition met\n"
+    );
+    assert_eq!(
+        waits(&["--for=condition=Complete", "job", "--all"]).await,
+        "job.batch/migrate condition met\n"
+    );
+    let pods = waits(&["--for=condition=Ready", "pods", "-l", "app=web", "-A"]).await;
+    assert_eq!(pods.lines().filter(|line| line.ends_with(" condition met")).count(), 2, "{pods}");
+    let kinds = waits(&["--for=create", "deploy,job", "--all"]).await;
+    assert_eq!(kinds, "deployment.apps/web condition met\njob.batch/migrate condition met\n");
+    assert_eq!(waits(&["--for=delete", "pod/none"]).await, "");
+    assert_eq!(waits(&["--for=delete", "pods", "-l", "app=none"]).await, "");
+    for (args, code, expected) in [
+        (&["--for=condition=Ready", "pod/none"][..], 1, "crib: pods \"none\" not found\n"),
+        (
+            &["--for=condition=Ready", "pods", "-l", "app=none"],
+            1,
+            "crib: no matching resources found\n",
+        ),
+        (
+            &["--for=condition=Other", "deploy/web", "--timeout=10ms"],
+            1,
+            "crib: timed out waiting for the condition on deployments/web\n",
+        ),
+        (
+            &["--for=create", "pod/none", "--timeout=10ms"],
+            1,
+            "crib: timed out waiting for the condition\n",
+        ),
+        (
+            &["--for=jsonpath={.spec}=x", "deploy/web"],
+            1,
+            "crib: jsonpath leads to a nested object or list which is not supported\n",
+        ),
+        (
+            &["--for=delete", "deploy/web", "--timeout=0"],
+            1,
+            "crib: condition not met for deployments/web\n",
+        ),
+        (
+            &["--for=delete", "pods"],
+            2,
+            "crib: resource(s) were provided, but no name was specified: name objects, or choose them with -l or --all\n",
+        ),
+        (
+            &["--for=delete", "pdo/web"],
+            2,
+            "crib: the server doesn't have a resource type \"pdo\"\n",
+        ),
+    ] {
+        let ended = place.crib(&[&["wait"], args].concat()).await.exits(code);
+        assert_eq!((ended.out.as_str(), ended.err.as_str()), ("", expected), "{args:?}");
+    }
+    place
+        .crib(&["wait", "--for=cond=x", "pod/web"])
+        .await
+        .exits(2)
+        .err_has("unrecognized condition: \"cond=x\"");
+    out(&place, &["down", "first"]).await;
+    place.crib(&["wait", "--for=delete", "pod/web"]).await.exits(3).err_has("no run found");
+}
+
+#[tokio::test]
+async fn wait_sees_the_end_of_the_run() {
+    let place = Place::new();
+    let _downs = Downs(&place);
+    start(&place, &["first", &place.file("late.yaml", LATE)]).await;
+    let args = |condition| ["wait", "--timeout=-1s", "--for=create", condition, "pod/late"];
+    let mut deleted = place.start(&args("--for=delete"));
+    let mut never = place.start(&args("--for=condition=Never"));
+    for waiting in [&mut deleted, &mut never] {
+        waiting.line_with("pod/late condition met").await;
+    }
+    out(&place, &["down", "first"]).await;
+    let ended = deleted.end().await.exits(0);
+    assert_eq!(ended.out, "pod/late condition met\npod/late condition met");
+    let ended = never.end().await.exits(1);
+    assert_eq!(ended.err, "crib: the run ended before the condition was met on pods/late\n");
+}
+
+#[tokio::test]
+async fn interrupt_ends_wait_and_watch() {
+    let place = Place::new();
+    let _downs = Downs(&place);
+    start(&place, &["first", &place.file("late.yaml", LATE)]).await;
+    for args in [
+        &["wait", "--for=create", "--for=condition=Never", "pod/late"][..],
+        &["get", "pods", "--watch"],
+    ] {
+        let mut waiting = place.start(args);
+        waiting.line_with("late").await;
+        waiting.interrupt().await.exits(130);
+    }
+    out(&place, &["down", "first"]).await;
+}
+
+#[tokio::test]
+async fn get_watch_prints_a_row_for_each_change_until_the_run_ends() {
+    let place = Place::new();
+    let _downs = Downs(&place);
+    start(&place, &["first", &place.file("late.yaml", LATE)]).await;
+    let mut rows = place.start(&["get", "pods", "-w"]);
+    rows.line_with("late").await;
+    let mut named = place.start(&["get", "pod/late", "--watch", "-o", "name"]);
+    named.line_with("pod/late").await;
+    let mut documents = place.start(&["get", "pods", "--watch", "-o", "yaml"]);
+    documents.line_with("phase: Running").await;
+    let mut columns = place.start(&[
+        "get",
+        "pods",
+        "-w",
+        "-o",
+        "custom-columns=NAME:.metadata.name,READY:.status.conditions[?(@.type==\"Ready\")].status",
+    ]);
+    columns.line_with("late   False").await;
+    make_ready(&place).await;
+    let ready = rows.line_with("1/1").await;
+    assert_eq!(
+        ready.split_whitespace().take(4).collect::<Vec<_>>(),
+        ["late", "1/1", "Running", "0"]
+    );
+    columns.line_with("late   True").await;
+    out(&place, &["down", "first"]).await;
+    let ended = rows.end().await.exits(0);
+    let headings = ended.out.lines().filter(|line| line.starts_with("NAME")).count();
+    assert_eq!((headings, ended.err.as_str()), (1, ""), "{}", ended.out);
+    let ended = named.end().await.exits(0);
+    let lines: Vec<&str> = ended.out.lines().collect();
+    assert!(lines.len() > 2 && lines.iter().all(|line| *line == "pod/late"), "{lines:?}");
+    let ended = documents.end().await.exits(0);
+    assert!(ended.out.lines().filter(|line| *line == "---").count() > 0, "{}", ended.out);
+    columns.end().await.exits(0).out_has("NAME   READY\n");
+}
+
+#[tokio::test]
+async fn watch_only_leaves_out_what_there_is() {
+    let place = Place::new();
+    let _downs = Downs(&place);
+    std::fs::create_dir(place.path("manifests")).unwrap();
+    let labelled = |number: usize| {
+        WORKLOADS.replace(
+            "metadata: {name: web}",
+            &format!("metadata: {{name: web, labels: {{number: a{number}}}}}"),
+        )
+    };
+    let file = place.file("manifests/web.yaml", &labelled(0));
+    let manifests = place.path("manifests").display().to_string();
+    start(&place, &["first", "--watch", &manifests]).await;
+    let label = "jsonpath={.metadata.labels.number}{\"\\n\"}";
+    let mut only = place.start(&["get", "deploy/web", "--watch-only", "-o", label]);
+    // It says nothing when it begins: changes are made until it sees one.
+    let mut number = 0;
+    let first = loop {
+        number += 1;
+        std::fs::write(&file, labelled(number)).unwrap();
+        let next = tokio::time::timeout(std::time::Duration::from_millis(500), only.line_with("a"));
+        match next.await {
+            Ok(line) => break line,
+            Err(_) => assert!(number < 120, "no change was seen"),
+        }
+    };
+    assert_ne!(first, "a0");
+    for (args, expected) in [
+        (&["deploy,svc", "-w"][..], "crib: you may only specify a single resource type\n"),
+        (&["pod/a", "pod/b", "-w"], "crib: you may only specify a single resource type\n"),
+    ] {
+        assert_eq!(place.crib(&[&["get"], args].concat()).await.exits(2).err, expected);
+    }
+    let missing = place.crib(&["get", "pod/none", "-w"]).await.exits(1);
+    assert_eq!(missing.err, "crib: pods \"none\" not found\n");
+    out(&place, &["down", "first"]).await;
+    only.end().await.exits(0);
+}
+
+#[tokio::test]
+async fn rollout_status_follows_a_changed_deployment() {
+    let place = Place::new();
+    let _downs = Downs(&place);
+    std::fs::create_dir(place.path("manifests")).unwrap();
+    let file = place.file("manifests/web.yaml", WORKLOADS);
+    let manifests = place.path("manifests").display().to_string();
+    start(&place, &["first", "--watch", &manifests]).await;
+    let status = ["rollout", "status", "deployment", "web", "--timeout", "50s"];
+    let done = "deployment \"web\" successfully rolled out\n";
+    let rolled_out = out(&place, &status).await;
+    assert!(rolled_out.ends_with(done), "{rolled_out}");
+    let uids = || async {
+        out(&place, &["get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*].metadata.uid}"])
+            .await
+    };
+    let before = uids().await;
+    std::fs::write(
+        &file,
+        WORKLOADS.replace("name: main,", "name: main, env: [{name: A, value: b}],"),
+    )
+    .unwrap();
+    // The store counts the changes of the spec.
+    let changed =
+        ["wait", "--for=jsonpath={.metadata.generation}=2", "deploy/web", "--timeout=50s"];
+    out(&place, &changed).await;
+    assert!(out(&place, &status).await.ends_with(done));
+    let after = uids().await;
+    assert!(after.split(' ').all(|uid| !before.contains(uid)), "{before} → {after}");
+    assert_eq!(out(&place, &["rollout", "status", "deploy/web", "--watch=false"]).await, done);
+    // One whose pods never get ready.
+    std::fs::write(
+        &file,
+        WORKLOADS.replace("behave/run}", "behave/run, readinessProbe: {exec: {command: [none]}}}"),
+    )
+    .unwrap();
+    let changed =
+        ["wait", "--for=jsonpath={.metadata.generation}=3", "deploy/web", "--timeout=50s"];
+    out(&place, &changed).await;
+    let once = out(&place, &["rollout", "status", "deploy/web", "-w=false"]).await;
+    assert!(once.starts_with("Waiting for deployment "), "{once}");
+    let ended =
+        place.crib(&["rollout", "status", "deploy/web", "--timeout", "10ms"]).await.exits(1);
+    assert_eq!(ended.err, "crib: timed out waiting for the condition\n");
+    ended.out_has("Waiting for deployment \"web\" rollout to finish: ");
+    for (args, code, expected) in [
+        (&["job/migrate"][..], 1, "crib: no status viewer has been implemented for Job.batch\n"),
+        (&["deploy/none"], 1, "crib: deployments.apps \"none\" not found\n"),
+        (
+            &["deploy"],
+            2,
+            "crib: resource(s) were provided, but no name was specified: name one, such as deploy/web\n",
+        ),
+    ] {
+        let ended = place.crib(&[&["rollout", "status"], args].concat()).await.exits(code);
+        assert_eq!(ended.err, expected);
+    }
+    out(&place, &["down", "first"]).await;
+}
+
+#[tokio::test]
+async fn run_waits_until_pods_are_ready() {
+    let place = Place::new();
+    let _downs = Downs(&place);
+    let script = "command: [sh, -c, 'sleep 1; touch /dev/shm/ready; sleep infinity']";
+    let soon = LATE.replace("command: [sleep, infinity]", script);
+    let files = [place.file("soon.yaml", &soon), place.file("all.yaml", WORKLOADS)];
+    start(&place, &["first", "--wait", &files[0], &files[1]]).await;
+    let ready = r#"jsonpath={range .items[*]}{.status.phase} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}"#;
+    for line in out(&place, &["get", "pods", "-o", ready]).await.lines() {
+        assert!(["Running True", "Succeeded False", "Running False"].contains(&line), "{line}");
+    }
+    let of_late = r#"jsonpath={.status.conditions[?(@.type=="Ready")].status}"#;
+    assert_eq!(out(&place, &["get", "pod/late", "-o", of_late]).await, "True");
+    out(&place, &["down", "first"]).await;
+
+    let fails = LATE.replace("command: [sleep, infinity]", "command: [sh, -c, 'exit 3']");
+    let fails = fails.replace("spec:\n", "spec:\n  restartPolicy: Never\n");
+    let ended = place
+        .crib(&["run", "--name", "second", "--wait", &place.file("fails.yaml", &fails)])
+        .await
+        .exits(1);
+    ended.err_has(
+        "crib: a pod can never be ready, and run second is in the background all the same: ",
+    );
+    out(&place, &["down", "second"]).await;
+    let usage = place.crib(&["run", "--wait", &files[0]]).await.exits(2);
+    usage.err_has("--name");
+}
