@@ -20,3 +20,4 @@ pub(crate) mod told;
 pub(crate) mod top;
 pub(crate) mod usage;
 pub(crate) mod wait;
+pub(crate) mod workload_pods;

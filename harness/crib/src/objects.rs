@@ -2,7 +2,9 @@
 
 pub(crate) mod jsonpath;
 pub(crate) mod kinds;
+pub(crate) mod pod_containers;
 pub(crate) mod selectors;
+pub(crate) mod workload_pods;
 
 use serde_json::Value;
 

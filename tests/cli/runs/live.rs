@@ -99,7 +99,7 @@ async fn pods_of_all_runs_are_found_without_endpoint() {
 }
 
 #[tokio::test]
-async fn pod_with_several_containers_needs_a_name() {
+async fn first_container_of_a_pod_is_the_default_one() {
     let place = Place::unchecked();
     let manifest = format!(
         "{}  - name: side\n    image: crib.local/host\n    command: [bash, -c, {FOREVER:?}]\n  initContainers:\n  \
@@ -108,11 +108,9 @@ async fn pod_with_several_containers_needs_a_name() {
     );
     let mut web = run(&place, "web", &manifest).await;
     web.line_with("up").await;
-    let ended = place.crib(&["exec", "web", "true"]).await.exits(1);
-    assert_eq!(
-        ended.err,
-        "crib: \"web\" matches more than one container: choose one of -c main, -c side\n"
-    );
+    let ended = place.crib(&["exec", "web", "true"]).await.exits(0);
+    let note = "crib: Defaulted container \"main\" out of: main, side, before (init)\n";
+    assert_eq!(ended.err, note);
     assert_eq!(out(&place, &["logs", "web", "-c", "side"]).await, "up\n");
     assert_eq!(out(&place, &["logs", "web", "-c", "before"]).await, "before\n");
     assert_eq!(out(&place, &["exec", "side", "echo", "x"]).await, "x\n");

@@ -74,6 +74,12 @@ pub(crate) enum CallError {
         /// The object's name.
         name: String,
     },
+    /// An object has no pods.
+    #[error("{0} has no pods")]
+    NoPods(
+        /// The object, as kubectl names it.
+        String,
+    ),
     /// An object is not in the state that was waited for.
     #[error("{0}")]
     Unmet(String),
@@ -242,6 +248,7 @@ impl CallError {
             | Self::Stream(DialError::Url(_) | DialError::Refused { .. })
             | Self::NotFound { .. }
             | Self::NoObject { .. }
+            | Self::NoPods(_)
             | Self::Unmet(_)
             | Self::NoSuchContainer { .. }
             | Self::NothingFits(_)

@@ -1,21 +1,47 @@
 //! Which container or pod a user means, in any runtime: by its id, the beginning of one, or its name.
 //!
-//! A container is also meant by the name of its pod, as with kubectl: `web`, `pod/web` or `pod/NAMESPACE/web`, with `-c` where the pod has several.
+//! A container is also meant by the name of its pod, as with kubectl: `web`, `pod/web` or `pod/NAMESPACE/web`, and a pod by an object
+//! that it belongs to: `deploy/web`. Of a pod's containers, that is the one of `-c`, else the default one.
 
 use std::collections::BTreeSet;
 
 use clap::Args;
 use cri::v1;
 use crib_base::report::say;
+use serde_json::Value;
 
-use super::{CallError, Cri, human, select};
+use super::{CallError, Cri};
+use crate::objects::pod_containers::{
+    DEFAULT_CONTAINER, DefaultContainer, all_containers, default_container,
+};
+use crate::objects::workload_pods::Best;
+
+mod choice;
+pub(crate) mod in_runs;
+
+use choice::{About, Miss, choose};
+use in_runs::{ObjectName, RunPod, pod_object};
 
 /// Which container, where a pod is given.
 #[derive(Debug, Default, Args)]
 pub(crate) struct ContainerNameArgs {
     /// Name of the container, where a pod is given
     #[arg(short = 'c', long = "container", value_name = "NAME")]
-    container_name: Option<String>,
+    pub(crate) container_name: Option<String>,
+}
+
+/// What the runtimes have.
+pub(crate) struct Search<'a> {
+    all: &'a [Cri],
+    known: Vec<Known<'a>>,
+}
+
+/// A container that was found, and its pod.
+pub(crate) struct Meant<'a> {
+    pub(crate) cri: &'a Cri,
+    pub(crate) container: v1::Container,
+    /// The pod, as its name and uid.
+    pub(crate) pod: v1::PodSandboxMetadata,
 }
 
 /// What a runtime has.
@@ -45,7 +71,15 @@ pub(crate) async fn container<'a>(
     all: &'a [Cri],
     text: &str,
 ) -> Result<(&'a Cri, v1::Container), CallError> {
-    container_of(all, text, &ContainerNameArgs::default()).await
+    let known = known(all, true).await?;
+    let found = meant_container(&known, text)?;
+    if let Some(others) = &found.others {
+        say(&format!(
+            "chose container {:?} of {others}, for it alone runs: name its id to choose another one",
+            found.name()
+        ));
+    }
+    Ok((found.cri, found.container.clone()))
 }
 
 /// The container with an id or name; a pod's name is none of a container's.
@@ -67,16 +101,153 @@ pub(crate) async fn container_of<'a>(
     all: &'a [Cri],
     text: &str,
     container: &ContainerNameArgs,
-) -> Result<(&'a Cri, v1::Container), CallError> {
-    let known = known(all, true).await?;
-    let found = meant_container(&known, text, container.container_name.as_deref())?;
-    if let Some(others) = &found.others {
-        say(&format!(
-            "chose container {:?} of {others}, for it alone runs: -c chooses another one",
-            found.name()
-        ));
+    best: Best,
+) -> Result<Meant<'a>, CallError> {
+    let search = Search::new(all).await?;
+    search.container(text, container.container_name.as_deref(), None, best)
+}
+
+impl<'a> Search<'a> {
+    pub(crate) async fn new(all: &'a [Cri]) -> Result<Self, CallError> {
+        Ok(Self { all, known: known(all, true).await? })
     }
-    Ok((found.cri, found.container.clone()))
+
+    /// The container that is meant by its id or name, or by its pod and perhaps a name.
+    pub(crate) fn container(
+        &self,
+        text: &str,
+        name: Option<&str>,
+        namespace: Option<&str>,
+        best: Best,
+    ) -> Result<Meant<'a>, CallError> {
+        if let Some(object) = ObjectName::parse(text) {
+            let pod = object.best_pod(self.all, namespace, best)?;
+            return self.in_run_pod(pod, name);
+        }
+        let all: Vec<FoundContainer<'a, '_>> = self.known.iter().flat_map(containers).collect();
+        if name.is_none()
+            && !is_pod(text)
+            && let Some(found) = by_container(&all, text)?
+        {
+            let pod = found.pod.and_then(|pod| pod.metadata.clone()).unwrap_or_default();
+            return Ok(Meant { cri: found.cri, container: found.container.clone(), pod });
+        }
+        let pod = pod_of_container(&self.known, &in_namespace(text, namespace), name)?;
+        self.in_pod(pod.cri, pod.pod, None, text, name)
+    }
+
+    /// A container of a pod of a run.
+    pub(crate) fn in_run_pod(
+        &self,
+        pod: RunPod<'a>,
+        name: Option<&str>,
+    ) -> Result<Meant<'a>, CallError> {
+        let sandbox = sandbox(&self.known, &pod)?;
+        let text = sandbox.metadata.as_ref().map_or("", |of| of.name.as_str());
+        self.in_pod(pod.cri, sandbox, Some(pod.object), text, name)
+    }
+
+    /// All containers of a pod of a run that were created, in the order of their start.
+    pub(crate) fn all_in_run_pod(&self, pod: &RunPod<'a>) -> Vec<Meant<'a>> {
+        let sandbox = sandbox(&self.known, pod);
+        sandbox.map(|it| self.all_in_pod(pod.cri, it, Some(&pod.object))).unwrap_or_default()
+    }
+
+    /// All containers of the pod that is meant, in the order of their start.
+    pub(crate) fn all_of_pod(
+        &self,
+        text: &str,
+        namespace: Option<&str>,
+    ) -> Result<Vec<Meant<'a>>, CallError> {
+        let pod = meant_pod(&self.known, &in_namespace(text, namespace))?;
+        let uid = pod.pod.metadata.as_ref().map_or("", |of| of.uid.as_str());
+        let object = pod_object(pod.cri, uid)?;
+        Ok(self.all_in_pod(pod.cri, pod.pod, object.as_ref()))
+    }
+
+    fn all_in_pod(
+        &self,
+        cri: &'a Cri,
+        pod: &v1::PodSandbox,
+        object: Option<&Value>,
+    ) -> Vec<Meant<'a>> {
+        let all = self.known.iter().flat_map(containers);
+        let mut of_pod: Vec<FoundContainer<'a, '_>> =
+            all.filter(|found| found.container.pod_sandbox_id == pod.id).collect();
+        of_pod.sort_by_key(|found| found.container.created_at);
+        let mut names: Vec<String> = object.map(all_containers).unwrap_or_default();
+        for found in &of_pod {
+            if !names.iter().any(|name| name == found.name()) {
+                names.push(found.name().to_owned());
+            }
+        }
+        let metadata = pod.metadata.clone().unwrap_or_default();
+        let newest = |name: &String| of_pod.iter().rev().find(|found| found.name() == name);
+        let meant = |found: &FoundContainer<'a, '_>| Meant {
+            cri,
+            container: found.container.clone(),
+            pod: metadata.clone(),
+        };
+        names.iter().filter_map(newest).map(meant).collect()
+    }
+
+    fn in_pod(
+        &self,
+        cri: &'a Cri,
+        pod: &v1::PodSandbox,
+        object: Option<Value>,
+        text: &str,
+        name: Option<&str>,
+    ) -> Result<Meant<'a>, CallError> {
+        let all: Vec<FoundContainer<'a, '_>> = self.known.iter().flat_map(containers).collect();
+        let of_pod = all.iter().filter(|found| found.container.pod_sandbox_id == pod.id);
+        let of_pod: Vec<&FoundContainer<'a, '_>> = of_pod.collect();
+        let metadata = pod.metadata.clone().unwrap_or_default();
+        let has_several =
+            of_pod.iter().any(|found| Some(found.name()) != of_pod.first().map(|it| it.name()));
+        let object = match object {
+            None if name.is_none() && has_several => pod_object(cri, &metadata.uid)?,
+            object => object,
+        };
+        let default = match (name, &object) {
+            (Some(_), _) => None,
+            (None, Some(object)) => Some(default_container(object).map_err(CallError::Usage)?),
+            (None, None) => pod
+                .annotations
+                .get(DEFAULT_CONTAINER)
+                .map(|name| DefaultContainer { name: name.clone(), note: None }),
+        };
+        // One that is not there yet is not meant while another one runs.
+        let default = default.filter(|it| of_pod.iter().any(|found| found.name() == it.name));
+        let found = only(&of_pod, text, name.or(default.as_ref().map(|it| it.name.as_str())))?;
+        if let Some(note) = default.and_then(|it| it.note) {
+            say(&note);
+        }
+        if let Some(others) = &found.others {
+            say(&format!(
+                "chose container {:?} of {others}, for it alone runs: -c chooses another one",
+                found.name()
+            ));
+        }
+        Ok(Meant { cri, container: found.container.clone(), pod: metadata })
+    }
+}
+
+/// The sandbox of a pod of a run, in a runtime.
+pub(crate) async fn sandbox_of(all: &[Cri], pod: &RunPod<'_>) -> Result<v1::PodSandbox, CallError> {
+    let known = known(all, false).await?;
+    sandbox(&known, pod).cloned()
+}
+
+fn sandbox<'k>(known: &'k [Known<'_>], pod: &RunPod<'_>) -> Result<&'k v1::PodSandbox, CallError> {
+    let all = known.iter().flat_map(|known| &known.pods);
+    let own = all.filter(|it| it.metadata.as_ref().is_some_and(|of| of.uid == pod.uid()));
+    let best =
+        own.max_by_key(|it| (it.state() == v1::PodSandboxState::SandboxReady, it.created_at));
+    best.ok_or_else(|| CallError::NotFound {
+        what: "sandbox of pod",
+        name: crate::objects::metadata(&pod.object, "name").to_owned(),
+    })
 }
 
 /// The pod that is meant. Of several with the name, the one that is ready; else the newest.
@@ -111,30 +282,47 @@ async fn known(all: &[Cri], with_containers: bool) -> Result<Vec<Known<'_>>, Cal
     Ok(known)
 }
 
-fn meant_container<'a, 'k>(
+/// The container with an id or name, if there is one.
+fn by_container<'a, 'k>(
+    all: &[FoundContainer<'a, 'k>],
+    text: &str,
+) -> Result<Option<FoundContainer<'a, 'k>>, CallError> {
+    match choose(all, text, FoundContainer::about) {
+        Ok(found) => Ok(Some(found.copy())),
+        Err(Miss::Several(some)) => Err(ambiguous("container", text, &some)),
+        Err(Miss::Nothing) => Ok(None),
+    }
+}
+
+/// The pod in which a container is looked for.
+fn pod_of_container<'a, 'k>(
     known: &'k [Known<'a>],
     text: &str,
     name: Option<&str>,
-) -> Result<FoundContainer<'a, 'k>, CallError> {
-    let all: Vec<FoundContainer<'a, 'k>> = known.iter().flat_map(containers).collect();
-    if name.is_none() && !is_pod(text) {
-        match choose(&all, text, FoundContainer::about) {
-            Ok(found) => return Ok(found.copy()),
-            Err(Miss::Several(some)) => return Err(ambiguous("container", text, &some)),
-            Err(Miss::Nothing) => {}
-        }
-    }
-    let pod = match meant_pod(known, text) {
+) -> Result<FoundPod<'a, 'k>, CallError> {
+    match meant_pod(known, text) {
         // Without a sign that a pod is meant, a container was looked for.
         Err(CallError::NotFound { name: text, .. }) if name.is_none() && !is_pod(&text) => {
-            let what = "container";
-            return Err(CallError::NotFound { what, name: text });
+            Err(CallError::NotFound { what: "container", name: text })
         }
-        pod => pod?,
-    };
+        pod => pod,
+    }
+}
+
+fn meant_container<'a, 'k>(
+    known: &'k [Known<'a>],
+    text: &str,
+) -> Result<FoundContainer<'a, 'k>, CallError> {
+    let all: Vec<FoundContainer<'a, 'k>> = known.iter().flat_map(containers).collect();
+    if !is_pod(text)
+        && let Some(found) = by_container(&all, text)?
+    {
+        return Ok(found);
+    }
+    let pod = pod_of_container(known, text, None)?;
     let of_pod = |found: &&FoundContainer<'_, '_>| found.container.pod_sandbox_id == pod.pod.id;
     let of_pod: Vec<&FoundContainer<'a, 'k>> = all.iter().filter(of_pod).collect();
-    only(&of_pod, text, name)
+    only(&of_pod, text, None)
 }
 
 /// The container of a pod that has the name; without one the pod's only container. Of those that ran one after another under
@@ -204,6 +392,14 @@ pub(crate) fn namespace_and_name(text: &str) -> (Option<&str>, &str) {
     }
 }
 
+/// The text for a pod in a namespace, if that is given, and the text itself has none.
+pub(crate) fn in_namespace(text: &str, namespace: Option<&str>) -> String {
+    match (namespace, namespace_and_name(text)) {
+        (Some(namespace), (None, name)) => format!("pod/{namespace}/{name}"),
+        (None, _) | (_, (Some(_), _)) => text.to_owned(),
+    }
+}
+
 /// Whether a text says that it is a pod's.
 fn is_pod(text: &str) -> bool {
     pod_name(text) != text
@@ -262,64 +458,14 @@ impl FoundPod<'_, '_> {
     }
 }
 
-/// A pod as people name it.
-fn full_name(pod: &v1::PodSandbox) -> String {
-    let metadata = pod.metadata.clone().unwrap_or_default();
-    format!("{}/{}", metadata.namespace, metadata.name)
-}
-
-/// What the choice depends on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct About<'a> {
-    id: &'a str,
-    name: &'a str,
-    /// Whether it runs, or is ready.
-    lives: bool,
-    created: i64,
-    /// Where it is, to tell it from others.
-    place: String,
-}
-
-/// Why nothing is meant.
-#[derive(Debug, PartialEq, Eq)]
-enum Miss {
-    Nothing,
-    /// The ids and places of what could be meant.
-    Several(Vec<String>),
-}
-
 fn ambiguous(what: &'static str, text: &str, candidates: &[String]) -> CallError {
     CallError::Ambiguous { what, name: text.to_owned(), candidates: candidates.to_vec() }
 }
 
-fn choose<'a, T>(
-    all: &'a [T],
-    text: &str,
-    about: impl Fn(&'a T) -> About<'a>,
-) -> Result<&'a T, Miss> {
-    let several = |some: Vec<About<'_>>| {
-        let candidate = |of: About<'_>| format!("{} ({})", human::id(of.id, false), of.place);
-        Miss::Several(some.into_iter().map(candidate).collect())
-    };
-    let all: Vec<(About<'a>, &'a T)> = all.iter().map(|item| (about(item), item)).collect();
-    let named: Vec<&(About<'a>, &T)> = all.iter().filter(|(of, _)| of.name == text).collect();
-    match select::by_id(&all, text, |(of, _)| of.id) {
-        Ok(Some((_, item))) => return Ok(item),
-        Err(()) if named.is_empty() => {
-            let fit = all.iter().filter(|(of, _)| of.id.starts_with(text));
-            return Err(several(fit.map(|(of, _)| of.clone()).collect()));
-        }
-        Ok(None) | Err(()) => {}
-    }
-    let living: Vec<_> = named.iter().filter(|(of, _)| of.lives).collect();
-    match living.as_slice() {
-        [(_, one)] => Ok(one),
-        [] => {
-            let newest = named.into_iter().max_by_key(|(of, _)| of.created);
-            newest.map(|(_, item)| *item).ok_or(Miss::Nothing)
-        }
-        some => Err(several(some.iter().map(|(of, _)| of.clone()).collect())),
-    }
+/// A pod as people name it.
+fn full_name(pod: &v1::PodSandbox) -> String {
+    let metadata = pod.metadata.clone().unwrap_or_default();
+    format!("{}/{}", metadata.namespace, metadata.name)
 }
 
 #[cfg(test)]
@@ -327,41 +473,6 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-
-    #[rstest]
-    #[case("abc1", Ok(1))]
-    #[case("abc", Err("abc1 (n/p), abc2 (n/p)"))]
-    #[case("web", Ok(2))]
-    #[case("old", Ok(5))]
-    #[case("twice", Err("e1 (n/p), ffe1 (n/p)"))]
-    #[case("ff", Ok(7))]
-    #[case("none", Err(""))]
-    #[case("", Err(""))]
-    fn lookup_prefers_id_prefix_then_running_then_newest(
-        #[case] text: &str,
-        #[case] expected: Result<i64, &str>,
-    ) {
-        let all = [
-            ("abc1", "web", false, 1),
-            ("abc2", "web", true, 2),
-            ("d3", "old", false, 4),
-            ("d4", "old", false, 5),
-            ("e1", "twice", true, 6),
-            ("ffe1", "twice", true, 7),
-        ];
-        let found = choose(&all, text, |(id, name, lives, created)| About {
-            id,
-            name,
-            lives: *lives,
-            created: *created,
-            place: "n/p".to_owned(),
-        });
-        let found = found.map(|item| item.3).map_err(|miss| match miss {
-            Miss::Nothing => String::new(),
-            Miss::Several(some) => some.join(", "),
-        });
-        assert_eq!(found, expected.map_err(str::to_owned));
-    }
 
     #[rstest]
     #[case("pod/web", true, "web")]

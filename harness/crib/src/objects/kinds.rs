@@ -84,6 +84,11 @@ impl Resource {
         &self.plural
     }
 
+    /// The kind as arguments may name it: `pod`, `deployment`.
+    pub(crate) fn singular(&self) -> String {
+        self.kind.to_lowercase()
+    }
+
     /// The resource as messages name it: `pods`, `deployments.apps`.
     pub(crate) fn plural_name(&self) -> String {
         self.with_group(&self.plural)

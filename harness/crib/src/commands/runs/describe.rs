@@ -8,9 +8,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use serde::Serialize;
 
+use crate::client::find::in_runs::{ObjectName, with_labels};
 use crate::client::output::{Document, print, print_value};
 use crate::client::status::escaped;
 use crate::client::{CallError, Connection, Cri, each, find, with_codes};
+use crate::objects::selectors::Labels;
+use crate::objects::workload_pods::Best;
 
 mod container;
 mod events;
@@ -26,13 +29,21 @@ mod volume;
 Examples:
   crib describe web
   crib describe pod/shop/web --run first
+  crib describe deploy/web
+  crib describe -l app=web
   crib describe web -o json | jq '.pods[].events'
 
 Pods of `crib run` are shown as their agent knows them; those of other runtimes as far as the runtime does."))]
 pub(crate) struct DescribeArgs {
-    /// Pods: names, [pod/]NAMESPACE/NAME, ids or id prefixes
-    #[arg(required = true, value_name = "POD")]
+    /// Pods: names, [pod/]NAMESPACE/NAME, ids or id prefixes; or what has pods: deploy/web, job/migrate, svc/web
+    #[arg(required_unless_present = "selector", conflicts_with = "selector", value_name = "POD")]
     pods: Vec<String>,
+    /// The pods of runs with these labels: `app=web,tier!=db`
+    #[arg(short = 'l', long)]
+    selector: Option<Labels>,
+    /// Namespace of the pods [default: any; with -l default]
+    #[arg(short, long)]
+    namespace: Option<String>,
     /// Output format; json and yaml have the API's objects
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
@@ -82,8 +93,22 @@ pub(crate) async fn run(args: &DescribeArgs) -> Result<Exit, CallError> {
         known.extend(of_agent(cri)?);
     }
     let mut described = All::default();
+    let namespace = args.namespace.as_deref();
+    if let Some(labels) = &args.selector {
+        let pods = with_labels(&all, labels, namespace.unwrap_or("default"), Best::ToConnect)?;
+        described.pods.extend(pods.iter().filter_map(|pod| with_uid(&known, pod.uid())));
+    }
     let exit = each(&args.pods, async |text: &String| {
-        described.pods.push(describe(&all, &known, text).await?);
+        match ObjectName::parse(text) {
+            Some(object) => {
+                let pods = object.pods(&all, namespace, Best::ToConnect)?.pods;
+                described.pods.extend(pods.iter().filter_map(|pod| with_uid(&known, pod.uid())));
+            }
+            None => {
+                let text = find::in_namespace(text, namespace);
+                described.pods.push(describe(&all, &known, &text).await?);
+            }
+        }
         Ok(())
     })
     .await;
@@ -104,6 +129,12 @@ fn of_agent(cri: &Cri) -> Result<Vec<Known>, CallError> {
     Ok(known.collect())
 }
 
+/// The pod that an agent has with a uid.
+fn with_uid(known: &[Known], uid: &str) -> Option<Described> {
+    let same = |known: &&Known| known.answer.pod.metadata.uid.as_deref() == Some(uid);
+    known.iter().find(same).map(|known| Described::from(&known.answer))
+}
+
 /// The pod that is meant: one that an agent has, else one that only a runtime has.
 async fn describe(all: &[Cri], known: &[Known], text: &str) -> Result<Described, CallError> {
     if let Some(answer) = choose(known, text)? {
@@ -112,12 +143,8 @@ async fn describe(all: &[Cri], known: &[Known], text: &str) -> Result<Described,
     let (cri, sandbox) = find::pod(all, text).await?;
     let metadata = sandbox.metadata.unwrap_or_default();
     // It was given by its id.
-    let same = |known: &&Known| {
-        let uid = known.answer.pod.metadata.uid.as_deref();
-        uid == Some(metadata.uid.as_str())
-    };
-    if let Some(known) = known.iter().find(same) {
-        return Ok(Described::from(&known.answer));
+    if let Some(described) = with_uid(known, &metadata.uid) {
+        return Ok(described);
     }
     let pod = of_runtime(cri, &sandbox.id).await?;
     Ok(Described { pod, events: None })

@@ -7,7 +7,7 @@ use crate::client::output::Columns;
 use crate::commands::listing::stats::share;
 use crate::commands::prelude::*;
 
-use super::get::select::Labels;
+use crate::objects::selectors::Labels;
 
 /// The time between the two measurements of which CPU usage is the difference.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -2,6 +2,7 @@
 
 use crate::client::find::ContainerNameArgs;
 use crate::commands::prelude::*;
+use crate::objects::workload_pods::Best;
 use crate::stream::{TransportArgs, join, standard};
 
 /// Attach to a running container
@@ -14,7 +15,7 @@ Examples:
 Exits when the container exits; with --interactive also at the end of standard input, unless the container has stdinOnce and no \
 terminal, as containerd and CRI-O have it. --interactive needs a container with stdin, --tty one with a terminal."))]
 pub(crate) struct AttachArgs {
-    /// Container: id, id prefix or name; or a pod: web, pod/web
+    /// Container: id, id prefix or name; or a pod: web, pod/web; or what has pods: deploy/web, job/migrate, svc/web
     container: String,
     #[command(flatten)]
     container_name: ContainerNameArgs,
@@ -33,7 +34,8 @@ pub(crate) struct AttachArgs {
 /// Attaches.
 pub(crate) async fn run(args: &AttachArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
-    let (cri, container) = find::container_of(&all, &args.container, &args.container_name).await?;
+    let found = find::container_of(&all, &args.container, &args.container_name, Best::ToConnect);
+    let find::Meant { cri, container, .. } = found.await?;
     to(cri, container.id, args.interactive, args.tty, args.streaming).await
 }
 

@@ -9,6 +9,7 @@ use crate::client::containers::{self, ContainerFilterArgs, FILTERS};
 use crate::client::find::ContainerNameArgs;
 use crate::client::{Endpoints, start_failure_exit_code};
 use crate::commands::prelude::*;
+use crate::objects::workload_pods::Best;
 use crate::stream::{TransportArgs, join, standard};
 
 /// Run a command in a container
@@ -19,6 +20,7 @@ crib exec [OPTIONS] <CONTAINER> <COMMAND>...
 Examples:
   crib exec -it 3f1c sh
   crib exec web cat /etc/hostname
+  crib exec deploy/web -c sidecar -- env
   tar -c . | crib exec -i web tar -xC /srv
   crib exec --sync --timeout 5s web sh -c 'sleep 1; echo done'
   crib exec --label app=web nginx -s reload
@@ -30,7 +32,7 @@ Exits with the command's exit code, 127 if the program was not found, 126 if it 
 goes to the command; without, it ends crib exec, and the command ends when it next reads or writes, as with kubectl \
 and crictl."))]
 pub(crate) struct ExecArgs {
-    /// Container: id, id prefix or name; or a pod: web, pod/web
+    /// Container: id, id prefix or name; or a pod: web, pod/web; or what has pods: deploy/web, job/migrate, svc/web
     container: String,
     #[command(flatten)]
     container_name: ContainerNameArgs,
@@ -82,9 +84,10 @@ pub(crate) async fn run(args: &ExecArgs) -> Result<Exit, CallError> {
     let exit = match args.filter.given() {
         true => in_selected(&all, args).await,
         false => {
-            let (cri, container) =
-                find::container_of(&all, &args.container, &args.container_name).await?;
-            in_one(cri, &container.id, &args.command, args).await
+            let found =
+                find::container_of(&all, &args.container, &args.container_name, Best::ToConnect);
+            let found = found.await?;
+            in_one(found.cri, &found.container.id, &args.command, args).await
         }
     };
     match exit {
@@ -118,7 +121,7 @@ async fn in_selected(all: &[Cri], args: &ExecArgs) -> Result<Exit, CallError> {
         if !args.quiet && !args.parallel {
             print(&format!("{id}:"))?;
         }
-        let (cri, _) = find::container_of(all, id, &ContainerNameArgs::default()).await?;
+        let (cri, _) = find::container(all, id).await?;
         in_one(cri, id, &command, args).await
     };
     let mut ended = Vec::new();
@@ -144,7 +147,7 @@ async fn in_selected(all: &[Cri], args: &ExecArgs) -> Result<Exit, CallError> {
 }
 
 /// Drives all at the same time; the outcomes are in the order of the futures.
-async fn join_all<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+pub(super) async fn join_all<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
     let mut running: Vec<_> = all.map(|one| (Box::pin(one), None)).collect();
     std::future::poll_fn(|context| {
         for (one, outcome) in running.iter_mut().filter(|(_, outcome)| outcome.is_none()) {

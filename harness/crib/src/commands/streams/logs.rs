@@ -5,8 +5,16 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-use crate::client::find::ContainerNameArgs;
+use crib_base::report::complain;
+
+use super::exec::join_all;
+use crate::client::find::in_runs::{self, ObjectName, RunPod};
+use crate::client::find::{ContainerNameArgs, Meant, Search};
 use crate::commands::prelude::*;
+use crate::objects::metadata;
+use crate::objects::pod_containers::previous_attempt;
+use crate::objects::selectors::Labels;
+use crate::objects::workload_pods::Best;
 
 mod follower;
 mod reader;
@@ -14,7 +22,10 @@ mod reader;
 use follower::Follower;
 use reader::Filter;
 
-/// Print the logs of a container
+/// How many lines of each container there are where pods are chosen by their labels.
+const TAIL_OF_SELECTED: usize = 10;
+
+/// Print the logs of containers
 #[derive(Debug, Args)]
 #[command(after_help = with_codes("\
 Examples:
@@ -22,13 +33,32 @@ Examples:
   crib logs -f --tail 10 web
   crib logs --since 5m --timestamps web
   crib logs --previous web
+  crib logs deploy/web -c sidecar
+  crib logs -f -l app=web --all-containers --prefix
 
-The container's standard error goes to standard error."))]
+Of a pod with several containers, that is the one that its annotation kubectl.kubernetes.io/default-container names, else the \
+first one. The container's standard error goes to standard error."))]
 pub(crate) struct LogsArgs {
-    /// Container: id, id prefix or name; or a pod: web, pod/web
-    container: String,
+    /// Container: id, id prefix or name; or a pod: web, pod/web; or what has pods: deploy/web, job/migrate, svc/web
+    #[arg(required_unless_present = "selector", conflicts_with = "selector")]
+    container: Option<String>,
     #[command(flatten)]
     container_name: ContainerNameArgs,
+    /// The pods of runs with these labels: `app=web,tier!=db`; --tail is 10 then
+    #[arg(short = 'l', long)]
+    selector: Option<Labels>,
+    /// Namespace of the pods [default: any; with -l default]
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// All containers of the pods
+    #[arg(long, conflicts_with = "container_name")]
+    all_containers: bool,
+    /// All pods of deploy/web and its kind, with --prefix
+    #[arg(long)]
+    all_pods: bool,
+    /// Begin each line with its pod and container: [pod/web/main]
+    #[arg(long)]
+    prefix: bool,
     /// Follow the log until the container exits
     #[arg(short, long)]
     follow: bool,
@@ -89,11 +119,86 @@ fn since(text: &str) -> Result<Timestamp, String> {
 /// Prints them.
 pub(crate) async fn run(args: &LogsArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
-    let (cri, mut container) =
-        find::container_of(&all, &args.container, &args.container_name).await?;
-    if args.previous {
-        container = previous(cri, &container).await?;
+    let search = Search::new(&all).await?;
+    let mut containers = meant(args, &all, &search)?;
+    if containers.is_empty() {
+        let namespace = args.namespace.as_deref().unwrap_or("default");
+        say(&format!("no resources found in {namespace} namespace"));
+        return Ok(Exit::Success);
     }
+    if let [_] = containers.as_slice() {
+        return match containers.pop() {
+            Some(one) => print_log(args, one).await.map(|()| Exit::Success),
+            None => Ok(Exit::Success),
+        };
+    }
+    let mut ended = Vec::new();
+    if args.follow {
+        ended = join_all(containers.into_iter().map(|one| print_log(args, one))).await;
+    } else {
+        for one in containers {
+            ended.push(print_log(args, one).await);
+        }
+    }
+    let mut failed = false;
+    for one in ended {
+        match one {
+            Ok(()) => {}
+            Err(error @ CallError::Output(_)) => return Err(error),
+            Err(error) => {
+                complain(&error);
+                failed = true;
+            }
+        }
+    }
+    if failed { Err(CallError::AlreadyReported) } else { Ok(Exit::Success) }
+}
+
+/// The containers that are meant.
+fn meant<'a>(
+    args: &LogsArgs,
+    all: &'a [Cri],
+    search: &Search<'a>,
+) -> Result<Vec<Meant<'a>>, CallError> {
+    let (namespace, name) =
+        (args.namespace.as_deref(), args.container_name.container_name.as_deref());
+    let text = args.container.as_deref().unwrap_or_default();
+    let pods = match (&args.selector, ObjectName::parse(text)) {
+        (Some(labels), _) => {
+            in_runs::with_labels(all, labels, namespace.unwrap_or("default"), Best::ForLogs)?
+        }
+        (None, Some(object)) if args.all_pods => object.pods(all, namespace, Best::ForLogs)?.pods,
+        (None, Some(object)) => {
+            let pods = object.pods(all, namespace, Best::ForLogs)?.pods;
+            let best: Option<&RunPod<'_>> = pods.first();
+            if let Some(best) = best.filter(|_| pods.len() > 1) {
+                let (count, name) = (pods.len(), metadata(&best.object, "name"));
+                say(&format!("Found {count} pods, using pod/{name}"));
+            }
+            vec![object.best_of(pods)?]
+        }
+        (None, None) if args.all_containers => return search.all_of_pod(text, namespace),
+        (None, None) => {
+            return Ok(vec![search.container(text, name, namespace, Best::ForLogs)?]);
+        }
+    };
+    let mut found = Vec::new();
+    for pod in pods {
+        match args.all_containers {
+            true => found.extend(search.all_in_run_pod(&pod)),
+            false => found.push(search.in_run_pod(pod, name)?),
+        }
+    }
+    Ok(found)
+}
+
+/// Prints the log of a container, to its end if it is followed.
+async fn print_log(args: &LogsArgs, meant: Meant<'_>) -> Result<(), CallError> {
+    let (cri, pod) = (meant.cri, meant.pod.name.clone());
+    let container = match args.previous {
+        true => previous(&meant).await?,
+        false => meant.container,
+    };
     if args.reopen {
         let reopened = cri.runtime.reopen_log(&container.id);
         cri.call("ReopenContainerLog", reopened).await?;
@@ -107,7 +212,13 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Exit, CallError> {
         );
         return Err(CallError::Usage(said));
     }
+    let name = container.metadata.unwrap_or_default().name;
+    let prefix = match args.prefix || args.all_pods {
+        true => format!("[pod/{pod}/{name}] "),
+        false => String::new(),
+    };
     let filter = Filter {
+        prefix,
         since: args.since,
         timestamps: args.timestamps,
         limit: args.limit_bytes.and_then(|limit| limit.try_into().ok()),
@@ -116,7 +227,11 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Exit, CallError> {
             StreamName::Stderr => Stream::Stderr,
         }),
     };
-    let tail = args.tail.and_then(|lines| lines.try_into().ok());
+    let tail = match args.tail {
+        // The last lines of one stream are not looked for.
+        None => (args.selector.is_some() && args.stream.is_none()).then_some(TAIL_OF_SELECTED),
+        Some(lines) => lines.try_into().ok(),
+    };
     let mut follower = Follower::open(status.log_path.as_ref(), tail, filter, args.follow)?;
     let mut more = follower.read()?;
     while args.follow && more {
@@ -134,7 +249,7 @@ pub(crate) async fn run(args: &LogsArgs) -> Result<Exit, CallError> {
     if more {
         follower.finish()?;
     }
-    Ok(Exit::Success)
+    Ok(())
 }
 
 /// Prints what a container that has ended wrote.
@@ -148,32 +263,38 @@ pub(super) async fn print_all(cri: &Cri, id: &str) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Whether nothing more will be written. A container that is gone has ended.
+/// Whether nothing more will be written. A container that is gone has ended, and so have those of a run that is over.
 async fn has_ended(cri: &Cri, id: &str) -> Result<bool, CallError> {
     match cri.call("ContainerStatus", cri.runtime.container(id)).await {
-        Ok(status) => Ok(matches!(
-            status.state(),
-            v1::ContainerState::ContainerExited | v1::ContainerState::ContainerUnknown
-        )),
         Err(CallError::Refused { status, .. }) if status.code() == tonic::Code::NotFound => {
             Ok(true)
         }
-        Err(error) => Err(error),
+        answer => Ok(cri.unless_ended(answer)?.is_none_or(|status| {
+            matches!(
+                status.state(),
+                v1::ContainerState::ContainerExited | v1::ContainerState::ContainerUnknown
+            )
+        })),
     }
 }
 
-/// The attempt before a container, in the same pod under the same name.
-async fn previous(cri: &Cri, container: &v1::Container) -> Result<v1::Container, CallError> {
-    let filter = v1::ContainerFilter {
-        pod_sandbox_id: container.pod_sandbox_id.clone(),
-        ..Default::default()
-    };
-    let all = cri.call("ListContainers", cri.runtime.containers(filter)).await?;
+/// The attempt before a container: what its pod's status has as such, else the last one in the same pod under the same name.
+async fn previous(meant: &Meant<'_>) -> Result<v1::Container, CallError> {
+    let cri = meant.cri;
+    let all = cri.runtime.containers(v1::ContainerFilter::default());
+    let all = cri.call("ListContainers", all).await?;
     let of = |container: &v1::Container| container.metadata.clone().unwrap_or_default();
-    let now = of(container);
+    let now = of(&meant.container);
+    let object = in_runs::pod_object(cri, &meant.pod.uid)?;
+    // The last attempt of a container that waits for its restart is over, and the previous one of the next.
+    let in_status = object.as_ref().and_then(|pod| previous_attempt(pod, &now.name));
+    if let Some(found) = in_status.and_then(|id| all.iter().find(|other| other.id == id)) {
+        return Ok(found.clone());
+    }
     let before = all.into_iter().filter(|other| {
-        let other = of(other);
-        other.name == now.name && other.attempt < now.attempt
+        let (name, attempt) = (of(other).name, of(other).attempt);
+        let in_pod = other.pod_sandbox_id == meant.container.pod_sandbox_id;
+        in_pod && name == now.name && attempt < now.attempt
     });
     let last = before.max_by_key(|other| of(other).attempt);
     last.ok_or_else(|| CallError::NotFound {

@@ -1,14 +1,19 @@
-//! `crib port-forward`: forwards local ports to a pod.
+//! `crib port-forward`: forwards local ports to a pod, or to whatever pod of an object is the best at each connection.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
+use std::sync::Arc;
 
-use harness::streaming::{self, ForwardError};
+use crib_base::report::chain;
+
+use harness::streaming::{self, ForwardError, Transport};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::client::find::in_runs::{ObjectName, RunPod};
 use crate::commands::prelude::*;
+use crate::objects::workload_pods::{Best, target_port};
 use crate::stream::TransportArgs;
 
 /// Forward local ports to a pod until Ctrl-C
@@ -17,11 +22,17 @@ use crate::stream::TransportArgs;
 Examples:
   crib port-forward web 8080:80
   crib port-forward web 5432 :80
+  crib port-forward deploy/web 8080:80
+  crib port-forward svc/web 8080:80
 
-5432 uses the same port on both sides; :80 takes a free local port. Each is printed when it listens."))]
+5432 uses the same port on both sides; :80 takes a free local port. Each is printed when it listens. Ports of svc/web are those of \
+the Service. For deploy/web and its kind, each connection goes to a pod that runs then: they go on when pods are replaced."))]
 pub(crate) struct PortForwardArgs {
-    /// Pod: id, id prefix or name; pod/web works too
+    /// Pod: id, id prefix or name; pod/web works too; or what has pods: deploy/web, svc/web
     pod: String,
+    /// Namespace of the pod [default: any]
+    #[arg(short, long)]
+    namespace: Option<String>,
     /// Ports
     #[arg(required = true, value_name = "[LOCAL:]REMOTE")]
     ports: Vec<Pair>,
@@ -102,24 +113,15 @@ impl FromStr for Pair {
 /// Forwards them.
 pub(crate) async fn run(args: &PortForwardArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
-    let (cri, pod) = find::pod(&all, &args.pod).await?;
-    let url = url(cri, &pod.id, args).await?;
-    let mut ports = streaming::port_forward(&url, args.streaming.transport()).await?;
-    // Dropping it ends the listeners.
-    let mut listeners = JoinSet::new();
-    let (accepted, mut connections) = mpsc::channel(16);
-    for pair in &args.ports {
-        for place in &args.address {
-            for listener in place.listen(pair.local).await? {
-                let local = listener.local_addr().map_err(|source| CallError::Io {
-                    doing: format!("listen for port {}", pair.remote),
-                    source,
-                })?;
-                print(&format!("Forwarding from {local} -> {}", pair.remote))?;
-                listeners.spawn(accept(listener, pair.remote, accepted.clone()));
-            }
-        }
+    if ObjectName::parse(&args.pod).is_some() {
+        return to_object(Arc::new(all), args).await;
     }
+    let text = find::in_namespace(&args.pod, args.namespace.as_deref());
+    let (cri, pod) = find::pod(&all, &text).await?;
+    let remote: Vec<u16> = args.ports.iter().map(|pair| pair.remote).collect();
+    let url = url(cri, &pod.id, &remote).await?;
+    let mut ports = streaming::port_forward(&url, args.streaming.transport()).await?;
+    let (_listeners, mut connections) = listen(args).await?;
     let mut running = JoinSet::new();
     loop {
         // All arms are cancel-safe.
@@ -139,10 +141,95 @@ pub(crate) async fn run(args: &PortForwardArgs) -> Result<Exit, CallError> {
     }
 }
 
-async fn url(cri: &Cri, pod: &str, args: &PortForwardArgs) -> Result<String, CallError> {
+/// What a connection to an object goes to.
+#[derive(Clone, Debug)]
+struct Destination {
+    object: String,
+    namespace: Option<String>,
+    transport: Transport,
+}
+
+/// Forwards to the pods of an object: each connection to the one that is the best then.
+async fn to_object(all: Arc<Vec<Cri>>, args: &PortForwardArgs) -> Result<Exit, CallError> {
+    let destination = Destination {
+        object: args.pod.clone(),
+        namespace: args.namespace.clone(),
+        transport: args.streaming.transport(),
+    };
+    // What is wrong from the start is said before a port listens.
+    for pair in &args.ports {
+        destination.resolve(&all, pair.remote)?;
+    }
+    let (_listeners, mut connections) = listen(args).await?;
+    let mut running = JoinSet::new();
+    loop {
+        // Both arms are cancel-safe.
+        tokio::select! {
+            Some((socket, port)) = connections.recv() => {
+                let (all, destination) = (all.clone(), destination.clone());
+                running.spawn(async move {
+                    if let Err(error) = destination.carry(&all, socket, port).await {
+                        say(&format!("port {port}: {}", chain(&error)));
+                    }
+                });
+            }
+            Some(_) = running.join_next() => {}
+        }
+    }
+}
+
+impl Destination {
+    /// The pod, and its port behind a port of the object.
+    fn resolve<'a>(&self, all: &'a [Cri], port: u16) -> Result<(RunPod<'a>, u16), CallError> {
+        let missing = || CallError::NotFound { what: "object", name: self.object.clone() };
+        let name = ObjectName::parse(&self.object).ok_or_else(missing)?;
+        let found = name.pods(all, self.namespace.as_deref(), Best::ToConnect)?;
+        let pod = name.best_of(found.pods)?;
+        let port = match found.object.get("kind").is_some_and(|kind| kind == "Service") {
+            true => target_port(&found.object, &pod.object, port).map_err(CallError::Usage)?,
+            false => port,
+        };
+        Ok((pod, port))
+    }
+
+    async fn carry(&self, all: &[Cri], socket: TcpStream, port: u16) -> Result<(), CallError> {
+        let (pod, port) = self.resolve(all, port)?;
+        let sandbox = find::sandbox_of(all, &pod).await?;
+        let url = url(pod.cri, &sandbox.id, &[port]).await?;
+        let ports = streaming::port_forward(&url, self.transport).await?;
+        match ports.carry(port, socket).await {
+            Ok(()) => Ok(()),
+            Err(ForwardError::Refused(complaint)) => Err(CallError::Unmet(complaint)),
+            Err(ForwardError::Lost) => Err(CallError::Lost),
+        }
+    }
+}
+
+/// Listens on all ports, and prints each. Dropping the set ends the listeners.
+async fn listen(
+    args: &PortForwardArgs,
+) -> Result<(JoinSet<()>, mpsc::Receiver<(TcpStream, u16)>), CallError> {
+    let mut listeners = JoinSet::new();
+    let (accepted, connections) = mpsc::channel(16);
+    for pair in &args.ports {
+        for place in &args.address {
+            for listener in place.listen(pair.local).await? {
+                let local = listener.local_addr().map_err(|source| CallError::Io {
+                    doing: format!("listen for port {}", pair.remote),
+                    source,
+                })?;
+                print(&format!("Forwarding from {local} -> {}", pair.remote))?;
+                listeners.spawn(accept(listener, pair.remote, accepted.clone()));
+            }
+        }
+    }
+    Ok((listeners, connections))
+}
+
+async fn url(cri: &Cri, pod: &str, ports: &[u16]) -> Result<String, CallError> {
     let request = v1::PortForwardRequest {
         pod_sandbox_id: pod.to_owned(),
-        port: args.ports.iter().map(|pair| pair.remote.into()).collect(),
+        port: ports.iter().map(|port| i32::from(*port)).collect(),
     };
     let mut client = cri.runtime.runtime.clone();
     let answer = cri.call("PortForward", client.port_forward(request));

@@ -4,8 +4,10 @@ use harness::cri_log::{Stream, parse};
 use jiff::Timestamp;
 
 /// Selects and formats entries.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Filter {
+    /// Before each line.
+    pub(crate) prefix: String,
     /// Nothing older.
     pub(crate) since: Option<Timestamp>,
     /// With the time before each line.
@@ -35,12 +37,8 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn new(filter: Filter) -> Self {
-        Self {
-            filter,
-            unread: Vec::new(),
-            open: [false; 2],
-            left: filter.limit.unwrap_or(u64::MAX),
-        }
+        let left = filter.limit.unwrap_or(u64::MAX);
+        Self { filter, unread: Vec::new(), open: [false; 2], left }
     }
 
     /// Whether as much was read as is wanted.
@@ -81,7 +79,7 @@ impl Reader {
     fn entry(&mut self, line: &[u8]) -> Option<Piece> {
         let Some(entry) = parse(line) else {
             // Shown as it is: a log that cannot be read is worse than one with a strange line.
-            let bytes = [line, b"\n"].concat();
+            let bytes = [self.filter.prefix.as_bytes(), line, b"\n"].concat();
             return self.limited(Stream::Stdout, bytes);
         };
         let [stdout, stderr] = &mut self.open;
@@ -99,6 +97,9 @@ impl Reader {
             return None;
         }
         let mut bytes = Vec::with_capacity(entry.text.len() + 1);
+        if !goes_on {
+            bytes.extend_from_slice(self.filter.prefix.as_bytes());
+        }
         if self.filter.timestamps && !goes_on {
             bytes.extend_from_slice(entry.time.as_bytes());
             bytes.push(b' ');
@@ -215,11 +216,13 @@ mod tests {
     fn log_reader_prints_entries_as_lines() {
         let expected = ("one\ntwo\nnonsense\nthree\n".to_owned(), "error\n".to_owned());
         assert_eq!(read(Filter::default(), 0), expected);
+        let prefixed = Filter { prefix: "[p] ".to_owned(), ..Filter::default() };
+        let expected = "[p] one\n[p] two\n[p] nonsense\n[p] three\n";
+        assert_eq!(read(prefixed, 0), (expected.to_owned(), "[p] error\n".to_owned()));
         let filter = Filter {
             timestamps: true,
             since: Some("2026-01-01T00:00:03Z".parse().unwrap()),
-            limit: None,
-            stream: None,
+            ..Filter::default()
         };
         let (out, err) = read(filter, 0);
         let expected = "2026-01-01T00:00:03Z two\nnonsense\n2026-01-01T00:00:05Z three\n";

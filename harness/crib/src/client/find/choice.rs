@@ -1,0 +1,96 @@
+//! ◆ Which of many a text means: by its id, the beginning of one, or its name. Pure.
+
+use crate::client::{human, select};
+
+/// What the choice depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct About<'a> {
+    pub(super) id: &'a str,
+    pub(super) name: &'a str,
+    /// Whether it runs, or is ready.
+    pub(super) lives: bool,
+    pub(super) created: i64,
+    /// Where it is, to tell it from others.
+    pub(super) place: String,
+}
+
+/// Why nothing is meant.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Miss {
+    Nothing,
+    /// The ids and places of what could be meant.
+    Several(Vec<String>),
+}
+
+/// The one that a text means, by its id, the beginning of one, or its name.
+pub(super) fn choose<'a, T>(
+    all: &'a [T],
+    text: &str,
+    about: impl Fn(&'a T) -> About<'a>,
+) -> Result<&'a T, Miss> {
+    let several = |some: Vec<About<'_>>| {
+        let candidate = |of: About<'_>| format!("{} ({})", human::id(of.id, false), of.place);
+        Miss::Several(some.into_iter().map(candidate).collect())
+    };
+    let all: Vec<(About<'a>, &'a T)> = all.iter().map(|item| (about(item), item)).collect();
+    let named: Vec<&(About<'a>, &T)> = all.iter().filter(|(of, _)| of.name == text).collect();
+    match select::by_id(&all, text, |(of, _)| of.id) {
+        Ok(Some((_, item))) => return Ok(item),
+        Err(()) if named.is_empty() => {
+            let fit = all.iter().filter(|(of, _)| of.id.starts_with(text));
+            return Err(several(fit.map(|(of, _)| of.clone()).collect()));
+        }
+        Ok(None) | Err(()) => {}
+    }
+    let living: Vec<_> = named.iter().filter(|(of, _)| of.lives).collect();
+    match living.as_slice() {
+        [(_, one)] => Ok(one),
+        [] => {
+            let newest = named.into_iter().max_by_key(|(of, _)| of.created);
+            newest.map(|(_, item)| *item).ok_or(Miss::Nothing)
+        }
+        some => Err(several(some.iter().map(|(of, _)| of.clone()).collect())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("abc1", Ok(1))]
+    #[case("abc", Err("abc1 (n/p), abc2 (n/p)"))]
+    #[case("web", Ok(2))]
+    #[case("old", Ok(5))]
+    #[case("twice", Err("e1 (n/p), ffe1 (n/p)"))]
+    #[case("ff", Ok(7))]
+    #[case("none", Err(""))]
+    #[case("", Err(""))]
+    fn lookup_prefers_id_prefix_then_running_then_newest(
+        #[case] text: &str,
+        #[case] expected: Result<i64, &str>,
+    ) {
+        let all = [
+            ("abc1", "web", false, 1),
+            ("abc2", "web", true, 2),
+            ("d3", "old", false, 4),
+            ("d4", "old", false, 5),
+            ("e1", "twice", true, 6),
+            ("ffe1", "twice", true, 7),
+        ];
+        let found = choose(&all, text, |(id, name, lives, created)| About {
+            id,
+            name,
+            lives: *lives,
+            created: *created,
+            place: "n/p".to_owned(),
+        });
+        let found = found.map(|item| item.3).map_err(|miss| match miss {
+            Miss::Nothing => String::new(),
+            Miss::Several(some) => some.join(", "),
+        });
+        assert_eq!(found, expected.map_err(str::to_owned));
+    }
+}

@@ -1,0 +1,176 @@
+//! Pods by what runs say of them: those of `deploy/web` or of labels, and the objects of pods.
+
+use crib_base::run_socket::Request;
+use serde_json::Value;
+
+use crate::client::{CallError, Cri};
+use crate::objects::kinds::{Resource, Wanted, wanted};
+use crate::objects::metadata;
+use crate::objects::selectors::Labels;
+use crate::objects::workload_pods::{Best, pods_of, sort};
+
+/// A pod of a run.
+pub(crate) struct RunPod<'a> {
+    pub(crate) cri: &'a Cri,
+    pub(crate) object: Value,
+}
+
+/// What `deploy/web` and `deploy/shop/web` name.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ObjectName<'t> {
+    resource: Resource,
+    namespace: Option<&'t str>,
+    name: &'t str,
+}
+
+/// The pods of an object of a run, and the object.
+pub(crate) struct PodsOfObject<'a> {
+    pub(crate) object: Value,
+    /// The best first.
+    pub(crate) pods: Vec<RunPod<'a>>,
+}
+
+impl RunPod<'_> {
+    pub(crate) fn uid(&self) -> &str {
+        metadata(&self.object, "uid")
+    }
+}
+
+impl<'t> ObjectName<'t> {
+    /// What a text names, if that is an object that has pods.
+    pub(crate) fn parse(text: &'t str) -> Option<Self> {
+        let (kind, rest) = text.split_once('/')?;
+        let Ok(Wanted::Lists(kinds)) = wanted(&[kind.to_owned()], &[]) else {
+            return None;
+        };
+        let [resource] = <[Resource; 1]>::try_from(kinds).ok()?;
+        let (namespace, name) = match rest.split_once('/') {
+            Some((namespace, name)) => (Some(namespace), name),
+            None => (None, rest),
+        };
+        (resource.kind != "Pod").then_some(Self { resource, namespace, name })
+    }
+
+    fn is(&self, object: &Value, namespace: Option<&str>) -> bool {
+        let namespace = self.namespace.or(namespace);
+        self.resource.has(object)
+            && metadata(object, "name") == self.name
+            && namespace.is_none_or(|wanted| metadata(object, "namespace") == wanted)
+    }
+
+    /// The object and its pods. Several objects with the name must be told apart by their namespaces or runs.
+    pub(crate) fn pods<'a>(
+        &self,
+        all: &'a [Cri],
+        namespace: Option<&str>,
+        best: Best,
+    ) -> Result<PodsOfObject<'a>, CallError> {
+        let (mut found, mut candidates) = (None, Vec::new());
+        for cri in all {
+            let objects = objects(cri)?;
+            for object in objects.iter().filter(|object| self.is(object, namespace)) {
+                let of_object = pods_of(object, &objects, best).map_err(CallError::Usage)?;
+                let pods = of_object.into_iter().cloned();
+                let pods = pods.map(|object| RunPod { cri, object }).collect();
+                candidates.push((metadata(object, "namespace").to_owned(), cri.choice()));
+                found = Some(PodsOfObject { object: object.clone(), pods });
+            }
+        }
+        let name = || self.resource.named(self.name);
+        match (found, candidates.len()) {
+            (Some(found), 1) => Ok(found),
+            (None, _) => {
+                let (resource, name) = (self.resource.plural_name(), self.name.to_owned());
+                Err(CallError::NoObject { resource, name })
+            }
+            (Some(_), _) => {
+                let first = candidates.first().map(|(namespace, _)| namespace.clone());
+                let is_one = candidates.iter().all(|(other, _)| Some(other) == first.as_ref());
+                let candidate = |(namespace, choice): &(String, String)| match is_one {
+                    true => choice.clone(),
+                    false => format!("{}/{namespace}/{}", self.resource.singular(), self.name),
+                };
+                let candidates = candidates.iter().map(candidate).collect();
+                Err(CallError::Ambiguous { what: "object", name: name(), candidates })
+            }
+        }
+    }
+
+    /// The best pod of the object.
+    pub(crate) fn best_pod<'a>(
+        &self,
+        all: &'a [Cri],
+        namespace: Option<&str>,
+        best: Best,
+    ) -> Result<RunPod<'a>, CallError> {
+        self.best_of(self.pods(all, namespace, best)?.pods)
+    }
+
+    /// The best of its pods.
+    pub(crate) fn best_of<'a>(&self, pods: Vec<RunPod<'a>>) -> Result<RunPod<'a>, CallError> {
+        let mut pods = pods.into_iter();
+        pods.next().ok_or_else(|| CallError::NoPods(self.resource.named(self.name)))
+    }
+}
+
+/// The pods of runs with these labels in a namespace, those of a run with the best first.
+pub(crate) fn with_labels<'a>(
+    all: &'a [Cri],
+    labels: &Labels,
+    namespace: &str,
+    best: Best,
+) -> Result<Vec<RunPod<'a>>, CallError> {
+    let mut found = Vec::new();
+    for cri in all {
+        let objects = objects(cri)?;
+        let is_selected = |object: &&Value| {
+            object.get("kind").and_then(Value::as_str) == Some("Pod")
+                && metadata(object, "namespace") == namespace
+                && labels.match_object(object)
+        };
+        let mut pods: Vec<&Value> = objects.iter().filter(is_selected).collect();
+        sort(&mut pods, best);
+        found.extend(pods.into_iter().map(|object| RunPod { cri, object: object.clone() }));
+    }
+    Ok(found)
+}
+
+/// The object of a pod; `None` if its runtime is that of no run.
+pub(crate) fn pod_object(cri: &Cri, uid: &str) -> Result<Option<Value>, CallError> {
+    let mut objects = objects(cri)?.into_iter();
+    Ok(objects.find(|object| {
+        object.get("kind").and_then(Value::as_str) == Some("Pod") && metadata(object, "uid") == uid
+    }))
+}
+
+fn objects(cri: &Cri) -> Result<Vec<Value>, CallError> {
+    let answer = cri.ask_run(Request::Objects)?;
+    Ok(answer.unwrap_or_default().objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("deploy/web", Some("deployment.apps/web in any"))]
+    #[case("rs/web", Some("replicaset.apps/web in any"))]
+    #[case("statefulset/shop/db", Some("statefulset.apps/db in shop"))]
+    #[case("jobs.batch/migrate", Some("job.batch/migrate in any"))]
+    #[case("svc/web", Some("service/web in any"))]
+    #[case("cronjob/tick", Some("cronjob.batch/tick in any"))]
+    #[case("pod/web", None)]
+    #[case("shop/web", None)]
+    #[case("deploy,rs/web", None)]
+    #[case("all/web", None)]
+    #[case("web", None)]
+    fn kinds_with_pods_are_recognised(#[case] text: &str, #[case] expected: Option<&str>) {
+        let found = ObjectName::parse(text).map(|found| {
+            let name = found.resource.named(found.name);
+            format!("{name} in {}", found.namespace.unwrap_or("any"))
+        });
+        assert_eq!(found.as_deref(), expected);
+    }
+}

@@ -1,0 +1,306 @@
+//! ◆ The pods of an object, the best first, and the ports of a Service in them. Pure.
+//!
+//! Source: Kubernetes 1.36, kubectl/pkg/polymorphichelpers/helpers.go, kubectl/pkg/util/podutils and kubectl/pkg/util/service_port.go.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::selector::matches_selector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde_json::Value;
+
+use super::metadata;
+
+/// Which pod of several is the best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Best {
+    /// One whose logs tell most: it runs, and has restarted most often.
+    ForLogs,
+    /// One to connect to: it is ready, does not end, and has restarted least often.
+    ToConnect,
+}
+
+/// The pods of an object: those that its selector chooses, else those that it or its Jobs own.
+pub(crate) fn pods_of<'v>(
+    object: &Value,
+    objects: &'v [Value],
+    best: Best,
+) -> Result<Vec<&'v Value>, String> {
+    let (kind, name) = (text(object, "/kind"), metadata(object, "name"));
+    let selector = object.pointer("/spec/selector");
+    let selector = match kind {
+        "Service" => {
+            let labels = selector.and_then(Value::as_object).filter(|labels| !labels.is_empty());
+            let Some(labels) = labels else {
+                return Err(format!(
+                    "invalid service '{name}': Service is defined without a selector"
+                ));
+            };
+            let pairs = labels
+                .iter()
+                .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+            let match_labels = Some(pairs.collect());
+            Some(LabelSelector { match_labels, ..LabelSelector::default() })
+        }
+        "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => {
+            let selector = selector.cloned().unwrap_or_default();
+            Some(
+                serde_json::from_value(selector)
+                    .map_err(|error| format!("invalid label selector: {error}"))?,
+            )
+        }
+        "Job" | "CronJob" => None,
+        kind => return Err(format!("selector for {kind} not implemented")),
+    };
+    let owners = owned(metadata(object, "uid"), objects);
+    let is_of = |pod: &&Value| {
+        let in_namespace = metadata(pod, "namespace") == metadata(object, "namespace");
+        let chosen = match &selector {
+            Some(selector) => matches_selector(selector, &labels(pod)),
+            None => owners.contains(metadata(pod, "uid")),
+        };
+        text(pod, "/kind") == "Pod" && in_namespace && chosen
+    };
+    let mut pods: Vec<&Value> = objects.iter().filter(is_of).collect();
+    sort(&mut pods, best);
+    Ok(pods)
+}
+
+/// The uids of what an object owns, directly or by what it owns.
+fn owned<'v>(uid: &'v str, objects: &'v [Value]) -> BTreeSet<&'v str> {
+    let mut found = BTreeSet::from([uid]);
+    loop {
+        let before = found.len();
+        for object in objects {
+            let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+            let mut owners = owners.into_iter().flatten();
+            if owners.any(|owner| found.contains(text(owner, "/uid"))) {
+                found.insert(metadata(object, "uid"));
+            }
+        }
+        if found.len() == before {
+            return found;
+        }
+    }
+}
+
+/// Puts the best pods first.
+pub(crate) fn sort(pods: &mut [&Value], best: Best) {
+    pods.sort_by_cached_key(|pod| {
+        let is_unassigned = text(pod, "/spec/nodeName").is_empty();
+        let (ready_since, restarts) = (ready_since(pod), restarts(pod));
+        let readiness = (ready_since.is_none(), ready_since.unwrap_or_default());
+        let (is_unready, since) = (readiness.0, readiness.1.to_owned());
+        let created = metadata(pod, "creationTimestamp").to_owned();
+        let phase = text(pod, "/status/phase");
+        match best {
+            Best::ForLogs => {
+                let rank = ["", "Unknown", "Pending"].iter().position(|it| *it == phase);
+                let more = (i64::MAX - restarts.0, i64::MAX - restarts.1);
+                let rank = rank.unwrap_or_default();
+                (is_unassigned, rank, is_unready, None, since, more, created)
+            }
+            Best::ToConnect => {
+                let rank = ["Running", "Unknown"].iter().position(|it| *it == phase);
+                let ends = metadata(pod, "deletionTimestamp").to_owned();
+                let ends = (!ends.is_empty()).then_some(Reverse(ends));
+                (is_unassigned, rank.unwrap_or(2), is_unready, ends, since, restarts, created)
+            }
+        }
+    });
+}
+
+/// Since when a pod is ready.
+fn ready_since(pod: &Value) -> Option<&str> {
+    let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
+    let ready = conditions
+        .into_iter()
+        .flatten()
+        .find(|it| text(it, "/type") == "Ready" && text(it, "/status") == "True");
+    ready.map(|condition| text(condition, "/lastTransitionTime"))
+}
+
+/// How often a container of a pod was restarted at most, and how often a sidecar.
+fn restarts(pod: &Value) -> (i64, i64) {
+    let most = |field: &str, counts: &dyn Fn(&str) -> bool| {
+        let statuses = pod.pointer(field).and_then(Value::as_array).into_iter().flatten();
+        let counted = statuses.filter(|status| counts(text(status, "/name")));
+        let restarts = counted.filter_map(|status| status.get("restartCount")?.as_i64());
+        restarts.max().unwrap_or_default()
+    };
+    let inits = pod.pointer("/spec/initContainers").and_then(Value::as_array);
+    let is_sidecar = |name: &str| {
+        let mut inits = inits.into_iter().flatten();
+        inits.any(|it| text(it, "/name") == name && text(it, "/restartPolicy") == "Always")
+    };
+    let regular = most("/status/containerStatuses", &|_| true);
+    (regular, most("/status/initContainerStatuses", &is_sidecar))
+}
+
+/// The port of a pod behind a port of a Service.
+pub(crate) fn target_port(service: &Value, pod: &Value, port: u16) -> Result<u16, String> {
+    if text(service, "/spec/clusterIP") == "None" {
+        return Ok(port);
+    }
+    let name = metadata(service, "name");
+    let mut ports = service.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten();
+    let number = |value: &Value, field: &str| value.get(field).and_then(Value::as_u64);
+    let found = ports.find(|it| number(it, "port") == Some(port.into()));
+    let found =
+        found.ok_or_else(|| format!("Service {name} does not have a service port {port}"))?;
+    let named = match found.get("targetPort") {
+        Some(Value::String(named)) => named,
+        Some(target) => {
+            let target = target.as_u64().filter(|target| *target > 0);
+            return Ok(target.and_then(|target| target.try_into().ok()).unwrap_or(port));
+        }
+        None => return Ok(port),
+    };
+    let containers = ["/spec/containers", "/spec/initContainers"].into_iter();
+    let containers = containers.filter_map(|field| pod.pointer(field)?.as_array()).flatten();
+    let mut of_pod = containers.filter_map(|it| it.get("ports")?.as_array()).flatten();
+    let target = of_pod.find(|it| text(it, "/name") == named);
+    let target = target.and_then(|it| number(it, "containerPort")?.try_into().ok());
+    target.ok_or_else(|| {
+        format!("Pod '{}' does not have a named port '{named}'", metadata(pod, "name"))
+    })
+}
+
+fn labels(object: &Value) -> BTreeMap<String, String> {
+    let pairs = object.pointer("/metadata/labels").and_then(Value::as_object);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    pairs.into_iter().flatten().map(|(key, value)| (key.clone(), text(value))).collect()
+}
+
+fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A pod on a node that runs, changed by `more`.
+    fn pod(name: &str, more: Value) -> Value {
+        let mut pod = json!({
+            "kind": "Pod",
+            "metadata": {
+                "name": name, "namespace": "n", "uid": name, "labels": {"app": "web"},
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+            },
+            "spec": {"nodeName": "here", "containers": [{"name": "c", "ports": [{"name": "http", "containerPort": 8080}]}]},
+            "status": {
+                "phase": "Running",
+                "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:01:00Z"}],
+                "containerStatuses": [{"name": "c", "restartCount": 1}],
+            },
+        });
+        merge(&mut pod, more);
+        pod
+    }
+
+    fn merge(into: &mut Value, more: Value) {
+        match (into, more) {
+            (Value::Object(into), Value::Object(more)) => {
+                for (key, value) in more {
+                    merge(into.entry(key).or_insert(Value::Null), value);
+                }
+            }
+            (into, more) => *into = more,
+        }
+    }
+
+    // The pairs are the rules of ByLogging and ActivePods in kubectl/pkg/util/podutils.
+    #[rstest]
+    #[case::unassigned(json!({}), json!({"spec": {"nodeName": ""}}), Some(true), Some(true))]
+    #[case::pending(json!({}), json!({"status": {"phase": "Pending"}}), Some(true), Some(true))]
+    #[case::ended(json!({}), json!({"status": {"phase": "Succeeded", "conditions": []}}), Some(true), Some(true))]
+    #[case::unready(json!({}), json!({"status": {"conditions": []}}), Some(true), Some(true))]
+    #[case::ends(json!({}), json!({"metadata": {"deletionTimestamp": "2026-01-01T00:03:00Z"}}), None, Some(true))]
+    #[case::ready_later(
+        json!({}),
+        json!({"status": {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:02:00Z"}]}}),
+        Some(true),
+        Some(true)
+    )]
+    #[case::restarted_more(json!({}), json!({"status": {"containerStatuses": [{"name": "c", "restartCount": 3}]}}), Some(false), Some(true))]
+    #[case::younger(json!({}), json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:07Z"}}), Some(true), Some(true))]
+    fn first_pod_is_better(
+        #[case] one: Value,
+        #[case] other: Value,
+        #[case] for_logs: Option<bool>,
+        #[case] to_connect: Option<bool>,
+    ) {
+        let (one, other) = (pod("one", one), pod("other", other));
+        for (best, expected) in [(Best::ForLogs, for_logs), (Best::ToConnect, to_connect)] {
+            let first = |mut pods: [&Value; 2]| {
+                sort(&mut pods, best);
+                metadata(pods[0], "name").to_owned()
+            };
+            let (forward, backward) = (first([&one, &other]), first([&other, &one]));
+            // Equal ones stay in their order.
+            let found = (forward == backward).then(|| forward == "one");
+            assert_eq!(found, expected, "{best:?}");
+        }
+    }
+
+    #[rstest]
+    #[case::service(json!({"kind": "Service", "spec": {"selector": {"app": "web"}}}), Ok("a b"))]
+    #[case::deployment(
+        json!({"kind": "Deployment", "spec": {"selector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]}}}),
+        Ok("a b")
+    )]
+    #[case::job(json!({"kind": "Job", "metadata": {"uid": "job"}}), Ok("of-job"))]
+    #[case::cron_job(json!({"kind": "CronJob", "metadata": {"uid": "cron"}}), Ok("of-job"))]
+    #[case::elsewhere(json!({"kind": "Service", "metadata": {"namespace": "m"}, "spec": {"selector": {"app": "web"}}}), Ok("c"))]
+    #[case::no_selector(json!({"kind": "Service", "spec": {}}), Err("invalid service 'web': Service is defined without a selector"))]
+    #[case::other(json!({"kind": "Secret"}), Err("selector for Secret not implemented"))]
+    fn pods_of_an_object_are_found(#[case] object: Value, #[case] expected: Result<&str, &str>) {
+        let mut whole = json!({"metadata": {"name": "web", "namespace": "n", "uid": "web"}});
+        merge(&mut whole, object);
+        let owned = |uid: &str| json!({"metadata": {"ownerReferences": [{"uid": uid}], "labels": {"app": null}}});
+        let mut job = owned("cron");
+        merge(
+            &mut job,
+            json!({"kind": "Job", "metadata": {"namespace": "n", "uid": "job", "name": "job"}}),
+        );
+        let mut of_job = pod("of-job", owned("job"));
+        of_job["metadata"]["labels"] = json!({});
+        let objects = [
+            pod("a", json!({})),
+            job,
+            of_job,
+            pod("b", json!({})),
+            pod("c", json!({"metadata": {"namespace": "m"}})),
+        ];
+        let found = pods_of(&whole, &objects, Best::ToConnect);
+        let names = found
+            .map(|pods| pods.iter().map(|pod| metadata(pod, "name")).collect::<Vec<_>>().join(" "));
+        assert_eq!(names.as_deref().map_err(String::as_str), expected);
+    }
+
+    #[rstest]
+    #[case::number(80, Ok(8000))]
+    #[case::named(81, Ok(8080))]
+    #[case::same(82, Ok(82))]
+    #[case::none(83, Err("Service web does not have a service port 83"))]
+    #[case::unknown_name(84, Err("Pod 'a' does not have a named port 'none'"))]
+    fn port_of_a_service_is_that_of_its_pod(
+        #[case] port: u16,
+        #[case] expected: Result<u16, &str>,
+    ) {
+        let ports = json!([
+            {"port": 80, "targetPort": 8000}, {"port": 81, "targetPort": "http"}, {"port": 82},
+            {"port": 84, "targetPort": "none"},
+        ]);
+        let mut service = json!({"metadata": {"name": "web"}, "spec": {"ports": ports}});
+        let pod = pod("a", json!({}));
+        let found = target_port(&service, &pod, port);
+        assert_eq!(found.as_ref().copied().map_err(String::as_str), expected);
+        service["spec"]["clusterIP"] = json!("None");
+        assert_eq!(target_port(&service, &pod, port), Ok(port));
+    }
+}

@@ -1,0 +1,224 @@
+//! Pods and containers that are named by what they belong to, as with kubectl: `deploy/web`, `-l app=web`, a pod's default container.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::command::*;
+use crate::runs::background::{Downs, out, start};
+
+/// Objects with pods of several containers, each of which says its name once.
+const OBJECTS: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      initContainers: [{name: init, image: crib.local/host, command: [echo, from init]}]
+      containers:
+      - {name: main, image: crib.local/host, command: [sh, -c, echo from main; exec sleep infinity]}
+      - {name: side, image: crib.local/host, command: [sh, -c, echo from side; exec sleep infinity]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {selector: {app: web}, ports: [{port: 80}]}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: migrate}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: main, image: crib.local/host, command: [echo, from job]}]
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: annotated
+  annotations: {kubectl.kubernetes.io/default-container: side}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - {name: main, image: crib.local/host, command: [sh, -c, echo from main; exec sleep infinity]}
+  - {name: side, image: crib.local/host, command: [sh, -c, echo from side; exec sleep infinity]}
+"#;
+
+const NOTE: &str = "crib: Defaulted container \"main\" out of: main, side, init (init)\n";
+
+/// Starts a run whose containers have all said something.
+async fn objects(place: &Place) {
+    start(place, &["first", "--wait", &place.file("all.yaml", OBJECTS)]).await;
+    out(place, &["wait", "--for=condition=Complete", "job/migrate", "--timeout=50s"]).await;
+    harness::eventually(PATIENCE, "all containers have said their names", async || {
+        let args = ["logs", "-l", "app=web", "--all-containers"];
+        let said = place.crib(&args).await;
+        let annotated = place.crib(&["logs", "annotated", "--all-containers"]).await;
+        match said.out.lines().count() + annotated.out.lines().count() {
+            8 => Ok(()),
+            _ => Err((said, annotated)),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn logs_take_objects_labels_and_default_containers() {
+    let place = Place::new();
+    let _downs = Downs(&place);
+    objects(&place).await;
+    for text in ["deploy/web", "deployment/web", "deployments.apps/default/web", "svc/web"] {
+        let ended = place.crib(&["logs", text]).await.exits(0);
+        assert_eq!(ended.out, "from main\n", "{text}");
+        let (found, note) = ended.err.split_once('\n').unwrap();
+        assert!(found.starts_with("crib: Found 2 pods, using pod/web-"), "{}", ended.err);
+        assert_eq!(note, NOTE, "{text}");
+    }
+    let ended = place.crib(&["logs", "job/migrate"]).await.exits(0);
+    assert_eq!((ended.out.as_str(), ended.err.as_str()), ("from job\n", ""));
+    let ended = place.crib(&["logs", "annotated"]).await.exits(0);
+    assert_eq!((ended.out.as_str(), ended.err.as_str()), ("from side\n", ""));
+    let side = out(&place, &["logs", "deploy/web", "-c", "side"]).await;
+    assert_eq!(side, "from side\n");
+    let all = out(&place, &["logs", "annotated", "--all-containers", "--prefix"]).await;
+    assert_eq!(all, "[pod/annotated/main] from main\n[pod/annotated/side] from side\n");
+    let of_pods = out(&place, &["logs", "deploy/web", "--all-pods", "-c", "side"]).await;
+    let lines: Vec<&str> = of_pods.lines().collect();
+    assert_eq!(lines.len(), 2, "{of_pods}");
+    let is_of_side =
+        |line: &&str| line.starts_with("[pod/web-") && line.ends_with("/side] from side");
+    assert!(lines.iter().all(is_of_side) && lines[0] != lines[1], "{of_pods}");
+    // Followed logs of several containers come together.
+    let mut followed =
+        place.start(&["logs", "-f", "-l", "app=web", "--all-containers", "--prefix", "--tail=1"]);
+    for container in ["init", "main", "side"] {
+        followed.line_with(&format!("/{container}] from {container}")).await;
+    }
+    for (args, code, expected) in [
+        (&["deploy/none"][..], 1, "crib: deployments.apps \"none\" not found\n"),
+        (&["-l", "app=none"], 0, "crib: no resources found in default namespace\n"),
+        (&["deploy/web", "-n", "shop"], 1, "crib: deployments.apps \"web\" not found\n"),
+        (
+            &["deploy/web", "-c", "none", "--all-pods"],
+            1,
+            "has no container \"none\": it has init, main, side\n",
+        ),
+        (&["secret/web"], 1, "crib: secrets \"web\" not found\n"),
+    ] {
+        let ended = place.crib(&[&["logs"], args].concat()).await.exits(code);
+        assert!(ended.err.ends_with(expected), "{args:?}: {}", ended.err);
+    }
+    out(&place, &["down", "first"]).await;
+    let ended = followed.end().await.exits(0);
+    assert_eq!(ended.out.lines().count(), 6, "{}", ended.out);
+}
+
+#[tokio::test]
+async fn exec_and_describe_take_objects() {
+    let place = Place::new();
+    let _downs = Downs(&place);
+    objects(&place).await;
+    let ended = place.crib(&["exec", "deploy/web", "hostname"]).await.exits(0);
+    assert!(ended.out.starts_with("web-"), "{}", ended.out);
+    assert_eq!(ended.err, NOTE);
+    let ended = place.crib(&["exec", "svc/web", "-c", "side", "--", "hostname"]).await.exits(0);
+    assert_eq!(ended.err, "");
+    let ended = place.crib(&["exec", "job/migrate", "hostname"]).await.exits(1);
+    assert!(!ended.err.is_empty());
+    let described = out(&place, &["describe", "deploy/web"]).await;
+    let names = described.lines().filter(|line| line.starts_with("Name:"));
+    assert_eq!(names.count(), 2, "{described}");
+    assert_eq!(
+        out(&place, &["describe", "-l", "app=web"]).await.matches("\nContainers:").count(),
+        2
+    );
+    out(&place, &["down", "first"]).await;
+}
+
+#[tokio::test]
+async fn previous_log_is_found_while_a_container_waits_for_its_restart() {
+    let place = Place::new();
+    let _downs = Downs(&place);
+    let crashes = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: crashes}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - {name: main, image: crib.local/host, command: [sh, -c, echo it ends; exit 1]}
+  - {name: good, image: crib.local/behave/run}
+"#;
+    start(&place, &["first", &place.file("crashes.yaml", crashes)]).await;
+    let waiting = "jsonpath={.status.containerStatuses[?(@.name==\"main\")].state.waiting.reason}=CrashLoopBackOff";
+    out(&place, &["wait", &format!("--for={waiting}"), "pod/crashes", "--timeout=50s"]).await;
+    let ended = place.crib(&["logs", "-p", "crashes", "-c", "main"]).await.exits(0);
+    assert_eq!((ended.out.as_str(), ended.err.as_str()), ("it ends\n", ""));
+    let ended = place.crib(&["logs", "-p", "crashes", "-c", "good"]).await.exits(1);
+    assert_eq!(ended.err, "crib: previous attempt of container \"good\" not found\n");
+    out(&place, &["down", "first"]).await;
+}
+
+/// A Deployment whose pods answer each connection with these words, on the port of a Service.
+fn server(words: &str) -> String {
+    let script = format!(
+        "use IO::Socket::INET; my $l = IO::Socket::INET->new(LocalPort => 8080, Listen => 9, ReuseAddr => 1) or die $@; \
+         while (my $c = $l->accept()) {{ print $c \"{words}\"; close $c; }}"
+    );
+    let probe = "readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}";
+    format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\nspec:\n  selector: {{matchLabels: {{app: web}}}}\n  template:\n    \
+         metadata: {{labels: {{app: web}}}}\n    spec:\n      terminationGracePeriodSeconds: 0\n      containers:\n      - name: main\n        \
+         image: crib.local/host\n        command: [perl, -e, {script:?}]\n        ports: [{{name: http, containerPort: 8080}}]\n        {probe}\n---\n\
+         apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec: {{selector: {{app: web}}, ports: [{{port: 80, targetPort: http}}]}}\n"
+    )
+}
+
+/// What a server says.
+async fn said(address: &str) -> String {
+    let mut text = String::new();
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    let _ = socket.write_all(b"hello").await;
+    let _ = socket.read_to_string(&mut text).await;
+    text
+}
+
+#[tokio::test]
+async fn port_forward_goes_on_when_pods_are_replaced() {
+    let place = Place::new();
+    let _downs = Downs(&place);
+    std::fs::create_dir(place.path("manifests")).unwrap();
+    let file = place.file("manifests/web.yaml", &server("first"));
+    let manifests = place.path("manifests").display().to_string();
+    start(&place, &["first", "--wait", "--watch", &manifests]).await;
+    let mut forwards = Vec::new();
+    for args in [&["deploy/web", ":8080"][..], &["svc/web", ":80"]] {
+        let mut running = place.start(&[&["port-forward"], args].concat());
+        let line = running.line_with("Forwarding from ").await;
+        let local = line.strip_prefix("Forwarding from ").unwrap();
+        let local = local.split_once(" -> ").unwrap().0.to_owned();
+        assert_eq!(said(&local).await, "first", "{args:?}");
+        forwards.push((running, local));
+    }
+    std::fs::write(&file, server("second")).unwrap();
+    let changed =
+        ["wait", "--for=jsonpath={.metadata.generation}=2", "deploy/web", "--timeout=50s"];
+    out(&place, &changed).await;
+    out(&place, &["rollout", "status", "deploy/web", "--timeout=50s"]).await;
+    for (running, local) in forwards {
+        harness::eventually(PATIENCE, "the new pod answers", async || match said(&local).await {
+            text if text == "second" => Ok(()),
+            text => Err(text),
+        })
+        .await;
+        running.interrupt().await.exits(130);
+    }
+    let ended = place.crib(&["port-forward", "svc/web", ":81"]).await.exits(2);
+    assert_eq!(ended.err, "crib: Service web does not have a service port 81\n");
+    out(&place, &["down", "first"]).await;
+}
