@@ -2,6 +2,7 @@
 
 pub(crate) mod background;
 pub(crate) mod boxes;
+pub(crate) mod completions;
 pub(crate) mod dead_runs;
 pub(crate) mod debug;
 pub(crate) mod describe;

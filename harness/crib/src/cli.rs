@@ -1,10 +1,11 @@
 //! The command line of `crib`: its subcommands and their help.
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+use clap_complete::CompleteEnv;
 use crib_base::exit::Exit;
 use crib_base::report::say;
 
-use crate::client::{ClientArgs, finish, until_signal};
+use crate::client::{ClientArgs, completion, finish, until_signal};
 use crate::commands::image_store::{load, pull, rmi};
 use crate::commands::lifecycle::{
     checkpoint, create, rm, rmp, runp, start, stop, stopp, update, update_runtime_config,
@@ -162,6 +163,8 @@ impl Command {
 impl Cli {
     /// Reads the command line of this process, or ends it with a message.
     pub(crate) fn read() -> Self {
+        // Ends the process if it is a shell that asks.
+        CompleteEnv::with_factory(Self::command).var(completion::VARIABLE).complete();
         let arguments = std::env::args_os().collect();
         Self::parse_from(first_argument::separate(arguments, &mut Self::command()))
     }
@@ -230,7 +233,7 @@ pub(crate) fn dispatch(mut cli: Cli) -> Exit {
         Command::UpdateRuntimeConfig(args) => finish(update_runtime_config::run(&args)),
         Command::Events(args) => finish(until_signal(events::run(&args))),
         Command::Version(args) => finish(version::run(&args)),
-        Command::Completions(args) => completions::run(&args, &mut Cli::command()),
+        Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args, Cli::command()),
     }
 }

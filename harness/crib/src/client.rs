@@ -18,6 +18,7 @@ use tokio::runtime::Builder;
 
 use crate::endpoint::{check_shared, default_listen, dial};
 
+pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod containers;
 pub(crate) mod credentials;

@@ -10,7 +10,7 @@ use cri::v1;
 use crib_base::report::say;
 use serde_json::Value;
 
-use super::{CallError, Cri};
+use super::{CallError, Cri, completion};
 use crate::objects::pod_containers::{
     DEFAULT_CONTAINER, DefaultContainer, all_containers, default_container,
 };
@@ -26,7 +26,7 @@ use in_runs::{ObjectName, RunPod, pod_object};
 #[derive(Debug, Default, Args)]
 pub(crate) struct ContainerNameArgs {
     /// Name of the container, where a pod is given
-    #[arg(short = 'c', long = "container", value_name = "NAME")]
+    #[arg(short = 'c', long = "container", value_name = "NAME", add = completion::containers())]
     pub(crate) container_name: Option<String>,
 }
 

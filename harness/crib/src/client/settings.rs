@@ -11,7 +11,7 @@ use crib_base::named_text;
 use crib_base::report::chain;
 use serde::Deserialize;
 
-use super::{CALL_TIMEOUT, CallError};
+use super::{CALL_TIMEOUT, CallError, completion};
 
 /// The file that crictl reads when it is not told of another one.
 const CRICTL_FILE: &str = "/etc/crictl.yaml";
@@ -49,7 +49,7 @@ pub(crate) struct Endpoints {
     #[arg(long, value_name = "unix:///PATH")]
     image_endpoint: Option<UnixEndpoint>,
     /// The runtime of the run with this name (`crib run --name`)
-    #[arg(long, value_name = "NAME", conflicts_with = "runtime_endpoint")]
+    #[arg(long, value_name = "NAME", conflicts_with = "runtime_endpoint", add = completion::runs())]
     pub(super) run: Option<RunName>,
     #[arg(skip)]
     before: ClientArgs,

@@ -126,6 +126,29 @@ impl Resource {
     }
 }
 
+/// The names of kinds with columns of their own: `pods`, `deployments`.
+pub(crate) fn plurals() -> impl Iterator<Item = &'static str> {
+    KNOWN.iter().map(|(_, _, plural, _, _)| *plural)
+}
+
+/// An object with the shortest name of its kind: `pod/web`, `deploy/web`.
+pub(crate) fn kind_and_name(object: &Value) -> Option<String> {
+    let resource = Resource::of_object(object)?;
+    let known = KNOWN.iter().find(|known| known.0 == resource.group && known.1 == resource.kind);
+    let singular = resource.singular();
+    // "po" saves a letter, and nobody writes it.
+    let short = known.and_then(|known| known.3.first()).filter(|short| **short != "po");
+    let kind = short.map_or(singular.as_str(), |short| short);
+    Some(format!("{kind}/{}", super::metadata(object, "name")))
+}
+
+/// The same for an object of a kind that has pods.
+pub(crate) fn kinds_with_pods(object: &Value) -> Option<String> {
+    let kind = object.get("kind").and_then(Value::as_str)?;
+    let is_one = KNOWN.iter().take(IN_ALL).any(|known| known.1 == kind && kind != "Pod");
+    is_one.then(|| kind_and_name(object)).flatten()
+}
+
 /// The kinds that a word means: one, or a category.
 fn resources(word: &str, objects: &[&Value]) -> Result<Vec<Resource>, String> {
     if word == "all" {

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::client::find::in_runs::{ObjectName, with_labels};
 use crate::client::output::{Document, print, print_value};
 use crate::client::status::escaped;
-use crate::client::{CallError, Connection, Cri, each, find, with_codes};
+use crate::client::{CallError, Connection, Cri, completion, each, find, with_codes};
 use crate::objects::selectors::Labels;
 use crate::objects::workload_pods::Best;
 
@@ -36,7 +36,12 @@ Examples:
 Pods of `crib run` are shown as their agent knows them; those of other runtimes as far as the runtime does."))]
 pub(crate) struct DescribeArgs {
     /// Pods: names, [pod/]NAMESPACE/NAME, ids or id prefixes; or what has pods: deploy/web, job/migrate, svc/web
-    #[arg(required_unless_present = "selector", conflicts_with = "selector", value_name = "POD")]
+    #[arg(
+        required_unless_present = "selector",
+        conflicts_with = "selector",
+        value_name = "POD",
+        add = completion::pods()
+    )]
     pods: Vec<String>,
     /// The pods of runs with these labels: `app=web,tier!=db`
     #[arg(short = 'l', long)]

@@ -9,6 +9,7 @@ use crib_base::run_socket::{PodAnswer, Request, RunConnection};
 use crib_run::RunLock;
 use runtime_fake::IsolationRequest;
 
+use crate::client::completion;
 use crate::commands::prelude::*;
 
 const CODES: &str = "Exit codes:
@@ -29,7 +30,7 @@ Examples:
 Waits until everything of the runs is removed, and prints how many pods each one ended with. Volumes of claims are kept.\n\n{CODES}"))]
 pub(crate) struct DownArgs {
     /// Names of runs, as `crib run --name` gave them
-    #[arg(required_unless_present = "all", value_name = "NAME")]
+    #[arg(required_unless_present = "all", value_name = "NAME", add = completion::runs())]
     names: Vec<RunName>,
     /// End all runs that have names
     #[arg(short, long, conflicts_with = "names")]

@@ -3,6 +3,7 @@
 use crib_base::report::complain;
 use serde_json::{Value, json};
 
+use crate::client::completion;
 use crate::client::output::{Document, print_value, write_text};
 use crate::client::run_objects::{Found, RunObjects, RunWatch, named, of_kind, runs, with_runs};
 use crate::commands::prelude::*;
@@ -42,7 +43,7 @@ JSONPath: fields, ['quoted fields'], indexes, slices, *, .., filters that compar
 and text in and outside of braces. All else is refused. A missing field is empty.", kinds::HELP)))]
 pub(crate) struct GetArgs {
     /// Kinds and then names, or KIND/NAME: `pods`, `deploy,svc`, `pod web`, `pod/web svc/web`, `all`
-    #[arg(required = true, value_name = "KIND[,KIND]|KIND/NAME|NAME")]
+    #[arg(required = true, value_name = "KIND[,KIND]|KIND/NAME|NAME", add = completion::kinds_and_objects())]
     objects: Vec<String>,
     /// Namespace of the objects
     #[arg(short, long, default_value = "default")]

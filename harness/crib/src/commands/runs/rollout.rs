@@ -4,8 +4,8 @@ use crib_base::run_socket::WatchEvent;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use crate::client::Endpoints;
 use crate::client::run_objects::{RunWatch, Told, named, with_runs};
+use crate::client::{Endpoints, completion};
 use crate::commands::prelude::*;
 use crate::objects::kinds::{Resource, Wanted, wanted};
 use crate::objects::metadata;
@@ -40,7 +40,7 @@ Examples:
 Exits with 1 if the object is deleted or its run ends before, and when --timeout expires."))]
 pub(crate) struct StatusArgs {
     /// A Deployment, DaemonSet or StatefulSet
-    #[arg(required = true, value_name = "KIND/NAME|KIND NAME")]
+    #[arg(required = true, value_name = "KIND/NAME|KIND NAME", add = completion::kinds_and_objects())]
     objects: Vec<String>,
     /// Namespace of the object
     #[arg(short, long, default_value = "default")]

@@ -6,8 +6,8 @@ use crib_base::report::complain;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use crate::client::Endpoints;
 use crate::client::run_objects::{RunWatch, Told, named, of_kind, with_runs};
+use crate::client::{Endpoints, completion};
 use crate::commands::prelude::*;
 use crate::objects::kinds::{Resource, Wanted, wanted};
 use crate::objects::metadata;
@@ -36,7 +36,7 @@ there again; when its run has ended, --for=delete is met, and all else fails at 
 when --timeout expires."))]
 pub(crate) struct WaitArgs {
     /// Kinds and then names, or KIND/NAME: `pod/web svc/web`, `deploy web`; with -l or --all only kinds: `pods`
-    #[arg(required = true, value_name = "KIND/NAME|KIND")]
+    #[arg(required = true, value_name = "KIND/NAME|KIND", add = completion::kinds_and_objects())]
     objects: Vec<String>,
     /// create, delete, condition=TYPE[=STATUS] or jsonpath='{PATH}'[=VALUE]; repeatable, and then all of them
     #[arg(long = "for", required = true, value_name = "CONDITION")]

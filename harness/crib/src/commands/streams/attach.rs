@@ -1,5 +1,6 @@
 //! `crib attach`: attaches to a running container.
 
+use crate::client::completion;
 use crate::client::find::ContainerNameArgs;
 use crate::commands::prelude::*;
 use crate::objects::workload_pods::Best;
@@ -16,6 +17,7 @@ Exits when the container exits; with --interactive also at the end of standard i
 terminal, as containerd and CRI-O have it. --interactive needs a container with stdin, --tty one with a terminal."))]
 pub(crate) struct AttachArgs {
     /// Container: id, id prefix or name; or a pod: web, pod/web; or what has pods: deploy/web, job/migrate, svc/web
+    #[arg(add = completion::pods_and_containers())]
     container: String,
     #[command(flatten)]
     container_name: ContainerNameArgs,

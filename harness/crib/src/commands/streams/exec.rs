@@ -5,6 +5,7 @@ use std::task::Poll;
 
 use crib_base::report::complain;
 
+use crate::client::completion;
 use crate::client::containers::{self, ContainerFilterArgs, FILTERS};
 use crate::client::find::ContainerNameArgs;
 use crate::client::{Endpoints, start_failure_exit_code};
@@ -33,6 +34,7 @@ goes to the command; without, it ends crib exec, and the command ends when it ne
 and crictl."))]
 pub(crate) struct ExecArgs {
     /// Container: id, id prefix or name; or a pod: web, pod/web; or what has pods: deploy/web, job/migrate, svc/web
+    #[arg(add = completion::pods_and_containers())]
     container: String,
     #[command(flatten)]
     container_name: ContainerNameArgs,

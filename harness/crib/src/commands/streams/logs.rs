@@ -8,6 +8,7 @@ use jiff::tz::TimeZone;
 use crib_base::report::complain;
 
 use super::exec::join_all;
+use crate::client::completion;
 use crate::client::find::in_runs::{self, ObjectName, RunPod};
 use crate::client::find::{ContainerNameArgs, Meant, Search};
 use crate::commands::prelude::*;
@@ -40,7 +41,11 @@ Of a pod with several containers, that is the one that its annotation kubectl.ku
 first one. The container's standard error goes to standard error."))]
 pub(crate) struct LogsArgs {
     /// Container: id, id prefix or name; or a pod: web, pod/web; or what has pods: deploy/web, job/migrate, svc/web
-    #[arg(required_unless_present = "selector", conflicts_with = "selector")]
+    #[arg(
+        required_unless_present = "selector",
+        conflicts_with = "selector",
+        add = completion::pods_and_containers()
+    )]
     container: Option<String>,
     #[command(flatten)]
     container_name: ContainerNameArgs,

@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::client::completion;
 use crate::client::find::in_runs::{ObjectName, RunPod};
 use crate::commands::prelude::*;
 use crate::objects::workload_pods::{Best, target_port};
@@ -29,6 +30,7 @@ Examples:
 the Service. For deploy/web and its kind, each connection goes to a pod that runs then: they go on when pods are replaced."))]
 pub(crate) struct PortForwardArgs {
     /// Pod: id, id prefix or name; pod/web works too; or what has pods: deploy/web, svc/web
+    #[arg(add = completion::pods())]
     pod: String,
     /// Namespace of the pod [default: any]
     #[arg(short, long)]
