@@ -2,6 +2,7 @@
 //! directories, and how one command finds and asks the runs of another.
 
 pub mod args;
+pub mod columns;
 pub mod dirs;
 pub mod exit;
 pub mod limits;

@@ -1,16 +1,9 @@
-//! ◆ Times, sizes and ids as people read them; the words are those of docker's, crictl's and kubectl's tables.
+//! ◆ Times, sizes and ids as people read them; the words are those of docker's and crictl's tables.
 
 use std::time::Duration;
 
-use jiff::Timestamp;
-
 /// The number of characters that an id is cut to in a table.
 const ID: usize = 13;
-
-const MINUTE: i64 = 60;
-const HOUR: i64 = 60 * MINUTE;
-const DAY: i64 = 24 * HOUR;
-const YEAR: i64 = 365 * DAY;
 
 /// The beginning of an id, without the name of its hash; all of it on request.
 pub(crate) fn id(id: &str, whole: bool) -> &str {
@@ -91,28 +84,6 @@ pub(crate) fn ago(then: i64, now: i64) -> String {
     format!("{} ago", span(Duration::from_nanos(gone)))
 }
 
-/// How long ago something was, as kubectl has it: `45s`, `3m10s`, `5h`, `2d`.
-///
-/// Source: Kubernetes 1.36, apimachinery/pkg/util/duration/duration.go, HumanDuration.
-pub(crate) fn age(then: Timestamp, now: Timestamp) -> String {
-    let seconds = now.as_second().saturating_sub(then.as_second()).max(0);
-    let two = |large: i64, name: char, rest: i64, small: char| match rest {
-        0 => format!("{large}{name}"),
-        rest => format!("{large}{name}{rest}{small}"),
-    };
-    match seconds {
-        seconds if seconds < 2 * MINUTE => format!("{seconds}s"),
-        seconds if seconds < 10 * MINUTE => two(seconds / MINUTE, 'm', seconds % MINUTE, 's'),
-        seconds if seconds < 3 * HOUR => format!("{}m", seconds / MINUTE),
-        seconds if seconds < 8 * HOUR => two(seconds / HOUR, 'h', seconds % HOUR / MINUTE, 'm'),
-        seconds if seconds < 2 * DAY => format!("{}h", seconds / HOUR),
-        seconds if seconds < 8 * DAY => two(seconds / DAY, 'd', seconds % DAY / HOUR, 'h'),
-        seconds if seconds < 2 * YEAR => format!("{}d", seconds / DAY),
-        seconds if seconds < 8 * YEAR => two(seconds / YEAR, 'y', seconds % YEAR / DAY, 'd'),
-        seconds => format!("{}y", seconds / YEAR),
-    }
-}
-
 /// A time of the CRI as RFC 3339 has it; empty for never.
 pub(crate) fn timestamp(nanos: i64) -> String {
     let time = jiff::Timestamp::from_nanosecond(nanos.into());
@@ -180,28 +151,6 @@ mod tests {
     #[case(900 * 86400, "2 years")]
     fn duration_is_rounded_to_its_largest_unit(#[case] seconds: u64, #[case] shown: &str) {
         assert_eq!(span(Duration::from_secs(seconds)), shown);
-    }
-
-    #[rstest]
-    #[case(-5, "0s")]
-    #[case(0, "0s")]
-    #[case(119, "119s")]
-    #[case(120, "2m")]
-    #[case(190, "3m10s")]
-    #[case(10 * MINUTE, "10m")]
-    #[case(179 * MINUTE, "179m")]
-    #[case(3 * HOUR, "3h")]
-    #[case(3 * HOUR + 5 * MINUTE, "3h5m")]
-    #[case(8 * HOUR, "8h")]
-    #[case(47 * HOUR, "47h")]
-    #[case(2 * DAY + HOUR, "2d1h")]
-    #[case(8 * DAY, "8d")]
-    #[case(2 * YEAR + 3 * DAY, "2y3d")]
-    #[case(9 * YEAR, "9y")]
-    fn age_has_two_units_at_most(#[case] seconds: i64, #[case] expected: &str) {
-        let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
-        let then = Timestamp::from_second(now.as_second() - seconds).unwrap();
-        assert_eq!(age(then, now), expected);
     }
 
     #[rstest]

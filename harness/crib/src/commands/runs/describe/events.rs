@@ -4,7 +4,7 @@ use crib_base::run_socket::EventAnswer;
 use jiff::Timestamp;
 
 use super::lines::{Lines, NONE};
-use crate::client::human::age;
+use crib_base::columns::age::age;
 
 /// Adds them. The column of values of the lines before is `width`.
 pub(super) fn add(lines: &mut Lines, width: usize, events: &[EventAnswer], now: Timestamp) {

@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
-use super::printers::NONE;
+use crib_base::columns::NONE;
+
 use crate::objects::jsonpath::{Path, text_of};
 
 /// The columns.

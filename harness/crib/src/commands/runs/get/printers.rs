@@ -2,7 +2,6 @@
 //!
 //! Source: Kubernetes 1.36, pkg/printers/internalversion/printers.go. Columns with priority 1 are those of `-o wide`.
 
-mod fields;
 mod network;
 mod other;
 mod pod;
@@ -11,13 +10,11 @@ mod storage;
 mod tests;
 mod workload;
 
+use crib_base::columns::fields;
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::objects::kinds::Resource;
-
-/// What is shown where there is nothing.
-pub(super) const NONE: &str = "<none>";
 
 /// How objects are shown.
 #[derive(Clone, Copy, Debug)]

@@ -4,8 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::fields::{UNSET, age_of, field, list, number, or, pairs, text, text_or, texts};
-use super::{Look, NONE};
+use super::Look;
+use crib_base::columns::NONE;
+use crib_base::columns::fields::{
+    UNSET, age_of, field, list, number, or, pairs, text, text_or, texts,
+};
 
 /// How long the addresses of a load balancer may be without `-o wide`.
 const LOAD_BALANCER_WIDTH: usize = 16;

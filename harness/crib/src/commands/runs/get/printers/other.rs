@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::Look;
-use super::fields::{age_of, count, flag, number, text};
+use crib_base::columns::fields::{age_of, count, flag, number, text};
 
 pub(super) fn config_map(object: &Value, look: Look) -> Vec<String> {
     let entries = count(object, "/data") + count(object, "/binaryData");

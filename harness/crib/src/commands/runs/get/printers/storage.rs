@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::Look;
-use super::fields::{UNSET, age_of, field, is_terminating, text, text_or, texts};
+use crib_base::columns::fields::{UNSET, age_of, field, is_terminating, text, text_or, texts};
 
 /// The annotation that names a storage class in place of the field.
 const CLASS_ANNOTATION: &str = "/metadata/annotations/volume.beta.kubernetes.io~1storage-class";

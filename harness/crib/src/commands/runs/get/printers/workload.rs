@@ -2,12 +2,13 @@
 
 use serde_json::Value;
 
-use super::fields::{
+use super::Look;
+use crib_base::columns::NONE;
+use crib_base::columns::age::age;
+use crib_base::columns::fields::{
     UNSET, age_of, containers, count, field, has_condition, is_terminating, number, pairs,
     selector, since, text_or, time,
 };
-use super::{Look, NONE};
-use crate::client::human::age;
 
 /// The cells of `-o wide`.
 fn template(object: &Value, containers_at: &str, selector_at: &str) -> [String; 3] {

@@ -4,23 +4,23 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::NONE;
-use crate::client::human::age;
+use super::age::age;
 
 /// What is shown where a field is not set.
-pub(super) const UNSET: &str = "<unset>";
+pub const UNSET: &str = "<unset>";
 
 /// The field at a JSON pointer, if it is set.
-pub(super) fn field<'v>(object: &'v Value, pointer: &str) -> Option<&'v Value> {
+pub fn field<'v>(object: &'v Value, pointer: &str) -> Option<&'v Value> {
     object.pointer(pointer).filter(|value| !value.is_null())
 }
 
 /// A text; empty if it is not set.
-pub(super) fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
+pub fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
     field(object, pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// A text, or what is shown where it is not set.
-pub(super) fn text_or(object: &Value, pointer: &str, otherwise: &str) -> String {
+pub fn text_or(object: &Value, pointer: &str, otherwise: &str) -> String {
     match text(object, pointer) {
         "" => otherwise.to_owned(),
         text => text.to_owned(),
@@ -28,27 +28,27 @@ pub(super) fn text_or(object: &Value, pointer: &str, otherwise: &str) -> String 
 }
 
 /// A number; 0 if it is not set.
-pub(super) fn number(object: &Value, pointer: &str) -> i64 {
+pub fn number(object: &Value, pointer: &str) -> i64 {
     field(object, pointer).and_then(Value::as_i64).unwrap_or_default()
 }
 
 /// A boolean; false if it is not set.
-pub(super) fn flag(object: &Value, pointer: &str) -> bool {
+pub fn flag(object: &Value, pointer: &str) -> bool {
     field(object, pointer).and_then(Value::as_bool).unwrap_or_default()
 }
 
 /// A list; empty if it is not set.
-pub(super) fn list<'v>(object: &'v Value, pointer: &str) -> &'v [Value] {
+pub fn list<'v>(object: &'v Value, pointer: &str) -> &'v [Value] {
     field(object, pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
 /// A list of text.
-pub(super) fn texts<'v>(object: &'v Value, pointer: &str) -> Vec<&'v str> {
+pub fn texts<'v>(object: &'v Value, pointer: &str) -> Vec<&'v str> {
     list(object, pointer).iter().filter_map(Value::as_str).collect()
 }
 
 /// How many entries a map or list has.
-pub(super) fn count(object: &Value, pointer: &str) -> usize {
+pub fn count(object: &Value, pointer: &str) -> usize {
     match field(object, pointer) {
         Some(Value::Object(entries)) => entries.len(),
         Some(Value::Array(entries)) => entries.len(),
@@ -57,7 +57,7 @@ pub(super) fn count(object: &Value, pointer: &str) -> usize {
 }
 
 /// A map of text: `app=web,tier=front`, or `<none>`.
-pub(super) fn pairs(object: &Value, pointer: &str) -> String {
+pub fn pairs(object: &Value, pointer: &str) -> String {
     let map = field(object, pointer).and_then(Value::as_object);
     let pairs = map.into_iter().flatten();
     let pairs = pairs.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
@@ -67,39 +67,39 @@ pub(super) fn pairs(object: &Value, pointer: &str) -> String {
 }
 
 /// Text, or what is shown where it is empty.
-pub(super) fn or(text: String, otherwise: &str) -> String {
+pub fn or(text: String, otherwise: &str) -> String {
     if text.is_empty() { otherwise.to_owned() } else { text }
 }
 
 /// A time.
-pub(super) fn time(object: &Value, pointer: &str) -> Option<Timestamp> {
+pub fn time(object: &Value, pointer: &str) -> Option<Timestamp> {
     text(object, pointer).parse().ok()
 }
 
 /// How long ago a time was.
-pub(super) fn since(object: &Value, pointer: &str, now: Timestamp) -> String {
+pub fn since(object: &Value, pointer: &str, now: Timestamp) -> String {
     time(object, pointer).map_or_else(|| "<unknown>".to_owned(), |then| age(then, now))
 }
 
 /// How long ago the object was created.
-pub(super) fn age_of(object: &Value, now: Timestamp) -> String {
+pub fn age_of(object: &Value, now: Timestamp) -> String {
     since(object, "/metadata/creationTimestamp", now)
 }
 
 /// Whether the object was deleted and waits for its end.
-pub(super) fn is_terminating(object: &Value) -> bool {
+pub fn is_terminating(object: &Value) -> bool {
     field(object, "/metadata/deletionTimestamp").is_some()
 }
 
 /// Whether the object has a condition that is true.
-pub(super) fn has_condition(object: &Value, kind: &str) -> bool {
+pub fn has_condition(object: &Value, kind: &str) -> bool {
     let of_kind = |condition: &&Value| text(condition, "/type") == kind;
     let mut conditions = list(object, "/status/conditions").iter().filter(of_kind);
     conditions.any(|condition| text(condition, "/status") == "True")
 }
 
 /// A label selector: `app=web,tier in (a,b),!canary`. One that is not set selects nothing.
-pub(super) fn selector(object: &Value, pointer: &str) -> String {
+pub fn selector(object: &Value, pointer: &str) -> String {
     let Some(selector) = field(object, pointer) else {
         return NONE.to_owned();
     };
@@ -127,7 +127,7 @@ pub(super) fn selector(object: &Value, pointer: &str) -> String {
 }
 
 /// The names and the images of the containers of a pod's spec.
-pub(super) fn containers(object: &Value, pointer: &str) -> [String; 2] {
+pub fn containers(object: &Value, pointer: &str) -> [String; 2] {
     let all = |field: &str| {
         let containers = list(object, pointer).iter();
         containers.map(|container| text(container, field)).collect::<Vec<_>>().join(",")
