@@ -137,7 +137,7 @@ pub(crate) fn start(name: &str) -> Start {
         kind: ContainerKind::App,
         restart_count: None,
         when: When::Now,
-        reason: "it has not been started yet".to_owned(),
+        reason: "for the first time".to_owned(),
         previous_end: None,
         backoff_key: String::new(),
         image: String::new(),

@@ -28,7 +28,7 @@ mod workload;
 
 use std::fmt;
 
-use k8s_openapi::api::core::v1::Pod as ApiPod;
+use k8s_openapi::api::core::v1::{Pod as ApiPod, PodSpec};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -77,6 +77,9 @@ pub struct Parsed {
     pub warnings: Vec<Problem>,
     /// Fields for which there is nothing that they could change, each with what is missing.
     pub no_effect: Vec<Problem>,
+    /// The pods, and the objects that create pods, whose manifests name no termination grace period, so that it is the default:
+    /// `pod default/web`, `deployment default/web`.
+    pub without_grace: Vec<String>,
 }
 
 impl Parsed {
@@ -175,6 +178,7 @@ pub fn parse(file: &str, text: &str, strictness: Strictness) -> Parsed {
         parsed: Parsed::default(),
         left_out: Vec::new(),
         generated: Generated::new(),
+        template_names_no_grace: false,
     };
     let read = tree::read(text, Policy::Author);
     for error in &read.errors {
@@ -227,6 +231,13 @@ struct Loader<'a> {
     /// Where documents that are skipped begin, and where they end.
     left_out: Vec<(Position, Position)>,
     generated: Generated,
+    /// Whether the last template names no termination grace period.
+    template_names_no_grace: bool,
+}
+
+/// Whether the default of `terminationGracePeriodSeconds` will be that of a pod; before defaults are applied.
+fn names_no_grace(spec: Option<&PodSpec>) -> bool {
+    spec.is_some_and(|spec| spec.termination_grace_period_seconds.is_none())
 }
 
 impl Loader<'_> {
@@ -256,6 +267,7 @@ impl Loader<'_> {
         if let Some(spec) = &pod.spec {
             self.unsupported(node, path, support::of_media("spec", spec));
         }
+        let names_no_grace = names_no_grace(pod.spec.as_ref());
         let (mut pod, errors) = admit_with_account(pod);
         // An API server creates a pod without one, whatever was sent: that of `kubectl get -o yaml` is of another pod.
         pod.status = None;
@@ -263,7 +275,11 @@ impl Loader<'_> {
             pod.metadata.uid = Some(uid(self.file, self.parsed.pods.len(), &pod));
         }
         self.errors(node, path, errors, sound);
-        self.parsed.pods.push(Pod::new(pod).with_origin(self.file));
+        let pod = Pod::new(pod).with_origin(self.file);
+        self.parsed
+            .without_grace
+            .extend(names_no_grace.then(|| format!("pod {}", pod.full_name())));
+        self.parsed.pods.push(pod);
     }
 
     /// Decodes an object and reports what did not decode, or is not supported. The flag says whether all other errors have

@@ -254,6 +254,26 @@ impl Controllers {
         self.sync(pods, now)
     }
 
+    /// The object of a manifest that created the pod, by itself or through a Job, as [`Workload::full_name`] has it.
+    #[must_use]
+    pub fn manifest_of(&self, uid: &PodUid) -> Option<String> {
+        let workload = self.all.iter().find(|controller| controller.owns(uid))?.workload();
+        let mut owners = workload.metadata().owner_references.iter().flatten();
+        let cron = owners.find(|owner| owner.kind == "CronJob");
+        Some(match cron {
+            Some(cron) => format!("cronjob {}/{}", workload.namespace(), cron.name),
+            None => workload.full_name(),
+        })
+    }
+
+    /// The CronJob that starts a Job next, and when.
+    #[must_use]
+    pub fn next_job(&self) -> Option<(String, Timestamp)> {
+        let all = self.crons.iter().filter_map(|cron| Some((cron.next()?, cron)));
+        let (at, cron) = all.min_by_key(|(at, _)| *at)?;
+        Some((cron.workload().full_name(), at))
+    }
+
     /// Whether a controller created the pod.
     #[must_use]
     pub fn owns(&self, uid: &PodUid) -> bool {
@@ -285,10 +305,10 @@ impl Controllers {
         self.all.iter().filter_map(Controller::job).collect()
     }
 
-    /// How long the pods may take to end.
+    /// How long the pods may take to end, each by this grace period in seconds.
     #[must_use]
-    pub fn longest_end(&self) -> Duration {
-        let longest = self.all.iter().map(Controller::longest_end).max();
+    pub fn longest_end(&self, grace: impl Fn(&Pod) -> i64) -> Duration {
+        let longest = self.all.iter().map(|controller| controller.longest_end(&grace)).max();
         longest.unwrap_or_default()
     }
 }

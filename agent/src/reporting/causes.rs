@@ -156,7 +156,7 @@ mod tests {
 
     fn causes() -> Causes {
         Causes::container("a", ContainerPhase::Running, "started")
-            .and(Causes::started("a", "it has not been started yet"))
+            .and(Causes::started("a", "for the first time"))
             .and(Causes::started("b", "init container a is done"))
             .and(Causes::container("c", ContainerPhase::Terminated, "exited"))
     }
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn container_transition_has_cause_of_its_container_and_state() {
         let of = |name, state| causes().of_container(name, state);
-        assert_eq!(of("a", ContainerPhase::Running), "started: it has not been started yet");
+        assert_eq!(of("a", ContainerPhase::Running), "started: for the first time");
         assert_eq!(of("b", ContainerPhase::Running), "started: init container a is done");
         assert_eq!(of("c", ContainerPhase::Terminated), "exited");
     }
@@ -182,8 +182,8 @@ mod tests {
             Causes::container("c", ContainerPhase::Terminated, "exited").of_pod(),
             "c exited"
         );
-        let both = causes().and(Causes::pod("new sandbox: the pod has no sandbox"));
-        assert_eq!(both.of_pod(), "new sandbox: the pod has no sandbox");
+        let both = causes().and(Causes::pod("new sandbox: the pod had none"));
+        assert_eq!(both.of_pod(), "new sandbox: the pod had none");
         assert_eq!(both.of_container("d", ContainerPhase::Waiting), both.of_pod());
     }
 

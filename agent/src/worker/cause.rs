@@ -48,19 +48,18 @@ mod tests {
             message: String::new(),
         };
         let plan = PodPlan {
-            kill_pod: Some("the pod has no sandbox".to_owned()),
+            kill_pod: Some("the pod had none".to_owned()),
             sandbox: SandboxStep::Create {
                 attempt: 0,
                 replaces: None,
-                reason: "the pod has no sandbox".to_owned(),
+                reason: "the pod had none".to_owned(),
             },
             start_apps: vec![start("a", When::Now), start("b", wait)],
             ..PodPlan::default()
         };
         assert_eq!(
             of_plan(&plan),
-            Causes::new_sandbox("the pod has no sandbox")
-                .and(Causes::started("a", "it has not been started yet"))
+            Causes::new_sandbox("the pod had none").and(Causes::started("a", "for the first time"))
         );
     }
 }

@@ -18,6 +18,7 @@ use tokio::runtime::Builder;
 
 use crate::endpoint::{check_shared, default_listen, dial};
 
+pub(crate) mod agents;
 pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod containers;
@@ -68,6 +69,14 @@ impl Connection {
     pub(crate) fn open_all(&self) -> Result<Vec<Cri>, CallError> {
         let all = self.endpoints.open_all()?.into_iter();
         Ok(all.map(|cri| self.with_timeout(cri)).collect())
+    }
+
+    /// The same, for a list: none where none was named and none serves.
+    pub(crate) fn open_all_or_none(&self) -> Result<Vec<Cri>, CallError> {
+        match self.open_all() {
+            Err(CallError::NoRuntime { .. }) => Ok(Vec::new()),
+            all => all,
+        }
     }
 
     fn with_timeout(&self, mut cri: Cri) -> Cri {

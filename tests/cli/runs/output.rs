@@ -51,12 +51,13 @@ async fn run_timeout_marks_each_pod_as_it_ended() {
         let found = ended.err.lines().find(|line| line.starts_with(start));
         found.unwrap_or_else(|| panic!("no row {start:?} in:\n{}", ended.err))
     };
-    assert!(row("✓ default/done ").ends_with(" Succeeded"));
-    assert!(row("✗ default/failed ").ends_with(" Failed"));
-    assert!(row("! default/cannot-pull ").ends_with(" Pending"));
+    assert!(row("✓ default/done ").ends_with(" 0/1  Completed"));
+    assert!(row("✗ default/failed ").ends_with(" 0/1  Error"));
+    // It had not ended by itself.
+    assert!(row("■ default/cannot-pull ").ends_with(" 0/1  Stopped"));
     let reason = "crib.local/no-such-image:1";
     assert!(
-        ended.err.lines().any(|line| line.starts_with("  ! main ")
+        ended.err.lines().any(|line| line.starts_with("  ■ main ")
             && line.contains("ErrImagePull")
             && line.contains(reason)),
         "{}",
@@ -74,8 +75,8 @@ async fn run_prints_each_change_with_its_own_cause() {
     for (container, start) in [
         ("write", "started: the pod starts in a new sandbox"),
         ("read", "started: init container write is done"),
-        ("server", "started: it has not been started yet"),
-        ("client", "started: it has not been started yet"),
+        ("server", "started: for the first time"),
+        ("client", "started: for the first time"),
     ] {
         let prefix = format!("default/hello {container}: ");
         let own: Vec<&&str> = changes.iter().filter(|line| line.starts_with(&prefix)).collect();

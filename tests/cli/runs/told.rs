@@ -109,9 +109,7 @@ async fn text_names_why_a_pod_ends_that_never_ran() {
     ] {
         assert!(ended.err.contains(words), "no {words:?} in:\n{}", ended.err);
     }
-    for words in
-        ["removed from its source", "(new sandbox: the pod has no sandbox)\ndefault/missing"]
-    {
+    for words in ["removed from its source", "(new sandbox: the pod had none)\ndefault/missing"] {
         assert!(!ended.err.contains(words), "{words:?} in:\n{}", ended.err);
     }
 }

@@ -164,10 +164,9 @@ async fn claim_of_kept_pods_is_in_use_until_they_end() {
     removal.err_has("is in use");
     let all = place.crib(&["volume", "rm", "--all"]).await;
     assert_eq!((all.code, all.out.as_str()), (Some(0), ""));
-    let (_, after) = err.split_once("kill ").unwrap();
-    let pid = after.split(' ').next().unwrap().parse().unwrap();
-    kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
-    place.wait_until_clean().await;
+    let (_, name) = err.trim_end().rsplit_once("crib down ").unwrap();
+    place.crib(&["down", name]).await.exits(0);
+    place.assert_clean();
     place.crib(&["volume", "rm", "data"]).await.exits(0);
 }
 

@@ -138,6 +138,50 @@ async fn changed_deployment_rolls() {
     assert_eq!(said, ["first-web", "second-web", "bye", "bye"]);
 }
 
+/// A rollout whose old pod ignores SIGTERM.
+#[tokio::test]
+async fn rollout_tells_what_it_waits_for_until_it_is_complete() {
+    let place = Place::new();
+    let manifests = directory(&place);
+    let deaf = |says: &str| {
+        let spec = "    spec:\n      terminationGracePeriodSeconds: 3\n";
+        deployment(says).replace("trap 'echo bye; exit 0' TERM", "trap '' TERM").replace("    spec:\n", spec)
+    };
+    replace(&place, "web.yaml", &deaf("first-web"));
+    let mut running = place.start(&["run", "--watch", &manifests]);
+    running.line_with("first-web").await;
+    replace(&place, "web.yaml", &deaf("second-web"));
+    for words in [
+        "crib: deployment default/web is updated",
+        "crib: deployment default/web: 1 of 1 pods updated, 1 ready, waiting for pod default/web-",
+        "crib: deployment default/web: 1 of 1 pods updated, 1 ready: it is rolled out",
+    ] {
+        errors_until(&mut running, words).await;
+    }
+    let ended = running.interrupt().await.exits(130);
+    ended.err_has("\n… 1 pod ended and was removed\n");
+    let rows: Vec<&str> = ended.err.lines().filter(|line| line.contains(" default/web-")).collect();
+    let stopped = rows.iter().filter(|row| row.starts_with("■ default/web-"));
+    assert_eq!(stopped.count(), 1, "{}", ended.err);
+    assert!(!ended.err.contains('✗'), "{}", ended.err);
+}
+
+#[tokio::test]
+async fn changed_config_map_is_told() {
+    let place = Place::new();
+    let manifests = directory(&place);
+    let map = |value: &str| {
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m}}\ndata: {{VALUE: {value}}}\n")
+    };
+    replace(&place, "m.yaml", &map("one"));
+    replace(&place, "a.yaml", &pod("a", "up"));
+    let mut running = place.start(&["run", "--watch", &manifests]);
+    running.line_with("up").await;
+    replace(&place, "m.yaml", &map("two"));
+    errors_until(&mut running, "crib: configmap default/m is updated: volumes follow").await;
+    running.interrupt().await.exits(130);
+}
+
 const SERVER: &str = r#"
 apiVersion: v1
 kind: Pod

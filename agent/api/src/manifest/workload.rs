@@ -11,7 +11,8 @@ use serde::de::DeserializeOwned;
 use super::tree::Node;
 use super::typed_value::{TypedValue, to_json};
 use super::{
-    FieldError, Loader, admit_with_account, full_path, hex_hash, object, storage, support, validate,
+    FieldError, Loader, admit_with_account, full_path, hex_hash, names_no_grace, object, storage,
+    support, validate,
 };
 use crate::pod::Pod;
 
@@ -312,10 +313,13 @@ impl Loader<'_> {
         let namespace = metadata.namespace.as_deref().unwrap_or_default();
         let content = format!("{file}\0{number}\0workload\0{namespace}\0{name}");
         metadata.uid.get_or_insert_with(|| hex_hash(&content));
+        self.template_names_no_grace = false;
         let errors = check(self, &mut found);
         self.errors(node, path, errors, sound);
-        let origin = self.file.to_owned();
-        self.parsed.workloads.push(Workload { object: wrap(found), origin });
+        let workload = Workload { object: wrap(found), origin: self.file.to_owned() };
+        let without_grace = self.template_names_no_grace.then(|| workload.full_name());
+        self.parsed.without_grace.extend(without_grace);
+        self.parsed.workloads.push(workload);
     }
 
     /// Defaults and validates the pods that a template describes; `at` is the template's path in its object.
@@ -332,6 +336,7 @@ impl Loader<'_> {
         metadata.generate_name = None;
         metadata.namespace = None;
         let spec = template.spec.take();
+        self.template_names_no_grace = names_no_grace(spec.as_ref());
         if let Some(spec) = &spec {
             let at = full_path(at, "spec");
             self.unsupported(node, path, support::of_media(&at, spec));

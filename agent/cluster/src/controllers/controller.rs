@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::manifest::{Workload, WorkloadObject};
-use api::pod::PodUid;
+use api::pod::{Pod, PodUid};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::Value;
@@ -194,10 +194,10 @@ impl Controller {
         }
     }
 
-    /// How long its pods may take to end.
-    pub(super) fn longest_end(&self) -> Duration {
+    /// How long its pods may take to end, each by this grace period.
+    pub(super) fn longest_end(&self, grace: impl Fn(&Pod) -> i64) -> Duration {
         let graces = self.pods.iter().filter(|pod| pod.ended.is_none());
-        let graces = graces.map(|pod| pod.pod.grace_seconds());
+        let graces = graces.map(|pod| grace(&pod.pod));
         let longest = if self.ends_in_order() {
             graces.fold(0, i64::saturating_add)
         } else {

@@ -31,6 +31,8 @@ pub(super) struct Cron {
     told_many: bool,
     /// Its first time was told.
     is_announced: bool,
+    /// When it starts its next Job.
+    next: Option<Timestamp>,
 }
 
 impl Cron {
@@ -54,6 +56,7 @@ impl Cron {
             told: None,
             told_many: false,
             is_announced: false,
+            next: None,
         })
     }
 
@@ -71,6 +74,11 @@ impl Cron {
             *self = Self { created: self.created, last: self.last, told: self.told, ..changed };
         }
         true
+    }
+
+    /// When it starts its next Job, if it is known.
+    pub(super) fn next(&self) -> Option<Timestamp> {
+        self.next
     }
 
     /// Whether more Jobs will be started.
@@ -98,6 +106,7 @@ impl Cron {
                 CronPlan { start: self.last.is_none().then_some(now), ..CronPlan::default() }
             }
         };
+        self.next = plan.again;
         changes.again = earlier(changes.again, plan.again);
         self.tell(&plan, changes);
         for (name, why) in &plan.delete {

@@ -55,7 +55,7 @@ impl AppStep {
             return;
         }
         let reason = match seen.map(|seen| (&seen.id, &seen.state)) {
-            None => "it has not been started yet".to_owned(),
+            None => "for the first time".to_owned(),
             Some((id, ContainerState::Unknown)) => {
                 // It may still be running: never run two of the same container.
                 self.kills.push(Kill {

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Container;
 use crate::decide::plan::{Choice, Pick, SandboxStep};
 use crate::observed::{NetworkMode, Observed, SandboxId};
 
-const NO_SANDBOX: &str = "the pod has no sandbox";
+const NO_SANDBOX: &str = "the pod had none";
 const OTHER_NETWORK: &str = "the pod's network mode changed";
 
 /// The judgement of the sandboxes.

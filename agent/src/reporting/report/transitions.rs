@@ -282,8 +282,8 @@ mod tests {
     fn pod_transition_is_caused_by_containers_that_changed() {
         let running = pod("Running", vec![container(ContainerPhase::Running, "", "c1")]);
         let ended = pod("Failed", vec![container(ContainerPhase::Terminated, "Error", "c1")]);
-        let causes = Causes::started("app", "it has not been started yet")
-            .and(Causes::started("other", "it has not been started yet"));
+        let causes = Causes::started("app", "for the first time")
+            .and(Causes::started("other", "for the first time"));
         let (old, new) = ((&running, Stage::Active), (&ended, Stage::Active));
         let changes = transitions(Some(old), new, Timestamp::UNIX_EPOCH, &causes);
         let said: Vec<&str> = changes.iter().map(|change| change.cause.as_str()).collect();

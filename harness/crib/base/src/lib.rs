@@ -19,3 +19,4 @@ pub mod signals;
 pub mod terminal_text;
 pub mod volumes_dir;
 pub mod volumes_in_memory;
+pub mod waiting;

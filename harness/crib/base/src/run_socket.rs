@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{EphemeralContainer, Pod};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -142,7 +142,22 @@ pub struct RunConnection {
 impl RunConnection {
     /// Connects to the run with this directory; `None` if its command has ended.
     pub fn open(run: &Path) -> io::Result<Option<Self>> {
-        let stream = match UnixStream::connect(path(run)) {
+        Self::open_socket(&path(run))
+    }
+
+    /// Asks the runtime of the run with this directory to end itself and its pods, if it serves.
+    pub fn end_runtime(run: &Path) -> io::Result<()> {
+        let Some(runtime) = Self::open_socket(&runtime_socket(run))? else {
+            return Ok(());
+        };
+        match pidfd_send_signal(&runtime.process, Signal::TERM) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn open_socket(socket: &Path) -> io::Result<Option<Self>> {
+        let stream = match UnixStream::connect(socket) {
             Err(error)
                 if matches!(
                     error.kind(),
@@ -204,16 +219,15 @@ impl RunConnection {
         Ok(self.stream)
     }
 
-    /// Waits until the process has ended.
-    pub fn wait_for_end(&self) -> io::Result<()> {
-        loop {
-            let mut ended =
-                [PollFd::new(std::os::fd::AsFd::as_fd(&self.process), PollFlags::POLLIN)];
-            match poll(&mut ended, PollTimeout::NONE) {
-                Ok(_) => return Ok(()),
-                Err(nix::errno::Errno::EINTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
+    /// Waits until the process has ended, for this long at most; says whether it has.
+    pub fn has_ended_within(&self, patience: Duration) -> io::Result<bool> {
+        let mut ended = [PollFd::new(std::os::fd::AsFd::as_fd(&self.process), PollFlags::POLLIN)];
+        let patience = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
+        match poll(&mut ended, patience) {
+            Ok(count) => Ok(count > 0),
+            // It is asked again.
+            Err(nix::errno::Errno::EINTR) => Ok(false),
+            Err(errno) => Err(errno.into()),
         }
     }
 }

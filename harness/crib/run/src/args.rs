@@ -26,7 +26,8 @@ const EXAMPLES: &str = "Examples:
   crib run --name web --wait pods/           the same, and wait until the pods are Ready
 
 CronJobs start Jobs until --timeout or Ctrl-C. Pods of Deployments and their kind, a pod whose containers are restarted for ever (restartPolicy Always), or one whose image \
-cannot be pulled, run until --timeout or Ctrl-C. A Job that completes after a failed pod is a success. A pod that the runtime refuses for what its manifest asks for fails at once. The first Ctrl-C ends the pods gracefully, the second kills them after 2 s.
+cannot be pulled, run until --timeout or Ctrl-C. A Job that completes after a failed pod is a success. A pod that the runtime refuses for what its manifest asks for fails at once. The first Ctrl-C ends the pods gracefully, the second kills them after 2 s. For Ctrl-C and `crib down`, a pod whose manifest names no terminationGracePeriodSeconds \
+has 10 s to end; in all other cases it has 30, as in Kubernetes.
 ";
 
 /// Run the pods of manifests until they end, then clean up

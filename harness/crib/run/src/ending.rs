@@ -1,12 +1,39 @@
 //! ◆ Why the pods end, in words. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use agent::{Transition, source};
-use api::pod::PodUid;
+use api::pod::{Pod, PodUid};
+use cluster::controllers::Controllers;
 
 use crate::lifecycle::Event;
+
+/// The grace period, in seconds, of a pod that names none, when the user waits for its end; that of podman.
+const IMPATIENT_GRACE: i64 = 10;
+
+/// How pods end when the run does.
+#[derive(Clone, Debug)]
+pub(super) struct Ending {
+    /// The pods of manifests, and the objects that create pods, that name no grace period, if the user waits.
+    without_grace: BTreeSet<String>,
+}
+
+impl Ending {
+    /// How they end after an event, if these name no grace period.
+    pub(super) fn of(event: Event, without_grace: &BTreeSet<String>) -> Self {
+        let user_waits = matches!(event, Event::Signal | Event::Down);
+        let without_grace = user_waits.then(|| without_grace.clone());
+        Self { without_grace: without_grace.unwrap_or_default() }
+    }
+
+    /// The grace period of a pod in seconds, if it is not its own.
+    pub(super) fn grace_seconds(&self, pod: &Pod, controllers: &Controllers) -> Option<i64> {
+        let manifest = controllers.manifest_of(pod.uid());
+        let manifest = manifest.unwrap_or_else(|| format!("pod {}", pod.full_name()));
+        self.without_grace.contains(&manifest).then_some(IMPATIENT_GRACE)
+    }
+}
 
 /// The transition with the cause that the agent does not know: why its source lost the pod.
 pub(super) fn with_cause_of_removal(

@@ -12,25 +12,28 @@ use api::pod::Pod;
 use cluster::controllers::{Changes, Controllers};
 use crib_base::exit::Exit;
 use crib_base::signals::Signals;
+use crib_base::waiting;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant as Alarm;
 
-use crate::ending::{cause_of_end, ending, with_cause_of_removal};
+use crate::ending::{Ending, cause_of_end, ending, with_cause_of_removal};
 use crate::history::History;
-use crate::hub::Hub;
+use crate::hub::{Deletion, Hub};
 use crate::input::manifest_pods::ManifestPods;
 use crate::lifecycle::{Event, Lifecycle, PodCounts, Step, count_pods};
 use crate::manifest_watch::Reloaded;
 use crate::output::label::Label;
 use crate::output::lines;
 use crate::output::notes::Notes;
-use crate::output::printer::{Print, Printer};
+use crate::output::printer::{Print, Printer, State};
+use crate::output::rollouts::Rollouts;
 use crate::output::tail::{Tail, attempt_of};
 use crate::processes::daemon::Daemon;
 use crate::questions::Question;
 use crate::reports::{Reported, Reports, is_refused};
 use crate::services::Services;
+use crate::shown::{Shown, ShownPod};
 
 mod questions;
 mod reload;
@@ -42,6 +45,13 @@ use self::starting::{Starting, starter_gone};
 
 /// How long the agent and the runtime may take beyond the longest grace period of the pods.
 const EXTRA_GRACE: Duration = Duration::from_secs(15);
+
+/// How long the end takes before it is told which pods are waited for, and until it is told again.
+const FIRST_WAIT: Duration = Duration::from_secs(2);
+const NEXT_WAIT: Duration = Duration::from_secs(5);
+
+/// The grace period, in seconds, of pods that are killed.
+const KILL_GRACE: i64 = 2;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -77,8 +87,14 @@ pub(super) struct Loop {
     questions: mpsc::UnboundedReceiver<Question>,
     /// What happened to the pods.
     history: History,
-    /// Pods of manifests that can never run: they were ended, and can be asked about.
-    refused: Vec<Pod>,
+    /// How the pods end, once the run ends.
+    ending: Option<Ending>,
+    /// When it is to be told again which pods are waited for.
+    waiting_due: Option<Alarm>,
+    /// The pods of manifests, and the objects that create pods, that name no grace period.
+    without_grace: BTreeSet<String>,
+    /// The objects that roll out a change.
+    rollouts: Rollouts,
     /// Whether the run goes on when its pods have ended, until `crib down`.
     in_background: bool,
     /// The command at the terminal, until the pods have started.
@@ -110,6 +126,7 @@ impl Loop {
         let reports = self.reports.borrow_and_update().clone();
         self.hear(&reports);
         let failures = self.failures(exit, &reports);
+        let state = self.state(reports);
         if tokio::time::timeout(STOP_AGENT, self.agent.stop()).await.is_err() {
             self.printer.note("the agent did not stop in time");
         }
@@ -126,7 +143,7 @@ impl Loop {
         let (tail, printer, jobs) = (self.tail, self.printer, self.controllers.jobs());
         let last_words = async {
             tail.finish().await;
-            printer.print(Print::Result(exit, reports, jobs, failures));
+            printer.print(Print::Result(exit, state, jobs, failures));
             printer.flush().await;
         };
         // A blocked reader must not delay the removal of the pods after another signal.
@@ -148,6 +165,14 @@ impl Loop {
                 () = alarm(self.deadline), if self.deadline.is_some() => {
                     self.deadline = None;
                     return Event::TimedOut;
+                }
+                () = alarm(self.waiting_due), if self.waiting_due.is_some() => {
+                    self.waiting_due = Some(Alarm::now() + NEXT_WAIT);
+                    let ending: Vec<(String, Timestamp)> = self.hub.ending().collect();
+                    let pods = ending.iter().map(|(name, until)| (name.as_str(), *until));
+                    if let Some(line) = waiting::sentence(pods, SystemClock.now()) {
+                        self.printer.print(Print::Progress(line));
+                    }
                 }
                 () = alarm(self.overdue), if self.overdue.is_some() => {
                     self.overdue = None;
@@ -220,8 +245,28 @@ impl Loop {
         for line in self.notes.on_reports(reports) {
             self.printer.note(line);
         }
-        self.printer.print(Print::Reports(reports.clone()));
+        let state = self.state(reports.clone());
+        self.tell_of_rollouts(&state.shown, now);
+        self.printer.print(Print::State(state));
         self.tell_when_started(reports);
+    }
+
+    /// Says how far changed objects are.
+    fn tell_of_rollouts(&mut self, shown: &Shown, now: Timestamp) {
+        if self.rollouts.is_empty() {
+            return;
+        }
+        let controllers = &self.controllers;
+        let of = |pod: &ShownPod| controllers.manifest_of(&pod.uid);
+        let lines = self.rollouts.on_statuses(controllers.statuses(now), shown, of, now);
+        for line in lines.into_iter().filter(|_| !self.is_quiet) {
+            self.printer.note(line);
+        }
+    }
+
+    fn state(&self, reports: Arc<Reports>) -> State {
+        let next_job = self.controllers.next_job();
+        State { reports, shown: Shown { next_job, ..self.hub.shown() } }
     }
 
     /// Carries out what the controllers want.
@@ -231,7 +276,7 @@ impl Loop {
             self.notes.add(&changes.created);
             let now = SystemClock.now();
             let deleted: BTreeMap<_, _> = changes.deleted.into_iter().collect();
-            self.hub.delete(|pod| deleted.get(pod.uid()).copied(), now);
+            self.delete(|pod| deleted.get(pod.uid()).copied(), Deletion::Forgotten);
             self.hub.create(changes.created, now);
             self.hub.publish();
         }
@@ -264,7 +309,8 @@ impl Loop {
     /// What is to be said in the end of pods that failed.
     fn failures(&mut self, exit: Exit, reports: &Reports) -> Vec<String> {
         if exit == Exit::PodFailed {
-            return lines::failures(reports.values());
+            let own = reports.values().filter(|pod| self.hub.ended_by_itself(&pod.uid));
+            return lines::failures(own);
         }
         if !matches!(exit, Exit::TimedOut | Exit::Interrupted) {
             return Vec::new();
@@ -288,14 +334,22 @@ impl Loop {
         let refused = |pod: &Pod| {
             wanted.contains(pod.uid()) && reports.get(pod.uid()).is_some_and(is_refused)
         };
-        let ended = self.hub.desired().iter().filter(|pod| refused(pod));
-        self.refused.extend(ended.cloned());
-        self.end(refused, "it cannot run");
+        if self.delete(|pod| refused(pod).then_some("it cannot run"), Deletion::Refused) {
+            self.hub.publish();
+        }
     }
 
-    /// Ends the pods that `which` chooses, for this reason.
+    /// Deletes the pods of which `why` knows why; while the run ends all are stopped.
+    fn delete(&mut self, why: impl Fn(&Pod) -> Option<&'static str>, deletion: Deletion) -> bool {
+        let (controllers, ending) = (&self.controllers, self.ending.as_ref());
+        let grace = |pod: &Pod| ending?.grace_seconds(pod, controllers);
+        let deletion = if ending.is_some() { Deletion::Stopped } else { deletion };
+        self.hub.delete(why, grace, deletion, SystemClock.now())
+    }
+
+    /// Ends the pods that `which` chooses, because the run ends.
     fn end(&mut self, which: impl Fn(&Pod) -> bool, why: &'static str) {
-        if self.hub.delete(|pod| which(pod).then_some(why), SystemClock.now()) {
+        if self.delete(|pod| which(pod).then_some(why), Deletion::Stopped) {
             self.hub.publish();
         }
     }
@@ -308,12 +362,20 @@ impl Loop {
             Step::End => {
                 self.reloaded = None;
                 let reports = self.reports.borrow().clone();
-                let grace = self.manifest_pods.longest_grace(&reports);
-                let grace = grace.max(self.controllers.longest_end());
+                let now = SystemClock.now();
+                let how = Ending::of(event, &self.without_grace);
+                let seconds = |pod: &Pod| {
+                    let own = how.grace_seconds(pod, &self.controllers);
+                    own.unwrap_or_else(|| pod.grace_seconds())
+                };
+                let grace = self.hub.longest_end(seconds, now);
+                let grace = grace.max(self.controllers.longest_end(seconds));
                 self.printer.note(ending(event, grace));
+                self.ending = Some(how);
+                self.waiting_due = Some(Alarm::now() + FIRST_WAIT);
                 // Those that end from now on have not failed by themselves.
                 self.failures = Some(self.failures_of_manifests(&reports));
-                let mut changes = self.controllers.end(&Reported(&reports), SystemClock.now());
+                let mut changes = self.controllers.end(&Reported(&reports), now);
                 for (_, why) in &mut changes.deleted {
                     *why = cause_of_end(event);
                 }
@@ -326,6 +388,7 @@ impl Loop {
                 self.reloaded = None;
                 self.printer.note("killing the pods");
                 self.end(|_| true, cause_of_end(event));
+                self.hub.shorten(KILL_GRACE, SystemClock.now());
                 self.agent.kill_now();
                 EXTRA_GRACE
             }

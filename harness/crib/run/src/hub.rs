@@ -1,22 +1,32 @@
 //! The objects of a run in one store, where manifests, controllers and the agent meet.
 //!
 //! Pods are created and deleted here, by manifests and controllers; the agent gets those that are not deleted, and its reports
-//! become their statuses. A deleted pod stays in the store until the agent has removed it.
+//! become their statuses. A deleted pod stays in the store until the agent has removed it. Of one that was stopped, or can never
+//! run, the last state stays here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
+use agent::PodReport;
 use agent::source::PodsSender;
 use api::manifest::{Workload, to_json};
 use api::pod::{Pod, PodUid};
 use api::pod_update::with_ephemeral_container;
 use cluster::controllers::since;
 use cluster::{DeleteOptions, Error, Key, List, Object, Part, Selection, Store, Watch};
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{EphemeralContainer, PodStatus};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::EphemeralContainer;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
 use crate::reports::Reports;
+use crate::shown::{PodEnd, Shown};
+
+mod known_pod;
+
+pub(crate) use known_pod::Deletion;
+use known_pod::KnownPod;
 
 /// The store of a run, and the agent's part of it.
 pub(super) struct Hub {
@@ -28,19 +38,14 @@ pub(super) struct Hub {
     desired: Vec<Pod>,
     /// Why the others were deleted.
     deleted: BTreeMap<PodUid, &'static str>,
-    /// The pods in the store.
-    pods: BTreeMap<PodUid, InStore>,
+    /// The pods that are shown.
+    pods: BTreeMap<PodUid, KnownPod>,
+    /// How many pods were removed and are not shown any more.
+    removed: usize,
     /// The objects of manifests that are no pods.
     others: BTreeSet<Key>,
     /// The statuses of objects with controllers, as they are in the store.
     statuses: BTreeMap<Key, Value>,
-}
-
-/// A pod in the store.
-struct InStore {
-    key: Key,
-    /// Its status there.
-    status: Option<Arc<PodStatus>>,
 }
 
 impl Hub {
@@ -53,6 +58,7 @@ impl Hub {
             desired: Vec::new(),
             deleted: BTreeMap::new(),
             pods: BTreeMap::new(),
+            removed: 0,
             others: BTreeSet::new(),
             statuses: BTreeMap::new(),
         }
@@ -68,9 +74,47 @@ impl Hub {
         &self.deleted
     }
 
-    /// The pods in the store, those that end among them, in the order of namespaces and names.
+    /// The pods that are shown, as an API server would have them, in the order of namespaces and names. Beside a pod there may be
+    /// one of the same name that ends.
     pub(super) fn pods(&self) -> Vec<Arc<Object>> {
-        self.store.list(&Selection::of(cluster::Kind::pod())).items
+        let mut pods: Vec<Arc<Object>> =
+            self.pods.values().map(|known| known.object.clone()).collect();
+        pods.sort_by(|one, other| one.key.cmp(&other.key));
+        pods
+    }
+
+    /// What is shown of the pods.
+    pub(super) fn shown(&self) -> Shown {
+        let pods = self.pods.values().map(|known| known.shown.clone());
+        Shown { pods: pods.collect(), removed: self.removed, next_job: None }
+    }
+
+    /// Whether a pod is shown, and was not told to end while it ran.
+    pub(super) fn ended_by_itself(&self, uid: &PodUid) -> bool {
+        self.pods.get(uid).is_some_and(|known| known.shown.end == PodEnd::None)
+    }
+
+    /// The pods that were told to end and have not, each with the end of its grace period.
+    pub(super) fn ending(&self) -> impl Iterator<Item = (String, Timestamp)> {
+        let pods = self.pods.values();
+        pods.filter_map(|known| Some((known.shown.full_name(), known.ends_at()?)))
+    }
+
+    /// How long the pods may take to end, each by this grace period in seconds.
+    pub(super) fn longest_end(&self, grace: impl Fn(&Pod) -> i64, now: Timestamp) -> Duration {
+        let has_ended = |pod: &&Pod| {
+            let known = self.pods.get(pod.uid());
+            known.is_some_and(|known| known.shown.has_ended())
+        };
+        let runs = self.desired.iter().filter(|pod| !has_ended(pod)).map(grace);
+        let ends = self.ending().map(|(_, until)| until.duration_since(now).as_secs());
+        let longest = runs.chain(ends).max().unwrap_or_default();
+        Duration::from_secs(u64::try_from(longest).unwrap_or_default())
+    }
+
+    /// The pods that can never run are tried again.
+    pub(super) fn forget_refused(&mut self) {
+        self.pods.retain(|_, known| known.is_in_store || known.deletion != Some(Deletion::Refused));
     }
 
     /// All objects, by kind, namespace and name.
@@ -96,12 +140,16 @@ impl Hub {
         for pod in pods {
             let key = Key::pod(pod.namespace(), pod.name());
             // The agent still ends it.
-            if self.store.get(&key).is_ok_and(|old| old.is_terminating()) {
+            if let Some(old) = self.store.get(&key).ok().filter(|old| old.is_terminating()) {
                 written(self.store.delete(&key, &DeleteOptions::now(), now));
+                if let Some(known) = self.pods.get_mut(&PodUid::new(old.uid())) {
+                    known.is_in_store = false;
+                }
             }
             let created = self.store.create(without_cluster(to_json(pod.api())), now);
-            if written(created.and_then(|_| self.store.bind(&key, &self.node, now))).is_some() {
-                self.pods.insert(pod.uid().clone(), InStore { key, status: None });
+            let bound = created.and_then(|_| self.store.bind(&key, &self.node, now));
+            if let Some(object) = written(bound) {
+                self.pods.insert(pod.uid().clone(), KnownPod::new(object));
             }
             self.desired.push(pod);
         }
@@ -121,7 +169,10 @@ impl Hub {
             old.clone_from(&pod);
             let mut value = without_cluster(to_json(pod.api()));
             value["spec"]["nodeName"] = Value::String(self.node.clone());
-            written(self.store.update(value, Part::Main));
+            let object = written(self.store.update(value, Part::Main));
+            if let Some((object, known)) = object.zip(self.pods.get_mut(pod.uid())) {
+                known.set(object);
+            }
         }
     }
 
@@ -134,71 +185,111 @@ impl Hub {
         let pod = self.desired.iter_mut().find(|pod| pod.uid() == uid);
         let pod = pod.ok_or("the pod is ending, or not one of this run")?;
         let changed = with_ephemeral_container(pod, container)?;
-        if let Some(InStore { key, .. }) = self.pods.get(uid) {
+        if let Some(known) = self.pods.get_mut(uid) {
             let containers = to_json(&changed.spec().ephemeral_containers);
-            let written = self.store.change(key, Part::EphemeralContainers, |value| {
+            let key = known.object.key.clone();
+            let written = self.store.change(&key, Part::EphemeralContainers, |value| {
                 value["spec"]["ephemeralContainers"] = containers;
                 Ok(())
             });
-            written.map_err(|error| error.to_string())?;
+            known.set(written.map_err(|error| error.to_string())?);
         }
         *pod = changed;
         self.publish();
         Ok(())
     }
 
-    /// Deletes the pods of which `why` knows why. Says whether there were any.
+    /// Deletes the pods of which `why` knows why, each with its own grace period or that of `grace`. Says whether there were any.
     pub(super) fn delete(
         &mut self,
         why: impl Fn(&Pod) -> Option<&'static str>,
+        grace: impl Fn(&Pod) -> Option<i64>,
+        deletion: Deletion,
         now: Timestamp,
     ) -> bool {
-        let before = self.desired.len();
-        let (pods, deleted, store) = (&self.pods, &mut self.deleted, &self.store);
-        self.desired.retain(|pod| {
-            let Some(why) = why(pod) else {
-                return true;
+        let (mut kept, mut ended, mut has_grace) = (Vec::new(), Vec::new(), false);
+        for pod in std::mem::take(&mut self.desired) {
+            let Some(why) = why(&pod) else {
+                kept.push(pod);
+                continue;
             };
-            deleted.insert(pod.uid().clone(), why);
-            if let Some(InStore { key, .. }) = pods.get(pod.uid()) {
-                let options = DeleteOptions::default().with_uid(pod.uid().as_str());
-                written(store.delete(key, &options, now));
+            self.deleted.insert(pod.uid().clone(), why);
+            let grace_seconds = grace(&pod);
+            if let Some(known) = self.pods.get_mut(pod.uid()) {
+                let options = DeleteOptions { grace_seconds, ..DeleteOptions::default() };
+                let options = options.with_uid(pod.uid().as_str());
+                if let Some(deleted) = written(self.store.delete(&known.object.key, &options, now))
+                {
+                    known.delete(deletion, deleted);
+                }
             }
-            false
-        });
-        self.desired.len() < before
+            has_grace |= grace_seconds.is_some();
+            ended.push(match grace_seconds {
+                Some(seconds) => with_grace(&pod, seconds, now),
+                None => pod,
+            });
+        }
+        if has_grace {
+            // The agent is told how the pods end before they are gone.
+            self.agent.set(kept.iter().chain(&ended).cloned().collect());
+        }
+        self.desired = kept;
+        !ended.is_empty()
+    }
+
+    /// Shortens the grace periods of the pods that end.
+    pub(super) fn shorten(&mut self, seconds: i64, now: Timestamp) {
+        for known in self.pods.values_mut() {
+            if known.is_in_store && known.ends_at().is_some() {
+                let options =
+                    DeleteOptions { grace_seconds: Some(seconds), ..DeleteOptions::default() };
+                if let Some(deleted) = written(self.store.delete(&known.object.key, &options, now))
+                {
+                    known.set(deleted.object);
+                }
+            }
+        }
     }
 
     /// Takes the agent's reports: they are the statuses of the pods, and the end of those that were deleted.
     pub(super) fn observe(&mut self, reports: &Reports, now: Timestamp) {
-        let (store, deleted) = (&self.store, &self.deleted);
+        let (store, removed) = (&self.store, &mut self.removed);
         self.pods.retain(|uid, pod| {
             let report = reports.get(uid);
-            // One that was deleted before the agent saw it never runs.
-            if deleted.contains_key(uid) && report.is_none_or(|report| report.removed) {
-                let options = DeleteOptions::now().with_uid(uid.as_str());
-                // Another pod may have taken its place.
-                let _ = store.delete(&pod.key, &options, now);
-                return false;
-            }
-            let Some(report) = report else {
-                return true;
+            let is_known = |report: &PodReport| {
+                pod.status.as_ref().is_some_and(|known| Arc::ptr_eq(known, &report.status))
             };
-            let is_known =
-                pod.status.as_ref().is_some_and(|known| Arc::ptr_eq(known, &report.status));
-            if !is_known {
+            if let Some(report) = report.filter(|report| !is_known(report)) {
                 pod.status = Some(report.status.clone());
                 let status = to_json(&*report.status);
-                // Another pod may have taken its place.
-                let _ = store.change(&pod.key, Part::Status, |value| {
-                    if value["metadata"]["uid"].as_str() != Some(uid.as_str()) {
-                        return Err(Error::NotFound(pod.key.clone()));
+                match pod.is_in_store {
+                    true => {
+                        let changed = store.change(&pod.object.key, Part::Status, |value| {
+                            value["status"] = status;
+                            Ok(())
+                        });
+                        if let Some(object) = written(changed) {
+                            pod.set(object);
+                        }
                     }
-                    value["status"] = status;
-                    Ok(())
-                });
+                    // One that was stopped keeps what was seen last.
+                    false if pod.shown.end != PodEnd::Stopped => pod.set_status(status),
+                    false => {}
+                }
             }
-            true
+            // One that was deleted before the agent saw it never runs.
+            let is_gone = report.is_none_or(|report| report.removed);
+            let Some(deletion) = pod.deletion.filter(|_| is_gone) else {
+                return true;
+            };
+            if pod.is_in_store {
+                written(store.delete(&pod.object.key, &DeleteOptions::now(), now));
+            }
+            if pod.is_in_store || pod.object.is_terminating() {
+                pod.end();
+            }
+            *removed += usize::from(deletion == Deletion::Forgotten);
+            deletion != Deletion::Forgotten
         });
     }
 
@@ -239,8 +330,9 @@ impl Hub {
     }
 
     /// Replaces the objects of manifests that are no pods: those that are missing are deleted.
-    pub(super) fn set_others(&mut self, values: Vec<Value>, now: Timestamp) {
-        let mut kept = BTreeSet::new();
+    /// Returns those that there were, and that have changed.
+    pub(super) fn set_others(&mut self, values: Vec<Value>, now: Timestamp) -> Vec<Key> {
+        let (mut kept, mut changed) = (BTreeSet::new(), Vec::new());
         for value in values {
             let mut value = without_cluster(value);
             let Some(key) = written(Key::of(&value)) else {
@@ -250,7 +342,10 @@ impl Hub {
                 Ok(old) => {
                     // A manifest may have got another one: the object stays the same.
                     value["metadata"]["uid"] = Value::String(old.uid().to_owned());
-                    self.store.update(value, Part::Main)
+                    let new = self.store.update(value, Part::Main);
+                    let is_new = new.as_ref().is_ok_and(|new| new.version != old.version);
+                    changed.extend(is_new.then(|| key.clone()));
+                    new
                 }
                 Err(_) => self.store.create(value, now),
             };
@@ -261,6 +356,7 @@ impl Hub {
             written(self.store.delete(key, &DeleteOptions::now(), now));
         }
         self.others = kept;
+        changed
     }
 }
 
@@ -276,6 +372,15 @@ fn without_cluster(mut value: Value) -> Value {
         spec.remove("nodeName");
     }
     value
+}
+
+/// A pod as it ends: with the time that it has for that.
+fn with_grace(pod: &Pod, seconds: i64, now: Timestamp) -> Pod {
+    let mut api = pod.api().clone();
+    let end = now.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
+    api.metadata.deletion_timestamp = Some(Time(end));
+    api.metadata.deletion_grace_period_seconds = Some(seconds);
+    Pod::new(api).with_origin(pod.origin())
 }
 
 /// What the store wrote. Manifests are validated, so that it refuses nothing; should it, the pods run nevertheless.
@@ -321,7 +426,7 @@ mod tests {
         running.uid = PodUid::new("u");
         hub.observe(&reports(vec![running.clone()]), now());
         assert_eq!(hub.pods()[0].value["status"]["phase"], "Running");
-        assert!(hub.delete(|_| Some("gone"), now()));
+        assert!(hub.delete(|_| Some("gone"), |_| None, Deletion::Forgotten, now()));
         hub.observe(&reports(vec![running.clone()]), now());
         assert!(hub.pods()[0].is_terminating(), "the agent still ends it");
         running.removed = true;
@@ -352,12 +457,15 @@ mod tests {
     fn new_pod_takes_the_place_of_one_that_ends() {
         let mut hub = hub();
         hub.create(vec![pod("old")], now());
-        hub.delete(|_| Some("replaced"), now());
+        hub.delete(|_| Some("replaced"), |_| None, Deletion::Forgotten, now());
         hub.create(vec![pod("new")], now());
         let uids = |hub: &Hub| -> Vec<String> {
-            hub.pods().iter().map(|object| object.uid().to_owned()).collect()
+            let mut pods = hub.pods();
+            pods.sort_by_key(|object| object.uid() == "new");
+            pods.iter().map(|object| object.uid().to_owned()).collect()
         };
-        assert_eq!(uids(&hub), ["new"]);
+        assert_eq!(uids(&hub), ["old", "new"], "the old one still ends");
+        assert_eq!(hub.objects().len(), 1);
         let ended = |uid: &str, removed: bool| {
             let mut report = report("p", "Running");
             (report.uid, report.removed) = (PodUid::new(uid), removed);
@@ -365,6 +473,42 @@ mod tests {
         };
         hub.observe(&reports(vec![ended("old", true), ended("new", false)]), now());
         assert_eq!(uids(&hub), ["new"], "the end of the old one is not that of the new one");
+    }
+
+    /// A pod that was stopped, and one that had ended before.
+    #[test]
+    fn stopped_pods_keep_their_last_state() {
+        let mut hub = hub();
+        let named = |name: &str| {
+            let mut api = pod(name).api().clone();
+            api.metadata.name = Some(name.to_owned());
+            Pod::new(api)
+        };
+        hub.create(vec![named("runs"), named("done"), named("surplus")], now());
+        let phases = |phases: [&str; 3], removed: bool| {
+            let names = ["runs", "done", "surplus"].into_iter().zip(phases);
+            reports(
+                names.map(|(name, phase)| PodReport { removed, ..report(name, phase) }).collect(),
+            )
+        };
+        hub.observe(&phases(["Running", "Succeeded", "Running"], false), now());
+        hub.delete(
+            |pod| (pod.name() == "surplus").then_some("x"),
+            |_| None,
+            Deletion::Forgotten,
+            now(),
+        );
+        hub.delete(|_| Some("interrupted"), |_| Some(10), Deletion::Stopped, now());
+        let mut ending: Vec<_> =
+            hub.ending().map(|(name, until)| (name, until.as_second())).collect();
+        ending.sort();
+        assert_eq!(ending, [("default/runs".to_owned(), 10), ("default/surplus".to_owned(), 30)]);
+        hub.observe(&phases(["Failed", "Succeeded", "Failed"], true), now());
+        let shown = hub.shown();
+        let mut ends: Vec<_> = shown.pods.iter().map(|pod| (pod.status(), pod.end)).collect();
+        ends.sort_by_key(|(status, _)| *status);
+        assert_eq!(ends, [("Stopped", PodEnd::Stopped), ("Succeeded", PodEnd::None)]);
+        assert_eq!((shown.removed, hub.ending().count()), (1, 0));
     }
 
     #[test]

@@ -18,7 +18,7 @@
 //! | `questions`, `history`, `reach` | other commands ask over `run.sock` (`run_socket` of `crib-base`; names: `live::names` there) |
 //! | `services`, `node_ports` | the stream of Services to the runtime, and whether node ports are free |
 //! | `means` | the isolation of the pods here, and which limits cannot be applied |
-//! | `ending`, `reports` | why pods end, and the agent's last reports |
+//! | `ending`, `reports`, `shown` ◆ | why pods end, the agent's last reports, what is shown of pods |
 //!
 //! A pod whose failure every retry repeats (`CriError::is_refusal` of the agent, `is_refused` in `reports`) is failed, not retried.
 //!
@@ -57,6 +57,7 @@ mod reach;
 mod reports;
 mod services;
 mod session;
+mod shown;
 mod started;
 
 pub use args::RunArgs;
@@ -64,7 +65,7 @@ pub use input::claims::bindings;
 pub use input::inputs::{Inputs, ManifestArgs, load};
 pub use processes::clean_up::remove_dead_run;
 pub use processes::daemon::REMOVING;
-pub use processes::dead_runs::{RunLock, with_names};
+pub use processes::dead_runs::{RunLock, is_kept, with_names};
 pub use processes::orphans::adopt as adopt_orphans;
 pub use processes::root::{RootError, remove as remove_root};
 

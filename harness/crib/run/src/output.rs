@@ -7,6 +7,7 @@ pub(crate) mod lines;
 pub(crate) mod marks;
 pub(crate) mod notes;
 pub(crate) mod printer;
+pub(crate) mod rollouts;
 pub(crate) mod rows;
 pub(crate) mod screen;
 pub(crate) mod tail;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use api::manifest::Workload;
 use api::pod::Pod;
 use crib_base::exit::Exit;
-use crib_base::live::{NameError, TakenName};
+use crib_base::live::{NameError, RunName, TakenName};
 use crib_base::report::{chain, complain, or_complain, or_failed, say};
 use crib_base::signals::Signals;
 use crib_base::{logging, run_socket};
@@ -224,14 +224,18 @@ async fn stop(daemon: Daemon, launch: &Launch, signals: &mut Signals) {
 /// The closing message of `--keep`.
 fn keep_instructions(root: &Root, pid: Option<u32>) -> Vec<String> {
     let (path, socket) = (root.path().display(), root.socket());
-    let mut lines = vec![
+    let Some(pid) = pid else {
+        return vec![format!("the runtime has ended; remove {path}")];
+    };
+    let name: Result<RunName, _> = format!("kept-{pid}").parse();
+    let kept = name.map_err(std::io::Error::other);
+    let kept = kept.and_then(|name| dead_runs::write_kept(root.path(), &name).map(|()| name));
+    vec![
         format!("the pods stay, with a runtime of their own at unix://{}", socket.display()),
-        format!("look at them: crib --runtime-endpoint unix://{} pods", socket.display()),
-        format!("their logs:   tail -n +1 -F {}/*/*/*.log", root.pod_logs().display()),
-    ];
-    match pid {
-        Some(pid) => lines.push(format!("end them:     kill {pid} (this also removes {path})")),
-        None => lines.push(format!("the runtime has ended; remove {path}")),
-    }
-    lines
+        "look at them: crib pods, crib ps, crib logs POD, crib exec -it POD sh".to_owned(),
+        match kept {
+            Ok(name) => format!("end them:     crib down {name}"),
+            Err(error) => format!("end them:     kill {pid} (failed to name them: {error})"),
+        },
+    ]
 }

@@ -1,11 +1,13 @@
 //! Which containers a command is about: crictl's filters.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use cri::v1;
 use crib_base::live::RunName;
 
+use super::agents::{self, Agents};
 use super::select::{Which, newest};
 use super::{CallError, Cri};
 
@@ -67,6 +69,10 @@ pub(crate) struct PodName {
     pub(crate) name: String,
     /// Its namespace.
     pub(crate) namespace: String,
+    /// Its uid.
+    pub(crate) uid: String,
+    /// The socket of its runtime.
+    pub(crate) runtime: PathBuf,
     /// The name of its run, if it has one.
     pub(crate) run: Option<RunName>,
 }
@@ -74,16 +80,27 @@ pub(crate) struct PodName {
 /// The names of pods by their ids.
 pub(crate) type PodNames = HashMap<String, PodName>;
 
-/// The containers that fit, the newest first, and the names of all pods. Those that run, unless `all` or a state is asked for.
+/// Which containers are listed where no state is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Listed<'a> {
+    /// All of them.
+    All,
+    /// Those that run.
+    Running,
+    /// Those that run, and those that these agents restart.
+    Alive(&'a Agents),
+}
+
+/// The containers that fit, the newest first, and the names of all pods.
 pub(crate) async fn list(
     runtimes: &[Cri],
     args: &ContainerFilterArgs,
-    all: bool,
+    listed: Listed<'_>,
     id: Option<&str>,
 ) -> Result<(Vec<v1::Container>, PodNames), CallError> {
     let (mut containers, mut pods) = (Vec::new(), PodNames::new());
     for cri in runtimes {
-        let found = list_one(cri, args, all, id).await;
+        let found = list_one(cri, args, listed, id).await;
         if let Some((found, names)) = cri.unless_ended(found)? {
             containers.extend(found);
             pods.extend(names);
@@ -96,14 +113,20 @@ pub(crate) async fn list(
 async fn list_one(
     cri: &Cri,
     args: &ContainerFilterArgs,
-    all: bool,
+    listed: Listed<'_>,
     id: Option<&str>,
 ) -> Result<(Vec<v1::Container>, PodNames), CallError> {
-    let count = args.which.count();
-    let state = match args.state {
-        Some(state) => Some(v1::ContainerState::from(state)),
-        None if all || count.is_some() => None,
-        None => Some(v1::ContainerState::ContainerRunning),
+    let running = v1::ContainerState::ContainerRunning;
+    let restarted = match listed {
+        Listed::Alive(agents) if agents.has(cri) => Some(agents),
+        Listed::All | Listed::Running | Listed::Alive(_) => None,
+    };
+    let restarted = restarted.filter(|_| args.state.is_none() && args.which.count().is_none());
+    let state = match (args.state, listed) {
+        (Some(state), _) => Some(v1::ContainerState::from(state)),
+        (None, Listed::All) => None,
+        (None, _) if args.which.count().is_some() || restarted.is_some() => None,
+        (None, Listed::Running | Listed::Alive(_)) => Some(running),
     };
     let filter = v1::ContainerFilter {
         id: id.unwrap_or_default().to_owned(),
@@ -121,7 +144,13 @@ async fn list_one(
     containers.retain(|container| {
         let pod = pods.get(&container.pod_sandbox_id);
         let namespace = pod.map_or("", |pod| &pod.namespace);
+        let is_restarted = |agents: &Agents| {
+            let pod = pod.and_then(|pod| agents.pod(&pod.runtime, &pod.uid));
+            pod.is_some_and(|pod| agents::is_restarted(pod, container))
+        };
+        let lives = |agents| container.state() == running || is_restarted(agents);
         args.which.fits(&name(container), namespace)
+            && restarted.is_none_or(lives)
             && (args.image.is_none() || is_of(container, args.image.as_deref(), image.as_ref()))
     });
     Ok((containers, pods))
@@ -133,8 +162,13 @@ async fn pod_names(cri: &Cri) -> Result<PodNames, CallError> {
     let pods = cri.call("ListPodSandbox", all).await?;
     let named = pods.into_iter().map(|pod| {
         let metadata = pod.metadata.unwrap_or_default();
-        let name =
-            PodName { name: metadata.name, namespace: metadata.namespace, run: cri.run().cloned() };
+        let name = PodName {
+            name: metadata.name,
+            namespace: metadata.namespace,
+            uid: metadata.uid,
+            runtime: cri.endpoint.path().to_owned(),
+            run: cri.run().cloned(),
+        };
         (pod.id, name)
     });
     Ok(named.collect())

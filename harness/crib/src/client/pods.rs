@@ -2,7 +2,6 @@
 
 use clap::{Args, ValueEnum};
 use cri::v1;
-use crib_base::live::RunName;
 
 use super::select::{Which, newest};
 use super::{CallError, Cri};
@@ -42,21 +41,21 @@ pub(crate) async fn list(
     args: &PodFilterArgs,
     id: Option<&str>,
 ) -> Result<Vec<v1::PodSandbox>, CallError> {
-    let found = list_with_runs(runtimes, args, id).await?;
+    let found = list_with_runtimes(runtimes, args, id).await?;
     Ok(found.into_iter().map(|(pod, _)| pod).collect())
 }
 
-/// The pods that fit, the newest first, each with the name of the run that it belongs to.
-pub(crate) async fn list_with_runs(
-    runtimes: &[Cri],
+/// The pods that fit, the newest first, each with its runtime.
+pub(crate) async fn list_with_runtimes<'c>(
+    runtimes: &'c [Cri],
     args: &PodFilterArgs,
     id: Option<&str>,
-) -> Result<Vec<(v1::PodSandbox, Option<RunName>)>, CallError> {
+) -> Result<Vec<(v1::PodSandbox, &'c Cri)>, CallError> {
     let mut items = Vec::new();
     for cri in runtimes {
         let found = list_one(cri, args, id).await;
         let found = cri.unless_ended(found)?.unwrap_or_default().into_iter();
-        items.extend(found.map(|pod| (pod, cri.run().cloned())));
+        items.extend(found.map(|pod| (pod, cri)));
     }
     newest(&mut items, |(pod, _)| pod.created_at, args.which.count());
     Ok(items)

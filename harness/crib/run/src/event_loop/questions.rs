@@ -1,13 +1,12 @@
 //! Answers other commands that ask about the pods, or for the end of the run.
 
 use api::manifest::pod_json;
-use api::pod::{Pod, PodUid};
+use api::pod::PodUid;
 use crib_base::run_socket::{Answer, PodAnswer, Request};
 
 use super::Loop;
 use crate::lifecycle::Event;
 use crate::questions::{Question, Reply};
-use crate::reports::Reports;
 
 impl Loop {
     /// Answers a question; says what it is for the lifecycle, if it is something.
@@ -34,33 +33,12 @@ impl Loop {
     }
 
     fn pods_now(&self) -> Answer {
-        let reports = self.reports.borrow();
-        let in_store = self.hub.pods();
-        let in_store = in_store.iter().filter_map(|object| {
+        let pods = self.hub.pods();
+        let pods = pods.iter().filter_map(|object| {
             let pod = pod_json::from_json(object.value.clone()).ok()?;
             let events = self.history.of(&PodUid::new(object.uid()));
             Some(PodAnswer { pod, events })
         });
-        let mut pods: Vec<PodAnswer> = in_store.collect();
-        // Those that are deleted already.
-        let is_there = |pod: &Pod| {
-            pods.iter().any(|other| other.pod.metadata.uid.as_deref() == Some(pod.uid().as_str()))
-        };
-        let refused: Vec<&Pod> = self.refused.iter().filter(|pod| !is_there(pod)).collect();
-        pods.extend(refused.into_iter().map(|pod| self.pod_now(pod, &reports)));
-        pods.sort_by(|a, b| {
-            let (a, b) = (&a.pod.metadata, &b.pod.metadata);
-            (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name))
-        });
-        Answer { pods, ..Answer::default() }
-    }
-
-    fn pod_now(&self, pod: &Pod, reports: &Reports) -> PodAnswer {
-        let mut api = pod.api().clone();
-        api.spec.get_or_insert_default().node_name = Some(crib_base::node::node_name());
-        if let Some(report) = reports.get(pod.uid()) {
-            api.status = Some((*report.status).clone());
-        }
-        PodAnswer { pod: api, events: self.history.of(pod.uid()) }
+        Answer { pods: pods.collect(), ..Answer::default() }
     }
 }

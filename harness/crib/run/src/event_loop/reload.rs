@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use agent::clock::{Clock as _, SystemClock};
 use api::manifest::Workload;
 use api::pod::PodUid;
+use cluster::Key;
 
 use super::Loop;
+use crate::hub::Deletion;
 use crate::input::archived_images;
 use crate::input::immutable;
 use crate::manifest_watch::Reloaded;
@@ -34,7 +36,9 @@ impl Loop {
         }
         let now = SystemClock.now();
         let workloads = inputs.workloads.iter().map(Workload::json);
-        self.hub.set_others(inputs.objects.json().into_iter().chain(workloads).collect(), now);
+        let others = inputs.objects.json().into_iter().chain(workloads).collect();
+        let changed = self.hub.set_others(others, now);
+        self.tell(changed.iter().filter_map(change_of_data).collect());
         inputs.objects.merge(self.pull_secrets.clone());
         let images = archived_images::never_pulled(&inputs.pods, &inputs.workloads);
         for problem in archived_images::import(&self.socket, &images).await {
@@ -45,19 +49,34 @@ impl Loop {
         let has_ended = |uid: &PodUid| reports.get(uid).is_some_and(|report| report.finished);
         let applied = self.manifest_pods.apply(inputs.pods, has_ended);
         // All pods of manifests are tried again.
-        self.refused.clear();
+        self.hub.forget_refused();
+        self.without_grace = inputs.without_grace;
         self.notes.add(&applied.started);
         let ended: BTreeMap<_, _> = applied.ended.into_iter().collect();
-        self.hub.delete(|pod| ended.get(pod.uid()).copied(), now);
+        self.delete(|pod| ended.get(pod.uid()).copied(), Deletion::Forgotten);
         self.hub.update(&applied.pods);
         self.hub.create(applied.started, now);
         self.hub.publish();
         self.tell(applied.news);
+        let names = inputs.workloads.iter().map(Workload::full_name).collect();
         let changes = self.controllers.apply(inputs.workloads, now);
         self.apply(changes);
+        self.rollouts.begin(names);
         let changes = self.controllers.sync(&Reported(&reports), now);
         self.apply(changes);
         // A change that moves no pod is observed, too.
         self.hub.set_statuses(self.controllers.statuses(now), now);
     }
+}
+
+/// What a changed ConfigMap or Secret changes.
+fn change_of_data(key: &Key) -> Option<String> {
+    let kind = match &*key.kind.name {
+        kind @ ("ConfigMap" | "Secret") => kind.to_lowercase(),
+        _ => return None,
+    };
+    let (namespace, name) = (&key.namespace, &key.name);
+    Some(format!(
+        "{kind} {namespace}/{name} is updated: volumes follow, variables only when a container starts again"
+    ))
 }

@@ -30,6 +30,7 @@ use crate::means::Means;
 use crate::output::label::Label;
 use crate::output::notes::Notes;
 use crate::output::printer::{Printer, Style};
+use crate::output::rollouts::Rollouts;
 use crate::output::tail::Tail;
 use crate::processes::background::{self, Background};
 use crate::processes::dead_runs;
@@ -211,7 +212,10 @@ impl Loop {
             reloaded,
             questions: outside.questions,
             history: History::default(),
-            refused: Vec::new(),
+            ending: None,
+            waiting_due: None,
+            without_grace: inputs.without_grace,
+            rollouts: Rollouts::default(),
             in_background: args.detached,
             starting,
             controllers,

@@ -1,6 +1,6 @@
 //! Loads the manifests of the command line: pods, or all errors at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use agent::objects::ObjectMap;
@@ -54,6 +54,8 @@ pub struct Inputs {
     pub no_effect: Vec<Problem>,
     /// Credentials for registries.
     pub pull_secrets: PullSecrets,
+    /// The pods, and the objects that create pods, that name no termination grace period.
+    pub without_grace: BTreeSet<String>,
 }
 
 const NOTHING: &str = "no pod in the manifests: nothing to run";
@@ -301,7 +303,9 @@ fn merge(
     let (mut no_effect, mut unsupported) = (Vec::new(), Vec::new());
     let mut workloads: Vec<Workload> = Vec::new();
     let mut node_ports = NodePorts::default();
+    let mut without_grace = BTreeSet::new();
     for (file, parsed) in files {
+        without_grace.extend(parsed.without_grace);
         for object in parsed.objects {
             let name = object.full_name();
             // As for kubectl; objects without a name have a problem of their own.
@@ -405,6 +409,7 @@ fn merge(
             refusable: priorities.unknown.into_iter().chain(storage.warnings).collect(),
             no_effect,
             pull_secrets: PullSecrets::default(),
+            without_grace,
         })
     } else {
         Err(problems)

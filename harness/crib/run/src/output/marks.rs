@@ -1,17 +1,20 @@
-//! ◆ The sign before a pod or container: done, running, waiting, retrying or failed. Pure.
+//! ◆ The sign before a pod or container: done, running, waiting, retrying, stopped or failed. Pure.
 //!
 //! | mark     | pod                                     | container                                  |
 //! |----------|-----------------------------------------|--------------------------------------------|
 //! | done     | Succeeded                               | exited with code 0                         |
-//! | running  | Running                                 | runs                                       |
-//! | waiting  | Pending                                 | waits for its turn                         |
-//! | retrying | Pending, a container retries            | waits after a failure, with its reason     |
+//! | running  | all of its containers are ready         | runs                                       |
+//! | waiting  | Pending, not ready, or ends             | waits for its turn, or is not ready        |
+//! | retrying | a container retries                     | waits after a failure, with its reason     |
+//! | stopped  | was ended with the run                  | ended with its pod                         |
 //! | failed   | Failed, ended incomplete, or cannot run | exited with another code, or can never run |
 
 use agent::{ContainerPhase, ContainerReport, PodReport};
+use api::pod::ContainerKind;
 
 use crate::output::colour::{Colour, paint};
 use crate::reports::{is_failure_reason, is_refused};
+use crate::shown::{PodEnd, ShownPod};
 
 /// One turn of the sign of what waits in the live view.
 const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
@@ -23,23 +26,37 @@ pub(crate) enum Mark {
     Running,
     Waiting,
     Retrying,
+    Stopped,
     Failed,
 }
 
 impl Mark {
-    /// The mark of a pod. A pod that was ended before it ran is not done: it still waits.
-    pub(crate) fn of_pod(pod: &PodReport) -> Self {
-        let phase = pod.status.phase.as_deref().unwrap_or("Pending");
-        let retries = || {
-            pod.containers.iter().any(|container| Self::of_container(container) == Self::Retrying)
-        };
-        match (phase, pod.finished) {
-            ("Succeeded", _) => Self::Done,
-            ("Failed", _) | ("Running", true) => Self::Failed,
-            (_, _) if is_refused(pod) => Self::Failed,
-            ("Running", false) => Self::Running,
+    /// The mark of a pod, whose report the agent may not have any more. A pod that was ended before it ran is not done: it still
+    /// waits.
+    pub(crate) fn of_pod(pod: &ShownPod, report: Option<&PodReport>) -> Self {
+        let containers = || report.iter().flat_map(|report| &report.containers);
+        let retries =
+            || containers().any(|container| Self::of_container(container) == Self::Retrying);
+        let is_finished = report.is_some_and(|report| report.finished);
+        let summary = &pod.summary;
+        match (pod.end, pod.phase.as_str()) {
+            (PodEnd::Stopped, _) => Self::Stopped,
+            (_, "Succeeded") => Self::Done,
+            (_, "Failed") => Self::Failed,
+            (PodEnd::Ending(_), _) if !is_finished => Self::Waiting,
+            (_, "Running") if is_finished => Self::Failed,
+            _ if report.is_some_and(is_refused) => Self::Failed,
             _ if retries() => Self::Retrying,
+            (_, "Running") if summary.ready == summary.containers => Self::Running,
             _ => Self::Waiting,
+        }
+    }
+
+    /// The mark of a container in a pod with a mark.
+    pub(crate) fn of_container_in(pod: Self, container: &ContainerReport) -> Self {
+        match Self::of_container(container) {
+            Self::Failed | Self::Retrying | Self::Waiting if pod == Self::Stopped => Self::Stopped,
+            own => own,
         }
     }
 
@@ -49,6 +66,8 @@ impl Mark {
             (ContainerPhase::Waiting, _) if container.refused => Self::Failed,
             (ContainerPhase::Waiting, _) if is_failure_reason(&container.reason) => Self::Retrying,
             (ContainerPhase::Waiting, _) => Self::Waiting,
+            (ContainerPhase::Running, _) if container.ready => Self::Running,
+            (ContainerPhase::Running, _) if container.kind == ContainerKind::App => Self::Waiting,
             (ContainerPhase::Running, _) => Self::Running,
             (ContainerPhase::Terminated, Some(0)) => Self::Done,
             (ContainerPhase::Terminated, _) => Self::Failed,
@@ -63,6 +82,7 @@ impl Mark {
             (Self::Waiting, None) => "○",
             (Self::Waiting, Some(tick)) => SPINNER.get(tick % SPINNER.len()).unwrap_or(&"○"),
             (Self::Retrying, _) => "!",
+            (Self::Stopped, _) => "■",
             (Self::Failed, _) => "✗",
         };
         paint(coloured, self.colour(), sign)
@@ -72,7 +92,7 @@ impl Mark {
         match self {
             Self::Done => Colour::GREEN,
             Self::Running => Colour::CYAN,
-            Self::Waiting => Colour::BLUE,
+            Self::Waiting | Self::Stopped => Colour::BLUE,
             Self::Retrying => Colour::YELLOW,
             Self::Failed => Colour::RED,
         }
@@ -83,40 +103,62 @@ impl Mark {
 mod tests {
     use std::collections::BTreeSet;
 
-    use api::pod::ContainerKind;
     use rstest::rstest;
 
     use super::*;
-    use crate::output::view::tests::{container, pod};
+    use crate::output::view::tests::{container, pod, shown_pod};
+
+    /// The mark of a pod with one container.
+    fn mark(phase: &str, finished: bool, one: Option<ContainerReport>, end: PodEnd) -> Mark {
+        let report =
+            PodReport { finished, containers: one.into_iter().collect(), ..pod("a", phase) };
+        Mark::of_pod(&ShownPod { end, ..shown_pod(&report) }, Some(&report))
+    }
+
+    const LATER: PodEnd = PodEnd::Ending(jiff::Timestamp::MAX);
 
     #[rstest]
-    #[case("Succeeded", true, Mark::Done)]
-    #[case("Failed", true, Mark::Failed)]
-    #[case("Running", false, Mark::Running)]
-    #[case("Running", true, Mark::Failed)]
-    #[case("Pending", false, Mark::Waiting)]
-    #[case("Pending", true, Mark::Waiting)]
-    fn pod_mark_follows_phase(#[case] phase: &str, #[case] finished: bool, #[case] mark: Mark) {
-        let report = PodReport { finished, ..pod("a", phase) };
-        assert_eq!(Mark::of_pod(&report), mark);
+    #[case("Succeeded", true, PodEnd::None, Mark::Done)]
+    #[case("Failed", true, PodEnd::None, Mark::Failed)]
+    #[case("Failed", true, PodEnd::Stopped, Mark::Stopped)]
+    #[case("Running", false, PodEnd::None, Mark::Running)]
+    #[case("Running", false, LATER, Mark::Waiting)]
+    #[case("Running", true, PodEnd::None, Mark::Failed)]
+    #[case("Pending", false, PodEnd::None, Mark::Waiting)]
+    #[case("Pending", true, PodEnd::None, Mark::Waiting)]
+    fn pod_mark_follows_phase(
+        #[case] phase: &str,
+        #[case] finished: bool,
+        #[case] end: PodEnd,
+        #[case] expected: Mark,
+    ) {
+        assert_eq!(mark(phase, finished, None, end), expected);
     }
 
     #[test]
-    fn pod_that_never_ran_shows_that_its_container_retries() {
-        let waits = container("main", ContainerKind::App, ContainerPhase::Waiting, "ErrImagePull");
-        let report = PodReport { finished: true, containers: vec![waits], ..pod("a", "Pending") };
-        assert_eq!(Mark::of_pod(&report), Mark::Retrying);
+    fn pod_shows_that_its_container_retries_or_is_not_ready() {
+        let waits = |reason| container("main", ContainerKind::App, ContainerPhase::Waiting, reason);
+        let runs = container("main", ContainerKind::App, ContainerPhase::Running, "");
+        let unready = ContainerReport { ready: false, ..runs };
+        for (phase, finished, one, expected) in [
+            ("Pending", true, waits("ErrImagePull"), Mark::Retrying),
+            ("Running", false, waits("CrashLoopBackOff"), Mark::Retrying),
+            ("Running", false, unready, Mark::Waiting),
+        ] {
+            assert_eq!(mark(phase, finished, Some(one), PodEnd::None), expected);
+        }
     }
 
     #[test]
-    fn marks_differ_in_sign_and_in_colour() {
-        let all = [Mark::Done, Mark::Running, Mark::Waiting, Mark::Retrying, Mark::Failed];
+    fn marks_differ_in_sign_and_nearly_all_in_colour() {
+        let all =
+            [Mark::Done, Mark::Running, Mark::Waiting, Mark::Retrying, Mark::Stopped, Mark::Failed];
         for tick in [None, Some(0), Some(9)] {
             let signs: BTreeSet<String> = all.iter().map(|mark| mark.sign(tick, false)).collect();
             assert_eq!(signs.len(), all.len());
         }
         let painted = |mark: &Mark| mark.sign(None, true).replace(&mark.sign(None, false), "");
         let colours: BTreeSet<String> = all.iter().map(painted).collect();
-        assert_eq!(colours.len(), all.len());
+        assert_eq!(colours.len(), all.len() - 1, "what waits and what was stopped");
     }
 }

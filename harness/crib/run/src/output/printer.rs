@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use agent::clock::{Clock as _, SystemClock};
 use agent::{Event, ReadinessChange, Transition};
 use cluster::controllers::JobResult;
 use crib_base::args::Output;
@@ -26,6 +27,7 @@ use crate::output::lines;
 use crate::output::screen::Screen;
 use crate::output::view::{self, Frame};
 use crate::reports::Reports;
+use crate::shown::Shown;
 
 /// How often the live view is drawn.
 const FRAME: Duration = Duration::from_millis(100);
@@ -49,15 +51,26 @@ pub(crate) enum Print {
     /// What a kubelet would record.
     Event(Event),
     /// The latest state of all pods.
-    Reports(Arc<Reports>),
+    State(State),
     /// A sentence for the user.
     Note(String),
+    /// The same, of what the live view shows too.
+    Progress(String),
     /// How it ended, and what is to be said of pods that failed; nothing but notes follows.
-    Result(Exit, Arc<Reports>, Vec<JobResult>, Vec<String>),
+    Result(Exit, State, Vec<JobResult>, Vec<String>),
     /// Everything before this is to be written; then the sender is dropped.
     Flush(oneshot::Sender<()>),
     /// What follows on standard error goes to this file; then the sender is dropped.
     ErrorsTo(File, oneshot::Sender<()>),
+}
+
+/// The pods of a run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct State {
+    /// What the agent reported of all that there were.
+    pub(crate) reports: Arc<Reports>,
+    /// What is shown of them.
+    pub(crate) shown: Shown,
 }
 
 /// How things are printed.
@@ -122,7 +135,7 @@ impl Printer {
         std::thread::spawn(move || wait_for_reader_to_leave(&gone));
         std::thread::spawn(move || {
             let live = style.live.then(Screen::default);
-            let reports = Arc::default();
+            let state = State::default();
             Thread {
                 style,
                 prefixes,
@@ -130,7 +143,7 @@ impl Printer {
                 closed: Some(closed),
                 live,
                 drawn: started,
-                reports,
+                state,
                 tick: 0,
             }
             .run(&inbox);
@@ -194,7 +207,7 @@ struct Thread {
     closed: Option<tokio_mpsc::UnboundedSender<()>>,
     live: Option<Screen>,
     drawn: Instant,
-    reports: Arc<Reports>,
+    state: State,
     tick: usize,
 }
 
@@ -245,13 +258,18 @@ impl Thread {
                 Output::Text if self.style.shows(&event) => self.err(&lines::event(&event)),
                 Output::Text => {}
             },
-            Print::Reports(reports) => self.reports = reports,
+            Print::State(state) => self.state = state,
             Print::Note(text) => self.err(&format!("crib: {text}")),
-            Print::Result(exit, reports, jobs, failures) => {
-                self.reports = reports;
+            Print::Progress(text) => {
+                if !self.style.live && !self.style.quiet {
+                    self.err(&format!("crib: {text}"));
+                }
+            }
+            Print::Result(exit, state, jobs, failures) => {
+                self.state = state;
                 self.end_live();
                 match self.style.output {
-                    Output::Json => self.out(&json::result(exit, &self.reports, &jobs)),
+                    Output::Json => self.out(&json::result(exit, &self.state.reports, &jobs)),
                     Output::Text if self.style.quiet => {}
                     Output::Text => self.table(),
                 }
@@ -270,18 +288,19 @@ impl Thread {
 
     /// Draws the live view anew: whole, because the terminal may have changed its size or shown what was typed.
     fn draw(&mut self) {
-        let frame = Frame {
-            elapsed: self.started.elapsed(),
-            tick: Some(self.tick),
-            colour: self.style.colour_err,
-        };
+        let frame = self.frame(Some(self.tick));
         if let Some(live) = &mut self.live {
             let size = Screen::size();
-            let picture = view::picture(&self.reports, frame, size);
+            let picture = view::picture(&self.state.shown, &self.state.reports, frame, size);
             let picture: Vec<String> = picture.iter().map(|line| tame(line)).collect();
             live.draw(&picture, size);
             self.drawn = Instant::now();
         }
+    }
+
+    fn frame(&self, tick: Option<usize>) -> Frame {
+        let (elapsed, now) = (self.started.elapsed(), SystemClock.now());
+        Frame { elapsed, now, tick, colour: self.style.colour_err }
     }
 
     /// Removes the live view until it is drawn again.
@@ -299,9 +318,8 @@ impl Thread {
 
     /// Prints the state of all pods as plain lines.
     fn table(&mut self) {
-        let frame =
-            Frame { elapsed: self.started.elapsed(), tick: None, colour: self.style.colour_err };
-        for line in view::table(&self.reports, frame) {
+        let State { reports, shown } = &self.state;
+        for line in view::table(shown, reports, self.frame(None)) {
             self.styled_err(&tame(&line));
         }
     }

@@ -1,70 +1,67 @@
 //! ◆ A row for each pod and container, before it is laid out. Pure.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use agent::{ContainerPhase, ContainerReport, PodReport};
 use api::pod::ContainerKind;
+use crib_base::columns::age::age;
+use jiff::Timestamp;
 
 use crate::output::lines::without_call;
 use crate::output::marks::Mark;
+use crate::shown::{PodEnd, ShownPod};
 
 /// One row. Nothing in it is longer than one line or moves a cursor.
 pub(crate) struct Row {
     pub(crate) mark: Mark,
     pub(crate) indent: &'static str,
     pub(crate) name: String,
-    pub(crate) kind: &'static str,
+    pub(crate) kind: Cow<'static, str>,
     pub(crate) state: String,
     pub(crate) notes: Vec<String>,
 }
 
-/// The row of a pod. `folded` when the rows of its containers are left out: then it says how many are ready, and why one
-/// of them waits.
-pub(crate) fn pod_row(pod: &PodReport, elapsed: Duration, folded: bool) -> Row {
-    let phase = pod.status.phase.as_deref().unwrap_or("Pending");
+/// The row of a pod: READY and STATUS of `kubectl get pods`, then RESTARTS and AGE where they say something.
+pub(crate) fn pod_row(pod: &ShownPod, report: Option<&PodReport>, now: Timestamp) -> Row {
     let mut notes = Vec::new();
-    if let Some(reason) = pod.status.reason.as_deref().filter(|reason| !reason.is_empty()) {
-        notes.push(one_line(reason));
+    if !pod.reason.is_empty() && pod.reason != pod.status() {
+        notes.push(one_line(&pod.reason));
     }
-    if folded && !pod.containers.is_empty() {
-        let retries =
-            |container: &&ContainerReport| Mark::of_container(container) == Mark::Retrying;
-        notes.extend(
-            pod.containers.iter().find(retries).map(|container| one_line(&container.reason)),
-        );
-        notes.push(progress(&pod.containers));
+    let restarts = pod.summary.restarts.shown(now);
+    if restarts != "0" {
+        notes.push(format!("restarts {restarts}"));
     }
-    if !pod.finished {
-        notes.push(duration(elapsed));
+    match pod.end {
+        PodEnd::Ending(until) => {
+            let left = until.duration_since(now).as_secs().max(0);
+            notes.push(format!("ends within {left}s"));
+        }
+        PodEnd::None if !report.is_some_and(|report| report.finished) => {
+            notes.extend(pod.created.map(|created| age(created, now)));
+        }
+        PodEnd::None | PodEnd::Stopped => {}
     }
     Row {
-        mark: Mark::of_pod(pod),
+        mark: Mark::of_pod(pod, report),
         indent: "",
-        name: format!("{}/{}", pod.namespace, pod.name),
-        kind: "",
-        state: phase.to_owned(),
+        name: pod.full_name(),
+        kind: pod.summary.ready().into(),
+        state: one_line(pod.status()),
         notes,
     }
 }
 
-/// How many containers run or are done, of how many.
-fn progress(containers: &[ContainerReport]) -> String {
-    let good = |container: &&ContainerReport| {
-        matches!(Mark::of_container(container), Mark::Running | Mark::Done)
-    };
-    let count = containers.iter().filter(good).count();
-    format!("{count}/{} containers", containers.len())
-}
-
-/// The row of a container.
-pub(crate) fn container_row(container: &ContainerReport) -> Row {
-    let mark = Mark::of_container(container);
+/// The row of a container of a pod with a mark.
+pub(crate) fn container_row(container: &ContainerReport, pod: Mark) -> Row {
+    let mark = Mark::of_container_in(pod, container);
     let kind = match container.kind {
         ContainerKind::Init => "init",
         ContainerKind::App => "app",
         ContainerKind::Ephemeral => "debug",
     };
     let state = match container.state {
+        ContainerPhase::Running if mark == Mark::Waiting => "NotReady".to_owned(),
         ContainerPhase::Running => "Running".to_owned(),
         ContainerPhase::Waiting | ContainerPhase::Terminated if !container.reason.is_empty() => {
             one_line(&container.reason)
@@ -87,9 +84,21 @@ pub(crate) fn container_row(container: &ContainerReport) -> Row {
         && matches!(mark, Mark::Retrying | Mark::Failed)
         && !container.message.is_empty()
     {
-        notes.push(one_line(without_call(&container.message)));
+        notes.push(one_line(&cause_first(without_call(&container.message))));
     }
-    Row { mark, indent: "  ", name: container.name.clone(), kind, state, notes }
+    Row { mark, indent: "  ", name: container.name.clone(), kind: kind.into(), state, notes }
+}
+
+/// Of an image that could not be pulled the cause comes first: its name may be longer than the terminal is wide.
+fn cause_first(message: &str) -> Cow<'_, str> {
+    let back_off = message.starts_with("Back-off pulling image");
+    let pulled = message.split_once(": ErrImagePull: ").filter(|_| back_off);
+    let message = pulled.map_or(message, |(_, message)| message);
+    let image = message.strip_prefix("image ");
+    match image.and_then(|image| image.split_once(" could not be pulled: ")) {
+        Some((name, cause)) => format!("{cause}: image {name}").into(),
+        None => message.into(),
+    }
 }
 
 /// `text` without control characters: messages have words of containers and images in them.

@@ -5,10 +5,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use agent::PodReport;
+use crib_base::columns::age::age;
+use jiff::Timestamp;
 
 use crate::output::marks::Mark;
 use crate::output::rows::{Row, container_row, duration, pod_row};
 use crate::reports::Reports;
+use crate::shown::{Shown, ShownPod};
 
 /// The least that is left of a name.
 const NAME: usize = 8;
@@ -25,78 +28,118 @@ pub(crate) struct Size {
 pub(crate) struct Frame {
     /// How long the command has run.
     pub(crate) elapsed: Duration,
+    /// The present time.
+    pub(crate) now: Timestamp,
     /// Counts the pictures of the live view; `None` for the table in the end.
     pub(crate) tick: Option<usize>,
     /// Whether marks have colours.
     pub(crate) colour: bool,
 }
 
+/// A pod, and what the agent reported of it.
+type Pod<'s> = (&'s ShownPod, Option<&'s PodReport>);
+
 /// All pods and containers, in the order of the pods' names.
-pub(crate) fn table(reports: &Reports, frame: Frame) -> Vec<String> {
+pub(crate) fn table(shown: &Shown, reports: &Reports, frame: Frame) -> Vec<String> {
     let mut rows = Vec::new();
-    for pod in by_name(reports) {
-        rows.push(pod_row(pod, frame.elapsed, false));
-        rows.extend(pod.containers.iter().map(container_row));
+    for pod in by_name(shown, reports) {
+        rows.extend(rows_of(pod, frame.now));
     }
-    lay_out(&rows, frame, None)
+    let mut lines = lay_out(&rows, frame, None);
+    lines.extend(removed(shown));
+    lines
 }
 
 /// What fits a terminal and leaves one row for output: all pods with as many of their containers as there is room for, or
 /// else as many pods as there is room for and how many more there are. What still runs comes before what has finished.
-pub(crate) fn picture(reports: &Reports, frame: Frame, size: Size) -> Vec<String> {
+pub(crate) fn picture(shown: &Shown, reports: &Reports, frame: Frame, size: Size) -> Vec<String> {
     let height = size.rows.saturating_sub(1).max(1);
-    if reports.is_empty() {
+    if shown.pods.is_empty() {
         let mark = Mark::Waiting.sign(frame.tick, frame.colour);
-        return vec![format!("{mark} starting  {}", duration(frame.elapsed))];
+        let waits = next_job(shown, frame.now)
+            .unwrap_or_else(|| format!("starting  {}", duration(frame.elapsed)));
+        let mut lines = vec![format!("{mark} {waits}")];
+        lines.extend(removed(shown));
+        lines.truncate(height);
+        return lines.iter().map(|line| shorten_end(line, size.columns)).collect();
     }
-    let pods = by_name(reports);
+    let mut last: Vec<String> = removed(shown).into_iter().collect();
+    last.extend(next_job(shown, frame.now).map(|waits| format!("… {waits}")));
+    // What is said of pods that are not there has no place where those that are do not fit.
+    last.truncate(height.saturating_sub(shown.pods.len()));
+    let height = height - last.len();
+    let pods = by_name(shown, reports);
     // The last line says how many are left out.
-    let shown = if pods.len() <= height { pods.len() } else { height - 1 };
-    let mut urgent: Vec<&PodReport> = pods.clone();
-    urgent.sort_by_key(|pod| pod.finished);
-    let (chosen, hidden) = urgent.split_at(shown);
-    let chosen: BTreeSet<_> = chosen.iter().map(|pod| &pod.uid).collect();
+    let count = if pods.len() <= height { pods.len() } else { height - 1 };
+    let mut urgent: Vec<Pod<'_>> = pods.clone();
+    urgent.sort_by_key(|(_, report)| report.is_some_and(|report| report.finished));
+    let (chosen, hidden) = urgent.split_at(count);
+    let chosen: BTreeSet<_> = chosen.iter().map(|(pod, _)| &pod.uid).collect();
     let mut room = height - pods.len().min(height);
     let unfolded: BTreeSet<_> = urgent
         .iter()
-        .filter(|pod| {
-            let fits = pod.containers.len() <= room;
-            room -= if fits { pod.containers.len() } else { 0 };
+        .filter(|(_, report)| {
+            let containers = report.map_or(0, |report| report.containers.len());
+            let fits = containers <= room;
+            room -= if fits { containers } else { 0 };
             fits
         })
-        .map(|pod| &pod.uid)
+        .map(|(pod, _)| &pod.uid)
         .collect();
     let mut rows = Vec::new();
-    for pod in pods.into_iter().filter(|pod| chosen.contains(&pod.uid)) {
-        let folded = !unfolded.contains(&pod.uid);
-        rows.push(pod_row(pod, frame.elapsed, folded));
-        if !folded {
-            rows.extend(pod.containers.iter().map(container_row));
-        }
+    for pod in pods.into_iter().filter(|(pod, _)| chosen.contains(&pod.uid)) {
+        let all = rows_of(pod, frame.now);
+        let shown = if unfolded.contains(&pod.0.uid) { all.len() } else { 1 };
+        rows.extend(all.into_iter().take(shown));
     }
     let mut lines = lay_out(&rows, frame, Some(size.columns));
     if !hidden.is_empty() {
-        lines.push(shorten_end(&more(hidden), size.columns));
+        lines.push(more(hidden));
     }
-    lines
+    lines.extend(last);
+    lines.iter().map(|line| shorten_end(line, size.columns)).collect()
 }
 
-fn by_name(reports: &Reports) -> Vec<&PodReport> {
-    let mut pods: Vec<&PodReport> = reports.values().collect();
-    pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+fn rows_of((pod, report): Pod<'_>, now: Timestamp) -> Vec<Row> {
+    let row = pod_row(pod, report, now);
+    let mark = row.mark;
+    let containers = report.into_iter().flat_map(|report| &report.containers);
+    let containers = containers.map(|container| container_row(container, mark));
+    std::iter::once(row).chain(containers).collect()
+}
+
+/// The order of two pods of one name is that of their creation.
+fn by_name<'s>(shown: &'s Shown, reports: &'s Reports) -> Vec<Pod<'s>> {
+    let with_report = |pod: &'s std::sync::Arc<ShownPod>| (&**pod, reports.get(&pod.uid));
+    let mut pods: Vec<Pod<'s>> = shown.pods.iter().map(with_report).collect();
+    pods.sort_by_key(|(pod, _)| (&pod.namespace, &pod.name, pod.created));
     pods
 }
 
-/// How many pods are left out, by their phase.
-fn more(hidden: &[&PodReport]) -> String {
-    let phase = |pod: &&PodReport| pod.status.phase.clone().unwrap_or_else(|| "Pending".to_owned());
-    let phases: BTreeSet<String> = hidden.iter().map(phase).collect();
-    let counts = phases.into_iter().map(|name| {
-        let count = hidden.iter().filter(|pod| phase(pod) == name).count();
-        format!("{count} {name}")
+/// How many pods are left out, by their STATUS.
+fn more(hidden: &[Pod<'_>]) -> String {
+    let statuses: BTreeSet<&str> = hidden.iter().map(|(pod, _)| pod.status()).collect();
+    let counts = statuses.into_iter().map(|status| {
+        let count = hidden.iter().filter(|(pod, _)| pod.status() == status).count();
+        format!("{count} {status}")
     });
     let counts: Vec<String> = counts.collect();
     format!("… and {} more: {}", hidden.len(), counts.join(", "))
+}
+
+/// How many pods have gone while the run went on.
+fn removed(shown: &Shown) -> Option<String> {
+    match shown.removed {
+        0 => None,
+        1 => Some("… 1 pod ended and was removed".to_owned()),
+        count => Some(format!("… {count} pods ended and were removed")),
+    }
+}
+
+/// What a CronJob waits for.
+fn next_job(shown: &Shown, now: Timestamp) -> Option<String> {
+    let (name, at) = shown.next_job.as_ref().filter(|(_, at)| *at > now)?;
+    Some(format!("{name} starts its next job in {}", age(now, *at)))
 }
 
 /// Puts names, kinds and states below each other. In a terminal of `columns`, names are shortened so that the states are
@@ -104,7 +147,7 @@ fn more(hidden: &[&PodReport]) -> String {
 fn lay_out(rows: &[Row], frame: Frame, columns: Option<usize>) -> Vec<String> {
     let width = |text: fn(&Row) -> usize| rows.iter().map(text).max().unwrap_or_default();
     let mut names = width(|row| row.indent.len() + row.name.chars().count());
-    let mut kinds = width(|row| row.kind.len());
+    let mut kinds = width(|row| row.kind.chars().count());
     let states = width(|row| row.state.chars().count());
     if let Some(columns) = columns {
         // The mark, and the spaces between columns.
@@ -118,7 +161,7 @@ fn lay_out(rows: &[Row], frame: Frame, columns: Option<usize>) -> Vec<String> {
         let mark = row.mark.sign(frame.tick, frame.colour);
         let names = names - row.indent.len();
         let name = shorten(&row.name, names);
-        let kind = if kinds == 0 { "" } else { row.kind };
+        let kind = if kinds == 0 { "" } else { &row.kind };
         let gap = if kinds == 0 && columns.is_some() { "" } else { "  " };
         let notes = row.notes.join("  ");
         let text = format!("{name:names$}  {kind:kinds$}{gap}{:states$}  {notes}", row.state);

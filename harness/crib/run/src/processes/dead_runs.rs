@@ -19,6 +19,8 @@ use crate::processes::root::PREFIX;
 const LOCK: &str = "lock";
 /// The file that has the run's name, if it has one.
 const NAME: &str = "name";
+/// The file that tells that the runtime and its pods stay without the command.
+const KEPT: &str = "kept";
 
 /// The file that a run and its runtime have a lock on as long as either lives.
 pub(crate) fn lock(dir: &Path) -> PathBuf {
@@ -97,6 +99,17 @@ impl RunLock {
 /// Writes the name of a run into its directory.
 pub(crate) fn write_name(dir: &Path, name: &RunName) -> io::Result<()> {
     std::fs::write(dir.join(NAME), name.as_str())
+}
+
+/// Names the runtime that a run leaves with its pods, so that `crib down` finds it, and notes that its command has ended on purpose.
+pub(crate) fn write_kept(dir: &Path, name: &RunName) -> io::Result<()> {
+    std::fs::write(dir.join(KEPT), "")?;
+    write_name(dir, name)
+}
+
+/// Whether the command of a run has left its runtime on purpose.
+pub fn is_kept(dir: &Path) -> bool {
+    dir.join(KEPT).exists()
 }
 
 /// The directories of this user's runs with names in `parent`, dead ones too.

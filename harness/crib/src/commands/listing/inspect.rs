@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use crib_base::exit::Exit;
 use tonic::Code;
 
-use crate::client::containers::{self, ContainerFilterArgs};
+use crate::client::containers::{self, ContainerFilterArgs, Listed};
 use crate::client::document::{DocumentArgs, Shown};
 use crate::client::{CallError, Connection, Cri, find, status, with_codes};
 use crate::template;
@@ -54,7 +54,8 @@ pub(crate) async fn run(args: &InspectArgs) -> Result<Exit, CallError> {
     let all = args.connection.open_all()?;
     let mut ids = args.ids.clone();
     if ids.is_empty() {
-        let (found, _) = containers::list(&all, &args.filter, args.all, None).await?;
+        let listed = if args.all { Listed::All } else { Listed::Running };
+        let (found, _) = containers::list(&all, &args.filter, listed, None).await?;
         ids.extend(found.into_iter().map(|container| container.id));
     }
     let shown = async |id: &str| look_up(&all, id, args.kind, !args.quiet).await;

@@ -1,6 +1,10 @@
 //! `crib ps`: lists containers.
 
-use crate::client::containers::{self, ContainerFilterArgs, PodName, PodNames, name};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::client::agents::{self, Agents};
+use crate::client::containers::{self, ContainerFilterArgs, Listed, PodName, PodNames, name};
 use crate::client::output::{Columns, Listing, now};
 use crate::client::status::{escaped, pairs};
 use crate::commands::prelude::*;
@@ -11,7 +15,11 @@ use crate::commands::prelude::*;
 Examples:
   crib ps
   crib ps -a --label app=web --output json
-  crib ps -q --name '^worker-' | xargs -n1 crib logs"))]
+  crib ps -q --name '^worker-' | xargs -n1 crib logs
+
+Containers of `crib run` that wait for their restart are shown without -a too. Their STATE is the reason, such as CrashLoopBackOff, \
+and it is Terminating while the pod ends. Other runtimes have no agent that could tell: their containers are Created, Running, \
+Exited or Unknown."))]
 pub(crate) struct PsArgs {
     /// Include containers that are not running
     #[arg(short, long)]
@@ -35,9 +43,11 @@ pub(crate) struct PsArgs {
 
 /// Lists them.
 pub(crate) async fn run(args: &PsArgs) -> Result<Exit, CallError> {
-    let all = args.connection.open_all()?;
+    let all = args.connection.open_all_or_none()?;
+    let agents = Agents::ask(&all);
+    let listed = if args.all { Listed::All } else { Listed::Alive(&agents) };
     let (mut containers, pods) =
-        containers::list(&all, &args.filter, args.all, args.id.as_deref()).await?;
+        containers::list(&all, &args.filter, listed, args.id.as_deref()).await?;
     let answer = v1::ListContainersResponse { containers: containers.clone() };
     if args.resolve_image_path {
         resolve(&all, &mut containers).await?;
@@ -46,9 +56,9 @@ pub(crate) async fn run(args: &PsArgs) -> Result<Exit, CallError> {
     let shown = || match args.verbose {
         true => containers
             .iter()
-            .flat_map(|container| lines(container, &pods))
+            .flat_map(|container| lines(container, &pods, &agents))
             .try_for_each(|line| print(&line)),
-        false => table(args, &containers, &pods),
+        false => table(args, &containers, &pods, &agents),
     };
     args.listing.show("ListContainersResponse", &answer, ids, shown)
 }
@@ -71,7 +81,7 @@ async fn resolve(all: &[Cri], containers: &mut [v1::Container]) -> Result<(), Ca
 }
 
 /// A container as `--verbose` shows it.
-fn lines(container: &v1::Container, pods: &PodNames) -> Vec<String> {
+fn lines(container: &v1::Container, pods: &PodNames, agents: &Agents) -> Vec<String> {
     let metadata = container.metadata.clone().unwrap_or_default();
     let pod = pods.get(&container.pod_sandbox_id);
     let namespace = pod.map_or("unknown", |pod| &pod.namespace);
@@ -82,7 +92,7 @@ fn lines(container: &v1::Container, pods: &PodNames) -> Vec<String> {
         format!("Namespace: {namespace}"),
         format!("Name: {}", metadata.name),
         format!("Attempt: {}", metadata.attempt),
-        format!("State: {}", state(container.state())),
+        format!("State: {}", state(container, known(container, pods, agents))),
         format!("Image: {image}"),
         format!("Created: {}", human::ago(container.created_at, now())),
     ];
@@ -94,7 +104,18 @@ fn lines(container: &v1::Container, pods: &PodNames) -> Vec<String> {
     escaped(lines)
 }
 
-fn table(args: &PsArgs, containers: &[v1::Container], pods: &PodNames) -> Result<(), CallError> {
+/// The pod of a container, if an agent knows it.
+fn known<'a>(container: &v1::Container, pods: &PodNames, agents: &'a Agents) -> Option<&'a Value> {
+    let pod = pods.get(&container.pod_sandbox_id)?;
+    agents.pod(&pod.runtime, &pod.uid)
+}
+
+fn table(
+    args: &PsArgs,
+    containers: &[v1::Container],
+    pods: &PodNames,
+    agents: &Agents,
+) -> Result<(), CallError> {
     let pod_of = |container: &v1::Container| pods.get(&container.pod_sandbox_id);
     // Programs may count the columns of crictl.
     let has_runs =
@@ -105,7 +126,7 @@ fn table(args: &PsArgs, containers: &[v1::Container], pods: &PodNames) -> Result
         "CREATED",
         "STATE",
         "NAME",
-        "ATTEMPT",
+        if agents.is_empty() { "ATTEMPT" } else { "RESTARTS" },
         "POD ID",
         "POD",
         "NAMESPACE",
@@ -123,13 +144,15 @@ fn table(args: &PsArgs, containers: &[v1::Container], pods: &PodNames) -> Result
             said => said.to_owned(),
         };
         let attempt = container.metadata.as_ref().map_or(0, |of| of.attempt);
+        let known = known(container, pods, agents);
+        let restarts = known.and_then(|pod| agents::restarts(pod, container));
         let mut cells = vec![
             human::id(&container.id, args.listing.no_trunc).to_owned(),
             shown_image(&image, args.listing.no_trunc),
             human::ago(container.created_at, now()),
-            state(container.state()).to_owned(),
+            state(container, known),
             name(container),
-            attempt.to_string(),
+            restarts.map_or_else(|| attempt.to_string(), |of| of.shown(Timestamp::now())),
             human::id(&container.pod_sandbox_id, args.listing.no_trunc).to_owned(),
             name_of(|pod| &pod.name),
             name_of(|pod| &pod.namespace),
@@ -151,11 +174,15 @@ fn shown_image(image: &str, whole: bool) -> String {
     }
 }
 
-fn state(state: v1::ContainerState) -> &'static str {
-    match state {
+fn state(container: &v1::Container, known: Option<&Value>) -> String {
+    if let Some(state) = known.and_then(|pod| agents::state(pod, container)) {
+        return state;
+    }
+    let state = match container.state() {
         v1::ContainerState::ContainerCreated => "Created",
         v1::ContainerState::ContainerRunning => "Running",
         v1::ContainerState::ContainerExited => "Exited",
         v1::ContainerState::ContainerUnknown => "Unknown",
-    }
+    };
+    state.to_owned()
 }

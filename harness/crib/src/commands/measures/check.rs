@@ -2,6 +2,8 @@
 
 mod compare;
 
+use std::collections::BTreeSet;
+use std::io::{self, IsTerminal as _};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
@@ -220,8 +222,16 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
     logging::to_stderr(LogArgs { log_format: LogFormat::Text, log_level: LogLevel::Warn });
     let interrupt = CancellationToken::new();
     let bar = bar(options.rules.len());
-    let mut failed = 0;
+    // On a terminal the bar shows how far it is.
+    let mut lines = Lines { live: !io::stdout().is_terminal(), printed: BTreeSet::new() };
+    let (mut failed, mut written) = (0, Ok(()));
     let checking = check::check(options, interrupt.clone(), |result| {
+        if lines.live && written.is_ok() {
+            written = lines.print(result);
+            if written.is_err() {
+                interrupt.cancel();
+            }
+        }
         failed += usize::from(word(result) == "fail");
         bar.inc(1);
         bar.set_message(format!("{failed} failed, {} ended", result.rule.id));
@@ -238,7 +248,8 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
             });
         }
     };
-    show(&report, &baseline, args.verbose)?;
+    written?;
+    show(&report, &mut lines, &baseline, args.verbose)?;
     write(args, &report, &baseline)?;
     let severity = match args.fail_on {
         FailOn::Must => Severity::Must,
@@ -304,10 +315,30 @@ fn print_lines(text: &str) -> Result<(), CallError> {
     print(&text.lines().map(escape_control).collect::<Vec<_>>().join("\n"))
 }
 
-fn show(report: &Report, baseline: &Baseline, verbose: bool) -> Result<(), CallError> {
-    for result in &report.results {
-        print_lines(&line(result))?;
+/// The lines of the results, each printed once.
+struct Lines {
+    /// As soon as a rule has ended.
+    live: bool,
+    /// The ids of the rules.
+    printed: BTreeSet<&'static str>,
+}
+
+impl Lines {
+    fn print(&mut self, result: &RuleResult) -> Result<(), CallError> {
+        match self.printed.insert(result.rule.id) {
+            true => print_lines(&line(result)),
+            false => Ok(()),
+        }
     }
+}
+
+fn show(
+    report: &Report,
+    lines: &mut Lines,
+    baseline: &Baseline,
+    verbose: bool,
+) -> Result<(), CallError> {
+    report.results.iter().try_for_each(|result| lines.print(result))?;
     let causes = causes(report);
     if !causes.is_empty() {
         print("")?;

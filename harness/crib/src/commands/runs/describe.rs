@@ -166,11 +166,16 @@ fn choose<'a>(known: &'a [Known], text: &str) -> Result<Option<&'a PodAnswer>, C
     let (namespace, name) = find::namespace_and_name(text);
     let namespace_of =
         |known: &Known| known.answer.pod.metadata.namespace.clone().unwrap_or_default();
-    let fit: Vec<&Known> = known
+    let mut fit: Vec<&Known> = known
         .iter()
         .filter(|known| known.answer.pod.metadata.name.as_deref() == Some(name))
         .filter(|known| namespace.is_none_or(|wanted| namespace_of(known) == wanted))
         .collect();
+    // A pod that ends may have a successor of the same name.
+    let ends = |known: &Known| known.answer.pod.metadata.deletion_timestamp.is_some();
+    if !fit.iter().all(|known| ends(known)) {
+        fit.retain(|known| !ends(known));
+    }
     if fit.len() < 2 {
         return Ok(fit.first().map(|known| &known.answer));
     }

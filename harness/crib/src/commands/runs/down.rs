@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use crib_base::live::{self, RunName};
 use crib_base::run_socket::{PodAnswer, Request, RunConnection};
+use crib_base::waiting;
 use crib_run::RunLock;
+use jiff::Timestamp;
 use runtime_fake::IsolationRequest;
 
 use crate::client::completion;
@@ -27,7 +29,9 @@ Examples:
   crib down web
   crib down --all --force
 
-Waits until everything of the runs is removed, and prints how many pods each one ended with. Volumes of claims are kept.\n\n{CODES}"))]
+Waits until everything of the runs is removed, tells which pods it waits for, and prints how many pods each run ended with. \
+A pod whose manifest names no terminationGracePeriodSeconds has 10 s to end, and not 30 as otherwise. Volumes of claims are kept. \
+Pods that `crib run --keep` left end too: it prints their NAME.\n\n{CODES}"))]
 pub(crate) struct DownArgs {
     /// Names of runs, as `crib run --name` gave them
     #[arg(required_unless_present = "all", value_name = "NAME", add = completion::runs())]
@@ -49,9 +53,17 @@ type Runs = BTreeMap<RunName, BTreeSet<PathBuf>>;
 /// A run that was asked to end.
 struct Ending {
     name: RunName,
+    directory: PathBuf,
     connection: RunConnection,
+    /// Its pods before.
     pods: Vec<PodAnswer>,
+    /// Its pods as they end.
+    ending: Vec<PodAnswer>,
 }
+
+/// How long the end takes before it is told which pods are waited for, and until it is told again.
+const FIRST_WAIT: Duration = Duration::from_secs(2);
+const NEXT_WAIT: Duration = Duration::from_secs(5);
 
 /// Ends them. Called while the process has one thread.
 pub(crate) fn run(args: &DownArgs) -> Exit {
@@ -107,18 +119,57 @@ fn end(args: &DownArgs, runs: &Runs) -> Result<(), CallError> {
             ending.extend(ask_to_end(name, directory, args.force)?);
         }
     }
-    let patience = ending.iter().flat_map(|run| &run.pods).map(grace_seconds);
+    let patience = ending.iter().flat_map(|run| &run.ending).map(grace_seconds);
     if let Some(seconds) = patience.max().filter(|most| *most > 0 && !args.force) {
         say(&format!(
             "ending the pods, which may take {seconds} s; `crib down --force` kills them after 2 s"
         ));
     }
     for run in ending {
-        let doing = format!("wait for the end of run {}", run.name);
-        run.connection.wait_for_end().map_err(failed(&doing))?;
+        wait(&run).map_err(failed(&format!("wait for the end of run {}", run.name)))?;
         print(&summary(&run.name, &run.pods))?;
     }
     Ok(())
+}
+
+/// Waits for the end of a run, and says which pods it waits for.
+fn wait(run: &Ending) -> io::Result<()> {
+    let mut patience = FIRST_WAIT;
+    while !run.connection.has_ended_within(patience)? {
+        patience = NEXT_WAIT;
+        // A run that does not answer ends nevertheless.
+        let pods = asked(&run.directory, Request::Pods).unwrap_or_default();
+        let pods: Vec<(String, Timestamp)> = pods.iter().filter_map(end_of).collect();
+        let pods = pods.iter().map(|(name, until)| (name.as_str(), *until));
+        if let Some(line) = waiting::sentence(pods, Timestamp::now()) {
+            say(&format!("{}: {line}", run.name));
+        }
+    }
+    Ok(())
+}
+
+/// The pods that a run answers with; none if its command has ended, or is ending.
+fn asked(directory: &Path, request: Request) -> io::Result<Vec<PodAnswer>> {
+    let Some(mut connection) = RunConnection::open(directory)? else {
+        return Ok(Vec::new());
+    };
+    connection.set_timeout(ANSWER)?;
+    Ok(connection.ask(request)?.unwrap_or_default().pods)
+}
+
+/// The name of a pod that ends, and the end of its grace period.
+fn end_of(pod: &PodAnswer) -> Option<(String, Timestamp)> {
+    let metadata = &pod.pod.metadata;
+    let until = metadata.deletion_timestamp.as_ref()?;
+    let namespace = metadata.namespace.as_deref().unwrap_or("default");
+    let name = metadata.name.as_deref().unwrap_or_default();
+    (!has_ended(pod)).then(|| (format!("{namespace}/{name}"), until.0))
+}
+
+fn has_ended(pod: &PodAnswer) -> bool {
+    let status = pod.pod.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// Asks a run to end; `None` if its command has ended.
@@ -132,6 +183,9 @@ fn ask_to_end(name: &RunName, directory: &Path, force: bool) -> Result<Option<En
         Ok(connection)
     };
     let Some(mut connection) = open()? else {
+        if crib_run::is_kept(directory) {
+            RunConnection::end_runtime(directory).map_err(failed(&doing))?;
+        }
         return Ok(None);
     };
     let silent = |connection: &RunConnection| CallError::SilentRun {
@@ -148,7 +202,15 @@ fn ask_to_end(name: &RunName, directory: &Path, force: bool) -> Result<Option<En
     if force && let Some(mut second) = open()? {
         ask(&mut second, Request::Kill)?;
     }
-    Ok(Some(Ending { name: name.clone(), connection, pods: answer.unwrap_or_default().pods }))
+    // Now it is known how long they may take.
+    let ending = asked(directory, Request::Pods).map_err(failed(&doing))?;
+    Ok(Some(Ending {
+        name: name.clone(),
+        directory: directory.to_owned(),
+        connection,
+        pods: answer.unwrap_or_default().pods,
+        ending,
+    }))
 }
 
 /// The directories that are still there when nothing uses them any more.
@@ -185,14 +247,12 @@ async fn remove(args: &DownArgs, left: Vec<(PathBuf, RunLock)>) -> Result<Exit, 
 
 /// How long a pod may take to end: no time where its containers have.
 fn grace_seconds(pod: &PodAnswer) -> i64 {
-    let status = pod.pod.status.as_ref();
-    let phase = status.and_then(|status| status.phase.as_deref());
-    if matches!(phase, Some("Succeeded" | "Failed")) {
+    if has_ended(pod) {
         return 0;
     }
     let spec = pod.pod.spec.as_ref();
-    let seconds = spec.and_then(|spec| spec.termination_grace_period_seconds);
-    seconds.unwrap_or(30)
+    let own = spec.and_then(|spec| spec.termination_grace_period_seconds);
+    pod.pod.metadata.deletion_grace_period_seconds.or(own).unwrap_or(30)
 }
 
 /// What a run ended with: its pods, by their phases.

@@ -6,7 +6,7 @@ use std::task::Poll;
 use crib_base::report::complain;
 
 use crate::client::completion;
-use crate::client::containers::{self, ContainerFilterArgs, FILTERS};
+use crate::client::containers::{self, ContainerFilterArgs, FILTERS, Listed};
 use crate::client::find::ContainerNameArgs;
 use crate::client::{Endpoints, start_failure_exit_code};
 use crate::commands::prelude::*;
@@ -107,7 +107,7 @@ async fn in_selected(all: &[Cri], args: &ExecArgs) -> Result<Exit, CallError> {
     // There is no container among the arguments: the first one is the command.
     let command: Vec<String> =
         std::iter::once(&args.container).chain(&args.command).cloned().collect();
-    let (selected, _) = containers::list(all, &args.filter, false, None).await?;
+    let (selected, _) = containers::list(all, &args.filter, Listed::Running, None).await?;
     if selected.is_empty() {
         return Err(CallError::NothingFits("container"));
     }

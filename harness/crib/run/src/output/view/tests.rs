@@ -3,10 +3,13 @@ use std::sync::Arc;
 
 use agent::{ContainerPhase, ContainerReport};
 use api::pod::{ContainerKind, PodUid};
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::PodStatus;
 use rstest::rstest;
+use serde_json::{Value, json};
 
 use super::*;
+use crate::shown::PodEnd;
 
 /// A pod in a phase, without containers.
 pub(crate) fn pod(name: &str, phase: &str) -> PodReport {
@@ -37,7 +40,7 @@ pub(crate) fn container(
         message: String::new(),
         exit_code: None,
         refused: false,
-        ready: false,
+        ready: state == ContainerPhase::Running,
         restarts: 0,
         image: "crib.local/host".to_owned(),
         container_id: String::new(),
@@ -53,12 +56,66 @@ pub(crate) fn reports(pods: Vec<PodReport>) -> Reports {
     pods.into_iter().map(|pod| (pod.uid.clone(), pod)).collect()
 }
 
-const FRAME: Frame = Frame { elapsed: Duration::from_millis(1_234), tick: Some(0), colour: false };
+/// A pod as it is in the store when the agent reports this.
+pub(crate) fn shown_pod(report: &PodReport) -> ShownPod {
+    let status = |container: &ContainerReport| {
+        let state = match container.state {
+            ContainerPhase::Waiting => json!({"waiting": {"reason": container.reason}}),
+            ContainerPhase::Running => json!({"running": {}}),
+            ContainerPhase::Terminated => json!({
+                "terminated": {"reason": container.reason, "exitCode": container.exit_code},
+            }),
+        };
+        json!({
+            "name": container.name, "ready": container.ready, "restartCount": container.restarts, "state": state,
+            "lastState": {"terminated": {"finishedAt": (container.restarts > 0).then_some(START)}},
+        })
+    };
+    let of = |kind: ContainerKind| {
+        let containers = report.containers.iter().filter(move |container| container.kind == kind);
+        (
+            containers.clone().map(|container| json!({"name": container.name})).collect::<Value>(),
+            containers.map(status).collect::<Value>(),
+        )
+    };
+    let (init, app) = (of(ContainerKind::Init), of(ContainerKind::App));
+    ShownPod::of(&json!({
+        "metadata": {
+            "uid": report.uid.as_str(), "namespace": report.namespace, "name": report.name, "creationTimestamp": START,
+        },
+        "spec": {"initContainers": init.0, "containers": app.0},
+        "status": {
+            "phase": report.status.phase, "initContainerStatuses": init.1, "containerStatuses": app.1,
+        },
+    }))
+}
+
+/// What is shown when the agent reports these.
+fn shown(reports: &Reports) -> Shown {
+    let pods = reports.values().map(|report| Arc::new(shown_pod(report)));
+    Shown { pods: pods.collect(), ..Shown::default() }
+}
+
+/// When the pods were created.
+const START: &str = "2026-01-02T03:04:05Z";
+
+/// When they are looked at.
+fn now() -> Timestamp {
+    START.parse::<Timestamp>().unwrap() + SignedDuration::from_secs(7)
+}
+
+fn frame() -> Frame {
+    Frame { elapsed: Duration::from_millis(1_234), now: now(), tick: Some(0), colour: false }
+}
+
+fn picture(reports: &Reports, size: Size) -> Vec<String> {
+    super::picture(&shown(reports), reports, frame(), size)
+}
 
 const SIZE: Size = Size { columns: 80, rows: 24 };
 
 fn check(reports: &Reports, lines: &[&str]) {
-    let drawn = picture(reports, FRAME, SIZE);
+    let drawn = picture(reports, SIZE);
     assert_eq!(drawn, lines, "\n{}", drawn.join("\n"));
 }
 
@@ -84,7 +141,7 @@ fn view_shows_starting_pod() {
     check(
         &reports(vec![pod]),
         &[
-            "⠋ default/hello        Pending          1.2s",
+            "⠋ default/hello  0/1   Init:1/2         7s",
             "  ✓ write        init  Completed        pull 12ms  create 8ms  start 0.4ms",
             "  ● read         init  Running",
             "  ⠋ server       app   PodInitializing",
@@ -105,15 +162,66 @@ fn view_explains_waiting_reason() {
         exit_code: Some(7),
         ..container("main", ContainerKind::App, ContainerPhase::Terminated, "Error")
     }];
+    let mut pulling = pod("pull", "Pending");
+    pulling.containers = vec![ContainerReport {
+        message: "Back-off pulling image \"a.example/long/x:1\": ErrImagePull: image a.example/long/x:1 could not be pulled: refused"
+            .to_owned(),
+        ..container("main", ContainerKind::App, ContainerPhase::Waiting, "ImagePullBackOff")
+    }];
+    let mut unready = pod("unready", "Running");
+    unready.containers = vec![ContainerReport {
+        ready: false,
+        ..container("main", ContainerKind::App, ContainerPhase::Running, "")
+    }];
     check(
-        &reports(vec![failed, crashing]),
+        &reports(vec![failed, crashing, pulling, unready]),
         &[
-            "● default/crash        Running           1.2s",
-            "  ! main          app  CrashLoopBackOff  restarts 3  back-off 10s restarting",
-            "✗ default/failed       Failed",
-            "  ✗ main          app  Error             exit 7",
+            "! default/crash    0/1  CrashLoopBackOff  restarts 3 (7s ago)  7s",
+            "  ! main           app  CrashLoopBackOff  restarts 3  back-off 10s restarting",
+            "✗ default/failed   0/1  Error",
+            "  ✗ main           app  Error             exit 7",
+            "! default/pull     0/1  ImagePullBackOff  7s",
+            "  ! main           app  ImagePullBackOff  refused: image a.example/long/x:1",
+            "⠋ default/unready  0/1  Running           7s",
+            "  ⠋ main           app  NotReady",
         ],
     );
+}
+
+#[test]
+fn view_tells_pods_that_end_from_those_that_were_stopped_and_removed() {
+    let mut stopped = pod("stopped", "Failed");
+    stopped.containers = vec![ContainerReport {
+        exit_code: Some(143),
+        ..container("main", ContainerKind::App, ContainerPhase::Terminated, "Error")
+    }];
+    let mut ending = pod("ending", "Running");
+    ending.containers = vec![container("main", ContainerKind::App, ContainerPhase::Running, "")];
+    let until = now() + SignedDuration::from_secs(9);
+    let with_end = |report: &PodReport, end| Arc::new(ShownPod { end, ..shown_pod(report) });
+    let mut shown = Shown {
+        pods: vec![with_end(&stopped, PodEnd::Stopped), with_end(&ending, PodEnd::Ending(until))],
+        removed: 25,
+        next_job: Some(("cronjob default/tick".to_owned(), until)),
+    };
+    // What the store says of a pod that ends.
+    Arc::make_mut(&mut shown.pods[1]).summary.status = "Terminating".to_owned();
+    let reports = reports(vec![stopped, ending]);
+    assert_eq!(
+        super::picture(&shown, &reports, frame(), SIZE),
+        [
+            "⠋ default/ending   1/1  Terminating  ends within 9s",
+            "  ● main           app  Running",
+            "■ default/stopped  0/1  Stopped",
+            "  ■ main           app  Error        exit 143",
+            "… 25 pods ended and were removed",
+            "… cronjob default/tick starts its next job in 9s",
+        ]
+    );
+    shown.pods.clear();
+    let waits = super::picture(&shown, &reports, frame(), SIZE);
+    assert_eq!(waits[0], "⠋ cronjob default/tick starts its next job in 9s");
+    assert_eq!(table(&shown, &reports, frame()), ["… 25 pods ended and were removed"]);
 }
 
 /// Pods with two containers each, of which the first ones have finished.
@@ -135,19 +243,19 @@ fn sized(columns: usize, rows: usize) -> Size {
 
 #[test]
 fn picture_shows_containers_of_as_many_pods_as_fit() {
-    let lines = picture(&many(15, 5), FRAME, sized(120, 40));
+    let lines = picture(&many(15, 5), sized(120, 40));
     assert_eq!(lines.len(), 15 + 24, "{lines:#?}");
     let at = |name| lines.iter().position(|line| line.contains(name)).unwrap();
     // Those that run come first.
-    assert!(lines[at("p04")].ends_with("2/2 containers"), "{lines:#?}");
+    assert!(!lines[at("p04") + 1].contains("main"), "{lines:#?}");
     let at = at("p05");
     assert!(lines[at + 1].starts_with("  ● main"), "{lines:#?}");
-    assert_eq!(picture(&many(13, 0), FRAME, sized(120, 40)).len(), 39);
+    assert_eq!(picture(&many(13, 0), sized(120, 40)).len(), 39);
 }
 
 #[test]
 fn picture_counts_pods_that_do_not_fit() {
-    let lines = picture(&many(15, 10), FRAME, sized(40, 10));
+    let lines = picture(&many(15, 10), sized(40, 10));
     assert_eq!(lines.len(), 9, "{lines:#?}");
     let running = lines.iter().filter(|line| line.contains("Running"));
     assert_eq!(running.count(), 5, "{lines:#?}");
@@ -165,7 +273,7 @@ fn picture_never_exceeds_the_terminal() {
     all.insert_mut(long.uid.clone(), long);
     for columns in 20..130 {
         for rows in 1..40 {
-            let lines = picture(&all, FRAME, sized(columns, rows));
+            let lines = picture(&all, sized(columns, rows));
             assert!(lines.len() < rows.max(2), "{columns}x{rows}: {lines:#?}");
             for line in &lines {
                 assert!(line.chars().count() <= columns, "{columns}x{rows}: {line:?}");
@@ -178,21 +286,21 @@ fn picture_never_exceeds_the_terminal() {
 #[test]
 fn picture_shortens_names_so_that_states_are_seen() {
     let long = pod("a-name-as-long-as-those-that-controllers-give-x7k2p", "Pending");
-    let seen = picture(&reports(vec![long]), FRAME, sized(40, 10));
+    let seen = picture(&reports(vec![long]), sized(40, 10));
     assert_eq!(seen, ["⠋ default/a-nam…rs-give-x7k2p  Pending …"]);
 }
 
 #[test]
 fn table_has_every_container() {
-    let table = table(&many(30, 30), FRAME);
-    assert_eq!(table.len(), 90);
+    let many = many(30, 30);
+    assert_eq!(table(&shown(&many), &many, frame()).len(), 90);
 }
 
 #[test]
 fn view_colours_marks_when_enabled() {
-    let frame = Frame { colour: true, ..FRAME };
-    let lines = table(&reports(vec![pod("a", "Failed")]), frame);
-    assert_eq!(lines, ["\u{1b}[31m✗\u{1b}[0m default/a    Failed"]);
+    let reports = reports(vec![pod("a", "Failed")]);
+    let lines = table(&shown(&reports), &reports, Frame { colour: true, ..frame() });
+    assert_eq!(lines, ["\u{1b}[31m✗\u{1b}[0m default/a  0/0  Failed"]);
 }
 
 #[rstest]

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use crib_base::columns::age::age;
 use crib_base::run_socket::EventAnswer;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus, Toleration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::lines::{Lines, NONE};
 use super::time::time;
@@ -21,7 +23,7 @@ pub(super) fn lines(pod: &Pod, events: Option<&[EventAnswer]>, now: Timestamp) -
         (pod.spec.clone().unwrap_or_default(), pod.status.clone().unwrap_or_default());
     let has_agent = events.is_some();
     let mut lines = Lines::default();
-    head(&mut lines, pod, &spec, &status, has_agent);
+    head(&mut lines, pod, &spec, &status, has_agent, now);
     let as_containers = api::pod::Pod::new(pod.clone());
     let ephemeral = as_containers.ephemeral_containers();
     let groups = [
@@ -47,7 +49,23 @@ pub(super) fn lines(pod: &Pod, events: Option<&[EventAnswer]>, now: Timestamp) -
     lines.0
 }
 
-fn head(lines: &mut Lines, pod: &Pod, spec: &PodSpec, status: &PodStatus, has_agent: bool) {
+/// How long a pod that ends has been told to, and the grace period that it has for it.
+fn ending(metadata: &ObjectMeta, status: &PodStatus, now: Timestamp) -> Option<(String, i64)> {
+    let until = metadata.deletion_timestamp.as_ref()?;
+    let grace = metadata.deletion_grace_period_seconds.unwrap_or_default();
+    let has_ended = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    let since = until.0.checked_sub(SignedDuration::from_secs(grace)).unwrap_or(until.0);
+    (!has_ended).then(|| (age(since, now), grace))
+}
+
+fn head(
+    lines: &mut Lines,
+    pod: &Pod,
+    spec: &PodSpec,
+    status: &PodStatus,
+    has_agent: bool,
+    now: Timestamp,
+) {
     let metadata = &pod.metadata;
     lines.field(0, WIDTH, "Name", metadata.name.as_deref().unwrap_or_default());
     let namespace = metadata.namespace.as_deref().unwrap_or("default");
@@ -66,7 +84,13 @@ fn head(lines: &mut Lines, pod: &Pod, spec: &PodSpec, status: &PodStatus, has_ag
     lines.some(0, WIDTH, "Start Time", status.start_time.as_ref().map(time).as_deref());
     lines.values(0, WIDTH, "Labels", &pairs(metadata.labels.as_ref(), "="));
     lines.values(0, WIDTH, "Annotations", &pairs(metadata.annotations.as_ref(), ": "));
-    lines.field(0, WIDTH, "Status", status.phase.as_deref().unwrap_or("Pending"));
+    match ending(metadata, status, now) {
+        None => lines.field(0, WIDTH, "Status", status.phase.as_deref().unwrap_or("Pending")),
+        Some((lasts, grace)) => {
+            lines.field(0, WIDTH, "Status", &format!("Terminating (lasts {lasts})"));
+            lines.field(0, LAST_WIDTH, "Termination Grace Period", &format!("{grace}s"));
+        }
+    }
     lines.some(0, WIDTH, "Reason", status.reason.as_deref());
     lines.some(0, WIDTH, "Message", status.message.as_deref());
     lines.field(0, WIDTH, "IP", status.pod_ip.as_deref().unwrap_or_default());
@@ -229,6 +253,23 @@ Node-Selectors:              a=b
 Tolerations:                 k:NoExecute op=Exists for 300s
 Events:                      <none>";
         assert_eq!(described(Some(&[])), expected);
+    }
+
+    #[test]
+    fn pod_that_ends_shows_since_when_and_how_long_it_may_take() {
+        let mut pod: Pod = serde_json::from_str(POD).unwrap();
+        let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
+        let until = now + SignedDuration::from_secs(7);
+        pod.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(until));
+        pod.metadata.deletion_grace_period_seconds = Some(10);
+        let text = lines(&pod, Some(&[]), now).join("\n");
+        let expected =
+            "Status:           Terminating (lasts 3s)\nTermination Grace Period:    10s\nIP: ";
+        assert!(text.contains(expected), "{text}");
+        pod.status.get_or_insert_default().phase = Some("Failed".to_owned());
+        let text = lines(&pod, Some(&[]), now).join("\n");
+        assert!(text.contains("Status:           Failed\nIP: "), "{text}");
     }
 
     #[test]

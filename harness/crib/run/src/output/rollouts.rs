@@ -1,0 +1,201 @@
+//! ◆ How far changed objects are, until their pods are those of the change. Pure; it remembers what it said.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::manifest::Workload;
+use crib_base::columns::fields::number;
+use crib_base::waiting;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::shown::{PodEnd, Shown, ShownPod};
+
+/// The objects that a change of the manifests may have changed.
+#[derive(Debug, Default)]
+pub(crate) struct Rollouts {
+    /// By their full names, each with what was said last.
+    all: BTreeMap<String, Option<Progress>>,
+}
+
+/// How far an object is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Progress {
+    wanted: i64,
+    updated: i64,
+    ready: i64,
+    /// The pods that end.
+    ending: BTreeSet<String>,
+    /// The others that are not ready, each with its STATUS.
+    unready: BTreeSet<String>,
+}
+
+impl Progress {
+    /// `None` for a kind that rolls nothing out.
+    fn of(workload: &Workload, status: &Value, pods: &[&ShownPod]) -> Option<Self> {
+        let count = |field: &str| number(status, &format!("/{field}"));
+        let object = workload.json();
+        let replicas = object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
+        let (wanted, updated, ready) = match workload.kind().1 {
+            "Deployment" | "StatefulSet" => {
+                (replicas, count("updatedReplicas"), count("readyReplicas"))
+            }
+            "ReplicaSet" => (replicas, count("replicas"), count("readyReplicas")),
+            "DaemonSet" => (
+                count("desiredNumberScheduled"),
+                count("updatedNumberScheduled"),
+                count("numberReady"),
+            ),
+            _ => return None,
+        };
+        let ends = |pod: &&&ShownPod| matches!(pod.end, PodEnd::Ending(_));
+        let ending = pods.iter().filter(ends).map(|pod| pod.full_name());
+        let is_unready = |pod: &&&ShownPod| pod.summary.ready < pod.summary.containers;
+        let unready = pods.iter().filter(|pod| !ends(pod)).filter(is_unready);
+        let unready = unready.map(|pod| format!("{} ({})", pod.full_name(), pod.status()));
+        let (ending, unready) = (ending.collect(), unready.collect());
+        Some(Self { wanted, updated, ready, ending, unready })
+    }
+
+    fn is_complete(&self) -> bool {
+        self.updated >= self.wanted && self.ready >= self.wanted && self.ending.is_empty()
+    }
+
+    fn sentence(&self, name: &str, pods: &[&ShownPod], now: Timestamp) -> String {
+        let Self { wanted, updated, ready, .. } = self;
+        let counts = format!("{name}: {updated} of {wanted} pods updated, {ready} ready");
+        let ending: Vec<(String, Timestamp)> = pods
+            .iter()
+            .filter_map(|pod| match pod.end {
+                PodEnd::Ending(until) => Some((pod.full_name(), until)),
+                PodEnd::None | PodEnd::Stopped => None,
+            })
+            .collect();
+        let ending = ending.iter().map(|(name, until)| (name.as_str(), *until));
+        match (waiting::sentence(ending, now), self.unready.first()) {
+            _ if self.is_complete() => format!("{counts}: it is rolled out"),
+            (Some(waits), _) => format!("{counts}, {waits} to end"),
+            (None, Some(pod)) => format!("{counts}, waiting for pod {pod} to be ready"),
+            (None, None) => counts,
+        }
+    }
+}
+
+impl Rollouts {
+    /// These objects may have changed.
+    pub(crate) fn begin(&mut self, names: BTreeSet<String>) {
+        self.all = names.into_iter().map(|name| (name, None)).collect();
+    }
+
+    /// Whether all that was begun is complete.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// What is new: a sentence for each object that is further, or waits for something else, than when it was told last. `owner`
+    /// knows which object a pod is of.
+    pub(crate) fn on_statuses<'w>(
+        &mut self,
+        statuses: impl Iterator<Item = (&'w Workload, Value)>,
+        shown: &Shown,
+        owner: impl Fn(&ShownPod) -> Option<String>,
+        now: Timestamp,
+    ) -> Vec<String> {
+        let mut pods: BTreeMap<String, Vec<&ShownPod>> = BTreeMap::new();
+        for pod in &shown.pods {
+            if let Some(name) = owner(pod) {
+                pods.entry(name).or_default().push(pod);
+            }
+        }
+        let (mut lines, mut before) = (Vec::new(), std::mem::take(&mut self.all));
+        for (workload, status) in statuses {
+            let name = workload.full_name();
+            let Some(said) = before.remove(&name) else {
+                continue;
+            };
+            let own = pods.remove(&name).unwrap_or_default();
+            let Some(progress) = Progress::of(workload, &status, &own) else {
+                continue;
+            };
+            // One that has not changed is complete from the beginning.
+            let is_new = said.as_ref() != Some(&progress);
+            if is_new && (said.is_some() || !progress.is_complete()) {
+                lines.push(progress.sentence(&name, &own, now));
+            }
+            if !progress.is_complete() {
+                self.all.insert(name, Some(progress));
+            }
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use api::manifest::{Strictness, parse};
+    use serde_json::json;
+
+    use super::*;
+
+    /// A pod of the Deployment, with a STATUS; one that ends has 9 s.
+    fn pod(name: &str, status: &str) -> Arc<ShownPod> {
+        let end = (status == "Terminating").then_some("1970-01-01T00:00:09Z");
+        let (phase, ready) = match status {
+            "Running" | "Terminating" => ("Running", true),
+            _ => ("Pending", false),
+        };
+        Arc::new(ShownPod::of(&json!({
+            "metadata": {"name": name, "namespace": "default", "uid": name, "deletionTimestamp": end},
+            "spec": {"containers": [{"name": "c"}]},
+            "status": {"phase": phase, "containerStatuses": [{
+                "name": "c", "ready": ready,
+                "state": if ready { json!({"running": {}}) } else { json!({"waiting": {"reason": status}}) },
+            }]},
+        })))
+    }
+
+    #[test]
+    fn rollout_is_told_step_by_step_until_it_is_complete() {
+        let text = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  replicas: 2\n  \
+                    selector: {matchLabels: {a: b}}\n  template:\n    metadata: {labels: {a: b}}\n    \
+                    spec: {containers: [{name: c, image: i}]}\n";
+        let workload = parse("m.yaml", text, Strictness::Strict).workloads.remove(0);
+        let mut rollouts = Rollouts::default();
+        let mut told = |updated: i64, ready: i64, pods: &[(&str, &str)]| {
+            let status = json!({"updatedReplicas": updated, "readyReplicas": ready});
+            let pods = pods.iter().map(|(name, status)| pod(name, status)).collect();
+            let shown = Shown { pods, ..Shown::default() };
+            let owner = |_: &ShownPod| Some("deployment default/web".to_owned());
+            let statuses = std::iter::once((&workload, status));
+            if updated < 0 {
+                rollouts.begin(BTreeSet::from(["deployment default/web".to_owned()]));
+                return vec![];
+            }
+            rollouts.on_statuses(statuses, &shown, owner, Timestamp::UNIX_EPOCH)
+        };
+        let done = [("a", "Running"), ("b", "Running")];
+        assert_eq!(told(0, 2, &done), Vec::<String>::new(), "nothing has begun");
+        told(-1, 0, &[]);
+        let creating = [("a", "Running"), ("b", "Running"), ("c", "ContainerCreating")];
+        assert_eq!(
+            told(1, 2, &creating),
+            [
+                "deployment default/web: 1 of 2 pods updated, 2 ready, waiting for pod default/c (ContainerCreating) to be ready"
+            ]
+        );
+        assert_eq!(told(1, 2, &creating), Vec::<String>::new(), "it was told");
+        let ending = [("a", "Terminating"), ("b", "Running"), ("c", "Running")];
+        assert_eq!(
+            told(2, 2, &ending),
+            [
+                "deployment default/web: 2 of 2 pods updated, 2 ready, waiting for pod default/a (9 s left) to end"
+            ]
+        );
+        assert_eq!(
+            told(2, 2, &done),
+            ["deployment default/web: 2 of 2 pods updated, 2 ready: it is rolled out"]
+        );
+        assert_eq!(told(0, 0, &done), Vec::<String>::new(), "it is complete");
+    }
+}

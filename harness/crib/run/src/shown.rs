@@ -1,0 +1,82 @@
+//! ◆ What is shown of the pods of a run: each with kubectl's columns, those that were removed as a number. Pure.
+
+use std::sync::Arc;
+
+use api::pod::PodUid;
+use crib_base::columns::fields::{text, time};
+use crib_base::columns::pod_summary::PodSummary;
+use jiff::Timestamp;
+use serde_json::Value;
+
+/// What is shown.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shown {
+    /// The pods, those that end or were stopped among them.
+    pub(crate) pods: Vec<Arc<ShownPod>>,
+    /// How many others were removed while the run went on, by changed manifests or controllers.
+    pub(crate) removed: usize,
+    /// The CronJob that starts a Job next, and when.
+    pub(crate) next_job: Option<(String, Timestamp)>,
+}
+
+/// A pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ShownPod {
+    pub(crate) uid: PodUid,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) phase: String,
+    /// Why the pod as a whole failed.
+    pub(crate) reason: String,
+    pub(crate) summary: PodSummary,
+    pub(crate) created: Option<Timestamp>,
+    pub(crate) end: PodEnd,
+}
+
+/// Whether a pod was told to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PodEnd {
+    /// It was not, or had ended before.
+    None,
+    /// It was, and has until then.
+    Ending(Timestamp),
+    /// It was ended before it had ended by itself, and nothing of it is left.
+    Stopped,
+}
+
+impl ShownPod {
+    /// A pod as it is in the store.
+    pub(crate) fn of(pod: &Value) -> Self {
+        let phase = text(pod, "/status/phase");
+        let has_ended = matches!(phase, "Succeeded" | "Failed");
+        let end = time(pod, "/metadata/deletionTimestamp").filter(|_| !has_ended);
+        Self {
+            uid: PodUid::new(text(pod, "/metadata/uid")),
+            namespace: text(pod, "/metadata/namespace").to_owned(),
+            name: text(pod, "/metadata/name").to_owned(),
+            phase: phase.to_owned(),
+            reason: text(pod, "/status/reason").to_owned(),
+            summary: PodSummary::of(pod),
+            created: time(pod, "/metadata/creationTimestamp"),
+            end: end.map_or(PodEnd::None, PodEnd::Ending),
+        }
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.phase.as_str(), "Succeeded" | "Failed") || self.end == PodEnd::Stopped
+    }
+
+    /// `namespace/name`.
+    pub(crate) fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// STATUS: that of `kubectl get pods`, or that the pod was stopped.
+    pub(crate) fn status(&self) -> &str {
+        match self.end {
+            PodEnd::Stopped => "Stopped",
+            PodEnd::None | PodEnd::Ending(_) => &self.summary.status,
+        }
+    }
+}
