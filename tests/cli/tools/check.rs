@@ -25,6 +25,21 @@ async fn check_lists_rules_that_words_mean() {
     assert_eq!(left_out.err, expected);
 }
 
+/// Where it is piped: a terminal has a bar.
+#[tokio::test]
+async fn check_prints_each_rule_as_it_ends() {
+    let place = Place::new();
+    let (runtime, endpoint) = place.runtime().await;
+    let args = ["check", "--runtime-endpoint", &endpoint, "--parallel", "1", "--select", "sandbox"];
+    let mut checking = place.start(&args);
+    let first = checking.line_with("CRI-").await;
+    // It goes on, and a signal finds it.
+    checking.signal(Signal::SIGTERM);
+    let ended = checking.end().await.exits(130);
+    assert_eq!(ended.out.matches(first.as_str()).count(), 1, "{}", ended.out);
+    runtime.stop().await;
+}
+
 #[tokio::test]
 async fn check_of_runtime_passes_and_writes_reports() {
     let place = Place::new();

@@ -145,7 +145,9 @@ async fn rollout_tells_what_it_waits_for_until_it_is_complete() {
     let manifests = directory(&place);
     let deaf = |says: &str| {
         let spec = "    spec:\n      terminationGracePeriodSeconds: 3\n";
-        deployment(says).replace("trap 'echo bye; exit 0' TERM", "trap '' TERM").replace("    spec:\n", spec)
+        deployment(says)
+            .replace("trap 'echo bye; exit 0' TERM", "trap '' TERM")
+            .replace("    spec:\n", spec)
     };
     replace(&place, "web.yaml", &deaf("first-web"));
     let mut running = place.start(&["run", "--watch", &manifests]);
@@ -171,7 +173,9 @@ async fn changed_config_map_is_told() {
     let place = Place::new();
     let manifests = directory(&place);
     let map = |value: &str| {
-        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m}}\ndata: {{VALUE: {value}}}\n")
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m}}\ndata: {{VALUE: {value}}}\n"
+        )
     };
     replace(&place, "m.yaml", &map("one"));
     replace(&place, "a.yaml", &pod("a", "up"));

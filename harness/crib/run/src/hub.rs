@@ -91,7 +91,7 @@ impl Hub {
 
     /// Whether a pod is shown, and was not told to end while it ran.
     pub(super) fn ended_by_itself(&self, uid: &PodUid) -> bool {
-        self.pods.get(uid).is_some_and(|known| known.shown.end == PodEnd::None)
+        self.pods.get(uid).is_some_and(|known| !known.was_stopped)
     }
 
     /// The pods that were told to end and have not, each with the end of its grace period.
@@ -276,6 +276,9 @@ impl Hub {
                     false if pod.shown.end != PodEnd::Stopped => pod.set_status(status),
                     false => {}
                 }
+            }
+            if pod.deletion.is_some() && report.is_none_or(|report| report.finished) {
+                pod.set_over();
             }
             // One that was deleted before the agent saw it never runs.
             let is_gone = report.is_none_or(|report| report.removed);

@@ -10,12 +10,15 @@ fn cron_job_starts_a_job_each_time() {
     assert_eq!(names(&changes), [""; 0]);
     let due = Timestamp::from_second(60).unwrap();
     assert_eq!(changes.again, Some(due));
+    let name = "cronjob default/tick".to_owned();
+    assert_eq!(world.controllers.next_job(), Some((name.clone(), due)));
     let changes = world.wait(1);
     assert_eq!(changes.news, ["cronjob default/tick starts job tick-1"]);
     let pod = &world.pods[0];
     assert!(pod.name().starts_with("tick-1-"), "{}", pod.name());
     let owner = &pod.api().metadata.owner_references.as_ref().unwrap()[0];
     assert_eq!((owner.kind.as_str(), owner.name.as_str()), ("Job", "tick-1"));
+    assert_eq!(world.controllers.manifest_of(pod.uid()), Some(name));
     assert_eq!(names(&world.sync()), [""; 0]);
     let changes = world.wait(60);
     assert_eq!(names(&changes).len(), 1);

@@ -19,7 +19,9 @@ pub(super) struct KnownPod {
     /// What becomes of it, if it was deleted.
     pub(super) deletion: Option<Deletion>,
     /// It was told to end before it had ended by itself.
-    was_stopped: bool,
+    pub(super) was_stopped: bool,
+    /// It was told to end, and nothing of it runs any more.
+    is_over: bool,
     /// How it is shown.
     pub(super) shown: Arc<ShownPod>,
 }
@@ -39,13 +41,25 @@ impl KnownPod {
     /// A new pod in the store.
     pub(super) fn new(object: Arc<Object>) -> Self {
         let shown = Arc::new(ShownPod::of(&object.value));
-        Self { object, status: None, is_in_store: true, deletion: None, was_stopped: false, shown }
+        Self {
+            object,
+            status: None,
+            is_in_store: true,
+            deletion: None,
+            was_stopped: false,
+            is_over: false,
+            shown,
+        }
     }
 
     /// Takes what the store has now.
     pub(super) fn set(&mut self, object: Arc<Object>) {
-        let mut shown = ShownPod::of(&object.value);
-        if self.was_stopped && (shown.has_ended() || !self.is_left()) {
+        let mut shown = match self.is_over {
+            true => ShownPod::of(&without_deletion(&object.value)),
+            false => ShownPod::of(&object.value),
+        };
+        let has_ended = shown.has_ended() || self.is_over;
+        if self.was_stopped && has_ended && shown.phase != "Succeeded" {
             shown.end = PodEnd::Stopped;
         }
         self.shown = Arc::new(shown);
@@ -58,11 +72,6 @@ impl KnownPod {
         self.deletion = Some(deletion);
         self.is_in_store = !deleted.removed;
         self.set(deleted.object);
-    }
-
-    /// Whether something of it is left.
-    fn is_left(&self) -> bool {
-        self.is_in_store || self.object.is_terminating()
     }
 
     /// Takes a status that the store does not have.
@@ -80,14 +89,27 @@ impl KnownPod {
         }
     }
 
-    /// Nothing is left of it: only of what was stopped, it is shown that it was to end.
+    /// Nothing of it runs any more.
+    pub(super) fn set_over(&mut self) {
+        if !self.is_over {
+            self.is_over = true;
+            self.set(self.object.clone());
+        }
+    }
+
+    /// Nothing is left of it: it is as if it had never been told to end, but for how it is shown.
     pub(super) fn end(&mut self) {
         let mut object = (*self.object).clone();
-        if let Some(metadata) = object.value["metadata"].as_object_mut() {
-            metadata.retain(|field, _| !field.starts_with("deletion"));
-        }
-        self.is_in_store = false;
-        self.object = Arc::new(object);
-        self.set(self.object.clone());
+        object.value = without_deletion(&object.value);
+        (self.is_over, self.is_in_store) = (true, false);
+        self.set(Arc::new(object));
     }
+}
+
+fn without_deletion(value: &Value) -> Value {
+    let mut value = value.clone();
+    if let Some(metadata) = value["metadata"].as_object_mut() {
+        metadata.retain(|field, _| !field.starts_with("deletion"));
+    }
+    value
 }

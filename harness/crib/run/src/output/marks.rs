@@ -6,7 +6,7 @@
 //! | running  | all of its containers are ready         | runs                                       |
 //! | waiting  | Pending, not ready, or ends             | waits for its turn, or is not ready        |
 //! | retrying | a container retries                     | waits after a failure, with its reason     |
-//! | stopped  | was ended with the run                  | ended with its pod                         |
+//! | stopped  | was ended with the run, and not done    | ended with its pod                         |
 //! | failed   | Failed, ended incomplete, or cannot run | exited with another code, or can never run |
 
 use agent::{ContainerPhase, ContainerReport, PodReport};

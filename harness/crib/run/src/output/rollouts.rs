@@ -21,6 +21,8 @@ pub(crate) struct Rollouts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Progress {
     wanted: i64,
+    /// Pods that do not end, earlier ones among them.
+    replicas: i64,
     updated: i64,
     ready: i64,
     /// The pods that end.
@@ -35,16 +37,20 @@ impl Progress {
         let count = |field: &str| number(status, &format!("/{field}"));
         let object = workload.json();
         let replicas = object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
-        let (wanted, updated, ready) = match workload.kind().1 {
+        let [wanted, replicas, updated, ready] = match workload.kind().1 {
             "Deployment" | "StatefulSet" => {
-                (replicas, count("updatedReplicas"), count("readyReplicas"))
+                [replicas, count("replicas"), count("updatedReplicas"), count("readyReplicas")]
             }
-            "ReplicaSet" => (replicas, count("replicas"), count("readyReplicas")),
-            "DaemonSet" => (
+            // It does not replace its pods.
+            "ReplicaSet" => {
+                [replicas, count("replicas"), count("replicas"), count("readyReplicas")]
+            }
+            "DaemonSet" => [
                 count("desiredNumberScheduled"),
+                count("currentNumberScheduled"),
                 count("updatedNumberScheduled"),
                 count("numberReady"),
-            ),
+            ],
             _ => return None,
         };
         let ends = |pod: &&&ShownPod| matches!(pod.end, PodEnd::Ending(_));
@@ -53,11 +59,15 @@ impl Progress {
         let unready = pods.iter().filter(|pod| !ends(pod)).filter(is_unready);
         let unready = unready.map(|pod| format!("{} ({})", pod.full_name(), pod.status()));
         let (ending, unready) = (ending.collect(), unready.collect());
-        Some(Self { wanted, updated, ready, ending, unready })
+        Some(Self { wanted, replicas, updated, ready, ending, unready })
     }
 
     fn is_complete(&self) -> bool {
-        self.updated >= self.wanted && self.ready >= self.wanted && self.ending.is_empty()
+        let has_all = self.updated >= self.wanted && self.ready >= self.wanted;
+        has_all
+            && self.replicas <= self.updated
+            && self.ending.is_empty()
+            && self.unready.is_empty()
     }
 
     fn sentence(&self, name: &str, pods: &[&ShownPod], now: Timestamp) -> String {
@@ -163,7 +173,10 @@ mod tests {
         let workload = parse("m.yaml", text, Strictness::Strict).workloads.remove(0);
         let mut rollouts = Rollouts::default();
         let mut told = |updated: i64, ready: i64, pods: &[(&str, &str)]| {
-            let status = json!({"updatedReplicas": updated, "readyReplicas": ready});
+            let replicas = pods.iter().filter(|(_, status)| *status != "Terminating").count();
+            let status = json!({
+                "replicas": replicas, "updatedReplicas": updated, "readyReplicas": ready,
+            });
             let pods = pods.iter().map(|(name, status)| pod(name, status)).collect();
             let shown = Shown { pods, ..Shown::default() };
             let owner = |_: &ShownPod| Some("deployment default/web".to_owned());
@@ -185,6 +198,9 @@ mod tests {
             ]
         );
         assert_eq!(told(1, 2, &creating), Vec::<String>::new(), "it was told");
+        let both = [("a", "Running"), ("b", "Running"), ("c", "Running")];
+        let old = told(2, 3, &both);
+        assert_eq!(old, ["deployment default/web: 2 of 2 pods updated, 3 ready"]);
         let ending = [("a", "Terminating"), ("b", "Running"), ("c", "Running")];
         assert_eq!(
             told(2, 2, &ending),

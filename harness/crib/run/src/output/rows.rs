@@ -81,10 +81,10 @@ pub(crate) fn container_row(container: &ContainerReport, pod: Mark) -> Row {
         notes.extend(took.map(|took| format!("{name} {}", duration(took))));
     }
     if container.state == ContainerPhase::Waiting
-        && matches!(mark, Mark::Retrying | Mark::Failed)
+        && matches!(Mark::of_container(container), Mark::Retrying | Mark::Failed)
         && !container.message.is_empty()
     {
-        notes.push(one_line(&cause_first(without_call(&container.message))));
+        notes.push(one_line(&cause_first(&container.message)));
     }
     Row { mark, indent: "  ", name: container.name.clone(), kind: kind.into(), state, notes }
 }
@@ -93,7 +93,7 @@ pub(crate) fn container_row(container: &ContainerReport, pod: Mark) -> Row {
 fn cause_first(message: &str) -> Cow<'_, str> {
     let back_off = message.starts_with("Back-off pulling image");
     let pulled = message.split_once(": ErrImagePull: ").filter(|_| back_off);
-    let message = pulled.map_or(message, |(_, message)| message);
+    let message = without_call(pulled.map_or(message, |(_, message)| message));
     let image = message.strip_prefix("image ");
     match image.and_then(|image| image.split_once(" could not be pulled: ")) {
         Some((name, cause)) => format!("{cause}: image {name}").into(),

@@ -16,6 +16,9 @@ use crate::shown::{Shown, ShownPod};
 /// The least that is left of a name.
 const NAME: usize = 8;
 
+/// How much is left of a longer name before the column after it is left out.
+const FEW: usize = 20;
+
 /// The columns and rows of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size {
@@ -58,10 +61,11 @@ pub(crate) fn picture(shown: &Shown, reports: &Reports, frame: Frame, size: Size
         let mark = Mark::Waiting.sign(frame.tick, frame.colour);
         let waits = next_job(shown, frame.now)
             .unwrap_or_else(|| format!("starting  {}", duration(frame.elapsed)));
+        let waits = shorten_end(&waits, size.columns.saturating_sub("● ".chars().count()));
         let mut lines = vec![format!("{mark} {waits}")];
-        lines.extend(removed(shown));
+        lines.extend(removed(shown).map(|line| shorten_end(&line, size.columns)));
         lines.truncate(height);
-        return lines.iter().map(|line| shorten_end(line, size.columns)).collect();
+        return lines;
     }
     let mut last: Vec<String> = removed(shown).into_iter().collect();
     last.extend(next_job(shown, frame.now).map(|waits| format!("… {waits}")));
@@ -94,10 +98,10 @@ pub(crate) fn picture(shown: &Shown, reports: &Reports, frame: Frame, size: Size
     }
     let mut lines = lay_out(&rows, frame, Some(size.columns));
     if !hidden.is_empty() {
-        lines.push(more(hidden));
+        last.insert(0, more(hidden));
     }
-    lines.extend(last);
-    lines.iter().map(|line| shorten_end(line, size.columns)).collect()
+    lines.extend(last.iter().map(|line| shorten_end(line, size.columns)));
+    lines
 }
 
 fn rows_of((pod, report): Pod<'_>, now: Timestamp) -> Vec<Row> {
@@ -152,7 +156,9 @@ fn lay_out(rows: &[Row], frame: Frame, columns: Option<usize>) -> Vec<String> {
     if let Some(columns) = columns {
         // The mark, and the spaces between columns.
         let taken = "● ".chars().count() + "  ".len() + "  ".len() + states;
-        if taken + names + kinds > columns {
+        // What follows the states may be cut, but not these.
+        let taken = taken + if kinds > 0 { "  ".len() } else { 0 };
+        if taken + names.min(FEW) + kinds > columns {
             kinds = 0;
         }
         names = names.min(columns.saturating_sub(taken + kinds).max(NAME));

@@ -126,17 +126,20 @@ fn end(args: &DownArgs, runs: &Runs) -> Result<(), CallError> {
         ));
     }
     for run in ending {
-        wait(&run).map_err(failed(&format!("wait for the end of run {}", run.name)))?;
+        wait(&run, args.force).map_err(failed(&format!("wait for the end of run {}", run.name)))?;
         print(&summary(&run.name, &run.pods))?;
     }
     Ok(())
 }
 
-/// Waits for the end of a run, and says which pods it waits for.
-fn wait(run: &Ending) -> io::Result<()> {
+/// Waits for the end of a run, and says which pods it waits for, unless they are killed.
+fn wait(run: &Ending, force: bool) -> io::Result<()> {
     let mut patience = FIRST_WAIT;
     while !run.connection.has_ended_within(patience)? {
         patience = NEXT_WAIT;
+        if force {
+            continue;
+        }
         // A run that does not answer ends nevertheless.
         let pods = asked(&run.directory, Request::Pods).unwrap_or_default();
         let pods: Vec<(String, Timestamp)> = pods.iter().filter_map(end_of).collect();

@@ -287,7 +287,7 @@ fn picture_never_exceeds_the_terminal() {
 fn picture_shortens_names_so_that_states_are_seen() {
     let long = pod("a-name-as-long-as-those-that-controllers-give-x7k2p", "Pending");
     let seen = picture(&reports(vec![long]), sized(40, 10));
-    assert_eq!(seen, ["⠋ default/a-nam…rs-give-x7k2p  Pending …"]);
+    assert_eq!(seen, ["⠋ default/a-…-give-x7k2p  0/0  Pending …"]);
 }
 
 #[test]
