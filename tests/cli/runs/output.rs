@@ -58,7 +58,7 @@ async fn run_timeout_marks_each_pod_as_it_ended() {
     let reason = "crib.local/no-such-image:1";
     assert!(
         ended.err.lines().any(|line| line.starts_with("  ■ main ")
-            && line.contains("ErrImagePull")
+            && line.contains("ImagePull")
             && line.contains(reason)),
         "{}",
         ended.err

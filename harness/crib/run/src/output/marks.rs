@@ -54,9 +54,10 @@ impl Mark {
 
     /// The mark of a container in a pod with a mark.
     pub(crate) fn of_container_in(pod: Self, container: &ContainerReport) -> Self {
-        match Self::of_container(container) {
-            Self::Failed | Self::Retrying | Self::Waiting if pod == Self::Stopped => Self::Stopped,
-            own => own,
+        let own = Self::of_container(container);
+        match (pod, own) {
+            (Self::Stopped, Self::Failed | Self::Retrying | Self::Waiting) => Self::Stopped,
+            _ => own,
         }
     }
 
