@@ -35,12 +35,19 @@ pub(crate) struct ConnectTimeout(Duration);
 pub(crate) struct Connector {
     tcp: HttpConnector,
     tls: TlsConnector,
+    /// What certificates are to be for, instead of the host that is connected to.
+    server_name: Option<ServerName<'static>>,
     proxies: Arc<Matcher>,
     timeout: Option<Duration>,
 }
 
 impl Connector {
-    pub(crate) fn new(tls: ClientConfig, proxies: Arc<Matcher>, timeout: Option<Duration>) -> Self {
+    pub(crate) fn new(
+        tls: ClientConfig,
+        server_name: Option<ServerName<'static>>,
+        proxies: Arc<Matcher>,
+        timeout: Option<Duration>,
+    ) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
@@ -49,7 +56,7 @@ impl Connector {
         tcp.set_keepalive_interval(Some(interval));
         tcp.set_keepalive_retries(Some(tries));
         tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
-        Self { tcp, tls: TlsConnector::from(Arc::new(tls)), proxies, timeout }
+        Self { tcp, tls: TlsConnector::from(Arc::new(tls)), server_name, proxies, timeout }
     }
 
     async fn connect(self, server: Uri) -> Result<Stream, BoxError> {
@@ -88,7 +95,10 @@ impl Connector {
     ) -> Result<Stream, BoxError> {
         let host = server.host().unwrap_or_default();
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let name = ServerName::try_from(host.to_owned())?;
+        let name = match &self.server_name {
+            Some(name) => name.clone(),
+            None => ServerName::try_from(host.to_owned())?,
+        };
         Ok(Stream::new(self.tls.connect(name, plain).await?))
     }
 }

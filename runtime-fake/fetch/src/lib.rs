@@ -22,25 +22,43 @@ use hyper_util::client::legacy;
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::crypto::ring;
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 
 use connector::Connector;
 pub use error::FetchError;
+pub use rustls::{Error as TlsError, pki_types};
 pub use url::{Pairs, Url, UrlError, form};
 
 /// How long an unused connection is kept.
 const IDLE: Duration = Duration::from_secs(90);
 
-/// What a client trusts, and for how long it waits. The system's certificates are trusted, too.
+/// What a client trusts, who it is, and for how long it waits.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// Further certificates of authorities.
+    /// Certificates of authorities.
     pub roots: Vec<CertificateDer<'static>>,
+    /// Whether the authorities that the system trusts are not trusted.
+    pub only_roots: bool,
+    /// The client's own certificate.
+    pub identity: Option<Identity>,
+    /// The name that certificates of servers are to have, if it is not that of the URL.
+    pub server_name: Option<ServerName<'static>>,
+    /// The proxy for all requests, instead of those of the environment.
+    pub proxy: Option<String>,
     /// The limit of a connection attempt, with TLS.
     pub connect_timeout: Option<Duration>,
     /// The limit without progress: of the connection with the response's head, and of each part of its body.
     pub read_timeout: Option<Duration>,
+}
+
+/// A client's certificate, with those of the authorities above it, and its key.
+#[derive(Debug)]
+pub struct Identity {
+    /// The client's own certificate first.
+    pub certificates: Vec<CertificateDer<'static>>,
+    /// The key of the first certificate.
+    pub key: PrivateKeyDer<'static>,
 }
 
 /// A client, whose clones share its connections.
@@ -52,13 +70,17 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client with the proxies of the environment.
+    /// A client with the proxies of the environment, unless the options name one.
     ///
     /// # Errors
     ///
     /// If one of the certificates in the options is invalid.
     pub fn new(options: Options) -> Result<Self, rustls::Error> {
-        Self::with_proxies(options, Matcher::from_env())
+        let proxies = match &options.proxy {
+            Some(proxy) => Matcher::builder().all(proxy.clone()).build(),
+            None => Matcher::from_env(),
+        };
+        Self::with_proxies(options, proxies)
     }
 
     fn with_proxies(options: Options, proxies: Matcher) -> Result<Self, rustls::Error> {
@@ -66,15 +88,21 @@ impl Client {
         for root in options.roots {
             roots.add(root)?;
         }
-        // Some files of a system may be unreadable or invalid: the others count.
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        let mut tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        if !options.only_roots {
+            // Some files of a system may be unreadable or invalid: the others count.
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+        let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+            .with_root_certificates(roots);
+        let mut tls = match options.identity {
+            Some(identity) => tls.with_client_auth_cert(identity.certificates, identity.key)?,
+            None => tls.with_no_client_auth(),
+        };
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         let proxies = Arc::new(proxies);
-        let connector = Connector::new(tls, proxies.clone(), options.connect_timeout);
+        let connector =
+            Connector::new(tls, options.server_name, proxies.clone(), options.connect_timeout);
         let connections = legacy::Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::WebPkiClientVerifier;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -139,6 +140,47 @@ async fn connections_are_kept_for_further_requests() {
     assert!(request.starts_with("get /a%20b?c http/1.1\r\n"), "{request}");
     assert!(request.contains(&format!("host: localhost:{port}\r\n")), "{request}");
     assert!(request.contains("authorization: basic bwu6c2vjcmv0\r\n"), "{request}");
+}
+
+/// What accepts connections of clients that this certificate identifies.
+fn of_known_clients(client: &CertificateDer<'static>) -> (CertificateDer<'static>, TlsAcceptor) {
+    let CertifiedKey { cert, signing_key } =
+        generate_simple_self_signed(["server".to_owned()]).unwrap();
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(signing_key.serialize_der()));
+    let provider = Arc::new(ring::default_provider());
+    let mut clients = RootCertStore::empty();
+    clients.add(client.clone()).unwrap();
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(clients), provider.clone()).build();
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(verifier.unwrap())
+        .with_single_cert(vec![cert.der().clone()], key)
+        .unwrap();
+    (cert.der().clone(), TlsAcceptor::from(Arc::new(config)))
+}
+
+#[tokio::test]
+async fn client_shows_its_certificate_to_a_server_of_another_name() {
+    let CertifiedKey { cert, signing_key } =
+        generate_simple_self_signed(["client".to_owned()]).unwrap();
+    let (certificate, tls) = of_known_clients(cert.der());
+    let (port, seen) = server(Some(tls), HELLO).await;
+    let options = |known: bool| Options {
+        roots: vec![certificate.clone()],
+        only_roots: true,
+        identity: known.then(|| Identity {
+            certificates: vec![cert.der().clone()],
+            key: PrivateKeyDer::from(PrivatePkcs8KeyDer::from(signing_key.serialize_der())),
+        }),
+        server_name: Some(ServerName::try_from("server").unwrap()),
+        ..Options::default()
+    };
+    let url = format!("https://127.0.0.1:{port}/");
+    assert!(get(&client(options(false), NO_PROXIES), &url).await.is_err());
+    assert_eq!(seen.lock().unwrap().len(), 0);
+    assert_eq!(get(&client(options(true), NO_PROXIES), &url).await.unwrap(), "200 hello");
 }
 
 #[tokio::test]

@@ -46,6 +46,7 @@ impl Transport {
             roots: self.certificates(endpoint)?,
             connect_timeout: Some(CONNECT),
             read_timeout: Some(self.settings.progress_timeout),
+            ..Options::default()
         });
         let client = client.map_err(|error| settings(endpoint, chain(&error)))?;
         known().insert(ca, client.clone());
