@@ -58,6 +58,7 @@ mod sync_loop;
 mod upkeep;
 mod worker;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::pod::Pod;
@@ -70,7 +71,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use config::{AdmissionConfig, CgroupConfig, Config, LogRotation, MakeInMemory};
-pub use node::{CgroupDriver, MemoryQos, MemoryReservation};
+pub use node::{CgroupDriver, HandlerFeatures, MemoryQos, MemoryReservation};
 pub use reporting::events::{Event, EventObject, EventType};
 pub use reporting::report::{
     ContainerPhase, ContainerReport, PodReport, PublishedStatus, ReadinessChange, Reports,
@@ -109,12 +110,20 @@ pub struct Parts {
     pub sources: Vec<Box<dyn source::PodSource>>,
 }
 
+/// What the node has, and what of that pods may request: quantities by resource name.
+#[derive(Debug)]
+struct NodeResources {
+    capacity: BTreeMap<String, String>,
+    allocatable: BTreeMap<String, String>,
+}
+
 /// A running agent. Dropping it ends its tasks, as [`Agent::stop`] does; pods keep running.
 #[derive(Debug)]
 pub struct Agent {
     reports: watch::Receiver<Arc<Reports>>,
     pods: watch::Receiver<Arc<[Pod]>>,
     readiness: watch::Receiver<Readiness>,
+    resources: Arc<NodeResources>,
     status_store: StatusStore,
     events: EventRecorder,
     kill_now: watch::Sender<bool>,
@@ -208,11 +217,16 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         runtime.clone(),
         readiness_sender,
     ));
+    let offer = shared::offer(&config, &node);
+    let resources = Arc::new(NodeResources {
+        capacity: node.capacity.clone(),
+        allocatable: offer.allocatable.clone(),
+    });
     let shared = Shared {
         prober,
         trash: Arc::clone(&trash),
         in_memory: InMemory::new(&config),
-        offer: shared::offer(&config, &node),
+        offer,
         user_namespaces: UserNamespaces::new(&config.root_dir),
         tokens: Tokens::new(&config.root_dir, &config.cluster_domain, &config.node_name),
         claims: Claims::new(config.volumes_dir.clone(), config.pods_lock.clone()),
@@ -241,7 +255,18 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         failed,
         shutdown.clone(),
     ));
-    Agent { reports, pods, readiness, status_store, events, kill_now, trash, shutdown, tasks }
+    Agent {
+        reports,
+        pods,
+        readiness,
+        resources,
+        status_store,
+        events,
+        kill_now,
+        trash,
+        shutdown,
+        tasks,
+    }
 }
 
 /// What of an agent can be shown; clones show the same agent.
@@ -250,9 +275,43 @@ pub struct AgentView {
     reports: watch::Receiver<Arc<Reports>>,
     pods: watch::Receiver<Arc<[Pod]>>,
     readiness: watch::Receiver<Readiness>,
+    resources: Arc<NodeResources>,
 }
 
 impl AgentView {
+    /// What the node has, by resource name.
+    #[must_use]
+    pub fn capacity(&self) -> &BTreeMap<String, String> {
+        &self.resources.capacity
+    }
+
+    /// What of that pods may request.
+    #[must_use]
+    pub fn allocatable(&self) -> &BTreeMap<String, String> {
+        &self.resources.allocatable
+    }
+
+    /// What the runtime said last that it can do; `None` before it has been asked.
+    #[must_use]
+    pub fn capabilities(&self) -> Option<cri::Capabilities> {
+        self.readiness.borrow().capabilities.as_deref().cloned()
+    }
+
+    /// Why pods, or those with a network of their own, cannot be started; empty if they can.
+    #[must_use]
+    pub fn not_ready(&self) -> Vec<String> {
+        let readiness = self.readiness.borrow();
+        readiness.runtime.iter().chain(&readiness.network).cloned().collect()
+    }
+
+    /// Waits until [`AgentView::not_ready`] or [`AgentView::capabilities`] may say something else. Cancel-safe.
+    pub async fn readiness_changed(&mut self) {
+        if self.readiness.changed().await.is_err() {
+            // The agent has ended.
+            std::future::pending().await
+        }
+    }
+
     /// Why the agent is not healthy: the pods of the runtime were last listed more than 3 minutes ago.
     ///
     /// # Errors
@@ -288,6 +347,7 @@ impl Agent {
             reports: self.reports.clone(),
             pods: self.pods.clone(),
             readiness: self.readiness.clone(),
+            resources: Arc::clone(&self.resources),
         }
     }
 

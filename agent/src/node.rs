@@ -33,6 +33,8 @@ pub struct Node {
     pub seccomp_root: PathBuf,
     /// Whether containers without a seccomp profile get the runtime's default instead of none.
     pub seccomp_default: bool,
+    /// Quantities that the machine has, by resource name.
+    pub capacity: BTreeMap<String, String>,
     /// Allocatable quantities by resource name.
     pub allocatable: BTreeMap<String, String>,
     /// Memory of the machine, bytes; 0: unknown.
@@ -184,6 +186,7 @@ impl Node {
             root_dir,
             pod_logs_dir: pod_logs_dir.into(),
             seccomp_default: false,
+            capacity: BTreeMap::new(),
             allocatable: BTreeMap::new(),
             memory_capacity: 0,
             agent_id: None,

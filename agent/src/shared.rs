@@ -212,6 +212,10 @@ pub(crate) fn node(config: &Config) -> Node {
     }
     let rules = &config.admission;
     node.allocatable = allocatable(&capacity, &[&rules.system_reserved, &rules.kube_reserved], &[]);
+    if let Some(most) = rules.max_pods {
+        capacity.insert("pods".to_owned(), most.to_string());
+    }
+    node.capacity = capacity;
     node
 }
 

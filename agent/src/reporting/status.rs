@@ -26,6 +26,7 @@ use crate::decide::resize::actuated::Actuated;
 use crate::decide::resize::conditions::ResizeConditions;
 use crate::observed::Observed;
 
+pub use conditions::is_own;
 pub use phase::phase;
 
 /// Why the latest start of a container failed or was deferred.

@@ -20,7 +20,7 @@ use tokio_stream::StreamExt;
 use super::PodSource;
 use super::files::{Changed, ManifestFiles, ManifestMode};
 use super::merge::{
-    DuplicatePod, Kept, SourcePods, StaticSource, new_duplicates, reject_duplicates, small_change,
+    DuplicatePod, Kept, SourceKind, SourcePods, new_duplicates, reject_duplicates, small_change,
 };
 use super::{Distinct, log_duplicates, log_updates};
 use crate::blocking::{blocking, brief};
@@ -172,7 +172,7 @@ impl DirectorySource {
             }
             ManifestMode::Kubelet { .. } => {
                 let (updates, rejected) =
-                    self.merged.merge(StaticSource::File, pods, self.clock.now());
+                    self.merged.merge(SourceKind::File, pods, self.clock.now());
                 log_updates(&self.name(), &updates);
                 (self.merged.pods(), rejected)
             }

@@ -45,21 +45,24 @@ impl fmt::Display for PodOp {
     }
 }
 
-/// A kind of source of static pods.
+/// A kind of source of pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StaticSource {
-    /// A directory or a file.
+pub enum SourceKind {
+    /// A directory or a file, of static pods.
     File,
-    /// A URL.
+    /// A URL, of static pods.
     Http,
+    /// An API server.
+    Api,
 }
 
-impl StaticSource {
+impl SourceKind {
     /// Its name in annotations.
     fn as_str(self) -> &'static str {
         match self {
             Self::File => "file",
             Self::Http => "http",
+            Self::Api => "api",
         }
     }
 
@@ -67,7 +70,7 @@ impl StaticSource {
     fn kept(self) -> Kept {
         match self {
             Self::File => Kept::Last,
-            Self::Http => Kept::First,
+            Self::Http | Self::Api => Kept::First,
         }
     }
 }
@@ -125,7 +128,7 @@ impl SourcePods {
     /// yields an update in any case: it tells that the source is ready.
     pub fn merge(
         &mut self,
-        source: StaticSource,
+        source: SourceKind,
         pods: Vec<Pod>,
         now: Timestamp,
     ) -> (Vec<SourceUpdate>, Vec<DuplicatePod>) {
@@ -320,7 +323,7 @@ mod tests {
 
     /// The updates as `OP uid…`.
     fn merged(source: &mut SourcePods, pods: &[Pod]) -> Vec<String> {
-        let (updates, _) = source.merge(StaticSource::File, pods.to_vec(), Timestamp::UNIX_EPOCH);
+        let (updates, _) = source.merge(SourceKind::File, pods.to_vec(), Timestamp::UNIX_EPOCH);
         let show = |update: &SourceUpdate| {
             let uids = update.pods.iter().map(|pod| format!(" {}", pod.uid()));
             format!("{}{}", update.op, uids.collect::<String>())
@@ -374,7 +377,7 @@ mod tests {
         let mut source = SourcePods::default();
         let _ = merged(&mut source, &[pod("u1", "a", "one")]);
         let later = Timestamp::from_second(60).unwrap();
-        let (updates, _) = source.merge(StaticSource::File, vec![pod("u1", "a", "two")], later);
+        let (updates, _) = source.merge(SourceKind::File, vec![pod("u1", "a", "two")], later);
         let seen: Vec<_> = updates[0].pods[0].annotations().collect();
         assert_eq!(seen, [(CONFIG_SEEN, "1970-01-01T00:00:00Z"), (CONFIG_SOURCE, "file")]);
     }
@@ -383,7 +386,7 @@ mod tests {
     fn one_pod_of_a_name_is_rejected_with_both_files() {
         let mut source = SourcePods::default();
         let twins = vec![pod("u1", "a", "one"), pod("u2", "a", "two")];
-        let (updates, rejected) = source.merge(StaticSource::File, twins, Timestamp::UNIX_EPOCH);
+        let (updates, rejected) = source.merge(SourceKind::File, twins, Timestamp::UNIX_EPOCH);
         assert_eq!(updates[0].pods.len(), 1);
         assert_eq!(
             rejected[0].to_string(),

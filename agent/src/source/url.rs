@@ -17,7 +17,7 @@ use hyper::body::Bytes;
 use tokio::time::timeout;
 
 use super::PodSource;
-use super::merge::{DuplicatePod, SourcePods, StaticSource, new_duplicates};
+use super::merge::{DuplicatePod, SourceKind, SourcePods, new_duplicates};
 use super::{log_duplicates, log_updates};
 use crate::clock::{Clock, SystemClock};
 
@@ -187,7 +187,7 @@ impl UrlSource {
 
     /// Takes a full set. Returns the pods to run, unless they are those of before.
     fn accept(&mut self, pods: Vec<Pod>) -> Option<Arc<[Pod]>> {
-        let (updates, rejected) = self.merged.merge(StaticSource::Http, pods, self.clock.now());
+        let (updates, rejected) = self.merged.merge(SourceKind::Http, pods, self.clock.now());
         log_updates(&self.name(), &updates);
         log_duplicates(&new_duplicates(&mut self.duplicates, rejected));
         let pods = self.merged.pods();

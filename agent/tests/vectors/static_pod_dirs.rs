@@ -8,7 +8,7 @@ use std::process::Command;
 
 use agent::source::ManifestMode;
 use agent::source::files::{Changed, ManifestFiles};
-use agent::source::merge::{SourcePods, StaticSource};
+use agent::source::merge::{SourceKind, SourcePods};
 use api::pod::Pod;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ fn judge(case: &Case) -> Result<(), String> {
             return Err(format!("step {index}: {listed:?}, expected {expected}"));
         }
         let updates = match listed {
-            Ok(pods) => source.merge(StaticSource::File, pods, Timestamp::now()).0,
+            Ok(pods) => source.merge(SourceKind::File, pods, Timestamp::now()).0,
             Err(_) => Vec::new(),
         };
         let ours: Vec<Value> = updates

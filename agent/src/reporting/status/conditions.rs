@@ -33,7 +33,7 @@ const TRUE: ConditionValue = ConditionValue { status: "True", reason: "", messag
 pub(super) const DISRUPTION_TARGET: &str = "DisruptionTarget";
 
 /// Whether the agent owns the conditions of that type.
-pub(super) fn is_own(kind: &str) -> bool {
+pub fn is_own(kind: &str) -> bool {
     OWN.contains(&kind)
 }
 
