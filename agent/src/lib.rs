@@ -77,6 +77,7 @@ pub use reporting::report::{
     ContainerPhase, ContainerReport, PodReport, PublishedStatus, ReadinessChange, Reports,
     Transition,
 };
+pub use storage::volumes::token::{IssuedToken, TokenIssuer, TokenRequest};
 pub use upkeep::gc::limits::DeadContainerLimits;
 
 use blocking::blocking;
@@ -108,6 +109,8 @@ pub struct Parts {
     pub objects: Arc<objects::ObjectStore>,
     /// Sources of pods.
     pub sources: Vec<Box<dyn source::PodSource>>,
+    /// Issues the tokens of service accounts; `None`: the agent signs them itself.
+    pub tokens: Option<Arc<dyn TokenIssuer>>,
 }
 
 /// What the node has, and what of that pods may request: quantities by resource name.
@@ -148,7 +151,7 @@ pub struct Agent {
 /// | status store | the reports | reports of workers | reports (watch), transitions |
 #[must_use = "an agent ends when it is dropped"]
 pub fn start(config: Config, parts: Parts) -> Agent {
-    let Parts { cri, clock, dialer, objects, sources } = parts;
+    let Parts { cri, clock, dialer, objects, sources, tokens } = parts;
     let (cache, requests) = Cache::new();
     let (status_store, status_store_task, reports) = StatusStore::new();
     let (kill_now, kill_now_receiver) = watch::channel(false);
@@ -228,7 +231,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         in_memory: InMemory::new(&config),
         offer,
         user_namespaces: UserNamespaces::new(&config.root_dir),
-        tokens: Tokens::new(&config.root_dir, &config.cluster_domain, &config.node_name),
+        tokens: Tokens::new(&config.root_dir, &config.cluster_domain, &config.node_name, tokens),
         claims: Claims::new(config.volumes_dir.clone(), config.pods_lock.clone()),
         node,
         readiness: readiness.clone(),

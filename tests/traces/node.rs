@@ -86,7 +86,7 @@ pub(crate) struct Node {
 }
 
 enum NodeAgent {
-    Crib(Library),
+    Crib(Box<Library>),
     Kubelet(Kubelet),
 }
 
@@ -117,8 +117,10 @@ impl Node {
             library
         };
         let agent = match &parts.agent {
-            AgentKind::Crib => NodeAgent::Crib(library(None)),
-            AgentKind::CribOfDirectory => NodeAgent::Crib(library(Some(root.join("manifests")))),
+            AgentKind::Crib => NodeAgent::Crib(Box::new(library(None))),
+            AgentKind::CribOfDirectory => {
+                NodeAgent::Crib(Box::new(library(Some(root.join("manifests")))))
+            }
             AgentKind::Kubelet(program) => NodeAgent::Kubelet(Kubelet::new(program, &root)),
         };
         let mut node = Self {

@@ -36,6 +36,7 @@ async fn with_inputs<T: Send + 'static>(
     has_memory_volumes: bool,
     work: impl FnOnce(&Pod, VolumeInputs<'_>, Timestamp) -> T + Send + 'static,
 ) -> T {
+    shared.tokens.renew(pod, shared.clock.now()).await;
     let may_last = gives_group(pod) || has_foreign_volumes(pod);
     let (shared, pod) = (Arc::clone(shared), pod.clone());
     let work = move || {

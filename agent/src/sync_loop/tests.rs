@@ -145,6 +145,7 @@ impl Scene {
             clock: Arc::clone(&self.clock),
             dialer: Arc::new(SystemDialer),
             sources: vec![Box::new(source)],
+            tokens: None,
         };
         self.agent = Some(crate::start(self.config(), parts));
         self.pods = Some(pods);

@@ -108,6 +108,7 @@ impl Library {
             dialer: Arc::new(SystemDialer),
             objects: Arc::clone(&self.objects),
             sources: vec![source],
+            tokens: None,
         };
         let agent = agent::start(config, parts);
         self.events.push(agent.events());

@@ -1,6 +1,7 @@
-//! Service account tokens of projected volumes: JSON Web Tokens that the agent signs itself.
+//! Service account tokens of projected volumes: JSON Web Tokens of an API server, or that the agent signs itself.
 //!
-//! Without an API server the agent is its own issuer: its key is in the agent's directory, and `service-account.jwks` beside it
+//! An API server is asked for tokens before the volumes of a pod are prepared. Without one the agent is its own issuer: its key is in
+//! the agent's directory, and `service-account.jwks` beside it
 //! has the public key, by which a program can verify the tokens of its clients. Claims and refresh as in Kubernetes 1.36,
 //! pkg/serviceaccount/claims.go and pkg/kubelet/token/token_manager.go.
 
@@ -9,9 +10,10 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::pod::{Pod, PodUid};
+use async_trait::async_trait;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use jiff::{SignedDuration, Timestamp};
@@ -25,6 +27,42 @@ use sha2::{Digest as _, Sha256};
 const DEFAULT_SECONDS: i64 = 3600;
 /// A token is replaced when it is this old, whatever its expiration.
 const MAX_AGE: SignedDuration = SignedDuration::from_hours(24);
+
+/// How long an issuer that refused a new token is left alone while the old one is good.
+const RETRY: SignedDuration = SignedDuration::from_secs(10);
+
+/// What a token is wanted for: a pod's service account.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TokenRequest {
+    /// The pod that it is bound to.
+    pub uid: PodUid,
+    /// The pod's name.
+    pub pod: String,
+    /// The namespace of pod and account.
+    pub namespace: String,
+    /// The account.
+    pub account: String,
+    /// Who is to take it; `None`: the API server.
+    pub audience: Option<String>,
+    /// How long it is to be good for.
+    pub seconds: i64,
+}
+
+/// A token of an issuer.
+#[derive(Clone)]
+pub struct IssuedToken {
+    /// The token.
+    pub text: String,
+    /// Until when it is good.
+    pub expires_at: Timestamp,
+}
+
+/// Issues tokens for the service accounts of pods.
+#[async_trait]
+pub trait TokenIssuer: Send + Sync {
+    /// A new token, or why there is none, in words.
+    async fn issue(&self, wanted: &TokenRequest) -> Result<IssuedToken, String>;
+}
 
 /// Why there is no token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,13 +78,18 @@ pub(crate) enum TokenError {
     /// The token cannot be signed.
     #[error("failed to sign service account token")]
     Sign,
+    /// The issuer does not give one.
+    #[error("failed to fetch token: {0}")]
+    Refused(String),
 }
 
 /// Issues tokens, and keeps those that are not to be replaced yet.
-#[derive(Debug)]
 pub(crate) struct Tokens {
+    /// Who issues them, instead of the agent.
+    issuer: Option<Arc<dyn TokenIssuer>>,
     root: PathBuf,
-    issuer: String,
+    /// The agent's name as an issuer.
+    own_name: String,
     node_name: String,
     state: Mutex<State>,
 }
@@ -54,37 +97,93 @@ pub(crate) struct Tokens {
 #[derive(Debug, Default)]
 struct State {
     key: Option<EcdsaKeyPair>,
-    issued: BTreeMap<Subject, Issued>,
-}
-
-/// What a token is for.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Subject {
-    uid: PodUid,
-    namespace: String,
-    account: String,
-    audience: Option<String>,
-    seconds: i64,
+    issued: BTreeMap<TokenRequest, Issued>,
+    /// Why the issuer gave none.
+    refused: BTreeMap<TokenRequest, String>,
 }
 
 #[derive(Clone, Debug)]
 struct Issued {
     text: String,
+    expires_at: Timestamp,
     refresh_at: Timestamp,
 }
 
+/// What a pod's volume wants.
+fn request(pod: &Pod, wanted: &ServiceAccountTokenProjection) -> TokenRequest {
+    let account = pod.spec().service_account_name.clone().filter(|name| !name.is_empty());
+    TokenRequest {
+        uid: pod.uid().clone(),
+        pod: pod.name().to_owned(),
+        namespace: pod.namespace().to_owned(),
+        account: account.unwrap_or_else(|| "default".to_owned()),
+        audience: wanted.audience.clone().filter(|audience| !audience.is_empty()),
+        seconds: wanted.expiration_seconds.unwrap_or(DEFAULT_SECONDS),
+    }
+}
+
+/// The tokens that a pod's volumes want.
+fn requests(pod: &Pod) -> impl Iterator<Item = TokenRequest> {
+    let volumes = pod.spec().volumes.iter().flatten();
+    let projected = volumes.filter_map(|volume| volume.projected.as_ref());
+    let sources = projected.flat_map(|projected| projected.sources.iter().flatten());
+    let wanted = sources.filter_map(|source| source.service_account_token.as_ref());
+    wanted.map(|wanted| request(pod, wanted))
+}
+
 impl Tokens {
-    /// Tokens for the pods of a node whose agent keeps its key in `root`.
-    pub(crate) fn new(root: &Path, cluster_domain: &str, node_name: &str) -> Self {
+    /// Tokens for the pods of a node: of the issuer or, if there is none, of the agent, which keeps its key in `root`.
+    pub(crate) fn new(
+        root: &Path,
+        cluster_domain: &str,
+        node_name: &str,
+        issuer: Option<Arc<dyn TokenIssuer>>,
+    ) -> Self {
         let domain = match cluster_domain {
             "" => String::new(),
             domain => format!(".{domain}"),
         };
         Self {
+            issuer,
             root: root.to_owned(),
-            issuer: format!("https://kubernetes.default.svc{domain}"),
+            own_name: format!("https://kubernetes.default.svc{domain}"),
             node_name: node_name.to_owned(),
             state: Mutex::default(),
+        }
+    }
+
+    /// Asks the issuer, if there is one, for the tokens of a pod that are missing or to be replaced. An old token is used for as long as
+    /// it is good.
+    pub(crate) async fn renew(&self, pod: &Pod, now: Timestamp) {
+        let Some(issuer) = &self.issuer else {
+            return;
+        };
+        for wanted in requests(pod) {
+            if self.state().issued.get(&wanted).is_some_and(|issued| now < issued.refresh_at) {
+                continue;
+            }
+            let answer = issuer.issue(&wanted).await;
+            let state = &mut *self.state();
+            match answer {
+                Ok(IssuedToken { text, expires_at }) => {
+                    let refresh_at = refresh_at(now, wanted.seconds);
+                    state.refused.remove(&wanted);
+                    state.issued.insert(wanted, Issued { text, expires_at, refresh_at });
+                }
+                Err(why) => {
+                    let (pod, account) = (pod.full_name(), &wanted.account);
+                    tracing::warn!(pod, account, error = why, "failed to fetch a token");
+                    match state.issued.get_mut(&wanted) {
+                        Some(old) if now < old.expires_at => {
+                            old.refresh_at = now.saturating_add(RETRY).unwrap_or(old.expires_at);
+                        }
+                        Some(_) | None => {
+                            state.issued.remove(&wanted);
+                            state.refused.insert(wanted, why);
+                        }
+                    }
+                }
+            }
         }
     }
 
@@ -95,64 +194,69 @@ impl Tokens {
         wanted: &ServiceAccountTokenProjection,
         now: Timestamp,
     ) -> Result<String, TokenError> {
-        let account = pod.spec().service_account_name.clone();
-        let subject = Subject {
-            uid: pod.uid().clone(),
-            namespace: pod.namespace().to_owned(),
-            account: account
-                .filter(|name| !name.is_empty())
-                .unwrap_or_else(|| "default".to_owned()),
-            audience: wanted.audience.clone().filter(|audience| !audience.is_empty()),
-            seconds: wanted.expiration_seconds.unwrap_or(DEFAULT_SECONDS),
-        };
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(issued) = state.issued.get(&subject)
-            && now < issued.refresh_at
+        let wanted = request(pod, wanted);
+        let mut state = self.state();
+        if let Some(issued) = state.issued.get(&wanted)
+            && (self.issuer.is_some() || now < issued.refresh_at)
         {
             return Ok(issued.text.clone());
+        }
+        if self.issuer.is_some() {
+            let why = state.refused.get(&wanted).cloned();
+            return Err(TokenError::Refused(why.unwrap_or_else(|| "there is none yet".to_owned())));
         }
         let key = match state.key.take() {
             Some(key) => key,
             None => self.key()?,
         };
-        let text = self.signed(&key, pod, &subject, now);
+        let text = self.signed(&key, pod, &wanted, now);
         state.key = Some(key);
-        let issued = Issued { text: text?, refresh_at: refresh_at(now, subject.seconds) };
+        let seconds = SignedDuration::from_secs(wanted.seconds);
+        let issued = Issued {
+            text: text?,
+            expires_at: now.saturating_add(seconds).unwrap_or(Timestamp::MAX),
+            refresh_at: refresh_at(now, wanted.seconds),
+        };
         let text = issued.text.clone();
-        state.issued.insert(subject, issued);
+        state.issued.insert(wanted, issued);
         Ok(text)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// When the first of a pod's tokens is to be replaced.
     pub(crate) fn refresh_at(&self, uid: &PodUid) -> Option<Timestamp> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = state.issued.iter().filter(|(subject, _)| subject.uid == *uid);
+        let state = self.state();
+        let own = state.issued.iter().filter(|(wanted, _)| wanted.uid == *uid);
         own.map(|(_, issued)| issued.refresh_at).min()
     }
 
     /// Forgets the tokens of a pod that is gone.
     pub(crate) fn forget(&self, uid: &PodUid) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.issued.retain(|subject, _| subject.uid != *uid);
+        let mut state = self.state();
+        state.issued.retain(|wanted, _| wanted.uid != *uid);
+        state.refused.retain(|wanted, _| wanted.uid != *uid);
     }
 
     fn signed(
         &self,
         key: &EcdsaKeyPair,
         pod: &Pod,
-        subject: &Subject,
+        wanted: &TokenRequest,
         now: Timestamp,
     ) -> Result<String, TokenError> {
         let random = SystemRandom::new();
         let mut id = [0_u8; 16];
         random.fill(&mut id).map_err(|_| TokenError::Sign)?;
         let header = json!({"alg": "ES256", "typ": "JWT", "kid": key_id(key)});
-        let Subject { namespace, account, seconds, .. } = subject;
+        let TokenRequest { namespace, account, seconds, .. } = wanted;
         let issued_at = now.as_second();
         let claims = json!({
-            "iss": self.issuer,
+            "iss": self.own_name,
             "sub": format!("system:serviceaccount:{namespace}:{account}"),
-            "aud": [subject.audience.as_deref().unwrap_or(&self.issuer)],
+            "aud": [wanted.audience.as_deref().unwrap_or(&self.own_name)],
             "iat": issued_at,
             "nbf": issued_at,
             "exp": issued_at.saturating_add(*seconds),
@@ -286,7 +390,7 @@ mod tests {
     #[test]
     fn token_is_signed_by_published_key_and_names_its_pod() {
         let root = tempfile::tempdir().unwrap();
-        let tokens = Tokens::new(root.path(), "cluster.local", "node");
+        let tokens = Tokens::new(root.path(), "cluster.local", "node", None);
         let token = tokens.token(&pod(), &projection("vault"), at(100)).unwrap();
         let parts: Vec<&str> = token.split('.').collect();
         let claims: Value = serde_json::from_slice(&decoded(parts[1])).unwrap();
@@ -311,7 +415,7 @@ mod tests {
     #[test]
     fn token_is_replaced_after_four_fifths_of_its_life() {
         let root = tempfile::tempdir().unwrap();
-        let tokens = Tokens::new(root.path(), "", "node");
+        let tokens = Tokens::new(root.path(), "", "node", None);
         let token = |second| tokens.token(&pod(), &projection(""), at(second)).unwrap();
         let first = token(0);
         assert_eq!(token(799), first);
@@ -325,15 +429,63 @@ mod tests {
     fn key_is_private_and_outlives_agent() {
         let root = tempfile::tempdir().unwrap();
         let kid = |token: String| token.split('.').next().unwrap().to_owned();
-        let first = Tokens::new(root.path(), "", "node");
+        let first = Tokens::new(root.path(), "", "node", None);
         let first = first.token(&pod(), &projection("a"), at(0)).unwrap();
-        let second = Tokens::new(root.path(), "", "node");
+        let second = Tokens::new(root.path(), "", "node", None);
         let second = second.token(&pod(), &projection("a"), at(0)).unwrap();
         assert_eq!(kid(first), kid(second));
         let key = root.path().join("service-account.key");
         assert_eq!(key.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         fs::write(&key, "x").unwrap();
-        let broken = Tokens::new(root.path(), "", "node").token(&pod(), &projection("a"), at(0));
+        let broken =
+            Tokens::new(root.path(), "", "node", None).token(&pod(), &projection("a"), at(0));
         assert!(matches!(broken, Err(TokenError::Key { .. })), "{broken:?}");
+    }
+
+    /// An issuer whose tokens are numbered, until it refuses.
+    #[derive(Default)]
+    struct Numbered {
+        count: std::sync::atomic::AtomicI64,
+        refuses: std::sync::atomic::AtomicBool,
+    }
+
+    #[async_trait]
+    impl TokenIssuer for Numbered {
+        async fn issue(&self, wanted: &TokenRequest) -> Result<IssuedToken, String> {
+            use std::sync::atomic::Ordering::SeqCst;
+            if self.refuses.load(SeqCst) {
+                return Err("no".to_owned());
+            }
+            let number = self.count.fetch_add(1, SeqCst);
+            let expires_at = at(number * 800 + wanted.seconds);
+            Ok(IssuedToken { text: format!("{}-{number}", wanted.account), expires_at })
+        }
+    }
+
+    #[tokio::test]
+    async fn issuer_is_asked_in_time_and_old_tokens_are_used_while_they_are_good() {
+        use std::sync::atomic::Ordering::SeqCst;
+        let root = tempfile::tempdir().unwrap();
+        let issuer = Arc::new(Numbered::default());
+        let tokens = Tokens::new(root.path(), "", "node", Some(issuer.clone()));
+        let sources = json!([{"serviceAccountToken": {"path": "token", "audience": "a", "expirationSeconds": 1000}}]);
+        let pod = fixtures::pod(json!({"metadata": {"name": "p", "namespace": "n", "uid": "u1"},
+            "spec": {"containers": [], "serviceAccountName": "robot",
+                "volumes": [{"name": "v", "projected": {"sources": sources}}]}}));
+        let token = |now| tokens.token(&pod, &projection("a"), at(now));
+        assert!(matches!(token(0), Err(TokenError::Refused(_))));
+        tokens.renew(&pod, at(0)).await;
+        tokens.renew(&pod, at(799)).await;
+        assert_eq!(token(799).unwrap(), "robot-0");
+        tokens.renew(&pod, at(800)).await;
+        assert_eq!(token(800).unwrap(), "robot-1");
+        issuer.refuses.store(true, SeqCst);
+        tokens.renew(&pod, at(1700)).await;
+        assert_eq!(token(1700).unwrap(), "robot-1");
+        assert_eq!(tokens.refresh_at(pod.uid()), Some(at(1710)));
+        tokens.renew(&pod, at(1800)).await;
+        let refused = token(1800).unwrap_err();
+        assert_eq!(refused.to_string(), "failed to fetch token: no");
+        assert!(!root.path().join("service-account.key").exists());
     }
 }

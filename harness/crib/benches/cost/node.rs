@@ -226,6 +226,7 @@ fn start_agent(root: &Path, cri: Arc<Counted>) -> Agent {
             dialer: Arc::new(SystemDialer),
             objects: Arc::default(),
             sources: vec![Box::new(manifests)],
+            tokens: None,
         },
     )
 }

@@ -143,6 +143,7 @@ impl Loop {
             clock: Arc::new(SystemClock),
             dialer: Arc::new(PodDialer::new(&root.socket())),
             sources: vec![Box::new(fixed)],
+            tokens: None,
         };
         let mut agent = agent::start(config, parts);
         if let Some(network) = network {
