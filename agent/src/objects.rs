@@ -3,6 +3,7 @@
 pub mod directory;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use api::manifest::endpoints::mirrors;
@@ -24,6 +25,25 @@ use tokio::sync::watch;
 /// Namespace and name.
 type Key = (String, String);
 
+/// A kind of objects that pods name, and that a source may fail to tell of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ObjectKind {
+    /// ConfigMaps.
+    ConfigMap,
+    /// Secrets.
+    Secret,
+}
+
+impl fmt::Display for ObjectKind {
+    /// As messages of a kubelet name it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ConfigMap => "configmap",
+            Self::Secret => "secret",
+        })
+    }
+}
+
 /// Objects by namespace, which some kinds do not have.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectMap {
@@ -41,6 +61,8 @@ pub struct ObjectMap {
     trust_bundles: BTreeMap<String, Arc<ClusterTrustBundle>>,
     /// Those that make claims for their pods.
     stateful_sets: Vec<Arc<StatefulSet>>,
+    /// The objects of which is not known whether they are there, and why.
+    unknown: BTreeMap<(ObjectKind, Key), String>,
 }
 
 fn key(metadata: &ObjectMeta) -> Key {
@@ -68,6 +90,21 @@ impl ObjectMap {
         self.priority_classes.extend(other.priority_classes);
         self.trust_bundles.extend(other.trust_bundles);
         self.stateful_sets.extend(other.stateful_sets);
+        self.unknown.extend(other.unknown);
+    }
+
+    /// Notes why it is not known whether there is such an object.
+    pub fn set_unknown(&mut self, kind: ObjectKind, namespace: &str, name: &str, why: String) {
+        self.unknown.insert((kind, (namespace.to_owned(), name.to_owned())), why);
+    }
+
+    /// Why it is not known whether there is such an object, if it is not: a pod that can do without it waits nevertheless.
+    pub fn unknown(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<&str> {
+        if self.unknown.is_empty() {
+            return None;
+        }
+        let key = (kind, (namespace.to_owned(), name.to_owned()));
+        self.unknown.get(&key).map(String::as_str)
     }
 
     /// The ConfigMap of that name.

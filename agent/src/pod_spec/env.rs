@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::{
 };
 
 use crate::node::Node;
-use crate::objects::ObjectMap;
+use crate::objects::{ObjectKind, ObjectMap};
 
 pub use field::FieldError;
 pub use resource::ResourceError;
@@ -47,10 +47,16 @@ pub enum EnvError {
     /// There is no such object.
     #[error("{kind} {name:?} not found")]
     NoObject {
-        /// `configmap` or `secret`.
-        kind: &'static str,
+        /// Its kind.
+        kind: ObjectKind,
         /// The object.
         name: String,
+    },
+    /// It is not known whether there is such an object.
+    #[error("{why}")]
+    Unknown {
+        /// The cause.
+        why: String,
     },
     /// The object does not have the key.
     #[error("couldn't find key {key} in {kind} {namespace}/{name}")]
@@ -92,9 +98,11 @@ impl EnvError {
             | Self::Resource(_)
             | Self::NoObjects { .. }
             | Self::NoVolume { .. } => true,
-            Self::NoObject { .. } | Self::NoKey { .. } | Self::File | Self::NotInFile { .. } => {
-                false
-            }
+            Self::NoObject { .. }
+            | Self::Unknown { .. }
+            | Self::NoKey { .. }
+            | Self::File
+            | Self::NotInFile { .. } => false,
         }
     }
 }
@@ -286,18 +294,36 @@ impl Source<'_> {
         let objects = self.objects("configMap", name)?;
         match objects.config_map(self.pod.namespace(), name) {
             Some(map) => Ok(Some(map.data.clone().unwrap_or_default())),
-            None => missing("configmap", name, optional),
+            None => self.missing(objects, ObjectKind::ConfigMap, name, optional),
         }
     }
 
     fn secret(&self, name: &str, optional: Option<bool>) -> Result<Entries, EnvError> {
         let objects = self.objects("secret", name)?;
         let Some(secret) = objects.secret(self.pod.namespace(), name) else {
-            return missing("secret", name, optional);
+            return self.missing(objects, ObjectKind::Secret, name, optional);
         };
         let entries = secret.data.iter().flatten();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Ok(Some(entries.map(|(key, value)| (key.clone(), text(&value.0))).collect()))
+    }
+
+    /// What stands for an object that was not found.
+    fn missing(
+        &self,
+        objects: &ObjectMap,
+        kind: ObjectKind,
+        name: &str,
+        optional: Option<bool>,
+    ) -> Result<Entries, EnvError> {
+        if let Some(why) = objects.unknown(kind, self.pod.namespace(), name) {
+            return Err(EnvError::Unknown { why: why.to_owned() });
+        }
+        if optional == Some(true) {
+            return Ok(None);
+        }
+        let name = name.to_owned();
+        Err(EnvError::NoObject { kind, name })
     }
 
     /// One entry of an object.
@@ -342,14 +368,6 @@ impl Source<'_> {
 
 /// The entries of an object; `None` if it is optional and missing.
 type Entries = Option<BTreeMap<String, String>>;
-
-fn missing(kind: &'static str, name: &str, optional: Option<bool>) -> Result<Entries, EnvError> {
-    if optional == Some(true) {
-        return Ok(None);
-    }
-    let name = name.to_owned();
-    Err(EnvError::NoObject { kind, name })
-}
 
 #[cfg(test)]
 mod tests {

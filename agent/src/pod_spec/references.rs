@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, Secret, Volume,
 };
 
-use crate::objects::ObjectMap;
+use crate::objects::{ObjectKind, ObjectMap};
 use crate::pod_spec::trust_bundles;
 
 /// What a pod cannot start without, and what is missing: as `configmap default/settings`, or `key port of configmap
@@ -18,6 +18,15 @@ use crate::pod_spec::trust_bundles;
 #[must_use]
 pub fn missing(pod: &Pod, objects: &ObjectMap) -> Vec<String> {
     References::of(pod).missing(pod.namespace(), objects)
+}
+
+/// The ConfigMaps and Secrets that a pod names, all of its own namespace.
+#[must_use]
+pub fn named(pod: &Pod) -> Vec<(ObjectKind, String)> {
+    let References { config_maps, secrets, .. } = References::of(pod);
+    let config_maps = config_maps.into_iter().map(|name| (ObjectKind::ConfigMap, name));
+    let secrets = secrets.into_iter().map(|name| (ObjectKind::Secret, name));
+    config_maps.chain(secrets).filter(|(_, name)| !name.is_empty()).collect()
 }
 
 /// The names of a pod's pull secrets: its own or, if it has none, those of its ServiceAccount. Kubernetes 1.36,

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{
 
 use super::token::TokenError;
 use crate::node::Node;
-use crate::objects::ObjectMap;
+use crate::objects::{ObjectKind, ObjectMap};
 use crate::pod_spec::env::{FieldError, ResourceError, field, resource};
 use crate::pod_spec::trust_bundles;
 
@@ -35,10 +35,16 @@ pub(crate) enum ContentError {
     /// There is no such object.
     #[error("{kind} {name:?} not found")]
     NoObject {
-        /// `configmap` or `secret`.
-        kind: &'static str,
+        /// Its kind.
+        kind: ObjectKind,
         /// Its name.
         name: String,
+    },
+    /// It is not known whether there is such an object.
+    #[error("{why}")]
+    Unknown {
+        /// The cause.
+        why: String,
     },
     /// The ConfigMap does not have a key.
     #[error("configmap references non-existent config key: {key}")]
@@ -94,6 +100,7 @@ impl ContentError {
     pub(crate) fn is_of_manifest(&self) -> bool {
         match self {
             Self::NoObject { .. }
+            | Self::Unknown { .. }
             | Self::NoConfigKey { .. }
             | Self::NoSecretKey { .. }
             | Self::NoTrustBundle { .. }
@@ -244,10 +251,19 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
+    /// An object was not found: a volume may do without it only if it is known not to be there.
+    fn missing(&self, kind: ObjectKind, name: &str, optional: bool) -> Result<(), ContentError> {
+        if let Some(why) = self.inputs.objects.unknown(kind, self.pod.namespace(), name) {
+            return Err(ContentError::Unknown { why: why.to_owned() });
+        }
+        let name = name.to_owned();
+        if optional { Ok(()) } else { Err(ContentError::NoObject { kind, name }) }
+    }
+
     fn config_map(&self, name: &str, wanted: Wanted<'_>) -> Result<Payload, ContentError> {
         let found = self.inputs.objects.config_map(self.pod.namespace(), name);
-        if found.is_none() && !wanted.optional {
-            return Err(missing("configmap", name));
+        if found.is_none() {
+            self.missing(ObjectKind::ConfigMap, name, wanted.optional)?;
         }
         let mut entries = BTreeMap::new();
         if let Some(map) = &found {
@@ -261,8 +277,8 @@ impl Writer<'_> {
 
     fn secret(&self, name: &str, wanted: Wanted<'_>) -> Result<Payload, ContentError> {
         let found = self.inputs.objects.secret(self.pod.namespace(), name);
-        if found.is_none() && !wanted.optional {
-            return Err(missing("secret", name));
+        if found.is_none() {
+            self.missing(ObjectKind::Secret, name, wanted.optional)?;
         }
         let entries = found.iter().flat_map(|secret| secret.data.iter().flatten());
         let entries = entries.map(|(key, data)| (key.as_str(), data.0.as_slice())).collect();
@@ -371,11 +387,6 @@ impl Writer<'_> {
             owner,
         }
     }
-}
-
-fn missing(kind: &'static str, name: &str) -> ContentError {
-    let name = name.to_owned();
-    ContentError::NoObject { kind, name }
 }
 
 fn joined(mut errors: Vec<ContentError>) -> Option<ContentError> {
