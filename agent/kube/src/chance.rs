@@ -1,0 +1,24 @@
+//! Random numbers for delays: nodes that were started together must not ask together for ever.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+
+/// A random number from 0 to below 1.
+pub(crate) fn chance() -> f64 {
+    // A new state has other keys each time.
+    let random = RandomState::new().build_hasher().finish();
+    // 53 bits are what a double can hold.
+    (random >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_differ_and_stay_within_their_bounds() {
+        let numbers: Vec<f64> = (0..1000).map(|_| chance()).collect();
+        assert!(numbers.iter().all(|number| (0.0..1.0).contains(number)), "{numbers:?}");
+        assert!(numbers.iter().any(|number| *number < 0.4));
+        assert!(numbers.iter().any(|number| *number > 0.6));
+    }
+}

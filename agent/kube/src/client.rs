@@ -1,0 +1,16 @@
+//! A client of an API server: where it is and who the client is, requests, and collections that are followed.
+//!
+//! It is crib's own, over the HTTPS client that images are pulled with: objects are JSON values as the server sent them, so that
+//! nothing of them is lost, and the few types that matter are decoded where they are used.
+
+mod backoff;
+mod error;
+mod kubeconfig;
+mod reflector;
+mod requests;
+mod watch;
+
+pub use error::ApiError;
+pub use kubeconfig::{Connection, KubeconfigError};
+pub use reflector::{Change, Reflector};
+pub use requests::{ApiClient, PatchKind};

@@ -1,0 +1,117 @@
+//! Why the API server did not do what it was asked for.
+
+use std::time::Duration;
+
+use fetch::FetchError;
+use serde_json::Value;
+
+/// A request that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// There was no answer.
+    #[error("failed to reach the API server")]
+    Unreachable(#[source] FetchError),
+    /// There was no answer in time.
+    #[error("the API server did not answer within {0:?}")]
+    Slow(Duration),
+    /// The token to be sent cannot be read.
+    #[error("failed to read token {path}: {problem}")]
+    Token {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The server refused it.
+    #[error("the API server answered {code} ({reason}): {message}")]
+    Refused {
+        /// The HTTP status code.
+        code: u16,
+        /// The reason in one CamelCase word; may be empty.
+        reason: String,
+        /// The server's message.
+        message: String,
+    },
+    /// The answer is not what the API has there.
+    #[error("the API server's answer cannot be read: {0}")]
+    Malformed(String),
+}
+
+impl ApiError {
+    /// What a `Status` object says, or anything else that came with this code.
+    pub(crate) fn refused(code: u16, body: &[u8]) -> Self {
+        match serde_json::from_slice::<Value>(body) {
+            Ok(status) if status["kind"] == "Status" => Self::of_status(code, &status),
+            Ok(_) | Err(_) => {
+                let message = String::from_utf8_lossy(body).trim().chars().take(200).collect();
+                Self::Refused { code, reason: String::new(), message }
+            }
+        }
+    }
+
+    /// What a `Status` object says; `code` counts if it has none.
+    pub(crate) fn of_status(code: u16, status: &Value) -> Self {
+        let text = |field: &str| status[field].as_str().unwrap_or_default().to_owned();
+        let own = status["code"].as_u64().and_then(|code| u16::try_from(code).ok());
+        let (reason, message) = (text("reason"), text("message"));
+        Self::Refused { code: own.unwrap_or(code), reason, message }
+    }
+
+    fn is(&self, wanted: u16) -> bool {
+        matches!(self, Self::Refused { code, .. } if *code == wanted)
+    }
+
+    /// There is no such object.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        self.is(404)
+    }
+
+    /// There is an object of that name already.
+    #[must_use]
+    pub fn is_already_exists(&self) -> bool {
+        matches!(self, Self::Refused { code: 409, reason, .. } if reason == "AlreadyExists")
+    }
+
+    /// The object is not as the request expects it.
+    #[must_use]
+    pub fn is_conflict(&self) -> bool {
+        self.is(409) && !self.is_already_exists()
+    }
+
+    /// The client may not do that.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        self.is(403)
+    }
+
+    /// The server no longer has the version asked for.
+    #[must_use]
+    pub fn is_expired(&self) -> bool {
+        self.is(410)
+    }
+
+    /// The server answered, and will answer the same again: nothing is gained by a repetition.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Refused { code: 400..=499, .. }) && !self.is(429)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_objects_tell_code_and_reason() {
+        let body = br#"{"kind":"Status","reason":"AlreadyExists","message":"m","code":409}"#;
+        let error = ApiError::refused(500, body);
+        assert!(error.is_already_exists() && !error.is_conflict() && error.is_final());
+        assert_eq!(error.to_string(), "the API server answered 409 (AlreadyExists): m");
+        let conflict = ApiError::refused(409, br#"{"kind":"Status","reason":"Conflict"}"#);
+        assert!(conflict.is_conflict() && !conflict.is_already_exists());
+        let plain = ApiError::refused(502, b"bad gateway\n");
+        assert_eq!(plain.to_string(), "the API server answered 502 (): bad gateway");
+        assert!(!plain.is_final());
+    }
+}

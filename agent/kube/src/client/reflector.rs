@@ -1,0 +1,221 @@
+//! Follows a collection: lists it, watches it from there on, and lists it again when the server no longer remembers.
+//!
+//! | what happens | then |
+//! |---|---|
+//! | the watch ends | another one from the last version |
+//! | 410, as an answer or in the watch | list again, at the latest version |
+//! | any other failure | the same again after a delay; what is known stays |
+//!
+//! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/tools/cache/reflector.go.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::backoff::Backoff;
+use super::error::ApiError;
+use super::requests::ApiClient;
+use super::watch::{WatchEvent, WatchStream, version};
+use crate::chance::chance;
+
+/// How long a watch is asked for, at least; at most twice that.
+const WATCH: Duration = Duration::from_secs(300);
+/// How much longer the server may take to end it.
+const OVERTIME: Duration = Duration::from_secs(30);
+/// A watch that ends sooner without an event is a failure.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// Namespace and name.
+pub(crate) type Key = (String, String);
+
+/// What has changed.
+#[derive(Debug)]
+pub enum Change {
+    /// All that there is was listed.
+    Listed,
+    /// One object is new, or has changed, or is gone.
+    Object,
+    /// A request failed. It is repeated.
+    Failed(ApiError),
+}
+
+/// What is done next.
+#[derive(Debug)]
+enum Step {
+    /// List, at this version or any later one; empty: at the latest.
+    List(&'static str),
+    /// Watch, from this version on.
+    Watch(String),
+    Watching(Box<Watching>),
+}
+
+#[derive(Debug)]
+struct Watching {
+    stream: WatchStream,
+    version: String,
+    since: Instant,
+    until: Instant,
+    has_events: bool,
+}
+
+/// The objects of a collection, as far as they are known.
+#[derive(Debug)]
+pub struct Reflector {
+    client: ApiClient,
+    path: String,
+    /// Which objects of the collection.
+    fields: Option<String>,
+    objects: BTreeMap<Key, Value>,
+    step: Step,
+    backoff: Backoff,
+    retry_at: Option<Instant>,
+}
+
+impl Reflector {
+    /// Follows the collection at a path.
+    #[must_use]
+    pub fn new(client: ApiClient, path: impl Into<String>) -> Self {
+        Self {
+            client,
+            path: path.into(),
+            fields: None,
+            objects: BTreeMap::new(),
+            // Any version will do, which the server has at hand.
+            step: Step::List("0"),
+            backoff: Backoff::default(),
+            retry_at: None,
+        }
+    }
+
+    /// Only the objects that a field selector matches.
+    #[must_use]
+    pub fn with_fields(self, selector: impl Into<String>) -> Self {
+        Self { fields: Some(selector.into()), ..self }
+    }
+
+    /// The objects that were known last, by namespace and name.
+    #[must_use]
+    pub fn objects(&self) -> &BTreeMap<Key, Value> {
+        &self.objects
+    }
+
+    /// Waits for the next change. Cancel-safe.
+    pub async fn next(&mut self) -> Change {
+        loop {
+            if let Some(at) = self.retry_at {
+                sleep_until(at).await;
+                self.retry_at = None;
+            }
+            match self.advance().await {
+                Ok(Some(change)) => return change,
+                Ok(None) => {}
+                Err(error) => {
+                    self.recover(&error);
+                    return Change::Failed(error);
+                }
+            }
+        }
+    }
+
+    /// One step. Each can be cancelled: it is begun anew, or goes on.
+    async fn advance(&mut self) -> Result<Option<Change>, ApiError> {
+        match &mut self.step {
+            Step::List(at) => {
+                let at = *at;
+                let list =
+                    self.client.get(&self.path, &self.query(&[("resourceVersion", at)])).await;
+                let list = list?;
+                self.step = Step::Watch(version(&list).to_owned());
+                self.objects = listed(list);
+                Ok(Some(Change::Listed))
+            }
+            Step::Watch(from) => {
+                let from = from.clone();
+                let limit = WATCH.mul_f64(1.0 + chance());
+                let seconds = limit.as_secs().to_string();
+                let query = self.query(&[
+                    ("watch", "true"),
+                    ("allowWatchBookmarks", "true"),
+                    ("resourceVersion", &from),
+                    ("timeoutSeconds", &seconds),
+                ]);
+                let stream = self.client.watch(&self.path, &query).await?;
+                let since = Instant::now();
+                let until = since + limit + OVERTIME;
+                let watching = Watching { stream, version: from, since, until, has_events: false };
+                self.step = Step::Watching(Box::new(watching));
+                Ok(None)
+            }
+            Step::Watching(watching) => {
+                let event = timeout_at(watching.until, watching.stream.next()).await;
+                let Some(event) = event.unwrap_or(Ok(None))? else {
+                    let is_short = !watching.has_events && watching.since.elapsed() < SHORT;
+                    self.step = Step::Watch(std::mem::take(&mut watching.version));
+                    if is_short {
+                        self.pause();
+                    }
+                    return Ok(None);
+                };
+                watching.has_events = true;
+                match event {
+                    WatchEvent::Bookmark(version) => {
+                        watching.version = version;
+                        Ok(None)
+                    }
+                    WatchEvent::Put(object) => {
+                        version(&object).clone_into(&mut watching.version);
+                        self.objects.insert(key(&object), object);
+                        Ok(Some(Change::Object))
+                    }
+                    WatchEvent::Deleted(object) => {
+                        version(&object).clone_into(&mut watching.version);
+                        self.objects.remove(&key(&object));
+                        Ok(Some(Change::Object))
+                    }
+                }
+            }
+        }
+    }
+
+    fn query<'q>(&'q self, own: &[(&'q str, &'q str)]) -> Vec<(&'q str, &'q str)> {
+        let fields = self.fields.as_deref().map(|fields| ("fieldSelector", fields));
+        fields.into_iter().chain(own.iter().copied()).collect()
+    }
+
+    /// Nothing is asked before the delay that follows a failure.
+    fn pause(&mut self) {
+        let at = self.backoff.failed(Instant::now().into_std(), chance());
+        self.retry_at = Some(Instant::from_std(at));
+    }
+
+    /// Decides what follows a failure, and when.
+    fn recover(&mut self, error: &ApiError) {
+        let (is_expired, was_list) = (error.is_expired(), matches!(self.step, Step::List(_)));
+        match &mut self.step {
+            _ if is_expired => self.step = Step::List(""),
+            Step::Watching(watching) => {
+                self.step = Step::Watch(std::mem::take(&mut watching.version));
+            }
+            Step::List(_) | Step::Watch(_) => {}
+        }
+        // A server whose history has been cut is well: it is asked at once, if that is not what it was asked.
+        if !is_expired || was_list {
+            self.pause();
+        }
+    }
+}
+
+fn key(object: &Value) -> Key {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    (text("namespace"), text("name"))
+}
+
+fn listed(mut list: Value) -> BTreeMap<Key, Value> {
+    let items = list["items"].take();
+    let Value::Array(items) = items else {
+        return BTreeMap::new();
+    };
+    items.into_iter().map(|object| (key(&object), object)).collect()
+}

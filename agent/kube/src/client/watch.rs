@@ -1,0 +1,149 @@
+//! The stream of a watch: a JSON object for each event, one after another in the body of one answer.
+
+use fetch::Response;
+use serde_json::Value;
+
+use super::error::ApiError;
+
+/// How large one event may be.
+const MOST_BYTES: usize = 32 << 20;
+
+/// A change, as the server tells it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum WatchEvent {
+    /// The object is new, or has changed.
+    Put(Value),
+    /// The object is gone; it is as it was last.
+    Deleted(Value),
+    /// Nothing of what is watched has changed up to this version.
+    Bookmark(String),
+}
+
+/// ◆ Cuts a body into the lines of events.
+#[derive(Debug, Default)]
+struct Lines {
+    buffer: Vec<u8>,
+    /// How much of the buffer has no end of a line.
+    searched: usize,
+}
+
+impl Lines {
+    fn push(&mut self, bytes: &[u8]) -> Result<(), ApiError> {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() > MOST_BYTES {
+            let problem = format!("an event of a watch has more than {MOST_BYTES} bytes");
+            return Err(ApiError::Malformed(problem));
+        }
+        Ok(())
+    }
+
+    /// The next whole line with something in it.
+    fn next(&mut self) -> Option<Vec<u8>> {
+        loop {
+            let rest = &self.buffer[self.searched..];
+            let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
+                self.searched = self.buffer.len();
+                return None;
+            };
+            let end = self.searched + end;
+            let mut line: Vec<u8> = self.buffer.drain(..=end).collect();
+            line.pop();
+            self.searched = 0;
+            if !line.iter().all(u8::is_ascii_whitespace) {
+                return Some(line);
+            }
+        }
+    }
+}
+
+/// A watch.
+#[derive(Debug)]
+pub(crate) struct WatchStream {
+    response: Response,
+    lines: Lines,
+}
+
+impl WatchStream {
+    pub(super) fn new(response: Response) -> Self {
+        Self { response, lines: Lines::default() }
+    }
+
+    /// Waits for the next event; `None` when the server ends the watch. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> Result<Option<WatchEvent>, ApiError> {
+        loop {
+            if let Some(line) = self.lines.next() {
+                return event(&line).map(Some);
+            }
+            match self.response.chunk().await.map_err(ApiError::Unreachable)? {
+                Some(chunk) => self.lines.push(&chunk)?,
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+/// The version of an object, or of a list.
+pub(crate) fn version(object: &Value) -> &str {
+    object["metadata"]["resourceVersion"].as_str().unwrap_or_default()
+}
+
+/// What a line tells. A status that it tells is an error.
+fn event(line: &[u8]) -> Result<WatchEvent, ApiError> {
+    let mut event: Value =
+        serde_json::from_slice(line).map_err(|error| ApiError::Malformed(error.to_string()))?;
+    let object = event["object"].take();
+    match event["type"].as_str() {
+        Some("ADDED" | "MODIFIED") => Ok(WatchEvent::Put(object)),
+        Some("DELETED") => Ok(WatchEvent::Deleted(object)),
+        Some("BOOKMARK") => Ok(WatchEvent::Bookmark(version(&object).to_owned())),
+        Some("ERROR") => Err(ApiError::of_status(500, &object)),
+        kind => Err(ApiError::Malformed(format!("a watch has an event of type {kind:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn events_are_cut_at_line_ends_wherever_chunks_end() {
+        let text = "{\"a\":1}\n\n{\"b\":2}\r\n{\"c\":";
+        for size in 1..text.len() {
+            let mut lines = Lines::default();
+            let mut found = Vec::new();
+            for chunk in text.as_bytes().chunks(size) {
+                lines.push(chunk).unwrap();
+                while let Some(line) = lines.next() {
+                    found.push(String::from_utf8(line).unwrap().trim().to_owned());
+                }
+            }
+            assert_eq!(found, ["{\"a\":1}", "{\"b\":2}"], "{size}");
+        }
+    }
+
+    #[test]
+    fn oversized_event_ends_the_watch() {
+        let mut lines = Lines::default();
+        let chunk = vec![b'x'; MOST_BYTES];
+        assert!(lines.push(&chunk).is_ok());
+        assert!(lines.push(b"x").is_err());
+    }
+
+    #[test]
+    fn events_are_changes_bookmarks_or_errors() {
+        let pod = json!({"metadata": {"name": "p", "resourceVersion": "7"}});
+        let told = |kind: &str| event(json!({"type": kind, "object": pod}).to_string().as_bytes());
+        assert_eq!(told("ADDED").unwrap(), WatchEvent::Put(pod.clone()));
+        assert_eq!(told("MODIFIED").unwrap(), WatchEvent::Put(pod.clone()));
+        assert_eq!(told("DELETED").unwrap(), WatchEvent::Deleted(pod.clone()));
+        assert_eq!(told("BOOKMARK").unwrap(), WatchEvent::Bookmark("7".to_owned()));
+        assert!(matches!(told("OTHER"), Err(ApiError::Malformed(_))));
+        let status = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "m"});
+        let error = json!({"type": "ERROR", "object": status}).to_string();
+        assert!(event(error.as_bytes()).unwrap_err().is_expired());
+    }
+}
